@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a policy answers.
+
+use crate::{Ns, Route};
+
+/// Whether the thread keeps the CPU while it waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Mode {
+    /// Leave the CPU; a context switch brings the thread back.
+    Block,
+    /// Stay: busy-wait for the completion. On [`Route::Inline`] the driver does the work on this
+    /// CPU and there is nothing to wait for; such a request is never counted as polled.
+    Spin,
+    /// Sleep for a stated time, then spin.
+    Hybrid {
+        /// How long to ask the timer for, in nanoseconds: the overshoot is already taken off.
+        sleep_ns: Ns,
+    },
+}
+
+impl Mode {
+    /// The word used in tables and on the command line.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Mode::Block => "block",
+            Mode::Spin => "spin",
+            Mode::Hybrid { .. } => "hybrid",
+        }
+    }
+}
+
+/// Why a decision was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Reason {
+    /// The policy always decides so.
+    Fixed,
+    /// The device was never probed: the request passes through.
+    Unprobed,
+    /// The device is very fast: served on this CPU.
+    VeryFast,
+    /// The device is mainstream: always blocks.
+    Mainstream,
+    /// The request itself is larger than the size threshold.
+    Size,
+    /// The request and the backlog ahead of it are larger than the size threshold.
+    Backlog,
+    /// More requests are ahead than the queue limit allows.
+    QueueLength,
+    /// Others use more of the CPUs than the CPU threshold.
+    CpuBusy,
+    /// The host's budget of spinners is used up.
+    SpinBudget,
+    /// Every check passed, or the prediction says so: spinning pays.
+    Pays,
+    /// The prediction says that a switch costs less than the wait.
+    SwitchCheaper,
+    /// The other mode was tried, so that its estimate stays true.
+    Explored,
+    /// A sync flushes for as long as the device likes: it blocks.
+    Sync,
+    /// The queue offers only synchronous calls: nobody can spin.
+    NoQueue,
+    /// The page cache had the data: there was nothing to wait for.
+    Cached,
+    /// The spin passed its deadline and the thread parked.
+    SpinExpired,
+}
+
+impl Reason {
+    /// All reasons, in the order of their numbers.
+    pub const ALL: [Reason; 16] = [
+        Reason::Fixed,
+        Reason::Unprobed,
+        Reason::VeryFast,
+        Reason::Mainstream,
+        Reason::Size,
+        Reason::Backlog,
+        Reason::QueueLength,
+        Reason::CpuBusy,
+        Reason::SpinBudget,
+        Reason::Pays,
+        Reason::SwitchCheaper,
+        Reason::Explored,
+        Reason::Sync,
+        Reason::NoQueue,
+        Reason::Cached,
+        Reason::SpinExpired,
+    ];
+
+    /// The word used in statistics and tables.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Reason::Fixed => "fixed",
+            Reason::Unprobed => "unprobed",
+            Reason::VeryFast => "very-fast",
+            Reason::Mainstream => "mainstream",
+            Reason::Size => "size",
+            Reason::Backlog => "backlog",
+            Reason::QueueLength => "queue-length",
+            Reason::CpuBusy => "cpu-busy",
+            Reason::SpinBudget => "spin-budget",
+            Reason::Pays => "pays",
+            Reason::SwitchCheaper => "switch-cheaper",
+            Reason::Explored => "explored",
+            Reason::Sync => "sync",
+            Reason::NoQueue => "no-queue",
+            Reason::Cached => "cached",
+            Reason::SpinExpired => "spin-expired",
+        }
+    }
+}
+
+impl core::fmt::Display for Reason {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// How one request is issued and waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Decision {
+    /// How it is issued.
+    pub route: Route,
+    /// What the thread does meanwhile.
+    pub mode: Mode,
+    /// Predicted latency, in nanoseconds; 0 when unknown.
+    pub due_in_ns: Ns,
+    /// Longest spin, in nanoseconds; past it the wait parks.
+    pub spin_limit_ns: Ns,
+    /// Why.
+    pub why: Reason,
+}
+
+impl Decision {
+    /// Shortest deadline a spin is given: predictions below it are not worth a timer.
+    pub const MIN_SPIN_LIMIT_NS: Ns = 200_000;
+    /// Longest deadline a spin is given, whatever was predicted.
+    pub const MAX_SPIN_LIMIT_NS: Ns = 10_000_000;
+
+    /// A decision whose spin may last eight times the predicted latency, within the limits above.
+    pub fn new(route: Route, mode: Mode, due_in_ns: Ns, why: Reason) -> Self {
+        let spin_limit_ns =
+            due_in_ns.saturating_mul(8).clamp(Self::MIN_SPIN_LIMIT_NS, Self::MAX_SPIN_LIMIT_NS);
+        Decision { route, mode, due_in_ns, spin_limit_ns, why }
+    }
+
+    /// Whether the thread may give the CPU away because of this decision.
+    pub const fn may_leave_cpu(&self) -> bool {
+        !matches!(self.mode, Mode::Spin)
+    }
+}
+
+impl core::fmt::Display for Decision {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match (self.route, self.mode) {
+            (Route::Inline, Mode::Spin) => f.write_str("inline, on this CPU"),
+            (route, Mode::Hybrid { sleep_ns }) => {
+                write!(f, "{}, sleep {sleep_ns} ns then spin", route.as_str())
+            }
+            (route, mode) => write!(f, "{}, {}", route.as_str(), mode.as_str()),
+        }
+    }
+}

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Latency estimates per queue, kept up to date by whoever owns the queue.
+
+use crate::{Kind, Mode, Ns};
+
+/// Number of size buckets: powers of two from 512 B to 16 MiB.
+pub const BUCKETS: usize = 16;
+
+/// The bucket of a request of `size_bytes`.
+pub const fn bucket(size_bytes: u64) -> usize {
+    if size_bytes <= 512 {
+        return 0;
+    }
+    let log2_ceil = 64 - (size_bytes - 1).leading_zeros() as usize;
+    if log2_ceil - 9 < BUCKETS { log2_ceil - 9 } else { BUCKETS - 1 }
+}
+
+/// A running mean and mean deviation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Latency {
+    /// Smoothed mean, in nanoseconds; 0 until the first sample.
+    pub mean_ns: Ns,
+    /// Smoothed mean deviation, in nanoseconds.
+    pub deviation_ns: Ns,
+}
+
+impl Latency {
+    /// Adds a sample with weight 1/8 for the mean and 1/4 for the deviation. One sample counts for
+    /// at most eight times the mean, so that a single stall does not decide the next requests.
+    pub fn add(&mut self, sample_ns: Ns) {
+        if self.mean_ns == 0 {
+            *self = Latency { mean_ns: sample_ns.max(1), deviation_ns: sample_ns / 4 };
+            return;
+        }
+        let sample_ns = sample_ns.min(self.mean_ns.saturating_mul(8));
+        let off_ns = sample_ns.abs_diff(self.mean_ns);
+        self.deviation_ns = self.deviation_ns - self.deviation_ns / 4 + off_ns / 4;
+        self.mean_ns = (self.mean_ns - self.mean_ns / 8 + sample_ns / 8).max(1);
+    }
+
+    /// A latency that most requests reach: the mean less the mean deviation.
+    pub const fn early_ns(&self) -> Ns {
+        self.mean_ns.saturating_sub(self.deviation_ns)
+    }
+}
+
+/// What a queue's own completions say of one kind and size of request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Estimate {
+    /// Latency of requests that were spun for.
+    pub spun: Latency,
+    /// Latency of requests that were blocked on: the switches included.
+    pub blocked: Latency,
+}
+
+/// All estimates of one queue: by direction, size bucket and mode.
+#[derive(Clone, Debug)]
+pub struct Estimator {
+    cells: [[Estimate; BUCKETS]; 2],
+}
+
+impl Estimator {
+    /// An estimator without history.
+    pub const fn new() -> Self {
+        const NONE: Latency = Latency { mean_ns: 0, deviation_ns: 0 };
+        const EMPTY: Estimate = Estimate { spun: NONE, blocked: NONE };
+        Estimator { cells: [[EMPTY; BUCKETS]; 2] }
+    }
+
+    const fn row(kind: Kind) -> usize {
+        match kind {
+            Kind::Read => 0,
+            Kind::Write | Kind::Sync => 1,
+        }
+    }
+
+    /// The estimate for a request.
+    pub fn of(&self, kind: Kind, size_bytes: u64) -> Estimate {
+        self.cells[Self::row(kind)][bucket(size_bytes)]
+    }
+
+    /// Records a completion. A hybrid wait ends in a spin, so it counts as spun.
+    pub fn record(&mut self, kind: Kind, size_bytes: u64, mode: Mode, latency_ns: Ns) {
+        if kind == Kind::Sync {
+            return;
+        }
+        let cell = &mut self.cells[Self::row(kind)][bucket(size_bytes)];
+        match mode {
+            Mode::Block => cell.blocked.add(latency_ns),
+            Mode::Spin | Mode::Hybrid { .. } => cell.spun.add(latency_ns),
+        }
+    }
+}
+
+impl Default for Estimator {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buckets_are_powers_of_two_and_round_up() {
+        assert_eq!(bucket(0), 0);
+        assert_eq!(bucket(512), 0);
+        assert_eq!(bucket(513), 1);
+        assert_eq!(bucket(4096), 3);
+        assert_eq!(bucket(4097), 4);
+        assert_eq!(bucket(16 << 20), 15);
+        assert_eq!(bucket(u64::MAX), 15);
+    }
+
+    #[test]
+    fn the_mean_follows_a_change_and_a_single_stall_does_not_decide() {
+        let mut latency = Latency::default();
+        for _ in 0..100 {
+            latency.add(10_000);
+        }
+        assert!(latency.mean_ns.abs_diff(10_000) < 100);
+        latency.add(50_000_000);
+        assert!(latency.mean_ns < 20_000);
+        for _ in 0..100 {
+            latency.add(40_000);
+        }
+        assert!(latency.mean_ns.abs_diff(40_000) < 400);
+    }
+}

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The state of the machine in the last window, small enough for one atomic.
+
+/// What the system monitor saw (SmartCon §4.2). Fractions are of the CPUs this process may use.
+///
+/// Fractions are kept in steps of 1/65535, so that [`Load::pack`] loses nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Load {
+    others: u16,
+    total: u16,
+    threshold: u16,
+    /// Runnable threads of others, saturating at 255.
+    pub competitors: u8,
+    /// Whether this host's budget of spinners has room for one more.
+    pub may_spin: bool,
+}
+
+fn to_steps(fraction: f32) -> u16 {
+    // A NaN casts to 0, and the cast saturates.
+    (fraction * 65535.0 + 0.5) as u16
+}
+
+fn from_steps(steps: u16) -> f32 {
+    f32::from(steps) / 65535.0
+}
+
+impl Load {
+    /// A load from fractions 0–1: CPU time used by others, CPU time used by all, and the
+    /// utilisation above which a thread must not spin.
+    pub fn new(others: f32, total: f32, threshold: f32) -> Self {
+        Load {
+            others: to_steps(others),
+            total: to_steps(total),
+            threshold: to_steps(threshold),
+            competitors: 0,
+            may_spin: true,
+        }
+    }
+
+    /// Utilisation by others, 0–1: iowait counts as idle, steal as busy, our own spinning and the
+    /// kernel workers that serve our own requests as nothing.
+    pub fn others(&self) -> f32 {
+        from_steps(self.others)
+    }
+
+    /// Utilisation by everybody, 0–1: the paper's literal reading.
+    pub fn total(&self) -> f32 {
+        from_steps(self.total)
+    }
+
+    /// CPU threshold in force, 0–1, hysteresis included.
+    pub fn threshold(&self) -> f32 {
+        from_steps(self.threshold)
+    }
+
+    /// Whether others use more than the threshold.
+    pub fn others_above(&self) -> bool {
+        self.others > self.threshold
+    }
+
+    /// Whether everybody together uses more than the threshold.
+    pub fn total_above(&self) -> bool {
+        self.total > self.threshold
+    }
+
+    /// This load with another threshold, 0–1.
+    #[must_use]
+    pub fn with_threshold(mut self, threshold: f32) -> Self {
+        self.threshold = to_steps(threshold);
+        self
+    }
+
+    /// One word, for an atomic.
+    pub const fn pack(self) -> u64 {
+        self.others as u64
+            | (self.total as u64) << 16
+            | (self.threshold as u64) << 32
+            | (self.competitors as u64) << 48
+            | (self.may_spin as u64) << 56
+    }
+
+    /// The inverse of [`Load::pack`].
+    pub const fn unpack(word: u64) -> Self {
+        Load {
+            others: word as u16,
+            total: (word >> 16) as u16,
+            threshold: (word >> 32) as u16,
+            competitors: (word >> 48) as u8,
+            may_spin: (word >> 56) & 1 == 1,
+        }
+    }
+}
+
+impl Default for Load {
+    /// An idle machine on which spinning is allowed up to half of its CPUs.
+    fn default() -> Self {
+        Load::new(0.0, 0.0, 0.5)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_packed_load_unpacks_to_itself() {
+        let load = Load { competitors: 17, may_spin: false, ..Load::new(0.25, 1.0, 0.75) };
+        assert_eq!(Load::unpack(load.pack()), load);
+    }
+
+    #[test]
+    fn fractions_out_of_range_saturate() {
+        let load = Load::new(-1.0, 7.0, f32::NAN);
+        assert_eq!((load.others(), load.total(), load.threshold()), (0.0, 1.0, 0.0));
+    }
+}

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The two fixed policies.
+
+use super::{WaitPolicy, block, spin};
+use crate::{Decision, Mode, Profile, Reason, Wait};
+
+/// Always leaves the CPU: what an ordinary read call does.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Block;
+
+impl WaitPolicy for Block {
+    fn name(&self) -> &str {
+        "block"
+    }
+
+    fn choose(&self, wait: &Wait<'_>) -> Decision {
+        block(wait, Reason::Fixed)
+    }
+
+    fn always_inline(&self, _: Option<&Profile>) -> Option<(Mode, Reason)> {
+        Some((Mode::Block, Reason::Fixed))
+    }
+}
+
+/// Always keeps the CPU, whatever the device, the size or the load.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Spin;
+
+impl WaitPolicy for Spin {
+    fn name(&self) -> &str {
+        "spin"
+    }
+
+    fn choose(&self, wait: &Wait<'_>) -> Decision {
+        spin(wait, Reason::Fixed)
+    }
+}

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Wait policies: each answers one request with one [`Decision`].
+
+mod fixed;
+mod hybrid;
+mod predictive;
+mod smartcon;
+
+pub use fixed::{Block, Spin};
+pub use hybrid::Hybrid;
+pub use predictive::Predictive;
+pub use smartcon::{CpuSignal, SmartCon};
+
+use crate::{Decision, Mode, Profile, Reason, Wait};
+
+/// Chooses how one request is issued and waited for. Asked once, before submission, because the
+/// route depends on the answer.
+///
+/// Implementations are pure: they read the [`Wait`] and nothing else, so a decision can be
+/// explained, replayed and simulated.
+pub trait WaitPolicy: Send + Sync {
+    /// The word that selects this policy on a command line and names it in tables.
+    fn name(&self) -> &str;
+
+    /// Decides one request.
+    fn choose(&self, wait: &Wait<'_>) -> Decision;
+
+    /// The reason that holds for every read and write of a device with this profile, if no size,
+    /// backlog or load can change it: the caller may then issue them inline without asking again.
+    fn always_inline(&self, profile: Option<&Profile>) -> Option<(Mode, Reason)> {
+        let _ = profile;
+        None
+    }
+}
+
+impl<P: WaitPolicy + ?Sized> WaitPolicy for &P {
+    fn name(&self) -> &str {
+        (**self).name()
+    }
+    fn choose(&self, wait: &Wait<'_>) -> Decision {
+        (**self).choose(wait)
+    }
+    fn always_inline(&self, profile: Option<&Profile>) -> Option<(Mode, Reason)> {
+        (**self).always_inline(profile)
+    }
+}
+
+/// Names of the policies that come with Dwell; `smartcon` is the default.
+pub const NAMES: [&str; 5] = ["block", "spin", "hybrid", "smartcon", "predictive"];
+
+/// A policy by its name, with its default parameters.
+pub fn by_name(name: &str) -> Option<&'static dyn WaitPolicy> {
+    static SMARTCON: SmartCon =
+        SmartCon { cpu_threshold: None, queue_limit: None, signal: CpuSignal::Others };
+    static PREDICTIVE: Predictive = Predictive { explore_one_in: Predictive::EXPLORE_ONE_IN };
+    Some(match name {
+        "block" => &Block,
+        "spin" => &Spin,
+        "hybrid" => &Hybrid,
+        "smartcon" => &SMARTCON,
+        "predictive" => &PREDICTIVE,
+        _ => return None,
+    })
+}
+
+/// Leaves the CPU.
+pub fn block(wait: &Wait<'_>, why: Reason) -> Decision {
+    Decision::new(wait.routes.to_block(wait.call), Mode::Block, wait.predicted_ns(), why)
+}
+
+/// Keeps the CPU, or blocks with [`Reason::NoQueue`] where only synchronous calls are possible.
+pub fn spin(wait: &Wait<'_>, why: Reason) -> Decision {
+    match wait.routes.to_spin() {
+        Some(route) => Decision::new(route, Mode::Spin, wait.predicted_ns(), why),
+        None => block(wait, Reason::NoQueue),
+    }
+}

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a policy needs to know of a device.
+
+use crate::Ns;
+
+/// How a device is waited for by default (SmartCon §4.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
+pub enum DeviceClass {
+    /// Served on the caller's own CPU (a memory copy): never worth leaving it.
+    VeryFast,
+    /// Decided per request.
+    Fast,
+    /// Waiting is long enough that leaving the CPU is always right.
+    Mainstream,
+}
+
+impl DeviceClass {
+    /// The word used in profiles, tables and on the command line.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            DeviceClass::VeryFast => "very-fast",
+            DeviceClass::Fast => "fast",
+            DeviceClass::Mainstream => "mainstream",
+        }
+    }
+}
+
+impl core::fmt::Display for DeviceClass {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// The part of a device's profile that decisions read. All of it is measured by a probe.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct Profile {
+    /// Device class (SmartCon §4.1).
+    pub class: DeviceClass,
+    /// Largest request, in bytes, for which spinning still beats blocking; equal still spins.
+    pub size_threshold_bytes: u64,
+    /// Cost of leaving the CPU for one request and coming back to it, with nothing else to run:
+    /// the self switch (SmartCon §3.3), in nanoseconds.
+    pub switch_ns: Ns,
+    /// Time to reload the working set that another process evicted meanwhile (SmartCon §3.2), in
+    /// nanoseconds.
+    pub reload_ns: Ns,
+    /// By how much a timed sleep comes back late, in nanoseconds.
+    pub sleep_overshoot_ns: Ns,
+    /// Latency of a 4 KiB read that is spun for, in nanoseconds; 0 when unknown.
+    pub latency_ns: Ns,
+    /// Further latency per byte beyond the first 4 KiB, in picoseconds; 0 when unknown.
+    pub latency_ps_per_byte: u64,
+}
+
+impl Profile {
+    /// Latency that the probe would expect of a request of `size_bytes`, in nanoseconds.
+    pub fn latency_of(&self, size_bytes: u64) -> Ns {
+        self.latency_ns
+            + size_bytes.saturating_sub(4096).saturating_mul(self.latency_ps_per_byte) / 1000
+    }
+}
+
+impl Default for Profile {
+    /// A fast device with the papers' threshold of 64 KiB and no measured latency.
+    fn default() -> Self {
+        Profile {
+            class: DeviceClass::Fast,
+            size_threshold_bytes: 64 << 10,
+            switch_ns: 5_000,
+            reload_ns: 0,
+            sleep_overshoot_ns: 50_000,
+            latency_ns: 0,
+            latency_ps_per_byte: 0,
+        }
+    }
+}

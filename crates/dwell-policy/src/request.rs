@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What is asked of a device, and what is known at the moment of asking.
+
+use crate::{Estimate, Load, Ns, Profile};
+
+/// What a request does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// Device to memory.
+    Read,
+    /// Memory to device.
+    Write,
+    /// Make earlier writes durable (fsync, fdatasync, a COMMIT).
+    Sync,
+}
+
+/// How the caller asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Call {
+    /// One request; the thread has nothing else to do until it completes.
+    Blocking,
+    /// One of several in flight from this thread.
+    Queued,
+}
+
+/// How a request is issued.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Route {
+    /// A synchronous call in the caller's context; the kernel decides whether it blocks.
+    Inline,
+    /// A queue whose device is really polled: no interrupt is raised.
+    Polled,
+    /// A queue that is completed by the device's interrupt (or by another party's write).
+    Interrupt,
+}
+
+impl Route {
+    /// The word used in tables and on the command line.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Route::Inline => "inline",
+            Route::Polled => "polled",
+            Route::Interrupt => "interrupt",
+        }
+    }
+}
+
+/// The set of routes that a queue offers at this moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub struct Routes(u8);
+
+impl Routes {
+    /// No route.
+    pub const NONE: Routes = Routes(0);
+    /// Only [`Route::Inline`].
+    pub const INLINE: Routes = Routes(1);
+    /// Only [`Route::Polled`].
+    pub const POLLED: Routes = Routes(2);
+    /// Only [`Route::Interrupt`].
+    pub const INTERRUPT: Routes = Routes(4);
+
+    const fn bit(route: Route) -> u8 {
+        match route {
+            Route::Inline => 1,
+            Route::Polled => 2,
+            Route::Interrupt => 4,
+        }
+    }
+
+    /// Whether `route` is offered.
+    pub const fn has(self, route: Route) -> bool {
+        self.0 & Self::bit(route) != 0
+    }
+
+    /// This set less `route`.
+    #[must_use]
+    pub const fn without(self, route: Route) -> Routes {
+        Routes(self.0 & !Self::bit(route))
+    }
+
+    /// Where a spinning thread sends its request: polled before interrupt. `None` where only
+    /// synchronous calls are possible, for then nobody can spin.
+    pub const fn to_spin(self) -> Option<Route> {
+        if self.has(Route::Polled) {
+            Some(Route::Polled)
+        } else if self.has(Route::Interrupt) {
+            Some(Route::Interrupt)
+        } else {
+            None
+        }
+    }
+
+    /// Where a thread that leaves the CPU sends its request. A polled queue wakes nobody, so it
+    /// comes last. A lone request blocks best in a synchronous call; one of several must not.
+    pub const fn to_block(self, call: Call) -> Route {
+        match call {
+            Call::Blocking if self.has(Route::Inline) => Route::Inline,
+            _ if self.has(Route::Interrupt) => Route::Interrupt,
+            _ if self.has(Route::Inline) => Route::Inline,
+            _ => Route::Polled,
+        }
+    }
+}
+
+impl core::ops::BitOr for Routes {
+    type Output = Routes;
+    fn bitor(self, other: Routes) -> Routes {
+        Routes(self.0 | other.0)
+    }
+}
+
+/// Requests in flight ahead of a new one on its device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Backlog {
+    /// Their bytes.
+    pub bytes: u64,
+    /// Their number.
+    pub requests: u32,
+}
+
+/// One request about to be submitted, and everything a policy may look at.
+#[derive(Clone, Debug)]
+pub struct Wait<'a> {
+    /// Read, write or sync.
+    pub kind: Kind,
+    /// Size in bytes.
+    pub size_bytes: u64,
+    /// What is in flight ahead of it.
+    pub backlog: Backlog,
+    /// Alone, or one of several.
+    pub call: Call,
+    /// Routes that the queue offers.
+    pub routes: Routes,
+    /// What the probe learned of the device; `None` when it was never probed.
+    pub profile: Option<&'a Profile>,
+    /// What this queue's own completions say of requests like this one.
+    pub estimate: Estimate,
+    /// The machine in the last window.
+    pub load: Load,
+    /// The caller's nice value; policies that weigh priorities compare it with others'.
+    pub nice: i8,
+    /// Running number of this request on its queue; policies that explore draw from it.
+    pub sequence: u64,
+}
+
+impl<'a> Wait<'a> {
+    /// A lone request on an idle machine, with no backlog and no history, for a queue that offers
+    /// every route.
+    pub fn new(kind: Kind, size_bytes: u64, profile: Option<&'a Profile>) -> Self {
+        Wait {
+            kind,
+            size_bytes,
+            backlog: Backlog::default(),
+            call: Call::Blocking,
+            routes: Routes::INLINE | Routes::INTERRUPT | Routes::POLLED,
+            profile,
+            estimate: Estimate::default(),
+            load: Load::default(),
+            nice: 0,
+            sequence: 0,
+        }
+    }
+
+    /// Best prediction of the latency when spun for: the queue's own estimate, else the probe's
+    /// curve; 0 when nothing is known.
+    pub fn predicted_ns(&self) -> Ns {
+        if self.estimate.spun.mean_ns > 0 {
+            self.estimate.spun.mean_ns
+        } else {
+            self.profile.map_or(0, |p| p.latency_of(self.size_bytes))
+        }
+    }
+}
