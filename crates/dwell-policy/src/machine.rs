@@ -53,6 +53,8 @@ pub struct Outcome {
     pub parked_ns: Ns,
     /// Number of times the thread parked.
     pub parks: u32,
+    /// When the wait ended, on the driver's clock.
+    pub ended: Ns,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -166,7 +168,7 @@ impl WaitMachine {
 
     /// Where the time went so far.
     pub const fn outcome(&self) -> Outcome {
-        self.outcome
+        Outcome { ended: self.stepped_at, ..self.outcome }
     }
 
     fn account(&mut self, now: Ns) {

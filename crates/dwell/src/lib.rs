@@ -1,2 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Under construction.
+//! The hall of Dwell: queues, the drivers that wait for them, files, and the monitors.
+#![deny(unsafe_code)]
+
+pub mod arch;
+pub mod buffer;
+pub mod clock;
+pub mod error;
+pub mod park;
+pub mod queue;
+pub mod source;
+pub mod wait;

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The monotonic clock, and sleeping by it.
+#![allow(unsafe_code)]
+
+use dwell_policy::Ns;
+
+/// Nanoseconds of CLOCK_MONOTONIC.
+#[inline]
+pub fn now() -> Ns {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the pointer is to a live timespec; CLOCK_MONOTONIC exists on every Linux.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };
+    time.tv_sec as Ns * 1_000_000_000 + time.tv_nsec as Ns
+}
+
+/// `at` as the kernel's structure.
+pub(crate) fn timespec(at: Ns) -> libc::timespec {
+    libc::timespec {
+        tv_sec: (at / 1_000_000_000) as libc::time_t,
+        tv_nsec: (at % 1_000_000_000) as libc::c_long,
+    }
+}
+
+/// Sleeps until the clock shows `until`; it comes back late by what the timer and the wake-up
+/// cost. A signal handler that runs meanwhile does not end the sleep.
+pub fn sleep_until(until: Ns) {
+    let at = timespec(until);
+    loop {
+        // SAFETY: `at` is a live timespec, and an absolute sleep writes no remainder.
+        let rc = unsafe {
+            libc::clock_nanosleep(
+                libc::CLOCK_MONOTONIC,
+                libc::TIMER_ABSTIME,
+                &at,
+                std::ptr::null_mut(),
+            )
+        };
+        if rc != libc::EINTR {
+            return;
+        }
+    }
+}
+
+/// CPU time that the calling thread has used, in nanoseconds.
+pub fn thread_cpu() -> Ns {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the pointer is to a live timespec; the clock exists on every Linux.
+    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
+    time.tv_sec as Ns * 1_000_000_000 + time.tv_nsec as Ns
+}
+
+/// Asks the kernel not to delay this thread's timers (its default slack is 50 µs). Affects the
+/// calling thread until it ends.
+pub fn tighten_timer_slack() {
+    // SAFETY: PR_SET_TIMERSLACK takes one integer and touches no memory.
+    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1, 0, 0, 0) };
+}
+
+/// By how much a timed sleep of `asked_ns` comes back late on this thread: the median of `rounds`,
+/// in nanoseconds.
+pub fn sleep_overshoot(asked_ns: Ns, rounds: usize) -> Ns {
+    let mut late_ns: Vec<Ns> = (0..rounds.max(1))
+        .map(|_| {
+            let until = now() + asked_ns;
+            sleep_until(until);
+            now().saturating_sub(until)
+        })
+        .collect();
+    late_ns.sort_unstable();
+    late_ns[late_ns.len() / 2]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sleep_never_comes_back_early() {
+        let until = now() + 200_000;
+        sleep_until(until);
+        assert!(now() >= until);
+    }
+}

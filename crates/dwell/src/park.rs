@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Leaving the CPU until a queue has something.
+#![allow(unsafe_code)]
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use dwell_policy::{Ns, Woken};
+
+use crate::clock;
+use crate::queue::{Completion, Queue, Wake};
+
+/// Arms `queue`, looks once more, and sleeps if there is still nothing, at most until `until`.
+/// Completions found by the look go to `out`.
+pub fn park<Q: Queue + ?Sized>(
+    queue: &mut Q,
+    until: Option<Ns>,
+    out: &mut dyn FnMut(Completion),
+) -> Woken {
+    if matches!(queue.arm(), Wake::Never) {
+        queue.disarm();
+        return Woken::Unwakeable;
+    }
+    if queue.poll(out) == 0 {
+        // Arming is idempotent; asking again gives the wake-up without borrowing across the look.
+        sleep(queue.arm(), until);
+    }
+    queue.disarm();
+    Woken::Look
+}
+
+/// Sleeps on one wake-up. May return early.
+fn sleep(wake: Wake<'_>, until: Option<Ns>) {
+    match wake {
+        Wake::Never => {}
+        Wake::Ring(fd) => enter_ring(fd, until),
+        Wake::Descriptor(fd) => poll_descriptor(fd, until),
+        Wake::Word { word, seen } => wait_word(word, seen, until),
+        Wake::At(due) => clock::sleep_until(until.map_or(due, |until| until.min(due))),
+    }
+}
+
+/// Waits inside an io_uring for one completion.
+fn enter_ring(fd: i32, until: Option<Ns>) {
+    const GETEVENTS: u32 = 1;
+    const EXT_ARG: u32 = 1 << 3;
+    #[repr(C)]
+    struct GetEventsArg {
+        sigmask: u64,
+        sigmask_size: u32,
+        min_wait_usec: u32,
+        timespec: u64,
+    }
+    let span = until.map(|until| clock::timespec(until.saturating_sub(clock::now())));
+    let (flags, arg, size) = match &span {
+        None => (GETEVENTS, None, 0),
+        Some(span) => (
+            GETEVENTS | EXT_ARG,
+            Some(GetEventsArg {
+                sigmask: 0,
+                sigmask_size: 8,
+                min_wait_usec: 0,
+                timespec: std::ptr::from_ref(span) as u64,
+            }),
+            size_of::<GetEventsArg>(),
+        ),
+    };
+    let arg = arg.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+    // SAFETY: the descriptor is a ring of this thread; the argument and the timespec it points to
+    // outlive the call. Every error (EINTR, ETIME) means: look again.
+    unsafe { libc::syscall(libc::SYS_io_uring_enter, fd, 0, 1, flags, arg, size) };
+}
+
+fn poll_descriptor(fd: i32, until: Option<Ns>) {
+    let mut watched = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+    let span = until.map(|until| clock::timespec(until.saturating_sub(clock::now())));
+    let span = span.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+    // SAFETY: one live pollfd, a live or null timespec, no signal mask.
+    unsafe { libc::ppoll(&mut watched, 1, span, std::ptr::null()) };
+}
+
+fn wait_word(word: &AtomicU32, seen: u32, until: Option<Ns>) {
+    if word.load(Ordering::Acquire) != seen {
+        return;
+    }
+    let at = until.map(clock::timespec);
+    let at = at.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+    // WAIT_BITSET takes an absolute time; the word may lie in memory shared between processes.
+    // SAFETY: the word outlives the call, the timespec is live or null.
+    unsafe {
+        libc::syscall(
+            libc::SYS_futex,
+            word.as_ptr(),
+            libc::FUTEX_WAIT_BITSET,
+            seen,
+            at,
+            std::ptr::null::<u32>(),
+            u32::MAX,
+        )
+    };
+}

@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A place where a request goes in and its completion comes out later.
+#![allow(unsafe_code)]
+
+use std::os::fd::RawFd;
+use std::sync::atomic::AtomicU32;
+
+use dwell_policy::{Backlog, Kind, Ns, Route};
+
+/// Names a request in flight on its queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Ticket(pub u64);
+
+/// The queue has no room; reap completions and submit again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Full;
+
+/// The result of one request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Completion {
+    /// Which request.
+    pub ticket: Ticket,
+    /// Bytes transferred, or a negative error number, as the kernel reports it.
+    pub result: i32,
+}
+
+/// How a thread that wants to leave the CPU is woken when the queue has something for it.
+#[derive(Debug)]
+pub enum Wake<'a> {
+    /// Nobody wakes it: it spins, polls by a timer, or takes another route.
+    Never,
+    /// This io_uring: the kernel wakes whoever waits inside it for a completion.
+    Ring(RawFd),
+    /// This descriptor becomes readable.
+    Descriptor(RawFd),
+    /// Another party changes this word from `seen` and wakes its futex.
+    Word {
+        /// The futex word.
+        word: &'a AtomicU32,
+        /// Its value when the queue was armed.
+        seen: u32,
+    },
+    /// Time alone: something is due at this moment.
+    At(Ns),
+}
+
+/// A queue of requests. One thread owns it.
+///
+/// Parking on it takes three steps, so that no completion is slept through: [`Queue::arm`], one
+/// more [`Queue::poll`], then sleep on what `arm` returned, and [`Queue::disarm`] afterwards. See
+/// [`park::park`](crate::park::park).
+pub trait Queue {
+    /// A request. It owns or pins its buffers: they stay put until the completion is out.
+    type Op;
+
+    /// Takes a request in, on a route that this queue offers. It may be held back until
+    /// [`Queue::flush`].
+    ///
+    /// # Errors
+    /// [`Full`], with the request given back.
+    fn submit(&mut self, op: Self::Op, route: Route) -> Result<Ticket, (Full, Self::Op)>;
+
+    /// Sends everything that was held back: one doorbell for the batch.
+    fn flush(&mut self);
+
+    /// Hands out the completions that are there, and says how many. Cheap when there are none: it
+    /// is what a spinning thread calls.
+    fn poll(&mut self, out: &mut dyn FnMut(Completion)) -> usize;
+
+    /// Makes sure that the next completion wakes this thread, and says how.
+    fn arm(&mut self) -> Wake<'_>;
+
+    /// Undoes [`Queue::arm`].
+    fn disarm(&mut self) {}
+
+    /// Asks to end a request early. Its buffers are free only when its completion is out.
+    fn cancel(&mut self, ticket: Ticket);
+
+    /// What is in flight.
+    fn backlog(&self) -> Backlog;
+}
+
+impl<Q: Queue + ?Sized> Queue for Box<Q> {
+    type Op = Q::Op;
+    fn submit(&mut self, op: Self::Op, route: Route) -> Result<Ticket, (Full, Self::Op)> {
+        (**self).submit(op, route)
+    }
+    fn flush(&mut self) {
+        (**self).flush();
+    }
+    fn poll(&mut self, out: &mut dyn FnMut(Completion)) -> usize {
+        (**self).poll(out)
+    }
+    fn arm(&mut self) -> Wake<'_> {
+        (**self).arm()
+    }
+    fn disarm(&mut self) {
+        (**self).disarm();
+    }
+    fn cancel(&mut self, ticket: Ticket) {
+        (**self).cancel(ticket);
+    }
+    fn backlog(&self) -> Backlog {
+        (**self).backlog()
+    }
+}
+
+/// A queue whose `submit`, `flush`, `poll`, `arm` and `disarm` may run inside a signal handler.
+///
+/// # Safety
+/// These methods allocate nothing, take no lock, do not panic, and touch no thread-local that is
+/// initialised on first use.
+pub unsafe trait SignalSafe: Queue {}
+
+/// What an [`Io`] does with its memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Device to memory.
+    Read,
+    /// Memory to device.
+    Write,
+    /// Device to several pieces of memory.
+    ReadVectored,
+    /// Several pieces of memory to device.
+    WriteVectored,
+    /// Make data and metadata durable.
+    Sync,
+    /// Make data durable.
+    DataSync,
+}
+
+impl Action {
+    /// The policy's word for it.
+    pub const fn kind(self) -> Kind {
+        match self {
+            Action::Read | Action::ReadVectored => Kind::Read,
+            Action::Write | Action::WriteVectored => Kind::Write,
+            Action::Sync | Action::DataSync => Kind::Sync,
+        }
+    }
+
+    /// The word used in errors.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Action::Read | Action::ReadVectored => "read",
+            Action::Write | Action::WriteVectored => "write",
+            Action::Sync => "fsync",
+            Action::DataSync => "fdatasync",
+        }
+    }
+}
+
+/// One storage request: what every storage queue takes.
+#[derive(Clone, Copy, Debug)]
+pub struct Io {
+    /// What to do.
+    pub action: Action,
+    /// Which open object to do it on: a descriptor for kernel queues; other sources give the
+    /// number a meaning of their own.
+    pub target: i32,
+    /// Where, in bytes; ignored by syncs.
+    pub offset: u64,
+    /// The memory, or an array of `pieces` iovecs for vectored actions.
+    memory: *mut u8,
+    /// Bytes in all.
+    pub bytes: u32,
+    /// Number of iovecs; 0 for plain actions.
+    pub pieces: u32,
+}
+
+// SAFETY: an Io is a description; whoever made it promised that its memory stays valid, from any
+// thread, until the completion is out.
+unsafe impl Send for Io {}
+
+impl Io {
+    /// A read into, or a write from, `bytes` bytes at `memory`.
+    ///
+    /// # Safety
+    /// The memory stays valid (and, for a read, unaliased) until the request's completion is out.
+    pub unsafe fn plain(
+        action: Action,
+        target: i32,
+        memory: *mut u8,
+        bytes: u32,
+        offset: u64,
+    ) -> Io {
+        debug_assert!(matches!(action, Action::Read | Action::Write));
+        Io { action, target, offset, memory, bytes, pieces: 0 }
+    }
+
+    /// A vectored read or write.
+    ///
+    /// # Safety
+    /// The iovecs and the memory they name stay valid (and, for a read, unaliased) until the
+    /// request's completion is out; `bytes` is the sum of their lengths.
+    pub unsafe fn vectored(
+        action: Action,
+        target: i32,
+        iovecs: *const libc::iovec,
+        pieces: u32,
+        bytes: u32,
+        offset: u64,
+    ) -> Io {
+        debug_assert!(matches!(action, Action::ReadVectored | Action::WriteVectored));
+        Io { action, target, offset, memory: iovecs.cast_mut().cast(), bytes, pieces }
+    }
+
+    /// A sync; `data_only` leaves metadata that no read needs.
+    pub fn sync(target: i32, data_only: bool) -> Io {
+        let action = if data_only { Action::DataSync } else { Action::Sync };
+        Io { action, target, offset: 0, memory: std::ptr::null_mut(), bytes: 0, pieces: 0 }
+    }
+
+    /// Start of the memory of a plain action; null for others.
+    pub fn memory(&self) -> *mut u8 {
+        if self.pieces == 0 { self.memory } else { std::ptr::null_mut() }
+    }
+
+    /// The iovecs of a vectored action; null for others.
+    pub fn iovecs(&self) -> *const libc::iovec {
+        if self.pieces == 0 { std::ptr::null() } else { self.memory.cast() }
+    }
+
+    /// The pieces of memory, whether plain or vectored: start and length.
+    pub fn each_piece(&self) -> impl Iterator<Item = (*mut u8, usize)> {
+        let io = *self;
+        (0..io.pieces.max(1) as usize).map(move |at| {
+            if io.pieces == 0 {
+                (io.memory, io.bytes as usize)
+            } else {
+                // SAFETY: `vectored` was promised `pieces` valid iovecs.
+                let piece = unsafe { *io.memory.cast::<libc::iovec>().add(at) };
+                (piece.iov_base.cast(), piece.iov_len)
+            }
+        })
+    }
+}

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! An opened file, device or address: what requests are asked of.
+
+use std::io;
+
+use dwell_policy::Routes;
+
+use crate::queue::{Io, Queue};
+
+/// Something that is open and can be read and written by offset. Threads share it; each thread
+/// asks it for a queue of its own.
+pub trait Source: Send + Sync {
+    /// The queues it makes.
+    type Queue: Queue<Op = Io>;
+
+    /// A new queue for up to `depth` requests in flight, to be owned by the calling thread.
+    ///
+    /// # Errors
+    /// What the system refuses.
+    fn queue(&self, depth: u32) -> io::Result<Self::Queue>;
+
+    /// The queue for the calling thread's blocking calls, one request at a time. Sources whose
+    /// threads can share one queue among many files override this.
+    ///
+    /// # Errors
+    /// What the system refuses.
+    fn call_queue(&self) -> io::Result<Self::Queue> {
+        self.queue(1)
+    }
+
+    /// The routes it offers at this moment.
+    fn routes(&self) -> Routes;
+
+    /// The inline route: serves the request before it returns. Bytes transferred, or a negative
+    /// error number. Only asked where [`Source::routes`] has it.
+    fn call(&self, io: &Io) -> i32;
+
+    /// Serves a read from memory the system already holds, or says with `None` that it would have
+    /// to wait. Sources without a cache always say `None`.
+    fn cached(&self, io: &Io) -> Option<i32> {
+        let _ = io;
+        None
+    }
+
+    /// The number that requests carry as their [`Io::target`].
+    fn target(&self) -> i32;
+
+    /// Length in bytes.
+    ///
+    /// # Errors
+    /// What the system refuses.
+    fn bytes(&self) -> io::Result<u64>;
+
+    /// Alignment of memory, offset and length that it demands, in bytes; 1 where any will do.
+    fn alignment(&self) -> u32 {
+        1
+    }
+}
