@@ -133,15 +133,21 @@ pub struct Decision {
 }
 
 impl Decision {
-    /// Shortest deadline a spin is given: predictions below it are not worth a timer.
-    pub const MIN_SPIN_LIMIT_NS: Ns = 200_000;
+    /// Shortest deadline a spin is given: tails of this length are ordinary on fast devices.
+    pub const MIN_SPIN_LIMIT_NS: Ns = 50_000;
     /// Longest deadline a spin is given, whatever was predicted.
     pub const MAX_SPIN_LIMIT_NS: Ns = 10_000_000;
+    /// Deadline of a spin whose latency nobody can predict.
+    pub const BLIND_SPIN_LIMIT_NS: Ns = 200_000;
 
-    /// A decision whose spin may last eight times the predicted latency, within the limits above.
+    /// A decision whose spin may last four times the predicted latency, within the limits above.
     pub fn new(route: Route, mode: Mode, due_in_ns: Ns, why: Reason) -> Self {
-        let spin_limit_ns =
-            due_in_ns.saturating_mul(8).clamp(Self::MIN_SPIN_LIMIT_NS, Self::MAX_SPIN_LIMIT_NS);
+        let spin_limit_ns = match due_in_ns {
+            0 => Self::BLIND_SPIN_LIMIT_NS,
+            due_in_ns => {
+                due_in_ns.saturating_mul(4).clamp(Self::MIN_SPIN_LIMIT_NS, Self::MAX_SPIN_LIMIT_NS)
+            }
+        };
         Decision { route, mode, due_in_ns, spin_limit_ns, why }
     }
 

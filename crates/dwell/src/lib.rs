@@ -1,12 +1,34 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The hall of Dwell: queues, the drivers that wait for them, files, and the monitors.
+//!
+//! A [`File`] decides for each of its requests whether the calling thread keeps the CPU or leaves
+//! it, by a [`WaitPolicy`](dwell_policy::WaitPolicy), from what a probe learned of the device and
+//! what the system monitor sees of the machine.
 #![deny(unsafe_code)]
 
+pub mod any;
 pub mod arch;
 pub mod buffer;
 pub mod clock;
 pub mod error;
+pub mod file;
+mod governed;
+pub mod kernel;
+pub mod known;
+pub mod monitor;
+pub mod open;
 pub mod park;
+pub mod pipeline;
 pub mod queue;
+pub mod ring;
 pub mod source;
+pub mod stats;
 pub mod wait;
+
+pub use dwell_policy::{
+    self, Decision, DeviceClass, Kind, Mode, Reason, Route, WaitPolicy, policy,
+};
+pub use error::{Error, Result};
+pub use file::File;
+pub use open::Options;
+pub use stats::Stats;

@@ -3,7 +3,7 @@
 
 use std::io;
 
-use dwell_policy::Routes;
+use dwell_policy::{Route, Routes};
 
 use crate::queue::{Io, Queue};
 
@@ -35,11 +35,21 @@ pub trait Source: Send + Sync {
     /// error number. Only asked where [`Source::routes`] has it.
     fn call(&self, io: &Io) -> i32;
 
+    /// Whether reads may be served from a page cache.
+    fn caches(&self) -> bool {
+        false
+    }
+
     /// Serves a read from memory the system already holds, or says with `None` that it would have
     /// to wait. Sources without a cache always say `None`.
     fn cached(&self, io: &Io) -> Option<i32> {
         let _ = io;
         None
+    }
+
+    /// A request on this route was refused as unsupported: it is not offered again.
+    fn refused(&self, route: Route) {
+        let _ = route;
     }
 
     /// The number that requests carry as their [`Io::target`].

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The sources that an address can open, behind one type.
+
+use std::io;
+
+use dwell_policy::{Backlog, Route, Routes};
+
+use crate::kernel::{Kernel, KernelQueue};
+use crate::queue::{Completion, Full, Io, Queue, Ticket, Wake};
+use crate::source::Source;
+
+/// A queue of a source that a wing brought.
+pub type OtherQueue = Box<dyn Queue<Op = Io> + Send>;
+/// A source that a wing brought.
+pub type OtherSource = Box<dyn Source<Queue = OtherQueue>>;
+
+/// Any opened source. The kernel's is a branch away; others are called through a pointer.
+pub enum AnySource {
+    /// A file or device that the kernel serves.
+    Kernel(Kernel),
+    /// Everything else: emulated devices, memory, and what wings register.
+    Other(OtherSource),
+}
+
+/// A queue of [`AnySource`].
+pub enum AnyQueue {
+    /// The kernel's.
+    Kernel(KernelQueue),
+    /// Any other.
+    Other(OtherQueue),
+}
+
+/// Hides the queue type of a source, so that [`AnySource::Other`] can hold it.
+pub struct Boxed<S>(pub S);
+
+macro_rules! each {
+    ($self:expr, $inner:ident => $call:expr) => {
+        match $self {
+            Self::Kernel($inner) => $call,
+            Self::Other($inner) => $call,
+        }
+    };
+}
+
+impl Source for AnySource {
+    type Queue = AnyQueue;
+
+    fn queue(&self, depth: u32) -> io::Result<AnyQueue> {
+        Ok(match self {
+            AnySource::Kernel(source) => AnyQueue::Kernel(source.queue(depth)?),
+            AnySource::Other(source) => AnyQueue::Other(source.queue(depth)?),
+        })
+    }
+
+    fn call_queue(&self) -> io::Result<AnyQueue> {
+        Ok(match self {
+            AnySource::Kernel(source) => AnyQueue::Kernel(source.call_queue()?),
+            AnySource::Other(source) => AnyQueue::Other(source.call_queue()?),
+        })
+    }
+
+    #[inline]
+    fn routes(&self) -> Routes {
+        each!(self, source => source.routes())
+    }
+
+    #[inline]
+    fn call(&self, io: &Io) -> i32 {
+        each!(self, source => source.call(io))
+    }
+
+    fn caches(&self) -> bool {
+        each!(self, source => source.caches())
+    }
+
+    fn cached(&self, io: &Io) -> Option<i32> {
+        each!(self, source => source.cached(io))
+    }
+
+    fn refused(&self, route: Route) {
+        each!(self, source => source.refused(route))
+    }
+
+    #[inline]
+    fn target(&self) -> i32 {
+        each!(self, source => source.target())
+    }
+
+    fn bytes(&self) -> io::Result<u64> {
+        each!(self, source => source.bytes())
+    }
+
+    #[inline]
+    fn alignment(&self) -> u32 {
+        each!(self, source => source.alignment())
+    }
+}
+
+impl Queue for AnyQueue {
+    type Op = Io;
+
+    fn submit(&mut self, io: Io, route: Route) -> Result<Ticket, (Full, Io)> {
+        each!(self, queue => queue.submit(io, route))
+    }
+
+    fn flush(&mut self) {
+        each!(self, queue => queue.flush())
+    }
+
+    #[inline]
+    fn poll(&mut self, out: &mut dyn FnMut(Completion)) -> usize {
+        each!(self, queue => queue.poll(out))
+    }
+
+    fn arm(&mut self) -> Wake<'_> {
+        each!(self, queue => queue.arm())
+    }
+
+    fn disarm(&mut self) {
+        each!(self, queue => queue.disarm())
+    }
+
+    fn cancel(&mut self, ticket: Ticket) {
+        each!(self, queue => queue.cancel(ticket))
+    }
+
+    fn backlog(&self) -> Backlog {
+        each!(self, queue => queue.backlog())
+    }
+}
+
+impl<S: Source> Source for Boxed<S>
+where
+    S::Queue: Send + 'static,
+{
+    type Queue = OtherQueue;
+
+    fn queue(&self, depth: u32) -> io::Result<OtherQueue> {
+        Ok(Box::new(self.0.queue(depth)?))
+    }
+
+    fn call_queue(&self) -> io::Result<OtherQueue> {
+        Ok(Box::new(self.0.call_queue()?))
+    }
+
+    fn routes(&self) -> Routes {
+        self.0.routes()
+    }
+
+    fn call(&self, io: &Io) -> i32 {
+        self.0.call(io)
+    }
+
+    fn caches(&self) -> bool {
+        self.0.caches()
+    }
+
+    fn cached(&self, io: &Io) -> Option<i32> {
+        self.0.cached(io)
+    }
+
+    fn refused(&self, route: Route) {
+        self.0.refused(route);
+    }
+
+    fn target(&self) -> i32 {
+        self.0.target()
+    }
+
+    fn bytes(&self) -> io::Result<u64> {
+        self.0.bytes()
+    }
+
+    fn alignment(&self) -> u32 {
+        self.0.alignment()
+    }
+}

@@ -1,0 +1,345 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Files and devices that the kernel serves: synchronous calls, interrupt rings, polled rings.
+#![allow(unsafe_code)]
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use dwell_policy::{Backlog, Route, Routes};
+
+use crate::queue::{Action, Completion, Full, Io, Queue, Ticket, Wake};
+use crate::ring::{self, Completed, Ring, SpinMethod};
+use crate::source::Source;
+
+/// An open descriptor.
+#[derive(Debug)]
+pub struct Kernel {
+    descriptor: OwnedFd,
+    alignment: u32,
+    method: SpinMethod,
+    polled: AtomicBool,
+    /// A file system that refused RWF_NOWAIT once is not asked again.
+    no_cache_first: AtomicBool,
+}
+
+impl Kernel {
+    /// A source over `descriptor`. `alignment` is what direct I/O demands, in bytes; 1 means that
+    /// the descriptor is buffered. `polled` says that the device was seen to be really polled.
+    pub fn new(descriptor: OwnedFd, alignment: u32, method: SpinMethod, polled: bool) -> Self {
+        Kernel {
+            descriptor,
+            alignment,
+            method,
+            polled: AtomicBool::new(polled),
+            no_cache_first: AtomicBool::new(alignment > 1),
+        }
+    }
+
+    /// The descriptor.
+    pub fn descriptor(&self) -> &OwnedFd {
+        &self.descriptor
+    }
+}
+
+impl Source for Kernel {
+    type Queue = KernelQueue;
+
+    fn queue(&self, depth: u32) -> io::Result<KernelQueue> {
+        if let Some(why) = ring::unavailable() {
+            return Err(io::Error::new(io::ErrorKind::Unsupported, why));
+        }
+        Ok(KernelQueue { rings: Owner::Own(Box::new(Rings::new(depth))), method: self.method })
+    }
+
+    fn call_queue(&self) -> io::Result<KernelQueue> {
+        Ok(KernelQueue { rings: Owner::Thread, method: self.method })
+    }
+
+    fn routes(&self) -> Routes {
+        let ring = match ring::unavailable() {
+            None => Routes::INTERRUPT,
+            Some(_) => return Routes::INLINE,
+        };
+        let polled =
+            if self.polled.load(Ordering::Relaxed) { Routes::POLLED } else { Routes::NONE };
+        Routes::INLINE | ring | polled
+    }
+
+    #[inline]
+    fn call(&self, io: &Io) -> i32 {
+        call(io, 0)
+    }
+
+    fn caches(&self) -> bool {
+        !self.no_cache_first.load(Ordering::Relaxed)
+    }
+
+    fn cached(&self, io: &Io) -> Option<i32> {
+        match call(io, libc::RWF_NOWAIT) {
+            result if result == -libc::EAGAIN => None,
+            result if result == -libc::EOPNOTSUPP => {
+                self.no_cache_first.store(true, Ordering::Relaxed);
+                None
+            }
+            result => Some(result),
+        }
+    }
+
+    fn refused(&self, route: Route) {
+        if route == Route::Polled {
+            self.polled.store(false, Ordering::Relaxed);
+        }
+    }
+
+    fn target(&self) -> i32 {
+        self.descriptor.as_raw_fd()
+    }
+
+    fn bytes(&self) -> io::Result<u64> {
+        // SAFETY: a zeroed stat is a valid buffer for fstat.
+        let mut status: libc::stat = unsafe { std::mem::zeroed() };
+        // SAFETY: an open descriptor and a live buffer.
+        if unsafe { libc::fstat(self.target(), &mut status) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        if status.st_mode & libc::S_IFMT != libc::S_IFBLK {
+            return Ok(status.st_size as u64);
+        }
+        const BLKGETSIZE64: libc::Ioctl = 0x8008_1272u32 as libc::Ioctl;
+        let mut bytes = 0u64;
+        // SAFETY: BLKGETSIZE64 writes one u64.
+        match unsafe { libc::ioctl(self.target(), BLKGETSIZE64, &mut bytes) } {
+            0 => Ok(bytes),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
+    fn alignment(&self) -> u32 {
+        self.alignment
+    }
+}
+
+/// The synchronous call for a request; EINTR before any byte moved is tried again.
+#[inline]
+fn call(io: &Io, flags: libc::c_int) -> i32 {
+    let (fd, offset) = (io.target, io.offset as libc::off_t);
+    let (memory, bytes) = (io.memory(), io.bytes as usize);
+    loop {
+        // SAFETY: whoever made the Io promised that its memory is valid until the completion,
+        // which here is the return of the call.
+        let done = unsafe {
+            match (io.action, flags) {
+                (Action::Read, 0) => libc::pread(fd, memory.cast(), bytes, offset),
+                (Action::Write, 0) => libc::pwrite(fd, memory.cast(), bytes, offset),
+                (Action::Read, _) => {
+                    let piece = libc::iovec { iov_base: memory.cast(), iov_len: bytes };
+                    libc::preadv2(fd, &piece, 1, offset, flags)
+                }
+                (Action::Write, _) => {
+                    let piece = libc::iovec { iov_base: memory.cast(), iov_len: bytes };
+                    libc::pwritev2(fd, &piece, 1, offset, flags)
+                }
+                (Action::ReadVectored, _) => {
+                    libc::preadv2(fd, io.iovecs(), io.pieces as libc::c_int, offset, flags)
+                }
+                (Action::WriteVectored, _) => {
+                    libc::pwritev2(fd, io.iovecs(), io.pieces as libc::c_int, offset, flags)
+                }
+                (Action::Sync, _) => libc::fsync(fd) as isize,
+                (Action::DataSync, _) => libc::fdatasync(fd) as isize,
+            }
+        };
+        if done >= 0 {
+            return done as i32;
+        }
+        let errno = io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO);
+        if errno != libc::EINTR {
+            return -errno;
+        }
+    }
+}
+
+/// The rings of one owner, made on first use: one per spin method, and the polled one.
+struct Rings {
+    depth: u32,
+    rings: [Option<Ring>; 4],
+    /// Completions of requests that were served inline.
+    inline: VecDeque<Completion>,
+    inline_tickets: u64,
+}
+
+/// Requests in flight on the rings that a thread's blocking calls share. One: a signal handler that
+/// interrupts a call finds the queue full and must not reap the completion of the call beneath.
+const CALL_DEPTH: u32 = 1;
+/// Bits of a ticket that name its ring; 7 names the inline list.
+const RING_SHIFT: u32 = 60;
+const INLINE_RING: u64 = 7;
+
+impl Rings {
+    fn new(depth: u32) -> Self {
+        Rings {
+            depth,
+            rings: [const { None }; 4],
+            inline: VecDeque::with_capacity(depth as usize),
+            inline_tickets: 0,
+        }
+    }
+
+    fn ring(&mut self, at: usize) -> io::Result<&mut Ring> {
+        if self.rings[at].as_ref().is_none_or(|ring| !ring.same_process()) {
+            let completed = match at {
+                3 => Completed::ByPolling,
+                at => Completed::ByInterrupt(SpinMethod::ALL[at]),
+            };
+            self.rings[at] = Some(Ring::new(self.depth, completed)?);
+        }
+        Ok(self.rings[at].as_mut().expect("made above"))
+    }
+
+    fn submit(&mut self, io: &Io, route: Route, method: SpinMethod) -> Result<Ticket, Full> {
+        let at = match route {
+            Route::Inline => return self.serve(io),
+            Route::Interrupt => method as usize,
+            Route::Polled => 3,
+        };
+        let submitted = match self.ring(at) {
+            Ok(ring) => ring.submit(io),
+            // No ring to be had (a limit on locked memory or descriptors): nothing is lost, the
+            // request is served here and now.
+            Err(_) => return self.serve(io),
+        };
+        submitted.map(|ticket| Ticket(ticket.0 | (at as u64) << RING_SHIFT))
+    }
+
+    fn serve(&mut self, io: &Io) -> Result<Ticket, Full> {
+        if self.inline.len() >= self.depth as usize {
+            return Err(Full);
+        }
+        self.inline_tickets = (self.inline_tickets + 1) & ((1 << RING_SHIFT) - 1);
+        let ticket = Ticket(self.inline_tickets | INLINE_RING << RING_SHIFT);
+        self.inline.push_back(Completion { ticket, result: call(io, 0) });
+        Ok(ticket)
+    }
+
+    #[inline]
+    fn poll(&mut self, out: &mut dyn FnMut(Completion)) -> usize {
+        let mut handed = 0;
+        while let Some(completion) = self.inline.pop_front() {
+            handed += 1;
+            out(completion);
+        }
+        for (at, ring) in self.rings.iter_mut().enumerate() {
+            if let Some(ring) = ring
+                && ring.backlog().requests > 0
+            {
+                handed += ring.poll(&mut |completion| {
+                    out(Completion {
+                        ticket: Ticket(completion.ticket.0 | (at as u64) << RING_SHIFT),
+                        ..completion
+                    });
+                });
+            }
+        }
+        handed
+    }
+
+    fn busy(&mut self) -> impl Iterator<Item = &mut Ring> {
+        self.rings.iter_mut().flatten().filter(|ring| ring.backlog().requests > 0)
+    }
+
+    /// With requests on several rings at once only timed polling sees all of them.
+    fn arm(&mut self) -> Wake<'static> {
+        let mut busy = self.busy();
+        match (busy.next(), busy.next()) {
+            (Some(ring), None) => ring.arm(),
+            _ => Wake::Never,
+        }
+    }
+
+    fn backlog(&self) -> Backlog {
+        let mut all = Backlog { bytes: 0, requests: self.inline.len() as u32 };
+        for ring in self.rings.iter().flatten() {
+            all.bytes += ring.backlog().bytes;
+            all.requests += ring.backlog().requests;
+        }
+        all
+    }
+}
+
+thread_local! {
+    static THREAD: RefCell<Rings> = RefCell::new(Rings::new(CALL_DEPTH));
+}
+
+enum Owner {
+    /// The calling thread's own rings, shared by its blocking calls on all files.
+    Thread,
+    Own(Box<Rings>),
+}
+
+/// A queue of kernel-served requests, over rings that are made when first needed.
+pub struct KernelQueue {
+    rings: Owner,
+    method: SpinMethod,
+}
+
+impl KernelQueue {
+    /// For everything that follows a submission: the rings are there and not in use.
+    #[inline]
+    fn with<R>(&mut self, serve: impl FnOnce(&mut Rings) -> R) -> R {
+        match &mut self.rings {
+            Owner::Own(rings) => serve(rings),
+            Owner::Thread => THREAD.with_borrow_mut(serve),
+        }
+    }
+}
+
+impl Queue for KernelQueue {
+    type Op = Io;
+
+    fn submit(&mut self, io: Io, route: Route) -> Result<Ticket, (Full, Io)> {
+        let submitted = match &mut self.rings {
+            Owner::Own(rings) => rings.submit(&io, route, self.method),
+            Owner::Thread => THREAD
+                .try_with(|rings| match rings.try_borrow_mut() {
+                    Ok(mut rings) if rings.backlog().requests == 0 => {
+                        rings.submit(&io, route, self.method)
+                    }
+                    _ => Err(Full),
+                })
+                .unwrap_or(Err(Full)),
+        };
+        submitted.map_err(|full| (full, io))
+    }
+
+    fn flush(&mut self) {
+        self.with(|rings| rings.busy().for_each(Ring::flush));
+    }
+
+    #[inline]
+    fn poll(&mut self, out: &mut dyn FnMut(Completion)) -> usize {
+        self.with(|rings| rings.poll(out))
+    }
+
+    fn arm(&mut self) -> Wake<'_> {
+        self.with(Rings::arm)
+    }
+
+    fn cancel(&mut self, ticket: Ticket) {
+        let at = (ticket.0 >> RING_SHIFT) as usize;
+        self.with(|rings| {
+            if let Some(Some(ring)) = rings.rings.get_mut(at) {
+                ring.cancel(Ticket(ticket.0 & ((1 << RING_SHIFT) - 1)));
+            }
+        });
+    }
+
+    fn backlog(&self) -> Backlog {
+        match &self.rings {
+            Owner::Own(rings) => rings.backlog(),
+            Owner::Thread => THREAD.with_borrow(Rings::backlog),
+        }
+    }
+}

@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Opening: paths, and addresses of registered schemes.
+#![allow(unsafe_code)]
+
+use std::ffi::CString;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use dwell_policy::WaitPolicy;
+use dwell_policy::policy::SmartCon;
+
+use crate::any::{AnySource, OtherSource};
+use crate::error::{Error, Result};
+use crate::file::File;
+use crate::kernel::Kernel;
+use crate::known::Known;
+use crate::monitor::SystemMonitor;
+
+/// What a scheme's opener returns.
+pub struct Opened {
+    /// The source.
+    pub source: OtherSource,
+    /// Tells its device apart from others.
+    pub device: String,
+    /// What is known of its device; a profile given to [`Options::known`] wins.
+    pub known: Known,
+}
+
+/// Opens the addresses of one scheme.
+pub type Opener = Box<dyn Fn(&str, &Options) -> Result<Opened> + Send + Sync>;
+
+static OPENERS: RwLock<Vec<(String, Opener)>> = RwLock::new(Vec::new());
+
+/// Makes `File::open("SCHEME:…")` reach a source that the hall does not know. A scheme that is
+/// registered again is replaced.
+pub fn register(scheme: &str, opener: Opener) {
+    let mut openers = OPENERS.write().unwrap_or_else(PoisonError::into_inner);
+    openers.retain(|(known, _)| known != scheme);
+    openers.push((scheme.to_owned(), opener));
+}
+
+/// Choices for opening a [`File`].
+///
+/// ```
+/// use std::sync::Arc;
+/// # fn main() -> Result<(), dwell::Error> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let path = dir.path().join("data");
+/// let file = dwell::File::options()
+///     .write(true)
+///     .create(true)
+///     .policy(Arc::new(dwell::policy::Block))
+///     .open(&path)?;
+/// file.write_all_at(b"hello", 0)?;
+/// file.sync_data()?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Options {
+    /// Whether writes are wanted.
+    pub write: bool,
+    /// Whether a missing file is made.
+    pub create: bool,
+    /// Whether the page cache is bypassed.
+    pub direct: bool,
+    /// The policy.
+    pub policy: Arc<dyn WaitPolicy>,
+    /// What a probe learned of the device.
+    pub known: Option<Known>,
+    /// The system monitor to ask and to tell.
+    pub monitor: Option<SystemMonitor>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            write: false,
+            create: false,
+            direct: false,
+            policy: Arc::new(SmartCon::default()),
+            known: None,
+            monitor: None,
+        }
+    }
+}
+
+impl Options {
+    /// Reading, buffered, by `smartcon`, without a profile: everything passes through.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Opens for writing too.
+    #[must_use]
+    pub fn write(mut self, on: bool) -> Self {
+        self.write = on;
+        self
+    }
+
+    /// Makes the file if it is missing.
+    #[must_use]
+    pub fn create(mut self, on: bool) -> Self {
+        self.create = on;
+        self
+    }
+
+    /// Bypasses the page cache.
+    #[must_use]
+    pub fn direct(mut self, on: bool) -> Self {
+        self.direct = on;
+        self
+    }
+
+    /// Chooses the policy.
+    #[must_use]
+    pub fn policy(mut self, policy: Arc<dyn WaitPolicy>) -> Self {
+        self.policy = policy;
+        self
+    }
+
+    /// Tells what a probe learned of the device.
+    #[must_use]
+    pub fn known(mut self, known: Known) -> Self {
+        self.known = Some(known);
+        self
+    }
+
+    /// Connects the file with the system monitor.
+    #[must_use]
+    pub fn monitor(mut self, monitor: SystemMonitor) -> Self {
+        self.monitor = Some(monitor);
+        self
+    }
+
+    /// Opens a path, or an address of a registered scheme.
+    ///
+    /// # Errors
+    /// What the system refuses, with the path; a directory; direct I/O where the file system has
+    /// none; what a scheme's opener refuses.
+    pub fn open(&self, address: impl AsRef<Path>) -> Result<File> {
+        let path = address.as_ref();
+        if let Some(opened) = self.by_scheme(path) {
+            let Opened { source, device, known } = opened?;
+            let known = self.known.unwrap_or(known);
+            let source = AnySource::Other(source);
+            return Ok(File::over(
+                source,
+                path,
+                &device,
+                known,
+                self.policy.clone(),
+                self.monitor.clone(),
+            ));
+        }
+        let known = self.known.unwrap_or_default();
+        let (descriptor, status) = self.descriptor(path)?;
+        let block_device = status.st_mode & libc::S_IFMT == libc::S_IFBLK;
+        let device = if block_device { status.st_rdev } else { status.st_dev };
+        let alignment = if self.direct { direct_alignment(&descriptor) } else { 1 };
+        let polled = self.direct && known.polled;
+        let source = AnySource::Kernel(Kernel::new(descriptor, alignment, known.method, polled));
+        let device = format!("{}:{}", libc::major(device), libc::minor(device));
+        Ok(File::over(source, path, &device, known, self.policy.clone(), self.monitor.clone()))
+    }
+
+    fn by_scheme(&self, path: &Path) -> Option<Result<Opened>> {
+        let address = path.to_str()?;
+        let (scheme, _) = address.split_once(':')?;
+        let openers = OPENERS.read().unwrap_or_else(PoisonError::into_inner);
+        let (_, opener) = openers.iter().find(|(known, _)| known == scheme)?;
+        Some(opener(address, self))
+    }
+
+    fn descriptor(&self, path: &Path) -> Result<(OwnedFd, libc::stat)> {
+        let name = CString::new(path.as_os_str().as_bytes())
+            .map_err(|_| Error::invalid(path, "a path cannot contain a zero byte"))?;
+        let mut flags = libc::O_CLOEXEC;
+        flags |= if self.write { libc::O_RDWR } else { libc::O_RDONLY };
+        flags |= if self.create { libc::O_CREAT } else { 0 };
+        flags |= if self.direct { libc::O_DIRECT } else { 0 };
+        // SAFETY: a zero-terminated path and a mode, as O_CREAT wants.
+        let fd = unsafe { libc::open(name.as_ptr(), flags, 0o666) };
+        if fd < 0 {
+            let error = std::io::Error::last_os_error();
+            if self.direct && error.raw_os_error() == Some(libc::EINVAL) {
+                let what = "this file system has no direct I/O; open the file buffered";
+                return Err(Error::invalid(path, what));
+            }
+            return Err(Error::io("open", path, None, error));
+        }
+        // SAFETY: a descriptor that was just opened and belongs to nobody else.
+        let descriptor = unsafe { OwnedFd::from_raw_fd(fd) };
+        // SAFETY: a zeroed stat is a valid buffer for fstat.
+        let mut status: libc::stat = unsafe { std::mem::zeroed() };
+        // SAFETY: an open descriptor and a live buffer.
+        if unsafe { libc::fstat(fd, &mut status) } != 0 {
+            return Err(Error::io("stat", path, None, std::io::Error::last_os_error()));
+        }
+        match status.st_mode & libc::S_IFMT {
+            libc::S_IFREG | libc::S_IFBLK => Ok((descriptor, status)),
+            libc::S_IFDIR => {
+                Err(Error::invalid(path, "a directory; name a file or a block device in it"))
+            }
+            _ => Err(Error::invalid(path, "neither a regular file nor a block device")),
+        }
+    }
+}
+
+/// What direct I/O on this descriptor demands of memory, offset and length, in bytes.
+fn direct_alignment(descriptor: &OwnedFd) -> u32 {
+    // SAFETY: a zeroed statx is a valid buffer.
+    let mut extended: libc::statx = unsafe { std::mem::zeroed() };
+    // SAFETY: an open descriptor, an empty path and a live buffer.
+    let rc = unsafe {
+        libc::statx(
+            descriptor.as_raw_fd(),
+            c"".as_ptr(),
+            libc::AT_EMPTY_PATH,
+            libc::STATX_DIOALIGN,
+            &mut extended,
+        )
+    };
+    let told = extended.stx_dio_mem_align.max(extended.stx_dio_offset_align);
+    if rc == 0 && extended.stx_mask & libc::STATX_DIOALIGN != 0 && told.is_power_of_two() {
+        return told;
+    }
+    const BLKSSZGET: libc::Ioctl = 0x1268;
+    let mut block_bytes: libc::c_int = 0;
+    // SAFETY: BLKSSZGET writes one int; anything but a block device refuses.
+    let rc = unsafe { libc::ioctl(descriptor.as_raw_fd(), BLKSSZGET, &mut block_bytes) };
+    if rc == 0 && block_bytes > 0 { block_bytes as u32 } else { 512 }
+}

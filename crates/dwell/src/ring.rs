@@ -1,0 +1,321 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One io_uring: requests in, completions out, looked for in the way that is cheapest here.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::os::fd::AsRawFd;
+use std::sync::OnceLock;
+
+use dwell_policy::Backlog;
+use io_uring::{IoUring, opcode, squeue, types};
+
+use crate::queue::{Action, Completion, Full, Io, Ticket, Wake};
+
+/// How a spinning thread looks for completions on an interrupt ring.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum SpinMethod {
+    /// Reads the completion queue in shared memory. The kernel interrupts the thread to post.
+    CqPeek,
+    /// Enters the kernel at each look (`DEFER_TASKRUN`): no interrupt of the thread, but a call.
+    GetEvents,
+    /// Reads a flag in shared memory and enters the kernel once it says that something is there
+    /// (`DEFER_TASKRUN` with `TASKRUN_FLAG`): neither.
+    #[default]
+    TaskrunFlag,
+}
+
+impl SpinMethod {
+    /// All methods.
+    pub const ALL: [SpinMethod; 3] =
+        [SpinMethod::CqPeek, SpinMethod::GetEvents, SpinMethod::TaskrunFlag];
+
+    /// The word used in profiles and tables.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            SpinMethod::CqPeek => "cq-peek",
+            SpinMethod::GetEvents => "get-events",
+            SpinMethod::TaskrunFlag => "taskrun-flag",
+        }
+    }
+}
+
+/// What completes a ring's requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Completed {
+    /// The device's interrupt.
+    ByInterrupt(SpinMethod),
+    /// Polling from inside the kernel (`IOPOLL`).
+    ByPolling,
+}
+
+/// Why this process cannot have an io_uring, if it cannot. Asked once per process.
+pub fn unavailable() -> Option<&'static str> {
+    static WHY: OnceLock<Option<String>> = OnceLock::new();
+    WHY.get_or_init(|| {
+        let error = IoUring::new(2).err()?;
+        Some(match error.raw_os_error() {
+            Some(libc::ENOSYS) => "this kernel has no io_uring".to_owned(),
+            Some(libc::EPERM) => "io_uring is forbidden here (seccomp filter or \
+                                  kernel.io_uring_disabled)"
+                .to_owned(),
+            _ => format!("io_uring cannot be set up: {error}"),
+        })
+    })
+    .as_deref()
+}
+
+/// Detects that this process is a forked child of the one that made the ring: both would share
+/// its memory, and the child must leave it alone.
+struct ForkMark(*mut u8);
+
+impl ForkMark {
+    const BYTES: usize = 4096;
+
+    fn new() -> io::Result<Self> {
+        // SAFETY: a fresh private mapping.
+        let page = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                Self::BYTES,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            )
+        };
+        if page == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: our mapping of that size; the kernel clears it in a child (Linux 4.14).
+        if unsafe { libc::madvise(page, Self::BYTES, libc::MADV_WIPEONFORK) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let page = page.cast::<u8>();
+        // SAFETY: as above.
+        unsafe { page.write_volatile(1) };
+        Ok(ForkMark(page))
+    }
+
+    fn same_process(&self) -> bool {
+        // SAFETY: mapped as long as self lives; volatile because the kernel clears it.
+        unsafe { self.0.read_volatile() == 1 }
+    }
+}
+
+impl Drop for ForkMark {
+    fn drop(&mut self) {
+        // SAFETY: our mapping, unmapped once.
+        unsafe { libc::munmap(self.0.cast(), Self::BYTES) };
+    }
+}
+
+// SAFETY: the mapping belongs to the mark alone.
+unsafe impl Send for ForkMark {}
+
+#[derive(Clone, Copy)]
+struct Slot {
+    bytes: u32,
+    generation: u32,
+    busy: bool,
+}
+
+/// An io_uring of one thread. At most as many requests are in flight as its queues hold, so
+/// completions never overflow.
+pub struct Ring {
+    uring: IoUring,
+    completed: Completed,
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+    unsent: u32,
+    backlog: Backlog,
+    mark: ForkMark,
+}
+
+/// Cancellations complete too; nobody waits for those.
+const CANCELLATION: u64 = u64::MAX;
+
+const GETEVENTS: u32 = 1;
+
+impl Ring {
+    /// A ring for `entries` requests in flight, owned by the calling thread. Where the kernel is
+    /// too old for a spin method, the ring is looked at by [`SpinMethod::CqPeek`].
+    ///
+    /// # Errors
+    /// What the kernel refuses.
+    pub fn new(entries: u32, completed: Completed) -> io::Result<Ring> {
+        let entries = entries.clamp(1, 4096).next_power_of_two();
+        let (uring, completed) = match Self::set_up(entries, completed) {
+            Err(error)
+                if error.raw_os_error() == Some(libc::EINVAL)
+                    && completed != Completed::ByPolling =>
+            {
+                let plain = Completed::ByInterrupt(SpinMethod::CqPeek);
+                (IoUring::builder().dontfork().build(entries)?, plain)
+            }
+            made => (made?, completed),
+        };
+        let slots = vec![Slot { bytes: 0, generation: 0, busy: false }; entries as usize];
+        let free = (0..entries).rev().collect();
+        let mark = ForkMark::new()?;
+        Ok(Ring { uring, completed, slots, free, unsent: 0, backlog: Backlog::default(), mark })
+    }
+
+    fn set_up(entries: u32, completed: Completed) -> io::Result<IoUring> {
+        let mut builder = IoUring::builder();
+        builder.dontfork().setup_single_issuer();
+        match completed {
+            Completed::ByPolling => builder.setup_iopoll(),
+            Completed::ByInterrupt(SpinMethod::CqPeek) => &mut builder,
+            Completed::ByInterrupt(SpinMethod::GetEvents) => builder.setup_defer_taskrun(),
+            Completed::ByInterrupt(SpinMethod::TaskrunFlag) => {
+                builder.setup_defer_taskrun().setup_taskrun_flag()
+            }
+        };
+        builder.build(entries)
+    }
+
+    /// Whether the calling process made this ring. A forked child must drop it unused.
+    pub fn same_process(&self) -> bool {
+        self.mark.same_process()
+    }
+
+    /// How it is completed: what was asked for, or what the kernel could do.
+    pub fn completed(&self) -> Completed {
+        self.completed
+    }
+
+    /// Takes a request in; [`Ring::flush`] or the next look sends it.
+    ///
+    /// # Errors
+    /// [`Full`] when as many requests are in flight as the ring holds.
+    pub fn submit(&mut self, io: &Io) -> Result<Ticket, Full> {
+        let slot = self.free.pop().ok_or(Full)?;
+        let ticket = u64::from(self.slots[slot as usize].generation) << 32 | u64::from(slot);
+        let entry = entry(io).user_data(ticket);
+        if !self.push(&entry) {
+            self.free.push(slot);
+            return Err(Full);
+        }
+        self.slots[slot as usize].bytes = io.bytes;
+        self.slots[slot as usize].busy = true;
+        self.backlog.bytes += u64::from(io.bytes);
+        self.backlog.requests += 1;
+        Ok(Ticket(ticket))
+    }
+
+    fn push(&mut self, entry: &squeue::Entry) -> bool {
+        for _ in 0..2 {
+            // SAFETY: the Io's maker promised that its memory outlives the request, and a slot
+            // is held until the completion is out.
+            if unsafe { self.uring.submission().push(entry) }.is_ok() {
+                self.unsent += 1;
+                return true;
+            }
+            self.flush();
+        }
+        false
+    }
+
+    /// Sends what was held back. What the kernel cannot take now (EAGAIN, EBUSY) goes out with a
+    /// later look; nothing is lost.
+    pub fn flush(&mut self) {
+        if self.unsent > 0 {
+            self.enter(0);
+        }
+    }
+
+    fn enter(&mut self, flags: u32) {
+        // SAFETY: no argument is passed, and the entries were pushed by `submit`.
+        let sent = unsafe { self.uring.submitter().enter::<()>(self.unsent, 0, flags, None) };
+        if let Ok(sent) = sent {
+            self.unsent = self.unsent.saturating_sub(sent as u32);
+        }
+    }
+
+    /// Hands out the completions that are there.
+    #[inline]
+    pub fn poll(&mut self, out: &mut dyn FnMut(Completion)) -> usize {
+        let look = match self.completed {
+            Completed::ByPolling | Completed::ByInterrupt(SpinMethod::GetEvents) => {
+                self.backlog.requests > 0
+            }
+            Completed::ByInterrupt(SpinMethod::TaskrunFlag) => {
+                self.unsent > 0 || self.uring.submission().taskrun()
+            }
+            Completed::ByInterrupt(SpinMethod::CqPeek) => {
+                self.unsent > 0 || self.uring.submission().cq_overflow()
+            }
+        };
+        if look && self.uring.completion().is_empty() {
+            self.enter(GETEVENTS);
+        }
+        self.drain(out)
+    }
+
+    fn drain(&mut self, out: &mut dyn FnMut(Completion)) -> usize {
+        let Ring { uring, slots, free, backlog, .. } = self;
+        let mut handed = 0;
+        for event in uring.completion() {
+            let ticket = event.user_data();
+            if ticket == CANCELLATION {
+                continue;
+            }
+            let at = ticket as u32;
+            let Some(slot) = slots.get_mut(at as usize) else { continue };
+            if !slot.busy || u64::from(slot.generation) != ticket >> 32 {
+                continue;
+            }
+            slot.busy = false;
+            slot.generation = slot.generation.wrapping_add(1) & 0x0fff_ffff;
+            free.push(at);
+            backlog.bytes -= u64::from(slot.bytes);
+            backlog.requests -= 1;
+            handed += 1;
+            out(Completion { ticket: Ticket(ticket), result: event.result() });
+        }
+        handed
+    }
+
+    /// How the kernel wakes a thread that waits for this ring.
+    pub fn arm(&mut self) -> Wake<'static> {
+        self.flush();
+        match self.completed {
+            Completed::ByPolling => Wake::Never,
+            Completed::ByInterrupt(_) => Wake::Ring(self.uring.as_raw_fd()),
+        }
+    }
+
+    /// Asks the kernel to end a request early. A polled request ends by itself.
+    pub fn cancel(&mut self, ticket: Ticket) {
+        if self.completed != Completed::ByPolling {
+            let entry = opcode::AsyncCancel::new(ticket.0).build().user_data(CANCELLATION);
+            if self.push(&entry) {
+                self.flush();
+            }
+        }
+    }
+
+    /// What is in flight.
+    pub fn backlog(&self) -> Backlog {
+        self.backlog
+    }
+}
+
+fn entry(io: &Io) -> squeue::Entry {
+    let fd = types::Fd(io.target);
+    match io.action {
+        Action::Read => opcode::Read::new(fd, io.memory(), io.bytes).offset(io.offset).build(),
+        Action::Write => opcode::Write::new(fd, io.memory(), io.bytes).offset(io.offset).build(),
+        Action::ReadVectored => {
+            opcode::Readv::new(fd, io.iovecs().cast(), io.pieces).offset(io.offset).build()
+        }
+        Action::WriteVectored => {
+            opcode::Writev::new(fd, io.iovecs().cast(), io.pieces).offset(io.offset).build()
+        }
+        Action::Sync => opcode::Fsync::new(fd).build(),
+        Action::DataSync => opcode::Fsync::new(fd).flags(types::FsyncFlags::DATASYNC).build(),
+    }
+}
