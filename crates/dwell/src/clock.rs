@@ -24,6 +24,8 @@ pub(crate) fn timespec(at: Ns) -> libc::timespec {
 /// Sleeps until the clock shows `until`; it comes back late by what the timer and the wake-up
 /// cost. A signal handler that runs meanwhile does not end the sleep.
 pub fn sleep_until(until: Ns) {
+    // The kernel may delay an ordinary thread's timers by 50 µs: longer than many a device takes.
+    let _precise = PreciseTimers::new();
     let at = timespec(until);
     loop {
         // SAFETY: `at` is a live timespec, and an absolute sleep writes no remainder.
@@ -41,19 +43,37 @@ pub fn sleep_until(until: Ns) {
     }
 }
 
+/// Takes the calling thread's timer slack away for as long as it lives.
+struct PreciseTimers {
+    slack_ns: libc::c_ulong,
+}
+
+impl PreciseTimers {
+    fn new() -> Self {
+        // SAFETY: both options take and return integers and touch no memory.
+        let slack_ns = unsafe {
+            let slack_ns = libc::prctl(libc::PR_GET_TIMERSLACK, 0, 0, 0, 0);
+            libc::prctl(libc::PR_SET_TIMERSLACK, 1, 0, 0, 0);
+            slack_ns
+        };
+        // 0 asks for the thread's default.
+        PreciseTimers { slack_ns: libc::c_ulong::try_from(slack_ns).unwrap_or(0) }
+    }
+}
+
+impl Drop for PreciseTimers {
+    fn drop(&mut self) {
+        // SAFETY: as above.
+        unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, self.slack_ns, 0, 0, 0) };
+    }
+}
+
 /// CPU time that the calling thread has used, in nanoseconds.
 pub fn thread_cpu() -> Ns {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the pointer is to a live timespec; the clock exists on every Linux.
     unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
     time.tv_sec as Ns * 1_000_000_000 + time.tv_nsec as Ns
-}
-
-/// Asks the kernel not to delay this thread's timers (its default slack is 50 µs). Affects the
-/// calling thread until it ends.
-pub fn tighten_timer_slack() {
-    // SAFETY: PR_SET_TIMERSLACK takes one integer and touches no memory.
-    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1, 0, 0, 0) };
 }
 
 /// By how much a timed sleep of `asked_ns` comes back late on this thread: the median of `rounds`,

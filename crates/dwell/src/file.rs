@@ -393,7 +393,7 @@ where
     #[inline]
     fn inline(&self, counters: &Counters, io: &Io, mode: Mode, why: Reason) -> i32 {
         let before = counters.decided(Route::Inline, mode, why);
-        if before % SAMPLE_ONE_IN != 0 {
+        if !before.is_multiple_of(SAMPLE_ONE_IN) {
             return self.source.call(io);
         }
         let started = clock::now();
@@ -416,7 +416,7 @@ where
         let kind = io.action.kind();
         if kind == Kind::Read
             && self.source.caches()
-            && let Some(result) = self.from_cache(counters, caller, io)
+            && let Some(result) = self.ask_cache(counters, caller, io)
         {
             return result;
         }
@@ -493,7 +493,7 @@ where
 
     /// Asks the page cache before waiting (SmartCon Fig. 6), but only a file with recent misses:
     /// for others the question costs more than it saves. `None` when the device has to be asked.
-    fn from_cache(
+    fn ask_cache(
         &self,
         counters: &Counters,
         caller: &mut Caller<S::Queue>,
@@ -501,7 +501,7 @@ where
     ) -> Option<i32> {
         if caller.cache_heat == 0 {
             let before = counters.decided(Route::Inline, Mode::Block, Reason::Cached);
-            if before % (SAMPLE_ONE_IN / 8) != 0 {
+            if !before.is_multiple_of(SAMPLE_ONE_IN / 8) {
                 return Some(self.source.call(io));
             }
             let started = clock::now();

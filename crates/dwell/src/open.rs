@@ -41,6 +41,14 @@ pub fn register(scheme: &str, opener: Opener) {
     openers.push((scheme.to_owned(), opener));
 }
 
+/// Whether an address belongs to a registered scheme rather than to the file system.
+pub fn is_scheme(address: &Path) -> bool {
+    let scheme =
+        address.to_str().and_then(|address| address.split_once(':')).map(|(scheme, _)| scheme);
+    let openers = OPENERS.read().unwrap_or_else(PoisonError::into_inner);
+    scheme.is_some_and(|scheme| openers.iter().any(|(known, _)| known == scheme))
+}
+
 /// Choices for opening a [`File`].
 ///
 /// ```

@@ -42,6 +42,12 @@ impl SpinMethod {
     }
 }
 
+impl std::fmt::Display for SpinMethod {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
 /// What completes a ring's requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Completed {

@@ -1,0 +1,298 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The device monitor: what a device and this machine's switches cost, and how the device should
+//! therefore be waited for (SmartCon §3 and §4.1). Reads only.
+
+pub mod judge;
+mod polling;
+pub mod sweep;
+pub mod switch;
+mod worker;
+
+use std::path::PathBuf;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use dwell_policy::{DeviceClass, Mode, Ns, Profile, Route, Routes};
+
+use crate::clock;
+use crate::device::{Device, DeviceError, DeviceKind};
+use crate::error::Error;
+use crate::file::File;
+use crate::open::{self, Options};
+use crate::profile::{
+    Curve, DeviceProfile, DirectSwitch, IndirectSwitch, Polling, SCHEMA, SleepOvershoot,
+    SpinMethod, SwitchCosts,
+};
+use crate::source::Source;
+use sweep::{Bench, Effort, SIZES, Way};
+
+/// Sleeps whose overshoot is measured, in nanoseconds.
+pub const SLEEPS_NS: [Ns; 4] = [1_000, 3_000, 10_000, 80_000];
+/// Working set whose reload counts as the price of a switch among competitors, in bytes.
+pub const RELOAD_WORKING_SET_BYTES: usize = 256 << 10;
+
+/// Why a probe gave up.
+#[derive(Debug, thiserror::Error)]
+pub enum ProbeError {
+    /// No device was found.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// A read or an opening failed.
+    #[error(transparent)]
+    Io(#[from] Error),
+    /// What was named is too small to measure.
+    #[error(
+        "{path}: holds {bytes} bytes; a probe reads requests of up to 512 KiB at random places: name a file of 1 MiB or more, or the device"
+    )]
+    TooSmall {
+        /// The path.
+        path: PathBuf,
+        /// Its length.
+        bytes: u64,
+    },
+    /// The switch costs could not be measured.
+    #[error("measuring the cost of a context switch: {0}")]
+    Switch(std::io::Error),
+}
+
+/// What to probe, and how thoroughly.
+#[derive(Clone, Debug)]
+pub struct Probe {
+    /// A file, a block device, or the address of a scheme.
+    pub address: PathBuf,
+    /// How long and how often to measure.
+    pub effort: Effort,
+    /// Request sizes, in bytes.
+    pub sizes: Vec<u64>,
+    /// Switch costs that were already measured on this machine.
+    pub switches: Option<SwitchCosts>,
+}
+
+/// Hears which phase runs, and the share of the whole that is done, 0–1.
+pub type Progress<'a> = dyn FnMut(&str, f64) + 'a;
+
+impl Probe {
+    /// A thorough probe: some ten seconds.
+    pub fn new(address: impl Into<PathBuf>) -> Self {
+        Probe {
+            address: address.into(),
+            effort: Effort { rounds: 9, batch_ns: 12_000_000 },
+            sizes: SIZES.to_vec(),
+            switches: None,
+        }
+    }
+
+    /// A short probe: a second or two.
+    #[must_use]
+    pub fn quick(mut self) -> Self {
+        self.effort = Effort { rounds: 5, batch_ns: 5_000_000 };
+        self
+    }
+
+    /// Measures, and judges.
+    ///
+    /// # Errors
+    /// [`ProbeError`], naming the path and what to do.
+    pub fn run(&self, progress: &mut Progress<'_>) -> Result<DeviceProfile, ProbeError> {
+        let device = match open::is_scheme(&self.address) {
+            true => None,
+            false => Some(Device::beneath(&self.address)?),
+        };
+        let memory = device.as_ref().is_some_and(|device| device.kind == DeviceKind::Tmpfs);
+        let direct = device.is_some() && !memory;
+        let opened = Options::new().direct(direct).open(&self.address)?;
+        let bytes = opened.bytes()?;
+        if bytes < SIZES[SIZES.len() - 1] * 2 {
+            return Err(ProbeError::TooSmall { path: self.address.clone(), bytes });
+        }
+        let switches = match &self.switches {
+            Some(known) => known.clone(),
+            None => switch_costs(&mut |share| progress("cost of a context switch", share * 0.25))
+                .map_err(ProbeError::Switch)?,
+        };
+        let sleeps = sleep_overshoots();
+        let sleep_overshoot_ns = sleeps.iter().map(|sleep| sleep.overshoot_ns).max().unwrap_or(0);
+        let first = Profile { sleep_overshoot_ns, ..Profile::default() };
+
+        progress("whether polling is real", 0.25);
+        let routes = if memory { Routes::INLINE } else { opened.source().routes() };
+        let polling = polling::check(&self.address, device.as_ref(), direct);
+        progress("fastest way to spin", 0.3);
+        let method = match routes.has(Route::Interrupt) {
+            true => self.fastest_method(first, direct)?,
+            false => SpinMethod::default(),
+        };
+        let curves = self.curves(first, routes, &polling, method, direct, &mut |share| {
+            progress("latency by size and mode", 0.35 + share * 0.55);
+        })?;
+
+        progress("CPU time of kernel workers", 0.9);
+        let worker = match device.as_ref().is_some_and(|device| device.kernel_worker) {
+            true => worker::cost(&self.address, first, method)?,
+            false => worker::Cost::default(),
+        };
+        let profile =
+            self.judged(device, &opened, curves, first, switches, sleeps, polling, method);
+        progress("done", 1.0);
+        Ok(DeviceProfile {
+            worker_ns_per_request: worker.ns_per_request,
+            worker_ps_per_byte: worker.ps_per_byte,
+            ..profile
+        })
+    }
+
+    /// Races the spin methods at the smallest size.
+    fn fastest_method(&self, profile: Profile, direct: bool) -> Result<SpinMethod, ProbeError> {
+        let ways =
+            SpinMethod::ALL.map(|method| Way { route: Route::Interrupt, mode: Mode::Spin, method });
+        let mut bench = Bench::open(&self.address, &ways, profile, direct)?;
+        bench.warm_up()?;
+        let raced = bench.sweep(&SIZES[..1], self.effort, &mut |_| {})?;
+        let fastest =
+            raced.iter().zip(SpinMethod::ALL).min_by_key(|(curve, _)| curve.points[0].median_ns);
+        Ok(fastest.map_or(SpinMethod::default(), |(_, method)| method))
+    }
+
+    fn curves(
+        &self,
+        profile: Profile,
+        routes: Routes,
+        polling: &Polling,
+        method: SpinMethod,
+        direct: bool,
+        progress: &mut dyn FnMut(f64),
+    ) -> Result<Vec<Curve>, ProbeError> {
+        let mut ways = Vec::new();
+        if routes.has(Route::Inline) {
+            ways.push(Way::INLINE);
+        }
+        if routes.has(Route::Interrupt) {
+            for mode in [Mode::Block, Mode::Spin, Mode::Hybrid { sleep_ns: 0 }] {
+                ways.push(Way { route: Route::Interrupt, mode, method });
+            }
+        }
+        if *polling == Polling::Real {
+            ways.push(Way { route: Route::Polled, mode: Mode::Spin, method });
+        }
+        let mut bench = Bench::open(&self.address, &ways, profile, direct)?;
+        bench.warm_up()?;
+        Ok(bench.sweep(&self.sizes, self.effort, progress)?)
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    fn judged(
+        &self,
+        device: Option<Device>,
+        opened: &File,
+        curves: Vec<Curve>,
+        first: Profile,
+        switches: SwitchCosts,
+        sleeps: Vec<SleepOvershoot>,
+        polling: Polling,
+        spin_method: SpinMethod,
+    ) -> DeviceProfile {
+        let named = |mode: &str| curves.iter().find(|curve| curve.mode == mode);
+        let inline = named("inline");
+        let spin = named("polled-spin").or(named("interrupt-spin"));
+        let none = Curve { mode: String::new(), points: Vec::new() };
+        let block = inline.or(named("interrupt-block")).unwrap_or(&none);
+        let judgement = judge::judge(inline, block, spin);
+        let best = match judgement.class {
+            DeviceClass::Fast => spin.unwrap_or(block),
+            DeviceClass::VeryFast | DeviceClass::Mainstream => block,
+        };
+        let (latency_ns, latency_ps_per_byte) = line(best);
+        let saved_ns = |curve: &Curve| match (block.points.first(), curve.points.first()) {
+            (Some(block), Some(spin)) => block.median_ns.saturating_sub(spin.median_ns),
+            _ => 0,
+        };
+        let reload = switches
+            .indirect
+            .iter()
+            .find(|cost| cost.working_set_bytes == RELOAD_WORKING_SET_BYTES as u64);
+        let direct_ns = switches.direct.first().map_or(0, |cost| cost.ns);
+        let decision = Profile {
+            class: judgement.class,
+            size_threshold_bytes: judgement.size_threshold_bytes,
+            // What blocking really costs on this device, never less than the bare self switch.
+            switch_ns: spin.map_or(0, saved_ns).max(switches.self_ns),
+            reload_ns: reload.map_or(0, |cost| cost.ns.saturating_sub(direct_ns)),
+            latency_ns,
+            latency_ps_per_byte,
+            ..first
+        };
+        let whole = device.as_ref().map(Device::whole);
+        let address = self.address.display().to_string();
+        DeviceProfile {
+            schema: SCHEMA,
+            device_id: whole.map_or_else(|| address.clone(), |device| device.id.clone()),
+            kernel_name: whole.map_or(address, |device| device.kernel_name.clone()),
+            model: whole.and_then(|device| device.model.clone()),
+            size_bytes: whole
+                .map_or_else(|| opened.bytes().unwrap_or(0), |device| device.size_bytes),
+            kernel_release: kernel_release(),
+            scheduler: whole.map_or_else(|| "none".to_owned(), |device| device.scheduler.clone()),
+            measured_unix_s: SystemTime::now()
+                .duration_since(UNIX_EPOCH)
+                .map_or(0, |at| at.as_secs()),
+            dwell_version: env!("CARGO_PKG_VERSION").to_owned(),
+            decision,
+            curves,
+            switches,
+            sleeps,
+            polling,
+            spin_method,
+            worker_ns_per_request: 0,
+            worker_ps_per_byte: 0,
+            notes: vec![judgement.because],
+        }
+    }
+}
+
+/// Release of the running kernel.
+pub fn kernel_release() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/osrelease")
+        .map_or_else(|_| "unknown".to_owned(), |release| release.trim().to_owned())
+}
+
+/// Cost of a context switch on this machine: direct, indirect and self switch.
+///
+/// # Errors
+/// No process or pipe could be made.
+pub fn switch_costs(progress: &mut dyn FnMut(f64)) -> std::io::Result<SwitchCosts> {
+    let steps = (switch::RING_PROCESSES.len() + switch::WORKING_SETS.len()) as f64;
+    let mut done = 0.0;
+    let mut step = || {
+        done += 1.0;
+        progress(done / steps);
+    };
+    let mut direct = Vec::new();
+    for processes in switch::RING_PROCESSES {
+        direct.push(DirectSwitch { processes: processes as u32, ns: switch::direct(processes)? });
+        step();
+    }
+    let mut indirect = Vec::new();
+    for bytes in switch::WORKING_SETS {
+        let ns = switch::indirect(bytes)?;
+        indirect.push(IndirectSwitch { working_set_bytes: bytes as u64, ns });
+        step();
+    }
+    // With one CPU a blocked thread is always switched for another one.
+    let self_ns = switch::self_switch().unwrap_or_else(|| direct[0].ns * 2);
+    Ok(SwitchCosts { self_ns, direct, indirect })
+}
+
+fn sleep_overshoots() -> Vec<SleepOvershoot> {
+    let late =
+        |asked_ns| SleepOvershoot { asked_ns, overshoot_ns: clock::sleep_overshoot(asked_ns, 200) };
+    SLEEPS_NS.map(late).to_vec()
+}
+
+/// Latency at 4 KiB, and the slope beyond, from the first and the last point of a curve.
+fn line(curve: &Curve) -> (Ns, u64) {
+    let (Some(first), Some(last)) = (curve.points.first(), curve.points.last()) else {
+        return (0, 0);
+    };
+    let bytes = last.size_bytes - first.size_bytes;
+    let rise_ns = last.median_ns.saturating_sub(first.median_ns);
+    (first.median_ns, (rise_ns * 1000).checked_div(bytes).unwrap_or(0))
+}
