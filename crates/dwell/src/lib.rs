@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Under construction.
+pub mod capability;
 pub mod device;
 pub mod profile;
