@@ -9,6 +9,7 @@
 pub mod any;
 pub mod arch;
 pub mod buffer;
+pub mod capability;
 pub mod clock;
 pub mod device;
 pub mod error;

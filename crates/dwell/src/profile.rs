@@ -251,7 +251,7 @@ pub enum ProfileError {
         expected: String,
     },
     /// There is no such profile.
-    #[error("{dir}: no profile of that name or device: {asked}; dwell profile ls shows them")]
+    #[error("{dir}: no profile of that name or device: {asked}; dwell profile list shows them")]
     Absent {
         /// The store's directory.
         dir: PathBuf,

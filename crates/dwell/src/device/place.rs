@@ -53,7 +53,9 @@ impl Locate for Machine {
             .custom_flags(libc::O_PATH | libc::O_CLOEXEC)
             .open(path)
             .map_err(|source| match source.kind() {
-                io::ErrorKind::NotFound => DeviceError::Missing { path: path.to_owned() },
+                io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => {
+                    DeviceError::Missing { path: path.to_owned() }
+                }
                 _ => DeviceError::Unreachable { path: path.to_owned(), source },
             })?;
         let facts = file

@@ -13,6 +13,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use dwell_policy::{DeviceClass, Mode, Ns, Profile, Route, Routes};
 
+use crate::capability::kernel_release;
 use crate::clock;
 use crate::device::{Device, DeviceError, DeviceKind};
 use crate::error::Error;
@@ -229,7 +230,7 @@ impl Probe {
             model: whole.and_then(|device| device.model.clone()),
             size_bytes: whole
                 .map_or_else(|| opened.bytes().unwrap_or(0), |device| device.size_bytes),
-            kernel_release: kernel_release(),
+            kernel_release: kernel_release().unwrap_or_else(|| "unknown".to_owned()),
             scheduler: whole.map_or_else(|| "none".to_owned(), |device| device.scheduler.clone()),
             measured_unix_s: SystemTime::now()
                 .duration_since(UNIX_EPOCH)
@@ -246,12 +247,6 @@ impl Probe {
             notes: vec![judgement.because],
         }
     }
-}
-
-/// Release of the running kernel.
-pub fn kernel_release() -> String {
-    std::fs::read_to_string("/proc/sys/kernel/osrelease")
-        .map_or_else(|_| "unknown".to_owned(), |release| release.trim().to_owned())
 }
 
 /// Cost of a context switch on this machine: direct, indirect and self switch.
