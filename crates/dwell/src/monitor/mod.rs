@@ -35,6 +35,9 @@ mod sys;
 mod table;
 mod window;
 
+#[cfg(test)]
+mod simulation;
+
 pub use host::{Fellow, HostPage, Sharing};
 pub use permit::{LoadReader, SpinGuard, SpinPermit};
 
