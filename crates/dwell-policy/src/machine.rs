@@ -123,9 +123,7 @@ impl WaitMachine {
         outstanding: impl IntoIterator<Item = (Ns, &'a Decision)>,
         now: Ns,
     ) -> Option<Self> {
-        outstanding
-            .into_iter()
-            .min_by_key(|(submitted, decision)| submitted.saturating_add(decision.due_in_ns))
+        Decision::first_due(outstanding)
             .map(|(submitted, decision)| Self::new(decision, submitted, now))
     }
 

@@ -60,7 +60,8 @@ fn main() {
     const BATCH: u64 = 10_000;
     let profile = Profile { class: DeviceClass::VeryFast, ..Profile::default() };
     let known = Known { profile: Some(profile), ..Known::default() };
-    let file = File::over(Nothing, "nothing", "nothing", known, Arc::new(SmartCon::default()), None);
+    let file =
+        File::over(Nothing, "nothing", "nothing", known, Arc::new(SmartCon::default()), None);
     let mut buffer = [0u8; 4096];
     let mut batches: Vec<u64> = (0..201)
         .map(|_| {

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use dwell_policy::{
-    Call, Decision, Estimator, Kind, Mode, Reason, Route, Wait, WaitMachine, WaitPolicy,
+    Call, Decision, Estimator, Kind, Load, Mode, Ns, Reason, Route, Wait, WaitMachine, WaitPolicy,
 };
 use thread_local::ThreadLocal;
 
@@ -16,8 +16,9 @@ use crate::any::AnySource;
 use crate::buffer::Aligned;
 use crate::clock;
 use crate::error::{Error, Result};
+use crate::governed::{Governor, admit};
 use crate::known::{InFlight, Known};
-use crate::monitor::SystemMonitor;
+use crate::monitor::{SpinGuard, SystemMonitor};
 use crate::open::Options;
 use crate::queue::{Action, Io, Queue};
 use crate::source::Source;
@@ -59,7 +60,7 @@ where
     policy: Arc<dyn WaitPolicy>,
     pub(crate) known: Known,
     pub(crate) in_flight: Arc<InFlight>,
-    pub(crate) monitor: Option<SystemMonitor>,
+    pub(crate) governor: Option<Governor>,
     /// Set where no size, backlog or load can change the decision: requests go inline unasked.
     always: Option<(Mode, Reason)>,
     callers: ThreadLocal<RefCell<Caller<S::Queue>>>,
@@ -108,7 +109,7 @@ where
         device: &str,
         known: Known,
         policy: Arc<dyn WaitPolicy>,
-        monitor: Option<SystemMonitor>,
+        monitor: Option<Arc<SystemMonitor>>,
     ) -> Self {
         let inline = source.routes().has(Route::Inline);
         let always = policy.always_inline(known.profile.as_ref()).filter(|_| inline);
@@ -118,7 +119,7 @@ where
             policy,
             known,
             in_flight: InFlight::of(device),
-            monitor,
+            governor: monitor.map(Governor::new),
             always,
             callers: ThreadLocal::new(),
             counters: ThreadLocal::new(),
@@ -432,24 +433,26 @@ where
             routes,
             profile: self.known.profile.as_ref(),
             estimate: caller.estimator.of(kind, u64::from(io.bytes)),
-            load: self.load(),
+            load: self.governor.as_ref().map_or_else(Load::default, Governor::load),
             nice: 0,
             sequence: caller.sequence,
         };
         caller.sequence += 1;
         let mut decision = self.policy.choose(&wait);
-        let permit = self.permit(&wait, &mut decision);
+        let started = clock::now();
+        let guard = admit(self.governor.as_ref(), &wait, &mut decision, started);
         self.in_flight.enter(io.bytes);
         let (result, latency_ns) = if decision.route == Route::Inline {
-            let started = clock::now();
             let result = self.source.call(io);
             counters.decided(Route::Inline, decision.mode, decision.why);
             (result, clock::now() - started)
         } else {
-            self.queued(counters, caller, io, &decision)
+            self.queued(counters, caller, io, &decision, started, guard)
         };
         self.in_flight.leave(io.bytes);
-        drop(permit);
+        if let Some(governor) = &self.governor {
+            governor.worked(&self.known, io.bytes);
+        }
         if result == io.bytes as i32 {
             caller.estimator.record(kind, u64::from(io.bytes), decision.mode, latency_ns);
         }
@@ -463,12 +466,13 @@ where
         caller: &mut Caller<S::Queue>,
         io: &Io,
         decision: &Decision,
+        submitted: Ns,
+        guard: Option<SpinGuard<'_>>,
     ) -> (i32, u64) {
         if caller.queue.is_none() {
             caller.queue = self.source.call_queue().ok();
         }
         let Some(queue) = &mut caller.queue else { return (self.unqueued(counters, io), 0) };
-        let submitted = clock::now();
         let Ok(ticket) = queue.submit(*io, decision.route) else {
             return (self.unqueued(counters, io), 0);
         };
@@ -483,8 +487,9 @@ where
             ours
         });
         counters.waited(decision, &outcome);
-        self.spun(&outcome);
-        self.worked(io.bytes);
+        if let Some(governor) = &self.governor {
+            governor.spun(guard, outcome.spun_ns);
+        }
         if self.can_retry_inline(decision, result) {
             result = self.source.call(io);
         }

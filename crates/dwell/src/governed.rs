@@ -1,55 +1,81 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Where a file's requests meet the system monitor: load in, spinning out.
+//! Where requests meet the system monitor: load in, spinning out.
 
-use dwell_policy::{Decision, Load, Mode, Outcome, Reason, Wait, policy};
+use std::sync::Arc;
 
-use crate::file::File;
-use crate::monitor::SpinGuard;
-use crate::source::Source;
+use dwell_policy::{Decision, Load, Mode, Ns, Reason, Wait, policy};
 
-impl<S: Source> File<S>
-where
-    S::Queue: Send,
-{
-    /// The machine in the last window: one atomic read.
-    #[inline]
-    pub(crate) fn load(&self) -> Load {
-        self.monitor.as_ref().map_or_else(Load::default, |monitor| monitor.load())
+use crate::known::Known;
+use crate::monitor::{LoadReader, SpinGuard, SpinPermit, SystemMonitor};
+
+/// One file's handles on the system monitor.
+pub(crate) struct Governor {
+    reader: LoadReader,
+    permit: SpinPermit,
+    /// The monitor's thread ends with its last user.
+    _monitor: Arc<SystemMonitor>,
+}
+
+impl Governor {
+    pub fn new(monitor: Arc<SystemMonitor>) -> Self {
+        Governor { reader: monitor.reader(), permit: monitor.permit(), _monitor: monitor }
     }
 
-    /// Takes one of the process's spinners for a decision to spin; where none is left, the
-    /// decision becomes one to block.
+    /// The machine in the last window: one atomic read.
     #[inline]
-    pub(crate) fn permit(&self, wait: &Wait<'_>, decision: &mut Decision) -> Option<SpinGuard> {
-        let monitor = self.monitor.as_ref()?;
-        if decision.mode != Mode::Spin
-            || decision.why == Reason::Fixed
-            || decision.why == Reason::VeryFast
-        {
-            return None;
+    pub fn load(&self) -> Load {
+        self.reader.note_request();
+        self.reader.load()
+    }
+
+    /// Takes one of the process's spinners for a wait that is to spin because that pays. `Err`
+    /// when none is left. Waits that spin for other reasons (a fixed policy) need none.
+    #[inline]
+    pub fn admit(&self, decision: &Decision, now: Ns) -> Result<Option<SpinGuard<'_>>, ()> {
+        match (decision.mode, decision.why) {
+            (_, Reason::SpinBudget) => {
+                self.permit.want();
+                Ok(None)
+            }
+            (Mode::Spin, Reason::Pays | Reason::Explored) => {
+                self.permit.try_spin_at(now).map(Some).ok_or(())
+            }
+            _ => Ok(None),
         }
-        let permit = monitor.try_spin();
-        if permit.is_none() {
-            *decision = policy::block(wait, Reason::SpinBudget);
-        }
-        permit
     }
 
     /// Publishes what a wait burnt.
     #[inline]
-    pub(crate) fn spun(&self, outcome: &Outcome) {
-        if let Some(monitor) = &self.monitor {
-            monitor.add_spin(outcome.spun_ns);
+    pub fn spun(&self, guard: Option<SpinGuard<'_>>, spun_ns: Ns) {
+        match guard {
+            Some(guard) => guard.finish(spun_ns),
+            None if spun_ns > 0 => self.permit.add_spin(spun_ns),
+            None => {}
         }
     }
 
     /// Publishes what a kernel worker did for one request.
     #[inline]
-    pub(crate) fn worked(&self, bytes: u32) {
-        if self.known.worker_ns > 0
-            && let Some(monitor) = &self.monitor
-        {
-            monitor.add_worker(self.known.worker_ns_of(u64::from(bytes)));
+    pub fn worked(&self, known: &Known, bytes: u32) {
+        if known.worker_ns > 0 {
+            self.permit.add_worker(known.worker_ns_of(u64::from(bytes)));
+        }
+    }
+}
+
+/// Admission of one decision: where the budget is used up, it becomes one to block.
+#[inline]
+pub(crate) fn admit<'g>(
+    governor: Option<&'g Governor>,
+    wait: &Wait<'_>,
+    decision: &mut Decision,
+    now: Ns,
+) -> Option<SpinGuard<'g>> {
+    match governor?.admit(decision, now) {
+        Ok(guard) => guard,
+        Err(()) => {
+            *decision = policy::block(wait, Reason::SpinBudget);
+            None
         }
     }
 }

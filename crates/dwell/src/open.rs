@@ -79,7 +79,7 @@ pub struct Options {
     /// What a probe learned of the device.
     pub known: Option<Known>,
     /// The system monitor to ask and to tell.
-    pub monitor: Option<SystemMonitor>,
+    pub monitor: Option<Arc<SystemMonitor>>,
 }
 
 impl Default for Options {
@@ -138,7 +138,7 @@ impl Options {
 
     /// Connects the file with the system monitor.
     #[must_use]
-    pub fn monitor(mut self, monitor: SystemMonitor) -> Self {
+    pub fn monitor(mut self, monitor: Arc<SystemMonitor>) -> Self {
         self.monitor = Some(monitor);
         self
     }

@@ -6,14 +6,16 @@ use std::collections::VecDeque;
 use std::marker::PhantomData;
 use std::time::Duration;
 
-use dwell_policy::{Call, Decision, Estimator, Kind, Mode, Ns, Reason, Route, Wait, WaitMachine};
+use dwell_policy::{
+    Call, Decision, Estimator, Kind, Load, Mode, Ns, Reason, Route, Wait, WaitMachine,
+};
 
 use crate::any::AnySource;
 use crate::buffer::Aligned;
 use crate::clock;
 use crate::error::{Error, Result};
 use crate::file::{File, MAX_TRANSFER_BYTES};
-use crate::monitor::SpinGuard;
+use crate::governed::Governor;
 use crate::queue::{Action, Completion, Io, Queue, Ticket};
 use crate::source::Source;
 use crate::wait::wait;
@@ -59,7 +61,6 @@ struct Flight<B> {
     buffer: Option<B>,
     submitted: Ns,
     decision: Decision,
-    _permit: Option<SpinGuard>,
 }
 
 /// Up to a fixed number of requests in flight on one file, from the thread that made it. Requests
@@ -260,13 +261,12 @@ where
             routes,
             profile: self.file.known.profile.as_ref(),
             estimate: self.estimator.of(kind, u64::from(io.bytes)),
-            load: self.file.load(),
+            load: self.file.governor.as_ref().map_or_else(Load::default, Governor::load),
             nice: 0,
             sequence: self.sequence,
         };
         self.sequence += 1;
-        let mut decision = self.file.choose(&wait);
-        let permit = self.file.permit(&wait, &mut decision);
+        let decision = self.file.choose(&wait);
         let submitted = clock::now();
         let Some(queue) = &mut self.queue else {
             self.free.push(slot);
@@ -281,7 +281,7 @@ where
             }
         };
         self.file.in_flight.enter(io.bytes);
-        let flight = Flight { ticket, io, buffer, submitted, decision, _permit: permit };
+        let flight = Flight { ticket, io, buffer, submitted, decision };
         self.flights[slot as usize] = Some(flight);
         Ok(ticket)
     }
@@ -321,7 +321,18 @@ where
         let now = clock::now();
         let outstanding =
             self.flights.iter().flatten().map(|flight| (flight.submitted, &flight.decision));
-        let Some(machine) = WaitMachine::first_due(outstanding, now) else { return };
+        let Some((due_first, decision)) = Decision::first_due(outstanding) else { return };
+        // A thread spins for all its requests at once, so it needs one permit, at the wait.
+        let mut decision = *decision;
+        let governor = self.file.governor.as_ref();
+        let guard = match governor.map_or(Ok(None), |governor| governor.admit(&decision, now)) {
+            Ok(guard) => guard,
+            Err(()) => {
+                decision.mode = Mode::Block;
+                None
+            }
+        };
+        let machine = WaitMachine::new(&decision, due_first, now);
         let machine = match until {
             Some(at) => machine.until(at),
             None => machine,
@@ -339,7 +350,9 @@ where
             true
         });
         self.file.counters.get_or_default().passed(&outcome);
-        self.file.spun(&outcome);
+        if let Some(governor) = governor {
+            governor.spun(guard, outcome.spun_ns);
+        }
     }
 }
 
@@ -382,7 +395,9 @@ where
         counters.decided(decision.route, decision.mode, why);
         counters.moved(kind, result);
         self.file.in_flight.leave(io.bytes);
-        self.file.worked(io.bytes);
+        if let Some(governor) = &self.file.governor {
+            governor.worked(&self.file.known, io.bytes);
+        }
         let result = self.file.outcome(&io, result);
         self.finished.push_back(Finished { ticket: completion.ticket, result, buffer });
     }

@@ -35,9 +35,9 @@ pub fn cost(address: &Path, profile: Profile, method: SpinMethod) -> Result<Cost
     let known = Known { profile: Some(profile), method, ..Known::default() };
     let file = Options::new().direct(true).known(known).policy(way.policy()).open(address)?;
     let idle = {
-        let (busy, started) = (monitor::busy_ns(), clock::now());
+        let (busy, started) = (monitor::busy_ns().unwrap_or(0), clock::now());
         clock::sleep_until(started + SPAN_NS / 2);
-        (monitor::busy_ns() - busy) as f64 / (clock::now() - started) as f64
+        (monitor::busy_ns().unwrap_or(0) - busy) as f64 / (clock::now() - started) as f64
     };
     let [small_ns, large_ns] =
         [per_request(&file, SIZES[0], idle)?, per_request(&file, SIZES[1], idle)?];
@@ -51,14 +51,14 @@ pub fn cost(address: &Path, profile: Profile, method: SpinMethod) -> Result<Cost
 fn per_request(file: &File, size_bytes: u64, idle: f64) -> Result<f64> {
     let mut buffer = Aligned::new(size_bytes as usize);
     let blocks = (file.bytes()? / size_bytes).max(1);
-    let (busy, own, started) = (monitor::busy_ns(), clock::thread_cpu(), clock::now());
+    let (busy, own, started) = (monitor::busy_ns().unwrap_or(0), clock::thread_cpu(), clock::now());
     let mut requests = 0u64;
     while clock::now() - started < SPAN_NS {
         file.read_exact_at(&mut buffer, requests % blocks * size_bytes)?;
         requests += 1;
     }
     let span_ns = (clock::now() - started) as f64;
-    let busy_ns = (monitor::busy_ns() - busy) as f64;
+    let busy_ns = (monitor::busy_ns().unwrap_or(0) - busy) as f64;
     let own_ns = (clock::thread_cpu() - own) as f64;
     Ok((busy_ns - own_ns - idle * span_ns).max(0.0) / requests as f64)
 }

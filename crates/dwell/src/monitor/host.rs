@@ -1,0 +1,325 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The host page as a file: opened, checked and mapped; and what a doctor may read from it.
+
+use super::member::{Ask, Fellows, Member, Report};
+use super::procstat::parse_start_ticks;
+use super::sys::{self, Words};
+use super::table::{Field, Identity, Table, WORDS};
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::io;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::Path;
+
+/// Which processes share a host page.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Sharing {
+    /// Those of one user: the file is the user's own, mode 0600.
+    #[default]
+    SameUser,
+    /// Those of all users: mode 0666. Whoever can open it can also truncate it, and a process that
+    /// then looks at the page dies of SIGBUS: only for hosts whose users trust each other.
+    AllUsers,
+}
+
+impl Sharing {
+    fn mode(self) -> u32 {
+        match self {
+            Sharing::SameUser => 0o600,
+            Sharing::AllUsers => 0o666,
+        }
+    }
+}
+
+/// One process on the page, as it describes itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fellow {
+    /// Its pid, in its own pid namespace.
+    pub pid: u32,
+    /// Nanoseconds since its last sign of life.
+    pub silent_ns: u64,
+    /// Nanoseconds spun, in all.
+    pub spin_ns: u64,
+    /// Nanoseconds of kernel workers that served it, in all.
+    pub worker_ns: u64,
+    /// Requests, in all.
+    pub requests: u64,
+    /// Spinners that it wants.
+    pub spinners_wanted: u32,
+    /// Spinners that it holds leases for.
+    pub spinners_leased: u32,
+}
+
+/// This process's part in the page that all Dwell processes of a host share. Where the page cannot
+/// be used the process works alone, and [`HostPage::alone_because`] says why.
+#[derive(Debug)]
+pub struct HostPage {
+    joined: Result<Joined, String>,
+    full: bool,
+}
+
+#[derive(Debug)]
+struct Joined {
+    words: Words,
+    member: Member,
+    pid: u32,
+}
+
+const BYTES: u64 = WORDS as u64 * 8;
+
+impl HostPage {
+    /// A process on its own.
+    pub fn none() -> HostPage {
+        HostPage { joined: Err("no host page was asked for".to_string()), full: false }
+    }
+
+    /// Joins the page at `path`, which is created if need be.
+    pub fn open(path: &Path, sharing: Sharing) -> HostPage {
+        let joined = Joined::open(path, sharing)
+            .map_err(|why| format!("host page {}: {why}", path.display()));
+        HostPage { joined, full: false }
+    }
+
+    /// Why this process shares no budget with others; `None` when it does.
+    pub fn alone_because(&self) -> Option<&str> {
+        match &self.joined {
+            Err(why) => Some(why),
+            Ok(_) if self.full => Some("host page: all 256 slots are taken by live processes"),
+            Ok(_) => None,
+        }
+    }
+
+    /// All processes on the page, this one included, as they describe themselves.
+    pub fn survey(&self) -> Vec<Fellow> {
+        let Ok(Joined { words, .. }) = &self.joined else { return Vec::new() };
+        let Some(table) = Table::new(words) else { return Vec::new() };
+        let now_ns = sys::monotonic_ns();
+        let seen = (0..=255).filter_map(|slot| table.identity(slot).map(|id| (slot, id)));
+        seen.map(|(slot, identity)| Fellow {
+            pid: identity.pid(),
+            silent_ns: now_ns.saturating_sub(table.get(slot, Field::HeartbeatNs)),
+            spin_ns: table.get(slot, Field::SpinNs),
+            worker_ns: table.get(slot, Field::WorkerNs),
+            requests: table.get(slot, Field::Requests),
+            spinners_wanted: table.get_halves(slot, Field::Wanted).0.min(256),
+            spinners_leased: table.get_halves(slot, Field::Leased).0.min(256),
+        })
+        .collect()
+    }
+
+    /// Publishes the last window and looks at the fellows.
+    pub(super) fn report(
+        &mut self,
+        now_ns: u64,
+        cpus: impl Iterator<Item = u32>,
+        own: &Report,
+    ) -> Fellows {
+        let Ok(Joined { words, member, .. }) = &mut self.joined else { return Fellows::default() };
+        let Some(table) = Table::new(words) else { return Fellows::default() };
+        member.set_cpus(cpus);
+        self.full = !member.report(table, now_ns, own, &gone_from_here(member));
+        member.fellows(table, now_ns, own.group)
+    }
+
+    /// Takes part in sharing the budget; answers with the leases held. A process alone has the
+    /// whole budget.
+    pub(super) fn settle(&mut self, now_ns: u64, ask: &Ask) -> u32 {
+        match &mut self.joined {
+            Ok(Joined { words, member, .. }) if !self.full => {
+                let Some(table) = Table::new(words) else { return 0 };
+                let gone = gone_from_here(member);
+                member.settle(table, now_ns, ask, &gone)
+            }
+            _ => ask.budget,
+        }
+    }
+}
+
+impl Drop for HostPage {
+    fn drop(&mut self) {
+        if let Ok(Joined { words, member, pid }) = &mut self.joined
+            // A forked child has no part of its own: the parent keeps the slot.
+            && *pid == std::process::id()
+            && let Some(table) = Table::new(words)
+        {
+            member.leave(table, sys::monotonic_ns());
+        }
+    }
+}
+
+/// Asks the kernel whether a process of our pid namespace is dead; of others nothing is known.
+fn gone_from_here(member: &Member) -> impl Fn(Identity) -> bool + use<> {
+    let namespace = member.identity().namespace();
+    move |who| {
+        let pid = who.pid();
+        who.namespace() == namespace
+            && (sys::no_such_process(pid as i32)
+                || fs::read_to_string(format!("/proc/{pid}/stat"))
+                    .ok()
+                    .and_then(|text| parse_start_ticks(&text))
+                    .is_some_and(|ticks| ticks as u32 != who.start_ticks()))
+    }
+}
+
+impl Joined {
+    fn open(path: &Path, sharing: Sharing) -> Result<Joined, String> {
+        let file = open_or_create(path, sharing).map_err(|e| e.to_string())?;
+        // Whoever created the file may still be about to set its mode.
+        let mut checked = check(&file, sharing);
+        for _ in 0..5 {
+            if checked.is_ok() || file.metadata().is_ok_and(|m| m.len() > 0) {
+                break;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(2));
+            checked = check(&file, sharing);
+        }
+        checked?;
+        sys::allocate(&file, BYTES as i64)
+            .map_err(|e| format!("cannot allocate {BYTES} bytes ({e}); choose a tmpfs"))?;
+        check(&file, sharing)?;
+        let words = Words::of_file(&file, WORDS).map_err(|e| e.to_string())?;
+        if !Table::new(&words).is_some_and(Table::admit) {
+            return Err("is of another version of Dwell; end its processes and remove it, \
+                        or choose another path"
+                .to_string());
+        }
+        let pid = std::process::id();
+        let start_ticks = fs::read_to_string("/proc/self/stat")
+            .ok()
+            .and_then(|text| parse_start_ticks(&text))
+            .ok_or("cannot read this process's start time from /proc/self/stat")?;
+        let namespace = fs::metadata("/proc/self/ns/pid").map_or(0, |m| m.ino());
+        let member = Member::new(Identity::new(pid, start_ticks, namespace));
+        Ok(Joined { words, member, pid })
+    }
+}
+
+fn open_or_create(path: &Path, sharing: Sharing) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options
+        .read(true)
+        .write(true)
+        .mode(sharing.mode())
+        .custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC | libc::O_NOCTTY | libc::O_NONBLOCK);
+    for _ in 0..5 {
+        match options.open(path) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+            other => return other,
+        }
+        match options.clone().create_new(true).open(path) {
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+            Ok(file) => {
+                // Whatever the umask says.
+                file.set_permissions(Permissions::from_mode(sharing.mode()))?;
+                return Ok(file);
+            }
+            Err(e) => return Err(e),
+        }
+    }
+    Err(io::Error::new(io::ErrorKind::AlreadyExists, "comes and goes; choose another path"))
+}
+
+fn check(file: &File, sharing: Sharing) -> Result<(), String> {
+    let meta = file.metadata().map_err(|e| e.to_string())?;
+    if !meta.is_file() {
+        return Err("is not a regular file; choose another path".to_string());
+    }
+    let (owner, me) = (meta.uid(), sys::effective_uid());
+    if sharing == Sharing::SameUser && owner != me {
+        return Err(format!("belongs to user {owner}, not to {me}; choose another path"));
+    }
+    let mode = meta.mode() & 0o7777;
+    if mode != sharing.mode() {
+        return Err(format!("has mode {mode:04o}, not {:04o}; remove it", sharing.mode()));
+    }
+    if !matches!(meta.len(), 0 | BYTES) {
+        return Err(format!("has {} bytes, not {BYTES}; remove it", meta.len()));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    fn why(path: &Path) -> String {
+        HostPage::open(path, Sharing::SameUser).alone_because().unwrap_or("").to_string()
+    }
+
+    #[test]
+    fn an_unusable_page_is_named_with_its_reason() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        let page = path("page");
+        assert_eq!(HostPage::open(&page, Sharing::SameUser).alone_because(), None);
+        let meta = fs::metadata(&page).unwrap();
+        assert_eq!((meta.len(), meta.mode() & 0o7777), (BYTES, 0o600));
+
+        symlink(&page, path("link")).unwrap();
+        fs::create_dir(path("dir")).unwrap();
+        for (name, reason) in [("link", "symbolic"), ("dir", "directory"), ("no/page", "No such")] {
+            assert!(why(&path(name)).contains(reason), "{name}: {}", why(&path(name)));
+        }
+        fs::set_permissions(&page, Permissions::from_mode(0o640)).unwrap();
+        assert!(why(&page).contains("mode 0640, not 0600"));
+        fs::set_permissions(&page, Permissions::from_mode(0o600)).unwrap();
+        assert!(HostPage::open(&page, Sharing::AllUsers).alone_because().unwrap().contains("mode"));
+        fs::write(&page, "short").unwrap();
+        assert!(why(&page).contains("has 5 bytes"));
+        fs::write(&page, vec![7; BYTES as usize]).unwrap();
+        assert!(why(&page).contains("another version"));
+        assert!(HostPage::none().alone_because().is_some());
+    }
+
+    #[test]
+    fn any_bytes_in_the_page_are_survived() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("page");
+        let magic = super::super::table::MAGIC.to_ne_bytes();
+        for fill in [0u8, 1, 0x55, 0xff] {
+            let mut bytes = vec![fill; BYTES as usize];
+            bytes[..8].copy_from_slice(&magic);
+            fs::write(&path, bytes).unwrap();
+            fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
+            let mut page = HostPage::open(&path, Sharing::SameUser);
+            assert!(page.survey().len() <= 256);
+            for window in 0..100 {
+                let now_ns = sys::monotonic_ns() + window * 100_000_000;
+                let own = Report { elapsed_ns: 0, spin_ns: u64::MAX, ..Report::default() };
+                let fellows = page.report(now_ns, 0..1024, &own);
+                assert!(fellows.spin_cpus.is_finite() && fellows.spin_cpus <= 65_536.0);
+                let ask = Ask { budget: 3, wanted: 2, stuck: 0, window_ms: 100, max_hold_ms: 1000 };
+                assert!(page.settle(now_ns, &ask) <= 3);
+            }
+        }
+    }
+
+    #[test]
+    fn a_process_leaves_its_slot_and_a_dead_ones_slot_is_reclaimed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("page");
+        let mut page = HostPage::open(&path, Sharing::SameUser);
+        let now_ns = sys::monotonic_ns();
+        let own = Report { elapsed_ns: 1, period_ms: 100, ..Report::default() };
+        page.report(now_ns, 0..2, &own);
+        assert_eq!(page.survey()[0].pid, std::process::id());
+
+        // A process that started at another time had our pid before us.
+        let Ok(Joined { words, member, .. }) = &page.joined else { panic!() };
+        let table = Table::new(words).unwrap();
+        let me = member.identity();
+        let before_us = Identity(me.0 ^ 1 << 20);
+        assert!(gone_from_here(member)(before_us) && !gone_from_here(member)(me));
+        let ghost = member.slot().unwrap().wrapping_add(1);
+        assert!(table.change_identity(ghost, None, Some(before_us)));
+        table.set(ghost, Field::HeartbeatNs, now_ns);
+        assert_eq!(page.survey().len(), 2);
+        let ask = Ask { budget: 1, wanted: 1, stuck: 0, window_ms: 100, max_hold_ms: 1000 };
+        page.settle(now_ns + 60_000_000_000, &ask);
+        assert_eq!(page.survey().len(), 1);
+
+        let observer = HostPage::open(&path, Sharing::SameUser);
+        drop(page);
+        assert_eq!(observer.survey(), []);
+    }
+}

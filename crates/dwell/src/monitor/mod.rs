@@ -1,0 +1,332 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The system monitor (SmartCon §4.2): how busy others keep the CPUs, and who may spin.
+//!
+//! One thread per process samples the machine once per window and publishes a [`Load`] in one
+//! word; the I/O path reads that word through a [`LoadReader`] and nothing else. How many threads
+//! of all Dwell processes of a host may spin at once is a budget that the processes share through
+//! a [`HostPage`]; within a process a [`SpinPermit`] bounds the spinning threads by its leases.
+//!
+//! ```no_run
+//! use dwell::monitor::{Config, SystemMonitor};
+//!
+//! let monitor = SystemMonitor::start(Config::default())?;
+//! let (reader, permit) = (monitor.reader(), monitor.permit());
+//! reader.note_request();
+//! let load = reader.load();
+//! if !load.others_above() && load.may_spin {
+//!     if let Some(_guard) = permit.try_spin() {
+//!         // busy-wait
+//!     }
+//! } else if !load.may_spin {
+//!     permit.want();
+//! }
+//! # Ok::<(), std::io::Error>(())
+//! ```
+
+mod assess;
+mod host;
+mod lease;
+mod member;
+mod permit;
+mod procstat;
+mod quota;
+mod sources;
+mod sys;
+mod table;
+mod window;
+
+#[cfg(test)]
+mod simulation;
+
+pub use host::{Fellow, HostPage, Sharing};
+pub use permit::{LoadReader, SpinGuard, SpinPermit};
+
+use dwell_policy::{Load, Ns};
+use permit::Shared;
+use std::io;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+use window::Core;
+
+/// How the monitor works.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// Length of a window, 50–1000.
+    pub window_ms: u32,
+    /// Utilisation, 0–1, above which nobody spins; `None` for what leaves one spinner's share.
+    pub threshold: Option<f32>,
+    /// How far the threshold drops, 0–1, once others are above it, until they are below.
+    pub hysteresis: f32,
+    /// The page shared with the other Dwell processes of the host; `None` to be alone.
+    pub host_page: Option<PathBuf>,
+    /// Which processes share that page.
+    pub sharing: Sharing,
+    /// How long a process keeps the right to spin when others wait for it, give or take a quarter.
+    pub max_hold_ms: u32,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Config {
+            window_ms: 100,
+            threshold: None,
+            hysteresis: 0.1,
+            host_page: None,
+            sharing: Sharing::SameUser,
+            max_hold_ms: 1000,
+        }
+    }
+}
+
+impl Config {
+    fn check(&self) -> io::Result<()> {
+        let wrong = |what: String| Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+        if !(50..=1000).contains(&self.window_ms) {
+            return wrong(format!("window_ms is {}, must be 50 to 1000", self.window_ms));
+        }
+        let fractions = [("threshold", self.threshold), ("hysteresis", Some(self.hysteresis))];
+        for (name, value) in fractions {
+            if let Some(value) = value
+                && !(0.0..=1.0).contains(&value)
+            {
+                return wrong(format!("{name} is {value}, must be 0 to 1"));
+            }
+        }
+        if !(1..=60_000).contains(&self.max_hold_ms) {
+            return wrong(format!("max_hold_ms is {}, must be 1 to 60000", self.max_hold_ms));
+        }
+        Ok(())
+    }
+}
+
+/// Busy time of all CPUs since boot, in nanoseconds, in steps of 10 ms: differences over long spans
+/// tell what everybody did. `None` where `/proc/stat` cannot be read.
+pub fn busy_ns() -> Option<Ns> {
+    let text = std::fs::read_to_string("/proc/stat").ok()?;
+    let every: Vec<u32> = (0..8192).collect();
+    let none = procstat::CpuTimes::default();
+    let ticks =
+        procstat::parse(&text, &every).cpus.iter().map(|cpu| cpu.since(&none).0).sum::<u64>();
+    Some(ticks * 10_000_000)
+}
+
+/// What the monitor itself costs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cost {
+    /// Samples taken.
+    pub samples: u64,
+    /// CPU time that they took, in nanoseconds.
+    pub cpu_ns: u64,
+}
+
+/// The monitor of this process: a thread that stops when this is dropped. It is shared in an
+/// [`Arc`], and [`SystemMonitor::shared`] is the one that all parts of a process find.
+#[derive(Debug)]
+pub struct SystemMonitor {
+    shared: Arc<Shared>,
+    core: Arc<Mutex<Core>>,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+    pid: u32,
+}
+
+static SHARED: Mutex<Weak<SystemMonitor>> = Mutex::new(Weak::new());
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // A panic while it was held leaves numbers that the next window overwrites.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl SystemMonitor {
+    /// Takes a first sample and starts the thread. Until the first window is over, the published
+    /// load says that nobody may spin.
+    ///
+    /// # Errors
+    /// A field of `config` that is out of its range, or a thread or memory that was refused.
+    pub fn start(config: Config) -> io::Result<SystemMonitor> {
+        config.check()?;
+        let shared = Arc::new(Shared::new()?);
+        let window = Duration::from_millis(config.window_ms.into());
+        let core = Arc::new(Mutex::new(Core::new(config, &shared)));
+        let stop = Arc::new(AtomicBool::new(false));
+        let ticker =
+            Ticker { shared: shared.clone(), core: core.clone(), stop: stop.clone(), window };
+        let thread = thread::Builder::new()
+            .name("dwell-monitor".to_string())
+            .stack_size(256 << 10)
+            .spawn(move || ticker.run())?;
+        // Set before anyone has a handle that could look for it.
+        let _ = shared.thread.set(thread.thread().clone());
+        Ok(SystemMonitor { shared, core, stop, thread: Some(thread), pid: std::process::id() })
+    }
+
+    /// The monitor that this process has, or a new one with the default configuration.
+    ///
+    /// # Errors
+    /// Those of [`SystemMonitor::start`].
+    pub fn shared() -> io::Result<Arc<SystemMonitor>> {
+        SystemMonitor::shared_with(Config::default())
+    }
+
+    /// The monitor that this process has, or a new one with this configuration: the first user's
+    /// holds for all. A forked child starts its own.
+    ///
+    /// # Errors
+    /// Those of [`SystemMonitor::start`].
+    pub fn shared_with(config: Config) -> io::Result<Arc<SystemMonitor>> {
+        let mut shared = lock(&SHARED);
+        // In a forked child the one found is the parent's, whose thread is not here.
+        if let Some(monitor) = shared.upgrade().filter(|m| m.pid == std::process::id()) {
+            return Ok(monitor);
+        }
+        let monitor = Arc::new(SystemMonitor::start(config)?);
+        *shared = Arc::downgrade(&monitor);
+        Ok(monitor)
+    }
+
+    /// A handle that reads the load.
+    pub fn reader(&self) -> LoadReader {
+        LoadReader(self.shared.clone())
+    }
+
+    /// A handle that admits spinning threads.
+    pub fn permit(&self) -> SpinPermit {
+        SpinPermit(self.shared.clone())
+    }
+
+    /// Ends the window now, on the calling thread, and publishes its load.
+    pub fn sample_once(&self) -> Load {
+        lock(&self.core).tick(&self.shared)
+    }
+
+    /// Why this process shares no budget with others; `None` when it does.
+    pub fn alone_because(&self) -> Option<String> {
+        lock(&self.core).host.alone_because().map(str::to_owned)
+    }
+
+    /// All processes on the host page, as they describe themselves.
+    pub fn fellows(&self) -> Vec<Fellow> {
+        lock(&self.core).host.survey()
+    }
+
+    /// Spinners that the whole host may have, as this process saw it in the last window.
+    pub fn budget(&self) -> u32 {
+        lock(&self.core).last_budget
+    }
+
+    /// What the monitor has cost so far.
+    pub fn cost(&self) -> Cost {
+        lock(&self.core).cost
+    }
+}
+
+impl Drop for SystemMonitor {
+    fn drop(&mut self) {
+        self.stop.store(true, Relaxed);
+        let Some(thread) = self.thread.take() else { return };
+        if self.pid == std::process::id() {
+            thread.thread().unpark();
+            // A panic of that thread was reported when it happened.
+            let _ = thread.join();
+        } else {
+            // A forked child: the thread stayed in the parent.
+            std::mem::forget(thread);
+        }
+    }
+}
+
+/// The thread's part.
+struct Ticker {
+    shared: Arc<Shared>,
+    core: Arc<Mutex<Core>>,
+    stop: Arc<AtomicBool>,
+    window: Duration,
+}
+
+/// Windows without a request after which the thread sleeps for long.
+const DOZE_AFTER: u32 = 10;
+/// Length of a long sleep, in windows.
+const DOZE_WINDOWS: u32 = 10;
+
+impl Ticker {
+    fn run(self) {
+        sys::block_signals();
+        let mut idle = 0;
+        // Processes that start together must not sample together.
+        let mut seed = u64::from(std::process::id()) ^ sys::monotonic_ns();
+        let mut wait = self.window / 2;
+        loop {
+            seed = lease::scatter(seed);
+            let jitter = 0.9 + 0.2 * (seed >> 40) as f64 / (1u64 << 24) as f64;
+            let dozing = idle >= DOZE_AFTER && self.shared.doze();
+            self.sleep(if dozing { wait * DOZE_WINDOWS } else { wait.mul_f64(jitter) }, dozing);
+            if self.stop.load(Relaxed) {
+                return;
+            }
+            wait = self.window;
+            let mut core = lock(&self.core);
+            core.dozes_next = idle + 1 >= DOZE_AFTER;
+            core.tick(&self.shared);
+            idle = if core.requested { 0 } else { idle.saturating_add(1) };
+        }
+    }
+
+    /// Sleeps for the whole span, or, dozing, until a request is made.
+    fn sleep(&self, span: Duration, dozing: bool) {
+        let until = Instant::now() + span;
+        while !self.stop.load(Relaxed) && (!dozing || self.shared.dozes()) {
+            match until.checked_duration_since(Instant::now()) {
+                Some(left) if !left.is_zero() => thread::park_timeout(left),
+                _ => return,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_field_out_of_range_is_named() {
+        for (config, field) in [
+            (Config { window_ms: 49, ..Config::default() }, "window_ms"),
+            (Config { window_ms: 1001, ..Config::default() }, "window_ms"),
+            (Config { threshold: Some(1.1), ..Config::default() }, "threshold"),
+            (Config { hysteresis: f32::NAN, ..Config::default() }, "hysteresis"),
+            (Config { max_hold_ms: 0, ..Config::default() }, "max_hold_ms"),
+        ] {
+            let error = SystemMonitor::start(config).unwrap_err();
+            assert!(error.to_string().starts_with(field), "{error}");
+        }
+    }
+
+    #[test]
+    fn all_users_of_a_process_find_one_monitor_and_its_thread_ends_with_the_last() {
+        let (a, b) = (SystemMonitor::shared().unwrap(), SystemMonitor::shared().unwrap());
+        assert!(Arc::ptr_eq(&a, &b));
+        let (monitor, threads_own, reader) =
+            (Arc::downgrade(&a), Arc::downgrade(&a.core), a.reader());
+        drop((a, b));
+        assert!(monitor.upgrade().is_none() && threads_own.upgrade().is_none());
+        // The reader outlives the thread.
+        reader.note_request();
+        reader.load();
+    }
+
+    #[test]
+    fn nobody_may_spin_before_the_first_window_and_alone_the_budget_is_all_ours() {
+        let config = Config { window_ms: 1000, threshold: Some(1.0), ..Config::default() };
+        let monitor = SystemMonitor::start(config).unwrap();
+        assert!(!monitor.reader().load().may_spin && monitor.permit().try_spin().is_none());
+        assert!(monitor.alone_because().unwrap().contains("no host page"));
+        thread::sleep(Duration::from_millis(60));
+        let load = monitor.sample_once();
+        assert!(load.may_spin && monitor.reader().load().may_spin);
+        assert!(monitor.budget() >= 1 && monitor.permit().leased() >= 1);
+        assert!(monitor.permit().try_spin().is_some());
+    }
+}

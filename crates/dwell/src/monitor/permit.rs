@@ -1,0 +1,308 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the I/O path touches: the published load, and the permit that bounds spinning threads.
+
+use super::sys::{self, Words};
+use dwell_policy::{Load, Ns};
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering::*};
+use std::sync::{Arc, OnceLock};
+use std::thread::Thread;
+
+/// Words shared by the monitor's thread and the I/O path. They read zero in a forked child, which
+/// has no monitor: its load then says "do not spin", and it holds no lease.
+#[derive(Debug)]
+pub(super) struct Shared {
+    words: Words,
+    pub(super) thread: OnceLock<Thread>,
+}
+
+// The first cache line is read by every request and written rarely; the second is written by
+// every spin; the third by who likes.
+const LOAD: usize = 0;
+const SIGNALS: usize = 1;
+const PERMIT: usize = 8;
+const SPIN_NS: usize = 9;
+const WORKER_NS: usize = 16;
+const REQUESTS: usize = 17;
+
+/// A request was made since the last window.
+pub(super) const REQUESTED: u64 = 1;
+/// A thread wanted to spin and could not.
+pub(super) const REFUSED: u64 = 2;
+/// The monitor sleeps for long: whoever sees this wakes it.
+pub(super) const DOZING: u64 = 4;
+
+/// The permit word: leases (16 bits), spins begun (32 bits, wrapping), threads spinning (16).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct PermitWord {
+    pub(super) leased: u16,
+    pub(super) starts: u32,
+    pub(super) active: u16,
+}
+
+impl PermitWord {
+    fn pack(self) -> u64 {
+        u64::from(self.leased) << 48 | u64::from(self.starts) << 16 | u64::from(self.active)
+    }
+
+    fn unpack(word: u64) -> PermitWord {
+        PermitWord { leased: (word >> 48) as u16, starts: (word >> 16) as u32, active: word as u16 }
+    }
+}
+
+impl Shared {
+    pub(super) fn new() -> io::Result<Shared> {
+        let shared = Shared { words: Words::wiped_on_fork(512)?, thread: OnceLock::new() };
+        Ok(shared)
+    }
+
+    #[inline]
+    fn word(&self, at: usize) -> &AtomicU64 {
+        &self.words[at]
+    }
+
+    pub(super) fn publish(&self, load: Load) {
+        self.word(LOAD).store(load.pack(), Relaxed);
+    }
+
+    /// Raises signals; in the steady state of a window this is one load.
+    #[inline]
+    fn signal(&self, bits: u64) {
+        if self.word(SIGNALS).load(Relaxed) & (bits | DOZING) != bits {
+            self.signal_slowly(bits);
+        }
+    }
+
+    #[cold]
+    fn signal_slowly(&self, bits: u64) {
+        if self.word(SIGNALS).fetch_or(bits, Relaxed) & DOZING != 0
+            && self.word(SIGNALS).fetch_and(!DOZING, Relaxed) & DOZING != 0
+            && let Some(thread) = self.thread.get()
+        {
+            thread.unpark();
+        }
+    }
+
+    /// The signals since the last call.
+    pub(super) fn take_signals(&self) -> u64 {
+        self.word(SIGNALS).swap(0, Relaxed)
+    }
+
+    /// Announces a long sleep; `false` when a request came in between.
+    pub(super) fn doze(&self) -> bool {
+        self.word(SIGNALS).fetch_or(DOZING, Relaxed) == 0
+    }
+
+    /// Whether nobody has asked for the monitor since it announced a long sleep.
+    pub(super) fn dozes(&self) -> bool {
+        self.word(SIGNALS).load(Relaxed) & DOZING != 0
+    }
+
+    pub(super) fn permit(&self) -> PermitWord {
+        PermitWord::unpack(self.word(PERMIT).load(Relaxed))
+    }
+
+    pub(super) fn set_leased(&self, leased: u32) {
+        let leased = leased.min(u32::from(u16::MAX)) as u16;
+        self.change_permit(|permit| Some(PermitWord { leased, ..permit }));
+    }
+
+    #[inline]
+    fn change_permit(&self, change: impl Fn(PermitWord) -> Option<PermitWord>) -> bool {
+        let change = |word| change(PermitWord::unpack(word)).map(PermitWord::pack);
+        self.word(PERMIT).fetch_update(AcqRel, Relaxed, change).is_ok()
+    }
+
+    /// Spun, worked and requested, in all.
+    pub(super) fn totals(&self) -> (Ns, Ns, u64) {
+        let read = |at: usize| self.word(at).load(Relaxed);
+        (read(SPIN_NS), read(WORKER_NS), read(REQUESTS))
+    }
+}
+
+/// Reads the load; cheap to clone, one per thread or one for all.
+#[derive(Clone, Debug)]
+pub struct LoadReader(pub(super) Arc<Shared>);
+
+impl LoadReader {
+    /// The state of the machine in the last window: one relaxed atomic load.
+    #[inline]
+    pub fn load(&self) -> Load {
+        Load::unpack(self.0.word(LOAD).load(Relaxed))
+    }
+
+    /// Tells the monitor that there are requests, so that it does not sleep for long. Called for
+    /// every request it costs one relaxed load.
+    #[inline]
+    pub fn note_request(&self) {
+        self.0.signal(REQUESTED);
+    }
+
+    /// Adds to the count of requests that fellows see. For whoever counts in batches.
+    pub fn add_requests(&self, requests: u64) {
+        self.0.signal(REQUESTED);
+        self.0.word(REQUESTS).fetch_add(requests, Relaxed);
+    }
+}
+
+/// The right of this process's threads to spin: as many at once as the process holds leases.
+#[derive(Clone, Debug)]
+pub struct SpinPermit(pub(super) Arc<Shared>);
+
+impl SpinPermit {
+    /// Begins to spin, if a lease has room: one atomic read-modify-write. A refusal is remembered
+    /// as a wish for one more lease. The guard on drop gives the room back and counts the time.
+    #[inline]
+    pub fn try_spin(&self) -> Option<SpinGuard<'_>> {
+        let mut guard = self.try_spin_at(0)?;
+        guard.since_ns = sys::monotonic_ns();
+        Some(guard)
+    }
+
+    /// [`SpinPermit::try_spin`] for a caller that knows the time (CLOCK_MONOTONIC): no clock is
+    /// read.
+    #[inline]
+    pub fn try_spin_at(&self, now_ns: Ns) -> Option<SpinGuard<'_>> {
+        let began = self.0.change_permit(|permit| {
+            (permit.active < permit.leased).then(|| PermitWord {
+                leased: permit.leased,
+                starts: permit.starts.wrapping_add(1),
+                active: permit.active + 1,
+            })
+        });
+        if !began {
+            self.want();
+            return None;
+        }
+        self.0.signal(REQUESTED);
+        Some(SpinGuard { shared: &self.0, since_ns: now_ns })
+    }
+
+    /// Records that a thread would have spun, had there been a lease. A caller whose load says
+    /// that it may not spin calls this in place of [`SpinPermit::try_spin`].
+    #[inline]
+    pub fn want(&self) {
+        self.0.signal(REQUESTED | REFUSED);
+    }
+
+    /// Counts time that was spun without a guard.
+    #[inline]
+    pub fn add_spin(&self, spin_ns: Ns) {
+        self.0.word(SPIN_NS).fetch_add(spin_ns, Relaxed);
+    }
+
+    /// Counts CPU time of kernel workers that served this process's requests.
+    pub fn add_worker(&self, worker_ns: Ns) {
+        self.0.word(WORKER_NS).fetch_add(worker_ns, Relaxed);
+    }
+
+    /// Threads that may spin at once.
+    pub fn leased(&self) -> u32 {
+        self.0.permit().leased.into()
+    }
+
+    /// Threads that spin now.
+    pub fn active(&self) -> u32 {
+        self.0.permit().active.into()
+    }
+}
+
+/// A spin that is going on.
+#[derive(Debug)]
+#[must_use = "the permit is given back at once"]
+pub struct SpinGuard<'a> {
+    shared: &'a Shared,
+    since_ns: Ns,
+}
+
+impl SpinGuard<'_> {
+    fn give_back(&self, spun_ns: Ns) {
+        self.shared.word(SPIN_NS).fetch_add(spun_ns, Relaxed);
+        // In a forked child the count is already zero.
+        self.shared.change_permit(|permit| {
+            Some(PermitWord { active: permit.active.checked_sub(1)?, ..permit })
+        });
+    }
+
+    /// Ends the spin of a caller that measured it: no clock is read.
+    pub fn finish(self, spun_ns: Ns) {
+        self.give_back(spun_ns);
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for SpinGuard<'_> {
+    fn drop(&mut self) {
+        self.give_back(sys::monotonic_ns().saturating_sub(self.since_ns));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn permit(leased: u32) -> SpinPermit {
+        let shared = Shared::new().unwrap();
+        shared.set_leased(leased);
+        SpinPermit(Arc::new(shared))
+    }
+
+    #[test]
+    fn permit_words_keep_their_parts() {
+        let word = PermitWord { leased: 0x1234, starts: u32::MAX, active: 0xffff };
+        assert_eq!(PermitWord::unpack(word.pack()), word);
+    }
+
+    #[test]
+    fn no_more_threads_spin_than_there_are_leases() {
+        let permit = permit(3);
+        let most = AtomicU64::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    for _ in 0..2000 {
+                        if let Some(guard) = permit.try_spin() {
+                            most.fetch_max(permit.active().into(), Relaxed);
+                            guard.finish(5);
+                        }
+                    }
+                });
+            }
+        });
+        assert!((1..=3).contains(&most.load(Relaxed)));
+        let word = permit.0.permit();
+        assert_eq!((word.active, permit.0.totals().0), (0, u64::from(word.starts) * 5));
+    }
+
+    #[test]
+    fn a_spinner_that_never_ends_keeps_its_lease_and_no_more() {
+        let permit = permit(1);
+        let stalled = permit.try_spin().unwrap();
+        for _ in 0..100 {
+            assert!(permit.try_spin().is_none());
+        }
+        // A lease that was lost meanwhile is not overdrawn, and one more admits one more.
+        permit.0.set_leased(0);
+        assert!(permit.try_spin().is_none());
+        permit.0.set_leased(2);
+        let second = permit.try_spin().unwrap();
+        assert!(permit.try_spin().is_none());
+        drop((stalled, second));
+        assert_eq!(permit.active(), 0);
+        // Time is counted from what the caller said it was.
+        let (spun_ns, _, _) = permit.0.totals();
+        drop(permit.try_spin_at(sys::monotonic_ns() - 5_000_000).unwrap());
+        assert!(permit.0.totals().0 - spun_ns >= 5_000_000);
+    }
+
+    #[test]
+    fn signals_are_raised_once_per_window_and_end_a_doze() {
+        let shared = permit(0).0;
+        assert_eq!(shared.take_signals(), 0);
+        SpinPermit(shared.clone()).want();
+        assert!(!shared.doze() && shared.take_signals() == REQUESTED | REFUSED | DOZING);
+        assert!(shared.doze() && shared.dozes());
+        LoadReader(shared.clone()).note_request();
+        assert!(!shared.dozes() && shared.take_signals() == REQUESTED);
+    }
+}

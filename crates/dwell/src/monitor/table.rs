@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The layout of the host page: a header, a seat per CPU, a slot per process; all atomic words.
+//!
+//! Whoever may open the page may write anything into it, at any time. Nothing read here is used as
+//! an index, a length or a divisor without a bound, and every state is a single word that changes
+//! by one compare-and-swap: a process that dies between two instructions leaves no half-done step.
+
+use super::lease::scatter;
+use std::sync::atomic::{AtomicU64, Ordering::*};
+
+/// Seats, and the modulus of CPU numbers.
+pub const SEATS: usize = 256;
+/// Slots: processes that can take part.
+pub const SLOTS: usize = 256;
+
+/// "dwellpg" and the version of this layout.
+pub const MAGIC: u64 = u64::from_le_bytes(*b"dwellpg\x01");
+
+const HEADER_WORDS: usize = 16;
+const SLOT_WORDS: usize = 16;
+/// Length of the page in words, and in bytes a multiple of 4096.
+pub const WORDS: usize = 4608;
+const _: () =
+    assert!(HEADER_WORDS + SEATS + SLOTS * SLOT_WORDS <= WORDS && WORDS.is_multiple_of(512));
+
+/// Which process: its pid (22 bits, as the kernel bounds it), when it started (32 bits of clock
+/// ticks since boot) and in which pid namespace (10 bits of a hash). 0 is nobody.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Identity(pub u64);
+
+impl Identity {
+    /// The identity of a process.
+    pub fn new(pid: u32, start_ticks: u64, pid_namespace: u64) -> Identity {
+        let namespace = scatter(pid_namespace) >> 54;
+        Identity(u64::from(pid) << 42 | (start_ticks & 0xffff_ffff) << 10 | namespace)
+    }
+
+    /// The pid, in its own namespace.
+    pub fn pid(self) -> u32 {
+        (self.0 >> 42) as u32
+    }
+
+    /// Low 32 bits of the start time, in clock ticks since boot.
+    pub fn start_ticks(self) -> u32 {
+        (self.0 >> 10) as u32
+    }
+
+    /// Hash of the pid namespace.
+    pub fn namespace(self) -> u64 {
+        self.0 & 0x3ff
+    }
+
+    fn tag(self) -> u64 {
+        scatter(self.0) >> 40 | 1
+    }
+}
+
+/// Who a seat word says holds the seat: the slot, and a tag that changes with its process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Owner {
+    /// The slot.
+    pub slot: u8,
+    tag: u64,
+}
+
+impl Owner {
+    /// The process with this identity in this slot.
+    pub fn new(slot: u8, identity: Identity) -> Owner {
+        Owner { slot, tag: identity.tag() }
+    }
+}
+
+/// A seat word: owner's tag (24 bits; 0 for free), owner's slot (8), milliseconds of the last
+/// change (32).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SeatWord(u64);
+
+impl SeatWord {
+    /// Held by `owner`, or free, since `now_ms`.
+    pub fn new(owner: Option<Owner>, now_ms: u32) -> SeatWord {
+        let owner = owner.map_or(0, |o| o.tag << 8 | u64::from(o.slot));
+        SeatWord(owner << 32 | u64::from(now_ms))
+    }
+
+    /// The holder.
+    pub fn owner(self) -> Option<Owner> {
+        let (tag, slot) = (self.0 >> 40, (self.0 >> 32) as u8);
+        (tag != 0).then_some(Owner { slot, tag })
+    }
+
+    /// When it last changed.
+    pub fn changed_ms(self) -> u32 {
+        self.0 as u32
+    }
+}
+
+/// The words of a slot after the identity, which is word 0.
+#[derive(Clone, Copy)]
+pub enum Field {
+    /// CLOCK_MONOTONIC of the last sign of life, in nanoseconds.
+    HeartbeatNs = 1,
+    /// Milliseconds until the next sign of life is due (low half) after that.
+    PeriodMs = 2,
+    /// Nanoseconds spun, in all.
+    SpinNs = 3,
+    /// Nanoseconds of kernel workers that served this process, in all.
+    WorkerNs = 4,
+    /// Requests, in all.
+    Requests = 5,
+    /// Spinning (high half) and kernel workers (low half) in the last window, in millionths of
+    /// one CPU.
+    Rate = 6,
+    /// Seats wanted in all (high half), and since when, in milliseconds (low half).
+    Wanted = 7,
+    /// Seats held (high half), and since when, in milliseconds (low half).
+    Leased = 8,
+    /// Hash of the control group whose CPU quota binds; 0 for none.
+    Group = 9,
+    /// The CPUs that it may run on, a bit per seat: four words.
+    Cpus = 12,
+}
+
+/// Packs two halves of a word.
+pub fn halves(high: u32, low: u32) -> u64 {
+    u64::from(high) << 32 | u64::from(low)
+}
+
+/// The page.
+#[derive(Clone, Copy)]
+pub struct Table<'a>(&'a [AtomicU64; WORDS]);
+
+impl<'a> Table<'a> {
+    /// A page of exactly [`WORDS`] words.
+    pub fn new(words: &'a [AtomicU64]) -> Option<Table<'a>> {
+        words.try_into().ok().map(Table)
+    }
+
+    /// Writes the magic into a page that is all zero; `false` for a page of another kind.
+    pub fn admit(self) -> bool {
+        match self.0[0].compare_exchange(0, MAGIC, AcqRel, Acquire) {
+            Ok(_) => true,
+            Err(found) => found == MAGIC,
+        }
+    }
+
+    /// The seat of a CPU.
+    pub fn seat(self, cpu: u8) -> SeatWord {
+        SeatWord(self.seat_word(cpu).load(Acquire))
+    }
+
+    /// Changes a seat if it still is what was seen.
+    pub fn change_seat(self, cpu: u8, seen: SeatWord, to: SeatWord) -> bool {
+        self.seat_word(cpu).compare_exchange(seen.0, to.0, AcqRel, Relaxed).is_ok()
+    }
+
+    fn seat_word(self, cpu: u8) -> &'a AtomicU64 {
+        &self.0[HEADER_WORDS + usize::from(cpu)]
+    }
+
+    fn slot_word(self, slot: u8, word: usize) -> &'a AtomicU64 {
+        &self.0[HEADER_WORDS + SEATS + usize::from(slot) * SLOT_WORDS + word]
+    }
+
+    /// Who has a slot; `None` where it is free.
+    pub fn identity(self, slot: u8) -> Option<Identity> {
+        let word = self.slot_word(slot, 0).load(Acquire);
+        (word != 0).then_some(Identity(word))
+    }
+
+    /// Takes a slot, or frees it, if its identity still is what was seen.
+    pub fn change_identity(self, slot: u8, seen: Option<Identity>, to: Option<Identity>) -> bool {
+        let word = |identity: Option<Identity>| identity.map_or(0, |i| i.0);
+        let slot = self.slot_word(slot, 0);
+        slot.compare_exchange(word(seen), word(to), AcqRel, Relaxed).is_ok()
+    }
+
+    /// A field of a slot.
+    pub fn get(self, slot: u8, field: Field) -> u64 {
+        self.slot_word(slot, field as usize).load(Acquire)
+    }
+
+    /// Both halves of a field of a slot.
+    pub fn get_halves(self, slot: u8, field: Field) -> (u32, u32) {
+        let word = self.get(slot, field);
+        ((word >> 32) as u32, word as u32)
+    }
+
+    /// Writes a field of a slot: only its own process does, or whoever is about to take it.
+    pub fn set(self, slot: u8, field: Field, value: u64) {
+        self.slot_word(slot, field as usize).store(value, Release);
+    }
+
+    /// The CPUs of a slot.
+    pub fn cpus(self, slot: u8) -> [u64; 4] {
+        std::array::from_fn(|i| self.slot_word(slot, Field::Cpus as usize + i).load(Acquire))
+    }
+
+    /// Writes the CPUs of a slot.
+    pub fn set_cpus(self, slot: u8, cpus: [u64; 4]) {
+        for (i, word) in cpus.into_iter().enumerate() {
+            self.slot_word(slot, Field::Cpus as usize + i).store(word, Release);
+        }
+    }
+
+    /// How many times its own period a slot has been silent at `now_ns`; a sign of life from the
+    /// future (an earlier boot) counts as silence.
+    pub fn silent_periods(self, slot: u8, now_ns: u64) -> u64 {
+        let heartbeat_ns = self.get(slot, Field::HeartbeatNs);
+        let period_ns =
+            u64::from(self.get_halves(slot, Field::PeriodMs).1.clamp(10, 10_000)) * 1_000_000;
+        // Another process may have written it after we read the clock.
+        if heartbeat_ns > now_ns.saturating_add(period_ns) {
+            return u64::MAX;
+        }
+        now_ns.saturating_sub(heartbeat_ns) / period_ns
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn identities_keep_their_parts() {
+        let id = Identity::new(4_194_304 - 1, 0x1_2345_6789, 4_026_531_836);
+        assert_eq!((id.pid(), id.start_ticks()), (4_194_303, 0x2345_6789));
+        assert_ne!(id.namespace(), Identity::new(1, 0, 4_026_531_837).namespace());
+    }
+
+    #[test]
+    fn seat_words_keep_their_parts() {
+        let owner = Owner::new(255, Identity::new(7, 8, 9));
+        let word = SeatWord::new(Some(owner), u32::MAX);
+        assert_eq!((word.owner(), word.changed_ms()), (Some(owner), u32::MAX));
+        assert_eq!(SeatWord::new(None, 5).owner(), None);
+        assert_ne!(owner, Owner::new(255, Identity::new(7, 9, 9)));
+    }
+
+    #[test]
+    fn only_a_page_of_this_version_is_admitted() {
+        let page: Vec<AtomicU64> = (0..WORDS).map(|_| AtomicU64::new(0)).collect();
+        assert!(Table::new(&page[1..]).is_none());
+        let table = Table::new(&page).unwrap();
+        assert!(table.admit() && table.admit());
+        page[0].store(MAGIC ^ 1 << 56, Relaxed);
+        assert!(!table.admit());
+    }
+
+    #[test]
+    fn any_words_can_be_read() {
+        for fill in [u64::MAX, 0x8000_0000_0000_0000, 1, 0xaaaa_aaaa_aaaa_aaaa] {
+            let page: Vec<AtomicU64> = (0..WORDS).map(|_| AtomicU64::new(fill)).collect();
+            let table = Table::new(&page).unwrap();
+            for i in 0..=255 {
+                table.seat(i).owner();
+                table.identity(i).map(Identity::pid);
+                table.silent_periods(i, 12_345);
+            }
+        }
+    }
+}

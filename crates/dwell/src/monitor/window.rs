@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One window of the monitor: sample, assess, share the budget, publish.
+
+use super::assess::{Hysteresis, OwnUse, Sample, assess};
+use super::host::HostPage;
+use super::lease::{Budget, Demand, WindowUse, room};
+use super::member::{Ask, Report};
+use super::permit::{PermitWord, REFUSED, REQUESTED, Shared};
+use super::sources::Sources;
+use super::{Config, Cost, DOZE_WINDOWS, sys};
+use dwell_policy::Load;
+
+/// Everything that the next window needs to know of the last ones.
+#[derive(Debug)]
+pub(super) struct Core {
+    config: Config,
+    sources: Sources,
+    pub(super) host: HostPage,
+    prev: Sample,
+    prev_permit: PermitWord,
+    prev_totals: (u64, u64, u64),
+    hysteresis: Hysteresis,
+    budget: Budget,
+    demand: Demand,
+    worker_share: f64,
+    pub(super) last_budget: u32,
+    /// Whether there was a request in the last window.
+    pub(super) requested: bool,
+    /// Whether the next window will be a long one.
+    pub(super) dozes_next: bool,
+    pub(super) cost: Cost,
+}
+
+/// Most kernel worker time per spun time that is believed.
+const MAX_WORKER_SHARE: f64 = 8.0;
+
+impl Core {
+    pub(super) fn new(config: Config, shared: &Shared) -> Core {
+        let mut sources = Sources::open();
+        let host = match &config.host_page {
+            Some(path) => HostPage::open(path, config.sharing),
+            None => HostPage::none(),
+        };
+        let nothing = Sample::default();
+        let mut hysteresis = Hysteresis::default();
+        shared.publish(assess(&nothing, &nothing, &OwnUse::default(), &config, &mut hysteresis));
+        Core {
+            prev: sources.sample(),
+            prev_permit: shared.permit(),
+            prev_totals: shared.totals(),
+            config,
+            sources,
+            host,
+            hysteresis,
+            budget: Budget::default(),
+            demand: Demand::default(),
+            worker_share: 0.0,
+            last_budget: 0,
+            requested: false,
+            dozes_next: false,
+            cost: Cost::default(),
+        }
+    }
+
+    /// Ends a window and publishes its load.
+    pub(super) fn tick(&mut self, shared: &Shared) -> Load {
+        let began_ns = sys::thread_cpu_ns();
+        let now = self.sources.sample();
+        let signals = shared.take_signals();
+        let (permit, totals) = (shared.permit(), shared.totals());
+        let elapsed_ns = now.at_ns.saturating_sub(self.prev.at_ns);
+        let starts = permit.starts.wrapping_sub(self.prev_permit.starts);
+
+        // Threads that spun from one end of the window to the other report when they stop.
+        let stuck = if starts == 0 { permit.active.min(self.prev_permit.active) } else { 0 };
+        let mut own = OwnUse {
+            spin_ns: totals
+                .0
+                .wrapping_sub(self.prev_totals.0)
+                .saturating_add(u64::from(stuck).saturating_mul(elapsed_ns)),
+            worker_ns: totals
+                .1
+                .wrapping_sub(self.prev_totals.1)
+                .min(elapsed_ns.saturating_mul(now.cpus.len() as u64)),
+            runnable: 1 + u32::from(permit.active),
+            ..OwnUse::default()
+        };
+        own.spin_ns = own.burnt_ns(&self.prev, &now);
+        let requests = totals.2.wrapping_sub(self.prev_totals.2);
+        self.requested =
+            signals & REQUESTED != 0 || requests > 0 || starts > 0 || permit.active > 0;
+
+        let windows = if self.dozes_next && !self.requested { DOZE_WINDOWS } else { 1 };
+        let report = Report {
+            spin_ns: own.spin_ns,
+            worker_ns: own.worker_ns,
+            requests,
+            elapsed_ns,
+            period_ms: self.config.window_ms * windows,
+            group: now.group,
+        };
+        let fellows = self.host.report(now.at_ns, now.cpus.iter().map(|times| times.cpu), &report);
+        let in_window = |cpus: f64| (cpus * elapsed_ns as f64) as u64;
+        own.fellows_ns = in_window(fellows.spin_cpus + fellows.worker_cpus);
+        own.fellows_in_group_ns = in_window(fellows.group_spin_cpus);
+
+        let mut load = assess(&self.prev, &now, &own, &self.config, &mut self.hysteresis);
+
+        let spun_ns = own.spin_ns as f64 + in_window(fellows.spin_cpus) as f64;
+        if spun_ns > 0.0 {
+            let worked_ns = own.worker_ns as f64 + in_window(fellows.worker_cpus) as f64;
+            self.worker_share = (worked_ns / spun_ns).min(MAX_WORKER_SHARE);
+        }
+        let room = room(now.effective_cpus(), f64::from(load.others()), self.worker_share);
+        let above = load.others_above() || !load.may_spin;
+        self.last_budget = self.budget.update(room, above);
+        let window = WindowUse {
+            starts,
+            active: permit.active.into(),
+            refused: signals & REFUSED != 0,
+            spin_ns: own.spin_ns,
+            elapsed_ns,
+        };
+        let ask = Ask {
+            budget: self.last_budget,
+            wanted: self.demand.update(&window, permit.leased.into()),
+            stuck: stuck.into(),
+            window_ms: self.config.window_ms,
+            max_hold_ms: self.config.max_hold_ms,
+        };
+        let leased = self.host.settle(now.at_ns, &ask);
+        shared.set_leased(leased);
+        load.may_spin = leased > u32::from(stuck);
+        shared.publish(load);
+
+        self.prev_permit = permit;
+        self.prev_totals = totals;
+        self.prev = now;
+        self.cost.samples += 1;
+        self.cost.cpu_ns += sys::thread_cpu_ns().saturating_sub(began_ns);
+        load
+    }
+}
