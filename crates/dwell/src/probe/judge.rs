@@ -117,7 +117,7 @@ mod tests {
     #[test]
     fn the_threshold_is_the_last_size_that_gains() {
         let block = curve(1.0, &[(4, 35_000, 9e3), (64, 45_000, 2e4), (128, 60_000, 3e4)]);
-        let spin = curve(0.0, &[(4, 16_000, 16e3), (64, 39_000, 39e3), (128, 59_000, 59e3)]);
+        let spin = curve(0.0, &[(4, 16_000, 16e3), (64, 36_000, 36e3), (128, 59_000, 59e3)]);
         let judged = judge(Some(&block), &block, Some(&spin));
         assert_eq!((judged.class, judged.size_threshold_bytes), (DeviceClass::Fast, 64 << 10));
     }
