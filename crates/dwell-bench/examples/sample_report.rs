@@ -8,6 +8,10 @@ fn main() -> anyhow::Result<()> {
     let run = dwell_bench::sample::run();
     dwell_bench::report::save(&run, &directory.join("report.html"))?;
     run.save(&directory.join("run.json"))?;
+    dwell_bench::sample::figure().save(&directory, None)?;
+    let curves =
+        dwell_bench::report::probe_curves("loop", &dwell_bench::sample::curves(), Some(65536));
+    std::fs::write(directory.join("probe.svg"), curves.svg())?;
     println!("{}", dwell_bench::table::table(&run, 100));
     println!("{}", directory.join("report.html").display());
     Ok(())

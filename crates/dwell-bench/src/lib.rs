@@ -7,8 +7,11 @@
 //! ([`table`]), the HTML report ([`report`]) and the figures ([`figure`]) are made.
 
 pub mod chart;
+pub mod figure;
+pub mod fixture;
 
 pub mod latency;
+pub mod loads;
 
 pub mod machine;
 pub mod report;

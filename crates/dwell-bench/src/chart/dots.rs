@@ -10,6 +10,8 @@ use crate::stats::Target;
 
 const ROW: f64 = 42.0;
 const LEFT: f64 = 20.0;
+const TARGET_NAME: &str = "target, open towards what meets it";
+const THEIRS_NAME: &str = "the paper's";
 const OURS: Look = Look(3);
 
 /// One case.
@@ -48,13 +50,11 @@ pub struct Dots {
 }
 
 impl Panel {
-    /// Linear from zero, or logarithmic when the values are more than thirty-fold apart.
+    /// Logarithmic, as most values are ratios; linear from zero where one is not positive.
     fn axis(&self) -> Axis {
         let values: Vec<f64> = self.rows.iter().flat_map(DotRow::values).collect();
-        let positive = values.iter().copied().filter(|v| *v > 0.0);
-        let (least, most) = positive.fold((f64::INFINITY, 0f64), |(a, b), v| (a.min(v), b.max(v)));
-        let all_positive = values.iter().all(|v| *v > 0.0);
-        let scale = if all_positive && most > 30.0 * least { Scale::Log } else { Scale::Linear };
+        let positive = values.iter().all(|v| *v > 0.0);
+        let scale = if positive { Scale::Log } else { Scale::Linear };
         Axis::covering(&self.axis_label, scale, values)
     }
 
@@ -85,10 +85,10 @@ impl DotRow {
         if let Some((value, low, high)) = self.ours {
             let (low, high) = (place(low), place(high));
             canvas.line(&[(low, y), (high, y)], OURS.ink(), 2.0);
-            for end in [low, high] {
-                canvas.line(&[(end, y - 4.0), (end, y + 4.0)], OURS.ink(), 1.4);
-            }
             canvas.marker((place(value), y), OURS);
+            for end in [low, high] {
+                canvas.line(&[(end, y - 6.5), (end, y + 6.5)], OURS.ink(), 1.4);
+            }
         }
     }
 }
@@ -114,20 +114,26 @@ fn theirs_key(canvas: &Canvas<'_>, low: f64, high: f64, y: f64) {
 impl Dots {
     /// The chart as SVG.
     pub fn svg(&self) -> String {
-        let names =
-            ["ours, with 95 % interval", "target, open to the side that meets it", "the paper's"];
-        let (places, top) = flow(&names.map(|name| (name, 30.0)));
+        let rows = || self.panels.iter().flat_map(|panel| &panel.rows);
+        let mut names = vec!["ours, with interval"];
+        if rows().any(|row| row.target.is_some()) {
+            names.push(TARGET_NAME);
+        }
+        if rows().any(|row| row.theirs.is_some()) {
+            names.push(THEIRS_NAME);
+        }
+        let (places, top) = flow(&names.iter().map(|name| (*name, 30.0)).collect::<Vec<_>>());
         let height = top + self.panels.iter().map(Panel::height).sum::<f64>();
         draw(WIDTH, height, &format!("{}. {}", self.title, self.subtitle), |canvas| {
             head(canvas, &self.title, &self.subtitle);
-            for (i, (name, &(x, y))) in names.iter().zip(&places).enumerate() {
-                match i {
-                    0 => {
+            for (name, &(x, y)) in names.iter().zip(&places) {
+                match *name {
+                    TARGET_NAME => target_key(canvas, x + 12.0, y, Target::AtLeast(0.0)),
+                    THEIRS_NAME => theirs_key(canvas, x + 4.0, x + 20.0, y),
+                    _ => {
                         canvas.line(&[(x, y), (x + 24.0, y)], OURS.ink(), 2.0);
                         canvas.marker((x + 12.0, y), OURS);
                     }
-                    1 => target_key(canvas, x + 12.0, y, Target::AtLeast(0.0)),
-                    _ => theirs_key(canvas, x + 4.0, x + 20.0, y),
                 }
                 canvas.text(name, (x + 30.0, y), 12.0, TEXT, Anchor::Start);
             }
@@ -168,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn wide_ranges_become_logarithmic_and_missing_values_are_fine() {
+    fn zero_needs_a_linear_axis_and_missing_values_are_fine() {
         let row = |ours: Option<f64>| DotRow {
             label: "case".into(),
             ours: ours.map(|v| (v, v * 0.9, v * 1.1)),
@@ -178,7 +184,7 @@ mod tests {
         };
         let panel = |rows| Panel { axis_label: "ratio (×)".into(), rows };
         assert_eq!(panel(vec![row(Some(500.0))]).axis().scale, Scale::Log);
-        assert_eq!(panel(vec![row(Some(3.0)), row(None)]).axis().scale, Scale::Linear);
+        assert_eq!(panel(vec![row(Some(3.0)), row(None)]).axis().scale, Scale::Log);
         assert_eq!(panel(vec![row(Some(0.0)), row(Some(99.0))]).axis().scale, Scale::Linear);
         let panels = vec![panel(vec![row(Some(3.0)), row(None)]), panel(vec![])];
         let svg = Dots { title: "M1".into(), subtitle: "all".into(), panels }.svg();

@@ -96,8 +96,11 @@ impl Lines {
             self.axes(canvas, top);
             self.marks(canvas, top);
             let middle = (self.series.len() as f64 - 1.0) / 2.0;
+            // Where there is only one place on the x axis there is room for more.
+            let one_place = self.x.ticks.len() < 2;
+            let dodge = if one_place { WIDTH / 2.0 / (middle * 2.0 + 2.0) } else { DODGE };
             for (i, series) in self.series.iter().enumerate() {
-                self.one(canvas, top, series, (i as f64 - middle) * DODGE);
+                self.one(canvas, top, series, (i as f64 - middle) * dodge);
             }
         })
     }

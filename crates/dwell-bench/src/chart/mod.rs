@@ -103,6 +103,9 @@ fn log_ticks(least: f64, most: f64) -> ((f64, f64), Vec<f64>) {
     let range = (least / 1.15, most * 1.15);
     let decades = (range.1 / range.0).log10();
     let factors: &[f64] = match decades {
+        d if d < 0.45 => {
+            &[1.0, 1.1, 1.2, 1.4, 1.6, 1.8, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0]
+        }
         d if d < 0.8 => &[1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 7.0],
         d if d < 2.5 => &[1.0, 2.0, 5.0],
         d if d < 4.0 => &[1.0, 3.0],

@@ -3,6 +3,8 @@
 
 mod plots;
 
+pub use plots::{Curve, probe_curves};
+
 use std::path::Path;
 
 use anyhow::Result;

@@ -21,6 +21,54 @@ pub(super) fn all(run: &Run, setting: &Setting, rows: &[&Row]) -> [String; 6] {
     ]
 }
 
+/// Latency by request size of one wait mode, as a probe measured it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Curve {
+    /// Name of the mode.
+    pub mode: String,
+    /// Request size in bytes; median, lower and upper end of the latency in nanoseconds.
+    pub points: Vec<(u64, f64, f64, f64)>,
+}
+
+/// A probe's curves with the size threshold that follows from them.
+pub fn probe_curves(device: &str, curves: &[Curve], size_threshold_bytes: Option<u64>) -> Lines {
+    let points = || curves.iter().flat_map(|curve| &curve.points);
+    let (divisor, unit) = units::time_unit(points().map(|p| p.1).fold(0.0, f64::max));
+    let looks = Look::of_all(curves.iter().map(|curve| curve.mode.as_str()));
+    let series: Vec<Series> = curves
+        .iter()
+        .zip(looks)
+        .map(|(curve, (name, look))| Series {
+            name: name.into(),
+            look,
+            points: curve
+                .points
+                .iter()
+                .map(|&(size_bytes, ns, low, high)| Point {
+                    x: size_bytes as f64,
+                    y: ns / divisor,
+                    low: low / divisor,
+                    high: high / divisor,
+                    stroke: None,
+                })
+                .collect(),
+        })
+        .collect();
+    let values = points().flat_map(|p| [p.1, p.2, p.3]).map(|ns| ns / divisor);
+    Lines {
+        title: format!("Latency by size: {device}"),
+        subtitle: "medians; bars: spread of the samples".into(),
+        x: Axis::sizes("Request size", points().map(|p| p.0)),
+        y: Axis::covering(&format!("Latency ({unit}, log)"), Scale::Log, values),
+        series,
+        marks: size_threshold_bytes.map(threshold_mark).into_iter().collect(),
+    }
+}
+
+fn threshold_mark(bytes: u64) -> Mark {
+    Mark::X(bytes as f64, format!("size threshold {}", units::bytes(bytes)))
+}
+
 struct Plots<'a> {
     run: &'a Run,
     setting: &'a Setting,
@@ -130,9 +178,7 @@ impl Plots<'_> {
         let y = Axis::covering(y_label, y_scale, values);
         let x = Axis::sizes("Request size", self.rows.iter().map(|row| row.size_bytes));
         let threshold = self.run.devices.iter().find(|d| d.name == self.setting.device);
-        let marks = threshold
-            .and_then(|device| device.size_threshold_bytes)
-            .map(|bytes| Mark::X(bytes as f64, format!("size threshold {}", units::bytes(bytes))));
+        let marks = threshold.and_then(|device| device.size_threshold_bytes).map(threshold_mark);
         let shown =
             |mark: &Mark| matches!(mark, Mark::X(v, _) if (x.range.0..=x.range.1).contains(v));
         let marks = marks.into_iter().filter(shown).collect();
