@@ -1,2 +1,23 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Under construction.
+//! Dwell's experiments: loads, test devices, paired statistics, tables, reports and figures.
+//!
+//! A measurement is a set of *rounds*: every wait policy runs once per round, one after the other,
+//! so that whatever disturbs the machine disturbs all of them. Ratios are taken within a round
+//! ([`stats::Paired`]), and a run is kept as JSON ([`result::Run`]) from which the terminal table
+//! ([`table`]), the HTML report ([`report`]) and the figures ([`figure`]) are made.
+
+pub mod chart;
+pub mod figure;
+pub mod fixture;
+
+pub mod latency;
+pub mod loads;
+
+pub mod machine;
+pub mod report;
+pub mod result;
+#[doc(hidden)]
+pub mod sample;
+pub mod stats;
+pub mod table;
+pub mod units;

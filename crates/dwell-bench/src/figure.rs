@@ -1,0 +1,499 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The papers' figures: what was found, what Dwell is held to, and what an experiment measured.
+//!
+//! `figures.toml` says what there is to measure. An experiment adds what it found to a
+//! [`FigureResult`] and saves it; [`regenerate_docs`] copies saved results into the documents.
+
+use std::{
+    collections::BTreeMap,
+    fmt::Write as _,
+    fs,
+    path::{Path, PathBuf},
+    sync::LazyLock,
+};
+
+use anyhow::{Context, Result, bail, ensure};
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    chart::{DotRow, Dots, Panel},
+    machine::Machine,
+    result::{in_order, write},
+    stats::{Paired, Summary, Target, Verdict},
+    units,
+};
+
+/// Version of the JSON of a [`FigureResult`].
+pub const SCHEMA: u32 = 1;
+
+/// The committed list of figures.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Catalogue {
+    /// Papers by short name.
+    pub papers: BTreeMap<String, Paper>,
+    /// Figures by id.
+    pub figures: BTreeMap<String, Figure>,
+}
+
+/// A paper.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Paper {
+    /// Title.
+    pub title: String,
+    /// Family names.
+    pub authors: String,
+    /// Where and when it appeared.
+    pub venue: String,
+    /// Digital object identifier.
+    pub doi: Option<String>,
+}
+
+/// One figure, table or statement of a paper.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Figure {
+    /// Short name of the paper.
+    pub paper: String,
+    /// Where in the paper.
+    pub section: String,
+    /// What is measured.
+    pub what: String,
+    /// The cases, in the order in which they are shown.
+    pub cases: Vec<Case>,
+}
+
+/// One case of a figure.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Case {
+    /// The case; unique in its figure.
+    pub case: String,
+    /// What the paper found, in words.
+    pub theirs: String,
+    /// The same as lowest and highest value.
+    pub theirs_range: Option<(f64, f64)>,
+    /// What Dwell is held to; a case without one is shown and not judged.
+    pub target: Option<Target>,
+    /// Unit of `theirs_range`, `target` and of what is measured.
+    pub unit: String,
+}
+
+/// The committed figures.
+pub fn catalogue() -> &'static Catalogue {
+    static CATALOGUE: LazyLock<Catalogue> = LazyLock::new(|| {
+        toml::from_str(include_str!("../figures.toml")).expect("figures.toml is tested")
+    });
+    &CATALOGUE
+}
+
+impl Catalogue {
+    /// The figure with this id, or an error that names those that exist.
+    pub fn figure(&self, id: &str) -> Result<&Figure> {
+        self.figures.get(id).with_context(|| {
+            let known: Vec<&str> = self.figures.keys().map(String::as_str).collect();
+            format!("there is no figure {id}: known are {}", known.join(", "))
+        })
+    }
+}
+
+/// What an experiment found about one figure.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FigureResult {
+    /// [`SCHEMA`] of the code that wrote it.
+    pub schema: u32,
+    /// Id in the catalogue.
+    pub id: String,
+    /// What was measured.
+    pub what: String,
+    /// Where and when.
+    pub machine: Machine,
+    /// One row per case.
+    pub rows: Vec<FigureRow>,
+}
+
+/// What an experiment found about one case.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FigureRow {
+    /// The case.
+    pub case: String,
+    /// What the paper found, in words.
+    pub theirs: String,
+    /// The same as lowest and highest value.
+    pub theirs_range: Option<(f64, f64)>,
+    /// What Dwell is held to.
+    pub target: Option<Target>,
+    /// What was measured; `None` when it could not be.
+    pub ours: Option<f64>,
+    /// Lower end of its interval.
+    pub low: Option<f64>,
+    /// Upper end of its interval.
+    pub high: Option<f64>,
+    /// The outcome, where there is a target.
+    pub verdict: Option<Verdict>,
+    /// Unit of all values.
+    pub unit: String,
+    /// Why nothing was measured, or what to know about the value.
+    pub note: Option<String>,
+}
+
+/// A measured value with the interval that is believed to hold it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Measured {
+    /// The value.
+    pub value: f64,
+    /// Lower end.
+    pub low: f64,
+    /// Upper end.
+    pub high: f64,
+}
+
+impl Measured {
+    /// A value without spread: a count, a threshold.
+    pub fn exact(value: f64) -> Self {
+        Measured { value, low: value, high: value }
+    }
+}
+
+impl From<Paired> for Measured {
+    fn from(paired: Paired) -> Self {
+        Measured { value: paired.median, low: paired.low, high: paired.high }
+    }
+}
+
+impl From<Summary> for Measured {
+    /// Median and quartiles.
+    fn from(summary: Summary) -> Self {
+        Measured {
+            value: summary.median,
+            low: summary.lower_quartile,
+            high: summary.upper_quartile,
+        }
+    }
+}
+
+impl FigureResult {
+    /// Starts the result of one figure with every case still unmeasured.
+    pub fn new(id: &str, machine: Machine) -> Result<Self> {
+        let figure = catalogue().figure(id)?;
+        let unmeasured = |case: &Case| FigureRow {
+            case: case.case.clone(),
+            theirs: case.theirs.clone(),
+            theirs_range: case.theirs_range,
+            target: case.target,
+            ours: None,
+            low: None,
+            high: None,
+            verdict: None,
+            unit: case.unit.clone(),
+            note: Some("not measured".into()),
+        };
+        Ok(FigureResult {
+            schema: SCHEMA,
+            id: id.into(),
+            what: figure.what.clone(),
+            machine,
+            rows: figure.cases.iter().map(unmeasured).collect(),
+        })
+    }
+
+    fn row_mut(&mut self, case: &str) -> Result<&mut FigureRow> {
+        let id = &self.id;
+        let row = self.rows.iter_mut().find(|row| row.case == case);
+        row.with_context(|| format!("figure {id} has no case {case:?} in figures.toml"))
+    }
+
+    /// Sets what was measured in one case, in the case's unit, and judges it.
+    pub fn measured(&mut self, case: &str, ours: impl Into<Measured>) -> Result<()> {
+        let Measured { value, low, high } = ours.into();
+        ensure!(value.is_finite(), "figure {}: the value of {case:?} is not a number", self.id);
+        let row = self.row_mut(case)?;
+        (row.ours, row.low, row.high, row.note) = (Some(value), Some(low), Some(high), None);
+        row.verdict = row.target.map(|target| target.judge(value, low, high));
+        Ok(())
+    }
+
+    /// Says why one case was not measured, or adds a remark to what was.
+    pub fn note(&mut self, case: &str, note: &str) -> Result<()> {
+        self.row_mut(case)?.note = Some(note.into());
+        Ok(())
+    }
+
+    /// Reads `ID.json` from a directory; `None` when that figure was never measured there.
+    pub fn load(directory: &Path, id: &str) -> Result<Option<Self>> {
+        let path = directory.join(format!("{id}.json"));
+        let name = path.display();
+        let text = match fs::read_to_string(&path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            text => text.with_context(|| format!("cannot read {name}"))?,
+        };
+        let result: Self = serde_json::from_str(&text)
+            .with_context(|| format!("{name} is not a figure's result: measure it again"))?;
+        ensure!(
+            result.schema == SCHEMA && result.id == id,
+            "{name} holds figure {} of schema {}: measure {id} again",
+            result.id,
+            result.schema
+        );
+        Ok(Some(result))
+    }
+
+    /// Saves `ID.json` and `ID.svg` in a directory. The chart is `svg`, for figures that are
+    /// curves, or else [`FigureResult::svg`].
+    pub fn save(&self, directory: &Path, svg: Option<&str>) -> Result<()> {
+        let file = |end: &str| directory.join(format!("{}.{end}", self.id));
+        write(&file("json"), &(serde_json::to_string_pretty(self)? + "\n"))?;
+        write(&file("svg"), svg.unwrap_or(&self.svg()))
+    }
+
+    /// The result as a chart: one line per case, one axis per unit.
+    pub fn svg(&self) -> String {
+        let dot = |row: &FigureRow| DotRow {
+            label: row.case.clone(),
+            ours: row.ours.map(|v| (v, row.low.unwrap_or(v), row.high.unwrap_or(v))),
+            target: row.target,
+            theirs: row.theirs_range,
+            text: format!("{}  {}", with_interval(row), outcome(row)).trim().into(),
+        };
+        let panel = |unit: &String| Panel {
+            axis_label: match unit.as_str() {
+                "×" => "Ratio (×)".into(),
+                unit => format!("Value ({unit})"),
+            },
+            rows: self.rows.iter().filter(|row| row.unit == *unit).map(dot).collect(),
+        };
+        let machine = &self.machine;
+        Dots {
+            title: format!("{}: {}", self.id, self.what),
+            subtitle: format!("{}, {} CPUs, {}", machine.cpu_model, machine.cpus, machine.date),
+            panels: in_order(self.rows.iter().map(|row| &row.unit))
+                .into_iter()
+                .map(panel)
+                .collect(),
+        }
+        .svg()
+    }
+
+    /// The result as a Markdown table.
+    pub fn markdown(&self) -> String {
+        let cell = |text: &str| text.replace('|', "\\|");
+        let mut text = String::from(
+            "| case | theirs | target | ours | interval | verdict |\n|---|---|---|---|---|---|\n",
+        );
+        for row in &self.rows {
+            let target = row
+                .target
+                .map_or("–".into(), |target| with_unit_text(&target.to_string(), &row.unit));
+            let interval = match (row.low, row.high) {
+                (Some(low), Some(high)) if low != high => {
+                    let (low, high) = (value(low, &row.unit), value(high, &row.unit));
+                    with_unit_text(&format!("{low}–{high}"), &row.unit)
+                }
+                _ => "–".into(),
+            };
+            let _ = writeln!(
+                text,
+                "| {} | {} | {target} | {} | {interval} | {} |",
+                cell(&row.case),
+                cell(&row.theirs),
+                with_unit(row.ours, &row.unit),
+                cell(&outcome(row)),
+            );
+        }
+        text + &format!("\n{}. `make figure ID={}`\n", self.machine.line(), self.id)
+    }
+}
+
+fn outcome(row: &FigureRow) -> String {
+    let verdict = row.verdict.map(|verdict| verdict.to_string());
+    let parts = [verdict, row.note.clone()];
+    parts.into_iter().flatten().collect::<Vec<_>>().join("; ")
+}
+
+fn with_interval(row: &FigureRow) -> String {
+    let ours = with_unit(row.ours, &row.unit);
+    match (row.low, row.high) {
+        (Some(low), Some(high)) if low != high => {
+            format!("{ours} [{}–{}]", value(low, &row.unit), value(high, &row.unit))
+        }
+        _ => ours,
+    }
+}
+
+/// Ratios are compared with targets given to two digits: show as many.
+fn value(value: f64, unit: &str) -> String {
+    if unit == "×" { format!("{value:.2}") } else { units::figure(value) }
+}
+
+fn with_unit(ours: Option<f64>, unit: &str) -> String {
+    ours.map_or("–".into(), |ours| with_unit_text(&value(ours, unit), unit))
+}
+
+fn with_unit_text(text: &str, unit: &str) -> String {
+    if unit == "×" { format!("{text}×") } else { format!("{text} {unit}") }
+}
+
+/// Rewrites the tables in all `*.md` files of `docs` from the results saved in `results`, and
+/// returns the files that changed. Doing it again changes nothing. A table of a figure that was
+/// never measured stays as it is; an unknown id and a marker without its end are errors, and then
+/// nothing is written.
+pub fn regenerate_docs(docs: &Path, results: &Path) -> Result<Vec<PathBuf>> {
+    let list = || -> std::io::Result<Vec<PathBuf>> {
+        let paths: Vec<PathBuf> =
+            fs::read_dir(docs)?.map(|e| Ok(e?.path())).collect::<std::io::Result<_>>()?;
+        Ok(paths.into_iter().filter(|p| p.extension().is_some_and(|e| e == "md")).collect())
+    };
+    let mut files = list().with_context(|| format!("cannot list {}", docs.display()))?;
+    files.sort();
+    let mut changed = Vec::new();
+    for path in files {
+        let name = path.display();
+        let old = fs::read_to_string(&path).with_context(|| format!("cannot read {name}"))?;
+        let new = fill_in(&old, |id| FigureResult::load(results, id))
+            .with_context(|| name.to_string())?;
+        if new != old {
+            changed.push((path, new));
+        }
+    }
+    changed.iter().try_for_each(|(path, text)| write(path, text))?;
+    Ok(changed.into_iter().map(|(path, _)| path).collect())
+}
+
+const BEGIN: &str = "<!-- figure:";
+const END: &str = "<!-- /figure -->";
+
+/// One document with its tables replaced by what `load` returns.
+fn fill_in(text: &str, load: impl Fn(&str) -> Result<Option<FigureResult>>) -> Result<String> {
+    let mut filled = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((before, from_id)) = rest.split_once(BEGIN) {
+        let (id, body) =
+            from_id.split_once("-->").with_context(|| format!("`{BEGIN}` without its `-->`"))?;
+        let id = id.trim();
+        catalogue().figure(id)?;
+        let (old, after) = body
+            .split_once(END)
+            .with_context(|| format!("the marker of figure {id} has no `{END}`"))?;
+        if old.contains(BEGIN) {
+            bail!("figure {id}: another marker begins before `{END}`");
+        }
+        let table = load(id)?.map(|result| format!("\n{}", result.markdown()));
+        let table = table.as_deref().unwrap_or(old);
+        let _ = write!(filled, "{before}{BEGIN}{id} -->{table}{END}");
+        rest = after;
+    }
+    Ok(filled + rest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const S4_CASE: &str = "size threshold of loop on tmpfs";
+
+    fn measured() -> FigureResult {
+        let mut result = FigureResult::new("S4", Machine::default()).unwrap();
+        result.measured(S4_CASE, Measured::exact(64.0)).unwrap();
+        let took = Measured { value: 61.0, low: 59.0, high: 63.0 };
+        result.measured("time that the probe takes", took).unwrap();
+        result
+    }
+
+    #[test]
+    fn the_catalogue_is_sound() {
+        let catalogue = catalogue();
+        for id in ["S1", "S2", "S3", "S4", "S5", "S6", "S7", "S13", "S17", "A1", "A2", "M1"] {
+            let figure = catalogue.figure(id).unwrap();
+            assert!(catalogue.papers.contains_key(&figure.paper), "{id}");
+            let cases: Vec<&str> = figure.cases.iter().map(|case| case.case.as_str()).collect();
+            assert!(!cases.is_empty(), "{id}");
+            assert_eq!(in_order(cases.clone()), cases, "{id} names a case twice");
+            for case in &figure.cases {
+                assert!(!case.unit.is_empty() && !case.theirs.is_empty(), "{id}: {}", case.case);
+                assert!(
+                    case.case.chars().count() <= 54,
+                    "{id}: too long for a chart: {}",
+                    case.case
+                );
+                assert!(case.theirs_range.is_none_or(|(low, high)| low <= high), "{id}");
+            }
+        }
+        assert!(catalogue.figure("M1").unwrap().cases.iter().all(|case| case.target.is_some()));
+        let error = catalogue.figure("S99").unwrap_err().to_string();
+        assert!(error.contains("S99") && error.contains("S13"), "{error}");
+    }
+
+    #[test]
+    fn measuring_judges_and_unknown_cases_are_errors() {
+        let mut result = measured();
+        assert_eq!(result.rows[0].verdict, None);
+        assert_eq!(result.rows[1].verdict, Some(Verdict::Indistinguishable));
+        assert!(result.measured("nonsense", Measured::exact(1.0)).is_err());
+        assert!(result.measured(S4_CASE, Measured::exact(f64::NAN)).is_err());
+        assert!(FigureResult::new("S99", Machine::default()).is_err());
+    }
+
+    #[test]
+    fn saved_results_come_back() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut result = measured();
+        result.note(S4_CASE, "a | remark").unwrap();
+        assert_eq!(FigureResult::load(directory.path(), "S4").unwrap(), None);
+        result.save(directory.path(), None).unwrap();
+        assert_eq!(FigureResult::load(directory.path(), "S4").unwrap(), Some(result.clone()));
+        let svg = fs::read_to_string(directory.path().join("S4.svg")).unwrap();
+        assert!(svg.contains("S4: Size threshold") && svg.contains("64.0 KiB"));
+        assert!(result.markdown().contains("a \\| remark"));
+        fs::rename(directory.path().join("S4.json"), directory.path().join("S1.json")).unwrap();
+        assert!(FigureResult::load(directory.path(), "S1").is_err());
+    }
+
+    #[test]
+    fn every_figure_can_be_drawn_and_written_unmeasured() {
+        for id in catalogue().figures.keys() {
+            let result = FigureResult::new(id, Machine::default()).unwrap();
+            assert!(!result.svg().contains("NaN"), "{id}");
+            assert!(result.markdown().contains("not measured"), "{id}");
+        }
+    }
+
+    #[test]
+    fn documents_are_filled_in_once_and_stay() {
+        let (docs, results) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let page = docs.path().join("probe.md");
+        let text = "# Probe\n\n<!-- figure:S4 -->old<!-- /figure -->\n\nand\n\
+                    <!-- figure:M1 -->\nkept\n<!-- /figure -->\n";
+        fs::write(&page, text).unwrap();
+        fs::write(docs.path().join("other.txt"), "<!-- figure:S99 -->").unwrap();
+        measured().save(results.path(), None).unwrap();
+        let changed = regenerate_docs(docs.path(), results.path()).unwrap();
+        assert_eq!(changed, [page.clone()]);
+        let filled = fs::read_to_string(&page).unwrap();
+        assert!(filled.starts_with("# Probe\n\n<!-- figure:S4 -->\n| case |"), "{filled}");
+        assert!(filled.contains("| 61.0 s | 59.0–63.0 s | indistinguishable |"), "{filled}");
+        assert!(filled.contains("\nkept\n") && !filled.contains(">old<"));
+        assert!(regenerate_docs(docs.path(), results.path()).unwrap().is_empty());
+        assert_eq!(fs::read_to_string(&page).unwrap(), filled);
+    }
+
+    #[test]
+    fn broken_markers_are_errors_that_name_the_file_and_write_nothing() {
+        let (docs, results) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        measured().save(results.path(), None).unwrap();
+        let good = docs.path().join("a.md");
+        fs::write(&good, "<!-- figure:S4 --><!-- /figure -->").unwrap();
+        for broken in [
+            "<!-- figure:S99 --><!-- /figure -->",
+            "<!-- figure:S4 -->",
+            "<!-- figure:S4",
+            "<!-- figure:S4 --><!-- figure:S1 --><!-- /figure -->",
+        ] {
+            fs::write(docs.path().join("b.md"), broken).unwrap();
+            let error = format!("{:#}", regenerate_docs(docs.path(), results.path()).unwrap_err());
+            assert!(error.contains("b.md"), "{error}");
+            assert_eq!(fs::read_to_string(&good).unwrap().len(), 34);
+        }
+        assert!(regenerate_docs(Path::new("/nonexistent"), results.path()).is_err());
+    }
+}

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A run as one HTML file that needs nothing else: charts inline, no script, no network.
+
+mod plots;
+
+pub use plots::{Curve, probe_curves};
+
+use std::path::Path;
+
+use anyhow::Result;
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+
+use crate::{
+    chart, machine,
+    result::{Metric, Row, Run, Setting},
+    units,
+};
+
+const STYLE: &str = include_str!("style.css");
+
+/// The report as HTML.
+pub fn html(run: &Run) -> String {
+    let title = "Dwell: how long to wait for storage";
+    html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="color-scheme" content="light dark";
+                title { (title) }
+                style { (PreEscaped(style())) }
+            }
+            body {
+                header {
+                    h1 { "Bench report" }
+                    (facts(&run.machine))
+                    p.command { "$ " (run.command.join(" ")) }
+                }
+                (devices(run))
+                @for (i, setting) in run.settings().into_iter().enumerate() {
+                    (section(run, i, setting))
+                }
+                (how_to_read(run))
+            }
+        }
+    }
+    .into_string()
+}
+
+/// Writes the report.
+pub fn save(run: &Run, path: &Path) -> Result<()> {
+    crate::result::write(path, &html(run))
+}
+
+fn style() -> String {
+    STYLE.replace("FONTS", chart::FONTS)
+}
+
+fn facts(machine: &machine::Machine) -> Markup {
+    let memory = units::bytes(machine.memory_bytes);
+    let facts = [
+        ("CPU", machine.cpu_model.clone()),
+        ("CPUs", machine.cpus.to_string()),
+        ("Memory", memory),
+        ("Kernel", format!("Linux {}", machine.kernel)),
+        ("Clock", machine.clocksource.clone()),
+        ("Governor", machine.governor.clone().unwrap_or_default()),
+        ("Machine", machine.virtualised.clone().unwrap_or_else(|| "bare metal".into())),
+        ("Date", machine.date.replace('T', " ").replace('Z', " UTC")),
+    ];
+    html! {
+        dl.facts {
+            @for (name, value) in facts.iter().filter(|(_, value)| !value.is_empty()) {
+                div { dt { (name) } dd { (value) } }
+            }
+        }
+    }
+}
+
+fn devices(run: &Run) -> Markup {
+    html! {
+        table.devices {
+            thead { tr { th { "Device" } th { "What it is" } th { "Class" } th { "Size threshold" } } }
+            tbody {
+                @for device in &run.devices {
+                    tr {
+                        th scope="row" { (device.name) }
+                        td { (device.description) }
+                        td { (device.class.as_deref().unwrap_or("not probed")) }
+                        td { (device.size_threshold_bytes.map_or("–".into(), units::bytes)) }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn section(run: &Run, number: usize, setting: &Setting) -> Markup {
+    let rows: Vec<&Row> = run.rows.iter().filter(|row| row.setting == *setting).collect();
+    let note = rows.iter().find_map(|row| row.emulated.as_deref());
+    html! {
+        section id={ "setting-" (number + 1) } {
+            h2 { (setting) }
+            @if let Some(note) = note { p.note { strong { "Emulated device. " } (note) } }
+            div.charts {
+                @for svg in plots::all(run, setting, &rows) { figure { (PreEscaped(svg)) } }
+            }
+            details {
+                summary { "The figures" }
+                (figures(run, &rows))
+            }
+        }
+    }
+}
+
+fn figures(run: &Run, rows: &[&Row]) -> Markup {
+    let time = |row: &Row, get: fn(&crate::result::RoundResult) -> u64| {
+        units::time_ns(row.median(|r| get(r) as f64))
+    };
+    let ratio = |row: &Row, metric| {
+        run.ratio(row, metric).map_or(String::new(), |ratio| {
+            let paired = ratio.paired;
+            format!("{} [{:.2}, {:.2}]", units::ratio(paired.median), paired.low, paired.high)
+        })
+    };
+    html! {
+        div.scroll { table.figures {
+            thead { tr {
+                @for name in ["Size", "Policy", "Throughput", "IOPS", "p50", "p99", "p99.9",
+                    "CPU per request", "Throughput ÷ base", "CPU ÷ base"] { th { (name) } }
+            } }
+            tbody {
+                @for (i, row) in rows.iter().enumerate() {
+                    @let first = i == 0 || rows[i - 1].size_bytes != row.size_bytes;
+                    tr.first[first] {
+                        th scope="row" { @if first { (units::bytes(row.size_bytes)) } }
+                        td.name { (row.policy) }
+                        td { (units::throughput(row.median(|r| r.throughput()))) }
+                        td { (units::per_second(row.median(|r| r.requests_per_second()))) }
+                        td { (time(row, |r| r.p50_ns)) }
+                        td { (time(row, |r| r.p99_ns)) }
+                        td { (time(row, |r| r.p999_ns)) }
+                        td { (units::time_ns(row.median(|r| r.cpu_ns_per_request()))) }
+                        td { (ratio(row, Metric::Throughput)) }
+                        td { (ratio(row, Metric::CpuPerRequest)) }
+                    }
+                }
+            }
+        } }
+    }
+}
+
+fn how_to_read(run: &Run) -> Markup {
+    html! {
+        section.reading {
+            h2 { "How to read this" }
+            p {
+                "Every policy ran once per round, one after the other, so that what disturbs the \
+                 machine disturbs all of them. Points are medians over the rounds, thin bars reach \
+                 from the slowest to the fastest round. Ratios are taken within each round; their \
+                 bars are the 95 % bootstrap interval of the median ratio."
+            }
+            p {
+                "CPU time is that of the measuring threads alone, in percent of one CPU. Spinning \
+                 is time in which a thread polled with nothing else to do. Work that the kernel \
+                 does in threads of its own is not in it."
+            }
+            p.fine { "Schema " (run.schema) "." }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sample;
+
+    #[test]
+    fn the_report_is_one_file_that_asks_for_nothing() {
+        let html = html(&sample::run());
+        for outside in ["<script", "<link", "src=", "url(", "@import", "href="] {
+            assert!(!html.contains(outside), "{outside} found");
+        }
+        let namespace = "http://www.w3.org/2000/svg";
+        assert_eq!(html.matches("http").count(), html.matches(namespace).count());
+    }
+
+    #[test]
+    fn every_setting_has_its_charts_and_figures() {
+        let run = sample::run();
+        let html = html(&run);
+        for setting in run.settings() {
+            assert!(html.contains(&format!("<h2>{setting}</h2>")));
+        }
+        assert_eq!(html.matches("<svg").count(), 6 * run.settings().len());
+        assert!(html.contains("Emulated device.") && html.contains("@media print"));
+    }
+
+    #[test]
+    fn names_from_outside_are_escaped() {
+        let mut run = sample::run();
+        run.command = vec!["<b>".into()];
+        run.rows.iter_mut().for_each(|row| row.setting.device = "<i>".into());
+        let html = html(&run);
+        assert!(!html.contains("<b>") && !html.contains("<i>"));
+    }
+
+    #[test]
+    fn an_empty_run_is_a_short_report() {
+        let mut run = sample::run();
+        run.rows.clear();
+        run.ratios.clear();
+        assert!(html(&run).contains("Bench report"));
+    }
+}

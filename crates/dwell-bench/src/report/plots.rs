@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Which charts a report shows of one setting, and how rows become their points.
+
+use crate::{
+    chart::{Axis, Bar, BarGroup, Bars, Lines, Look, Mark, Point, Scale, Series},
+    result::{Metric, RoundResult, Row, Run, Setting, in_order},
+    stats::Summary,
+    units,
+};
+
+/// The charts of one setting.
+pub(super) fn all(run: &Run, setting: &Setting, rows: &[&Row]) -> [String; 6] {
+    let plots = Plots { run, setting, rows };
+    [
+        plots.throughput().svg(),
+        plots.ratio(Metric::Throughput, "Throughput").svg(),
+        plots.latency().svg(),
+        plots.ratio(Metric::CpuPerRequest, "CPU time per request").svg(),
+        plots.switches().svg(),
+        plots.cpu().svg(),
+    ]
+}
+
+/// Latency by request size of one wait mode, as a probe measured it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Curve {
+    /// Name of the mode.
+    pub mode: String,
+    /// Request size in bytes; median, lower and upper end of the latency in nanoseconds.
+    pub points: Vec<(u64, f64, f64, f64)>,
+}
+
+/// A probe's curves with the size threshold that follows from them.
+pub fn probe_curves(device: &str, curves: &[Curve], size_threshold_bytes: Option<u64>) -> Lines {
+    let points = || curves.iter().flat_map(|curve| &curve.points);
+    let (divisor, unit) = units::time_unit(points().map(|p| p.1).fold(0.0, f64::max));
+    let looks = Look::of_all(curves.iter().map(|curve| curve.mode.as_str()));
+    let series: Vec<Series> = curves
+        .iter()
+        .zip(looks)
+        .map(|(curve, (name, look))| Series {
+            name: name.into(),
+            look,
+            points: curve
+                .points
+                .iter()
+                .map(|&(size_bytes, ns, low, high)| Point {
+                    x: size_bytes as f64,
+                    y: ns / divisor,
+                    low: low / divisor,
+                    high: high / divisor,
+                    stroke: None,
+                })
+                .collect(),
+        })
+        .collect();
+    let values = points().flat_map(|p| [p.1, p.2, p.3]).map(|ns| ns / divisor);
+    Lines {
+        title: format!("Latency by size: {device}"),
+        subtitle: "medians; bars: spread of the samples".into(),
+        x: Axis::sizes("Request size", points().map(|p| p.0)),
+        y: Axis::covering(&format!("Latency ({unit}, log)"), Scale::Log, values),
+        series,
+        marks: size_threshold_bytes.map(threshold_mark).into_iter().collect(),
+    }
+}
+
+fn threshold_mark(bytes: u64) -> Mark {
+    Mark::X(bytes as f64, format!("size threshold {}", units::bytes(bytes)))
+}
+
+struct Plots<'a> {
+    run: &'a Run,
+    setting: &'a Setting,
+    rows: &'a [&'a Row],
+}
+
+impl Plots<'_> {
+    fn throughput(&self) -> Lines {
+        let most = self.most(|r| r.throughput());
+        let (divisor, unit) = units::throughput_unit(most);
+        let point = |row: &Row| {
+            let Summary { median, min, max, .. } = row.summary(|r| r.throughput() / divisor)?;
+            Some(Point { x: size(row), y: median, low: min, high: max, stroke: None })
+        };
+        let note = "medians, bars from slowest to fastest round";
+        self.lines(
+            "Throughput by size",
+            note,
+            &format!("Throughput ({unit}, log)"),
+            Scale::Log,
+            point,
+        )
+    }
+
+    fn ratio(&self, metric: Metric, what: &str) -> Lines {
+        let point = |row: &Row| {
+            let paired = self.run.ratio(row, metric)?.paired;
+            let (y, low, high) = (paired.median, paired.low, paired.high);
+            Some(Point { x: size(row), y, low, high, stroke: None })
+        };
+        let of_row = |row: &&Row| self.run.ratio(row, metric).map(|r| &r.baseline);
+        let baseline = self.rows.iter().find_map(of_row).map_or("baseline", String::as_str);
+        let title = format!("{what} against {baseline}");
+        let axis = format!("Ratio to {baseline} (×)");
+        let note = "bars: 95 % interval of the paired ratio";
+        let mut chart = self.lines(&title, note, &axis, Scale::Linear, point);
+        chart.y = Axis::covering(
+            &axis,
+            Scale::Linear,
+            chart.series.iter().flat_map(|s| &s.points).flat_map(|p| [p.y, p.high]).chain([1.0]),
+        );
+        chart.marks.push(Mark::Y(1.0, format!("same as {baseline}")));
+        chart
+    }
+
+    fn latency(&self) -> Lines {
+        let (divisor, unit) = units::time_unit(self.most(|r| r.p50_ns as f64));
+        let point = |row: &Row| {
+            let at = |get: fn(&RoundResult) -> u64| row.median(|r| get(r) as f64) / divisor;
+            let (p50, p99, p999) = (at(|r| r.p50_ns), at(|r| r.p99_ns), at(|r| r.p999_ns));
+            Some(Point { x: size(row), y: p50, low: p50, high: p999, stroke: Some(p99) })
+        };
+        let note = "marker p50, thick stroke p99, end of the bar p99.9";
+        self.lines(
+            "Latency percentiles",
+            note,
+            &format!("Latency ({unit}, log)"),
+            Scale::Log,
+            point,
+        )
+    }
+
+    fn switches(&self) -> Bars {
+        let bar = |row: &Row| {
+            let each = |get: fn(&RoundResult) -> u64| {
+                row.median(|r| get(r) as f64 * 1000.0 / r.requests as f64)
+            };
+            let parts = vec![each(|r| r.voluntary_switches), each(|r| r.involuntary_switches)];
+            let text = parts.iter().copied().map(units::figure).collect::<Vec<_>>().join(" + ");
+            Bar { label: row.policy.clone(), parts, text }
+        };
+        let parts = ["voluntary", "involuntary"];
+        self.bars("Context switches", "Context switches per 1000 requests", &parts, bar)
+    }
+
+    fn cpu(&self) -> Bars {
+        let bar = |row: &Row| {
+            let split = row.cpu_split();
+            let parts = [split.user, split.system, split.spin].map(|part| part * 100.0);
+            let text = parts.map(|part| format!("{part:.0}")).join(" / ") + " %";
+            Bar { label: row.policy.clone(), parts: parts.into(), text }
+        };
+        let axis = "CPU time (% of one CPU)";
+        self.bars("Where the CPU time goes", axis, &["user", "system", "spin"], bar)
+    }
+
+    fn lines(
+        &self,
+        title: &str,
+        note: &str,
+        y_label: &str,
+        y_scale: Scale,
+        point: impl Fn(&Row) -> Option<Point>,
+    ) -> Lines {
+        let looks = Look::of_all(self.run.rows.iter().map(|row| row.policy.as_str()));
+        let here = in_order(self.rows.iter().map(|row| row.policy.as_str()));
+        let series: Vec<Series> = looks
+            .into_iter()
+            .filter(|(name, _)| here.contains(name))
+            .map(|(name, look)| {
+                let rows = self.rows.iter().filter(|row| row.policy == name);
+                Series { name: name.into(), look, points: rows.filter_map(|r| point(r)).collect() }
+            })
+            .filter(|series| !series.points.is_empty())
+            .collect();
+        let values = series.iter().flat_map(|s| &s.points).flat_map(|p| [p.y, p.low, p.high]);
+        let y = Axis::covering(y_label, y_scale, values);
+        let x = Axis::sizes("Request size", self.rows.iter().map(|row| row.size_bytes));
+        let threshold = self.run.devices.iter().find(|d| d.name == self.setting.device);
+        let marks = threshold.and_then(|device| device.size_threshold_bytes).map(threshold_mark);
+        let shown =
+            |mark: &Mark| matches!(mark, Mark::X(v, _) if (x.range.0..=x.range.1).contains(v));
+        let marks = marks.into_iter().filter(shown).collect();
+        let subtitle = format!("{}; {note}", self.setting);
+        Lines { title: title.into(), subtitle, x, y, series, marks }
+    }
+
+    fn bars(&self, title: &str, axis: &str, parts: &[&str], bar: impl Fn(&Row) -> Bar) -> Bars {
+        let sizes = in_order(self.rows.iter().map(|row| row.size_bytes));
+        let group = |size_bytes| BarGroup {
+            label: units::bytes(size_bytes),
+            bars: self.rows.iter().filter(|r| r.size_bytes == size_bytes).map(|r| bar(r)).collect(),
+        };
+        Bars {
+            title: title.into(),
+            subtitle: format!("{}; medians of the rounds", self.setting),
+            axis_label: axis.into(),
+            parts: parts.iter().map(|part| part.to_string()).collect(),
+            groups: sizes.into_iter().map(group).collect(),
+        }
+    }
+
+    fn most(&self, quantity: impl Fn(&RoundResult) -> f64) -> f64 {
+        let medians = self.rows.iter().map(|row| row.median(&quantity));
+        medians.filter(|m| m.is_finite()).fold(0.0, f64::max)
+    }
+}
+
+fn size(row: &Row) -> f64 {
+    row.size_bytes as f64
+}

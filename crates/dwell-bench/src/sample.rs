@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! An invented run, to look at tables and reports without measuring. Nothing in it was measured.
+
+use crate::{
+    figure::{FigureResult, Measured, catalogue},
+    machine::Machine,
+    report::Curve,
+    result::{Device, Direction, Load, Pattern, RoundResult, Row, Run, Setting},
+    stats::SplitMix,
+};
+
+/// An invented run: two devices, idle and loaded, every policy and one peer.
+pub fn run() -> Run {
+    let device = |name: &str, description: &str, threshold| Device {
+        name: name.into(),
+        description: description.into(),
+        class: Some("fast".into()),
+        size_threshold_bytes: threshold,
+    };
+    let devices = vec![
+        device("loop", "loop device on tmpfs, 1 GiB (invented)", Some(64 << 10)),
+        device("nvme-emu", "emulated NVMe drive (invented)", None),
+    ];
+    let machine = Machine {
+        cpu_model: "Invented CPU".into(),
+        cpus: 2,
+        memory_bytes: 48 << 30,
+        kernel: "6.18.0".into(),
+        clocksource: "tsc".into(),
+        governor: None,
+        virtualised: Some("virtual machine".into()),
+        date: "2026-01-31T12:00:00Z".into(),
+    };
+    let command = ["dwell", "bench", "--device", "loop", "--rounds", "9"].map(String::from).into();
+    let mut run = Run::new(machine, command, devices);
+    let mut random = SplitMix(7);
+    for (device, load) in [("loop", Load::Idle), ("loop", Load::Cpu), ("nvme-emu", Load::Idle)] {
+        let setting = Setting {
+            device: device.into(),
+            load,
+            pattern: Pattern::Rand,
+            direction: Direction::Read,
+            depth: 1,
+        };
+        let sizes: &[u64] = if device == "loop" { &[4, 16, 64, 256, 512] } else { &[4] };
+        for &size in sizes {
+            for policy in ["block", "spin", "hybrid", "smartcon", "predictive", "io-uring spin"] {
+                run.rows.push(Row {
+                    setting: setting.clone(),
+                    size_bytes: size << 10,
+                    policy: policy.into(),
+                    rounds: (0..9).map(|_| round(&mut random, policy, size << 10, load)).collect(),
+                    emulated: (device == "nvme-emu")
+                        .then(|| "software emulation: a wake-up costs 40 µs".into()),
+                });
+            }
+        }
+    }
+    run.compare_with("block");
+    run
+}
+
+fn round(random: &mut SplitMix, policy: &str, size_bytes: u64, load: Load) -> RoundResult {
+    let noise = |random: &mut SplitMix| 0.94 + random.below(1200) as f64 / 10_000.0;
+    let copy_ns = size_bytes as f64 / 9.0;
+    let service_ns = 13_000.0 + copy_ns;
+    let blocks = match policy {
+        "block" => true,
+        "smartcon" | "predictive" => load == Load::Cpu || size_bytes > 64 << 10,
+        _ => false,
+    };
+    let (mean_ns, voluntary) = match (blocks, load) {
+        (true, Load::Idle) => (service_ns + 15_500.0, 1.0),
+        (true, Load::Cpu) => (service_ns + 9_000.0, 1.0),
+        (false, Load::Idle) if policy == "hybrid" => (service_ns + 6_000.0, 0.9),
+        (false, Load::Idle) => (service_ns + 1_500.0, 0.0),
+        (false, Load::Cpu) => (service_ns * 5.0, 0.002),
+    };
+    let mean_ns = mean_ns * noise(random);
+    let requests = (2e8 / mean_ns) as u64;
+    let per_request = |ns: f64| (requests as f64 * ns) as u64;
+    let spun_ns = match (blocks, policy) {
+        (true, _) => 0.0,
+        (_, "hybrid") => service_ns * 0.4,
+        _ => service_ns * 0.85,
+    };
+    RoundResult {
+        bytes: requests * size_bytes,
+        requests,
+        wall_ns: per_request(mean_ns),
+        p50_ns: (mean_ns * 0.95) as u64,
+        p99_ns: (mean_ns * 1.7 * noise(random)) as u64,
+        p999_ns: (mean_ns * if load == Load::Cpu { 30.0 } else { 4.0 } * noise(random)) as u64,
+        mean_ns: mean_ns as u64,
+        voluntary_switches: per_request(voluntary),
+        involuntary_switches: per_request(if load == Load::Cpu { 0.02 } else { 0.000_3 }),
+        user_ns: per_request(900.0 + spun_ns),
+        system_ns: per_request(2_600.0 + if blocks { 2_400.0 } else { 0.0 }),
+        spin_ns: per_request(spun_ns),
+        other_cpu_ns: per_request(copy_ns),
+        decisions: [(if blocks { "size" } else { "pays" }.to_owned(), requests)].into(),
+    }
+}
+
+/// An invented result of the figure with the most cases.
+pub fn figure() -> FigureResult {
+    let mut result = FigureResult::new("M1", run().machine).expect("M1 is in the catalogue");
+    let cases = catalogue().figures["M1"].cases.iter();
+    for (i, case) in cases.enumerate().filter(|(i, _)| *i != 10) {
+        let value =
+            case.target.map_or(1.0, |target| target.bound()) * (0.985 + 0.01 * (i % 4) as f64);
+        let ours = Measured { value, low: value * 0.985, high: value * 1.015 };
+        result.measured(&case.case, ours).expect("the case is in the catalogue");
+    }
+    result
+}
+
+/// Invented curves of a probe: latency by size of two modes.
+pub fn curves() -> Vec<Curve> {
+    let curve = |mode: &str, fixed_ns: f64, ns_per_kib: f64| Curve {
+        mode: mode.into(),
+        points: (2..=9)
+            .map(|power| {
+                let size_bytes = 1024u64 << power;
+                let ns = fixed_ns + ns_per_kib * (size_bytes >> 10) as f64;
+                (size_bytes, ns, ns * 0.93, ns * 1.09)
+            })
+            .collect(),
+    };
+    vec![curve("block", 28_000.0, 110.0), curve("spin", 15_000.0, 240.0)]
+}

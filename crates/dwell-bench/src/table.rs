@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A run as tables for a terminal of 100 columns or more.
+
+use comfy_table::{Cell, CellAlignment, ContentArrangement, Table};
+
+use crate::{
+    result::{Metric, Row, Run, in_order},
+    units,
+};
+
+/// Narrowest terminal for which the columns are laid out.
+pub const MIN_WIDTH: u16 = 100;
+
+/// What the eight columns hold. A figure's unit is in its cell or, where all share one, here.
+const HEAD: [&str; 8] = [
+    "size",
+    "policy",
+    "throughput",
+    "IOPS",
+    "latency\np50/p99/p99.9",
+    "switches\nper 1000\nvol/invol",
+    "CPU %\nusr sys spin",
+    "throughput ÷ base\n[95 % interval]",
+];
+
+/// The run as text, one table per setting, followed by notes.
+pub fn table(run: &Run, width: u16) -> String {
+    let mut text = run.machine.line() + "\n";
+    for setting in run.settings() {
+        let rows: Vec<&Row> = run.rows.iter().filter(|row| row.setting == *setting).collect();
+        text += &format!("\n{setting}; medians of {}\n", rounds(&rows));
+        text += &one(run, &rows, width.max(MIN_WIDTH));
+        text += "\n";
+        for note in in_order(rows.iter().filter_map(|row| row.emulated.as_deref())) {
+            text += &format!("emulated device: {note}\n");
+        }
+    }
+    let base = in_order(run.ratios.iter().map(|ratio| ratio.baseline.as_str()));
+    if !base.is_empty() {
+        text += &format!("\nbase: {}, in the same round\n", base.join(", "));
+    }
+    text
+}
+
+fn rounds(rows: &[&Row]) -> String {
+    let counts = rows.iter().map(|row| row.rounds.len());
+    match (counts.clone().min().unwrap_or(0), counts.max().unwrap_or(0)) {
+        (1, 1) => "1 round".into(),
+        (least, most) if least == most => format!("{most} rounds"),
+        (least, most) => format!("{least} to {most} rounds"),
+    }
+}
+
+fn one(run: &Run, rows: &[&Row], width: u16) -> String {
+    let mut table = Table::new();
+    table.load_preset("     ──            ");
+    table.set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header(HEAD.map(Cell::new));
+    let mut above = None;
+    for row in rows {
+        let new_group = above != Some(row.size_bytes);
+        above = Some(row.size_bytes);
+        let size = if new_group { units::bytes(row.size_bytes) } else { String::new() };
+        table.add_row(std::iter::once(size).chain(figures(run, row)).map(Cell::new));
+    }
+    let padding = if width < 110 { 0 } else { 1 };
+    for (i, column) in table.column_iter_mut().enumerate() {
+        column.set_padding((0, padding));
+        if i != 1 {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table.trim_fmt()
+}
+
+/// Policy and measured columns of one row.
+fn figures(run: &Run, row: &Row) -> [String; 7] {
+    let cpu = row.cpu_split();
+    let per_thousand = |get: fn(&crate::result::RoundResult) -> u64| {
+        short(row.median(|r| get(r) as f64 * 1000.0 / r.requests as f64))
+    };
+    let ratio = run.ratio(row, Metric::Throughput).map(|ratio| ratio.paired);
+    [
+        row.policy.clone(),
+        units::throughput(row.median(|r| r.throughput())),
+        units::per_second(row.median(|r| r.requests_per_second())),
+        percentiles(row),
+        format!(
+            "{}/{}",
+            per_thousand(|r| r.voluntary_switches),
+            per_thousand(|r| r.involuntary_switches)
+        ),
+        [cpu.user, cpu.system, cpu.spin].map(|part| format!("{:3.0}", part * 100.0)).join(" "),
+        ratio.map_or(String::new(), |r| {
+            format!("{} [{:.2}–{:.2}]", units::ratio(r.median), r.low, r.high)
+        }),
+    ]
+}
+
+/// A count that may be a small fraction, in few letters.
+fn short(value: f64) -> String {
+    if value > 0.0 && value < 1.0 { format!("{value:.2}") } else { units::figure(value) }
+}
+
+/// Three percentiles in the unit that suits the median.
+fn percentiles(row: &Row) -> String {
+    let all = [
+        row.median(|r| r.p50_ns as f64),
+        row.median(|r| r.p99_ns as f64),
+        row.median(|r| r.p999_ns as f64),
+    ];
+    let (divisor, unit) = units::time_unit(all[0]);
+    let figures = all.map(|ns| match ns / divisor {
+        value if divisor == 1.0 || value >= 99.95 => format!("{value:.0}"),
+        value => format!("{value:.1}"),
+    });
+    format!("{} {unit}", figures.join("/"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sample;
+
+    #[test]
+    fn fits_a_hundred_columns_with_one_line_per_row() {
+        let run = sample::run();
+        let text = table(&run, 100);
+        assert!(text.lines().all(|line| line.chars().count() <= 100), "\n{text}");
+        for policy in ["smartcon", "predictive", "io-uring spin"] {
+            let lines = text.lines().filter(|line| line.contains(policy)).count();
+            assert_eq!(lines, run.rows.iter().filter(|row| row.policy == policy).count());
+        }
+    }
+
+    #[test]
+    fn figures_have_units_and_emulation_is_said() {
+        let text = table(&sample::run(), 120);
+        for part in ["MiB/s", "k/s", "µs", "4 KiB", "queue depth 1", "9 rounds", "base: block", "×"]
+        {
+            assert!(text.contains(part), "{part} is missing\n{text}");
+        }
+        assert!(text.contains("emulated device: software emulation"));
+    }
+
+    #[test]
+    fn a_run_without_rows_or_rounds_is_a_table_without_figures() {
+        let mut run = sample::run();
+        run.rows.iter_mut().for_each(|row| row.rounds.clear());
+        run.ratios.clear();
+        assert!(table(&run, 100).contains('–'));
+        run.rows.clear();
+        assert!(table(&run, 100).contains("Invented CPU"));
+    }
+}
