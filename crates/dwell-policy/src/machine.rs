@@ -196,6 +196,7 @@ impl WaitMachine {
             matches!(self.last, Some(Step::Offer { .. } | Step::Sleep { .. } | Step::Park { .. }));
         if let Phase::Spinning { deadline } = self.phase
             && now >= deadline
+            && looked
         {
             self.outcome.expired = true;
             self.phase = Phase::Parking;
