@@ -163,6 +163,7 @@ impl WaitMachine {
         if self.phase == Phase::Parking {
             self.phase = Phase::Napping { nap_ns: Self::MIN_NAP_NS };
             self.last = None;
+            self.outcome.parks -= 1;
         }
     }
 
