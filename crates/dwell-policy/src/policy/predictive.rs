@@ -65,8 +65,8 @@ impl WaitPolicy for Predictive {
             return spin(wait, Reason::Explored);
         }
         let pays = latency_ns <= Self::switch_cost_ns(wait);
-        let explores =
-            self.explore_one_in > 0 && scatter(wait.sequence) % u64::from(self.explore_one_in) == 0;
+        let explores = self.explore_one_in > 0
+            && scatter(wait.sequence).is_multiple_of(u64::from(self.explore_one_in));
         let mut decision = match (pays, explores) {
             (true, false) => spin(wait, Reason::Pays),
             (false, false) => block(wait, Reason::SwitchCheaper),
