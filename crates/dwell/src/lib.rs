@@ -6,6 +6,8 @@ pub mod arch;
 pub mod buffer;
 pub mod clock;
 pub mod error;
+mod mapping;
+pub mod memory;
 pub mod park;
 pub mod queue;
 pub mod source;
