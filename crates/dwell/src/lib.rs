@@ -5,6 +5,7 @@
 pub mod arch;
 pub mod buffer;
 pub mod clock;
+pub mod emulated;
 pub mod error;
 mod mapping;
 pub mod memory;
