@@ -7,17 +7,18 @@
 //! ([`table`]), the HTML report ([`report`]) and the figures ([`figure`]) are made.
 
 pub mod chart;
+pub mod contender;
 pub mod figure;
 pub mod fixture;
-
 pub mod latency;
 pub mod loads;
-
 pub mod machine;
 pub mod report;
 pub mod result;
+pub mod run;
 #[doc(hidden)]
 pub mod sample;
 pub mod stats;
+pub mod subject;
 pub mod table;
 pub mod units;

@@ -161,6 +161,7 @@ impl WaitMachine {
         if self.phase == Phase::Parking {
             self.phase = Phase::Napping { nap_ns: Self::MIN_NAP_NS };
             self.last = None;
+            self.outcome.parks -= 1;
         }
     }
 
@@ -182,14 +183,19 @@ impl WaitMachine {
     }
 
     fn next(&mut self, now: Ns) -> Step {
+        let looked = matches!(self.last, Some(Step::Poll));
         if self.give_up_at.is_some_and(|at| now >= at) {
+            // The completion may have come during the park, the sleep or the offered work.
+            if !looked {
+                return Step::Poll;
+            }
             self.phase = Phase::Over;
         }
-        let looked = matches!(self.last, Some(Step::Poll));
         let left_the_loop =
             matches!(self.last, Some(Step::Offer { .. } | Step::Sleep { .. } | Step::Park { .. }));
         if let Phase::Spinning { deadline } = self.phase
             && now >= deadline
+            && looked
         {
             self.outcome.expired = true;
             self.phase = Phase::Parking;

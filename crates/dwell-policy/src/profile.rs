@@ -58,8 +58,9 @@ pub struct Profile {
 impl Profile {
     /// Latency that the probe would expect of a request of `size_bytes`, in nanoseconds.
     pub fn latency_of(&self, size_bytes: u64) -> Ns {
-        self.latency_ns
-            + size_bytes.saturating_sub(4096).saturating_mul(self.latency_ps_per_byte) / 1000
+        let beyond_ns =
+            size_bytes.saturating_sub(4096).saturating_mul(self.latency_ps_per_byte) / 1000;
+        self.latency_ns.saturating_add(beyond_ns)
     }
 }
 

@@ -6,16 +6,19 @@ use std::ffi::CString;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use dwell_policy::WaitPolicy;
 use dwell_policy::policy::SmartCon;
 
-use crate::any::{AnySource, OtherSource};
+use crate::any::{AnySource, Boxed, OtherSource};
+use crate::emulated::Emulated;
 use crate::error::{Error, Result};
 use crate::file::File;
 use crate::kernel::Kernel;
 use crate::known::Known;
+use crate::memory::{self, Memory};
 use crate::monitor::SystemMonitor;
 
 /// What a scheme's opener returns.
@@ -41,12 +44,39 @@ pub fn register(scheme: &str, opener: Opener) {
     openers.push((scheme.to_owned(), opener));
 }
 
+/// The scheme of an emulated device: `emu:z-nand`.
+pub const EMULATED: &str = "emu";
+/// The scheme of a file that is memory and is served by copying: `mem:/dev/shm/data`. It says that
+/// nobody shortens the file while it is open ([`memory::Options::assume_stable`]).
+pub const MEMORY: &str = "mem";
+
+fn built_in(scheme: &str, address: &str, options: &Options) -> Option<Result<Opened>> {
+    static OPENED: AtomicU64 = AtomicU64::new(0);
+    let source: Result<OtherSource> = match scheme {
+        EMULATED => address
+            .parse()
+            .and_then(|spec| Emulated::open(&spec))
+            .map(|device| Box::new(Boxed(device)) as OtherSource),
+        MEMORY => {
+            let path = &address[MEMORY.len() + 1..];
+            let options = memory::Options { writable: options.write, assume_stable: true };
+            Memory::open_with(path, options).map(|file| Box::new(Boxed(file)) as OtherSource)
+        }
+        _ => return None,
+    };
+    // Each opening is a device of its own.
+    let device = format!("{address}#{}", OPENED.fetch_add(1, Ordering::Relaxed));
+    Some(source.map(|source| Opened { source, device, known: Known::default() }))
+}
+
 /// Whether an address belongs to a registered scheme rather than to the file system.
 pub fn is_scheme(address: &Path) -> bool {
     let scheme =
         address.to_str().and_then(|address| address.split_once(':')).map(|(scheme, _)| scheme);
     let openers = OPENERS.read().unwrap_or_else(PoisonError::into_inner);
-    scheme.is_some_and(|scheme| openers.iter().any(|(known, _)| known == scheme))
+    scheme.is_some_and(|scheme| {
+        scheme == EMULATED || scheme == MEMORY || openers.iter().any(|(known, _)| known == scheme)
+    })
 }
 
 /// Choices for opening a [`File`].
@@ -177,6 +207,9 @@ impl Options {
     fn by_scheme(&self, path: &Path) -> Option<Result<Opened>> {
         let address = path.to_str()?;
         let (scheme, _) = address.split_once(':')?;
+        if let Some(opened) = built_in(scheme, address, self) {
+            return Some(opened);
+        }
         let openers = OPENERS.read().unwrap_or_else(PoisonError::into_inner);
         let (_, opener) = openers.iter().find(|(known, _)| known == scheme)?;
         Some(opener(address, self))

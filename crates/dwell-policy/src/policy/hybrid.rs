@@ -9,6 +9,12 @@ use crate::{Decision, Kind, Mode, Reason, Wait};
 /// The kernel's hybrid polling keeps one estimate per ring and sleeps for half of it. This one
 /// uses the estimate of the request's own size and direction, takes off the *measured* overshoot
 /// of a timed sleep, and does not sleep at all where nothing would be left.
+///
+/// It aims to wake at three quarters of the prediction at the latest. A wait that sleeps past its
+/// completion cannot tell the device's latency from its own sleep; were the whole prediction slept
+/// away, one slow wake-up would keep the estimate high for ever. With the margin the estimate
+/// comes back down by itself, and an overshoot that is wrong by some amount can raise it to four
+/// times that amount and no further.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Hybrid;
 
@@ -24,9 +30,10 @@ impl WaitPolicy for Hybrid {
         let Some(profile) = wait.profile else {
             return block(wait, Reason::Unprobed);
         };
-        let early_ns = match wait.estimate.spun.early_ns() {
+        let spun = wait.estimate.spun;
+        let early_ns = match spun.mean_ns {
             0 => profile.latency_of(wait.size_bytes) / 2,
-            early_ns => early_ns,
+            mean_ns => spun.early_ns().min(mean_ns - mean_ns / 4),
         };
         let sleep_ns = early_ns.saturating_sub(profile.sleep_overshoot_ns);
         let mut decision = spin(wait, Reason::Fixed);

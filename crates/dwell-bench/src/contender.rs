@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What is measured: Dwell's policies, and the hand-written loops they are held against.
+
+use std::fs::OpenOptions;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail};
+use dwell::buffer::Aligned;
+use dwell::monitor::SystemMonitor;
+use dwell::pipeline::Pipeline;
+use dwell::ring::SpinMethod;
+use dwell::{File, Options, Stats, WaitPolicy, policy};
+use io_uring::{IoUring, opcode, types};
+
+use crate::result::Direction;
+use crate::subject::Subject;
+
+/// Names of the hand-written loops: a plain synchronous call, and three ways to spin on a ring.
+pub const HAND_WRITTEN: [&str; 4] = ["pread", "raw-cq-peek", "raw-get-events", "raw-taskrun-flag"];
+
+/// One contender on one subject, with a buffer of one request size.
+pub enum Contender {
+    /// Dwell under a policy, one request at a time.
+    Dwell(File),
+    /// `pread` and `pwrite`.
+    Plain(std::fs::File),
+    /// A ring of its own, spun on.
+    Spin(Box<RawSpin>),
+}
+
+/// A policy by name; `smartcon` and others may carry parameters as `name:key=value`.
+pub fn policy_of(name: &str) -> Result<Arc<dyn WaitPolicy>> {
+    let (base, parameters) = name.split_once(':').unwrap_or((name, ""));
+    if base == "smartcon" {
+        let mut smartcon = policy::SmartCon::default();
+        for parameter in parameters.split(',').filter(|text| !text.is_empty()) {
+            match parameter.split_once('=') {
+                Some(("cpu-threshold", value)) => {
+                    let threshold: f32 =
+                        value.parse().with_context(|| format!("cpu-threshold={value}"))?;
+                    if !(0.0..=1.0).contains(&threshold) {
+                        bail!("cpu-threshold={value}: a fraction from 0 to 1 is wanted");
+                    }
+                    smartcon.cpu_threshold = Some(threshold);
+                }
+                Some(("queue-limit", value)) => {
+                    let limit = value.parse().with_context(|| format!("queue-limit={value}"))?;
+                    smartcon.queue_limit = Some(limit);
+                }
+                Some(("signal", "total")) => smartcon.signal = policy::CpuSignal::Total,
+                Some(("signal", "others")) => smartcon.signal = policy::CpuSignal::Others,
+                _ => bail!(
+                    "smartcon:{parameter}: known parameters are cpu-threshold=0..1, \
+                     queue-limit=N and signal=others|total"
+                ),
+            }
+        }
+        return Ok(Arc::new(smartcon));
+    }
+    match policy::by_name(base) {
+        Some(known) if parameters.is_empty() => Ok(Arc::new(known)),
+        Some(_) => bail!("{name}: only smartcon takes parameters"),
+        None => bail!("{name}: no such policy; there are {}", policy::NAMES.join(", ")),
+    }
+}
+
+/// Whether a name is one that [`Contender::open`] takes.
+pub fn check_name(name: &str) -> Result<()> {
+    if HAND_WRITTEN.contains(&name) { Ok(()) } else { policy_of(name).map(drop) }
+}
+
+impl Contender {
+    /// Opens a subject for a contender of this name.
+    pub fn open(name: &str, subject: &Subject, monitor: &Arc<SystemMonitor>) -> Result<Self> {
+        let method = match name {
+            "pread" => {
+                let file = subject.open_plainly()?;
+                return Ok(Contender::Plain(file));
+            }
+            "raw-cq-peek" => Some(SpinMethod::CqPeek),
+            "raw-get-events" => Some(SpinMethod::GetEvents),
+            "raw-taskrun-flag" => Some(SpinMethod::TaskrunFlag),
+            _ => None,
+        };
+        if let Some(method) = method {
+            let raw = RawSpin::new(subject.open_plainly()?, method)?;
+            return Ok(Contender::Spin(Box::new(raw)));
+        }
+        let options = Options::new()
+            .direct(subject.direct)
+            .write(subject.write)
+            .known(subject.known)
+            .policy(policy_of(name)?)
+            .monitor(monitor.clone());
+        Ok(Contender::Dwell(options.open(&subject.address)?))
+    }
+
+    /// One request.
+    #[inline]
+    pub fn request(&mut self, direction: Direction, buffer: &mut [u8], offset: u64) -> Result<()> {
+        match self {
+            Contender::Dwell(file) => match direction {
+                Direction::Read => file.read_exact_at(buffer, offset)?,
+                Direction::Write => file.write_all_at(buffer, offset)?,
+            },
+            Contender::Plain(file) => match direction {
+                Direction::Read => file.read_exact_at(buffer, offset)?,
+                Direction::Write => file.write_all_at(buffer, offset)?,
+            },
+            Contender::Spin(raw) => raw.request(direction, buffer, offset)?,
+        }
+        Ok(())
+    }
+
+    /// What Dwell counted; empty for hand-written loops.
+    pub fn stats(&self) -> Stats {
+        match self {
+            Contender::Dwell(file) => file.stats(),
+            Contender::Plain(_) | Contender::Spin(_) => Stats::default(),
+        }
+    }
+
+    /// Many requests in flight; `None` for contenders that only serve one at a time.
+    pub fn pipeline(&self, depth: u32) -> Result<Option<Pipeline<'_, Aligned>>> {
+        match self {
+            Contender::Dwell(file) => Ok(Some(file.pipeline(depth)?)),
+            Contender::Plain(_) | Contender::Spin(_) => Ok(None),
+        }
+    }
+}
+
+/// A ring spun on by hand, as an engineer would who knows which flags to use: the baseline for
+/// "how fast can spinning be".
+pub struct RawSpin {
+    ring: IoUring,
+    file: std::fs::File,
+    method: SpinMethod,
+}
+
+impl RawSpin {
+    fn new(file: std::fs::File, method: SpinMethod) -> Result<Self> {
+        let mut builder = IoUring::builder();
+        match method {
+            SpinMethod::CqPeek => &mut builder,
+            SpinMethod::GetEvents => builder.setup_single_issuer().setup_defer_taskrun(),
+            SpinMethod::TaskrunFlag => {
+                builder.setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag()
+            }
+        };
+        let ring = builder.build(8).with_context(|| format!("a ring for raw-{method}"))?;
+        Ok(RawSpin { ring, file, method })
+    }
+
+    #[inline]
+    fn request(&mut self, direction: Direction, buffer: &mut [u8], offset: u64) -> Result<()> {
+        let (fd, bytes) = (types::Fd(self.file.as_raw_fd()), buffer.len() as u32);
+        let entry = match direction {
+            Direction::Read => {
+                opcode::Read::new(fd, buffer.as_mut_ptr(), bytes).offset(offset).build()
+            }
+            Direction::Write => {
+                opcode::Write::new(fd, buffer.as_ptr(), bytes).offset(offset).build()
+            }
+        };
+        // SAFETY: the buffer is borrowed until the completion is seen below.
+        unsafe { self.ring.submission().push(&entry) }.context("the ring is full")?;
+        self.ring.submit()?;
+        const GETEVENTS: u32 = 1;
+        let event = loop {
+            if let Some(event) = self.ring.completion().next() {
+                break event;
+            }
+            let enter = match self.method {
+                SpinMethod::CqPeek => false,
+                SpinMethod::GetEvents => true,
+                SpinMethod::TaskrunFlag => self.ring.submission().taskrun(),
+            };
+            if enter {
+                // SAFETY: no argument is passed.
+                unsafe { self.ring.submitter().enter::<()>(0, 0, GETEVENTS, None)? };
+            }
+            std::hint::spin_loop();
+        };
+        match event.result() {
+            done if done == bytes as i32 => Ok(()),
+            done if done < 0 => Err(std::io::Error::from_raw_os_error(-done).into()),
+            done => bail!("{done} of {bytes} bytes at byte {offset}"),
+        }
+    }
+}
+
+/// Opens a file for the hand-written loops.
+pub(crate) fn open_plainly(path: &Path, direct: bool, write: bool) -> Result<std::fs::File> {
+    let flags = if direct { libc::O_DIRECT } else { 0 };
+    OpenOptions::new()
+        .read(true)
+        .write(write)
+        .custom_flags(flags)
+        .open(path)
+        .with_context(|| format!("open {}", path.display()))
+}

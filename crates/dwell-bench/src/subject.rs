@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A device or file under test, and what is known of it.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use dwell::device::{Device, DeviceKind};
+use dwell::emulated::Emulated;
+use dwell::known::Known;
+use dwell::open;
+use dwell::probe::Probe;
+use dwell::profile::{DeviceProfile, ProfileStore, SwitchCosts};
+
+use crate::{contender, result};
+
+/// What is measured on.
+#[derive(Clone, Debug)]
+pub struct Subject {
+    /// Short name in tables.
+    pub name: String,
+    /// A file, a block device, or the address of a scheme.
+    pub address: PathBuf,
+    /// Whether the page cache is bypassed.
+    pub direct: bool,
+    /// Whether writes are allowed.
+    pub write: bool,
+    /// What the probe learned, as far as requests need it.
+    pub known: Known,
+    /// All that the probe learned.
+    pub profile: Option<DeviceProfile>,
+    /// What it is, in one line.
+    pub description: String,
+    /// On emulated devices: what their wake-up costs.
+    pub emulated: Option<String>,
+    /// Length in bytes.
+    pub bytes: u64,
+}
+
+impl Subject {
+    /// A subject that exists already. Its profile comes from `store`, or from a quick probe.
+    pub fn new(
+        name: impl Into<String>,
+        address: &Path,
+        write: bool,
+        store: Option<&ProfileStore>,
+        switches: &SwitchCosts,
+    ) -> Result<Self> {
+        let scheme = open::is_scheme(address);
+        let device = if scheme { None } else { Some(Device::beneath(address)?) };
+        let memory = device.as_ref().is_some_and(|device| device.kind == DeviceKind::Tmpfs);
+        let stored = match (store, &device) {
+            (Some(store), Some(device)) => {
+                let release = dwell::capability::kernel_release().unwrap_or_default();
+                store.load(device, &release, &device.scheduler)?
+            }
+            _ => None,
+        };
+        let profile = match stored {
+            Some(profile) => profile,
+            None => {
+                let probe =
+                    Probe { switches: Some(switches.clone()), ..Probe::new(address).quick() };
+                probe
+                    .run(&mut |_, _| {})
+                    .with_context(|| format!("probing {}", address.display()))?
+            }
+        };
+        let description = match &device {
+            Some(device) => device.to_string(),
+            None => address.display().to_string(),
+        };
+        let direct = device.is_some() && !memory;
+        let opened = dwell::Options::new().direct(direct).open(address)?;
+        Ok(Subject {
+            name: name.into(),
+            address: address.to_owned(),
+            direct,
+            write,
+            known: profile.known(),
+            profile: Some(profile),
+            description,
+            emulated: emulated(address)?,
+            bytes: opened.bytes()?,
+        })
+    }
+
+    /// For the report.
+    pub fn describe(&self) -> result::Device {
+        result::Device {
+            name: self.name.clone(),
+            description: self.description.clone(),
+            class: self.known.profile.map(|profile| profile.class.to_string()),
+            size_threshold_bytes: self.known.profile.map(|profile| profile.size_threshold_bytes),
+        }
+    }
+
+    /// A descriptor for the hand-written loops.
+    pub(crate) fn open_plainly(&self) -> Result<std::fs::File> {
+        if open::is_scheme(&self.address) {
+            bail!("{}: only Dwell's own policies reach an address of a scheme", self.name);
+        }
+        contender::open_plainly(&self.address, self.direct, self.write)
+    }
+
+    /// Fails unless requests of `size_bytes` fit and are whole blocks.
+    pub fn check_size(&self, size_bytes: u64) -> Result<()> {
+        let block = if self.direct { 512 } else { 1 };
+        if size_bytes == 0 || !size_bytes.is_multiple_of(block) {
+            bail!(
+                "{}: request size {size_bytes} bytes is not a multiple of the block, {block} bytes",
+                self.name
+            );
+        }
+        if size_bytes > self.bytes {
+            bail!(
+                "{}: request size {size_bytes} bytes is larger than what it holds, {} bytes",
+                self.name,
+                self.bytes
+            );
+        }
+        Ok(())
+    }
+}
+
+/// What the emulation itself adds when a waiter blocks; no claim rests on such a device alone.
+fn emulated(address: &Path) -> Result<Option<String>> {
+    let Some(text) = address.to_str().filter(|text| text.starts_with("emu:")) else {
+        return Ok(None);
+    };
+    let device = Emulated::open(&text.parse()?)?;
+    Ok(Some(format!("emulated; a blocked waiter is {}", device.wakeup())))
+}

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! From submit to completion nothing is allocated, in any mode. One test, since the counter
+//! counts the whole process's calls of this thread.
+
+mod common;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+use common::{decision, read, run, write};
+use dwell::emulated::wakeup::WakeMethod;
+use dwell::emulated::{Emulated, Spec};
+use dwell::memory::{Memory, Options};
+use dwell::queue::{Io, Queue};
+use dwell::source::Source;
+use dwell_policy::{Decision, Mode, Route};
+
+struct Counting;
+
+thread_local! {
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+}
+
+fn count() {
+    // The test harness allocates on other threads; a thread that is ending has no counter.
+    let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
+}
+
+// SAFETY: every call is passed on to the system's allocator; counting allocates nothing.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count();
+        // SAFETY: the caller's promise.
+        unsafe { System.alloc(layout) }
+    }
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        count();
+        // SAFETY: the caller's promise.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+    unsafe fn realloc(&self, start: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
+        count();
+        // SAFETY: the caller's promise.
+        unsafe { System.realloc(start, layout, bytes) }
+    }
+    unsafe fn dealloc(&self, start: *mut u8, layout: Layout) {
+        count();
+        // SAFETY: the caller's promise.
+        unsafe { System.dealloc(start, layout) }
+    }
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+fn none_allocated<T>(what: &str, work: impl FnOnce() -> T) -> T {
+    let before = ALLOCATIONS.get();
+    let answer = work();
+    assert_eq!(ALLOCATIONS.get() - before, 0, "{what} called the allocator");
+    answer
+}
+
+fn exercise<Q: Queue<Op = Io>>(queue: &mut Q, depth: usize, what: &str) {
+    let mut buffer = [0; 4096];
+    let data = [3; 4096];
+    let expiring = Decision { spin_limit_ns: 0, ..decision(Mode::Spin, 20_000) };
+    for (how, name) in [
+        (decision(Mode::Spin, 20_000), "spin"),
+        (decision(Mode::Block, 20_000), "block"),
+        (decision(Mode::Hybrid { sleep_ns: 5_000 }, 20_000), "hybrid"),
+        (expiring, "expiring spin"),
+    ] {
+        none_allocated(&format!("{what}, {name}"), || {
+            for round in 0..20 {
+                let offset = round % 8 * 4096;
+                assert_eq!(run(queue, write(&data, offset), &how).0, 4096);
+                assert_eq!(run(queue, read(&mut buffer, offset), &how).0, 4096);
+            }
+        });
+        assert_eq!(buffer, data);
+    }
+    none_allocated(&format!("{what}, to the full depth"), || {
+        for _ in 0..20 {
+            while queue.submit(read(&mut buffer, 0), Route::Interrupt).is_ok() {}
+            let mut found = 0;
+            while found < depth {
+                found += queue.poll(&mut |_| {});
+            }
+        }
+    });
+}
+
+#[test]
+fn submit_drive_and_complete_allocate_nothing() {
+    for method in [WakeMethod::Sleep, WakeMethod::TimerFd] {
+        let spec: Spec = "emu:latency=20us,jitter=30%,parallel=4,size=1MiB".parse().unwrap();
+        let device = Emulated::open(&spec).unwrap().waking_by(method);
+        exercise(&mut device.queue(7).unwrap(), 7, method.as_str());
+        let mut queue = device.queue(3).unwrap();
+        none_allocated("cancel", || {
+            let mut buffer = [0; 8];
+            let ticket = queue.submit(read(&mut buffer, 0), Route::Interrupt).unwrap();
+            queue.cancel(ticket);
+            while queue.poll(&mut |_| {}) == 0 {}
+        });
+    }
+    let inline = Emulated::open(&"emu:mram,size=1MiB".parse().unwrap()).unwrap();
+    let mut buffer = [0; 4096];
+    none_allocated("programmed I/O", || {
+        assert_eq!(inline.call(&read(&mut buffer, 0)), 4096);
+    });
+
+    let Ok(file) = tempfile::tempfile_in("/dev/shm") else {
+        println!("SKIP: /dev/shm cannot be written");
+        return;
+    };
+    file.set_len(1 << 20).unwrap();
+    let options = Options { writable: true, assume_stable: true };
+    let memory = Memory::from_file(file, "shm", options).unwrap();
+    exercise(&mut memory.queue(7).unwrap(), 7, "memory");
+}
