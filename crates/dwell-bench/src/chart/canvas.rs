@@ -79,9 +79,8 @@ pub(super) fn part(place: usize) -> (Ink, bool) {
     (PARTS[place % PARTS.len()], place % 3 == 2)
 }
 
-/// CSS that turns every chart below `selector` dark. A page uses it where its reader's system
-/// asks for dark; [`Canvas::finish`] puts it into each chart that stands alone.
-pub fn dark_rules(selector: &str) -> String {
+/// CSS that turns everything drawn below `selector` dark.
+fn dark_rules(selector: &str) -> String {
     let mut rules = String::new();
     for ink in [PAPER, TEXT, MUTED, GRID, BAND].into_iter().chain(SERIES).chain(PARTS) {
         let (light, dark) = (hex(ink.light), hex(ink.dark));

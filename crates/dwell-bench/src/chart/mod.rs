@@ -11,7 +11,7 @@ mod dots;
 mod lines;
 
 pub use bars::{Bar, BarGroup, Bars};
-pub use canvas::{FONTS, dark_rules};
+pub use canvas::FONTS;
 pub use dots::{DotRow, Dots, Panel};
 pub use lines::{Lines, Mark, Point, Series};
 
