@@ -18,6 +18,7 @@ pub mod result;
 pub mod run;
 #[doc(hidden)]
 pub mod sample;
+pub mod stand;
 pub mod stats;
 pub mod subject;
 pub mod table;
