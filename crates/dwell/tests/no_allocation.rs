@@ -92,6 +92,9 @@ fn exercise<Q: Queue<Op = Io>>(queue: &mut Q, depth: usize, what: &str) {
 
 #[test]
 fn submit_drive_and_complete_allocate_nothing() {
+    let before = ALLOCATIONS.get();
+    drop(std::hint::black_box(vec![1u8; 10]));
+    assert_eq!(ALLOCATIONS.get() - before, 2, "the counter counts");
     for method in [WakeMethod::Sleep, WakeMethod::TimerFd] {
         let spec: Spec = "emu:latency=20us,jitter=30%,parallel=4,size=1MiB".parse().unwrap();
         let device = Emulated::open(&spec).unwrap().waking_by(method);

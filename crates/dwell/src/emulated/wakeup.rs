@@ -75,7 +75,7 @@ impl std::fmt::Display for WakeCost {
 const ROUNDS: usize = 65;
 
 /// Measures every way on the calling thread, with its timer slack and priority as they are, by
-/// parking as any blocked wait does. Takes about 10 ms.
+/// parking as any blocked wait does. Takes some 20 ms.
 pub fn calibrate() -> Vec<WakeCost> {
     WakeMethod::ALL.into_iter().filter_map(|method| measure(method).ok()).collect()
 }
@@ -86,20 +86,19 @@ pub fn costs() -> &'static [WakeCost] {
     COSTS.get_or_init(calibrate)
 }
 
-/// The cheapest way that a queue can be armed with. The simple sleep is kept unless another is
-/// cheaper by a tenth: less would be noise.
+/// The cheapest way that a queue can be armed with. The timerfd is kept unless another is cheaper
+/// by a tenth: less would be noise, and what it costs does not depend on which thread measured.
 pub fn cheapest() -> &'static WakeCost {
-    const NONE: WakeCost = WakeCost { method: WakeMethod::Sleep, median_ns: 0, p90_ns: 0 };
-    let usable = || costs().iter().filter(|cost| cost.method.arms_queues());
-    let sleep = usable().find(|cost| cost.method == WakeMethod::Sleep);
-    let least = usable().min_by_key(|cost| cost.median_ns);
-    match (sleep, least) {
-        (Some(sleep), Some(least)) if least.median_ns < sleep.median_ns - sleep.median_ns / 10 => {
-            least
-        }
-        (Some(cost), _) | (None, Some(cost)) => cost,
-        (None, None) => &NONE,
-    }
+    const UNKNOWN: WakeCost = WakeCost { method: WakeMethod::Sleep, median_ns: 0, p90_ns: 0 };
+    choose(costs()).unwrap_or(&UNKNOWN)
+}
+
+fn choose(costs: &[WakeCost]) -> Option<&WakeCost> {
+    let usable = || costs.iter().filter(|cost| cost.method.arms_queues());
+    let least = usable().min_by_key(|cost| cost.median_ns)?;
+    let steady = usable().find(|cost| cost.method == WakeMethod::TimerFd).unwrap_or(least);
+    let clearly = least.median_ns < steady.median_ns - steady.median_ns / 10;
+    Some(if clearly { least } else { steady })
 }
 
 /// The measured cost of one way.
@@ -176,5 +175,27 @@ mod tests {
         assert_eq!(costs.iter().map(|cost| cost.method).collect::<Vec<_>>(), WakeMethod::ALL);
         assert!(costs.iter().all(|cost| cost.median_ns <= cost.p90_ns));
         assert!(cheapest().method.arms_queues());
+    }
+
+    #[test]
+    fn a_clearly_cheaper_way_is_chosen_and_never_one_that_arms_nothing() {
+        let costs = |sleep_ns, timer_ns, futex_ns| {
+            [
+                (WakeMethod::Sleep, sleep_ns),
+                (WakeMethod::TimerFd, timer_ns),
+                (WakeMethod::Futex, futex_ns),
+            ]
+            .map(|(method, median_ns)| WakeCost {
+                method,
+                median_ns,
+                p90_ns: median_ns,
+            })
+        };
+        let chosen = |costs: &[WakeCost]| choose(costs).map(|cost| cost.method);
+        assert_eq!(chosen(&costs(70_000, 20_000, 1_000)), Some(WakeMethod::TimerFd));
+        assert_eq!(chosen(&costs(19_000, 20_000, 1_000)), Some(WakeMethod::TimerFd));
+        assert_eq!(chosen(&costs(10_000, 20_000, 1_000)), Some(WakeMethod::Sleep));
+        assert_eq!(chosen(&costs(10_000, 20_000, 1_000)[..1]), Some(WakeMethod::Sleep));
+        assert_eq!(chosen(&[]), None);
     }
 }
