@@ -24,7 +24,7 @@ pub const HAND_WRITTEN: [&str; 4] = ["pread", "raw-cq-peek", "raw-get-events", "
 /// One contender on one subject, with a buffer of one request size.
 pub enum Contender {
     /// Dwell under a policy, one request at a time.
-    Dwell(File),
+    Dwell(Box<File>),
     /// `pread` and `pwrite`.
     Plain(std::fs::File),
     /// A ring of its own, spun on.
@@ -95,7 +95,7 @@ impl Contender {
             .known(subject.known)
             .policy(policy_of(name)?)
             .monitor(monitor.clone());
-        Ok(Contender::Dwell(options.open(&subject.address)?))
+        Ok(Contender::Dwell(Box::new(options.open(&subject.address)?)))
     }
 
     /// One request.

@@ -7,9 +7,9 @@ use crate::profile::{Curve, CurvePoint};
 
 /// A gain below this share of the blocking latency is negligible (SmartCon §4.1 names no number).
 pub const NEGLIGIBLE_GAIN: f64 = 0.10;
-/// Spinning may burn at most this much more CPU time than it saves of latency. Without this rule
-/// a slow device whose blocking is a little slower would keep a core busy for nothing.
-pub const CPU_PER_GAIN: f64 = 3.0;
+/// Spinning may burn at most this much more CPU time than it saves of latency: as much. Without
+/// this rule a device whose blocking is merely a little slower would keep a core busy for nothing.
+pub const CPU_PER_GAIN: f64 = 1.0;
 /// A synchronous call that leaves the CPU less often than this, per request, does its work there.
 const STAYS_ON_CPU: f64 = 0.1;
 
@@ -117,7 +117,7 @@ mod tests {
     #[test]
     fn the_threshold_is_the_last_size_that_gains() {
         let block = curve(1.0, &[(4, 35_000, 9e3), (64, 45_000, 2e4), (128, 60_000, 3e4)]);
-        let spin = curve(0.0, &[(4, 16_000, 16e3), (64, 36_000, 36e3), (128, 59_000, 59e3)]);
+        let spin = curve(0.0, &[(4, 16_000, 16e3), (64, 32_000, 32e3), (128, 59_000, 59e3)]);
         let judged = judge(Some(&block), &block, Some(&spin));
         assert_eq!((judged.class, judged.size_threshold_bytes), (DeviceClass::Fast, 64 << 10));
     }
