@@ -26,7 +26,7 @@ impl Source for Nothing {
         Routes::INLINE
     }
     fn call(&self, io: &Io) -> i32 {
-        io.bytes as i32
+        io.bytes() as i32
     }
     fn target(&self) -> i32 {
         0

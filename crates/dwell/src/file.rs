@@ -359,7 +359,7 @@ where
                 Err(_) => self.unqueued(counters, io),
             },
         };
-        counters.moved(io.action.kind(), result);
+        counters.moved(io.action().kind(), result);
         self.outcome(io, result)
     }
 
@@ -367,9 +367,9 @@ where
         if result >= 0 {
             return Ok(result as usize);
         }
-        let offset = (io.action.kind() != Kind::Sync).then_some(io.offset);
+        let offset = (io.action().kind() != Kind::Sync).then_some(io.offset());
         let source = std::io::Error::from_raw_os_error(-result);
-        Err(Error::io(io.action.as_str(), &self.path, offset, source))
+        Err(Error::io(io.action().as_str(), &self.path, offset, source))
     }
 
     /// Whether a ring refused what a synchronous call can do: polling that the device does not
@@ -414,7 +414,7 @@ where
 
     /// The walk of one request: page cache, decision, submission, wait, estimate.
     fn decide(&self, counters: &Counters, caller: &mut Caller<S::Queue>, io: &Io) -> i32 {
-        let kind = io.action.kind();
+        let kind = io.action().kind();
         if kind == Kind::Read
             && self.source.caches()
             && let Some(result) = self.ask_cache(counters, caller, io)
@@ -427,12 +427,12 @@ where
         }
         let wait = Wait {
             kind,
-            size_bytes: u64::from(io.bytes),
+            size_bytes: u64::from(io.bytes()),
             backlog: self.in_flight.ahead(),
             call: Call::Blocking,
             routes,
             profile: self.known.profile.as_ref(),
-            estimate: caller.estimator.of(kind, u64::from(io.bytes)),
+            estimate: caller.estimator.of(kind, u64::from(io.bytes())),
             load: self.governor.as_ref().map_or_else(Load::default, Governor::load),
             nice: 0,
             sequence: caller.sequence,
@@ -441,7 +441,7 @@ where
         let mut decision = self.policy.choose(&wait);
         let started = clock::now();
         let guard = admit(self.governor.as_ref(), &wait, &mut decision, started);
-        self.in_flight.enter(io.bytes);
+        self.in_flight.enter(io.bytes());
         let (result, latency_ns) = if decision.route == Route::Inline {
             let result = self.source.call(io);
             counters.decided(Route::Inline, decision.mode, decision.why);
@@ -449,12 +449,12 @@ where
         } else {
             self.queued(counters, caller, io, &decision, started, guard)
         };
-        self.in_flight.leave(io.bytes);
+        self.in_flight.leave(io.bytes());
         if let Some(governor) = &self.governor {
-            governor.worked(&self.known, io.bytes);
+            governor.worked(&self.known, io.bytes());
         }
-        if result == io.bytes as i32 {
-            caller.estimator.record(kind, u64::from(io.bytes), decision.mode, latency_ns);
+        if result == io.bytes() as i32 {
+            caller.estimator.record(kind, u64::from(io.bytes()), decision.mode, latency_ns);
         }
         result
     }
@@ -473,7 +473,10 @@ where
             caller.queue = self.source.call_queue().ok();
         }
         let Some(queue) = &mut caller.queue else { return (self.unqueued(counters, io), 0) };
-        let Ok(ticket) = queue.submit(*io, decision.route) else {
+        // SAFETY: the memory is borrowed by the caller of this call, which waits for the completion
+        // below before it serves `io` another way.
+        let submitted_io = unsafe { io.again() };
+        let Ok(ticket) = queue.submit(submitted_io, decision.route) else {
             return (self.unqueued(counters, io), 0);
         };
         queue.flush();
@@ -513,7 +516,7 @@ where
             let result = self.source.call(io);
             let took_ns = clock::now() - started;
             counters.sampled(took_ns);
-            let device_ns = self.known.profile.map_or(0, |p| p.latency_of(u64::from(io.bytes)));
+            let device_ns = self.known.profile.map_or(0, |p| p.latency_of(u64::from(io.bytes())));
             if took_ns > (device_ns / 2).max(2_000) {
                 caller.cache_heat = CACHE_HEAT;
             }
@@ -521,7 +524,7 @@ where
         }
         match self.source.cached(io) {
             // Part of it was there: the call completes the rest, as a read of a file must.
-            Some(result) if result > 0 && result < io.bytes as i32 => {
+            Some(result) if result > 0 && result < io.bytes() as i32 => {
                 caller.cache_heat = CACHE_HEAT;
                 None
             }

@@ -125,13 +125,13 @@ impl Source for Kernel {
 /// The synchronous call for a request; EINTR before any byte moved is tried again.
 #[inline]
 fn call(io: &Io, flags: libc::c_int) -> i32 {
-    let (fd, offset) = (io.target, io.offset as libc::off_t);
-    let (memory, bytes) = (io.memory(), io.bytes as usize);
+    let (fd, offset) = (io.target(), io.offset() as libc::off_t);
+    let (memory, bytes) = (io.memory(), io.bytes() as usize);
     loop {
         // SAFETY: whoever made the Io promised that its memory is valid until the completion,
         // which here is the return of the call.
         let done = unsafe {
-            match (io.action, flags) {
+            match (io.action(), flags) {
                 (Action::Read, 0) => libc::pread(fd, memory.cast(), bytes, offset),
                 (Action::Write, 0) => libc::pwrite(fd, memory.cast(), bytes, offset),
                 (Action::Read, _) => {
@@ -143,10 +143,10 @@ fn call(io: &Io, flags: libc::c_int) -> i32 {
                     libc::pwritev2(fd, &piece, 1, offset, flags)
                 }
                 (Action::ReadVectored, _) => {
-                    libc::preadv2(fd, io.iovecs(), io.pieces as libc::c_int, offset, flags)
+                    libc::preadv2(fd, io.iovecs(), io.pieces() as libc::c_int, offset, flags)
                 }
                 (Action::WriteVectored, _) => {
-                    libc::pwritev2(fd, io.iovecs(), io.pieces as libc::c_int, offset, flags)
+                    libc::pwritev2(fd, io.iovecs(), io.pieces() as libc::c_int, offset, flags)
                 }
                 (Action::Sync, _) => libc::fsync(fd) as isize,
                 (Action::DataSync, _) => libc::fdatasync(fd) as isize,

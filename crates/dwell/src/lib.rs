@@ -2,7 +2,7 @@
 //! The hall of Dwell: queues, the drivers that wait for them, files, and the monitors.
 //!
 //! A [`File`] decides for each of its requests whether the calling thread keeps the CPU or leaves
-//! it, by a [`WaitPolicy`](dwell_policy::WaitPolicy), from what a probe learned of the device and
+//! it, by a [`WaitPolicy`], from what a probe learned of the device and
 //! what the system monitor sees of the machine.
 #![deny(unsafe_code)]
 

@@ -70,12 +70,12 @@ impl Mapping {
     /// Copies up to `limit` bytes for a read or a write, in the order of the request's pieces, and
     /// says how many. A sync copies nothing.
     pub(crate) fn transfer(&self, io: &Io, limit: u32) -> u32 {
-        let reads = match io.action {
+        let reads = match io.action() {
             Action::Read | Action::ReadVectored => true,
             Action::Write | Action::WriteVectored => false,
             Action::Sync | Action::DataSync => return 0,
         };
-        let Ok(offset) = usize::try_from(io.offset) else { return 0 };
+        let Ok(offset) = usize::try_from(io.offset()) else { return 0 };
         let room = self.bytes.saturating_sub(offset).min(limit as usize);
         let mut copied = 0;
         for (memory, bytes) in io.each_piece() {

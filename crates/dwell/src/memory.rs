@@ -124,11 +124,11 @@ impl Memory {
 
 impl Shared {
     fn serve(&self, io: &Io) -> i32 {
-        match io.action {
+        match io.action() {
             Action::Sync => mapping::sync(&self.file, false),
             Action::DataSync => mapping::sync(&self.file, true),
             Action::Write | Action::WriteVectored if !self.writable => -libc::EBADF,
-            _ => match self.data.within(io.action, io.offset, io.bytes) {
+            _ => match self.data.within(io.action(), io.offset(), io.bytes()) {
                 Ok(bytes) => self.data.transfer(io, bytes) as i32,
                 Err(error) => error,
             },

@@ -248,19 +248,19 @@ where
                 format!("{} requests are in flight, as many as asked for", self.flights.len());
             return Err((Error::invalid(self.file.path(), what), buffer));
         };
-        let kind = io.action.kind();
+        let kind = io.action().kind();
         let mut routes = self.file.source.routes();
         if kind == Kind::Sync {
             routes = routes.without(Route::Polled);
         }
         let wait = Wait {
             kind,
-            size_bytes: u64::from(io.bytes),
+            size_bytes: u64::from(io.bytes()),
             backlog: self.file.in_flight.ahead(),
             call: Call::Queued,
             routes,
             profile: self.file.known.profile.as_ref(),
-            estimate: self.estimator.of(kind, u64::from(io.bytes)),
+            estimate: self.estimator.of(kind, u64::from(io.bytes())),
             load: self.file.governor.as_ref().map_or_else(Load::default, Governor::load),
             nice: 0,
             sequence: self.sequence,
@@ -272,7 +272,10 @@ where
             self.free.push(slot);
             return Ok(self.serve(io, buffer, &decision));
         };
-        let ticket = match queue.submit(io, decision.route) {
+        // SAFETY: the flight owns the memory; its own `io` is served only after the completion of
+        // this one, when the queue refused it.
+        let submitted_io = unsafe { io.again() };
+        let ticket = match queue.submit(submitted_io, decision.route) {
             Ok(ticket) => ticket,
             Err(_) => {
                 self.free.push(slot);
@@ -280,7 +283,7 @@ where
                 return Err((Error::invalid(self.file.path(), what), buffer));
             }
         };
-        self.file.in_flight.enter(io.bytes);
+        self.file.in_flight.enter(io.bytes());
         let flight = Flight { ticket, io, buffer, submitted, decision };
         self.flights[slot as usize] = Some(flight);
         Ok(ticket)
@@ -291,7 +294,7 @@ where
         let result = self.file.source.call(&io);
         let counters = self.file.counters.get_or_default();
         counters.decided(Route::Inline, decision.mode, decision.why);
-        counters.moved(io.action.kind(), result);
+        counters.moved(io.action().kind(), result);
         let ticket = Ticket(self.sequence);
         self.finished.push_back(Finished {
             ticket,
@@ -380,13 +383,13 @@ where
         let Some(flight) = self.flights[slot].take() else { return };
         self.free.push(slot as u32);
         let Flight { io, buffer, submitted, decision, .. } = flight;
-        let kind = io.action.kind();
+        let kind = io.action().kind();
         let mut result = completion.result;
         if decision.route != Route::Inline && self.file.can_retry_inline(&decision, result) {
             result = self.file.source.call(&io);
         }
-        if result == io.bytes as i32 {
-            self.estimator.record(kind, u64::from(io.bytes), decision.mode, now - submitted);
+        if result == io.bytes() as i32 {
+            self.estimator.record(kind, u64::from(io.bytes()), decision.mode, now - submitted);
         }
         let counters = self.file.counters.get_or_default();
         let spun_for_ns = now.saturating_sub(submitted);
@@ -394,9 +397,9 @@ where
         let why = if expired { Reason::SpinExpired } else { decision.why };
         counters.decided(decision.route, decision.mode, why);
         counters.moved(kind, result);
-        self.file.in_flight.leave(io.bytes);
+        self.file.in_flight.leave(io.bytes());
         if let Some(governor) = &self.file.governor {
-            governor.worked(&self.file.known, io.bytes);
+            governor.worked(&self.file.known, io.bytes());
         }
         let result = self.file.outcome(&io, result);
         self.finished.push_back(Finished { ticket: completion.ticket, result, buffer });
@@ -418,7 +421,7 @@ where
         }
         for flight in self.flights.iter_mut().filter_map(Option::take) {
             // The device may still write there: the memory is given up, never reused.
-            self.file.in_flight.leave(flight.io.bytes);
+            self.file.in_flight.leave(flight.io.bytes());
             std::mem::forget(flight.buffer);
         }
     }

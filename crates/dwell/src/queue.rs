@@ -151,21 +151,18 @@ impl Action {
 }
 
 /// One storage request: what every storage queue takes.
-#[derive(Clone, Copy, Debug)]
+///
+/// It names memory that it does not own, so making one is unsafe, and it can be neither changed nor
+/// copied afterwards: whoever has an `Io` may serve it, once.
+#[derive(Debug)]
 pub struct Io {
-    /// What to do.
-    pub action: Action,
-    /// Which open object to do it on: a descriptor for kernel queues; other sources give the
-    /// number a meaning of their own.
-    pub target: i32,
-    /// Where, in bytes; ignored by syncs.
-    pub offset: u64,
+    action: Action,
+    target: i32,
+    offset: u64,
     /// The memory, or an array of `pieces` iovecs for vectored actions.
     memory: *mut u8,
-    /// Bytes in all.
-    pub bytes: u32,
-    /// Number of iovecs; 0 for plain actions.
-    pub pieces: u32,
+    bytes: u32,
+    pieces: u32,
 }
 
 // SAFETY: an Io is a description; whoever made it promised that its memory stays valid, from any
@@ -176,7 +173,8 @@ impl Io {
     /// A read into, or a write from, `bytes` bytes at `memory`.
     ///
     /// # Safety
-    /// The memory stays valid (and, for a read, unaliased) until the request's completion is out.
+    /// The memory stays valid (and, for a read, unaliased) as long as the `Io` exists, and until
+    /// its completion is out.
     pub unsafe fn plain(
         action: Action,
         target: i32,
@@ -191,8 +189,8 @@ impl Io {
     /// A vectored read or write.
     ///
     /// # Safety
-    /// The iovecs and the memory they name stay valid (and, for a read, unaliased) until the
-    /// request's completion is out; `bytes` is the sum of their lengths.
+    /// The iovecs and the memory they name stay valid (and, for a read, unaliased) as long as the
+    /// `Io` exists, and until its completion is out; `bytes` is the sum of their lengths.
     pub unsafe fn vectored(
         action: Action,
         target: i32,
@@ -211,6 +209,40 @@ impl Io {
         Io { action, target, offset: 0, memory: std::ptr::null_mut(), bytes: 0, pieces: 0 }
     }
 
+    /// The same request once more, to be served in place of this one when a queue refused it.
+    ///
+    /// # Safety
+    /// What was promised for this `Io` holds for the other too, and never are both in flight.
+    pub unsafe fn again(&self) -> Io {
+        Io { ..*self }
+    }
+
+    /// What to do.
+    pub fn action(&self) -> Action {
+        self.action
+    }
+
+    /// Which open object to do it on: a descriptor for kernel queues; other sources give the
+    /// number a meaning of their own.
+    pub fn target(&self) -> i32 {
+        self.target
+    }
+
+    /// Where, in bytes; 0 for syncs.
+    pub fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// Bytes in all.
+    pub fn bytes(&self) -> u32 {
+        self.bytes
+    }
+
+    /// Number of iovecs; 0 for plain actions.
+    pub fn pieces(&self) -> u32 {
+        self.pieces
+    }
+
     /// Start of the memory of a plain action; null for others.
     pub fn memory(&self) -> *mut u8 {
         if self.pieces == 0 { self.memory } else { std::ptr::null_mut() }
@@ -223,13 +255,12 @@ impl Io {
 
     /// The pieces of memory, whether plain or vectored: start and length.
     pub fn each_piece(&self) -> impl Iterator<Item = (*mut u8, usize)> {
-        let io = *self;
-        (0..io.pieces.max(1) as usize).map(move |at| {
-            if io.pieces == 0 {
-                (io.memory, io.bytes as usize)
+        (0..self.pieces.max(1) as usize).map(|at| {
+            if self.pieces == 0 {
+                (self.memory, self.bytes as usize)
             } else {
                 // SAFETY: `vectored` was promised `pieces` valid iovecs.
-                let piece = unsafe { *io.memory.cast::<libc::iovec>().add(at) };
+                let piece = unsafe { *self.memory.cast::<libc::iovec>().add(at) };
                 (piece.iov_base.cast(), piece.iov_len)
             }
         })

@@ -197,7 +197,7 @@ impl Ring {
     ///
     /// # Errors
     /// [`Full`] when as many requests are in flight as the ring holds.
-    pub fn submit(&mut self, io: &Io) -> Result<Ticket, Full> {
+    pub(crate) fn submit(&mut self, io: &Io) -> Result<Ticket, Full> {
         let slot = self.free.pop().ok_or(Full)?;
         let ticket = u64::from(self.slots[slot as usize].generation) << 32 | u64::from(slot);
         let entry = entry(io).user_data(ticket);
@@ -205,9 +205,9 @@ impl Ring {
             self.free.push(slot);
             return Err(Full);
         }
-        self.slots[slot as usize].bytes = io.bytes;
+        self.slots[slot as usize].bytes = io.bytes();
         self.slots[slot as usize].busy = true;
-        self.backlog.bytes += u64::from(io.bytes);
+        self.backlog.bytes += u64::from(io.bytes());
         self.backlog.requests += 1;
         Ok(Ticket(ticket))
     }
@@ -311,15 +311,17 @@ impl Ring {
 }
 
 fn entry(io: &Io) -> squeue::Entry {
-    let fd = types::Fd(io.target);
-    match io.action {
-        Action::Read => opcode::Read::new(fd, io.memory(), io.bytes).offset(io.offset).build(),
-        Action::Write => opcode::Write::new(fd, io.memory(), io.bytes).offset(io.offset).build(),
+    let fd = types::Fd(io.target());
+    match io.action() {
+        Action::Read => opcode::Read::new(fd, io.memory(), io.bytes()).offset(io.offset()).build(),
+        Action::Write => {
+            opcode::Write::new(fd, io.memory(), io.bytes()).offset(io.offset()).build()
+        }
         Action::ReadVectored => {
-            opcode::Readv::new(fd, io.iovecs().cast(), io.pieces).offset(io.offset).build()
+            opcode::Readv::new(fd, io.iovecs().cast(), io.pieces()).offset(io.offset()).build()
         }
         Action::WriteVectored => {
-            opcode::Writev::new(fd, io.iovecs().cast(), io.pieces).offset(io.offset).build()
+            opcode::Writev::new(fd, io.iovecs().cast(), io.pieces()).offset(io.offset()).build()
         }
         Action::Sync => opcode::Fsync::new(fd).build(),
         Action::DataSync => opcode::Fsync::new(fd).flags(types::FsyncFlags::DATASYNC).build(),

@@ -162,7 +162,7 @@ fn a_full_queue_gives_the_request_back_and_tickets_are_unique() {
         tickets.push(queue.submit(read(&mut buffer, 0), Route::Interrupt).unwrap());
         tickets.push(queue.submit(read(&mut buffer, 0), Route::Interrupt).unwrap());
         let (full, io) = queue.submit(read(&mut buffer, 77), Route::Interrupt).unwrap_err();
-        assert_eq!((full, io.offset, queue.backlog().bytes), (Full, 77, 16));
+        assert_eq!((full, io.offset(), queue.backlog().bytes), (Full, 77, 16));
         let mut found = 0;
         while found < 2 {
             found += queue.poll(&mut |_| {});

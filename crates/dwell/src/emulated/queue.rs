@@ -131,15 +131,15 @@ impl Device {
     /// Moves the data and says when the request is over and with what result.
     fn serve(&self, now: Ns, io: &Io) -> (Ns, i32) {
         let number = self.timing.number();
-        let kind = io.action.kind();
+        let kind = io.action().kind();
         let fault = self.timing.fault(number);
         let within = match fault {
             Fault::Error => Err(-libc::EIO),
-            Fault::None => self.data.within(io.action, io.offset, io.bytes),
+            Fault::None => self.data.within(io.action(), io.offset(), io.bytes()),
             // A transfer of one byte cannot be short: nothing at all would mean the end.
             Fault::Short => self
                 .data
-                .within(io.action, io.offset, io.bytes)
+                .within(io.action(), io.offset(), io.bytes())
                 .map(|bytes| if bytes > 1 { bytes / 2 } else { bytes }),
         };
         let due = self.timing.admit(now, number, kind, u64::from(within.unwrap_or(0)));
@@ -247,9 +247,9 @@ impl Queue for EmulatedQueue {
         let (due, result) = self.device.serve(clock::now(), &io);
         let ticket = Ticket(self.next);
         self.next += 1;
-        self.bytes += u64::from(io.bytes);
+        self.bytes += u64::from(io.bytes());
         let at = self.in_flight.partition_point(|other| other.due <= due);
-        self.in_flight.insert(at, InFlight { due, ticket, result, bytes: io.bytes });
+        self.in_flight.insert(at, InFlight { due, ticket, result, bytes: io.bytes() });
         Ok(ticket)
     }
 
