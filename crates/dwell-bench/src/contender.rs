@@ -31,12 +31,12 @@ pub enum Contender {
     Spin(Box<RawSpin>),
 }
 
-/// A policy by name; `smartcon` and others may carry parameters as `name:key=value`.
+/// A policy by name; `smartcon` may carry parameters, as `smartcon:queue-limit=1+signal=total`.
 pub fn policy_of(name: &str) -> Result<Arc<dyn WaitPolicy>> {
     let (base, parameters) = name.split_once(':').unwrap_or((name, ""));
     if base == "smartcon" {
         let mut smartcon = policy::SmartCon::default();
-        for parameter in parameters.split(',').filter(|text| !text.is_empty()) {
+        for parameter in parameters.split('+').filter(|text| !text.is_empty()) {
             match parameter.split_once('=') {
                 Some(("cpu-threshold", value)) => {
                     let threshold: f32 =
