@@ -45,11 +45,12 @@ lint: deny
 deny:
 	@command -v cargo-deny >/dev/null || [ -x target/tools/bin/cargo-deny ] || \
 	  $(CARGO) install --quiet --debug --locked --root target/tools cargo-deny
-	@PATH="$$PATH:$(CURDIR)/target/tools/bin" cargo-deny --offline --log-level warn check licenses bans sources
+	@PATH="$$PATH:$(CURDIR)/target/tools/bin" cargo-deny --log-level warn check licenses bans sources
 
 figure: build
 	@[ -n "$(ID)" ] || { echo "make: say which one, as in make figure ID=S4 (./target/release/dwell figure --list)" >&2; exit 1; }
 	@./target/release/dwell figure $(ID)
 
 figures: build
-	@./target/release/dwell figure --all --docs docs
+	@./target/release/dwell figure --all --docs docs --docs .
+	@cp target/figures/M1.svg docs/m1.svg

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `dwell bench io`: policies × sizes × loads on any device.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use clap::{Args, Subcommand, ValueEnum};
+use dwell::monitor::SystemMonitor;
+use dwell::profile::ProfileStore;
+use dwell_bench::result::{Direction, Load, Pattern};
+use dwell_bench::run::Plan;
+use dwell_bench::stand::Stand;
+use dwell_bench::{report, run, table};
+
+use crate::places;
+use crate::progress::Bar;
+use crate::size::Size;
+
+/// Measure.
+#[derive(Subcommand)]
+pub enum Bench {
+    /// Wait policies on storage devices: throughput, latency, switches and CPU, in interleaved rounds
+    Io(Box<Io>),
+}
+
+/// What to measure, and how.
+#[derive(Args)]
+pub struct Io {
+    /// Files, block devices or addresses (emu:z-nand). Without any: a loop device on memory (as root)
+    /// or a temporary file, and an emulated device
+    paths: Vec<PathBuf>,
+    /// Policies to compare; also pread, raw-cq-peek, raw-get-events, raw-taskrun-flag (hand-written
+    /// loops) and smartcon:cpu-threshold=0.5+queue-limit=1+signal=total
+    #[arg(long, value_delimiter = ',', default_value = "block,smartcon,spin,hybrid,predictive")]
+    policies: Vec<String>,
+    /// The policy that the others are held against
+    #[arg(long, default_value = "block")]
+    baseline: String,
+    /// Request sizes
+    #[arg(long, value_delimiter = ',', default_value = "4k,64k,512k")]
+    sizes: Vec<Size>,
+    /// Order of the offsets
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "rand")]
+    pattern: Vec<PatternArg>,
+    /// Also measure writes: overwrites what PATH holds
+    #[arg(long)]
+    write: bool,
+    /// What else runs: nothing, or number crunchers
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "idle,cpu")]
+    load: Vec<LoadArg>,
+    /// Number crunchers of the cpu load
+    #[arg(long, default_value_t = 10)]
+    crunchers: usize,
+    /// Requests in flight
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    depth: u32,
+    /// Interleaved rounds
+    #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    rounds: u16,
+    /// Milliseconds for each policy in each round
+    #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=600_000))]
+    batch_ms: u64,
+    /// Directory for report.html and result.json
+    #[arg(long, default_value = "dwell-report")]
+    report: PathBuf,
+    /// Print the result as JSON instead of the table
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum PatternArg {
+    Rand,
+    Seq,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum LoadArg {
+    Idle,
+    Cpu,
+}
+
+/// Runs the bench.
+pub fn run(bench: Bench) -> Result<()> {
+    let Bench::Io(args) = bench;
+    let plan = args.plan();
+    let bar = Bar::new("switch costs of this machine");
+    let switches = dwell::probe::switch_costs(&mut |share| bar.at(share))
+        .context("measuring the cost of a context switch")?;
+    bar.say("making and probing devices");
+    let store = ProfileStore::new(places::profiles()?);
+    let stand = args.stand(&store, &switches)?;
+    bar.clear();
+    for why in &stand.left_out {
+        eprintln!("left out: {why}");
+    }
+    let monitor = Arc::new(SystemMonitor::start(places::monitor()).context("starting the system monitor")?);
+    let bar = Bar::new("measuring");
+    let total = plan.batches(stand.subjects.len()).max(1);
+    let mut done = 0;
+    let command = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
+    let result = run::run(&plan, &stand.subjects, &monitor, command, &mut |what| {
+        done += 1;
+        bar.say(what);
+        bar.at(done as f64 / total as f64);
+    })?;
+    bar.clear();
+    let page = args.report.join("report.html");
+    result.save(&args.report.join("result.json"))?;
+    report::save(&result, &page)?;
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&result)?);
+    } else {
+        println!("{}", table::table(&result, crate::show::width()));
+    }
+    let page = page.canonicalize().unwrap_or(page);
+    eprintln!("report: {}", page.display());
+    Ok(())
+}
+
+impl Io {
+    fn plan(&self) -> Plan {
+        Plan {
+            contenders: self.policies.clone(),
+            baseline: self.baseline.clone(),
+            sizes: self.sizes.iter().map(|size| size.0).collect(),
+            patterns: self.pattern.iter().map(|&pattern| pattern.into()).collect(),
+            directions: match self.write {
+                true => vec![Direction::Read, Direction::Write],
+                false => vec![Direction::Read],
+            },
+            loads: self.load.iter().map(|&load| load.into()).collect(),
+            depth: self.depth,
+            rounds: self.rounds.into(),
+            batch: Duration::from_millis(self.batch_ms),
+            crunchers: self.crunchers,
+            cruncher: cruncher(),
+        }
+    }
+
+    fn stand(&self, store: &ProfileStore, switches: &dwell::profile::SwitchCosts) -> Result<Stand> {
+        if self.paths.is_empty() {
+            return Stand::default_job(Path::new("."), self.write, switches);
+        }
+        let mut stand = Stand::default();
+        for path in &self.paths {
+            stand.add(&path.display().to_string(), path, self.write, Some(store), switches)?;
+        }
+        Ok(stand)
+    }
+}
+
+/// Words that make this program a number cruncher.
+pub fn cruncher() -> Vec<OsString> {
+    vec!["crunch".into()]
+}
+
+impl From<PatternArg> for Pattern {
+    fn from(pattern: PatternArg) -> Self {
+        match pattern {
+            PatternArg::Rand => Pattern::Rand,
+            PatternArg::Seq => Pattern::Seq,
+        }
+    }
+}
+
+impl From<LoadArg> for Load {
+    fn from(load: LoadArg) -> Self {
+        match load {
+            LoadArg::Idle => Load::Idle,
+            LoadArg::Cpu => Load::Cpu,
+        }
+    }
+}

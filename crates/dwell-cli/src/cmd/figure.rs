@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `dwell figure`: measures the papers' figures.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use dwell_bench::experiments::{self, Lab};
+use dwell_bench::figure;
+
+use crate::cmd::bench::cruncher;
+use crate::places;
+use crate::progress::Bar;
+
+/// Which figures, and where they go.
+#[derive(Args)]
+pub struct Figure {
+    /// Ids, as in S4; see --list
+    ids: Vec<String>,
+    /// All of them
+    #[arg(long)]
+    all: bool,
+    /// List the figures and what they show
+    #[arg(long)]
+    list: bool,
+    /// Directory for ID.json and ID.svg
+    #[arg(long, default_value = "target/figures")]
+    out: PathBuf,
+    /// Rewrite the tables in the documents of these directories from what is in --out
+    #[arg(long)]
+    docs: Vec<PathBuf>,
+    /// Effort: 1 is full, 0.1 a smoke test
+    #[arg(long, default_value_t = 1.0)]
+    effort: f64,
+}
+
+/// Measures, saves, prints.
+pub fn run(args: Figure) -> Result<()> {
+    if args.list {
+        for id in experiments::ids() {
+            println!("{id:4} {}", figure::catalogue().figure(id)?.what);
+        }
+        return Ok(());
+    }
+    let ids: Vec<String> = match args.all {
+        true => experiments::ids().into_iter().map(str::to_owned).collect(),
+        false => args.ids.clone(),
+    };
+    if ids.is_empty() && args.docs.is_empty() {
+        bail!("name a figure, as in dwell figure S4, or give --all; --list shows them");
+    }
+    if !(0.01..=100.0).contains(&args.effort) {
+        bail!("--effort {}: must be 0.01 to 100", args.effort);
+    }
+    for id in &ids {
+        figure::catalogue().figure(id)?;
+    }
+    if !ids.is_empty() {
+        let bar = Bar::new("switch costs of this machine");
+        let mut lab = Lab::new(cruncher(), places::monitor(), args.effort, &mut |share| bar.at(share))?;
+        for id in &ids {
+            let (result, svg) = experiments::measure(id, &mut lab, &mut |what, share| {
+                bar.say(&format!("{id}: {what}"));
+                bar.at(share);
+            })
+            .with_context(|| format!("figure {id}"))?;
+            result.save(&args.out, svg.as_deref())?;
+            bar.clear();
+            println!("{id}: {}\n{}", result.what, result.markdown());
+        }
+    }
+    for docs in &args.docs {
+        for changed in figure::regenerate_docs(docs, &args.out)? {
+            println!("rewrote {}", changed.display());
+        }
+    }
+    Ok(())
+}
