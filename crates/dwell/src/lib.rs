@@ -19,6 +19,7 @@ pub mod kernel;
 pub mod known;
 pub mod monitor;
 pub mod open;
+pub mod outlook;
 pub mod park;
 pub mod pipeline;
 pub mod probe;
