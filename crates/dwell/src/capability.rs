@@ -104,6 +104,11 @@ pub fn kernel_release() -> Option<String> {
     Facts::read("/proc".as_ref()).release
 }
 
+/// Effective user of this process; `None` where `/proc` is not mounted.
+pub fn effective_uid() -> Option<u32> {
+    Facts::read("/proc".as_ref()).euid
+}
+
 /// Why a system call that was tried gave nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Refused {

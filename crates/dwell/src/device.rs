@@ -200,6 +200,14 @@ impl Device {
         beneath(path, &Sysfs::default(), &Machine)
     }
 
+    /// All whole block devices that hold something, by kernel name. One whose attributes cannot
+    /// be read is left out.
+    pub fn all() -> Vec<Device> {
+        let sysfs = Sysfs::default();
+        let found = |name: String| sysfs.disk(&name, &Machine, DEEPEST).ok();
+        sysfs.disks().into_iter().filter_map(found).filter(|disk| disk.size_bytes > 0).collect()
+    }
+
     /// The device whose profile speaks for this one: a partition's whole disk, otherwise itself.
     pub fn whole(&self) -> &Device {
         match (self.partition, self.beneath.first()) {

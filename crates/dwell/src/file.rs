@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use dwell_policy::{
-    Call, Decision, Estimator, Kind, Load, Mode, Ns, Reason, Route, Wait, WaitMachine, WaitPolicy,
+    Call, Decision, Estimator, Kind, Mode, Ns, Reason, Route, Wait, WaitMachine, WaitPolicy,
 };
 use thread_local::ThreadLocal;
 
@@ -421,21 +421,11 @@ where
         {
             return result;
         }
-        let mut routes = self.source.routes();
-        if kind == Kind::Sync {
-            routes = routes.without(Route::Polled);
-        }
+        let size_bytes = u64::from(io.bytes());
         let wait = Wait {
-            kind,
-            size_bytes: u64::from(io.bytes()),
-            backlog: self.in_flight.ahead(),
-            call: Call::Blocking,
-            routes,
-            profile: self.known.profile.as_ref(),
-            estimate: caller.estimator.of(kind, u64::from(io.bytes())),
-            load: self.governor.as_ref().map_or_else(Load::default, Governor::load),
-            nice: 0,
+            estimate: caller.estimator.of(kind, size_bytes),
             sequence: caller.sequence,
+            ..self.wait_of(kind, size_bytes, Call::Blocking)
         };
         caller.sequence += 1;
         let mut decision = self.policy.choose(&wait);

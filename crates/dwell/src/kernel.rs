@@ -44,6 +44,16 @@ impl Kernel {
     }
 }
 
+/// The routes that the kernel offers for direct I/O; `polled` says that the device was seen to be
+/// really polled.
+pub fn offered(polled: bool) -> Routes {
+    match (ring::unavailable(), polled) {
+        (Some(_), _) => Routes::INLINE,
+        (None, false) => Routes::INLINE | Routes::INTERRUPT,
+        (None, true) => Routes::INLINE | Routes::INTERRUPT | Routes::POLLED,
+    }
+}
+
 impl Source for Kernel {
     type Queue = KernelQueue;
 
@@ -59,13 +69,7 @@ impl Source for Kernel {
     }
 
     fn routes(&self) -> Routes {
-        let ring = match ring::unavailable() {
-            None => Routes::INTERRUPT,
-            Some(_) => return Routes::INLINE,
-        };
-        let polled =
-            if self.polled.load(Ordering::Relaxed) { Routes::POLLED } else { Routes::NONE };
-        Routes::INLINE | ring | polled
+        offered(self.polled.load(Ordering::Relaxed))
     }
 
     #[inline]

@@ -22,6 +22,7 @@ mod mapping;
 pub mod memory;
 pub mod monitor;
 pub mod open;
+pub mod outlook;
 pub mod park;
 pub mod pipeline;
 pub mod probe;

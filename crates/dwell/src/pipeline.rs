@@ -6,16 +6,13 @@ use std::collections::VecDeque;
 use std::marker::PhantomData;
 use std::time::Duration;
 
-use dwell_policy::{
-    Call, Decision, Estimator, Kind, Load, Mode, Ns, Reason, Route, Wait, WaitMachine,
-};
+use dwell_policy::{Call, Decision, Estimator, Mode, Ns, Reason, Route, Wait, WaitMachine};
 
 use crate::any::AnySource;
 use crate::buffer::Aligned;
 use crate::clock;
 use crate::error::{Error, Result};
 use crate::file::{File, MAX_TRANSFER_BYTES};
-use crate::governed::Governor;
 use crate::queue::{Action, Completion, Io, Queue, Ticket};
 use crate::source::Source;
 use crate::wait::wait;
@@ -249,21 +246,11 @@ where
             return Err((Error::invalid(self.file.path(), what), buffer));
         };
         let kind = io.action().kind();
-        let mut routes = self.file.source.routes();
-        if kind == Kind::Sync {
-            routes = routes.without(Route::Polled);
-        }
+        let size_bytes = u64::from(io.bytes());
         let wait = Wait {
-            kind,
-            size_bytes: u64::from(io.bytes()),
-            backlog: self.file.in_flight.ahead(),
-            call: Call::Queued,
-            routes,
-            profile: self.file.known.profile.as_ref(),
-            estimate: self.estimator.of(kind, u64::from(io.bytes())),
-            load: self.file.governor.as_ref().map_or_else(Load::default, Governor::load),
-            nice: 0,
+            estimate: self.estimator.of(kind, size_bytes),
             sequence: self.sequence,
+            ..self.file.wait_of(kind, size_bytes, Call::Queued)
         };
         self.sequence += 1;
         let decision = self.file.choose(&wait);

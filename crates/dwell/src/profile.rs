@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What a probe learned of one device, and the directory that keeps it.
 
+mod beneath;
 mod check;
 mod damage;
 mod store;
@@ -14,6 +15,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::known::Known;
 pub use crate::ring::SpinMethod;
+pub(crate) use beneath::release;
+pub use beneath::{Beneath, BeneathError};
 pub use store::{Listed, ProfileStore};
 
 /// Version of the profile format that this library writes. A later format under the same number
@@ -59,7 +62,8 @@ pub struct DeviceProfile {
     pub worker_ns_per_request: Ns,
     /// Further CPU time of the worker per byte, in picoseconds.
     pub worker_ps_per_byte: u64,
-    /// Remarks for the person who reads the profile.
+    /// Remarks for the person who reads the profile: why class and threshold are what they are,
+    /// then whatever disturbed or shortened the measurement.
     #[serde(default)]
     pub notes: Vec<String>,
 }

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Wait policies: each answers one request with one [`Decision`].
 
+mod check;
 mod fixed;
 mod hybrid;
 mod predictive;
 mod smartcon;
 
+pub use check::{Check, Looked};
 pub use fixed::{Block, Spin};
 pub use hybrid::Hybrid;
 pub use predictive::Predictive;
@@ -31,6 +33,12 @@ pub trait WaitPolicy: Send + Sync {
         let _ = profile;
         None
     }
+
+    /// Tells `hear` every check of this request in the order in which [`WaitPolicy::choose`] makes
+    /// them, those behind the one that decides included.
+    fn explain(&self, wait: &Wait<'_>, hear: &mut dyn FnMut(Check)) {
+        hear(Check { looked: Looked::Policy, decision: Some(self.choose(wait)) });
+    }
 }
 
 impl<P: WaitPolicy + ?Sized> WaitPolicy for &P {
@@ -42,6 +50,9 @@ impl<P: WaitPolicy + ?Sized> WaitPolicy for &P {
     }
     fn always_inline(&self, profile: Option<&Profile>) -> Option<(Mode, Reason)> {
         (**self).always_inline(profile)
+    }
+    fn explain(&self, wait: &Wait<'_>, hear: &mut dyn FnMut(Check)) {
+        (**self).explain(wait, hear);
     }
 }
 

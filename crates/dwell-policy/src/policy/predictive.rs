@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The forerunner of SmartCon: predicted latency against the cost of switching.
 
-use super::{WaitPolicy, block, spin};
+use super::{Check, Looked, WaitPolicy, block, spin};
 use crate::{Decision, Kind, Mode, Ns, Reason, Wait};
 
 /// Spins where the predicted latency is shorter than the switches it saves ("Adaptive context
@@ -32,6 +32,12 @@ impl Predictive {
         };
         let reload_ns = if wait.load.competitors > 0 { reload_ns } else { 0 };
         measured_ns.saturating_add(reload_ns)
+    }
+
+    /// Whether this request tries the other mode.
+    fn explores(&self, wait: &Wait<'_>) -> bool {
+        self.explore_one_in > 0
+            && scatter(wait.sequence).is_multiple_of(u64::from(self.explore_one_in))
     }
 }
 
@@ -65,9 +71,7 @@ impl WaitPolicy for Predictive {
             return spin(wait, Reason::Explored);
         }
         let pays = latency_ns <= Self::switch_cost_ns(wait);
-        let explores = self.explore_one_in > 0
-            && scatter(wait.sequence).is_multiple_of(u64::from(self.explore_one_in));
-        let mut decision = match (pays, explores) {
+        let mut decision = match (pays, self.explores(wait)) {
             (true, false) => spin(wait, Reason::Pays),
             (false, false) => block(wait, Reason::SwitchCheaper),
             (true, true) => block(wait, Reason::Explored),
@@ -78,5 +82,18 @@ impl WaitPolicy for Predictive {
             decision.spin_limit_ns = decision.spin_limit_ns.min(latency_ns.saturating_mul(2));
         }
         decision
+    }
+
+    fn explain(&self, wait: &Wait<'_>, hear: &mut dyn FnMut(Check)) {
+        let latency_ns = wait.predicted_ns();
+        let explores = self.explores(wait);
+        let decision = self.choose(wait);
+        let mut check = |looked, decides: bool| {
+            hear(Check { looked, decision: decides.then_some(decision) });
+        };
+        check(Looked::Kind(wait.kind), wait.kind == Kind::Sync);
+        check(Looked::Latency(latency_ns), latency_ns == 0);
+        check(Looked::Explore(explores), explores);
+        check(Looked::Switch { latency_ns, switch_ns: Self::switch_cost_ns(wait) }, true);
     }
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! SmartCon: device class, size, backlog, CPU.
 
-use super::{WaitPolicy, block, spin};
-use crate::{Decision, DeviceClass, Kind, Mode, Profile, Reason, Route, Wait};
+use super::{Check, Looked, WaitPolicy, block, spin};
+use crate::{Decision, DeviceClass, Kind, Load, Mode, Profile, Reason, Route, Wait};
 
 /// Which utilisation is held against the CPU threshold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -36,47 +36,10 @@ impl WaitPolicy for SmartCon {
 
     #[inline]
     fn choose(&self, wait: &Wait<'_>) -> Decision {
-        let Some(profile) = wait.profile else {
-            return block(wait, Reason::Unprobed);
-        };
-        match profile.class {
-            DeviceClass::Mainstream => return block(wait, Reason::Mainstream),
-            DeviceClass::VeryFast if wait.routes.has(Route::Inline) => {
-                return Decision::new(
-                    Route::Inline,
-                    Mode::Spin,
-                    wait.predicted_ns(),
-                    Reason::VeryFast,
-                );
+        for rule in Rule::BEFORE_SPINNING {
+            if let Some(decision) = self.apply(rule, wait) {
+                return decision;
             }
-            DeviceClass::VeryFast => return spin(wait, Reason::VeryFast),
-            DeviceClass::Fast => {}
-        }
-        if wait.kind == Kind::Sync {
-            return block(wait, Reason::Sync);
-        }
-        if wait.size_bytes > profile.size_threshold_bytes {
-            return block(wait, Reason::Size);
-        }
-        if wait.size_bytes.saturating_add(wait.backlog.bytes) > profile.size_threshold_bytes {
-            return block(wait, Reason::Backlog);
-        }
-        if self.queue_limit.is_some_and(|limit| wait.backlog.requests > limit) {
-            return block(wait, Reason::QueueLength);
-        }
-        let load = match self.cpu_threshold {
-            Some(threshold) => wait.load.with_threshold(threshold),
-            None => wait.load,
-        };
-        let busy = match self.signal {
-            CpuSignal::Others => load.others_above(),
-            CpuSignal::Total => load.total_above(),
-        };
-        if busy {
-            return block(wait, Reason::CpuBusy);
-        }
-        if !load.may_spin {
-            return block(wait, Reason::SpinBudget);
         }
         spin(wait, Reason::Pays)
     }
@@ -89,4 +52,122 @@ impl WaitPolicy for SmartCon {
             Some(DeviceClass::Fast) => None,
         }
     }
+
+    fn explain(&self, wait: &Wait<'_>, hear: &mut dyn FnMut(Check)) {
+        self.checks(wait).for_each(hear);
+    }
+}
+
+/// The checks, cheapest first.
+#[derive(Clone, Copy, Debug)]
+enum Rule {
+    Probed,
+    Class,
+    Sync,
+    Size,
+    Backlog,
+    QueueLength,
+    Cpu,
+    SpinBudget,
+}
+
+impl Rule {
+    const BEFORE_SPINNING: [Rule; 8] = [
+        Rule::Probed,
+        Rule::Class,
+        Rule::Sync,
+        Rule::Size,
+        Rule::Backlog,
+        Rule::QueueLength,
+        Rule::Cpu,
+        Rule::SpinBudget,
+    ];
+}
+
+impl SmartCon {
+    /// Every check of a request, in order, each made for itself; the first with a decision is the
+    /// one that [`SmartCon::choose`](WaitPolicy::choose) stops at. The last one always decides.
+    pub fn checks(&self, wait: &Wait<'_>) -> impl Iterator<Item = Check> {
+        let made = |rule| Check { looked: self.look(rule, wait), decision: self.apply(rule, wait) };
+        let last = Check {
+            looked: Looked::Queue(wait.routes.to_spin()),
+            decision: Some(spin(wait, Reason::Pays)),
+        };
+        Rule::BEFORE_SPINNING.into_iter().map(made).chain([last])
+    }
+
+    /// What a rule decides, if it does.
+    #[inline(always)]
+    fn apply(&self, rule: Rule, wait: &Wait<'_>) -> Option<Decision> {
+        let Some(profile) = wait.profile else {
+            return matches!(rule, Rule::Probed).then(|| block(wait, Reason::Unprobed));
+        };
+        let blocks = |when: bool, why| when.then(|| block(wait, why));
+        match rule {
+            Rule::Probed => None,
+            Rule::Class => match profile.class {
+                DeviceClass::Mainstream => Some(block(wait, Reason::Mainstream)),
+                DeviceClass::VeryFast if wait.routes.has(Route::Inline) => {
+                    let due_in_ns = wait.predicted_ns();
+                    Some(Decision::new(Route::Inline, Mode::Spin, due_in_ns, Reason::VeryFast))
+                }
+                DeviceClass::VeryFast => Some(spin(wait, Reason::VeryFast)),
+                DeviceClass::Fast => None,
+            },
+            Rule::Sync => blocks(wait.kind == Kind::Sync, Reason::Sync),
+            Rule::Size => blocks(wait.size_bytes > profile.size_threshold_bytes, Reason::Size),
+            Rule::Backlog => {
+                blocks(with_backlog(wait) > profile.size_threshold_bytes, Reason::Backlog)
+            }
+            Rule::QueueLength => {
+                let over = self.queue_limit.is_some_and(|limit| wait.backlog.requests > limit);
+                blocks(over, Reason::QueueLength)
+            }
+            Rule::Cpu => {
+                let load = self.load(wait);
+                let busy = match self.signal {
+                    CpuSignal::Others => load.others_above(),
+                    CpuSignal::Total => load.total_above(),
+                };
+                blocks(busy, Reason::CpuBusy)
+            }
+            Rule::SpinBudget => blocks(!wait.load.may_spin, Reason::SpinBudget),
+        }
+    }
+
+    /// What a rule looks at.
+    fn look(&self, rule: Rule, wait: &Wait<'_>) -> Looked {
+        let threshold_bytes = wait.profile.map(|profile| profile.size_threshold_bytes);
+        match rule {
+            Rule::Probed => Looked::Probed(wait.profile.is_some()),
+            Rule::Class => Looked::Class(wait.profile.map(|profile| profile.class)),
+            Rule::Sync => Looked::Kind(wait.kind),
+            Rule::Size => Looked::Size { bytes: wait.size_bytes, threshold_bytes },
+            Rule::Backlog => Looked::Backlog { bytes: with_backlog(wait), threshold_bytes },
+            Rule::QueueLength => {
+                Looked::QueueLength { requests: wait.backlog.requests, limit: self.queue_limit }
+            }
+            Rule::Cpu => {
+                let load = self.load(wait);
+                let used = match self.signal {
+                    CpuSignal::Others => load.others(),
+                    CpuSignal::Total => load.total(),
+                };
+                Looked::Cpu { signal: self.signal, used, threshold: load.threshold() }
+            }
+            Rule::SpinBudget => Looked::SpinBudget(wait.load.may_spin),
+        }
+    }
+
+    /// The load, held against this policy's own CPU threshold where it has one.
+    #[inline(always)]
+    fn load(&self, wait: &Wait<'_>) -> Load {
+        self.cpu_threshold.map_or(wait.load, |threshold| wait.load.with_threshold(threshold))
+    }
+}
+
+/// Size of the request and of all that is ahead of it, in bytes.
+#[inline(always)]
+fn with_backlog(wait: &Wait<'_>) -> u64 {
+    wait.size_bytes.saturating_add(wait.backlog.bytes)
 }

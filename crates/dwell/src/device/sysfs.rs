@@ -110,6 +110,19 @@ impl Sysfs {
         self.describe(&dir, dev_t, asked, places, depth)
     }
 
+    /// The whole disk of that kernel name.
+    pub(super) fn disk(
+        &self,
+        kernel_name: &str,
+        places: &dyn Locate,
+        depth: u32,
+    ) -> Result<Device, DeviceError> {
+        let link = self.root.join("block").join(kernel_name.replace('/', "!"));
+        let dir = fs::canonicalize(&link)
+            .map_err(|source| DeviceError::Unreachable { path: link.clone(), source })?;
+        self.describe(&dir, device_number(&dir), &link, places, depth)
+    }
+
     fn describe(
         &self,
         dir: &Path,

@@ -1,35 +1,46 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The device monitor: what a device and this machine's switches cost, and how the device should
-//! therefore be waited for (SmartCon §3 and §4.1). Reads only.
+//! therefore be waited for (SmartCon §3 and §4.1). It only reads, unless a scratch file is asked
+//! for.
 
+mod company;
 pub mod judge;
 mod polling;
+mod scratch;
 pub mod sweep;
 pub mod switch;
 mod worker;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use dwell_policy::{DeviceClass, Mode, Ns, Profile, Route, Routes};
 
-use crate::capability::kernel_release;
 use crate::clock;
 use crate::device::{Device, DeviceError, DeviceKind};
 use crate::error::Error;
 use crate::file::File;
 use crate::open::{self, Options};
 use crate::profile::{
-    Curve, DeviceProfile, DirectSwitch, IndirectSwitch, Polling, SCHEMA, SleepOvershoot,
+    self, Curve, DeviceProfile, DirectSwitch, IndirectSwitch, Polling, SCHEMA, SleepOvershoot,
     SpinMethod, SwitchCosts,
 };
 use crate::source::Source;
-use sweep::{Bench, Effort, SIZES, Way};
+use company::Company;
+pub use scratch::BYTES as SCRATCH_BYTES;
+use sweep::{Bench, Effort, SIZES, Swept, Way};
 
 /// Sleeps whose overshoot is measured, in nanoseconds.
 pub const SLEEPS_NS: [Ns; 4] = [1_000, 3_000, 10_000, 80_000];
 /// Working set whose reload counts as the price of a switch among competitors, in bytes.
 pub const RELOAD_WORKING_SET_BYTES: usize = 256 << 10;
+/// Time for a whole probe, in nanoseconds: on a slow device it measures less often, and what it
+/// leaves out is told in the profile's notes.
+pub const LIMIT_NS: Ns = 50_000_000_000;
+/// Time kept back for what follows the curves, in nanoseconds.
+const REST_NS: Ns = 3_000_000_000;
+/// Time for the race of the spin methods, in nanoseconds.
+const RACE_NS: Ns = 4_000_000_000;
 
 /// Why a probe gave up.
 #[derive(Debug, thiserror::Error)]
@@ -66,6 +77,18 @@ pub struct Probe {
     pub sizes: Vec<u64>,
     /// Switch costs that were already measured on this machine.
     pub switches: Option<SwitchCosts>,
+    /// A file to measure writes on: made on the probed device, [`SCRATCH_BYTES`] long, and gone
+    /// afterwards. Without it a probe only reads.
+    pub scratch: Option<PathBuf>,
+}
+
+/// How a probe opens what it measures.
+struct Manner {
+    /// What its policies read.
+    profile: Profile,
+    /// Once for each of these.
+    ways: Vec<Way>,
+    direct: bool,
 }
 
 /// Hears which phase runs, and the share of the whole that is done, 0–1.
@@ -76,24 +99,34 @@ impl Probe {
     pub fn new(address: impl Into<PathBuf>) -> Self {
         Probe {
             address: address.into(),
-            effort: Effort { rounds: 9, batch_ns: 12_000_000 },
+            effort: Effort { rounds: 9, batch_ns: 12_000_000, limit_ns: LIMIT_NS },
             sizes: SIZES.to_vec(),
             switches: None,
+            scratch: None,
         }
     }
 
     /// A short probe: a second or two.
     #[must_use]
     pub fn quick(mut self) -> Self {
-        self.effort = Effort { rounds: 5, batch_ns: 5_000_000 };
+        self.effort = Effort { rounds: 5, batch_ns: 5_000_000, ..self.effort };
         self
     }
 
-    /// Measures, and judges.
+    /// Measures writes too, on a file that is made for it and gone afterwards.
+    #[must_use]
+    pub fn scratch(mut self, path: impl Into<PathBuf>) -> Self {
+        self.scratch = Some(path.into());
+        self
+    }
+
+    /// Measures, and judges; within a minute also on a slow device.
     ///
     /// # Errors
     /// [`ProbeError`], naming the path and what to do.
     pub fn run(&self, progress: &mut Progress<'_>) -> Result<DeviceProfile, ProbeError> {
+        let until = clock::now() + self.effort.limit_ns;
+        let left_ns = || until.saturating_sub(clock::now());
         let device = match open::is_scheme(&self.address) {
             true => None,
             false => Some(Device::beneath(&self.address)?),
@@ -105,6 +138,13 @@ impl Probe {
         if bytes < SIZES[SIZES.len() - 1] * 2 {
             return Err(ProbeError::TooSmall { path: self.address.clone(), bytes });
         }
+        match (&self.scratch, &device) {
+            (Some(path), Some(device)) => scratch::rehearse(path, device)?,
+            (Some(path), None) => return Err(scratch_without_device(path).into()),
+            (None, _) => {}
+        }
+        progress("whether the machine is quiet", 0.0);
+        let company = Company::look();
         let switches = match &self.switches {
             Some(known) => known.clone(),
             None => switch_costs(&mut |share| progress("cost of a context switch", share * 0.25))
@@ -122,17 +162,36 @@ impl Probe {
             true => self.fastest_method(first, direct)?,
             false => SpinMethod::default(),
         };
-        let curves = self.curves(first, routes, &polling, method, direct, &mut |share| {
-            progress("latency by size and mode", 0.35 + share * 0.55);
+        let manner = Manner { profile: first, ways: ways(routes, &polling, method), direct };
+        let reads_end = if self.scratch.is_some() { 0.6 } else { 0.9 };
+        let for_reads_ns = match self.scratch {
+            Some(_) => left_ns().saturating_sub(REST_NS) / 2,
+            None => left_ns().saturating_sub(REST_NS),
+        };
+        let Swept { mut curves, left_out } = self.reads(&manner, for_reads_ns, &mut |share| {
+            progress("latency by size and mode", 0.35 + share * (reads_end - 0.35));
         })?;
+        let mut remarks: Vec<String> = left_out.into_iter().collect();
+        if let Some(path) = &self.scratch {
+            progress("latency of writes", reads_end);
+            let for_writes_ns = left_ns().saturating_sub(REST_NS);
+            let written =
+                self.writes(&manner, path, device.as_ref(), for_writes_ns, &mut |share| {
+                    progress("latency of writes", reads_end + share * (0.9 - reads_end));
+                })?;
+            curves.extend(written.curves);
+            remarks.extend(written.left_out);
+        }
 
         progress("CPU time of kernel workers", 0.9);
         let worker = match device.as_ref().is_some_and(|device| device.kernel_worker) {
             true => worker::cost(&self.address, first, method)?,
             false => worker::Cost::default(),
         };
-        let profile =
+        remarks.extend(company.remark());
+        let mut profile =
             self.judged(device, &opened, curves, first, switches, sleeps, polling, method);
+        profile.notes.extend(remarks);
         progress("done", 1.0);
         Ok(DeviceProfile {
             worker_ns_per_request: worker.ns_per_request,
@@ -147,36 +206,42 @@ impl Probe {
             SpinMethod::ALL.map(|method| Way { route: Route::Interrupt, mode: Mode::Spin, method });
         let mut bench = Bench::open(&self.address, &ways, profile, direct)?;
         bench.warm_up()?;
-        let raced = bench.sweep(&SIZES[..1], self.effort, &mut |_| {})?;
+        let effort = Effort { limit_ns: RACE_NS, ..self.effort };
+        let raced = bench.sweep(&SIZES[..1], effort, &mut |_| {})?.curves;
         let fastest =
             raced.iter().zip(SpinMethod::ALL).min_by_key(|(curve, _)| curve.points[0].median_ns);
         Ok(fastest.map_or(SpinMethod::default(), |(_, method)| method))
     }
 
-    fn curves(
+    fn reads(
         &self,
-        profile: Profile,
-        routes: Routes,
-        polling: &Polling,
-        method: SpinMethod,
-        direct: bool,
+        manner: &Manner,
+        limit_ns: Ns,
         progress: &mut dyn FnMut(f64),
-    ) -> Result<Vec<Curve>, ProbeError> {
-        let mut ways = Vec::new();
-        if routes.has(Route::Inline) {
-            ways.push(Way::INLINE);
-        }
-        if routes.has(Route::Interrupt) {
-            for mode in [Mode::Block, Mode::Spin, Mode::Hybrid { sleep_ns: 0 }] {
-                ways.push(Way { route: Route::Interrupt, mode, method });
-            }
-        }
-        if *polling == Polling::Real {
-            ways.push(Way { route: Route::Polled, mode: Mode::Spin, method });
-        }
-        let mut bench = Bench::open(&self.address, &ways, profile, direct)?;
+    ) -> Result<Swept, ProbeError> {
+        let mut bench = Bench::open(&self.address, &manner.ways, manner.profile, manner.direct)?;
         bench.warm_up()?;
-        Ok(bench.sweep(&self.sizes, self.effort, progress)?)
+        Ok(bench.sweep(&self.sizes, Effort { limit_ns, ..self.effort }, progress)?)
+    }
+
+    fn writes(
+        &self,
+        manner: &Manner,
+        path: &Path,
+        device: Option<&Device>,
+        limit_ns: Ns,
+        progress: &mut dyn FnMut(f64),
+    ) -> Result<Swept, ProbeError> {
+        let Some(device) = device else {
+            return Err(scratch_without_device(path).into());
+        };
+        let started = clock::now();
+        let filled_by = started + limit_ns / 2;
+        let mut bench =
+            scratch::bench(path, device, &manner.ways, manner.profile, manner.direct, filled_by)?;
+        bench.warm_up()?;
+        let limit_ns = limit_ns.saturating_sub(clock::now() - started);
+        Ok(bench.sweep(&self.sizes, Effort { limit_ns, ..self.effort }, progress)?)
     }
 
     #[allow(clippy::too_many_arguments)]
@@ -230,7 +295,7 @@ impl Probe {
             model: whole.and_then(|device| device.model.clone()),
             size_bytes: whole
                 .map_or_else(|| opened.bytes().unwrap_or(0), |device| device.size_bytes),
-            kernel_release: kernel_release().unwrap_or_else(|| "unknown".to_owned()),
+            kernel_release: profile::release(),
             scheduler: whole.map_or_else(|| "none".to_owned(), |device| device.scheduler.clone()),
             measured_unix_s: SystemTime::now()
                 .duration_since(UNIX_EPOCH)
@@ -274,6 +339,28 @@ pub fn switch_costs(progress: &mut dyn FnMut(f64)) -> std::io::Result<SwitchCost
     // With one CPU a blocked thread is always switched for another one.
     let self_ns = switch::self_switch().unwrap_or_else(|| direct[0].ns * 2);
     Ok(SwitchCosts { self_ns, direct, indirect })
+}
+
+fn scratch_without_device(path: &Path) -> Error {
+    let what = "a scratch file is for the writes of a kernel device; leave it out here";
+    Error::invalid(path, what)
+}
+
+/// The ways of waiting that can be measured here.
+fn ways(routes: Routes, polling: &Polling, method: SpinMethod) -> Vec<Way> {
+    let mut ways = Vec::new();
+    if routes.has(Route::Inline) {
+        ways.push(Way::INLINE);
+    }
+    if routes.has(Route::Interrupt) {
+        for mode in [Mode::Block, Mode::Spin, Mode::Hybrid { sleep_ns: 0 }] {
+            ways.push(Way { route: Route::Interrupt, mode, method });
+        }
+    }
+    if *polling == Polling::Real {
+        ways.push(Way { route: Route::Polled, mode: Mode::Spin, method });
+    }
+    ways
 }
 
 fn sleep_overshoots() -> Vec<SleepOvershoot> {

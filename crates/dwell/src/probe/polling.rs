@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use dwell_policy::{Decision, DeviceClass, Mode, Profile, Reason, Route, WaitMachine};
+use dwell_policy::{Decision, DeviceClass, Mode, Ns, Profile, Reason, Route, WaitMachine};
 
 use crate::buffer::Aligned;
 use crate::clock;
@@ -21,8 +21,10 @@ use crate::wait::wait;
 const REQUESTS: u32 = 64;
 /// Others may use the device at the same time: the quietest of this many runs counts.
 const RUNS: usize = 3;
-/// Interrupts that others' requests may raise in the quietest run.
-const STRAY: u64 = REQUESTS as u64 / 16;
+/// Interrupts that others' requests may raise in the quietest run: one in this many requests.
+const STRAY_ONE_IN: u64 = 16;
+/// A run on a slow device ends after this time with fewer requests.
+const LONGEST_RUN_NS: Ns = 1_500_000_000;
 
 /// Reads through a polled ring and counts the device's interrupts meanwhile. The kernel's word
 /// alone is not enough: before Linux 6.14 it accepts polled requests for devices without poll
@@ -36,29 +38,31 @@ pub fn check(address: &Path, device: Option<&Device>, direct: bool) -> Polling {
     if let Some(why) = ring::unavailable() {
         return unsupported(why);
     }
-    let mut quietest = None;
+    let mut quietest: Option<f64> = None;
     for _ in 0..RUNS {
         let before = device.interrupts();
-        if let Err(why) = polled_reads(address, device) {
-            return Polling::Unsupported { why };
-        }
+        let requests = match polled_reads(address, device) {
+            Ok(requests) => requests,
+            Err(why) => return Polling::Unsupported { why },
+        };
         let raised =
             before.zip(device.interrupts()).map(|(before, after)| after.saturating_sub(before));
-        quietest = match (quietest, raised) {
-            (Some(least), Some(raised)) => Some(u64::min(least, raised)),
-            (least, raised) => least.or(raised),
+        let per_request = raised.map(|raised| raised as f64 / f64::from(requests));
+        quietest = match (quietest, per_request) {
+            (Some(least), Some(this)) => Some(least.min(this)),
+            (least, this) => least.or(this),
         };
     }
-    match quietest {
-        // A driver without interrupts (a memory device) has only sysfs to speak for it.
-        Some(0..=STRAY) | None if device.io_poll => Polling::Real,
-        raised => Polling::Fake {
-            interrupts_per_request: raised.unwrap_or(0) as f64 / f64::from(REQUESTS),
-        },
+    let interrupts_per_request = quietest.unwrap_or(0.0);
+    // A driver without interrupts (a memory device) has only sysfs to speak for it.
+    if device.io_poll && interrupts_per_request * STRAY_ONE_IN as f64 <= 1.0 {
+        return Polling::Real;
     }
+    Polling::Fake { interrupts_per_request }
 }
 
-fn polled_reads(address: &Path, device: &Device) -> Result<(), String> {
+/// Reads, and returns how many requests there were.
+fn polled_reads(address: &Path, device: &Device) -> Result<u32, String> {
     let profile = Profile { class: DeviceClass::Fast, ..Profile::default() };
     let known = Known { profile: Some(profile), polled: true, ..Known::default() };
     let file = Options::new()
@@ -70,7 +74,11 @@ fn polled_reads(address: &Path, device: &Device) -> Result<(), String> {
     let bytes = 4096.max(device.logical_block_bytes);
     let mut buffer = Aligned::new(bytes as usize);
     let blocks = (file.bytes().map_err(|error| error.to_string())? / u64::from(bytes)).max(1);
+    let started = clock::now();
     for request in 0..REQUESTS {
+        if clock::now() - started > LONGEST_RUN_NS && request > 0 {
+            return Ok(request);
+        }
         let offset = u64::from(request) % blocks * u64::from(bytes);
         // SAFETY: the buffer outlives the wait below, which ends with the completion.
         let io = unsafe {
@@ -91,7 +99,7 @@ fn polled_reads(address: &Path, device: &Device) -> Result<(), String> {
             _ => {}
         }
     }
-    Ok(())
+    Ok(REQUESTS)
 }
 
 fn without_poll_queues(device: &Device) -> String {

@@ -5,7 +5,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use dwell_policy::{Decision, Mode, Ns, Profile, Reason, Route, Wait, WaitPolicy};
+use dwell_policy::{Decision, Kind, Mode, Ns, Profile, Reason, Route, Wait, WaitPolicy};
 
 use crate::buffer::Aligned;
 use crate::clock;
@@ -80,8 +80,24 @@ impl WaitPolicy for Fixed {
 pub struct Effort {
     /// Interleaved rounds.
     pub rounds: usize,
-    /// Time for one way and size in one round, in nanoseconds.
+    /// Time for one way and size in one round, in nanoseconds; a slow device takes longer, because
+    /// every batch has [`LEAST_REQUESTS`].
     pub batch_ns: Ns,
+    /// Time for the whole sweep, in nanoseconds. Where it does not suffice, later rounds are left
+    /// out, and then the larger sizes.
+    pub limit_ns: Ns,
+}
+
+/// Requests of a batch, however long they take.
+pub const LEAST_REQUESTS: usize = 5;
+
+/// What a sweep measured.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Swept {
+    /// One curve per way.
+    pub curves: Vec<Curve>,
+    /// What was left out to stay within the limit.
+    pub left_out: Option<String>,
 }
 
 /// Everything one way and size took in one round.
@@ -104,16 +120,59 @@ pub fn voluntary_switches() -> u64 {
 /// The file or device under test, opened once per way.
 pub struct Bench {
     ways: Vec<(Way, File)>,
+    kind: Kind,
     bytes: u64,
-    random: u64,
+    random: Random,
+}
+
+/// Numbers that look random and are the same in every run (xorshift).
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    /// Data that no layer below can compress or leave out.
+    fn fill(&mut self, buffer: &mut [u8]) {
+        for word in buffer.chunks_mut(8) {
+            word.copy_from_slice(&self.next().to_ne_bytes()[..word.len()]);
+        }
+    }
 }
 
 impl Bench {
-    /// Opens `address` once for each way.
+    /// Opens `address` once for each way, to read.
     ///
     /// # Errors
     /// What opening refuses.
     pub fn open(address: &Path, ways: &[Way], profile: Profile, direct: bool) -> Result<Bench> {
+        Self::open_for(Kind::Read, address, ways, profile, direct)
+    }
+
+    /// Opens `address` once for each way, to write: whatever it holds is lost.
+    ///
+    /// # Errors
+    /// What opening refuses.
+    pub fn overwriting(
+        address: &Path,
+        ways: &[Way],
+        profile: Profile,
+        direct: bool,
+    ) -> Result<Bench> {
+        Self::open_for(Kind::Write, address, ways, profile, direct)
+    }
+
+    fn open_for(
+        kind: Kind,
+        address: &Path,
+        ways: &[Way],
+        profile: Profile,
+        direct: bool,
+    ) -> Result<Bench> {
         let open = |way: &Way| {
             let known = Known {
                 profile: Some(profile),
@@ -122,11 +181,11 @@ impl Bench {
                 ..Known::default()
             };
             let options = Options::new().direct(direct).known(known).policy(way.policy());
-            Ok((*way, options.open(address)?))
+            Ok((*way, options.write(kind == Kind::Write).open(address)?))
         };
         let ways = ways.iter().map(open).collect::<Result<Vec<_>>>()?;
         let bytes = ways.first().map_or(Ok(0), |(_, file)| file.bytes())?;
-        Ok(Bench { ways, bytes, random: 0x2545_f491_4f6c_dd1d })
+        Ok(Bench { ways, kind, bytes, random: Random(0x2545_f491_4f6c_dd1d) })
     }
 
     /// Length of what is measured, in bytes.
@@ -134,21 +193,44 @@ impl Bench {
         self.bytes
     }
 
-    fn offset(&mut self, size_bytes: u64) -> u64 {
-        self.random ^= self.random << 13;
-        self.random ^= self.random >> 7;
-        self.random ^= self.random << 17;
-        self.random % (self.bytes / size_bytes).max(1) * size_bytes
+    /// Writes `bytes` from the start on and makes them durable, so that later writes overwrite.
+    /// Past `until` on the monotonic clock it stops early, never below `least` bytes.
+    ///
+    /// # Errors
+    /// What writing refuses.
+    pub fn fill(&mut self, bytes: u64, least: u64, until: Ns) -> Result<()> {
+        let mut buffer = Aligned::new(1 << 20);
+        self.random.fill(&mut buffer);
+        let mut done = 0;
+        while done < bytes && (done < least || clock::now() < until) {
+            self.ways[0].1.write_all_at(&buffer, done)?;
+            done += buffer.len() as u64;
+        }
+        self.bytes = done;
+        self.ways[0].1.sync()
     }
 
-    fn batch(&mut self, way: usize, buffer: &mut [u8], batch_ns: Ns) -> Result<Batch> {
+    fn offset(&mut self, size_bytes: u64) -> u64 {
+        self.random.next() % (self.bytes / size_bytes).max(1) * size_bytes
+    }
+
+    fn batch(
+        &mut self,
+        way: usize,
+        buffer: &mut [u8],
+        batch_ns: Ns,
+        least: usize,
+    ) -> Result<Batch> {
         let size_bytes = buffer.len() as u64;
         let mut batch = Batch::default();
         let (switches, cpu_ns, started) = (voluntary_switches(), clock::thread_cpu(), clock::now());
         let mut now = started;
-        while now - started < batch_ns || batch.latencies_ns.len() < 5 {
+        while now - started < batch_ns || batch.latencies_ns.len() < least {
             let offset = self.offset(size_bytes);
-            self.ways[way].1.read_exact_at(buffer, offset)?;
+            match self.kind {
+                Kind::Read => self.ways[way].1.read_exact_at(buffer, offset)?,
+                Kind::Write | Kind::Sync => self.ways[way].1.write_all_at(buffer, offset)?,
+            }
             let then = std::mem::replace(&mut now, clock::now());
             batch.latencies_ns.push(now - then);
         }
@@ -157,14 +239,14 @@ impl Bench {
         Ok(batch)
     }
 
-    /// One request of each way, unmeasured: rings are made, files are touched.
+    /// A request or more of each way, unmeasured: rings are made, files are touched.
     ///
     /// # Errors
     /// What reading refuses.
     pub fn warm_up(&mut self) -> Result<()> {
         let mut buffer = Aligned::new(SIZES[0] as usize);
         for way in 0..self.ways.len() {
-            self.batch(way, &mut buffer, 2_000_000)?;
+            self.batch(way, &mut buffer, 2_000_000, 1)?;
         }
         Ok(())
     }
@@ -173,38 +255,133 @@ impl Bench {
     /// that is done, 0–1.
     ///
     /// # Errors
-    /// What reading refuses.
+    /// What reading or writing refuses.
     pub fn sweep(
         &mut self,
         sizes: &[u64],
         effort: Effort,
         progress: &mut dyn FnMut(f64),
-    ) -> Result<Vec<Curve>> {
-        let sizes: Vec<u64> = sizes.iter().copied().filter(|&size| size <= self.bytes).collect();
-        let cells = self.ways.len() * sizes.len();
-        let mut batches = vec![Vec::with_capacity(effort.rounds); cells];
-        let mut done = 0;
-        for _ in 0..effort.rounds {
-            for (row, &size) in sizes.iter().enumerate() {
-                let mut buffer = Aligned::new(size as usize);
-                for way in 0..self.ways.len() {
-                    let batch = self.batch(way, &mut buffer, effort.batch_ns)?;
-                    batches[way * sizes.len() + row].push(batch);
-                    done += 1;
-                    progress(done as f64 / (cells * effort.rounds) as f64);
+    ) -> Result<Swept> {
+        let mut sizes: Vec<u64> =
+            sizes.iter().copied().filter(|&size| size <= self.bytes).collect();
+        let asked = sizes.clone();
+        // By size, then by way.
+        let mut batches: Vec<Vec<Vec<Batch>>> = Vec::new();
+        let mut limit = Limit::new(effort.limit_ns);
+        let mut rounds = 0;
+        while rounds < effort.rounds && (rounds == 0 || limit.has_room_for_a_round()) {
+            for row in 0..sizes.len() {
+                if rounds == 0 && row > 0 && !limit.has_room_for_a_size() {
+                    sizes.truncate(row);
+                    break;
                 }
+                let mut buffer = Aligned::new(sizes[row] as usize);
+                self.random.fill(&mut buffer);
+                if rounds == 0 {
+                    batches.push(vec![Vec::with_capacity(effort.rounds); self.ways.len()]);
+                }
+                for (way, batches) in batches[row].iter_mut().enumerate() {
+                    let batch = self.batch(way, &mut buffer, effort.batch_ns, LEAST_REQUESTS)?;
+                    batches.push(batch);
+                    let done = (rounds * sizes.len() + row) * self.ways.len() + way + 1;
+                    let all = effort.rounds * sizes.len() * self.ways.len();
+                    progress((done as f64 / all as f64).max(limit.share()));
+                }
+                limit.size_done();
             }
+            limit.round_done();
+            rounds += 1;
         }
+        let suffix = if self.kind == Kind::Read { "" } else { "-write" };
         let curve = |(at, (way, _)): (usize, &(Way, File))| Curve {
-            mode: way.name().to_owned(),
+            mode: format!("{}{suffix}", way.name()),
             points: sizes
                 .iter()
-                .enumerate()
-                .map(|(row, &size)| point(size, &batches[at * sizes.len() + row]))
+                .zip(&batches)
+                .map(|(&size, ways)| point(size, &ways[at]))
                 .collect(),
         };
-        Ok(self.ways.iter().enumerate().map(curve).collect())
+        Ok(Swept {
+            curves: self.ways.iter().enumerate().map(curve).collect(),
+            left_out: left_out(self.kind, rounds, effort.rounds, &sizes, &asked),
+        })
     }
+}
+
+/// Watches over the time of a sweep: what the next size or round takes is told by the last one.
+struct Limit {
+    started: Ns,
+    limit_ns: Ns,
+    size_started: Ns,
+    size_ns: Ns,
+    round_started: Ns,
+    round_ns: Ns,
+}
+
+impl Limit {
+    fn new(limit_ns: Ns) -> Self {
+        let started = clock::now();
+        Limit {
+            started,
+            limit_ns,
+            size_started: started,
+            size_ns: 0,
+            round_started: started,
+            round_ns: 0,
+        }
+    }
+
+    fn left_ns(&self) -> Ns {
+        self.limit_ns.saturating_sub(clock::now() - self.started)
+    }
+
+    /// Each size is twice the one before, and takes at most twice as long.
+    fn has_room_for_a_size(&self) -> bool {
+        self.left_ns() >= self.size_ns * 2
+    }
+
+    fn has_room_for_a_round(&self) -> bool {
+        self.left_ns() >= self.round_ns
+    }
+
+    fn size_done(&mut self) {
+        let now = clock::now();
+        self.size_ns = now - self.size_started;
+        self.size_started = now;
+    }
+
+    fn round_done(&mut self) {
+        let now = clock::now();
+        self.round_ns = self.round_ns.max(now - self.round_started);
+        self.round_started = now;
+        self.size_started = now;
+    }
+
+    /// Share of the time that is used up, 0–1.
+    fn share(&self) -> f64 {
+        1.0 - self.left_ns() as f64 / self.limit_ns.max(1) as f64
+    }
+}
+
+/// A remark about what a slow device left no time for.
+fn left_out(
+    kind: Kind,
+    rounds: usize,
+    rounds_asked: usize,
+    sizes: &[u64],
+    sizes_asked: &[u64],
+) -> Option<String> {
+    let what = if kind == Kind::Read { "reads" } else { "writes" };
+    let mut parts = Vec::new();
+    if rounds < rounds_asked {
+        parts.push(format!("{rounds} of {rounds_asked} rounds"));
+    }
+    if let (true, Some(last)) = (sizes.len() < sizes_asked.len(), sizes.last()) {
+        parts.push(format!("no size above {} KiB", last / 1024));
+    }
+    (!parts.is_empty()).then(|| {
+        format!("the device is slow, so that {what} were measured with {}", parts.join(" and "))
+    })
 }
 
 /// Joins the rounds of one way and size. The median is the median of the rounds' medians, so that

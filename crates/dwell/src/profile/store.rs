@@ -45,12 +45,21 @@ impl ProfileStore {
         kernel_release: &str,
         scheduler: &str,
     ) -> Result<Option<DeviceProfile>, ProfileError> {
-        let id = &device.whole().id;
+        self.load_by_id(&device.whole().id, kernel_release, scheduler)
+    }
+
+    /// As [`ProfileStore::load`], by the identity that a profile carries.
+    pub(super) fn load_by_id(
+        &self,
+        id: &str,
+        kernel_release: &str,
+        scheduler: &str,
+    ) -> Result<Option<DeviceProfile>, ProfileError> {
         let name = name_of(id, kernel_release, scheduler);
         let path = self.path(&name);
         let Some(profile) = read(&path, &name)? else { return Ok(None) };
         for (field, found, expected) in [
-            ("device_id", &profile.device_id, id.as_str()),
+            ("device_id", &profile.device_id, id),
             ("kernel_release", &profile.kernel_release, kernel_release),
             ("scheduler", &profile.scheduler, scheduler),
         ] {

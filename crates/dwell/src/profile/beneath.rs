@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a store keeps of the device beneath an address, as things are on this machine now.
+
+use std::path::Path;
+
+use super::{DeviceProfile, ProfileError, ProfileStore};
+use crate::capability::kernel_release;
+use crate::device::{Device, DeviceError};
+use crate::known::Known;
+use crate::open;
+
+/// The device beneath an address, and its profile under this kernel and its present scheduler.
+#[derive(Clone, Debug)]
+pub struct Beneath {
+    /// The device; `None` where the address belongs to a scheme.
+    pub device: Option<Device>,
+    /// Its profile; `None` when it was not probed under this kernel and scheduler.
+    pub profile: Option<DeviceProfile>,
+}
+
+impl Beneath {
+    /// What issuing requests needs of it.
+    pub fn known(&self) -> Known {
+        self.profile.as_ref().map(DeviceProfile::known).unwrap_or_default()
+    }
+}
+
+/// Why nothing can be said of an address.
+#[derive(Debug, thiserror::Error)]
+pub enum BeneathError {
+    /// No device was found.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// Its profile cannot be used.
+    #[error(transparent)]
+    Profile(#[from] ProfileError),
+}
+
+impl ProfileStore {
+    /// Finds the device beneath a path, or the source of a scheme's address, and its profile.
+    ///
+    /// # Errors
+    /// What is no storage; a profile that is damaged.
+    pub fn beneath(&self, address: &Path) -> Result<Beneath, BeneathError> {
+        if open::is_scheme(address) {
+            let id = address.display().to_string();
+            let profile = self.load_by_id(&id, &release(), "none")?;
+            return Ok(Beneath { device: None, profile });
+        }
+        let device = Device::beneath(address)?;
+        let profile = self.of(&device)?;
+        Ok(Beneath { device: Some(device), profile })
+    }
+
+    /// The profile of a device under this kernel and its present scheduler.
+    ///
+    /// # Errors
+    /// A profile that is damaged.
+    pub fn of(&self, device: &Device) -> Result<Option<DeviceProfile>, ProfileError> {
+        self.load(device, &release(), &device.whole().scheduler)
+    }
+}
+
+/// Release of the kernel, as profiles carry it.
+pub(crate) fn release() -> String {
+    kernel_release().unwrap_or_else(|| "unknown".to_owned())
+}
