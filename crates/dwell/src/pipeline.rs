@@ -6,7 +6,9 @@ use std::collections::VecDeque;
 use std::marker::PhantomData;
 use std::time::Duration;
 
-use dwell_policy::{Call, Decision, Estimator, Kind, Mode, Ns, Reason, Route, Wait, WaitMachine};
+use dwell_policy::{
+    Call, Decision, Estimator, Kind, Mode, Ns, Outcome, Reason, Route, Wait, WaitMachine,
+};
 
 use crate::any::AnySource;
 use crate::buffer::Aligned;
@@ -59,7 +61,47 @@ struct Flight<B> {
     buffer: Option<B>,
     submitted: Ns,
     decision: Decision,
+    cancelled: bool,
     _permit: Option<SpinGuard>,
+}
+
+/// What is in flight, found by ticket.
+///
+/// A flight lies where its ticket's low bits say, or in the next place that is free. The kernel
+/// queue's tickets number its places in their low bits, counted tickets run through all places, so
+/// the first place looked at is nearly always the one.
+struct Flights<B> {
+    places: Vec<Option<Flight<B>>>,
+    taken: usize,
+}
+
+impl<B> Flights<B> {
+    fn new(depth: u32) -> Self {
+        Flights { places: (0..depth.next_power_of_two()).map(|_| None).collect(), taken: 0 }
+    }
+
+    fn places_from(&self, ticket: Ticket) -> impl Iterator<Item = usize> + use<B> {
+        let mask = self.places.len() - 1;
+        (0..=mask).map(move |step| (ticket.0 as usize).wrapping_add(step) & mask)
+    }
+
+    fn insert(&mut self, flight: Flight<B>) {
+        let mut places = self.places_from(flight.ticket);
+        let free = places.find(|&at| self.places[at].is_none());
+        self.places[free.expect("no more flights than places")] = Some(flight);
+        self.taken += 1;
+    }
+
+    fn place_of(&self, ticket: Ticket) -> Option<usize> {
+        let is_it = |at: &usize| self.places[*at].as_ref().is_some_and(|f| f.ticket == ticket);
+        self.places_from(ticket).find(is_it)
+    }
+
+    fn take(&mut self, ticket: Ticket) -> Option<Flight<B>> {
+        let flight = self.place_of(ticket).and_then(|at| self.places[at].take())?;
+        self.taken -= 1;
+        Some(flight)
+    }
 }
 
 /// Up to a fixed number of requests in flight on one file, from the thread that made it. Requests
@@ -88,9 +130,11 @@ where
 {
     file: &'f File<S>,
     queue: Option<S::Queue>,
-    flights: Vec<Option<Flight<B>>>,
-    free: Vec<u32>,
+    depth: u32,
+    flights: Flights<B>,
     finished: VecDeque<Finished<B>>,
+    /// Decisions of the requests that the present look or wait has finished.
+    decided: Vec<Decision>,
     estimator: Estimator,
     sequence: u64,
     /// Rings belong to the thread that made them.
@@ -121,9 +165,10 @@ where
         Ok(Pipeline {
             file: self,
             queue,
-            flights: (0..depth).map(|_| None).collect(),
-            free: (0..depth).rev().collect(),
+            depth,
+            flights: Flights::new(depth),
             finished: VecDeque::with_capacity(depth as usize),
+            decided: Vec::with_capacity(depth as usize),
             estimator: Estimator::new(),
             sequence: 0,
             _this_thread: PhantomData,
@@ -147,11 +192,13 @@ where
 
     /// Whether another request fits.
     pub fn has_room(&self) -> bool {
-        !self.free.is_empty()
+        // Where requests are served as they are submitted, finished ones take up the room.
+        let taken = if self.queue.is_some() { self.in_flight() } else { self.len() };
+        taken < self.depth as usize
     }
 
     fn in_flight(&self) -> usize {
-        self.flights.len() - self.free.len()
+        self.flights.taken
     }
 
     /// Submits a read that fills `buffer` from `offset`.
@@ -188,7 +235,12 @@ where
 
     /// Asks to end a request early; it still finishes, and gives its buffer back.
     pub fn cancel(&mut self, ticket: Ticket) {
-        if let Some(queue) = &mut self.queue {
+        if let Some(queue) = &mut self.queue
+            && let Some(at) = self.flights.place_of(ticket)
+        {
+            if let Some(flight) = &mut self.flights.places[at] {
+                flight.cancelled = true;
+            }
             queue.cancel(ticket);
         }
     }
@@ -205,7 +257,10 @@ where
     /// flight.
     #[allow(clippy::should_implement_trait)]
     pub fn next(&mut self) -> Option<Finished<B>> {
-        if self.finished.is_empty() && self.in_flight() > 0 {
+        if self.finished.is_empty() {
+            self.look();
+        }
+        while self.finished.is_empty() && self.in_flight() > 0 {
             self.wait_for_one(None);
         }
         self.finished.pop_front()
@@ -219,6 +274,9 @@ where
     ) -> std::result::Result<Ticket, (Error, B)> {
         let (memory, bytes) = buffer.memory();
         let file = self.file;
+        if let Err(error) = file.reachable(offset) {
+            return Err((error, buffer));
+        }
         if bytes > MAX_TRANSFER_BYTES {
             let what = format!("{bytes} bytes in one request; at most {MAX_TRANSFER_BYTES}");
             return Err((Error::invalid(file.path(), what), buffer));
@@ -242,11 +300,10 @@ where
         io: Io,
         buffer: Option<B>,
     ) -> std::result::Result<Ticket, (Error, Option<B>)> {
-        let Some(slot) = self.free.pop() else {
-            let what =
-                format!("{} requests are in flight, as many as asked for", self.flights.len());
+        if !self.has_room() {
+            let what = format!("{} requests are in flight, as many as asked for", self.depth);
             return Err((Error::invalid(self.file.path(), what), buffer));
-        };
+        }
         let kind = io.action.kind();
         let mut routes = self.file.source.routes();
         if kind == Kind::Sync {
@@ -269,20 +326,26 @@ where
         let permit = self.file.permit(&wait, &mut decision);
         let submitted = clock::now();
         let Some(queue) = &mut self.queue else {
-            self.free.push(slot);
             return Ok(self.serve(io, buffer, &decision));
         };
         let ticket = match queue.submit(io, decision.route) {
             Ok(ticket) => ticket,
             Err(_) => {
-                self.free.push(slot);
                 let what = "the queue takes no more requests; take finished ones first";
                 return Err((Error::invalid(self.file.path(), what), buffer));
             }
         };
         self.file.in_flight.enter(io.bytes);
-        let flight = Flight { ticket, io, buffer, submitted, decision, _permit: permit };
-        self.flights[slot as usize] = Some(flight);
+        let cancelled = false;
+        self.flights.insert(Flight {
+            ticket,
+            io,
+            buffer,
+            submitted,
+            decision,
+            cancelled,
+            _permit: permit,
+        });
         Ok(ticket)
     }
 
@@ -301,26 +364,30 @@ where
         ticket
     }
 
+    /// Takes what is there. How long ago it came, nobody knows: it says nothing of the latency.
     fn look(&mut self) {
         let Some(queue) = &mut self.queue else { return };
-        let mut looked = Reaper {
+        let mut reaper = Reaper {
             file: self.file,
             flights: &mut self.flights,
-            free: &mut self.free,
             finished: &mut self.finished,
-            estimator: &mut self.estimator,
+            decided: &mut self.decided,
+            estimator: None,
         };
         queue.flush();
         let now = clock::now();
-        queue.poll(&mut |completion| looked.take(completion, now));
+        queue.poll(&mut |completion| {
+            reaper.take(completion, now);
+        });
+        self.count(&Outcome::default());
     }
 
     /// Waits for the request due first, taking whatever completes meanwhile.
     fn wait_for_one(&mut self, until: Option<Ns>) {
         let Some(queue) = &mut self.queue else { return };
         let now = clock::now();
-        let outstanding =
-            self.flights.iter().flatten().map(|flight| (flight.submitted, &flight.decision));
+        let outstanding = self.flights.places.iter().flatten();
+        let outstanding = outstanding.map(|flight| (flight.submitted, &flight.decision));
         let Some(machine) = WaitMachine::first_due(outstanding, now) else { return };
         let machine = match until {
             Some(at) => machine.until(at),
@@ -330,16 +397,25 @@ where
         let mut reaper = Reaper {
             file: self.file,
             flights: &mut self.flights,
-            free: &mut self.free,
             finished: &mut self.finished,
-            estimator: &mut self.estimator,
+            decided: &mut self.decided,
+            estimator: Some(&mut self.estimator),
         };
-        let outcome = wait(queue, machine, &mut |completion| {
-            reaper.take(completion, clock::now());
-            true
-        });
-        self.file.counters.get_or_default().passed(&outcome);
+        let outcome = wait(queue, machine, &mut |completion| reaper.take(completion, clock::now()));
+        self.count(&outcome);
         self.file.spun(&outcome);
+    }
+
+    /// Counts what a look or a wait has finished. The wait ended with the first completions, so
+    /// where its spin expired, it expired for all of them.
+    fn count(&mut self, outcome: &Outcome) {
+        let counters = self.file.counters.get_or_default();
+        for decision in self.decided.drain(..) {
+            let expired = outcome.expired && decision.mode != Mode::Block;
+            let why = if expired { Reason::SpinExpired } else { decision.why };
+            counters.decided(decision.route, decision.mode, why);
+        }
+        counters.passed(outcome);
     }
 }
 
@@ -349,42 +425,39 @@ where
     S::Queue: Send,
 {
     file: &'p File<S>,
-    flights: &'p mut [Option<Flight<B>>],
-    free: &'p mut Vec<u32>,
+    flights: &'p mut Flights<B>,
     finished: &'p mut VecDeque<Finished<B>>,
-    estimator: &'p mut Estimator,
+    decided: &'p mut Vec<Decision>,
+    /// Where latencies are learned.
+    estimator: Option<&'p mut Estimator>,
 }
 
 impl<B: Owned, S: Source> Reaper<'_, B, S>
 where
     S::Queue: Send,
 {
-    fn take(&mut self, completion: Completion, now: Ns) {
-        let is_it = |flight: &Option<Flight<B>>| {
-            flight.as_ref().is_some_and(|flight| flight.ticket == completion.ticket)
-        };
-        let Some(slot) = self.flights.iter().position(is_it) else { return };
-        let Some(flight) = self.flights[slot].take() else { return };
-        self.free.push(slot as u32);
-        let Flight { io, buffer, submitted, decision, .. } = flight;
+    /// `false` for a completion of nothing that is in flight here.
+    fn take(&mut self, completion: Completion, now: Ns) -> bool {
+        let Some(flight) = self.flights.take(completion.ticket) else { return false };
+        let Flight { io, buffer, submitted, decision, cancelled, .. } = flight;
         let kind = io.action.kind();
         let mut result = completion.result;
-        if decision.route != Route::Inline && self.file.can_retry_inline(&decision, result) {
-            result = self.file.source.call(&io);
+        if result == io.bytes as i32
+            && let Some(estimator) = &mut self.estimator
+        {
+            let latency_ns = now.saturating_sub(submitted);
+            estimator.record(kind, u64::from(io.bytes), decision.mode, latency_ns);
         }
-        if result == io.bytes as i32 {
-            self.estimator.record(kind, u64::from(io.bytes), decision.mode, now - submitted);
+        if !cancelled {
+            result = self.file.retried_inline(&io, &decision, result);
         }
-        let counters = self.file.counters.get_or_default();
-        let spun_for_ns = now.saturating_sub(submitted);
-        let expired = decision.mode == Mode::Spin && spun_for_ns > decision.spin_limit_ns;
-        let why = if expired { Reason::SpinExpired } else { decision.why };
-        counters.decided(decision.route, decision.mode, why);
-        counters.moved(kind, result);
+        self.decided.push(decision);
+        self.file.counters.get_or_default().moved(kind, result);
         self.file.in_flight.leave(io.bytes);
         self.file.worked(io.bytes);
         let result = self.file.outcome(&io, result);
         self.finished.push_back(Finished { ticket: completion.ticket, result, buffer });
+        true
     }
 }
 
@@ -393,7 +466,8 @@ where
     S::Queue: Send,
 {
     fn drop(&mut self) {
-        let tickets: Vec<Ticket> = self.flights.iter().flatten().map(|f| f.ticket).collect();
+        let flights = self.flights.places.iter().flatten();
+        let tickets: Vec<Ticket> = flights.map(|flight| flight.ticket).collect();
         for ticket in tickets {
             self.cancel(ticket);
         }
@@ -401,7 +475,7 @@ where
         while self.in_flight() > 0 && clock::now() < until {
             self.wait_for_one(Some(until));
         }
-        for flight in self.flights.iter_mut().filter_map(Option::take) {
+        for flight in self.flights.places.iter_mut().filter_map(Option::take) {
             // The device may still write there: the memory is given up, never reused.
             self.file.in_flight.leave(flight.io.bytes);
             std::mem::forget(flight.buffer);
