@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the integration tests share: patterns, policies, places on devices, a scripted source.
+#![allow(dead_code, unsafe_code)]
+
+pub mod fake;
+pub mod machine;
+
+use dwell::dwell_policy::{Load, Ns, Profile, Wait};
+use dwell::known::Known;
+use dwell::ring::SpinMethod;
+use dwell::{Decision, DeviceClass, Mode, Reason, Route, WaitPolicy, policy};
+
+pub const BLOCK: usize = 4096;
+
+/// Says why a test passes without testing.
+pub fn skip(reason: impl std::fmt::Display) {
+    println!("SKIP: {reason}");
+}
+
+/// The byte that belongs at `offset` in data of this `seed`.
+pub fn byte_at(offset: u64, seed: u64) -> u8 {
+    let mut x = (offset / 8).wrapping_add(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15)) ^ (seed << 40);
+    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    (x ^ (x >> 31)).to_le_bytes()[offset as usize % 8]
+}
+
+/// Fills `bytes` with what belongs at `offset`.
+pub fn fill(bytes: &mut [u8], offset: u64, seed: u64) {
+    for (at, byte) in bytes.iter_mut().enumerate() {
+        *byte = byte_at(offset + at as u64, seed);
+    }
+}
+
+/// Panics at the first byte that does not belong at `offset`.
+#[track_caller]
+pub fn check(bytes: &[u8], offset: u64, seed: u64) {
+    let wrong =
+        bytes.iter().enumerate().find(|(at, byte)| **byte != byte_at(offset + *at as u64, seed));
+    if let Some((at, byte)) = wrong {
+        panic!("byte {} of seed {seed} is {byte:#x} ({} asked)", offset + at as u64, bytes.len());
+    }
+}
+
+/// What a probe would say of a fast device.
+pub fn fast() -> Known {
+    let profile = Profile { class: DeviceClass::Fast, ..Profile::default() };
+    Known { profile: Some(profile), ..Known::default() }
+}
+
+/// Always this route and mode; blocks where the route is not offered.
+#[derive(Clone, Copy, Debug)]
+pub struct Way {
+    pub route: Route,
+    pub mode: Mode,
+    pub method: SpinMethod,
+}
+
+impl Way {
+    /// Inline, polled (real or not), and each spin method with each mode.
+    pub fn all() -> Vec<Way> {
+        let modes = [Mode::Block, Mode::Spin, Mode::Hybrid { sleep_ns: 20_000 }];
+        let method = SpinMethod::default();
+        let mut ways = vec![
+            Way { route: Route::Inline, mode: Mode::Block, method },
+            Way { route: Route::Polled, mode: Mode::Spin, method },
+        ];
+        for method in SpinMethod::ALL {
+            ways.extend(modes.map(|mode| Way { route: Route::Interrupt, mode, method }));
+        }
+        ways
+    }
+
+    pub fn spin() -> Way {
+        Way { route: Route::Interrupt, mode: Mode::Spin, method: SpinMethod::default() }
+    }
+
+    pub fn block() -> Way {
+        Way { mode: Mode::Block, ..Way::spin() }
+    }
+
+    pub fn known(&self) -> Known {
+        Known { method: self.method, polled: self.route == Route::Polled, ..fast() }
+    }
+}
+
+impl WaitPolicy for Way {
+    fn name(&self) -> &str {
+        "way"
+    }
+
+    fn choose(&self, wait: &Wait<'_>) -> Decision {
+        match wait.routes.has(self.route) {
+            true => Decision::new(self.route, self.mode, 0, Reason::Fixed),
+            false => policy::block(wait, Reason::NoQueue),
+        }
+    }
+}
+
+/// A policy on a machine in a state of the test's choosing, whose spins do not expire before
+/// `spin_limit_ns`.
+pub struct Under<P> {
+    pub policy: P,
+    pub load: Load,
+    pub spin_limit_ns: Option<Ns>,
+}
+
+impl<P> Under<P> {
+    /// Spins that outlast every disturbance by other processes.
+    pub fn patient(policy: P) -> Self {
+        Under { policy, load: Load::default(), spin_limit_ns: Some(60_000_000_000) }
+    }
+}
+
+impl<P: WaitPolicy> WaitPolicy for Under<P> {
+    fn name(&self) -> &str {
+        "under"
+    }
+
+    fn choose(&self, wait: &Wait<'_>) -> Decision {
+        let mut decision = self.policy.choose(&Wait { load: self.load, ..wait.clone() });
+        decision.spin_limit_ns = self.spin_limit_ns.unwrap_or(decision.spin_limit_ns);
+        decision
+    }
+}
+
+/// Voluntary context switches of the calling thread so far.
+pub fn voluntary_switches() -> u64 {
+    // SAFETY: a zeroed rusage is a valid buffer.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: a live buffer.
+    unsafe { libc::getrusage(libc::RUSAGE_THREAD, &mut usage) };
+    usage.ru_nvcsw as u64
+}
