@@ -17,6 +17,7 @@ use std::ptr::NonNull;
 pub struct Aligned {
     start: NonNull<u8>,
     bytes: usize,
+    alignment: usize,
 }
 
 // SAFETY: an Aligned owns its memory alone, as a Vec does.
@@ -25,12 +26,11 @@ unsafe impl Send for Aligned {}
 unsafe impl Sync for Aligned {}
 
 impl Aligned {
-    /// Alignment in bytes.
+    /// Alignment in bytes, unless more was asked for.
     pub const ALIGNMENT: usize = 4096;
 
-    fn layout(bytes: usize) -> Layout {
-        Layout::from_size_align(bytes.max(1), Self::ALIGNMENT)
-            .expect("a buffer fits the address space")
+    fn layout(bytes: usize, alignment: usize) -> Layout {
+        Layout::from_size_align(bytes.max(1), alignment).expect("a buffer fits the address space")
     }
 
     /// A buffer of `bytes` zero bytes.
@@ -38,18 +38,28 @@ impl Aligned {
     /// # Panics
     /// If `bytes` does not fit the address space.
     pub fn new(bytes: usize) -> Self {
-        let layout = Self::layout(bytes);
+        Self::for_blocks_of(bytes, Self::ALIGNMENT)
+    }
+
+    /// A buffer of `bytes` zero bytes for a device whose blocks may be larger than a page; aligned
+    /// to at least [`Aligned::ALIGNMENT`].
+    ///
+    /// # Panics
+    /// If `bytes` does not fit the address space, or `block_bytes` is not a power of two.
+    pub fn for_blocks_of(bytes: usize, block_bytes: usize) -> Self {
+        let alignment = block_bytes.max(Self::ALIGNMENT);
+        let layout = Self::layout(bytes, alignment);
         // SAFETY: the layout's size is not zero.
         let start = unsafe { alloc_zeroed(layout) };
         let Some(start) = NonNull::new(start) else { handle_alloc_error(layout) };
-        Aligned { start, bytes }
+        Aligned { start, bytes, alignment }
     }
 }
 
 impl Drop for Aligned {
     fn drop(&mut self) {
-        // SAFETY: allocated in `new` with this layout.
-        unsafe { dealloc(self.start.as_ptr(), Self::layout(self.bytes)) }
+        // SAFETY: allocated with this layout.
+        unsafe { dealloc(self.start.as_ptr(), Self::layout(self.bytes, self.alignment)) }
     }
 }
 

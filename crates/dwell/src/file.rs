@@ -207,7 +207,7 @@ where
             buffer.as_ptr()
         } else {
             self.writable_directly(bytes, offset)?;
-            between = copied(&[IoSlice::new(&buffer[..bytes])], bytes);
+            between = self.copied(&[IoSlice::new(&buffer[..bytes])], bytes);
             between.as_ptr()
         };
         // SAFETY: a write does not change the memory, and `buffer` or `between` outlives the call.
@@ -271,7 +271,7 @@ where
         let bytes = self.sum(buffers.iter().map(|piece| piece.len()))?;
         if !buffers.iter().all(|piece| self.aligned(piece.as_ptr(), piece.len(), offset)) {
             self.writable_directly(bytes, offset)?;
-            return self.write_at(&copied(buffers, bytes), offset);
+            return self.write_at(&self.copied(buffers, bytes), offset);
         }
         // SAFETY: an IoSlice has an iovec's layout; all memory is borrowed until the completion.
         let io = unsafe {
@@ -329,8 +329,10 @@ where
         let align = u64::from(self.source.alignment());
         let first = offset & !(align - 1);
         let skip = (offset - first) as usize;
-        let whole = (skip + bytes).next_multiple_of(align as usize);
-        let mut between = Aligned::new(whole.min(MAX_TRANSFER_BYTES));
+        let align = align as usize;
+        let whole = (skip + bytes).next_multiple_of(align);
+        let most = MAX_TRANSFER_BYTES - MAX_TRANSFER_BYTES % align;
+        let mut between = Aligned::for_blocks_of(whole.min(most), align);
         let done = self.read_at(&mut between, first)?;
         let data = &between[skip.min(done)..done.min(skip + bytes)];
         take(data);
@@ -349,7 +351,29 @@ where
         Err(Error::invalid(&self.path, what))
     }
 
+    /// An aligned copy of several pieces.
+    fn copied(&self, pieces: &[IoSlice<'_>], bytes: usize) -> Aligned {
+        let mut between = Aligned::for_blocks_of(bytes, self.source.alignment() as usize);
+        let mut at = 0;
+        for piece in pieces {
+            between[at..at + piece.len()].copy_from_slice(piece);
+            at += piece.len();
+        }
+        between
+    }
+
+    /// No file reaches so far; to an io_uring the last offset of all would mean "where the
+    /// descriptor stands".
+    pub(crate) fn reachable(&self, offset: u64) -> Result<()> {
+        if i64::try_from(offset).is_ok() {
+            return Ok(());
+        }
+        let what = format!("byte {offset} is past what any file can hold");
+        Err(Error::invalid(&self.path, what))
+    }
+
     fn request(&self, io: &Io) -> Result<usize> {
+        self.reachable(io.offset())?;
         let counters = self.counters.get_or_default();
         let result = match self.always {
             Some((mode, why)) => self.inline(counters, io, mode, why),
@@ -372,18 +396,22 @@ where
         Err(Error::io(io.action().as_str(), &self.path, offset, source))
     }
 
-    /// Whether a ring refused what a synchronous call can do: polling that the device does not
-    /// have after all, or a request that it could not take now.
-    pub(crate) fn can_retry_inline(&self, decision: &Decision, result: i32) -> bool {
-        if !self.source.routes().has(Route::Inline) {
-            return false;
-        }
+    /// Serves inline what a ring refused and a synchronous call can do: polling that the device
+    /// does not have after all, or a request that it could not take now. Gives any other result
+    /// back as it is.
+    pub(crate) fn retried_inline(&self, io: &Io, decision: &Decision, result: i32) -> i32 {
         let refused =
             matches!(-result, libc::EOPNOTSUPP | libc::EINVAL) && decision.route == Route::Polled;
-        if refused {
+        let again = refused || matches!(-result, libc::EAGAIN | libc::EINTR);
+        if decision.route == Route::Inline || !again || !self.source.routes().has(Route::Inline) {
+            return result;
+        }
+        let served = self.source.call(io);
+        // A request that is wrong on every route says nothing of polling.
+        if refused && served != result {
             self.source.refused(Route::Polled);
         }
-        refused || matches!(-result, libc::EAGAIN | libc::EINTR)
+        served
     }
 
     pub(crate) fn choose(&self, wait: &Wait<'_>) -> Decision {
@@ -483,10 +511,12 @@ where
         if let Some(governor) = &self.governor {
             governor.spun(guard, outcome.spun_ns);
         }
-        if self.can_retry_inline(decision, result) {
-            result = self.source.call(io);
-        }
-        (result, outcome.ended - submitted)
+        (self.retried_inline(io, decision, result), outcome.ended - submitted)
+    }
+
+    /// Whether a read came up short because the file ends there.
+    fn ends(&self, io: &Io, result: i32) -> bool {
+        self.source.bytes().is_ok_and(|bytes| io.offset() + result as u64 >= bytes)
     }
 
     /// Asks the page cache before waiting (SmartCon Fig. 6), but only a file with recent misses:
@@ -514,7 +544,7 @@ where
         }
         match self.source.cached(io) {
             // Part of it was there: the call completes the rest, as a read of a file must.
-            Some(result) if result > 0 && result < io.bytes() as i32 => {
+            Some(result) if result > 0 && result < io.bytes() as i32 && !self.ends(io, result) => {
                 caller.cache_heat = CACHE_HEAT;
                 None
             }
@@ -529,15 +559,4 @@ where
             }
         }
     }
-}
-
-/// An aligned copy of several pieces.
-fn copied(pieces: &[IoSlice<'_>], bytes: usize) -> Aligned {
-    let mut between = Aligned::new(bytes);
-    let mut at = 0;
-    for piece in pieces {
-        between[at..at + piece.len()].copy_from_slice(piece);
-        at += piece.len();
-    }
-    between
 }

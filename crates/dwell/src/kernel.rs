@@ -193,7 +193,8 @@ impl Rings {
     }
 
     fn ring(&mut self, at: usize) -> io::Result<&mut Ring> {
-        if self.rings[at].as_ref().is_none_or(|ring| !ring.same_process()) {
+        let worn_out = |ring: &Ring| !ring.usable() && ring.backlog().requests == 0;
+        if self.rings[at].as_ref().is_none_or(worn_out) {
             let completed = match at {
                 3 => Completed::ByPolling,
                 at => Completed::ByInterrupt(SpinMethod::ALL[at]),

@@ -5,6 +5,7 @@
 use std::ffi::CString;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -34,14 +35,14 @@ pub struct Opened {
 /// Opens the addresses of one scheme.
 pub type Opener = Box<dyn Fn(&str, &Options) -> Result<Opened> + Send + Sync>;
 
-static OPENERS: RwLock<Vec<(String, Opener)>> = RwLock::new(Vec::new());
+static OPENERS: RwLock<Vec<(String, Arc<Opener>)>> = RwLock::new(Vec::new());
 
 /// Makes `File::open("SCHEME:…")` reach a source that the hall does not know. A scheme that is
 /// registered again is replaced.
 pub fn register(scheme: &str, opener: Opener) {
     let mut openers = OPENERS.write().unwrap_or_else(PoisonError::into_inner);
     openers.retain(|(known, _)| known != scheme);
-    openers.push((scheme.to_owned(), opener));
+    openers.push((scheme.to_owned(), Arc::new(opener)));
 }
 
 /// The scheme of an emulated device: `emu:z-nand`.
@@ -210,14 +211,21 @@ impl Options {
         if let Some(opened) = built_in(scheme, address, self) {
             return Some(opened);
         }
-        let openers = OPENERS.read().unwrap_or_else(PoisonError::into_inner);
-        let (_, opener) = openers.iter().find(|(known, _)| known == scheme)?;
+        // An opener may open and register others: the lock is not held while it runs.
+        let opener = {
+            let openers = OPENERS.read().unwrap_or_else(PoisonError::into_inner);
+            openers.iter().find(|(known, _)| known == scheme)?.1.clone()
+        };
         Some(opener(address, self))
     }
 
     fn descriptor(&self, path: &Path) -> Result<(OwnedFd, libc::stat)> {
         let name = CString::new(path.as_os_str().as_bytes())
             .map_err(|_| Error::invalid(path, "a path cannot contain a zero byte"))?;
+        if std::fs::metadata(path).is_ok_and(|there| there.file_type().is_fifo()) {
+            // Opening one waits for its other end.
+            return Err(Error::invalid(path, OTHER_KIND));
+        }
         let mut flags = libc::O_CLOEXEC;
         flags |= if self.write { libc::O_RDWR } else { libc::O_RDONLY };
         flags |= if self.create { libc::O_CREAT } else { 0 };
@@ -245,10 +253,12 @@ impl Options {
             libc::S_IFDIR => {
                 Err(Error::invalid(path, "a directory; name a file or a block device in it"))
             }
-            _ => Err(Error::invalid(path, "neither a regular file nor a block device")),
+            _ => Err(Error::invalid(path, OTHER_KIND)),
         }
     }
 }
+
+const OTHER_KIND: &str = "neither a regular file nor a block device";
 
 /// What direct I/O on this descriptor demands of memory, offset and length, in bytes.
 fn direct_alignment(descriptor: &OwnedFd) -> u32 {

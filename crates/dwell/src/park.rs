@@ -16,13 +16,22 @@ pub fn park<Q: Queue + ?Sized>(
     until: Option<Ns>,
     out: &mut dyn FnMut(Completion),
 ) -> Woken {
-    if matches!(queue.arm(), Wake::Never) {
-        queue.disarm();
-        return Woken::Unwakeable;
-    }
+    let armed = match queue.arm() {
+        Wake::Never => {
+            queue.disarm();
+            return Woken::Unwakeable;
+        }
+        Wake::Word { seen, .. } => Some(seen),
+        _ => None,
+    };
     if queue.poll(out) == 0 {
-        // Arming is idempotent; asking again gives the wake-up without borrowing across the look.
-        sleep(queue.arm(), until);
+        // Asked again for the wake-up, so as not to borrow it across the look. A word that changed
+        // since the first time says that something came after the look: sleeping on its new value
+        // would sleep through that.
+        match queue.arm() {
+            Wake::Word { seen, .. } if armed != Some(seen) => {}
+            wake => sleep(wake, until),
+        }
     }
     queue.disarm();
     Woken::Look

@@ -6,7 +6,9 @@ use std::collections::VecDeque;
 use std::marker::PhantomData;
 use std::time::Duration;
 
-use dwell_policy::{Call, Decision, Estimator, Mode, Ns, Reason, Route, Wait, WaitMachine};
+use dwell_policy::{
+    Call, Decision, Estimator, Mode, Ns, Outcome, Reason, Route, Wait, WaitMachine,
+};
 
 use crate::any::AnySource;
 use crate::buffer::Aligned;
@@ -58,6 +60,46 @@ struct Flight<B> {
     buffer: Option<B>,
     submitted: Ns,
     decision: Decision,
+    cancelled: bool,
+}
+
+/// What is in flight, found by ticket.
+///
+/// A flight lies where its ticket's low bits say, or in the next place that is free. The kernel
+/// queue's tickets number its places in their low bits, counted tickets run through all places, so
+/// the first place looked at is nearly always the one.
+struct Flights<B> {
+    places: Vec<Option<Flight<B>>>,
+    taken: usize,
+}
+
+impl<B> Flights<B> {
+    fn new(depth: u32) -> Self {
+        Flights { places: (0..depth.next_power_of_two()).map(|_| None).collect(), taken: 0 }
+    }
+
+    fn places_from(&self, ticket: Ticket) -> impl Iterator<Item = usize> + use<B> {
+        let mask = self.places.len() - 1;
+        (0..=mask).map(move |step| (ticket.0 as usize).wrapping_add(step) & mask)
+    }
+
+    fn insert(&mut self, flight: Flight<B>) {
+        let mut places = self.places_from(flight.ticket);
+        let free = places.find(|&at| self.places[at].is_none());
+        self.places[free.expect("no more flights than places")] = Some(flight);
+        self.taken += 1;
+    }
+
+    fn place_of(&self, ticket: Ticket) -> Option<usize> {
+        let is_it = |at: &usize| self.places[*at].as_ref().is_some_and(|f| f.ticket == ticket);
+        self.places_from(ticket).find(is_it)
+    }
+
+    fn take(&mut self, ticket: Ticket) -> Option<Flight<B>> {
+        let flight = self.place_of(ticket).and_then(|at| self.places[at].take())?;
+        self.taken -= 1;
+        Some(flight)
+    }
 }
 
 /// Up to a fixed number of requests in flight on one file, from the thread that made it. Requests
@@ -86,9 +128,11 @@ where
 {
     file: &'f File<S>,
     queue: Option<S::Queue>,
-    flights: Vec<Option<Flight<B>>>,
-    free: Vec<u32>,
+    depth: u32,
+    flights: Flights<B>,
     finished: VecDeque<Finished<B>>,
+    /// Decisions of the requests that the present look or wait has finished.
+    decided: Vec<Decision>,
     estimator: Estimator,
     sequence: u64,
     /// Rings belong to the thread that made them.
@@ -119,9 +163,10 @@ where
         Ok(Pipeline {
             file: self,
             queue,
-            flights: (0..depth).map(|_| None).collect(),
-            free: (0..depth).rev().collect(),
+            depth,
+            flights: Flights::new(depth),
             finished: VecDeque::with_capacity(depth as usize),
+            decided: Vec::with_capacity(depth as usize),
             estimator: Estimator::new(),
             sequence: 0,
             _this_thread: PhantomData,
@@ -145,11 +190,13 @@ where
 
     /// Whether another request fits.
     pub fn has_room(&self) -> bool {
-        !self.free.is_empty()
+        // Where requests are served as they are submitted, finished ones take up the room.
+        let taken = if self.queue.is_some() { self.in_flight() } else { self.len() };
+        taken < self.depth as usize
     }
 
     fn in_flight(&self) -> usize {
-        self.flights.len() - self.free.len()
+        self.flights.taken
     }
 
     /// Submits a read that fills `buffer` from `offset`.
@@ -186,7 +233,12 @@ where
 
     /// Asks to end a request early; it still finishes, and gives its buffer back.
     pub fn cancel(&mut self, ticket: Ticket) {
-        if let Some(queue) = &mut self.queue {
+        if let Some(queue) = &mut self.queue
+            && let Some(at) = self.flights.place_of(ticket)
+        {
+            if let Some(flight) = &mut self.flights.places[at] {
+                flight.cancelled = true;
+            }
             queue.cancel(ticket);
         }
     }
@@ -203,7 +255,10 @@ where
     /// flight.
     #[allow(clippy::should_implement_trait)]
     pub fn next(&mut self) -> Option<Finished<B>> {
-        if self.finished.is_empty() && self.in_flight() > 0 {
+        if self.finished.is_empty() {
+            self.look();
+        }
+        while self.finished.is_empty() && self.in_flight() > 0 {
             self.wait_for_one(None);
         }
         self.finished.pop_front()
@@ -217,6 +272,9 @@ where
     ) -> std::result::Result<Ticket, (Error, B)> {
         let (memory, bytes) = buffer.memory();
         let file = self.file;
+        if let Err(error) = file.reachable(offset) {
+            return Err((error, buffer));
+        }
         if bytes > MAX_TRANSFER_BYTES {
             let what = format!("{bytes} bytes in one request; at most {MAX_TRANSFER_BYTES}");
             return Err((Error::invalid(file.path(), what), buffer));
@@ -240,11 +298,10 @@ where
         io: Io,
         buffer: Option<B>,
     ) -> std::result::Result<Ticket, (Error, Option<B>)> {
-        let Some(slot) = self.free.pop() else {
-            let what =
-                format!("{} requests are in flight, as many as asked for", self.flights.len());
+        if !self.has_room() {
+            let what = format!("{} requests are in flight, as many as asked for", self.depth);
             return Err((Error::invalid(self.file.path(), what), buffer));
-        };
+        }
         let kind = io.action().kind();
         let size_bytes = u64::from(io.bytes());
         let wait = Wait {
@@ -256,7 +313,6 @@ where
         let decision = self.file.choose(&wait);
         let submitted = clock::now();
         let Some(queue) = &mut self.queue else {
-            self.free.push(slot);
             return Ok(self.serve(io, buffer, &decision));
         };
         // SAFETY: the flight owns the memory; its own `io` is served only after the completion of
@@ -265,14 +321,13 @@ where
         let ticket = match queue.submit(submitted_io, decision.route) {
             Ok(ticket) => ticket,
             Err(_) => {
-                self.free.push(slot);
                 let what = "the queue takes no more requests; take finished ones first";
                 return Err((Error::invalid(self.file.path(), what), buffer));
             }
         };
         self.file.in_flight.enter(io.bytes());
-        let flight = Flight { ticket, io, buffer, submitted, decision };
-        self.flights[slot as usize] = Some(flight);
+        let cancelled = false;
+        self.flights.insert(Flight { ticket, io, buffer, submitted, decision, cancelled });
         Ok(ticket)
     }
 
@@ -291,26 +346,30 @@ where
         ticket
     }
 
+    /// Takes what is there. How long ago it came, nobody knows: it says nothing of the latency.
     fn look(&mut self) {
         let Some(queue) = &mut self.queue else { return };
-        let mut looked = Reaper {
+        let mut reaper = Reaper {
             file: self.file,
             flights: &mut self.flights,
-            free: &mut self.free,
             finished: &mut self.finished,
-            estimator: &mut self.estimator,
+            decided: &mut self.decided,
+            estimator: None,
         };
         queue.flush();
         let now = clock::now();
-        queue.poll(&mut |completion| looked.take(completion, now));
+        queue.poll(&mut |completion| {
+            reaper.take(completion, now);
+        });
+        self.count(&Outcome::default());
     }
 
     /// Waits for the request due first, taking whatever completes meanwhile.
     fn wait_for_one(&mut self, until: Option<Ns>) {
         let Some(queue) = &mut self.queue else { return };
         let now = clock::now();
-        let outstanding =
-            self.flights.iter().flatten().map(|flight| (flight.submitted, &flight.decision));
+        let outstanding = self.flights.places.iter().flatten();
+        let outstanding = outstanding.map(|flight| (flight.submitted, &flight.decision));
         let Some((due_first, decision)) = Decision::first_due(outstanding) else { return };
         // A thread spins for all its requests at once, so it needs one permit, at the wait.
         let mut decision = *decision;
@@ -331,18 +390,27 @@ where
         let mut reaper = Reaper {
             file: self.file,
             flights: &mut self.flights,
-            free: &mut self.free,
             finished: &mut self.finished,
-            estimator: &mut self.estimator,
+            decided: &mut self.decided,
+            estimator: Some(&mut self.estimator),
         };
-        let outcome = wait(queue, machine, &mut |completion| {
-            reaper.take(completion, clock::now());
-            true
-        });
-        self.file.counters.get_or_default().passed(&outcome);
+        let outcome = wait(queue, machine, &mut |completion| reaper.take(completion, clock::now()));
+        self.count(&outcome);
         if let Some(governor) = governor {
             governor.spun(guard, outcome.spun_ns);
         }
+    }
+
+    /// Counts what a look or a wait has finished. The wait ended with the first completions, so
+    /// where its spin expired, it expired for all of them.
+    fn count(&mut self, outcome: &Outcome) {
+        let counters = self.file.counters.get_or_default();
+        for decision in self.decided.drain(..) {
+            let expired = outcome.expired && decision.mode != Mode::Block;
+            let why = if expired { Reason::SpinExpired } else { decision.why };
+            counters.decided(decision.route, decision.mode, why);
+        }
+        counters.passed(outcome);
     }
 }
 
@@ -352,44 +420,41 @@ where
     S::Queue: Send,
 {
     file: &'p File<S>,
-    flights: &'p mut [Option<Flight<B>>],
-    free: &'p mut Vec<u32>,
+    flights: &'p mut Flights<B>,
     finished: &'p mut VecDeque<Finished<B>>,
-    estimator: &'p mut Estimator,
+    decided: &'p mut Vec<Decision>,
+    /// Where latencies are learned.
+    estimator: Option<&'p mut Estimator>,
 }
 
 impl<B: Owned, S: Source> Reaper<'_, B, S>
 where
     S::Queue: Send,
 {
-    fn take(&mut self, completion: Completion, now: Ns) {
-        let is_it = |flight: &Option<Flight<B>>| {
-            flight.as_ref().is_some_and(|flight| flight.ticket == completion.ticket)
-        };
-        let Some(slot) = self.flights.iter().position(is_it) else { return };
-        let Some(flight) = self.flights[slot].take() else { return };
-        self.free.push(slot as u32);
-        let Flight { io, buffer, submitted, decision, .. } = flight;
+    /// `false` for a completion of nothing that is in flight here.
+    fn take(&mut self, completion: Completion, now: Ns) -> bool {
+        let Some(flight) = self.flights.take(completion.ticket) else { return false };
+        let Flight { io, buffer, submitted, decision, cancelled, .. } = flight;
         let kind = io.action().kind();
         let mut result = completion.result;
-        if decision.route != Route::Inline && self.file.can_retry_inline(&decision, result) {
-            result = self.file.source.call(&io);
+        if result == io.bytes() as i32
+            && let Some(estimator) = &mut self.estimator
+        {
+            let latency_ns = now.saturating_sub(submitted);
+            estimator.record(kind, u64::from(io.bytes()), decision.mode, latency_ns);
         }
-        if result == io.bytes() as i32 {
-            self.estimator.record(kind, u64::from(io.bytes()), decision.mode, now - submitted);
+        if !cancelled {
+            result = self.file.retried_inline(&io, &decision, result);
         }
-        let counters = self.file.counters.get_or_default();
-        let spun_for_ns = now.saturating_sub(submitted);
-        let expired = decision.mode == Mode::Spin && spun_for_ns > decision.spin_limit_ns;
-        let why = if expired { Reason::SpinExpired } else { decision.why };
-        counters.decided(decision.route, decision.mode, why);
-        counters.moved(kind, result);
+        self.decided.push(decision);
+        self.file.counters.get_or_default().moved(kind, result);
         self.file.in_flight.leave(io.bytes());
         if let Some(governor) = &self.file.governor {
             governor.worked(&self.file.known, io.bytes());
         }
         let result = self.file.outcome(&io, result);
         self.finished.push_back(Finished { ticket: completion.ticket, result, buffer });
+        true
     }
 }
 
@@ -398,7 +463,8 @@ where
     S::Queue: Send,
 {
     fn drop(&mut self) {
-        let tickets: Vec<Ticket> = self.flights.iter().flatten().map(|f| f.ticket).collect();
+        let flights = self.flights.places.iter().flatten();
+        let tickets: Vec<Ticket> = flights.map(|flight| flight.ticket).collect();
         for ticket in tickets {
             self.cancel(ticket);
         }
@@ -406,7 +472,7 @@ where
         while self.in_flight() > 0 && clock::now() < until {
             self.wait_for_one(Some(until));
         }
-        for flight in self.flights.iter_mut().filter_map(Option::take) {
+        for flight in self.flights.places.iter_mut().filter_map(Option::take) {
             // The device may still write there: the memory is given up, never reused.
             self.file.in_flight.leave(flight.io.bytes());
             std::mem::forget(flight.buffer);

@@ -2,7 +2,9 @@
 //! One io_uring: requests in, completions out, looked for in the way that is cheapest here.
 #![allow(unsafe_code)]
 
+use std::collections::VecDeque;
 use std::io;
+use std::mem::ManuallyDrop;
 use std::os::fd::AsRawFd;
 use std::sync::OnceLock;
 
@@ -131,17 +133,22 @@ struct Slot {
 /// An io_uring of one thread. At most as many requests are in flight as its queues hold, so
 /// completions never overflow.
 pub struct Ring {
-    uring: IoUring,
+    /// Not dropped in a forked child: its memory was not inherited, so something else may lie there.
+    uring: ManuallyDrop<IoUring>,
     completed: Completed,
     slots: Vec<Slot>,
     free: Vec<u32>,
-    unsent: u32,
+    /// Slots of the entries that the kernel has not taken yet, oldest first.
+    unsent: VecDeque<u32>,
+    /// The kernel takes no entry any more (a filter installed since, say).
+    broken: bool,
     backlog: Backlog,
     mark: ForkMark,
 }
 
-/// Cancellations complete too; nobody waits for those.
+/// Cancellations complete too; nobody waits for those, and they have no slot.
 const CANCELLATION: u64 = u64::MAX;
+const NO_SLOT: u32 = u32::MAX;
 
 const GETEVENTS: u32 = 1;
 
@@ -164,9 +171,16 @@ impl Ring {
             made => (made?, completed),
         };
         let slots = vec![Slot { bytes: 0, generation: 0, busy: false }; entries as usize];
-        let free = (0..entries).rev().collect();
-        let mark = ForkMark::new()?;
-        Ok(Ring { uring, completed, slots, free, unsent: 0, backlog: Backlog::default(), mark })
+        Ok(Ring {
+            uring: ManuallyDrop::new(uring),
+            completed,
+            slots,
+            free: (0..entries).rev().collect(),
+            unsent: VecDeque::with_capacity(entries as usize),
+            broken: false,
+            backlog: Backlog::default(),
+            mark: ForkMark::new()?,
+        })
     }
 
     fn set_up(entries: u32, completed: Completed) -> io::Result<IoUring> {
@@ -183,9 +197,11 @@ impl Ring {
         builder.build(entries)
     }
 
-    /// Whether the calling process made this ring. A forked child must drop it unused.
-    pub fn same_process(&self) -> bool {
-        self.mark.same_process()
+    /// Whether it takes requests: not in a forked child of the process that made it, and not once
+    /// the kernel has refused it for good. What was in flight still completes, as cancelled or to be
+    /// tried again; then the ring is to be dropped.
+    pub fn usable(&self) -> bool {
+        !self.broken && self.mark.same_process()
     }
 
     /// How it is completed: what was asked for, or what the kernel could do.
@@ -196,12 +212,15 @@ impl Ring {
     /// Takes a request in; [`Ring::flush`] or the next look sends it.
     ///
     /// # Errors
-    /// [`Full`] when as many requests are in flight as the ring holds.
+    /// [`Full`] when as many requests are in flight as the ring holds, or it is not usable.
     pub(crate) fn submit(&mut self, io: &Io) -> Result<Ticket, Full> {
+        if !self.usable() {
+            return Err(Full);
+        }
         let slot = self.free.pop().ok_or(Full)?;
         let ticket = u64::from(self.slots[slot as usize].generation) << 32 | u64::from(slot);
         let entry = entry(io).user_data(ticket);
-        if !self.push(&entry) {
+        if !self.push(&entry, slot) {
             self.free.push(slot);
             return Err(Full);
         }
@@ -212,12 +231,12 @@ impl Ring {
         Ok(Ticket(ticket))
     }
 
-    fn push(&mut self, entry: &squeue::Entry) -> bool {
+    fn push(&mut self, entry: &squeue::Entry, slot: u32) -> bool {
         for _ in 0..2 {
             // SAFETY: the Io's maker promised that its memory outlives the request, and a slot
             // is held until the completion is out.
             if unsafe { self.uring.submission().push(entry) }.is_ok() {
-                self.unsent += 1;
+                self.unsent.push_back(slot);
                 return true;
             }
             self.flush();
@@ -226,39 +245,52 @@ impl Ring {
     }
 
     /// Sends what was held back. What the kernel cannot take now (EAGAIN, EBUSY) goes out with a
-    /// later look; nothing is lost.
+    /// later look. What it refuses for good completes with EAGAIN: nothing was done, and another
+    /// route can serve it.
     pub fn flush(&mut self) {
-        if self.unsent > 0 {
+        if !self.unsent.is_empty() && self.usable() {
             self.enter(0);
         }
     }
 
     fn enter(&mut self, flags: u32) {
+        let unsent = if self.broken { 0 } else { self.unsent.len() };
         // SAFETY: no argument is passed, and the entries were pushed by `submit`.
-        let sent = unsafe { self.uring.submitter().enter::<()>(self.unsent, 0, flags, None) };
-        if let Ok(sent) = sent {
-            self.unsent = self.unsent.saturating_sub(sent as u32);
+        match unsafe { self.uring.submitter().enter::<()>(unsent as u32, 0, flags, None) } {
+            Ok(sent) => drop(self.unsent.drain(..sent.min(unsent))),
+            Err(error) => {
+                let later = matches!(
+                    error.raw_os_error(),
+                    Some(libc::EAGAIN | libc::EBUSY | libc::EINTR | libc::ENOMEM | libc::EBADR)
+                );
+                self.broken |= unsent > 0 && !later;
+            }
         }
     }
 
     /// Hands out the completions that are there.
     #[inline]
     pub fn poll(&mut self, out: &mut dyn FnMut(Completion)) -> usize {
+        if !self.mark.same_process() {
+            return self.cancelled_by_fork(out);
+        }
         let look = match self.completed {
             Completed::ByPolling | Completed::ByInterrupt(SpinMethod::GetEvents) => {
                 self.backlog.requests > 0
             }
             Completed::ByInterrupt(SpinMethod::TaskrunFlag) => {
-                self.unsent > 0 || self.uring.submission().taskrun()
+                let submission = self.uring.submission();
+                submission.taskrun() || submission.cq_overflow() || !self.unsent.is_empty()
             }
             Completed::ByInterrupt(SpinMethod::CqPeek) => {
-                self.unsent > 0 || self.uring.submission().cq_overflow()
+                !self.unsent.is_empty() || self.uring.submission().cq_overflow()
             }
         };
         if look && self.uring.completion().is_empty() {
             self.enter(GETEVENTS);
         }
-        self.drain(out)
+        let handed = self.drain(out);
+        if self.broken { handed + self.never_sent(out) } else { handed }
     }
 
     fn drain(&mut self, out: &mut dyn FnMut(Completion)) -> usize {
@@ -274,21 +306,43 @@ impl Ring {
             if !slot.busy || u64::from(slot.generation) != ticket >> 32 {
                 continue;
             }
-            slot.busy = false;
-            slot.generation = slot.generation.wrapping_add(1) & 0x0fff_ffff;
-            free.push(at);
-            backlog.bytes -= u64::from(slot.bytes);
-            backlog.requests -= 1;
+            release(slot, at, free, backlog);
             handed += 1;
             out(Completion { ticket: Ticket(ticket), result: event.result() });
         }
         handed
     }
 
+    /// Gives one request back that the kernel never saw or that another process waits for.
+    fn give_back(&mut self, at: u32, errno: i32, out: &mut dyn FnMut(Completion)) -> usize {
+        let Some(slot) = self.slots.get_mut(at as usize).filter(|slot| slot.busy) else { return 0 };
+        let ticket = Ticket(u64::from(slot.generation) << 32 | u64::from(at));
+        release(slot, at, &mut self.free, &mut self.backlog);
+        out(Completion { ticket, result: -errno });
+        1
+    }
+
+    #[cold]
+    fn never_sent(&mut self, out: &mut dyn FnMut(Completion)) -> usize {
+        let mut handed = 0;
+        while let Some(at) = self.unsent.pop_front() {
+            handed += self.give_back(at, libc::EAGAIN, out);
+        }
+        handed
+    }
+
+    #[cold]
+    fn cancelled_by_fork(&mut self, out: &mut dyn FnMut(Completion)) -> usize {
+        self.unsent.clear();
+        (0..self.slots.len() as u32).map(|at| self.give_back(at, libc::ECANCELED, out)).sum()
+    }
+
     /// How the kernel wakes a thread that waits for this ring.
     pub fn arm(&mut self) -> Wake<'static> {
         self.flush();
         match self.completed {
+            // The kernel would wait for requests that it has not taken.
+            _ if !self.unsent.is_empty() || !self.usable() => Wake::Never,
             Completed::ByPolling => Wake::Never,
             Completed::ByInterrupt(_) => Wake::Ring(self.uring.as_raw_fd()),
         }
@@ -296,9 +350,9 @@ impl Ring {
 
     /// Asks the kernel to end a request early. A polled request ends by itself.
     pub fn cancel(&mut self, ticket: Ticket) {
-        if self.completed != Completed::ByPolling {
+        if self.completed != Completed::ByPolling && self.usable() {
             let entry = opcode::AsyncCancel::new(ticket.0).build().user_data(CANCELLATION);
-            if self.push(&entry) {
+            if self.push(&entry, NO_SLOT) {
                 self.flush();
             }
         }
@@ -308,6 +362,23 @@ impl Ring {
     pub fn backlog(&self) -> Backlog {
         self.backlog
     }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        if self.mark.same_process() {
+            // SAFETY: dropped here and nowhere else.
+            unsafe { ManuallyDrop::drop(&mut self.uring) };
+        }
+    }
+}
+
+fn release(slot: &mut Slot, at: u32, free: &mut Vec<u32>, backlog: &mut Backlog) {
+    slot.busy = false;
+    slot.generation = slot.generation.wrapping_add(1) & 0x0fff_ffff;
+    free.push(at);
+    backlog.bytes -= u64::from(slot.bytes);
+    backlog.requests -= 1;
 }
 
 fn entry(io: &Io) -> squeue::Entry {

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{behaves_like_an_array, decision, read, run, write};
+use common::sources::{behaves_like_an_array, decision, read, run, write};
 use dwell::clock;
 use dwell::emulated::wakeup::WakeMethod;
 use dwell::emulated::{Emulated, Spec};

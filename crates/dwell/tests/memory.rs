@@ -9,7 +9,7 @@ use std::os::fd::FromRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
-use common::{behaves_like_an_array, decision, read, run, write};
+use common::sources::{behaves_like_an_array, decision, read, run, write};
 use dwell::memory::{Memory, Options};
 use dwell::queue::{Action, Full, Io, Queue, Wake};
 use dwell::source::Source;

@@ -7,7 +7,7 @@ mod common;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-use common::{decision, read, run, write};
+use common::sources::{decision, read, run, write};
 use dwell::emulated::wakeup::WakeMethod;
 use dwell::emulated::{Emulated, Spec};
 use dwell::memory::{Memory, Options};

@@ -1,74 +1,135 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Blocking requests to any source, for tests.
-#![allow(dead_code)]
+//! What the integration tests share: patterns, policies, places on devices, a scripted source.
+#![allow(dead_code, unsafe_code)]
 
-use dwell::clock;
-use dwell::queue::{Action, Io, Queue};
-use dwell::source::Source;
-use dwell::wait::wait;
-use dwell_policy::{Decision, Mode, Outcome, Reason, Route, WaitMachine};
+pub mod fake;
+pub mod machine;
+pub mod sources;
 
-/// A decision for the interrupt route that predicts `due_in_ns`.
-pub fn decision(mode: Mode, due_in_ns: u64) -> Decision {
-    Decision::new(Route::Interrupt, mode, due_in_ns, Reason::Fixed)
+use dwell::dwell_policy::{Load, Ns, Profile, Wait};
+use dwell::known::Known;
+use dwell::ring::SpinMethod;
+use dwell::{Decision, DeviceClass, Mode, Reason, Route, WaitPolicy, policy};
+
+pub const BLOCK: usize = 4096;
+
+/// Says why a test passes without testing.
+pub fn skip(reason: impl std::fmt::Display) {
+    println!("SKIP: {reason}");
 }
 
-/// A read into `buffer`.
-pub fn read(buffer: &mut [u8], offset: u64) -> Io {
-    // SAFETY: every test waits for the completion, or drops the queue, before the buffer goes.
-    unsafe { Io::plain(Action::Read, 0, buffer.as_mut_ptr(), buffer.len() as u32, offset) }
+/// The byte that belongs at `offset` in data of this `seed`.
+pub fn byte_at(offset: u64, seed: u64) -> u8 {
+    let mut x = (offset / 8).wrapping_add(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15)) ^ (seed << 40);
+    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    (x ^ (x >> 31)).to_le_bytes()[offset as usize % 8]
 }
 
-/// A write from `data`.
-pub fn write(data: &[u8], offset: u64) -> Io {
-    // SAFETY: as above; a write only reads the memory.
-    unsafe { Io::plain(Action::Write, 0, data.as_ptr().cast_mut(), data.len() as u32, offset) }
+/// Fills `bytes` with what belongs at `offset`.
+pub fn fill(bytes: &mut [u8], offset: u64, seed: u64) {
+    for (at, byte) in bytes.iter_mut().enumerate() {
+        *byte = byte_at(offset + at as u64, seed);
+    }
 }
 
-/// Submits one request and waits for it.
-pub fn run<Q: Queue<Op = Io>>(queue: &mut Q, io: Io, decision: &Decision) -> (i32, Outcome) {
-    let submitted = clock::now();
-    let ticket = queue.submit(io, decision.route).expect("the queue has room");
-    queue.flush();
-    let mut result = None;
-    let machine = WaitMachine::new(decision, submitted, clock::now());
-    let outcome = wait(queue, machine, &mut |completion| {
-        assert_eq!(completion.ticket, ticket);
-        result = Some(completion.result);
-        true
-    });
-    assert!(outcome.ready);
-    (result.expect("a wait without a limit ends with a completion"), outcome)
+/// Panics at the first byte that does not belong at `offset`.
+#[track_caller]
+pub fn check(bytes: &[u8], offset: u64, seed: u64) {
+    let wrong =
+        bytes.iter().enumerate().find(|(at, byte)| **byte != byte_at(offset + *at as u64, seed));
+    if let Some((at, byte)) = wrong {
+        panic!("byte {} of seed {seed} is {byte:#x} ({} asked)", offset + at as u64, bytes.len());
+    }
 }
 
-/// Reads and writes at random, inline and queued, and holds a plain array against it.
-pub fn behaves_like_an_array<S: Source>(source: &S, steps: &[(bool, u64, Vec<u8>)]) {
-    let size = source.bytes().expect("a length") as usize;
-    let mut model = vec![0u8; size];
-    let mut queue = source.queue(4).expect("a queue");
-    let inline = source.routes().has(Route::Inline);
-    for (at, (writes, offset, data)) in steps.iter().enumerate() {
-        let room = size.saturating_sub(usize::try_from(*offset).unwrap_or(usize::MAX));
-        let within = data.len().min(room);
-        let start = (*offset as usize).min(size);
-        let mode = [Mode::Spin, Mode::Block, Mode::Hybrid { sleep_ns: 1 }][at % 3];
-        let mut buffer = vec![0xee; data.len()];
-        let io = if *writes { write(data, *offset) } else { read(&mut buffer, *offset) };
-        let result = if inline && at % 2 == 0 {
-            source.call(&io)
-        } else {
-            run(&mut queue, io, &decision(mode, 1_000)).0
-        };
-        if *writes && within == 0 && !data.is_empty() {
-            assert_eq!(result, -libc::ENOSPC);
-        } else {
-            assert_eq!(result, within as i32);
+/// What a probe would say of a fast device.
+pub fn fast() -> Known {
+    let profile = Profile { class: DeviceClass::Fast, ..Profile::default() };
+    Known { profile: Some(profile), ..Known::default() }
+}
+
+/// Always this route and mode; blocks where the route is not offered.
+#[derive(Clone, Copy, Debug)]
+pub struct Way {
+    pub route: Route,
+    pub mode: Mode,
+    pub method: SpinMethod,
+}
+
+impl Way {
+    /// Inline, polled (real or not), and each spin method with each mode.
+    pub fn all() -> Vec<Way> {
+        let modes = [Mode::Block, Mode::Spin, Mode::Hybrid { sleep_ns: 20_000 }];
+        let method = SpinMethod::default();
+        let mut ways = vec![
+            Way { route: Route::Inline, mode: Mode::Block, method },
+            Way { route: Route::Polled, mode: Mode::Spin, method },
+        ];
+        for method in SpinMethod::ALL {
+            ways.extend(modes.map(|mode| Way { route: Route::Interrupt, mode, method }));
         }
-        if *writes {
-            model[start..start + within].copy_from_slice(&data[..within]);
-        } else {
-            assert_eq!(buffer[..within], model[start..start + within]);
-            assert!(buffer[within..].iter().all(|&byte| byte == 0xee), "wrote past what it read");
+        ways
+    }
+
+    pub fn spin() -> Way {
+        Way { route: Route::Interrupt, mode: Mode::Spin, method: SpinMethod::default() }
+    }
+
+    pub fn block() -> Way {
+        Way { mode: Mode::Block, ..Way::spin() }
+    }
+
+    pub fn known(&self) -> Known {
+        Known { method: self.method, polled: self.route == Route::Polled, ..fast() }
+    }
+}
+
+impl WaitPolicy for Way {
+    fn name(&self) -> &str {
+        "way"
+    }
+
+    fn choose(&self, wait: &Wait<'_>) -> Decision {
+        match wait.routes.has(self.route) {
+            true => Decision::new(self.route, self.mode, 0, Reason::Fixed),
+            false => policy::block(wait, Reason::NoQueue),
         }
     }
+}
+
+/// A policy on a machine in a state of the test's choosing, whose spins do not expire before
+/// `spin_limit_ns`.
+pub struct Under<P> {
+    pub policy: P,
+    pub load: Load,
+    pub spin_limit_ns: Option<Ns>,
+}
+
+impl<P> Under<P> {
+    /// Spins that outlast every disturbance by other processes.
+    pub fn patient(policy: P) -> Self {
+        Under { policy, load: Load::default(), spin_limit_ns: Some(60_000_000_000) }
+    }
+}
+
+impl<P: WaitPolicy> WaitPolicy for Under<P> {
+    fn name(&self) -> &str {
+        "under"
+    }
+
+    fn choose(&self, wait: &Wait<'_>) -> Decision {
+        let mut decision = self.policy.choose(&Wait { load: self.load, ..wait.clone() });
+        decision.spin_limit_ns = self.spin_limit_ns.unwrap_or(decision.spin_limit_ns);
+        decision
+    }
+}
+
+/// Voluntary context switches of the calling thread so far.
+pub fn voluntary_switches() -> u64 {
+    // SAFETY: a zeroed rusage is a valid buffer.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: a live buffer.
+    unsafe { libc::getrusage(libc::RUSAGE_THREAD, &mut usage) };
+    usage.ru_nvcsw as u64
 }
