@@ -145,6 +145,11 @@ fn attempt<T>(
     Ok(call()?)
 }
 
+/// Whether a seccomp filter would kill this process for a system call.
+pub(crate) fn deadly(syscall: libc::c_long) -> bool {
+    Facts::read("/proc".as_ref()).filtered && !raw::child_survives(syscall)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

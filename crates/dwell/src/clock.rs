@@ -4,13 +4,28 @@
 
 use dwell_policy::Ns;
 
-/// Nanoseconds of CLOCK_MONOTONIC.
+#[inline]
+fn read(clock: libc::clockid_t) -> Ns {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the pointer is to a live timespec; the clocks asked for exist on every Linux.
+    unsafe { libc::clock_gettime(clock, &mut time) };
+    time.tv_sec as Ns * 1_000_000_000 + time.tv_nsec as Ns
+}
+
+/// Nanoseconds of CLOCK_MONOTONIC: the same for all processes of a host.
 #[inline]
 pub fn now() -> Ns {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the pointer is to a live timespec; CLOCK_MONOTONIC exists on every Linux.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };
-    time.tv_sec as Ns * 1_000_000_000 + time.tv_nsec as Ns
+    read(libc::CLOCK_MONOTONIC)
+}
+
+/// CPU time that the calling thread has used, in nanoseconds.
+pub fn thread_cpu() -> Ns {
+    read(libc::CLOCK_THREAD_CPUTIME_ID)
+}
+
+/// CPU time that all threads of this process have used, in nanoseconds.
+pub fn process_cpu() -> Ns {
+    read(libc::CLOCK_PROCESS_CPUTIME_ID)
 }
 
 /// `at` as the kernel's structure.
@@ -66,14 +81,6 @@ impl Drop for PreciseTimers {
         // SAFETY: as above.
         unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, self.slack_ns, 0, 0, 0) };
     }
-}
-
-/// CPU time that the calling thread has used, in nanoseconds.
-pub fn thread_cpu() -> Ns {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the pointer is to a live timespec; the clock exists on every Linux.
-    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
-    time.tv_sec as Ns * 1_000_000_000 + time.tv_nsec as Ns
 }
 
 /// By how much a timed sleep of `asked_ns` comes back late on this thread: the median of `rounds`,

@@ -32,6 +32,7 @@ pub mod ring;
 pub mod source;
 pub mod stats;
 pub mod wait;
+mod words;
 
 pub use dwell_policy::{
     self, Decision, DeviceClass, Kind, Mode, Reason, Route, WaitPolicy, policy,

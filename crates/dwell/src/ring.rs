@@ -7,11 +7,14 @@ use std::io;
 use std::mem::ManuallyDrop;
 use std::os::fd::AsRawFd;
 use std::sync::OnceLock;
+use std::sync::atomic::Ordering;
 
 use dwell_policy::Backlog;
 use io_uring::{IoUring, opcode, squeue, types};
 
+use crate::capability;
 use crate::queue::{Action, Completion, Full, Io, Ticket, Wake};
+use crate::words::Words;
 
 /// How a spinning thread looks for completions on an interrupt ring.
 #[derive(
@@ -63,6 +66,9 @@ pub enum Completed {
 pub fn unavailable() -> Option<&'static str> {
     static WHY: OnceLock<Option<String>> = OnceLock::new();
     WHY.get_or_init(|| {
+        if capability::deadly(libc::SYS_io_uring_setup) {
+            return Some("a seccomp filter kills who sets up an io_uring".to_owned());
+        }
         let error = IoUring::new(2).err()?;
         Some(match error.raw_os_error() {
             Some(libc::ENOSYS) => "this kernel has no io_uring".to_owned(),
@@ -75,53 +81,22 @@ pub fn unavailable() -> Option<&'static str> {
     .as_deref()
 }
 
-/// Detects that this process is a forked child of the one that made the ring: both would share
-/// its memory, and the child must leave it alone.
-struct ForkMark(*mut u8);
+/// Tells the process that made a ring from its forked children: both would share the ring's memory,
+/// and a child must leave it alone.
+struct ForkMark(Words);
 
 impl ForkMark {
-    const BYTES: usize = 4096;
-
     fn new() -> io::Result<Self> {
-        // SAFETY: a fresh private mapping.
-        let page = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                Self::BYTES,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
-                -1,
-                0,
-            )
-        };
-        if page == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: our mapping of that size; the kernel clears it in a child (Linux 4.14).
-        if unsafe { libc::madvise(page, Self::BYTES, libc::MADV_WIPEONFORK) } != 0 {
-            return Err(io::Error::last_os_error());
-        }
-        let page = page.cast::<u8>();
-        // SAFETY: as above.
-        unsafe { page.write_volatile(1) };
-        Ok(ForkMark(page))
+        let word = Words::wiped_on_fork(512)?;
+        word[0].store(1, Ordering::Relaxed);
+        Ok(ForkMark(word))
     }
 
+    #[inline]
     fn same_process(&self) -> bool {
-        // SAFETY: mapped as long as self lives; volatile because the kernel clears it.
-        unsafe { self.0.read_volatile() == 1 }
+        self.0[0].load(Ordering::Relaxed) == 1
     }
 }
-
-impl Drop for ForkMark {
-    fn drop(&mut self) {
-        // SAFETY: our mapping, unmapped once.
-        unsafe { libc::munmap(self.0.cast(), Self::BYTES) };
-    }
-}
-
-// SAFETY: the mapping belongs to the mark alone.
-unsafe impl Send for ForkMark {}
 
 #[derive(Clone, Copy)]
 struct Slot {

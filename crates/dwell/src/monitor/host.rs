@@ -3,8 +3,10 @@
 
 use super::member::{Ask, Fellows, Member, Report};
 use super::procstat::parse_start_ticks;
-use super::sys::{self, Words};
+use super::sys;
 use super::table::{Field, Identity, Table, WORDS};
+use crate::clock;
+use crate::words::Words;
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
@@ -92,7 +94,7 @@ impl HostPage {
     pub fn survey(&self) -> Vec<Fellow> {
         let Ok(Joined { words, .. }) = &self.joined else { return Vec::new() };
         let Some(table) = Table::new(words) else { return Vec::new() };
-        let now_ns = sys::monotonic_ns();
+        let now_ns = clock::now();
         let seen = (0..=255).filter_map(|slot| table.identity(slot).map(|id| (slot, id)));
         seen.map(|(slot, identity)| Fellow {
             pid: identity.pid(),
@@ -141,7 +143,7 @@ impl Drop for HostPage {
             && *pid == std::process::id()
             && let Some(table) = Table::new(words)
         {
-            member.leave(table, sys::monotonic_ns());
+            member.leave(table, clock::now());
         }
     }
 }
@@ -284,7 +286,7 @@ mod tests {
             let mut page = HostPage::open(&path, Sharing::SameUser);
             assert!(page.survey().len() <= 256);
             for window in 0..100 {
-                let now_ns = sys::monotonic_ns() + window * 100_000_000;
+                let now_ns = clock::now() + window * 100_000_000;
                 let own = Report { elapsed_ns: 0, spin_ns: u64::MAX, ..Report::default() };
                 let fellows = page.report(now_ns, 0..1024, &own);
                 assert!(fellows.spin_cpus.is_finite() && fellows.spin_cpus <= 65_536.0);
@@ -299,7 +301,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("page");
         let mut page = HostPage::open(&path, Sharing::SameUser);
-        let now_ns = sys::monotonic_ns();
+        let now_ns = clock::now();
         let own = Report { elapsed_ns: 1, period_ms: 100, ..Report::default() };
         page.report(now_ns, 0..2, &own);
         assert_eq!(page.survey()[0].pid, std::process::id());

@@ -31,7 +31,7 @@ mod permit;
 mod procstat;
 mod quota;
 mod sources;
-mod sys;
+pub(crate) mod sys;
 mod table;
 mod window;
 
@@ -41,6 +41,7 @@ mod simulation;
 pub use host::{Fellow, HostPage, Sharing};
 pub use permit::{LoadReader, SpinGuard, SpinPermit};
 
+use crate::clock;
 use dwell_policy::{Load, Ns};
 use permit::Shared;
 use std::io;
@@ -256,7 +257,7 @@ impl Ticker {
         sys::block_signals();
         let mut idle = 0;
         // Processes that start together must not sample together.
-        let mut seed = u64::from(std::process::id()) ^ sys::monotonic_ns();
+        let mut seed = u64::from(std::process::id()) ^ clock::now();
         let mut wait = self.window / 2;
         loop {
             seed = lease::scatter(seed);

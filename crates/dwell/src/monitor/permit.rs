@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What the I/O path touches: the published load, and the permit that bounds spinning threads.
 
-use super::sys::{self, Words};
+use crate::clock;
+use crate::words::Words;
 use dwell_policy::{Load, Ns};
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering::*};
@@ -155,7 +156,7 @@ impl SpinPermit {
     #[inline]
     pub fn try_spin(&self) -> Option<SpinGuard<'_>> {
         let mut guard = self.try_spin_at(0)?;
-        guard.since_ns = sys::monotonic_ns();
+        guard.since_ns = clock::now();
         Some(guard)
     }
 
@@ -233,7 +234,7 @@ impl SpinGuard<'_> {
 
 impl Drop for SpinGuard<'_> {
     fn drop(&mut self) {
-        self.give_back(sys::monotonic_ns().saturating_sub(self.since_ns));
+        self.give_back(clock::now().saturating_sub(self.since_ns));
     }
 }
 
@@ -291,7 +292,7 @@ mod tests {
         assert_eq!(permit.active(), 0);
         // Time is counted from what the caller said it was.
         let (spun_ns, _, _) = permit.0.totals();
-        drop(permit.try_spin_at(sys::monotonic_ns() - 5_000_000).unwrap());
+        drop(permit.try_spin_at(clock::now() - 5_000_000).unwrap());
         assert!(permit.0.totals().0 - spun_ns >= 5_000_000);
     }
 

@@ -6,6 +6,7 @@ use super::lease::scatter;
 use super::procstat;
 use super::quota::{self, Group, Version};
 use super::sys;
+use crate::clock;
 use std::fs::{self, File};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
@@ -78,13 +79,13 @@ impl Sources {
         }
         self.windows = self.windows.wrapping_add(1);
 
-        let mut sample = Sample { at_ns: sys::monotonic_ns(), ..Sample::default() };
+        let mut sample = Sample { at_ns: clock::now(), ..Sample::default() };
         if let Some(text) = self.stat.as_ref().and_then(|f| read_text(f, &mut self.buffer)) {
             let stat = procstat::parse(text, &self.allowed);
             sample.cpus = stat.cpus;
             sample.procs_running = stat.procs_running;
         }
-        sample.process_cpu_ns = sys::process_cpu_ns();
+        sample.process_cpu_ns = clock::process_cpu();
         if let Some(Tightest { at, cpus }) = self.tightest {
             let limit = &self.limits[at];
             sample.quota_cpus = Some(cpus);

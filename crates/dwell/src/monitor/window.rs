@@ -7,7 +7,8 @@ use super::lease::{Budget, Demand, WindowUse, room};
 use super::member::{Ask, Report};
 use super::permit::{PermitWord, REFUSED, REQUESTED, Shared};
 use super::sources::Sources;
-use super::{Config, Cost, DOZE_WINDOWS, sys};
+use super::{Config, Cost, DOZE_WINDOWS};
+use crate::clock;
 use dwell_policy::Load;
 
 /// Everything that the next window needs to know of the last ones.
@@ -64,7 +65,7 @@ impl Core {
 
     /// Ends a window and publishes its load.
     pub(super) fn tick(&mut self, shared: &Shared) -> Load {
-        let began_ns = sys::thread_cpu_ns();
+        let began_ns = clock::thread_cpu();
         let now = self.sources.sample();
         let signals = shared.take_signals();
         let (permit, totals) = (shared.permit(), shared.totals());
@@ -137,7 +138,7 @@ impl Core {
         self.prev_totals = totals;
         self.prev = now;
         self.cost.samples += 1;
-        self.cost.cpu_ns += sys::thread_cpu_ns().saturating_sub(began_ns);
+        self.cost.cpu_ns += clock::thread_cpu().saturating_sub(began_ns);
         load
     }
 }

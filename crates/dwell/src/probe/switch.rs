@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use dwell_policy::Ns;
 
+use crate::monitor::sys;
 use crate::{arch, clock};
 
 /// Process counts of the pipe ring.
@@ -50,15 +51,8 @@ fn give(fd: i32) -> bool {
 
 /// CPUs that the calling thread may use.
 pub fn allowed_cpus() -> Vec<usize> {
-    // SAFETY: a zeroed set is empty; the kernel fills it.
-    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-    // SAFETY: a live set of its own size; 0 is the calling thread.
-    let rc = unsafe { libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &mut set) };
-    if rc != 0 {
-        return vec![0];
-    }
-    // SAFETY: the index is below the set's size.
-    (0..libc::CPU_SETSIZE as usize).filter(|&cpu| unsafe { libc::CPU_ISSET(cpu, &set) }).collect()
+    sys::affinity(0)
+        .map_or_else(|_| vec![0], |cpus| cpus.into_iter().map(|cpu| cpu as usize).collect())
 }
 
 /// Confines the calling thread to `cpus`; an empty list changes nothing.

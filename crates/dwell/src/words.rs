@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Mapped memory that is shared with other processes, or must not be shared with a child.
+#![allow(unsafe_code)]
+
+use std::fs::File;
+use std::io;
+use std::ops::Deref;
+use std::os::fd::AsRawFd;
+use std::ptr::NonNull;
+use std::sync::atomic::AtomicU64;
+
+/// Mapped memory, seen only as atomic words.
+#[derive(Debug)]
+pub(crate) struct Words {
+    start: NonNull<AtomicU64>,
+    len: usize,
+}
+
+// SAFETY: the mapping lives as long as the value, and every access to it is atomic.
+unsafe impl Send for Words {}
+// SAFETY: as above.
+unsafe impl Sync for Words {}
+
+impl Words {
+    fn map(len: usize, flags: i32, fd: i32) -> io::Result<Words> {
+        // SAFETY: a fresh mapping at an address of the kernel's choice touches no existing memory.
+        let start = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                len * 8,
+                libc::PROT_READ | libc::PROT_WRITE,
+                flags,
+                fd,
+                0,
+            )
+        };
+        if start == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(Words { start, len })
+    }
+
+    /// `len` words of a file that is at least that long, shared with its other users.
+    ///
+    /// Should somebody truncate the file, an access raises SIGBUS: the caller admits only files
+    /// that nobody less trusted may write.
+    pub(crate) fn of_file(file: &File, len: usize) -> io::Result<Words> {
+        Words::map(len, libc::MAP_SHARED, file.as_raw_fd())
+    }
+
+    /// `len` private words that read zero after a fork, in the child.
+    pub(crate) fn wiped_on_fork(len: usize) -> io::Result<Words> {
+        let words = Words::map(len, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1)?;
+        // SAFETY: the range is the mapping just made, private and anonymous.
+        let rc =
+            unsafe { libc::madvise(words.start.as_ptr().cast(), len * 8, libc::MADV_WIPEONFORK) };
+        if rc < 0 { Err(io::Error::last_os_error()) } else { Ok(words) }
+    }
+}
+
+impl Deref for Words {
+    type Target = [AtomicU64];
+
+    #[inline]
+    fn deref(&self) -> &[AtomicU64] {
+        // SAFETY: `start` is page-aligned and `len` words from it stay mapped while `self` lives;
+        // zero bytes, or whatever bytes another process wrote, are valid words.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
+    }
+}
+
+impl Drop for Words {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours, and no reference into it outlives `self`.
+        unsafe { libc::munmap(self.start.as_ptr().cast(), self.len * 8) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_forked_child_finds_its_words_wiped() {
+        use std::sync::atomic::Ordering::Relaxed;
+        let words = Words::wiped_on_fork(8).unwrap();
+        words[3].store(7, Relaxed);
+        // SAFETY: the child calls nothing but an atomic load and `_exit`.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            // SAFETY: ends the child at once.
+            unsafe { libc::_exit(words[3].load(Relaxed) as i32) };
+        }
+        let mut status = -1;
+        // SAFETY: `status` is a valid place to write to.
+        assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+        assert_eq!((status, words[3].load(Relaxed)), (0, 7));
+    }
+
+    #[test]
+    fn fresh_words_are_zero() {
+        let words = Words::wiped_on_fork(64).unwrap();
+        assert!(
+            words.len() == 64
+                && words.iter().all(|w| w.load(std::sync::atomic::Ordering::Relaxed) == 0)
+        );
+    }
+}
