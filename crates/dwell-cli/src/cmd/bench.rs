@@ -15,9 +15,9 @@ use dwell_bench::run::Plan;
 use dwell_bench::stand::Stand;
 use dwell_bench::{report, run, table};
 
-use crate::places;
 use crate::progress::Bar;
-use crate::size::Size;
+use crate::show::Screen;
+use crate::{places, show, size};
 
 /// Measure.
 #[derive(Subcommand)]
@@ -40,8 +40,8 @@ pub struct Io {
     #[arg(long, default_value = "block")]
     baseline: String,
     /// Request sizes
-    #[arg(long, value_delimiter = ',', default_value = "4k,64k,512k")]
-    sizes: Vec<Size>,
+    #[arg(long, value_delimiter = ',', default_value = "4k,64k,512k", value_parser = size::request_bytes)]
+    sizes: Vec<u64>,
     /// Order of the offsets
     #[arg(long, value_enum, value_delimiter = ',', default_value = "rand")]
     pattern: Vec<PatternArg>,
@@ -84,14 +84,14 @@ enum LoadArg {
 }
 
 /// Runs the bench.
-pub fn run(bench: Bench) -> Result<()> {
+pub fn run(bench: &Bench) -> Result<()> {
     let Bench::Io(args) = bench;
     let plan = args.plan();
     let bar = Bar::new("switch costs of this machine");
     let switches = dwell::probe::switch_costs(&mut |share| bar.at(share))
         .context("measuring the cost of a context switch")?;
     bar.say("making and probing devices");
-    let store = ProfileStore::new(places::profiles()?);
+    let store = places::profiles()?;
     let stand = args.stand(&store, &switches)?;
     bar.clear();
     for why in &stand.left_out {
@@ -112,9 +112,9 @@ pub fn run(bench: Bench) -> Result<()> {
     result.save(&args.report.join("result.json"))?;
     report::save(&result, &page)?;
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&result)?);
+        show::out(&show::json(&result)?)?;
     } else {
-        println!("{}", table::table(&result, crate::show::width()));
+        show::out(&table::table(&result, Screen::stdout().width() as u16))?;
     }
     let page = page.canonicalize().unwrap_or(page);
     eprintln!("report: {}", page.display());
@@ -126,7 +126,7 @@ impl Io {
         Plan {
             contenders: self.policies.clone(),
             baseline: self.baseline.clone(),
-            sizes: self.sizes.iter().map(|size| size.0).collect(),
+            sizes: self.sizes.clone(),
             patterns: self.pattern.iter().map(|&pattern| pattern.into()).collect(),
             directions: match self.write {
                 true => vec![Direction::Read, Direction::Write],

@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
-use clap::Args;
+
 use dwell_bench::experiments::{self, Lab};
 use dwell_bench::figure;
 
@@ -13,8 +13,8 @@ use crate::places;
 use crate::progress::Bar;
 
 /// Which figures, and where they go.
-#[derive(Args)]
-pub struct Figure {
+#[derive(clap::Args)]
+pub struct Args {
     /// Ids, as in S4; see --list
     ids: Vec<String>,
     /// All of them
@@ -35,7 +35,7 @@ pub struct Figure {
 }
 
 /// Measures, saves, prints.
-pub fn run(args: Figure) -> Result<()> {
+pub fn run(args: &Args) -> Result<()> {
     if args.list {
         for id in experiments::ids() {
             println!("{id:4} {}", figure::catalogue().figure(id)?.what);
