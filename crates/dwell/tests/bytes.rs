@@ -12,7 +12,7 @@ use std::thread;
 use common::machine::{Ext4, Loop, MIB, Zram, disk, memory, pattern_file};
 use common::{BLOCK, Way, check, fill, skip};
 use dwell::buffer::Aligned;
-use dwell::{File, Mode, Options, Route};
+use dwell::{File, Options};
 
 const SPAN: u64 = 8 * MIB;
 const BLOCKS: u64 = SPAN / BLOCK as u64;
@@ -329,6 +329,4 @@ fn empty_requests_end_at_once() {
         pipeline.read_at(Vec::new(), 7).unwrap();
         assert_eq!(pipeline.next().unwrap().result.unwrap(), 0, "{way:?}");
     }
-    assert_eq!(Way::all()[0].route, Route::Inline);
-    assert_eq!(Way::block().mode, Mode::Block);
 }

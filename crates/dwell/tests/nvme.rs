@@ -2,94 +2,193 @@
 //! What a real NVMe driver does with polled and interrupt-driven reads, asserted as counts of
 //! interrupts in the VM that `vm/test` boots; anywhere else every test here skips.
 
+mod common;
+
 use std::env;
-use std::fs::{self, File, OpenOptions};
-use std::io;
-use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use io_uring::{IoUring, opcode, types};
+use common::{BLOCK, Way, check, fill, skip};
+use dwell::buffer::Aligned;
+use dwell::policy::SmartCon;
+use dwell::probe::{Probe, sweep::Effort};
+use dwell::profile::{Polling as Probed, SwitchCosts};
+use dwell::queue::{Action, Io, Queue};
+use dwell::source::Source;
+use dwell::{File, Mode, Options, Reason, Route, WaitPolicy};
 
 const NVME: &str = "/dev/nvme0n1";
-const BLOCK_BYTES: usize = 4096;
 const READS: u64 = 200;
+const POLLED: Route = Route::Polled;
 
 #[test]
 fn polled_reads_raise_no_interrupt() {
     let Some(drive) = Drive::in_vm(&[Polling::Real]) else { return };
     assert_eq!(drive.queue_attribute("io_poll"), "1");
-    let mut ring = Ring::new(Completion::Polled);
-    assert_eq!(drive.interrupts_during(|| drive.read_blocks(&mut ring, READS)), 0);
+    for mode in [Mode::Spin, Mode::Block, Mode::Hybrid { sleep_ns: 30_000 }] {
+        let file = drive.open(Way { route: POLLED, mode, ..Way::spin() });
+        assert_eq!(drive.interrupts_during(|| drive.read_blocks(&file, READS)), 0, "{mode:?}");
+        assert_eq!(file.stats().count(POLLED, mode.as_str()), READS);
+    }
+}
+
+#[test]
+fn a_polled_pipeline_raises_no_interrupt() {
+    let Some(drive) = Drive::in_vm(&[Polling::Real]) else { return };
+    let file = drive.open(Way { route: POLLED, ..Way::spin() });
+    let interrupts = drive.interrupts_during(|| {
+        let mut pipeline = file.pipeline::<Aligned>(8).unwrap();
+        let (mut sent, mut done) = (0, 0);
+        while done < READS {
+            while sent < READS && pipeline.has_room() {
+                let at = sent % Drive::PATTERN_BLOCKS * BLOCK as u64;
+                pipeline.read_at(Aligned::new(BLOCK), at).map_err(|(e, _)| e).unwrap();
+                sent += 1;
+            }
+            let finished = pipeline.next().unwrap();
+            assert_eq!(finished.result.unwrap(), BLOCK);
+            done += 1;
+        }
+    });
+    assert_eq!(interrupts, 0);
 }
 
 #[test]
 fn interrupt_driven_reads_raise_one_interrupt_each() {
-    let Some(drive) = Drive::in_vm(Polling::ANY) else {
-        return;
+    let Some(drive) = Drive::in_vm(Polling::ANY) else { return };
+    let inline = Way { route: Route::Inline, ..Way::block() };
+    for way in [Way::spin(), Way::block(), inline] {
+        let file = drive.open(way);
+        let raised = drive.interrupts_during(|| drive.read_blocks(&file, READS));
+        assert_eq!(raised, READS, "{way:?}");
+        assert_eq!(file.stats().count(way.route, way.mode.as_str()), READS);
+    }
+}
+
+#[test]
+fn a_request_that_blocks_leaves_the_polled_ring() {
+    let Some(drive) = Drive::in_vm(&[Polling::Real]) else { return };
+    let file = drive.open(SmartCon::default());
+    assert_eq!(drive.interrupts_during(|| drive.read_blocks(&file, READS)), 0);
+    assert_eq!(file.stats().count(POLLED, "spin"), READS);
+
+    let mut large = Aligned::new(128 << 10);
+    let raised = drive.interrupts_during(|| {
+        (0..READS).for_each(|_| file.read_exact_at(&mut large, 0).unwrap());
+    });
+    assert!(raised >= READS, "{raised} interrupts for {READS} reads that block");
+    assert_eq!(file.stats().because(Reason::Size), READS);
+    check(&large[..Drive::PATTERN_BYTES as usize], 0, Drive::SEED);
+}
+
+#[test]
+fn the_probe_tells_real_polling_from_fake() {
+    let Some(drive) = Drive::in_vm(Polling::ANY) else { return };
+    let probe = Probe {
+        effort: Effort { rounds: 1, batch_ns: 200_000 },
+        sizes: vec![BLOCK as u64],
+        switches: Some(SwitchCosts { self_ns: 1_000, direct: Vec::new(), indirect: Vec::new() }),
+        ..Probe::new(NVME)
     };
-    let mut ring = Ring::new(Completion::Interrupt);
-    assert_eq!(drive.interrupts_during(|| drive.read_blocks(&mut ring, READS)), READS);
+    let polling = probe.run(&mut |_, _| {}).unwrap().polling;
+    match drive.polling {
+        Polling::Real => assert_eq!(polling, Probed::Real),
+        Polling::Fake => assert!(
+            matches!(polling, Probed::Fake { interrupts_per_request } if interrupts_per_request >= 1.0),
+            "{polling:?}"
+        ),
+        Polling::Refused => assert!(
+            matches!(&polling, Probed::Unsupported { why } if why.contains("poll_queues")),
+            "{polling:?}"
+        ),
+    }
 }
 
 #[test]
 fn without_poll_queues_an_older_kernel_fakes_polling_with_interrupts() {
     let Some(drive) = Drive::in_vm(&[Polling::Fake]) else { return };
     assert_eq!(drive.queue_attribute("io_poll"), "0");
-    let mut ring = Ring::new(Completion::Polled);
-    assert_eq!(drive.interrupts_during(|| drive.read_blocks(&mut ring, READS)), READS);
+    let file = drive.open(Way { route: POLLED, ..Way::spin() });
+    assert_eq!(drive.interrupts_during(|| drive.read_blocks(&file, READS)), READS);
+    assert_eq!(file.stats().count(POLLED, "spin"), READS);
 }
 
 #[test]
 fn without_poll_queues_a_newer_kernel_refuses_polled_reads() {
     let Some(drive) = Drive::in_vm(&[Polling::Refused]) else { return };
     assert_eq!(drive.queue_attribute("io_poll"), "0");
-    let mut ring = Ring::new(Completion::Polled);
-    let mut block = AlignedBlock::zeroed();
+    let file = drive.open(Way { route: POLLED, ..Way::spin() });
+    let mut block = Aligned::new(BLOCK);
     let interrupts = drive.interrupts_during(|| {
-        let error = ring.read_at(&drive.file, block.bytes_mut(), 0).unwrap_err();
-        assert_eq!(error.raw_os_error(), Some(libc::EOPNOTSUPP), "{error}");
+        let mut queue = file.source().queue(1).unwrap();
+        let (target, memory) = (file.source().target(), block.as_mut_ptr());
+        // SAFETY: the buffer outlives the loop below, which ends with the completion.
+        let io = unsafe { Io::plain(Action::Read, target, memory, BLOCK as u32, 0) };
+        queue.submit(io, POLLED).map_err(|_| "full").unwrap();
+        queue.flush();
+        let mut result = 0;
+        while queue.poll(&mut |completion| result = completion.result) == 0 {}
+        assert_eq!(result, -libc::EOPNOTSUPP);
     });
     assert_eq!(interrupts, 0);
 }
 
 #[test]
+fn refused_polling_is_served_all_the_same_and_not_tried_again() {
+    let Some(drive) = Drive::in_vm(&[Polling::Refused]) else { return };
+    let file = drive.open(Way { route: POLLED, ..Way::spin() });
+    drive.read_blocks(&file, READS);
+    assert!(!file.source().routes().has(POLLED));
+    let stats = file.stats();
+    assert_eq!((stats.count(POLLED, "spin"), stats.count(Route::Inline, "block")), (1, READS - 1));
+    assert_eq!((stats.requests(), stats.errors), (READS, 0));
+}
+
+#[test]
 fn a_flakey_device_fails_while_down_and_keeps_its_data() {
-    let Some(drive) = Drive::in_vm(Polling::ANY) else {
-        return;
-    };
+    let Some(drive) = Drive::in_vm(Polling::ANY) else { return };
     if !Flakey::available() {
         return skip("no dmsetup in the guest");
     }
     let flakey = Flakey::over(&drive, "dwell-flakey");
-    let file = open_direct(&flakey.path());
-    let mut ring = Ring::new(Completion::Interrupt);
-    let mut block = AlignedBlock::zeroed();
-    let written = AlignedBlock::filled_for(7);
-    file.write_all_at(written.bytes(), 0).unwrap();
+    let path = flakey.path();
+    let mut block = Aligned::new(BLOCK);
+    for (seed, way) in (70..).zip(Way::all()) {
+        let file = open(&path, way);
+        let at = 3 * BLOCK as u64;
+        fill(&mut block, at, seed);
+        file.write_all_at(&block, at).unwrap();
 
-    flakey.go_down();
-    let error = ring.read_at(&file, block.bytes_mut(), 0).unwrap_err();
-    assert_eq!(error.raw_os_error(), Some(libc::EIO), "read by ring: {error}");
-    let error = file.read_at(block.bytes_mut(), 0).unwrap_err();
-    assert_eq!(error.raw_os_error(), Some(libc::EIO), "read by pread: {error}");
-    let error = file.write_at(AlignedBlock::zeroed().bytes(), 0).unwrap_err();
-    assert_eq!(error.raw_os_error(), Some(libc::EIO), "write: {error}");
+        flakey.go_down();
+        let mut other = Aligned::new(BLOCK);
+        for error in
+            [file.read_at(&mut other, at), file.write_at(&other, at)].map(Result::unwrap_err)
+        {
+            assert_eq!(error.errno(), Some(libc::EIO), "{way:?}: {error}");
+            let told = error.to_string();
+            assert!(
+                told.contains("/dev/mapper/dwell-flakey") && told.contains("byte 12288"),
+                "{told}"
+            );
+        }
+        let mut pipeline = file.pipeline::<Aligned>(2).unwrap();
+        pipeline.read_at(Aligned::new(BLOCK), at).map_err(|(e, _)| e).unwrap();
+        assert_eq!(pipeline.next().unwrap().result.unwrap_err().errno(), Some(libc::EIO));
+        assert_eq!(file.stats().errors, 3, "{way:?}");
 
-    flakey.come_up();
-    assert_eq!(ring.read_at(&file, block.bytes_mut(), 0).unwrap(), BLOCK_BYTES);
-    assert!(block.bytes() == written.bytes(), "the data changed while the device was down");
+        flakey.come_up();
+        file.read_exact_at(&mut other, at).unwrap();
+        check(&other, at, seed);
+    }
 }
 
 #[test]
 fn a_flakey_device_goes_away_with_its_guard() {
-    let Some(drive) = Drive::in_vm(Polling::ANY) else {
-        return;
-    };
+    let Some(drive) = Drive::in_vm(Polling::ANY) else { return };
     if !Flakey::available() {
         return skip("no dmsetup in the guest");
     }
@@ -102,16 +201,10 @@ fn a_flakey_device_goes_away_with_its_guard() {
 
 #[test]
 fn the_guest_has_the_other_devices() {
-    let Some(_drive) = Drive::in_vm(Polling::ANY) else {
-        return;
-    };
+    let Some(_drive) = Drive::in_vm(Polling::ANY) else { return };
     for device in ["/dev/nullb0", "/dev/ram0", "/dev/loop-control", "/dev/mapper/control"] {
         assert!(Path::new(device).exists(), "{device} is missing");
     }
-}
-
-fn skip(reason: &str) {
-    println!("SKIP: {reason}");
 }
 
 /// What this boot does with a polled read, as `vm/test` says in `DWELL_VM`.
@@ -140,12 +233,14 @@ impl Polling {
 
 /// The VM's NVMe drive with a known pattern in its first blocks, held by one test at a time.
 struct Drive {
-    file: File,
+    polling: Polling,
     _alone: MutexGuard<'static, ()>,
 }
 
 impl Drive {
+    const SEED: u64 = 5;
     const PATTERN_BLOCKS: u64 = 16;
+    const PATTERN_BYTES: u64 = Self::PATTERN_BLOCKS * BLOCK as u64;
 
     /// The drive, or a line that says why the test skips. The serial number keeps the tests, which
     /// overwrite the drive, off any drive that is not the VM's.
@@ -161,16 +256,20 @@ impl Drive {
             return None;
         }
         if !wanted.contains(&polling) {
-            skip(&format!("wants a boot with polling {wanted:?}, this one has {polling:?}"));
+            skip(format!("wants a boot with polling {wanted:?}, this one has {polling:?}"));
             return None;
         }
         let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-        let file = open_direct(Path::new(NVME));
-        for index in 0..Self::PATTERN_BLOCKS {
-            let block = AlignedBlock::filled_for(index);
-            file.write_all_at(block.bytes(), index * BLOCK_BYTES as u64).unwrap();
-        }
-        Some(Drive { file, _alone: alone })
+        let drive = Drive { polling, _alone: alone };
+        let mut pattern = Aligned::new(Self::PATTERN_BYTES as usize);
+        fill(&mut pattern, 0, Self::SEED);
+        drive.open(dwell::policy::Block).write_all_at(&pattern, 0).unwrap();
+        Some(drive)
+    }
+
+    /// The drive by this policy, with polling known to be real.
+    fn open(&self, policy: impl WaitPolicy + 'static) -> File {
+        open(Path::new(NVME), policy)
     }
 
     fn queue_attribute(&self, name: &str) -> String {
@@ -184,13 +283,13 @@ impl Drive {
     }
 
     /// Reads so many blocks one after the other and checks the bytes of each.
-    fn read_blocks(&self, ring: &mut Ring, count: u64) {
-        let mut block = AlignedBlock::zeroed();
+    fn read_blocks(&self, file: &File, count: u64) {
+        let mut block = Aligned::new(BLOCK);
         for read in 0..count {
-            let index = read % Self::PATTERN_BLOCKS;
-            let got = ring.read_at(&self.file, block.bytes_mut(), index * BLOCK_BYTES as u64);
-            assert_eq!(got.unwrap_or_else(|e| panic!("read {read}: {e}")), BLOCK_BYTES);
-            assert!(block.bytes() == AlignedBlock::filled_for(index).bytes(), "bytes of {index}");
+            let at = read % Self::PATTERN_BLOCKS * BLOCK as u64;
+            file.read_exact_at(&mut block, at)
+                .unwrap_or_else(|error| panic!("read {read}: {error}"));
+            check(&block, at, Self::SEED);
         }
     }
 
@@ -230,90 +329,10 @@ fn nvme_interrupts() -> u64 {
     counts.iter().sum()
 }
 
-fn open_direct(path: &Path) -> File {
-    OpenOptions::new()
-        .read(true)
-        .write(true)
-        .custom_flags(libc::O_DIRECT)
-        .open(path)
-        .unwrap_or_else(|e| panic!("{}: {e}", path.display()))
-}
-
-/// One block in memory that O_DIRECT takes.
-struct AlignedBlock {
-    memory: Vec<u8>,
-    start: usize,
-}
-
-impl AlignedBlock {
-    fn zeroed() -> AlignedBlock {
-        let memory = vec![0; 2 * BLOCK_BYTES];
-        let start = memory.as_ptr().align_offset(BLOCK_BYTES);
-        AlignedBlock { memory, start }
-    }
-
-    fn filled_for(index: u64) -> AlignedBlock {
-        let mut block = AlignedBlock::zeroed();
-        for (i, byte) in block.bytes_mut().iter_mut().enumerate() {
-            *byte = (i as u64 ^ (i as u64 >> 8) ^ (index + 1)) as u8;
-        }
-        block
-    }
-
-    fn bytes(&self) -> &[u8] {
-        &self.memory[self.start..self.start + BLOCK_BYTES]
-    }
-
-    fn bytes_mut(&mut self) -> &mut [u8] {
-        &mut self.memory[self.start..self.start + BLOCK_BYTES]
-    }
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Completion {
-    Polled,
-    Interrupt,
-}
-
-/// A ring with one request in flight.
-struct Ring {
-    uring: IoUring,
-}
-
-impl Ring {
-    fn new(completion: Completion) -> Ring {
-        let mut builder = IoUring::builder();
-        if completion == Completion::Polled {
-            builder.setup_iopoll();
-        }
-        Ring { uring: builder.build(4).unwrap_or_else(|e| panic!("io_uring_setup: {e}")) }
-    }
-
-    fn read_at(&mut self, file: &File, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        let fd = types::Fd(file.as_raw_fd());
-        let read =
-            opcode::Read::new(fd, buffer.as_mut_ptr(), buffer.len() as u32).offset(offset).build();
-        // SAFETY: the file and the exclusively borrowed buffer outlive the request: from here on
-        // this function either returns with the completion or aborts the process.
-        unsafe { self.uring.submission().push(&read).expect("the ring is empty") };
-        let completion = loop {
-            match self.uring.submit_and_wait(1) {
-                Ok(_) => {}
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => {
-                    eprintln!("io_uring_enter: {error}");
-                    std::process::abort();
-                }
-            }
-            if let Some(completion) = self.uring.completion().next() {
-                break completion;
-            }
-        };
-        match completion.result() {
-            result if result < 0 => Err(io::Error::from_raw_os_error(-result)),
-            result => Ok(result as usize),
-        }
-    }
+fn open(path: &Path, policy: impl WaitPolicy + 'static) -> File {
+    let known = Way { route: POLLED, ..Way::spin() }.known();
+    let options = Options::new().write(true).direct(true).known(known).policy(Arc::new(policy));
+    options.open(path).unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// A dm-flakey device that is removed on drop. Its up and down intervals are 0 or 1 s, one of each,

@@ -1,0 +1,364 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Whether threads keep the CPU or leave it as decided, and whether the statistics tell the truth.
+
+mod common;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use common::fake::{Answer, Fake, Waking};
+use common::machine::{Loop, MIB};
+use common::{BLOCK, Under, Way, check, fast, skip, voluntary_switches};
+use dwell::buffer::Aligned;
+use dwell::dwell_policy::{Backlog, Load, Routes, WaitMachine, Woken};
+use dwell::known::Known;
+use dwell::park::park;
+use dwell::policy::{Block, Hybrid, SmartCon, Spin};
+use dwell::queue::{Completion, Full, Io, Queue, Ticket, Wake};
+use dwell::ring::SpinMethod;
+use dwell::{Decision, DeviceClass, File, Mode, Options, Reason, Route, WaitPolicy, clock};
+
+const REQUESTS: u64 = 400;
+
+fn direct(path: &Path, known: Known, policy: impl WaitPolicy + 'static) -> File {
+    let options = Options::new().write(true).direct(true).known(known).policy(Arc::new(policy));
+    options.open(path).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// Voluntary switches of this thread during so many reads, once everything is set up.
+fn switches_of(file: &File, requests: u64) -> u64 {
+    let mut block = Aligned::new(BLOCK);
+    let mut read = |at: u64| file.read_exact_at(&mut block, at % 64 * BLOCK as u64).unwrap();
+    (0..16).for_each(&mut read);
+    let before = voluntary_switches();
+    (0..requests).for_each(&mut read);
+    voluntary_switches() - before
+}
+
+#[test]
+fn spinning_never_leaves_the_cpu() {
+    let device = match Loop::new(MIB) {
+        Ok(device) => device,
+        Err(why) => return skip(why),
+    };
+    for method in SpinMethod::ALL {
+        let known = Known { method, ..fast() };
+        let file = direct(&device.device, known, Under::patient(Spin));
+        let switches = switches_of(&file, REQUESTS);
+        assert!(switches <= REQUESTS / 100, "{method}: {switches} for {REQUESTS} requests");
+        let stats = file.stats();
+        assert_eq!(stats.count(Route::Interrupt, "spin"), REQUESTS + 16);
+        assert_eq!(stats.switches_avoided(), REQUESTS + 16);
+        assert_eq!((stats.parked_ns, stats.slept_ns), (0, 0));
+        assert!(stats.spun_ns > 0);
+    }
+}
+
+/// On a busy machine the kernel's worker often finishes, on the other processor or by preempting the
+/// thread, before that gets to sleep; on a quiet one nearly every request costs a switch.
+const LEAST: u64 = REQUESTS / 10;
+
+#[test]
+fn blocking_leaves_the_cpu_for_each_request() {
+    let device = match Loop::new(MIB) {
+        Ok(device) => device,
+        Err(why) => return skip(why),
+    };
+    for way in [Way { route: Route::Inline, ..Way::block() }, Way::block()] {
+        let file = direct(&device.device, way.known(), way);
+        let switches = switches_of(&file, REQUESTS);
+        assert!(switches >= LEAST, "{way:?}: {switches} for {REQUESTS} requests");
+        assert_eq!(file.stats().switches_avoided(), 0);
+    }
+    let file = direct(&device.device, fast(), Block);
+    assert!(switches_of(&file, REQUESTS) >= LEAST);
+    assert_eq!(file.stats().count(Route::Inline, "block"), REQUESTS + 16);
+}
+
+#[test]
+fn smartcon_blocks_above_the_size_threshold_and_spins_at_it() {
+    let device = match Loop::new(MIB) {
+        Ok(device) => device,
+        Err(why) => return skip(why),
+    };
+    let file = direct(&device.device, fast(), Under::patient(SmartCon::default()));
+    let threshold = fast().profile.unwrap().size_threshold_bytes as usize;
+    let mut buffer = Aligned::new(threshold + BLOCK);
+    for (bytes, times) in [(BLOCK, 5), (threshold, 7), (threshold + BLOCK, 11)] {
+        (0..times).for_each(|_| file.read_exact_at(&mut buffer[..bytes], 0).unwrap());
+    }
+    file.sync().unwrap();
+    let stats = file.stats();
+    assert_eq!((stats.because(Reason::Pays), stats.because(Reason::Size)), (12, 11));
+    assert_eq!(stats.because(Reason::Sync), 1);
+    assert_eq!(stats.count(Route::Interrupt, "spin"), 12);
+    assert_eq!(stats.count(Route::Inline, "block"), 12);
+    assert_eq!((stats.requests(), stats.syncs), (24, 1));
+}
+
+#[test]
+fn smartcon_counts_the_backlog_of_other_threads() {
+    let fake = Fake::new(MIB, 1).with(|state| state.queued.push_back(Answer::Held));
+    let file = fake.open(fast(), SmartCon::default());
+    thread::scope(|scope| {
+        let (submitted, told) = std::sync::mpsc::channel();
+        let (file, fake) = (&file, &fake);
+        scope.spawn(move || {
+            let mut pipeline = file.pipeline::<Vec<u8>>(1).unwrap();
+            pipeline.read_at(vec![0; 62 << 10], 0).unwrap();
+            submitted.send(()).unwrap();
+            let done = pipeline.next().unwrap();
+            check(&done.buffer.unwrap(), 0, 1);
+        });
+        told.recv().unwrap();
+        assert_eq!(file.read_at(&mut [0; 2 << 10], 0).unwrap(), 2 << 10);
+        assert_eq!(file.stats().because(Reason::Backlog), 0);
+        assert_eq!(file.read_at(&mut [0; (2 << 10) + 1], 0).unwrap(), (2 << 10) + 1);
+        assert_eq!(file.stats().because(Reason::Backlog), 1);
+        fake.release();
+    });
+    assert_eq!(file.read_at(&mut [0; 4096], 0).unwrap(), 4096);
+    let stats = file.stats();
+    assert_eq!((stats.because(Reason::Backlog), stats.requests()), (1, 4));
+}
+
+#[test]
+fn smartcon_blocks_on_a_busy_machine() {
+    let mut no_spinner_left = Load::default();
+    no_spinner_left.may_spin = false;
+    for (load, why) in [
+        (Load::new(0.9, 1.0, 0.5), Reason::CpuBusy),
+        (Load::new(0.1, 1.0, 0.5), Reason::Pays),
+        (no_spinner_left, Reason::SpinBudget),
+    ] {
+        let policy = Under { policy: SmartCon::default(), load, spin_limit_ns: None };
+        let file = Fake::new(MIB, 1).open(fast(), policy);
+        (0..10).for_each(|_| file.read_exact_at(&mut [0; 100], 0).unwrap());
+        assert_eq!(file.stats().because(why), 10, "{load:?}");
+    }
+}
+
+#[test]
+fn what_no_size_or_load_can_change_is_never_queued() {
+    let mut profile = fast().profile.unwrap();
+    for (class, why) in
+        [(DeviceClass::VeryFast, Reason::VeryFast), (DeviceClass::Mainstream, Reason::Mainstream)]
+    {
+        profile.class = class;
+        let fake = Fake::new(MIB, 1);
+        let known = Known { profile: Some(profile), ..Known::default() };
+        let file = fake.open(known, SmartCon::default());
+        (0..100).for_each(|_| file.read_exact_at(&mut [0; 100], 0).unwrap());
+        let stats = file.stats();
+        assert_eq!(
+            (
+                stats.because(why),
+                stats.count(Route::Inline, "block") + stats.count(Route::Inline, "spin")
+            ),
+            (100, 100)
+        );
+        assert_eq!((fake.log().submitted.len(), stats.switches_avoided()), (0, 0));
+        assert!(stats.inline_sampled > 0, "a few are timed");
+    }
+}
+
+#[test]
+fn every_request_of_every_thread_is_counted_once() {
+    let fake = Fake::new(MIB, 1).with(|state| {
+        state.queued.extend((0..400).map(|at| match at % 5 {
+            0 => Answer::Late(2),
+            1 => Answer::Refused(libc::EAGAIN),
+            2 => Answer::Refused(libc::EIO),
+            _ => Answer::Done,
+        }));
+    });
+    let file = fake.open(fast(), SmartCon::default());
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            let file = &file;
+            scope.spawn(move || {
+                let mut pipeline = file.pipeline::<Vec<u8>>(4).unwrap();
+                let mut large = vec![0; 100 << 10];
+                for at in 0..50 {
+                    let _ = file.read_at(&mut [0; 100], at);
+                    let _ = file.write_at(&[0; 100], at);
+                    let _ = file.read_at(&mut large, at);
+                    while pipeline.has_room() {
+                        pipeline.read_at(vec![0; 100], at).unwrap();
+                    }
+                    while pipeline.next().is_some() {}
+                    let _ = file.sync();
+                }
+            });
+        }
+    });
+    let stats = file.stats();
+    assert_eq!(stats.requests(), 4 * 50 * (4 + 4), "{stats:?}");
+    let by_reason: u64 = Reason::ALL.iter().map(|why| stats.because(*why)).sum();
+    assert_eq!(by_reason, stats.requests());
+    assert_eq!(stats.errors, 80, "{stats:?}");
+}
+
+#[test]
+fn a_stalled_queue_is_left_to_itself() {
+    for waking in [Waking::Word, Waking::Never] {
+        for in_pipeline in [false, true] {
+            let fake = Fake::new(MIB, 1).with(|state| {
+                state.queued.push_back(Answer::Held);
+                state.waking = waking;
+            });
+            let file = fake.open(fast(), SmartCon::default());
+            let (cpu, wall) = (clock::thread_cpu(), clock::now());
+            thread::scope(|scope| {
+                scope.spawn(|| {
+                    thread::sleep(Duration::from_millis(300));
+                    fake.release();
+                });
+                let mut buffer = vec![0; 100];
+                if in_pipeline {
+                    let mut pipeline = file.pipeline::<Vec<u8>>(1).unwrap();
+                    pipeline.read_at(buffer, 3).unwrap();
+                    buffer = pipeline.next().unwrap().buffer.unwrap();
+                } else {
+                    assert_eq!(file.read_at(&mut buffer, 3).unwrap(), 100);
+                }
+                check(&buffer, 3, 1);
+            });
+            let (cpu, wall) = (clock::thread_cpu() - cpu, clock::now() - wall);
+            assert!(cpu < wall / 4, "{waking:?}: {cpu} ns of CPU time in {wall} ns");
+            let stats = file.stats();
+            assert_eq!((stats.because(Reason::SpinExpired), stats.requests()), (1, 1));
+            assert_eq!(stats.switches_avoided(), 0);
+        }
+    }
+}
+
+#[test]
+fn a_pipeline_that_is_looked_at_late_did_not_spin_in_vain() {
+    let fake = Fake::new(MIB, 1);
+    let file = fake.open(fast(), SmartCon::default());
+    let mut pipeline = file.pipeline::<Vec<u8>>(8).unwrap();
+    for at in 0..8 {
+        pipeline.read_at(vec![0; 100], at).unwrap();
+    }
+    // Longer than a blind spin's deadline: the thread did something else meanwhile.
+    thread::sleep(Duration::from_millis(5));
+    while pipeline.next().is_some() {}
+    let stats = file.stats();
+    assert_eq!((stats.because(Reason::Pays), stats.because(Reason::SpinExpired)), (8, 0));
+}
+
+#[test]
+fn hybrid_sleeps_first() {
+    let mut profile = fast().profile.unwrap();
+    (profile.latency_ns, profile.sleep_overshoot_ns) = (2_000_000, 50_000);
+    let known = Known { profile: Some(profile), ..Known::default() };
+    let fake = Fake::new(MIB, 1).with(|state| state.queued.push_back(Answer::Late(5)));
+    let file = fake.open(known, Hybrid);
+    assert_eq!(file.read_at(&mut [0; 100], 0).unwrap(), 100);
+    let stats = file.stats();
+    assert_eq!(stats.count(Route::Interrupt, "hybrid"), 1);
+    assert!(stats.slept_ns >= 900_000, "{stats:?}");
+}
+
+#[test]
+fn a_request_that_blocks_leaves_the_polled_queue() {
+    let fake = Fake::new(MIB, 1)
+        .with(|state| state.routes = Routes::POLLED | Routes::INTERRUPT | Routes::INLINE);
+    let file = fake.open(fast(), SmartCon::default());
+    let mut large = vec![0; 128 << 10];
+    assert_eq!(file.read_at(&mut large[..4096], 0).unwrap(), 4096);
+    assert_eq!(file.read_at(&mut large, 0).unwrap(), 128 << 10);
+    assert_eq!((fake.log().submitted, fake.log().calls), (vec![Route::Polled], 1));
+
+    // One of several must not hold the others up: it goes by interrupt, not inline.
+    let mut pipeline = file.pipeline::<Vec<u8>>(2).unwrap();
+    pipeline.read_at(large, 0).unwrap();
+    pipeline.next().unwrap().result.unwrap();
+    assert_eq!(fake.log().submitted.last(), Some(&Route::Interrupt));
+}
+
+/// A queue whose other side posts its one completion right after it was looked for.
+struct PostsAfterTheLook {
+    word: AtomicU32,
+    posted: bool,
+    looks: u32,
+}
+
+impl Queue for PostsAfterTheLook {
+    type Op = Io;
+
+    fn submit(&mut self, op: Io, _: Route) -> Result<Ticket, (Full, Io)> {
+        Err((Full, op))
+    }
+
+    fn flush(&mut self) {}
+
+    fn poll(&mut self, out: &mut dyn FnMut(Completion)) -> usize {
+        self.looks += 1;
+        if self.posted {
+            out(Completion { ticket: Ticket(1), result: 0 });
+            return 1;
+        }
+        self.posted = true;
+        self.word.fetch_add(1, Ordering::Release);
+        0
+    }
+
+    fn arm(&mut self) -> Wake<'_> {
+        Wake::Word { word: &self.word, seen: self.word.load(Ordering::Acquire) }
+    }
+
+    fn cancel(&mut self, _: Ticket) {}
+
+    fn backlog(&self) -> Backlog {
+        Backlog { bytes: 0, requests: 1 }
+    }
+}
+
+#[test]
+fn a_completion_between_the_last_look_and_the_sleep_is_not_slept_through() {
+    let (ended, told) = std::sync::mpsc::channel();
+    thread::spawn(move || {
+        let new = || PostsAfterTheLook { word: AtomicU32::new(0), posted: false, looks: 0 };
+        let mut queue = new();
+        let woken = park(&mut queue, None, &mut |_| {});
+        let mut waited = new();
+        let decision = Decision::new(Route::Interrupt, Mode::Block, 0, Reason::Fixed);
+        let machine = WaitMachine::new(&decision, 0, 0);
+        dwell::wait::wait(&mut waited, machine, &mut |_| true);
+        ended.send((woken, queue.looks, waited.looks)).unwrap();
+    });
+    let outcome = told.recv_timeout(Duration::from_secs(20)).expect("it is still asleep");
+    assert_eq!(outcome, (Woken::Look, 1, 2));
+}
+
+#[test]
+fn a_parked_thread_is_woken_by_the_other_side_however_it_waits() {
+    for mode in [Mode::Block, Mode::Spin, Mode::Hybrid { sleep_ns: 100_000 }] {
+        for waking in [Waking::Word, Waking::Never] {
+            let fake = Fake::new(MIB, 1).with(|state| {
+                state.queued.extend([Answer::Held; 20]);
+                state.waking = waking;
+            });
+            let file = fake.open(fast(), Way { mode, ..Way::spin() });
+            thread::scope(|scope| {
+                scope.spawn(|| {
+                    for round in 0..20 {
+                        thread::sleep(Duration::from_micros(round * 37));
+                        fake.release();
+                    }
+                });
+                let mut buffer = vec![0; 100];
+                for at in 0..20 {
+                    assert_eq!(file.read_at(&mut buffer, at).unwrap(), 100);
+                    check(&buffer, at, 1);
+                }
+            });
+            assert_eq!(file.stats().requests(), 20);
+        }
+    }
+}
