@@ -3,12 +3,10 @@
 
 use std::sync::Arc;
 
-use dwell_policy::{Call, Decision, Estimate, Kind, Load, Mode, Ns, Reason, Route, Wait, policy};
+use dwell_policy::{Decision, Load, Mode, Ns, Reason, Wait, policy};
 
-use crate::file::File;
 use crate::known::Known;
 use crate::monitor::{LoadReader, SpinGuard, SpinPermit, SystemMonitor};
-use crate::source::Source;
 
 /// One file's handles on the system monitor.
 pub(crate) struct Governor {
@@ -78,29 +76,6 @@ pub(crate) fn admit<'g>(
         Err(()) => {
             *decision = policy::block(wait, Reason::SpinBudget);
             None
-        }
-    }
-}
-
-impl<S: Source> File<S>
-where
-    S::Queue: Send,
-{
-    /// What a request of this file would put before its policy now, by a thread without history.
-    #[inline]
-    pub fn wait_of(&self, kind: Kind, size_bytes: u64, call: Call) -> Wait<'_> {
-        let routes = self.source.routes();
-        Wait {
-            kind,
-            size_bytes,
-            backlog: self.in_flight.ahead(),
-            call,
-            routes: if kind == Kind::Sync { routes.without(Route::Polled) } else { routes },
-            profile: self.known.profile.as_ref(),
-            estimate: Estimate::default(),
-            load: self.governor.as_ref().map_or_else(Load::default, Governor::load),
-            nice: 0,
-            sequence: 0,
         }
     }
 }

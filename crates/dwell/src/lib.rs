@@ -32,6 +32,7 @@ pub mod ring;
 pub mod source;
 pub mod stats;
 pub mod wait;
+mod walk;
 mod words;
 
 pub use dwell_policy::{

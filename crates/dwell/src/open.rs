@@ -113,6 +113,22 @@ pub struct Options {
     pub monitor: Option<Arc<SystemMonitor>>,
 }
 
+impl File {
+    /// Opens `address` for reading with the default policy: a path, or the address of a scheme
+    /// (`emu:z-nand`, or one that [`register`](crate::open::register) made known).
+    ///
+    /// # Errors
+    /// What the system refuses, with the path; directories and unknown presets.
+    pub fn open(address: impl AsRef<Path>) -> Result<File> {
+        Options::new().open(address)
+    }
+
+    /// Choices for opening.
+    pub fn options() -> Options {
+        Options::new()
+    }
+}
+
 impl Default for Options {
     fn default() -> Self {
         Options {
