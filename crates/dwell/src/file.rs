@@ -33,6 +33,22 @@ const SAMPLE_ONE_IN: u64 = 64;
 /// After a miss of the page cache, this many reads ask it before they wait.
 const CACHE_HEAT: u8 = 32;
 
+/// Gone when a thread that ends has begun to take its thread-locals down: the destructors of others
+/// may still make requests then.
+struct Alive;
+
+impl Drop for Alive {
+    fn drop(&mut self) {}
+}
+
+thread_local! {
+    static ALIVE: Alive = {
+        // What the `ThreadLocal`s keep is made first, so that it is taken down after this.
+        ThreadLocal::<u8>::new().get_or_default();
+        Alive
+    };
+}
+
 /// An open file, device or address. Threads share it by reference; each has its own queue.
 ///
 /// ```
@@ -63,7 +79,7 @@ where
     /// Set where no size, backlog or load can change the decision: requests go inline unasked.
     always: Option<(Mode, Reason)>,
     callers: ThreadLocal<RefCell<Caller<S::Queue>>>,
-    pub(crate) counters: ThreadLocal<Counters>,
+    counters: ThreadLocal<Counters>,
 }
 
 /// What one thread keeps for its requests on one file.
@@ -373,7 +389,9 @@ where
 
     fn request(&self, io: &Io) -> Result<usize> {
         self.reachable(io.offset)?;
-        let counters = self.counters.get_or_default();
+        let Some(counters) = self.counters() else {
+            return self.outcome(io, self.call_if_inline(io));
+        };
         let result = match self.always {
             Some((mode, why)) => self.inline(counters, io, mode, why),
             None => match self.callers.get_or_default().try_borrow_mut() {
@@ -437,6 +455,20 @@ where
             return -libc::EBUSY;
         }
         self.inline(counters, io, Mode::Block, Reason::NoQueue)
+    }
+
+    #[cold]
+    fn call_if_inline(&self, io: &Io) -> i32 {
+        match self.source.routes().has(Route::Inline) {
+            true => self.source.call(io),
+            false => -libc::EBUSY,
+        }
+    }
+
+    /// The calling thread's counters; none while the thread ends and what it kept is gone already.
+    #[inline]
+    pub(crate) fn counters(&self) -> Option<&Counters> {
+        ALIVE.try_with(|_| ()).is_ok().then(|| self.counters.get_or_default())
     }
 
     /// The walk of one request: page cache, decision, submission, wait, estimate.
