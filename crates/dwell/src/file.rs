@@ -23,6 +23,22 @@ use crate::stats::{Counters, Stats};
 /// Largest single transfer, in bytes: the kernel's own limit, rounded to a page.
 pub const MAX_TRANSFER_BYTES: usize = 0x7fff_f000;
 
+/// Gone when a thread that ends has begun to take its thread-locals down: the destructors of others
+/// may still make requests then.
+struct Alive;
+
+impl Drop for Alive {
+    fn drop(&mut self) {}
+}
+
+thread_local! {
+    static ALIVE: Alive = {
+        // What the `ThreadLocal`s keep is made first, so that it is taken down after this.
+        ThreadLocal::<u8>::new().get_or_default();
+        Alive
+    };
+}
+
 /// An open file, device or address. Threads share it by reference; each has its own queue.
 ///
 /// ```
@@ -53,7 +69,7 @@ where
     /// Set where no size, backlog or load can change the decision: requests go inline unasked.
     pub(crate) always: Option<(Mode, Reason)>,
     pub(crate) callers: ThreadLocal<RefCell<Caller<S::Queue>>>,
-    pub(crate) counters: ThreadLocal<Counters>,
+    counters: ThreadLocal<Counters>,
 }
 
 /// What one thread keeps for its requests on one file.
@@ -343,5 +359,11 @@ where
         }
         let what = format!("byte {offset} is past what any file can hold");
         Err(Error::invalid(&self.path, what))
+    }
+
+    /// The calling thread's counters; none while the thread ends and what it kept is gone already.
+    #[inline]
+    pub(crate) fn counters(&self) -> Option<&Counters> {
+        ALIVE.try_with(|_| ()).is_ok().then(|| self.counters.get_or_default())
     }
 }

@@ -211,7 +211,8 @@ impl Rings {
             Route::Polled => 3,
         };
         let submitted = match self.ring(at) {
-            Ok(ring) => ring.submit(io),
+            // SAFETY: `io` came by value into `Queue::submit`, so it is here only once.
+            Ok(ring) => unsafe { ring.submit(io) },
             // No ring to be had (a limit on locked memory or descriptors): nothing is lost, the
             // request is served here and now.
             Err(_) => return self.serve(io),

@@ -334,9 +334,10 @@ where
     /// Serves a request where there is no queue.
     fn serve(&mut self, io: Io, buffer: Option<B>, decision: &Decision) -> Ticket {
         let result = self.file.source.call(&io);
-        let counters = self.file.counters.get_or_default();
-        counters.decided(Route::Inline, decision.mode, decision.why);
-        counters.moved(io.action().kind(), result);
+        if let Some(counters) = self.file.counters() {
+            counters.decided(Route::Inline, decision.mode, decision.why);
+            counters.moved(io.action().kind(), result);
+        }
         let ticket = Ticket(self.sequence);
         self.finished.push_back(Finished {
             ticket,
@@ -404,7 +405,7 @@ where
     /// Counts what a look or a wait has finished. The wait ended with the first completions, so
     /// where its spin expired, it expired for all of them.
     fn count(&mut self, outcome: &Outcome) {
-        let counters = self.file.counters.get_or_default();
+        let Some(counters) = self.file.counters() else { return self.decided.clear() };
         for decision in self.decided.drain(..) {
             let expired = outcome.expired && decision.mode != Mode::Block;
             let why = if expired { Reason::SpinExpired } else { decision.why };
@@ -447,7 +448,9 @@ where
             result = self.file.retried_inline(&io, &decision, result);
         }
         self.decided.push(decision);
-        self.file.counters.get_or_default().moved(kind, result);
+        if let Some(counters) = self.file.counters() {
+            counters.moved(kind, result);
+        }
         self.file.in_flight.leave(io.bytes());
         if let Some(governor) = &self.file.governor {
             governor.worked(&self.file.known, io.bytes());

@@ -186,9 +186,12 @@ impl Ring {
 
     /// Takes a request in; [`Ring::flush`] or the next look sends it.
     ///
+    /// # Safety
+    /// What was promised for `io` holds until its completion is out, and it is in flight only once.
+    ///
     /// # Errors
     /// [`Full`] when as many requests are in flight as the ring holds, or it is not usable.
-    pub(crate) fn submit(&mut self, io: &Io) -> Result<Ticket, Full> {
+    pub unsafe fn submit(&mut self, io: &Io) -> Result<Ticket, Full> {
         if !self.usable() {
             return Err(Full);
         }

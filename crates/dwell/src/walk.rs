@@ -46,7 +46,9 @@ where
 
     pub(crate) fn request(&self, io: &Io) -> Result<usize> {
         self.reachable(io.offset())?;
-        let counters = self.counters.get_or_default();
+        let Some(counters) = self.counters() else {
+            return self.outcome(io, self.call_if_inline(io));
+        };
         let result = match self.always {
             Some((mode, why)) => self.inline(counters, io, mode, why),
             None => match self.callers.get_or_default().try_borrow_mut() {
@@ -101,6 +103,14 @@ where
         let result = self.source.call(io);
         counters.sampled(clock::now() - started);
         result
+    }
+
+    #[cold]
+    fn call_if_inline(&self, io: &Io) -> i32 {
+        match self.source.routes().has(Route::Inline) {
+            true => self.source.call(io),
+            false => -libc::EBUSY,
+        }
     }
 
     /// Where no queue can be had.

@@ -2,14 +2,19 @@
 //! What the integration tests share: patterns, policies, places on devices, a scripted source.
 #![allow(dead_code, unsafe_code)]
 
+pub mod child;
 pub mod fake;
 pub mod machine;
 pub mod sources;
 
+use dwell::dwell_policy::Routes;
 use dwell::dwell_policy::{Load, Ns, Profile, Wait};
+use dwell::kernel::Kernel;
 use dwell::known::Known;
+use dwell::queue::Io;
 use dwell::ring::SpinMethod;
-use dwell::{Decision, DeviceClass, Mode, Reason, Route, WaitPolicy, policy};
+use dwell::source::Source;
+use dwell::{Decision, DeviceClass, File, Mode, Reason, Route, WaitPolicy, policy};
 
 pub const BLOCK: usize = 4096;
 
@@ -132,4 +137,36 @@ pub fn voluntary_switches() -> u64 {
     // SAFETY: a live buffer.
     unsafe { libc::getrusage(libc::RUSAGE_THREAD, &mut usage) };
     usage.ru_nvcsw as u64
+}
+
+/// A buffered file would be served by the page cache: a source that says it has none.
+pub fn uncached(path: &std::path::Path, way: Way) -> File<Uncached> {
+    let file = std::fs::OpenOptions::new().read(true).write(true).open(path).unwrap();
+    let source = Uncached(Kernel::new(file.into(), 1, way.method, false));
+    File::over(source, path, "uncached", way.known(), std::sync::Arc::new(way), None)
+}
+
+/// See [`uncached`].
+pub struct Uncached(Kernel);
+
+impl Source for Uncached {
+    type Queue = <Kernel as Source>::Queue;
+    fn queue(&self, depth: u32) -> std::io::Result<Self::Queue> {
+        self.0.queue(depth)
+    }
+    fn call_queue(&self) -> std::io::Result<Self::Queue> {
+        self.0.call_queue()
+    }
+    fn routes(&self) -> Routes {
+        self.0.routes()
+    }
+    fn call(&self, io: &Io) -> i32 {
+        self.0.call(io)
+    }
+    fn target(&self) -> i32 {
+        self.0.target()
+    }
+    fn bytes(&self) -> std::io::Result<u64> {
+        self.0.bytes()
+    }
 }

@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Processes that may not, or may no longer, do what a ring needs; queues filled to the brim.
+
+mod common;
+
+use std::fs;
+use std::os::fd::AsRawFd;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use common::child::{child, in_a_child_with_a_file};
+use common::machine::{Loop, MIB, disk, pattern_file};
+use common::{BLOCK, Way, check, fast, skip, uncached};
+use dwell::buffer::Aligned;
+use dwell::dwell_policy::Routes;
+use dwell::pipeline::Owned;
+use dwell::policy::{SmartCon, Spin};
+use dwell::queue::{Action, Io, Ticket};
+use dwell::ring::{Completed, Ring, SpinMethod};
+use dwell::source::Source;
+use dwell::{File, Mode, Options, Reason, Route, WaitPolicy};
+
+fn open(path: &Path, way: Way) -> File {
+    open_by(path, way, way)
+}
+
+fn open_by(path: &Path, way: Way, policy: impl WaitPolicy + 'static) -> File {
+    let options = Options::new().write(true).known(way.known()).policy(Arc::new(policy));
+    options.open(path).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// Makes these system calls fail with `errno` from here on, in every thread.
+fn forbid(calls: &[libc::c_long], errno: i32) -> bool {
+    let statement =
+        |code: u32, k: u32, jt: u8, jf: u8| libc::sock_filter { code: code as u16, jt, jf, k };
+    let mut filter = vec![statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0)];
+    for call in calls {
+        let answer = libc::SECCOMP_RET_ERRNO | errno as u32;
+        filter.push(statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, *call as u32, 0, 1));
+        filter.push(statement(libc::BPF_RET | libc::BPF_K, answer, 0, 0));
+    }
+    filter.push(statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW, 0, 0));
+    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
+    // SAFETY: the program and its filter are live; both calls only restrict this process.
+    unsafe {
+        libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
+            && libc::syscall(
+                libc::SYS_seccomp,
+                libc::SECCOMP_SET_MODE_FILTER,
+                libc::SECCOMP_FILTER_FLAG_TSYNC,
+                &program,
+            ) == 0
+    }
+}
+
+const RING_CALLS: [libc::c_long; 2] = [libc::SYS_io_uring_setup, libc::SYS_io_uring_enter];
+
+/// Reads and writes by several policies, all of which must do without a ring.
+fn is_served_without_rings(path: &Path) {
+    for way in Way::all() {
+        let file = uncached(path, way);
+        assert_eq!(file.source().routes(), Routes::INLINE);
+        let mut buffer = vec![0; 5000];
+        for at in [0, 77, 9000] {
+            file.read_exact_at(&mut buffer, at).unwrap();
+            check(&buffer, at, 5);
+            file.write_all_at(&buffer, at).unwrap();
+        }
+        let mut pipeline = file.pipeline::<Vec<u8>>(4).unwrap();
+        let mut sent = 0;
+        while pipeline.has_room() {
+            pipeline.read_at(vec![0; 10], sent).unwrap();
+            sent += 1;
+        }
+        assert_eq!(sent, 4, "there is room for as many as asked for");
+        assert!(pipeline.read_at(vec![0; 10], 0).is_err());
+        for at in 0..4 {
+            let done = pipeline.next().unwrap();
+            assert_eq!(done.result.unwrap(), 10);
+            check(&done.buffer.unwrap(), at, 5);
+        }
+        let stats = file.stats();
+        let inline = stats.count(Route::Inline, "block");
+        assert_eq!((stats.requests(), inline), (10, 10), "{way:?}: {stats:?}");
+        let why = if way.route == Route::Inline { Reason::Fixed } else { Reason::NoQueue };
+        assert_eq!(stats.because(why), 10, "{way:?}: {stats:?}");
+    }
+    let file = open_by(path, Way::spin(), SmartCon::default());
+    let mut buffer = vec![0; 5000];
+    file.read_exact_at(&mut buffer, 3).unwrap();
+    check(&buffer, 3, 5);
+}
+
+#[test]
+fn where_io_uring_is_forbidden_everything_is_served_inline() {
+    if let Some(path) = child() {
+        if !forbid(&RING_CALLS, libc::EPERM) {
+            return skip("no seccomp filters here");
+        }
+        return is_served_without_rings(&path);
+    }
+    in_a_child_with_a_file("where_io_uring_is_forbidden_everything_is_served_inline");
+}
+
+#[test]
+fn where_io_uring_is_missing_everything_is_served_inline() {
+    if let Some(path) = child() {
+        if !forbid(&RING_CALLS, libc::ENOSYS) {
+            return skip("no seccomp filters here");
+        }
+        return is_served_without_rings(&path);
+    }
+    in_a_child_with_a_file("where_io_uring_is_missing_everything_is_served_inline");
+}
+
+#[test]
+fn a_ring_that_is_forbidden_after_it_was_made_loses_no_request() {
+    let name = "a_ring_that_is_forbidden_after_it_was_made_loses_no_request";
+    let Some(path) = child() else { return in_a_child_with_a_file(name) };
+    let mut ways = Way::all();
+    ways.retain(|way| way.route == Route::Interrupt);
+    let files: Vec<_> = ways.into_iter().map(|way| uncached(&path, way)).collect();
+    let mut pipelines: Vec<_> =
+        files.iter().map(|file| file.pipeline::<Vec<u8>>(4).unwrap()).collect();
+    let mut buffer = vec![0; 1000];
+    for (file, pipeline) in files.iter().zip(&mut pipelines) {
+        file.read_exact_at(&mut buffer, 1).unwrap();
+        pipeline.read_at(vec![0; 10], 1).unwrap();
+        pipeline.next().unwrap().result.unwrap();
+    }
+    if !forbid(&RING_CALLS, libc::EPERM) {
+        return skip("no seccomp filters here");
+    }
+    for (file, pipeline) in files.iter().zip(&mut pipelines) {
+        for at in 0..10 {
+            buffer.fill(0);
+            file.read_exact_at(&mut buffer, at).unwrap();
+            check(&buffer, at, 5);
+            (0..4).for_each(|piece| assert!(pipeline.read_at(vec![0; 10], at + piece).is_ok()));
+            for piece in 0..4 {
+                let done = pipeline.next().unwrap();
+                assert_eq!(done.result.unwrap(), 10);
+                check(&done.buffer.unwrap(), at + piece, 5);
+            }
+        }
+    }
+}
+
+/// A buffer that counts how often it was dropped.
+struct Counted(Aligned, Arc<AtomicUsize>);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.1.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+// SAFETY: an Aligned is a pointer to memory of its own.
+unsafe impl Owned for Counted {
+    fn memory(&mut self) -> (*mut u8, usize) {
+        (self.0.as_mut_ptr(), self.0.len())
+    }
+}
+
+#[test]
+fn a_dropped_pipeline_gives_all_its_buffers_back() {
+    let device = match Loop::new(8 * MIB) {
+        Ok(device) => device,
+        Err(why) => return skip(why),
+    };
+    for method in SpinMethod::ALL {
+        let options = Options::new().direct(true).known(dwell::known::Known { method, ..fast() });
+        let file = options.policy(Arc::new(Spin)).open(&device.device).unwrap();
+        let dropped = Arc::new(AtomicUsize::new(0));
+        let mut pipeline = file.pipeline::<Counted>(64).unwrap();
+        for at in 0..64 {
+            let buffer = Counted(Aligned::new(16 * BLOCK), dropped.clone());
+            pipeline.read_at(buffer, at * MIB / 16).map_err(|(error, _)| error).unwrap();
+        }
+        pipeline.flush();
+        assert_eq!(dropped.load(Ordering::Relaxed), 0);
+        drop(pipeline);
+        assert_eq!(dropped.load(Ordering::Relaxed), 64, "{method}");
+    }
+}
+
+#[test]
+fn thousands_of_requests_in_flight_lose_none() {
+    let place = disk();
+    let path = place.path().join("file");
+    pattern_file(&path, 4 * MIB, 5);
+    for method in SpinMethod::ALL {
+        for mode in [Mode::Spin, Mode::Block] {
+            let file = open(&path, Way { method, mode, ..Way::spin() });
+            let mut pipeline = file.pipeline::<Vec<u8>>(4096).unwrap();
+            let (mut sent, mut done) = (0u64, 0);
+            let mut expected = std::collections::HashMap::new();
+            while done < 10_000 {
+                while sent < 10_000 && pipeline.has_room() {
+                    let at = sent * 409 % (4 * MIB - 64);
+                    let ticket = pipeline.read_at(vec![0; 64], at).unwrap();
+                    assert!(expected.insert(ticket.0, at).is_none());
+                    sent += 1;
+                }
+                let finished = pipeline.next().expect("requests are in flight");
+                assert_eq!(finished.result.unwrap(), 64);
+                let at = expected.remove(&finished.ticket.0).expect("in flight");
+                check(&finished.buffer.unwrap(), at, 5);
+                done += 1;
+            }
+            assert!(pipeline.is_empty() && expected.is_empty());
+        }
+    }
+}
+
+#[test]
+fn completions_that_overflow_the_ring_are_still_found_by_looking() {
+    let place = disk();
+    let path = place.path().join("file");
+    pattern_file(&path, 64 << 10, 5);
+    let file = fs::File::open(&path).unwrap();
+    for method in SpinMethod::ALL {
+        let mut ring = match Ring::new(4, Completed::ByInterrupt(method)) {
+            Ok(ring) => ring,
+            Err(error) => return skip(error),
+        };
+        let mut buffers = [[0u8; 100]; 4];
+        let mut tickets = Vec::new();
+        for (at, buffer) in (0..4).zip(&mut buffers) {
+            let memory = buffer.as_mut_ptr();
+            // SAFETY: the buffers outlive the looks below, which end with the last completion.
+            let io = unsafe { Io::plain(Action::Read, file.as_raw_fd(), memory, 100, at * 100) };
+            // SAFETY: the memory outlives the ring, and each request is submitted once.
+            tickets.push(unsafe { ring.submit(&io) }.unwrap());
+        }
+        // SAFETY: a sync names no memory.
+        let fifth = unsafe { ring.submit(&Io::sync(file.as_raw_fd(), true)) };
+        assert!(fifth.is_err(), "it holds four");
+        // Each cancellation completes too, and the completion queue holds eight.
+        for _ in 0..50 {
+            tickets.iter().for_each(|ticket| ring.cancel(*ticket));
+        }
+        let mut done: Vec<Ticket> = Vec::new();
+        for _ in 0..100_000_000u64 {
+            ring.poll(&mut |completion| {
+                assert!(!done.contains(&completion.ticket));
+                done.push(completion.ticket);
+            });
+            if done.len() == 4 {
+                break;
+            }
+        }
+        assert_eq!(done.len(), 4, "{method}");
+        assert_eq!(ring.backlog(), Default::default());
+    }
+}
