@@ -152,7 +152,11 @@ fn facts(screen: &Screen, args: &Args, beneath: &Beneath, wait: &Wait<'_>) -> St
         Kind::Write => format!("write of {}", units::bytes(wait.size_bytes)),
         Kind::Sync => "sync".to_owned(),
     };
-    let manner = if beneath.direct() { "direct" } else { "buffered" };
+    let manner = match (&beneath.device, beneath.direct()) {
+        (None, _) => "",
+        (_, true) => ", direct",
+        (_, false) => ", buffered",
+    };
     let alone = match wait.call {
         Call::Blocking => "the thread waits for it alone",
         Call::Queued => "one of several of its thread",
@@ -165,7 +169,7 @@ fn facts(screen: &Screen, args: &Args, beneath: &Beneath, wait: &Wait<'_>) -> St
             format!("{} in {requests} ahead of it", units::bytes(bytes))
         }
     };
-    text += &screen.labelled("request   ", &format!("{what}, {manner}; {alone}; {ahead}"));
+    text += &screen.labelled("request   ", &format!("{what}{manner}; {alone}; {ahead}"));
     let source = if args.load.is_some() || args.total.is_some() { "as given" } else { "now" };
     text += &screen.labelled(
         "CPUs      ",
