@@ -115,7 +115,7 @@ pub struct Options {
 
 impl File {
     /// Opens `address` for reading with the default policy: a path, or the address of a scheme
-    /// (`emu:z-nand`, or one that [`register`](crate::open::register) made known).
+    /// (`emu:z-nand`, or one that [`register`] made known).
     ///
     /// # Errors
     /// What the system refuses, with the path; directories and unknown presets.

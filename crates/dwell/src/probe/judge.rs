@@ -70,13 +70,9 @@ pub fn judge(inline: Option<&Curve>, block: &Curve, spin: Option<&Curve>) -> Jud
     let (Some((_, at)), Some(block_first), Some(spin_first)) =
         (threshold, first(block), spin_first)
     else {
-        let (block_ns, spin_ns) =
-            (first(block).map_or(0, |p| p.median_ns), spin_first.map_or(0, |p| p.median_ns));
-        let because = format!(
-            "spinning gains too little: {:.1} µs against {:.1} µs blocking",
-            spin_ns as f64 / 1e3,
-            block_ns as f64 / 1e3,
-        );
+        let because = first(block)
+            .zip(spin_first)
+            .map_or_else(|| "nothing was measured".to_owned(), |(b, s)| too_little(&b, &s));
         return Judgement { class: DeviceClass::Mainstream, size_threshold_bytes: 0, because };
     };
     let because = format!(
@@ -88,6 +84,24 @@ pub fn judge(inline: Option<&Curve>, block: &Curve, spin: Option<&Curve>) -> Jud
         at.size_bytes / 1024,
     );
     Judgement { class: DeviceClass::Fast, size_threshold_bytes: at.size_bytes, because }
+}
+
+/// Why spinning does not pay at the smallest size.
+fn too_little(block: &CurvePoint, spin: &CurvePoint) -> String {
+    let us = |ns: f64| ns / 1e3;
+    let (block_ns, spin_ns) = (block.median_ns as f64, spin.median_ns as f64);
+    let against = format!("{:.1} µs against {:.1} µs blocking", us(spin_ns), us(block_ns));
+    let saved_ns = block_ns - spin_ns;
+    if saved_ns < NEGLIGIBLE_GAIN * block_ns {
+        return format!("spinning gains too little: {against}");
+    }
+    let burnt_ns = spin.cpu_ns_per_request - block.cpu_ns_per_request;
+    format!(
+        "spinning gains too little for its price: {against}, and {:.1} µs more CPU time to save \
+         {:.1} µs",
+        us(burnt_ns),
+        us(saved_ns)
+    )
 }
 
 #[cfg(test)]
@@ -126,7 +140,9 @@ mod tests {
     fn a_small_gain_for_a_whole_core_is_mainstream() {
         let block = curve(1.0, &[(4, 53_000, 10e3)]);
         let spin = curve(0.0, &[(4, 46_000, 46e3)]);
-        assert_eq!(judge(Some(&block), &block, Some(&spin)).class, DeviceClass::Mainstream);
+        let judged = judge(Some(&block), &block, Some(&spin));
+        assert_eq!(judged.class, DeviceClass::Mainstream);
+        assert!(judged.because.contains("price"), "{}", judged.because);
     }
 
     #[test]

@@ -5,9 +5,9 @@ use std::path::Path;
 
 use super::{DeviceProfile, ProfileError, ProfileStore};
 use crate::capability::kernel_release;
-use crate::device::{Device, DeviceError};
+use crate::device::{Device, DeviceError, DeviceKind};
 use crate::known::Known;
-use crate::open;
+use crate::open::{self, Options};
 
 /// The device beneath an address, and its profile under this kernel and its present scheduler.
 #[derive(Clone, Debug)]
@@ -19,6 +19,16 @@ pub struct Beneath {
 }
 
 impl Beneath {
+    /// Whether its profile speaks of direct I/O: files that live in the page cache have none.
+    pub fn direct(&self) -> bool {
+        self.device.as_ref().is_some_and(|device| device.kind != DeviceKind::Tmpfs)
+    }
+
+    /// Choices for opening it as it was probed.
+    pub fn options(&self) -> Options {
+        Options::new().direct(self.direct()).known(self.known())
+    }
+
     /// What issuing requests needs of it.
     pub fn known(&self) -> Known {
         self.profile.as_ref().map(DeviceProfile::known).unwrap_or_default()

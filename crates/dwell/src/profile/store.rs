@@ -120,23 +120,28 @@ impl ProfileStore {
         Ok(listed)
     }
 
-    /// Removes the profile of that name, or all of the device of that identity, and returns the
-    /// names of what went. Damaged profiles go as well.
-    pub fn remove(&self, name_or_id: &str) -> Result<Vec<String>, ProfileError> {
-        let listed = self.list()?;
-        let mut names: Vec<_> =
-            listed.iter().map(|l| &l.name).filter(|name| *name == name_or_id).cloned().collect();
-        if names.is_empty() {
-            let prefix = format!("{}@", escape(name_or_id));
-            let of_device = |listed: &Listed| match &listed.profile {
-                Ok(profile) => profile.device_id == name_or_id,
-                Err(_) => listed.name.starts_with(&prefix),
-            };
-            names = listed.into_iter().filter(of_device).map(|listed| listed.name).collect();
+    /// The profile of that name, or all of the device of that identity; damaged ones with the
+    /// reason.
+    pub fn find(&self, name_or_id: &str) -> Result<Vec<Listed>, ProfileError> {
+        let mut found = self.list()?;
+        if found.iter().any(|listed| listed.name == name_or_id) {
+            found.retain(|listed| listed.name == name_or_id);
+            return Ok(found);
         }
-        if names.is_empty() {
+        let prefix = format!("{}@", escape(name_or_id));
+        found.retain(|listed| match &listed.profile {
+            Ok(profile) => profile.device_id == name_or_id,
+            Err(_) => listed.name.starts_with(&prefix),
+        });
+        if found.is_empty() {
             return Err(ProfileError::Absent { dir: self.dir.clone(), asked: name_or_id.into() });
         }
+        Ok(found)
+    }
+
+    /// Removes what [`ProfileStore::find`] finds, damaged profiles as well, and returns the names.
+    pub fn remove(&self, name_or_id: &str) -> Result<Vec<String>, ProfileError> {
+        let names: Vec<_> = self.find(name_or_id)?.into_iter().map(|listed| listed.name).collect();
         for name in &names {
             let path = self.path(name);
             fs::remove_file(&path).map_err(|source| ProfileError::Io {

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `dwell doctor`: what this machine lets Dwell do, and what it will do on each disk.
+
+use anyhow::Result;
+use dwell::capability::{Capability, State, survey};
+use dwell::outlook::{Outlook, outlook};
+use dwell::{Decision, Reason, Route};
+use serde::Serialize;
+
+use crate::places;
+use crate::show::{self, Screen, Tone, finished};
+
+/// Tries everything that Dwell can make use of, and says what would make the rest work.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Prints JSON: {capabilities, devices, summary, profiles, host_page}.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Told<'a> {
+    capabilities: &'a [Capability],
+    devices: Vec<ToldDevice<'a>>,
+    summary: String,
+    profiles: String,
+    host_page: String,
+}
+
+#[derive(Serialize)]
+struct ToldDevice<'a> {
+    name: &'a str,
+    id: &'a str,
+    kind: &'a str,
+    class: Option<&'a str>,
+    size_threshold_bytes: Option<u64>,
+    routes: Vec<&'a str>,
+    small_read: String,
+    why: &'a str,
+    error: Option<String>,
+}
+
+/// Looks at the machine.
+pub fn run(args: &Args) -> Result<()> {
+    let store = places::profiles()?;
+    let host_page = places::host_page().display().to_string();
+    let (capabilities, devices) = (survey(), outlook(&store));
+    if args.json {
+        let told = Told {
+            capabilities: &capabilities,
+            devices: devices.iter().map(told).collect(),
+            summary: summary(&devices),
+            profiles: store.dir.display().to_string(),
+            host_page,
+        };
+        return Ok(show::out(&show::json(&told)?)?);
+    }
+    let screen = Screen::stdout();
+    let mut text = checks(&screen, &capabilities);
+    text += &format!("\n{}", disks(&screen, &devices));
+    for error in devices.iter().filter_map(|device| device.profile.as_ref().err()) {
+        text += &screen.labelled_in(Tone::Bad, "✗ ", &show::one_line(&error.to_string()));
+    }
+    text.push('\n');
+    text += &screen.labelled("profiles   ", &store.dir.display().to_string());
+    text += &screen.labelled("host page  ", &host_page);
+    text += &screen.labelled("active     ", &summary(&devices));
+    Ok(show::out(&text)?)
+}
+
+fn checks(screen: &Screen, capabilities: &[Capability]) -> String {
+    let mut table = screen.table(&["", "state", "what", "found"], &[]);
+    for Capability { name, state, detail, remedy } in capabilities {
+        let (mark, tone) = match state {
+            State::Works => ("✓", Tone::Good),
+            State::Limited => ("!", Tone::Warning),
+            State::Missing | State::Forbidden => ("✗", Tone::Bad),
+        };
+        let mut found = show::one_line(detail);
+        if let Some(remedy) = remedy {
+            found += &format!("\n→ {}", show::one_line(remedy));
+        }
+        table.add_row([
+            screen.cell(tone, mark),
+            screen.cell(tone, state),
+            screen.cell(Tone::Strong, name),
+            found.into(),
+        ]);
+    }
+    finished(&table)
+}
+
+fn disks(screen: &Screen, devices: &[Outlook]) -> String {
+    if devices.is_empty() {
+        return "no block device holds anything here\n".to_owned();
+    }
+    let mut table = screen.table(&["device", "kind", "class", "threshold", "requests go"], &[3]);
+    for device in devices {
+        let decision = device.profile.as_ref().ok().and_then(Option::as_ref).map(|p| p.decision);
+        let class = match (&device.profile, decision) {
+            (Err(_), _) => screen.cell(Tone::Bad, "✗ damaged"),
+            (_, Some(profile)) => screen.cell(Tone::Good, profile.class),
+            (_, None) => screen.cell(Tone::Warning, "! not probed"),
+        };
+        table.add_row([
+            screen.cell(Tone::Strong, &device.device.kernel_name),
+            device.device.kind.as_str().into(),
+            class,
+            decision.map_or("–".into(), |d| show::threshold(d.size_threshold_bytes)).into(),
+            way(device).into(),
+        ]);
+    }
+    finished(&table)
+}
+
+/// How a device's requests go, in words.
+fn way(outlook: &Outlook) -> String {
+    let Decision { route, .. } = outlook.small_read;
+    match outlook.always() {
+        Some(Reason::Unprobed) => "inline, passed through".to_owned(),
+        Some(Reason::Mainstream) => "inline, always block".to_owned(),
+        Some(Reason::VeryFast) => "inline, on this CPU".to_owned(),
+        Some(why) => format!("inline ({why})"),
+        None if route == Route::Inline => "inline, block: no ring to spin on".to_owned(),
+        None => format!("smartcon decides: spin ({}) or block (inline)", route.as_str()),
+    }
+}
+
+/// One line: which routes and policies are active for which devices.
+fn summary(devices: &[Outlook]) -> String {
+    let mut groups: Vec<(String, Vec<&str>)> = Vec::new();
+    for device in devices {
+        let (way, name) = (way(device), device.device.kernel_name.as_str());
+        match groups.iter_mut().find(|(known, _)| *known == way) {
+            Some((_, names)) => names.push(name),
+            None => groups.push((way, vec![name])),
+        }
+    }
+    let mut parts: Vec<String> =
+        groups.iter().map(|(way, names)| format!("{}: {way}", names.join(", "))).collect();
+    let unprobed = devices.iter().find(|device| device.always() == Some(Reason::Unprobed));
+    if let Some(device) = unprobed {
+        parts.push(format!("to change that: dwell probe /dev/{}", device.device.kernel_name));
+    }
+    match parts.is_empty() {
+        true => "no block device holds anything here".to_owned(),
+        false => parts.join("; "),
+    }
+}
+
+fn told(outlook: &Outlook) -> ToldDevice<'_> {
+    let profile = outlook.profile.as_ref().ok().and_then(Option::as_ref).map(|p| &p.decision);
+    let routes = [Route::Inline, Route::Polled, Route::Interrupt];
+    ToldDevice {
+        name: &outlook.device.kernel_name,
+        id: &outlook.device.id,
+        kind: outlook.device.kind.as_str(),
+        class: profile.map(|profile| profile.class.as_str()),
+        size_threshold_bytes: profile.map(|profile| profile.size_threshold_bytes),
+        routes: routes
+            .iter()
+            .filter(|route| outlook.routes.has(**route))
+            .map(|r| r.as_str())
+            .collect(),
+        small_read: outlook.small_read.to_string(),
+        why: outlook.small_read.why.as_str(),
+        error: outlook.profile.as_ref().err().map(ToString::to_string),
+    }
+}

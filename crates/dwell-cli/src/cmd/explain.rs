@@ -1,0 +1,328 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `dwell explain`: how one request would be issued and waited for, and why.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Result, anyhow};
+use clap::builder::PossibleValuesParser;
+use dwell::monitor::SystemMonitor;
+use dwell::policy::{self, Check, CpuSignal, Looked, SmartCon};
+use dwell::profile::Beneath;
+use dwell::{Decision, Kind, Mode, Reason, Route, WaitPolicy};
+use dwell_bench::units;
+use dwell_policy::{Backlog, Call, Load, Wait};
+
+use crate::show::{self, Screen, Tone, finished};
+use crate::{places, size};
+
+/// Shows how a request would be issued and waited for: every check, in order, with its values.
+#[derive(clap::Args)]
+pub struct Args {
+    /// A file or a block device.
+    path: PathBuf,
+    /// Size of the request.
+    #[arg(long, value_name = "SIZE", default_value = "4k", value_parser = size::request_bytes)]
+    size: u64,
+    /// Bytes in flight ahead of it on the device.
+    #[arg(long, value_name = "SIZE", default_value = "0", value_parser = size::bytes)]
+    backlog: u64,
+    /// Requests in flight ahead of it; without it, 1 where there is a backlog.
+    #[arg(long, value_name = "N")]
+    requests: Option<u32>,
+    /// CPU use by others, 0–1 or in percent, in place of what the monitor sees now.
+    #[arg(long, value_name = "SHARE", value_parser = size::fraction)]
+    load: Option<f32>,
+    /// CPU use by everybody, held against the threshold in place of that by others.
+    #[arg(long, value_name = "SHARE", value_parser = size::fraction)]
+    total: Option<f32>,
+    /// CPU threshold, in place of the monitor's.
+    #[arg(long, value_name = "SHARE", value_parser = size::fraction)]
+    threshold: Option<f32>,
+    /// Requests ahead up to which smartcon still spins.
+    #[arg(long, value_name = "N")]
+    queue_limit: Option<u32>,
+    /// Wait policy.
+    #[arg(
+        long,
+        value_name = "POLICY",
+        default_value = "smartcon",
+        value_parser = PossibleValuesParser::new(policy::NAMES)
+    )]
+    policy: String,
+    /// Explains a write.
+    #[arg(long, conflicts_with = "sync")]
+    write: bool,
+    /// Explains a sync.
+    #[arg(long)]
+    sync: bool,
+    /// Explains one of several requests in flight from one thread.
+    #[arg(long)]
+    queued: bool,
+}
+
+/// Asks the policy, and shows what it looked at.
+pub fn run(args: &Args) -> Result<()> {
+    let beneath = places::profiles()?.beneath(&args.path)?;
+    let monitor = SystemMonitor::shared_with(places::monitor())
+        .map_err(|error| anyhow!("starting the system monitor: {error}"))?;
+    let file = beneath.options().monitor(monitor.clone()).open(&args.path)?;
+    let kind = match (args.write, args.sync) {
+        (true, _) => Kind::Write,
+        (_, true) => Kind::Sync,
+        _ => Kind::Read,
+    };
+    let call = if args.queued { Call::Queued } else { Call::Blocking };
+    // The monitor says nothing before a window is over.
+    thread::sleep(Duration::from_millis(places::monitor().window_ms.into()));
+    let seen = monitor.sample_once();
+    let size_bytes = if kind == Kind::Sync { 0 } else { args.size };
+    let wait = Wait {
+        backlog: backlog(args),
+        load: load(args, seen),
+        sequence: 1,
+        ..file.wait_of(kind, size_bytes, call)
+    };
+    let policy = chosen(args);
+    let mut checks = Vec::new();
+    policy.explain(&wait, &mut |check| checks.push(check));
+    let decision = policy.choose(&wait);
+
+    let screen = Screen::stdout();
+    let mut text = facts(&screen, args, &beneath, &wait);
+    text += &format!("\n{}\n", table(&screen, &checks));
+    text += &verdict(&screen, &decision);
+    if beneath.profile.is_none() {
+        let advice = format!("dwell probe {} measures this device", args.path.display());
+        text += &screen.labelled_in(Tone::Warning, "! next    ", &advice);
+    }
+    Ok(show::out(&text)?)
+}
+
+fn chosen(args: &Args) -> Arc<dyn WaitPolicy> {
+    let signal = if args.total.is_some() { CpuSignal::Total } else { CpuSignal::Others };
+    match policy::by_name(&args.policy) {
+        Some(named) if args.policy != "smartcon" => Arc::new(named),
+        _ => Arc::new(SmartCon {
+            cpu_threshold: args.threshold,
+            queue_limit: args.queue_limit,
+            signal,
+        }),
+    }
+}
+
+fn backlog(args: &Args) -> Backlog {
+    let requests = args.requests.unwrap_or(u32::from(args.backlog > 0));
+    Backlog { bytes: args.backlog, requests }
+}
+
+/// The load that was given, else the one that was seen. On a machine that is only thought of, the
+/// budget of spinners has room.
+fn load(args: &Args, seen: Load) -> Load {
+    let others = args.load.unwrap_or_else(|| seen.others());
+    let total = args.total.unwrap_or_else(|| seen.total().max(others));
+    let threshold = args.threshold.unwrap_or_else(|| seen.threshold());
+    let mut load = Load::new(others, total, threshold);
+    load.competitors = seen.competitors;
+    load.may_spin = seen.may_spin || args.load.is_some() || args.total.is_some();
+    load
+}
+
+fn facts(screen: &Screen, args: &Args, beneath: &Beneath, wait: &Wait<'_>) -> String {
+    let name = show::one_line(&args.path.display().to_string());
+    let device = beneath.device.as_ref().map_or_else(
+        || "an address of a scheme".to_owned(),
+        |device| show::one_line(&device.to_string()),
+    );
+    let mut text = screen.labelled(&format!("{name}  "), &device);
+    let profile = match &beneath.profile {
+        Some(profile) => format!(
+            "{}, size threshold {}; measured {}",
+            profile.decision.class,
+            show::threshold(profile.decision.size_threshold_bytes),
+            profile.measured_utc()
+        ),
+        None => "none under this kernel and scheduler: the device is not probed".to_owned(),
+    };
+    text += &screen.labelled("profile   ", &profile);
+    let what = match wait.kind {
+        Kind::Read => format!("read of {}", units::bytes(wait.size_bytes)),
+        Kind::Write => format!("write of {}", units::bytes(wait.size_bytes)),
+        Kind::Sync => "sync".to_owned(),
+    };
+    let manner = match (&beneath.device, beneath.direct()) {
+        (None, _) => "",
+        (_, true) => ", direct",
+        (_, false) => ", buffered",
+    };
+    let alone = match wait.call {
+        Call::Blocking => "the thread waits for it alone",
+        Call::Queued => "one of several of its thread",
+    };
+    let ahead = match wait.backlog {
+        Backlog { bytes: 0, requests: 0 } => "nothing ahead of it".to_owned(),
+        Backlog { bytes, requests } => {
+            let requests =
+                if requests == 1 { "1 request".into() } else { format!("{requests} requests") };
+            format!("{} in {requests} ahead of it", units::bytes(bytes))
+        }
+    };
+    text += &screen.labelled("request   ", &format!("{what}{manner}; {alone}; {ahead}"));
+    let source = if args.load.is_some() || args.total.is_some() { "as given" } else { "now" };
+    text += &screen.labelled(
+        "CPUs      ",
+        &format!(
+            "others {}, everybody {}, threshold {} ({source})",
+            units::percent(wait.load.others().into()),
+            units::percent(wait.load.total().into()),
+            units::percent(wait.load.threshold().into())
+        ),
+    );
+    text + &screen.labelled("policy    ", &args.policy)
+}
+
+/// What was looked at, what it was held against, and what came of it.
+fn table(screen: &Screen, checks: &[Check]) -> String {
+    let mut table = screen.table(&["", "check", "found", "allowed", "verdict"], &[0]);
+    let mut decided = false;
+    for (number, check) in checks.iter().enumerate() {
+        let [name, found, allowed] = words(check.looked);
+        let decides = !decided && check.decision.is_some();
+        let (tone, verdict) = match (decided, check.decision) {
+            (true, _) => (Tone::Quiet, "· not asked".to_owned()),
+            (false, None) => (Tone::Good, "✓ passed".to_owned()),
+            (false, Some(decision)) => {
+                (Tone::Strong, format!("► decides: {}", decision.mode.as_str()))
+            }
+        };
+        let body = if decides || decided { tone } else { Tone::Kind(0) };
+        let cell = |text: String| match body {
+            Tone::Kind(_) => text.into(),
+            body => screen.cell(body, text),
+        };
+        table.add_row([
+            cell(format!("{}", number + 1)),
+            cell(name),
+            cell(found),
+            cell(allowed),
+            screen.cell(tone, verdict),
+        ]);
+        decided |= decides;
+    }
+    finished(&table)
+}
+
+/// Name of a check, what it found, and what it allows.
+fn words(looked: Looked) -> [String; 3] {
+    let bytes_at_most = |threshold: Option<u64>| {
+        threshold.map_or("–".to_owned(), |bytes| match show::threshold(bytes).as_str() {
+            "none" => "0 B".to_owned(),
+            "no limit" => "no limit".to_owned(),
+            limit => format!("≤ {limit}"),
+        })
+    };
+    let time = |ns: u64| units::time_ns(ns as f64);
+    let yes = |is: bool| if is { "yes" } else { "no" }.to_owned();
+    let [name, found, allowed] = match looked {
+        Looked::Policy => ["policy", "", ""].map(str::to_owned),
+        Looked::Probed(probed) => ["device probed".into(), yes(probed), "yes".into()],
+        Looked::Class(class) => {
+            let class = class.map_or("–", |class| class.as_str());
+            ["device class", class, "fast"].map(str::to_owned)
+        }
+        Looked::Kind(kind) => {
+            let kind = match kind {
+                Kind::Read => "read",
+                Kind::Write => "write",
+                Kind::Sync => "sync",
+            };
+            ["kind", kind, "read, write"].map(str::to_owned)
+        }
+        Looked::Size { bytes, threshold_bytes } => {
+            ["size".into(), units::bytes(bytes), bytes_at_most(threshold_bytes)]
+        }
+        Looked::Backlog { bytes, threshold_bytes } => {
+            ["size + backlog".into(), units::bytes(bytes), bytes_at_most(threshold_bytes)]
+        }
+        Looked::QueueLength { requests, limit } => [
+            "requests ahead".into(),
+            requests.to_string(),
+            limit.map_or("no limit".to_owned(), |limit| format!("≤ {limit}")),
+        ],
+        Looked::Cpu { signal, used, threshold } => [
+            match signal {
+                CpuSignal::Others => "CPU use by others".into(),
+                CpuSignal::Total => "CPU use by all".into(),
+            },
+            units::percent(used.into()),
+            format!("≤ {}", units::percent(threshold.into())),
+        ],
+        Looked::SpinBudget(room) => {
+            let found = if room { "has room" } else { "used up" };
+            ["budget of spinners", found, "room"].map(str::to_owned)
+        }
+        Looked::Queue(route) => {
+            let found = route.map_or("none", Route::as_str);
+            ["route to spin on", found, ""].map(str::to_owned)
+        }
+        Looked::Latency(ns) => {
+            let found = if ns == 0 { "unknown".to_owned() } else { time(ns) };
+            ["predicted latency".into(), found, "known".into()]
+        }
+        Looked::Explore(explores) => ["tries other mode".into(), yes(explores), "no".into()],
+        Looked::Switch { latency_ns, switch_ns } => [
+            "latency or switch".into(),
+            time(latency_ns),
+            format!("spins if ≤ {}", time(switch_ns)),
+        ],
+    };
+    [name, found, allowed]
+}
+
+fn verdict(screen: &Screen, decision: &Decision) -> String {
+    let way = match (decision.route, decision.mode) {
+        (Route::Inline, Mode::Spin) => "inline: served on this CPU".to_owned(),
+        (route, Mode::Hybrid { sleep_ns }) => format!(
+            "route {}, mode hybrid: sleep {}, then spin",
+            route.as_str(),
+            units::time_ns(sleep_ns as f64)
+        ),
+        (route, mode) => format!("route {}, mode {}", route.as_str(), mode.as_str()),
+    };
+    let mut text = screen.labelled("decision  ", &screen.paint(Tone::Strong, &way));
+    let because = format!("{}: {}", decision.why, sentence(decision.why));
+    text += &screen.labelled("because   ", &because);
+    let predicted = match decision.due_in_ns {
+        0 => "no latency can be predicted".to_owned(),
+        ns => format!("predicted latency {}", units::time_ns(ns as f64)),
+    };
+    let limit = match (decision.route, decision.mode) {
+        (Route::Inline, _) | (_, Mode::Block) => String::new(),
+        _ => format!("; parks after {}", units::time_ns(decision.spin_limit_ns as f64)),
+    };
+    text + &screen.labelled("expected  ", &(predicted + &limit))
+}
+
+/// A reason as a sentence.
+fn sentence(why: Reason) -> &'static str {
+    match why {
+        Reason::Fixed => "the policy decides so for every request",
+        Reason::Unprobed => "the device was never probed, so its requests pass through",
+        Reason::VeryFast => "the device is served by a copy on the caller's CPU",
+        Reason::Mainstream => "on this device waiting is long enough to leave the CPU always",
+        Reason::Size => "the request is larger than the size threshold",
+        Reason::Backlog => "with what is ahead of it, it is larger than the size threshold",
+        Reason::QueueLength => "more requests are ahead of it than the queue limit allows",
+        Reason::CpuBusy => "the CPUs are busier than the CPU threshold",
+        Reason::SpinBudget => "the host's budget of spinners is used up",
+        Reason::Pays => "every check passed: to spin costs less than to switch",
+        Reason::SwitchCheaper => "a switch costs less than the predicted wait",
+        Reason::Explored => "the other mode is tried, so that its estimate stays true",
+        Reason::Sync => "a sync takes as long as the device likes",
+        Reason::NoQueue => "only synchronous calls are possible, so nobody can spin",
+        Reason::Cached => "the page cache has the data",
+        Reason::SpinExpired => "the spin passed its deadline",
+    }
+}

@@ -1,0 +1,7 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One file per command: its arguments, what it calls, what it shows.
+
+pub mod doctor;
+pub mod explain;
+pub mod probe;
+pub mod profile;

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `dwell probe`: measure devices, keep what was learned.
+
+use std::io::{IsTerminal as _, Write as _};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Result, anyhow};
+use clap::error::ErrorKind;
+use dwell::probe::Probe;
+use dwell::profile::{DeviceProfile, ProfileStore, SwitchCosts};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde::Serialize;
+
+use crate::show::{self, Screen, Tone};
+use crate::{chart, places, report};
+
+/// Measures how a device is best waited for, and keeps the result for later.
+///
+/// Reads only, unless --scratch is given, and ends within a minute. Latencies of each way of
+/// waiting are measured by request size, and what a context switch costs on this machine; from
+/// both follow the device class and the size threshold.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Files or block devices, of 1 MiB or more.
+    #[arg(required = true, value_name = "PATH")]
+    paths: Vec<PathBuf>,
+    /// Measures for a few seconds only.
+    #[arg(long)]
+    quick: bool,
+    /// Measures writes too, on a new file of 64 MiB that is gone afterwards.
+    #[arg(long, value_name = "FILE")]
+    scratch: Option<PathBuf>,
+    /// Draws the curves into an SVG file.
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+    /// Prints JSON: a list of {path, saved, profile}.
+    #[arg(long)]
+    json: bool,
+    /// Keeps no profile.
+    #[arg(long)]
+    no_save: bool,
+}
+
+/// What is told of one path in JSON.
+#[derive(Serialize)]
+struct Probed {
+    path: PathBuf,
+    saved: Option<PathBuf>,
+    profile: DeviceProfile,
+}
+
+/// Probes each path in turn; what was learned of one is kept even if a later one fails.
+pub fn run(args: &Args) -> Result<()> {
+    for (name, given) in [("--scratch", &args.scratch), ("--svg", &args.svg)] {
+        if given.is_some() && args.paths.len() > 1 {
+            let what = format!("{name} is for one PATH; probe them one by one\n");
+            return Err(clap::Error::raw(ErrorKind::ArgumentConflict, what).into());
+        }
+    }
+    let store = places::profiles()?;
+    let screen = Screen::stdout();
+    let mut probed: Vec<Probed> = Vec::new();
+    for path in &args.paths {
+        let switches = probed.last().map(|before| before.profile.switches.clone());
+        let profile = measure(args, path, switches)?;
+        let saved = if args.no_save { None } else { Some(store.save(&profile)?) };
+        if let Some(svg) = &args.svg {
+            std::fs::write(svg, chart::svg(&profile))
+                .map_err(|error| anyhow!("{}: {error}", svg.display()))?;
+        }
+        let this = Probed { path: path.clone(), saved, profile };
+        if !args.json {
+            let gap = if probed.is_empty() { "" } else { "\n" };
+            show::out(&format!("{gap}{}", text(&screen, &this, args, &store)))?;
+        }
+        probed.push(this);
+    }
+    if args.json {
+        show::out(&show::json(&probed)?)?;
+    }
+    Ok(())
+}
+
+fn text(screen: &Screen, probed: &Probed, args: &Args, store: &ProfileStore) -> String {
+    let mut text = report::profile(screen, &probed.profile);
+    text.push('\n');
+    if let Some(svg) = &args.svg {
+        text += &format!("chart    {}\n", svg.display());
+    }
+    text += &match &probed.saved {
+        Some(file) => format!("profile  {}\n", file.display()),
+        None => {
+            let aside = format!("not kept in {} (--no-save)", store.dir.display());
+            format!("profile  {}\n", screen.paint(Tone::Quiet, &aside))
+        }
+    };
+    text
+}
+
+fn measure(args: &Args, path: &Path, switches: Option<SwitchCosts>) -> Result<DeviceProfile> {
+    let mut probe = Probe::new(path);
+    if args.quick {
+        probe = probe.quick();
+    }
+    if let Some(scratch) = &args.scratch {
+        probe = probe.scratch(scratch);
+    }
+    probe.switches = switches;
+    let mut progress = Progress::of(path);
+    let profile = probe.run(&mut |phase, share| progress.show(phase, share));
+    progress.finish();
+    Ok(profile?)
+}
+
+/// A bar on a terminal, otherwise one line for each phase; both on standard error.
+struct Progress {
+    name: String,
+    bar: Option<ProgressBar>,
+    phase: String,
+}
+
+impl Progress {
+    const STEPS: u64 = 1000;
+
+    fn of(path: &Path) -> Self {
+        let name = show::one_line(&path.display().to_string());
+        let bar = std::io::stderr().is_terminal().then(|| {
+            let bar = ProgressBar::with_draw_target(
+                Some(Self::STEPS),
+                ProgressDrawTarget::stderr_with_hz(8),
+            );
+            let style = ProgressStyle::with_template("{prefix}  {bar:24} {percent:>3} %  {msg}");
+            bar.set_style(style.expect("the template is well formed").progress_chars("━╸─"));
+            bar.set_prefix(name.clone());
+            bar
+        });
+        Progress { name, bar, phase: String::new() }
+    }
+
+    fn show(&mut self, phase: &str, share: f64) {
+        let turned = self.phase != phase;
+        if turned {
+            phase.clone_into(&mut self.phase);
+        }
+        match &self.bar {
+            Some(bar) => {
+                if turned {
+                    bar.set_message(self.phase.clone());
+                }
+                bar.set_position((share * Self::STEPS as f64) as u64);
+            }
+            // Nobody who closed standard error wants to hear of it.
+            None if turned => {
+                let _ = writeln!(std::io::stderr(), "{}: {phase}", self.name);
+            }
+            None => {}
+        }
+    }
+
+    fn finish(&self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}

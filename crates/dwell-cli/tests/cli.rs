@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The command as a person meets it: exit status, one-line errors, tables and JSON.
+
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+/// The command with places of its own below `dir`.
+fn dwell(dir: &Path, args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_dwell"))
+        .args(args)
+        .env("DWELL_PROFILES", dir.join("profiles"))
+        .env("DWELL_HOST_PAGE", dir.join("page"))
+        .stdin(Stdio::null())
+        .output()
+        .unwrap()
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).unwrap()
+}
+
+/// The one line of a failure.
+fn failure(dir: &Path, args: &[&str]) -> String {
+    let output = dwell(dir, args);
+    let said = text(&output.stderr).trim_end();
+    assert_eq!(output.status.code(), Some(1), "{args:?}: {said}");
+    // A probe names its phases before it fails.
+    let last = said.lines().last().unwrap();
+    assert!(last.starts_with("dwell: "), "{args:?}: {said}");
+    assert!(output.stdout.is_empty(), "{args:?}");
+    last.to_owned()
+}
+
+fn success(dir: &Path, args: &[&str]) -> String {
+    let output = dwell(dir, args);
+    assert!(output.status.success(), "{args:?}: {}", text(&output.stderr));
+    text(&output.stdout).to_owned()
+}
+
+fn json(dir: &Path, args: &[&str]) -> Value {
+    serde_json::from_str(&success(dir, args)).unwrap()
+}
+
+/// A file of that many bytes, if the file system below has direct I/O.
+fn probable(dir: &Path, bytes: usize) -> Option<String> {
+    let path = dir.join("data");
+    fs::write(&path, vec![7u8; bytes]).unwrap();
+    File::open(&path).unwrap().sync_all().unwrap();
+    match OpenOptions::new().read(true).custom_flags(libc::O_DIRECT).open(&path) {
+        Ok(_) => Some(path.to_str().unwrap().to_owned()),
+        Err(error) => {
+            println!("SKIP: no O_DIRECT in {}: {error}", dir.display());
+            None
+        }
+    }
+}
+
+#[test]
+fn what_is_no_storage_is_refused_by_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let missing = dir.path().join("missing");
+    let of = |path: &Path| path.to_str().unwrap().to_owned();
+    for command in ["probe", "explain"] {
+        for (path, says) in [
+            (of(&missing), "no such file"),
+            (of(dir.path()), "directory"),
+            ("/dev/null".to_owned(), "character device"),
+        ] {
+            let line = failure(dir.path(), &[command, &path]);
+            assert!(line.contains(&path) && line.contains(says), "{line}");
+        }
+    }
+}
+
+#[test]
+fn a_small_file_is_refused_with_what_to_name_instead() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(path) = probable(dir.path(), 4096) else { return };
+    let line = failure(dir.path(), &["probe", &path]);
+    assert!(line.contains("4096 bytes") && line.contains("1 MiB or more"), "{line}");
+}
+
+#[test]
+fn a_wrong_command_line_is_status_2() {
+    let dir = tempfile::tempdir().unwrap();
+    for (args, says) in [
+        (vec!["explain", "x", "--size", "4x"], "no unit of size"),
+        (vec!["explain", "x", "--size", "0"], "at least 1 byte"),
+        (vec!["explain", "x", "--backlog", "1.5M"], "smaller unit"),
+        (vec!["explain", "x", "--load", "1.2"], "no fraction"),
+        (vec!["explain", "x", "--policy", "guess"], "smartcon"),
+        (vec!["explain", "x", "--write", "--sync"], "cannot be used with"),
+        (vec!["probe"], "PATH"),
+        (vec!["probe", "x", "y", "--svg", "z"], "one PATH"),
+        (vec!["frobnicate"], "unrecognized"),
+    ] {
+        let output = dwell(dir.path(), &args);
+        assert_eq!(output.status.code(), Some(2), "{args:?}");
+        assert!(text(&output.stderr).contains(says), "{args:?}: {}", text(&output.stderr));
+    }
+}
+
+#[test]
+fn an_unprobed_file_passes_through_and_is_told_what_to_run() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(path) = probable(dir.path(), 8192) else { return };
+    let shown = success(dir.path(), &["explain", &path]);
+    for part in ["not probed", "► decides: block", "unprobed:", "· not asked"] {
+        assert!(shown.contains(part), "{part}\n{shown}");
+    }
+    assert!(shown.contains(&format!("dwell probe {path}")), "{shown}");
+    assert!(!shown.contains('\x1b'), "colours in a pipe");
+}
+
+#[test]
+fn doctor_speaks_of_everything_in_words_and_in_json() {
+    let dir = tempfile::tempdir().unwrap();
+    let shown = success(dir.path(), &["doctor"]);
+    assert!(shown.contains("io-uring") && shown.contains("active"), "{shown}");
+    let told = json(dir.path(), &["doctor", "--json"]);
+    let capabilities = told["capabilities"].as_array().unwrap();
+    assert!(capabilities.iter().any(|capability| capability["name"] == "io-uring"));
+    for device in told["devices"].as_array().unwrap() {
+        assert_eq!(device["why"], "unprobed", "{device}");
+    }
+    assert!(!told["summary"].as_str().unwrap().contains('\n'));
+}
+
+#[test]
+fn an_empty_store_lists_nothing_and_knows_no_name() {
+    let dir = tempfile::tempdir().unwrap();
+    assert!(success(dir.path(), &["profile", "list"]).contains("no profiles"));
+    assert_eq!(json(dir.path(), &["profile", "list", "--json"]), Value::Array(vec![]));
+    for action in ["show", "rm"] {
+        let line = failure(dir.path(), &["profile", action, "nothing"]);
+        assert!(line.contains("no profile of that name") && line.contains("nothing"), "{line}");
+    }
+}
+
+#[test]
+fn a_probe_is_kept_listed_shown_explained_and_removed() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(path) = probable(dir.path(), 4 << 20) else { return };
+    let before = fs::read(&path).unwrap();
+    let svg = dir.path().join("curves.svg");
+    let scratch = dir.path().join("scratch");
+    let probed = json(
+        dir.path(),
+        &[
+            "probe",
+            &path,
+            "--quick",
+            "--json",
+            "--svg",
+            svg.to_str().unwrap(),
+            "--scratch",
+            scratch.to_str().unwrap(),
+        ],
+    );
+    assert_eq!(fs::read(&path).unwrap(), before, "a probe wrote to what it probes");
+    assert!(!scratch.exists(), "the scratch file was left behind");
+    assert!(fs::read_to_string(&svg).unwrap().contains("<svg"));
+    let profile = &probed[0]["profile"];
+    let curves = profile["curves"].as_array().unwrap();
+    for mode in ["inline", "inline-write"] {
+        let curve = curves.iter().find(|curve| curve["mode"] == mode).unwrap();
+        assert_eq!(curve["points"][0]["size_bytes"], 4096, "{mode}");
+    }
+    let saved = probed[0]["saved"].as_str().unwrap();
+    assert!(Path::new(saved).is_file());
+
+    let listed = json(dir.path(), &["profile", "list", "--json"]);
+    assert_eq!(listed[0]["profile"], *profile);
+    let name = listed[0]["name"].as_str().unwrap();
+    assert!(success(dir.path(), &["profile", "list"]).contains(name));
+    let class = profile["decision"]["class"].as_str().unwrap();
+    let shown = success(dir.path(), &["profile", "show", name]);
+    assert!(shown.contains(class) && shown.contains("Writes: median latency"), "{shown}");
+    let explained = success(dir.path(), &["explain", &path, "--size", "64KiB", "--load", "30%"]);
+    assert!(explained.contains(class) && explained.contains("others 30 %"), "{explained}");
+
+    assert_eq!(json(dir.path(), &["profile", "rm", name, "--json"])[0], name);
+    assert!(!Path::new(saved).exists());
+}
+
+#[test]
+fn a_scratch_file_that_exists_is_refused_before_anything_is_measured() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(path) = probable(dir.path(), 4 << 20) else { return };
+    let line = failure(dir.path(), &["probe", &path, "--quick", "--scratch", &path]);
+    assert!(line.contains("exists already"), "{line}");
+    assert_eq!(fs::metadata(&path).unwrap().len(), 4 << 20);
+}
+
+#[test]
+fn a_damaged_profile_is_named_with_its_field_wherever_it_matters() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(path) = probable(dir.path(), 4 << 20) else { return };
+    let probed = json(dir.path(), &["probe", &path, "--quick", "--json"]);
+    let saved = probed[0]["saved"].as_str().unwrap();
+    let mut profile = probed[0]["profile"].clone();
+    profile["decision"]["switch_ns"] = Value::from("many");
+    fs::write(saved, serde_json::to_string(&profile).unwrap()).unwrap();
+
+    let name = Path::new(saved).file_stem().unwrap().to_str().unwrap();
+    for args in [vec!["explain", &path], vec!["profile", "show", name]] {
+        let line = failure(dir.path(), &args);
+        assert!(line.contains(saved) && line.contains("decision.switch_ns"), "{line}");
+    }
+    let listed = success(dir.path(), &["profile", "list"]);
+    assert!(listed.contains("✗ unusable: "), "{listed}");
+    let told = json(dir.path(), &["profile", "list", "--json"]);
+    assert!(told[0]["error"].as_str().unwrap().contains("decision.switch_ns"));
+    assert!(success(dir.path(), &["doctor"]).contains("decision.switch_ns"));
+    success(dir.path(), &["profile", "rm", name]);
+}
+
+#[test]
+fn a_store_that_cannot_be_read_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("profiles"), "a file in place of the directory").unwrap();
+    let line = failure(dir.path(), &["profile", "list"]);
+    assert!(line.contains("profiles: cannot list"), "{line}");
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_error() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_dwell"))
+        .arg("doctor")
+        .env("DWELL_PROFILES", dir.path())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(output.stderr.is_empty(), "{}", text(&output.stderr));
+}
