@@ -4,6 +4,7 @@
 mod chart;
 mod cmd;
 mod places;
+mod progress;
 mod report;
 mod show;
 mod size;
@@ -35,6 +36,12 @@ enum Command {
     Profile(cmd::profile::Args),
     Doctor(cmd::doctor::Args),
     Explain(cmd::explain::Args),
+    #[command(subcommand)]
+    Bench(cmd::bench::Bench),
+    Figure(cmd::figure::Args),
+    /// A number cruncher: the load beside a measurement.
+    #[command(hide = true)]
+    Crunch(cmd::bench::Crunch),
 }
 
 impl Command {
@@ -44,6 +51,9 @@ impl Command {
             Command::Profile(args) => cmd::profile::run(&args),
             Command::Doctor(args) => cmd::doctor::run(&args),
             Command::Explain(args) => cmd::explain::run(&args),
+            Command::Bench(bench) => cmd::bench::run(&bench),
+            Command::Figure(args) => cmd::figure::run(&args),
+            Command::Crunch(args) => args.run(),
         }
     }
 }
@@ -58,7 +68,7 @@ fn main() -> ExitCode {
                 usage.exit();
             }
             // Where even this cannot be said, the exit status still can.
-            let _ = writeln!(std::io::stderr(), "dwell: {}", show::one_line(&error.to_string()));
+            let _ = writeln!(std::io::stderr(), "dwell: {}", show::one_line(&format!("{error:#}")));
             ExitCode::FAILURE
         }
     }

@@ -1,35 +1,63 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One progress bar on stderr; silent where stderr is no terminal.
+//! How far a long piece of work is.
+
+use std::io::{IsTerminal as _, Write as _};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// Shows how far a long piece of work is.
-pub struct Bar(ProgressBar);
+use crate::show;
 
-const STEPS: u64 = 1000;
+/// A bar on a terminal, otherwise one line for each phase; both on standard error.
+pub struct Progress {
+    name: String,
+    bar: Option<ProgressBar>,
+    phase: String,
+}
 
-impl Bar {
-    /// A bar that begins with saying `what`.
-    pub fn new(what: &str) -> Self {
-        let bar = ProgressBar::with_draw_target(Some(STEPS), ProgressDrawTarget::stderr());
-        let style = ProgressStyle::with_template("{bar:24} {percent:>3} % {elapsed:>4}  {wide_msg}");
-        bar.set_style(style.expect("a constant template"));
-        bar.set_message(what.to_owned());
-        Bar(bar)
+impl Progress {
+    const STEPS: u64 = 1000;
+
+    /// Progress of the work on `name`.
+    pub fn of(name: &str) -> Self {
+        let name = show::one_line(name);
+        let bar = std::io::stderr().is_terminal().then(|| {
+            let bar = ProgressBar::with_draw_target(
+                Some(Self::STEPS),
+                ProgressDrawTarget::stderr_with_hz(8),
+            );
+            let style = ProgressStyle::with_template("{prefix}  {bar:24} {percent:>3} %  {msg}");
+            bar.set_style(style.expect("the template is well formed").progress_chars("━╸─"));
+            bar.set_prefix(name.clone());
+            bar
+        });
+        Progress { name, bar, phase: String::new() }
     }
 
-    /// The share that is done, 0–1.
-    pub fn at(&self, share: f64) {
-        self.0.set_position((share * STEPS as f64) as u64);
-    }
-
-    /// What is being done now.
-    pub fn say(&self, what: &str) {
-        self.0.set_message(what.to_owned());
+    /// Which phase runs, and the share of the whole that is done, 0–1.
+    pub fn show(&mut self, phase: &str, share: f64) {
+        let turned = self.phase != phase;
+        if turned {
+            phase.clone_into(&mut self.phase);
+        }
+        match &self.bar {
+            Some(bar) => {
+                if turned {
+                    bar.set_message(self.phase.clone());
+                }
+                bar.set_position((share * Self::STEPS as f64) as u64);
+            }
+            // Nobody who closed standard error wants to hear of it.
+            None if turned => {
+                let _ = writeln!(std::io::stderr(), "{}: {phase}", self.name);
+            }
+            None => {}
+        }
     }
 
     /// Takes the bar away.
-    pub fn clear(&self) {
-        self.0.finish_and_clear();
+    pub fn finish(&self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
     }
 }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `dwell bench io`: policies × sizes × loads on any device.
 
-use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,9 +12,9 @@ use dwell::profile::ProfileStore;
 use dwell_bench::result::{Direction, Load, Pattern};
 use dwell_bench::run::Plan;
 use dwell_bench::stand::Stand;
-use dwell_bench::{report, run, table};
+use dwell_bench::{loads, report, run, table};
 
-use crate::progress::Bar;
+use crate::progress::Progress;
 use crate::show::Screen;
 use crate::{places, show, size};
 
@@ -87,27 +86,25 @@ enum LoadArg {
 pub fn run(bench: &Bench) -> Result<()> {
     let Bench::Io(args) = bench;
     let plan = args.plan();
-    let bar = Bar::new("switch costs of this machine");
-    let switches = dwell::probe::switch_costs(&mut |share| bar.at(share))
-        .context("measuring the cost of a context switch")?;
-    bar.say("making and probing devices");
-    let store = places::profiles()?;
-    let stand = args.stand(&store, &switches)?;
-    bar.clear();
+    let mut progress = Progress::of("bench");
+    let switches = dwell::probe::switch_costs(&mut |share| {
+        progress.show("cost of a context switch", share);
+    })
+    .context("measuring the cost of a context switch")?;
+    progress.show("making and probing devices", 0.0);
+    let stand = args.stand(&places::profiles()?, &switches)?;
     for why in &stand.left_out {
         eprintln!("left out: {why}");
     }
-    let monitor = Arc::new(SystemMonitor::start(places::monitor()).context("starting the system monitor")?);
-    let bar = Bar::new("measuring");
+    let monitor = SystemMonitor::start(places::monitor()).context("starting the system monitor")?;
     let total = plan.batches(stand.subjects.len()).max(1);
     let mut done = 0;
     let command = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
-    let result = run::run(&plan, &stand.subjects, &monitor, command, &mut |what| {
+    let result = run::run(&plan, &stand.subjects, &Arc::new(monitor), command, &mut |what| {
         done += 1;
-        bar.say(what);
-        bar.at(done as f64 / total as f64);
+        progress.show(what, f64::from(done) / total as f64);
     })?;
-    bar.clear();
+    progress.finish();
     let page = args.report.join("report.html");
     result.save(&args.report.join("result.json"))?;
     report::save(&result, &page)?;
@@ -119,6 +116,21 @@ pub fn run(bench: &Bench) -> Result<()> {
     let page = page.canonicalize().unwrap_or(page);
     eprintln!("report: {}", page.display());
     Ok(())
+}
+
+/// A number cruncher among others.
+#[derive(Args)]
+pub struct Crunch {
+    /// What the bench tells its crunchers.
+    #[arg(hide = true)]
+    words: Vec<String>,
+}
+
+impl Crunch {
+    /// Never returns.
+    pub fn run(&self) -> Result<()> {
+        loads::crunch_forever()
+    }
 }
 
 impl Io {
@@ -154,7 +166,7 @@ impl Io {
 }
 
 /// Words that make this program a number cruncher.
-pub fn cruncher() -> Vec<OsString> {
+pub fn cruncher() -> Vec<String> {
     vec!["crunch".into()]
 }
 

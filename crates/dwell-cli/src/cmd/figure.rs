@@ -2,15 +2,17 @@
 //! `dwell figure`: measures the papers' figures.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 
+use dwell::monitor::SystemMonitor;
 use dwell_bench::experiments::{self, Lab};
 use dwell_bench::figure;
 
 use crate::cmd::bench::cruncher;
-use crate::places;
-use crate::progress::Bar;
+use crate::progress::Progress;
+use crate::{places, show};
 
 /// Which figures, and where they go.
 #[derive(clap::Args)]
@@ -56,17 +58,22 @@ pub fn run(args: &Args) -> Result<()> {
         figure::catalogue().figure(id)?;
     }
     if !ids.is_empty() {
-        let bar = Bar::new("switch costs of this machine");
-        let mut lab = Lab::new(cruncher(), places::monitor(), args.effort, &mut |share| bar.at(share))?;
+        let mut progress = Progress::of("figures");
+        let switches = dwell::probe::switch_costs(&mut |share| {
+            progress.show("cost of a context switch", share);
+        })
+        .context("measuring the cost of a context switch")?;
+        let monitor = SystemMonitor::start(places::monitor()).context("starting the system monitor")?;
+        let here = std::env::current_dir().context("finding the working directory")?;
+        let mut lab = Lab::new(switches, Arc::new(monitor), cruncher(), here, args.effort);
         for id in &ids {
+            let mut progress = Progress::of(id);
             let (result, svg) = experiments::measure(id, &mut lab, &mut |what, share| {
-                bar.say(&format!("{id}: {what}"));
-                bar.at(share);
-            })
-            .with_context(|| format!("figure {id}"))?;
+                progress.show(what, share);
+            })?;
+            progress.finish();
             result.save(&args.out, svg.as_deref())?;
-            bar.clear();
-            println!("{id}: {}\n{}", result.what, result.markdown());
+            show::out(&format!("{id}: {}\n\n{}\n", result.what, result.markdown()))?;
         }
     }
     for docs in &args.docs {

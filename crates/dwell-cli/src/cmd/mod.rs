@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! One file per command: its arguments, what it calls, what it shows.
 
+pub mod bench;
 pub mod doctor;
 pub mod explain;
+pub mod figure;
 pub mod probe;
 pub mod profile;

@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `dwell probe`: measure devices, keep what was learned.
 
-use std::io::{IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, anyhow};
 use clap::error::ErrorKind;
 use dwell::probe::Probe;
 use dwell::profile::{DeviceProfile, ProfileStore, SwitchCosts};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 
 use crate::show::{self, Screen, Tone};
+use crate::progress::Progress;
 use crate::{chart, places, report};
 
 /// Measures how a device is best waited for, and keeps the result for later.
@@ -106,60 +105,8 @@ fn measure(args: &Args, path: &Path, switches: Option<SwitchCosts>) -> Result<De
         probe = probe.scratch(scratch);
     }
     probe.switches = switches;
-    let mut progress = Progress::of(path);
+    let mut progress = Progress::of(&path.display().to_string());
     let profile = probe.run(&mut |phase, share| progress.show(phase, share));
     progress.finish();
     Ok(profile?)
-}
-
-/// A bar on a terminal, otherwise one line for each phase; both on standard error.
-struct Progress {
-    name: String,
-    bar: Option<ProgressBar>,
-    phase: String,
-}
-
-impl Progress {
-    const STEPS: u64 = 1000;
-
-    fn of(path: &Path) -> Self {
-        let name = show::one_line(&path.display().to_string());
-        let bar = std::io::stderr().is_terminal().then(|| {
-            let bar = ProgressBar::with_draw_target(
-                Some(Self::STEPS),
-                ProgressDrawTarget::stderr_with_hz(8),
-            );
-            let style = ProgressStyle::with_template("{prefix}  {bar:24} {percent:>3} %  {msg}");
-            bar.set_style(style.expect("the template is well formed").progress_chars("━╸─"));
-            bar.set_prefix(name.clone());
-            bar
-        });
-        Progress { name, bar, phase: String::new() }
-    }
-
-    fn show(&mut self, phase: &str, share: f64) {
-        let turned = self.phase != phase;
-        if turned {
-            phase.clone_into(&mut self.phase);
-        }
-        match &self.bar {
-            Some(bar) => {
-                if turned {
-                    bar.set_message(self.phase.clone());
-                }
-                bar.set_position((share * Self::STEPS as f64) as u64);
-            }
-            // Nobody who closed standard error wants to hear of it.
-            None if turned => {
-                let _ = writeln!(std::io::stderr(), "{}: {phase}", self.name);
-            }
-            None => {}
-        }
-    }
-
-    fn finish(&self) {
-        if let Some(bar) = &self.bar {
-            bar.finish_and_clear();
-        }
-    }
 }
