@@ -9,6 +9,7 @@
 mod batch;
 pub mod chart;
 pub mod contender;
+pub mod experiments;
 pub mod figure;
 pub mod fixture;
 pub mod latency;
