@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use dwell::buffer::Aligned;
+use dwell::known::Known;
 use dwell::monitor::SystemMonitor;
 use dwell::pipeline::Pipeline;
 use dwell::ring::SpinMethod;
@@ -72,7 +73,28 @@ pub fn check_name(name: &str) -> Result<()> {
     if HAND_WRITTEN.contains(&name) { Ok(()) } else { policy_of(name).map(drop) }
 }
 
+/// Whether a contender's requests depend on what the system monitor sees.
+pub fn follows_load(name: &str) -> bool {
+    name.starts_with("smartcon") || name.starts_with("predictive")
+}
+
 impl Contender {
+    /// Dwell under a policy that has no name of its own.
+    pub fn under(
+        policy: Arc<dyn WaitPolicy>,
+        subject: &Subject,
+        known: Known,
+        monitor: Option<&Arc<SystemMonitor>>,
+    ) -> Result<Self> {
+        let options =
+            Options::new().direct(subject.direct).write(subject.write).known(known).policy(policy);
+        let options = match monitor {
+            Some(monitor) => options.monitor(monitor.clone()),
+            None => options,
+        };
+        Ok(Contender::Dwell(Box::new(options.open(&subject.address)?)))
+    }
+
     /// Opens a subject for a contender of this name.
     pub fn open(name: &str, subject: &Subject, monitor: &Arc<SystemMonitor>) -> Result<Self> {
         let method = match name {
@@ -89,13 +111,7 @@ impl Contender {
             let raw = RawSpin::new(subject.open_plainly()?, method)?;
             return Ok(Contender::Spin(Box::new(raw)));
         }
-        let options = Options::new()
-            .direct(subject.direct)
-            .write(subject.write)
-            .known(subject.known)
-            .policy(policy_of(name)?)
-            .monitor(monitor.clone());
-        Ok(Contender::Dwell(Box::new(options.open(&subject.address)?)))
+        Self::under(policy_of(name)?, subject, subject.known, Some(monitor))
     }
 
     /// One request.
@@ -179,8 +195,10 @@ impl RawSpin {
                 SpinMethod::TaskrunFlag => self.ring.submission().taskrun(),
             };
             if enter {
+                // A signal or a short-lived shortage may fail it; the completion comes all the
+                // same, and until it is out the buffer must stay.
                 // SAFETY: no argument is passed.
-                unsafe { self.ring.submitter().enter::<()>(0, 0, GETEVENTS, None)? };
+                let _ = unsafe { self.ring.submitter().enter::<()>(0, 0, GETEVENTS, None) };
             }
             std::hint::spin_loop();
         };

@@ -254,7 +254,7 @@ impl FigureResult {
             ours: row.ours.map(|v| (v, row.low.unwrap_or(v), row.high.unwrap_or(v))),
             target: row.target,
             theirs: row.theirs_range,
-            text: format!("{}  {}", with_interval(row), outcome(row)).trim().into(),
+            text: in_chart(row),
         };
         let panel = |unit: &String| Panel {
             axis_label: match unit.as_str() {
@@ -309,6 +309,21 @@ fn outcome(row: &FigureRow) -> String {
     let verdict = row.verdict.map(|verdict| verdict.to_string());
     let parts = [verdict, row.note.clone()];
     parts.into_iter().flatten().collect::<Vec<_>>().join("; ")
+}
+
+/// What stands beside a case in a chart, where there is room for few words: the remark only where
+/// there is no value, and no more than its beginning.
+fn in_chart(row: &FigureRow) -> String {
+    const ROOM: usize = 32;
+    if row.ours.is_some() {
+        let verdict = row.verdict.map_or("", |verdict| verdict.as_str());
+        return format!("{}  {verdict}", with_interval(row)).trim().into();
+    }
+    let note = row.note.as_deref().unwrap_or("not measured");
+    match note.char_indices().nth(ROOM) {
+        Some((end, _)) => format!("{}…", &note[..end]),
+        None => note.into(),
+    }
 }
 
 fn with_interval(row: &FigureRow) -> String {
@@ -444,6 +459,9 @@ mod tests {
         assert_eq!(FigureResult::load(directory.path(), "S4").unwrap(), Some(result.clone()));
         let svg = fs::read_to_string(directory.path().join("S4.svg")).unwrap();
         assert!(svg.contains("S4: Size threshold") && svg.contains("64.0 KiB"));
+        assert!(!svg.contains("remark") && svg.contains("indistinguishable"));
+        result.note("one block more: requests spun for", &"long ".repeat(20)).unwrap();
+        assert!(result.svg().contains("long lo…"));
         assert!(result.markdown().contains("a \\| remark"));
         fs::rename(directory.path().join("S4.json"), directory.path().join("S1.json")).unwrap();
         assert!(FigureResult::load(directory.path(), "S1").is_err());

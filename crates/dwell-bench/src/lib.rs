@@ -6,8 +6,10 @@
 //! ([`stats::Paired`]), and a run is kept as JSON ([`result::Run`]) from which the terminal table
 //! ([`table`]), the HTML report ([`report`]) and the figures ([`figure`]) are made.
 
+mod batch;
 pub mod chart;
 pub mod contender;
+pub mod experiments;
 pub mod figure;
 pub mod fixture;
 pub mod latency;

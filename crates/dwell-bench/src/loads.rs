@@ -48,6 +48,11 @@ impl Crunchers {
         self.0.iter().map(Child::id).collect()
     }
 
+    /// CPU time that all of them have had so far, in nanoseconds: how far they got.
+    pub fn cpu_ns(&self) -> u64 {
+        self.0.iter().map(|child| process_cpu_ns(child.id())).sum()
+    }
+
     /// Fails if one of them has ended: a measurement beside it is then worth nothing. Ask after
     /// each round.
     pub fn check(&mut self) -> Result<()> {
@@ -70,6 +75,17 @@ impl Drop for Crunchers {
             let _ = child.wait();
         }
     }
+}
+
+/// CPU time of a process, in nanoseconds; 0 when it is gone.
+fn process_cpu_ns(id: u32) -> u64 {
+    let (mut clock, mut time) = (0, libc::timespec { tv_sec: 0, tv_nsec: 0 });
+    // SAFETY: the first call writes a clock id, the second a time; both are live.
+    let known = unsafe {
+        libc::clock_getcpuclockid(id as libc::pid_t, &mut clock) == 0
+            && libc::clock_gettime(clock, &mut time) == 0
+    };
+    if known { time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64 } else { 0 }
 }
 
 /// In a child before exec: asks for SIGKILL when the parent ends, and fails if it already has.
@@ -139,6 +155,7 @@ mod tests {
         let ids = crunchers.ids();
         assert_eq!((ids.len(), crunchers.count()), (2, 2));
         crunchers.check().unwrap();
+        eventually("they get no CPU time", || crunchers.cpu_ns() > 20_000_000);
         drop(crunchers);
         for id in ids {
             assert!(!Path::new(&format!("/proc/{id}")).exists(), "{id} was not reaped");

@@ -177,6 +177,8 @@ pub struct RoundResult {
     pub spin_ns: u64,
     /// CPU time that everybody else used meanwhile, the kernel's own threads among them.
     pub other_cpu_ns: u64,
+    /// The part of it that number crunchers had.
+    pub cruncher_ns: u64,
     /// How many requests were decided for which reason.
     pub decisions: BTreeMap<String, u64>,
 }

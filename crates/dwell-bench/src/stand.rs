@@ -43,12 +43,12 @@ impl Kind {
         }
     }
 
-    fn make(self, directory: &Path) -> Result<Box<dyn Fixture>, Unavailable> {
+    fn make(self, directory: &Path, bytes: u64) -> Result<Box<dyn Fixture>, Unavailable> {
         Ok(match self {
-            Kind::Loop => Box::new(LoopOnTmpfs::new(FILE_BYTES)?),
-            Kind::Zram => Box::new(Zram::new(FILE_BYTES)?),
+            Kind::Loop => Box::new(LoopOnTmpfs::new(bytes)?),
+            Kind::Zram => Box::new(Zram::new(bytes)?),
             Kind::Disk => {
-                let file = TempFile::new(directory, FILE_BYTES)?;
+                let file = TempFile::new(directory, bytes)?;
                 file.direct()?;
                 Box::new(file)
             }
@@ -64,9 +64,20 @@ impl Stand {
         write: bool,
         switches: &SwitchCosts,
     ) -> Result<Self> {
+        Self::make_sized(FILE_BYTES, kinds, directory, write, switches)
+    }
+
+    /// The same with test devices of `bytes` each.
+    pub fn make_sized(
+        bytes: u64,
+        kinds: &[Kind],
+        directory: &Path,
+        write: bool,
+        switches: &SwitchCosts,
+    ) -> Result<Self> {
         let mut stand = Stand::default();
         for kind in kinds {
-            match kind.make(directory) {
+            match kind.make(directory, bytes) {
                 Ok(fixture) => {
                     let mut subject =
                         Subject::new(kind.as_str(), fixture.path(), write, None, switches)?;

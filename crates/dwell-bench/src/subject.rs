@@ -10,8 +10,12 @@ use dwell::known::Known;
 use dwell::open;
 use dwell::probe::Probe;
 use dwell::profile::{DeviceProfile, ProfileStore, SwitchCosts};
+use dwell::source::Source;
 
 use crate::{contender, result};
+
+/// Largest request that is measured, in bytes.
+const MOST: u64 = 1 << 30;
 
 /// What is measured on.
 #[derive(Clone, Debug)]
@@ -34,6 +38,8 @@ pub struct Subject {
     pub emulated: Option<String>,
     /// Length in bytes.
     pub bytes: u64,
+    /// Requests are whole multiples of this many bytes.
+    pub block_bytes: u64,
 }
 
 impl Subject {
@@ -70,7 +76,8 @@ impl Subject {
             None => address.display().to_string(),
         };
         let direct = device.is_some() && !memory;
-        let opened = dwell::Options::new().direct(direct).open(address)?;
+        // With the rights of the measurement, so that what they lack is said before it begins.
+        let opened = dwell::Options::new().direct(direct).write(write).open(address)?;
         Ok(Subject {
             name: name.into(),
             address: address.to_owned(),
@@ -81,6 +88,7 @@ impl Subject {
             description,
             emulated: emulated(address)?,
             bytes: opened.bytes()?,
+            block_bytes: opened.source().alignment().into(),
         })
     }
 
@@ -104,12 +112,15 @@ impl Subject {
 
     /// Fails unless requests of `size_bytes` fit and are whole blocks.
     pub fn check_size(&self, size_bytes: u64) -> Result<()> {
-        let block = if self.direct { 512 } else { 1 };
+        let block = self.block_bytes;
         if size_bytes == 0 || !size_bytes.is_multiple_of(block) {
             bail!(
                 "{}: request size {size_bytes} bytes is not a multiple of the block, {block} bytes",
                 self.name
             );
+        }
+        if size_bytes > MOST {
+            bail!("{}: request size {size_bytes} bytes; at most {MOST}", self.name);
         }
         if size_bytes > self.bytes {
             bail!(

@@ -2,16 +2,21 @@
 //! How far a long piece of work is.
 
 use std::io::{IsTerminal as _, Write as _};
+use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::show;
 
-/// A bar on a terminal, otherwise one line for each phase; both on standard error.
+/// Without a terminal, a new phase is told of only so long after the last.
+const QUIET: Duration = Duration::from_secs(2);
+
+/// A bar on a terminal, otherwise a line now and then; both on standard error.
 pub struct Progress {
     name: String,
     bar: Option<ProgressBar>,
     phase: String,
+    said: Option<Instant>,
 }
 
 impl Progress {
@@ -30,7 +35,7 @@ impl Progress {
             bar.set_prefix(name.clone());
             bar
         });
-        Progress { name, bar, phase: String::new() }
+        Progress { name, bar, phase: String::new(), said: None }
     }
 
     /// Which phase runs, and the share of the whole that is done, 0–1.
@@ -47,7 +52,8 @@ impl Progress {
                 bar.set_position((share * Self::STEPS as f64) as u64);
             }
             // Nobody who closed standard error wants to hear of it.
-            None if turned => {
+            None if turned && self.said.is_none_or(|at| at.elapsed() >= QUIET) => {
+                self.said = Some(Instant::now());
                 let _ = writeln!(std::io::stderr(), "{}: {phase}", self.name);
             }
             None => {}

@@ -63,7 +63,8 @@ pub fn run(args: &Args) -> Result<()> {
             progress.show("cost of a context switch", share);
         })
         .context("measuring the cost of a context switch")?;
-        let monitor = SystemMonitor::start(places::monitor()).context("starting the system monitor")?;
+        let monitor =
+            SystemMonitor::start(places::monitor()).context("starting the system monitor")?;
         let here = std::env::current_dir().context("finding the working directory")?;
         let mut lab = Lab::new(switches, Arc::new(monitor), cruncher(), here, args.effort);
         for id in &ids {

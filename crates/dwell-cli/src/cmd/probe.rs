@@ -9,8 +9,8 @@ use dwell::probe::Probe;
 use dwell::profile::{DeviceProfile, ProfileStore, SwitchCosts};
 use serde::Serialize;
 
-use crate::show::{self, Screen, Tone};
 use crate::progress::Progress;
+use crate::show::{self, Screen, Tone};
 use crate::{chart, places, report};
 
 /// Measures how a device is best waited for, and keeps the result for later.

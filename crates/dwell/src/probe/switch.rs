@@ -85,10 +85,54 @@ impl Drop for Pinned {
     }
 }
 
-/// Touches all of an array. The sum is told to nobody, and yet must not be optimised away.
-fn sum(array: &[u64]) {
-    let all = std::hint::black_box(array).iter().fold(0u64, |sum, x| sum.wrapping_add(*x));
-    std::hint::black_box(all);
+/// How a process touches its working set at its turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Sums it from end to end, as in SmartCon §3.2. Prefetchers see it coming and hide much of
+    /// the reload.
+    Sequential,
+    /// Visits each cache line once in random order, where each line names the next: nothing can
+    /// be fetched ahead, so the reload shows.
+    Random,
+}
+
+/// Words of a cache line.
+const LINE: usize = 8;
+
+impl Access {
+    /// A working set of `bytes` that can be touched in this way: for [`Access::Random`] one cycle
+    /// through all its lines.
+    pub fn working_set(self, bytes: usize) -> Vec<u64> {
+        let mut words = vec![1u64; bytes / 8];
+        let lines = words.len() / LINE;
+        if self == Access::Sequential || lines == 0 {
+            return words;
+        }
+        (0..lines).for_each(|line| words[line * LINE] = (line * LINE) as u64);
+        // Sattolo's shuffle leaves exactly one cycle.
+        let mut random = 0x2545_f491_4f6c_dd1du64;
+        for line in (1..lines).rev() {
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            words.swap(line * LINE, (random % line as u64) as usize * LINE);
+        }
+        words
+    }
+
+    /// Touches all of it.
+    pub fn touch(self, words: &[u64]) -> u64 {
+        let words = std::hint::black_box(words);
+        match self {
+            Access::Sequential => {
+                std::hint::black_box(words.iter().fold(0, |sum, x| sum.wrapping_add(*x)))
+            }
+            Access::Random => {
+                let lines = words.len() / LINE;
+                std::hint::black_box((0..lines).fold(0, |at, _| words[at as usize]))
+            }
+        }
+    }
 }
 
 /// A child process of the ring: killed and reaped when dropped.
@@ -104,12 +148,17 @@ impl Drop for Child {
     }
 }
 
-/// Time per hop of a token round a ring of `processes`, each of which sums an array of
-/// `working_set_bytes` at its turn; all on one CPU, so that every hop is a context switch.
-fn ring_hop(processes: usize, working_set_bytes: usize, hops: usize) -> io::Result<Ns> {
+/// Time per hop of a token round a ring of `processes`, each of which touches a working set of its
+/// own at its turn; all on one CPU, so that every hop is a context switch.
+fn ring_hop(
+    processes: usize,
+    working_set_bytes: usize,
+    access: Access,
+    hops: usize,
+) -> io::Result<Ns> {
     let _pinned = Pinned::to(allowed_cpus()[0]);
     let pipes = (0..processes).map(|_| Pipe::new()).collect::<io::Result<Vec<_>>>()?;
-    let array = vec![1u64; working_set_bytes / 8];
+    let array = access.working_set(working_set_bytes);
     let mut children = Vec::new();
     for at in 1..processes {
         let (from, to) =
@@ -133,10 +182,11 @@ fn ring_hop(processes: usize, working_set_bytes: usize, hops: usize) -> io::Resu
                         libc::_exit(1);
                     }
                     libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-                    std::slice::from_raw_parts(memory.cast::<u64>(), working_set_bytes / 8)
+                    std::slice::from_raw_parts_mut(memory.cast::<u64>(), working_set_bytes / 8)
                 };
+                own.copy_from_slice(&array);
                 while take(from) {
-                    sum(own);
+                    std::hint::black_box(access.touch(own));
                     if !give(to) {
                         break;
                     }
@@ -152,7 +202,7 @@ fn ring_hop(processes: usize, working_set_bytes: usize, hops: usize) -> io::Resu
     let lap = |rounds: usize| -> io::Result<Ns> {
         let started = clock::now();
         for _ in 0..rounds {
-            sum(&array);
+            std::hint::black_box(access.touch(&array));
             if !give(to) || !take(from) {
                 return Err(io::Error::other("a process of the switch-cost ring died"));
             }
@@ -171,8 +221,8 @@ fn ring_hop(processes: usize, working_set_bytes: usize, hops: usize) -> io::Resu
 /// # Errors
 /// No process or pipe could be made.
 pub fn direct(processes: usize) -> io::Result<Ns> {
-    let alone = ring_hop(1, 0, 2_000)?;
-    Ok(ring_hop(processes.max(2), 0, 4_000)?.saturating_sub(alone))
+    let alone = ring_hop(1, 0, Access::Sequential, 2_000)?;
+    Ok(ring_hop(processes.max(2), 0, Access::Sequential, 4_000)?.saturating_sub(alone))
 }
 
 /// Cost of a context switch between two processes that each sum `working_set_bytes` at their turn,
@@ -182,9 +232,17 @@ pub fn direct(processes: usize) -> io::Result<Ns> {
 /// # Errors
 /// No process or pipe could be made.
 pub fn indirect(working_set_bytes: usize) -> io::Result<Ns> {
+    indirect_by(working_set_bytes, Access::Sequential)
+}
+
+/// [`indirect`] with a working set that is touched in a stated way.
+///
+/// # Errors
+/// No process or pipe could be made.
+pub fn indirect_by(working_set_bytes: usize, access: Access) -> io::Result<Ns> {
     let hops = (20_000_000 / working_set_bytes.max(1)).clamp(12, 600);
-    let alone = ring_hop(1, working_set_bytes, hops)?;
-    Ok(ring_hop(2, working_set_bytes, hops)?.saturating_sub(alone))
+    let alone = ring_hop(1, working_set_bytes, access, hops)?;
+    Ok(ring_hop(2, working_set_bytes, access, hops)?.saturating_sub(alone))
 }
 
 /// Cost of blocking with nothing else to run: block, idle, wake (SmartCon §3.3, the self switch),
@@ -258,6 +316,19 @@ mod tests {
         // SAFETY: asks for any child without waiting.
         let left = unsafe { libc::waitpid(-1, std::ptr::null_mut(), libc::WNOHANG) };
         assert_eq!(left, -1, "a child of the ring is still there");
+    }
+
+    #[test]
+    fn a_random_working_set_is_one_cycle_through_every_line() {
+        let words = Access::Random.working_set(64 << 10);
+        let (mut at, mut seen) = (0, std::collections::HashSet::new());
+        while seen.insert(at) {
+            at = words[at as usize];
+        }
+        assert_eq!((at, seen.len()), (0, 1024));
+        assert_eq!(Access::Random.touch(&words), 0);
+        assert_eq!(Access::Random.touch(&Access::Random.working_set(0)), 0);
+        assert_eq!(Access::Sequential.touch(&Access::Sequential.working_set(800)), 100);
     }
 
     #[test]

@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What all experiments need: devices, monitor, loads, and how thorough to be.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use dwell::DeviceClass;
+use dwell::monitor::SystemMonitor;
+use dwell::profile::SwitchCosts;
+
+use super::Progress;
+use crate::figure::{FigureResult, Measured};
+use crate::result::{Direction, Load, Pattern, Row, Run};
+use crate::run::{self, Plan};
+use crate::stand::{FILE_BYTES, Kind, Stand};
+use crate::subject::Subject;
+use crate::units;
+
+/// Where experiments are done. Test devices are made when the first experiment asks for them and
+/// live as long as the lab.
+pub struct Lab {
+    /// What a context switch costs on this machine.
+    pub switches: SwitchCosts,
+    /// The system monitor of this process.
+    pub monitor: Arc<SystemMonitor>,
+    /// Arguments that lead this very program to [`crate::loads::crunch_forever`].
+    pub cruncher: Vec<String>,
+    /// Directory on the machine's own disk.
+    pub directory: PathBuf,
+    /// Share of the full measuring time: 1 for figures that are kept, 0.01 to see that all works.
+    pub effort: f64,
+    /// Length of each test device, in bytes.
+    pub device_bytes: u64,
+    subjects: Vec<(Kind, Result<Subject, String>)>,
+    stands: Vec<Stand>,
+}
+
+impl Lab {
+    /// A lab whose devices are as long as the papers' test file.
+    pub fn new(
+        switches: SwitchCosts,
+        monitor: Arc<SystemMonitor>,
+        cruncher: Vec<String>,
+        directory: PathBuf,
+        effort: f64,
+    ) -> Self {
+        Lab {
+            switches,
+            monitor,
+            cruncher,
+            directory,
+            effort,
+            device_bytes: FILE_BYTES,
+            subjects: Vec::new(),
+            stands: Vec::new(),
+        }
+    }
+
+    /// Does without a device, for a reason that the figures will give.
+    pub fn leave_out(&mut self, kind: Kind, why: &str) {
+        self.subjects.retain(|(known, _)| *known != kind);
+        self.subjects.push((kind, Err(why.into())));
+    }
+
+    /// A probed test device, or why there is none here.
+    ///
+    /// # Errors
+    /// A device that was made and could not be probed.
+    pub fn subject(&mut self, kind: Kind) -> Result<Result<Subject, String>> {
+        if let Some((_, known)) = self.subjects.iter().find(|(known, _)| *known == kind) {
+            return Ok(known.clone());
+        }
+        let bytes = self.device_bytes;
+        let stand = Stand::make_sized(bytes, &[kind], &self.directory, false, &self.switches)?;
+        let found = match stand.get(kind) {
+            Ok(subject) => Ok(subject.clone()),
+            Err(_) => Err(stand.left_out.join("; ")),
+        };
+        self.stands.push(stand);
+        self.subjects.push((kind, found.clone()));
+        Ok(found)
+    }
+
+    /// How often to do what is done `full` times at full effort: once at least.
+    pub fn times(&self, full: usize) -> usize {
+        ((full as f64 * self.effort.sqrt()).round() as usize).max(1)
+    }
+
+    /// How long to do what is done for `full_ms` at full effort.
+    pub fn span(&self, full_ms: u64) -> Duration {
+        Duration::from_secs_f64((full_ms as f64 / 1e3 * self.effort.sqrt()).max(0.002))
+    }
+
+    /// CPUs that this process may use.
+    pub fn cpus(&self) -> usize {
+        std::thread::available_parallelism().map_or(1, usize::from)
+    }
+
+    /// Whether there is hardly time for anything: long steps are left out.
+    pub fn is_hasty(&self) -> bool {
+        self.effort < 0.005
+    }
+
+    /// Whether there is time for the thorough form of a measurement that has two.
+    pub fn is_thorough(&self) -> bool {
+        self.effort >= 0.3
+    }
+
+    /// Random reads on an idle machine, one at a time, against the first contender; `full` is
+    /// rounds and milliseconds of a batch at full effort.
+    pub fn plan(&self, contenders: &[&str], sizes: &[u64], full: (usize, u64)) -> Plan {
+        Plan {
+            contenders: contenders.iter().map(|name| name.to_string()).collect(),
+            baseline: contenders[0].into(),
+            sizes: sizes.to_vec(),
+            patterns: vec![Pattern::Rand],
+            directions: vec![Direction::Read],
+            loads: vec![Load::Idle],
+            depth: 1,
+            rounds: self.times(full.0),
+            batch: self.span(full.1),
+            crunchers: 10,
+            cruncher: self.cruncher.clone(),
+        }
+    }
+
+    /// Runs a plan as the part `from..to` of an experiment.
+    ///
+    /// # Errors
+    /// Those of [`run::run`].
+    pub fn run(
+        &self,
+        plan: &Plan,
+        subjects: &[Subject],
+        (from, to): (f64, f64),
+        progress: &mut Progress<'_>,
+    ) -> Result<Run> {
+        let all = plan.batches(subjects.len()).max(1) as f64;
+        let mut done = 0.0;
+        run::run(plan, subjects, &self.monitor, Vec::new(), &mut |what| {
+            progress(what, from + (to - from) * done / all);
+            done += 1.0;
+        })
+    }
+}
+
+/// The row of one contender at one size; the first one, where settings differ in more than that.
+pub fn row<'r>(run: &'r Run, device: Kind, size_bytes: u64, policy: &str) -> Result<&'r Row> {
+    let is_it = |row: &&Row| {
+        row.setting.device == device.as_str()
+            && row.size_bytes == size_bytes
+            && row.policy == policy
+    };
+    run.rows.iter().find(is_it).with_context(|| {
+        format!("{policy} was not measured on {} at {size_bytes} bytes", device.as_str())
+    })
+}
+
+/// Enters what was measured, with what to know about it; without a value, says so.
+pub fn put<M: Into<Measured>>(
+    result: &mut FigureResult,
+    case: &str,
+    value: Option<M>,
+    remark: Option<String>,
+) -> Result<()> {
+    match value {
+        Some(value) => result.measured(case, value)?,
+        None => result.note(case, "no round gave a value")?,
+    }
+    match remark {
+        Some(remark) => result.note(case, &remark),
+        None => Ok(()),
+    }
+}
+
+/// Notes why cases were not measured.
+pub fn skip<S: AsRef<str>>(result: &mut FigureResult, cases: &[S], why: &str) -> Result<()> {
+    cases.iter().try_for_each(|case| result.note(case.as_ref(), why))
+}
+
+/// Notes why nothing of a figure was measured.
+pub fn skip_all(result: &mut FigureResult, why: &str) -> Result<()> {
+    let cases: Vec<String> = result.rows.iter().map(|row| row.case.clone()).collect();
+    skip(result, &cases, why)
+}
+
+/// What to say where the probe found another class than the one that a case is about.
+pub fn unless_class(subject: &Subject, wanted: DeviceClass) -> Option<String> {
+    let class = subject.known.profile?.class;
+    (class != wanted).then(|| format!("the probe called it {class} in this run"))
+}
+
+/// Two remarks as one.
+pub fn both(one: Option<String>, other: Option<String>) -> Option<String> {
+    let parts: Vec<String> = [one, other].into_iter().flatten().collect();
+    (!parts.is_empty()).then(|| parts.join("; "))
+}
+
+/// A ratio with its interval, for a remark.
+pub fn ratio_text(ratio: &crate::stats::Paired) -> String {
+    let (low, high) = (ratio.low, ratio.high);
+    format!("{} [{low:.2}–{high:.2}]", units::ratio(ratio.median))
+}
+
+/// Under a chart's title: what its bars are, and where it was measured.
+pub fn subtitle(result: &FigureResult, bars: &str) -> String {
+    format!("{bars}; {}, {} CPUs", result.machine.cpu_model, result.machine.cpus)
+}

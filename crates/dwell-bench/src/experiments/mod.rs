@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One experiment per figure: each measures all cases that `figures.toml` names.
+//!
+//! Whatever is compared runs in interleaved rounds and is paired round by round. A case that
+//! cannot be measured here (no root, no device) is noted with its reason; nothing fails for that.
+
+mod backlog;
+mod classes;
+mod decisions;
+mod job;
+mod lab;
+mod large;
+mod load;
+mod predictive;
+mod probe;
+mod switches;
+mod threshold;
+mod window;
+
+use anyhow::{Context, Result};
+
+use crate::figure::FigureResult;
+use crate::machine::Machine;
+
+pub use lab::Lab;
+
+/// Hears what is being measured, and the share of the whole that is done, 0–1.
+pub type Progress<'a> = dyn FnMut(&str, f64) + 'a;
+
+/// Fills in a result; a figure that is more than its cases returns its own chart.
+type Experiment = fn(&mut Lab, &mut FigureResult, &mut Progress<'_>) -> Result<Option<String>>;
+
+const EXPERIMENTS: [(&str, Experiment); 12] = [
+    ("S1", switches::direct),
+    ("S2", switches::indirect),
+    ("S3", classes::measure),
+    ("S4", probe::measure),
+    ("S5", backlog::measure),
+    ("S6", threshold::measure),
+    ("S7", decisions::measure),
+    ("S13", load::measure),
+    ("S17", large::measure),
+    ("A1", predictive::measure),
+    ("A2", switches::working_set),
+    ("M1", job::measure),
+];
+
+/// The figures that can be measured, in order.
+pub fn ids() -> Vec<&'static str> {
+    EXPERIMENTS.map(|(id, _)| id).into()
+}
+
+/// Measures one figure. The second part is its chart, where it is not the usual one
+/// ([`FigureResult::svg`]).
+///
+/// # Errors
+/// An unknown figure; a device, process or request that failed. A device that cannot be made here
+/// is none: its cases are noted.
+pub fn measure(
+    id: &str,
+    lab: &mut Lab,
+    progress: &mut Progress<'_>,
+) -> Result<(FigureResult, Option<String>)> {
+    let known = EXPERIMENTS.iter().find(|(known, _)| *known == id);
+    let (id, experiment) = known
+        .with_context(|| format!("there is no experiment {id}: known are {}", ids().join(", ")))?;
+    let mut result = FigureResult::new(id, Machine::gather())?;
+    let svg = experiment(lab, &mut result, progress).with_context(|| format!("figure {id}"))?;
+    progress("done", 1.0);
+    Ok((result, svg))
+}

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Every experiment runs through, in little time, and leaves no case without value or reason. No
+//! value is asserted: a benchmark is never a test.
+
+use std::sync::Arc;
+
+use dwell::monitor::{Config, SystemMonitor};
+use dwell::profile::SwitchCosts;
+use dwell_bench::experiments::{self, Lab};
+use dwell_bench::figure::{FigureResult, catalogue};
+use dwell_bench::loads::crunch_forever;
+use dwell_bench::stand::Kind;
+
+/// Arguments that lead this test program to [`cruncher`].
+const HIDDEN: [&str; 4] = ["--ignored", "--exact", "cruncher", "crunch-now"];
+
+#[test]
+#[ignore = "run by other tests as a child"]
+fn cruncher() {
+    if std::env::args().any(|argument| argument == "crunch-now") {
+        crunch_forever();
+    }
+}
+
+fn lab() -> Lab {
+    let monitor = Arc::new(SystemMonitor::start(Config::default()).unwrap());
+    let switches = SwitchCosts { self_ns: 5_000, ..SwitchCosts::default() };
+    let directory = env!("CARGO_TARGET_TMPDIR").into();
+    let mut lab = Lab::new(switches, monitor, HIDDEN.map(String::from).into(), directory, 0.0001);
+    lab.device_bytes = 4 << 20;
+    lab
+}
+
+/// Measures figures; each case must have a value or a reason, and its JSON must come back.
+fn all_complete(lab: &mut Lab, ids: &[&str], check: impl Fn(&FigureResult)) {
+    let saved = tempfile::tempdir().unwrap();
+    for id in ids {
+        let began = std::time::Instant::now();
+        let mut share = 0.0;
+        let mut steps = 0;
+        let (result, svg) = experiments::measure(id, lab, &mut |what, done| {
+            assert!(!what.is_empty() && (0.0..=1.0).contains(&done), "{id}: {what} {done}");
+            assert!(done >= share - 1e-9, "{id} goes back from {share} to {done} at {what}");
+            share = done;
+            steps += 1;
+        })
+        .unwrap_or_else(|error| panic!("{error:#}"));
+        assert!(steps > 0 && share == 1.0, "{id}");
+        for row in &result.rows {
+            let reason = row.note.as_deref();
+            assert_ne!(reason, Some("not measured"), "{id}: {}", row.case);
+            match row.ours {
+                Some(value) => {
+                    assert!(row.low <= Some(value) && Some(value) <= row.high, "{row:?}")
+                }
+                None => assert!(reason.is_some_and(|reason| !reason.is_empty()), "{row:?}"),
+            }
+        }
+        assert!(result.machine.cpus > 0 && !result.machine.date.is_empty());
+        result.save(saved.path(), svg.as_deref()).unwrap();
+        assert_eq!(FigureResult::load(saved.path(), id).unwrap().as_ref(), Some(&result));
+        let drawn = std::fs::read_to_string(saved.path().join(format!("{id}.svg"))).unwrap();
+        assert!(drawn.starts_with("<svg") && !drawn.contains("NaN"), "{id}");
+        check(&result);
+        println!("{id}: {:.1} s", began.elapsed().as_secs_f64());
+    }
+}
+
+#[test]
+fn there_is_an_experiment_for_every_figure_and_for_no_other() {
+    let mut ids = experiments::ids();
+    ids.sort_unstable();
+    assert!(catalogue().figures.keys().eq(ids.iter()));
+    let error = experiments::measure("S99", &mut lab(), &mut |_, _| {}).unwrap_err().to_string();
+    assert!(error.contains("S99") && error.contains("M1"), "{error}");
+}
+
+/// One test after the other: they share the machine's devices and CPUs.
+#[test]
+fn every_case_is_measured_or_says_why_not() {
+    let mut with_devices = lab();
+    for kind in [Kind::Loop, Kind::Zram, Kind::Disk] {
+        if let Err(why) = with_devices.subject(kind).unwrap() {
+            println!("SKIP: {why}");
+        }
+    }
+    all_complete(&mut with_devices, &experiments::ids(), |_| {});
+
+    let mut without = lab();
+    let why = "left out by a test";
+    for kind in [Kind::Loop, Kind::Zram, Kind::Disk] {
+        without.leave_out(kind, why);
+    }
+    // Those that need no device have been seen.
+    let mut ids = experiments::ids();
+    ids.retain(|id| !["S1", "S2", "S7", "A2"].contains(id));
+    all_complete(&mut without, &ids, |result| {
+        let left_out = result.rows.iter().filter(|row| row.note.as_deref() == Some(why)).count();
+        // S6 also measures the monitor itself.
+        let expected = if result.id == "S6" { 8 } else { result.rows.len() };
+        assert_eq!(left_out, expected, "{}", result.id);
+    });
+}
