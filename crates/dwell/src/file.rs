@@ -7,7 +7,7 @@ use std::io::{IoSlice, IoSliceMut};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use dwell_policy::{Estimator, Mode, Reason, Route, WaitPolicy};
+use dwell_policy::{DeviceClass, Estimator, Mode, Reason, Route, WaitPolicy};
 use thread_local::ThreadLocal;
 
 use crate::any::AnySource;
@@ -101,7 +101,9 @@ where
         monitor: Option<Arc<SystemMonitor>>,
     ) -> Self {
         let inline = source.routes().has(Route::Inline);
-        let always = policy.always_inline(known.profile.as_ref()).filter(|_| inline);
+        // Requests of a fast device count as backlog for others, whatever their own policy.
+        let fast = known.profile.is_some_and(|profile| profile.class == DeviceClass::Fast);
+        let always = policy.always_inline(known.profile.as_ref()).filter(|_| inline && !fast);
         File {
             source,
             path: path.into(),

@@ -61,7 +61,9 @@ impl Source for Kernel {
         if let Some(why) = ring::unavailable() {
             return Err(io::Error::new(io::ErrorKind::Unsupported, why));
         }
-        Ok(KernelQueue { rings: Owner::Own(Box::new(Rings::new(depth))), method: self.method })
+        let mut rings = Box::new(Rings::new(depth));
+        rings.ring(self.method as usize)?;
+        Ok(KernelQueue { rings: Owner::Own(rings), method: self.method })
     }
 
     fn call_queue(&self) -> io::Result<KernelQueue> {
@@ -175,6 +177,12 @@ struct Rings {
     inline_tickets: u64,
 }
 
+/// Why rings did not take a request.
+enum Refused {
+    Full,
+    NoRing,
+}
+
 /// Requests in flight on the rings that a thread's blocking calls share. One: a signal handler that
 /// interrupts a call finds the queue full and must not reap the completion of the call beneath.
 const CALL_DEPTH: u32 = 1;
@@ -204,20 +212,21 @@ impl Rings {
         Ok(self.rings[at].as_mut().expect("made above"))
     }
 
-    fn submit(&mut self, io: &Io, route: Route, method: SpinMethod) -> Result<Ticket, Full> {
+    fn submit(&mut self, io: &Io, route: Route, method: SpinMethod) -> Result<Ticket, Refused> {
         let at = match route {
-            Route::Inline => return self.serve(io),
+            Route::Inline => return self.serve(io).map_err(|Full| Refused::Full),
             Route::Interrupt => method as usize,
             Route::Polled => 3,
         };
         let submitted = match self.ring(at) {
             // SAFETY: `io` came by value into `Queue::submit`, so it is here only once.
             Ok(ring) => unsafe { ring.submit(io) },
-            // No ring to be had (a limit on locked memory or descriptors): nothing is lost, the
-            // request is served here and now.
-            Err(_) => return self.serve(io),
+            // No ring to be had (a limit on locked memory or descriptors).
+            Err(_) => return Err(Refused::NoRing),
         };
-        submitted.map(|ticket| Ticket(ticket.0 | (at as u64) << RING_SHIFT))
+        submitted
+            .map_err(|Full| Refused::Full)
+            .map(|ticket| Ticket(ticket.0 | (at as u64) << RING_SHIFT))
     }
 
     fn serve(&mut self, io: &Io) -> Result<Ticket, Full> {
@@ -307,11 +316,16 @@ impl Queue for KernelQueue {
 
     fn submit(&mut self, io: Io, route: Route) -> Result<Ticket, (Full, Io)> {
         let submitted = match &mut self.rings {
-            Owner::Own(rings) => rings.submit(&io, route, self.method),
+            // One of many requests is served here and now rather than lost; a lone one is given
+            // back, and its caller counts it as what it becomes, an inline call.
+            Owner::Own(rings) => match rings.submit(&io, route, self.method) {
+                Err(Refused::NoRing) => rings.serve(&io),
+                submitted => submitted.map_err(|_| Full),
+            },
             Owner::Thread => THREAD
                 .try_with(|rings| match rings.try_borrow_mut() {
                     Ok(mut rings) if rings.backlog().requests == 0 => {
-                        rings.submit(&io, route, self.method)
+                        rings.submit(&io, route, self.method).map_err(|_| Full)
                     }
                     _ => Err(Full),
                 })

@@ -22,14 +22,15 @@ pub fn measure(
     };
     let odd = unless_class(&subject, DeviceClass::Fast);
     // Time slices are milliseconds long: a batch must hold many of them.
-    let mut plan = lab.plan(&["block", "smartcon", "spin"], &[4096], (25, 600));
+    let mut plan = lab.plan(&["block", "smartcon", "spin", "raw-get-events"], &[4096], (25, 600));
     plan.loads = vec![Load::Cpu];
     let run = lab.run(&plan, &[subject], (0.0, 1.0), progress)?;
     let of = |policy| row(&run, Kind::Loop, 4096, policy);
     for (case, ours, base) in [
-        ("loop on tmpfs, ten number crunchers: spin ÷ smartcon", "spin", "smartcon"),
-        ("loop on tmpfs, ten number crunchers: spin ÷ block", "spin", "block"),
-        ("loop on tmpfs, ten number crunchers: smartcon ÷ block", "smartcon", "block"),
+        ("ten number crunchers: spin, no deadline ÷ smartcon", "raw-get-events", "smartcon"),
+        ("ten number crunchers: spin, no deadline ÷ block", "raw-get-events", "block"),
+        ("ten number crunchers: spin with a deadline ÷ smartcon", "spin", "smartcon"),
+        ("ten number crunchers: smartcon ÷ block", "smartcon", "block"),
     ] {
         let ratio = pair(of(ours)?, of(base)?, Metric::Throughput);
         put(result, case, ratio, odd.clone())?;

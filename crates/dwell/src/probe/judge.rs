@@ -7,9 +7,9 @@ use crate::profile::{Curve, CurvePoint};
 
 /// A gain below this share of the blocking latency is negligible (SmartCon §4.1 names no number).
 pub const NEGLIGIBLE_GAIN: f64 = 0.10;
-/// Spinning may burn at most this much more CPU time than it saves of latency: as much. Without
-/// this rule a device whose blocking is merely a little slower would keep a core busy for nothing.
-pub const CPU_PER_GAIN: f64 = 1.0;
+/// Spinning may burn at most this much more CPU time than it saves of latency. Without this rule a
+/// device whose blocking is merely a little slower would keep a core busy for nothing.
+pub const CPU_PER_GAIN: f64 = 0.5;
 /// A synchronous call that leaves the CPU less often than this, per request, does its work there.
 const STAYS_ON_CPU: f64 = 0.1;
 
@@ -61,29 +61,45 @@ pub fn judge(inline: Option<&Curve>, block: &Curve, spin: Option<&Curve>) -> Jud
             because: "nothing can be spun for here: only synchronous calls are possible".to_owned(),
         };
     };
-    let threshold = block
-        .points
-        .iter()
-        .zip(&spin.points)
-        .take_while(|(block, spin)| gain(block, spin) > 0.0)
-        .last();
-    let (Some((_, at)), Some(block_first), Some(spin_first)) =
-        (threshold, first(block), spin_first)
-    else {
-        let because = first(block)
-            .zip(spin_first)
-            .map_or_else(|| "nothing was measured".to_owned(), |(b, s)| too_little(&b, &s));
+    let (Some(block_first), Some(spin_first)) = (first(block), spin_first) else {
+        let because = "nothing was measured".to_owned();
         return Judgement { class: DeviceClass::Mainstream, size_threshold_bytes: 0, because };
     };
+    let share = gain(&block_first, &spin_first);
+    if share == 0.0 {
+        let because = too_little(&block_first, &spin_first);
+        return Judgement { class: DeviceClass::Mainstream, size_threshold_bytes: 0, because };
+    }
+    let last = |holds: fn(&CurvePoint, &CurvePoint) -> bool| {
+        let sizes = block.points.iter().zip(&spin.points);
+        let last = sizes.take_while(|(block, spin)| holds(block, spin)).last();
+        last.map_or(block_first.size_bytes, |(block, _)| block.size_bytes)
+    };
+    let threshold = last(pays_for_itself);
     let because = format!(
-        "spinning saves {:.0} % at {} KiB ({:.1} against {:.1} µs), and a negligible share above {} KiB",
-        gain(&block_first, &spin_first) * 100.0,
+        "spinning saves {:.0} % at {} KiB ({:.1} against {:.1} µs); up to {} KiB it takes no longer \
+         than it saves, and up to {} KiB it saves {:.0} % or more",
+        share * 100.0,
         block_first.size_bytes / 1024,
         spin_first.median_ns as f64 / 1e3,
         block_first.median_ns as f64 / 1e3,
-        at.size_bytes / 1024,
+        threshold / 1024,
+        last(saves_something) / 1024,
+        NEGLIGIBLE_GAIN * 100.0,
     );
-    Judgement { class: DeviceClass::Fast, size_threshold_bytes: at.size_bytes, because }
+    Judgement { class: DeviceClass::Fast, size_threshold_bytes: threshold, because }
+}
+
+/// Whether a spin takes no longer than what it saves: the switches (the forerunner's rule). From
+/// there on each further byte keeps the CPU for longer than leaving it would cost.
+fn pays_for_itself(block: &CurvePoint, spin: &CurvePoint) -> bool {
+    spin.median_ns <= block.median_ns.saturating_sub(spin.median_ns)
+}
+
+/// Whether the gain is not negligible: SmartCon §4.1's rule.
+fn saves_something(block: &CurvePoint, spin: &CurvePoint) -> bool {
+    let saved_ns = block.median_ns.saturating_sub(spin.median_ns);
+    saved_ns as f64 >= NEGLIGIBLE_GAIN * block.median_ns as f64
 }
 
 /// Why spinning does not pay at the smallest size.
@@ -129,8 +145,8 @@ mod tests {
     }
 
     #[test]
-    fn the_threshold_is_the_last_size_that_gains() {
-        let block = curve(1.0, &[(4, 35_000, 9e3), (64, 45_000, 2e4), (128, 60_000, 3e4)]);
+    fn the_threshold_is_the_last_size_whose_spin_takes_no_longer_than_it_saves() {
+        let block = curve(1.0, &[(4, 35_000, 9e3), (64, 65_000, 2e4), (128, 90_000, 3e4)]);
         let spin = curve(0.0, &[(4, 16_000, 16e3), (64, 32_000, 32e3), (128, 59_000, 59e3)]);
         let judged = judge(Some(&block), &block, Some(&spin));
         assert_eq!((judged.class, judged.size_threshold_bytes), (DeviceClass::Fast, 64 << 10));
