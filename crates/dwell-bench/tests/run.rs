@@ -275,7 +275,7 @@ fn every_hand_written_loop_reads_and_writes_what_is_there() {
 
 #[test]
 fn policies_take_the_parameters_they_have_and_no_others() {
-    let smartcon = "smartcon:cpu-threshold=0.25,queue-limit=1,signal=total";
+    let smartcon = "smartcon:cpu-threshold=0.25+queue-limit=1+signal=total";
     assert_eq!(policy_of(smartcon).unwrap().name(), "smartcon");
     for (name, part) in [
         ("smartcon:cpu-threshold=2", "0 to 1"),
