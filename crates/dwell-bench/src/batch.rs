@@ -19,7 +19,7 @@ const LEAST: u64 = 3;
 /// Lead-in of a contender that follows the load: so many windows of the system monitor, each so
 /// long. The first ends what others left behind, the second asks for a spinner's seat, the third
 /// has it.
-const LEAD_IN: (usize, u64) = (3, 40_000_000);
+const LEAD_IN: (usize, u64) = (5, 60_000_000);
 
 /// Requests of one kind, for a span of time.
 pub(crate) struct Batch<'s> {

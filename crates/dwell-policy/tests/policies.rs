@@ -163,12 +163,13 @@ fn a_wrong_profile_corrects_itself_in_both_directions() {
     let quick = Simulated { latency_ns: 8_000, switch_ns: 20_000, overshoot_ns: 0 };
     let wrong = Profile { switch_ns: 100, reload_ns: 0, ..FAST };
     let (spun, _) = quick.run(&policy, &wrong, &mut Estimator::new(), 5_000);
-    assert!(spun > 950, "{spun}");
+    // Of the last thousand one or two runs of 32 explored.
+    assert!(spun > 900, "{spun}");
     // The profile says that switching is dear and the device quick; neither holds.
     let slow = Simulated { latency_ns: 90_000, switch_ns: 5_000, overshoot_ns: 0 };
     let wrong = Profile { switch_ns: 1_000_000, latency_ns: 500, reload_ns: 0, ..FAST };
     let (_, blocked) = slow.run(&policy, &wrong, &mut Estimator::new(), 5_000);
-    assert!(blocked > 950, "{blocked}");
+    assert!(blocked > 900, "{blocked}");
 }
 
 #[test]

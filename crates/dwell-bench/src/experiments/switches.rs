@@ -81,36 +81,23 @@ pub fn indirect(
     progress: &mut Progress<'_>,
 ) -> Result<Option<String>> {
     let rounds = lab.times(15);
-    let ways = [Access::Sequential, Access::Random];
     let sets = if lab.is_hasty() { &WORKING_SETS[..3] } else { &WORKING_SETS[..] };
-    let none = || -> Samples { sets.iter().map(|&bytes| (bytes as f64, vec![])).collect() };
-    let mut curves = [none(), none()];
+    let mut curve: Samples = sets.iter().map(|&bytes| (bytes as f64, vec![])).collect();
     for round in 0..rounds {
         for (place, &bytes) in sets.iter().enumerate() {
             let what = format!("a working set of {}", units::bytes(bytes as u64));
             progress(&what, round as f64 / rounds as f64);
-            for (curve, access) in curves.iter_mut().zip(ways) {
-                curve[place].1.push(us(switch::indirect_by(bytes, access)?));
-            }
+            curve[place].1.push(us(switch::indirect(bytes)?));
         }
     }
-    let cases = [
-        "largest over working sets of 32 KiB to 10 MiB",
-        "largest, read in random dependent order",
-    ];
-    for (case, curve) in cases.into_iter().zip(&curves) {
-        let summaries = curve
-            .iter()
-            .filter_map(|(bytes, samples)| Some((*bytes, Summary::of(samples.iter().copied())?)));
-        let largest = summaries.max_by(|a, b| a.1.median.total_cmp(&b.1.median));
-        let where_it_is = largest.map(|(bytes, _)| format!("at {}", units::bytes(bytes as u64)));
-        put(result, case, largest.map(|(_, summary)| summary), where_it_is)?;
-    }
-    let [sequential, random] = curves;
-    let series = vec![
-        ("summed from end to end".to_owned(), sequential),
-        ("random dependent order".to_owned(), random),
-    ];
+    let summaries = curve
+        .iter()
+        .filter_map(|(bytes, samples)| Some((*bytes, Summary::of(samples.iter().copied())?)));
+    let largest = summaries.max_by(|a, b| a.1.median.total_cmp(&b.1.median));
+    let where_it_is = largest.map(|(bytes, _)| format!("at {}", units::bytes(bytes as u64)));
+    let case = "largest over working sets of 32 KiB to 10 MiB";
+    put(result, case, largest.map(|(_, summary)| summary), where_it_is)?;
+    let series = vec![("summed from end to end".to_owned(), curve)];
     let x = Axis::sizes("Working set of each process", sets.iter().map(|&bytes| bytes as u64));
     Ok(Some(chart(result, "Context switch and reload", x, Scale::Log, series)))
 }
@@ -122,18 +109,13 @@ pub fn working_set(
     progress: &mut Progress<'_>,
 ) -> Result<Option<String>> {
     let rounds = lab.times(51);
-    let [mut none, mut sequential, mut random] = [vec![], vec![], vec![]];
+    let [mut none, mut sequential] = [vec![], vec![]];
     for round in 0..rounds {
         progress("switches with and without a working set", round as f64 / rounds as f64);
         none.push(us(switch::direct(2)?));
-        sequential.push(us(switch::indirect_by(A2_BYTES, Access::Sequential)?));
-        random.push(us(switch::indirect_by(A2_BYTES, Access::Random)?));
+        sequential.push(us(switch::indirect(A2_BYTES)?));
     }
-    for (case, samples) in [
-        ("no working set", none),
-        ("working set of 2 MiB", sequential),
-        ("working set of 2 MiB, random dependent order", random),
-    ] {
+    for (case, samples) in [("no working set", none), ("working set of 2 MiB", sequential)] {
         put(result, case, Summary::of(samples), None)?;
     }
     Ok(None)

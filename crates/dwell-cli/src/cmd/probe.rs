@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use crate::progress::Progress;
 use crate::show::{self, Screen, Tone};
-use crate::{chart, places, report};
+use crate::{chart, places, report, size};
 
 /// Measures how a device is best waited for, and keeps the result for later.
 ///
@@ -29,6 +29,9 @@ pub struct Args {
     /// Measures writes too, on a new file of 64 MiB that is gone afterwards.
     #[arg(long, value_name = "FILE")]
     scratch: Option<PathBuf>,
+    /// Lets requests of up to this size be spun for, where the measurement agrees.
+    #[arg(long, value_name = "SIZE", default_value = "64k", value_parser = size::request_bytes)]
+    largest_threshold: u64,
     /// Draws the curves into an SVG file.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
@@ -105,6 +108,7 @@ fn measure(args: &Args, path: &Path, switches: Option<SwitchCosts>) -> Result<De
         probe = probe.scratch(scratch);
     }
     probe.switches = switches;
+    probe.largest_threshold_bytes = args.largest_threshold;
     let mut progress = Progress::of(&path.display().to_string());
     let profile = probe.run(&mut |phase, share| progress.show(phase, share));
     progress.finish();

@@ -20,6 +20,10 @@ pub struct Predictive {
 impl Predictive {
     /// Default share of exploring requests: one in 64.
     pub const EXPLORE_ONE_IN: u32 = 64;
+    /// So many requests in a row explore. A lone spin among blocking requests meets CPUs that have
+    /// gone to sleep, a lone block among spinning ones meets CPUs that are awake: neither shows
+    /// what the mode would give if it were kept.
+    const RUN: u64 = 32;
 
     /// Cost of leaving the CPU for this request and coming back, in nanoseconds.
     pub fn switch_cost_ns(wait: &Wait<'_>) -> Ns {
@@ -36,8 +40,10 @@ impl Predictive {
 
     /// Whether this request tries the other mode.
     fn explores(&self, wait: &Wait<'_>) -> bool {
+        let run = wait.sequence / Self::RUN;
+        // The second run always explores, so that a wrong profile is found out early.
         self.explore_one_in > 0
-            && scatter(wait.sequence).is_multiple_of(u64::from(self.explore_one_in))
+            && (run == 1 || scatter(run).is_multiple_of(u64::from(self.explore_one_in)))
     }
 }
 

@@ -1,15 +1,28 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Device class and size threshold, derived from measured curves.
 
-use dwell_policy::DeviceClass;
+use dwell_policy::{DeviceClass, Ns};
 
 use crate::profile::{Curve, CurvePoint};
 
 /// A gain below this share of the blocking latency is negligible (SmartCon §4.1 names no number).
 pub const NEGLIGIBLE_GAIN: f64 = 0.10;
-/// Spinning may burn at most this much more CPU time than it saves of latency. Without this rule a
-/// device whose blocking is merely a little slower would keep a core busy for nothing.
-pub const CPU_PER_GAIN: f64 = 0.5;
+/// A spin may hold the CPU for at most this many times what leaving it would cost.
+pub const SPIN_PER_SWITCH: f64 = 1.5;
+/// Largest size threshold that is set without being asked for, in bytes: SmartCon's own (§7.1).
+/// Beyond it a spin holds the CPU for long, at more CPU time per byte than blocking.
+pub const LARGEST_THRESHOLD_BYTES: u64 = 64 << 10;
+
+/// What a judgement is bound by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// Direct cost of the two switches of a blocked request, in nanoseconds: others' time, which
+    /// the request's own latency does not show.
+    pub switches_ns: Ns,
+    /// Largest size threshold, in bytes.
+    pub largest_threshold_bytes: u64,
+}
+
 /// A synchronous call that leaves the CPU less often than this, per request, does its work there.
 const STAYS_ON_CPU: f64 = 0.1;
 
@@ -24,18 +37,14 @@ pub struct Judgement {
     pub because: String,
 }
 
-/// What spinning gains at one size: the share of the blocking latency that it saves, if that is
-/// not negligible and not bought too dearly; 0 otherwise.
-pub fn gain(block: &CurvePoint, spin: &CurvePoint) -> f64 {
-    let saved_ns = block.median_ns as f64 - spin.median_ns as f64;
-    let share = saved_ns / block.median_ns.max(1) as f64;
-    let burnt_ns = spin.cpu_ns_per_request - block.cpu_ns_per_request;
-    if share < NEGLIGIBLE_GAIN || burnt_ns > CPU_PER_GAIN * saved_ns { 0.0 } else { share }
-}
-
 /// Judges a device by the curves of its best blocking and its best spinning way. `inline` is the
 /// synchronous call, where there is one.
-pub fn judge(inline: Option<&Curve>, block: &Curve, spin: Option<&Curve>) -> Judgement {
+pub fn judge(
+    inline: Option<&Curve>,
+    block: &Curve,
+    spin: Option<&Curve>,
+    bounds: Bounds,
+) -> Judgement {
     let first = |curve: &Curve| curve.points.first().copied();
     let spin_first = spin.and_then(first);
     if let Some(call) = inline.and_then(first)
@@ -65,41 +74,46 @@ pub fn judge(inline: Option<&Curve>, block: &Curve, spin: Option<&Curve>) -> Jud
         let because = "nothing was measured".to_owned();
         return Judgement { class: DeviceClass::Mainstream, size_threshold_bytes: 0, because };
     };
-    let share = gain(&block_first, &spin_first);
-    if share == 0.0 {
+    if !saves_something(&block_first, &spin_first)
+        || !worth_its_time(&block_first, &spin_first, bounds)
+    {
         let because = too_little(&block_first, &spin_first);
         return Judgement { class: DeviceClass::Mainstream, size_threshold_bytes: 0, because };
     }
-    let last = |holds: fn(&CurvePoint, &CurvePoint) -> bool| {
+    let last = |holds: &dyn Fn(&CurvePoint, &CurvePoint) -> bool| {
         let sizes = block.points.iter().zip(&spin.points);
         let last = sizes.take_while(|(block, spin)| holds(block, spin)).last();
         last.map_or(block_first.size_bytes, |(block, _)| block.size_bytes)
     };
-    let threshold = last(pays_for_itself);
+    let worth =
+        last(&|block, spin| saves_something(block, spin) && worth_its_time(block, spin, bounds));
     let because = format!(
-        "spinning saves {:.0} % at {} KiB ({:.1} against {:.1} µs); up to {} KiB it takes no longer \
-         than it saves, and up to {} KiB it saves {:.0} % or more",
-        share * 100.0,
+        "spinning saves {:.0} % at {} KiB ({:.1} against {:.1} µs); it is worth its time up to {} KiB, \
+         and saves {:.0} % or more up to {} KiB",
+        (1.0 - spin_first.median_ns as f64 / block_first.median_ns.max(1) as f64) * 100.0,
         block_first.size_bytes / 1024,
         spin_first.median_ns as f64 / 1e3,
         block_first.median_ns as f64 / 1e3,
-        threshold / 1024,
-        last(saves_something) / 1024,
+        worth / 1024,
         NEGLIGIBLE_GAIN * 100.0,
+        last(&saves_something) / 1024,
     );
-    Judgement { class: DeviceClass::Fast, size_threshold_bytes: threshold, because }
-}
-
-/// Whether a spin takes no longer than what it saves: the switches (the forerunner's rule). From
-/// there on each further byte keeps the CPU for longer than leaving it would cost.
-fn pays_for_itself(block: &CurvePoint, spin: &CurvePoint) -> bool {
-    spin.median_ns <= block.median_ns.saturating_sub(spin.median_ns)
+    let size_threshold_bytes = worth.min(bounds.largest_threshold_bytes);
+    Judgement { class: DeviceClass::Fast, size_threshold_bytes, because }
 }
 
 /// Whether the gain is not negligible: SmartCon §4.1's rule.
 fn saves_something(block: &CurvePoint, spin: &CurvePoint) -> bool {
     let saved_ns = block.median_ns.saturating_sub(spin.median_ns);
     saved_ns as f64 >= NEGLIGIBLE_GAIN * block.median_ns as f64
+}
+
+/// Whether the spin holds the CPU for no longer than leaving it is worth: what the switches add to
+/// the request, and the switches themselves. It is the forerunner's rule, with some slack. Without
+/// it a disk whose blocking is somewhat slower would keep a core busy for the disk's own time.
+fn worth_its_time(block: &CurvePoint, spin: &CurvePoint, bounds: Bounds) -> bool {
+    let cost_ns = block.median_ns.saturating_sub(spin.median_ns) + bounds.switches_ns;
+    spin.median_ns as f64 <= SPIN_PER_SWITCH * cost_ns as f64
 }
 
 /// Why spinning does not pay at the smallest size.
@@ -111,11 +125,9 @@ fn too_little(block: &CurvePoint, spin: &CurvePoint) -> String {
     if saved_ns < NEGLIGIBLE_GAIN * block_ns {
         return format!("spinning gains too little: {against}");
     }
-    let burnt_ns = spin.cpu_ns_per_request - block.cpu_ns_per_request;
     format!(
-        "spinning gains too little for its price: {against}, and {:.1} µs more CPU time to save \
-         {:.1} µs",
-        us(burnt_ns),
+        "spinning is not worth its time: {against}, so a spin of {:.1} µs would save {:.1} µs",
+        us(spin_ns),
         us(saved_ns)
     )
 }
@@ -136,41 +148,62 @@ mod tests {
         Curve { mode: String::new(), points: points.iter().map(point).collect() }
     }
 
+    const BOUNDS: Bounds = Bounds { switches_ns: 4_000, largest_threshold_bytes: 64 << 10 };
+
     #[test]
     fn a_copy_in_the_caller_is_very_fast() {
         let call = curve(0.0, &[(4, 2_200, 2_200.0)]);
         let spin = curve(0.0, &[(4, 21_000, 21_000.0)]);
-        let judged = judge(Some(&call), &call, Some(&spin));
+        let judged = judge(Some(&call), &call, Some(&spin), BOUNDS);
         assert_eq!(judged.class, DeviceClass::VeryFast);
     }
 
     #[test]
-    fn the_threshold_is_the_last_size_whose_spin_takes_no_longer_than_it_saves() {
-        let block = curve(1.0, &[(4, 35_000, 9e3), (64, 65_000, 2e4), (128, 90_000, 3e4)]);
-        let spin = curve(0.0, &[(4, 16_000, 16e3), (64, 32_000, 32e3), (128, 59_000, 59e3)]);
-        let judged = judge(Some(&block), &block, Some(&spin));
-        assert_eq!((judged.class, judged.size_threshold_bytes), (DeviceClass::Fast, 64 << 10));
+    fn the_threshold_is_the_last_size_that_is_worth_its_time() {
+        let block = curve(1.0, &[(4, 35_000, 9e3), (8, 40_000, 2e4), (16, 45_000, 3e4)]);
+        let spin = curve(0.0, &[(4, 16_000, 16e3), (8, 22_000, 22e3), (16, 39_000, 39e3)]);
+        let judged = judge(Some(&block), &block, Some(&spin), BOUNDS);
+        assert_eq!((judged.class, judged.size_threshold_bytes), (DeviceClass::Fast, 8 << 10));
     }
 
     #[test]
-    fn a_small_gain_for_a_whole_core_is_mainstream() {
-        let block = curve(1.0, &[(4, 53_000, 10e3)]);
-        let spin = curve(0.0, &[(4, 46_000, 46e3)]);
-        let judged = judge(Some(&block), &block, Some(&spin));
+    fn a_larger_threshold_is_set_only_if_asked_for() {
+        let block = curve(1.0, &[(4, 70_000, 9e3), (64, 90_000, 2e4), (128, 110_000, 3e4)]);
+        let spin = curve(0.0, &[(4, 25_000, 25e3), (64, 41_000, 41e3), (128, 57_000, 57e3)]);
+        let threshold = |largest_threshold_bytes| {
+            let bounds = Bounds { largest_threshold_bytes, ..BOUNDS };
+            judge(Some(&block), &block, Some(&spin), bounds).size_threshold_bytes
+        };
+        assert_eq!((threshold(64 << 10), threshold(1 << 20)), (64 << 10, 128 << 10));
+    }
+
+    #[test]
+    fn a_disk_whose_switch_is_short_beside_its_latency_is_mainstream() {
+        let block = curve(1.0, &[(4, 73_000, 36e3)]);
+        let spin = curve(0.0, &[(4, 50_000, 50e3)]);
+        let judged = judge(Some(&block), &block, Some(&spin), BOUNDS);
         assert_eq!(judged.class, DeviceClass::Mainstream);
-        assert!(judged.because.contains("price"), "{}", judged.because);
+        assert!(judged.because.contains("not worth its time"), "{}", judged.because);
+    }
+
+    #[test]
+    fn a_fast_drive_whose_switch_costs_half_its_latency_is_fast() {
+        let block = curve(1.0, &[(4, 14_800, 4e3)]);
+        let spin = curve(0.0, &[(4, 10_000, 10e3)]);
+        assert_eq!(judge(Some(&block), &block, Some(&spin), BOUNDS).class, DeviceClass::Fast);
     }
 
     #[test]
     fn a_gain_that_returns_at_a_larger_size_does_not_raise_the_threshold() {
         let block = curve(1.0, &[(4, 30_000, 9e3), (8, 30_000, 9e3), (16, 60_000, 9e3)]);
         let spin = curve(0.0, &[(4, 15_000, 15e3), (8, 30_000, 30e3), (16, 20_000, 20e3)]);
-        assert_eq!(judge(Some(&block), &block, Some(&spin)).size_threshold_bytes, 4 << 10);
+        let judged = judge(Some(&block), &block, Some(&spin), BOUNDS);
+        assert_eq!(judged.size_threshold_bytes, 4 << 10);
     }
 
     #[test]
     fn without_a_ring_nothing_is_fast() {
         let block = curve(1.0, &[(4, 30_000, 9e3)]);
-        assert_eq!(judge(Some(&block), &block, None).class, DeviceClass::Mainstream);
+        assert_eq!(judge(Some(&block), &block, None, BOUNDS).class, DeviceClass::Mainstream);
     }
 }

@@ -75,6 +75,8 @@ pub struct Probe {
     pub effort: Effort,
     /// Request sizes, in bytes.
     pub sizes: Vec<u64>,
+    /// Largest size threshold that the profile may get, in bytes.
+    pub largest_threshold_bytes: u64,
     /// Switch costs that were already measured on this machine.
     pub switches: Option<SwitchCosts>,
     /// A file to measure writes on: made on the probed device, [`SCRATCH_BYTES`] long, and gone
@@ -101,6 +103,7 @@ impl Probe {
             address: address.into(),
             effort: Effort { rounds: 9, batch_ns: 12_000_000, limit_ns: LIMIT_NS },
             sizes: SIZES.to_vec(),
+            largest_threshold_bytes: judge::LARGEST_THRESHOLD_BYTES,
             switches: None,
             scratch: None,
         }
@@ -206,7 +209,8 @@ impl Probe {
             SpinMethod::ALL.map(|method| Way { route: Route::Interrupt, mode: Mode::Spin, method });
         let mut bench = Bench::open(&self.address, &ways, profile, direct)?;
         bench.warm_up()?;
-        let effort = Effort { limit_ns: RACE_NS, ..self.effort };
+        // The methods lie within some percent of each other, so also a quick probe races them long.
+        let effort = Effort { rounds: 25, batch_ns: 8_000_000, limit_ns: RACE_NS };
         let raced = bench.sweep(&SIZES[..1], effort, &mut |_| {})?.curves;
         let fastest =
             raced.iter().zip(SpinMethod::ALL).min_by_key(|(curve, _)| curve.points[0].median_ns);
@@ -261,7 +265,11 @@ impl Probe {
         let spin = named("polled-spin").or(named("interrupt-spin"));
         let none = Curve { mode: String::new(), points: Vec::new() };
         let block = inline.or(named("interrupt-block")).unwrap_or(&none);
-        let judgement = judge::judge(inline, block, spin);
+        let bounds = judge::Bounds {
+            switches_ns: switches.direct.first().map_or(0, |cost| cost.ns) * 2,
+            largest_threshold_bytes: self.largest_threshold_bytes,
+        };
+        let judgement = judge::judge(inline, block, spin, bounds);
         let best = match judgement.class {
             DeviceClass::Fast => spin.unwrap_or(block),
             DeviceClass::VeryFast | DeviceClass::Mainstream => block,

@@ -85,7 +85,7 @@ impl Drop for Pinned {
     }
 }
 
-/// How a process touches its working set at its turn.
+/// How memory is touched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// Sums it from end to end, as in SmartCon §3.2. Prefetchers see it coming and hide much of
@@ -150,14 +150,10 @@ impl Drop for Child {
 
 /// Time per hop of a token round a ring of `processes`, each of which touches a working set of its
 /// own at its turn; all on one CPU, so that every hop is a context switch.
-fn ring_hop(
-    processes: usize,
-    working_set_bytes: usize,
-    access: Access,
-    hops: usize,
-) -> io::Result<Ns> {
+fn ring_hop(processes: usize, working_set_bytes: usize, hops: usize) -> io::Result<Ns> {
     let _pinned = Pinned::to(allowed_cpus()[0]);
     let pipes = (0..processes).map(|_| Pipe::new()).collect::<io::Result<Vec<_>>>()?;
+    let access = Access::Sequential;
     let array = access.working_set(working_set_bytes);
     let mut children = Vec::new();
     for at in 1..processes {
@@ -221,8 +217,8 @@ fn ring_hop(
 /// # Errors
 /// No process or pipe could be made.
 pub fn direct(processes: usize) -> io::Result<Ns> {
-    let alone = ring_hop(1, 0, Access::Sequential, 2_000)?;
-    Ok(ring_hop(processes.max(2), 0, Access::Sequential, 4_000)?.saturating_sub(alone))
+    let alone = ring_hop(1, 0, 2_000)?;
+    Ok(ring_hop(processes.max(2), 0, 4_000)?.saturating_sub(alone))
 }
 
 /// Cost of a context switch between two processes that each sum `working_set_bytes` at their turn,
@@ -232,17 +228,9 @@ pub fn direct(processes: usize) -> io::Result<Ns> {
 /// # Errors
 /// No process or pipe could be made.
 pub fn indirect(working_set_bytes: usize) -> io::Result<Ns> {
-    indirect_by(working_set_bytes, Access::Sequential)
-}
-
-/// [`indirect`] with a working set that is touched in a stated way.
-///
-/// # Errors
-/// No process or pipe could be made.
-pub fn indirect_by(working_set_bytes: usize, access: Access) -> io::Result<Ns> {
     let hops = (20_000_000 / working_set_bytes.max(1)).clamp(12, 600);
-    let alone = ring_hop(1, working_set_bytes, access, hops)?;
-    Ok(ring_hop(2, working_set_bytes, access, hops)?.saturating_sub(alone))
+    let alone = ring_hop(1, working_set_bytes, hops)?;
+    Ok(ring_hop(2, working_set_bytes, hops)?.saturating_sub(alone))
 }
 
 /// Cost of blocking with nothing else to run: block, idle, wake (SmartCon §3.3, the self switch),
