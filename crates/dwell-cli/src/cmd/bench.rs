@@ -12,7 +12,7 @@ use dwell::profile::ProfileStore;
 use dwell_bench::result::{Direction, Load, Pattern};
 use dwell_bench::run::Plan;
 use dwell_bench::stand::Stand;
-use dwell_bench::{loads, report, run, table};
+use dwell_bench::{contender, loads, report, run, table};
 
 use crate::progress::Progress;
 use crate::show::Screen;
@@ -86,6 +86,12 @@ enum LoadArg {
 pub fn run(bench: &Bench) -> Result<()> {
     let Bench::Io(args) = bench;
     let plan = args.plan();
+    for name in &args.policies {
+        contender::check_name(name)?;
+    }
+    // Where the report cannot go, nothing needs to be measured.
+    std::fs::create_dir_all(&args.report)
+        .with_context(|| format!("cannot make the report's directory {}", args.report.display()))?;
     let mut progress = Progress::of("bench");
     let switches = dwell::probe::switch_costs(&mut |share| {
         progress.show("cost of a context switch", share);

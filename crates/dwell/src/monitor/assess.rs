@@ -16,6 +16,8 @@ pub struct Sample {
     pub procs_running: u32,
     /// CPU time of this process.
     pub process_cpu_ns: Ns,
+    /// Threads of this process, the monitor's among them; 0 when unknown.
+    pub process_threads: u32,
     /// CPUs that the tightest control group allows; `None` for no limit.
     pub quota_cpus: Option<f64>,
     /// CPU time used by that group.
@@ -52,6 +54,15 @@ impl OwnUse {
     pub fn burnt_ns(&self, prev: &Sample, now: &Sample) -> Ns {
         self.spin_ns.min(now.process_cpu_ns.saturating_sub(prev.process_cpu_ns))
     }
+}
+
+/// CPU time that one thread of this process used beside spinning, on average. To itself a thread is
+/// no competitor: while it spins it does nothing else. Without this a thread whose blocked requests
+/// cost much CPU time would find the machine too busy to spin, and go on blocking.
+fn own_thread_ns(prev: &Sample, now: &Sample, burnt_ns: Ns) -> Ns {
+    let threads = u64::from(now.process_threads.saturating_sub(1));
+    let used_ns = now.process_cpu_ns.saturating_sub(prev.process_cpu_ns).saturating_sub(burnt_ns);
+    used_ns.checked_div(threads).unwrap_or(0).min(now.at_ns.saturating_sub(prev.at_ns))
 }
 
 /// What one window hands to the next.
@@ -104,7 +115,11 @@ pub fn assess(
 
     let capacity_ns = elapsed_ns as f64 * f64::from(cpus);
     let burnt_ns = own.burnt_ns(prev, now);
-    let dwell_ns = burnt_ns.saturating_add(own.worker_ns).saturating_add(own.fellows_ns);
+    let thread_ns = own_thread_ns(prev, now, burnt_ns);
+    let dwell_ns = burnt_ns
+        .saturating_add(thread_ns)
+        .saturating_add(own.worker_ns)
+        .saturating_add(own.fellows_ns);
     let mut total = busy as f64 / ticks as f64;
     let mut others = (total - dwell_ns as f64 / capacity_ns).clamp(0.0, 1.0);
 
@@ -115,7 +130,7 @@ pub fn assess(
     {
         let quota_ns = quota * elapsed_ns as f64;
         let used_ns = after.saturating_sub(before);
-        let spun_ns = burnt_ns.saturating_add(own.fellows_in_group_ns);
+        let spun_ns = burnt_ns.saturating_add(thread_ns).saturating_add(own.fellows_in_group_ns);
         total = total.max((used_ns as f64 / quota_ns).min(1.0));
         others = others.max((used_ns.saturating_sub(spun_ns) as f64 / quota_ns).min(1.0));
     }
@@ -185,6 +200,25 @@ mod tests {
                 (others, 50.0),
                 "{use_of_dwell:?}"
             );
+        }
+    }
+
+    #[test]
+    fn a_thread_is_no_competitor_to_itself_but_its_siblings_are() {
+        for (threads, used_ms, others) in [
+            // Unknown, or only the monitor: nothing is taken off.
+            (0, 100, 50.0),
+            (1, 100, 50.0),
+            (2, 100, 25.0),
+            (2, 60, 35.0),
+            // Never more than one CPU, and of four threads' work only one's.
+            (2, 400, 25.0),
+            (5, 200, 38.0),
+        ] {
+            let mut now = sample(100, &[(10, 0), (10, 0), (0, 10), (0, 10)]);
+            (now.process_threads, now.process_cpu_ns) = (threads, used_ms * MS);
+            let seen = others_and_total(&now, OwnUse::default());
+            assert_eq!(seen, (others, 50.0), "{threads} threads, {used_ms} ms");
         }
     }
 

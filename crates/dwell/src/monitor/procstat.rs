@@ -79,6 +79,12 @@ pub fn parse_start_ticks(text: &str) -> Option<u64> {
     after_name.split_ascii_whitespace().nth(19)?.parse().ok()
 }
 
+/// Threads of a process, from its `/proc/PID/stat`.
+pub fn parse_threads(text: &str) -> Option<u32> {
+    let (_, after_name) = text.rsplit_once(')')?;
+    after_name.split_ascii_whitespace().nth(17)?.parse().ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -88,6 +94,8 @@ mod tests {
         let text =
             "95 (a) R 1 (x) R 9565 9565 7838 0 -1 4194304 102 0 0 0 0 0 0 0 20 0 1 0 109415 31 394";
         assert_eq!(parse_start_ticks(text), Some(109_415));
+        assert_eq!(parse_threads(text), Some(1));
+        assert_eq!(parse_threads("95 (cat) R 1 2"), None);
         assert_eq!(parse_start_ticks("95 (cat) R 1 2"), None);
         assert_eq!(parse_start_ticks(""), None);
     }

@@ -26,6 +26,7 @@ const MAX_TEXT_BYTES: usize = 4 << 20;
 pub struct Sources {
     root: PathBuf,
     stat: Option<File>,
+    own: Option<File>,
     buffer: Vec<u8>,
     allowed: Vec<u32>,
     limits: Vec<Limit>,
@@ -59,6 +60,7 @@ impl Sources {
         Sources {
             root: root.to_path_buf(),
             stat: File::open(root.join("proc/stat")).ok(),
+            own: File::open(root.join("proc/self/stat")).ok(),
             buffer: vec![0; 8192],
             allowed: Vec::new(),
             limits: Vec::new(),
@@ -86,6 +88,8 @@ impl Sources {
             sample.procs_running = stat.procs_running;
         }
         sample.process_cpu_ns = clock::process_cpu();
+        let own = self.own.as_ref().and_then(|f| read_text(f, &mut self.buffer));
+        sample.process_threads = own.and_then(procstat::parse_threads).unwrap_or(0);
         if let Some(Tightest { at, cpus }) = self.tightest {
             let limit = &self.limits[at];
             sample.quota_cpus = Some(cpus);
