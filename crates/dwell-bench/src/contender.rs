@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What is measured: Dwell's policies, and the hand-written loops they are held against.
 
-use std::fs::OpenOptions;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::path::Path;
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
@@ -208,15 +206,4 @@ impl RawSpin {
             done => bail!("{done} of {bytes} bytes at byte {offset}"),
         }
     }
-}
-
-/// Opens a file for the hand-written loops.
-pub(crate) fn open_plainly(path: &Path, direct: bool, write: bool) -> Result<std::fs::File> {
-    let flags = if direct { libc::O_DIRECT } else { 0 };
-    OpenOptions::new()
-        .read(true)
-        .write(write)
-        .custom_flags(flags)
-        .open(path)
-        .with_context(|| format!("open {}", path.display()))
 }

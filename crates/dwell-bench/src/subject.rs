@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A device or file under test, and what is known of it.
 
+use std::fs::OpenOptions;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -12,7 +14,7 @@ use dwell::probe::Probe;
 use dwell::profile::{DeviceProfile, ProfileStore, SwitchCosts};
 use dwell::source::Source;
 
-use crate::{contender, result};
+use crate::result;
 
 /// Largest request that is measured, in bytes.
 const MOST: u64 = 1 << 30;
@@ -107,7 +109,12 @@ impl Subject {
         if open::is_scheme(&self.address) {
             bail!("{}: only Dwell's own policies reach an address of a scheme", self.name);
         }
-        contender::open_plainly(&self.address, self.direct, self.write)
+        OpenOptions::new()
+            .read(true)
+            .write(self.write)
+            .custom_flags(if self.direct { libc::O_DIRECT } else { 0 })
+            .open(&self.address)
+            .with_context(|| format!("open {}", self.address.display()))
     }
 
     /// Fails unless requests of `size_bytes` fit and are whole blocks.

@@ -118,15 +118,6 @@ impl WaitMachine {
         }
     }
 
-    /// A wait over many requests follows the one due first. `None` when nothing is outstanding.
-    pub fn first_due<'a>(
-        outstanding: impl IntoIterator<Item = (Ns, &'a Decision)>,
-        now: Ns,
-    ) -> Option<Self> {
-        Decision::first_due(outstanding)
-            .map(|(submitted, decision)| Self::new(decision, submitted, now))
-    }
-
     /// Ends the wait at `at` even without a completion.
     #[must_use]
     pub fn until(mut self, at: Ns) -> Self {

@@ -235,10 +235,11 @@ fn several_requests_are_waited_for_by_the_one_due_first() {
     let long = Decision { due_in_ns: 90_000, ..decision(Mode::Block) };
     let short = decision(Mode::Spin);
     let outstanding = [(0, &long), (5_000, &short)];
-    let mut machine = WaitMachine::first_due(outstanding, 6_000).expect("two are outstanding");
+    let (submitted, first) = Decision::first_due(outstanding).expect("two are outstanding");
+    let mut machine = WaitMachine::new(first, submitted, 6_000);
     assert_eq!(machine.step(6_000, false), dwell_policy::Step::Poll);
     assert_eq!(machine.step(6_010, false), dwell_policy::Step::Offer { until: 15_000 });
-    assert!(WaitMachine::first_due([], 0).is_none());
+    assert!(Decision::first_due([]).is_none());
 }
 
 fn any_mode() -> impl Strategy<Value = Mode> {

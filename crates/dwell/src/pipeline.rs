@@ -310,7 +310,7 @@ where
             ..self.file.wait_of(kind, size_bytes, Call::Queued)
         };
         self.sequence += 1;
-        let decision = self.file.choose(&wait);
+        let decision = self.file.policy.choose(&wait);
         let submitted = clock::now();
         let Some(queue) = &mut self.queue else {
             return Ok(self.serve(io, buffer, &decision));

@@ -88,10 +88,6 @@ where
         served
     }
 
-    pub(crate) fn choose(&self, wait: &Wait<'_>) -> Decision {
-        self.policy.choose(wait)
-    }
-
     /// The inline route without a decision: sampled timing only.
     #[inline]
     fn inline(&self, counters: &Counters, io: &Io, mode: Mode, why: Reason) -> i32 {
