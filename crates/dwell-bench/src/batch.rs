@@ -11,7 +11,7 @@ use dwell::{Stats, clock};
 use crate::contender::Contender;
 use crate::latency::Latencies;
 use crate::loads::Crunchers;
-use crate::result::{Direction, Pattern, RoundResult, Setting};
+use crate::result::{Direction, Pattern, Requests, RoundResult};
 use crate::stats::SplitMix;
 
 /// Fewest requests of a batch, however short its span.
@@ -22,8 +22,8 @@ const LEAST: u64 = 3;
 const LEAD_IN: (usize, u64) = (5, 60_000_000);
 
 /// Requests of one kind, for a span of time.
-pub(crate) struct Batch<'s> {
-    setting: &'s Setting,
+pub(crate) struct Batch {
+    requests: Requests,
     buffer: Aligned,
     places: u64,
     next: u64,
@@ -32,8 +32,8 @@ pub(crate) struct Batch<'s> {
     latencies: Latencies,
 }
 
-impl<'s> Batch<'s> {
-    pub fn new(setting: &'s Setting, size_bytes: u64, subject_bytes: u64, span: Duration) -> Self {
+impl Batch {
+    pub fn new(requests: Requests, size_bytes: u64, subject_bytes: u64, span: Duration) -> Self {
         let mut buffer = Aligned::new(size_bytes as usize);
         let mut random = SplitMix(size_bytes);
         // Writes carry bytes that do not compress to nothing.
@@ -41,7 +41,7 @@ impl<'s> Batch<'s> {
             .chunks_exact_mut(8)
             .for_each(|word| word.copy_from_slice(&random.next_u64().to_le_bytes()));
         Batch {
-            setting,
+            requests,
             buffer,
             places: (subject_bytes / size_bytes).max(1),
             next: 0,
@@ -52,7 +52,7 @@ impl<'s> Batch<'s> {
     }
 
     fn offset(&mut self) -> u64 {
-        let place = match self.setting.pattern {
+        let place = match self.requests.pattern {
             Pattern::Seq => {
                 self.next = (self.next + 1) % self.places;
                 self.next
@@ -65,7 +65,7 @@ impl<'s> Batch<'s> {
     pub fn warm_up(&mut self, contender: &mut Contender) -> Result<()> {
         for _ in 0..8 {
             let offset = self.offset();
-            contender.request(self.setting.direction, &mut self.buffer, offset)?;
+            contender.request(self.requests.direction, &mut self.buffer, offset)?;
         }
         Ok(())
     }
@@ -79,7 +79,7 @@ impl<'s> Batch<'s> {
             let until = clock::now() + LEAD_IN.1;
             while clock::now() < until {
                 let offset = self.offset();
-                contender.request(self.setting.direction, &mut self.buffer, offset)?;
+                contender.request(self.requests.direction, &mut self.buffer, offset)?;
             }
             monitor.sample_once();
         }
@@ -99,7 +99,7 @@ impl<'s> Batch<'s> {
         // did takes long enough to show in it.
         let busy_before = monitor::busy_ns().unwrap_or(0);
         let before = (contender.stats(), Usage::now(), clock::now());
-        let requests = match self.setting.depth {
+        let requests = match self.requests.depth {
             1 => self.one_by_one(contender)?,
             depth => self.in_flight(contender, depth)?,
         };
@@ -129,7 +129,7 @@ impl<'s> Batch<'s> {
     }
 
     fn one_by_one(&mut self, contender: &mut Contender) -> Result<u64> {
-        let direction = self.setting.direction;
+        let direction = self.requests.direction;
         let started = clock::now();
         let (mut now, mut requests) = (started, 0);
         while now - started < self.span.as_nanos() as u64 || requests < LEAST {
@@ -153,7 +153,7 @@ impl<'s> Batch<'s> {
                 while let Some(buffer) = idle.pop() {
                     let offset = self.offset();
                     let at = clock::now();
-                    let taken = match self.setting.direction {
+                    let taken = match self.requests.direction {
                         Direction::Read => pipeline.read_at(buffer, offset),
                         Direction::Write => pipeline.write_at(buffer, offset),
                     };

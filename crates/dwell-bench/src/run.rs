@@ -4,14 +4,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use dwell::monitor::SystemMonitor;
 
 use crate::batch::Batch;
 use crate::contender::{self, Contender};
 use crate::loads::Crunchers;
 use crate::machine::Machine;
-use crate::result::{Direction, Load, Pattern, Row, Run, Setting};
+use crate::result::{Direction, Load, Pattern, Requests, Row, Run, Setting};
 use crate::subject::Subject;
 use crate::units;
 
@@ -30,8 +30,10 @@ pub struct Plan {
     pub directions: Vec<Direction>,
     /// Loads.
     pub loads: Vec<Load>,
-    /// Queue depth.
-    pub depth: u32,
+    /// I/O schedulers; `None` leaves the device the one it has.
+    pub schedulers: Vec<Option<String>>,
+    /// Queue depths.
+    pub depths: Vec<u32>,
     /// Interleaved rounds.
     pub rounds: usize,
     /// Time for one contender in one round.
@@ -45,8 +47,17 @@ pub struct Plan {
 impl Plan {
     /// Batches that it will run on `subjects`.
     pub fn batches(&self, subjects: usize) -> u64 {
-        let cells = subjects * self.loads.len() * self.patterns.len() * self.directions.len();
+        let cells = subjects * self.loads.len() * self.schedulers.len() * self.requests().count();
         (cells * self.sizes.len() * self.contenders.len() * self.rounds) as u64
+    }
+
+    /// Kinds of requests, in the order in which they are measured.
+    fn requests(&self) -> impl Iterator<Item = Requests> {
+        self.patterns.iter().flat_map(move |&pattern| {
+            self.directions.iter().flat_map(move |&direction| {
+                self.depths.iter().map(move |&depth| Requests { pattern, direction, depth })
+            })
+        })
     }
 }
 
@@ -65,7 +76,7 @@ pub fn run(
     for name in &plan.contenders {
         contender::check_name(name)?;
     }
-    ensure!(plan.depth > 0, "a queue depth of 0 sends nothing: 1 or more is wanted");
+    ensure!(!plan.depths.contains(&0), "a queue depth of 0 sends nothing: 1 or more is wanted");
     ensure!(plan.rounds > 0, "no round measures nothing: 1 or more is wanted");
     if plan.directions.contains(&Direction::Write)
         && let Some(subject) = subjects.iter().find(|subject| !subject.write)
@@ -84,22 +95,20 @@ pub fn run(
         let mut crunchers = match load {
             Load::Idle => None,
             Load::Cpu => Some(Crunchers::start(plan.crunchers, &plan.cruncher)?),
+            other => anyhow::bail!("no programs make the load {other}"),
         };
         if crunchers.is_some() {
             std::thread::sleep(SETTLE);
         }
         for subject in subjects {
-            for &pattern in &plan.patterns {
-                for &direction in &plan.directions {
+            for scheduler in &plan.schedulers {
+                for requests in plan.requests() {
                     let setting = Setting {
-                        device: subject.name.clone(),
-                        load,
-                        pattern,
-                        direction,
-                        depth: plan.depth,
+                        scheduler: scheduler.clone(),
+                        ..Setting::new(subject, load, requests)
                     };
                     for &size in &plan.sizes {
-                        let mut entrants = enter(plan, subject, monitor)?;
+                        let mut entrants = enter(plan, requests.depth, subject, monitor)?;
                         let course = Course {
                             subject,
                             setting: &setting,
@@ -157,10 +166,15 @@ pub struct Course<'a> {
 }
 
 /// The contenders of a plan that can be measured on a subject in these settings.
-fn enter(plan: &Plan, subject: &Subject, monitor: &Arc<SystemMonitor>) -> Result<Vec<Entrant>> {
+fn enter(
+    plan: &Plan,
+    depth: u32,
+    subject: &Subject,
+    monitor: &Arc<SystemMonitor>,
+) -> Result<Vec<Entrant>> {
     let takes_part = |name: &&String| {
         let hand_written = contender::HAND_WRITTEN.contains(&name.as_str());
-        !(hand_written && (dwell::open::is_scheme(&subject.address) || plan.depth > 1))
+        !(hand_written && (dwell::open::is_scheme(&subject.address) || depth > 1))
     };
     let names = plan.contenders.iter().filter(takes_part);
     names.map(|name| Entrant::open(name, subject, monitor)).collect()
@@ -185,7 +199,8 @@ pub fn race(
             emulated: subject.emulated.clone(),
         })
         .collect();
-    let mut batch = Batch::new(setting, size_bytes, subject.bytes, batch);
+    let requests = setting.requests().context("a race is run over requests of one kind")?;
+    let mut batch = Batch::new(requests, size_bytes, subject.bytes, batch);
     for entrant in entrants.iter_mut() {
         batch.warm_up(&mut entrant.contender)?;
     }

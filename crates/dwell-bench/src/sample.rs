@@ -5,7 +5,7 @@ use crate::{
     figure::{FigureResult, Measured, catalogue},
     machine::Machine,
     report::Curve,
-    result::{Device, Direction, Load, Pattern, RoundResult, Row, Run, Setting},
+    result::{Device, Load, Requests, RoundResult, Row, Run, Setting, Work},
     stats::SplitMix,
 };
 
@@ -38,9 +38,8 @@ pub fn run() -> Run {
         let setting = Setting {
             device: device.into(),
             load,
-            pattern: Pattern::Rand,
-            direction: Direction::Read,
-            depth: 1,
+            scheduler: None,
+            work: Work::Requests(Requests::random_reads()),
         };
         let sizes: &[u64] = if device == "loop" { &[4, 16, 64, 256, 512] } else { &[4] };
         for &size in sizes {
@@ -71,10 +70,10 @@ fn round(random: &mut SplitMix, policy: &str, size_bytes: u64, load: Load) -> Ro
     };
     let (mean_ns, voluntary) = match (blocks, load) {
         (true, Load::Idle) => (service_ns + 15_500.0, 1.0),
-        (true, Load::Cpu) => (service_ns + 9_000.0, 1.0),
+        (true, _) => (service_ns + 9_000.0, 1.0),
         (false, Load::Idle) if policy == "hybrid" => (service_ns + 6_000.0, 0.9),
         (false, Load::Idle) => (service_ns + 1_500.0, 0.0),
-        (false, Load::Cpu) => (service_ns * 5.0, 0.002),
+        (false, _) => (service_ns * 5.0, 0.002),
     };
     let mean_ns = mean_ns * noise(random);
     let requests = (2e8 / mean_ns) as u64;

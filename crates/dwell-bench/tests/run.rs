@@ -13,7 +13,7 @@ use dwell::profile::SwitchCosts;
 use dwell::{Decision, WaitPolicy};
 use dwell_bench::contender::{Contender, check_name, policy_of};
 use dwell_bench::loads::crunch_forever;
-use dwell_bench::result::{Direction, Load, Metric, Pattern, Setting};
+use dwell_bench::result::{Direction, Load, Metric, Pattern, Requests, Setting};
 use dwell_bench::run::{Course, Entrant, Plan, race, run};
 use dwell_bench::stand::{Kind, Stand};
 use dwell_bench::subject::Subject;
@@ -64,7 +64,8 @@ fn plan(contenders: &[&str]) -> Plan {
         patterns: vec![Pattern::Rand],
         directions: vec![Direction::Read],
         loads: vec![Load::Idle],
-        depth: 1,
+        schedulers: vec![None],
+        depths: vec![1],
         rounds: 2,
         batch: Duration::from_millis(2),
         crunchers: 1,
@@ -137,13 +138,8 @@ fn course_of<'a>(subject: &'a Subject, setting: &'a Setting) -> Course<'a> {
 }
 
 fn setting(depth: u32) -> Setting {
-    Setting {
-        device: "test".into(),
-        load: Load::Idle,
-        pattern: Pattern::Seq,
-        direction: Direction::Read,
-        depth,
-    }
+    let requests = Requests { pattern: Pattern::Seq, direction: Direction::Read, depth };
+    Setting::new(&emulated(""), Load::Idle, requests)
 }
 
 #[test]
@@ -210,7 +206,7 @@ fn what_cannot_be_measured_is_refused_in_one_line_that_names_it() {
 
     let text = refusal(&plan(&["block", "nonsense"]), emulated(""));
     assert!(text.contains("nonsense") && text.contains("smartcon"), "{text}");
-    let text = refusal(&Plan { depth: 0, ..plan(&["block"]) }, emulated(""));
+    let text = refusal(&Plan { depths: vec![0], ..plan(&["block"]) }, emulated(""));
     assert!(text.contains("depth"), "{text}");
     let text = refusal(&Plan { rounds: 0, ..plan(&["block"]) }, emulated(""));
     assert!(text.contains("round"), "{text}");
@@ -219,12 +215,12 @@ fn what_cannot_be_measured_is_refused_in_one_line_that_names_it() {
 #[test]
 fn failing_and_short_requests_end_a_run() {
     for depth in [1, 4] {
-        let plan = Plan { depth, ..plan(&["block", "spin"]) };
+        let plan = Plan { depths: vec![depth], ..plan(&["block", "spin"]) };
         let text = refusal(&plan, emulated(",error-every=40"));
         assert!(text.contains("read") && text.contains("os error 5"), "{text}");
     }
     // One at a time a short read is completed by another; in flight it would count twice.
-    let plan = Plan { depth: 4, ..plan(&["block"]) };
+    let plan = Plan { depths: vec![4], ..plan(&["block"]) };
     let text = refusal(&plan, emulated(",short-every=40"));
     assert!(text.contains("2048 of 4096"), "{text}");
 }

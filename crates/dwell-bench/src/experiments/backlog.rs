@@ -14,7 +14,7 @@ use super::lab::{both, put, skip_all, unless_class};
 use super::{Lab, Progress};
 use crate::contender::Contender;
 use crate::figure::{FigureResult, Measured};
-use crate::result::{Direction, Load, Metric, Pattern, Row, Setting, pair};
+use crate::result::{Direction, Load, Metric, Requests, Row, Setting, pair};
 use crate::run::{Course, Entrant, race};
 use crate::stand::Kind;
 use crate::stats::SplitMix;
@@ -186,13 +186,7 @@ fn compare(
         let contender = Contender::under(policy.clone(), subject, subject.known, None)?;
         entrants.push(Entrant { name: name.to_string(), contender, monitor: None });
     }
-    let setting = Setting {
-        device: subject.name.clone(),
-        load: Load::Idle,
-        pattern: Pattern::Rand,
-        direction: Direction::Read,
-        depth: 1,
-    };
+    let setting = Setting::new(subject, Load::Idle, Requests::random_reads());
     let (rounds, batch) = (lab.times(31), lab.span(150));
     let course = Course { subject, setting: &setting, size_bytes: SIZE_BYTES, rounds, batch };
     let all = (rounds * entrants.len()) as f64;

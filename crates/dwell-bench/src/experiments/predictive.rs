@@ -13,7 +13,7 @@ use super::lab::{put, skip_all, unless_class};
 use super::{Lab, Progress};
 use crate::contender::Contender;
 use crate::figure::FigureResult;
-use crate::result::{Direction, Load, Metric, Pattern, Row, Setting, pair};
+use crate::result::{Direction, Load, Metric, Pattern, Requests, Row, Setting, pair};
 use crate::run::{Course, Entrant, race};
 use crate::stand::Kind;
 use crate::stats::Summary;
@@ -44,7 +44,9 @@ pub fn measure(
     let run = lab.run(&plan, std::slice::from_ref(&subject), (0.0, 0.7), progress)?;
     for (name, pattern) in [("random", Pattern::Rand), ("sequential", Pattern::Seq)] {
         let row = |policy: &str| {
-            run.rows.iter().find(|r| r.policy == policy && r.setting.pattern == pattern)
+            run.rows.iter().find(|r| {
+                r.policy == policy && r.setting.requests().is_some_and(|r| r.pattern == pattern)
+            })
         };
         let (Some(ours), Some(block)) = (row("predictive"), row("block")) else {
             anyhow::bail!("a contender is missing")
@@ -102,13 +104,7 @@ fn corrected(
         let contender = Contender::under(policy, subject, known, Some(&lab.monitor))?;
         entrants.push(Entrant { name: name.into(), contender, monitor: Some(lab.monitor.clone()) });
     }
-    let setting = Setting {
-        device: subject.name.clone(),
-        load: Load::Idle,
-        pattern: Pattern::Rand,
-        direction: Direction::Read,
-        depth: 1,
-    };
+    let setting = Setting::new(subject, Load::Idle, Requests::random_reads());
     let (rounds, batch) = (lab.times(21), lab.span(150));
     let course = Course { subject, setting: &setting, size_bytes: SIZE_BYTES, rounds, batch };
     let rows = race(&mut entrants, &course, None, &mut |what| progress(what, 0.2))?;

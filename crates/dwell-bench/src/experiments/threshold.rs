@@ -13,7 +13,7 @@ use super::{Lab, Progress, window};
 use crate::chart::{Axis, Lines, Look, Point, Scale, Series};
 use crate::figure::FigureResult;
 use crate::loads::Crunchers;
-use crate::result::{Direction, Load, Metric, Pattern, Row, Setting, pair};
+use crate::result::{Load, Metric, Requests, Row, Setting, pair};
 use crate::run::{Course, Entrant, race};
 use crate::stand::Kind;
 use crate::stats::Paired;
@@ -115,13 +115,7 @@ fn under(
         entrants.push(entrant);
     }
     let load = if crunchers == 0 { Load::Idle } else { Load::Cpu };
-    let setting = Setting {
-        device: subject.name.clone(),
-        load,
-        pattern: Pattern::Rand,
-        direction: Direction::Read,
-        depth: 1,
-    };
+    let setting = Setting::new(subject, load, Requests::random_reads());
     // Beside others a batch must hold many time slices.
     let batch = lab.span(if crunchers == 0 { 100 } else { 200 });
     let course =

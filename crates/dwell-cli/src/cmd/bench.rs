@@ -54,8 +54,8 @@ pub struct Io {
     #[arg(long, default_value_t = 10)]
     crunchers: usize,
     /// Requests in flight
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4096))]
-    depth: u32,
+    #[arg(long, value_delimiter = ',', default_value = "1", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    depth: Vec<u32>,
     /// Interleaved rounds
     #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u16).range(1..=1000))]
     rounds: u16,
@@ -151,7 +151,8 @@ impl Io {
                 false => vec![Direction::Read],
             },
             loads: self.load.iter().map(|&load| load.into()).collect(),
-            depth: self.depth,
+            schedulers: vec![None],
+            depths: self.depth.clone(),
             rounds: self.rounds.into(),
             batch: Duration::from_millis(self.batch_ms),
             crunchers: self.crunchers,
