@@ -30,6 +30,12 @@ pub struct Run {
     pub rows: Vec<Row>,
     /// Each row against the same row under the baseline policy; made by [`Run::compare_with`].
     pub ratios: Vec<Ratio>,
+    /// Why the run ended before all was measured; its rows hold the rounds that were complete.
+    #[serde(default)]
+    pub ended: Option<String>,
+    /// What to know about what was kept, one line each.
+    #[serde(default)]
+    pub notes: Vec<String>,
 }
 
 /// A device that a run used.
@@ -255,6 +261,9 @@ pub struct RoundResult {
     pub cruncher_ns: u64,
     /// How many requests were decided for which reason.
     pub decisions: BTreeMap<String, u64>,
+    /// Events that the measuring thread's CPU counted, by the names of [`crate::counters`]; empty
+    /// where they were not asked for or cannot be counted.
+    pub counters: BTreeMap<String, f64>,
 }
 
 /// CPU time of a round, as fractions of one CPU. The three add up.
@@ -368,7 +377,16 @@ pub fn pair(ours: &Row, baseline: &Row, metric: Metric) -> Option<Paired> {
 impl Run {
     /// A run without rows yet.
     pub fn new(machine: Machine, command: Vec<String>, devices: Vec<Device>) -> Self {
-        Run { schema: SCHEMA, machine, command, devices, rows: vec![], ratios: vec![] }
+        Run {
+            schema: SCHEMA,
+            machine,
+            command,
+            devices,
+            rows: vec![],
+            ratios: vec![],
+            ended: None,
+            notes: vec![],
+        }
     }
 
     /// Fills [`Run::ratios`]: every row against the row of `baseline` beside it, by both metrics.

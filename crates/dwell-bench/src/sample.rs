@@ -98,6 +98,7 @@ fn round(random: &mut SplitMix, policy: &str, size_bytes: u64, load: Load) -> Ro
         spin_ns: per_request(spun_ns),
         other_cpu_ns: per_request(copy_ns),
         cruncher_ns: 0,
+        counters: Default::default(),
         decisions: [(if blocks { "size" } else { "pays" }.to_owned(), requests)].into(),
     }
 }

@@ -12,6 +12,7 @@ use dwell::monitor::{Config, SystemMonitor};
 use dwell::profile::SwitchCosts;
 use dwell::{Decision, WaitPolicy};
 use dwell_bench::contender::{Contender, check_name, policy_of};
+use dwell_bench::keep::Keep;
 use dwell_bench::loads::crunch_forever;
 use dwell_bench::result::{Direction, Load, Metric, Pattern, Requests, Setting};
 use dwell_bench::run::{Course, Entrant, Plan, race, run};
@@ -70,6 +71,7 @@ fn plan(contenders: &[&str]) -> Plan {
         batch: Duration::from_millis(2),
         crunchers: 1,
         cruncher: HIDDEN.map(String::from).into(),
+        keep: Keep::default(),
     }
 }
 

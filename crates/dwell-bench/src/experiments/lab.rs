@@ -5,13 +5,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use dwell::DeviceClass;
 use dwell::monitor::SystemMonitor;
 use dwell::profile::SwitchCosts;
 
 use super::Progress;
 use crate::figure::{FigureResult, Measured};
+use crate::keep::Keep;
 use crate::result::{Direction, Load, Pattern, Row, Run};
 use crate::run::{self, Plan};
 use crate::stand::{FILE_BYTES, Kind, Stand};
@@ -124,6 +125,7 @@ impl Lab {
             batch: self.span(full.1),
             crunchers: 10,
             cruncher: self.cruncher.clone(),
+            keep: Keep::default(),
         }
     }
 
@@ -140,10 +142,15 @@ impl Lab {
     ) -> Result<Run> {
         let all = plan.batches(subjects.len()).max(1) as f64;
         let mut done = 0.0;
-        run::run(plan, subjects, &self.monitor, Vec::new(), &mut |what| {
+        let run = run::run(plan, subjects, &self.monitor, Vec::new(), &mut |what| {
             progress(what, from + (to - from) * done / all);
             done += 1.0;
-        })
+        })?;
+        match run.ended {
+            None => Ok(run),
+            // Half of it is no figure.
+            Some(why) => bail!(why),
+        }
     }
 }
 

@@ -9,6 +9,7 @@ use anyhow::{Context, Result};
 use clap::{Args, Subcommand, ValueEnum};
 use dwell::monitor::SystemMonitor;
 use dwell::profile::ProfileStore;
+use dwell_bench::keep::Keep;
 use dwell_bench::result::{Direction, Load, Pattern};
 use dwell_bench::run::Plan;
 use dwell_bench::stand::Stand;
@@ -157,6 +158,7 @@ impl Io {
             batch: Duration::from_millis(self.batch_ms),
             crunchers: self.crunchers,
             cruncher: cruncher(),
+            keep: Keep::default(),
         }
     }
 
