@@ -10,6 +10,7 @@ mod batch;
 pub mod chart;
 pub mod contender;
 pub mod counters;
+mod events;
 pub mod experiments;
 pub mod figure;
 pub mod fixture;

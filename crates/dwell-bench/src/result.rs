@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A bench run as it is kept: JSON that tables, reports and later comparisons are made from.
 
-use std::{collections::BTreeMap, fs, path::Path};
+use std::{
+    collections::BTreeMap, fs, io::Write as _, os::unix::fs::PermissionsExt as _, path::Path,
+};
 
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
@@ -463,11 +465,17 @@ pub(crate) fn in_order<T: PartialEq>(items: impl IntoIterator<Item = T>) -> Vec<
     seen
 }
 
-/// Writes a file and the directories above it.
+/// Writes a file and the directories above it. The file is there as a whole or as it was before.
 pub(crate) fn write(path: &Path, text: &str) -> Result<()> {
-    let put = || {
-        path.parent().map_or(Ok(()), fs::create_dir_all)?;
-        fs::write(path, text)
+    let put = || -> std::io::Result<()> {
+        let above = path.parent().filter(|above| !above.as_os_str().is_empty());
+        let above = above.unwrap_or(Path::new("."));
+        fs::create_dir_all(above)?;
+        let readable = fs::Permissions::from_mode(0o666);
+        let mut file = tempfile::Builder::new().permissions(readable).tempfile_in(above)?;
+        file.write_all(text.as_bytes())?;
+        file.persist(path)?;
+        Ok(())
     };
     put().with_context(|| format!("cannot write {}", path.display()))
 }

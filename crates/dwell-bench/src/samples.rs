@@ -5,6 +5,7 @@
 //! batches.
 
 use std::fs::File;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -42,7 +43,7 @@ pub(crate) struct Samples {
 
 enum Sink {
     Csv {
-        writer: csv::Writer<File>,
+        file: File,
         /// Length of the file up to its last whole batch, in bytes.
         whole_bytes: u64,
     },
@@ -57,14 +58,14 @@ impl Samples {
         if !["csv", "parquet"].contains(&extension) {
             bail!("{name}: samples go to a file that ends in .csv or .parquet");
         }
-        let file = File::create(path).with_context(|| format!("cannot write samples to {name}"))?;
+        let cannot = || format!("cannot write samples to {name}");
+        let mut file = File::create(path).with_context(cannot)?;
         let sink = match extension {
             "csv" => {
-                let mut writer = csv::Writer::from_writer(file);
-                let headings = Labels::headings().chain(NUMBERS.map(str::to_owned));
-                writer.write_record(headings)?;
-                writer.flush().with_context(|| format!("cannot write samples to {name}"))?;
-                Sink::Csv { whole_bytes: writer.get_ref().metadata()?.len(), writer }
+                let mut lines = csv::Writer::from_writer(Vec::new());
+                lines.write_record(Labels::headings().chain(NUMBERS.map(str::to_owned)))?;
+                put(&mut file, lines).with_context(cannot)?;
+                Sink::Csv { whole_bytes: file.metadata()?.len(), file }
             }
             _ => {
                 let properties = WriterProperties::builder()
@@ -103,8 +104,8 @@ impl Samples {
         self.lost.1 += self.lost.0;
         let labels = Labels::of(row);
         let written = match &mut self.sink {
-            Sink::Csv { writer, whole_bytes } => {
-                csv_batch(writer, &labels, round, &self.batch).map(|whole| *whole_bytes = whole)
+            Sink::Csv { file, whole_bytes } => {
+                csv_batch(file, &labels, round, &self.batch).map(|whole| *whole_bytes = whole)
             }
             Sink::Parquet(writer) => row_group(writer, &labels, round, &self.batch),
         };
@@ -127,9 +128,9 @@ impl Samples {
     /// What is left after an error: whole batches of CSV; Parquet without its end is worth nothing.
     fn give_up(&self, error: &anyhow::Error) -> String {
         let left = match &self.sink {
-            Sink::Csv { writer, whole_bytes } => {
+            Sink::Csv { file, whole_bytes } => {
                 // If even that fails, the last line is torn.
-                let _ = writer.get_ref().set_len(*whole_bytes);
+                let _ = file.set_len(*whole_bytes);
                 "holds the batches before"
             }
             Sink::Parquet(_) => {
@@ -143,22 +144,27 @@ impl Samples {
 }
 
 /// Adds lines; the file's length after them.
-fn csv_batch(
-    writer: &mut csv::Writer<File>,
-    labels: &Labels,
-    round: usize,
-    batch: &[Sample],
-) -> Result<u64> {
+fn csv_batch(file: &mut File, labels: &Labels, round: usize, batch: &[Sample]) -> Result<u64> {
     let cells: Vec<String> = labels.cells().chain([(round + 1).to_string()]).collect();
-    for (index, sample) in batch.iter().enumerate() {
-        for cell in &cells {
-            writer.write_field(cell)?;
+    for (chunk, samples) in batch.chunks(LINES).enumerate() {
+        let mut lines = csv::Writer::from_writer(Vec::with_capacity(LINES * 64));
+        for (i, sample) in samples.iter().enumerate() {
+            for cell in &cells {
+                lines.write_field(cell)?;
+            }
+            let numbers = [(chunk * LINES + i) as u64, sample.start_ns, sample.latency_ns];
+            lines.write_record(numbers.map(|number| number.to_string()))?;
         }
-        let [index, start, latency] = [index as u64, sample.start_ns, sample.latency_ns];
-        writer.write_record([index, start, latency].map(|number| number.to_string()))?;
+        put(file, lines)?;
     }
-    writer.flush()?;
-    Ok(writer.get_ref().metadata()?.len())
+    Ok(file.metadata()?.len())
+}
+
+/// Lines that are written at once. A buffer between them and the file would outlive an error.
+const LINES: usize = 4096;
+
+fn put(file: &mut File, lines: csv::Writer<Vec<u8>>) -> std::io::Result<()> {
+    file.write_all(&lines.into_inner().map_err(|error| error.into_error())?)
 }
 
 fn schema() -> Result<Type> {
