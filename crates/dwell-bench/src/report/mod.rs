@@ -108,7 +108,9 @@ fn section(run: &Run, number: usize, setting: &Setting) -> Markup {
             h2 { (setting) }
             @if let Some(note) = note { p.note { strong { "Emulated device. " } (note) } }
             div.charts {
-                @for svg in plots::all(run, setting, &rows) { figure { (PreEscaped(svg)) } }
+                @for (svg, bars) in plots::all(run, setting, &rows) {
+                    figure.bars[bars] { (PreEscaped(svg)) }
+                }
             }
             details {
                 summary { "The figures" }
