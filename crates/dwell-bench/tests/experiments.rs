@@ -8,17 +8,18 @@ use dwell::monitor::{Config, SystemMonitor};
 use dwell::profile::SwitchCosts;
 use dwell_bench::experiments::{self, Lab};
 use dwell_bench::figure::{FigureResult, catalogue};
-use dwell_bench::loads::crunch_forever;
+use dwell_bench::loads::serve;
 use dwell_bench::stand::Kind;
 
-/// Arguments that lead this test program to [`cruncher`].
-const HIDDEN: [&str; 4] = ["--ignored", "--exact", "cruncher", "crunch-now"];
+/// Arguments that lead this test program to [`helper`].
+const HIDDEN: [&str; 4] = ["--ignored", "--exact", "helper", "help-now"];
 
 #[test]
 #[ignore = "run by other tests as a child"]
-fn cruncher() {
-    if std::env::args().any(|argument| argument == "crunch-now") {
-        crunch_forever();
+fn helper() {
+    let arguments: Vec<String> = std::env::args().collect();
+    if arguments.iter().any(|argument| argument == "help-now") {
+        serve(&arguments).unwrap();
     }
 }
 

@@ -12,6 +12,7 @@ use dwell::profile::SwitchCosts;
 
 use super::Progress;
 use crate::figure::{FigureResult, Measured};
+use crate::loads::Means;
 use crate::result::{Direction, Load, Pattern, Row, Run};
 use crate::run::{self, Plan};
 use crate::stand::{FILE_BYTES, Kind, Stand};
@@ -25,8 +26,8 @@ pub struct Lab {
     pub switches: SwitchCosts,
     /// The system monitor of this process.
     pub monitor: Arc<SystemMonitor>,
-    /// Arguments that lead this very program to [`crate::loads::crunch_forever`].
-    pub cruncher: Vec<String>,
+    /// Arguments that lead this very program to [`crate::loads::serve`].
+    pub hidden: Vec<String>,
     /// Directory on the machine's own disk.
     pub directory: PathBuf,
     /// Share of the full measuring time: 1 for figures that are kept, 0.01 to see that all works.
@@ -42,14 +43,14 @@ impl Lab {
     pub fn new(
         switches: SwitchCosts,
         monitor: Arc<SystemMonitor>,
-        cruncher: Vec<String>,
+        hidden: Vec<String>,
         directory: PathBuf,
         effort: f64,
     ) -> Self {
         Lab {
             switches,
             monitor,
-            cruncher,
+            hidden,
             directory,
             effort,
             device_bytes: FILE_BYTES,
@@ -122,8 +123,12 @@ impl Lab {
             depths: vec![1],
             rounds: self.times(full.0),
             batch: self.span(full.1),
-            crunchers: 10,
-            cruncher: self.cruncher.clone(),
+            means: Means {
+                hidden: self.hidden.clone(),
+                crunchers: 10,
+                bystanders: 1,
+                directory: self.directory.clone(),
+            },
         }
     }
 
