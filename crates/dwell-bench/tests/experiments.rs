@@ -80,7 +80,7 @@ fn there_is_an_experiment_for_every_figure_and_for_no_other() {
 #[test]
 fn every_case_is_measured_or_says_why_not() {
     let mut with_devices = lab();
-    for kind in [Kind::Loop, Kind::Zram, Kind::Disk] {
+    for kind in Kind::ALL {
         if let Err(why) = with_devices.subject(kind).unwrap() {
             println!("SKIP: {why}");
         }
@@ -89,7 +89,7 @@ fn every_case_is_measured_or_says_why_not() {
 
     let mut without = lab();
     let why = "left out by a test";
-    for kind in [Kind::Loop, Kind::Zram, Kind::Disk] {
+    for kind in Kind::ALL {
         without.leave_out(kind, why);
     }
     // Those that need no device have been seen.

@@ -171,10 +171,10 @@ pub fn put<M: Into<Measured>>(
     value: Option<M>,
     remark: Option<String>,
 ) -> Result<()> {
-    match value {
-        Some(value) => result.measured(case, value)?,
-        None => result.note(case, "no round gave a value")?,
-    }
+    let remark = match value {
+        Some(value) => result.measured(case, value).map(|()| remark)?,
+        None => both(Some("no round gave a value".into()), remark),
+    };
     match remark {
         Some(remark) => result.note(case, &remark),
         None => Ok(()),
@@ -190,6 +190,18 @@ pub fn skip<S: AsRef<str>>(result: &mut FigureResult, cases: &[S], why: &str) ->
 pub fn skip_all(result: &mut FigureResult, why: &str) -> Result<()> {
     let cases: Vec<String> = result.rows.iter().map(|row| row.case.clone()).collect();
     skip(result, &cases, why)
+}
+
+/// A load in the words of the cases.
+pub fn load_name(load: Load) -> &'static str {
+    match load {
+        Load::Idle => "idle",
+        Load::Cpu => "ten number crunchers",
+        Load::Io => "four I/O programs",
+        Load::Arithmetic => "nine arithmetic processes",
+        Load::Readers => "four disk readers",
+        Load::Bystander => "bystanders",
+    }
 }
 
 /// What to say where the probe found another class than the one that a case is about.

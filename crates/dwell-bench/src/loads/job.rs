@@ -101,7 +101,7 @@ fn crunch() -> ! {
 fn arithmetic() -> ! {
     let (mut whole, mut fraction) = (1i64, 1.0f64);
     for step in 1i64.. {
-        whole = whole.wrapping_mul(31).wrapping_add(step) - whole / (step % 97 + 1);
+        whole = whole.wrapping_mul(31).wrapping_add(step).wrapping_sub(whole / (step % 97 + 1));
         fraction = (fraction * 1.000_1 + step as f64 / 3.0 - 1.5) % 1e9;
         black_box((whole, fraction));
     }
