@@ -7,7 +7,7 @@ use dwell::DeviceClass;
 use super::lab::{put, row, skip_all, subtitle, unless_class};
 use super::{Lab, Progress};
 use crate::chart::{Axis, Lines, Look, Point, Scale, Series};
-use crate::figure::FigureResult;
+use crate::figure::{FigureResult, Measured};
 use crate::result::{Metric, RoundResult, pair};
 use crate::stand::Kind;
 use crate::stats::Summary;
@@ -42,13 +42,15 @@ pub fn measure(
             let windows: Vec<f64> = row.rounds.iter().map(|r| used_percent(lab, r)).collect();
             // Between the quartiles lies half of all windows.
             let summary = Summary::of(windows.iter().copied());
-            let spread = summary
-                .map(|s| crate::figure::Measured::exact(s.upper_quartile - s.lower_quartile));
+            let spread = summary.map(|s| Measured::exact(s.upper_quartile - s.lower_quartile));
             let note = summary.map(|s| {
-                format!("between quartiles of {} windows; median {:.0} %", s.count, s.median)
+                let (count, median) = (s.count, s.median);
+                format!("between quartiles of {count} windows, seen in steps of 10 ms; median {median:.0} %")
             });
             put(result, &format!("{kib} KiB: spread of CPU use, {name}"), spread, note)?;
-            series.push((format!("{kib} KiB {name}"), windows));
+            if kib == SIZES_KIB[0] {
+                series.push((name.to_owned(), windows));
+            }
         }
     }
     Ok(Some(chart(result, &series)))
@@ -76,7 +78,7 @@ fn chart(result: &FigureResult, curves: &[(String, Vec<f64>)]) -> String {
         .collect();
     let values = series.iter().flat_map(|series| &series.points).map(|point| point.y);
     Lines {
-        title: "CPU use of a spinning reader, loop on tmpfs".into(),
+        title: "CPU use of a spinning reader, loop on tmpfs, 4 KiB".into(),
         subtitle: subtitle(result, "windows of 100 ms, contenders in turn"),
         x: Axis::covering("Window", Scale::Linear, [longest]),
         y: Axis::covering("CPU use of the machine (% of its CPUs)", Scale::Linear, values),

@@ -2,8 +2,9 @@
 //! S11: the papers' main workload, a file read from end to end, on every device beside every load.
 
 use anyhow::Result;
+use dwell::DeviceClass;
 
-use super::lab::{both, load_name, put, ratio_text, row, skip, subtitle};
+use super::lab::{both, load_name, put, ratio_text, row, skip, subtitle, unless_class};
 use super::{Lab, Progress};
 use crate::chart::{self, Axis, Lines, Look, Mark, Point, Scale, Series};
 use crate::figure::FigureResult;
@@ -18,6 +19,15 @@ const LOADS: [Load; 3] = [Load::Idle, Load::Cpu, Load::Io];
 
 fn case(kind: Kind, load: Load, kib: u64) -> String {
     format!("{}, {}, {kib} KiB", kind.as_str(), load_name(load))
+}
+
+/// The class that the probe is expected to find.
+const fn class(kind: Kind) -> DeviceClass {
+    match kind {
+        Kind::Loop | Kind::Emulated => DeviceClass::Fast,
+        Kind::Zram => DeviceClass::VeryFast,
+        Kind::Disk => DeviceClass::Mainstream,
+    }
 }
 
 /// Ratios by size in KiB, of one load.
@@ -91,8 +101,7 @@ fn beside(
             false => None,
         };
         let spin = spin.map(|spin| format!("always spinning ÷ block: {}", ratio_text(&spin)));
-        let class = subject.known.profile.map(|profile| profile.class.to_string());
-        put(result, &case(kind, load, kib), ratio, both(class, spin))?;
+        put(result, &case(kind, load, kib), ratio, both(unless_class(subject, class(kind)), spin))?;
         curve.extend(ratio.map(|ratio| (kib, ratio)));
     }
     Ok(curve)
@@ -122,7 +131,7 @@ fn chart(result: &FigureResult, subject: &Subject, curves: &[Curve]) -> String {
         title: format!("Sequential read, {}: smartcon ÷ block", subject.name),
         subtitle: subtitle(result, "medians, bars: 95 % intervals"),
         x: Axis::sizes("Request size", SIZES_KIB.map(|kib| kib << 10)),
-        y: Axis::covering("Throughput ÷ block (×)", Scale::Linear, values.chain([1.0])),
+        y: Axis::covering("Throughput ÷ block (×, log)", Scale::Log, values.chain([1.0])),
         series,
         marks: vec![Mark::Y(1.0, "as fast as block".into())],
     }
