@@ -37,19 +37,20 @@ fn parts(name: &str) -> (&str, impl Iterator<Item = &str>) {
 }
 
 /// Whether spin loops execute the processor's spin hint while a contender is measured: yes, unless
-/// its name says `pause=off`. All threads of the process spin alike; the default returns on drop.
-pub(crate) struct PauseChoice(());
+/// its name says `pause=off`. All threads of the process spin alike; dropping it restores what was.
+pub(crate) struct PauseChoice(bool);
 
 impl PauseChoice {
     pub(crate) fn of(name: &str) -> Self {
+        let before = arch::pause();
         arch::set_pause(!parts(name).1.any(|parameter| parameter == NO_PAUSE));
-        PauseChoice(())
+        PauseChoice(before)
     }
 }
 
 impl Drop for PauseChoice {
     fn drop(&mut self) {
-        arch::set_pause(true);
+        arch::set_pause(self.0);
     }
 }
 
