@@ -9,7 +9,8 @@ use dwell::monitor::SystemMonitor;
 
 use crate::batch::Batch;
 use crate::contender::{self, Contender};
-use crate::loads::Crunchers;
+use crate::fixture::Scheduler;
+use crate::loads::{self, Loads, Means};
 use crate::machine::Machine;
 use crate::result::{Direction, Load, Pattern, Requests, Row, Run, Setting};
 use crate::subject::Subject;
@@ -38,10 +39,8 @@ pub struct Plan {
     pub rounds: usize,
     /// Time for one contender in one round.
     pub batch: Duration,
-    /// Number crunchers of [`Load::Cpu`].
-    pub crunchers: usize,
-    /// Command that runs one number cruncher.
-    pub cruncher: Vec<String>,
+    /// What the loads need.
+    pub means: Means,
 }
 
 impl Plan {
@@ -89,19 +88,23 @@ pub fn run(
     {
         subject.check_size(size)?;
     }
+    check_schedulers(plan, subjects)?;
     let devices = subjects.iter().map(Subject::describe).collect();
     let mut run = Run::new(Machine::gather(), command, devices);
     for &load in &plan.loads {
-        let mut crunchers = match load {
-            Load::Idle => None,
-            Load::Cpu => Some(Crunchers::start(plan.crunchers, &plan.cruncher)?),
-            other => anyhow::bail!("no programs make the load {other}"),
-        };
-        if crunchers.is_some() {
-            std::thread::sleep(SETTLE);
-        }
         for subject in subjects {
+            if let Some(why) = loads::unfit(load, subject) {
+                run.left_out.push(why);
+                continue;
+            }
+            let mut loads = Loads::start(load, subject, &plan.means)?;
+            if loads.count() > 0 {
+                std::thread::sleep(SETTLE);
+            }
             for scheduler in &plan.schedulers {
+                let Some(_chosen) = choose(scheduler.as_deref(), subject, &mut run)? else {
+                    continue;
+                };
                 for requests in plan.requests() {
                     let setting = Setting {
                         scheduler: scheduler.clone(),
@@ -116,16 +119,49 @@ pub fn run(
                             rounds: plan.rounds,
                             batch: plan.batch,
                         };
-                        let crunchers = crunchers.as_mut();
-                        run.rows.extend(race(&mut entrants, &course, crunchers, progress)?);
+                        let loads = Some(&mut loads);
+                        run.rows.extend(race(&mut entrants, &course, loads, progress)?);
                     }
                 }
             }
         }
-        drop(crunchers);
     }
+    let why = run.left_out.join("; ");
+    ensure!(!run.rows.is_empty() || why.is_empty(), "nothing is left to measure: {why}");
     run.compare_with(&plan.baseline);
     Ok(run)
+}
+
+/// Fails on a scheduler that a device with schedulers does not offer, before anything is measured.
+fn check_schedulers(plan: &Plan, subjects: &[Subject]) -> Result<()> {
+    for name in plan.schedulers.iter().flatten() {
+        for subject in subjects {
+            if let Some(schedulers) = Scheduler::beneath(&subject.address)? {
+                schedulers.offers(name)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Sets the scheduler of a subject's device, where one is wanted; `None` where the device has no
+/// schedulers, which the run then says.
+fn choose(
+    name: Option<&str>,
+    subject: &Subject,
+    run: &mut Run,
+) -> Result<Option<Option<Scheduler>>> {
+    let Some(name) = name else { return Ok(Some(None)) };
+    match Scheduler::beneath(&subject.address)? {
+        Some(schedulers) => Ok(Some(Some(schedulers.choose(name)?))),
+        None => {
+            let why = format!("{} under {name}: it has no I/O scheduler", subject.name);
+            if !run.left_out.contains(&why) {
+                run.left_out.push(why);
+            }
+            Ok(None)
+        }
+    }
 }
 
 /// A contender in a race, by the name under which its row is kept.
@@ -185,7 +221,7 @@ fn enter(
 pub fn race(
     entrants: &mut [Entrant],
     course: &Course<'_>,
-    mut crunchers: Option<&mut Crunchers>,
+    mut loads: Option<&mut Loads>,
     progress: &mut dyn FnMut(&str),
 ) -> Result<Vec<Row>> {
     let Course { subject, setting, size_bytes, rounds, batch } = *course;
@@ -209,13 +245,14 @@ pub fn race(
             let at = (turn + round) % entrants.len();
             let Entrant { name, contender, monitor } = &mut entrants[at];
             progress(&format!("{setting}, {}, {name}", units::bytes(size_bytes)));
+            let _pause = contender::PauseChoice::of(name);
             if let Some(monitor) = monitor {
                 batch.lead_in(contender, monitor)?;
             }
-            rows[at].rounds.push(batch.measure(contender, crunchers.as_deref())?);
+            rows[at].rounds.push(batch.measure(contender, loads.as_deref())?);
         }
-        if let Some(crunchers) = &mut crunchers {
-            crunchers.check()?;
+        if let Some(loads) = &mut loads {
+            loads.check()?;
         }
     }
     Ok(rows)

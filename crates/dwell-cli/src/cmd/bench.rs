@@ -9,6 +9,7 @@ use anyhow::{Context, Result};
 use clap::{Args, Subcommand, ValueEnum};
 use dwell::monitor::SystemMonitor;
 use dwell::profile::ProfileStore;
+use dwell_bench::loads::Means;
 use dwell_bench::result::{Direction, Load, Pattern};
 use dwell_bench::run::Plan;
 use dwell_bench::stand::Stand;
@@ -32,7 +33,7 @@ pub struct Io {
     /// or a temporary file, and an emulated device
     paths: Vec<PathBuf>,
     /// Policies to compare; also pread, raw-cq-peek, raw-get-events, raw-taskrun-flag (hand-written
-    /// loops) and smartcon:cpu-threshold=0.5+queue-limit=1+signal=total
+    /// loops) and smartcon:cpu-threshold=0.5+queue-limit=1+signal=total; all policies take :pause=off
     #[arg(long, value_delimiter = ',', default_value = "block,smartcon,spin,hybrid,predictive")]
     policies: Vec<String>,
     /// The policy that the others are held against
@@ -47,12 +48,21 @@ pub struct Io {
     /// Also measure writes: overwrites what PATH holds
     #[arg(long)]
     write: bool,
-    /// What else runs: nothing, or number crunchers
+    /// What else runs: nothing; number crunchers; four I/O programs on the same device; nine
+    /// arithmetic processes; four slow readers of a file in the working directory; bystanders whose
+    /// speed is measured
     #[arg(long, value_enum, value_delimiter = ',', default_value = "idle,cpu")]
     load: Vec<LoadArg>,
     /// Number crunchers of the cpu load
     #[arg(long, default_value_t = 10)]
     crunchers: usize,
+    /// Bystanders of the bystander load
+    #[arg(long, default_value_t = 1)]
+    bystanders: usize,
+    /// I/O schedulers to set on the device while it is measured (needs root); without any, the one
+    /// it has
+    #[arg(long, value_delimiter = ',')]
+    scheduler: Vec<String>,
     /// Requests in flight
     #[arg(long, value_delimiter = ',', default_value = "1", value_parser = clap::value_parser!(u32).range(1..=4096))]
     depth: Vec<u32>,
@@ -80,6 +90,10 @@ enum PatternArg {
 enum LoadArg {
     Idle,
     Cpu,
+    Io,
+    Arithmetic,
+    Readers,
+    Bystander,
 }
 
 /// Runs the bench.
@@ -111,6 +125,9 @@ pub fn run(bench: &Bench) -> Result<()> {
         progress.show(what, f64::from(done) / total as f64);
     })?;
     progress.finish();
+    for why in &result.left_out {
+        eprintln!("left out: {why}");
+    }
     let page = args.report.join("report.html");
     result.save(&args.report.join("result.json"))?;
     report::save(&result, &page)?;
@@ -124,18 +141,18 @@ pub fn run(bench: &Bench) -> Result<()> {
     Ok(())
 }
 
-/// A number cruncher among others.
+/// One process of a load.
 #[derive(Args)]
 pub struct Crunch {
-    /// What the bench tells its crunchers.
+    /// What the bench tells its processes.
     #[arg(hide = true)]
     words: Vec<String>,
 }
 
 impl Crunch {
-    /// Never returns.
+    /// Returns only with an error.
     pub fn run(&self) -> Result<()> {
-        loads::crunch_forever()
+        match loads::serve(&self.words)? {}
     }
 }
 
@@ -151,12 +168,19 @@ impl Io {
                 false => vec![Direction::Read],
             },
             loads: self.load.iter().map(|&load| load.into()).collect(),
-            schedulers: vec![None],
+            schedulers: match self.scheduler.is_empty() {
+                true => vec![None],
+                false => self.scheduler.iter().cloned().map(Some).collect(),
+            },
             depths: self.depth.clone(),
             rounds: self.rounds.into(),
             batch: Duration::from_millis(self.batch_ms),
-            crunchers: self.crunchers,
-            cruncher: cruncher(),
+            means: Means {
+                hidden: hidden(),
+                crunchers: self.crunchers,
+                bystanders: self.bystanders,
+                directory: ".".into(),
+            },
         }
     }
 
@@ -172,8 +196,8 @@ impl Io {
     }
 }
 
-/// Words that make this program a number cruncher.
-pub fn cruncher() -> Vec<String> {
+/// Words that make this program one of a load's processes.
+pub fn hidden() -> Vec<String> {
     vec!["crunch".into()]
 }
 
@@ -191,6 +215,10 @@ impl From<LoadArg> for Load {
         match load {
             LoadArg::Idle => Load::Idle,
             LoadArg::Cpu => Load::Cpu,
+            LoadArg::Io => Load::Io,
+            LoadArg::Arithmetic => Load::Arithmetic,
+            LoadArg::Readers => Load::Readers,
+            LoadArg::Bystander => Load::Bystander,
         }
     }
 }
