@@ -11,7 +11,8 @@ use dwell::{Stats, clock};
 use crate::contender::Contender;
 use crate::keep::Keeper;
 use crate::latency::Latencies;
-use crate::loads::Crunchers;
+use crate::loads::{Loads, Seen};
+use crate::machine;
 use crate::result::{Direction, Pattern, Requests, RoundResult};
 use crate::stats::SplitMix;
 
@@ -97,15 +98,15 @@ impl<'k> Batch<'k> {
         Ok(())
     }
 
-    /// One batch; `crunchers` are those that run beside it.
+    /// One batch; `loads` run beside it.
     pub fn measure(
         &mut self,
         contender: &mut Contender,
-        crunchers: Option<&Crunchers>,
+        loads: Option<&Loads>,
     ) -> Result<RoundResult> {
         self.latencies.clear();
-        let crunched = || crunchers.map_or(0, Crunchers::cpu_ns);
-        let crunched_before = crunched();
+        let seen = || loads.map_or(Seen::default(), Loads::seen);
+        let (seen_before, iowait_before) = (seen(), machine::iowait_ns());
         // What the kernel accounts to this thread is read last and first: reading what all CPUs
         // did takes long enough to show in it.
         let busy_before = monitor::busy_ns().unwrap_or(0);
@@ -120,7 +121,8 @@ impl<'k> Batch<'k> {
         let counters = self.keeper.end();
         self.keeper.check()?;
         let busy_ns = monitor::busy_ns().unwrap_or(0).saturating_sub(busy_before);
-        let cruncher_ns = crunched().saturating_sub(crunched_before);
+        let iowait_ns = machine::iowait_ns().saturating_sub(iowait_before);
+        let beside = seen().since(&seen_before);
         let latency = self.latencies.summary();
         let mut result = RoundResult {
             bytes: requests * self.buffer.len() as u64,
@@ -134,7 +136,11 @@ impl<'k> Batch<'k> {
             involuntary_switches: usage.involuntary,
             user_ns: usage.user_ns,
             system_ns: usage.system_ns,
-            cruncher_ns,
+            cruncher_ns: beside.cpu_ns,
+            iowait_ns,
+            bystander_iterations: beside.iterations,
+            bystander_user_ns: beside.user_ns,
+            bystander_system_ns: beside.system_ns,
             other_cpu_ns: busy_ns.saturating_sub(usage.cpu_ns),
             counters,
             ..RoundResult::default()

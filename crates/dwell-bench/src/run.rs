@@ -9,8 +9,9 @@ use dwell::monitor::SystemMonitor;
 
 use crate::batch::Batch;
 use crate::contender::{self, Contender};
+use crate::fixture::Scheduler;
 use crate::keep::{Keep, Keeper};
-use crate::loads::Crunchers;
+use crate::loads::{self, Loads, Means};
 use crate::machine::Machine;
 use crate::result::{Direction, Load, Pattern, Requests, Row, Run, Setting};
 use crate::subject::Subject;
@@ -39,10 +40,8 @@ pub struct Plan {
     pub rounds: usize,
     /// Time for one contender in one round.
     pub batch: Duration,
-    /// Number crunchers of [`Load::Cpu`].
-    pub crunchers: usize,
-    /// Command that runs one number cruncher.
-    pub cruncher: Vec<String>,
+    /// What the loads need.
+    pub means: Means,
     /// What to keep beside the rows, and what ends the run.
     pub keep: Keep,
 }
@@ -97,10 +96,11 @@ pub fn run(
     {
         subject.check_size(size)?;
     }
+    check_schedulers(plan, subjects)?;
     let devices = subjects.iter().map(Subject::describe).collect();
     let mut run = Run::new(Machine::gather(), command, devices);
     let mut keeper = Keeper::new(&plan.keep)?;
-    let outcome = measure(plan, subjects, monitor, &mut keeper, progress, &mut run.rows);
+    let outcome = measure(plan, subjects, monitor, &mut keeper, progress, &mut run);
     run.notes = keeper.finish();
     if let Err(why) = outcome {
         if run.rows.is_empty() {
@@ -108,30 +108,35 @@ pub fn run(
         }
         run.ended = Some(format!("{why:#}").replace('\n', " "));
     }
+    let why = run.left_out.join("; ");
+    ensure!(!run.rows.is_empty() || why.is_empty(), "nothing is left to measure: {why}");
     run.compare_with(&plan.baseline);
     Ok(run)
 }
 
-/// All that a plan asks for; `rows` has what was complete when it fails.
+/// All that a plan asks for; `run` has the rows that were complete when it fails.
 fn measure(
     plan: &Plan,
     subjects: &[Subject],
     monitor: &Arc<SystemMonitor>,
     keeper: &mut Keeper,
     progress: &mut dyn FnMut(&str),
-    rows: &mut Vec<Row>,
+    run: &mut Run,
 ) -> Result<()> {
     for &load in &plan.loads {
-        let mut crunchers = match load {
-            Load::Idle => None,
-            Load::Cpu => Some(Crunchers::start(plan.crunchers, &plan.cruncher)?),
-            other => anyhow::bail!("no programs make the load {other}"),
-        };
-        if crunchers.is_some() {
-            keeper.pause(SETTLE);
-        }
         for subject in subjects {
+            if let Some(why) = loads::unfit(load, subject) {
+                run.left_out.push(why);
+                continue;
+            }
+            let mut loads = Loads::start(load, subject, &plan.means)?;
+            if loads.count() > 0 {
+                keeper.pause(SETTLE);
+            }
             for scheduler in &plan.schedulers {
+                let Some(_chosen) = choose(scheduler.as_deref(), subject, run)? else {
+                    continue;
+                };
                 for requests in plan.requests() {
                     let setting = Setting {
                         scheduler: scheduler.clone(),
@@ -146,18 +151,48 @@ fn measure(
                             rounds: plan.rounds,
                             batch: plan.batch,
                         };
-                        let crunchers = crunchers.as_mut();
                         let (raced, outcome) =
-                            race_until(&mut entrants, &course, crunchers, keeper, progress);
-                        rows.extend(raced);
+                            race_until(&mut entrants, &course, Some(&mut loads), keeper, progress);
+                        run.rows.extend(raced);
                         outcome?;
                     }
                 }
             }
         }
-        drop(crunchers);
     }
     Ok(())
+}
+
+/// Fails on a scheduler that a device with schedulers does not offer, before anything is measured.
+fn check_schedulers(plan: &Plan, subjects: &[Subject]) -> Result<()> {
+    for name in plan.schedulers.iter().flatten() {
+        for subject in subjects {
+            if let Some(schedulers) = Scheduler::beneath(&subject.address)? {
+                schedulers.offers(name)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Sets the scheduler of a subject's device, where one is wanted; `None` where the device has no
+/// schedulers, which the run then says.
+fn choose(
+    name: Option<&str>,
+    subject: &Subject,
+    run: &mut Run,
+) -> Result<Option<Option<Scheduler>>> {
+    let Some(name) = name else { return Ok(Some(None)) };
+    match Scheduler::beneath(&subject.address)? {
+        Some(schedulers) => Ok(Some(Some(schedulers.choose(name)?))),
+        None => {
+            let why = format!("{} under {name}: it has no I/O scheduler", subject.name);
+            if !run.left_out.contains(&why) {
+                run.left_out.push(why);
+            }
+            Ok(None)
+        }
+    }
 }
 
 /// A contender in a race, by the name under which its row is kept.
@@ -217,10 +252,10 @@ fn enter(
 pub fn race(
     entrants: &mut [Entrant],
     course: &Course<'_>,
-    crunchers: Option<&mut Crunchers>,
+    loads: Option<&mut Loads>,
     progress: &mut dyn FnMut(&str),
 ) -> Result<Vec<Row>> {
-    let (rows, outcome) = race_until(entrants, course, crunchers, &mut Keeper::default(), progress);
+    let (rows, outcome) = race_until(entrants, course, loads, &mut Keeper::default(), progress);
     outcome.map(|()| rows)
 }
 
@@ -229,7 +264,7 @@ pub fn race(
 fn race_until(
     entrants: &mut [Entrant],
     course: &Course<'_>,
-    mut crunchers: Option<&mut Crunchers>,
+    mut loads: Option<&mut Loads>,
     keeper: &mut Keeper,
     progress: &mut dyn FnMut(&str),
 ) -> (Vec<Row>, Result<()>) {
@@ -252,7 +287,7 @@ fn race_until(
         entrants.iter_mut().try_for_each(|entrant| batch.warm_up(&mut entrant.contender));
     let mut complete = 0;
     while outcome.is_ok() && complete < rounds {
-        outcome = one_round(entrants, complete, &mut batch, &mut crunchers, progress, &mut rows);
+        outcome = one_round(entrants, complete, &mut batch, &mut loads, progress, &mut rows);
         complete += usize::from(outcome.is_ok());
     }
     rows.iter_mut().for_each(|row| row.rounds.truncate(complete));
@@ -267,7 +302,7 @@ fn one_round(
     entrants: &mut [Entrant],
     round: usize,
     batch: &mut Batch<'_>,
-    crunchers: &mut Option<&mut Crunchers>,
+    loads: &mut Option<&mut Loads>,
     progress: &mut dyn FnMut(&str),
     rows: &mut [Row],
 ) -> Result<()> {
@@ -275,15 +310,16 @@ fn one_round(
         let at = (turn + round) % entrants.len();
         let (Entrant { name, contender, monitor }, row) = (&mut entrants[at], &mut rows[at]);
         progress(&format!("{}, {}, {name}", row.setting, units::bytes(row.size_bytes)));
+        let _pause = contender::PauseChoice::of(name);
         if let Some(monitor) = monitor {
             batch.lead_in(contender, monitor)?;
         }
-        let measured = batch.measure(contender, crunchers.as_deref());
+        let measured = batch.measure(contender, loads.as_deref());
         row.rounds.push(measured.with_context(|| format!("{name}, round {}", round + 1))?);
         batch.keeper.write(row, round);
     }
-    match crunchers {
-        Some(crunchers) => crunchers.check(),
+    match loads {
+        Some(loads) => loads.check(),
         None => Ok(()),
     }
 }

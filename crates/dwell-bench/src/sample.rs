@@ -160,6 +160,7 @@ fn round(random: &mut SplitMix, policy: &str, size_bytes: u64, load: Load) -> Ro
         cruncher_ns: 0,
         counters: Default::default(),
         decisions: [(if blocks { "size" } else { "pays" }.to_owned(), requests)].into(),
+        ..RoundResult::default()
     }
 }
 

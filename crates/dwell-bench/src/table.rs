@@ -6,6 +6,7 @@ use comfy_table::{Cell, CellAlignment, ContentArrangement, Table};
 use crate::{
     events,
     result::{Metric, Row, Run, in_order},
+    stats::Paired,
     units,
 };
 
@@ -34,6 +35,13 @@ pub fn table(run: &Run, width: u16) -> String {
         text += "\n";
         if let Some(events) = events_of(&rows) {
             text += &format!("\nevents per 1000 requests\n{events}\n");
+        }
+        for row in &rows {
+            if let Some(ratio) = run.ratio(row, Metric::BystanderSpeed) {
+                let (size, policy) = (units::bytes(row.size_bytes), &row.policy);
+                let ratio = with_interval(&ratio.paired);
+                text += &format!("speed of bystanders beside {policy}, {size}: {ratio} base\n");
+            }
         }
         for note in in_order(rows.iter().filter_map(|row| row.emulated.as_deref())) {
             text += &format!("emulated device: {note}\n");
@@ -122,10 +130,12 @@ fn figures(run: &Run, row: &Row) -> [String; 7] {
             per_thousand(|r| r.involuntary_switches)
         ),
         [cpu.user, cpu.system, cpu.spin].map(|part| format!("{:3.0}", part * 100.0)).join(" "),
-        ratio.map_or(String::new(), |r| {
-            format!("{} [{:.2}–{:.2}]", units::ratio(r.median), r.low, r.high)
-        }),
+        ratio.map_or(String::new(), |ratio| with_interval(&ratio)),
     ]
+}
+
+fn with_interval(ratio: &Paired) -> String {
+    format!("{} [{:.2}–{:.2}]", units::ratio(ratio.median), ratio.low, ratio.high)
 }
 
 /// A count that may be a small fraction, in few letters.

@@ -40,7 +40,7 @@ enum Command {
     #[command(subcommand)]
     Bench(cmd::bench::Bench),
     Figure(cmd::figure::Args),
-    /// A number cruncher: the load beside a measurement.
+    /// One process of the load beside a measurement.
     #[command(hide = true)]
     Crunch(cmd::bench::Crunch),
 }

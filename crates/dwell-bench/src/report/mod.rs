@@ -42,6 +42,7 @@ pub fn html(run: &Run) -> String {
                 }
                 @for note in &run.notes { p.note { (note) } }
                 (devices(run))
+                @for why in &run.left_out { p.note { strong { "Left out. " } (why) } }
                 @for (i, setting) in run.settings().into_iter().enumerate() {
                     (section(run, i, setting))
                 }
@@ -131,11 +132,15 @@ fn figures(run: &Run, rows: &[&Row]) -> Markup {
             format!("{} [{:.2}, {:.2}]", units::ratio(paired.median), paired.low, paired.high)
         })
     };
+    let bystanders = rows.iter().any(|row| run.ratio(row, Metric::BystanderSpeed).is_some());
+    let last = bystanders.then_some("Bystanders ÷ base");
     html! {
         div.scroll { table.figures {
             thead { tr {
                 @for name in ["Size", "Policy", "Throughput", "IOPS", "p50", "p99", "p99.9",
-                    "CPU per request", "Throughput ÷ base", "CPU ÷ base"] { th { (name) } }
+                    "CPU per request", "Throughput ÷ base", "CPU ÷ base"].into_iter().chain(last) {
+                    th { (name) }
+                }
             } }
             tbody {
                 @for (i, row) in rows.iter().enumerate() {
@@ -151,6 +156,7 @@ fn figures(run: &Run, rows: &[&Row]) -> Markup {
                         td { (units::time_ns(row.median(|r| r.cpu_ns_per_request()))) }
                         td { (ratio(row, Metric::Throughput)) }
                         td { (ratio(row, Metric::CpuPerRequest)) }
+                        @if bystanders { td { (ratio(row, Metric::BystanderSpeed)) } }
                     }
                 }
             }
@@ -228,6 +234,21 @@ mod tests {
         }
         assert_eq!(html.matches("<svg").count(), 6 * run.settings().len());
         assert!(html.contains("Emulated device.") && html.contains("@media print"));
+    }
+
+    #[test]
+    fn what_was_left_out_and_bystanders_are_shown_where_there_are_any() {
+        let mut run = sample::run();
+        let without = html(&run);
+        assert!(!without.contains("Left out.") && !without.contains("Bystanders"));
+        run.left_out.push("zram under bfq".into());
+        run.rows.iter_mut().flat_map(|row| &mut row.rounds).for_each(|round| {
+            round.bystander_iterations = round.requests;
+        });
+        run.compare_with("block");
+        let with = html(&run);
+        assert!(with.contains("zram under bfq"));
+        assert_eq!(with.matches("Bystanders ÷ base").count(), run.settings().len());
     }
 
     #[test]

@@ -10,6 +10,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use dwell::monitor::SystemMonitor;
 use dwell::profile::ProfileStore;
 use dwell_bench::keep::{Interrupted, Keep};
+use dwell_bench::loads::Means;
 use dwell_bench::result::{Direction, Load, Pattern, Run};
 use dwell_bench::run::Plan;
 use dwell_bench::stand::Stand;
@@ -34,7 +35,7 @@ pub struct Io {
     /// or a temporary file, and an emulated device
     paths: Vec<PathBuf>,
     /// Policies to compare; also pread, raw-cq-peek, raw-get-events, raw-taskrun-flag (hand-written
-    /// loops) and smartcon:cpu-threshold=0.5+queue-limit=1+signal=total
+    /// loops) and smartcon:cpu-threshold=0.5+queue-limit=1+signal=total; all policies take :pause=off
     #[arg(long, value_delimiter = ',', default_value = "block,smartcon,spin,hybrid,predictive")]
     policies: Vec<String>,
     /// The policy that the others are held against
@@ -49,12 +50,21 @@ pub struct Io {
     /// Also measure writes: overwrites what PATH holds
     #[arg(long)]
     write: bool,
-    /// What else runs: nothing, or number crunchers
+    /// What else runs: nothing; number crunchers; four I/O programs on the same device; nine
+    /// arithmetic processes; four slow readers of a file in the working directory; bystanders whose
+    /// speed is measured
     #[arg(long, value_enum, value_delimiter = ',', default_value = "idle,cpu")]
     load: Vec<LoadArg>,
     /// Number crunchers of the cpu load
     #[arg(long, default_value_t = 10)]
     crunchers: usize,
+    /// Bystanders of the bystander load
+    #[arg(long, default_value_t = 1)]
+    bystanders: usize,
+    /// I/O schedulers to set on the device while it is measured (needs root); without any, the one
+    /// it has
+    #[arg(long, value_delimiter = ',')]
+    scheduler: Vec<String>,
     /// Requests in flight
     #[arg(long, value_delimiter = ',', default_value = "1", value_parser = clap::value_parser!(u32).range(1..=4096))]
     depth: Vec<u32>,
@@ -89,6 +99,10 @@ enum PatternArg {
 enum LoadArg {
     Idle,
     Cpu,
+    Io,
+    Arithmetic,
+    Readers,
+    Bystander,
 }
 
 /// Runs the bench.
@@ -130,6 +144,9 @@ pub fn run(bench: &Bench) -> Result<()> {
         }
         outcome => outcome?,
     };
+    for why in &result.left_out {
+        eprintln!("left out: {why}");
+    }
     let saved = save(&result, &args.report);
     // Measured once, it is shown even where it cannot be kept.
     let shown = match args.json {
@@ -174,18 +191,18 @@ fn complete_rounds(result: &Run) -> String {
     format!("{rounds} complete round{} of {rows} row{}", plural(rounds), plural(rows))
 }
 
-/// A number cruncher among others.
+/// One process of a load.
 #[derive(Args)]
 pub struct Crunch {
-    /// What the bench tells its crunchers.
+    /// What the bench tells its processes.
     #[arg(hide = true)]
     words: Vec<String>,
 }
 
 impl Crunch {
-    /// Never returns.
+    /// Returns only with an error.
     pub fn run(&self) -> Result<()> {
-        loads::crunch_forever()
+        match loads::serve(&self.words)? {}
     }
 }
 
@@ -201,12 +218,19 @@ impl Io {
                 false => vec![Direction::Read],
             },
             loads: self.load.iter().map(|&load| load.into()).collect(),
-            schedulers: vec![None],
+            schedulers: match self.scheduler.is_empty() {
+                true => vec![None],
+                false => self.scheduler.iter().cloned().map(Some).collect(),
+            },
             depths: self.depth.clone(),
             rounds: self.rounds.into(),
             batch: Duration::from_millis(self.batch_ms),
-            crunchers: self.crunchers,
-            cruncher: cruncher(),
+            means: Means {
+                hidden: hidden(),
+                crunchers: self.crunchers,
+                bystanders: self.bystanders,
+                directory: ".".into(),
+            },
             keep: Keep {
                 samples: self.samples.clone(),
                 counters: self.counters,
@@ -227,8 +251,8 @@ impl Io {
     }
 }
 
-/// Words that make this program a number cruncher.
-pub fn cruncher() -> Vec<String> {
+/// Words that make this program one of a load's processes.
+pub fn hidden() -> Vec<String> {
     vec!["crunch".into()]
 }
 
@@ -246,6 +270,10 @@ impl From<LoadArg> for Load {
         match load {
             LoadArg::Idle => Load::Idle,
             LoadArg::Cpu => Load::Cpu,
+            LoadArg::Io => Load::Io,
+            LoadArg::Arithmetic => Load::Arithmetic,
+            LoadArg::Readers => Load::Readers,
+            LoadArg::Bystander => Load::Bystander,
         }
     }
 }

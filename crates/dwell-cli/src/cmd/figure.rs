@@ -11,7 +11,7 @@ use dwell::monitor::SystemMonitor;
 use dwell_bench::experiments::{self, Lab};
 use dwell_bench::figure;
 
-use crate::cmd::bench::cruncher;
+use crate::cmd::bench::hidden;
 use crate::progress::Progress;
 use crate::{places, show, signals};
 
@@ -83,7 +83,7 @@ pub fn run(args: &Args) -> Result<()> {
         let monitor =
             SystemMonitor::start(places::monitor()).context("starting the system monitor")?;
         let here = std::env::current_dir().context("finding the working directory")?;
-        let mut lab = Lab::new(switches, Arc::new(monitor), cruncher(), here, args.effort);
+        let mut lab = Lab::new(switches, Arc::new(monitor), hidden(), here, args.effort);
         for id in &ids {
             let mut progress = Progress::of(id);
             let (result, svg) = experiments::measure(id, &mut lab, &mut |what, share| {
