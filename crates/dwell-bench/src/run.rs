@@ -108,13 +108,11 @@ pub fn run(
         }
         run.ended = Some(format!("{why:#}").replace('\n', " "));
     }
-    let why = run.left_out.join("; ");
-    ensure!(!run.rows.is_empty() || why.is_empty(), "nothing is left to measure: {why}");
     run.compare_with(&plan.baseline);
     Ok(run)
 }
 
-/// All that a plan asks for; `run` has the rows that were complete when it fails.
+/// All that a plan asks for; `run` has what was complete when it fails.
 fn measure(
     plan: &Plan,
     subjects: &[Subject],
@@ -160,6 +158,8 @@ fn measure(
             }
         }
     }
+    let why = run.left_out.join("; ");
+    ensure!(!run.rows.is_empty() || why.is_empty(), "nothing is left to measure: {why}");
     Ok(())
 }
 

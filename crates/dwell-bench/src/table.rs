@@ -33,15 +33,15 @@ pub fn table(run: &Run, width: u16) -> String {
         text += &format!("\n{setting}; medians of {}\n", rounds(&rows));
         text += &one(run, &rows, width.max(MIN_WIDTH));
         text += "\n";
-        if let Some(events) = events_of(&rows) {
-            text += &format!("\nevents per 1000 requests\n{events}\n");
-        }
         for row in &rows {
             if let Some(ratio) = run.ratio(row, Metric::BystanderSpeed) {
                 let (size, policy) = (units::bytes(row.size_bytes), &row.policy);
                 let ratio = with_interval(&ratio.paired);
                 text += &format!("speed of bystanders beside {policy}, {size}: {ratio} base\n");
             }
+        }
+        if let Some(events) = events_of(&rows) {
+            text += &format!("\nevents per 1000 requests\n{events}\n");
         }
         for note in in_order(rows.iter().filter_map(|row| row.emulated.as_deref())) {
             text += &format!("emulated device: {note}\n");
