@@ -289,12 +289,12 @@ fn what_cannot_be_measured_is_refused_in_one_line_that_names_it() {
 fn failing_and_short_requests_end_a_run() {
     for depth in [1, 4] {
         let plan = Plan { depths: vec![depth], ..plan(&["block", "spin"]) };
-        let text = refusal(&plan, emulated(",error-every=40"));
+        let text = refusal(&plan, emulated(",error-every=4"));
         assert!(text.contains("read") && text.contains("os error 5"), "{text}");
     }
     // One at a time a short read is completed by another; in flight it would count twice.
     let plan = Plan { depths: vec![4], ..plan(&["block"]) };
-    let text = refusal(&plan, emulated(",short-every=40"));
+    let text = refusal(&plan, emulated(",short-every=4"));
     assert!(text.contains("2048 of 4096"), "{text}");
 }
 
@@ -405,7 +405,7 @@ fn a_stand_says_what_it_left_out() {
 fn a_failing_device_ends_a_run_that_keeps_its_complete_rounds() {
     for depth in [1, 4] {
         let plan = Plan { depths: vec![depth], rounds: 10_000, ..plan(&["block", "spin"]) };
-        let run = run(&plan, &[emulated(",error-every=4000")], &monitor(), vec![], &mut |_| {});
+        let run = run(&plan, &[emulated(",error-every=20000")], &monitor(), vec![], &mut |_| {});
         let run = run.unwrap();
         let why = run.ended.unwrap();
         for part in ["test: ", "round", "read", "os error 5"] {
