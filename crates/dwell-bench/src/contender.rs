@@ -149,10 +149,13 @@ impl Contender {
                 Direction::Write => file.write_all_at(buffer, offset)?,
             },
             Contender::Plain(file) => match direction {
-                Direction::Read => file.read_exact_at(buffer, offset)?,
-                Direction::Write => file.write_all_at(buffer, offset)?,
-            },
-            Contender::Spin(raw) => raw.request(direction, buffer, offset)?,
+                Direction::Read => file.read_exact_at(buffer, offset),
+                Direction::Write => file.write_all_at(buffer, offset),
+            }
+            .with_context(|| format!("{direction} at byte {offset}"))?,
+            Contender::Spin(raw) => raw
+                .request(direction, buffer, offset)
+                .with_context(|| format!("{direction} at byte {offset}"))?,
         }
         Ok(())
     }
@@ -231,7 +234,7 @@ impl RawSpin {
         match event.result() {
             done if done == bytes as i32 => Ok(()),
             done if done < 0 => Err(std::io::Error::from_raw_os_error(-done).into()),
-            done => bail!("{done} of {bytes} bytes at byte {offset}"),
+            done => bail!("{done} of {bytes} bytes"),
         }
     }
 }

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A bench run as it is kept: JSON that tables, reports and later comparisons are made from.
 
-use std::{collections::BTreeMap, fs, path::Path};
+use std::{
+    collections::BTreeMap, fs, io::Write as _, os::unix::fs::PermissionsExt as _, path::Path,
+};
 
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
@@ -33,6 +35,12 @@ pub struct Run {
     pub left_out: Vec<String>,
     /// Each row against the same row under the baseline policy; made by [`Run::compare_with`].
     pub ratios: Vec<Ratio>,
+    /// Why the run ended before all was measured; its rows hold the rounds that were complete.
+    #[serde(default)]
+    pub ended: Option<String>,
+    /// What to know about what was kept, one line each.
+    #[serde(default)]
+    pub notes: Vec<String>,
 }
 
 /// A device that a run used.
@@ -270,6 +278,9 @@ pub struct RoundResult {
     pub bystander_system_ns: u64,
     /// How many requests were decided for which reason.
     pub decisions: BTreeMap<String, u64>,
+    /// Events that the measuring thread's CPU counted, by the names of [`crate::counters`]; empty
+    /// where they were not asked for or cannot be counted.
+    pub counters: BTreeMap<String, f64>,
 }
 
 /// CPU time of a round, as fractions of one CPU. The three add up.
@@ -402,8 +413,17 @@ pub fn pair(ours: &Row, baseline: &Row, metric: Metric) -> Option<Paired> {
 impl Run {
     /// A run without rows yet.
     pub fn new(machine: Machine, command: Vec<String>, devices: Vec<Device>) -> Self {
-        let (rows, left_out, ratios) = (vec![], vec![], vec![]);
-        Run { schema: SCHEMA, machine, command, devices, rows, left_out, ratios }
+        Run {
+            schema: SCHEMA,
+            machine,
+            command,
+            devices,
+            rows: vec![],
+            left_out: vec![],
+            ratios: vec![],
+            ended: None,
+            notes: vec![],
+        }
     }
 
     /// Fills [`Run::ratios`]: every row against the row of `baseline` beside it, by every metric that
@@ -481,11 +501,17 @@ pub(crate) fn in_order<T: PartialEq>(items: impl IntoIterator<Item = T>) -> Vec<
     seen
 }
 
-/// Writes a file and the directories above it.
+/// Writes a file and the directories above it. The file is there as a whole or as it was before.
 pub(crate) fn write(path: &Path, text: &str) -> Result<()> {
-    let put = || {
-        path.parent().map_or(Ok(()), fs::create_dir_all)?;
-        fs::write(path, text)
+    let put = || -> std::io::Result<()> {
+        let above = path.parent().filter(|above| !above.as_os_str().is_empty());
+        let above = above.unwrap_or(Path::new("."));
+        fs::create_dir_all(above)?;
+        let readable = fs::Permissions::from_mode(0o666);
+        let mut file = tempfile::Builder::new().permissions(readable).tempfile_in(above)?;
+        file.write_all(text.as_bytes())?;
+        file.persist(path)?;
+        Ok(())
     };
     put().with_context(|| format!("cannot write {}", path.display()))
 }

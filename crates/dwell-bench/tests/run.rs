@@ -3,6 +3,7 @@
 //! refuses.
 
 use std::path::Path;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -12,6 +13,8 @@ use dwell::monitor::{Config, SystemMonitor};
 use dwell::profile::SwitchCosts;
 use dwell::{Decision, WaitPolicy};
 use dwell_bench::contender::{Contender, check_name, policy_of};
+use dwell_bench::counters::Counters;
+use dwell_bench::keep::{Interrupted, Keep};
 use dwell_bench::loads::{Means, serve};
 use dwell_bench::result::{Direction, Load, Metric, Pattern, Requests, Setting};
 use dwell_bench::run::{Course, Entrant, Plan, race, run};
@@ -75,6 +78,7 @@ fn plan(contenders: &[&str]) -> Plan {
             bystanders: 1,
             directory: env!("CARGO_TARGET_TMPDIR").into(),
         },
+        keep: Keep::default(),
     }
 }
 
@@ -396,4 +400,99 @@ fn a_stand_says_what_it_left_out() {
     assert!(left <= 1);
     drop(stand);
     assert_eq!(std::fs::read_dir(here.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn a_failing_device_ends_a_run_that_keeps_its_complete_rounds() {
+    for depth in [1, 4] {
+        let plan = Plan { depths: vec![depth], rounds: 10_000, ..plan(&["block", "spin"]) };
+        let run = run(&plan, &[emulated(",error-every=4000")], &monitor(), vec![], &mut |_| {});
+        let run = run.unwrap();
+        let why = run.ended.unwrap();
+        for part in ["test: ", "round", "read", "os error 5"] {
+            assert!(why.contains(part), "{part}: {why}");
+        }
+        assert!(!why.contains('\n'), "{why}");
+        let rounds: Vec<usize> = run.rows.iter().map(|row| row.rounds.len()).collect();
+        assert!(rounds[0] > 0 && rounds == [rounds[0]; 2], "not paired: {rounds:?}");
+        assert_eq!(run.ratios.len(), 2);
+    }
+}
+
+#[test]
+fn a_run_that_is_told_to_stop_keeps_its_complete_rounds() {
+    let mut plan = plan(&["block", "spin"]);
+    plan.sizes = vec![4096, 8192];
+    plan.rounds = 3;
+    let stop = plan.keep.stop.clone();
+    let mut batches = 0;
+    // In the middle of the second size's second round.
+    let run_ = run(&plan, &[emulated("")], &monitor(), vec![], &mut |_| {
+        batches += 1;
+        stop.store(batches == 6 + 2 + 2, Ordering::Relaxed);
+    });
+    let run_ = run_.unwrap();
+    assert_eq!(run_.ended.as_deref(), Some("interrupted"));
+    let rounds: Vec<usize> = run_.rows.iter().map(|row| row.rounds.len()).collect();
+    assert_eq!(rounds, [3, 3, 1, 1]);
+
+    // Before the first round is complete, however long a batch would be.
+    plan.batch = Duration::from_secs(600);
+    plan.keep.stop.store(false, Ordering::Relaxed);
+    for depth in [1, 4] {
+        plan.depths = vec![depth];
+        let stop = plan.keep.stop.clone();
+        let teller = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(100));
+            stop.store(true, Ordering::Relaxed);
+        });
+        let error = run(&plan, &[emulated("")], &monitor(), vec![], &mut |_| {}).unwrap_err();
+        assert!(error.is::<Interrupted>(), "{error:#}");
+        teller.join().unwrap();
+        plan.keep.stop.store(false, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn samples_of_every_measured_request_are_kept_with_its_round() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("samples.csv");
+    for depth in [1, 4] {
+        let mut plan = Plan { depths: vec![depth], ..plan(&["block", "spin"]) };
+        plan.keep.samples = Some(path.clone());
+        let run = run(&plan, &[emulated("")], &monitor(), vec![], &mut |_| {}).unwrap();
+        assert_eq!(run.notes, Vec::<String>::new());
+        let text = std::fs::read_to_string(&path).unwrap();
+        for row in &run.rows {
+            for (i, round) in row.rounds.iter().enumerate() {
+                let of = format!(",{depth},4096,{},{},", row.policy, i + 1);
+                let lines: Vec<&str> = text.lines().filter(|line| line.contains(&of)).collect();
+                assert_eq!(lines.len() as u64, round.requests);
+                let slowest = lines.iter().map(|line| {
+                    let [start, latency] = [1, 0].map(|n| line.rsplit(',').nth(n).unwrap());
+                    start.parse::<u64>().unwrap() + latency.parse::<u64>().unwrap()
+                });
+                assert!(slowest.max().unwrap() <= round.wall_ns + 1_000_000);
+            }
+        }
+    }
+    let mut plan = plan(&["block"]);
+    plan.keep.samples = Some("nowhere.json".into());
+    assert!(refusal(&plan, emulated("")).contains("nowhere.json"));
+}
+
+#[test]
+fn counters_are_kept_per_round_or_missing_with_a_reason() {
+    let mut plan = plan(&["block"]);
+    plan.keep.counters = true;
+    let run = run(&plan, &[emulated("")], &monitor(), vec![], &mut |_| {}).unwrap();
+    for round in &run.rows[0].rounds {
+        match Counters::open() {
+            Ok(_) => assert!(round.counters["instructions"] > 0.0),
+            Err(why) => {
+                assert!(round.counters.is_empty());
+                assert_eq!(run.notes, [format!("counters: {why}")]);
+            }
+        }
+    }
 }

@@ -5,13 +5,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use dwell::DeviceClass;
 use dwell::monitor::SystemMonitor;
 use dwell::profile::SwitchCosts;
 
 use super::Progress;
 use crate::figure::{FigureResult, Measured};
+use crate::keep::Keep;
 use crate::loads::Means;
 use crate::result::{Direction, Load, Pattern, Row, Run};
 use crate::run::{self, Plan};
@@ -129,6 +130,7 @@ impl Lab {
                 bystanders: 1,
                 directory: self.directory.clone(),
             },
+            keep: Keep::default(),
         }
     }
 
@@ -145,10 +147,15 @@ impl Lab {
     ) -> Result<Run> {
         let all = plan.batches(subjects.len()).max(1) as f64;
         let mut done = 0.0;
-        run::run(plan, subjects, &self.monitor, Vec::new(), &mut |what| {
+        let run = run::run(plan, subjects, &self.monitor, Vec::new(), &mut |what| {
             progress(what, from + (to - from) * done / all);
             done += 1.0;
-        })
+        })?;
+        match run.ended {
+            None => Ok(run),
+            // Half of it is no figure.
+            Some(why) => bail!(why),
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use anyhow::Result;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use crate::{
-    chart, machine,
+    chart, events, machine,
     result::{Metric, Row, Run, Setting},
     units,
 };
@@ -37,6 +37,10 @@ pub fn html(run: &Run) -> String {
                     (facts(&run.machine))
                     p.command { "$ " (run.command.join(" ")) }
                 }
+                @if let Some(why) = &run.ended {
+                    p.note.ended { strong { "Ended early: " } (why) ". Complete rounds are shown." }
+                }
+                @for note in &run.notes { p.note { (note) } }
                 (devices(run))
                 @for why in &run.left_out { p.note { strong { "Left out. " } (why) } }
                 @for (i, setting) in run.settings().into_iter().enumerate() {
@@ -105,11 +109,14 @@ fn section(run: &Run, number: usize, setting: &Setting) -> Markup {
             h2 { (setting) }
             @if let Some(note) = note { p.note { strong { "Emulated device. " } (note) } }
             div.charts {
-                @for svg in plots::all(run, setting, &rows) { figure { (PreEscaped(svg)) } }
+                @for (svg, bars) in plots::all(run, setting, &rows) {
+                    figure.bars[bars] { (PreEscaped(svg)) }
+                }
             }
             details {
                 summary { "The figures" }
                 (figures(run, &rows))
+                (events_of(&rows))
             }
         }
     }
@@ -154,6 +161,32 @@ fn figures(run: &Run, rows: &[&Row]) -> Markup {
                 }
             }
         } }
+    }
+}
+
+/// What the CPU counted, where it did.
+fn events_of(rows: &[&Row]) -> Markup {
+    let names = events::names(rows);
+    html! {
+        @if !names.is_empty() {
+            h3 { "Events per 1000 requests" }
+            div.scroll { table.figures {
+                thead { tr {
+                    th { "Size" } th { "Policy" }
+                    @for name in &names { th { (name.replace('_', " ")) } }
+                } }
+                tbody {
+                    @for (i, row) in rows.iter().enumerate() {
+                        @let first = i == 0 || rows[i - 1].size_bytes != row.size_bytes;
+                        tr.first[first] {
+                            th scope="row" { @if first { (units::bytes(row.size_bytes)) } }
+                            td.name { (row.policy) }
+                            @for name in &names { td { (events::per_thousand(row, name)) } }
+                        }
+                    }
+                }
+            } }
+        }
     }
 }
 

@@ -5,18 +5,20 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand, ValueEnum};
 use dwell::monitor::SystemMonitor;
 use dwell::profile::ProfileStore;
+use dwell_bench::keep::{Interrupted, Keep};
 use dwell_bench::loads::Means;
-use dwell_bench::result::{Direction, Load, Pattern};
+use dwell_bench::result::{Direction, Load, Pattern, Run};
 use dwell_bench::run::Plan;
 use dwell_bench::stand::Stand;
-use dwell_bench::{contender, loads, report, run, table};
+use dwell_bench::{contender, loads, report, run, sheet, table};
 
 use crate::progress::Progress;
 use crate::show::Screen;
+use crate::signals::{Ended, Signals};
 use crate::{places, show, size};
 
 /// Measure.
@@ -72,12 +74,19 @@ pub struct Io {
     /// Milliseconds for each policy in each round
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=600_000))]
     batch_ms: u64,
-    /// Directory for report.html and result.json
+    /// Directory for report.html, result.json and result.csv
     #[arg(long, default_value = "dwell-report")]
     report: PathBuf,
     /// Print the result as JSON instead of the table
     #[arg(long)]
     json: bool,
+    /// File for the latency of every request, .csv or .parquet; put it on another disk than the
+    /// measured one
+    #[arg(long)]
+    samples: Option<PathBuf>,
+    /// Also read the CPU's event counters: cycles, instructions, cache and TLB misses
+    #[arg(long)]
+    counters: bool,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -99,7 +108,7 @@ enum LoadArg {
 /// Runs the bench.
 pub fn run(bench: &Bench) -> Result<()> {
     let Bench::Io(args) = bench;
-    let plan = args.plan();
+    let mut plan = args.plan();
     for name in &args.policies {
         contender::check_name(name)?;
     }
@@ -120,25 +129,66 @@ pub fn run(bench: &Bench) -> Result<()> {
     let total = plan.batches(stand.subjects.len()).max(1);
     let mut done = 0;
     let command = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
-    let result = run::run(&plan, &stand.subjects, &Arc::new(monitor), command, &mut |what| {
+    // What comes before leaves nothing behind when a signal ends it.
+    let signals = Signals::watch().context("watching for Ctrl-C")?;
+    plan.keep.stop = signals.stop.clone();
+    let outcome = run::run(&plan, &stand.subjects, &Arc::new(monitor), command, &mut |what| {
         done += 1;
         progress.show(what, f64::from(done) / total as f64);
-    })?;
+    });
     progress.finish();
+    let result = match outcome {
+        Err(error) if error.is::<Interrupted>() => {
+            let kept = "no round was complete, nothing was kept".to_owned();
+            return Err(Ended { signal: signals.received().unwrap_or_default(), kept }.into());
+        }
+        outcome => outcome?,
+    };
     for why in &result.left_out {
         eprintln!("left out: {why}");
     }
-    let page = args.report.join("report.html");
-    result.save(&args.report.join("result.json"))?;
-    report::save(&result, &page)?;
-    if args.json {
-        show::out(&show::json(&result)?)?;
-    } else {
-        show::out(&table::table(&result, Screen::stdout().width() as u16))?;
+    let saved = save(&result, &args.report);
+    // Measured once, it is shown even where it cannot be kept.
+    let shown = match args.json {
+        true => show::out(&show::json(&result)?),
+        false => show::out(&table::table(&result, Screen::stdout().width() as u16)),
+    };
+    for note in &result.notes {
+        eprintln!("note: {}", show::one_line(note));
     }
-    let page = page.canonicalize().unwrap_or(page);
-    eprintln!("report: {}", page.display());
-    Ok(())
+    let place = match &saved {
+        Ok(page) => {
+            eprintln!("report: {}", page.display());
+            format!("kept in {}", args.report.display())
+        }
+        Err(error) => format!("not kept: {error:#}"),
+    };
+    if let Some(why) = &result.ended {
+        let kept = format!("{}, {place}", complete_rounds(&result));
+        match signals.received() {
+            Some(signal) => return Err(Ended { signal, kept }.into()),
+            None => bail!("ended early: {why}; {kept}"),
+        }
+    }
+    saved?;
+    Ok(shown?)
+}
+
+/// Writes all forms of a run; where its report is then.
+fn save(result: &Run, directory: &Path) -> Result<PathBuf> {
+    let page = directory.join("report.html");
+    result.save(&directory.join("result.json"))?;
+    sheet::save(result, &directory.join("result.csv"))?;
+    report::save(result, &page)?;
+    Ok(page.canonicalize().unwrap_or(page))
+}
+
+/// How much of a run there is, in words.
+fn complete_rounds(result: &Run) -> String {
+    let counts = result.rows.iter().map(|row| row.rounds.len());
+    let (rows, rounds) = (result.rows.len(), counts.sum::<usize>());
+    let plural = |count: usize| if count == 1 { "" } else { "s" };
+    format!("{rounds} complete round{} of {rows} row{}", plural(rounds), plural(rows))
 }
 
 /// One process of a load.
@@ -180,6 +230,11 @@ impl Io {
                 crunchers: self.crunchers,
                 bystanders: self.bystanders,
                 directory: ".".into(),
+            },
+            keep: Keep {
+                samples: self.samples.clone(),
+                counters: self.counters,
+                ..Keep::default()
             },
         }
     }
