@@ -468,11 +468,10 @@ fn samples_of_every_measured_request_are_kept_with_its_round() {
                 let of = format!(",{depth},4096,{},{},", row.policy, i + 1);
                 let lines: Vec<&str> = text.lines().filter(|line| line.contains(&of)).collect();
                 assert_eq!(lines.len() as u64, round.requests);
-                let slowest = lines.iter().map(|line| {
-                    let [start, latency] = [1, 0].map(|n| line.rsplit(',').nth(n).unwrap());
-                    start.parse::<u64>().unwrap() + latency.parse::<u64>().unwrap()
-                });
-                assert!(slowest.max().unwrap() <= round.wall_ns + 1_000_000);
+                for line in lines {
+                    let latency: u64 = line.rsplit(',').next().unwrap().parse().unwrap();
+                    assert!(latency <= round.wall_ns, "{line}");
+                }
             }
         }
     }
