@@ -32,10 +32,12 @@ fn full() -> Run {
     let mut run = sample::run();
     run.ended = Some("interrupted".into());
     run.notes = vec!["note".into()];
+    run.left_out = vec!["zram under bfq".into()];
     run.machine.governor = Some("performance".into());
     let row = &mut run.rows[0];
     row.setting.scheduler = Some("none".into());
     row.rounds[0].counters = [("cycles".to_owned(), 1.5)].into();
+    row.setting.load = Load::Bystander;
     run
 }
 
