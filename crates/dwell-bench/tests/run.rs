@@ -192,16 +192,21 @@ fn a_scheduler_is_set_while_its_rows_are_measured() {
     assert!(text.contains("nonsense") && text.contains("mq-deadline"), "{text}");
 }
 
-/// Spins for nothing and remembers what it was asked.
-#[derive(Default)]
-struct Witness(Mutex<Vec<(u64, u32)>>);
+/// Spins for nothing and remembers what it was asked, and what was in flight on the device then.
+struct Witness {
+    asked: Mutex<Vec<(u64, u32)>>,
+    /// The same file, opened by somebody else.
+    beside: dwell::File,
+}
 
 impl WaitPolicy for Witness {
     fn name(&self) -> &str {
         "witness"
     }
     fn choose(&self, wait: &Wait<'_>) -> Decision {
-        self.0.lock().unwrap().push((wait.size_bytes, wait.backlog.requests));
+        assert_eq!(wait.backlog.requests, 0, "a thread's own requests are no backlog");
+        let in_flight = self.beside.wait_of(wait.kind, 0, wait.call).backlog.requests;
+        self.asked.lock().unwrap().push((wait.size_bytes, in_flight));
         dwell::policy::Block.choose(wait)
     }
 }
@@ -218,14 +223,21 @@ fn setting(depth: u32) -> Setting {
 
 #[test]
 fn a_depth_is_reached_and_never_exceeded() {
+    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let path = directory.path().join("data");
+    std::fs::write(&path, vec![7u8; 1 << 20]).unwrap();
+    if dwell::Options::new().direct(true).open(&path).is_err() {
+        return println!("SKIP: no direct I/O here, and the page cache asks no policy");
+    }
     for depth in [1, 4] {
-        let subject = emulated(",parallel=4");
-        let witness = Arc::new(Witness::default());
+        let subject = Subject { direct: true, ..subject(&path, 1 << 20, false) };
+        let beside = dwell::File::open(&path).unwrap();
+        let witness = Arc::new(Witness { asked: Mutex::default(), beside });
         let contender = Contender::under(witness.clone(), &subject, subject.known, None).unwrap();
         let mut entrants = [Entrant { name: "witness".into(), contender, monitor: None }];
         let setting = setting(depth);
         let rows = race(&mut entrants, &course_of(&subject, &setting), None, &mut |_| {}).unwrap();
-        let asked = witness.0.lock().unwrap();
+        let asked = witness.asked.lock().unwrap();
         assert!(asked.iter().all(|(size, _)| *size == 4096));
         // What is ahead of a request is what else is in flight.
         assert_eq!(asked.iter().map(|(_, ahead)| ahead + 1).max(), Some(depth));
