@@ -1,33 +1,33 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What is measured: Dwell's policies, and the hand-written loops they are held against.
 
-use std::os::fd::AsRawFd;
-use std::os::unix::fs::FileExt;
+use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use dwell::buffer::Aligned;
 use dwell::known::Known;
 use dwell::monitor::SystemMonitor;
-use dwell::pipeline::Pipeline;
-use dwell::ring::SpinMethod;
 use dwell::{File, Options, Stats, WaitPolicy, policy};
-use io_uring::{IoUring, opcode, types};
 
-use crate::result::Direction;
+use crate::batch::Batch;
+use crate::raw::{self, Blocking, RawRing};
+use crate::result::{Direction, RoundResult};
 use crate::subject::Subject;
+use crate::usage::Scope;
 
-/// Names of the hand-written loops: a plain synchronous call, and three ways to spin on a ring.
-pub const HAND_WRITTEN: [&str; 4] = ["pread", "raw-cq-peek", "raw-get-events", "raw-taskrun-flag"];
+/// Names of the hand-written loops.
+pub const HAND_WRITTEN: [&str; 6] = raw::NAMES;
 
-/// One contender on one subject, with a buffer of one request size.
+/// One contender on one subject.
 pub enum Contender {
-    /// Dwell under a policy, one request at a time.
+    /// Dwell under a policy.
     Dwell(Box<File>),
     /// `pread` and `pwrite`.
-    Plain(std::fs::File),
-    /// A ring of its own, spun on.
-    Spin(Box<RawSpin>),
+    Blocking(Blocking),
+    /// A hand-written ring.
+    Ring(Box<RawRing>),
 }
 
 /// A policy by name; `smartcon` may carry parameters, as `smartcon:queue-limit=1+signal=total`.
@@ -95,19 +95,12 @@ impl Contender {
 
     /// Opens a subject for a contender of this name.
     pub fn open(name: &str, subject: &Subject, monitor: &Arc<SystemMonitor>) -> Result<Self> {
-        let method = match name {
-            "pread" => {
-                let file = subject.open_plainly()?;
-                return Ok(Contender::Plain(file));
-            }
-            "raw-cq-peek" => Some(SpinMethod::CqPeek),
-            "raw-get-events" => Some(SpinMethod::GetEvents),
-            "raw-taskrun-flag" => Some(SpinMethod::TaskrunFlag),
-            _ => None,
-        };
-        if let Some(method) = method {
-            let raw = RawSpin::new(subject.open_plainly()?, method)?;
-            return Ok(Contender::Spin(Box::new(raw)));
+        if name == "pread" {
+            return Ok(Contender::Blocking(Blocking(subject.open_plainly()?)));
+        }
+        if HAND_WRITTEN.contains(&name) {
+            let ring = RawRing::new(name, subject.open_plainly()?, subject.block_bytes)?;
+            return Ok(Contender::Ring(Box::new(ring)));
         }
         Self::under(policy_of(name)?, subject, subject.known, Some(monitor))
     }
@@ -116,94 +109,78 @@ impl Contender {
     #[inline]
     pub fn request(&mut self, direction: Direction, buffer: &mut [u8], offset: u64) -> Result<()> {
         match self {
-            Contender::Dwell(file) => match direction {
-                Direction::Read => file.read_exact_at(buffer, offset)?,
-                Direction::Write => file.write_all_at(buffer, offset)?,
-            },
-            Contender::Plain(file) => match direction {
-                Direction::Read => file.read_exact_at(buffer, offset)?,
-                Direction::Write => file.write_all_at(buffer, offset)?,
-            },
-            Contender::Spin(raw) => raw.request(direction, buffer, offset)?,
+            Contender::Dwell(file) => one(file, direction, buffer, offset)?,
+            Contender::Blocking(blocking) => blocking.request(direction, buffer, offset)?,
+            Contender::Ring(ring) => ring.request(direction, buffer, offset)?,
         }
         Ok(())
     }
 
-    /// What Dwell counted; empty for hand-written loops.
+    /// A batch of requests for `span`, with one in flight for each buffer.
+    pub fn serve(
+        &mut self,
+        batch: &mut Batch,
+        buffers: &mut Vec<Aligned>,
+        span: Duration,
+    ) -> Result<RoundResult> {
+        match self {
+            Contender::Dwell(file) => serve(file, batch, buffers, span),
+            Contender::Blocking(blocking) => blocking.serve(batch, buffers, span),
+            Contender::Ring(ring) => ring.serve(batch, buffers, span),
+        }
+    }
+
+    /// What Dwell counted; empty for others.
     pub fn stats(&self) -> Stats {
         match self {
             Contender::Dwell(file) => file.stats(),
-            Contender::Plain(_) | Contender::Spin(_) => Stats::default(),
-        }
-    }
-
-    /// Many requests in flight; `None` for contenders that only serve one at a time.
-    pub fn pipeline(&self, depth: u32) -> Result<Option<Pipeline<'_, Aligned>>> {
-        match self {
-            Contender::Dwell(file) => Ok(Some(file.pipeline(depth)?)),
-            Contender::Plain(_) | Contender::Spin(_) => Ok(None),
+            _ => Stats::default(),
         }
     }
 }
 
-/// A ring spun on by hand, as an engineer would who knows which flags to use: the baseline for
-/// "how fast can spinning be".
-pub struct RawSpin {
-    ring: IoUring,
-    file: std::fs::File,
-    method: SpinMethod,
+#[inline]
+fn one(file: &File, direction: Direction, buffer: &mut [u8], offset: u64) -> dwell::Result<()> {
+    match direction {
+        Direction::Read => file.read_exact_at(buffer, offset),
+        Direction::Write => file.write_all_at(buffer, offset),
+    }
 }
 
-impl RawSpin {
-    fn new(file: std::fs::File, method: SpinMethod) -> Result<Self> {
-        let mut builder = IoUring::builder();
-        match method {
-            SpinMethod::CqPeek => &mut builder,
-            SpinMethod::GetEvents => builder.setup_single_issuer().setup_defer_taskrun(),
-            SpinMethod::TaskrunFlag => {
-                builder.setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag()
-            }
-        };
-        let ring = builder.build(8).with_context(|| format!("a ring for raw-{method}"))?;
-        Ok(RawSpin { ring, file, method })
+/// One request after the other by blocking calls, or many in a pipeline.
+fn serve(
+    file: &File,
+    batch: &mut Batch,
+    buffers: &mut Vec<Aligned>,
+    span: Duration,
+) -> Result<RoundResult> {
+    let direction = batch.requests().direction;
+    if let [buffer] = &mut buffers[..] {
+        let meter = batch.begin(span, Scope::Thread);
+        while let Some(request) = batch.take() {
+            one(file, direction, buffer, request.offset)?;
+            batch.done(request, buffer.len())?;
+        }
+        return Ok(batch.round(meter.stop()));
     }
-
-    #[inline]
-    fn request(&mut self, direction: Direction, buffer: &mut [u8], offset: u64) -> Result<()> {
-        let (fd, bytes) = (types::Fd(self.file.as_raw_fd()), buffer.len() as u32);
-        let entry = match direction {
-            Direction::Read => {
-                opcode::Read::new(fd, buffer.as_mut_ptr(), bytes).offset(offset).build()
-            }
-            Direction::Write => {
-                opcode::Write::new(fd, buffer.as_ptr(), bytes).offset(offset).build()
-            }
-        };
-        // SAFETY: the buffer is borrowed until the completion is seen below.
-        unsafe { self.ring.submission().push(&entry) }.context("the ring is full")?;
-        self.ring.submit()?;
-        const GETEVENTS: u32 = 1;
-        let event = loop {
-            if let Some(event) = self.ring.completion().next() {
-                break event;
-            }
-            let enter = match self.method {
-                SpinMethod::CqPeek => false,
-                SpinMethod::GetEvents => true,
-                SpinMethod::TaskrunFlag => self.ring.submission().taskrun(),
+    let mut pipeline = file.pipeline(buffers.len() as u32)?;
+    let mut in_flight = HashMap::with_capacity(buffers.len());
+    let meter = batch.begin(span, Scope::Thread);
+    loop {
+        while !buffers.is_empty()
+            && let Some(request) = batch.take()
+            && let Some(buffer) = buffers.pop()
+        {
+            let taken = match direction {
+                Direction::Read => pipeline.read_at(buffer, request.offset),
+                Direction::Write => pipeline.write_at(buffer, request.offset),
             };
-            if enter {
-                // A signal or a short-lived shortage may fail it; the completion comes all the
-                // same, and until it is out the buffer must stay.
-                // SAFETY: no argument is passed.
-                let _ = unsafe { self.ring.submitter().enter::<()>(0, 0, GETEVENTS, None) };
-            }
-            std::hint::spin_loop();
-        };
-        match event.result() {
-            done if done == bytes as i32 => Ok(()),
-            done if done < 0 => Err(std::io::Error::from_raw_os_error(-done).into()),
-            done => bail!("{done} of {bytes} bytes at byte {offset}"),
+            in_flight.insert(taken.map_err(|(error, _)| error)?, request);
         }
+        let Some(finished) = pipeline.next() else { return Ok(batch.round(meter.stop())) };
+        if let Some(request) = in_flight.remove(&finished.ticket) {
+            batch.done(request, finished.result?)?;
+        }
+        buffers.extend(finished.buffer);
     }
 }

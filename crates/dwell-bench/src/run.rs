@@ -7,10 +7,10 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use dwell::monitor::SystemMonitor;
 
-use crate::batch::Batch;
 use crate::contender::{self, Contender};
 use crate::loads::Crunchers;
 use crate::machine::Machine;
+use crate::measure::Measure;
 use crate::result::{Direction, Load, Pattern, Requests, Row, Run, Setting};
 use crate::subject::Subject;
 use crate::units;
@@ -108,7 +108,7 @@ pub fn run(
                         ..Setting::new(subject, load, requests)
                     };
                     for &size in &plan.sizes {
-                        let mut entrants = enter(plan, requests.depth, subject, monitor)?;
+                        let mut entrants = enter(plan, subject, monitor)?;
                         let course = Course {
                             subject,
                             setting: &setting,
@@ -165,16 +165,11 @@ pub struct Course<'a> {
     pub batch: Duration,
 }
 
-/// The contenders of a plan that can be measured on a subject in these settings.
-fn enter(
-    plan: &Plan,
-    depth: u32,
-    subject: &Subject,
-    monitor: &Arc<SystemMonitor>,
-) -> Result<Vec<Entrant>> {
+/// The contenders of a plan that can be measured on a subject.
+fn enter(plan: &Plan, subject: &Subject, monitor: &Arc<SystemMonitor>) -> Result<Vec<Entrant>> {
     let takes_part = |name: &&String| {
         let hand_written = contender::HAND_WRITTEN.contains(&name.as_str());
-        !(hand_written && (dwell::open::is_scheme(&subject.address) || depth > 1))
+        !(hand_written && dwell::open::is_scheme(&subject.address))
     };
     let names = plan.contenders.iter().filter(takes_part);
     names.map(|name| Entrant::open(name, subject, monitor)).collect()
@@ -200,9 +195,9 @@ pub fn race(
         })
         .collect();
     let requests = setting.requests().context("a race is run over requests of one kind")?;
-    let mut batch = Batch::new(requests, size_bytes, subject.bytes, batch);
+    let mut measure = Measure::new(requests, size_bytes, subject.bytes, batch);
     for entrant in entrants.iter_mut() {
-        batch.warm_up(&mut entrant.contender)?;
+        measure.warm_up(&mut entrant.contender)?;
     }
     for round in 0..rounds {
         for turn in 0..entrants.len() {
@@ -210,9 +205,9 @@ pub fn race(
             let Entrant { name, contender, monitor } = &mut entrants[at];
             progress(&format!("{setting}, {}, {name}", units::bytes(size_bytes)));
             if let Some(monitor) = monitor {
-                batch.lead_in(contender, monitor)?;
+                measure.lead_in(contender, monitor)?;
             }
-            rows[at].rounds.push(batch.measure(contender, crunchers.as_deref())?);
+            rows[at].rounds.push(measure.measure(contender, crunchers.as_deref())?);
         }
         if let Some(crunchers) = &mut crunchers {
             crunchers.check()?;
