@@ -12,8 +12,9 @@ use dwell::monitor::SystemMonitor;
 use dwell::{File, Options, Stats, WaitPolicy, policy};
 
 use crate::batch::Batch;
+use crate::program::{self, Peers, Program};
 use crate::raw::{self, Blocking, RawRing};
-use crate::result::{Direction, RoundResult};
+use crate::result::{Configured, Direction, RoundResult};
 use crate::subject::Subject;
 use crate::usage::Scope;
 
@@ -28,6 +29,8 @@ pub enum Contender {
     Blocking(Blocking),
     /// A hand-written ring.
     Ring(Box<RawRing>),
+    /// Another runtime, in a program of its own.
+    Program(Box<Program>),
 }
 
 /// A policy by name; `smartcon` may carry parameters, as `smartcon:queue-limit=1+signal=total`.
@@ -66,9 +69,20 @@ pub fn policy_of(name: &str) -> Result<Arc<dyn WaitPolicy>> {
     }
 }
 
-/// Whether a name is one that [`Contender::open`] takes.
+/// Whether a name is one of a contender. Which peers there are only their program knows
+/// ([`Peers::check`]).
 pub fn check_name(name: &str) -> Result<()> {
-    if HAND_WRITTEN.contains(&name) { Ok(()) } else { policy_of(name).map(drop) }
+    if HAND_WRITTEN.contains(&name) || is_peer(name) { Ok(()) } else { policy_of(name).map(drop) }
+}
+
+/// Whether a contender of this name is in a program of its own.
+pub fn is_peer(name: &str) -> bool {
+    name.starts_with(program::PREFIX)
+}
+
+/// Whether a contender of this name can only reach files and block devices.
+pub fn is_foreign(name: &str) -> bool {
+    HAND_WRITTEN.contains(&name) || is_peer(name)
 }
 
 /// Whether a contender's requests depend on what the system monitor sees.
@@ -93,8 +107,11 @@ impl Contender {
         Ok(Contender::Dwell(Box::new(options.open(&subject.address)?)))
     }
 
-    /// Opens a subject for a contender of this name.
+    /// Opens a subject for a contender of this name; a peer is looked for near this program.
     pub fn open(name: &str, subject: &Subject, monitor: &Arc<SystemMonitor>) -> Result<Self> {
+        if is_peer(name) {
+            return Self::peer(name, subject, &Peers::find(None)?);
+        }
         if name == "pread" {
             return Ok(Contender::Blocking(Blocking(subject.open_plainly()?)));
         }
@@ -105,13 +122,32 @@ impl Contender {
         Self::under(policy_of(name)?, subject, subject.known, Some(monitor))
     }
 
-    /// One request.
+    /// A peer from this program.
+    pub fn peer(name: &str, subject: &Subject, peers: &Peers) -> Result<Self> {
+        Ok(Contender::Program(Box::new(Program::new(name, subject, peers)?)))
+    }
+
+    /// How it is set up, where it is not Dwell's own; `None` before the first batch of a peer.
+    pub fn configured(&self, name: &str) -> Option<Configured> {
+        match self {
+            Contender::Dwell(_) => None,
+            Contender::Blocking(_) | Contender::Ring(_) => Some(Configured {
+                name: name.into(),
+                version: env!("CARGO_PKG_VERSION").into(),
+                settings: raw::settings(name),
+            }),
+            Contender::Program(program) => program.configured(),
+        }
+    }
+
+    /// One request; not of a peer, which is asked for batches only.
     #[inline]
     pub fn request(&mut self, direction: Direction, buffer: &mut [u8], offset: u64) -> Result<()> {
         match self {
             Contender::Dwell(file) => one(file, direction, buffer, offset)?,
             Contender::Blocking(blocking) => blocking.request(direction, buffer, offset)?,
             Contender::Ring(ring) => ring.request(direction, buffer, offset)?,
+            Contender::Program(_) => bail!("a peer is asked for batches, not for one request"),
         }
         Ok(())
     }
@@ -127,6 +163,7 @@ impl Contender {
             Contender::Dwell(file) => serve(file, batch, buffers, span),
             Contender::Blocking(blocking) => blocking.serve(batch, buffers, span),
             Contender::Ring(ring) => ring.serve(batch, buffers, span),
+            Contender::Program(program) => program.serve(batch, span),
         }
     }
 

@@ -16,6 +16,7 @@ pub mod latency;
 pub mod loads;
 pub mod machine;
 mod measure;
+pub mod program;
 pub mod raw;
 pub mod report;
 pub mod result;

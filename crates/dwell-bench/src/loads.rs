@@ -24,14 +24,11 @@ impl Crunchers {
     /// [`crunch_forever`].
     pub fn start<S: AsRef<OsStr>>(count: usize, hidden: &[S]) -> Result<Self> {
         let program = std::env::current_exe().context("cannot find this program's own file")?;
-        let parent = std::process::id();
         let mut crunchers = Crunchers(Vec::with_capacity(count));
         for _ in 0..count {
             let mut command = Command::new(&program);
             command.args(hidden).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-            // SAFETY: between fork and exec the closure makes two system calls and builds an error
-            // without allocating, all of which is allowed there.
-            unsafe { command.pre_exec(move || die_with(parent)) };
+            die_with_parent(&mut command);
             let child = command.spawn().with_context(|| format!("cannot start {program:?}"))?;
             crunchers.0.push(child);
         }
@@ -86,6 +83,14 @@ fn process_cpu_ns(id: u32) -> u64 {
             && libc::clock_gettime(clock, &mut time) == 0
     };
     if known { time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64 } else { 0 }
+}
+
+/// Lets what the command starts end with the *thread* that starts it, however that ends.
+pub fn die_with_parent(command: &mut Command) {
+    let parent = std::process::id();
+    // SAFETY: between fork and exec the closure makes two system calls and builds an error without
+    // allocating, all of which is allowed there.
+    unsafe { command.pre_exec(move || die_with(parent)) };
 }
 
 /// In a child before exec: asks for SIGKILL when the parent ends, and fails if it already has.

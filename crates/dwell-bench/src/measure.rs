@@ -40,6 +40,9 @@ impl Measure {
     }
 
     pub fn warm_up(&mut self, contender: &mut Contender) -> Result<()> {
+        if let Contender::Program(program) = contender {
+            return program.serve(&mut self.batch, Duration::ZERO).map(drop);
+        }
         (0..WARM_UP).try_for_each(|_| self.request(contender))
     }
 

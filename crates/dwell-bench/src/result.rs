@@ -26,6 +26,9 @@ pub struct Run {
     pub command: Vec<String>,
     /// What was measured on.
     pub devices: Vec<Device>,
+    /// How contenders that are not Dwell's own were set up.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub contenders: Vec<Configured>,
     /// What was measured.
     pub rows: Vec<Row>,
     /// Each row against the same row under the baseline policy; made by [`Run::compare_with`].
@@ -43,6 +46,17 @@ pub struct Device {
     pub class: Option<String>,
     /// Size threshold that the probe found, in bytes.
     pub size_threshold_bytes: Option<u64>,
+}
+
+/// A contender and how it was set up.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Configured {
+    /// Name of its rows.
+    pub name: String,
+    /// Its version.
+    pub version: String,
+    /// Its settings, each a few words.
+    pub settings: Vec<String>,
 }
 
 /// Order of the offsets.
@@ -368,7 +382,15 @@ pub fn pair(ours: &Row, baseline: &Row, metric: Metric) -> Option<Paired> {
 impl Run {
     /// A run without rows yet.
     pub fn new(machine: Machine, command: Vec<String>, devices: Vec<Device>) -> Self {
-        Run { schema: SCHEMA, machine, command, devices, rows: vec![], ratios: vec![] }
+        Run {
+            schema: SCHEMA,
+            machine,
+            command,
+            devices,
+            contenders: vec![],
+            rows: vec![],
+            ratios: vec![],
+        }
     }
 
     /// Fills [`Run::ratios`]: every row against the row of `baseline` beside it, by both metrics.
@@ -388,6 +410,13 @@ impl Run {
             }));
         }
         self.ratios = ratios;
+    }
+
+    /// Remembers how a contender was set up.
+    pub fn tell(&mut self, configured: Option<Configured>) {
+        if let Some(new) = configured.filter(|new| !self.contenders.contains(new)) {
+            self.contenders.push(new);
+        }
     }
 
     /// The row of one policy.

@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The main job: policies × sizes × loads on any device, in interleaved rounds.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use dwell::monitor::SystemMonitor;
 
-use crate::contender::{self, Contender};
+use crate::contender::{self, Contender, is_peer};
 use crate::loads::Crunchers;
 use crate::machine::Machine;
 use crate::measure::Measure;
+use crate::program::Peers;
 use crate::result::{Direction, Load, Pattern, Requests, Row, Run, Setting};
 use crate::subject::Subject;
 use crate::units;
@@ -42,6 +44,8 @@ pub struct Plan {
     pub crunchers: usize,
     /// Command that runs one number cruncher.
     pub cruncher: Vec<String>,
+    /// The program that has the peers, where it is not near this one.
+    pub peers_program: Option<PathBuf>,
 }
 
 impl Plan {
@@ -49,6 +53,18 @@ impl Plan {
     pub fn batches(&self, subjects: usize) -> u64 {
         let cells = subjects * self.loads.len() * self.schedulers.len() * self.requests().count();
         (cells * self.sizes.len() * self.contenders.len() * self.rounds) as u64
+    }
+
+    /// The program with the peers, where some of its peers take part.
+    fn peers(&self) -> Result<Option<Peers>> {
+        let names = self.contenders.iter().map(String::as_str).filter(|name| is_peer(name));
+        let names: Vec<&str> = names.collect();
+        if names.is_empty() {
+            return Ok(None);
+        }
+        let peers = Peers::find(self.peers_program.as_deref())?;
+        peers.check(names)?;
+        Ok(Some(peers))
     }
 
     /// Kinds of requests, in the order in which they are measured.
@@ -76,6 +92,7 @@ pub fn run(
     for name in &plan.contenders {
         contender::check_name(name)?;
     }
+    let peers = plan.peers()?;
     ensure!(!plan.depths.contains(&0), "a queue depth of 0 sends nothing: 1 or more is wanted");
     ensure!(plan.rounds > 0, "no round measures nothing: 1 or more is wanted");
     if plan.directions.contains(&Direction::Write)
@@ -108,7 +125,7 @@ pub fn run(
                         ..Setting::new(subject, load, requests)
                     };
                     for &size in &plan.sizes {
-                        let mut entrants = enter(plan, subject, monitor)?;
+                        let mut entrants = enter(plan, subject, monitor, peers.as_ref())?;
                         let course = Course {
                             subject,
                             setting: &setting,
@@ -118,6 +135,9 @@ pub fn run(
                         };
                         let crunchers = crunchers.as_mut();
                         run.rows.extend(race(&mut entrants, &course, crunchers, progress)?);
+                        for Entrant { name, contender, .. } in &entrants {
+                            run.tell(contender.configured(name));
+                        }
                     }
                 }
             }
@@ -166,13 +186,22 @@ pub struct Course<'a> {
 }
 
 /// The contenders of a plan that can be measured on a subject.
-fn enter(plan: &Plan, subject: &Subject, monitor: &Arc<SystemMonitor>) -> Result<Vec<Entrant>> {
-    let takes_part = |name: &&String| {
-        let hand_written = contender::HAND_WRITTEN.contains(&name.as_str());
-        !(hand_written && dwell::open::is_scheme(&subject.address))
+fn enter(
+    plan: &Plan,
+    subject: &Subject,
+    monitor: &Arc<SystemMonitor>,
+    peers: Option<&Peers>,
+) -> Result<Vec<Entrant>> {
+    let scheme = dwell::open::is_scheme(&subject.address);
+    let takes_part = |name: &&String| !(scheme && contender::is_foreign(name));
+    let enter = |name: &String| match peers {
+        Some(peers) if is_peer(name) => {
+            let contender = Contender::peer(name, subject, peers)?;
+            Ok(Entrant { name: name.clone(), contender, monitor: None })
+        }
+        _ => Entrant::open(name, subject, monitor),
     };
-    let names = plan.contenders.iter().filter(takes_part);
-    names.map(|name| Entrant::open(name, subject, monitor)).collect()
+    plan.contenders.iter().filter(takes_part).map(enter).collect()
 }
 
 /// All entrants at one size in one setting, one row each. The order rotates from round to round,

@@ -71,6 +71,7 @@ fn plan(contenders: &[&str]) -> Plan {
         batch: Duration::from_millis(2),
         crunchers: 1,
         cruncher: HIDDEN.map(String::from).into(),
+        peers_program: None,
     }
 }
 

@@ -124,6 +124,7 @@ impl Lab {
             batch: self.span(full.1),
             crunchers: 10,
             cruncher: self.cruncher.clone(),
+            peers_program: None,
         }
     }
 
