@@ -5,6 +5,7 @@
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::Duration;
 
 use dwell_bench::program::{Answer, Hello, Order, Peers, Reply};
 use dwell_bench::result::{Direction, Pattern, Requests};
@@ -40,6 +41,14 @@ impl Running {
         writeln!(self.0.stdin.as_mut().unwrap(), "{line}").unwrap();
         let line = self.line();
         serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"))
+    }
+
+    /// CPU time so far, in ticks of 10 ms.
+    fn ticks(&self) -> u64 {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.0.id())).unwrap();
+        let after_name = stat.rsplit(") ").next().unwrap();
+        let fields: Vec<&str> = after_name.split(' ').collect();
+        fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
     }
 
     fn ask(&mut self, order: &Order) -> Result<Answer, String> {
@@ -114,6 +123,11 @@ fn each_reads_the_right_bytes_at_every_depth_and_counts_exactly() {
                 assert_eq!(samples_ns.len() as u64, round.requests, "{what}");
             }
         }
+        // Between batches it sleeps: of 30 ticks it may use what a late thread needs to end.
+        let before = peer.ticks();
+        std::thread::sleep(Duration::from_millis(300));
+        let used = peer.ticks() - before;
+        assert!(used < 10, "{name} used {used} ticks between batches");
     });
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use dwell::buffer::Aligned;
+use dwell::device::Device;
 use dwell::known::Known;
 use dwell::monitor::SystemMonitor;
 use dwell::{File, Options, Stats, WaitPolicy, policy};
@@ -114,6 +115,14 @@ impl Contender {
         }
         if name == "pread" {
             return Ok(Contender::Blocking(Blocking(subject.open_plainly()?)));
+        }
+        if name == "raw-iopoll" && !Device::beneath(&subject.address)?.io_poll {
+            // Before Linux 6.14 the kernel would say nothing and wait for interrupts.
+            bail!(
+                "raw-iopoll: {} offers no polled completions (its queue/io_poll is 0): leave \
+                 raw-iopoll out, or give its driver poll queues",
+                subject.name
+            );
         }
         if HAND_WRITTEN.contains(&name) {
             let ring = RawRing::new(name, subject.open_plainly()?, subject.block_bytes)?;
