@@ -123,7 +123,7 @@ impl Work {
     /// What was measured since [`Work::begin`].
     pub fn answer(&self, meter: &Meter) -> Answer {
         let cost = meter.stop();
-        let mut batch = self.batch.borrow_mut();
-        Answer { round: batch.round(cost), samples_ns: batch.take_samples() }
+        let batch = self.batch.borrow();
+        Answer { round: batch.round(cost), samples_ns: batch.samples().map(<[_]>::to_vec) }
     }
 }

@@ -3,6 +3,8 @@
 //! those took that are done. All contenders, the peers in their own programs too, take their
 //! requests from here, so that all do the same.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
@@ -11,6 +13,7 @@ use dwell::clock;
 
 use crate::latency::Latencies;
 use crate::result::{Direction, Pattern, Requests, RoundResult};
+use crate::samples::MOST;
 use crate::stats::SplitMix;
 use crate::usage::{Cost, Meter, Scope};
 
@@ -30,8 +33,13 @@ pub struct Batch {
     until_ns: u64,
     taken: u64,
     latencies: Latencies,
-    samples: Option<Vec<u64>>,
+    began_ns: u64,
+    samples: Option<Vec<Sample>>,
+    stop: Option<Arc<AtomicBool>>,
 }
+
+/// When a request began, in nanoseconds since its batch did, and how long it took.
+pub type Sample = (u64, u64);
 
 /// A request that is to be made, or is being made.
 #[derive(Clone, Copy, Debug)]
@@ -58,13 +66,29 @@ impl Batch {
             until_ns: 0,
             taken: 0,
             latencies: Latencies::new(),
+            began_ns: 0,
             samples: None,
+            stop: None,
         }
     }
 
-    /// Also keeps the latency of each request, for [`Batch::take_samples`].
+    /// Also keeps the latency of each request, up to a million, for [`Batch::samples`].
     pub fn keep_samples(&mut self) {
-        self.samples = Some(Vec::with_capacity(1 << 16));
+        // Touched once, so that the measured loop meets no page fault here.
+        let mut samples = vec![(1, 1); MOST];
+        samples.clear();
+        self.samples = Some(samples);
+    }
+
+    /// Ends batches early once this is set, however few requests were made.
+    pub fn stop_at(&mut self, stop: Arc<AtomicBool>) {
+        self.stop = Some(stop);
+    }
+
+    /// Whether it was told to end.
+    #[inline]
+    pub fn stopped(&self) -> bool {
+        self.stop.as_ref().is_some_and(|stop| stop.load(Ordering::Relaxed))
     }
 
     /// Order, direction and queue depth.
@@ -102,14 +126,15 @@ impl Batch {
         self.clear();
         let meter = Meter::start(scope);
         self.now_ns = meter.started_ns();
+        self.began_ns = self.now_ns;
         self.until_ns = self.now_ns + span.as_nanos() as u64;
         meter
     }
 
-    /// The same for one of several threads, whose batches end at the same time by [`clock::now`].
-    pub fn begin_until(&mut self, until_ns: u64) -> Meter {
+    /// The same for one of several threads, whose batches begin and end together by [`clock::now`].
+    pub fn begin_until(&mut self, began_ns: u64, until_ns: u64) -> Meter {
         let meter = self.begin(Duration::ZERO, Scope::Thread);
-        self.until_ns = until_ns;
+        (self.began_ns, self.until_ns) = (began_ns, until_ns);
         meter
     }
 
@@ -141,7 +166,7 @@ impl Batch {
     /// The next request; `None` when the time is over.
     #[inline]
     pub fn take(&mut self) -> Option<Request> {
-        if self.now_ns >= self.until_ns && self.taken >= LEAST {
+        if (self.now_ns >= self.until_ns && self.taken >= LEAST) || self.stopped() {
             return None;
         }
         self.taken += 1;
@@ -159,8 +184,10 @@ impl Batch {
         ensure!(bytes == wanted, "{bytes} of {wanted} bytes were transferred at byte {offset}");
         let ns = self.now_ns - request.started_ns;
         self.latencies.record(ns);
-        if let Some(samples) = &mut self.samples {
-            samples.push(ns);
+        if let Some(samples) = &mut self.samples
+            && samples.len() < MOST
+        {
+            samples.push((request.started_ns - self.began_ns, ns));
         }
         Ok(())
     }
@@ -193,7 +220,7 @@ impl Batch {
         self.taken += part.taken;
         self.place = part.place;
         if let (Some(samples), Some(more)) = (&mut self.samples, &part.samples) {
-            samples.extend(more);
+            samples.extend(more.iter().take(MOST - samples.len()));
         }
     }
 
@@ -211,9 +238,9 @@ impl Batch {
         }
     }
 
-    /// The latencies in nanoseconds, where they were kept.
-    pub fn take_samples(&mut self) -> Option<Vec<u64>> {
-        self.samples.as_mut().map(std::mem::take)
+    /// Each request of the batch, where that is kept.
+    pub fn samples(&self) -> Option<&[Sample]> {
+        self.samples.as_deref()
     }
 }
 
@@ -253,13 +280,15 @@ mod tests {
     fn a_batch_without_time_still_makes_the_fewest_requests() {
         let mut batch = sequential(1);
         batch.keep_samples();
+        let memory = batch.samples().map(<[_]>::as_ptr);
         batch.begin(Duration::ZERO, Scope::Thread);
         while let Some(request) = batch.take() {
             batch.done(request, 4096).unwrap();
         }
         let round = batch.round(Cost::default());
         assert_eq!((round.requests, round.bytes), (LEAST, LEAST * 4096));
-        assert_eq!(batch.take_samples().map(|samples| samples.len() as u64), Some(LEAST));
+        assert_eq!(batch.samples().map(|samples| samples.len() as u64), Some(LEAST));
+        assert_eq!(batch.samples().map(<[_]>::as_ptr), memory, "it was not there before");
         batch.begin(Duration::ZERO, Scope::Thread);
         let request = batch.take().unwrap();
         let error = batch.done(request, 512).unwrap_err().to_string();

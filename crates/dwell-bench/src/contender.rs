@@ -10,10 +10,10 @@ use dwell::buffer::Aligned;
 use dwell::device::Device;
 use dwell::known::Known;
 use dwell::monitor::SystemMonitor;
-use dwell::{File, Options, Stats, WaitPolicy, policy};
+use dwell::{File, Options, Stats, WaitPolicy, arch, policy};
 
 use crate::batch::Batch;
-use crate::program::{self, Peers, Program};
+use crate::program::{self, Answer, Peers, Program};
 use crate::raw::{self, Blocking, RawRing};
 use crate::result::{Configured, Direction, RoundResult};
 use crate::subject::Subject;
@@ -34,12 +34,40 @@ pub enum Contender {
     Program(Box<Program>),
 }
 
-/// A policy by name; `smartcon` may carry parameters, as `smartcon:queue-limit=1+signal=total`.
-pub fn policy_of(name: &str) -> Result<Arc<dyn WaitPolicy>> {
+/// A contender's name and the parameters behind it, as in `smartcon:queue-limit=1+pause=off`.
+fn parts(name: &str) -> (&str, impl Iterator<Item = &str>) {
     let (base, parameters) = name.split_once(':').unwrap_or((name, ""));
+    (base, parameters.split('+').filter(|text| !text.is_empty()))
+}
+
+/// Whether spin loops execute the processor's spin hint while a contender is measured: yes, unless
+/// its name says `pause=off`. All threads of the process spin alike; dropping it restores what was.
+pub(crate) struct PauseChoice(bool);
+
+impl PauseChoice {
+    pub(crate) fn of(name: &str) -> Self {
+        let before = arch::pause();
+        arch::set_pause(!parts(name).1.any(|parameter| parameter == NO_PAUSE));
+        PauseChoice(before)
+    }
+}
+
+impl Drop for PauseChoice {
+    fn drop(&mut self) {
+        arch::set_pause(self.0);
+    }
+}
+
+const NO_PAUSE: &str = "pause=off";
+
+/// A policy by name. All take `pause=off` ([`arch::set_pause`], set while it is measured);
+/// `smartcon` takes more parameters, as `smartcon:queue-limit=1+signal=total`.
+pub fn policy_of(name: &str) -> Result<Arc<dyn WaitPolicy>> {
+    let (base, parameters) = parts(name);
+    let mut parameters = parameters.filter(|parameter| ![NO_PAUSE, "pause=on"].contains(parameter));
     if base == "smartcon" {
         let mut smartcon = policy::SmartCon::default();
-        for parameter in parameters.split('+').filter(|text| !text.is_empty()) {
+        for parameter in parameters {
             match parameter.split_once('=') {
                 Some(("cpu-threshold", value)) => {
                     let threshold: f32 =
@@ -57,15 +85,15 @@ pub fn policy_of(name: &str) -> Result<Arc<dyn WaitPolicy>> {
                 Some(("signal", "others")) => smartcon.signal = policy::CpuSignal::Others,
                 _ => bail!(
                     "smartcon:{parameter}: known parameters are cpu-threshold=0..1, \
-                     queue-limit=N and signal=others|total"
+                     queue-limit=N, signal=others|total and pause=on|off"
                 ),
             }
         }
         return Ok(Arc::new(smartcon));
     }
     match policy::by_name(base) {
-        Some(known) if parameters.is_empty() => Ok(Arc::new(known)),
-        Some(_) => bail!("{name}: only smartcon takes parameters"),
+        Some(known) if parameters.next().is_none() => Ok(Arc::new(known)),
+        Some(_) => bail!("{name}: only smartcon takes parameters other than pause=on|off"),
         None => bail!("{name}: no such policy; there are {}", policy::NAMES.join(", ")),
     }
 }
@@ -154,25 +182,40 @@ impl Contender {
     pub fn request(&mut self, direction: Direction, buffer: &mut [u8], offset: u64) -> Result<()> {
         match self {
             Contender::Dwell(file) => one(file, direction, buffer, offset)?,
-            Contender::Blocking(blocking) => blocking.request(direction, buffer, offset)?,
-            Contender::Ring(ring) => ring.request(direction, buffer, offset)?,
+            Contender::Blocking(blocking) => blocking
+                .request(direction, buffer, offset)
+                .with_context(|| format!("{direction} at byte {offset}"))?,
+            Contender::Ring(ring) => ring
+                .request(direction, buffer, offset)
+                .with_context(|| format!("{direction} at byte {offset}"))?,
             Contender::Program(_) => bail!("a peer is asked for batches, not for one request"),
         }
         Ok(())
     }
 
-    /// A batch of requests for `span`, with one in flight for each buffer.
+    /// A batch of requests for `span`, with one in flight for each buffer. Only a peer's samples are
+    /// in the answer; those of others are in the batch.
     pub fn serve(
         &mut self,
         batch: &mut Batch,
         buffers: &mut Vec<Aligned>,
         span: Duration,
-    ) -> Result<RoundResult> {
+    ) -> Result<Answer> {
+        let round = match self {
+            Contender::Dwell(file) => serve(file, batch, buffers, span)?,
+            Contender::Blocking(blocking) => blocking.serve(batch, buffers, span)?,
+            Contender::Ring(ring) => ring.serve(batch, buffers, span)?,
+            Contender::Program(program) => return program.serve(batch, span),
+        };
+        Ok(Answer { round, samples_ns: None })
+    }
+
+    /// Whether its batches are served in the calling thread alone.
+    pub fn serves_in_caller(&self, depth: usize) -> bool {
         match self {
-            Contender::Dwell(file) => serve(file, batch, buffers, span),
-            Contender::Blocking(blocking) => blocking.serve(batch, buffers, span),
-            Contender::Ring(ring) => ring.serve(batch, buffers, span),
-            Contender::Program(program) => program.serve(batch, span),
+            Contender::Dwell(_) | Contender::Ring(_) => true,
+            Contender::Blocking(_) => depth == 1,
+            Contender::Program(_) => false,
         }
     }
 

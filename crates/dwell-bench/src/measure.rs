@@ -10,7 +10,10 @@ use dwell::{Stats, clock};
 
 use crate::batch::Batch;
 use crate::contender::Contender;
-use crate::loads::Crunchers;
+use crate::keep::Keeper;
+use crate::loads::{Loads, Seen};
+use crate::machine;
+use crate::program::Answer;
 use crate::result::{Requests, RoundResult};
 
 /// Lead-in of a contender that follows the load: so many windows of the system monitor, each so
@@ -21,17 +24,29 @@ const LEAD_IN: (usize, u64) = (5, 60_000_000);
 const WARM_UP: usize = 8;
 
 /// What every contender of a race is asked for.
-pub(crate) struct Measure {
+pub(crate) struct Measure<'k> {
     batch: Batch,
     buffers: Vec<Aligned>,
     span: Duration,
+    /// What is kept of each request.
+    pub keeper: &'k mut Keeper,
 }
 
-impl Measure {
-    pub fn new(requests: Requests, size_bytes: u64, subject_bytes: u64, span: Duration) -> Self {
-        let batch = Batch::new(requests, size_bytes, subject_bytes, size_bytes);
+impl<'k> Measure<'k> {
+    pub fn new(
+        requests: Requests,
+        size_bytes: u64,
+        subject_bytes: u64,
+        span: Duration,
+        keeper: &'k mut Keeper,
+    ) -> Self {
+        let mut batch = Batch::new(requests, size_bytes, subject_bytes, size_bytes);
+        batch.stop_at(keeper.stop());
+        if keeper.wants_samples() {
+            batch.keep_samples();
+        }
         let buffers = batch.buffers();
-        Measure { batch, buffers, span }
+        Measure { batch, buffers, span, keeper }
     }
 
     fn request(&mut self, contender: &mut Contender) -> Result<()> {
@@ -54,6 +69,7 @@ impl Measure {
         for _ in 0..LEAD_IN.0 {
             let until = clock::now() + LEAD_IN.1;
             while clock::now() < until {
+                self.keeper.check()?;
                 self.request(contender)?;
             }
             monitor.sample_once();
@@ -61,22 +77,41 @@ impl Measure {
         Ok(())
     }
 
-    /// One batch; `crunchers` are those that run beside it.
+    /// One batch of the contender of this name; `loads` run beside it.
     pub fn measure(
         &mut self,
+        name: &str,
         contender: &mut Contender,
-        crunchers: Option<&Crunchers>,
+        loads: Option<&Loads>,
     ) -> Result<RoundResult> {
-        let crunched = || crunchers.map_or(0, Crunchers::cpu_ns);
-        let crunched_before = crunched();
+        let seen = || loads.map_or(Seen::default(), Loads::seen);
+        let (seen_before, iowait_before) = (seen(), machine::iowait_ns());
         // What the contender itself costs is read inside `serve`: reading what all CPUs did takes
         // long enough to show in it.
         let busy_before = monitor::busy_ns().unwrap_or(0);
         let before = contender.stats();
-        let mut round = contender.serve(&mut self.batch, &mut self.buffers, self.span)?;
+        self.keeper.begin();
+        let served = contender.serve(&mut self.batch, &mut self.buffers, self.span);
+        let counters = self.keeper.end();
+        self.keeper.check()?;
+        let Answer { mut round, samples_ns } = served?;
         let busy_ns = monitor::busy_ns().unwrap_or(0).saturating_sub(busy_before);
+        let beside = seen().since(&seen_before);
         round.other_cpu_ns = busy_ns.saturating_sub(round.user_ns + round.system_ns);
-        round.cruncher_ns = crunched().saturating_sub(crunched_before);
+        round.iowait_ns = machine::iowait_ns().saturating_sub(iowait_before);
+        round.cruncher_ns = beside.cpu_ns;
+        round.bystander_iterations = beside.iterations;
+        round.bystander_user_ns = beside.user_ns;
+        round.bystander_system_ns = beside.system_ns;
+        // They are this thread's.
+        if contender.serves_in_caller(self.batch.depth()) {
+            round.counters = counters;
+        }
+        let told = match contender {
+            Contender::Program(_) => samples_ns.as_deref(),
+            _ => self.batch.samples(),
+        };
+        self.keeper.samples(name, round.requests, told);
         count(&mut round, &before, &contender.stats());
         Ok(round)
     }

@@ -9,12 +9,12 @@ use std::io::{BufRead, BufReader, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use serde::{Deserialize, Serialize};
 
-use crate::batch::Batch;
+use crate::batch::{Batch, Sample};
 use crate::loads::die_with_parent;
 use crate::result::{Configured, Requests, RoundResult};
 use crate::subject::Subject;
@@ -45,7 +45,7 @@ pub struct Order {
     pub requests: Requests,
     /// Decides where requests go.
     pub seed: u64,
-    /// Whether each latency is wanted.
+    /// Whether every request is wanted by itself.
     #[serde(default)]
     pub samples: bool,
 }
@@ -56,9 +56,10 @@ pub struct Answer {
     /// The round, without what others did meanwhile.
     #[serde(flatten)]
     pub round: RoundResult,
-    /// The latency of each request in nanoseconds, where it was wanted and is known.
+    /// When each request began, since the batch did, and how long it took, in nanoseconds, where
+    /// that was wanted and is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub samples_ns: Option<Vec<u64>>,
+    pub samples_ns: Option<Vec<Sample>>,
 }
 
 /// A line from a program after its first.
@@ -127,6 +128,8 @@ impl Peers {
 
 /// So long a program may be silent beyond what it was asked for.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// How often somebody who waits looks whether the run shall end: hardly a load.
+const NAP: Duration = Duration::from_millis(100);
 
 /// One contender in a program of its own, started with the first batch. Dropping it ends the
 /// program; so does the end of the thread that started it.
@@ -181,19 +184,19 @@ impl Program {
         self.running.as_ref().map(|running| running.child.id())
     }
 
-    /// A batch like this one.
+    /// A batch like this one, which may be told to stop.
     ///
     /// # Errors
     /// Those of [`Program::measure`].
-    pub fn serve(&mut self, batch: &mut Batch, span: Duration) -> Result<RoundResult> {
+    pub fn serve(&mut self, batch: &mut Batch, span: Duration) -> Result<Answer> {
         let order = Order {
             span_ns: span.as_nanos() as u64,
             size_bytes: batch.size_bytes() as u64,
             requests: batch.requests(),
             seed: batch.seed(),
-            samples: false,
+            samples: batch.samples().is_some(),
         };
-        Ok(self.measure(&order)?.round)
+        self.measure_until(&order, &|| batch.stopped())
     }
 
     /// A batch.
@@ -202,14 +205,18 @@ impl Program {
     /// Names the peer: the program cannot be started, ends, is silent, says what is no answer, or
     /// says why it failed.
     pub fn measure(&mut self, order: &Order) -> Result<Answer> {
-        let measured = self.ask(order);
+        self.measure_until(order, &|| false)
+    }
+
+    fn measure_until(&mut self, order: &Order, stopped: &dyn Fn() -> bool) -> Result<Answer> {
+        let measured = self.ask(order, stopped);
         if measured.is_err() {
             self.running = None;
         }
         measured.with_context(|| format!("{PREFIX}{}", self.name))
     }
 
-    fn ask(&mut self, order: &Order) -> Result<Answer> {
+    fn ask(&mut self, order: &Order, stopped: &dyn Fn() -> bool) -> Result<Answer> {
         let running = match &mut self.running {
             Some(running) => running,
             none => none.insert(Running::start(&self.program, &self.arguments, &self.name)?),
@@ -217,7 +224,7 @@ impl Program {
         let line = serde_json::to_string(order)? + "\n";
         // A program that is gone is found out below, with what it said.
         let _ = running.orders.write_all(line.as_bytes());
-        let line = running.line(Duration::from_nanos(order.span_ns) + PATIENCE)?;
+        let line = running.line(Duration::from_nanos(order.span_ns) + PATIENCE, stopped)?;
         let reply = serde_json::from_str(&line)
             .with_context(|| format!("not a reply: {}", one_line(&line)))?;
         match reply {
@@ -257,15 +264,23 @@ impl Running {
                 BufReader::new(output).lines().try_for_each(|line| sender.send(line)).ok()
             })
             .context("a thread that listens")?;
-        let line = running.line(PATIENCE)?;
+        let line = running.line(PATIENCE, &|| false)?;
         running.hello = serde_json::from_str(&line)
             .with_context(|| format!("says this first, not who it is: {}", one_line(&line)))?;
         ensure!(running.hello.peer == name, "says that it is {}", one_line(&running.hello.peer));
         Ok(running)
     }
 
-    fn line(&mut self, patience: Duration) -> Result<String> {
-        match self.lines.recv_timeout(patience) {
+    fn line(&mut self, patience: Duration, stopped: &dyn Fn() -> bool) -> Result<String> {
+        let until = Instant::now() + patience;
+        let heard = loop {
+            match self.lines.recv_timeout(NAP) {
+                Err(RecvTimeoutError::Timeout) if stopped() => bail!("told to stop: it was ended"),
+                Err(RecvTimeoutError::Timeout) if Instant::now() < until => {}
+                heard => break heard,
+            }
+        };
+        match heard {
             Ok(line) => line.context("cannot read what it says"),
             Err(RecvTimeoutError::Timeout) => {
                 bail!("no answer in {} seconds: it was ended", patience.as_secs())

@@ -87,7 +87,7 @@ impl Blocking {
                 return Ok(Cost::default());
             }
             let started_ns = *started_ns.get_or_init(clock::now);
-            let meter = part.begin_until(started_ns + span.as_nanos() as u64);
+            let meter = part.begin_until(started_ns, started_ns + span.as_nanos() as u64);
             self.until_the_end(part, buffer)?;
             let cost = meter.stop();
             Ok(Cost { wall_ns: clock::now() - started_ns, ..cost })
@@ -114,7 +114,8 @@ impl Blocking {
     fn until_the_end(&self, batch: &mut Batch, buffer: &mut Aligned) -> Result<()> {
         let direction = batch.requests().direction;
         while let Some(request) = batch.take() {
-            self.request(direction, buffer, request.offset)?;
+            self.request(direction, buffer, request.offset)
+                .with_context(|| format!("{direction} at byte {}", request.offset))?;
             batch.done(request, buffer.len())?;
         }
         Ok(())
@@ -183,10 +184,7 @@ impl RawRing {
         let done = self.ring.completion().next().map_or(0, |event| event.result());
         buffer.copy_from_slice(&lent[0]);
         let (transferred, wanted) = (transferred(done)?, buffer.len());
-        ensure!(
-            transferred == wanted,
-            "{transferred} of {wanted} bytes were transferred at byte {offset}"
-        );
+        ensure!(transferred == wanted, "{transferred} of {wanted} bytes were transferred");
         Ok(())
     }
 
@@ -228,7 +226,8 @@ impl RawRing {
                 let slot = event.user_data() as usize;
                 idle.push(slot);
                 let Some(request) = in_flight[slot].take() else { continue };
-                let done = transferred(event.result());
+                let done = transferred(event.result())
+                    .with_context(|| format!("{direction} at byte {}", request.offset));
                 // The others are still waited for: they write into the buffers.
                 if let Err(error) = done.and_then(|bytes| batch.done(request, bytes)) {
                     failed = failed.or(Some(error));

@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 use dwell::known::Known;
 use dwell::monitor::{Config, SystemMonitor};
 use dwell_bench::contender::Contender;
+use dwell_bench::keep::{Interrupted, Keep};
+use dwell_bench::loads::Means;
 use dwell_bench::program::{Answer, Order, Peers, Program};
 use dwell_bench::result::{Configured, Direction, Load, Pattern, Requests, Run};
 use dwell_bench::run::{Plan, run};
@@ -78,7 +80,7 @@ fn a_peer_is_started_once_told_the_subject_and_asked_for_batches() {
     drop(good);
     assert!(!Path::new(&format!("/proc/{id}")).exists(), "it was not reaped");
     let answer = program("sampled").measure(&order()).unwrap();
-    assert_eq!(answer.samples_ns, Some(vec![4, 5, 6]));
+    assert_eq!(answer.samples_ns, Some(vec![(0, 4), (4, 5), (9, 6)]));
 }
 
 #[test]
@@ -175,8 +177,8 @@ fn plan(contenders: &[&str]) -> Plan {
         depths: vec![1, 2],
         rounds: 2,
         batch: Duration::from_millis(2),
-        crunchers: 0,
-        cruncher: vec![],
+        means: Means { hidden: vec![], crunchers: 0, bystanders: 0, directory: "/".into() },
+        keep: Keep::default(),
         peers_program: Some(fake()),
     }
 }
@@ -211,6 +213,35 @@ fn peers_run_in_the_same_rounds_and_their_configuration_is_kept() {
 }
 
 #[test]
+fn samples_are_those_that_the_peer_tells_or_a_note_says_that_it_does_not() {
+    let directory = tempfile::tempdir().unwrap();
+    let samples = directory.path().join("samples.csv");
+    let mut plan = Plan { depths: vec![1], ..plan(&["peer:sampled", "peer:good"]) };
+    plan.keep.samples = Some(samples.clone());
+    let run_ = measure(&plan, Path::new("/nowhere/data")).unwrap();
+    assert_eq!(run_.notes, ["samples: peer:good does not tell them"]);
+    let text = std::fs::read_to_string(samples).unwrap();
+    let of = |name: &str| text.lines().filter(|line| line.contains(name)).count();
+    assert_eq!((of("peer:sampled"), of("peer:good")), (2 * 3, 0), "{text}");
+    assert!(text.contains(",4,5\n") && text.contains(",9,6\n"), "{text}");
+}
+
+#[test]
+fn a_run_that_is_told_to_stop_does_not_wait_for_a_peer() {
+    let plan = plan(&["peer:sleeping"]);
+    let stop = plan.keep.stop.clone();
+    let teller = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(100));
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+    let started = Instant::now();
+    let error = measure(&plan, Path::new("/nowhere/data")).unwrap_err();
+    assert!(error.is::<Interrupted>(), "{error:#}");
+    assert!(started.elapsed() < Duration::from_secs(60));
+    teller.join().unwrap();
+}
+
+#[test]
 fn unknown_peers_and_missing_programs_are_refused_before_anything_is_measured() {
     let refused = |plan: &Plan| {
         let text = format!("{:#}", measure(plan, Path::new("/nowhere/data")).unwrap_err());
@@ -218,7 +249,7 @@ fn unknown_peers_and_missing_programs_are_refused_before_anything_is_measured() 
         text
     };
     let text = refused(&plan(&["block", "peer:nobody"]));
-    assert!(text.contains("peer:nobody") && text.contains("good, failing"), "{text}");
+    assert!(text.contains("peer:nobody") && text.contains("good, failing, sampled"), "{text}");
     let missing = Plan { peers_program: Some("/nowhere/x".into()), ..plan(&["peer:good"]) };
     assert!(refused(&missing).contains("/nowhere/x"));
     let monitor = Arc::new(SystemMonitor::start(Config::default()).unwrap());

@@ -5,14 +5,21 @@
 //! cannot be measured here (no root, no device) is noted with its reason; nothing fails for that.
 
 mod backlog;
+mod bystander;
 mod classes;
 mod decisions;
 mod job;
 mod lab;
 mod large;
+mod leaving;
 mod load;
+mod pause;
+mod pollution;
 mod predictive;
 mod probe;
+mod response;
+mod sequential;
+mod spinning;
 mod switches;
 mod threshold;
 mod window;
@@ -30,7 +37,7 @@ pub type Progress<'a> = dyn FnMut(&str, f64) + 'a;
 /// Fills in a result; a figure that is more than its cases returns its own chart.
 type Experiment = fn(&mut Lab, &mut FigureResult, &mut Progress<'_>) -> Result<Option<String>>;
 
-const EXPERIMENTS: [(&str, Experiment); 12] = [
+const EXPERIMENTS: [(&str, Experiment); 19] = [
     ("S1", switches::direct),
     ("S2", switches::indirect),
     ("S3", classes::measure),
@@ -38,10 +45,17 @@ const EXPERIMENTS: [(&str, Experiment); 12] = [
     ("S5", backlog::measure),
     ("S6", threshold::measure),
     ("S7", decisions::measure),
+    ("S8", spinning::measure),
+    ("S11", sequential::measure),
+    ("S12", leaving::measure),
     ("S13", load::measure),
+    ("S16", bystander::measure),
     ("S17", large::measure),
+    ("S18", pollution::measure),
+    ("S19", pause::measure),
     ("A1", predictive::measure),
     ("A2", switches::working_set),
+    ("A4", response::measure),
     ("M1", job::measure),
 ];
 

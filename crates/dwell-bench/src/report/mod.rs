@@ -11,7 +11,7 @@ use anyhow::Result;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use crate::{
-    chart, machine,
+    chart, events, machine,
     result::{Metric, Row, Run, Setting},
     units,
 };
@@ -37,7 +37,12 @@ pub fn html(run: &Run) -> String {
                     (facts(&run.machine))
                     p.command { "$ " (run.command.join(" ")) }
                 }
+                @if let Some(why) = &run.ended {
+                    p.note.ended { strong { "Ended early: " } (why) ". Complete rounds are shown." }
+                }
+                @for note in &run.notes { p.note { (note) } }
                 (devices(run))
+                @for why in &run.left_out { p.note { strong { "Left out. " } (why) } }
                 @for (i, setting) in run.settings().into_iter().enumerate() {
                     (section(run, i, setting))
                 }
@@ -127,11 +132,14 @@ fn section(run: &Run, number: usize, setting: &Setting) -> Markup {
             h2 { (setting) }
             @if let Some(note) = note { p.note { strong { "Emulated device. " } (note) } }
             div.charts {
-                @for svg in plots::all(run, setting, &rows) { figure { (PreEscaped(svg)) } }
+                @for (svg, bars) in plots::all(run, setting, &rows) {
+                    figure.bars[bars] { (PreEscaped(svg)) }
+                }
             }
             details {
                 summary { "The figures" }
                 (figures(run, &rows))
+                (events_of(&rows))
             }
         }
     }
@@ -147,11 +155,15 @@ fn figures(run: &Run, rows: &[&Row]) -> Markup {
             format!("{} [{:.2}, {:.2}]", units::ratio(paired.median), paired.low, paired.high)
         })
     };
+    let bystanders = rows.iter().any(|row| run.ratio(row, Metric::BystanderSpeed).is_some());
+    let last = bystanders.then_some("Bystanders ÷ base");
     html! {
         div.scroll { table.figures {
             thead { tr {
                 @for name in ["Size", "Policy", "Throughput", "IOPS", "p50", "p99", "p99.9",
-                    "CPU per request", "Throughput ÷ base", "CPU ÷ base"] { th { (name) } }
+                    "CPU per request", "Throughput ÷ base", "CPU ÷ base"].into_iter().chain(last) {
+                    th { (name) }
+                }
             } }
             tbody {
                 @for (i, row) in rows.iter().enumerate() {
@@ -167,10 +179,37 @@ fn figures(run: &Run, rows: &[&Row]) -> Markup {
                         td { (units::time_ns(row.median(|r| r.cpu_ns_per_request()))) }
                         td { (ratio(row, Metric::Throughput)) }
                         td { (ratio(row, Metric::CpuPerRequest)) }
+                        @if bystanders { td { (ratio(row, Metric::BystanderSpeed)) } }
                     }
                 }
             }
         } }
+    }
+}
+
+/// What the CPU counted, where it did.
+fn events_of(rows: &[&Row]) -> Markup {
+    let names = events::names(rows);
+    html! {
+        @if !names.is_empty() {
+            h3 { "Events per 1000 requests" }
+            div.scroll { table.figures {
+                thead { tr {
+                    th { "Size" } th { "Policy" }
+                    @for name in &names { th { (name.replace('_', " ")) } }
+                } }
+                tbody {
+                    @for (i, row) in rows.iter().enumerate() {
+                        @let first = i == 0 || rows[i - 1].size_bytes != row.size_bytes;
+                        tr.first[first] {
+                            th scope="row" { @if first { (units::bytes(row.size_bytes)) } }
+                            td.name { (row.policy) }
+                            @for name in &names { td { (events::per_thousand(row, name)) } }
+                        }
+                    }
+                }
+            } }
+        }
     }
 }
 
@@ -219,6 +258,21 @@ mod tests {
         assert_eq!(html.matches("<svg").count(), 6 * run.settings().len());
         assert!(html.contains("io-uring spin") && html.contains("1.2.3"));
         assert!(html.contains("Emulated device.") && html.contains("@media print"));
+    }
+
+    #[test]
+    fn what_was_left_out_and_bystanders_are_shown_where_there_are_any() {
+        let mut run = sample::run();
+        let without = html(&run);
+        assert!(!without.contains("Left out.") && !without.contains("Bystanders"));
+        run.left_out.push("zram under bfq".into());
+        run.rows.iter_mut().flat_map(|row| &mut row.rounds).for_each(|round| {
+            round.bystander_iterations = round.requests;
+        });
+        run.compare_with("block");
+        let with = html(&run);
+        assert!(with.contains("zram under bfq"));
+        assert_eq!(with.matches("Bystanders ÷ base").count(), run.settings().len());
     }
 
     #[test]

@@ -8,16 +8,16 @@ use crate::{
     units,
 };
 
-/// The charts of one setting.
-pub(super) fn all(run: &Run, setting: &Setting, rows: &[&Row]) -> [String; 6] {
+/// The charts of one setting; those of bars may be as long as a page.
+pub(super) fn all(run: &Run, setting: &Setting, rows: &[&Row]) -> [(String, bool); 6] {
     let plots = Plots { run, setting, rows };
     [
-        plots.throughput().svg(),
-        plots.ratio(Metric::Throughput, "Throughput").svg(),
-        plots.latency().svg(),
-        plots.ratio(Metric::CpuPerRequest, "CPU time per request").svg(),
-        plots.switches().svg(),
-        plots.cpu().svg(),
+        (plots.throughput().svg(), false),
+        (plots.ratio(Metric::Throughput, "Throughput").svg(), false),
+        (plots.latency().svg(), false),
+        (plots.ratio(Metric::CpuPerRequest, "CPU time per request").svg(), false),
+        (plots.switches().svg(), true),
+        (plots.cpu().svg(), true),
     ]
 }
 
