@@ -10,7 +10,7 @@ use dwell::buffer::Aligned;
 use dwell::device::Device;
 use dwell::known::Known;
 use dwell::monitor::SystemMonitor;
-use dwell::{File, Options, Stats, WaitPolicy, arch, policy};
+use dwell::{File, Options, Stats, WaitPolicy, arch, policies, policy};
 
 use crate::batch::Batch;
 use crate::program::{self, Answer, Peers, Program};
@@ -91,10 +91,10 @@ pub fn policy_of(name: &str) -> Result<Arc<dyn WaitPolicy>> {
         }
         return Ok(Arc::new(smartcon));
     }
-    match policy::by_name(base) {
-        Some(known) if parameters.next().is_none() => Ok(Arc::new(known)),
+    match policies::by_name(base) {
+        Some(known) if parameters.next().is_none() => Ok(known),
         Some(_) => bail!("{name}: only smartcon takes parameters other than pause=on|off"),
-        None => bail!("{name}: no such policy; there are {}", policy::NAMES.join(", ")),
+        None => bail!("{name}: no such policy; there are {}", policies::names().join(", ")),
     }
 }
 
@@ -116,7 +116,8 @@ pub fn is_foreign(name: &str) -> bool {
 
 /// Whether a contender's requests depend on what the system monitor sees.
 pub fn follows_load(name: &str) -> bool {
-    name.starts_with("smartcon") || name.starts_with("predictive")
+    let base = parts(name).0;
+    !["block", "spin", "hybrid"].contains(&base) && policies::by_name(base).is_some()
 }
 
 impl Contender {

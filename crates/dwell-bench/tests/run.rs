@@ -105,7 +105,8 @@ fn every_round_is_complete_and_counted() {
     .unwrap();
     assert_eq!(heard, plan.batches(1));
     assert_eq!(run.rows.len(), 3 * 2 * 2 * 2);
-    assert_eq!(run.ratios.len(), run.rows.len() / 3 * 2 * (Metric::ALL.len() - 1));
+    // Two contenders against the first, by throughput and by CPU time.
+    assert_eq!(run.ratios.len(), run.rows.len() / 3 * 2 * 2);
     for row in &run.rows {
         assert_eq!(row.rounds.len(), 2);
         for round in &row.rounds {
@@ -291,12 +292,12 @@ fn what_cannot_be_measured_is_refused_in_one_line_that_names_it() {
 fn failing_and_short_requests_end_a_run() {
     for depth in [1, 4] {
         let plan = Plan { depths: vec![depth], ..plan(&["block", "spin"]) };
-        let text = refusal(&plan, emulated(",error-every=40"));
+        let text = refusal(&plan, emulated(",error-every=4"));
         assert!(text.contains("read") && text.contains("os error 5"), "{text}");
     }
     // One at a time a short read is completed by another; in flight it would count twice.
     let plan = Plan { depths: vec![4], ..plan(&["block"]) };
-    let text = refusal(&plan, emulated(",short-every=40"));
+    let text = refusal(&plan, emulated(",short-every=4"));
     assert!(text.contains("2048 of 4096"), "{text}");
 }
 
@@ -469,7 +470,7 @@ fn a_stand_says_what_it_left_out() {
 fn a_failing_device_ends_a_run_that_keeps_its_complete_rounds() {
     for depth in [1, 4] {
         let plan = Plan { depths: vec![depth], rounds: 10_000, ..plan(&["block", "spin"]) };
-        let run = run(&plan, &[emulated(",error-every=4000")], &monitor(), vec![], &mut |_| {});
+        let run = run(&plan, &[emulated(",error-every=20000")], &monitor(), vec![], &mut |_| {});
         let run = run.unwrap();
         let why = run.ended.unwrap();
         for part in ["test: ", "round", "read", "os error 5"] {
@@ -478,7 +479,8 @@ fn a_failing_device_ends_a_run_that_keeps_its_complete_rounds() {
         assert!(!why.contains('\n'), "{why}");
         let rounds: Vec<usize> = run.rows.iter().map(|row| row.rounds.len()).collect();
         assert!(rounds[0] > 0 && rounds == [rounds[0]; 2], "not paired: {rounds:?}");
-        assert_eq!(run.ratios.len(), 2);
+        assert!(run.ratios.iter().all(|ratio| ratio.paired.rounds == rounds[0]));
+        assert!(!run.ratios.is_empty());
     }
 }
 
@@ -534,11 +536,15 @@ fn samples_of_every_measured_request_are_kept_with_its_round() {
                 let of = format!(",{depth},4096,{},{},", row.policy, i + 1);
                 let lines: Vec<&str> = text.lines().filter(|line| line.contains(&of)).collect();
                 assert_eq!(lines.len() as u64, round.requests);
-                let slowest = lines.iter().map(|line| {
-                    let [start, latency] = [1, 0].map(|n| line.rsplit(',').nth(n).unwrap());
-                    start.parse::<u64>().unwrap() + latency.parse::<u64>().unwrap()
-                });
-                assert!(slowest.max().unwrap() <= round.wall_ns + 1_000_000);
+                // The last two columns.
+                let number = |n: usize, line: &str| -> u64 {
+                    line.rsplit(',').nth(n).unwrap().parse().unwrap()
+                };
+                assert!(depth > 1 || lines.is_sorted_by_key(|line| number(1, line)));
+                let mut latencies: Vec<u64> = lines.iter().map(|line| number(0, line)).collect();
+                latencies.sort_unstable();
+                let median = latencies[(latencies.len() - 1) / 2];
+                assert!(round.p50_ns.abs_diff(median) <= median / 500 + 1, "{median} {round:?}");
             }
         }
     }
