@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # make demo    installs what is needed, builds, runs the main job, prints the report's path
 # make test    everything: lint, unit and property tests, the engine on real devices, real NVMe in a VM
+# make peers   builds the other runtimes that `dwell bench io --policies block,peer:NAME` measures beside it
 # make figure ID=S4   measures one figure of the papers; `make figures` all, and rewrites the tables in docs/
 
 SHELL := /bin/bash
@@ -10,11 +11,12 @@ SHELL := /bin/bash
 CARGO ?= cargo
 ID ?=
 REPORT ?= target/report
+PEERS := --manifest-path peers/Cargo.toml --target-dir target/peers
 
 # Debian packages by the program or file that shows they are there.
-NEEDS := qemu-system-x86_64:qemu-system-x86 busybox:busybox-static dmsetup:dmsetup mkfs.ext4:e2fsprogs losetup:mount cc:gcc
+NEEDS := qemu-system-x86_64:qemu-system-x86 busybox:busybox-static dmsetup:dmsetup mkfs.ext4:e2fsprogs losetup:mount cc:gcc fio:fio
 
-.PHONY: demo test lint figure figures build deps deny
+.PHONY: demo test lint figure figures peers build deps deny
 
 deps:
 	@missing=; for need in $(NEEDS); do \
@@ -29,6 +31,9 @@ deps:
 build: deps
 	$(CARGO) build --release --locked
 
+peers: deps
+	$(CARGO) build --release --locked $(PEERS)
+
 demo: build
 	@./target/release/dwell bench io --report $(REPORT)
 
@@ -37,7 +42,9 @@ test: deps lint
 
 lint: deny
 	$(CARGO) fmt --all --check
+	$(CARGO) fmt --all --check --manifest-path peers/Cargo.toml
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+	$(CARGO) clippy $(PEERS) --all-targets --locked -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked --quiet
 	./scripts/check-sources
 

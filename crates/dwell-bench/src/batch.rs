@@ -1,282 +1,297 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One contender's requests for a span of time, and what they cost.
+//! The requests of one batch: where the next one goes, whether there is time for it, and how long
+//! those took that are done. All contenders, the peers in their own programs too, take their
+//! requests from here, so that all do the same.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use dwell::buffer::Aligned;
-use dwell::monitor::{self, SystemMonitor};
-use dwell::{Stats, clock};
+use dwell::clock;
 
-use crate::contender::Contender;
-use crate::keep::Keeper;
 use crate::latency::Latencies;
-use crate::loads::{Loads, Seen};
-use crate::machine;
 use crate::result::{Direction, Pattern, Requests, RoundResult};
+use crate::samples::MOST;
 use crate::stats::SplitMix;
+use crate::usage::{Cost, Meter, Scope};
 
 /// Fewest requests of a batch, however short its span.
-const LEAST: u64 = 3;
-/// Lead-in of a contender that follows the load: so many windows of the system monitor, each so
-/// long. The first ends what others left behind, the second asks for a spinner's seat, the third
-/// has it.
-const LEAD_IN: (usize, u64) = (5, 60_000_000);
+pub const LEAST: u64 = 3;
 
 /// Requests of one kind, for a span of time.
-pub(crate) struct Batch<'k> {
+#[derive(Clone, Debug)]
+pub struct Batch {
     requests: Requests,
-    buffer: Aligned,
+    size_bytes: usize,
     places: u64,
-    next: u64,
+    place: u64,
+    stride: u64,
     random: SplitMix,
-    span: Duration,
+    now_ns: u64,
+    until_ns: u64,
+    taken: u64,
     latencies: Latencies,
-    /// What is kept of each request.
-    pub keeper: &'k mut Keeper,
+    began_ns: u64,
+    samples: Option<Vec<Sample>>,
+    stop: Option<Arc<AtomicBool>>,
 }
 
-impl<'k> Batch<'k> {
-    pub fn new(
-        requests: Requests,
-        size_bytes: u64,
-        subject_bytes: u64,
-        span: Duration,
-        keeper: &'k mut Keeper,
-    ) -> Self {
-        let mut buffer = Aligned::new(size_bytes as usize);
-        let mut random = SplitMix(size_bytes);
-        // Writes carry bytes that do not compress to nothing.
-        buffer
-            .chunks_exact_mut(8)
-            .for_each(|word| word.copy_from_slice(&random.next_u64().to_le_bytes()));
+/// When a request began, in nanoseconds since its batch did, and how long it took.
+pub type Sample = (u64, u64);
+
+/// A request that is to be made, or is being made.
+#[derive(Clone, Copy, Debug)]
+pub struct Request {
+    /// Where on the subject, in bytes.
+    pub offset: u64,
+    /// When it was taken, by [`clock::now`]. It is read once per request: the end of one is the
+    /// beginning of the one taken for it.
+    pub started_ns: u64,
+}
+
+impl Batch {
+    /// Requests of `size_bytes` on a subject of `subject_bytes`; `seed` decides where they go.
+    pub fn new(requests: Requests, size_bytes: u64, subject_bytes: u64, seed: u64) -> Self {
+        let places = (subject_bytes / size_bytes).max(1);
         Batch {
             requests,
-            buffer,
-            places: (subject_bytes / size_bytes).max(1),
-            next: 0,
-            random,
-            span,
+            size_bytes: size_bytes as usize,
+            places,
+            place: seed % places,
+            stride: 1,
+            random: SplitMix(seed),
+            now_ns: 0,
+            until_ns: 0,
+            taken: 0,
             latencies: Latencies::new(),
-            keeper,
+            began_ns: 0,
+            samples: None,
+            stop: None,
         }
     }
 
-    fn offset(&mut self) -> u64 {
+    /// Also keeps the latency of each request, up to a million, for [`Batch::samples`].
+    pub fn keep_samples(&mut self) {
+        // Touched once, so that the measured loop meets no page fault here.
+        let mut samples = vec![(1, 1); MOST];
+        samples.clear();
+        self.samples = Some(samples);
+    }
+
+    /// Ends batches early once this is set, however few requests were made.
+    pub fn stop_at(&mut self, stop: Arc<AtomicBool>) {
+        self.stop = Some(stop);
+    }
+
+    /// Whether it was told to end.
+    #[inline]
+    pub fn stopped(&self) -> bool {
+        self.stop.as_ref().is_some_and(|stop| stop.load(Ordering::Relaxed))
+    }
+
+    /// Order, direction and queue depth.
+    pub fn requests(&self) -> Requests {
+        self.requests
+    }
+
+    /// Whether the requests are writes.
+    pub fn writes(&self) -> bool {
+        self.requests.direction == Direction::Write
+    }
+
+    /// Queue depth, in requests.
+    pub fn depth(&self) -> usize {
+        self.requests.depth as usize
+    }
+
+    /// Request size, in bytes.
+    pub fn size_bytes(&self) -> usize {
+        self.size_bytes
+    }
+
+    /// One buffer for each request in flight.
+    pub fn buffers(&self) -> Vec<Aligned> {
+        let make = |i: usize| {
+            let mut buffer = Aligned::new(self.size_bytes);
+            fill(&mut buffer, i as u64);
+            buffer
+        };
+        (0..self.depth()).map(make).collect()
+    }
+
+    /// Forgets what was done and starts the clock; what it costs is counted from here on.
+    pub fn begin(&mut self, span: Duration, scope: Scope) -> Meter {
+        self.clear();
+        let meter = Meter::start(scope);
+        self.now_ns = meter.started_ns();
+        self.began_ns = self.now_ns;
+        self.until_ns = self.now_ns + span.as_nanos() as u64;
+        meter
+    }
+
+    /// The same for one of several threads, whose batches begin and end together by [`clock::now`].
+    pub fn begin_until(&mut self, began_ns: u64, until_ns: u64) -> Meter {
+        let meter = self.begin(Duration::ZERO, Scope::Thread);
+        (self.began_ns, self.until_ns) = (began_ns, until_ns);
+        meter
+    }
+
+    fn clear(&mut self) {
+        self.latencies.clear();
+        if let Some(samples) = &mut self.samples {
+            samples.clear();
+        }
+        self.taken = 0;
+    }
+
+    /// Where a request goes; not one of the batch.
+    pub fn offset(&mut self) -> u64 {
         let place = match self.requests.pattern {
             Pattern::Seq => {
-                self.next = (self.next + 1) % self.places;
-                self.next
+                self.place = (self.place + self.stride) % self.places;
+                self.place
             }
             Pattern::Rand => self.random.next_u64() % self.places,
         };
-        place * self.buffer.len() as u64
+        place * self.size_bytes as u64
     }
 
-    pub fn warm_up(&mut self, contender: &mut Contender) -> Result<()> {
-        for _ in 0..8 {
-            let offset = self.offset();
-            contender.request(self.requests.direction, &mut self.buffer, offset)?;
+    /// A seed for somebody else's requests.
+    pub fn seed(&mut self) -> u64 {
+        self.random.next_u64()
+    }
+
+    /// The next request; `None` when the time is over.
+    #[inline]
+    pub fn take(&mut self) -> Option<Request> {
+        if (self.now_ns >= self.until_ns && self.taken >= LEAST) || self.stopped() {
+            return None;
+        }
+        self.taken += 1;
+        Some(Request { offset: self.offset(), started_ns: self.now_ns })
+    }
+
+    /// A request is done and transferred `bytes`.
+    ///
+    /// # Errors
+    /// Fewer bytes than were asked for.
+    #[inline]
+    pub fn done(&mut self, request: Request, bytes: usize) -> Result<()> {
+        self.now_ns = clock::now();
+        let (wanted, offset) = (self.size_bytes, request.offset);
+        ensure!(bytes == wanted, "{bytes} of {wanted} bytes were transferred at byte {offset}");
+        let ns = self.now_ns - request.started_ns;
+        self.latencies.record(ns);
+        if let Some(samples) = &mut self.samples
+            && samples.len() < MOST
+        {
+            samples.push((request.started_ns - self.began_ns, ns));
         }
         Ok(())
     }
 
-    /// Unmeasured requests until the monitor has seen this contender alone. What ran before it
-    /// (a hand-written spin, or a blocking policy under which the seats of spinners lapse) would
-    /// otherwise count as the load of its first window, and a batch is only a few windows long.
-    pub fn lead_in(&mut self, contender: &mut Contender, monitor: &SystemMonitor) -> Result<()> {
-        monitor.sample_once();
-        for _ in 0..LEAD_IN.0 {
-            let until = clock::now() + LEAD_IN.1;
-            while clock::now() < until {
-                self.keeper.check()?;
-                let offset = self.offset();
-                contender.request(self.requests.direction, &mut self.buffer, offset)?;
+    /// One batch for each of `threads` threads: together they do what this one would. Sequential
+    /// requests are dealt out in turn.
+    pub fn deal(&mut self, threads: usize) -> Vec<Batch> {
+        let threads = threads.max(1) as u64;
+        let deal = |i| {
+            let before = self.place + 1 + i + self.places - threads % self.places;
+            Batch {
+                place: before % self.places,
+                stride: threads,
+                random: SplitMix(self.seed()),
+                latencies: Latencies::new(),
+                ..self.clone()
             }
-            monitor.sample_once();
-        }
-        Ok(())
+        };
+        (0..threads).map(deal).collect()
     }
 
-    /// One batch; `loads` run beside it.
-    pub fn measure(
-        &mut self,
-        contender: &mut Contender,
-        loads: Option<&Loads>,
-    ) -> Result<RoundResult> {
-        self.latencies.clear();
-        let seen = || loads.map_or(Seen::default(), Loads::seen);
-        let (seen_before, iowait_before) = (seen(), machine::iowait_ns());
-        // What the kernel accounts to this thread is read last and first: reading what all CPUs
-        // did takes long enough to show in it.
-        let busy_before = monitor::busy_ns().unwrap_or(0);
-        self.keeper.begin();
-        let before = (contender.stats(), Usage::now(), clock::now());
-        let requests = match self.requests.depth {
-            1 => self.one_by_one(contender)?,
-            depth => self.in_flight(contender, depth)?,
-        };
-        let wall_ns = clock::now() - before.2;
-        let usage = Usage::now().since(&before.1);
-        let counters = self.keeper.end();
-        self.keeper.check()?;
-        let busy_ns = monitor::busy_ns().unwrap_or(0).saturating_sub(busy_before);
-        let iowait_ns = machine::iowait_ns().saturating_sub(iowait_before);
-        let beside = seen().since(&seen_before);
+    /// What threads did with their parts, and no more.
+    pub fn gather(&mut self, parts: &[Batch]) {
+        self.clear();
+        parts.iter().for_each(|part| self.merge(part));
+    }
+
+    fn merge(&mut self, part: &Batch) {
+        self.latencies.merge(&part.latencies);
+        self.taken += part.taken;
+        self.place = part.place;
+        if let (Some(samples), Some(more)) = (&mut self.samples, &part.samples) {
+            samples.extend(more.iter().take(MOST - samples.len()));
+        }
+    }
+
+    /// What was done at this cost.
+    pub fn round(&self, cost: Cost) -> RoundResult {
         let latency = self.latencies.summary();
-        let mut result = RoundResult {
-            bytes: requests * self.buffer.len() as u64,
-            requests,
-            wall_ns,
+        RoundResult {
+            bytes: latency.count * self.size_bytes as u64,
+            requests: latency.count,
             p50_ns: latency.p50_ns,
             p99_ns: latency.p99_ns,
             p999_ns: latency.p999_ns,
             mean_ns: latency.mean_ns,
-            voluntary_switches: usage.voluntary,
-            involuntary_switches: usage.involuntary,
-            user_ns: usage.user_ns,
-            system_ns: usage.system_ns,
-            cruncher_ns: beside.cpu_ns,
-            iowait_ns,
-            bystander_iterations: beside.iterations,
-            bystander_user_ns: beside.user_ns,
-            bystander_system_ns: beside.system_ns,
-            other_cpu_ns: busy_ns.saturating_sub(usage.cpu_ns),
-            counters,
-            ..RoundResult::default()
-        };
-        count(&mut result, &before.0, &contender.stats());
-        Ok(result)
+            ..cost.round()
+        }
     }
 
-    fn one_by_one(&mut self, contender: &mut Contender) -> Result<u64> {
-        let direction = self.requests.direction;
-        let started = clock::now();
-        let (mut now, mut requests) = (started, 0);
-        let span_ns = self.span.as_nanos() as u64;
-        while (now - started < span_ns || requests < LEAST) && !self.keeper.stopped() {
-            let offset = self.offset();
-            contender.request(direction, &mut self.buffer, offset)?;
-            let then = std::mem::replace(&mut now, clock::now());
-            self.latencies.record(now - then);
-            self.keeper.sample(then, now - then);
-            requests += 1;
-        }
-        Ok(requests)
-    }
-
-    fn in_flight(&mut self, contender: &mut Contender, depth: u32) -> Result<u64> {
-        let Some(mut pipeline) = contender.pipeline(depth)? else { return Ok(0) };
-        let mut idle: Vec<Aligned> = (0..depth).map(|_| Aligned::new(self.buffer.len())).collect();
-        let mut started = std::collections::HashMap::with_capacity(depth as usize);
-        let until = clock::now() + self.span.as_nanos() as u64;
-        let (mut requests, mut submitted) = (0, 0);
-        loop {
-            if (clock::now() < until || submitted < LEAST) && !self.keeper.stopped() {
-                while let Some(buffer) = idle.pop() {
-                    let offset = self.offset();
-                    let at = clock::now();
-                    let taken = match self.requests.direction {
-                        Direction::Read => pipeline.read_at(buffer, offset),
-                        Direction::Write => pipeline.write_at(buffer, offset),
-                    };
-                    let ticket = taken.map_err(|(error, _)| error)?;
-                    started.insert(ticket, at);
-                    submitted += 1;
-                }
-            }
-            let Some(done) = pipeline.next() else { return Ok(requests) };
-            let (done_bytes, wanted) = (done.result?, self.buffer.len());
-            ensure!(done_bytes == wanted, "{done_bytes} of {wanted} bytes were transferred");
-            if let Some(at) = started.remove(&done.ticket) {
-                let latency_ns = clock::now() - at;
-                self.latencies.record(latency_ns);
-                self.keeper.sample(at, latency_ns);
-            }
-            idle.extend(done.buffer);
-            requests += 1;
-        }
+    /// Each request of the batch, where that is kept.
+    pub fn samples(&self) -> Option<&[Sample]> {
+        self.samples.as_deref()
     }
 }
 
-fn count(result: &mut RoundResult, before: &Stats, after: &Stats) {
-    result.spin_ns = after.spun_ns.saturating_sub(before.spun_ns);
-    for row in &after.rows {
-        let earlier = before
-            .rows
-            .iter()
-            .find(|r| (r.route, r.mode, r.why) == (row.route, row.mode, row.why))
-            .map_or(0, |r| r.requests);
-        if row.requests > earlier {
-            let how = format!("{} {}: {}", row.route.as_str(), row.mode.as_str(), row.why);
-            result.decisions.insert(how, row.requests - earlier);
-        }
-    }
-}
-
-/// What the kernel accounts to the calling thread.
-#[derive(Clone, Copy, Debug, Default)]
-struct Usage {
-    /// CPU time, to the nanosecond.
-    cpu_ns: u64,
-    /// Its parts as getrusage tells them: brought up to date only by ticks and switches, so they
-    /// say how the time splits and not how long it was.
-    user_ns: u64,
-    system_ns: u64,
-    voluntary: u64,
-    involuntary: u64,
-}
-
-impl Usage {
-    fn now() -> Self {
-        // SAFETY: a zeroed rusage is a valid buffer.
-        let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-        // SAFETY: a live buffer; RUSAGE_THREAD exists since Linux 2.6.26.
-        unsafe { libc::getrusage(libc::RUSAGE_THREAD, &mut usage) };
-        let ns =
-            |time: libc::timeval| time.tv_sec as u64 * 1_000_000_000 + time.tv_usec as u64 * 1000;
-        Usage {
-            cpu_ns: clock::thread_cpu(),
-            user_ns: ns(usage.ru_utime),
-            system_ns: ns(usage.ru_stime),
-            voluntary: usage.ru_nvcsw as u64,
-            involuntary: usage.ru_nivcsw as u64,
-        }
-    }
-
-    /// The difference, with the CPU time split as getrusage splits it; all of it is user time
-    /// where getrusage saw none pass.
-    fn since(self, earlier: &Self) -> Self {
-        let cpu_ns = self.cpu_ns.saturating_sub(earlier.cpu_ns);
-        let user_ns = self.user_ns.saturating_sub(earlier.user_ns);
-        let system_ns = self.system_ns.saturating_sub(earlier.system_ns);
-        let seen_ns = u128::from(user_ns + system_ns);
-        let part_ns = u128::from(cpu_ns) * u128::from(system_ns);
-        let system_ns = part_ns.checked_div(seen_ns).unwrap_or(0) as u64;
-        Usage {
-            cpu_ns,
-            user_ns: cpu_ns - system_ns,
-            system_ns,
-            voluntary: self.voluntary - earlier.voluntary,
-            involuntary: self.involuntary - earlier.involuntary,
-        }
-    }
+/// Fills a buffer for writes with bytes that do not compress to nothing.
+pub fn fill(buffer: &mut [u8], seed: u64) {
+    let mut random = SplitMix(seed ^ buffer.len() as u64);
+    buffer
+        .chunks_exact_mut(8)
+        .for_each(|word| word.copy_from_slice(&random.next_u64().to_le_bytes()));
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn sequential(depth: u32) -> Batch {
+        let requests = Requests { pattern: Pattern::Seq, direction: Direction::Read, depth };
+        Batch::new(requests, 4096, 10 * 4096 + 100, 0)
+    }
+
     #[test]
-    fn cpu_time_is_exact_and_split_as_the_kernel_splits_it() {
-        let earlier = Usage { cpu_ns: 100, user_ns: 10, system_ns: 20, ..Usage::default() };
-        let now = Usage { cpu_ns: 1100, user_ns: 110, system_ns: 320, ..Usage::default() };
-        let used = now.since(&earlier);
-        assert_eq!((used.cpu_ns, used.user_ns, used.system_ns), (1000, 250, 750));
-        let unseen = Usage { cpu_ns: 1100, ..earlier }.since(&earlier);
-        assert_eq!((unseen.user_ns, unseen.system_ns), (1000, 0));
-        let started = Usage::now();
-        while clock::thread_cpu() < started.cpu_ns + 300_000 {}
-        assert!(Usage::now().since(&started).cpu_ns >= 300_000);
+    fn threads_together_walk_the_whole_subject() {
+        for threads in [1, 2, 3, 7, 10, 16] {
+            let mut whole = sequential(threads as u32);
+            let mut places: Vec<u64> = Vec::new();
+            let mut parts = whole.deal(threads);
+            for _ in 0..20 {
+                places.extend(parts.iter_mut().map(|part| part.offset() / 4096));
+            }
+            let expected: Vec<u64> =
+                (1..=places.len() as u64).map(|i| (whole.place + i) % 10).collect();
+            assert_eq!(places, expected, "{threads} threads");
+        }
+    }
+
+    #[test]
+    fn a_batch_without_time_still_makes_the_fewest_requests() {
+        let mut batch = sequential(1);
+        batch.keep_samples();
+        let memory = batch.samples().map(<[_]>::as_ptr);
+        batch.begin(Duration::ZERO, Scope::Thread);
+        while let Some(request) = batch.take() {
+            batch.done(request, 4096).unwrap();
+        }
+        let round = batch.round(Cost::default());
+        assert_eq!((round.requests, round.bytes), (LEAST, LEAST * 4096));
+        assert_eq!(batch.samples().map(|samples| samples.len() as u64), Some(LEAST));
+        assert_eq!(batch.samples().map(<[_]>::as_ptr), memory, "it was not there before");
+        batch.begin(Duration::ZERO, Scope::Thread);
+        let request = batch.take().unwrap();
+        let error = batch.done(request, 512).unwrap_err().to_string();
+        assert!(error.contains("512 of 4096 bytes"), "{error}");
     }
 }

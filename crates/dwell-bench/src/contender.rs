@@ -1,33 +1,37 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What is measured: Dwell's policies, and the hand-written loops they are held against.
 
-use std::os::fd::AsRawFd;
-use std::os::unix::fs::FileExt;
+use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use dwell::buffer::Aligned;
+use dwell::device::Device;
 use dwell::known::Known;
 use dwell::monitor::SystemMonitor;
-use dwell::pipeline::Pipeline;
-use dwell::ring::SpinMethod;
 use dwell::{File, Options, Stats, WaitPolicy, arch, policies, policy};
-use io_uring::{IoUring, opcode, types};
 
-use crate::result::Direction;
+use crate::batch::Batch;
+use crate::program::{self, Answer, Peers, Program};
+use crate::raw::{self, Blocking, RawRing};
+use crate::result::{Configured, Direction, RoundResult};
 use crate::subject::Subject;
+use crate::usage::Scope;
 
-/// Names of the hand-written loops: a plain synchronous call, and three ways to spin on a ring.
-pub const HAND_WRITTEN: [&str; 4] = ["pread", "raw-cq-peek", "raw-get-events", "raw-taskrun-flag"];
+/// Names of the hand-written loops.
+pub const HAND_WRITTEN: [&str; 6] = raw::NAMES;
 
-/// One contender on one subject, with a buffer of one request size.
+/// One contender on one subject.
 pub enum Contender {
-    /// Dwell under a policy, one request at a time.
+    /// Dwell under a policy.
     Dwell(Box<File>),
     /// `pread` and `pwrite`.
-    Plain(std::fs::File),
-    /// A ring of its own, spun on.
-    Spin(Box<RawSpin>),
+    Blocking(Blocking),
+    /// A hand-written ring.
+    Ring(Box<RawRing>),
+    /// Another runtime, in a program of its own.
+    Program(Box<Program>),
 }
 
 /// A contender's name and the parameters behind it, as in `smartcon:queue-limit=1+pause=off`.
@@ -94,9 +98,20 @@ pub fn policy_of(name: &str) -> Result<Arc<dyn WaitPolicy>> {
     }
 }
 
-/// Whether a name is one that [`Contender::open`] takes.
+/// Whether a name is one of a contender. Which peers there are only their program knows
+/// ([`Peers::check`]).
 pub fn check_name(name: &str) -> Result<()> {
-    if HAND_WRITTEN.contains(&name) { Ok(()) } else { policy_of(name).map(drop) }
+    if HAND_WRITTEN.contains(&name) || is_peer(name) { Ok(()) } else { policy_of(name).map(drop) }
+}
+
+/// Whether a contender of this name is in a program of its own.
+pub fn is_peer(name: &str) -> bool {
+    name.starts_with(program::PREFIX)
+}
+
+/// Whether a contender of this name can only reach files and block devices.
+pub fn is_foreign(name: &str) -> bool {
+    HAND_WRITTEN.contains(&name) || is_peer(name)
 }
 
 /// Whether a contender's requests depend on what the system monitor sees.
@@ -122,120 +137,140 @@ impl Contender {
         Ok(Contender::Dwell(Box::new(options.open(&subject.address)?)))
     }
 
-    /// Opens a subject for a contender of this name.
+    /// Opens a subject for a contender of this name; a peer is looked for near this program.
     pub fn open(name: &str, subject: &Subject, monitor: &Arc<SystemMonitor>) -> Result<Self> {
-        let method = match name {
-            "pread" => {
-                let file = subject.open_plainly()?;
-                return Ok(Contender::Plain(file));
-            }
-            "raw-cq-peek" => Some(SpinMethod::CqPeek),
-            "raw-get-events" => Some(SpinMethod::GetEvents),
-            "raw-taskrun-flag" => Some(SpinMethod::TaskrunFlag),
-            _ => None,
-        };
-        if let Some(method) = method {
-            let raw = RawSpin::new(subject.open_plainly()?, method)?;
-            return Ok(Contender::Spin(Box::new(raw)));
+        if is_peer(name) {
+            return Self::peer(name, subject, &Peers::find(None)?);
+        }
+        if name == "pread" {
+            return Ok(Contender::Blocking(Blocking(subject.open_plainly()?)));
+        }
+        if name == "raw-iopoll" && !Device::beneath(&subject.address)?.io_poll {
+            // Before Linux 6.14 the kernel would say nothing and wait for interrupts.
+            bail!(
+                "raw-iopoll: {} offers no polled completions (its queue/io_poll is 0): leave \
+                 raw-iopoll out, or give its driver poll queues",
+                subject.name
+            );
+        }
+        if HAND_WRITTEN.contains(&name) {
+            let ring = RawRing::new(name, subject.open_plainly()?, subject.block_bytes)?;
+            return Ok(Contender::Ring(Box::new(ring)));
         }
         Self::under(policy_of(name)?, subject, subject.known, Some(monitor))
     }
 
-    /// One request.
+    /// A peer from this program.
+    pub fn peer(name: &str, subject: &Subject, peers: &Peers) -> Result<Self> {
+        Ok(Contender::Program(Box::new(Program::new(name, subject, peers)?)))
+    }
+
+    /// How it is set up, where it is not Dwell's own; `None` before the first batch of a peer.
+    pub fn configured(&self, name: &str) -> Option<Configured> {
+        match self {
+            Contender::Dwell(_) => None,
+            Contender::Blocking(_) | Contender::Ring(_) => Some(Configured {
+                name: name.into(),
+                version: env!("CARGO_PKG_VERSION").into(),
+                settings: raw::settings(name),
+            }),
+            Contender::Program(program) => program.configured(),
+        }
+    }
+
+    /// One request; not of a peer, which is asked for batches only.
     #[inline]
     pub fn request(&mut self, direction: Direction, buffer: &mut [u8], offset: u64) -> Result<()> {
         match self {
-            Contender::Dwell(file) => match direction {
-                Direction::Read => file.read_exact_at(buffer, offset)?,
-                Direction::Write => file.write_all_at(buffer, offset)?,
-            },
-            Contender::Plain(file) => match direction {
-                Direction::Read => file.read_exact_at(buffer, offset),
-                Direction::Write => file.write_all_at(buffer, offset),
-            }
-            .with_context(|| format!("{direction} at byte {offset}"))?,
-            Contender::Spin(raw) => raw
+            Contender::Dwell(file) => one(file, direction, buffer, offset)?,
+            Contender::Blocking(blocking) => blocking
                 .request(direction, buffer, offset)
                 .with_context(|| format!("{direction} at byte {offset}"))?,
+            Contender::Ring(ring) => ring
+                .request(direction, buffer, offset)
+                .with_context(|| format!("{direction} at byte {offset}"))?,
+            Contender::Program(_) => bail!("a peer is asked for batches, not for one request"),
         }
         Ok(())
     }
 
-    /// What Dwell counted; empty for hand-written loops.
+    /// A batch of requests for `span`, with one in flight for each buffer. Only a peer's samples are
+    /// in the answer; those of others are in the batch.
+    pub fn serve(
+        &mut self,
+        batch: &mut Batch,
+        buffers: &mut Vec<Aligned>,
+        span: Duration,
+    ) -> Result<Answer> {
+        let round = match self {
+            Contender::Dwell(file) => serve(file, batch, buffers, span)?,
+            Contender::Blocking(blocking) => blocking.serve(batch, buffers, span)?,
+            Contender::Ring(ring) => ring.serve(batch, buffers, span)?,
+            Contender::Program(program) => return program.serve(batch, span),
+        };
+        Ok(Answer { round, samples_ns: None })
+    }
+
+    /// Whether its batches are served in the calling thread alone.
+    pub fn serves_in_caller(&self, depth: usize) -> bool {
+        match self {
+            Contender::Dwell(_) | Contender::Ring(_) => true,
+            Contender::Blocking(_) => depth == 1,
+            Contender::Program(_) => false,
+        }
+    }
+
+    /// What Dwell counted; empty for others.
     pub fn stats(&self) -> Stats {
         match self {
             Contender::Dwell(file) => file.stats(),
-            Contender::Plain(_) | Contender::Spin(_) => Stats::default(),
-        }
-    }
-
-    /// Many requests in flight; `None` for contenders that only serve one at a time.
-    pub fn pipeline(&self, depth: u32) -> Result<Option<Pipeline<'_, Aligned>>> {
-        match self {
-            Contender::Dwell(file) => Ok(Some(file.pipeline(depth)?)),
-            Contender::Plain(_) | Contender::Spin(_) => Ok(None),
+            _ => Stats::default(),
         }
     }
 }
 
-/// A ring spun on by hand, as an engineer would who knows which flags to use: the baseline for
-/// "how fast can spinning be".
-pub struct RawSpin {
-    ring: IoUring,
-    file: std::fs::File,
-    method: SpinMethod,
+#[inline]
+fn one(file: &File, direction: Direction, buffer: &mut [u8], offset: u64) -> dwell::Result<()> {
+    match direction {
+        Direction::Read => file.read_exact_at(buffer, offset),
+        Direction::Write => file.write_all_at(buffer, offset),
+    }
 }
 
-impl RawSpin {
-    fn new(file: std::fs::File, method: SpinMethod) -> Result<Self> {
-        let mut builder = IoUring::builder();
-        match method {
-            SpinMethod::CqPeek => &mut builder,
-            SpinMethod::GetEvents => builder.setup_single_issuer().setup_defer_taskrun(),
-            SpinMethod::TaskrunFlag => {
-                builder.setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag()
-            }
-        };
-        let ring = builder.build(8).with_context(|| format!("a ring for raw-{method}"))?;
-        Ok(RawSpin { ring, file, method })
+/// One request after the other by blocking calls, or many in a pipeline.
+fn serve(
+    file: &File,
+    batch: &mut Batch,
+    buffers: &mut Vec<Aligned>,
+    span: Duration,
+) -> Result<RoundResult> {
+    let direction = batch.requests().direction;
+    if let [buffer] = &mut buffers[..] {
+        let meter = batch.begin(span, Scope::Thread);
+        while let Some(request) = batch.take() {
+            one(file, direction, buffer, request.offset)?;
+            batch.done(request, buffer.len())?;
+        }
+        return Ok(batch.round(meter.stop()));
     }
-
-    #[inline]
-    fn request(&mut self, direction: Direction, buffer: &mut [u8], offset: u64) -> Result<()> {
-        let (fd, bytes) = (types::Fd(self.file.as_raw_fd()), buffer.len() as u32);
-        let entry = match direction {
-            Direction::Read => {
-                opcode::Read::new(fd, buffer.as_mut_ptr(), bytes).offset(offset).build()
-            }
-            Direction::Write => {
-                opcode::Write::new(fd, buffer.as_ptr(), bytes).offset(offset).build()
-            }
-        };
-        // SAFETY: the buffer is borrowed until the completion is seen below.
-        unsafe { self.ring.submission().push(&entry) }.context("the ring is full")?;
-        self.ring.submit()?;
-        const GETEVENTS: u32 = 1;
-        let event = loop {
-            if let Some(event) = self.ring.completion().next() {
-                break event;
-            }
-            let enter = match self.method {
-                SpinMethod::CqPeek => false,
-                SpinMethod::GetEvents => true,
-                SpinMethod::TaskrunFlag => self.ring.submission().taskrun(),
+    let mut pipeline = file.pipeline(buffers.len() as u32)?;
+    let mut in_flight = HashMap::with_capacity(buffers.len());
+    let meter = batch.begin(span, Scope::Thread);
+    loop {
+        while !buffers.is_empty()
+            && let Some(request) = batch.take()
+            && let Some(buffer) = buffers.pop()
+        {
+            let taken = match direction {
+                Direction::Read => pipeline.read_at(buffer, request.offset),
+                Direction::Write => pipeline.write_at(buffer, request.offset),
             };
-            if enter {
-                // A signal or a short-lived shortage may fail it; the completion comes all the
-                // same, and until it is out the buffer must stay.
-                // SAFETY: no argument is passed.
-                let _ = unsafe { self.ring.submitter().enter::<()>(0, 0, GETEVENTS, None) };
-            }
-            std::hint::spin_loop();
-        };
-        match event.result() {
-            done if done == bytes as i32 => Ok(()),
-            done if done < 0 => Err(std::io::Error::from_raw_os_error(-done).into()),
-            done => bail!("{done} of {bytes} bytes"),
+            in_flight.insert(taken.map_err(|(error, _)| error)?, request);
         }
+        let Some(finished) = pipeline.next() else { return Ok(batch.round(meter.stop())) };
+        if let Some(request) = in_flight.remove(&finished.ticket) {
+            batch.done(request, finished.result?)?;
+        }
+        buffers.extend(finished.buffer);
     }
 }

@@ -11,6 +11,7 @@ use std::time::Duration;
 use anyhow::Result;
 use dwell::clock;
 
+use crate::batch::Sample;
 use crate::counters::Counters;
 use crate::result::Row;
 use crate::samples::Samples;
@@ -44,7 +45,6 @@ pub(crate) struct Keeper {
     stop: Arc<AtomicBool>,
     samples: Option<Samples>,
     counters: Option<Counters>,
-    started: u64,
     notes: Vec<String>,
 }
 
@@ -68,6 +68,11 @@ impl Keeper {
             }
         }
         Ok(keeper)
+    }
+
+    /// What ends the run when it is set.
+    pub fn stop(&self) -> Arc<AtomicBool> {
+        self.stop.clone()
     }
 
     /// Whether the run was told to stop. Cheap enough for every request.
@@ -97,15 +102,26 @@ impl Keeper {
         if let Some(counters) = &mut self.counters {
             counters.start();
         }
-        self.started = clock::now();
     }
 
-    /// One measured request, submitted at `at_ns` of the clock.
-    #[inline]
-    pub fn sample(&mut self, at_ns: u64, latency_ns: u64) {
-        if let Some(samples) = &mut self.samples {
-            samples.push(at_ns.saturating_sub(self.started), latency_ns);
-        }
+    /// Whether the latency of every request is kept.
+    pub fn wants_samples(&self) -> bool {
+        self.samples.is_some()
+    }
+
+    /// What a batch of so many requests took: when each began and how long it was, where `name`
+    /// tells that.
+    pub fn samples(&mut self, name: &str, requests: u64, told: Option<&[Sample]>) {
+        let Some(samples) = &mut self.samples else { return };
+        let Some(told) = told else {
+            let note = format!("samples: {name} does not tell them");
+            if !self.notes.contains(&note) {
+                self.notes.push(note);
+            }
+            return;
+        };
+        told.iter().for_each(|&(start_ns, latency_ns)| samples.push(start_ns, latency_ns));
+        samples.lose(requests.saturating_sub(told.len() as u64));
     }
 
     /// Ends a batch; what the counters saw of it.

@@ -6,7 +6,7 @@
 //! ([`stats::Paired`]), and a run is kept as JSON ([`result::Run`]) from which the terminal table
 //! ([`table`]), the HTML report ([`report`]) and the figures ([`figure`]) are made.
 
-mod batch;
+pub mod batch;
 pub mod chart;
 pub mod contender;
 pub mod counters;
@@ -19,6 +19,9 @@ mod labels;
 pub mod latency;
 pub mod loads;
 pub mod machine;
+mod measure;
+pub mod program;
+pub mod raw;
 pub mod report;
 pub mod result;
 pub mod run;
@@ -31,3 +34,4 @@ pub mod stats;
 pub mod subject;
 pub mod table;
 pub mod units;
+pub mod usage;

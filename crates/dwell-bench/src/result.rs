@@ -28,6 +28,9 @@ pub struct Run {
     pub command: Vec<String>,
     /// What was measured on.
     pub devices: Vec<Device>,
+    /// How contenders that are not Dwell's own were set up.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub contenders: Vec<Configured>,
     /// What was measured.
     pub rows: Vec<Row>,
     /// What was not measured, and why.
@@ -54,6 +57,17 @@ pub struct Device {
     pub class: Option<String>,
     /// Size threshold that the probe found, in bytes.
     pub size_threshold_bytes: Option<u64>,
+}
+
+/// A contender and how it was set up.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Configured {
+    /// Name of its rows.
+    pub name: String,
+    /// Its version.
+    pub version: String,
+    /// Its settings, each a few words.
+    pub settings: Vec<String>,
 }
 
 /// Order of the offsets.
@@ -418,6 +432,7 @@ impl Run {
             machine,
             command,
             devices,
+            contenders: vec![],
             rows: vec![],
             left_out: vec![],
             ratios: vec![],
@@ -444,6 +459,13 @@ impl Run {
             }));
         }
         self.ratios = ratios;
+    }
+
+    /// Remembers how a contender was set up.
+    pub fn tell(&mut self, configured: Option<Configured>) {
+        if let Some(new) = configured.filter(|new| !self.contenders.contains(new)) {
+            self.contenders.push(new);
+        }
     }
 
     /// The row of one policy.

@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The main job: policies × sizes × loads on any device, in interleaved rounds.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, ensure};
 use dwell::monitor::SystemMonitor;
 
-use crate::batch::Batch;
-use crate::contender::{self, Contender};
+use crate::contender::{self, Contender, is_peer};
 use crate::fixture::Scheduler;
 use crate::keep::{Keep, Keeper};
 use crate::loads::{self, Loads, Means};
 use crate::machine::Machine;
+use crate::measure::Measure;
+use crate::program::Peers;
 use crate::result::{Direction, Load, Pattern, Requests, Row, Run, Setting};
 use crate::subject::Subject;
 use crate::units;
@@ -44,6 +46,8 @@ pub struct Plan {
     pub means: Means,
     /// What to keep beside the rows, and what ends the run.
     pub keep: Keep,
+    /// The program that has the peers, where it is not near this one.
+    pub peers_program: Option<PathBuf>,
 }
 
 impl Plan {
@@ -51,6 +55,18 @@ impl Plan {
     pub fn batches(&self, subjects: usize) -> u64 {
         let cells = subjects * self.loads.len() * self.schedulers.len() * self.requests().count();
         (cells * self.sizes.len() * self.contenders.len() * self.rounds) as u64
+    }
+
+    /// The program with the peers, where some of its peers take part.
+    fn peers(&self) -> Result<Option<Peers>> {
+        let names = self.contenders.iter().map(String::as_str).filter(|name| is_peer(name));
+        let names: Vec<&str> = names.collect();
+        if names.is_empty() {
+            return Ok(None);
+        }
+        let peers = Peers::find(self.peers_program.as_deref())?;
+        peers.check(names)?;
+        Ok(Some(peers))
     }
 
     /// Kinds of requests, in the order in which they are measured.
@@ -83,6 +99,7 @@ pub fn run(
     for name in &plan.contenders {
         contender::check_name(name)?;
     }
+    let peers = plan.peers()?;
     ensure!(!plan.depths.contains(&0), "a queue depth of 0 sends nothing: 1 or more is wanted");
     ensure!(plan.rounds > 0, "no round measures nothing: 1 or more is wanted");
     if plan.directions.contains(&Direction::Write)
@@ -100,7 +117,8 @@ pub fn run(
     let devices = subjects.iter().map(Subject::describe).collect();
     let mut run = Run::new(Machine::gather(), command, devices);
     let mut keeper = Keeper::new(&plan.keep)?;
-    let outcome = measure(plan, subjects, monitor, &mut keeper, progress, &mut run);
+    let from = Sources { monitor, peers: peers.as_ref() };
+    let outcome = measure(plan, subjects, from, &mut keeper, progress, &mut run);
     run.notes = keeper.finish();
     if let Err(why) = outcome {
         if run.rows.is_empty() {
@@ -116,7 +134,7 @@ pub fn run(
 fn measure(
     plan: &Plan,
     subjects: &[Subject],
-    monitor: &Arc<SystemMonitor>,
+    from: Sources<'_>,
     keeper: &mut Keeper,
     progress: &mut dyn FnMut(&str),
     run: &mut Run,
@@ -141,7 +159,7 @@ fn measure(
                         ..Setting::new(subject, load, requests)
                     };
                     for &size in &plan.sizes {
-                        let mut entrants = enter(plan, requests.depth, subject, monitor)?;
+                        let mut entrants = enter(plan, subject, from)?;
                         let course = Course {
                             subject,
                             setting: &setting,
@@ -152,6 +170,9 @@ fn measure(
                         let (raced, outcome) =
                             race_until(&mut entrants, &course, Some(&mut loads), keeper, progress);
                         run.rows.extend(raced);
+                        for Entrant { name, contender, .. } in &entrants {
+                            run.tell(contender.configured(name));
+                        }
                         outcome?;
                     }
                 }
@@ -232,19 +253,25 @@ pub struct Course<'a> {
     pub batch: Duration,
 }
 
-/// The contenders of a plan that can be measured on a subject in these settings.
-fn enter(
-    plan: &Plan,
-    depth: u32,
-    subject: &Subject,
-    monitor: &Arc<SystemMonitor>,
-) -> Result<Vec<Entrant>> {
-    let takes_part = |name: &&String| {
-        let hand_written = contender::HAND_WRITTEN.contains(&name.as_str());
-        !(hand_written && (dwell::open::is_scheme(&subject.address) || depth > 1))
+/// What contenders are opened with.
+#[derive(Clone, Copy)]
+struct Sources<'a> {
+    monitor: &'a Arc<SystemMonitor>,
+    peers: Option<&'a Peers>,
+}
+
+/// The contenders of a plan that can be measured on a subject.
+fn enter(plan: &Plan, subject: &Subject, from: Sources<'_>) -> Result<Vec<Entrant>> {
+    let scheme = dwell::open::is_scheme(&subject.address);
+    let takes_part = |name: &&String| !(scheme && contender::is_foreign(name));
+    let enter = |name: &String| match from.peers {
+        Some(peers) if is_peer(name) => {
+            let contender = Contender::peer(name, subject, peers)?;
+            Ok(Entrant { name: name.clone(), contender, monitor: None })
+        }
+        _ => Entrant::open(name, subject, from.monitor),
     };
-    let names = plan.contenders.iter().filter(takes_part);
-    names.map(|name| Entrant::open(name, subject, monitor)).collect()
+    plan.contenders.iter().filter(takes_part).map(enter).collect()
 }
 
 /// All entrants at one size in one setting, one row each. The order rotates from round to round,
@@ -282,26 +309,26 @@ fn race_until(
     let Some(requests) = setting.requests() else {
         return (vec![], Err(anyhow!("a race is run over requests of one kind")));
     };
-    let mut batch = Batch::new(requests, size_bytes, subject.bytes, batch, keeper);
+    let mut measure = Measure::new(requests, size_bytes, subject.bytes, batch, keeper);
     let mut outcome =
-        entrants.iter_mut().try_for_each(|entrant| batch.warm_up(&mut entrant.contender));
+        entrants.iter_mut().try_for_each(|entrant| measure.warm_up(&mut entrant.contender));
     let mut complete = 0;
     while outcome.is_ok() && complete < rounds {
-        outcome = one_round(entrants, complete, &mut batch, &mut loads, progress, &mut rows);
+        outcome = one_round(entrants, complete, &mut measure, &mut loads, progress, &mut rows);
         complete += usize::from(outcome.is_ok());
     }
     rows.iter_mut().for_each(|row| row.rounds.truncate(complete));
     rows.retain(|row| !row.rounds.is_empty());
     // A signal may end number crunchers too: what was asked for is the reason then.
     let outcome = outcome.with_context(|| setting.device.clone());
-    (rows, batch.keeper.check().map_err(Into::into).and(outcome))
+    (rows, measure.keeper.check().map_err(Into::into).and(outcome))
 }
 
 /// One batch of each entrant.
 fn one_round(
     entrants: &mut [Entrant],
     round: usize,
-    batch: &mut Batch<'_>,
+    measure: &mut Measure<'_>,
     loads: &mut Option<&mut Loads>,
     progress: &mut dyn FnMut(&str),
     rows: &mut [Row],
@@ -312,11 +339,11 @@ fn one_round(
         progress(&format!("{}, {}, {name}", row.setting, units::bytes(row.size_bytes)));
         let _pause = contender::PauseChoice::of(name);
         if let Some(monitor) = monitor {
-            batch.lead_in(contender, monitor)?;
+            measure.lead_in(contender, monitor)?;
         }
-        let measured = batch.measure(contender, loads.as_deref());
+        let measured = measure.measure(name, contender, loads.as_deref());
         row.rounds.push(measured.with_context(|| format!("{name}, round {}", round + 1))?);
-        batch.keeper.write(row, round);
+        measure.keeper.write(row, round);
     }
     match loads {
         Some(loads) => loads.check(),

@@ -5,7 +5,7 @@ use crate::{
     figure::{FigureResult, Measured, catalogue},
     machine::Machine,
     report::Curve,
-    result::{Device, Load, Requests, RoundResult, Row, Run, Setting, Work},
+    result::{Configured, Device, Load, Requests, RoundResult, Row, Run, Setting, Work},
     stats::SplitMix,
 };
 
@@ -33,6 +33,11 @@ pub fn run() -> Run {
     };
     let command = ["dwell", "bench", "--device", "loop", "--rounds", "9"].map(String::from).into();
     let mut run = Run::new(machine, command, devices);
+    run.tell(Some(Configured {
+        name: "io-uring spin".into(),
+        version: "1.2.3".into(),
+        settings: vec!["one thread".into()],
+    }));
     let mut random = SplitMix(7);
     for (device, load) in [("loop", Load::Idle), ("loop", Load::Cpu), ("nvme-emu", Load::Idle)] {
         let setting = Setting {

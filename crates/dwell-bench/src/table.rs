@@ -5,7 +5,7 @@ use comfy_table::{Cell, CellAlignment, ContentArrangement, Table};
 
 use crate::{
     events,
-    result::{Metric, Row, Run, in_order},
+    result::{Configured, Metric, Row, Run, in_order},
     stats::Paired,
     units,
 };
@@ -50,6 +50,10 @@ pub fn table(run: &Run, width: u16) -> String {
     let base = in_order(run.ratios.iter().map(|ratio| ratio.baseline.as_str()));
     if !base.is_empty() {
         text += &format!("\nbase: {}, in the same round\n", base.join(", "));
+    }
+    for Configured { name, version, settings } in &run.contenders {
+        text += &format!("\n{name} (version {version})\n");
+        settings.iter().for_each(|setting| text += &format!("  {setting}\n"));
     }
     if let Some(why) = &run.ended {
         text += &format!("\nended early: {why}\n");
@@ -165,7 +169,8 @@ mod tests {
 
     #[test]
     fn fits_a_hundred_columns_with_one_line_per_row() {
-        let run = sample::run();
+        let mut run = sample::run();
+        run.contenders.clear();
         let text = table(&run, 100);
         assert!(text.lines().all(|line| line.chars().count() <= 100), "\n{text}");
         for policy in ["smartcon", "predictive", "io-uring spin"] {
@@ -182,6 +187,7 @@ mod tests {
             assert!(text.contains(part), "{part} is missing\n{text}");
         }
         assert!(text.contains("emulated device: software emulation"));
+        assert!(text.contains("io-uring spin (version 1.2.3)\n  one thread\n"), "{text}");
     }
 
     #[test]

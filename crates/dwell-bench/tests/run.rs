@@ -12,7 +12,8 @@ use dwell::known::Known;
 use dwell::monitor::{Config, SystemMonitor};
 use dwell::profile::SwitchCosts;
 use dwell::{Decision, WaitPolicy};
-use dwell_bench::contender::{Contender, check_name, policy_of};
+use dwell_bench::batch::Batch;
+use dwell_bench::contender::{Contender, HAND_WRITTEN, check_name, policy_of};
 use dwell_bench::counters::Counters;
 use dwell_bench::keep::{Interrupted, Keep};
 use dwell_bench::loads::{Means, serve};
@@ -79,6 +80,7 @@ fn plan(contenders: &[&str]) -> Plan {
             directory: env!("CARGO_TARGET_TMPDIR").into(),
         },
         keep: Keep::default(),
+        peers_program: None,
     }
 }
 
@@ -342,8 +344,8 @@ fn every_hand_written_loop_reads_and_writes_what_is_there() {
     let content: Vec<u8> = (0..32768u32).map(|i| (i / 128) as u8).collect();
     std::fs::write(&path, &content).unwrap();
     let subject = subject(&path, 32768, true);
-    for name in dwell_bench::contender::HAND_WRITTEN.into_iter().chain(["block", "spin"]) {
-        let mut contender = Contender::open(name, &subject, &monitor()).unwrap();
+    for name in HAND_WRITTEN.into_iter().chain(["block", "spin"]) {
+        let Some(mut contender) = open(name, &subject) else { continue };
         let mut buffer = vec![0; 4096];
         contender.request(Direction::Read, &mut buffer, 8192).unwrap();
         assert_eq!(buffer, content[8192..12288], "{name}");
@@ -352,6 +354,68 @@ fn every_hand_written_loop_reads_and_writes_what_is_there() {
         std::fs::write(&path, &content).unwrap();
         let beyond = contender.request(Direction::Read, &mut buffer, 30000);
         assert!(beyond.is_err(), "{name} read beyond the end");
+    }
+}
+
+/// The contender, or `None` with the reason where the device cannot be polled.
+fn open(name: &str, subject: &Subject) -> Option<Contender> {
+    match Contender::open(name, subject, &monitor()) {
+        Err(error) if name == "raw-iopoll" => {
+            let text = format!("{error:#}");
+            assert!(text.contains("polled completions") && !text.contains('\n'), "{text}");
+            println!("SKIP: {text}");
+            None
+        }
+        contender => Some(contender.unwrap()),
+    }
+}
+
+#[test]
+fn every_contender_serves_every_depth_with_the_right_bytes() {
+    const SIZE: usize = 4096;
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("data");
+    let content: Vec<u8> = (0..64 * SIZE).map(|i| (i / SIZE) as u8).collect();
+    std::fs::write(&path, &content).unwrap();
+    let bytes = content.len() as u64;
+    let subject = subject(&path, bytes, true);
+    for name in HAND_WRITTEN.into_iter().chain(["block", "spin"]) {
+        let Some(mut contender) = open(name, &subject) else { continue };
+        // More than the rings begin with, and then fewer again.
+        for (pattern, depth) in
+            [(Pattern::Rand, 1), (Pattern::Seq, 8), (Pattern::Rand, 33), (Pattern::Seq, 2)]
+        {
+            let what = format!("{name} {pattern} {depth}");
+            let requests = Requests { pattern, direction: Direction::Read, depth };
+            let mut batch = Batch::new(requests, SIZE as u64, bytes, 7);
+            let mut buffers = batch.buffers();
+            // Without time, then with some: the last bytes are there when the batch ends.
+            for span in [Duration::ZERO, Duration::from_millis(5)] {
+                let round = contender.serve(&mut batch, &mut buffers, span).unwrap().round;
+                assert_eq!(round.bytes, round.requests * SIZE as u64, "{what}");
+                assert!(round.requests >= 3 && round.p50_ns > 0, "{what}");
+                assert!(round.wall_ns >= span.as_nanos() as u64, "{what}");
+            }
+            assert_eq!(buffers.len(), depth as usize, "{what}");
+            for buffer in &buffers {
+                assert!(buffer[0] < 64 && buffer.iter().all(|byte| *byte == buffer[0]), "{what}");
+            }
+            let writes = Requests { direction: Direction::Write, ..requests };
+            let mut batch = Batch::new(writes, SIZE as u64, bytes, 7);
+            let mut buffers = batch.buffers();
+            buffers.iter_mut().for_each(|buffer| buffer.fill(99));
+            contender.serve(&mut batch, &mut buffers, Duration::ZERO).unwrap();
+            let now = std::fs::read(&path).unwrap();
+            let written = now.chunks(SIZE).filter(|block| block.iter().all(|byte| *byte == 99));
+            assert!(written.count() >= 1, "{what}");
+            std::fs::write(&path, &content).unwrap();
+            // Reads past the end come back short, and say so at any depth.
+            let requests = Requests { pattern: Pattern::Rand, direction: Direction::Read, depth };
+            let mut beyond = Batch::new(requests, SIZE as u64, 1 << 40, 7);
+            let mut buffers = beyond.buffers();
+            let served = contender.serve(&mut beyond, &mut buffers, Duration::ZERO);
+            assert!(served.is_err(), "{what}");
+        }
     }
 }
 
@@ -470,10 +534,13 @@ fn a_run_that_is_told_to_stop_keeps_its_complete_rounds() {
 fn samples_of_every_measured_request_are_kept_with_its_round() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("samples.csv");
+    let data = directory.path().join("data");
+    std::fs::write(&data, vec![7; 1 << 20]).unwrap();
     for depth in [1, 4] {
-        let mut plan = Plan { depths: vec![depth], ..plan(&["block", "spin"]) };
+        let mut plan = Plan { depths: vec![depth], ..plan(&["block", "pread", "raw-wait"]) };
         plan.keep.samples = Some(path.clone());
-        let run = run(&plan, &[emulated("")], &monitor(), vec![], &mut |_| {}).unwrap();
+        let run =
+            run(&plan, &[subject(&data, 1 << 20, false)], &monitor(), vec![], &mut |_| {}).unwrap();
         assert_eq!(run.notes, Vec::<String>::new());
         let text = std::fs::read_to_string(&path).unwrap();
         for row in &run.rows {

@@ -131,6 +131,7 @@ impl Lab {
                 directory: self.directory.clone(),
             },
             keep: Keep::default(),
+            peers_program: None,
         }
     }
 

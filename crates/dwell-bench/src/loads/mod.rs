@@ -22,6 +22,7 @@ use job::{Job, Reader};
 use process::Processes;
 
 pub use job::serve;
+pub use process::die_with_parent;
 
 /// I/O programs of [`Load::Io`].
 const IO_PROGRAMS: u64 = 4;

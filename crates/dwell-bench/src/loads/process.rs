@@ -33,15 +33,12 @@ impl Processes {
         hidden: &[S],
     ) -> Result<Self> {
         let program = std::env::current_exe().context("cannot find this program's own file")?;
-        let parent = std::process::id();
         let mut processes = Processes { what, children: Vec::new() };
         for job in jobs {
             let mut command = Command::new(&program);
             command.args(hidden).arg(job.word()?);
             command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-            // SAFETY: between fork and exec the closure makes two system calls and builds an error
-            // without allocating, all of which is allowed there.
-            unsafe { command.pre_exec(move || die_with(parent)) };
+            die_with_parent(&mut command);
             let child = command.spawn().with_context(|| format!("cannot start {program:?}"))?;
             processes.children.push(child);
         }
@@ -108,6 +105,14 @@ fn ticks(stat: &str) -> Option<(u64, u64)> {
     // The name before the last parenthesis may hold anything.
     let mut fields = stat.rsplit_once(") ")?.1.split(' ').skip(11);
     Some((fields.next()?.parse().ok()?, fields.next()?.parse().ok()?))
+}
+
+/// Lets what the command starts end with the *thread* that starts it, however that ends.
+pub fn die_with_parent(command: &mut Command) {
+    let parent = std::process::id();
+    // SAFETY: between fork and exec the closure makes two system calls and builds an error without
+    // allocating, all of which is allowed there.
+    unsafe { command.pre_exec(move || die_with(parent)) };
 }
 
 /// In a child before exec: asks for SIGKILL when the parent ends, and fails if it already has.

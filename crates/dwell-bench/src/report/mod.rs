@@ -46,6 +46,7 @@ pub fn html(run: &Run) -> String {
                 @for (i, setting) in run.settings().into_iter().enumerate() {
                     (section(run, i, setting))
                 }
+                (contenders(run))
                 (how_to_read(run))
             }
         }
@@ -94,6 +95,28 @@ fn devices(run: &Run) -> Markup {
                         td { (device.description) }
                         td { (device.class.as_deref().unwrap_or("not probed")) }
                         td { (device.size_threshold_bytes.map_or("–".into(), units::bytes)) }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn contenders(run: &Run) -> Markup {
+    html! {
+        @if !run.contenders.is_empty() {
+            section {
+                h2 { "How the others were set up" }
+                table.devices {
+                    thead { tr { th { "Contender" } th { "Version" } th { "Settings" } } }
+                    tbody {
+                        @for contender in &run.contenders {
+                            tr {
+                                th scope="row" { (contender.name) }
+                                td { (contender.version) }
+                                td { (contender.settings.join("; ")) }
+                            }
+                        }
                     }
                 }
             }
@@ -233,6 +256,7 @@ mod tests {
             assert!(html.contains(&format!("<h2>{setting}</h2>")));
         }
         assert_eq!(html.matches("<svg").count(), 6 * run.settings().len());
+        assert!(html.contains("io-uring spin") && html.contains("1.2.3"));
         assert!(html.contains("Emulated device.") && html.contains("@media print"));
     }
 
@@ -255,6 +279,7 @@ mod tests {
     fn names_from_outside_are_escaped() {
         let mut run = sample::run();
         run.command = vec!["<b>".into()];
+        run.contenders[0].settings = vec!["<i>".into()];
         run.rows.iter_mut().for_each(|row| row.setting.device = "<i>".into());
         let html = html(&run);
         assert!(!html.contains("<b>") && !html.contains("<i>"));

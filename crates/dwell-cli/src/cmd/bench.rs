@@ -34,8 +34,9 @@ pub struct Io {
     /// Files, block devices or addresses (emu:z-nand). Without any: a loop device on memory (as root)
     /// or a temporary file, and an emulated device
     paths: Vec<PathBuf>,
-    /// Policies to compare; also pread, raw-cq-peek, raw-get-events, raw-taskrun-flag (hand-written
-    /// loops) and smartcon:cpu-threshold=0.5+queue-limit=1+signal=total; all policies take :pause=off
+    /// Policies to compare; also smartcon:cpu-threshold=0.5+queue-limit=1+signal=total (all policies
+    /// take :pause=off), hand-written loops (pread, raw-wait, raw-cq-peek, raw-get-events,
+    /// raw-taskrun-flag, raw-iopoll) and other runtimes (peer:glommio, ...: dwell-peers --list)
     #[arg(long, value_delimiter = ',', default_value = "block,smartcon,spin,hybrid,predictive")]
     policies: Vec<String>,
     /// The policy that the others are held against
@@ -74,6 +75,9 @@ pub struct Io {
     /// Milliseconds for each policy in each round
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=600_000))]
     batch_ms: u64,
+    /// The program with the other runtimes. Without it: dwell-peers, as `make peers` builds it
+    #[arg(long, value_name = "FILE")]
+    peers_program: Option<PathBuf>,
     /// Directory for report.html, result.json and result.csv
     #[arg(long, default_value = "dwell-report")]
     report: PathBuf,
@@ -236,6 +240,7 @@ impl Io {
                 counters: self.counters,
                 ..Keep::default()
             },
+            peers_program: self.peers_program.clone(),
         }
     }
 
