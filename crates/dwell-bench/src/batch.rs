@@ -174,8 +174,9 @@ impl Batch {
     }
 }
 
-fn count(result: &mut RoundResult, before: &Stats, after: &Stats) {
-    result.spin_ns = after.spun_ns.saturating_sub(before.spun_ns);
+/// Adds what Dwell counted between two looks.
+pub(crate) fn count(result: &mut RoundResult, before: &Stats, after: &Stats) {
+    result.spin_ns += after.spun_ns.saturating_sub(before.spun_ns);
     for row in &after.rows {
         let earlier = before
             .rows
@@ -184,26 +185,26 @@ fn count(result: &mut RoundResult, before: &Stats, after: &Stats) {
             .map_or(0, |r| r.requests);
         if row.requests > earlier {
             let how = format!("{} {}: {}", row.route.as_str(), row.mode.as_str(), row.why);
-            result.decisions.insert(how, row.requests - earlier);
+            *result.decisions.entry(how).or_default() += row.requests - earlier;
         }
     }
 }
 
 /// What the kernel accounts to the calling thread.
 #[derive(Clone, Copy, Debug, Default)]
-struct Usage {
+pub(crate) struct Usage {
     /// CPU time, to the nanosecond.
-    cpu_ns: u64,
+    pub cpu_ns: u64,
     /// Its parts as getrusage tells them: brought up to date only by ticks and switches, so they
     /// say how the time splits and not how long it was.
-    user_ns: u64,
-    system_ns: u64,
-    voluntary: u64,
-    involuntary: u64,
+    pub user_ns: u64,
+    pub system_ns: u64,
+    pub voluntary: u64,
+    pub involuntary: u64,
 }
 
 impl Usage {
-    fn now() -> Self {
+    pub fn now() -> Self {
         // SAFETY: a zeroed rusage is a valid buffer.
         let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
         // SAFETY: a live buffer; RUSAGE_THREAD exists since Linux 2.6.26.
@@ -221,7 +222,7 @@ impl Usage {
 
     /// The difference, with the CPU time split as getrusage splits it; all of it is user time
     /// where getrusage saw none pass.
-    fn since(self, earlier: &Self) -> Self {
+    pub fn since(self, earlier: &Self) -> Self {
         let cpu_ns = self.cpu_ns.saturating_sub(earlier.cpu_ns);
         let user_ns = self.user_ns.saturating_sub(earlier.user_ns);
         let system_ns = self.system_ns.saturating_sub(earlier.system_ns);

@@ -25,3 +25,4 @@ pub mod stats;
 pub mod subject;
 pub mod table;
 pub mod units;
+pub mod workload;

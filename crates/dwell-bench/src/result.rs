@@ -255,6 +255,9 @@ pub struct RoundResult {
     pub cruncher_ns: u64,
     /// How many requests were decided for which reason.
     pub decisions: BTreeMap<String, u64>,
+    /// Of a named workload: operations completed, by kind. One may be many requests, or none.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub operations: BTreeMap<String, u64>,
 }
 
 /// CPU time of a round, as fractions of one CPU. The three add up.
@@ -277,6 +280,11 @@ impl RoundResult {
     /// Requests per second.
     pub fn requests_per_second(&self) -> f64 {
         self.requests as f64 * 1e9 / self.wall_ns as f64
+    }
+
+    /// Operations of a named workload per second; 0 without any.
+    pub fn operations_per_second(&self) -> f64 {
+        self.operations.values().sum::<u64>() as f64 * 1e9 / self.wall_ns as f64
     }
 
     /// CPU time (user and system) per request, in nanoseconds.
@@ -326,17 +334,20 @@ pub enum Metric {
     Throughput,
     /// The measured threads' CPU time per request: less is better.
     CpuPerRequest,
+    /// Operations of a named workload per second: more is better.
+    Operations,
 }
 
 impl Metric {
-    /// Both metrics.
-    pub const ALL: [Metric; 2] = [Metric::Throughput, Metric::CpuPerRequest];
+    /// All metrics.
+    pub const ALL: [Metric; 3] = [Metric::Throughput, Metric::CpuPerRequest, Metric::Operations];
 
     /// The metric's value in one round.
     pub fn of(self, round: &RoundResult) -> f64 {
         match self {
             Metric::Throughput => round.throughput(),
             Metric::CpuPerRequest => round.cpu_ns_per_request(),
+            Metric::Operations => round.operations_per_second(),
         }
     }
 }
@@ -371,7 +382,7 @@ impl Run {
         Run { schema: SCHEMA, machine, command, devices, rows: vec![], ratios: vec![] }
     }
 
-    /// Fills [`Run::ratios`]: every row against the row of `baseline` beside it, by both metrics.
+    /// Fills [`Run::ratios`]: every row against the row of `baseline` beside it, by all metrics.
     pub fn compare_with(&mut self, baseline: &str) {
         let mut ratios = Vec::new();
         for row in self.rows.iter().filter(|row| row.policy != baseline) {

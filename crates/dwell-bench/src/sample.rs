@@ -99,6 +99,7 @@ fn round(random: &mut SplitMix, policy: &str, size_bytes: u64, load: Load) -> Ro
         other_cpu_ns: per_request(copy_ns),
         cruncher_ns: 0,
         decisions: [(if blocks { "size" } else { "pays" }.to_owned(), requests)].into(),
+        operations: Default::default(),
     }
 }
 

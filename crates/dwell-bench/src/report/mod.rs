@@ -38,6 +38,13 @@ pub fn html(run: &Run) -> String {
                     p.command { "$ " (run.command.join(" ")) }
                 }
                 (devices(run))
+                @let overviews = plots::overviews(run);
+                @if !overviews.is_empty() {
+                    section {
+                        h2 { "All workloads" }
+                        div.charts { @for svg in overviews { figure { (PreEscaped(svg)) } } }
+                    }
+                }
                 @for (i, setting) in run.settings().into_iter().enumerate() {
                     (section(run, i, setting))
                 }
@@ -124,17 +131,19 @@ fn figures(run: &Run, rows: &[&Row]) -> Markup {
             format!("{} [{:.2}, {:.2}]", units::ratio(paired.median), paired.low, paired.high)
         })
     };
+    let named = rows.iter().any(|row| row.setting.requests().is_none());
     html! {
         div.scroll { table.figures {
             thead { tr {
                 @for name in ["Size", "Policy", "Throughput", "IOPS", "p50", "p99", "p99.9",
                     "CPU per request", "Throughput ÷ base", "CPU ÷ base"] { th { (name) } }
+                @if named { th { "Operations" } th { "Operations ÷ base" } }
             } }
             tbody {
                 @for (i, row) in rows.iter().enumerate() {
                     @let first = i == 0 || rows[i - 1].size_bytes != row.size_bytes;
                     tr.first[first] {
-                        th scope="row" { @if first { (units::bytes(row.size_bytes)) } }
+                        th scope="row" { @if first { (plots::size_label(row.size_bytes)) } }
                         td.name { (row.policy) }
                         td { (units::throughput(row.median(|r| r.throughput()))) }
                         td { (units::per_second(row.median(|r| r.requests_per_second()))) }
@@ -144,6 +153,10 @@ fn figures(run: &Run, rows: &[&Row]) -> Markup {
                         td { (units::time_ns(row.median(|r| r.cpu_ns_per_request()))) }
                         td { (ratio(row, Metric::Throughput)) }
                         td { (ratio(row, Metric::CpuPerRequest)) }
+                        @if named {
+                            td { (units::per_second(row.median(|r| r.operations_per_second()))) }
+                            td { (ratio(row, Metric::Operations)) }
+                        }
                     }
                 }
             }
