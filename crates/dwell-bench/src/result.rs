@@ -382,6 +382,13 @@ impl Run {
         Run { schema: SCHEMA, machine, command, devices, rows: vec![], ratios: vec![] }
     }
 
+    /// Adds devices and rows of a run on the same machine; ratios are to be made anew.
+    pub fn append(&mut self, other: Run) {
+        self.devices.extend(other.devices);
+        self.rows.extend(other.rows);
+        self.ratios.clear();
+    }
+
     /// Fills [`Run::ratios`]: every row against the row of `baseline` beside it, by all metrics.
     pub fn compare_with(&mut self, baseline: &str) {
         let mut ratios = Vec::new();

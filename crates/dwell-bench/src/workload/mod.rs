@@ -68,3 +68,11 @@ pub fn find(name: &str) -> Result<WorkloadFile> {
         false => shipped(name),
     }
 }
+
+/// Whether all names are of contenders that play workloads: policies, and `pread`.
+///
+/// # Errors
+/// The first that is not.
+pub fn check_names(names: &[String]) -> Result<()> {
+    names.iter().try_for_each(|name| player::check_name(name))
+}

@@ -28,6 +28,14 @@ pub(super) enum Opened {
     Plain(std::fs::File),
 }
 
+/// Whether a contender of this name works on files.
+pub(super) fn check_name(name: &str) -> Result<()> {
+    if name != "pread" && contender::HAND_WRITTEN.contains(&name) {
+        bail!("{name}: workloads are played by policies and by pread");
+    }
+    contender::check_name(name)
+}
+
 impl Hand {
     /// A contender by name: a policy, or `pread` for plain calls.
     pub fn of(
@@ -39,9 +47,7 @@ impl Hand {
         if name == "pread" {
             return Ok(Hand::plain(spec));
         }
-        if contender::HAND_WRITTEN.contains(&name) {
-            bail!("{name}: workloads are played by policies and by pread");
-        }
+        check_name(name)?;
         let options = Options::new()
             .write(true)
             .direct(spec.direct)

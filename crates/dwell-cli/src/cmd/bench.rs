@@ -14,6 +14,7 @@ use dwell_bench::run::Plan;
 use dwell_bench::stand::Stand;
 use dwell_bench::{contender, loads, report, run, table};
 
+use crate::cmd::workload::Workload;
 use crate::progress::Progress;
 use crate::show::Screen;
 use crate::{places, show, size};
@@ -23,6 +24,8 @@ use crate::{places, show, size};
 pub enum Bench {
     /// Wait policies on storage devices: throughput, latency, switches and CPU, in interleaved rounds
     Io(Box<Io>),
+    /// Wait policies under workloads from data files: operations per second, latency, switches, CPU
+    Workload(Box<Workload>),
 }
 
 /// What to measure, and how.
@@ -84,7 +87,13 @@ enum LoadArg {
 
 /// Runs the bench.
 pub fn run(bench: &Bench) -> Result<()> {
-    let Bench::Io(args) = bench;
+    match bench {
+        Bench::Io(args) => io(args),
+        Bench::Workload(args) => args.run(),
+    }
+}
+
+fn io(args: &Io) -> Result<()> {
     let plan = args.plan();
     for name in &args.policies {
         contender::check_name(name)?;
@@ -111,13 +120,18 @@ pub fn run(bench: &Bench) -> Result<()> {
         progress.show(what, f64::from(done) / total as f64);
     })?;
     progress.finish();
-    let page = args.report.join("report.html");
-    result.save(&args.report.join("result.json"))?;
-    report::save(&result, &page)?;
-    if args.json {
-        show::out(&show::json(&result)?)?;
+    finish(&result, &args.report, args.json)
+}
+
+/// Saves a run with its report in a directory and shows it.
+pub fn finish(result: &dwell_bench::result::Run, directory: &Path, json: bool) -> Result<()> {
+    let page = directory.join("report.html");
+    result.save(&directory.join("result.json"))?;
+    report::save(result, &page)?;
+    if json {
+        show::out(&show::json(result)?)?;
     } else {
-        show::out(&table::table(&result, Screen::stdout().width() as u16))?;
+        show::out(&table::table(result, Screen::stdout().width() as u16))?;
     }
     let page = page.canonicalize().unwrap_or(page);
     eprintln!("report: {}", page.display());
