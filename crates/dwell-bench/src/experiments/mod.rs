@@ -15,7 +15,9 @@ mod predictive;
 mod probe;
 mod switches;
 mod threshold;
+mod whole;
 mod window;
+mod workloads;
 
 use anyhow::{Context, Result};
 
@@ -30,7 +32,7 @@ pub type Progress<'a> = dyn FnMut(&str, f64) + 'a;
 /// Fills in a result; a figure that is more than its cases returns its own chart.
 type Experiment = fn(&mut Lab, &mut FigureResult, &mut Progress<'_>) -> Result<Option<String>>;
 
-const EXPERIMENTS: [(&str, Experiment); 12] = [
+const EXPERIMENTS: [(&str, Experiment); 15] = [
     ("S1", switches::direct),
     ("S2", switches::indirect),
     ("S3", classes::measure),
@@ -39,9 +41,12 @@ const EXPERIMENTS: [(&str, Experiment); 12] = [
     ("S6", threshold::measure),
     ("S7", decisions::measure),
     ("S13", load::measure),
+    ("S14", workloads::servers),
+    ("S15", workloads::blocks),
     ("S17", large::measure),
     ("A1", predictive::measure),
     ("A2", switches::working_set),
+    ("A3", whole::measure),
     ("M1", job::measure),
 ];
 

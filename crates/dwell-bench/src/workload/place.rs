@@ -120,13 +120,24 @@ impl Place {
         Ok(())
     }
 
+    /// I/O schedulers that a device made for the run can have; none elsewhere.
+    pub fn schedulers(&self) -> Vec<String> {
+        let file = self.scheduler_file().unwrap_or_default();
+        let text = std::fs::read_to_string(file).unwrap_or_default();
+        text.split_whitespace().map(|name| name.trim_matches(['[', ']']).into()).collect()
+    }
+
+    fn scheduler_file(&self) -> Option<String> {
+        let Ground::Made(system) = &self.ground else { return None };
+        let device = system.device().file_name()?.to_string_lossy();
+        Some(format!("/sys/block/{device}/queue/scheduler"))
+    }
+
     /// Chooses the I/O scheduler of a device that was made.
     pub(super) fn schedule(&self, scheduler: &str) -> Result<()> {
-        let Ground::Made(system) = &self.ground else {
+        let Some(file) = self.scheduler_file() else {
             anyhow::bail!("{}: only a device made for the run is given a scheduler", self.name);
         };
-        let device = system.device().file_name().unwrap_or_default().to_string_lossy();
-        let file = format!("/sys/block/{device}/queue/scheduler");
         std::fs::write(&file, scheduler)
             .with_context(|| format!("cannot choose the scheduler {scheduler} in {file}"))
     }
