@@ -7,6 +7,8 @@ fn main() -> anyhow::Result<()> {
     let directory: PathBuf = std::env::args_os().nth(1).unwrap_or("target/sample".into()).into();
     let run = dwell_bench::sample::run();
     dwell_bench::report::save(&run, &directory.join("report.html"))?;
+    let crowded = dwell_bench::sample::crowded();
+    dwell_bench::report::save(&crowded, &directory.join("crowded.html"))?;
     run.save(&directory.join("run.json"))?;
     dwell_bench::sample::figure().save(&directory, None)?;
     let curves =

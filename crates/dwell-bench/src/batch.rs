@@ -9,8 +9,10 @@ use dwell::monitor::{self, SystemMonitor};
 use dwell::{Stats, clock};
 
 use crate::contender::Contender;
+use crate::keep::Keeper;
 use crate::latency::Latencies;
-use crate::loads::Crunchers;
+use crate::loads::{Loads, Seen};
+use crate::machine;
 use crate::result::{Direction, Pattern, Requests, RoundResult};
 use crate::stats::SplitMix;
 
@@ -22,7 +24,7 @@ const LEAST: u64 = 3;
 const LEAD_IN: (usize, u64) = (5, 60_000_000);
 
 /// Requests of one kind, for a span of time.
-pub(crate) struct Batch {
+pub(crate) struct Batch<'k> {
     requests: Requests,
     buffer: Aligned,
     places: u64,
@@ -30,10 +32,18 @@ pub(crate) struct Batch {
     random: SplitMix,
     span: Duration,
     latencies: Latencies,
+    /// What is kept of each request.
+    pub keeper: &'k mut Keeper,
 }
 
-impl Batch {
-    pub fn new(requests: Requests, size_bytes: u64, subject_bytes: u64, span: Duration) -> Self {
+impl<'k> Batch<'k> {
+    pub fn new(
+        requests: Requests,
+        size_bytes: u64,
+        subject_bytes: u64,
+        span: Duration,
+        keeper: &'k mut Keeper,
+    ) -> Self {
         let mut buffer = Aligned::new(size_bytes as usize);
         let mut random = SplitMix(size_bytes);
         // Writes carry bytes that do not compress to nothing.
@@ -48,6 +58,7 @@ impl Batch {
             random,
             span,
             latencies: Latencies::new(),
+            keeper,
         }
     }
 
@@ -78,6 +89,7 @@ impl Batch {
         for _ in 0..LEAD_IN.0 {
             let until = clock::now() + LEAD_IN.1;
             while clock::now() < until {
+                self.keeper.check()?;
                 let offset = self.offset();
                 contender.request(self.requests.direction, &mut self.buffer, offset)?;
             }
@@ -86,18 +98,19 @@ impl Batch {
         Ok(())
     }
 
-    /// One batch; `crunchers` are those that run beside it.
+    /// One batch; `loads` run beside it.
     pub fn measure(
         &mut self,
         contender: &mut Contender,
-        crunchers: Option<&Crunchers>,
+        loads: Option<&Loads>,
     ) -> Result<RoundResult> {
         self.latencies.clear();
-        let crunched = || crunchers.map_or(0, Crunchers::cpu_ns);
-        let crunched_before = crunched();
+        let seen = || loads.map_or(Seen::default(), Loads::seen);
+        let (seen_before, iowait_before) = (seen(), machine::iowait_ns());
         // What the kernel accounts to this thread is read last and first: reading what all CPUs
         // did takes long enough to show in it.
         let busy_before = monitor::busy_ns().unwrap_or(0);
+        self.keeper.begin();
         let before = (contender.stats(), Usage::now(), clock::now());
         let requests = match self.requests.depth {
             1 => self.one_by_one(contender)?,
@@ -105,8 +118,11 @@ impl Batch {
         };
         let wall_ns = clock::now() - before.2;
         let usage = Usage::now().since(&before.1);
+        let counters = self.keeper.end();
+        self.keeper.check()?;
         let busy_ns = monitor::busy_ns().unwrap_or(0).saturating_sub(busy_before);
-        let cruncher_ns = crunched().saturating_sub(crunched_before);
+        let iowait_ns = machine::iowait_ns().saturating_sub(iowait_before);
+        let beside = seen().since(&seen_before);
         let latency = self.latencies.summary();
         let mut result = RoundResult {
             bytes: requests * self.buffer.len() as u64,
@@ -120,8 +136,13 @@ impl Batch {
             involuntary_switches: usage.involuntary,
             user_ns: usage.user_ns,
             system_ns: usage.system_ns,
-            cruncher_ns,
+            cruncher_ns: beside.cpu_ns,
+            iowait_ns,
+            bystander_iterations: beside.iterations,
+            bystander_user_ns: beside.user_ns,
+            bystander_system_ns: beside.system_ns,
             other_cpu_ns: busy_ns.saturating_sub(usage.cpu_ns),
+            counters,
             ..RoundResult::default()
         };
         count(&mut result, &before.0, &contender.stats());
@@ -132,11 +153,13 @@ impl Batch {
         let direction = self.requests.direction;
         let started = clock::now();
         let (mut now, mut requests) = (started, 0);
-        while now - started < self.span.as_nanos() as u64 || requests < LEAST {
+        let span_ns = self.span.as_nanos() as u64;
+        while (now - started < span_ns || requests < LEAST) && !self.keeper.stopped() {
             let offset = self.offset();
             contender.request(direction, &mut self.buffer, offset)?;
             let then = std::mem::replace(&mut now, clock::now());
             self.latencies.record(now - then);
+            self.keeper.sample(then, now - then);
             requests += 1;
         }
         Ok(requests)
@@ -149,7 +172,7 @@ impl Batch {
         let until = clock::now() + self.span.as_nanos() as u64;
         let (mut requests, mut submitted) = (0, 0);
         loop {
-            if clock::now() < until || submitted < LEAST {
+            if (clock::now() < until || submitted < LEAST) && !self.keeper.stopped() {
                 while let Some(buffer) = idle.pop() {
                     let offset = self.offset();
                     let at = clock::now();
@@ -166,7 +189,9 @@ impl Batch {
             let (done_bytes, wanted) = (done.result?, self.buffer.len());
             ensure!(done_bytes == wanted, "{done_bytes} of {wanted} bytes were transferred");
             if let Some(at) = started.remove(&done.ticket) {
-                self.latencies.record(clock::now() - at);
+                let latency_ns = clock::now() - at;
+                self.latencies.record(latency_ns);
+                self.keeper.sample(at, latency_ns);
             }
             idle.extend(done.buffer);
             requests += 1;

@@ -11,7 +11,7 @@ use dwell::known::Known;
 use dwell::monitor::SystemMonitor;
 use dwell::pipeline::Pipeline;
 use dwell::ring::SpinMethod;
-use dwell::{File, Options, Stats, WaitPolicy, policy};
+use dwell::{File, Options, Stats, WaitPolicy, arch, policy};
 use io_uring::{IoUring, opcode, types};
 
 use crate::result::Direction;
@@ -30,12 +30,40 @@ pub enum Contender {
     Spin(Box<RawSpin>),
 }
 
-/// A policy by name; `smartcon` may carry parameters, as `smartcon:queue-limit=1+signal=total`.
-pub fn policy_of(name: &str) -> Result<Arc<dyn WaitPolicy>> {
+/// A contender's name and the parameters behind it, as in `smartcon:queue-limit=1+pause=off`.
+fn parts(name: &str) -> (&str, impl Iterator<Item = &str>) {
     let (base, parameters) = name.split_once(':').unwrap_or((name, ""));
+    (base, parameters.split('+').filter(|text| !text.is_empty()))
+}
+
+/// Whether spin loops execute the processor's spin hint while a contender is measured: yes, unless
+/// its name says `pause=off`. All threads of the process spin alike; dropping it restores what was.
+pub(crate) struct PauseChoice(bool);
+
+impl PauseChoice {
+    pub(crate) fn of(name: &str) -> Self {
+        let before = arch::pause();
+        arch::set_pause(!parts(name).1.any(|parameter| parameter == NO_PAUSE));
+        PauseChoice(before)
+    }
+}
+
+impl Drop for PauseChoice {
+    fn drop(&mut self) {
+        arch::set_pause(self.0);
+    }
+}
+
+const NO_PAUSE: &str = "pause=off";
+
+/// A policy by name. All take `pause=off` ([`arch::set_pause`], set while it is measured);
+/// `smartcon` takes more parameters, as `smartcon:queue-limit=1+signal=total`.
+pub fn policy_of(name: &str) -> Result<Arc<dyn WaitPolicy>> {
+    let (base, parameters) = parts(name);
+    let mut parameters = parameters.filter(|parameter| ![NO_PAUSE, "pause=on"].contains(parameter));
     if base == "smartcon" {
         let mut smartcon = policy::SmartCon::default();
-        for parameter in parameters.split('+').filter(|text| !text.is_empty()) {
+        for parameter in parameters {
             match parameter.split_once('=') {
                 Some(("cpu-threshold", value)) => {
                     let threshold: f32 =
@@ -53,15 +81,15 @@ pub fn policy_of(name: &str) -> Result<Arc<dyn WaitPolicy>> {
                 Some(("signal", "others")) => smartcon.signal = policy::CpuSignal::Others,
                 _ => bail!(
                     "smartcon:{parameter}: known parameters are cpu-threshold=0..1, \
-                     queue-limit=N and signal=others|total"
+                     queue-limit=N, signal=others|total and pause=on|off"
                 ),
             }
         }
         return Ok(Arc::new(smartcon));
     }
     match policy::by_name(base) {
-        Some(known) if parameters.is_empty() => Ok(Arc::new(known)),
-        Some(_) => bail!("{name}: only smartcon takes parameters"),
+        Some(known) if parameters.next().is_none() => Ok(Arc::new(known)),
+        Some(_) => bail!("{name}: only smartcon takes parameters other than pause=on|off"),
         None => bail!("{name}: no such policy; there are {}", policy::NAMES.join(", ")),
     }
 }
@@ -121,10 +149,13 @@ impl Contender {
                 Direction::Write => file.write_all_at(buffer, offset)?,
             },
             Contender::Plain(file) => match direction {
-                Direction::Read => file.read_exact_at(buffer, offset)?,
-                Direction::Write => file.write_all_at(buffer, offset)?,
-            },
-            Contender::Spin(raw) => raw.request(direction, buffer, offset)?,
+                Direction::Read => file.read_exact_at(buffer, offset),
+                Direction::Write => file.write_all_at(buffer, offset),
+            }
+            .with_context(|| format!("{direction} at byte {offset}"))?,
+            Contender::Spin(raw) => raw
+                .request(direction, buffer, offset)
+                .with_context(|| format!("{direction} at byte {offset}"))?,
         }
         Ok(())
     }
@@ -203,7 +234,7 @@ impl RawSpin {
         match event.result() {
             done if done == bytes as i32 => Ok(()),
             done if done < 0 => Err(std::io::Error::from_raw_os_error(-done).into()),
-            done => bail!("{done} of {bytes} bytes at byte {offset}"),
+            done => bail!("{done} of {bytes} bytes"),
         }
     }
 }

@@ -9,9 +9,13 @@
 mod batch;
 pub mod chart;
 pub mod contender;
+pub mod counters;
+mod events;
 pub mod experiments;
 pub mod figure;
 pub mod fixture;
+pub mod keep;
+mod labels;
 pub mod latency;
 pub mod loads;
 pub mod machine;
@@ -20,6 +24,8 @@ pub mod result;
 pub mod run;
 #[doc(hidden)]
 pub mod sample;
+mod samples;
+pub mod sheet;
 pub mod stand;
 pub mod stats;
 pub mod subject;

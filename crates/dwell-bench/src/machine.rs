@@ -81,6 +81,18 @@ pub fn available_memory_bytes() -> Option<u64> {
     Some(kib_field(&meminfo, "MemAvailable:") << 10).filter(|&bytes| bytes > 0)
 }
 
+/// Time that all CPUs were idle while somebody waited for storage, since boot, in nanoseconds and
+/// steps of 10 ms; 0 where the kernel does not say.
+pub fn iowait_ns() -> u64 {
+    fs::read_to_string("/proc/stat").map_or(0, |stat| iowait_ticks(&stat) * 10_000_000)
+}
+
+/// The fifth figure in the first line of /proc/stat, or 0.
+fn iowait_ticks(stat: &str) -> u64 {
+    let mut fields = stat.lines().next().unwrap_or("").split_whitespace();
+    fields.nth(5).and_then(|ticks| ticks.parse().ok()).unwrap_or(0)
+}
+
 /// The KiB figure after `name` in the text of /proc/meminfo, or 0.
 fn kib_field(meminfo: &str, name: &str) -> u64 {
     let value = meminfo.lines().find_map(|line| line.strip_prefix(name));
@@ -136,6 +148,13 @@ mod tests {
         assert_eq!(count_cpus("0"), 1);
         assert_eq!(count_cpus("0-3,8,10-11"), 7);
         assert_eq!(count_cpus("nonsense"), 0);
+    }
+
+    #[test]
+    fn iowait_is_the_fifth_figure_of_all_cpus() {
+        assert_eq!(iowait_ticks("cpu  1 2 3 4 55 6 7\ncpu0 9 9 9 9 9\n"), 55);
+        assert_eq!(iowait_ticks("cpu  1 2"), 0);
+        assert_eq!(iowait_ticks(""), 0);
     }
 
     #[test]

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A bench run as it is kept: JSON that tables, reports and later comparisons are made from.
 
-use std::{collections::BTreeMap, fs, path::Path};
+use std::{
+    collections::BTreeMap, fs, io::Write as _, os::unix::fs::PermissionsExt as _, path::Path,
+};
 
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
@@ -28,8 +30,17 @@ pub struct Run {
     pub devices: Vec<Device>,
     /// What was measured.
     pub rows: Vec<Row>,
+    /// What was not measured, and why.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<String>,
     /// Each row against the same row under the baseline policy; made by [`Run::compare_with`].
     pub ratios: Vec<Ratio>,
+    /// Why the run ended before all was measured; its rows hold the rounds that were complete.
+    #[serde(default)]
+    pub ended: Option<String>,
+    /// What to know about what was kept, one line each.
+    #[serde(default)]
+    pub notes: Vec<String>,
 }
 
 /// A device that a run used.
@@ -79,6 +90,8 @@ pub enum Load {
     Arithmetic,
     /// Four readers as slow as a hard disk makes them.
     Readers,
+    /// Ordinary programs whose progress is counted.
+    Bystander,
 }
 
 macro_rules! words {
@@ -104,7 +117,8 @@ words! {
         Cpu => "cpu",
         Io => "io",
         Arithmetic => "arithmetic",
-        Readers => "readers"
+        Readers => "readers",
+        Bystander => "bystander"
     }
 }
 
@@ -172,6 +186,7 @@ impl std::fmt::Display for Setting {
             Load::Io => "I/O load",
             Load::Arithmetic => "nine arithmetic processes",
             Load::Readers => "disk readers",
+            Load::Bystander => "bystanders",
         };
         write!(f, "{}, {load}, {}", self.device, self.workload())
     }
@@ -251,13 +266,24 @@ pub struct RoundResult {
     pub spin_ns: u64,
     /// CPU time that everybody else used meanwhile, the kernel's own threads among them.
     pub other_cpu_ns: u64,
-    /// The part of it that number crunchers had.
+    /// The part of it that the load's own processes had.
     pub cruncher_ns: u64,
+    /// Time that the machine's CPUs were idle while requests were in flight, in steps of 10 ms.
+    pub iowait_ns: u64,
+    /// Turns that the bystanders made meanwhile ([`Load::Bystander`]).
+    pub bystander_iterations: u64,
+    /// The bystanders' CPU time in user mode, in steps of 10 ms.
+    pub bystander_user_ns: u64,
+    /// The bystanders' CPU time in the kernel, in steps of 10 ms.
+    pub bystander_system_ns: u64,
     /// How many requests were decided for which reason.
     pub decisions: BTreeMap<String, u64>,
     /// Of a named workload: operations completed, by kind. One may be many requests, or none.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub operations: BTreeMap<String, u64>,
+    /// Events that the measuring thread's CPU counted, by the names of [`crate::counters`]; empty
+    /// where they were not asked for or cannot be counted.
+    pub counters: BTreeMap<String, f64>,
 }
 
 /// CPU time of a round, as fractions of one CPU. The three add up.
@@ -290,6 +316,11 @@ impl RoundResult {
     /// CPU time (user and system) per request, in nanoseconds.
     pub fn cpu_ns_per_request(&self) -> f64 {
         (self.user_ns + self.system_ns) as f64 / self.requests as f64
+    }
+
+    /// Turns per second that the bystanders made.
+    pub fn bystander_speed(&self) -> f64 {
+        self.bystander_iterations as f64 * 1e9 / self.wall_ns as f64
     }
 
     /// Where the CPU time went. Spinning is taken off user time first: a ring is watched from user
@@ -336,11 +367,14 @@ pub enum Metric {
     CpuPerRequest,
     /// Operations of a named workload per second: more is better.
     Operations,
+    /// Turns per second of the bystanders beside it: more is better; only where there are any.
+    BystanderSpeed,
 }
 
 impl Metric {
     /// All metrics.
-    pub const ALL: [Metric; 3] = [Metric::Throughput, Metric::CpuPerRequest, Metric::Operations];
+    pub const ALL: [Metric; 4] =
+        [Metric::Throughput, Metric::CpuPerRequest, Metric::Operations, Metric::BystanderSpeed];
 
     /// The metric's value in one round.
     pub fn of(self, round: &RoundResult) -> f64 {
@@ -348,6 +382,7 @@ impl Metric {
             Metric::Throughput => round.throughput(),
             Metric::CpuPerRequest => round.cpu_ns_per_request(),
             Metric::Operations => round.operations_per_second(),
+            Metric::BystanderSpeed => round.bystander_speed(),
         }
     }
 }
@@ -371,25 +406,47 @@ pub struct Ratio {
     pub paired: Paired,
 }
 
+/// Ratio of two rows by any quantity, pairing rounds by number; `None` when no round has one.
+pub fn pair_by(
+    ours: &Row,
+    baseline: &Row,
+    quantity: impl Fn(&RoundResult) -> f64,
+) -> Option<Paired> {
+    let rounds = ours.rounds.iter().zip(&baseline.rounds);
+    Paired::of(rounds.map(|(ours, baseline)| (quantity(ours), quantity(baseline))))
+}
+
 /// Ratio of two rows by `metric`, pairing rounds by number; `None` when no round has one.
 pub fn pair(ours: &Row, baseline: &Row, metric: Metric) -> Option<Paired> {
-    Paired::of(ours.rounds.iter().zip(&baseline.rounds).map(|(o, b)| (metric.of(o), metric.of(b))))
+    pair_by(ours, baseline, |round| metric.of(round))
 }
 
 impl Run {
     /// A run without rows yet.
     pub fn new(machine: Machine, command: Vec<String>, devices: Vec<Device>) -> Self {
-        Run { schema: SCHEMA, machine, command, devices, rows: vec![], ratios: vec![] }
+        Run {
+            schema: SCHEMA,
+            machine,
+            command,
+            devices,
+            rows: vec![],
+            left_out: vec![],
+            ratios: vec![],
+            ended: None,
+            notes: vec![],
+        }
     }
 
-    /// Adds devices and rows of a run on the same machine; ratios are to be made anew.
+    /// Adds what a later run on the same machine measured; ratios are to be made anew.
     pub fn append(&mut self, other: Run) {
         self.devices.extend(other.devices);
         self.rows.extend(other.rows);
+        self.ended = other.ended;
         self.ratios.clear();
     }
 
-    /// Fills [`Run::ratios`]: every row against the row of `baseline` beside it, by all metrics.
+    /// Fills [`Run::ratios`]: every row against the row of `baseline` beside it, by every metric that
+    /// both have.
     pub fn compare_with(&mut self, baseline: &str) {
         let mut ratios = Vec::new();
         for row in self.rows.iter().filter(|row| row.policy != baseline) {
@@ -463,11 +520,17 @@ pub(crate) fn in_order<T: PartialEq>(items: impl IntoIterator<Item = T>) -> Vec<
     seen
 }
 
-/// Writes a file and the directories above it.
+/// Writes a file and the directories above it. The file is there as a whole or as it was before.
 pub(crate) fn write(path: &Path, text: &str) -> Result<()> {
-    let put = || {
-        path.parent().map_or(Ok(()), fs::create_dir_all)?;
-        fs::write(path, text)
+    let put = || -> std::io::Result<()> {
+        let above = path.parent().filter(|above| !above.as_os_str().is_empty());
+        let above = above.unwrap_or(Path::new("."));
+        fs::create_dir_all(above)?;
+        let readable = fs::Permissions::from_mode(0o666);
+        let mut file = tempfile::Builder::new().permissions(readable).tempfile_in(above)?;
+        file.write_all(text.as_bytes())?;
+        file.persist(path)?;
+        Ok(())
     };
     put().with_context(|| format!("cannot write {}", path.display()))
 }
@@ -503,6 +566,7 @@ mod tests {
         let mut run = sample::run();
         run.compare_with("block");
         let policies = in_order(run.rows.iter().map(|row| &row.policy)).len();
+        // The sample has no bystanders, so two of the three metrics.
         assert_eq!(run.ratios.len(), run.rows.len() / policies * (policies - 1) * 2);
         let row = run.rows.iter().find(|row| row.policy == "spin").unwrap();
         let ratio = run.ratio(row, Metric::Throughput).unwrap();

@@ -4,12 +4,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use dwell::monitor::SystemMonitor;
 
 use crate::batch::Batch;
 use crate::contender::{self, Contender};
-use crate::loads::Crunchers;
+use crate::fixture::Scheduler;
+use crate::keep::{Keep, Keeper};
+use crate::loads::{self, Loads, Means};
 use crate::machine::Machine;
 use crate::result::{Direction, Load, Pattern, Requests, Row, Run, Setting};
 use crate::subject::Subject;
@@ -38,10 +40,10 @@ pub struct Plan {
     pub rounds: usize,
     /// Time for one contender in one round.
     pub batch: Duration,
-    /// Number crunchers of [`Load::Cpu`].
-    pub crunchers: usize,
-    /// Command that runs one number cruncher.
-    pub cruncher: Vec<String>,
+    /// What the loads need.
+    pub means: Means,
+    /// What to keep beside the rows, and what ends the run.
+    pub keep: Keep,
 }
 
 impl Plan {
@@ -65,7 +67,12 @@ impl Plan {
 /// batches with a lead-in, so nothing else has to be waited for.
 const SETTLE: Duration = Duration::from_millis(300);
 
-/// Runs a plan; `progress` hears after each batch what is being measured.
+/// Runs a plan; `progress` hears after each batch what is being measured. What ends it early, a
+/// failure or [`Keep::stop`], is told in [`Run::ended`], and the complete rounds are kept.
+///
+/// # Errors
+/// A plan that cannot be measured; what ended the run before any round was complete, which is
+/// [`crate::keep::Interrupted`] where it was told to stop.
 pub fn run(
     plan: &Plan,
     subjects: &[Subject],
@@ -89,19 +96,45 @@ pub fn run(
     {
         subject.check_size(size)?;
     }
+    check_schedulers(plan, subjects)?;
     let devices = subjects.iter().map(Subject::describe).collect();
     let mut run = Run::new(Machine::gather(), command, devices);
-    for &load in &plan.loads {
-        let mut crunchers = match load {
-            Load::Idle => None,
-            Load::Cpu => Some(Crunchers::start(plan.crunchers, &plan.cruncher)?),
-            other => anyhow::bail!("no programs make the load {other}"),
-        };
-        if crunchers.is_some() {
-            std::thread::sleep(SETTLE);
+    let mut keeper = Keeper::new(&plan.keep)?;
+    let outcome = measure(plan, subjects, monitor, &mut keeper, progress, &mut run);
+    run.notes = keeper.finish();
+    if let Err(why) = outcome {
+        if run.rows.is_empty() {
+            return Err(why);
         }
+        run.ended = Some(format!("{why:#}").replace('\n', " "));
+    }
+    run.compare_with(&plan.baseline);
+    Ok(run)
+}
+
+/// All that a plan asks for; `run` has what was complete when it fails.
+fn measure(
+    plan: &Plan,
+    subjects: &[Subject],
+    monitor: &Arc<SystemMonitor>,
+    keeper: &mut Keeper,
+    progress: &mut dyn FnMut(&str),
+    run: &mut Run,
+) -> Result<()> {
+    for &load in &plan.loads {
         for subject in subjects {
+            if let Some(why) = loads::unfit(load, subject) {
+                run.left_out.push(why);
+                continue;
+            }
+            let mut loads = Loads::start(load, subject, &plan.means)?;
+            if loads.count() > 0 {
+                keeper.pause(SETTLE);
+            }
             for scheduler in &plan.schedulers {
+                let Some(_chosen) = choose(scheduler.as_deref(), subject, run)? else {
+                    continue;
+                };
                 for requests in plan.requests() {
                     let setting = Setting {
                         scheduler: scheduler.clone(),
@@ -116,16 +149,50 @@ pub fn run(
                             rounds: plan.rounds,
                             batch: plan.batch,
                         };
-                        let crunchers = crunchers.as_mut();
-                        run.rows.extend(race(&mut entrants, &course, crunchers, progress)?);
+                        let (raced, outcome) =
+                            race_until(&mut entrants, &course, Some(&mut loads), keeper, progress);
+                        run.rows.extend(raced);
+                        outcome?;
                     }
                 }
             }
         }
-        drop(crunchers);
     }
-    run.compare_with(&plan.baseline);
-    Ok(run)
+    let why = run.left_out.join("; ");
+    ensure!(!run.rows.is_empty() || why.is_empty(), "nothing is left to measure: {why}");
+    Ok(())
+}
+
+/// Fails on a scheduler that a device with schedulers does not offer, before anything is measured.
+fn check_schedulers(plan: &Plan, subjects: &[Subject]) -> Result<()> {
+    for name in plan.schedulers.iter().flatten() {
+        for subject in subjects {
+            if let Some(schedulers) = Scheduler::beneath(&subject.address)? {
+                schedulers.offers(name)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Sets the scheduler of a subject's device, where one is wanted; `None` where the device has no
+/// schedulers, which the run then says.
+fn choose(
+    name: Option<&str>,
+    subject: &Subject,
+    run: &mut Run,
+) -> Result<Option<Option<Scheduler>>> {
+    let Some(name) = name else { return Ok(Some(None)) };
+    match Scheduler::beneath(&subject.address)? {
+        Some(schedulers) => Ok(Some(Some(schedulers.choose(name)?))),
+        None => {
+            let why = format!("{} under {name}: it has no I/O scheduler", subject.name);
+            if !run.left_out.contains(&why) {
+                run.left_out.push(why);
+            }
+            Ok(None)
+        }
+    }
 }
 
 /// A contender in a race, by the name under which its row is kept.
@@ -185,9 +252,22 @@ fn enter(
 pub fn race(
     entrants: &mut [Entrant],
     course: &Course<'_>,
-    mut crunchers: Option<&mut Crunchers>,
+    loads: Option<&mut Loads>,
     progress: &mut dyn FnMut(&str),
 ) -> Result<Vec<Row>> {
+    let (rows, outcome) = race_until(entrants, course, loads, &mut Keeper::default(), progress);
+    outcome.map(|()| rows)
+}
+
+/// A race that something may end: rows of the rounds that all entrants completed, none without
+/// such a round, and what ended it.
+fn race_until(
+    entrants: &mut [Entrant],
+    course: &Course<'_>,
+    mut loads: Option<&mut Loads>,
+    keeper: &mut Keeper,
+    progress: &mut dyn FnMut(&str),
+) -> (Vec<Row>, Result<()>) {
     let Course { subject, setting, size_bytes, rounds, batch } = *course;
     let mut rows: Vec<Row> = entrants
         .iter()
@@ -199,24 +279,47 @@ pub fn race(
             emulated: subject.emulated.clone(),
         })
         .collect();
-    let requests = setting.requests().context("a race is run over requests of one kind")?;
-    let mut batch = Batch::new(requests, size_bytes, subject.bytes, batch);
-    for entrant in entrants.iter_mut() {
-        batch.warm_up(&mut entrant.contender)?;
+    let Some(requests) = setting.requests() else {
+        return (vec![], Err(anyhow!("a race is run over requests of one kind")));
+    };
+    let mut batch = Batch::new(requests, size_bytes, subject.bytes, batch, keeper);
+    let mut outcome =
+        entrants.iter_mut().try_for_each(|entrant| batch.warm_up(&mut entrant.contender));
+    let mut complete = 0;
+    while outcome.is_ok() && complete < rounds {
+        outcome = one_round(entrants, complete, &mut batch, &mut loads, progress, &mut rows);
+        complete += usize::from(outcome.is_ok());
     }
-    for round in 0..rounds {
-        for turn in 0..entrants.len() {
-            let at = (turn + round) % entrants.len();
-            let Entrant { name, contender, monitor } = &mut entrants[at];
-            progress(&format!("{setting}, {}, {name}", units::bytes(size_bytes)));
-            if let Some(monitor) = monitor {
-                batch.lead_in(contender, monitor)?;
-            }
-            rows[at].rounds.push(batch.measure(contender, crunchers.as_deref())?);
+    rows.iter_mut().for_each(|row| row.rounds.truncate(complete));
+    rows.retain(|row| !row.rounds.is_empty());
+    // A signal may end number crunchers too: what was asked for is the reason then.
+    let outcome = outcome.with_context(|| setting.device.clone());
+    (rows, batch.keeper.check().map_err(Into::into).and(outcome))
+}
+
+/// One batch of each entrant.
+fn one_round(
+    entrants: &mut [Entrant],
+    round: usize,
+    batch: &mut Batch<'_>,
+    loads: &mut Option<&mut Loads>,
+    progress: &mut dyn FnMut(&str),
+    rows: &mut [Row],
+) -> Result<()> {
+    for turn in 0..entrants.len() {
+        let at = (turn + round) % entrants.len();
+        let (Entrant { name, contender, monitor }, row) = (&mut entrants[at], &mut rows[at]);
+        progress(&format!("{}, {}, {name}", row.setting, units::bytes(row.size_bytes)));
+        let _pause = contender::PauseChoice::of(name);
+        if let Some(monitor) = monitor {
+            batch.lead_in(contender, monitor)?;
         }
-        if let Some(crunchers) = &mut crunchers {
-            crunchers.check()?;
-        }
+        let measured = batch.measure(contender, loads.as_deref());
+        row.rounds.push(measured.with_context(|| format!("{name}, round {}", round + 1))?);
+        batch.keeper.write(row, round);
     }
-    Ok(rows)
+    match loads {
+        Some(loads) => loads.check(),
+        None => Ok(()),
+    }
 }

@@ -59,6 +59,66 @@ pub fn run() -> Run {
     run
 }
 
+/// An invented run with as much of everything as a report must hold: sixteen contenders, long names,
+/// many settings, events, an early end.
+pub fn crowded() -> Run {
+    let contenders = [
+        "block",
+        "spin",
+        "hybrid",
+        "smartcon",
+        "predictive",
+        "pread",
+        "raw-cq-peek",
+        "raw-get-events",
+        "raw-taskrun-flag",
+        "preadv2 RWF_HIPRI",
+        "io_uring SQPOLL",
+        "libaio",
+        "POSIX AIO",
+        "mmap",
+        "smartcon:cpu-threshold=0.5",
+        "smartcon:cpu-threshold=0.25+queue-limit=1+signal=total",
+    ];
+    let mut run = run();
+    run.rows.clear();
+    run.ended = Some("loop: block, round 4: read of 4096 bytes: Input/output error".into());
+    run.notes = vec!["counters: user mode only".into()];
+    let loads = [Load::Idle, Load::Cpu, Load::Io];
+    let settings = loads.into_iter().flat_map(|load| [1, 32].map(|depth| (load, depth)));
+    let mut random = SplitMix(11);
+    for (load, depth) in settings {
+        let setting = Setting {
+            device: "loop".into(),
+            load,
+            scheduler: (depth > 1).then(|| "mq-deadline".into()),
+            work: Work::Requests(Requests { depth, ..Requests::random_reads() }),
+        };
+        for size_bytes in [4 << 10, 16 << 10, 64 << 10, 512 << 10] {
+            for name in contenders {
+                let mut rounds: Vec<RoundResult> =
+                    (0..3).map(|_| round(&mut random, name, size_bytes, load)).collect();
+                for round in &mut rounds {
+                    let events =
+                        [("cycles", 4e4), ("instructions", 3e4), ("l1d_read_misses", 61.0)];
+                    let count =
+                        |(name, each): (&str, f64)| (name.to_owned(), round.requests as f64 * each);
+                    round.counters = events.map(count).into();
+                }
+                run.rows.push(Row {
+                    setting: setting.clone(),
+                    size_bytes,
+                    policy: name.into(),
+                    rounds,
+                    emulated: None,
+                });
+            }
+        }
+    }
+    run.compare_with("block");
+    run
+}
+
 fn round(random: &mut SplitMix, policy: &str, size_bytes: u64, load: Load) -> RoundResult {
     let noise = |random: &mut SplitMix| 0.94 + random.below(1200) as f64 / 10_000.0;
     let copy_ns = size_bytes as f64 / 9.0;
@@ -98,8 +158,9 @@ fn round(random: &mut SplitMix, policy: &str, size_bytes: u64, load: Load) -> Ro
         spin_ns: per_request(spun_ns),
         other_cpu_ns: per_request(copy_ns),
         cruncher_ns: 0,
+        counters: Default::default(),
         decisions: [(if blocks { "size" } else { "pays" }.to_owned(), requests)].into(),
-        operations: Default::default(),
+        ..RoundResult::default()
     }
 }
 

@@ -31,20 +31,28 @@ pub enum Kind {
     Zram,
     /// A file in the working directory: the machine's own disk.
     Disk,
+    /// An emulated fast flash device.
+    Emulated,
 }
 
 impl Kind {
+    /// All of them.
+    pub const ALL: [Kind; 4] = [Kind::Loop, Kind::Zram, Kind::Disk, Kind::Emulated];
+
     /// Its name in tables.
     pub const fn as_str(self) -> &'static str {
         match self {
             Kind::Loop => "loop",
             Kind::Zram => "zram",
             Kind::Disk => "disk",
+            Kind::Emulated => "emu:z-nand",
         }
     }
 
-    fn make(self, directory: &Path, bytes: u64) -> Result<Box<dyn Fixture>, Unavailable> {
-        Ok(match self {
+    /// The device; `None` for one that exists where it is opened.
+    fn make(self, directory: &Path, bytes: u64) -> Result<Option<Box<dyn Fixture>>, Unavailable> {
+        Ok(Some(match self {
+            Kind::Emulated => return Ok(None),
             Kind::Loop => Box::new(LoopOnTmpfs::new(bytes)?),
             Kind::Zram => Box::new(Zram::new(bytes)?),
             Kind::Disk => {
@@ -52,7 +60,7 @@ impl Kind {
                 file.direct()?;
                 Box::new(file)
             }
-        })
+        }))
     }
 }
 
@@ -78,7 +86,11 @@ impl Stand {
         let mut stand = Stand::default();
         for kind in kinds {
             match kind.make(directory, bytes) {
-                Ok(fixture) => {
+                Ok(None) => {
+                    let address = format!("{},size={}MiB", kind.as_str(), (bytes >> 20).max(1));
+                    stand.add(kind.as_str(), Path::new(&address), write, None, switches)?;
+                }
+                Ok(Some(fixture)) => {
                     let mut subject =
                         Subject::new(kind.as_str(), fixture.path(), write, None, switches)?;
                     subject.description = fixture.description();
@@ -101,7 +113,8 @@ impl Stand {
             stand.subjects.extend(file.subjects);
             stand.left_out.extend(file.left_out);
         }
-        stand.add("emu:z-nand", Path::new("emu:z-nand,size=256MiB"), write, None, switches)?;
+        let emulated = Self::make(&[Kind::Emulated], directory, write, switches)?;
+        stand.subjects.extend(emulated.subjects);
         Ok(stand)
     }
 

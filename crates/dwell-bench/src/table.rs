@@ -4,7 +4,9 @@
 use comfy_table::{Cell, CellAlignment, ContentArrangement, Table};
 
 use crate::{
+    events,
     result::{Metric, Row, Run, in_order},
+    stats::Paired,
     units,
 };
 
@@ -31,6 +33,16 @@ pub fn table(run: &Run, width: u16) -> String {
         text += &format!("\n{setting}; medians of {}\n", rounds(&rows));
         text += &one(run, &rows, width.max(MIN_WIDTH));
         text += "\n";
+        for row in &rows {
+            if let Some(ratio) = run.ratio(row, Metric::BystanderSpeed) {
+                let (size, policy) = (units::bytes(row.size_bytes), &row.policy);
+                let ratio = with_interval(&ratio.paired);
+                text += &format!("speed of bystanders beside {policy}, {size}: {ratio} base\n");
+            }
+        }
+        if let Some(events) = events_of(&rows) {
+            text += &format!("\nevents per 1000 requests\n{events}\n");
+        }
         for note in in_order(rows.iter().filter_map(|row| row.emulated.as_deref())) {
             text += &format!("emulated device: {note}\n");
         }
@@ -38,6 +50,9 @@ pub fn table(run: &Run, width: u16) -> String {
     let base = in_order(run.ratios.iter().map(|ratio| ratio.baseline.as_str()));
     if !base.is_empty() {
         text += &format!("\nbase: {}, in the same round\n", base.join(", "));
+    }
+    if let Some(why) = &run.ended {
+        text += &format!("\nended early: {why}\n");
     }
     text
 }
@@ -79,6 +94,30 @@ fn one(run: &Run, rows: &[&Row], width: u16) -> String {
     table.trim_fmt()
 }
 
+/// What the CPU counted, where it did.
+fn events_of(rows: &[&Row]) -> Option<String> {
+    let names = events::names(rows);
+    if names.is_empty() {
+        return None;
+    }
+    let mut table = Table::new();
+    table.load_preset("     ──            ");
+    table.set_content_arrangement(ContentArrangement::Disabled);
+    let heads = names.iter().map(|name| name.replace('_', "\n"));
+    table.set_header(["size".into(), "policy".into()].into_iter().chain(heads));
+    for row in rows {
+        let counts = names.iter().map(|name| events::per_thousand(row, name));
+        table.add_row([units::bytes(row.size_bytes), row.policy.clone()].into_iter().chain(counts));
+    }
+    for (i, column) in table.column_iter_mut().enumerate() {
+        column.set_padding((0, 0));
+        if i != 1 {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    Some(table.trim_fmt())
+}
+
 /// Policy and measured columns of one row.
 fn figures(run: &Run, row: &Row) -> [String; 7] {
     let cpu = row.cpu_split();
@@ -101,10 +140,12 @@ fn figures(run: &Run, row: &Row) -> [String; 7] {
             per_thousand(|r| r.involuntary_switches)
         ),
         [cpu.user, cpu.system, cpu.spin].map(|part| format!("{:3.0}", part * 100.0)).join(" "),
-        ratio.map_or(String::new(), |r| {
-            format!("{} [{:.2}–{:.2}]", units::ratio(r.median), r.low, r.high)
-        }),
+        ratio.map_or(String::new(), |ratio| with_interval(&ratio)),
     ]
+}
+
+fn with_interval(ratio: &Paired) -> String {
+    format!("{} [{:.2}–{:.2}]", units::ratio(ratio.median), ratio.low, ratio.high)
 }
 
 /// A count that may be a small fraction, in few letters.
@@ -151,6 +192,18 @@ mod tests {
             assert!(text.contains(part), "{part} is missing\n{text}");
         }
         assert!(text.contains("emulated device: software emulation"));
+    }
+
+    #[test]
+    fn counted_events_are_shown_and_an_early_end_is_said() {
+        let mut run = sample::run();
+        assert!(!table(&run, 100).contains("per 1000 requests\n"));
+        let round = &mut run.rows[0].rounds[0];
+        round.counters = [("l1d_read_misses".to_owned(), round.requests as f64 * 2.5)].into();
+        run.ended = Some("interrupted".into());
+        let text = table(&run, 100);
+        assert!(text.contains("events per 1000 requests") && text.contains("2500"), "{text}");
+        assert!(text.contains("ended early: interrupted"), "{text}");
     }
 
     #[test]

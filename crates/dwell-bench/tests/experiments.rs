@@ -8,17 +8,18 @@ use dwell::monitor::{Config, SystemMonitor};
 use dwell::profile::SwitchCosts;
 use dwell_bench::experiments::{self, Lab};
 use dwell_bench::figure::{FigureResult, catalogue};
-use dwell_bench::loads::crunch_forever;
+use dwell_bench::loads::serve;
 use dwell_bench::stand::Kind;
 
-/// Arguments that lead this test program to [`cruncher`].
-const HIDDEN: [&str; 4] = ["--ignored", "--exact", "cruncher", "crunch-now"];
+/// Arguments that lead this test program to [`helper`].
+const HIDDEN: [&str; 4] = ["--ignored", "--exact", "helper", "help-now"];
 
 #[test]
 #[ignore = "run by other tests as a child"]
-fn cruncher() {
-    if std::env::args().any(|argument| argument == "crunch-now") {
-        crunch_forever();
+fn helper() {
+    let arguments: Vec<String> = std::env::args().collect();
+    if arguments.iter().any(|argument| argument == "help-now") {
+        serve(&arguments).unwrap();
     }
 }
 
@@ -79,7 +80,7 @@ fn there_is_an_experiment_for_every_figure_and_for_no_other() {
 #[test]
 fn every_case_is_measured_or_says_why_not() {
     let mut with_devices = lab();
-    for kind in [Kind::Loop, Kind::Zram, Kind::Disk] {
+    for kind in Kind::ALL {
         if let Err(why) = with_devices.subject(kind).unwrap() {
             println!("SKIP: {why}");
         }
@@ -88,7 +89,7 @@ fn every_case_is_measured_or_says_why_not() {
 
     let mut without = lab();
     let why = "left out by a test";
-    for kind in [Kind::Loop, Kind::Zram, Kind::Disk] {
+    for kind in Kind::ALL {
         without.leave_out(kind, why);
     }
     // Those that need no device have been seen.

@@ -3,6 +3,7 @@
 //! refuses.
 
 use std::path::Path;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -12,19 +13,22 @@ use dwell::monitor::{Config, SystemMonitor};
 use dwell::profile::SwitchCosts;
 use dwell::{Decision, WaitPolicy};
 use dwell_bench::contender::{Contender, check_name, policy_of};
-use dwell_bench::loads::crunch_forever;
-use dwell_bench::result::{Direction, Load, Pattern, Requests, Setting};
+use dwell_bench::counters::Counters;
+use dwell_bench::keep::{Interrupted, Keep};
+use dwell_bench::loads::{Means, serve};
+use dwell_bench::result::{Direction, Load, Metric, Pattern, Requests, Setting};
 use dwell_bench::run::{Course, Entrant, Plan, race, run};
 use dwell_bench::stand::{Kind, Stand};
 use dwell_bench::subject::Subject;
 
-const HIDDEN: [&str; 4] = ["--ignored", "--exact", "cruncher", "crunch-now"];
+const HIDDEN: [&str; 4] = ["--ignored", "--exact", "helper", "help-now"];
 
 #[test]
 #[ignore = "run by other tests as a child"]
-fn cruncher() {
-    if std::env::args().any(|argument| argument == "crunch-now") {
-        crunch_forever();
+fn helper() {
+    let arguments: Vec<String> = std::env::args().collect();
+    if arguments.iter().any(|argument| argument == "help-now") {
+        serve(&arguments).unwrap();
     }
 }
 
@@ -68,8 +72,13 @@ fn plan(contenders: &[&str]) -> Plan {
         depths: vec![1],
         rounds: 2,
         batch: Duration::from_millis(2),
-        crunchers: 1,
-        cruncher: HIDDEN.map(String::from).into(),
+        means: Means {
+            hidden: HIDDEN.map(String::from).into(),
+            crunchers: 1,
+            bystanders: 1,
+            directory: env!("CARGO_TARGET_TMPDIR").into(),
+        },
+        keep: Keep::default(),
     }
 }
 
@@ -94,7 +103,7 @@ fn every_round_is_complete_and_counted() {
     .unwrap();
     assert_eq!(heard, plan.batches(1));
     assert_eq!(run.rows.len(), 3 * 2 * 2 * 2);
-    // Operations are counted of named workloads alone.
+    // Operations and bystanders are counted only where there are any.
     assert_eq!(run.ratios.len(), run.rows.len() / 3 * 2 * 2);
     for row in &run.rows {
         assert_eq!(row.rounds.len(), 2);
@@ -114,9 +123,73 @@ fn number_crunchers_run_beside_and_their_time_is_counted() {
     plan.batch = Duration::from_millis(30);
     let run = run(&plan, &[emulated("")], &monitor(), vec![], &mut |_| {}).unwrap();
     assert!(run.rows[0].rounds.iter().any(|round| round.cruncher_ns > 0));
-    plan.cruncher = vec!["--list".into()];
+    plan.means.hidden = vec!["--list".into()];
     let refused = refusal(&plan, emulated(""));
     assert!(refused.contains("number crunchers"), "{refused}");
+}
+
+#[test]
+fn bystanders_are_counted_round_by_round_and_compared() {
+    let mut plan = plan(&["block", "spin:pause=off"]);
+    plan.loads = vec![Load::Bystander, Load::Idle];
+    plan.batch = Duration::from_millis(30);
+    let run = run(&plan, &[emulated("")], &monitor(), vec![], &mut |_| {}).unwrap();
+    for row in &run.rows {
+        let counted = row.rounds.iter().map(|round| round.bystander_iterations).sum::<u64>();
+        assert_eq!(counted > 0, row.setting.load == Load::Bystander, "{counted}");
+    }
+    let of_bystanders = |row| run.ratio(row, Metric::BystanderSpeed).is_some();
+    assert!(of_bystanders(&run.rows[1]) && !of_bystanders(&run.rows[3]));
+    let text = dwell_bench::table::table(&run, 100);
+    assert_eq!(text.matches("bystanders beside spin:pause=off, 4 KiB: ").count(), 1, "{text}");
+}
+
+#[test]
+fn what_a_subject_cannot_have_is_left_out_and_said() {
+    let mut plan = plan(&["block"]);
+    plan.loads = vec![Load::Idle, Load::Io];
+    let run_ = run(&plan, &[emulated("")], &monitor(), vec![], &mut |_| {}).unwrap();
+    assert_eq!((run_.rows.len(), run_.left_out.len()), (1, 1));
+    assert!(run_.left_out[0].contains("test beside I/O programs"), "{:?}", run_.left_out);
+    plan.schedulers = vec![None, Some("none".into())];
+    plan.loads = vec![Load::Idle];
+    let run_ = run(&plan, &[emulated("")], &monitor(), vec![], &mut |_| {}).unwrap();
+    assert_eq!((run_.rows.len(), run_.left_out.len()), (1, 1));
+    plan.schedulers.remove(0);
+    let text = refusal(&plan, emulated(""));
+    assert!(text.contains("nothing is left") && text.contains("test under none"), "{text}");
+}
+
+#[test]
+fn a_scheduler_is_set_while_its_rows_are_measured() {
+    let switches = switches();
+    let here = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let stand = Stand::make_sized(4 << 20, &[Kind::Loop], here, false, &switches).unwrap();
+    let Ok(subject) = stand.get(Kind::Loop) else {
+        return println!("SKIP: {}", stand.left_out.join("; "));
+    };
+    let name = subject.address.file_name().unwrap().to_str().unwrap().to_owned();
+    let in_use = || {
+        let path = format!("/sys/block/{name}/queue/scheduler");
+        let text = std::fs::read_to_string(path).unwrap();
+        text.split(['[', ']']).nth(1).unwrap().to_owned()
+    };
+    let before = in_use();
+    let mut plan = plan(&["block"]);
+    plan.schedulers = ["none", "mq-deadline"].map(|name| Some(name.into())).into();
+    let mut seen = Vec::new();
+    let run_ = run(&plan, std::slice::from_ref(subject), &monitor(), vec![], &mut |what| {
+        seen.push((what.rsplit("scheduler ").next().unwrap().to_owned(), in_use()));
+    });
+    match run_ {
+        Err(why) if format!("{why:#}").contains("no mq-deadline") => println!("SKIP: {why:#}"),
+        run_ => assert_eq!(run_.unwrap().rows.len(), 2),
+    }
+    assert!(seen.iter().all(|(said, used)| said.starts_with(used)), "{seen:?}");
+    assert_eq!(in_use(), before);
+    plan.schedulers.push(Some("nonsense".into()));
+    let text = refusal(&plan, subject.clone());
+    assert!(text.contains("nonsense") && text.contains("mq-deadline"), "{text}");
 }
 
 /// Spins for nothing and remembers what it was asked.
@@ -280,13 +353,17 @@ fn policies_take_the_parameters_they_have_and_no_others() {
         ("smartcon:queue-limit=-1", "queue-limit"),
         ("smartcon:colour=red", "colour"),
         ("block:signal=total", "only smartcon"),
+        ("spin:pause=maybe", "pause=on|off"),
+        ("smartcon:pause=maybe", "pause=on|off"),
         ("nonsense", "nonsense"),
         ("", "no such policy"),
     ] {
         let error = format!("{:#}", check_name(name).unwrap_err());
         assert!(error.contains(part), "{name}: {error}");
     }
-    check_name("raw-get-events").unwrap();
+    for name in ["raw-get-events", "spin:pause=off", "smartcon:pause=on+queue-limit=1"] {
+        check_name(name).unwrap();
+    }
 }
 
 #[test]
@@ -323,4 +400,98 @@ fn a_stand_says_what_it_left_out() {
     assert!(left <= 1);
     drop(stand);
     assert_eq!(std::fs::read_dir(here.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn a_failing_device_ends_a_run_that_keeps_its_complete_rounds() {
+    for depth in [1, 4] {
+        let plan = Plan { depths: vec![depth], rounds: 10_000, ..plan(&["block", "spin"]) };
+        let run = run(&plan, &[emulated(",error-every=4000")], &monitor(), vec![], &mut |_| {});
+        let run = run.unwrap();
+        let why = run.ended.unwrap();
+        for part in ["test: ", "round", "read", "os error 5"] {
+            assert!(why.contains(part), "{part}: {why}");
+        }
+        assert!(!why.contains('\n'), "{why}");
+        let rounds: Vec<usize> = run.rows.iter().map(|row| row.rounds.len()).collect();
+        assert!(rounds[0] > 0 && rounds == [rounds[0]; 2], "not paired: {rounds:?}");
+        assert_eq!(run.ratios.len(), 2);
+    }
+}
+
+#[test]
+fn a_run_that_is_told_to_stop_keeps_its_complete_rounds() {
+    let mut plan = plan(&["block", "spin"]);
+    plan.sizes = vec![4096, 8192];
+    plan.rounds = 3;
+    let stop = plan.keep.stop.clone();
+    let mut batches = 0;
+    // In the middle of the second size's second round.
+    let run_ = run(&plan, &[emulated("")], &monitor(), vec![], &mut |_| {
+        batches += 1;
+        stop.store(batches == 6 + 2 + 2, Ordering::Relaxed);
+    });
+    let run_ = run_.unwrap();
+    assert_eq!(run_.ended.as_deref(), Some("interrupted"));
+    let rounds: Vec<usize> = run_.rows.iter().map(|row| row.rounds.len()).collect();
+    assert_eq!(rounds, [3, 3, 1, 1]);
+
+    // Before the first round is complete, however long a batch would be.
+    plan.batch = Duration::from_secs(600);
+    plan.keep.stop.store(false, Ordering::Relaxed);
+    for depth in [1, 4] {
+        plan.depths = vec![depth];
+        let stop = plan.keep.stop.clone();
+        let teller = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(100));
+            stop.store(true, Ordering::Relaxed);
+        });
+        let error = run(&plan, &[emulated("")], &monitor(), vec![], &mut |_| {}).unwrap_err();
+        assert!(error.is::<Interrupted>(), "{error:#}");
+        teller.join().unwrap();
+        plan.keep.stop.store(false, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn samples_of_every_measured_request_are_kept_with_its_round() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("samples.csv");
+    for depth in [1, 4] {
+        let mut plan = Plan { depths: vec![depth], ..plan(&["block", "spin"]) };
+        plan.keep.samples = Some(path.clone());
+        let run = run(&plan, &[emulated("")], &monitor(), vec![], &mut |_| {}).unwrap();
+        assert_eq!(run.notes, Vec::<String>::new());
+        let text = std::fs::read_to_string(&path).unwrap();
+        for row in &run.rows {
+            for (i, round) in row.rounds.iter().enumerate() {
+                let of = format!(",{depth},4096,{},{},", row.policy, i + 1);
+                let lines: Vec<&str> = text.lines().filter(|line| line.contains(&of)).collect();
+                assert_eq!(lines.len() as u64, round.requests);
+                for line in lines {
+                    let latency: u64 = line.rsplit(',').next().unwrap().parse().unwrap();
+                    assert!(latency <= round.wall_ns, "{line}");
+                }
+            }
+        }
+    }
+    let mut plan = plan(&["block"]);
+    plan.keep.samples = Some("nowhere.json".into());
+    assert!(refusal(&plan, emulated("")).contains("nowhere.json"));
+}
+
+#[test]
+fn counters_are_kept_per_round_or_missing_with_a_reason() {
+    let mut plan = plan(&["block"]);
+    plan.keep.counters = true;
+    let run = run(&plan, &[emulated("")], &monitor(), vec![], &mut |_| {}).unwrap();
+    for round in &run.rows[0].rounds {
+        match Counters::open() {
+            Ok(_) => assert!(round.counters["instructions"] > 0.0),
+            Err(why) => {
+                assert!(round.counters.is_empty());
+                assert_eq!(run.notes, [format!("counters: {why}")]);
+            }
+        }
+    }
 }

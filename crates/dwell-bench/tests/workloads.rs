@@ -26,6 +26,7 @@ fn plan(contenders: &[&str]) -> Plan {
         rounds: 2,
         batch: Duration::from_millis(10),
         lead_in: Duration::from_millis(2),
+        stop: Default::default(),
     }
 }
 
@@ -97,6 +98,27 @@ fn every_workload_is_played_and_nothing_is_left() {
         std::fs::remove_file(saved).unwrap();
     }
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn a_run_that_is_stopped_keeps_its_complete_rounds() {
+    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let monitor = Arc::new(SystemMonitor::start(Config::default()).unwrap());
+    let kind = PlaceKind::In(directory.path().into());
+    let Some(place) = place(&kind, FileSystemKind::Ext4, directory.path()) else { return };
+    let variant = [shipped("rand-read").unwrap().variants().unwrap().remove(0)];
+    let mut plan = plan(&["block", "pread"]);
+    plan.rounds = 100;
+    let mut steps = 0;
+    let stop = plan.stop.clone();
+    let run = workload::run(&plan, &variant, &[place], &monitor, vec![], &mut |_| {
+        steps += 1;
+        stop.store(steps == 1 + 2 + 2 + 1, std::sync::atomic::Ordering::Relaxed);
+    });
+    let run = run.unwrap();
+    assert_eq!(run.ended.as_deref(), Some("interrupted"));
+    assert!(run.rows.len() == 2 && run.rows.iter().all(|row| row.rounds.len() == 2));
+    plan.stop.store(true, std::sync::atomic::Ordering::Relaxed);
 }
 
 #[test]

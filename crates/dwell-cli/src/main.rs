@@ -7,6 +7,7 @@ mod places;
 mod progress;
 mod report;
 mod show;
+mod signals;
 mod size;
 
 use std::io::Write as _;
@@ -23,7 +24,7 @@ Environment:
   DWELL_HOST_PAGE  page that the Dwell processes of this host share
   NO_COLOR         no colours, also on a terminal
 
-Exit status: 0, 1 after an error, 2 after a wrong command line.")]
+Exit status: 0, 1 after an error, 2 after a wrong command line, 130 after Ctrl-C, 143 after SIGTERM.")]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -39,7 +40,7 @@ enum Command {
     #[command(subcommand)]
     Bench(cmd::bench::Bench),
     Figure(cmd::figure::Args),
-    /// A number cruncher: the load beside a measurement.
+    /// One process of the load beside a measurement.
     #[command(hide = true)]
     Crunch(cmd::bench::Crunch),
 }
@@ -69,7 +70,8 @@ fn main() -> ExitCode {
             }
             // Where even this cannot be said, the exit status still can.
             let _ = writeln!(std::io::stderr(), "dwell: {}", show::one_line(&format!("{error:#}")));
-            ExitCode::FAILURE
+            let ended = error.downcast_ref::<signals::Ended>();
+            ended.map_or(ExitCode::FAILURE, |ended| ended.status().into())
         }
     }
 }

@@ -285,3 +285,30 @@ fn wrong_workloads_are_refused_in_one_line() {
         assert!(line.contains(says), "{line}");
     }
 }
+
+#[test]
+fn a_bench_starts_its_loads_as_processes_of_this_program() {
+    let dir = tempfile::tempdir().unwrap();
+    let report = dir.path().join("report");
+    let fixed =
+        ["--sizes", "4k", "--rounds", "1", "--batch-ms", "100", "--crunchers", "1", "--json"];
+    let bench = |more: &[&str]| {
+        let subject = ["bench", "io", "emu:latency=5us,size=2MiB", "--policies", "block"];
+        let report = ["--report", report.to_str().unwrap()];
+        dwell(dir.path(), &[&subject[..], &fixed, &report, more].concat())
+    };
+    let output = bench(&["--load", "cpu,io,bystander", "--scheduler", "none"]);
+    let said = text(&output.stderr);
+    assert!(!output.status.success() && said.contains("has no I/O scheduler"), "{said}");
+    let output = bench(&["--load", "cpu,io,arithmetic,bystander"]);
+    let said = text(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    assert!(said.contains("left out: emu:latency=5us,size=2MiB beside I/O programs"), "{said}");
+    let run: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let rows = run["rows"].as_array().unwrap();
+    let of = |row: &Value, field: &str| row["rounds"][0][field].as_u64().unwrap();
+    assert!(rows.iter().map(|row| &row["load"]).eq(["cpu", "arithmetic", "bystander"]));
+    assert!(rows.iter().all(|row| of(row, "cruncher_ns") > 0), "{rows:?}");
+    assert!(of(&rows[2], "bystander_iterations") > 0 && of(&rows[0], "bystander_iterations") == 0);
+    assert!(failure(dir.path(), &["crunch", "dance"]).contains("no job"));
+}

@@ -151,16 +151,6 @@ impl Decision {
         Decision { route, mode, due_in_ns, spin_limit_ns, why }
     }
 
-    /// Of several requests in flight, given as (submitted, decision), the one due first: a wait over
-    /// all of them follows it.
-    pub fn first_due<'a>(
-        outstanding: impl IntoIterator<Item = (Ns, &'a Decision)>,
-    ) -> Option<(Ns, &'a Decision)> {
-        outstanding
-            .into_iter()
-            .min_by_key(|(submitted, decision)| submitted.saturating_add(decision.due_in_ns))
-    }
-
     /// Whether the thread may give the CPU away because of this decision.
     pub const fn may_leave_cpu(&self) -> bool {
         !matches!(self.mode, Mode::Spin)

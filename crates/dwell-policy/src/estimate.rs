@@ -44,6 +44,32 @@ impl Latency {
     }
 }
 
+/// How fast completions come out of a queue that has many requests in flight.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Pace {
+    interval: Latency,
+    noted: Ns,
+}
+
+impl Pace {
+    /// Notes that so many completions came out together at `now`.
+    pub fn note(&mut self, now: Ns, completions: u32) {
+        if self.noted > 0 && completions > 0 {
+            self.interval.add(now.saturating_sub(self.noted) / Ns::from(completions));
+        }
+        self.noted = now;
+    }
+
+    /// How many completions to wait for at once when `in_flight` requests are outstanding: as many
+    /// as come in the time that leaving the CPU and coming back costs, for which a waiting thread
+    /// may as well wait. Never more than a quarter of them, so that the device keeps enough to do
+    /// and a slow request holds up few; one as long as the pace is unknown.
+    pub fn worth_waiting_for(&self, in_flight: u32, switch_ns: Ns) -> u32 {
+        let meanwhile = switch_ns.checked_div(self.interval.mean_ns).unwrap_or(1);
+        meanwhile.min(Ns::from(in_flight / 4)).max(1) as u32
+    }
+}
+
 /// What a queue's own completions say of one kind and size of request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Estimate {
@@ -111,6 +137,36 @@ mod tests {
         assert_eq!(bucket(4097), 4);
         assert_eq!(bucket(16 << 20), 15);
         assert_eq!(bucket(u64::MAX), 15);
+    }
+
+    #[test]
+    fn a_wait_takes_what_comes_in_the_time_of_a_switch_and_at_most_a_quarter() {
+        let mut pace = Pace::default();
+        assert_eq!(pace.worth_waiting_for(64, 20_000), 1);
+        for batch in 1..100 {
+            pace.note(batch * 8_000, 4);
+        }
+        assert_eq!(pace.worth_waiting_for(64, 20_000), 10);
+        assert_eq!(pace.worth_waiting_for(16, 20_000), 4);
+        assert_eq!(pace.worth_waiting_for(3, 20_000), 1);
+        assert_eq!(pace.worth_waiting_for(64, 1_000), 1);
+        assert_eq!(pace.worth_waiting_for(64, 0), 1);
+    }
+
+    #[test]
+    fn a_queue_that_slows_down_is_soon_waited_for_one_by_one() {
+        let mut pace = Pace::default();
+        let mut now = 1;
+        for _ in 0..50 {
+            now += 2_000;
+            pace.note(now, 1);
+        }
+        assert_eq!(pace.worth_waiting_for(64, 20_000), 10);
+        for _ in 0..8 {
+            now += 1_000_000;
+            pace.note(now, 1);
+        }
+        assert_eq!(pace.worth_waiting_for(64, 20_000), 1);
     }
 
     #[test]

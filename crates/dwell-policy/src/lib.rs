@@ -34,7 +34,7 @@ mod profile;
 mod request;
 
 pub use decision::{Decision, Mode, Reason};
-pub use estimate::{BUCKETS, Estimate, Estimator, Latency, bucket};
+pub use estimate::{BUCKETS, Estimate, Estimator, Latency, Pace, bucket};
 pub use load::Load;
 pub use machine::{Driver, Outcome, Step, WaitMachine, Woken, drive};
 pub use policy::WaitPolicy;

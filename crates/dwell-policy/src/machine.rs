@@ -142,16 +142,17 @@ impl WaitMachine {
         step
     }
 
-    /// The offer was not taken: there is nothing (more) to do in this wait.
+    /// The offer was not taken: there is nothing (more) to do in this wait. No time was spent on
+    /// it, so a thread that is to park need not look again before.
     pub fn declined(&mut self) {
         self.offering = false;
+        self.last = None;
     }
 
     /// The queue cannot wake this thread: timed polling takes the place of parking.
     pub fn unwakeable(&mut self) {
         if self.phase == Phase::Parking {
             self.phase = Phase::Napping { nap_ns: Self::MIN_NAP_NS };
-            self.last = None;
             self.outcome.parks -= 1;
         }
     }

@@ -47,7 +47,7 @@ impl Queue for Never {
     fn poll(&mut self, _: &mut dyn FnMut(Completion)) -> usize {
         0
     }
-    fn arm(&mut self) -> Wake<'_> {
+    fn arm(&mut self, _: u32) -> Wake<'_> {
         Wake::Never
     }
     fn cancel(&mut self, _: Ticket) {}

@@ -112,8 +112,8 @@ impl Queue for AnyQueue {
         each!(self, queue => queue.poll(out))
     }
 
-    fn arm(&mut self) -> Wake<'_> {
-        each!(self, queue => queue.arm())
+    fn arm(&mut self, enough: u32) -> Wake<'_> {
+        each!(self, queue => queue.arm(enough))
     }
 
     fn disarm(&mut self) {

@@ -11,10 +11,15 @@ pub fn set_pause(on: bool) {
     PAUSE.store(on, Ordering::Relaxed);
 }
 
+/// Whether spin loops execute the hint: yes, unless [`set_pause`] said otherwise.
+pub fn pause() -> bool {
+    PAUSE.load(Ordering::Relaxed)
+}
+
 /// One turn of a spin loop.
 #[inline]
 pub fn relax() {
-    if PAUSE.load(Ordering::Relaxed) {
+    if pause() {
         std::hint::spin_loop();
     }
 }

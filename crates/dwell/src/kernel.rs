@@ -266,10 +266,10 @@ impl Rings {
     }
 
     /// With requests on several rings at once only timed polling sees all of them.
-    fn arm(&mut self) -> Wake<'static> {
+    fn arm(&mut self, enough: u32) -> Wake<'static> {
         let mut busy = self.busy();
         match (busy.next(), busy.next()) {
-            (Some(ring), None) => ring.arm(),
+            (Some(ring), None) => ring.arm(enough),
             _ => Wake::Never,
         }
     }
@@ -343,8 +343,8 @@ impl Queue for KernelQueue {
         self.with(|rings| rings.poll(out))
     }
 
-    fn arm(&mut self) -> Wake<'_> {
-        self.with(Rings::arm)
+    fn arm(&mut self, enough: u32) -> Wake<'_> {
+        self.with(|rings| rings.arm(enough))
     }
 
     fn cancel(&mut self, ticket: Ticket) {

@@ -204,7 +204,7 @@ impl Queue for MemoryQueue {
     }
 
     /// There is something at once, or nothing ever.
-    fn arm(&mut self) -> Wake<'_> {
+    fn arm(&mut self, _: u32) -> Wake<'_> {
         if self.done.is_empty() { Wake::Never } else { Wake::At(0) }
     }
 

@@ -9,17 +9,24 @@ use dwell_policy::{Ns, Woken};
 use crate::clock;
 use crate::queue::{Completion, Queue, Wake};
 
-/// Arms `queue`, looks once more, and sleeps if there is still nothing, at most until `until`.
-/// Completions found by the look go to `out`.
+/// Arms `queue`, looks once more, and sleeps if there is still nothing, at most until `until` and
+/// where the queue can tell, until `enough` completions are there. Completions found by the look go
+/// to `out`.
 pub fn park<Q: Queue + ?Sized>(
     queue: &mut Q,
     until: Option<Ns>,
+    enough: u32,
     out: &mut dyn FnMut(Completion),
 ) -> Woken {
-    let armed = match queue.arm() {
+    let armed = match queue.arm(enough) {
         Wake::Never => {
             queue.disarm();
             return Woken::Unwakeable;
+        }
+        wake @ Wake::Ring { .. } => {
+            sleep(wake, until);
+            queue.disarm();
+            return Woken::Look;
         }
         Wake::Word { seen, .. } => Some(seen),
         _ => None,
@@ -28,7 +35,7 @@ pub fn park<Q: Queue + ?Sized>(
         // Asked again for the wake-up, so as not to borrow it across the look. A word that changed
         // since the first time says that something came after the look: sleeping on its new value
         // would sleep through that.
-        match queue.arm() {
+        match queue.arm(enough) {
             Wake::Word { seen, .. } if armed != Some(seen) => {}
             wake => sleep(wake, until),
         }
@@ -37,19 +44,31 @@ pub fn park<Q: Queue + ?Sized>(
     Woken::Look
 }
 
+/// How long a completion may be kept waiting for others. Far longer than those others usually
+/// take: it only bounds what a device that stalls does to the requests it had finished.
+const TOGETHER_NS: Ns = 2_000_000;
+
 /// Sleeps on one wake-up. May return early.
 fn sleep(wake: Wake<'_>, until: Option<Ns>) {
     match wake {
         Wake::Never => {}
-        Wake::Ring(fd) => enter_ring(fd, until),
+        Wake::Ring { fd, unsent, enough } => enter_ring(fd, unsent, enough, until),
         Wake::Descriptor(fd) => poll_descriptor(fd, until),
         Wake::Word { word, seen } => wait_word(word, seen, until),
         Wake::At(due) => clock::sleep_until(until.map_or(due, |until| until.min(due))),
     }
 }
 
-/// Waits inside an io_uring for one completion.
-fn enter_ring(fd: i32, until: Option<Ns>) {
+/// Sends `unsent` entries and waits inside an io_uring for `enough` completions, but for two or
+/// more of them no longer than `TOGETHER_NS`.
+fn enter_ring(fd: i32, unsent: u32, enough: u32, until: Option<Ns>) {
+    let until = match enough {
+        0 | 1 => until,
+        _ => {
+            let together = clock::now() + TOGETHER_NS;
+            Some(until.map_or(together, |until| until.min(together)))
+        }
+    };
     const GETEVENTS: u32 = 1;
     const EXT_ARG: u32 = 1 << 3;
     #[repr(C)]
@@ -76,7 +95,7 @@ fn enter_ring(fd: i32, until: Option<Ns>) {
     let arg = arg.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
     // SAFETY: the descriptor is a ring of this thread; the argument and the timespec it points to
     // outlive the call. Every error (EINTR, ETIME) means: look again.
-    unsafe { libc::syscall(libc::SYS_io_uring_enter, fd, 0, 1, flags, arg, size) };
+    unsafe { libc::syscall(libc::SYS_io_uring_enter, fd, unsent, enough, flags, arg, size) };
 }
 
 fn poll_descriptor(fd: i32, until: Option<Ns>) {

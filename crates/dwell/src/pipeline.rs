@@ -7,7 +7,7 @@ use std::marker::PhantomData;
 use std::time::Duration;
 
 use dwell_policy::{
-    Call, Decision, Estimator, Mode, Ns, Outcome, Reason, Route, Wait, WaitMachine,
+    Call, Decision, Estimator, Mode, Ns, Outcome, Pace, Reason, Route, Wait, WaitMachine,
 };
 
 use crate::any::AnySource;
@@ -17,7 +17,7 @@ use crate::error::{Error, Result};
 use crate::file::{File, MAX_TRANSFER_BYTES};
 use crate::queue::{Action, Completion, Io, Queue, Ticket};
 use crate::source::Source;
-use crate::wait::wait;
+use crate::wait::{Several, wait_for};
 
 /// Memory that a request in flight owns.
 ///
@@ -71,11 +71,18 @@ struct Flight<B> {
 struct Flights<B> {
     places: Vec<Option<Flight<B>>>,
     taken: usize,
+    /// What is due when, first things first. Finished flights stay until they come to the front.
+    due: VecDeque<(Ns, Ticket)>,
 }
 
 impl<B> Flights<B> {
     fn new(depth: u32) -> Self {
-        Flights { places: (0..depth.next_power_of_two()).map(|_| None).collect(), taken: 0 }
+        let places = depth.next_power_of_two();
+        Flights {
+            places: (0..places).map(|_| None).collect(),
+            taken: 0,
+            due: VecDeque::with_capacity(2 * places as usize),
+        }
     }
 
     fn places_from(&self, ticket: Ticket) -> impl Iterator<Item = usize> + use<B> {
@@ -84,15 +91,39 @@ impl<B> Flights<B> {
     }
 
     fn insert(&mut self, flight: Flight<B>) {
+        let (due, ticket) = (flight.submitted + flight.decision.due_in_ns, flight.ticket);
+        if self.due.len() == 2 * self.places.len() {
+            self.forget_finished();
+        }
+        // Nearly always the last: most requests in flight are of one kind.
+        let later = self.due.iter().rev().take_while(|(other, _)| *other > due).count();
+        self.due.insert(self.due.len() - later, (due, ticket));
         let mut places = self.places_from(flight.ticket);
         let free = places.find(|&at| self.places[at].is_none());
         self.places[free.expect("no more flights than places")] = Some(flight);
         self.taken += 1;
     }
 
+    fn forget_finished(&mut self) {
+        let mut due = std::mem::take(&mut self.due);
+        due.retain(|&(_, ticket)| self.place_of(ticket).is_some());
+        self.due = due;
+    }
+
     fn place_of(&self, ticket: Ticket) -> Option<usize> {
         let is_it = |at: &usize| self.places[*at].as_ref().is_some_and(|f| f.ticket == ticket);
         self.places_from(ticket).find(is_it)
+    }
+
+    /// When the request due first was submitted, and what was decided for it.
+    fn first_due(&mut self) -> Option<(Ns, Decision)> {
+        loop {
+            let &(_, ticket) = self.due.front()?;
+            if let Some(flight) = self.place_of(ticket).and_then(|at| self.places[at].as_ref()) {
+                return Some((flight.submitted, flight.decision));
+            }
+            self.due.pop_front();
+        }
     }
 
     fn take(&mut self, ticket: Ticket) -> Option<Flight<B>> {
@@ -134,6 +165,7 @@ where
     /// Decisions of the requests that the present look or wait has finished.
     decided: Vec<Decision>,
     estimator: Estimator,
+    pace: Pace,
     sequence: u64,
     /// Rings belong to the thread that made them.
     _this_thread: PhantomData<*const ()>,
@@ -168,6 +200,7 @@ where
             finished: VecDeque::with_capacity(depth as usize),
             decided: Vec::with_capacity(depth as usize),
             estimator: Estimator::new(),
+            pace: Pace::default(),
             sequence: 0,
             _this_thread: PhantomData,
         })
@@ -255,11 +288,8 @@ where
     /// flight.
     #[allow(clippy::should_implement_trait)]
     pub fn next(&mut self) -> Option<Finished<B>> {
-        if self.finished.is_empty() {
-            self.look();
-        }
         while self.finished.is_empty() && self.in_flight() > 0 {
-            self.wait_for_one(None);
+            self.wait_for_some(None);
         }
         self.finished.pop_front()
     }
@@ -359,21 +389,26 @@ where
         };
         queue.flush();
         let now = clock::now();
-        queue.poll(&mut |completion| {
-            reaper.take(completion, now);
-        });
+        let mut taken = 0;
+        queue.poll(&mut |completion| taken += u32::from(reaper.take(completion, now)));
+        self.pace.note(now, taken);
         self.count(&Outcome::default());
     }
 
-    /// Waits for the request due first, taking whatever completes meanwhile.
-    fn wait_for_one(&mut self, until: Option<Ns>) {
-        let Some(queue) = &mut self.queue else { return };
+    /// Waits as was decided for the request due first, and takes as many completions as are worth
+    /// one wait.
+    fn wait_for_some(&mut self, until: Option<Ns>) {
         let now = clock::now();
-        let outstanding = self.flights.places.iter().flatten();
-        let outstanding = outstanding.map(|flight| (flight.submitted, &flight.decision));
-        let Some((due_first, decision)) = Decision::first_due(outstanding) else { return };
+        let Some((submitted, mut decision)) = self.flights.first_due() else { return };
+        // A thread that will leave the CPU sends its requests with the call that waits for them.
+        if decision.mode != Mode::Block {
+            self.look();
+            if !self.finished.is_empty() {
+                return;
+            }
+        }
+        let Some(queue) = &mut self.queue else { return };
         // A thread spins for all its requests at once, so it needs one permit, at the wait.
-        let mut decision = *decision;
         let governor = self.file.governor.as_ref();
         let guard = match governor.map_or(Ok(None), |governor| governor.admit(&decision, now)) {
             Ok(guard) => guard,
@@ -382,12 +417,13 @@ where
                 None
             }
         };
-        let machine = WaitMachine::new(&decision, due_first, now);
+        let machine = WaitMachine::new(&decision, submitted, now);
         let machine = match until {
             Some(at) => machine.until(at),
             None => machine,
         };
-        queue.flush();
+        let switch_ns = self.file.known.profile.map_or(0, |profile| profile.switch_ns);
+        let enough = self.pace.worth_waiting_for(self.flights.taken as u32, switch_ns);
         let mut reaper = Reaper {
             file: self.file,
             flights: &mut self.flights,
@@ -395,7 +431,14 @@ where
             decided: &mut self.decided,
             estimator: Some(&mut self.estimator),
         };
-        let outcome = wait(queue, machine, &mut |completion| reaper.take(completion, clock::now()));
+        let mut taken = 0;
+        let several = Several { enough, patience_ns: switch_ns };
+        let outcome = wait_for(queue, machine, several, &mut |completion| {
+            let ours = reaper.take(completion, clock::now());
+            taken += u32::from(ours);
+            ours
+        });
+        self.pace.note(outcome.ended, taken);
         self.count(&outcome);
         if let Some(governor) = governor {
             governor.spun(guard, outcome.spun_ns);
@@ -473,12 +516,50 @@ where
         }
         let until = clock::now() + DROP_PATIENCE.as_nanos() as Ns;
         while self.in_flight() > 0 && clock::now() < until {
-            self.wait_for_one(Some(until));
+            self.wait_for_some(Some(until));
         }
         for flight in self.flights.places.iter_mut().filter_map(Option::take) {
             // The device may still write there: the memory is given up, never reused.
             self.file.in_flight.leave(flight.io.bytes());
             std::mem::forget(flight.buffer);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn flight(ticket: u64, submitted: Ns, due_in_ns: Ns) -> Flight<Vec<u8>> {
+        let decision = Decision::new(Route::Interrupt, Mode::Spin, due_in_ns, Reason::Fixed);
+        let (ticket, io) = (Ticket(ticket), Io::sync(0, true));
+        Flight { ticket, io, buffer: None, submitted, decision, cancelled: false }
+    }
+
+    #[test]
+    fn the_one_due_first_is_found_however_they_come_and_go() {
+        let mut flights = Flights::new(4);
+        flights.insert(flight(1, 0, 90));
+        flights.insert(flight(2, 5, 10));
+        flights.insert(flight(3, 6, 10));
+        assert_eq!(flights.first_due().map(|(submitted, _)| submitted), Some(5));
+        flights.take(Ticket(2)).unwrap();
+        assert_eq!(flights.first_due().map(|(submitted, _)| submitted), Some(6));
+        flights.take(Ticket(3)).unwrap();
+        assert_eq!(flights.first_due().map(|(submitted, _)| submitted), Some(0));
+        flights.take(Ticket(1)).unwrap();
+        assert!(flights.first_due().is_none());
+    }
+
+    #[test]
+    fn one_that_never_ends_does_not_make_the_order_grow() {
+        let mut flights = Flights::new(4);
+        flights.insert(flight(0, 0, 1));
+        for ticket in 1..1000 {
+            flights.insert(flight(ticket, ticket, 1));
+            flights.take(Ticket(ticket)).unwrap();
+        }
+        assert!(flights.due.len() <= 8 && flights.due.capacity() < 64);
+        assert_eq!(flights.first_due().map(|(submitted, _)| submitted), Some(0));
     }
 }

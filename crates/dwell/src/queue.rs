@@ -29,8 +29,16 @@ pub struct Completion {
 pub enum Wake<'a> {
     /// Nobody wakes it: it spins, polls by a timer, or takes another route.
     Never,
-    /// This io_uring: the kernel wakes whoever waits inside it for a completion.
-    Ring(RawFd),
+    /// This io_uring: the kernel wakes whoever waits inside it for completions. It looks before it
+    /// puts anyone to sleep, so no look of one's own is needed first.
+    Ring {
+        /// The ring.
+        fd: RawFd,
+        /// Entries that the waiting call is to send first.
+        unsent: u32,
+        /// So many completions end the wait.
+        enough: u32,
+    },
     /// This descriptor becomes readable.
     Descriptor(RawFd),
     /// Another party changes this word from `seen` and wakes its futex.
@@ -67,8 +75,9 @@ pub trait Queue {
     /// is what a spinning thread calls.
     fn poll(&mut self, out: &mut dyn FnMut(Completion)) -> usize;
 
-    /// Makes sure that the next completion wakes this thread, and says how.
-    fn arm(&mut self) -> Wake<'_>;
+    /// Sees to it that completions wake this thread, and says how: once `enough` of them are
+    /// there, or earlier.
+    fn arm(&mut self, enough: u32) -> Wake<'_>;
 
     /// Undoes [`Queue::arm`].
     fn disarm(&mut self) {}
@@ -91,8 +100,8 @@ impl<Q: Queue + ?Sized> Queue for Box<Q> {
     fn poll(&mut self, out: &mut dyn FnMut(Completion)) -> usize {
         (**self).poll(out)
     }
-    fn arm(&mut self) -> Wake<'_> {
-        (**self).arm()
+    fn arm(&mut self, enough: u32) -> Wake<'_> {
+        (**self).arm(enough)
     }
     fn disarm(&mut self) {
         (**self).disarm();

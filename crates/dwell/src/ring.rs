@@ -116,6 +116,10 @@ pub struct Ring {
     free: Vec<u32>,
     /// Slots of the entries that the kernel has not taken yet, oldest first.
     unsent: VecDeque<u32>,
+    /// Entries that the kernel has taken so far, and how many it had when a waiting call was last
+    /// told to send some.
+    sent: u64,
+    armed_after: Option<u64>,
     /// The kernel takes no entry any more (a filter installed since, say).
     broken: bool,
     backlog: Backlog,
@@ -153,6 +157,8 @@ impl Ring {
             slots,
             free: (0..entries).rev().collect(),
             unsent: VecDeque::with_capacity(entries as usize),
+            sent: 0,
+            armed_after: None,
             broken: false,
             backlog: Backlog::default(),
             mark: ForkMark::new()?,
@@ -233,10 +239,11 @@ impl Ring {
     }
 
     fn enter(&mut self, flags: u32) {
+        self.forget_sent();
         let unsent = if self.broken { 0 } else { self.unsent.len() };
         // SAFETY: no argument is passed, and the entries were pushed by `submit`.
         match unsafe { self.uring.submitter().enter::<()>(unsent as u32, 0, flags, None) } {
-            Ok(sent) => drop(self.unsent.drain(..sent.min(unsent))),
+            Ok(_) => self.forget_sent(),
             Err(error) => {
                 let later = matches!(
                     error.raw_os_error(),
@@ -252,6 +259,9 @@ impl Ring {
     pub fn poll(&mut self, out: &mut dyn FnMut(Completion)) -> usize {
         if !self.mark.same_process() {
             return self.cancelled_by_fork(out);
+        }
+        if !self.unsent.is_empty() {
+            self.forget_sent();
         }
         let look = match self.completed {
             Completed::ByPolling | Completed::ByInterrupt(SpinMethod::GetEvents) => {
@@ -316,15 +326,34 @@ impl Ring {
         (0..self.slots.len() as u32).map(|at| self.give_back(at, libc::ECANCELED, out)).sum()
     }
 
-    /// How the kernel wakes a thread that waits for this ring.
-    pub fn arm(&mut self) -> Wake<'static> {
-        self.flush();
-        match self.completed {
-            // The kernel would wait for requests that it has not taken.
-            _ if !self.unsent.is_empty() || !self.usable() => Wake::Never,
-            Completed::ByPolling => Wake::Never,
-            Completed::ByInterrupt(_) => Wake::Ring(self.uring.as_raw_fd()),
+    /// How the kernel wakes a thread that waits for `enough` completions of this ring. What is
+    /// unsent goes out with the same call, once; what the kernel would not take then, it is not
+    /// waited for.
+    pub fn arm(&mut self, enough: u32) -> Wake<'static> {
+        self.forget_sent();
+        if !self.unsent.is_empty() && self.armed_after == Some(self.sent) {
+            self.flush();
+            if !self.unsent.is_empty() {
+                return Wake::Never;
+            }
         }
+        self.armed_after = Some(self.sent);
+        match self.completed {
+            _ if !self.usable() => Wake::Never,
+            Completed::ByPolling => Wake::Never,
+            Completed::ByInterrupt(_) => {
+                let unsent = self.unsent.len() as u32;
+                Wake::Ring { fd: self.uring.as_raw_fd(), unsent, enough: enough.max(1) }
+            }
+        }
+    }
+
+    /// Takes note of the entries that the kernel has taken from a waiting call.
+    fn forget_sent(&mut self) {
+        let held_back = self.uring.submission().len();
+        let sent = self.unsent.len().saturating_sub(held_back);
+        self.unsent.drain(..sent);
+        self.sent += sent as u64;
     }
 
     /// Asks the kernel to end a request early. A polled request ends by itself.

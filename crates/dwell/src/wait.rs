@@ -15,10 +15,39 @@ pub type Idle<'a> = dyn FnMut(Ns) -> bool + 'a;
 
 struct Blocking<'a, Q: Queue + ?Sized> {
     queue: &'a mut Q,
-    /// Takes a completion; `true` when the wait is over.
+    /// Takes a completion; `true` when it is one that was waited for.
     out: &'a mut dyn FnMut(Completion) -> bool,
     idle: Option<&'a mut Idle<'a>>,
-    done: bool,
+    several: Several,
+    taken: u32,
+    /// When fewer than enough were first seen.
+    since: Option<Ns>,
+}
+
+/// How many completions end a wait.
+#[derive(Clone, Copy, Debug)]
+pub struct Several {
+    /// So many.
+    pub enough: u32,
+    /// Fewer do once they have been there for so long, in nanoseconds.
+    pub patience_ns: Ns,
+}
+
+impl Several {
+    /// The first one.
+    pub const ONE: Several = Several { enough: 1, patience_ns: 0 };
+}
+
+impl<Q: Queue + ?Sized> Blocking<'_, Q> {
+    fn over(&mut self) -> bool {
+        if self.taken >= self.several.enough {
+            return true;
+        }
+        self.taken > 0 && {
+            let now = clock::now();
+            now - *self.since.get_or_insert(now) >= self.several.patience_ns
+        }
+    }
 }
 
 impl<Q: Queue + ?Sized> Driver for Blocking<'_, Q> {
@@ -30,16 +59,16 @@ impl<Q: Queue + ?Sized> Driver for Blocking<'_, Q> {
     #[inline]
     fn poll(&mut self) -> bool {
         for look in 0..LOOKS_PER_STEP {
-            if self.done {
+            if self.taken >= self.several.enough {
                 break;
             }
             if look > 0 {
                 arch::relax();
             }
-            let (done, out) = (&mut self.done, &mut self.out);
-            self.queue.poll(&mut |completion| *done |= out(completion));
+            let (taken, out) = (&mut self.taken, &mut self.out);
+            self.queue.poll(&mut |completion| *taken += u32::from(out(completion)));
         }
-        self.done
+        self.over()
     }
 
     fn offer(&mut self, until: Ns) -> bool {
@@ -51,8 +80,13 @@ impl<Q: Queue + ?Sized> Driver for Blocking<'_, Q> {
     }
 
     fn park(&mut self, until: Option<Ns>) -> Woken {
-        let (done, out) = (&mut self.done, &mut self.out);
-        park::park(self.queue, until, &mut |completion| *done |= out(completion))
+        let enough = self.several.enough - self.taken;
+        let (taken, out) = (&mut self.taken, &mut self.out);
+        let take = &mut |completion| *taken += u32::from(out(completion));
+        let woken = park::park(self.queue, until, enough, take);
+        // Who has slept takes what there is.
+        self.several = Several::ONE;
+        woken
     }
 }
 
@@ -66,7 +100,18 @@ pub fn wait<'a, Q: Queue + ?Sized>(
     machine: WaitMachine,
     out: &'a mut dyn FnMut(Completion) -> bool,
 ) -> Outcome {
-    drive(machine, &mut Blocking { queue, out, idle: None, done: false })
+    wait_for(queue, machine, Several::ONE, out)
+}
+
+/// As [`wait`], until `out` has returned `true` for several completions.
+#[inline]
+pub fn wait_for<'a, Q: Queue + ?Sized>(
+    queue: &'a mut Q,
+    machine: WaitMachine,
+    several: Several,
+    out: &'a mut dyn FnMut(Completion) -> bool,
+) -> Outcome {
+    drive(machine, &mut Blocking { queue, out, idle: None, several, taken: 0, since: None })
 }
 
 /// As [`wait`], handing idle time to `idle`.
@@ -76,5 +121,6 @@ pub fn wait_and_use<'a, Q: Queue + ?Sized>(
     out: &'a mut dyn FnMut(Completion) -> bool,
     idle: &'a mut Idle<'a>,
 ) -> Outcome {
-    drive(machine, &mut Blocking { queue, out, idle: Some(idle), done: false })
+    let (idle, several) = (Some(idle), Several::ONE);
+    drive(machine, &mut Blocking { queue, out, idle, several, taken: 0, since: None })
 }

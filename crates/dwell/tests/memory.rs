@@ -135,12 +135,12 @@ fn what_is_not_memory_is_refused() {
 fn a_queue_is_full_at_its_depth_and_never_sleeps_on_what_is_there() {
     let mut queue = sealed(4096).queue(2).unwrap();
     let mut buffer = [0; 8];
-    assert!(matches!(queue.arm(), Wake::Never));
+    assert!(matches!(queue.arm(1), Wake::Never));
     let first = queue.submit(write(&[5; 8], 0), Route::Interrupt).unwrap();
     let second = queue.submit(read(&mut buffer, 0), Route::Interrupt).unwrap();
     assert_eq!(queue.submit(write(&[6; 8], 0), Route::Interrupt).unwrap_err().0, Full);
     queue.cancel(first);
-    assert!(matches!(queue.arm(), Wake::At(0)));
+    assert!(matches!(queue.arm(1), Wake::At(0)));
     let mut seen = Vec::new();
     queue.poll(&mut |completion| seen.push((completion.ticket, completion.result)));
     assert_eq!(seen, [(first, 8), (second, 8)]);

@@ -315,7 +315,7 @@ impl Queue for PostsAfterTheLook {
         0
     }
 
-    fn arm(&mut self) -> Wake<'_> {
+    fn arm(&mut self, _: u32) -> Wake<'_> {
         Wake::Word { word: &self.word, seen: self.word.load(Ordering::Acquire) }
     }
 
@@ -332,7 +332,7 @@ fn a_completion_between_the_last_look_and_the_sleep_is_not_slept_through() {
     thread::spawn(move || {
         let new = || PostsAfterTheLook { word: AtomicU32::new(0), posted: false, looks: 0 };
         let mut queue = new();
-        let woken = park(&mut queue, None, &mut |_| {});
+        let woken = park(&mut queue, None, 1, &mut |_| {});
         let mut waited = new();
         let decision = Decision::new(Route::Interrupt, Mode::Block, 0, Reason::Fixed);
         let machine = WaitMachine::new(&decision, 0, 0);

@@ -4,13 +4,15 @@
 
 use super::{
     Axis, Scale,
-    canvas::{Anchor, Canvas, GRID, MUTED, TEXT, draw, part, text_width},
+    canvas::{Anchor, Canvas, GRID, MUTED, TEXT, draw, part, shortened, text_width},
     lines::{WIDTH, flow, head},
 };
 
 const BAR: f64 = 12.0;
 const PITCH: f64 = 17.0;
 const GROUP_GAP: f64 = 9.0;
+/// Most letters of a bar's name: the bars need room, too.
+const LETTERS: usize = 28;
 
 /// One bar.
 #[derive(Clone, Debug, PartialEq)]
@@ -57,7 +59,8 @@ impl Bars {
             texts.map(|text| text_width(text, size)).fold(0.0, f64::max)
         };
         let group_width = widest(&mut self.groups.iter().map(|g| g.label.as_str()), 12.0);
-        let label_width = widest(&mut bars().map(|b| b.label.as_str()), 11.5);
+        let labels: Vec<String> = bars().map(|bar| shortened(&bar.label, LETTERS)).collect();
+        let label_width = widest(&mut labels.iter().map(String::as_str), 11.5);
         let text_room = widest(&mut bars().map(|b| b.text.as_str()), 10.5);
         let left = 16.0 + group_width + 10.0 + label_width + 8.0;
         let right = WIDTH - 18.0 - text_room;
@@ -88,7 +91,8 @@ impl Bars {
                 canvas.bold(&group.label, (16.0, y + PITCH / 2.0), 12.0, Anchor::Start);
                 for bar in &group.bars {
                     let middle = y + PITCH / 2.0;
-                    canvas.text(&bar.label, (left - 8.0, middle), 11.5, TEXT, Anchor::End);
+                    let label = shortened(&bar.label, LETTERS);
+                    canvas.text(&label, (left - 8.0, middle), 11.5, TEXT, Anchor::End);
                     let mut from = 0.0;
                     for (i, part) in bar.parts.iter().enumerate().filter(|(_, p)| p.is_finite()) {
                         let ends = (place(from), place(from + part));

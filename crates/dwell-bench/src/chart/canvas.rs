@@ -209,6 +209,8 @@ impl Canvas<'_> {
     /// The marker of a series.
     pub(super) fn marker(&self, (x, y): XY, look: Look) {
         let ink = look.ink();
+        // Where colours and shapes begin again.
+        let hollow = look.0 >= SERIES.len();
         let shape = |r: f64, corners: &[(f64, f64)], ink: Ink| {
             let points: Vec<XY> = corners.iter().map(|(dx, dy)| (x + dx * r, y + dy * r)).collect();
             self.polygon(&points, ink);
@@ -217,7 +219,7 @@ impl Canvas<'_> {
             0 | 5 => {
                 self.disc((x, y), 5.4, PAPER);
                 self.disc((x, y), 4.2, ink);
-                if look.0 % 8 == 5 {
+                if look.0 % 8 == 5 || hollow {
                     self.disc((x, y), 2.2, PAPER);
                 }
                 return;
@@ -231,6 +233,9 @@ impl Canvas<'_> {
         };
         shape(6.0, corners, PAPER);
         shape(4.6, corners, ink);
+        if hollow {
+            shape(2.2, corners, PAPER);
+        }
     }
 
     /// Text whose anchor is on the vertical middle.
@@ -276,6 +281,16 @@ impl Canvas<'_> {
 /// About how wide a text of this size comes out, in CSS pixels.
 pub(super) fn text_width(text: &str, size: f64) -> f64 {
     text.chars().count() as f64 * size * 0.56
+}
+
+/// A name of at most `most` letters: of a longer one the beginning and the end.
+pub(super) fn shortened(name: &str, most: usize) -> String {
+    let letters: Vec<char> = name.chars().collect();
+    if letters.len() <= most {
+        return name.to_owned();
+    }
+    let end = letters.len() - most / 2;
+    letters[..most - most / 2 - 1].iter().chain(&['…']).chain(&letters[end..]).collect()
 }
 
 /// Pieces of a path, each `on` long and `off` apart, going round its corners.
@@ -325,6 +340,13 @@ mod tests {
             .sum();
         assert!((length - 60.0).abs() < 1e-6, "{length}");
         assert_eq!(dashes.len(), 10);
+    }
+
+    #[test]
+    fn a_long_name_keeps_its_ends() {
+        assert_eq!(shortened("smartcon", 8), "smartcon");
+        assert_eq!(shortened("smartcon:signal=total", 9), "smar…otal");
+        assert_eq!(shortened("ÄÖÜäöüßß", 4), "Ä…ßß");
     }
 
     #[test]

@@ -98,7 +98,9 @@ impl Lines {
             let middle = (self.series.len() as f64 - 1.0) / 2.0;
             // Where there is only one place on the x axis there is room for more.
             let one_place = self.x.ticks.len() < 2;
-            let dodge = if one_place { WIDTH / 2.0 / (middle * 2.0 + 2.0) } else { DODGE };
+            let room = if one_place { WIDTH / 2.0 } else { self.room_of_a_place() };
+            let most = if one_place { f64::INFINITY } else { DODGE };
+            let dodge = (room / (middle * 2.0 + 2.0)).min(most);
             for (i, series) in self.series.iter().enumerate() {
                 self.one(canvas, top, series, (i as f64 - middle) * dodge);
             }
@@ -107,6 +109,14 @@ impl Lines {
 
     fn place_x(&self, x: f64) -> f64 {
         LEFT + self.x.place(x) * (WIDTH - LEFT - RIGHT)
+    }
+
+    /// Width of the narrowest strip around a tick that belongs to no other and stays in the plot.
+    fn room_of_a_place(&self) -> f64 {
+        let places: Vec<f64> = self.x.ticks.iter().map(|(value, _)| self.place_x(*value)).collect();
+        let apart = places.windows(2).map(|pair| (pair[1] - pair[0]).abs());
+        let inside = places.iter().map(|x| 2.0 * (x - LEFT).min(WIDTH - RIGHT - x));
+        apart.chain(inside).fold(WIDTH, f64::min)
     }
 
     fn place_y(&self, top: f64, y: f64) -> f64 {
@@ -178,7 +188,9 @@ impl Lines {
 /// Title and subtitle, as on every chart.
 pub(super) fn head(canvas: &Canvas<'_>, title: &str, subtitle: &str) {
     canvas.bold(title, (16.0, 20.0), 15.0, Anchor::Start);
-    canvas.text(subtitle, (16.0, 40.0), 11.5, MUTED, Anchor::Start);
+    // Rather small than cut off.
+    let size = 11.5 * ((WIDTH - 32.0) / text_width(subtitle, 11.5)).min(1.0);
+    canvas.text(subtitle, (16.0, 40.0), size, MUTED, Anchor::Start);
 }
 
 /// Places of legend entries, each a key of the given width and its name, in as many lines as they

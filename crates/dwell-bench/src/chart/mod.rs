@@ -118,6 +118,25 @@ fn log_ticks(least: f64, most: f64) -> ((f64, f64), Vec<f64>) {
     (range, if inside.is_empty() { vec![least] } else { inside })
 }
 
+/// Charts one below the other, as one.
+pub fn stacked(charts: &[String]) -> String {
+    let height = |svg: &str| {
+        let after = svg.split_once(" height=\"").map_or("", |(_, after)| after);
+        after.split('"').next().and_then(|height| height.parse::<f64>().ok()).unwrap_or(0.0)
+    };
+    let mut y = 0.0;
+    let mut body = String::new();
+    for chart in charts {
+        body += &chart.replacen("<svg", &format!("<svg y=\"{y:.0}\""), 1);
+        y += height(chart);
+    }
+    let width = lines::WIDTH;
+    format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width:.0}\" height=\"{y:.0}\" \
+         viewBox=\"0 0 {width:.0} {y:.0}\">\n{body}</svg>\n"
+    )
+}
+
 /// How one series looks, wherever it appears: a place in the list of colours, markers and dashes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Look(pub usize);
@@ -172,6 +191,23 @@ mod tests {
         assert_eq!(Axis::covering("x", Scale::Log, []).ticks.len(), 1);
         assert!(Axis::covering("x", Scale::Linear, [0.0]).place(0.0).is_finite());
         assert!(Axis::sizes("x", []).ticks.is_empty());
+    }
+
+    #[test]
+    fn stacked_charts_stand_below_each_other() {
+        let bars = |title: &str| Bars {
+            title: title.into(),
+            subtitle: String::new(),
+            axis_label: "x".into(),
+            parts: vec![],
+            groups: vec![],
+        };
+        let charts = ["upper", "lower"].map(|title| bars(title).svg());
+        let both = stacked(&charts);
+        let one = charts[0].split(" height=\"").nth(1).unwrap().split('"').next().unwrap();
+        assert!(both.contains("<svg y=\"0\"") && both.contains(&format!("<svg y=\"{one}\"")));
+        assert!(both.contains("upper") && both.contains("lower"));
+        assert!(both.starts_with("<svg xmlns") && both.ends_with("</svg>\n"));
     }
 
     #[test]

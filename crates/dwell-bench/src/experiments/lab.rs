@@ -5,13 +5,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use dwell::DeviceClass;
 use dwell::monitor::SystemMonitor;
 use dwell::profile::SwitchCosts;
 
 use super::Progress;
 use crate::figure::{FigureResult, Measured};
+use crate::keep::Keep;
+use crate::loads::Means;
 use crate::result::{Direction, Load, Pattern, Row, Run};
 use crate::run::{self, Plan};
 use crate::stand::{FILE_BYTES, Kind, Stand};
@@ -31,8 +33,8 @@ pub struct Lab {
     pub switches: SwitchCosts,
     /// The system monitor of this process.
     pub monitor: Arc<SystemMonitor>,
-    /// Arguments that lead this very program to [`crate::loads::crunch_forever`].
-    pub cruncher: Vec<String>,
+    /// Arguments that lead this very program to [`crate::loads::serve`].
+    pub hidden: Vec<String>,
     /// Directory on the machine's own disk.
     pub directory: PathBuf,
     /// Share of the full measuring time: 1 for figures that are kept, 0.01 to see that all works.
@@ -48,14 +50,14 @@ impl Lab {
     pub fn new(
         switches: SwitchCosts,
         monitor: Arc<SystemMonitor>,
-        cruncher: Vec<String>,
+        hidden: Vec<String>,
         directory: PathBuf,
         effort: f64,
     ) -> Self {
         Lab {
             switches,
             monitor,
-            cruncher,
+            hidden,
             directory,
             effort,
             device_bytes: FILE_BYTES,
@@ -117,6 +119,7 @@ impl Lab {
             rounds: self.times(full.0),
             batch: self.span(full.1),
             lead_in: self.span(workload::Plan::LEAD_IN.as_millis() as u64),
+            stop: Default::default(),
         }
     }
 
@@ -159,8 +162,13 @@ impl Lab {
             depths: vec![1],
             rounds: self.times(full.0),
             batch: self.span(full.1),
-            crunchers: 10,
-            cruncher: self.cruncher.clone(),
+            means: Means {
+                hidden: self.hidden.clone(),
+                crunchers: 10,
+                bystanders: 1,
+                directory: self.directory.clone(),
+            },
+            keep: Keep::default(),
         }
     }
 
@@ -177,10 +185,15 @@ impl Lab {
     ) -> Result<Run> {
         let all = plan.batches(subjects.len()).max(1) as f64;
         let mut done = 0.0;
-        run::run(plan, subjects, &self.monitor, Vec::new(), &mut |what| {
+        let run = run::run(plan, subjects, &self.monitor, Vec::new(), &mut |what| {
             progress(what, from + (to - from) * done / all);
             done += 1.0;
-        })
+        })?;
+        match run.ended {
+            None => Ok(run),
+            // Half of it is no figure.
+            Some(why) => bail!(why),
+        }
     }
 }
 
@@ -203,10 +216,10 @@ pub fn put<M: Into<Measured>>(
     value: Option<M>,
     remark: Option<String>,
 ) -> Result<()> {
-    match value {
-        Some(value) => result.measured(case, value)?,
-        None => result.note(case, "no round gave a value")?,
-    }
+    let remark = match value {
+        Some(value) => result.measured(case, value).map(|()| remark)?,
+        None => both(Some("no round gave a value".into()), remark),
+    };
     match remark {
         Some(remark) => result.note(case, &remark),
         None => Ok(()),
@@ -222,6 +235,18 @@ pub fn skip<S: AsRef<str>>(result: &mut FigureResult, cases: &[S], why: &str) ->
 pub fn skip_all(result: &mut FigureResult, why: &str) -> Result<()> {
     let cases: Vec<String> = result.rows.iter().map(|row| row.case.clone()).collect();
     skip(result, &cases, why)
+}
+
+/// A load in the words of the cases.
+pub fn load_name(load: Load) -> &'static str {
+    match load {
+        Load::Idle => "idle",
+        Load::Cpu => "ten number crunchers",
+        Load::Io => "four I/O programs",
+        Load::Arithmetic => "nine arithmetic processes",
+        Load::Readers => "four disk readers",
+        Load::Bystander => "bystanders",
+    }
 }
 
 /// What to say where the probe found another class than the one that a case is about.

@@ -5,14 +5,21 @@
 //! cannot be measured here (no root, no device) is noted with its reason; nothing fails for that.
 
 mod backlog;
+mod bystander;
 mod classes;
 mod decisions;
 mod job;
 mod lab;
 mod large;
+mod leaving;
 mod load;
+mod pause;
+mod pollution;
 mod predictive;
 mod probe;
+mod response;
+mod sequential;
+mod spinning;
 mod switches;
 mod threshold;
 mod whole;
@@ -32,7 +39,7 @@ pub type Progress<'a> = dyn FnMut(&str, f64) + 'a;
 /// Fills in a result; a figure that is more than its cases returns its own chart.
 type Experiment = fn(&mut Lab, &mut FigureResult, &mut Progress<'_>) -> Result<Option<String>>;
 
-const EXPERIMENTS: [(&str, Experiment); 15] = [
+const EXPERIMENTS: [(&str, Experiment); 22] = [
     ("S1", switches::direct),
     ("S2", switches::indirect),
     ("S3", classes::measure),
@@ -40,13 +47,20 @@ const EXPERIMENTS: [(&str, Experiment); 15] = [
     ("S5", backlog::measure),
     ("S6", threshold::measure),
     ("S7", decisions::measure),
+    ("S8", spinning::measure),
+    ("S11", sequential::measure),
+    ("S12", leaving::measure),
     ("S13", load::measure),
     ("S14", workloads::servers),
     ("S15", workloads::blocks),
+    ("S16", bystander::measure),
     ("S17", large::measure),
+    ("S18", pollution::measure),
+    ("S19", pause::measure),
     ("A1", predictive::measure),
     ("A2", switches::working_set),
     ("A3", whole::measure),
+    ("A4", response::measure),
     ("M1", job::measure),
 ];
 

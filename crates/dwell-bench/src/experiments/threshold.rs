@@ -12,8 +12,8 @@ use super::lab::{both, put, skip, subtitle, unless_class};
 use super::{Lab, Progress, window};
 use crate::chart::{Axis, Lines, Look, Point, Scale, Series};
 use crate::figure::FigureResult;
-use crate::loads::Crunchers;
-use crate::result::{Load, Metric, Requests, Row, Setting, pair};
+use crate::loads::Loads;
+use crate::result::{Load, Metric, Requests, Row, Setting, pair, pair_by};
 use crate::run::{Course, Entrant, race};
 use crate::stand::Kind;
 use crate::stats::Paired;
@@ -85,8 +85,7 @@ pub fn measure(
 
 /// CPU time that the number crunchers got beside `ours` against that beside `base`.
 fn progress_ratio(ours: &Row, base: &Row) -> Option<Paired> {
-    let rate = |round: &crate::result::RoundResult| round.cruncher_ns as f64 / round.wall_ns as f64;
-    Paired::of(ours.rounds.iter().zip(&base.rounds).map(|(o, b)| (rate(o), rate(b))))
+    pair_by(ours, base, |round| round.cruncher_ns as f64 / round.wall_ns as f64)
 }
 
 /// Rows of block, of smartcon with its default threshold and with the literal signal, and of
@@ -97,10 +96,7 @@ fn under(
     crunchers: usize,
     progress: &mut Progress<'_>,
 ) -> Result<Vec<Row>> {
-    let mut running = match crunchers {
-        0 => None,
-        count => Some(Crunchers::start(count, &lab.cruncher)?),
-    };
+    let mut running = Loads::crunchers(crunchers, &lab.hidden)?;
     std::thread::sleep(SETTLE);
     let mut entrants = ["block", "smartcon", "smartcon:signal=total"]
         .map(|name| Entrant::open(name, subject, &lab.monitor))
@@ -122,7 +118,7 @@ fn under(
         Course { subject, setting: &setting, size_bytes: 4096, rounds: lab.times(5), batch };
     let all = (entrants.len() * course.rounds) as f64;
     let mut done = 0.0;
-    race(&mut entrants, &course, running.as_mut(), &mut |what| {
+    race(&mut entrants, &course, Some(&mut running), &mut |what| {
         progress(&format!("{}: {what}", name(crunchers)), done / all);
         done += 1.0;
     })

@@ -11,7 +11,7 @@ use dwell::monitor::{Config, LoadReader, SystemMonitor};
 use super::lab::{put, skip};
 use super::{Lab, Progress};
 use crate::figure::FigureResult;
-use crate::loads::Crunchers;
+use crate::loads::Loads;
 use crate::stats::Summary;
 
 const WINDOWS_MS: [u32; 5] = [50, 100, 200, 500, 1000];
@@ -89,7 +89,7 @@ fn reading(lab: &Lab) -> Vec<f64> {
 
 /// What each window says of the others' share under a steady load, in percent.
 fn steady(lab: &Lab, windows_ms: &[u32], readers: &[LoadReader]) -> Result<Vec<Vec<f64>>> {
-    let mut cruncher = Crunchers::start(1, &lab.cruncher)?;
+    let mut cruncher = Loads::crunchers(1, &lab.hidden)?;
     let longest = Duration::from_millis(windows_ms[windows_ms.len() - 1].into());
     // The first windows also hold the time before; the longest needs two of its own.
     let from = Instant::now() + if lab.is_thorough() { longest * 2 } else { longest };
@@ -134,7 +134,7 @@ fn until_seen(lab: &Lab, readers: &[LoadReader]) -> Result<Vec<Option<f64>>> {
         std::thread::sleep(Duration::from_millis(5));
     }
     let above_before: Vec<bool> = readers.iter().map(|r| r.load().others_above()).collect();
-    let mut crunchers = Crunchers::start(lab.cpus() * 2, &lab.cruncher)?;
+    let mut crunchers = Loads::crunchers(lab.cpus() * 2, &lab.hidden)?;
     let started = Instant::now();
     let mut seen: Vec<Option<f64>> = vec![None; readers.len()];
     loop {

@@ -11,7 +11,7 @@ use anyhow::Result;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use crate::{
-    chart, machine,
+    chart, events, machine,
     result::{Metric, Row, Run, Setting},
     units,
 };
@@ -37,7 +37,12 @@ pub fn html(run: &Run) -> String {
                     (facts(&run.machine))
                     p.command { "$ " (run.command.join(" ")) }
                 }
+                @if let Some(why) = &run.ended {
+                    p.note.ended { strong { "Ended early: " } (why) ". Complete rounds are shown." }
+                }
+                @for note in &run.notes { p.note { (note) } }
                 (devices(run))
+                @for why in &run.left_out { p.note { strong { "Left out. " } (why) } }
                 @let overviews = plots::overviews(run);
                 @if !overviews.is_empty() {
                     section {
@@ -111,11 +116,14 @@ fn section(run: &Run, number: usize, setting: &Setting) -> Markup {
             h2 { (setting) }
             @if let Some(note) = note { p.note { strong { "Emulated device. " } (note) } }
             div.charts {
-                @for svg in plots::all(run, setting, &rows) { figure { (PreEscaped(svg)) } }
+                @for (svg, bars) in plots::all(run, setting, &rows) {
+                    figure.bars[bars] { (PreEscaped(svg)) }
+                }
             }
             details {
                 summary { "The figures" }
                 (figures(run, &rows))
+                (events_of(&rows))
             }
         }
     }
@@ -132,11 +140,15 @@ fn figures(run: &Run, rows: &[&Row]) -> Markup {
         })
     };
     let named = rows.iter().any(|row| row.setting.requests().is_none());
+    let bystanders = rows.iter().any(|row| run.ratio(row, Metric::BystanderSpeed).is_some());
+    let last = bystanders.then_some("Bystanders ÷ base");
     html! {
         div.scroll { table.figures {
             thead { tr {
                 @for name in ["Size", "Policy", "Throughput", "IOPS", "p50", "p99", "p99.9",
-                    "CPU per request", "Throughput ÷ base", "CPU ÷ base"] { th { (name) } }
+                    "CPU per request", "Throughput ÷ base", "CPU ÷ base"].into_iter().chain(last) {
+                    th { (name) }
+                }
                 @if named { th { "Operations" } th { "Operations ÷ base" } }
             } }
             tbody {
@@ -153,6 +165,7 @@ fn figures(run: &Run, rows: &[&Row]) -> Markup {
                         td { (units::time_ns(row.median(|r| r.cpu_ns_per_request()))) }
                         td { (ratio(row, Metric::Throughput)) }
                         td { (ratio(row, Metric::CpuPerRequest)) }
+                        @if bystanders { td { (ratio(row, Metric::BystanderSpeed)) } }
                         @if named {
                             td { (units::per_second(row.median(|r| r.operations_per_second()))) }
                             td { (ratio(row, Metric::Operations)) }
@@ -161,6 +174,32 @@ fn figures(run: &Run, rows: &[&Row]) -> Markup {
                 }
             }
         } }
+    }
+}
+
+/// What the CPU counted, where it did.
+fn events_of(rows: &[&Row]) -> Markup {
+    let names = events::names(rows);
+    html! {
+        @if !names.is_empty() {
+            h3 { "Events per 1000 requests" }
+            div.scroll { table.figures {
+                thead { tr {
+                    th { "Size" } th { "Policy" }
+                    @for name in &names { th { (name.replace('_', " ")) } }
+                } }
+                tbody {
+                    @for (i, row) in rows.iter().enumerate() {
+                        @let first = i == 0 || rows[i - 1].size_bytes != row.size_bytes;
+                        tr.first[first] {
+                            th scope="row" { @if first { (units::bytes(row.size_bytes)) } }
+                            td.name { (row.policy) }
+                            @for name in &names { td { (events::per_thousand(row, name)) } }
+                        }
+                    }
+                }
+            } }
+        }
     }
 }
 
@@ -208,6 +247,21 @@ mod tests {
         }
         assert_eq!(html.matches("<svg").count(), 6 * run.settings().len());
         assert!(html.contains("Emulated device.") && html.contains("@media print"));
+    }
+
+    #[test]
+    fn what_was_left_out_and_bystanders_are_shown_where_there_are_any() {
+        let mut run = sample::run();
+        let without = html(&run);
+        assert!(!without.contains("Left out.") && !without.contains("Bystanders"));
+        run.left_out.push("zram under bfq".into());
+        run.rows.iter_mut().flat_map(|row| &mut row.rounds).for_each(|round| {
+            round.bystander_iterations = round.requests;
+        });
+        run.compare_with("block");
+        let with = html(&run);
+        assert!(with.contains("zram under bfq"));
+        assert_eq!(with.matches("Bystanders ÷ base").count(), run.settings().len());
     }
 
     #[test]

@@ -10,25 +10,21 @@ use crate::{
     units,
 };
 
-/// The charts of one setting.
-pub(super) fn all(run: &Run, setting: &Setting, rows: &[&Row]) -> Vec<String> {
+/// The charts of one setting; those of bars may be as long as a page.
+pub(super) fn all(run: &Run, setting: &Setting, rows: &[&Row]) -> Vec<(String, bool)> {
     let plots = Plots { run, setting, rows };
     if setting.requests().is_none() && in_order(rows.iter().map(|row| row.size_bytes)).len() < 2 {
         // Without a size to draw over, bars.
-        return vec![
-            plots.operations().svg(),
-            plots.latencies().svg(),
-            plots.switches().svg(),
-            plots.cpu().svg(),
-        ];
+        let bars = [plots.operations(), plots.latencies(), plots.switches(), plots.cpu()];
+        return bars.map(|bars| (bars.svg(), false)).into();
     }
     vec![
-        plots.throughput().svg(),
-        plots.ratio(Metric::Throughput, "Throughput").svg(),
-        plots.latency().svg(),
-        plots.ratio(Metric::CpuPerRequest, "CPU time per request").svg(),
-        plots.switches().svg(),
-        plots.cpu().svg(),
+        (plots.throughput().svg(), false),
+        (plots.ratio(Metric::Throughput, "Throughput").svg(), false),
+        (plots.latency().svg(), false),
+        (plots.ratio(Metric::CpuPerRequest, "CPU time per request").svg(), false),
+        (plots.switches().svg(), true),
+        (plots.cpu().svg(), true),
     ]
 }
 

@@ -152,6 +152,9 @@ fn ground(
     let device: Box<dyn Fixture> = match kind {
         PlaceKind::Made(Kind::Loop) => Box::new(LoopOnTmpfs::blank(bytes)?),
         PlaceKind::Made(Kind::Zram) => Box::new(Zram::blank(bytes)?),
+        PlaceKind::Made(Kind::Emulated) => {
+            return Err(Unavailable::new("an emulated device holds no files"));
+        }
         PlaceKind::Made(Kind::Disk) => return Directory::new(directory).map(Ground::There),
         PlaceKind::In(chosen) => return Directory::new(chosen).map(Ground::There),
     };

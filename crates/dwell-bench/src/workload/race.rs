@@ -2,6 +2,7 @@
 //! One workload by every contender, in interleaved rounds on the same files.
 
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Barrier};
 use std::time::Duration;
@@ -18,6 +19,8 @@ use super::spec::Spec;
 use super::stream::Stream;
 use super::worker::{Content, Tally, Worker};
 use crate::batch::count;
+use crate::contender;
+use crate::keep::Interrupted;
 use crate::latency::Latencies;
 use crate::machine::Machine;
 use crate::result::{Load, RoundResult, Row, Run, Setting, Work};
@@ -42,6 +45,8 @@ pub struct Plan {
     pub batch: Duration,
     /// Unmeasured time before that, in which the system monitor sees this contender alone.
     pub lead_in: Duration,
+    /// Whoever sets it ends the run before its next turn; complete rounds are kept.
+    pub stop: Arc<AtomicBool>,
 }
 
 impl Plan {
@@ -51,6 +56,10 @@ impl Plan {
     /// Steps that `progress` will hear of for so many workloads.
     pub fn steps(&self, workloads: usize) -> u64 {
         (workloads * (1 + self.contenders.len() * self.rounds)) as u64
+    }
+
+    fn go_on(&self) -> Result<(), Interrupted> {
+        if self.stop.load(Ordering::Relaxed) { Err(Interrupted) } else { Ok(()) }
     }
 
     fn check(&self) -> Result<()> {
@@ -68,7 +77,7 @@ impl Plan {
 ///
 /// # Errors
 /// Unknown contenders; a place without direct I/O for a workload that wants it; whatever the system
-/// refuses.
+/// refuses; [`Interrupted`]: each only before the first round is complete.
 pub fn run(
     plan: &Plan,
     variants: &[Variant],
@@ -79,9 +88,15 @@ pub fn run(
 ) -> Result<Run> {
     let devices = places.iter().map(Place::describe).collect();
     let mut run = Run::new(Machine::gather(), command, devices);
-    for place in places {
-        for variant in variants {
-            run.rows.extend(race(plan, variant, place, monitor, progress)?);
+    for (place, variant) in places.iter().flat_map(|p| variants.iter().map(move |v| (p, v))) {
+        let (rows, outcome) = race_until(plan, variant, place, monitor, progress);
+        run.rows.extend(rows);
+        if let Err(why) = outcome {
+            if run.rows.is_empty() {
+                return Err(why);
+            }
+            run.ended = Some(format!("{why:#}").replace('\n', " "));
+            break;
         }
     }
     run.compare_with(&plan.baseline);
@@ -101,53 +116,79 @@ pub fn race(
     monitor: &Arc<SystemMonitor>,
     progress: &mut dyn FnMut(&str),
 ) -> Result<Vec<Row>> {
-    plan.check()?;
-    if variant.spec.direct {
-        place.check_direct()?;
-    }
+    let (rows, outcome) = race_until(plan, variant, place, monitor, progress);
+    outcome.map(|()| rows)
+}
+
+/// A race that something may end: rows of the rounds that all contenders completed, none without
+/// such a round, and what ended it.
+fn race_until(
+    plan: &Plan,
+    variant: &Variant,
+    place: &Place,
+    monitor: &Arc<SystemMonitor>,
+    progress: &mut dyn FnMut(&str),
+) -> (Vec<Row>, Result<()>) {
     let (spec, label) = fitted(variant, place);
-    let setting = |scheduler: Option<&String>| Setting {
-        device: place.name.clone(),
-        load: Load::Idle,
-        scheduler: scheduler.cloned(),
-        work: Work::Named { workload: label.clone() },
-    };
     let row = |(at, name): (usize, &String)| Row {
-        setting: setting(plan.schedulers.get(at)),
+        setting: Setting {
+            device: place.name.clone(),
+            load: Load::Idle,
+            scheduler: plan.schedulers.get(at).cloned(),
+            work: Work::Named { workload: label.clone() },
+        },
         size_bytes: variant.size_bytes,
         policy: name.clone(),
         rounds: Vec::with_capacity(plan.rounds),
         emulated: None,
     };
     let mut rows: Vec<Row> = plan.contenders.iter().enumerate().map(row).collect();
-    let hands = plan.contenders.iter().map(|name| Hand::of(name, &spec, place, monitor));
+    let outcome = play(plan, &spec, place, monitor, progress, &mut rows);
+    let complete = rows.iter().map(|row| row.rounds.len()).min().unwrap_or(0);
+    rows.iter_mut().for_each(|row| row.rounds.truncate(complete));
+    rows.retain(|row| !row.rounds.is_empty());
+    (rows, outcome)
+}
+
+fn play(
+    plan: &Plan,
+    spec: &Spec,
+    place: &Place,
+    monitor: &Arc<SystemMonitor>,
+    progress: &mut dyn FnMut(&str),
+    rows: &mut [Row],
+) -> Result<()> {
+    plan.check()?;
+    if spec.direct {
+        place.check_direct()?;
+    }
+    let hands = plan.contenders.iter().map(|name| Hand::of(name, spec, place, monitor));
     let hands = hands.collect::<Result<Vec<_>>>()?;
     let files = tempfile::Builder::new().prefix("files-").tempdir_in(place.path());
     let files = files.with_context(|| format!("cannot make a directory on {}", place.name))?;
     let content = Content::new();
-    std::thread::scope(|scope| -> Result<()> {
-        let barrier = Arc::new(Barrier::new(workers(&spec)));
-        let crew = Crew::hire(&spec, files.path(), &content, &hands, &barrier, |worker| {
+    std::thread::scope(|scope| {
+        let barrier = Arc::new(Barrier::new(workers(spec)));
+        let crew = Crew::hire(spec, files.path(), &content, &hands, &barrier, |worker| {
             scope.spawn(worker);
         });
-        progress(&format!("{}, making the files of {label}", place.name));
+        progress(&format!("{}, making the files of {}", place.name, spec.name));
         crew.each(|_| Task::Make)?;
-        for round in 0..plan.rounds {
-            for turn in 0..hands.len() {
-                let at = (turn + round) % hands.len();
-                progress(&format!("{}, {}", rows[at].setting, rows[at].policy));
-                crew.each(|_| Task::Restore)?;
-                settle(files.path())?;
-                if let Some(scheduler) = plan.schedulers.get(at) {
-                    place.schedule(scheduler)?;
-                }
-                crew.lead_in(at, round, plan.lead_in, monitor)?;
-                rows[at].rounds.push(crew.measure(at, round, plan.batch)?);
+        for (round, turn) in (0..plan.rounds).flat_map(|r| (0..hands.len()).map(move |t| (r, t))) {
+            plan.go_on()?;
+            let at = (turn + round) % hands.len();
+            progress(&format!("{}, {}", rows[at].setting, rows[at].policy));
+            let _pause = contender::PauseChoice::of(&plan.contenders[at]);
+            crew.each(|_| Task::Restore)?;
+            settle(files.path())?;
+            if let Some(scheduler) = plan.schedulers.get(at) {
+                place.schedule(scheduler)?;
             }
+            crew.lead_in(at, round, plan.lead_in, monitor)?;
+            rows[at].rounds.push(crew.measure(at, round, plan.batch)?);
         }
         Ok(())
-    })?;
-    Ok(rows)
+    })
 }
 
 /// The workload at the scale that fits the place, and its name, which says so.

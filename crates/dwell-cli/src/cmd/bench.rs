@@ -5,18 +5,21 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand, ValueEnum};
 use dwell::monitor::SystemMonitor;
 use dwell::profile::ProfileStore;
-use dwell_bench::result::{Direction, Load, Pattern};
+use dwell_bench::keep::{Interrupted, Keep};
+use dwell_bench::loads::Means;
+use dwell_bench::result::{Direction, Load, Pattern, Run};
 use dwell_bench::run::Plan;
 use dwell_bench::stand::Stand;
-use dwell_bench::{contender, loads, report, run, table};
+use dwell_bench::{contender, loads, report, run, sheet, table};
 
 use crate::cmd::workload::Workload;
 use crate::progress::Progress;
 use crate::show::Screen;
+use crate::signals::{Ended, Signals};
 use crate::{places, show, size};
 
 /// Measure.
@@ -35,7 +38,7 @@ pub struct Io {
     /// or a temporary file, and an emulated device
     paths: Vec<PathBuf>,
     /// Policies to compare; also pread, raw-cq-peek, raw-get-events, raw-taskrun-flag (hand-written
-    /// loops) and smartcon:cpu-threshold=0.5+queue-limit=1+signal=total
+    /// loops) and smartcon:cpu-threshold=0.5+queue-limit=1+signal=total; all policies take :pause=off
     #[arg(long, value_delimiter = ',', default_value = "block,smartcon,spin,hybrid,predictive")]
     policies: Vec<String>,
     /// The policy that the others are held against
@@ -50,12 +53,21 @@ pub struct Io {
     /// Also measure writes: overwrites what PATH holds
     #[arg(long)]
     write: bool,
-    /// What else runs: nothing, or number crunchers
+    /// What else runs: nothing; number crunchers; four I/O programs on the same device; nine
+    /// arithmetic processes; four slow readers of a file in the working directory; bystanders whose
+    /// speed is measured
     #[arg(long, value_enum, value_delimiter = ',', default_value = "idle,cpu")]
     load: Vec<LoadArg>,
     /// Number crunchers of the cpu load
     #[arg(long, default_value_t = 10)]
     crunchers: usize,
+    /// Bystanders of the bystander load
+    #[arg(long, default_value_t = 1)]
+    bystanders: usize,
+    /// I/O schedulers to set on the device while it is measured (needs root); without any, the one
+    /// it has
+    #[arg(long, value_delimiter = ',')]
+    scheduler: Vec<String>,
     /// Requests in flight
     #[arg(long, value_delimiter = ',', default_value = "1", value_parser = clap::value_parser!(u32).range(1..=4096))]
     depth: Vec<u32>,
@@ -65,12 +77,19 @@ pub struct Io {
     /// Milliseconds for each policy in each round
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=600_000))]
     batch_ms: u64,
-    /// Directory for report.html and result.json
+    /// Directory for report.html, result.json and result.csv
     #[arg(long, default_value = "dwell-report")]
     report: PathBuf,
     /// Print the result as JSON instead of the table
     #[arg(long)]
     json: bool,
+    /// File for the latency of every request, .csv or .parquet; put it on another disk than the
+    /// measured one
+    #[arg(long)]
+    samples: Option<PathBuf>,
+    /// Also read the CPU's event counters: cycles, instructions, cache and TLB misses
+    #[arg(long)]
+    counters: bool,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -83,6 +102,10 @@ enum PatternArg {
 enum LoadArg {
     Idle,
     Cpu,
+    Io,
+    Arithmetic,
+    Readers,
+    Bystander,
 }
 
 /// Runs the bench.
@@ -94,7 +117,7 @@ pub fn run(bench: &Bench) -> Result<()> {
 }
 
 fn io(args: &Io) -> Result<()> {
-    let plan = args.plan();
+    let mut plan = args.plan();
     for name in &args.policies {
         contender::check_name(name)?;
     }
@@ -115,41 +138,90 @@ fn io(args: &Io) -> Result<()> {
     let total = plan.batches(stand.subjects.len()).max(1);
     let mut done = 0;
     let command = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
-    let result = run::run(&plan, &stand.subjects, &Arc::new(monitor), command, &mut |what| {
+    // What comes before leaves nothing behind when a signal ends it.
+    let signals = Signals::watch().context("watching for Ctrl-C")?;
+    plan.keep.stop = signals.stop.clone();
+    let outcome = run::run(&plan, &stand.subjects, &Arc::new(monitor), command, &mut |what| {
         done += 1;
         progress.show(what, f64::from(done) / total as f64);
-    })?;
+    });
     progress.finish();
-    finish(&result, &args.report, args.json)
+    conclude(outcome, &signals, &args.report, args.json)
 }
 
-/// Saves a run with its report in a directory and shows it.
-pub fn finish(result: &dwell_bench::result::Run, directory: &Path, json: bool) -> Result<()> {
+/// Keeps what was measured in a directory and shows it, also where a signal ended it early.
+pub fn conclude(
+    outcome: Result<Run>,
+    signals: &Signals,
+    directory: &Path,
+    json: bool,
+) -> Result<()> {
+    let result = match outcome {
+        Err(error) if error.is::<Interrupted>() => {
+            let kept = "no round was complete, nothing was kept".to_owned();
+            return Err(Ended { signal: signals.received().unwrap_or_default(), kept }.into());
+        }
+        outcome => outcome?,
+    };
+    for why in &result.left_out {
+        eprintln!("left out: {why}");
+    }
+    let saved = save(&result, directory);
+    // Measured once, it is shown even where it cannot be kept.
+    let shown = match json {
+        true => show::out(&show::json(&result)?),
+        false => show::out(&table::table(&result, Screen::stdout().width() as u16)),
+    };
+    for note in &result.notes {
+        eprintln!("note: {}", show::one_line(note));
+    }
+    let place = match &saved {
+        Ok(page) => {
+            eprintln!("report: {}", page.display());
+            format!("kept in {}", directory.display())
+        }
+        Err(error) => format!("not kept: {error:#}"),
+    };
+    if let Some(why) = &result.ended {
+        let kept = format!("{}, {place}", complete_rounds(&result));
+        match signals.received() {
+            Some(signal) => return Err(Ended { signal, kept }.into()),
+            None => bail!("ended early: {why}; {kept}"),
+        }
+    }
+    saved?;
+    Ok(shown?)
+}
+
+/// Writes all forms of a run; where its report is then.
+fn save(result: &Run, directory: &Path) -> Result<PathBuf> {
     let page = directory.join("report.html");
     result.save(&directory.join("result.json"))?;
+    sheet::save(result, &directory.join("result.csv"))?;
     report::save(result, &page)?;
-    if json {
-        show::out(&show::json(result)?)?;
-    } else {
-        show::out(&table::table(result, Screen::stdout().width() as u16))?;
-    }
-    let page = page.canonicalize().unwrap_or(page);
-    eprintln!("report: {}", page.display());
-    Ok(())
+    Ok(page.canonicalize().unwrap_or(page))
 }
 
-/// A number cruncher among others.
+/// How much of a run there is, in words.
+fn complete_rounds(result: &Run) -> String {
+    let counts = result.rows.iter().map(|row| row.rounds.len());
+    let (rows, rounds) = (result.rows.len(), counts.sum::<usize>());
+    let plural = |count: usize| if count == 1 { "" } else { "s" };
+    format!("{rounds} complete round{} of {rows} row{}", plural(rounds), plural(rows))
+}
+
+/// One process of a load.
 #[derive(Args)]
 pub struct Crunch {
-    /// What the bench tells its crunchers.
+    /// What the bench tells its processes.
     #[arg(hide = true)]
     words: Vec<String>,
 }
 
 impl Crunch {
-    /// Never returns.
+    /// Returns only with an error.
     pub fn run(&self) -> Result<()> {
-        loads::crunch_forever()
+        match loads::serve(&self.words)? {}
     }
 }
 
@@ -165,12 +237,24 @@ impl Io {
                 false => vec![Direction::Read],
             },
             loads: self.load.iter().map(|&load| load.into()).collect(),
-            schedulers: vec![None],
+            schedulers: match self.scheduler.is_empty() {
+                true => vec![None],
+                false => self.scheduler.iter().cloned().map(Some).collect(),
+            },
             depths: self.depth.clone(),
             rounds: self.rounds.into(),
             batch: Duration::from_millis(self.batch_ms),
-            crunchers: self.crunchers,
-            cruncher: cruncher(),
+            means: Means {
+                hidden: hidden(),
+                crunchers: self.crunchers,
+                bystanders: self.bystanders,
+                directory: ".".into(),
+            },
+            keep: Keep {
+                samples: self.samples.clone(),
+                counters: self.counters,
+                ..Keep::default()
+            },
         }
     }
 
@@ -186,8 +270,8 @@ impl Io {
     }
 }
 
-/// Words that make this program a number cruncher.
-pub fn cruncher() -> Vec<String> {
+/// Words that make this program one of a load's processes.
+pub fn hidden() -> Vec<String> {
     vec!["crunch".into()]
 }
 
@@ -205,6 +289,10 @@ impl From<LoadArg> for Load {
         match load {
             LoadArg::Idle => Load::Idle,
             LoadArg::Cpu => Load::Cpu,
+            LoadArg::Io => Load::Io,
+            LoadArg::Arithmetic => Load::Arithmetic,
+            LoadArg::Readers => Load::Readers,
+            LoadArg::Bystander => Load::Bystander,
         }
     }
 }

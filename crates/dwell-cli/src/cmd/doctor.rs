@@ -5,6 +5,7 @@ use anyhow::Result;
 use dwell::capability::{Capability, State, survey};
 use dwell::outlook::{Outlook, outlook};
 use dwell::{Decision, Reason, Route};
+use dwell_bench::counters::Counters;
 use serde::Serialize;
 
 use crate::places;
@@ -13,7 +14,7 @@ use crate::show::{self, Screen, Tone, finished};
 /// Tries everything that Dwell can make use of, and says what would make the rest work.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Prints JSON: {capabilities, devices, summary, profiles, host_page}.
+    /// Prints JSON: {capabilities, devices, summary, profiles, host_page, counters}.
     #[arg(long)]
     json: bool,
 }
@@ -25,6 +26,7 @@ struct Told<'a> {
     summary: String,
     profiles: String,
     host_page: String,
+    counters: String,
 }
 
 #[derive(Serialize)]
@@ -44,6 +46,10 @@ struct ToldDevice<'a> {
 pub fn run(args: &Args) -> Result<()> {
     let store = places::profiles()?;
     let host_page = places::host_page().display().to_string();
+    let counters = match Counters::open() {
+        Ok(counters) => counters.names().join(", "),
+        Err(why) => why.to_string(),
+    };
     let (capabilities, devices) = (survey(), outlook(&store));
     if args.json {
         let told = Told {
@@ -52,6 +58,7 @@ pub fn run(args: &Args) -> Result<()> {
             summary: summary(&devices),
             profiles: store.dir.display().to_string(),
             host_page,
+            counters,
         };
         return Ok(show::out(&show::json(&told)?)?);
     }
@@ -64,6 +71,7 @@ pub fn run(args: &Args) -> Result<()> {
     text.push('\n');
     text += &screen.labelled("profiles   ", &store.dir.display().to_string());
     text += &screen.labelled("host page  ", &host_page);
+    text += &screen.labelled("counters   ", &counters);
     text += &screen.labelled("active     ", &summary(&devices));
     Ok(show::out(&text)?)
 }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `dwell figure`: measures the papers' figures.
 
+use std::io::Write as _;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context, Result, bail};
 
@@ -10,9 +11,9 @@ use dwell::monitor::SystemMonitor;
 use dwell_bench::experiments::{self, Lab};
 use dwell_bench::figure;
 
-use crate::cmd::bench::cruncher;
+use crate::cmd::bench::hidden;
 use crate::progress::Progress;
-use crate::{places, show};
+use crate::{places, show, signals};
 
 /// Which figures, and where they go.
 #[derive(clap::Args)]
@@ -57,6 +58,22 @@ pub fn run(args: &Args) -> Result<()> {
     for id in &ids {
         figure::catalogue().figure(id)?;
     }
+    // Whoever holds it is writing; what is in it was written.
+    let written = Arc::new(Mutex::new(Vec::new()));
+    let seen = written.clone();
+    let out = args.out.display().to_string();
+    signals::end_with(move |signal| {
+        let written = seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = match &written[..] {
+            [] => "no figure was complete, nothing was kept".to_owned(),
+            ids => format!("kept {} in {out}", ids.join(", ")),
+        };
+        let line = signals::Ended { signal, kept };
+        let _ = writeln!(std::io::stderr(), "dwell: {line}");
+        // Until the program is gone, nothing more is written.
+        std::mem::forget(written);
+    })
+    .context("watching for Ctrl-C")?;
     if !ids.is_empty() {
         let mut progress = Progress::of("figures");
         let switches = dwell::probe::switch_costs(&mut |share| {
@@ -66,17 +83,21 @@ pub fn run(args: &Args) -> Result<()> {
         let monitor =
             SystemMonitor::start(places::monitor()).context("starting the system monitor")?;
         let here = std::env::current_dir().context("finding the working directory")?;
-        let mut lab = Lab::new(switches, Arc::new(monitor), cruncher(), here, args.effort);
+        let mut lab = Lab::new(switches, Arc::new(monitor), hidden(), here, args.effort);
         for id in &ids {
             let mut progress = Progress::of(id);
             let (result, svg) = experiments::measure(id, &mut lab, &mut |what, share| {
                 progress.show(what, share);
             })?;
             progress.finish();
+            let mut written = written.lock().unwrap_or_else(PoisonError::into_inner);
             result.save(&args.out, svg.as_deref())?;
+            written.push(id.clone());
+            drop(written);
             show::out(&format!("{id}: {}\n\n{}\n", result.what, result.markdown()))?;
         }
     }
+    let _writing = written.lock().unwrap_or_else(PoisonError::into_inner);
     for docs in &args.docs {
         for changed in figure::regenerate_docs(docs, &args.out)? {
             println!("rewrote {}", changed.display());

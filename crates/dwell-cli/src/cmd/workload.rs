@@ -9,12 +9,14 @@ use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use dwell::monitor::SystemMonitor;
 use dwell::profile::SwitchCosts;
+use dwell_bench::result::Run;
 use dwell_bench::stand::Kind;
 use dwell_bench::workload::spec::FileSystemKind;
 use dwell_bench::workload::{self, Place, PlaceKind, Plan, Variant};
 
-use crate::cmd::bench::finish;
+use crate::cmd::bench::conclude;
 use crate::progress::Progress;
+use crate::signals::Signals;
 use crate::{places, show, size};
 
 /// Which workloads, where, and how.
@@ -97,11 +99,12 @@ impl Workload {
             rounds: self.rounds.into(),
             batch: Duration::from_millis(self.batch_ms),
             lead_in: Plan::LEAD_IN,
+            stop: Arc::default(),
         }
     }
 
     fn measure(&self) -> Result<()> {
-        let (plan, variants) = (self.plan(), self.variants()?);
+        let (mut plan, variants) = (self.plan(), self.variants()?);
         workload::check_names(&self.policies)?;
         // Where the report cannot go, nothing needs to be measured.
         std::fs::create_dir_all(&self.report).with_context(|| {
@@ -115,29 +118,46 @@ impl Workload {
         let monitor =
             SystemMonitor::start(places::monitor()).context("starting the system monitor")?;
         let monitor = Arc::new(monitor);
+        // What comes before leaves nothing behind when a signal ends it.
+        let signals = Signals::watch().context("watching for Ctrl-C")?;
+        plan.stop = signals.stop.clone();
+        let outcome = self.play(&plan, &variants, &switches, &monitor, &mut progress);
+        progress.finish();
+        conclude(outcome, &signals, &self.report, self.json)
+    }
+
+    fn play(
+        &self,
+        plan: &Plan,
+        variants: &[Variant],
+        switches: &SwitchCosts,
+        monitor: &Arc<SystemMonitor>,
+        progress: &mut Progress,
+    ) -> Result<Run> {
         let command: Vec<String> =
             std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
         let total = plan.steps(variants.len() * self.on.len()).max(1) as f64;
-        let (mut done, mut result) = (0.0, None::<dwell_bench::result::Run>);
+        let (mut done, mut result) = (0.0, None::<Run>);
         // A device is made when it is its turn, so that they do not take memory all at once.
-        for (kind, file_system, here) in self.grounds(&variants) {
+        for (kind, file_system, here) in self.grounds(variants) {
             progress.show(&format!("making and probing {}", kind.name()), done / total);
-            let Some(place) = self.place(&kind, file_system, &switches)? else { continue };
-            let places = [place];
-            let run =
-                workload::run(&plan, &here, &places, &monitor, command.clone(), &mut |what| {
-                    progress.show(what, done / total);
-                    done += 1.0;
-                })?;
-            match &mut result {
-                None => result = Some(run),
-                Some(all) => all.append(run),
+            let Some(place) = self.place(&kind, file_system, switches)? else { continue };
+            let run = workload::run(plan, &here, &[place], monitor, command.clone(), &mut |what| {
+                progress.show(what, done / total);
+                done += 1.0;
+            });
+            match (&mut result, run) {
+                (None, run) => result = Some(run?),
+                (Some(all), Ok(run)) => all.append(run),
+                (Some(all), Err(why)) => all.ended = Some(show::one_line(&format!("{why:#}"))),
+            }
+            if result.as_ref().is_some_and(|run| run.ended.is_some()) {
+                break;
             }
         }
-        progress.finish();
         let mut result = result.context("nowhere to put the files: see --on")?;
         result.compare_with(&self.baseline);
-        finish(&result, &self.report, self.json)
+        Ok(result)
     }
 
     /// Each place with a file system, and the workloads that want it.

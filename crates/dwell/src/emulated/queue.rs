@@ -272,7 +272,7 @@ impl Queue for EmulatedQueue {
         found
     }
 
-    fn arm(&mut self) -> Wake<'_> {
+    fn arm(&mut self, _: u32) -> Wake<'_> {
         let due = self.next_due();
         let Some(timer) = &self.timer else { return Wake::At(due) };
         if self.armed_for != Some(due) {

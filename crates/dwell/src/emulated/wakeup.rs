@@ -116,7 +116,7 @@ fn measure(method: WakeMethod) -> io::Result<WakeCost> {
             deadline.due = due;
             let until = (method == WakeMethod::Futex).then_some(due);
             loop {
-                park::park(&mut deadline, until, &mut |_| {});
+                park::park(&mut deadline, until, 1, &mut |_| {});
                 let now = clock::now();
                 if now >= due {
                     return now - due;
@@ -150,7 +150,7 @@ impl Queue for Deadline {
         0
     }
 
-    fn arm(&mut self) -> Wake<'_> {
+    fn arm(&mut self, _: u32) -> Wake<'_> {
         match (&self.timer, self.method) {
             (Some(timer), _) if timer.set(self.due) => Wake::Descriptor(timer.descriptor()),
             (_, WakeMethod::Futex) => Wake::Word { word: &self.word, seen: 0 },

@@ -277,7 +277,7 @@ impl Queue for FakeQueue {
         ready.len()
     }
 
-    fn arm(&mut self) -> Wake<'_> {
+    fn arm(&mut self, _: u32) -> Wake<'_> {
         let soon = self.waiting.iter().any(|(_, _, answer)| matches!(answer, Answer::Late(_)));
         if soon || self.fake.lock().waking == Waking::Never {
             return Wake::Never;

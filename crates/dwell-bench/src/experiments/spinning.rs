@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! S8: what spinning costs the CPU, by request size.
+
+use anyhow::Result;
+use dwell::DeviceClass;
+
+use super::lab::{both, put, row, skip_all, subtitle, unless_class};
+use super::{Lab, Progress};
+use crate::chart::{Bar, BarGroup, Bars};
+use crate::figure::{FigureResult, Measured};
+use crate::result::{Metric, Row, pair};
+use crate::stand::Kind;
+use crate::units;
+
+const SIZES_KIB: [u64; 6] = [4, 16, 64, 128, 256, 512];
+
+/// S8.
+pub fn measure(
+    lab: &mut Lab,
+    result: &mut FigureResult,
+    progress: &mut Progress<'_>,
+) -> Result<Option<String>> {
+    let subject = match lab.subject(Kind::Loop)? {
+        Ok(subject) => subject,
+        Err(why) => return skip_all(result, &why).map(|()| None),
+    };
+    let odd = unless_class(&subject, DeviceClass::Fast);
+    let plan = lab.plan(&["block", "spin"], &SIZES_KIB.map(|kib| kib << 10), (31, 200));
+    let run = lab.run(&plan, &[subject], (0.0, 1.0), progress)?;
+    let mut groups = Vec::new();
+    for kib in SIZES_KIB {
+        let block = row(&run, Kind::Loop, kib << 10, "block")?;
+        let spin = row(&run, Kind::Loop, kib << 10, "spin")?;
+        let case = format!("{kib} KiB: CPU per request, spin ÷ block");
+        put(result, &case, pair(spin, block, Metric::CpuPerRequest), odd.clone())?;
+        let case = format!("{kib} KiB: iowait in the CPU time of block");
+        let whose = "iowait of the whole machine, all rounds together".to_owned();
+        put(result, &case, iowait_percent(block), both(odd.clone(), Some(whose)))?;
+        let bars = [block, spin].map(bar).into();
+        groups.push(BarGroup { label: units::bytes(kib << 10), bars });
+    }
+    let chart = Bars {
+        title: "CPU use of blocking and of spinning, loop on tmpfs".into(),
+        subtitle: subtitle(result, "medians of rounds, random reads"),
+        axis_label: "Time (% of one CPU)".into(),
+        parts: ["user and kernel", "iowait", "spinning"].map(String::from).into(),
+        groups,
+    };
+    Ok(Some(chart.svg()))
+}
+
+/// Sum of a quantity over all rounds of a row.
+fn sum(row: &Row, quantity: impl Fn(&crate::result::RoundResult) -> u64) -> f64 {
+    row.rounds.iter().map(quantity).sum::<u64>() as f64
+}
+
+/// Share of waiting for storage in what the kernel books on the CPUs for a row, in percent. The
+/// rounds together: one alone is too short for steps of 10 ms.
+fn iowait_percent(row: &Row) -> Option<Measured> {
+    let iowait_ns = sum(row, |round| round.iowait_ns);
+    let used_ns = sum(row, |round| round.user_ns + round.system_ns);
+    let share = iowait_ns * 100.0 / (iowait_ns + used_ns);
+    share.is_finite().then(|| Measured::exact(share))
+}
+
+fn bar(row: &Row) -> Bar {
+    let split = row.cpu_split();
+    let iowait = sum(row, |round| round.iowait_ns) / sum(row, |round| round.wall_ns);
+    let parts = [split.user + split.system, iowait, split.spin].map(|share| share * 100.0);
+    let text = parts.map(|part| format!("{part:.0}")).join(" / ") + " %";
+    Bar { label: row.policy.clone(), parts: parts.into(), text }
+}

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What may end a run early, and what is kept of it beside its rows.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::Result;
+use dwell::clock;
+
+use crate::counters::Counters;
+use crate::result::Row;
+use crate::samples::Samples;
+
+/// What to keep beside the rows, and a way to end the run.
+#[derive(Clone, Debug, Default)]
+pub struct Keep {
+    /// Whoever sets it ends the run before its next request; complete rounds are kept.
+    pub stop: Arc<AtomicBool>,
+    /// File for the latency of every request: `.csv` or `.parquet`.
+    pub samples: Option<PathBuf>,
+    /// Whether the CPU's event counters are read.
+    pub counters: bool,
+}
+
+/// A run was told to stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Interrupted;
+
+impl fmt::Display for Interrupted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("interrupted")
+    }
+}
+
+impl std::error::Error for Interrupted {}
+
+/// Does for a run what its [`Keep`] asks for.
+#[derive(Default)]
+pub(crate) struct Keeper {
+    stop: Arc<AtomicBool>,
+    samples: Option<Samples>,
+    counters: Option<Counters>,
+    started: u64,
+    notes: Vec<String>,
+}
+
+/// So long a pause lasts at most before it looks whether the run shall end.
+const NAP: Duration = Duration::from_millis(20);
+
+impl Keeper {
+    /// Fails where the samples cannot go: better before the measurement than in it.
+    pub fn new(keep: &Keep) -> Result<Self> {
+        let mut keeper = Keeper { stop: keep.stop.clone(), ..Keeper::default() };
+        if let Some(path) = &keep.samples {
+            keeper.samples = Some(Samples::create(path)?);
+        }
+        if keep.counters {
+            match Counters::open() {
+                Ok(counters) => {
+                    keeper.notes.extend(counters.remark().map(|why| format!("counters: {why}")));
+                    keeper.counters = Some(counters);
+                }
+                Err(why) => keeper.notes.push(format!("counters: {why}")),
+            }
+        }
+        Ok(keeper)
+    }
+
+    /// Whether the run was told to stop. Cheap enough for every request.
+    #[inline]
+    pub fn stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    /// Fails if the run was told to stop.
+    pub fn check(&self) -> Result<(), Interrupted> {
+        if self.stopped() { Err(Interrupted) } else { Ok(()) }
+    }
+
+    /// Sleeps, but not once the run was told to stop.
+    pub fn pause(&self, span: Duration) {
+        let until = clock::now() + span.as_nanos() as u64;
+        while !self.stopped() && clock::now() < until {
+            std::thread::sleep(NAP.min(Duration::from_nanos(until.saturating_sub(clock::now()))));
+        }
+    }
+
+    /// Begins a batch.
+    pub fn begin(&mut self) {
+        if let Some(samples) = &mut self.samples {
+            samples.clear();
+        }
+        if let Some(counters) = &mut self.counters {
+            counters.start();
+        }
+        self.started = clock::now();
+    }
+
+    /// One measured request, submitted at `at_ns` of the clock.
+    #[inline]
+    pub fn sample(&mut self, at_ns: u64, latency_ns: u64) {
+        if let Some(samples) = &mut self.samples {
+            samples.push(at_ns.saturating_sub(self.started), latency_ns);
+        }
+    }
+
+    /// Ends a batch; what the counters saw of it.
+    pub fn end(&mut self) -> BTreeMap<String, f64> {
+        self.counters.as_mut().map(Counters::stop).unwrap_or_default()
+    }
+
+    /// Keeps the batch's samples: those of `row` in this round. Where that fails, the run goes on
+    /// without them and a note says so.
+    pub fn write(&mut self, row: &Row, round: usize) {
+        if let Some(samples) = &mut self.samples
+            && let Err(why) = samples.write(row, round)
+        {
+            self.notes.push(why);
+            self.samples = None;
+        }
+    }
+
+    /// Completes what is kept in files; what to know about it.
+    pub fn finish(mut self) -> Vec<String> {
+        if let Some(samples) = self.samples {
+            self.notes.extend(samples.finish());
+        }
+        self.notes
+    }
+}

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The committed schema of `result.json` and what is really written agree.
+//!
+//! A field that is new in the code belongs in `schema/result.schema.json`, with its unit.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dwell::monitor::{Config, SystemMonitor};
+use dwell::profile::SwitchCosts;
+use dwell_bench::result::{Direction, Load, Pattern, Requests, Row, Run, Setting, Work};
+use dwell_bench::run::{Course, Entrant, race};
+use dwell_bench::sample;
+use dwell_bench::subject::Subject;
+use jsonschema::Validator;
+use serde_json::Value;
+
+fn schema() -> Value {
+    serde_json::from_str(include_str!("../schema/result.schema.json")).unwrap()
+}
+
+fn check(validator: &Validator, run: &Value) {
+    let wrong: Vec<String> = validator
+        .iter_errors(run)
+        .map(|error| format!("{}: {error}", error.instance_path()))
+        .collect();
+    assert!(wrong.is_empty(), "adapt schema/result.schema.json:\n{}", wrong.join("\n"));
+}
+
+fn full() -> Run {
+    let mut run = sample::run();
+    run.ended = Some("interrupted".into());
+    run.notes = vec!["note".into()];
+    run.machine.governor = Some("performance".into());
+    let row = &mut run.rows[0];
+    row.setting.scheduler = Some("none".into());
+    row.rounds[0].counters = [("cycles".to_owned(), 1.5)].into();
+    run
+}
+
+#[test]
+fn what_is_written_is_valid() {
+    let validator = jsonschema::draft202012::new(&schema()).unwrap();
+    check(&validator, &serde_json::to_value(full()).unwrap());
+    let mut named = full();
+    for row in &mut named.rows {
+        row.setting.work = Work::Named { workload: "copy".into() };
+    }
+    named.compare_with("block");
+    check(&validator, &serde_json::to_value(named).unwrap());
+
+    let address = Path::new("emu:latency=2us,size=1MiB");
+    let switches = SwitchCosts { self_ns: 5_000, ..SwitchCosts::default() };
+    let subject = Subject::new("test", address, false, None, &switches).unwrap();
+    let monitor = Arc::new(SystemMonitor::start(Config::default()).unwrap());
+    let mut run = full();
+    run.devices = vec![subject.describe()];
+    run.rows = real_rows(&subject, &monitor);
+    run.compare_with("block");
+    check(&validator, &serde_json::to_value(run).unwrap());
+}
+
+fn real_rows(subject: &Subject, monitor: &Arc<SystemMonitor>) -> Vec<Row> {
+    let requests = Requests { pattern: Pattern::Seq, direction: Direction::Read, depth: 2 };
+    let setting = Setting::new(subject, Load::Idle, requests);
+    let batch = Duration::from_millis(2);
+    let course = Course { subject, setting: &setting, size_bytes: 4096, rounds: 2, batch };
+    let mut entrants = ["block", "spin"].map(|name| Entrant::open(name, subject, monitor).unwrap());
+    race(&mut entrants, &course, None, &mut |_| {}).unwrap()
+}
+
+#[test]
+fn what_is_missing_or_strange_is_not_valid() {
+    let validator = jsonschema::draft202012::new(&schema()).unwrap();
+    let run = serde_json::to_value(full()).unwrap();
+    assert!(validator.is_valid(&run));
+    for (path, value) in [
+        ("/schema", Some(Value::from(2))),
+        ("/rows/0/load", Some(Value::from("heavy"))),
+        ("/rows/0/rounds/0/requests", Some(Value::from(-1))),
+        ("/rows/0/rounds/0/wall_ns", Some(Value::from("long"))),
+        ("/ratios/0/median", Some(Value::Null)),
+        ("/rows/0/depth", None),
+        ("/machine/kernel", None),
+    ] {
+        let mut wrong = run.clone();
+        let (parent, name) = path.rsplit_once('/').unwrap();
+        let object = match parent {
+            "" => &mut wrong,
+            parent => wrong.pointer_mut(parent).unwrap(),
+        };
+        let object = object.as_object_mut().unwrap();
+        match value {
+            Some(value) => object.insert(name.into(), value),
+            None => object.remove(name),
+        };
+        assert!(!validator.is_valid(&wrong), "{path}");
+    }
+    let mut stranger = run;
+    stranger["rows"][0]["rounds"][0]["colour"] = Value::from("red");
+    assert!(!validator.is_valid(&stranger));
+}
+
+#[test]
+fn every_field_is_described() {
+    fn walk(path: &str, schema: &Value) {
+        let Value::Object(object) = schema else { return };
+        let groups = ["properties", "$defs"].into_iter().filter_map(|name| object.get(name));
+        for (name, field) in groups.flat_map(|group| group.as_object().unwrap()) {
+            let path = format!("{path}/{name}");
+            let described = field.get("description").and_then(Value::as_str).unwrap_or_default();
+            assert!(described.ends_with('.') || name == "machine", "{path}");
+            for (suffix, unit) in [("_ns", "nanoseconds"), ("bytes", "bytes")] {
+                assert!(!name.ends_with(suffix) || described.contains(unit), "{path}: no unit");
+            }
+            walk(&path, field);
+        }
+    }
+    walk("", &schema());
+}

@@ -1,0 +1,337 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A bench that ends early: by a signal, without its load, without its device, on a full disk. What
+//! was complete is kept, it is said why in one line, and nothing else is left.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStderr, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use dwell_bench::result::Run;
+
+/// A bench under way, with the places of its own below a directory.
+struct Bench {
+    child: Child,
+    stderr: BufReader<ChildStderr>,
+    directory: PathBuf,
+}
+
+/// What is left of it.
+struct Left {
+    status: Option<i32>,
+    stdout: String,
+    last_line: String,
+}
+
+impl Bench {
+    fn start(directory: &Path, args: &[&str]) -> Bench {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_dwell"))
+            .args(["bench", "io", "--report", "report", "--policies", "block,spin"])
+            .args(args)
+            .current_dir(directory)
+            .env("DWELL_PROFILES", directory.join("profiles"))
+            .env("DWELL_HOST_PAGE", directory.join("page"))
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let stderr = BufReader::new(child.stderr.take().unwrap());
+        Bench { child, stderr, directory: directory.to_owned() }
+    }
+
+    /// Returns as soon as something is being measured.
+    fn wait_until_it_measures(&mut self) {
+        let mut line = String::new();
+        while !line.contains("queue depth") {
+            line.clear();
+            let read = self.stderr.read_line(&mut line).unwrap();
+            assert!(read > 0, "it ended too early: {:?}", self.child.wait());
+        }
+    }
+
+    fn signal(&self, signal: i32) {
+        kill(self.child.id(), signal);
+    }
+
+    /// Its children, as far as they are `dwell` themselves.
+    fn children(&self) -> Vec<u32> {
+        children(self.child.id())
+    }
+
+    fn wait(mut self) -> Left {
+        let (mut stderr, mut stdout) = (String::new(), String::new());
+        self.stderr.read_to_string(&mut stderr).unwrap();
+        self.child.stdout.take().unwrap().read_to_string(&mut stdout).unwrap();
+        let status = self.child.wait().unwrap();
+        println!("{}: {status}: {stderr}", self.directory.display());
+        let status = status.code();
+        Left { status, stdout, last_line: stderr.lines().last().unwrap_or_default().to_owned() }
+    }
+}
+
+fn kill(process: u32, signal: i32) {
+    // SAFETY: kill takes two numbers; the process is a child that was not waited for, or its.
+    assert_eq!(unsafe { libc::kill(process as i32, signal) }, 0);
+}
+
+fn children(parent: u32) -> Vec<u32> {
+    let processes = fs::read_dir("/proc").unwrap().filter_map(|entry| {
+        let id: u32 = entry.ok()?.file_name().to_str()?.parse().ok()?;
+        let stat = fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
+        let after_name = stat.rsplit_once(") ")?.1;
+        (after_name.split(' ').nth(1)?.parse() == Ok(parent)).then_some(id)
+    });
+    processes.collect()
+}
+
+fn is_gone(process: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat"));
+    stat.map_or(true, |stat| stat.contains(") Z "))
+}
+
+fn eventually(otherwise: &str, is_so: impl Fn() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !is_so() {
+        assert!(Instant::now() < deadline, "{otherwise}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Loop devices over what the bench makes for itself.
+fn loop_devices_of(process: u32) -> Vec<PathBuf> {
+    let devices = fs::read_dir("/sys/block").into_iter().flatten().flatten();
+    let backing = devices.map(|device| device.path().join("loop/backing_file"));
+    let name = format!("dwell-loop-{process}");
+    backing.filter(|path| fs::read_to_string(path).is_ok_and(|text| text.contains(&name))).collect()
+}
+
+/// The rounds of a run that was kept; all forms of it agree.
+fn rounds_kept(report: &Path) -> Vec<usize> {
+    let run = Run::load(&report.join("result.json")).unwrap();
+    let rounds: Vec<usize> = run.rows.iter().map(|row| row.rounds.len()).collect();
+    let csv = fs::read_to_string(report.join("result.csv")).unwrap();
+    assert_eq!(csv.lines().count(), 1 + rounds.iter().sum::<usize>());
+    let page = fs::read_to_string(report.join("report.html")).unwrap();
+    assert_eq!(run.ended.is_some(), page.contains("Ended early"));
+    rounds
+}
+
+const EMULATED: &str = "emu:latency=20us,size=4MiB";
+
+#[test]
+fn after_a_signal_complete_rounds_are_kept_and_nothing_is_left() {
+    for (signal, name, status) in [(libc::SIGINT, "SIGINT", 130), (libc::SIGTERM, "SIGTERM", 143)] {
+        let directory = tempfile::tempdir().unwrap();
+        // As root its own devices are loop devices.
+        let mut bench = Bench::start(
+            directory.path(),
+            &["--load", "cpu", "--crunchers", "2", "--sizes", "4k", "--rounds", "1000"],
+        );
+        bench.wait_until_it_measures();
+        let (id, crunchers) = (bench.child.id(), bench.children());
+        eventually("no number cruncher", || children(id).len() >= 2);
+        std::thread::sleep(Duration::from_millis(1500));
+        bench.signal(signal);
+        let left = bench.wait();
+        assert_eq!(left.status, Some(status), "{}", left.last_line);
+        for part in ["dwell: interrupted by", name, "kept in report"] {
+            assert!(left.last_line.contains(part), "{part}: {}", left.last_line);
+        }
+        assert!(left.stdout.contains("ended early: interrupted"), "{}", left.stdout);
+        let rounds = rounds_kept(&directory.path().join("report"));
+        assert!(rounds.len() == 2 && rounds[0] == rounds[1] && rounds[0] > 0, "{rounds:?}");
+        assert_eq!(loop_devices_of(id), Vec::<PathBuf>::new());
+        for cruncher in crunchers {
+            eventually("a number cruncher was left", || is_gone(cruncher));
+        }
+        let mut names: Vec<_> =
+            fs::read_dir(directory.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
+        names.retain(|name| !["page", "profiles"].contains(&name.to_str().unwrap()));
+        assert_eq!(names, ["report"]);
+    }
+}
+
+#[test]
+fn before_the_first_complete_round_a_signal_leaves_nothing_at_all() {
+    let directory = tempfile::tempdir().unwrap();
+    let args = [EMULATED, "--load", "idle", "--sizes", "4k", "--batch-ms", "600000"];
+    let mut bench = Bench::start(directory.path(), &args);
+    bench.wait_until_it_measures();
+    bench.signal(libc::SIGINT);
+    let left = bench.wait();
+    assert_eq!((left.status, left.stdout.as_str()), (Some(130), ""));
+    assert!(left.last_line.contains("nothing was kept"), "{}", left.last_line);
+    assert_eq!(fs::read_dir(directory.path().join("report")).unwrap().count(), 0);
+}
+
+#[test]
+fn without_one_of_its_number_crunchers_a_run_ends() {
+    let directory = tempfile::tempdir().unwrap();
+    let args = ["--load", "cpu", "--crunchers", "1", "--sizes", "4k", "--rounds", "1000"];
+    let mut bench = Bench::start(directory.path(), &[&[EMULATED], &args[..]].concat());
+    bench.wait_until_it_measures();
+    std::thread::sleep(Duration::from_millis(1500));
+    let [cruncher] = bench.children()[..] else { panic!("one number cruncher was asked for") };
+    kill(cruncher, libc::SIGKILL);
+    let left = bench.wait();
+    assert_eq!(left.status, Some(1));
+    for part in ["dwell: ended early: ", "number crunchers ended early", "kept in report"] {
+        assert!(left.last_line.contains(part), "{part}: {}", left.last_line);
+    }
+    assert!(rounds_kept(&directory.path().join("report"))[0] > 0);
+}
+
+/// A file system of a few KiB; unmounted on drop.
+struct SmallDisk(PathBuf);
+
+impl SmallDisk {
+    fn mount(path: PathBuf, kib: u32) -> Option<SmallDisk> {
+        fs::create_dir(&path).unwrap();
+        let size = format!("size={kib}k");
+        let output =
+            Command::new("mount").args(["-t", "tmpfs", "-o", &size, "tmpfs"]).arg(&path).output();
+        match output {
+            Ok(output) if output.status.success() => Some(SmallDisk(path)),
+            Ok(output) => {
+                println!("SKIP: mount: {}", String::from_utf8_lossy(&output.stderr).trim());
+                None
+            }
+            Err(error) => {
+                println!("SKIP: mount: {error}");
+                None
+            }
+        }
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let unmounted = Command::new("umount").arg(&self.0).status();
+        if !unmounted.is_ok_and(|status| status.success()) {
+            eprintln!("cannot unmount {}", self.0.display());
+        }
+    }
+}
+
+const SHORT: [&str; 7] =
+    ["--load", "idle", "--sizes", "4k", "--batch-ms=20", "--rounds=2", EMULATED];
+
+#[test]
+fn on_a_full_disk_the_table_is_printed_all_the_same() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(_disk) = SmallDisk::mount(directory.path().join("report"), 4) else { return };
+    let left = Bench::start(directory.path(), &SHORT).wait();
+    assert_eq!(left.status, Some(1));
+    assert!(left.stdout.contains("spin"), "{}", left.stdout);
+    for part in ["dwell: cannot write", "report/", "No space left"] {
+        assert!(left.last_line.contains(part), "{part}: {}", left.last_line);
+    }
+    // Nothing half is left behind.
+    assert!(!directory.path().join("report/report.html").exists());
+}
+
+#[test]
+fn samples_that_fill_a_disk_do_not_end_the_run() {
+    for format in ["csv", "parquet"] {
+        let directory = tempfile::tempdir().unwrap();
+        let Some(_disk) = SmallDisk::mount(directory.path().join("small"), 64) else { return };
+        let samples = format!("small/samples.{format}");
+        // Long enough for more requests than there is room for.
+        let args = [&SHORT[..], &["--batch-ms=300", "--samples", &samples]].concat();
+        let args: Vec<&str> = args.into_iter().filter(|arg| *arg != "--batch-ms=20").collect();
+        let left = Bench::start(directory.path(), &args).wait();
+        assert_eq!(left.status, Some(0), "{}", left.last_line);
+        assert_eq!(rounds_kept(&directory.path().join("report")), [2, 2]);
+        let run = Run::load(&directory.path().join("report/result.json")).unwrap();
+        let [note] = &run.notes[..] else { panic!("{:?}", run.notes) };
+        assert!(note.contains(&samples) && note.contains("No space left"), "{note}");
+        match fs::read_to_string(directory.path().join(&samples)) {
+            Ok(text) => assert!(format == "csv" && text.ends_with('\n')),
+            Err(_) => assert_eq!(format, "parquet"),
+        }
+    }
+}
+
+/// A loop device over a file that can be cut short beneath it; detached on drop.
+struct Doomed {
+    device: String,
+    file: PathBuf,
+}
+
+impl Doomed {
+    fn over(file: PathBuf) -> Option<Doomed> {
+        fs::write(&file, vec![7; 4 << 20]).unwrap();
+        let output = Command::new("losetup").args(["--find", "--show"]).arg(&file).output();
+        match output {
+            Ok(output) if output.status.success() => {
+                let device = String::from_utf8(output.stdout).unwrap().trim().to_owned();
+                Some(Doomed { device, file })
+            }
+            Ok(output) => {
+                println!("SKIP: losetup: {}", String::from_utf8_lossy(&output.stderr).trim());
+                None
+            }
+            Err(error) => {
+                println!("SKIP: losetup: {error}");
+                None
+            }
+        }
+    }
+
+    fn lose_everything(&self) {
+        fs::File::options().write(true).open(&self.file).unwrap().set_len(0).unwrap();
+    }
+}
+
+impl Drop for Doomed {
+    fn drop(&mut self) {
+        let _ = Command::new("losetup").args(["--detach", &self.device]).status();
+    }
+}
+
+#[test]
+fn a_device_that_is_lost_is_named_with_offset_and_reason() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(doomed) = Doomed::over(directory.path().join("backing")) else { return };
+    for policies in ["block", "pread", "raw-get-events"] {
+        fs::write(&doomed.file, vec![7; 4 << 20]).unwrap();
+        let args = [&doomed.device, "--load=idle", "--sizes=4k", "--rounds=1000", "--policies"];
+        let mut bench = Bench::start(directory.path(), &[&args[..], &[policies]].concat());
+        bench.wait_until_it_measures();
+        std::thread::sleep(Duration::from_millis(1000));
+        doomed.lose_everything();
+        let left = bench.wait();
+        assert_eq!(left.status, Some(1));
+        for part in ["dwell: ended early: ", &doomed.device, "byte ", "os error 5", "kept in"] {
+            assert!(left.last_line.contains(part), "{part}: {}", left.last_line);
+        }
+        assert!(rounds_kept(&directory.path().join("report"))[0] > 0);
+    }
+}
+
+#[test]
+fn an_interrupted_figure_writes_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_dwell"))
+        .args(["figure", "M1", "--out", "figures", "--effort", "0.5"])
+        .current_dir(directory.path())
+        .env("DWELL_PROFILES", directory.path().join("profiles"))
+        .env("DWELL_HOST_PAGE", directory.path().join("page"))
+        .stdin(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stderr = BufReader::new(child.stderr.take().unwrap());
+    let mut line = String::new();
+    stderr.read_line(&mut line).unwrap();
+    kill(child.id(), libc::SIGINT);
+    let mut rest = String::new();
+    stderr.read_to_string(&mut rest).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(130), "{line}{rest}");
+    assert!(rest.contains("interrupted by SIGINT") && rest.contains("nothing was kept"), "{rest}");
+    assert!(!directory.path().join("figures").exists());
+    let id = child.id();
+    eventually("a loop device was left", || loop_devices_of(id).is_empty());
+}
