@@ -223,7 +223,11 @@ impl Options {
         let (descriptor, facts) = self.descriptor(path)?;
         let alignment = if self.direct { facts.direct_alignment(&descriptor) } else { 1 };
         let polled = self.direct && known.polled;
-        let source = AnySource::Kernel(Kernel::new(descriptor, alignment, known.method, polled));
+        let kernel = Kernel::new(descriptor, alignment, known.method, polled);
+        let source = AnySource::Kernel(match facts.length() {
+            Some(bytes) => kernel.of_length(bytes),
+            None => kernel,
+        });
         let device = facts.device();
         Ok(File::over(source, path, &device, known, self.policy.clone(), self.monitor.clone()))
     }
@@ -298,7 +302,7 @@ impl Facts {
                 descriptor.as_raw_fd(),
                 c"".as_ptr(),
                 libc::AT_EMPTY_PATH,
-                libc::STATX_TYPE | libc::STATX_DIOALIGN,
+                libc::STATX_TYPE | libc::STATX_SIZE | libc::STATX_DIOALIGN,
                 &mut facts,
             )
         };
@@ -307,6 +311,11 @@ impl Facts {
 
     fn kind(&self) -> libc::mode_t {
         libc::mode_t::from(self.0.stx_mode) & libc::S_IFMT
+    }
+
+    /// Length of a regular file, in bytes.
+    fn length(&self) -> Option<u64> {
+        (self.kind() == libc::S_IFREG).then_some(self.0.stx_size)
     }
 
     /// Tells the device that is open, or that the file is on, apart from others.
