@@ -11,7 +11,7 @@ use dwell::known::Known;
 use dwell::monitor::SystemMonitor;
 use dwell::pipeline::Pipeline;
 use dwell::ring::SpinMethod;
-use dwell::{File, Options, Stats, WaitPolicy, arch, policy};
+use dwell::{File, Options, Stats, WaitPolicy, arch, policies, policy};
 use io_uring::{IoUring, opcode, types};
 
 use crate::result::Direction;
@@ -87,10 +87,10 @@ pub fn policy_of(name: &str) -> Result<Arc<dyn WaitPolicy>> {
         }
         return Ok(Arc::new(smartcon));
     }
-    match policy::by_name(base) {
-        Some(known) if parameters.next().is_none() => Ok(Arc::new(known)),
+    match policies::by_name(base) {
+        Some(known) if parameters.next().is_none() => Ok(known),
         Some(_) => bail!("{name}: only smartcon takes parameters other than pause=on|off"),
-        None => bail!("{name}: no such policy; there are {}", policy::NAMES.join(", ")),
+        None => bail!("{name}: no such policy; there are {}", policies::names().join(", ")),
     }
 }
 
@@ -101,7 +101,8 @@ pub fn check_name(name: &str) -> Result<()> {
 
 /// Whether a contender's requests depend on what the system monitor sees.
 pub fn follows_load(name: &str) -> bool {
-    name.starts_with("smartcon") || name.starts_with("predictive")
+    let base = parts(name).0;
+    !["block", "spin", "hybrid"].contains(&base) && policies::by_name(base).is_some()
 }
 
 impl Contender {

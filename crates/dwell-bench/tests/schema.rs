@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use dwell::monitor::{Config, SystemMonitor};
 use dwell::profile::SwitchCosts;
-use dwell_bench::result::{Direction, Load, Pattern, Requests, Row, Run, Setting, Work};
+use dwell_bench::result::{Direction, Load, Metric, Pattern, Requests, Row, Run, Setting, Work};
 use dwell_bench::run::{Course, Entrant, race};
 use dwell_bench::sample;
 use dwell_bench::subject::Subject;
@@ -32,20 +32,35 @@ fn full() -> Run {
     let mut run = sample::run();
     run.ended = Some("interrupted".into());
     run.notes = vec!["note".into()];
+    run.left_out = vec!["zram under bfq".into()];
     run.machine.governor = Some("performance".into());
     let row = &mut run.rows[0];
     row.setting.scheduler = Some("none".into());
     row.rounds[0].counters = [("cycles".to_owned(), 1.5)].into();
+    row.setting.load = Load::Bystander;
     run
 }
 
 #[test]
 fn what_is_written_is_valid() {
     let validator = jsonschema::draft202012::new(&schema()).unwrap();
-    check(&validator, &serde_json::to_value(full()).unwrap());
+    let mut run = full();
+    run.left_out = vec!["why".into()];
+    for (ratio, metric) in run.ratios.iter_mut().zip(Metric::ALL) {
+        ratio.metric = metric;
+    }
+    check(&validator, &serde_json::to_value(&run).unwrap());
+    let loads = [Load::Idle, Load::Cpu, Load::Io, Load::Arithmetic, Load::Readers, Load::Bystander];
+    for load in loads {
+        run.rows[0].setting.load = load;
+        check(&validator, &serde_json::to_value(&run).unwrap());
+    }
     let mut named = full();
     for row in &mut named.rows {
         row.setting.work = Work::Named { workload: "copy".into() };
+        for round in &mut row.rounds {
+            round.operations = [("read".to_owned(), 3)].into();
+        }
     }
     named.compare_with("block");
     check(&validator, &serde_json::to_value(named).unwrap());

@@ -167,6 +167,28 @@ fn before_the_first_complete_round_a_signal_leaves_nothing_at_all() {
 }
 
 #[test]
+fn a_second_signal_ends_at_once_what_hangs() {
+    let directory = tempfile::tempdir().unwrap();
+    // Nobody reads from it: opening it never returns.
+    let pipe = std::ffi::CString::new(directory.path().join("pipe.csv").to_str().unwrap()).unwrap();
+    // SAFETY: the path ends with NUL.
+    assert_eq!(unsafe { libc::mkfifo(pipe.as_ptr(), 0o600) }, 0);
+    let mut bench = Bench::start(directory.path(), &[EMULATED, "--samples", "pipe.csv"]);
+    let status = format!("/proc/{}/status", bench.child.id());
+    eventually("it does not watch for signals", || {
+        let status = fs::read_to_string(&status).unwrap();
+        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:\t")).unwrap();
+        u64::from_str_radix(caught, 16).unwrap() >> (libc::SIGTERM - 1) & 1 == 1
+    });
+    // Watched one after the other, and SIGTERM last.
+    bench.signal(libc::SIGINT);
+    std::thread::sleep(Duration::from_millis(300));
+    assert_eq!(bench.child.try_wait().unwrap(), None);
+    bench.signal(libc::SIGINT);
+    assert_eq!(bench.wait().status, Some(130));
+}
+
+#[test]
 fn without_one_of_its_number_crunchers_a_run_ends() {
     let directory = tempfile::tempdir().unwrap();
     let args = ["--load", "cpu", "--crunchers", "1", "--sizes", "4k", "--rounds", "1000"];

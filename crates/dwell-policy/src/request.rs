@@ -118,6 +118,17 @@ pub struct Backlog {
     pub requests: u32,
 }
 
+impl Backlog {
+    /// This backlog without a part of it.
+    #[must_use]
+    pub const fn less(self, part: Backlog) -> Backlog {
+        Backlog {
+            bytes: self.bytes.saturating_sub(part.bytes),
+            requests: self.requests.saturating_sub(part.requests),
+        }
+    }
+}
+
 /// One request about to be submitted, and everything a policy may look at.
 #[derive(Clone, Debug)]
 pub struct Wait<'a> {

@@ -25,6 +25,7 @@ pub mod open;
 pub mod outlook;
 pub mod park;
 pub mod pipeline;
+pub mod policies;
 pub mod probe;
 pub mod profile;
 pub mod queue;

@@ -7,7 +7,7 @@ use std::marker::PhantomData;
 use std::time::Duration;
 
 use dwell_policy::{
-    Call, Decision, Estimator, Mode, Ns, Outcome, Pace, Reason, Route, Wait, WaitMachine,
+    Backlog, Call, Decision, Estimator, Mode, Ns, Outcome, Pace, Reason, Route, Wait, WaitMachine,
 };
 
 use crate::any::AnySource;
@@ -334,10 +334,15 @@ where
         }
         let kind = io.action().kind();
         let size_bytes = u64::from(io.bytes());
+        let wait = self.file.wait_of(kind, size_bytes, Call::Queued);
+        // A wait ends with the first completion of any of this thread's requests, so none of them
+        // is in the way of that.
+        let own = self.queue.as_ref().map_or(Backlog::default(), Queue::backlog);
         let wait = Wait {
+            backlog: wait.backlog.less(own),
             estimate: self.estimator.of(kind, size_bytes),
             sequence: self.sequence,
-            ..self.file.wait_of(kind, size_bytes, Call::Queued)
+            ..wait
         };
         self.sequence += 1;
         let decision = self.file.policy.choose(&wait);

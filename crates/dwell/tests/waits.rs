@@ -133,6 +133,19 @@ fn smartcon_counts_the_backlog_of_other_threads() {
 }
 
 #[test]
+fn smartcon_counts_no_backlog_of_the_thread_that_waits() {
+    let file = Fake::new(MIB, 1).open(fast(), SmartCon::default());
+    let mut pipeline = file.pipeline::<Vec<u8>>(32).unwrap();
+    for at in 0..32 {
+        pipeline.read_at(vec![0; 4096], at * 4096).unwrap();
+    }
+    while let Some(done) = pipeline.next() {
+        assert_eq!(done.result.unwrap(), 4096);
+    }
+    assert_eq!(file.stats().because(Reason::Pays), 32);
+}
+
+#[test]
 fn smartcon_blocks_on_a_busy_machine() {
     let mut no_spinner_left = Load::default();
     no_spinner_left.may_spin = false;

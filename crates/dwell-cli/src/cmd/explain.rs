@@ -7,9 +7,9 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow};
-use clap::builder::PossibleValuesParser;
 use dwell::monitor::SystemMonitor;
-use dwell::policy::{self, Check, CpuSignal, Looked, SmartCon};
+use dwell::policies;
+use dwell::policy::{Check, CpuSignal, Looked, SmartCon};
 use dwell::profile::Beneath;
 use dwell::{Decision, Kind, Mode, Reason, Route, WaitPolicy};
 use dwell_bench::units;
@@ -49,7 +49,7 @@ pub struct Args {
         long,
         value_name = "POLICY",
         default_value = "smartcon",
-        value_parser = PossibleValuesParser::new(policy::NAMES)
+        value_parser = policy_name
     )]
     policy: String,
     /// Explains a write.
@@ -101,10 +101,17 @@ pub fn run(args: &Args) -> Result<()> {
     Ok(show::out(&text)?)
 }
 
+fn policy_name(name: &str) -> Result<String, String> {
+    match policies::by_name(name) {
+        Some(_) => Ok(name.to_owned()),
+        None => Err(format!("no such policy; there are {}", policies::names().join(", "))),
+    }
+}
+
 fn chosen(args: &Args) -> Arc<dyn WaitPolicy> {
     let signal = if args.total.is_some() { CpuSignal::Total } else { CpuSignal::Others };
-    match policy::by_name(&args.policy) {
-        Some(named) if args.policy != "smartcon" => Arc::new(named),
+    match policies::by_name(&args.policy) {
+        Some(named) if args.policy != "smartcon" => named,
         _ => Arc::new(SmartCon {
             cpu_threshold: args.threshold,
             queue_limit: args.queue_limit,

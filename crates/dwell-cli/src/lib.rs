@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The `dwell` command: parses, calls the hall, shows what it answers.
+//!
+//! It is a library so that a program can bring wait policies of its own into the very same
+//! command: it registers them ([`dwell::policies::register`]) and calls [`main`].
+
+mod chart;
+mod cmd;
+mod places;
+mod progress;
+mod report;
+mod show;
+mod signals;
+mod size;
+
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Storage I/O that decides per request whether to busy-wait or to context-switch.
+#[derive(Parser)]
+#[command(name = "dwell", version, max_term_width = 100, arg_required_else_help = true)]
+#[command(after_help = "\
+Environment:
+  DWELL_PROFILES   directory that keeps profiles
+  DWELL_HOST_PAGE  page that the Dwell processes of this host share
+  NO_COLOR         no colours, also on a terminal
+
+Exit status: 0, 1 after an error, 2 after a wrong command line, 130 after Ctrl-C, 143 after SIGTERM.")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// What can be asked of it.
+#[derive(Subcommand)]
+enum Command {
+    Probe(cmd::probe::Args),
+    Profile(cmd::profile::Args),
+    Doctor(cmd::doctor::Args),
+    Explain(cmd::explain::Args),
+    #[command(subcommand)]
+    Bench(cmd::bench::Bench),
+    Figure(cmd::figure::Args),
+    /// One process of the load beside a measurement.
+    #[command(hide = true)]
+    Crunch(cmd::bench::Crunch),
+}
+
+impl Command {
+    fn run(self) -> anyhow::Result<()> {
+        match self {
+            Command::Probe(args) => cmd::probe::run(&args),
+            Command::Profile(args) => cmd::profile::run(&args),
+            Command::Doctor(args) => cmd::doctor::run(&args),
+            Command::Explain(args) => cmd::explain::run(&args),
+            Command::Bench(bench) => cmd::bench::run(&bench),
+            Command::Figure(args) => cmd::figure::run(&args),
+            Command::Crunch(args) => args.run(),
+        }
+    }
+}
+
+/// Runs the command with the arguments of this process.
+pub fn main() -> ExitCode {
+    match Cli::parse().command.run() {
+        Ok(()) => ExitCode::SUCCESS,
+        // Whoever read the output has seen enough of it.
+        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            if let Some(usage) = error.downcast_ref::<clap::Error>() {
+                usage.exit();
+            }
+            // Where even this cannot be said, the exit status still can.
+            let _ = writeln!(std::io::stderr(), "dwell: {}", show::one_line(&format!("{error:#}")));
+            let ended = error.downcast_ref::<signals::Ended>();
+            ended.map_or(ExitCode::FAILURE, |ended| ended.status().into())
+        }
+    }
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    let io = error.downcast_ref::<std::io::Error>();
+    io.is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
+}
