@@ -35,3 +35,4 @@ pub mod subject;
 pub mod table;
 pub mod units;
 pub mod usage;
+pub mod workload;

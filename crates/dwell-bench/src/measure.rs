@@ -117,8 +117,9 @@ impl<'k> Measure<'k> {
     }
 }
 
-fn count(result: &mut RoundResult, before: &Stats, after: &Stats) {
-    result.spin_ns = after.spun_ns.saturating_sub(before.spun_ns);
+/// Adds what Dwell counted between two looks.
+pub(crate) fn count(result: &mut RoundResult, before: &Stats, after: &Stats) {
+    result.spin_ns += after.spun_ns.saturating_sub(before.spun_ns);
     for row in &after.rows {
         let earlier = before
             .rows
@@ -127,7 +128,7 @@ fn count(result: &mut RoundResult, before: &Stats, after: &Stats) {
             .map_or(0, |r| r.requests);
         if row.requests > earlier {
             let how = format!("{} {}: {}", row.route.as_str(), row.mode.as_str(), row.why);
-            result.decisions.insert(how, row.requests - earlier);
+            *result.decisions.entry(how).or_default() += row.requests - earlier;
         }
     }
 }

@@ -292,6 +292,9 @@ pub struct RoundResult {
     pub bystander_system_ns: u64,
     /// How many requests were decided for which reason.
     pub decisions: BTreeMap<String, u64>,
+    /// Of a named workload: operations completed, by kind. One may be many requests, or none.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub operations: BTreeMap<String, u64>,
     /// Events that the measuring thread's CPU counted, by the names of [`crate::counters`]; empty
     /// where they were not asked for or cannot be counted.
     pub counters: BTreeMap<String, f64>,
@@ -317,6 +320,11 @@ impl RoundResult {
     /// Requests per second.
     pub fn requests_per_second(&self) -> f64 {
         self.requests as f64 * 1e9 / self.wall_ns as f64
+    }
+
+    /// Operations of a named workload per second; 0 without any.
+    pub fn operations_per_second(&self) -> f64 {
+        self.operations.values().sum::<u64>() as f64 * 1e9 / self.wall_ns as f64
     }
 
     /// CPU time (user and system) per request, in nanoseconds.
@@ -371,20 +379,23 @@ pub enum Metric {
     Throughput,
     /// The measured threads' CPU time per request: less is better.
     CpuPerRequest,
+    /// Operations of a named workload per second: more is better.
+    Operations,
     /// Turns per second of the bystanders beside it: more is better; only where there are any.
     BystanderSpeed,
 }
 
 impl Metric {
     /// All metrics.
-    pub const ALL: [Metric; 3] =
-        [Metric::Throughput, Metric::CpuPerRequest, Metric::BystanderSpeed];
+    pub const ALL: [Metric; 4] =
+        [Metric::Throughput, Metric::CpuPerRequest, Metric::Operations, Metric::BystanderSpeed];
 
     /// The metric's value in one round.
     pub fn of(self, round: &RoundResult) -> f64 {
         match self {
             Metric::Throughput => round.throughput(),
             Metric::CpuPerRequest => round.cpu_ns_per_request(),
+            Metric::Operations => round.operations_per_second(),
             Metric::BystanderSpeed => round.bystander_speed(),
         }
     }
@@ -439,6 +450,14 @@ impl Run {
             ended: None,
             notes: vec![],
         }
+    }
+
+    /// Adds what a later run on the same machine measured; ratios are to be made anew.
+    pub fn append(&mut self, other: Run) {
+        self.devices.extend(other.devices);
+        self.rows.extend(other.rows);
+        self.ended = other.ended;
+        self.ratios.clear();
     }
 
     /// Fills [`Run::ratios`]: every row against the row of `baseline` beside it, by every metric that

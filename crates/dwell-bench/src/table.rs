@@ -74,12 +74,18 @@ fn one(run: &Run, rows: &[&Row], width: u16) -> String {
     let mut table = Table::new();
     table.load_preset("     ──            ");
     table.set_content_arrangement(ContentArrangement::Disabled);
-    table.set_header(HEAD.map(Cell::new));
+    let named = rows.iter().any(|row| row.setting.requests().is_none());
+    let mut head = HEAD;
+    if named {
+        (head[3], head[7]) = ("operations\nper second", "operations ÷ base\n[95 % interval]");
+    }
+    table.set_header(head.map(Cell::new));
     let mut above = None;
     for row in rows {
         let new_group = above != Some(row.size_bytes);
         above = Some(row.size_bytes);
-        let size = if new_group { units::bytes(row.size_bytes) } else { String::new() };
+        let sized = new_group && row.size_bytes > 0;
+        let size = if sized { units::bytes(row.size_bytes) } else { String::new() };
         table.add_row(std::iter::once(size).chain(figures(run, row)).map(Cell::new));
     }
     let padding = if width < 110 { 0 } else { 1 };
@@ -122,11 +128,15 @@ fn figures(run: &Run, row: &Row) -> [String; 7] {
     let per_thousand = |get: fn(&crate::result::RoundResult) -> u64| {
         short(row.median(|r| get(r) as f64 * 1000.0 / r.requests as f64))
     };
-    let ratio = run.ratio(row, Metric::Throughput).map(|ratio| ratio.paired);
+    let (rate, metric) = match row.setting.requests() {
+        Some(_) => (row.median(|r| r.requests_per_second()), Metric::Throughput),
+        None => (row.median(|r| r.operations_per_second()), Metric::Operations),
+    };
+    let ratio = run.ratio(row, metric).map(|ratio| ratio.paired);
     [
         row.policy.clone(),
         units::throughput(row.median(|r| r.throughput())),
-        units::per_second(row.median(|r| r.requests_per_second())),
+        units::per_second(rate),
         percentiles(row),
         format!(
             "{}/{}",

@@ -58,6 +58,9 @@ fn what_is_written_is_valid() {
     let mut named = full();
     for row in &mut named.rows {
         row.setting.work = Work::Named { workload: "copy".into() };
+        for round in &mut row.rounds {
+            round.operations = [("read".to_owned(), 3)].into();
+        }
     }
     named.compare_with("block");
     check(&validator, &serde_json::to_value(named).unwrap());

@@ -41,6 +41,14 @@ pub fn request_bytes(text: &str) -> Result<u64, String> {
     }
 }
 
+/// Bytes of a device to make: enough for a file system.
+pub fn device_bytes(text: &str) -> Result<u64, String> {
+    match bytes(text)? {
+        small if small < 16 << 20 => Err("a file system wants 16 MiB at least".into()),
+        bytes => Ok(bytes),
+    }
+}
+
 /// A fraction 0–1 from `0.3` or `30%`.
 pub fn fraction(text: &str) -> Result<f32, String> {
     let wrong = || format!("{text:?} is no fraction; write 0 to 1, or 0% to 100%");

@@ -244,6 +244,49 @@ fn a_reader_that_goes_away_is_no_error() {
 }
 
 #[test]
+fn workloads_are_listed_printed_edited_and_played() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let listed = success(dir.path(), &["bench", "workload", "--list"]);
+    assert!(listed.contains("varmail") && listed.contains("whole-random"), "{listed}");
+    let printed = success(dir.path(), &["bench", "workload", "--print", "rand-read"]);
+    let edited = printed.replace("268_435_456", "1_048_576");
+    let (mine, report) = (dir.path().join("mine.toml"), dir.path().join("report"));
+    // Buffered, so that it is played on any file system.
+    fs::write(&mine, edited.replace("[parameters]", "direct = false\n\n[parameters]")).unwrap();
+    let [mine, report, on] = [&mine, &report, dir.path()].map(|path| path.to_str().unwrap());
+    let place = ["--on", on, "--size", "16m", "--report", report];
+    let plan = ["--set", "io_bytes=4096,8192", "--rounds", "2", "--batch-ms", "5", "--json"];
+    let run = json(dir.path(), &[&["bench", "workload", mine], &place[..], &plan].concat());
+    let rows = run["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 2 * 3);
+    for row in rows {
+        assert_eq!(row["workload"], "rand-read");
+        assert!(row["rounds"][1]["operations"]["read"].as_u64() > Some(0), "{row}");
+    }
+    assert!(Path::new(report).join("report.html").exists());
+}
+
+#[test]
+fn wrong_workloads_are_refused_in_one_line() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("w.toml");
+    fs::write(&file, "name = \"w\"\nabout = 3\n").unwrap();
+    let path = file.to_str().unwrap();
+    for (args, says) in [
+        (&["varmial"][..], "no workload"),
+        (&[path], "w.toml: about"),
+        (&["/nonexistent/w.toml"], "/nonexistent/w.toml"),
+        (&["varmail", "--policies", "blcok"], "blcok"),
+        (&["varmail", "--policies", "raw-cq-peek"], "pread"),
+        (&["varmail", "--set", "x=1"], "no parameter x"),
+        (&[], "--list"),
+    ] {
+        let line = failure(dir.path(), &[&["bench", "workload"], args].concat());
+        assert!(line.contains(says), "{line}");
+    }
+}
+
+#[test]
 fn a_bench_starts_its_loads_as_processes_of_this_program() {
     let dir = tempfile::tempdir().unwrap();
     let report = dir.path().join("report");

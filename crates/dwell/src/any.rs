@@ -77,6 +77,11 @@ impl Source for AnySource {
         each!(self, source => source.cached(io))
     }
 
+    #[inline]
+    fn grows(&self, io: &Io) -> bool {
+        each!(self, source => source.grows(io))
+    }
+
     fn refused(&self, route: Route) {
         each!(self, source => source.refused(route))
     }
@@ -157,6 +162,10 @@ where
 
     fn cached(&self, io: &Io) -> Option<i32> {
         self.0.cached(io)
+    }
+
+    fn grows(&self, io: &Io) -> bool {
+        self.0.grows(io)
     }
 
     fn refused(&self, route: Route) {

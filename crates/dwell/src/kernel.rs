@@ -6,9 +6,9 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use dwell_policy::{Backlog, Route, Routes};
+use dwell_policy::{Backlog, Kind, Route, Routes};
 
 use crate::queue::{Action, Completion, Full, Io, Queue, Ticket, Wake};
 use crate::ring::{self, Completed, Ring, SpinMethod};
@@ -23,6 +23,9 @@ pub struct Kernel {
     polled: AtomicBool,
     /// A file system that refused RWF_NOWAIT once is not asked again.
     no_cache_first: AtomicBool,
+    /// Length of a file as far as this opening of it knows, in bytes; [`u64::MAX`] where that does
+    /// not matter.
+    length: AtomicU64,
 }
 
 impl Kernel {
@@ -35,7 +38,14 @@ impl Kernel {
             method,
             polled: AtomicBool::new(polled),
             no_cache_first: AtomicBool::new(alignment > 1),
+            length: AtomicU64::new(u64::MAX),
         }
+    }
+
+    /// Says that the descriptor is a file of so many bytes, which writes may make longer.
+    #[must_use]
+    pub fn of_length(self, bytes: u64) -> Self {
+        Kernel { length: AtomicU64::new(bytes), ..self }
     }
 
     /// The descriptor.
@@ -76,7 +86,17 @@ impl Source for Kernel {
 
     #[inline]
     fn call(&self, io: &Io) -> i32 {
-        call(io, 0)
+        let result = call(io, 0);
+        if result > 0 && self.grows(io) {
+            self.length.fetch_max(io.offset() + result as u64, Ordering::Relaxed);
+        }
+        result
+    }
+
+    #[inline]
+    fn grows(&self, io: &Io) -> bool {
+        io.action().kind() == Kind::Write
+            && io.offset() + u64::from(io.bytes()) > self.length.load(Ordering::Relaxed)
     }
 
     fn caches(&self) -> bool {

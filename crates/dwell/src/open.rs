@@ -5,7 +5,6 @@
 use std::ffi::CString;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -105,6 +104,8 @@ pub struct Options {
     pub create: bool,
     /// Whether the page cache is bypassed.
     pub direct: bool,
+    /// Whether a write returns only when it is durable.
+    pub sync: bool,
     /// The policy.
     pub policy: Arc<dyn WaitPolicy>,
     /// What a probe learned of the device.
@@ -135,6 +136,7 @@ impl Default for Options {
             write: false,
             create: false,
             direct: false,
+            sync: false,
             policy: Arc::new(SmartCon::default()),
             known: None,
             monitor: None,
@@ -166,6 +168,13 @@ impl Options {
     #[must_use]
     pub fn direct(mut self, on: bool) -> Self {
         self.direct = on;
+        self
+    }
+
+    /// Makes each write durable before it returns, as [`File::sync_data`] after it would.
+    #[must_use]
+    pub fn sync(mut self, on: bool) -> Self {
+        self.sync = on;
         self
     }
 
@@ -211,13 +220,15 @@ impl Options {
             ));
         }
         let known = self.known.unwrap_or_default();
-        let (descriptor, status) = self.descriptor(path)?;
-        let block_device = status.st_mode & libc::S_IFMT == libc::S_IFBLK;
-        let device = if block_device { status.st_rdev } else { status.st_dev };
-        let alignment = if self.direct { direct_alignment(&descriptor) } else { 1 };
+        let (descriptor, facts) = self.descriptor(path)?;
+        let alignment = if self.direct { facts.direct_alignment(&descriptor) } else { 1 };
         let polled = self.direct && known.polled;
-        let source = AnySource::Kernel(Kernel::new(descriptor, alignment, known.method, polled));
-        let device = format!("{}:{}", libc::major(device), libc::minor(device));
+        let kernel = Kernel::new(descriptor, alignment, known.method, polled);
+        let source = AnySource::Kernel(match facts.length() {
+            Some(bytes) => kernel.of_length(bytes),
+            None => kernel,
+        });
+        let device = facts.device();
         Ok(File::over(source, path, &device, known, self.policy.clone(), self.monitor.clone()))
     }
 
@@ -235,19 +246,17 @@ impl Options {
         Some(opener(address, self))
     }
 
-    fn descriptor(&self, path: &Path) -> Result<(OwnedFd, libc::stat)> {
+    fn descriptor(&self, path: &Path) -> Result<(OwnedFd, Facts)> {
         let name = CString::new(path.as_os_str().as_bytes())
             .map_err(|_| Error::invalid(path, "a path cannot contain a zero byte"))?;
-        if std::fs::metadata(path).is_ok_and(|there| there.file_type().is_fifo()) {
-            // Opening one waits for its other end.
-            return Err(Error::invalid(path, OTHER_KIND));
-        }
         let mut flags = libc::O_CLOEXEC;
         flags |= if self.write { libc::O_RDWR } else { libc::O_RDONLY };
         flags |= if self.create { libc::O_CREAT } else { 0 };
         flags |= if self.direct { libc::O_DIRECT } else { 0 };
+        flags |= if self.sync { libc::O_DSYNC } else { 0 };
+        // Opening a pipe would wait for its other end; it is refused below.
         // SAFETY: a zero-terminated path and a mode, as O_CREAT wants.
-        let fd = unsafe { libc::open(name.as_ptr(), flags, 0o666) };
+        let fd = unsafe { libc::open(name.as_ptr(), flags | libc::O_NONBLOCK, 0o666) };
         if fd < 0 {
             let error = std::io::Error::last_os_error();
             if self.direct && error.raw_os_error() == Some(libc::EINVAL) {
@@ -258,45 +267,75 @@ impl Options {
         }
         // SAFETY: a descriptor that was just opened and belongs to nobody else.
         let descriptor = unsafe { OwnedFd::from_raw_fd(fd) };
-        // SAFETY: a zeroed stat is a valid buffer for fstat.
-        let mut status: libc::stat = unsafe { std::mem::zeroed() };
-        // SAFETY: an open descriptor and a live buffer.
-        if unsafe { libc::fstat(fd, &mut status) } != 0 {
-            return Err(Error::io("stat", path, None, std::io::Error::last_os_error()));
-        }
-        match status.st_mode & libc::S_IFMT {
-            libc::S_IFREG | libc::S_IFBLK => Ok((descriptor, status)),
+        let facts = Facts::of(&descriptor).map_err(|error| Error::io("stat", path, None, error))?;
+        match facts.kind() {
+            libc::S_IFREG | libc::S_IFBLK => {}
             libc::S_IFDIR => {
-                Err(Error::invalid(path, "a directory; name a file or a block device in it"))
+                return Err(Error::invalid(
+                    path,
+                    "a directory; name a file or a block device in it",
+                ));
             }
-            _ => Err(Error::invalid(path, OTHER_KIND)),
+            _ => return Err(Error::invalid(path, OTHER_KIND)),
+        }
+        // A ring would refuse what it cannot serve at once instead of waiting for it.
+        // SAFETY: an open descriptor and the flags that it was opened with.
+        match unsafe { libc::fcntl(fd, libc::F_SETFL, flags) } {
+            0 => Ok((descriptor, facts)),
+            _ => Err(Error::io("open", path, None, std::io::Error::last_os_error())),
         }
     }
 }
 
 const OTHER_KIND: &str = "neither a regular file nor a block device";
 
-/// What direct I/O on this descriptor demands of memory, offset and length, in bytes.
-fn direct_alignment(descriptor: &OwnedFd) -> u32 {
-    // SAFETY: a zeroed statx is a valid buffer.
-    let mut extended: libc::statx = unsafe { std::mem::zeroed() };
-    // SAFETY: an open descriptor, an empty path and a live buffer.
-    let rc = unsafe {
-        libc::statx(
-            descriptor.as_raw_fd(),
-            c"".as_ptr(),
-            libc::AT_EMPTY_PATH,
-            libc::STATX_DIOALIGN,
-            &mut extended,
-        )
-    };
-    let told = extended.stx_dio_mem_align.max(extended.stx_dio_offset_align);
-    if rc == 0 && extended.stx_mask & libc::STATX_DIOALIGN != 0 && told.is_power_of_two() {
-        return told;
+/// What the system says of an open descriptor, in one call.
+struct Facts(libc::statx);
+
+impl Facts {
+    fn of(descriptor: &OwnedFd) -> std::io::Result<Self> {
+        // SAFETY: a zeroed statx is a valid buffer.
+        let mut facts: libc::statx = unsafe { std::mem::zeroed() };
+        // SAFETY: an open descriptor, an empty path and a live buffer.
+        let rc = unsafe {
+            libc::statx(
+                descriptor.as_raw_fd(),
+                c"".as_ptr(),
+                libc::AT_EMPTY_PATH,
+                libc::STATX_TYPE | libc::STATX_SIZE | libc::STATX_DIOALIGN,
+                &mut facts,
+            )
+        };
+        if rc == 0 { Ok(Facts(facts)) } else { Err(std::io::Error::last_os_error()) }
     }
-    const BLKSSZGET: libc::Ioctl = 0x1268;
-    let mut block_bytes: libc::c_int = 0;
-    // SAFETY: BLKSSZGET writes one int; anything but a block device refuses.
-    let rc = unsafe { libc::ioctl(descriptor.as_raw_fd(), BLKSSZGET, &mut block_bytes) };
-    if rc == 0 && block_bytes > 0 { block_bytes as u32 } else { 512 }
+
+    fn kind(&self) -> libc::mode_t {
+        libc::mode_t::from(self.0.stx_mode) & libc::S_IFMT
+    }
+
+    /// Length of a regular file, in bytes.
+    fn length(&self) -> Option<u64> {
+        (self.kind() == libc::S_IFREG).then_some(self.0.stx_size)
+    }
+
+    /// Tells the device that is open, or that the file is on, apart from others.
+    fn device(&self) -> String {
+        match self.kind() {
+            libc::S_IFBLK => format!("{}:{}", self.0.stx_rdev_major, self.0.stx_rdev_minor),
+            _ => format!("{}:{}", self.0.stx_dev_major, self.0.stx_dev_minor),
+        }
+    }
+
+    /// What direct I/O demands of memory, offset and length, in bytes.
+    fn direct_alignment(&self, descriptor: &OwnedFd) -> u32 {
+        let told = self.0.stx_dio_mem_align.max(self.0.stx_dio_offset_align);
+        if self.0.stx_mask & libc::STATX_DIOALIGN != 0 && told.is_power_of_two() {
+            return told;
+        }
+        const BLKSSZGET: libc::Ioctl = 0x1268;
+        let mut block_bytes: libc::c_int = 0;
+        // SAFETY: BLKSSZGET writes one int; anything but a block device refuses.
+        let rc = unsafe { libc::ioctl(descriptor.as_raw_fd(), BLKSSZGET, &mut block_bytes) };
+        if rc == 0 && block_bytes > 0 { block_bytes as u32 } else { 512 }
+    }
 }

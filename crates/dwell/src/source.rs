@@ -47,6 +47,13 @@ pub trait Source: Send + Sync {
         None
     }
 
+    /// Whether a write would make the file longer. File systems do that only where the caller may
+    /// wait, so a queue would hand it to a thread of the kernel's that waits instead.
+    fn grows(&self, io: &Io) -> bool {
+        let _ = io;
+        false
+    }
+
     /// A request on this route was refused as unsupported: it is not offered again.
     fn refused(&self, route: Route) {
         let _ = route;

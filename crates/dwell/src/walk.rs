@@ -3,7 +3,7 @@
 #![allow(unsafe_code)]
 
 use dwell_policy::{
-    Call, Decision, Estimate, Kind, Load, Mode, Ns, Reason, Route, Wait, WaitMachine,
+    Call, Decision, Estimate, Kind, Load, Mode, Ns, Reason, Route, Routes, Wait, WaitMachine,
 };
 
 use crate::clock;
@@ -128,11 +128,14 @@ where
             return result;
         }
         let size_bytes = u64::from(io.bytes());
-        let wait = Wait {
+        let mut wait = Wait {
             estimate: caller.estimator.of(kind, size_bytes),
             sequence: caller.sequence,
             ..self.wait_of(kind, size_bytes, Call::Blocking)
         };
+        if wait.routes.has(Route::Inline) && self.source.grows(io) {
+            wait.routes = Routes::INLINE;
+        }
         caller.sequence += 1;
         let mut decision = self.policy.choose(&wait);
         let started = clock::now();

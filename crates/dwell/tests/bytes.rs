@@ -11,6 +11,7 @@ use std::thread;
 
 use common::machine::{Ext4, Loop, MIB, Zram, disk, memory, pattern_file};
 use common::{BLOCK, Way, check, fill, skip};
+use dwell::any::AnySource;
 use dwell::buffer::Aligned;
 use dwell::{File, Options};
 
@@ -328,5 +329,23 @@ fn empty_requests_end_at_once() {
         let mut pipeline = file.pipeline::<Vec<u8>>(1).unwrap();
         pipeline.read_at(Vec::new(), 7).unwrap();
         assert_eq!(pipeline.next().unwrap().result.unwrap(), 0, "{way:?}");
+    }
+}
+
+#[test]
+fn a_descriptor_has_the_flags_that_were_asked_for() {
+    use std::os::fd::AsRawFd;
+    const NONBLOCK: u32 = 0o4000;
+    const DSYNC: u32 = 0o10000;
+    let file = tempfile::NamedTempFile::new().unwrap();
+    for sync in [false, true] {
+        let opened = Options::new().write(true).sync(sync).open(file.path()).unwrap();
+        let AnySource::Kernel(kernel) = opened.source() else { panic!("not the kernel's") };
+        let number = kernel.descriptor().as_raw_fd();
+        let facts = std::fs::read_to_string(format!("/proc/self/fdinfo/{number}")).unwrap();
+        let flags = facts.lines().find_map(|line| line.strip_prefix("flags:")).unwrap();
+        let flags = u32::from_str_radix(flags.trim(), 8).unwrap();
+        assert_eq!((flags & NONBLOCK, flags & DSYNC != 0), (0, sync), "{flags:o}");
+        opened.write_all_at(b"kept", 0).unwrap();
     }
 }

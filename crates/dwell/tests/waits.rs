@@ -382,3 +382,21 @@ fn a_parked_thread_is_woken_by_the_other_side_however_it_waits() {
         }
     }
 }
+
+#[test]
+fn a_write_that_makes_a_file_longer_is_served_inline_and_one_within_it_is_not() {
+    let directory = common::machine::disk();
+    let path = directory.path().join("grows");
+    std::fs::write(&path, [1; 4096]).unwrap();
+    let file = Options::new().write(true).policy(Arc::new(Spin)).open(&path).unwrap();
+    file.write_all_at(&[2; 4096], 4096).unwrap();
+    file.write_all_at(&[3; 8192], 4096).unwrap();
+    assert_eq!(file.stats().because(Reason::NoQueue), 2);
+    if dwell::ring::unavailable().is_some() {
+        println!("SKIP: no io_uring");
+        return;
+    }
+    file.write_all_at(&[4; 4096], 8192).unwrap();
+    assert_eq!(file.stats().because(Reason::NoQueue), 2);
+    assert_eq!(std::fs::read(&path).unwrap(), [[1; 4096], [3; 4096], [4; 4096]].concat());
+}

@@ -19,6 +19,12 @@ use crate::run::{self, Plan};
 use crate::stand::{FILE_BYTES, Kind, Stand};
 use crate::subject::Subject;
 use crate::units;
+use crate::workload::spec::FileSystemKind;
+use crate::workload::{self, Place, PlaceKind};
+
+/// A place for the files of workloads is so many times as long as a test device: a file server's
+/// files are more than the papers' one test file.
+const PLACE_FACTOR: u64 = 8;
 
 /// Where experiments are done. Test devices are made when the first experiment asks for them and
 /// live as long as the lab.
@@ -83,6 +89,38 @@ impl Lab {
         self.stands.push(stand);
         self.subjects.push((kind, found.clone()));
         Ok(found)
+    }
+
+    /// A place for the files of workloads, there as long as what is returned; or why there is none
+    /// here.
+    ///
+    /// # Errors
+    /// A place that was made and could not be probed.
+    pub fn place(&self, kind: Kind, file_system: FileSystemKind) -> Result<Result<Place, String>> {
+        let left_out = self.subjects.iter().find_map(|(known, found)| match found {
+            Err(why) if *known == kind => Some(why.clone()),
+            _ => None,
+        });
+        if let Some(why) = left_out {
+            return Ok(Err(why));
+        }
+        let (made, bytes) = (PlaceKind::Made(kind), self.device_bytes * PLACE_FACTOR);
+        let place = Place::make(&made, file_system, bytes, &self.directory, &self.switches)?;
+        Ok(place.map_err(|why| why.to_string()))
+    }
+
+    /// Workloads on files by some contenders, against the first; `full` is rounds and milliseconds
+    /// of a batch at full effort.
+    pub fn workload_plan(&self, contenders: &[&str], full: (usize, u64)) -> workload::Plan {
+        workload::Plan {
+            contenders: contenders.iter().map(|name| name.to_string()).collect(),
+            baseline: contenders[0].into(),
+            schedulers: Vec::new(),
+            rounds: self.times(full.0),
+            batch: self.span(full.1),
+            lead_in: self.span(workload::Plan::LEAD_IN.as_millis() as u64),
+            stop: Default::default(),
+        }
     }
 
     /// How often to do what is done `full` times at full effort: once at least.

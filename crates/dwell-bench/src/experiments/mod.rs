@@ -22,7 +22,9 @@ mod sequential;
 mod spinning;
 mod switches;
 mod threshold;
+mod whole;
 mod window;
+mod workloads;
 
 use anyhow::{Context, Result};
 
@@ -37,7 +39,7 @@ pub type Progress<'a> = dyn FnMut(&str, f64) + 'a;
 /// Fills in a result; a figure that is more than its cases returns its own chart.
 type Experiment = fn(&mut Lab, &mut FigureResult, &mut Progress<'_>) -> Result<Option<String>>;
 
-const EXPERIMENTS: [(&str, Experiment); 19] = [
+const EXPERIMENTS: [(&str, Experiment); 22] = [
     ("S1", switches::direct),
     ("S2", switches::indirect),
     ("S3", classes::measure),
@@ -49,12 +51,15 @@ const EXPERIMENTS: [(&str, Experiment); 19] = [
     ("S11", sequential::measure),
     ("S12", leaving::measure),
     ("S13", load::measure),
+    ("S14", workloads::servers),
+    ("S15", workloads::blocks),
     ("S16", bystander::measure),
     ("S17", large::measure),
     ("S18", pollution::measure),
     ("S19", pause::measure),
     ("A1", predictive::measure),
     ("A2", switches::working_set),
+    ("A3", whole::measure),
     ("A4", response::measure),
     ("M1", job::measure),
 ];

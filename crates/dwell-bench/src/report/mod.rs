@@ -43,6 +43,13 @@ pub fn html(run: &Run) -> String {
                 @for note in &run.notes { p.note { (note) } }
                 (devices(run))
                 @for why in &run.left_out { p.note { strong { "Left out. " } (why) } }
+                @let overviews = plots::overviews(run);
+                @if !overviews.is_empty() {
+                    section {
+                        h2 { "All workloads" }
+                        div.charts { @for svg in overviews { figure { (PreEscaped(svg)) } } }
+                    }
+                }
                 @for (i, setting) in run.settings().into_iter().enumerate() {
                     (section(run, i, setting))
                 }
@@ -155,6 +162,7 @@ fn figures(run: &Run, rows: &[&Row]) -> Markup {
             format!("{} [{:.2}, {:.2}]", units::ratio(paired.median), paired.low, paired.high)
         })
     };
+    let named = rows.iter().any(|row| row.setting.requests().is_none());
     let bystanders = rows.iter().any(|row| run.ratio(row, Metric::BystanderSpeed).is_some());
     let last = bystanders.then_some("Bystanders ÷ base");
     html! {
@@ -164,12 +172,13 @@ fn figures(run: &Run, rows: &[&Row]) -> Markup {
                     "CPU per request", "Throughput ÷ base", "CPU ÷ base"].into_iter().chain(last) {
                     th { (name) }
                 }
+                @if named { th { "Operations" } th { "Operations ÷ base" } }
             } }
             tbody {
                 @for (i, row) in rows.iter().enumerate() {
                     @let first = i == 0 || rows[i - 1].size_bytes != row.size_bytes;
                     tr.first[first] {
-                        th scope="row" { @if first { (units::bytes(row.size_bytes)) } }
+                        th scope="row" { @if first { (plots::size_label(row.size_bytes)) } }
                         td.name { (row.policy) }
                         td { (units::throughput(row.median(|r| r.throughput()))) }
                         td { (units::per_second(row.median(|r| r.requests_per_second()))) }
@@ -180,6 +189,10 @@ fn figures(run: &Run, rows: &[&Row]) -> Markup {
                         td { (ratio(row, Metric::Throughput)) }
                         td { (ratio(row, Metric::CpuPerRequest)) }
                         @if bystanders { td { (ratio(row, Metric::BystanderSpeed)) } }
+                        @if named {
+                            td { (units::per_second(row.median(|r| r.operations_per_second()))) }
+                            td { (ratio(row, Metric::Operations)) }
+                        }
                     }
                 }
             }

@@ -2,16 +2,23 @@
 //! Which charts a report shows of one setting, and how rows become their points.
 
 use crate::{
-    chart::{Axis, Bar, BarGroup, Bars, Lines, Look, Mark, Point, Scale, Series},
-    result::{Metric, RoundResult, Row, Run, Setting, in_order},
-    stats::Summary,
+    chart::{
+        Axis, Bar, BarGroup, Bars, DotRow, Dots, Lines, Look, Mark, Panel, Point, Scale, Series,
+    },
+    result::{Metric, Ratio, RoundResult, Row, Run, Setting, in_order},
+    stats::{Paired, Summary},
     units,
 };
 
 /// The charts of one setting; those of bars may be as long as a page.
-pub(super) fn all(run: &Run, setting: &Setting, rows: &[&Row]) -> [(String, bool); 6] {
+pub(super) fn all(run: &Run, setting: &Setting, rows: &[&Row]) -> Vec<(String, bool)> {
     let plots = Plots { run, setting, rows };
-    [
+    if setting.requests().is_none() && in_order(rows.iter().map(|row| row.size_bytes)).len() < 2 {
+        // Without a size to draw over, bars.
+        let bars = [plots.operations(), plots.latencies(), plots.switches(), plots.cpu()];
+        return bars.map(|bars| (bars.svg(), false)).into();
+    }
+    vec![
         (plots.throughput().svg(), false),
         (plots.ratio(Metric::Throughput, "Throughput").svg(), false),
         (plots.latency().svg(), false),
@@ -131,6 +138,27 @@ impl Plots<'_> {
         )
     }
 
+    fn operations(&self) -> Bars {
+        let bar = |row: &Row| {
+            let median = row.median(RoundResult::operations_per_second);
+            Bar { label: row.policy.clone(), parts: vec![median], text: units::per_second(median) }
+        };
+        self.bars("Operations", "Operations per second", &["operations"], bar)
+    }
+
+    /// Latencies of requests as bars: up to the median, and from there to the 99th percentile.
+    fn latencies(&self) -> Bars {
+        let (divisor, unit) = units::time_unit(self.most(|r| r.p50_ns as f64));
+        let bar = |row: &Row| {
+            let at = |get: fn(&RoundResult) -> u64| row.median(|r| get(r) as f64) / divisor;
+            let (p50, p99, p999) = (at(|r| r.p50_ns), at(|r| r.p99_ns), at(|r| r.p999_ns));
+            let text = [p50, p99, p999].map(units::figure).join(" / ");
+            Bar { label: row.policy.clone(), parts: vec![p50, p99 - p50], text }
+        };
+        let axis = format!("Latency of requests ({unit}): p50 / p99 / p99.9");
+        self.bars("Latency percentiles", &axis, &["to p50", "to p99"], bar)
+    }
+
     fn switches(&self) -> Bars {
         let bar = |row: &Row| {
             let each = |get: fn(&RoundResult) -> u64| {
@@ -189,7 +217,7 @@ impl Plots<'_> {
     fn bars(&self, title: &str, axis: &str, parts: &[&str], bar: impl Fn(&Row) -> Bar) -> Bars {
         let sizes = in_order(self.rows.iter().map(|row| row.size_bytes));
         let group = |size_bytes| BarGroup {
-            label: units::bytes(size_bytes),
+            label: size_label(size_bytes),
             bars: self.rows.iter().filter(|r| r.size_bytes == size_bytes).map(|r| bar(r)).collect(),
         };
         Bars {
@@ -205,6 +233,44 @@ impl Plots<'_> {
         let medians = self.rows.iter().map(|row| row.median(&quantity));
         medians.filter(|m| m.is_finite()).fold(0.0, f64::max)
     }
+}
+
+/// A size as a row's or a group's name; nothing where the work has none.
+pub(super) fn size_label(size_bytes: u64) -> String {
+    if size_bytes == 0 { String::new() } else { units::bytes(size_bytes) }
+}
+
+/// How the named workloads of each device compare, one chart per device: ratios of operations per
+/// second with their intervals.
+pub(super) fn overviews(run: &Run) -> Vec<String> {
+    let named =
+        |ratio: &&Ratio| ratio.metric == Metric::Operations && ratio.setting.requests().is_none();
+    let named: Vec<&Ratio> = run.ratios.iter().filter(named).collect();
+    let of_device = |device: &String| {
+        let here = named.iter().filter(|ratio| ratio.setting.device == *device);
+        let row = |ratio: &&Ratio| {
+            let Paired { median, low, high, .. } = ratio.paired;
+            let size = size_label(ratio.size_bytes);
+            let parts = [ratio.setting.workload(), size, ratio.policy.clone()];
+            let label = parts.into_iter().filter(|part| !part.is_empty());
+            DotRow {
+                label: label.collect::<Vec<_>>().join(", "),
+                ours: Some((median, low, high)),
+                target: None,
+                theirs: None,
+                text: format!("{} [{low:.2}, {high:.2}]", units::ratio(median)),
+            }
+        };
+        let rows: Vec<DotRow> = here.clone().map(row).collect();
+        let base = in_order(here.map(|ratio| ratio.baseline.as_str())).join(", ");
+        Dots {
+            title: format!("Operations per second against {base}"),
+            subtitle: format!("{device}; bars: 95 % interval of the paired ratio"),
+            panels: vec![Panel { axis_label: format!("Ratio to {base} (×)"), rows }],
+        }
+        .svg()
+    };
+    in_order(named.iter().map(|ratio| &ratio.setting.device)).into_iter().map(of_device).collect()
 }
 
 fn size(row: &Row) -> f64 {

@@ -16,6 +16,7 @@ use dwell_bench::run::Plan;
 use dwell_bench::stand::Stand;
 use dwell_bench::{contender, loads, report, run, sheet, table};
 
+use crate::cmd::workload::Workload;
 use crate::progress::Progress;
 use crate::show::Screen;
 use crate::signals::{Ended, Signals};
@@ -26,6 +27,8 @@ use crate::{places, show, size};
 pub enum Bench {
     /// Wait policies on storage devices: throughput, latency, switches and CPU, in interleaved rounds
     Io(Box<Io>),
+    /// Wait policies under workloads from data files: operations per second, latency, switches, CPU
+    Workload(Box<Workload>),
 }
 
 /// What to measure, and how.
@@ -111,7 +114,13 @@ enum LoadArg {
 
 /// Runs the bench.
 pub fn run(bench: &Bench) -> Result<()> {
-    let Bench::Io(args) = bench;
+    match bench {
+        Bench::Io(args) => io(args),
+        Bench::Workload(args) => args.run(),
+    }
+}
+
+fn io(args: &Io) -> Result<()> {
     let mut plan = args.plan();
     for name in &args.policies {
         contender::check_name(name)?;
@@ -141,6 +150,16 @@ pub fn run(bench: &Bench) -> Result<()> {
         progress.show(what, f64::from(done) / total as f64);
     });
     progress.finish();
+    conclude(outcome, &signals, &args.report, args.json)
+}
+
+/// Keeps what was measured in a directory and shows it, also where a signal ended it early.
+pub fn conclude(
+    outcome: Result<Run>,
+    signals: &Signals,
+    directory: &Path,
+    json: bool,
+) -> Result<()> {
     let result = match outcome {
         Err(error) if error.is::<Interrupted>() => {
             let kept = "no round was complete, nothing was kept".to_owned();
@@ -151,9 +170,9 @@ pub fn run(bench: &Bench) -> Result<()> {
     for why in &result.left_out {
         eprintln!("left out: {why}");
     }
-    let saved = save(&result, &args.report);
+    let saved = save(&result, directory);
     // Measured once, it is shown even where it cannot be kept.
-    let shown = match args.json {
+    let shown = match json {
         true => show::out(&show::json(&result)?),
         false => show::out(&table::table(&result, Screen::stdout().width() as u16)),
     };
@@ -163,7 +182,7 @@ pub fn run(bench: &Bench) -> Result<()> {
     let place = match &saved {
         Ok(page) => {
             eprintln!("report: {}", page.display());
-            format!("kept in {}", args.report.display())
+            format!("kept in {}", directory.display())
         }
         Err(error) => format!("not kept: {error:#}"),
     };

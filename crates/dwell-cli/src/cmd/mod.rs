@@ -7,3 +7,4 @@ pub mod explain;
 pub mod figure;
 pub mod probe;
 pub mod profile;
+pub mod workload;
