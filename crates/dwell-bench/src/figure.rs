@@ -60,6 +60,8 @@ pub struct Figure {
     pub section: String,
     /// What is measured.
     pub what: String,
+    /// Privileges and hardware without which some or all cases are left out.
+    pub needs: String,
     /// The cases, in the order in which they are shown.
     pub cases: Vec<Case>,
 }
@@ -109,6 +111,9 @@ pub struct FigureResult {
     pub what: String,
     /// Where and when.
     pub machine: Machine,
+    /// How long measuring took, in seconds.
+    #[serde(default)]
+    pub seconds: f64,
     /// One row per case.
     pub rows: Vec<FigureRow>,
 }
@@ -194,6 +199,7 @@ impl FigureResult {
             id: id.into(),
             what: figure.what.clone(),
             machine,
+            seconds: 0.0,
             rows: figure.cases.iter().map(unmeasured).collect(),
         })
     }
@@ -365,7 +371,9 @@ pub fn regenerate_docs(docs: &Path, results: &Path) -> Result<Vec<PathBuf>> {
     for path in files {
         let name = path.display();
         let old = fs::read_to_string(&path).with_context(|| format!("cannot read {name}"))?;
-        let new = fill_in(&old, |id| FigureResult::load(results, id))
+        let load = |id: &str| FigureResult::load(results, id);
+        let new = fill_in(&old, load)
+            .and_then(|text| fill_in_list(&text, load))
             .with_context(|| name.to_string())?;
         if new != old {
             changed.push((path, new));
@@ -401,6 +409,26 @@ fn fill_in(text: &str, load: impl Fn(&str) -> Result<Option<FigureResult>>) -> R
     Ok(filled + rest)
 }
 
+const LIST_BEGIN: &str = "<!-- figures -->";
+const LIST_END: &str = "<!-- /figures -->";
+
+/// A document with its list of all figures brought up to date, where it has one.
+fn fill_in_list(text: &str, load: impl Fn(&str) -> Result<Option<FigureResult>>) -> Result<String> {
+    let Some((before, rest)) = text.split_once(LIST_BEGIN) else { return Ok(text.into()) };
+    let (_, after) = rest
+        .split_once(LIST_END)
+        .with_context(|| format!("`{LIST_BEGIN}` without its `{LIST_END}`"))?;
+    let mut list = String::from("| figure | what | time | needs |\n|---|---|---|---|\n");
+    for (id, figure) in &catalogue().figures {
+        let time = match load(id)? {
+            Some(result) if result.seconds > 0.0 => format!("{:.0} s", result.seconds.ceil()),
+            _ => "not measured".into(),
+        };
+        let _ = writeln!(list, "| {id} | {} | {time} | {} |", figure.what, figure.needs);
+    }
+    Ok(format!("{before}{LIST_BEGIN}\n{list}{LIST_END}{after}"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -413,6 +441,18 @@ mod tests {
         let took = Measured { value: 61.0, low: 59.0, high: 63.0 };
         result.measured("time that the probe takes", took).unwrap();
         result
+    }
+
+    #[test]
+    fn the_list_of_figures_names_each_with_time_and_needs() {
+        let load =
+            |id: &str| Ok((id == "S4").then(|| FigureResult { seconds: 12.3, ..measured() }));
+        let text = fill_in_list("a <!-- figures -->stale<!-- /figures --> z", load).unwrap();
+        assert!(text.starts_with("a ") && text.ends_with(" z") && !text.contains("stale"));
+        assert!(text.contains("| S4 | Size threshold found by the probe | 13 s | root: loop"));
+        assert_eq!(text.matches("not measured").count(), catalogue().figures.len() - 1);
+        assert_eq!(fill_in_list(&text, load).unwrap(), text);
+        assert!(fill_in_list("<!-- figures -->", load).is_err());
     }
 
     #[test]
@@ -479,7 +519,7 @@ mod tests {
     fn documents_are_filled_in_once_and_stay() {
         let (docs, results) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let page = docs.path().join("probe.md");
-        let text = "# Probe\n\n<!-- figure:S4 -->old<!-- /figure -->\n\nand\n\
+        let text = "# Probe\n\n<!-- figure:S4 -->stale<!-- /figure -->\n\nand\n\
                     <!-- figure:M1 -->\nkept\n<!-- /figure -->\n";
         fs::write(&page, text).unwrap();
         fs::write(docs.path().join("other.txt"), "<!-- figure:S99 -->").unwrap();

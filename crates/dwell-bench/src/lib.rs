@@ -10,6 +10,7 @@ pub mod batch;
 pub mod chart;
 pub mod contender;
 pub mod counters;
+pub mod day;
 mod events;
 pub mod experiments;
 pub mod figure;

@@ -9,6 +9,7 @@ use anyhow::{Context, Result, anyhow, ensure};
 use dwell::monitor::SystemMonitor;
 
 use crate::contender::{self, Contender, is_peer};
+use crate::day::{self, Day};
 use crate::fixture::Scheduler;
 use crate::keep::{Keep, Keeper};
 use crate::loads::{self, Loads, Means};
@@ -48,11 +49,17 @@ pub struct Plan {
     pub keep: Keep,
     /// The program that has the peers, where it is not near this one.
     pub peers_program: Option<PathBuf>,
+    /// In place of all combinations of sizes, patterns, directions, depths, loads and schedulers:
+    /// the phases of a day. Each contender lives through it once per round.
+    pub day: Option<Day>,
 }
 
 impl Plan {
     /// Batches that it will run on `subjects`.
     pub fn batches(&self, subjects: usize) -> u64 {
+        if let Some(day) = &self.day {
+            return (subjects * day.phases.len() * self.contenders.len() * self.rounds) as u64;
+        }
         let cells = subjects * self.loads.len() * self.schedulers.len() * self.requests().count();
         (cells * self.sizes.len() * self.contenders.len() * self.rounds) as u64
     }
@@ -67,6 +74,21 @@ impl Plan {
         let peers = Peers::find(self.peers_program.as_deref())?;
         peers.check(names)?;
         Ok(Some(peers))
+    }
+
+    /// Sizes of all requests, in bytes.
+    fn sizes(&self) -> Vec<u64> {
+        match &self.day {
+            Some(day) => day.phases.iter().map(|phase| phase.size_bytes).collect(),
+            None => self.sizes.clone(),
+        }
+    }
+
+    fn writes(&self) -> bool {
+        match &self.day {
+            Some(day) => day.phases.iter().any(|phase| phase.direction == Direction::Write),
+            None => self.directions.contains(&Direction::Write),
+        }
     }
 
     /// Kinds of requests, in the order in which they are measured.
@@ -102,16 +124,14 @@ pub fn run(
     let peers = plan.peers()?;
     ensure!(!plan.depths.contains(&0), "a queue depth of 0 sends nothing: 1 or more is wanted");
     ensure!(plan.rounds > 0, "no round measures nothing: 1 or more is wanted");
-    if plan.directions.contains(&Direction::Write)
+    if plan.writes()
         && let Some(subject) = subjects.iter().find(|subject| !subject.write)
     {
         let name = &subject.name;
         anyhow::bail!("{name} is opened for reading only: allow writes, or measure reads");
     }
-    for (subject, &size) in
-        subjects.iter().flat_map(|s| plan.sizes.iter().map(move |size| (s, size)))
-    {
-        subject.check_size(size)?;
+    for size in plan.sizes() {
+        subjects.iter().try_for_each(|subject| subject.check_size(size))?;
     }
     check_schedulers(plan, subjects)?;
     let devices = subjects.iter().map(Subject::describe).collect();
@@ -139,6 +159,9 @@ fn measure(
     progress: &mut dyn FnMut(&str),
     run: &mut Run,
 ) -> Result<()> {
+    if let Some(day) = &plan.day {
+        return live(plan, day, subjects, from, keeper, progress, run);
+    }
     for &load in &plan.loads {
         for subject in subjects {
             if let Some(why) = loads::unfit(load, subject) {
@@ -178,6 +201,35 @@ fn measure(
                 }
             }
         }
+    }
+    let why = run.left_out.join("; ");
+    ensure!(!run.rows.is_empty() || why.is_empty(), "nothing is left to measure: {why}");
+    Ok(())
+}
+
+/// A day on each subject where all its phases can take place.
+fn live(
+    plan: &Plan,
+    day: &Day,
+    subjects: &[Subject],
+    from: Sources<'_>,
+    keeper: &mut Keeper,
+    progress: &mut dyn FnMut(&str),
+    run: &mut Run,
+) -> Result<()> {
+    for subject in subjects {
+        if let Some(why) = day.phases.iter().find_map(|phase| phase.unfit(subject)) {
+            run.left_out.push(why);
+            continue;
+        }
+        let mut entrants = enter(plan, subject, from)?;
+        let on = (subject, &plan.means);
+        let (rows, outcome) = day::live(day, &mut entrants, on, plan.rounds, keeper, progress);
+        run.rows.extend(rows);
+        for Entrant { name, contender, .. } in &entrants {
+            run.tell(contender.configured(name));
+        }
+        outcome?;
     }
     let why = run.left_out.join("; ");
     ensure!(!run.rows.is_empty() || why.is_empty(), "nothing is left to measure: {why}");

@@ -180,6 +180,7 @@ fn plan(contenders: &[&str]) -> Plan {
         means: Means { hidden: vec![], crunchers: 0, bystanders: 0, directory: "/".into() },
         keep: Keep::default(),
         peers_program: Some(fake()),
+        day: None,
     }
 }
 

@@ -15,6 +15,7 @@ use dwell::{Decision, WaitPolicy};
 use dwell_bench::batch::Batch;
 use dwell_bench::contender::{Contender, HAND_WRITTEN, check_name, policy_of};
 use dwell_bench::counters::Counters;
+use dwell_bench::day::Day;
 use dwell_bench::keep::{Interrupted, Keep};
 use dwell_bench::loads::{Means, serve};
 use dwell_bench::result::{Direction, Load, Metric, Pattern, Requests, Setting};
@@ -81,6 +82,7 @@ fn plan(contenders: &[&str]) -> Plan {
         },
         keep: Keep::default(),
         peers_program: None,
+        day: None,
     }
 }
 
@@ -579,4 +581,29 @@ fn counters_are_kept_per_round_or_missing_with_a_reason() {
             }
         }
     }
+}
+
+#[test]
+fn every_contender_lives_through_the_whole_day_in_every_round() {
+    let text = "\
+        [[phase]]\nname = \"quiet\"\nload = \"idle\"\nsize_bytes = 4096\nmilliseconds = 2\n\
+        [[phase]]\nname = \"busy\"\nload = \"cpu\"\nsize_bytes = 8192\nmilliseconds = 20\ndepth = 4\n";
+    let mut plan = Plan { sizes: vec![], ..plan(&["block", "smartcon"]) };
+    plan.day = Some(Day::parse("test", text).unwrap());
+    let mut heard = Vec::new();
+    let run = run(&plan, &[emulated("")], &monitor(), vec![], &mut |what| {
+        heard.push(what.to_owned());
+    })
+    .unwrap();
+    assert_eq!(heard.len() as u64, plan.batches(1));
+    // The second round begins with the other contender.
+    for (at, part) in [(0, "quiet"), (1, "busy"), (0, "block"), (2, "smartcon"), (4, "smartcon")] {
+        assert!(heard[at].contains(part), "{heard:?}");
+    }
+    let rows: Vec<_> = run.rows.iter().map(|row| (row.size_bytes, row.setting.load)).collect();
+    let [quiet, busy] = [(4096, Load::Idle), (8192, Load::Cpu)];
+    assert_eq!(rows, [quiet, quiet, busy, busy]);
+    assert!(run.rows.iter().all(|row| row.rounds.len() == 2));
+    assert!(run.rows[3].rounds.iter().all(|round| round.cruncher_ns > 0));
+    assert_eq!(run.ratios.len(), 2 * 2);
 }

@@ -170,6 +170,7 @@ impl Lab {
             },
             keep: Keep::default(),
             peers_program: None,
+            day: None,
         }
     }
 

@@ -13,7 +13,9 @@ mod lab;
 mod large;
 mod leaving;
 mod load;
+mod mixed;
 mod pause;
+mod peers;
 mod pollution;
 mod predictive;
 mod probe;
@@ -25,6 +27,8 @@ mod threshold;
 mod whole;
 mod window;
 mod workloads;
+
+use std::time::Instant;
 
 use anyhow::{Context, Result};
 
@@ -39,7 +43,7 @@ pub type Progress<'a> = dyn FnMut(&str, f64) + 'a;
 /// Fills in a result; a figure that is more than its cases returns its own chart.
 type Experiment = fn(&mut Lab, &mut FigureResult, &mut Progress<'_>) -> Result<Option<String>>;
 
-const EXPERIMENTS: [(&str, Experiment); 22] = [
+const EXPERIMENTS: [(&str, Experiment); 24] = [
     ("S1", switches::direct),
     ("S2", switches::indirect),
     ("S3", classes::measure),
@@ -62,6 +66,8 @@ const EXPERIMENTS: [(&str, Experiment); 22] = [
     ("A3", whole::measure),
     ("A4", response::measure),
     ("M1", job::measure),
+    ("M2", mixed::measure),
+    ("P1", peers::measure),
 ];
 
 /// The figures that can be measured, in order.
@@ -84,7 +90,9 @@ pub fn measure(
     let (id, experiment) = known
         .with_context(|| format!("there is no experiment {id}: known are {}", ids().join(", ")))?;
     let mut result = FigureResult::new(id, Machine::gather())?;
+    let began = Instant::now();
     let svg = experiment(lab, &mut result, progress).with_context(|| format!("figure {id}"))?;
+    result.seconds = began.elapsed().as_secs_f64();
     progress("done", 1.0);
     Ok((result, svg))
 }

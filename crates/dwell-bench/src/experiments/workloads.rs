@@ -84,7 +84,7 @@ pub fn servers(
     parts.push(postmark(10_000, 10, vec![biased(10)])?);
     parts.push(postmark(32_768, 5, vec![creations("files to 32 KiB")])?);
     parts.push(postmark(131_072, 5, vec![creations("files to 128 KiB")])?);
-    measure(lab, result, &parts, (11, 500), progress)
+    measure(lab, result, &parts, (7, 400), progress)
 }
 
 /// S15.

@@ -9,6 +9,7 @@ use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand, ValueEnum};
 use dwell::monitor::SystemMonitor;
 use dwell::profile::ProfileStore;
+use dwell_bench::day::Day;
 use dwell_bench::keep::{Interrupted, Keep};
 use dwell_bench::loads::Means;
 use dwell_bench::result::{Direction, Load, Pattern, Run};
@@ -78,6 +79,10 @@ pub struct Io {
     /// Milliseconds for each policy in each round
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=600_000))]
     batch_ms: u64,
+    /// Phases of load and request size, of which no contender is told, in place of all combinations:
+    /// `mixed`, or a file like it (docs/bench.md)
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["sizes", "pattern", "load", "scheduler", "depth", "batch_ms"])]
+    day: Option<String>,
     /// The program with the other runtimes. Without it: dwell-peers, as `make peers` builds it
     #[arg(long, value_name = "FILE")]
     peers_program: Option<PathBuf>,
@@ -121,7 +126,7 @@ pub fn run(bench: &Bench) -> Result<()> {
 }
 
 fn io(args: &Io) -> Result<()> {
-    let mut plan = args.plan();
+    let mut plan = args.plan()?;
     for name in &args.policies {
         contender::check_name(name)?;
     }
@@ -230,8 +235,8 @@ impl Crunch {
 }
 
 impl Io {
-    fn plan(&self) -> Plan {
-        Plan {
+    fn plan(&self) -> Result<Plan> {
+        Ok(Plan {
             contenders: self.policies.clone(),
             baseline: self.baseline.clone(),
             sizes: self.sizes.clone(),
@@ -260,7 +265,8 @@ impl Io {
                 ..Keep::default()
             },
             peers_program: self.peers_program.clone(),
-        }
+            day: self.day.as_deref().map(Day::find).transpose()?,
+        })
     }
 
     fn stand(&self, store: &ProfileStore, switches: &dwell::profile::SwitchCosts) -> Result<Stand> {
