@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What is measured: Dwell's policies, and the hand-written loops they are held against.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -254,7 +253,6 @@ fn serve(
         return Ok(batch.round(meter.stop()));
     }
     let mut pipeline = file.pipeline(buffers.len() as u32)?;
-    let mut in_flight = HashMap::with_capacity(buffers.len());
     let meter = batch.begin(span, Scope::Thread);
     loop {
         while !buffers.is_empty()
@@ -262,15 +260,15 @@ fn serve(
             && let Some(buffer) = buffers.pop()
         {
             let taken = match direction {
-                Direction::Read => pipeline.read_at(buffer, request.offset),
-                Direction::Write => pipeline.write_at(buffer, request.offset),
+                Direction::Read => pipeline.read_at((buffer, request), request.offset),
+                Direction::Write => pipeline.write_at((buffer, request), request.offset),
             };
-            in_flight.insert(taken.map_err(|(error, _)| error)?, request);
+            taken.map_err(|(error, _)| error)?;
         }
         let Some(finished) = pipeline.next() else { return Ok(batch.round(meter.stop())) };
-        if let Some(request) = in_flight.remove(&finished.ticket) {
+        if let Some((buffer, request)) = finished.buffer {
             batch.done(request, finished.result?)?;
+            buffers.push(buffer);
         }
-        buffers.extend(finished.buffer);
     }
 }

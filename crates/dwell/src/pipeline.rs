@@ -19,7 +19,8 @@ use crate::queue::{Action, Completion, Io, Queue, Ticket};
 use crate::source::Source;
 use crate::wait::{Several, wait_for};
 
-/// Memory that a request in flight owns.
+/// Memory that a request in flight owns. A pair owns the memory of its first part; the second is
+/// whatever the caller wants back with the request.
 ///
 /// # Safety
 /// The memory that `memory` returns stays at its address, valid and unaliased, when the value is
@@ -33,6 +34,13 @@ pub unsafe trait Owned: Send + 'static {
 unsafe impl Owned for Vec<u8> {
     fn memory(&mut self) -> (*mut u8, usize) {
         (self.as_mut_ptr(), self.len())
+    }
+}
+
+// SAFETY: the memory is that of the first part, which keeps it in place wherever it is moved.
+unsafe impl<B: Owned, T: Send + 'static> Owned for (B, T) {
+    fn memory(&mut self) -> (*mut u8, usize) {
+        self.0.memory()
     }
 }
 
@@ -392,7 +400,6 @@ where
             decided: &mut self.decided,
             estimator: None,
         };
-        queue.flush();
         let now = clock::now();
         let mut taken = 0;
         queue.poll(&mut |completion| taken += u32::from(reaper.take(completion, now)));

@@ -71,8 +71,8 @@ pub trait Queue {
     /// Sends everything that was held back: one doorbell for the batch.
     fn flush(&mut self);
 
-    /// Hands out the completions that are there, and says how many. Cheap when there are none: it
-    /// is what a spinning thread calls.
+    /// Sends what was held back, hands out the completions that are there, and says how many. Cheap
+    /// when there is nothing to do: it is what a spinning thread calls.
     fn poll(&mut self, out: &mut dyn FnMut(Completion)) -> usize;
 
     /// Sees to it that completions wake this thread, and says how: once `enough` of them are

@@ -254,7 +254,7 @@ impl Ring {
         }
     }
 
-    /// Hands out the completions that are there.
+    /// Sends what was held back and hands out the completions that are there, by one call at most.
     #[inline]
     pub fn poll(&mut self, out: &mut dyn FnMut(Completion)) -> usize {
         if !self.mark.same_process() {
@@ -275,7 +275,7 @@ impl Ring {
                 !self.unsent.is_empty() || self.uring.submission().cq_overflow()
             }
         };
-        if look && self.uring.completion().is_empty() {
+        if look && (!self.unsent.is_empty() || self.uring.completion().is_empty()) {
             self.enter(GETEVENTS);
         }
         let handed = self.drain(out);
