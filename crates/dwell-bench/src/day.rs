@@ -9,6 +9,7 @@ use serde::Deserialize;
 
 use crate::contender;
 use crate::keep::Keeper;
+use crate::lane::{Ask, Lane};
 use crate::loads::{self, Loads, Means};
 use crate::measure::Measure;
 use crate::result::{Direction, Load, Pattern, Requests, Row, Setting, Work};
@@ -146,11 +147,18 @@ pub(crate) fn live(
     let phases = day.phases.iter();
     let mut rows: Vec<Row> =
         phases.flat_map(|phase| entrants.iter().map(|entrant| row(phase, entrant))).collect();
-    let (mut complete, mut outcome) = (0, Ok(()));
-    while outcome.is_ok() && complete < rounds {
-        outcome = one_round(day, entrants, (subject, means), complete, keeper, progress, &mut rows);
-        complete += usize::from(outcome.is_ok());
-    }
+    let (stop, counters) = (keeper.stop(), keeper.wants_counters());
+    let on = (subject, means);
+    let (complete, outcome) = std::thread::scope(|scope| {
+        let start = |entrant| Lane::start(scope, entrant, stop.clone(), counters);
+        let lanes: Vec<Lane> = entrants.iter_mut().map(start).collect();
+        let (mut complete, mut outcome) = (0, Ok(()));
+        while outcome.is_ok() && complete < rounds {
+            outcome = one_round(day, &lanes, on, complete, keeper, progress, &mut rows);
+            complete += usize::from(outcome.is_ok());
+        }
+        (complete, outcome)
+    });
     rows.iter_mut().for_each(|row| row.rounds.truncate(complete));
     rows.retain(|row| !row.rounds.is_empty());
     let outcome = outcome.with_context(|| subject.name.clone());
@@ -160,18 +168,18 @@ pub(crate) fn live(
 /// The day of each entrant.
 fn one_round(
     day: &Day,
-    entrants: &mut [Entrant],
+    lanes: &[Lane],
     (subject, means): (&Subject, &Means),
     round: usize,
     keeper: &mut Keeper,
     progress: &mut dyn FnMut(&str),
     rows: &mut [Row],
 ) -> Result<()> {
-    let count = entrants.len();
+    let count = lanes.len();
     for turn in 0..count {
         let at = (turn + round) % count;
-        let Entrant { name, contender, monitor } = &mut entrants[at];
-        let _pause = contender::PauseChoice::of(name);
+        let (lane, name) = (&lanes[at], rows[at].policy.clone());
+        let _pause = contender::PauseChoice::of(&name);
         for (number, phase) in day.phases.iter().enumerate() {
             let row = &mut rows[number * count + at];
             progress(&format!("{}, {name}", row.setting));
@@ -181,12 +189,10 @@ fn one_round(
                 Measure::new(phase.requests(), phase.size_bytes, subject.bytes, span, keeper);
             // The morning: what the entrant before left behind is not part of this day.
             if number == 0 {
-                measure.warm_up(contender)?;
-                if let Some(monitor) = monitor {
-                    measure.lead_in(contender, monitor)?;
-                }
+                measure.ask(lane, Ask::WarmUp)?;
+                measure.ask(lane, Ask::LeadIn)?;
             }
-            let measured = measure.measure(name, contender, Some(&loads));
+            let measured = measure.measure(&name, lane, Some(&loads));
             row.rounds.push(measured.with_context(|| format!("{name}, round {}", round + 1))?);
             keeper.write(row, round);
             loads.check()?;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What may end a run early, and what is kept of it beside its rows.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -44,7 +43,7 @@ impl std::error::Error for Interrupted {}
 pub(crate) struct Keeper {
     stop: Arc<AtomicBool>,
     samples: Option<Samples>,
-    counters: Option<Counters>,
+    counters: bool,
     notes: Vec<String>,
 }
 
@@ -62,7 +61,7 @@ impl Keeper {
             match Counters::open() {
                 Ok(counters) => {
                     keeper.notes.extend(counters.remark().map(|why| format!("counters: {why}")));
-                    keeper.counters = Some(counters);
+                    keeper.counters = true;
                 }
                 Err(why) => keeper.notes.push(format!("counters: {why}")),
             }
@@ -99,9 +98,11 @@ impl Keeper {
         if let Some(samples) = &mut self.samples {
             samples.clear();
         }
-        if let Some(counters) = &mut self.counters {
-            counters.start();
-        }
+    }
+
+    /// Whether event counters are read.
+    pub fn wants_counters(&self) -> bool {
+        self.counters
     }
 
     /// Whether the latency of every request is kept.
@@ -122,11 +123,6 @@ impl Keeper {
         };
         told.iter().for_each(|&(start_ns, latency_ns)| samples.push(start_ns, latency_ns));
         samples.lose(requests.saturating_sub(told.len() as u64));
-    }
-
-    /// Ends a batch; what the counters saw of it.
-    pub fn end(&mut self) -> BTreeMap<String, f64> {
-        self.counters.as_mut().map(Counters::stop).unwrap_or_default()
     }
 
     /// Keeps the batch's samples: those of `row` in this round. Where that fails, the run goes on

@@ -17,6 +17,7 @@ pub mod figure;
 pub mod fixture;
 pub mod keep;
 mod labels;
+mod lane;
 pub mod latency;
 pub mod loads;
 pub mod machine;

@@ -3,31 +3,21 @@
 
 use std::time::Duration;
 
-use anyhow::Result;
-use dwell::buffer::Aligned;
-use dwell::monitor::{self, SystemMonitor};
-use dwell::{Stats, clock};
+use anyhow::{Context, Result};
+use dwell::Stats;
+use dwell::monitor;
 
 use crate::batch::Batch;
-use crate::contender::Contender;
 use crate::keep::Keeper;
+use crate::lane::{Ask, Lane, Served, Work};
 use crate::loads::{Loads, Seen};
 use crate::machine;
-use crate::program::Answer;
 use crate::result::{Requests, RoundResult};
-
-/// Lead-in of a contender that follows the load: so many windows of the system monitor, each so
-/// long. The first ends what others left behind, the second asks for a spinner's seat, the third
-/// has it.
-const LEAD_IN: (usize, u64) = (5, 60_000_000);
-/// Requests before the first batch.
-const WARM_UP: usize = 8;
 
 /// What every contender of a race is asked for.
 pub(crate) struct Measure<'k> {
-    batch: Batch,
-    buffers: Vec<Aligned>,
-    span: Duration,
+    /// Away while a contender has it.
+    work: Option<Work>,
     /// What is kept of each request.
     pub keeper: &'k mut Keeper,
 }
@@ -46,73 +36,46 @@ impl<'k> Measure<'k> {
             batch.keep_samples();
         }
         let buffers = batch.buffers();
-        Measure { batch, buffers, span, keeper }
+        Measure { work: Some(Work { batch, buffers, span }), keeper }
     }
 
-    fn request(&mut self, contender: &mut Contender) -> Result<()> {
-        let offset = self.batch.offset();
-        contender.request(self.batch.requests().direction, &mut self.buffers[0], offset)
-    }
-
-    pub fn warm_up(&mut self, contender: &mut Contender) -> Result<()> {
-        if let Contender::Program(program) = contender {
-            return program.serve(&mut self.batch, Duration::ZERO).map(drop);
-        }
-        (0..WARM_UP).try_for_each(|_| self.request(contender))
-    }
-
-    /// Unmeasured requests until the monitor has seen this contender alone. What ran before it
-    /// (a hand-written spin, or a blocking policy under which the seats of spinners lapse) would
-    /// otherwise count as the load of its first window, and a batch is only a few windows long.
-    pub fn lead_in(&mut self, contender: &mut Contender, monitor: &SystemMonitor) -> Result<()> {
-        monitor.sample_once();
-        for _ in 0..LEAD_IN.0 {
-            let until = clock::now() + LEAD_IN.1;
-            while clock::now() < until {
-                self.keeper.check()?;
-                self.request(contender)?;
-            }
-            monitor.sample_once();
-        }
-        Ok(())
+    /// Has a contender do something with the work, which comes back.
+    pub fn ask(&mut self, lane: &Lane, ask: Ask) -> Result<Option<Served>> {
+        let work = self.work.take().context("a contender kept the work")?;
+        let (work, done) = lane.ask(ask, work);
+        self.work = work;
+        done
     }
 
     /// One batch of the contender of this name; `loads` run beside it.
     pub fn measure(
         &mut self,
         name: &str,
-        contender: &mut Contender,
+        lane: &Lane,
         loads: Option<&Loads>,
     ) -> Result<RoundResult> {
         let seen = || loads.map_or(Seen::default(), Loads::seen);
         let (seen_before, iowait_before) = (seen(), machine::iowait_ns());
-        // What the contender itself costs is read inside `serve`: reading what all CPUs did takes
-        // long enough to show in it.
         let busy_before = monitor::busy_ns().unwrap_or(0);
-        let before = contender.stats();
         self.keeper.begin();
-        let served = contender.serve(&mut self.batch, &mut self.buffers, self.span);
-        let counters = self.keeper.end();
+        let served = self.ask(lane, Ask::Measure);
         self.keeper.check()?;
-        let Answer { mut round, samples_ns } = served?;
+        let served = served?.context("a contender measured nothing")?;
         let busy_ns = monitor::busy_ns().unwrap_or(0).saturating_sub(busy_before);
         let beside = seen().since(&seen_before);
+        let mut round = served.answer.round;
         round.other_cpu_ns = busy_ns.saturating_sub(round.user_ns + round.system_ns);
         round.iowait_ns = machine::iowait_ns().saturating_sub(iowait_before);
         round.cruncher_ns = beside.cpu_ns;
         round.bystander_iterations = beside.iterations;
         round.bystander_user_ns = beside.user_ns;
         round.bystander_system_ns = beside.system_ns;
-        // They are this thread's.
-        if contender.serves_in_caller(self.batch.depth()) {
-            round.counters = counters;
-        }
-        let told = match contender {
-            Contender::Program(_) => samples_ns.as_deref(),
-            _ => self.batch.samples(),
+        round.counters = served.counters;
+        let samples = match (served.told, &self.work) {
+            (false, Some(work)) => work.batch.samples(),
+            _ => served.answer.samples_ns.as_deref(),
         };
-        self.keeper.samples(name, round.requests, told);
-        count(&mut round, &before, &contender.stats());
+        self.keeper.samples(name, round.requests, samples);
         Ok(round)
     }
 }

@@ -10,7 +10,7 @@ use std::io::{self, ErrorKind};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::sync::{OnceLock, RwLock};
-use std::thread::ScopedJoinHandle;
+use std::thread::{self, ScopedJoinHandle, ThreadId};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
@@ -135,6 +135,7 @@ enum Waiting {
 /// A ring of its own.
 pub struct RawRing {
     ring: IoUring,
+    owner: ThreadId,
     entries: u32,
     waiting: Waiting,
     name: String,
@@ -163,7 +164,8 @@ impl RawRing {
         };
         let entries = 8;
         let ring = set_up(waiting, entries).with_context(|| format!("a ring for {name}"))?;
-        let mut raw = RawRing { ring, entries, waiting, name: name.into(), file };
+        let (name, owner) = (name.into(), thread::current().id());
+        let mut raw = RawRing { ring, owner, entries, waiting, name, file };
         if waiting == Waiting::Iopoll {
             let mut buffer = Aligned::new(block_bytes as usize);
             raw.request(Direction::Read, &mut buffer, 0).context(
@@ -174,8 +176,22 @@ impl RawRing {
         Ok(raw)
     }
 
+    /// Sees to a ring with room for `depth` requests that belongs to the calling thread, for only
+    /// the thread that set it up may use it.
+    fn own(&mut self, depth: u32) -> Result<()> {
+        let here = thread::current().id();
+        if depth > self.entries || here != self.owner {
+            let entries = depth.next_power_of_two().max(self.entries);
+            self.ring = set_up(self.waiting, entries)
+                .with_context(|| format!("a ring of {entries} entries for {}", self.name))?;
+            (self.entries, self.owner) = (entries, here);
+        }
+        Ok(())
+    }
+
     /// One request.
     pub fn request(&mut self, direction: Direction, buffer: &mut [u8], offset: u64) -> Result<()> {
+        self.own(1)?;
         // The kernel is lent memory that can be given up, should it not give it back.
         let mut lent = vec![Aligned::new(buffer.len())];
         lent[0].copy_from_slice(buffer);
@@ -197,12 +213,7 @@ impl RawRing {
         span: Duration,
     ) -> Result<RoundResult> {
         let depth = buffers.len();
-        if depth as u32 > self.entries {
-            let entries = (depth as u32).next_power_of_two();
-            self.ring = set_up(self.waiting, entries)
-                .with_context(|| format!("a ring of {entries} entries for {}", self.name))?;
-            self.entries = entries;
-        }
+        self.own(depth as u32)?;
         let direction = batch.requests().direction;
         let mut idle: Vec<usize> = (0..depth).rev().collect();
         let mut in_flight: Vec<Option<Request>> = vec![None; depth];

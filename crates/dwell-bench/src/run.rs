@@ -12,6 +12,7 @@ use crate::contender::{self, Contender, is_peer};
 use crate::day::{self, Day};
 use crate::fixture::Scheduler;
 use crate::keep::{Keep, Keeper};
+use crate::lane::{Ask, Lane};
 use crate::loads::{self, Loads, Means};
 use crate::machine::Machine;
 use crate::measure::Measure;
@@ -361,14 +362,20 @@ fn race_until(
     let Some(requests) = setting.requests() else {
         return (vec![], Err(anyhow!("a race is run over requests of one kind")));
     };
+    let (stop, counters) = (keeper.stop(), keeper.wants_counters());
     let mut measure = Measure::new(requests, size_bytes, subject.bytes, batch, keeper);
-    let mut outcome =
-        entrants.iter_mut().try_for_each(|entrant| measure.warm_up(&mut entrant.contender));
-    let mut complete = 0;
-    while outcome.is_ok() && complete < rounds {
-        outcome = one_round(entrants, complete, &mut measure, &mut loads, progress, &mut rows);
-        complete += usize::from(outcome.is_ok());
-    }
+    let (complete, outcome) = std::thread::scope(|scope| {
+        let start = |entrant| Lane::start(scope, entrant, stop.clone(), counters);
+        let lanes: Vec<Lane> = entrants.iter_mut().map(start).collect();
+        let mut outcome =
+            lanes.iter().try_for_each(|lane| measure.ask(lane, Ask::WarmUp).map(drop));
+        let mut complete = 0;
+        while outcome.is_ok() && complete < rounds {
+            outcome = one_round(&lanes, complete, &mut measure, &mut loads, progress, &mut rows);
+            complete += usize::from(outcome.is_ok());
+        }
+        (complete, outcome)
+    });
     rows.iter_mut().for_each(|row| row.rounds.truncate(complete));
     rows.retain(|row| !row.rounds.is_empty());
     // A signal may end number crunchers too: what was asked for is the reason then.
@@ -378,22 +385,21 @@ fn race_until(
 
 /// One batch of each entrant.
 fn one_round(
-    entrants: &mut [Entrant],
+    lanes: &[Lane],
     round: usize,
     measure: &mut Measure<'_>,
     loads: &mut Option<&mut Loads>,
     progress: &mut dyn FnMut(&str),
     rows: &mut [Row],
 ) -> Result<()> {
-    for turn in 0..entrants.len() {
-        let at = (turn + round) % entrants.len();
-        let (Entrant { name, contender, monitor }, row) = (&mut entrants[at], &mut rows[at]);
+    for turn in 0..lanes.len() {
+        let at = (turn + round) % lanes.len();
+        let (lane, row) = (&lanes[at], &mut rows[at]);
+        let name = row.policy.clone();
         progress(&format!("{}, {}, {name}", row.setting, units::bytes(row.size_bytes)));
-        let _pause = contender::PauseChoice::of(name);
-        if let Some(monitor) = monitor {
-            measure.lead_in(contender, monitor)?;
-        }
-        let measured = measure.measure(name, contender, loads.as_deref());
+        let _pause = contender::PauseChoice::of(&name);
+        measure.ask(lane, Ask::LeadIn)?;
+        let measured = measure.measure(&name, lane, loads.as_deref());
         row.rounds.push(measured.with_context(|| format!("{name}, round {}", round + 1))?);
         measure.keeper.write(row, round);
     }
