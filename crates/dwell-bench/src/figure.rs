@@ -114,8 +114,15 @@ pub struct FigureResult {
     /// How long measuring took, in seconds.
     #[serde(default)]
     pub seconds: f64,
+    /// Share of the full measuring time that it was given.
+    #[serde(default = "full")]
+    pub effort: f64,
     /// One row per case.
     pub rows: Vec<FigureRow>,
+}
+
+fn full() -> f64 {
+    1.0
 }
 
 /// What an experiment found about one case.
@@ -200,6 +207,7 @@ impl FigureResult {
             what: figure.what.clone(),
             machine,
             seconds: 0.0,
+            effort: 1.0,
             rows: figure.cases.iter().map(unmeasured).collect(),
         })
     }
@@ -307,7 +315,11 @@ impl FigureResult {
                 cell(&outcome(row)),
             );
         }
-        text + &format!("\n{}. `make figure ID={}`\n", self.machine.line(), self.id)
+        let effort = match self.effort {
+            1.0 => String::new(),
+            effort => format!(", with `--effort {effort}`"),
+        };
+        text + &format!("\n{}. `make figure ID={}`{effort}\n", self.machine.line(), self.id)
     }
 }
 

@@ -45,8 +45,8 @@ pub(crate) struct Work {
 pub(crate) enum Ask {
     /// A few requests, not measured.
     WarmUp,
-    /// Requests until the monitor, if the contender has one, has seen it alone: what ran before it
-    /// would otherwise count as the load of its first window, and a batch is a few windows long.
+    /// Requests, not measured, until what ran before it shows no more: to the scheduler, and to the
+    /// monitor of a contender that follows the load.
     LeadIn,
     /// The batch.
     Measure,
@@ -112,7 +112,7 @@ fn serve(
     match (ask, monitor) {
         (Ask::WarmUp, _) => warm_up(contender, work).map(|()| None),
         (Ask::LeadIn, Some(monitor)) => lead_in(contender, work, monitor, stop).map(|()| None),
-        (Ask::LeadIn, None) => Ok(None),
+        (Ask::LeadIn, None) => settle(contender, work).map(|()| None),
         (Ask::Measure, _) => measure(contender, work, counters).map(Some),
     }
 }
@@ -127,6 +127,21 @@ fn warm_up(contender: &mut Contender, work: &mut Work) -> Result<()> {
         return program.serve(&mut work.batch, Duration::ZERO).map(drop);
     }
     (0..WARM_UP).try_for_each(|_| request(contender, work))
+}
+
+/// What ran before has left traces in the scheduler that fade in so long a time, in nanoseconds.
+const SETTLE_NS: u64 = 150_000_000;
+
+fn settle(contender: &mut Contender, work: &mut Work) -> Result<()> {
+    let span = Duration::from_nanos(SETTLE_NS).min(work.span);
+    if let Contender::Program(program) = contender {
+        return program.serve(&mut work.batch, span).map(drop);
+    }
+    let until = clock::now() + span.as_nanos() as u64;
+    while clock::now() < until {
+        request(contender, work)?;
+    }
+    Ok(())
 }
 
 fn lead_in(

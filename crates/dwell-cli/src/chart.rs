@@ -142,6 +142,7 @@ mod tests {
         let point = |&(size_bytes, median_ns): &(u64, u64)| CurvePoint {
             size_bytes,
             median_ns,
+            mean_ns: median_ns,
             p10_ns: median_ns,
             p90_ns: median_ns,
             voluntary_switches_per_request: 0.0,

@@ -21,7 +21,7 @@ pub use store::{Listed, ProfileStore};
 
 /// Version of the profile format that this library writes. A later format under the same number
 /// only adds fields; readers ignore those they do not know.
-pub const SCHEMA: u32 = 1;
+pub const SCHEMA: u32 = 2;
 
 /// What a probe learned of one device under one kernel and one I/O scheduler.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -85,6 +85,10 @@ pub struct CurvePoint {
     pub size_bytes: u64,
     /// Median latency, in nanoseconds.
     pub median_ns: Ns,
+    /// Mean latency, in nanoseconds: the median of the rounds' means. It is what a thread gets that
+    /// makes one request after the other, and what devices are judged by; where blocking has a fast
+    /// and a slow mode, the median may tell either.
+    pub mean_ns: Ns,
     /// Latency that one request in ten stays below, in nanoseconds.
     pub p10_ns: Ns,
     /// Latency that nine requests in ten stay below, in nanoseconds.

@@ -89,7 +89,7 @@ fn a_request_that_blocks_leaves_the_polled_ring() {
 fn the_probe_tells_real_polling_from_fake() {
     let Some(drive) = Drive::in_vm(Polling::ANY) else { return };
     let probe = Probe {
-        effort: Effort { rounds: 1, batch_ns: 200_000, limit_ns: 20_000_000_000 },
+        effort: Effort { rounds: 1, settle_ns: 0, batch_ns: 200_000, limit_ns: 20_000_000_000 },
         sizes: vec![BLOCK as u64],
         switches: Some(SwitchCosts { self_ns: 1_000, direct: Vec::new(), indirect: Vec::new() }),
         ..Probe::new(NVME)

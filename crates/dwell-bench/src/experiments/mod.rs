@@ -92,6 +92,7 @@ pub fn measure(
     let mut result = FigureResult::new(id, Machine::gather())?;
     let began = Instant::now();
     let svg = experiment(lab, &mut result, progress).with_context(|| format!("figure {id}"))?;
+    result.effort = lab.effort;
     result.seconds = began.elapsed().as_secs_f64();
     progress("done", 1.0);
     Ok((result, svg))

@@ -49,13 +49,13 @@ pub fn judge(
     let spin_first = spin.and_then(first);
     if let Some(call) = inline.and_then(first)
         && call.voluntary_switches_per_request < STAYS_ON_CPU
-        && spin_first.is_none_or(|spin| call.median_ns <= spin.median_ns)
+        && spin_first.is_none_or(|spin| call.mean_ns <= spin.mean_ns)
     {
         let because = format!(
             "a synchronous {} KiB read stays on the CPU ({:.2} switches a request) and takes {:.1} µs",
             call.size_bytes / 1024,
             call.voluntary_switches_per_request,
-            call.median_ns as f64 / 1e3,
+            call.mean_ns as f64 / 1e3,
         );
         return Judgement {
             class: DeviceClass::VeryFast,
@@ -90,10 +90,10 @@ pub fn judge(
     let because = format!(
         "spinning saves {:.0} % at {} KiB ({:.1} against {:.1} µs); it is worth its time up to {} KiB, \
          and saves {:.0} % or more up to {} KiB",
-        (1.0 - spin_first.median_ns as f64 / block_first.median_ns.max(1) as f64) * 100.0,
+        (1.0 - spin_first.mean_ns as f64 / block_first.mean_ns.max(1) as f64) * 100.0,
         block_first.size_bytes / 1024,
-        spin_first.median_ns as f64 / 1e3,
-        block_first.median_ns as f64 / 1e3,
+        spin_first.mean_ns as f64 / 1e3,
+        block_first.mean_ns as f64 / 1e3,
         worth / 1024,
         NEGLIGIBLE_GAIN * 100.0,
         last(&saves_something) / 1024,
@@ -104,22 +104,22 @@ pub fn judge(
 
 /// Whether the gain is not negligible: SmartCon §4.1's rule.
 fn saves_something(block: &CurvePoint, spin: &CurvePoint) -> bool {
-    let saved_ns = block.median_ns.saturating_sub(spin.median_ns);
-    saved_ns as f64 >= NEGLIGIBLE_GAIN * block.median_ns as f64
+    let saved_ns = block.mean_ns.saturating_sub(spin.mean_ns);
+    saved_ns as f64 >= NEGLIGIBLE_GAIN * block.mean_ns as f64
 }
 
 /// Whether the spin holds the CPU for no longer than leaving it is worth: what the switches add to
 /// the request, and the switches themselves. It is the forerunner's rule, with some slack. Without
 /// it a disk whose blocking is somewhat slower would keep a core busy for the disk's own time.
 fn worth_its_time(block: &CurvePoint, spin: &CurvePoint, bounds: Bounds) -> bool {
-    let cost_ns = block.median_ns.saturating_sub(spin.median_ns) + bounds.switches_ns;
-    spin.median_ns as f64 <= SPIN_PER_SWITCH * cost_ns as f64
+    let cost_ns = block.mean_ns.saturating_sub(spin.mean_ns) + bounds.switches_ns;
+    spin.mean_ns as f64 <= SPIN_PER_SWITCH * cost_ns as f64
 }
 
 /// Why spinning does not pay at the smallest size.
 fn too_little(block: &CurvePoint, spin: &CurvePoint) -> String {
     let us = |ns: f64| ns / 1e3;
-    let (block_ns, spin_ns) = (block.median_ns as f64, spin.median_ns as f64);
+    let (block_ns, spin_ns) = (block.mean_ns as f64, spin.mean_ns as f64);
     let against = format!("{:.1} µs against {:.1} µs blocking", us(spin_ns), us(block_ns));
     let saved_ns = block_ns - spin_ns;
     if saved_ns < NEGLIGIBLE_GAIN * block_ns {
@@ -140,6 +140,7 @@ mod tests {
         let point = |&(kib, median_ns, cpu_ns_per_request): &(u64, u64, f64)| CurvePoint {
             size_bytes: kib << 10,
             median_ns,
+            mean_ns: median_ns,
             p10_ns: median_ns,
             p90_ns: median_ns,
             voluntary_switches_per_request: switches,

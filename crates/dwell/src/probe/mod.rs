@@ -101,7 +101,12 @@ impl Probe {
     pub fn new(address: impl Into<PathBuf>) -> Self {
         Probe {
             address: address.into(),
-            effort: Effort { rounds: 9, batch_ns: 12_000_000, limit_ns: LIMIT_NS },
+            effort: Effort {
+                rounds: 7,
+                settle_ns: 250_000_000,
+                batch_ns: 25_000_000,
+                limit_ns: LIMIT_NS,
+            },
             sizes: SIZES.to_vec(),
             largest_threshold_bytes: judge::LARGEST_THRESHOLD_BYTES,
             switches: None,
@@ -109,10 +114,11 @@ impl Probe {
         }
     }
 
-    /// A short probe: a second or two.
+    /// A short probe: some seconds.
     #[must_use]
     pub fn quick(mut self) -> Self {
-        self.effort = Effort { rounds: 5, batch_ns: 5_000_000, ..self.effort };
+        self.effort =
+            Effort { rounds: 3, settle_ns: 200_000_000, batch_ns: 12_000_000, ..self.effort };
         self
     }
 
@@ -208,12 +214,12 @@ impl Probe {
         let ways =
             SpinMethod::ALL.map(|method| Way { route: Route::Interrupt, mode: Mode::Spin, method });
         let mut bench = Bench::open(&self.address, &ways, profile, direct)?;
-        bench.warm_up()?;
         // The methods lie within some percent of each other, so also a quick probe races them long.
-        let effort = Effort { rounds: 25, batch_ns: 8_000_000, limit_ns: RACE_NS };
+        let effort =
+            Effort { rounds: 15, settle_ns: 1_000_000, batch_ns: 12_000_000, limit_ns: RACE_NS };
         let raced = bench.sweep(&SIZES[..1], effort, &mut |_| {})?.curves;
         let fastest =
-            raced.iter().zip(SpinMethod::ALL).min_by_key(|(curve, _)| curve.points[0].median_ns);
+            raced.iter().zip(SpinMethod::ALL).min_by_key(|(curve, _)| curve.points[0].mean_ns);
         Ok(fastest.map_or(SpinMethod::default(), |(_, method)| method))
     }
 
@@ -224,7 +230,6 @@ impl Probe {
         progress: &mut dyn FnMut(f64),
     ) -> Result<Swept, ProbeError> {
         let mut bench = Bench::open(&self.address, &manner.ways, manner.profile, manner.direct)?;
-        bench.warm_up()?;
         Ok(bench.sweep(&self.sizes, Effort { limit_ns, ..self.effort }, progress)?)
     }
 
@@ -243,7 +248,6 @@ impl Probe {
         let filled_by = started + limit_ns / 2;
         let mut bench =
             scratch::bench(path, device, &manner.ways, manner.profile, manner.direct, filled_by)?;
-        bench.warm_up()?;
         let limit_ns = limit_ns.saturating_sub(clock::now() - started);
         Ok(bench.sweep(&self.sizes, Effort { limit_ns, ..self.effort }, progress)?)
     }
@@ -276,7 +280,7 @@ impl Probe {
         };
         let (latency_ns, latency_ps_per_byte) = line(best);
         let saved_ns = |curve: &Curve| match (block.points.first(), curve.points.first()) {
-            (Some(block), Some(spin)) => block.median_ns.saturating_sub(spin.median_ns),
+            (Some(block), Some(spin)) => block.mean_ns.saturating_sub(spin.mean_ns),
             _ => 0,
         };
         let reload = switches

@@ -120,7 +120,7 @@ mod tests {
             bench(&path, &device, &[Way::INLINE], Profile::default(), false, 0).unwrap();
         assert!(!path.exists());
         assert_eq!(bench.bytes(), 1 << 20, "no time to fill more than the least");
-        let effort = Effort { rounds: 1, batch_ns: 0, limit_ns: 0 };
+        let effort = Effort { rounds: 1, settle_ns: 0, batch_ns: 0, limit_ns: 0 };
         let swept = bench.sweep(&[4096, 8192], effort, &mut |_| {}).unwrap();
         assert_eq!(swept.curves[0].mode, "inline-write");
         assert_eq!(swept.curves[0].points.len(), 1, "no time for a second size");

@@ -2,14 +2,16 @@
 //! Latency of each way of waiting over request sizes, in interleaved rounds.
 #![allow(unsafe_code)]
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
 
 use dwell_policy::{Decision, Kind, Mode, Ns, Profile, Reason, Route, Wait, WaitPolicy};
 
 use crate::buffer::Aligned;
 use crate::clock;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::file::File;
 use crate::known::Known;
 use crate::open::Options;
@@ -80,6 +82,10 @@ impl WaitPolicy for Fixed {
 pub struct Effort {
     /// Interleaved rounds.
     pub rounds: usize,
+    /// Time before each way in which it makes requests that are not measured, in nanoseconds. What
+    /// ran before it has left traces: a busy CPU is waited on differently until it has been idle for
+    /// a while.
+    pub settle_ns: Ns,
     /// Time for one way and size in one round, in nanoseconds; a slow device takes longer, because
     /// every batch has [`LEAST_REQUESTS`].
     pub batch_ns: Ns,
@@ -210,47 +216,6 @@ impl Bench {
         self.ways[0].1.sync()
     }
 
-    fn offset(&mut self, size_bytes: u64) -> u64 {
-        self.random.next() % (self.bytes / size_bytes).max(1) * size_bytes
-    }
-
-    fn batch(
-        &mut self,
-        way: usize,
-        buffer: &mut [u8],
-        batch_ns: Ns,
-        least: usize,
-    ) -> Result<Batch> {
-        let size_bytes = buffer.len() as u64;
-        let mut batch = Batch::default();
-        let (switches, cpu_ns, started) = (voluntary_switches(), clock::thread_cpu(), clock::now());
-        let mut now = started;
-        while now - started < batch_ns || batch.latencies_ns.len() < least {
-            let offset = self.offset(size_bytes);
-            match self.kind {
-                Kind::Read => self.ways[way].1.read_exact_at(buffer, offset)?,
-                Kind::Write | Kind::Sync => self.ways[way].1.write_all_at(buffer, offset)?,
-            }
-            let then = std::mem::replace(&mut now, clock::now());
-            batch.latencies_ns.push(now - then);
-        }
-        batch.switches = voluntary_switches() - switches;
-        batch.cpu_ns = clock::thread_cpu() - cpu_ns;
-        Ok(batch)
-    }
-
-    /// A request or more of each way, unmeasured: rings are made, files are touched.
-    ///
-    /// # Errors
-    /// What reading refuses.
-    pub fn warm_up(&mut self) -> Result<()> {
-        let mut buffer = Aligned::new(SIZES[0] as usize);
-        for way in 0..self.ways.len() {
-            self.batch(way, &mut buffer, 2_000_000, 1)?;
-        }
-        Ok(())
-    }
-
     /// Measures every way at every size that fits, rounds interleaved; `progress` hears the share
     /// that is done, 0–1.
     ///
@@ -267,31 +232,43 @@ impl Bench {
         let asked = sizes.clone();
         // By size, then by way.
         let mut batches: Vec<Vec<Vec<Batch>>> = Vec::new();
-        let mut limit = Limit::new(effort.limit_ns);
         let mut rounds = 0;
-        while rounds < effort.rounds && (rounds == 0 || limit.has_room_for_a_round()) {
-            for row in 0..sizes.len() {
-                if rounds == 0 && row > 0 && !limit.has_room_for_a_size() {
-                    sizes.truncate(row);
-                    break;
+        let Bench { ways, kind, bytes, random } = self;
+        thread::scope(|scope| {
+            let lanes: Vec<Lane> = ways
+                .iter()
+                .map(|(_, file)| Lane::start(scope, file, *kind, *bytes, random.next() | 1))
+                .collect();
+            let mut limit = Limit::new(effort.limit_ns);
+            while rounds < effort.rounds && (rounds == 0 || limit.has_room_for_a_round()) {
+                for (way, lane) in lanes.iter().enumerate() {
+                    lane.batch(sizes[0], effort.settle_ns, 1)?;
+                    limit.settled();
+                    let mut row = 0;
+                    while row < sizes.len() {
+                        // The first way tells what the others will take.
+                        let first = rounds == 0 && way == 0;
+                        if first && row > 0 && !limit.has_room_for_a_size(lanes.len() as Ns) {
+                            sizes.truncate(row);
+                            break;
+                        }
+                        if first {
+                            batches.push(vec![Vec::with_capacity(effort.rounds); lanes.len()]);
+                        }
+                        let batch = lane.batch(sizes[row], effort.batch_ns, LEAST_REQUESTS)?;
+                        batches[row][way].push(batch);
+                        limit.size_done();
+                        row += 1;
+                        let done = (rounds * lanes.len() + way) * sizes.len() + row;
+                        let all = effort.rounds * lanes.len() * sizes.len();
+                        progress((done as f64 / all as f64).max(limit.share()));
+                    }
                 }
-                let mut buffer = Aligned::new(sizes[row] as usize);
-                self.random.fill(&mut buffer);
-                if rounds == 0 {
-                    batches.push(vec![Vec::with_capacity(effort.rounds); self.ways.len()]);
-                }
-                for (way, batches) in batches[row].iter_mut().enumerate() {
-                    let batch = self.batch(way, &mut buffer, effort.batch_ns, LEAST_REQUESTS)?;
-                    batches.push(batch);
-                    let done = (rounds * sizes.len() + row) * self.ways.len() + way + 1;
-                    let all = effort.rounds * sizes.len() * self.ways.len();
-                    progress((done as f64 / all as f64).max(limit.share()));
-                }
-                limit.size_done();
+                limit.round_done();
+                rounds += 1;
             }
-            limit.round_done();
-            rounds += 1;
-        }
+            Ok::<(), Error>(())
+        })?;
         let suffix = if self.kind == Kind::Read { "" } else { "-write" };
         let curve = |(at, (way, _)): (usize, &(Way, File))| Curve {
             mode: format!("{}{suffix}", way.name()),
@@ -306,6 +283,76 @@ impl Bench {
             left_out: left_out(self.kind, rounds, effort.rounds, &sizes, &asked),
         })
     }
+}
+
+/// The thread of one way through a sweep: the scheduler judges a thread by its past.
+struct Lane {
+    asks: Sender<(u64, Ns, usize)>,
+    replies: Receiver<Result<Batch>>,
+    path: PathBuf,
+}
+
+impl Lane {
+    fn start<'scope>(
+        scope: &'scope thread::Scope<'scope, '_>,
+        file: &'scope File,
+        kind: Kind,
+        bytes: u64,
+        seed: u64,
+    ) -> Self {
+        let (asks, asked) = channel::<(u64, Ns, usize)>();
+        let (reply, replies) = channel();
+        scope.spawn(move || {
+            let mut random = Random(seed);
+            let mut buffer = Aligned::new(0);
+            for (size_bytes, batch_ns, least) in asked {
+                if buffer.len() as u64 != size_bytes {
+                    buffer = Aligned::new(size_bytes as usize);
+                    random.fill(&mut buffer);
+                }
+                let done = batch(file, kind, bytes, &mut random, &mut buffer, batch_ns, least);
+                if reply.send(done).is_err() {
+                    break;
+                }
+            }
+        });
+        Lane { asks, replies, path: file.path().to_owned() }
+    }
+
+    fn batch(&self, size_bytes: u64, batch_ns: Ns, least: usize) -> Result<Batch> {
+        let gone = || Error::invalid(&self.path, "a measuring thread has ended; probe again");
+        self.asks.send((size_bytes, batch_ns, least)).map_err(|_| gone())?;
+        self.replies.recv().map_err(|_| gone())?
+    }
+}
+
+/// Requests for `batch_ns`, `least` or more, at random places of the first `bytes`.
+fn batch(
+    file: &File,
+    kind: Kind,
+    bytes: u64,
+    random: &mut Random,
+    buffer: &mut [u8],
+    batch_ns: Ns,
+    least: usize,
+) -> Result<Batch> {
+    let size_bytes = buffer.len() as u64;
+    let places = (bytes / size_bytes).max(1);
+    let mut batch = Batch::default();
+    let (switches, cpu_ns, started) = (voluntary_switches(), clock::thread_cpu(), clock::now());
+    let mut now = started;
+    while now - started < batch_ns || batch.latencies_ns.len() < least {
+        let offset = random.next() % places * size_bytes;
+        match kind {
+            Kind::Read => file.read_exact_at(buffer, offset)?,
+            Kind::Write | Kind::Sync => file.write_all_at(buffer, offset)?,
+        }
+        let then = std::mem::replace(&mut now, clock::now());
+        batch.latencies_ns.push(now - then);
+    }
+    batch.switches = voluntary_switches() - switches;
+    batch.cpu_ns = clock::thread_cpu() - cpu_ns;
+    Ok(batch)
 }
 
 /// Watches over the time of a sweep: what the next size or round takes is told by the last one.
@@ -335,9 +382,15 @@ impl Limit {
         self.limit_ns.saturating_sub(clock::now() - self.started)
     }
 
-    /// Each size is twice the one before, and takes at most twice as long.
-    fn has_room_for_a_size(&self) -> bool {
-        self.left_ns() >= self.size_ns * 2
+    /// Each size is twice the one before, and takes at most twice as long; so it does by each of
+    /// so many ways.
+    fn has_room_for_a_size(&self, ways: Ns) -> bool {
+        self.left_ns() >= self.size_ns * 2 * ways
+    }
+
+    /// What comes now is a size.
+    fn settled(&mut self) {
+        self.size_started = clock::now();
     }
 
     fn has_room_for_a_round(&self) -> bool {
@@ -354,7 +407,6 @@ impl Limit {
         let now = clock::now();
         self.round_ns = self.round_ns.max(now - self.round_started);
         self.round_started = now;
-        self.size_started = now;
     }
 
     /// Share of the time that is used up, 0–1.
@@ -392,9 +444,15 @@ fn point(size_bytes: u64, rounds: &[Batch]) -> CurvePoint {
     let mut medians: Vec<Ns> = rounds.iter().map(|batch| median(&batch.latencies_ns)).collect();
     medians.sort_unstable();
     let requests = all.len().max(1) as f64;
+    let mean = |batch: &Batch| {
+        batch.latencies_ns.iter().sum::<Ns>() / batch.latencies_ns.len().max(1) as Ns
+    };
+    let mut means: Vec<Ns> = rounds.iter().map(mean).collect();
+    means.sort_unstable();
     CurvePoint {
         size_bytes,
         median_ns: medians[medians.len() / 2],
+        mean_ns: means[means.len() / 2],
         p10_ns: all[all.len() / 10],
         p90_ns: all[all.len() * 9 / 10],
         voluntary_switches_per_request: rounds.iter().map(|b| b.switches).sum::<u64>() as f64

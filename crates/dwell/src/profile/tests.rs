@@ -21,6 +21,7 @@ fn profile() -> DeviceProfile {
     let point = |size_bytes| CurvePoint {
         size_bytes,
         median_ns: 9_000,
+        mean_ns: 9_100,
         p10_ns: 8_000,
         p90_ns: 12_000,
         voluntary_switches_per_request: 0.999,
@@ -118,7 +119,7 @@ fn a_newer_schema_is_told_before_its_strange_fields() {
         json["schema"] = json!(SCHEMA + 1);
         json["decision"] = json!("elsewhere");
     });
-    assert!(said.contains("field schema is 2, this program reads 1"), "{said}");
+    assert!(said.contains("field schema is 3, this program reads 2"), "{said}");
 }
 
 #[test]
