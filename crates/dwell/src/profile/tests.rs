@@ -145,7 +145,7 @@ fn a_file_cut_short_or_foreign_is_refused_not_believed() {
         let error = load(&store, dir.path()).unwrap_err();
         assert!(matches!(error, ProfileError::Damaged { .. }), "{error}");
     }
-    for content in [&b"{}"[..], b"[1]", b"\xff\xfe", b"null", b"{\"schema\": -1}"] {
+    for content in [&b"{}"[..], b"[2]", b"\xff\xfe", b"null", b"{\"schema\": -1}"] {
         fs::write(&path, content).unwrap();
         let error = load(&store, dir.path()).unwrap_err();
         assert!(matches!(error, ProfileError::Damaged { .. }), "{error}");
