@@ -398,9 +398,11 @@ fn one_round(
         let name = row.policy.clone();
         progress(&format!("{}, {}, {name}", row.setting, units::bytes(row.size_bytes)));
         let _pause = contender::PauseChoice::of(&name);
-        measure.ask(lane, Ask::LeadIn)?;
-        let measured = measure.measure(&name, lane, loads.as_deref());
-        row.rounds.push(measured.with_context(|| format!("{name}, round {}", round + 1))?);
+        let measured = measure
+            .ask(lane, Ask::LeadIn)
+            .and_then(|_| measure.measure(&name, lane, loads.as_deref()))
+            .with_context(|| format!("{name}, round {}", round + 1))?;
+        row.rounds.push(measured);
         measure.keeper.write(row, round);
     }
     match loads {
