@@ -433,7 +433,13 @@ fn fill_in_list(text: &str, load: impl Fn(&str) -> Result<Option<FigureResult>>)
     let mut list = String::from("| figure | what | time | needs |\n|---|---|---|---|\n");
     for (id, figure) in &catalogue().figures {
         let time = match load(id)? {
-            Some(result) if result.seconds > 0.0 => format!("{:.0} s", result.seconds.ceil()),
+            Some(result) if result.seconds > 0.0 => {
+                let seconds = result.seconds.ceil();
+                match result.effort {
+                    1.0 => format!("{seconds:.0} s"),
+                    effort => format!("{seconds:.0} s with `--effort {effort}`"),
+                }
+            }
             _ => "not measured".into(),
         };
         let _ = writeln!(list, "| {id} | {} | {time} | {} |", figure.what, figure.needs);
