@@ -11,6 +11,7 @@ pub mod sweep;
 pub mod switch;
 mod worker;
 
+use std::iter;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -298,6 +299,7 @@ impl Probe {
             latency_ps_per_byte,
             ..first
         };
+        let notes = iter::once(judgement.because).chain(judge::two_speeds(block)).collect();
         let whole = device.as_ref().map(Device::whole);
         let address = self.address.display().to_string();
         DeviceProfile {
@@ -321,7 +323,7 @@ impl Probe {
             spin_method,
             worker_ns_per_request: 0,
             worker_ps_per_byte: 0,
-            notes: vec![judgement.because],
+            notes,
         }
     }
 }

@@ -452,7 +452,7 @@ fn point(size_bytes: u64, rounds: &[Batch]) -> CurvePoint {
     CurvePoint {
         size_bytes,
         median_ns: medians[medians.len() / 2],
-        mean_ns: means[means.len() / 2],
+        mean_ns: means[means.len() * 3 / 4],
         p10_ns: all[all.len() / 10],
         p90_ns: all[all.len() * 9 / 10],
         voluntary_switches_per_request: rounds.iter().map(|b| b.switches).sum::<u64>() as f64
