@@ -2,6 +2,7 @@
 //! Becoming another program, as if this one had never been in between.
 #![allow(unsafe_code)]
 
+use std::env;
 use std::ffi::{CString, OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
@@ -28,48 +29,61 @@ extern "C" fn note_sigpipe() {
     IGNORES_SIGPIPE.store(ignores, Ordering::Relaxed);
 }
 
-/// Sets variables of the environment that the program to come inherits.
-///
-/// # Safety
-/// No other thread runs.
-pub unsafe fn set_variables<'a>(variables: impl IntoIterator<Item = (&'a str, &'a OsStr)>) {
-    for (name, value) in variables {
-        // SAFETY: no other thread could read the environment meanwhile; the caller says so.
-        unsafe { std::env::set_var(name, value) };
-    }
-}
-
-/// Becomes the program at `path`. A file that the kernel does not take for a program is a shell's
-/// script if `or_script`. Comes back only with the reason why it could not.
-pub fn exec(path: &Path, arguments: &[OsString], or_script: bool) -> io::Error {
+/// Becomes the program at `path`, in this process's environment with `variables` put in. A file
+/// that the kernel does not take for a program is a shell's script if `or_script`. Comes back only
+/// with the reason why it could not.
+pub fn exec(
+    path: &Path,
+    arguments: &[OsString],
+    variables: &[(&str, OsString)],
+    or_script: bool,
+) -> io::Error {
+    let others = env::vars_os().filter(|(name, _)| !variables.iter().any(|(new, _)| name == new));
+    let with = variables.iter().map(|(name, value)| (OsString::from(*name), value.clone()));
+    let environment: Vec<OsString> =
+        others.chain(with).map(|(name, value)| joined(name, &value)).collect();
+    let execute = |path: &OsStr, arguments: &[&OsStr]| {
+        let environment: Vec<&OsStr> = environment.iter().map(OsString::as_os_str).collect();
+        execve(path, arguments, &environment)
+    };
+    let mut arguments: Vec<&OsStr> = arguments.iter().map(OsString::as_os_str).collect();
     let disposition = match IGNORES_SIGPIPE.load(Ordering::Relaxed) {
         true => libc::SIG_IGN,
         false => libc::SIG_DFL,
     };
     // SAFETY: either disposition is valid for SIGPIPE, and neither calls anything.
     unsafe { libc::signal(libc::SIGPIPE, disposition) };
-    let error = execv(path.as_os_str(), arguments.iter().map(OsString::as_os_str));
-    let error = match or_script && error.raw_os_error() == Some(libc::ENOEXEC) {
-        true => {
-            let rest = arguments.iter().skip(1).map(OsString::as_os_str);
-            execv(OsStr::new("/bin/sh"), [OsStr::new("sh"), path.as_os_str()].into_iter().chain(rest))
-        }
-        false => error,
-    };
+    let mut error = execute(path.as_os_str(), &arguments);
+    if or_script && error.raw_os_error() == Some(libc::ENOEXEC) {
+        arguments.splice(..1, [OsStr::new("sh"), path.as_os_str()]);
+        error = execute(OsStr::new("/bin/sh"), &arguments);
+    }
     // SAFETY: as above; errors are still to be written to what may be a closed pipe.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
     error
 }
 
-fn execv<'a>(path: &OsStr, arguments: impl Iterator<Item = &'a OsStr>) -> io::Error {
+fn joined(mut name: OsString, value: &OsStr) -> OsString {
+    name.push("=");
+    name.push(value);
+    name
+}
+
+fn execve(path: &OsStr, arguments: &[&OsStr], environment: &[&OsStr]) -> io::Error {
     let owned = |text: &OsStr| CString::new(text.as_bytes());
-    let arguments: Result<Vec<CString>, _> = arguments.map(owned).collect();
-    let (Ok(path), Ok(arguments)) = (owned(path), arguments) else {
+    let all =
+        |texts: &[&OsStr]| texts.iter().map(|text| owned(text)).collect::<Result<Vec<_>, _>>();
+    let (Ok(path), Ok(arguments), Ok(environment)) =
+        (owned(path), all(arguments), all(environment))
+    else {
         return io::Error::from(io::ErrorKind::InvalidInput);
     };
-    let mut pointers: Vec<_> = arguments.iter().map(|argument| argument.as_ptr()).collect();
-    pointers.push(ptr::null());
-    // SAFETY: a zero-terminated path and a null-terminated list of such texts, all alive.
-    unsafe { libc::execv(path.as_ptr(), pointers.as_ptr()) };
+    let pointers = |texts: &[CString]| {
+        texts.iter().map(|text| text.as_ptr()).chain([ptr::null()]).collect::<Vec<_>>()
+    };
+    let (argv, envp) = (pointers(&arguments), pointers(&environment));
+    // SAFETY: a zero-terminated path and two null-terminated lists of such texts; what they point
+    // into lives until the end of this function.
+    unsafe { libc::execve(path.as_ptr(), argv.as_ptr(), envp.as_ptr()) };
     io::Error::last_os_error()
 }

@@ -150,7 +150,7 @@ fn script(path: &Path, start: &[u8], depth: u32) -> Result<Option<String>, Canno
     let (closed, _) = examine(interpreter, depth - 1).map_err(|error| failed(&error))?;
     Ok(closed.map(|why| match why.starts_with("its interpreter") {
         true => why,
-        false => format!("its interpreter {} is {why}", interpreter.display()),
+        false => format!("its interpreter {} is {why}, which", interpreter.display()),
     }))
 }
 

@@ -53,27 +53,33 @@ pub struct Args {
     #[arg(long)]
     quiet: bool,
     /// The command and its arguments.
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "CMD")]
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "CMD"
+    )]
     command: Vec<OsString>,
 }
 
 /// Becomes the command; comes back only if it cannot.
 pub fn run(args: &Args) -> Result<()> {
     let program = program::find(&args.command[0])?;
-    match &program.closed {
-        Some(why) => say(&format!(
-            "{}: {why} cannot be preloaded; it runs untouched",
-            program.path.display()
-        )),
-        None => prepare(args).map_err(|error| CannotRun { status: 125, what: format!("{error:#}") })?,
-    }
-    let Program { path, is_binary, .. } = &program;
-    let error = exec::exec(path, &args.command, !is_binary);
+    let Program { path, closed, is_binary } = &program;
+    let variables = match closed {
+        Some(why) => {
+            say(&format!("{}: {why} cannot be preloaded; it runs untouched", path.display()));
+            Vec::new()
+        }
+        None => variables(args)
+            .map_err(|error| CannotRun { status: 125, what: format!("{error:#}") })?,
+    };
+    let error = exec::exec(path, &args.command, &variables, !is_binary);
     Err(CannotRun::refused(path, &error).into())
 }
 
-/// Puts into the environment what the command's processes are to find there.
-fn prepare(args: &Args) -> Result<()> {
+/// What the command's processes are to find in their environment.
+fn variables(args: &Args) -> Result<Vec<(&'static str, OsString)>> {
     let said = settings::read(args.config.as_deref())?.under(options(args));
     let library = library()?;
     let order = serde_json::to_string(&order(args, said)?)?;
@@ -84,15 +90,7 @@ fn prepare(args: &Args) -> Result<()> {
         order.len() >> 10
     );
     let loaded = preloaded(&library, env::var_os(LOADED).as_deref());
-    // SAFETY: `dwell run` starts no thread.
-    #[allow(unsafe_code)]
-    unsafe {
-        exec::set_variables([
-            (LOADED, loaded.as_os_str()),
-            (RunOrder::VARIABLE, OsStr::new(&order)),
-        ]);
-    }
-    Ok(())
+    Ok(vec![(LOADED, loaded), (RunOrder::VARIABLE, order.into())])
 }
 
 /// What the command line says, as the last layer of the settings.
@@ -178,7 +176,8 @@ fn preloaded(library: &Path, already: Option<&OsStr>) -> OsString {
     let mut loaded = library.as_os_str().to_owned();
     let already = already.unwrap_or_default().as_bytes();
     let others = already.split(|byte| matches!(byte, b':' | b' '));
-    for other in others.filter(|other| !other.is_empty() && *other != library.as_os_str().as_bytes())
+    for other in
+        others.filter(|other| !other.is_empty() && *other != library.as_os_str().as_bytes())
     {
         loaded.push(":");
         loaded.push(OsStr::from_bytes(other));

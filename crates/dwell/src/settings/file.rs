@@ -13,6 +13,8 @@ use super::pattern::{self, Pattern};
 use super::{DeviceRule, Origin, Set, Settings, Waiting};
 use crate::{policies, spelling};
 
+const LARGEST_REQUEST_BYTES: u64 = crate::file::MAX_TRANSFER_BYTES as u64;
+
 /// What is wrong with a settings file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, thiserror::Error)]
 #[error("{origin}:{line}: {}{what}", key.as_deref().map(|key| format!("{key}: ")).unwrap_or_default())]
@@ -119,12 +121,12 @@ impl<'de> Deserialize<'de> for Bytes {
             }
         }
         let bytes = from.deserialize_any(Size)?;
-        // What no request can reach says the same as the largest that one can.
-        match bytes > crate::file::MAX_TRANSFER_BYTES as u64 {
-            true => {
-                Err(de::Error::custom("one request moves less than 2GiB; write a smaller size"))
-            }
-            false => Ok(Bytes(bytes)),
+        match bytes {
+            0 => Err(de::Error::custom(
+                "a request has at least 1 byte; policy = \"block\" never spins",
+            )),
+            1..=LARGEST_REQUEST_BYTES => Ok(Bytes(bytes)),
+            _ => Err(de::Error::custom("one request moves less than 2GiB; write a smaller size")),
         }
     }
 }

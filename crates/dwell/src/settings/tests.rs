@@ -100,6 +100,7 @@ fn what_is_wrong_is_named_with_file_line_and_key() {
         (11, "\"smartcon\"", "\"smart\"", "device[0].policy", "\"smart\" is no policy"),
         (12, "\"fast\"", "\"faster\"", "device[0].class", "`very-fast`, `fast`, `mainstream`"),
         (13, "\"64KiB\"", "\"64kb\"", "device[0].size_threshold", "write kiB"),
+        (13, "\"64KiB\"", "0", "device[0].size_threshold", "at least 1 byte"),
         (13, "\"64KiB\"", "-1", "device[0].size_threshold", "not negative"),
         (13, "\"64KiB\"", "\"4GiB\"", "device[0].size_threshold", "less than 2GiB"),
         (13, "\"64KiB\"", "false", "device[0].size_threshold", "a size such as"),
