@@ -80,7 +80,11 @@ pub fn run(args: &Args) -> Result<()> {
         text += &screen.labelled_in(Tone::Bad, "✗ ", &show::one_line(&error.to_string()));
     }
     text += &format!("\n{}\n", settings.text(&screen));
-    text += &screen.labelled("profiles   ", &store.dir.display().to_string());
+    let mut profiles = store.dir.display().to_string();
+    if let Some(machine) = &store.machine {
+        profiles += &format!(", then {}", machine.display());
+    }
+    text += &screen.labelled("profiles   ", &profiles);
     text += &screen.labelled("host page  ", &host_page);
     text += &screen.labelled("counters   ", &counters);
     text += &screen.labelled("active     ", &summary(&devices));

@@ -70,7 +70,15 @@ impl ProfileStore {
         let mut found = read(&path, &name)?;
         if let (None, Some(machine)) = (&found, &self.machine) {
             path = ProfileStore::new(machine).path(&name);
-            found = read(&path, &name)?;
+            found = match read(&path, &name) {
+                // What this user may not see is not there for him.
+                Err(ProfileError::Io { source, .. })
+                    if source.kind() == io::ErrorKind::PermissionDenied =>
+                {
+                    None
+                }
+                read => read?,
+            };
         }
         let Some(profile) = found else { return Ok(None) };
         for (field, found, expected) in [
