@@ -95,6 +95,22 @@ fn a_saved_profile_comes_back_whole() {
 }
 
 #[test]
+fn what_a_user_has_not_probed_is_taken_from_the_machine() {
+    let dir = tempfile::tempdir().unwrap();
+    let machine = ProfileStore::new(dir.path().join("machine"));
+    machine.save(&profile()).unwrap();
+    let own = ProfileStore::new(dir.path().join("own")).or_machine(&machine.dir);
+    assert_eq!(load(&own, dir.path()).unwrap(), Some(profile()));
+    assert!(own.list().unwrap().is_empty(), "it is not the user's to list or to remove");
+    let mut later = profile();
+    later.measured_unix_s += 1;
+    own.save(&later).unwrap();
+    assert_eq!(load(&own, dir.path()).unwrap(), Some(later));
+    assert_eq!(load(&machine, dir.path()).unwrap(), Some(profile()));
+    assert_eq!(machine.clone().or_machine(&machine.dir).machine, None);
+}
+
+#[test]
 fn a_profile_of_another_kernel_or_scheduler_is_not_used() {
     let dir = tempfile::tempdir().unwrap();
     let store = store_with(dir.path(), |_| {});

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Settings as commands other than `dwell run` meet them, and the files that are installed with them.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+/// The command with places and settings of its own below `dir`.
+fn dwell(dir: &Path, args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_dwell"))
+        .args(args)
+        .env("DWELL_PROFILES", dir.join("profiles"))
+        .env("DWELL_HOST_PAGE", dir.join("page"))
+        .env("DWELL_SYSTEM_CONFIG", dir.join("system.toml"))
+        .env("XDG_CONFIG_HOME", dir.join("config"))
+        .stdin(Stdio::null())
+        .output()
+        .unwrap()
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).unwrap()
+}
+
+fn doctor(dir: &Path, args: &[&str]) -> String {
+    let output = dwell(dir, &[&["doctor"], args].concat());
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    text(&output.stdout).to_owned()
+}
+
+/// The line of a text that holds all these words.
+fn has_line(text: &str, words: &[&str]) -> bool {
+    text.lines().any(|line| words.iter().all(|word| line.contains(word)))
+}
+
+#[test]
+fn doctor_shows_each_value_and_where_it_was_said() {
+    let dir = tempfile::tempdir().unwrap();
+    let (system, given) = (dir.path().join("system.toml"), dir.path().join("given.toml"));
+    fs::write(&system, "policy = \"block\"\ncpu_threshold = 0.5\n").unwrap();
+    let said = "policy = \"hybrid\"\n[[device]]\nmatch = \"*\"\nclass = \"mainstream\"\n\
+                size_threshold = \"16k\"\nexclude = true\n[exclude]\npaths = [\"/var/log/**\"]\n";
+    fs::write(&given, said).unwrap();
+    let (system, given) = (system.to_str().unwrap(), given.to_str().unwrap());
+    let shown = doctor(dir.path(), &["--config", given]);
+    for words in [
+        &["policy", "hybrid", &format!("{given}:1")][..],
+        &["cpu_threshold", "50 %", &format!("{system}:2")],
+        &["guard", "true", "default"],
+        &["exclude.paths", "/var/log/**", &format!("{given}:8")],
+        &["system", system, "read"],
+        &["user", "config/dwell/dwell.toml", "not there"],
+        &["--config", given, "read"],
+    ] {
+        assert!(has_line(&shown, words), "{words:?}\n{shown}");
+    }
+    let told: Value =
+        serde_json::from_str(&doctor(dir.path(), &["--config", given, "--json"])).unwrap();
+    let settings = &told["settings"];
+    assert_eq!(settings["general"]["policy"]["value"], "hybrid");
+    assert_eq!(settings["general"]["policy"]["origin"]["file"]["line"], 1);
+    assert_eq!(settings["general"]["observe"]["origin"], "default");
+    assert_eq!(settings["files"][1]["state"], "missing");
+    let devices = settings["devices"].as_array().unwrap();
+    assert_eq!(devices.len(), told["devices"].as_array().unwrap().len());
+    for device in devices {
+        let name = device["name"].as_str().unwrap();
+        assert_eq!(device["effective"]["class"]["value"], "mainstream");
+        let from = format!("{given}:5");
+        assert!(
+            has_line(&shown, &[&format!("{name}: size_threshold"), "16 KiB", &from]),
+            "{shown}"
+        );
+        assert!(has_line(&shown, &[&format!("{name}: exclude"), "true"]), "{shown}");
+    }
+}
+
+#[test]
+fn a_malformed_file_does_not_hide_the_rest_of_doctor() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::create_dir_all(dir.path().join("config/dwell")).unwrap();
+    let user = dir.path().join("config/dwell/dwell.toml");
+    fs::write(&user, "guard = false\npolicy = \"fastest\"\n").unwrap();
+    fs::write(dir.path().join("system.toml"), "observe = true\n").unwrap();
+    let shown = doctor(dir.path(), &["--config", "/nonexistent.toml"]);
+    let at = format!("{}:2: policy: \"fastest\" is no policy", user.display());
+    assert!(has_line(&shown, &["✗", &at]), "{shown}");
+    assert!(has_line(&shown, &["✗", "/nonexistent.toml: no such file"]), "{shown}");
+    // Nothing of that file holds, what the others say does, and the rest of doctor is there.
+    assert!(has_line(&shown, &["guard", "true", "default"]), "{shown}");
+    assert!(has_line(&shown, &["observe", "true", "system.toml:1"]), "{shown}");
+    assert!(shown.contains("profiles ") && shown.contains("active "), "{shown}");
+    let told: Value = serde_json::from_str(&doctor(dir.path(), &["--json"])).unwrap();
+    let file = &told["settings"]["files"][1];
+    assert_eq!(file["state"], "unusable");
+    assert_eq!((&file["at"]["line"], &file["at"]["key"]), (&2.into(), &"policy".into()));
+}
+
+#[test]
+fn a_device_that_is_added_is_probed_only_where_that_is_wanted() {
+    let dir = tempfile::tempdir().unwrap();
+    // A path that no probe could take: only one that starts says so.
+    let probe = || dwell(dir.path(), &["probe", "--on-add", "/dev/null"]);
+    let silent = |output: &Output| {
+        output.status.success() && output.stdout.is_empty() && output.stderr.is_empty()
+    };
+    assert!(silent(&probe()));
+    fs::write(dir.path().join("system.toml"), "[probe]\non_add = true\n").unwrap();
+    let refused = probe();
+    assert!(text(&refused.stderr).contains("character device"), "{}", text(&refused.stderr));
+    let told: Value = serde_json::from_str(&doctor(dir.path(), &["--json"])).unwrap();
+    if let Some(device) = told["devices"].as_array().unwrap().first() {
+        let disk = format!("/dev/{}", device["name"].as_str().unwrap());
+        let said = "[probe]\non_add = true\n[[device]]\nmatch = \"*\"\nexclude = true\n";
+        fs::write(dir.path().join("system.toml"), said).unwrap();
+        let excluded = dwell(dir.path(), &["probe", "--on-add", &disk]);
+        assert!(silent(&excluded) || !Path::new(&disk).exists(), "{}", text(&excluded.stderr));
+    }
+    fs::write(dir.path().join("system.toml"), "[probe]\non_plug = true\n").unwrap();
+    let malformed = probe();
+    assert_eq!(malformed.status.code(), Some(1));
+    assert!(text(&malformed.stderr).contains("system.toml:2: probe.on_plug: "));
+}
+
+fn packaged(name: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging").join(name);
+    fs::read_to_string(path).unwrap()
+}
+
+#[test]
+fn units_are_what_systemd_understands() {
+    let dir = tempfile::tempdir().unwrap();
+    let here = |text: String| text.replace("/usr/bin/dwell", env!("CARGO_BIN_EXE_dwell"));
+    let probe = dir.path().join("dwell-probe@sdx.service");
+    fs::write(&probe, here(packaged("systemd/dwell-probe@.service"))).unwrap();
+    let service = dir.path().join("tried.service");
+    fs::write(&service, "[Service]\nExecStart=/bin/true\n").unwrap();
+    let drop_ins = dir.path().join("tried.service.d");
+    fs::create_dir(&drop_ins).unwrap();
+    fs::write(drop_ins.join("dwell.conf"), here(packaged("systemd/dwell.conf"))).unwrap();
+    let units = [&probe, &service];
+    let verified =
+        Command::new("systemd-analyze").args(["verify", "--man=no"]).args(units).output();
+    match verified {
+        Ok(output) => {
+            let said = format!("{}{}", text(&output.stdout), text(&output.stderr));
+            // Units of the machine itself may be at fault; ours may not.
+            let ours = |line: &&str| line.contains("tried") || line.contains("dwell-probe");
+            let found: Vec<&str> = said.lines().filter(ours).collect();
+            assert!(found.is_empty(), "{found:?}");
+        }
+        Err(error) => println!("SKIP: systemd-analyze: {error}"),
+    }
+}
+
+#[test]
+fn the_rule_is_what_udev_understands() {
+    let dir = tempfile::tempdir().unwrap();
+    let rule = dir.path().join("90-dwell.rules");
+    fs::write(&rule, packaged("udev/90-dwell.rules")).unwrap();
+    let verified = Command::new("udevadm").arg("verify").arg(&rule).output();
+    match verified {
+        Ok(output) if output.status.success() => {}
+        Ok(output) => {
+            let said = text(&output.stderr);
+            // systemd before 254 has no such command.
+            assert!(said.contains("verify") && !said.contains("90-dwell"), "{said}");
+            println!("SKIP: {said}");
+        }
+        Err(error) => println!("SKIP: udevadm: {error}"),
+    }
+}
