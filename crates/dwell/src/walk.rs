@@ -139,6 +139,7 @@ where
         caller.sequence += 1;
         let mut decision = self.policy.choose(&wait);
         let started = clock::now();
+        let timed = self.guard.as_ref().and_then(|g| g.look(&wait, &mut decision, started));
         let guard = admit(self.governor.as_ref(), &wait, &mut decision, started);
         self.in_flight.enter(io.bytes());
         let (result, latency_ns) = if decision.route == Route::Inline {
@@ -156,6 +157,13 @@ where
         }
         if result == io.bytes() as i32 {
             caller.estimator.record(kind, u64::from(io.bytes()), decision.mode, latency_ns);
+            if let (Some(guard), Some(timed)) = (&self.guard, timed)
+                && timed.holds_for(&decision)
+                // Where no queue was to be had, nothing was measured.
+                && latency_ns > 0
+            {
+                guard.hear(timed, latency_ns, started + latency_ns);
+            }
         }
         result
     }
