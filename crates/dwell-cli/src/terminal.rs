@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::termios::{
-    LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcsetattr,
+    LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcgetwinsize, tcsetattr,
 };
 
 /// Shows pictures on the other page of the terminal; the first one comes back when this goes.
@@ -30,10 +30,13 @@ impl Pages {
         Ok(pages)
     }
 
-    /// Shows a picture in place of the last.
+    /// Shows as much of a picture as fits in place of the last.
     pub fn show(&self, picture: &str) -> io::Result<()> {
+        let rows = tcgetwinsize(io::stdout()).map_or(24, |size| usize::from(size.ws_row));
+        let fits: Vec<&str> = picture.lines().take(rows.max(2) - 1).collect();
+        let picture = fits.join("\n") + "\n";
         // Each line is wiped behind its text, and all below the last: without flicker.
-        let lines = picture.replace('\n', "\x1b[K\r\n");
+        let lines = picture.replace('\n', "\x1b[K\n");
         write(&format!("\x1b[H{lines}\x1b[J"))
     }
 

@@ -72,7 +72,7 @@ pub fn run(args: &Args) -> Result<()> {
     let mut look = watch.look()?;
     let screen = Screen::stdout();
     if !args.json && !args.once && std::io::stdout().is_terminal() {
-        return refresh(args, &screen, &mut watch, look);
+        return refresh(args, &mut watch, look);
     }
     // Two looks, so that there is something between them.
     if !look.processes.is_empty() {
@@ -97,12 +97,13 @@ fn unreadable((path, error): &(PathBuf, dwell::Error)) -> Unreadable {
     Unreadable { path: path.display().to_string(), error: error.to_string() }
 }
 
-fn refresh(args: &Args, screen: &Screen, watch: &mut Watch, first: Look) -> Result<()> {
+fn refresh(args: &Args, watch: &mut Watch, first: Look) -> Result<()> {
     let signals = Signals::watch().context("watching for Ctrl-C")?;
     let pages = Pages::turn()?;
     let mut look = first;
     loop {
-        pages.show(&picture(screen, &look))?;
+        // The window may have another width than before.
+        pages.show(&picture(&Screen::stdout(), &look))?;
         if !pages.wait(args.interval, || signals.stop.load(Ordering::Relaxed))? {
             return Ok(());
         }
