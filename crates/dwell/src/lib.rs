@@ -19,6 +19,8 @@ pub mod file;
 mod governed;
 pub mod kernel;
 pub mod known;
+pub mod latency;
+pub mod ledger;
 mod mapping;
 pub mod memory;
 pub mod monitor;

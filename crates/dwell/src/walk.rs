@@ -13,7 +13,7 @@ use crate::governed::{Governor, admit};
 use crate::monitor::SpinGuard;
 use crate::queue::{Io, Queue};
 use crate::source::Source;
-use crate::stats::Counters;
+use crate::stats::{Counters, Family};
 use crate::wait::wait;
 
 /// One inline request in this many is timed.
@@ -120,7 +120,7 @@ where
             let result = call();
             let latency_ns = clock::now() - started;
             counters.decided(would.route, would.mode, would.why);
-            counters.sampled(latency_ns);
+            counters.took(Family::Inline, latency_ns);
             if kind == Kind::Read && latency_ns <= self.hit_ns(result) {
                 heat.hit();
             }
@@ -170,7 +170,7 @@ where
         }
         let started = clock::now();
         let result = self.source.call(io);
-        counters.sampled(clock::now() - started);
+        counters.sampled(Family::Inline, clock::now() - started);
         result
     }
 
@@ -230,8 +230,10 @@ where
         self.in_flight.enter(io.bytes());
         let (result, latency_ns) = if decision.route == Route::Inline {
             let result = self.source.call(io);
+            let latency_ns = clock::now() - started;
             counters.decided(Route::Inline, decision.mode, decision.why);
-            (result, clock::now() - started)
+            counters.took(Family::Inline, latency_ns);
+            (result, latency_ns)
         } else {
             self.queued(counters, turn, io, &decision, started, guard)
         };
@@ -279,7 +281,9 @@ where
         if let Some(governor) = &self.governor {
             governor.spun(guard, outcome.spun_ns);
         }
-        (self.retried_inline(io, decision, result), outcome.ended - submitted)
+        let latency_ns = outcome.ended - submitted;
+        counters.took(Family::queued(decision.mode), latency_ns);
+        (self.retried_inline(io, decision, result), latency_ns)
     }
 
     /// Whether a read is expected to find its data in the page cache: it missed none lately.
@@ -298,7 +302,7 @@ where
         let started = clock::now();
         let result = call();
         let took_ns = clock::now() - started;
-        counters.sampled(took_ns);
+        counters.sampled(Family::Cached, took_ns);
         if took_ns > self.hit_ns(result) {
             heat.missed();
         }
