@@ -15,6 +15,7 @@ use crate::any::AnySource;
 use crate::buffer::Aligned;
 use crate::error::{Error, Result};
 use crate::governed::Governor;
+use crate::guard::Guard;
 use crate::known::{InFlight, Known};
 use crate::monitor::SystemMonitor;
 use crate::queue::{Action, Io};
@@ -67,6 +68,8 @@ where
     pub(crate) known: Known,
     pub(crate) in_flight: Arc<InFlight>,
     pub(crate) governor: Option<Governor>,
+    pub(crate) guard: Option<Arc<Guard>>,
+    device: Box<str>,
     /// Set where no size, backlog or load can change the decision: requests go inline unasked.
     pub(crate) always: Option<(Mode, Reason)>,
     pub(crate) callers: ThreadLocal<Caller<S::Queue>>,
@@ -150,10 +153,30 @@ where
             known,
             in_flight: InFlight::of(device),
             governor: monitor.map(Governor::new),
+            guard: None,
+            device: device.into(),
             always,
             callers: ThreadLocal::new(),
             counters: ThreadLocal::new(),
         }
+    }
+
+    /// Whether its device's guard watches it: then some blocking requests go the kernel's own way,
+    /// and all do for a while where that turns out faster.
+    #[must_use]
+    pub fn guarded(mut self, on: bool) -> Self {
+        self.guard = on.then(|| Guard::of(&self.device));
+        self
+    }
+
+    /// The guard that watches it.
+    pub fn guard(&self) -> Option<&Guard> {
+        self.guard.as_deref()
+    }
+
+    /// What tells its device apart from others.
+    pub fn device(&self) -> &str {
+        &self.device
     }
 
     /// The path or address it was opened by.

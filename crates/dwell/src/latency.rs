@@ -50,6 +50,18 @@ pub(crate) const fn middle_of(bucket: usize) -> Ns {
     (lowest_of(bucket) + lowest_of(bucket + 1)) / 2
 }
 
+/// The middle of the bucket in which the latency of this rank lies.
+fn at_rank(counts: impl Iterator<Item = u64>, rank: u64) -> Option<Ns> {
+    let mut seen = 0u64;
+    for (bucket, count) in counts.enumerate() {
+        seen = seen.saturating_add(count);
+        if count > 0 && seen >= rank {
+            return Some(middle_of(bucket));
+        }
+    }
+    None
+}
+
 /// A histogram that one thread counts in and others read.
 #[derive(Debug)]
 pub(crate) struct Counted {
@@ -89,18 +101,26 @@ impl Counted {
         self.max_ns.fetch_max(latency_ns, Relaxed);
     }
 
-    /// Takes what was counted, and begins again.
-    pub fn take(&self) -> Histogram {
-        self.read(|word| word.swap(0, Relaxed))
+    /// Begins again.
+    pub fn clear(&self) {
+        self.buckets.iter().chain([&self.sum_ns, &self.max_ns]).for_each(|w| w.store(0, Relaxed));
+    }
+
+    /// How many latencies were counted.
+    pub fn count(&self) -> u64 {
+        self.buckets.iter().map(|count| count.load(Relaxed)).sum()
+    }
+
+    /// The latency in this place when they are in order, counted from 1.
+    pub fn at_rank(&self, rank: u64) -> Ns {
+        at_rank(self.buckets.iter().map(|count| count.load(Relaxed)), rank)
+            .map_or(self.max_ns.load(Relaxed), |ns| ns.min(self.max_ns.load(Relaxed)))
     }
 
     /// What was counted so far.
     pub fn look(&self) -> Histogram {
-        self.read(|word| word.load(Relaxed))
-    }
-
-    fn read(&self, get: impl Fn(&AtomicU64) -> u64) -> Histogram {
-        let words = self.buckets.iter().map(&get);
+        let get = |word: &AtomicU64| word.load(Relaxed);
+        let words = self.buckets.iter().map(get);
         Histogram::from_words(words, get(&self.sum_ns), get(&self.max_ns))
     }
 }
@@ -202,14 +222,8 @@ impl Histogram {
 
     /// The latency in this place when they are in order, counted from 1.
     pub(crate) fn at_rank(&self, rank: u64) -> Ns {
-        let mut seen = 0u64;
-        for (bucket, count) in self.counts.iter().enumerate() {
-            seen = seen.saturating_add(*count);
-            if *count > 0 && seen >= rank {
-                return middle_of(bucket).min(self.max_ns);
-            }
-        }
-        self.max_ns
+        let told_ns = at_rank(self.counts.iter().copied(), rank);
+        told_ns.map_or(self.max_ns, |told_ns| told_ns.min(self.max_ns))
     }
 
     /// Pairs of a latency in nanoseconds and how many requests took no longer, one for each
@@ -345,6 +359,6 @@ mod tests {
         let none = Histogram::default();
         assert_eq!((none.percentile(0.99), none.mean_ns(), none.max_ns()), (0, 0, 0));
         assert!(none.cumulated().is_empty());
-        assert_eq!(Counted::default().take(), none);
+        assert_eq!(Counted::default().look(), none);
     }
 }

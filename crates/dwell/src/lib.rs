@@ -17,6 +17,7 @@ pub mod emulated;
 pub mod error;
 pub mod file;
 mod governed;
+pub mod guard;
 pub mod kernel;
 pub mod known;
 pub mod latency;

@@ -108,30 +108,28 @@ where
         }
     }
 
-    /// Counts what would be decided for a request, and has it served by `call` instead.
-    pub fn observe(&self, io: &Io, heat: &Heat, call: impl FnOnce() -> i32) -> i32 {
-        let Some(counters) = self.counters() else { return call() };
+    /// Counts a request of which a decision was only recorded, and what came of it when it was
+    /// served otherwise.
+    pub fn observed(
+        &self,
+        would: &Decision,
+        io: &Io,
+        heat: &Heat,
+        result: i32,
+        latency_ns: Ns,
+    ) {
+        let Some(counters) = self.counters() else { return };
         let kind = io.action().kind();
-        let result = if self.always.is_none() && self.is_trusted(kind, heat) {
-            self.trusted(counters, heat, call)
-        } else {
-            let would = self.would_decide(io);
-            let started = clock::now();
-            let result = call();
-            let latency_ns = clock::now() - started;
-            counters.decided(would.route, would.mode, would.why);
-            counters.took(Family::Inline, latency_ns);
-            if kind == Kind::Read && latency_ns <= self.hit_ns(result) {
-                heat.hit();
-            }
-            if let Ok(mut turn) = self.callers.get_or_default().turn.try_borrow_mut() {
-                turn.sequence += 1;
-                turn.estimator.record(kind, u64::from(io.bytes()), Mode::Block, latency_ns);
-            }
-            result
-        };
+        counters.decided(would.route, would.mode, would.why);
+        counters.took(Family::Inline, latency_ns);
         counters.moved(kind, result);
-        result
+        if kind == Kind::Read && latency_ns <= self.hit_ns(result) {
+            heat.hit();
+        }
+        if let Ok(mut turn) = self.callers.get_or_default().turn.try_borrow_mut() {
+            turn.sequence += 1;
+            turn.estimator.record(kind, u64::from(io.bytes()), Mode::Block, latency_ns);
+        }
     }
 
     pub(crate) fn outcome(&self, io: &Io, result: i32) -> Result<usize> {
@@ -226,6 +224,7 @@ where
         turn.sequence += 1;
         let mut decision = self.policy.choose(&wait);
         let started = clock::now();
+        let timed = self.guard.as_ref().and_then(|g| g.look(&wait, &mut decision, started));
         let guard = admit(self.governor.as_ref(), &wait, &mut decision, started);
         self.in_flight.enter(io.bytes());
         let (result, latency_ns) = if decision.route == Route::Inline {
@@ -243,6 +242,13 @@ where
         }
         if result == io.bytes() as i32 {
             turn.estimator.record(kind, u64::from(io.bytes()), decision.mode, latency_ns);
+            if let (Some(guard), Some(timed)) = (&self.guard, timed)
+                && timed.holds_for(&decision)
+                // Where no queue was to be had, nothing was measured.
+                && latency_ns > 0
+            {
+                guard.hear(timed, latency_ns, started + latency_ns);
+            }
         }
         result
     }

@@ -24,8 +24,10 @@
 mod layout;
 mod place;
 mod process;
+mod publisher;
 mod run;
 mod snapshot;
+mod steer;
 
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -36,10 +38,12 @@ use std::sync::atomic::{
 use std::sync::{Arc, Mutex, PoisonError};
 
 pub use process::start_ticks;
+pub use publisher::{PassedBy, Publisher, Told};
 pub use run::{end_run, gather};
 pub use snapshot::{
     Control, Device, GuardState, Header, LoadNow, MOST_DEVICES, Passed, ProcessIo, Snapshot,
 };
+pub use steer::Steered;
 
 use crate::clock;
 use crate::error::{Error, Result};
@@ -86,16 +90,17 @@ impl ControlReader {
 
     /// All that was ordered so far.
     pub fn control(&self) -> Control {
-        loop {
-            let generation = self.0[AT_GENERATION].load(Acquire);
-            let off = self.is_off();
-            let words = self.0[AT_POLICY..][..POLICY_WORDS].iter();
-            let policy: Vec<u64> = words.map(|word| u64::from_le(word.load(Relaxed))).collect();
-            fence(Acquire);
-            if self.0[AT_GENERATION].load(Relaxed) == generation {
-                return control(u64::from_le(generation), off.into(), &policy);
-            }
-        }
+        let (generation, policy) = self.policy_words();
+        control(generation.into(), self.is_off().into(), &policy)
+    }
+
+    /// The last generation, and the policy that it names.
+    fn policy_words(&self) -> (u32, [u64; POLICY_WORDS]) {
+        // Whoever writes the words writes the number after them. Should another write them at this
+        // moment, the number is about to change, and they are looked at again.
+        let generation = u64::from_le(self.0[AT_GENERATION].load(Acquire)) as u32;
+        let word = |at: usize| u64::from_le(self.0[AT_POLICY + at].load(Relaxed));
+        (generation, std::array::from_fn(word))
     }
 }
 

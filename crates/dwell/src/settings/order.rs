@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use super::Settings;
+use crate::profile::ProfileStore;
 
 /// All that a process of a run is told, as JSON in one environment variable.
 ///
@@ -30,6 +31,9 @@ pub struct RunOrder {
     pub stats_file: Option<PathBuf>,
     /// Where profiles of devices are kept.
     pub profile_dir: PathBuf,
+    /// Where profiles of the whole machine are kept, for devices of which `profile_dir` has none.
+    #[serde(default)]
+    pub machine_profile_dir: Option<PathBuf>,
     /// Whether nothing is said at the end of the run.
     #[serde(default)]
     pub quiet: bool,
@@ -41,4 +45,13 @@ pub struct RunOrder {
 impl RunOrder {
     /// The environment variable that carries it.
     pub const VARIABLE: &str = "DWELL_RUN";
+
+    /// The profiles that hold for the run.
+    pub fn profiles(&self) -> ProfileStore {
+        let own = ProfileStore::new(&self.profile_dir);
+        match &self.machine_profile_dir {
+            Some(machine) => own.or_machine(machine),
+            None => own,
+        }
+    }
 }

@@ -245,6 +245,7 @@ fn an_order_survives_the_environment() {
         ledger_dir: None,
         stats_file: Some("/tmp/stats".into()),
         profile_dir: "/p".into(),
+        machine_profile_dir: Some("/m".into()),
         quiet: true,
         settings: parsed(ALL, "a.toml"),
     };
