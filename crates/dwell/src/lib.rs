@@ -6,6 +6,7 @@
 //! what the system monitor sees of the machine.
 #![deny(unsafe_code)]
 
+pub mod adopted;
 pub mod any;
 pub mod arch;
 pub mod buffer;
