@@ -6,6 +6,7 @@
 //! what the system monitor sees of the machine.
 #![deny(unsafe_code)]
 
+pub mod adopted;
 pub mod any;
 pub mod arch;
 pub mod buffer;
@@ -16,8 +17,11 @@ pub mod emulated;
 pub mod error;
 pub mod file;
 mod governed;
+pub mod guard;
 pub mod kernel;
 pub mod known;
+pub mod latency;
+pub mod ledger;
 mod mapping;
 pub mod memory;
 pub mod monitor;
