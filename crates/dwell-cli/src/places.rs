@@ -13,13 +13,34 @@ use dwell::profile::ProfileStore;
 /// Where root keeps the machine's profiles.
 const OF_ROOT: &str = "/var/lib/dwell/profiles";
 
-/// The profiles of this user, or of the machine for root.
+/// The profiles of this user, then those of the machine; for root only these. A directory that was
+/// chosen stands alone.
 pub fn profiles() -> Result<ProfileStore> {
     let dir = profile_dir(effective_uid() == Some(0), &|name| env::var_os(name));
+    let chosen = env::var_os("DWELL_PROFILES").is_some_and(|dir| !dir.is_empty());
     match dir {
-        Some(dir) => Ok(ProfileStore::new(dir)),
+        Some(dir) if chosen => Ok(ProfileStore::new(dir)),
+        Some(dir) => Ok(ProfileStore::new(dir).or_machine(OF_ROOT)),
         None => bail!("no directory for profiles: neither DWELL_PROFILES nor HOME is set"),
     }
+}
+
+/// As [`profiles`], for those who only read them: a service may have no home.
+pub fn known_profiles() -> ProfileStore {
+    profiles().unwrap_or_else(|_| ProfileStore::new(OF_ROOT))
+}
+
+/// Settings of the machine, then of this user. Where no user's can be told there is none.
+pub fn settings() -> (PathBuf, Option<PathBuf>) {
+    settings_files(&|name| env::var_os(name))
+}
+
+fn settings_files(variable: &dyn Fn(&str) -> Option<OsString>) -> (PathBuf, Option<PathBuf>) {
+    let set = |name| variable(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let of_user = set("XDG_CONFIG_HOME").filter(|dir| dir.is_absolute());
+    let of_user = of_user.or_else(|| set("HOME").map(|home| home.join(".config")));
+    let system = set("DWELL_SYSTEM_CONFIG").unwrap_or_else(|| "/etc/dwell/dwell.toml".into());
+    (system, of_user.map(|dir| dir.join("dwell/dwell.toml")))
 }
 
 fn profile_dir(root: bool, variable: &dyn Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
@@ -75,6 +96,24 @@ mod tests {
         assert_eq!(dir(true, &[home, state]), Some(OF_ROOT.into()));
         let own = ("DWELL_PROFILES", "own");
         assert_eq!(dir(true, &[home, state, own]), Some("own".into()));
+    }
+
+    #[test]
+    fn settings_are_those_of_the_machine_and_of_the_user() {
+        let of = |set: &[(&str, &str)]| {
+            let variable = |name: &str| {
+                set.iter().find(|(known, _)| *known == name).map(|(_, value)| value.into())
+            };
+            let (system, user) = settings_files(&variable);
+            (system.display().to_string(), user.map(|user| user.display().to_string()))
+        };
+        let system = "/etc/dwell/dwell.toml".to_owned();
+        assert_eq!(of(&[]), (system.clone(), None));
+        let home = ("HOME", "/h");
+        assert_eq!(of(&[home]), (system.clone(), Some("/h/.config/dwell/dwell.toml".into())));
+        let config = ("XDG_CONFIG_HOME", "/c");
+        assert_eq!(of(&[home, config]), (system, Some("/c/dwell/dwell.toml".into())));
+        assert_eq!(of(&[("DWELL_SYSTEM_CONFIG", "/s.toml")]).0, "/s.toml");
     }
 
     #[test]

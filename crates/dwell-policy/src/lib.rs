@@ -27,6 +27,7 @@
 
 mod decision;
 mod estimate;
+pub mod guard;
 mod load;
 mod machine;
 pub mod policy;

@@ -77,6 +77,10 @@ impl Source for AnySource {
         each!(self, source => source.cached(io))
     }
 
+    fn ends(&self, io: &Io, result: i32) -> bool {
+        each!(self, source => source.ends(io, result))
+    }
+
     #[inline]
     fn grows(&self, io: &Io) -> bool {
         each!(self, source => source.grows(io))
@@ -162,6 +166,10 @@ where
 
     fn cached(&self, io: &Io) -> Option<i32> {
         self.0.cached(io)
+    }
+
+    fn ends(&self, io: &Io, result: i32) -> bool {
+        self.0.ends(io, result)
     }
 
     fn grows(&self, io: &Io) -> bool {

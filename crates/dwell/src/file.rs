@@ -6,6 +6,7 @@ use std::cell::RefCell;
 use std::io::{IoSlice, IoSliceMut};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use dwell_policy::{DeviceClass, Estimator, Mode, Reason, Route, WaitPolicy};
 use thread_local::ThreadLocal;
@@ -14,6 +15,7 @@ use crate::any::AnySource;
 use crate::buffer::Aligned;
 use crate::error::{Error, Result};
 use crate::governed::Governor;
+use crate::guard::Guard;
 use crate::known::{InFlight, Known};
 use crate::monitor::SystemMonitor;
 use crate::queue::{Action, Io};
@@ -66,23 +68,63 @@ where
     pub(crate) known: Known,
     pub(crate) in_flight: Arc<InFlight>,
     pub(crate) governor: Option<Governor>,
+    pub(crate) guard: Option<Arc<Guard>>,
+    device: Box<str>,
     /// Set where no size, backlog or load can change the decision: requests go inline unasked.
     pub(crate) always: Option<(Mode, Reason)>,
-    pub(crate) callers: ThreadLocal<RefCell<Caller<S::Queue>>>,
-    counters: ThreadLocal<Counters>,
+    pub(crate) callers: ThreadLocal<Caller<S::Queue>>,
+    pub(crate) counters: ThreadLocal<Counters>,
 }
 
 /// What one thread keeps for its requests on one file.
 pub(crate) struct Caller<Q> {
+    pub heat: Heat,
+    pub turn: RefCell<Turn<Q>>,
+}
+
+/// What a thread's request needs for itself while it is decided and waited for.
+pub(crate) struct Turn<Q> {
     pub queue: Option<Q>,
     pub estimator: Estimator,
     pub sequence: u64,
-    pub cache_heat: u8,
 }
 
 impl<Q> Default for Caller<Q> {
     fn default() -> Self {
-        Caller { queue: None, estimator: Estimator::new(), sequence: 0, cache_heat: 0 }
+        let turn = Turn { queue: None, estimator: Estimator::new(), sequence: 0 };
+        Caller { heat: Heat::default(), turn: RefCell::new(turn) }
+    }
+}
+
+/// How lately reads missed the page cache: only then is it asked before a wait, because the question
+/// costs something too.
+#[derive(Debug, Default)]
+pub struct Heat(AtomicU8);
+
+impl Heat {
+    /// No miss in sight.
+    pub const COLD: Heat = Heat(AtomicU8::new(0));
+
+    /// Forgets all misses.
+    pub fn cool(&self) {
+        self.0.store(0, Ordering::Relaxed);
+    }
+
+    /// Whether reads are likely to find their data in the page cache.
+    #[inline]
+    pub fn is_cold(&self) -> bool {
+        self.0.load(Ordering::Relaxed) == 0
+    }
+
+    /// After a miss, this many reads ask the page cache before they wait.
+    pub(crate) fn missed(&self) {
+        const READS: u8 = 32;
+        self.0.store(READS, Ordering::Relaxed);
+    }
+
+    pub(crate) fn hit(&self) {
+        let heat = self.0.load(Ordering::Relaxed);
+        self.0.store(heat.saturating_sub(1), Ordering::Relaxed);
     }
 }
 
@@ -111,10 +153,30 @@ where
             known,
             in_flight: InFlight::of(device),
             governor: monitor.map(Governor::new),
+            guard: None,
+            device: device.into(),
             always,
             callers: ThreadLocal::new(),
             counters: ThreadLocal::new(),
         }
+    }
+
+    /// Whether its device's guard watches it: then some blocking requests go the kernel's own way,
+    /// and all do for a while where that turns out faster.
+    #[must_use]
+    pub fn guarded(mut self, on: bool) -> Self {
+        self.guard = on.then(|| Guard::of(&self.device));
+        self
+    }
+
+    /// The guard that watches it.
+    pub fn guard(&self) -> Option<&Guard> {
+        self.guard.as_deref()
+    }
+
+    /// What tells its device apart from others.
+    pub fn device(&self) -> &str {
+        &self.device
     }
 
     /// The path or address it was opened by.
@@ -166,7 +228,7 @@ where
         let io = unsafe {
             Io::plain(Action::Read, self.source.target(), buffer.as_mut_ptr(), bytes as u32, offset)
         };
-        self.request(&io)
+        self.requested(&io)
     }
 
     /// Reads until `buffer` is full.
@@ -205,7 +267,7 @@ where
         let io = unsafe {
             Io::plain(Action::Write, self.source.target(), memory.cast_mut(), bytes as u32, offset)
         };
-        self.request(&io)
+        self.requested(&io)
     }
 
     /// Writes all of `buffer`.
@@ -251,7 +313,7 @@ where
                 offset,
             )
         };
-        self.request(&io)
+        self.requested(&io)
     }
 
     /// Writes several buffers at `offset`, in order, as one request.
@@ -275,7 +337,7 @@ where
                 offset,
             )
         };
-        self.request(&io)
+        self.requested(&io)
     }
 
     /// Makes data and metadata durable.
@@ -283,7 +345,7 @@ where
     /// # Errors
     /// What the device reports.
     pub fn sync(&self) -> Result<()> {
-        self.request(&Io::sync(self.source.target(), false)).map(drop)
+        self.requested(&Io::sync(self.source.target(), false)).map(drop)
     }
 
     /// Makes data durable, and the metadata that reading it back needs.
@@ -291,7 +353,7 @@ where
     /// # Errors
     /// What the device reports.
     pub fn sync_data(&self) -> Result<()> {
-        self.request(&Io::sync(self.source.target(), true)).map(drop)
+        self.requested(&Io::sync(self.source.target(), true)).map(drop)
     }
 
     pub(crate) fn aligned(&self, memory: *const u8, bytes: usize, offset: u64) -> bool {

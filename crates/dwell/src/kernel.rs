@@ -68,16 +68,11 @@ impl Source for Kernel {
     type Queue = KernelQueue;
 
     fn queue(&self, depth: u32) -> io::Result<KernelQueue> {
-        if let Some(why) = ring::unavailable() {
-            return Err(io::Error::new(io::ErrorKind::Unsupported, why));
-        }
-        let mut rings = Box::new(Rings::new(depth));
-        rings.ring(self.method as usize)?;
-        Ok(KernelQueue { rings: Owner::Own(rings), method: self.method })
+        KernelQueue::own(depth, self.method)
     }
 
     fn call_queue(&self) -> io::Result<KernelQueue> {
-        Ok(KernelQueue { rings: Owner::Thread, method: self.method })
+        Ok(KernelQueue::of_thread(self.method))
     }
 
     fn routes(&self) -> Routes {
@@ -321,6 +316,21 @@ pub struct KernelQueue {
 }
 
 impl KernelQueue {
+    /// Over rings of its own, for `depth` requests.
+    pub(crate) fn own(depth: u32, method: SpinMethod) -> io::Result<Self> {
+        if let Some(why) = ring::unavailable() {
+            return Err(io::Error::new(io::ErrorKind::Unsupported, why));
+        }
+        let mut rings = Box::new(Rings::new(depth));
+        rings.ring(method as usize)?;
+        Ok(KernelQueue { rings: Owner::Own(rings), method })
+    }
+
+    /// Over the calling thread's rings.
+    pub(crate) fn of_thread(method: SpinMethod) -> Self {
+        KernelQueue { rings: Owner::Thread, method }
+    }
+
     /// For everything that follows a submission: the rings are there and not in use.
     #[inline]
     fn with<R>(&mut self, serve: impl FnOnce(&mut Rings) -> R) -> R {

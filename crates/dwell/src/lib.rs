@@ -6,6 +6,7 @@
 //! what the system monitor sees of the machine.
 #![deny(unsafe_code)]
 
+pub mod adopted;
 pub mod any;
 pub mod arch;
 pub mod buffer;
@@ -16,8 +17,11 @@ pub mod emulated;
 pub mod error;
 pub mod file;
 mod governed;
+pub mod guard;
 pub mod kernel;
 pub mod known;
+pub mod latency;
+pub mod ledger;
 mod mapping;
 pub mod memory;
 pub mod monitor;
@@ -30,7 +34,9 @@ pub mod probe;
 pub mod profile;
 pub mod queue;
 pub mod ring;
+pub mod settings;
 pub mod source;
+pub mod spelling;
 pub mod stats;
 pub mod wait;
 mod walk;

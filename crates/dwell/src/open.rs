@@ -112,6 +112,8 @@ pub struct Options {
     pub known: Option<Known>,
     /// The system monitor to ask and to tell.
     pub monitor: Option<Arc<SystemMonitor>>,
+    /// Whether the device's guard watches the file ([`File::guarded`]).
+    pub guard: bool,
 }
 
 impl File {
@@ -140,6 +142,7 @@ impl Default for Options {
             policy: Arc::new(SmartCon::default()),
             known: None,
             monitor: None,
+            guard: false,
         }
     }
 }
@@ -199,6 +202,13 @@ impl Options {
         self
     }
 
+    /// Lets the device's guard watch the file ([`File::guarded`]).
+    #[must_use]
+    pub fn guard(mut self, on: bool) -> Self {
+        self.guard = on;
+        self
+    }
+
     /// Opens a path, or an address of a registered scheme.
     ///
     /// # Errors
@@ -210,14 +220,7 @@ impl Options {
             let Opened { source, device, known } = opened?;
             let known = self.known.unwrap_or(known);
             let source = AnySource::Other(source);
-            return Ok(File::over(
-                source,
-                path,
-                &device,
-                known,
-                self.policy.clone(),
-                self.monitor.clone(),
-            ));
+            return Ok(self.over(source, path, &device, known));
         }
         let known = self.known.unwrap_or_default();
         let (descriptor, facts) = self.descriptor(path)?;
@@ -229,7 +232,12 @@ impl Options {
             None => kernel,
         });
         let device = facts.device();
-        Ok(File::over(source, path, &device, known, self.policy.clone(), self.monitor.clone()))
+        Ok(self.over(source, path, &device, known))
+    }
+
+    fn over(&self, source: AnySource, path: &Path, device: &str, known: Known) -> File {
+        File::over(source, path, device, known, self.policy.clone(), self.monitor.clone())
+            .guarded(self.guard)
     }
 
     fn by_scheme(&self, path: &Path) -> Option<Result<Opened>> {

@@ -168,6 +168,8 @@ pub struct Io {
     action: Action,
     target: i32,
     offset: u64,
+    /// Length of what is written to, in bytes; [`u64::MAX`] where that does not matter.
+    length: u64,
     /// The memory, or an array of `pieces` iovecs for vectored actions.
     memory: *mut u8,
     bytes: u32,
@@ -179,6 +181,11 @@ pub struct Io {
 unsafe impl Send for Io {}
 
 impl Io {
+    /// The offset of a request where the descriptor stands, which moves the descriptor. Only
+    /// kernel queues have it. Queues move it apart from reading it: two such requests on what is
+    /// open only once must not be in flight together.
+    pub const HERE: u64 = u64::MAX;
+
     /// A read into, or a write from, `bytes` bytes at `memory`.
     ///
     /// # Safety
@@ -192,7 +199,7 @@ impl Io {
         offset: u64,
     ) -> Io {
         debug_assert!(matches!(action, Action::Read | Action::Write));
-        Io { action, target, offset, memory, bytes, pieces: 0 }
+        Io { action, target, offset, length: u64::MAX, memory, bytes, pieces: 0 }
     }
 
     /// A vectored read or write.
@@ -209,13 +216,21 @@ impl Io {
         offset: u64,
     ) -> Io {
         debug_assert!(matches!(action, Action::ReadVectored | Action::WriteVectored));
-        Io { action, target, offset, memory: iovecs.cast_mut().cast(), bytes, pieces }
+        let memory = iovecs.cast_mut().cast();
+        Io { action, target, offset, length: u64::MAX, memory, bytes, pieces }
     }
 
     /// A sync; `data_only` leaves metadata that no read needs.
     pub fn sync(target: i32, data_only: bool) -> Io {
         let action = if data_only { Action::DataSync } else { Action::Sync };
-        Io { action, target, offset: 0, memory: std::ptr::null_mut(), bytes: 0, pieces: 0 }
+        let (memory, length) = (std::ptr::null_mut(), u64::MAX);
+        Io { action, target, offset: 0, length, memory, bytes: 0, pieces: 0 }
+    }
+
+    /// Says how long the file is that is written to, in bytes, to sources that cannot know.
+    #[must_use]
+    pub fn of_length(self, bytes: u64) -> Io {
+        Io { length: bytes, ..self }
     }
 
     /// The same request once more, to be served in place of this one when a queue refused it.
@@ -240,6 +255,11 @@ impl Io {
     /// Where, in bytes; 0 for syncs.
     pub fn offset(&self) -> u64 {
         self.offset
+    }
+
+    /// Length of what is written to, in bytes; [`u64::MAX`] where that does not matter.
+    pub fn length(&self) -> u64 {
+        self.length
     }
 
     /// Bytes in all.

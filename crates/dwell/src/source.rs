@@ -47,6 +47,11 @@ pub trait Source: Send + Sync {
         None
     }
 
+    /// Whether a read came up short because there is no more.
+    fn ends(&self, io: &Io, result: i32) -> bool {
+        self.bytes().is_ok_and(|bytes| io.offset() + result as u64 >= bytes)
+    }
+
     /// Whether a write would make the file longer. File systems do that only where the caller may
     /// wait, so a queue would hand it to a thread of the kernel's that waits instead.
     fn grows(&self, io: &Io) -> bool {

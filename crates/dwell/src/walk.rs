@@ -8,19 +8,16 @@ use dwell_policy::{
 
 use crate::clock;
 use crate::error::{Error, Result};
-use crate::file::{Caller, File};
+use crate::file::{File, Heat, Turn};
 use crate::governed::{Governor, admit};
 use crate::monitor::SpinGuard;
 use crate::queue::{Io, Queue};
 use crate::source::Source;
-use crate::stats::Counters;
+use crate::stats::{Counters, Family};
 use crate::wait::wait;
 
 /// One inline request in this many is timed.
 const SAMPLE_ONE_IN: u64 = 64;
-
-/// After a miss of the page cache, this many reads ask it before they wait.
-const CACHE_HEAT: u8 = 32;
 
 impl<S: Source> File<S>
 where
@@ -44,21 +41,95 @@ where
         }
     }
 
-    pub(crate) fn request(&self, io: &Io) -> Result<usize> {
+    pub(crate) fn requested(&self, io: &Io) -> Result<usize> {
         self.reachable(io.offset())?;
-        let Some(counters) = self.counters() else {
-            return self.outcome(io, self.call_if_inline(io));
-        };
+        self.outcome(io, self.request(io))
+    }
+
+    /// Serves a request as it stands: nothing is aligned or cut short. Bytes transferred, or a
+    /// negative error number.
+    pub fn request(&self, io: &Io) -> i32 {
+        self.serve(io, None)
+    }
+
+    /// As [`File::request`], for a source that serves many files: `heat` tells of the one that this
+    /// request reads.
+    pub fn request_amid(&self, io: &Io, heat: &Heat) -> i32 {
+        self.serve(io, Some(heat))
+    }
+
+    #[inline]
+    fn serve(&self, io: &Io, heat: Option<&Heat>) -> i32 {
+        let Some(counters) = self.counters() else { return self.call_if_inline(io) };
         let result = match self.always {
             Some((mode, why)) => self.inline(counters, io, mode, why),
-            None => match self.callers.get_or_default().try_borrow_mut() {
-                Ok(mut caller) => self.decide(counters, &mut caller, io),
-                // A signal handler interrupted a request of its own thread.
-                Err(_) => self.unqueued(counters, io),
-            },
+            None => {
+                let caller = self.callers.get_or_default();
+                let heat = heat.unwrap_or(&caller.heat);
+                if self.is_trusted(io.action().kind(), heat) {
+                    self.trusted(counters, heat, || self.source.call(io))
+                } else {
+                    match caller.turn.try_borrow_mut() {
+                        Ok(mut turn) => self.decide(counters, &mut turn, heat, io),
+                        // A signal handler interrupted a request of its own thread.
+                        Err(_) => self.unqueued(counters, io),
+                    }
+                }
+            }
         };
         counters.moved(io.action().kind(), result);
-        self.outcome(io, result)
+        result
+    }
+
+    /// Serves a read by `call` where its data is expected in the page cache; `None` where
+    /// [`File::request_amid`] has to be asked, if only because this thread has not done so yet.
+    ///
+    /// Allocates nothing and holds nothing while `call` runs, so that a signal handler may come
+    /// between and even leave for good.
+    #[inline]
+    pub fn read_trusted(&self, heat: &Heat, call: impl FnOnce() -> i32) -> Option<i32> {
+        if self.always.is_some() || !self.is_trusted(Kind::Read, heat) {
+            return None;
+        }
+        let counters = self.counters.get()?;
+        let result = self.trusted(counters, heat, call);
+        counters.moved(Kind::Read, result);
+        Some(result)
+    }
+
+    /// What would be decided for a request now.
+    pub fn would_decide(&self, io: &Io) -> Decision {
+        if let Some((mode, why)) = self.always {
+            return Decision::new(Route::Inline, mode, 0, why);
+        }
+        match self.callers.get_or_default().turn.try_borrow() {
+            Ok(turn) => self.policy.choose(&self.put(io, &turn)),
+            Err(_) => Decision::new(Route::Inline, Mode::Block, 0, Reason::NoQueue),
+        }
+    }
+
+    /// Counts a request of which a decision was only recorded, and what came of it when it was
+    /// served otherwise.
+    pub fn observed(
+        &self,
+        would: &Decision,
+        io: &Io,
+        heat: &Heat,
+        result: i32,
+        latency_ns: Ns,
+    ) {
+        let Some(counters) = self.counters() else { return };
+        let kind = io.action().kind();
+        counters.decided(would.route, would.mode, would.why);
+        counters.took(Family::Inline, latency_ns);
+        counters.moved(kind, result);
+        if kind == Kind::Read && latency_ns <= self.hit_ns(result) {
+            heat.hit();
+        }
+        if let Ok(mut turn) = self.callers.get_or_default().turn.try_borrow_mut() {
+            turn.sequence += 1;
+            turn.estimator.record(kind, u64::from(io.bytes()), Mode::Block, latency_ns);
+        }
     }
 
     pub(crate) fn outcome(&self, io: &Io, result: i32) -> Result<usize> {
@@ -97,7 +168,7 @@ where
         }
         let started = clock::now();
         let result = self.source.call(io);
-        counters.sampled(clock::now() - started);
+        counters.sampled(Family::Inline, clock::now() - started);
         result
     }
 
@@ -118,42 +189,66 @@ where
         self.inline(counters, io, Mode::Block, Reason::NoQueue)
     }
 
-    /// The walk of one request: page cache, decision, submission, wait, estimate.
-    fn decide(&self, counters: &Counters, caller: &mut Caller<S::Queue>, io: &Io) -> i32 {
-        let kind = io.action().kind();
-        if kind == Kind::Read
-            && self.source.caches()
-            && let Some(result) = self.ask_cache(counters, caller, io)
-        {
-            return result;
-        }
-        let size_bytes = u64::from(io.bytes());
+    /// What a request puts before its policy now.
+    fn put(&self, io: &Io, turn: &Turn<S::Queue>) -> Wait<'_> {
+        let (kind, size_bytes) = (io.action().kind(), u64::from(io.bytes()));
         let mut wait = Wait {
-            estimate: caller.estimator.of(kind, size_bytes),
-            sequence: caller.sequence,
+            estimate: turn.estimator.of(kind, size_bytes),
+            sequence: turn.sequence,
             ..self.wait_of(kind, size_bytes, Call::Blocking)
         };
         if wait.routes.has(Route::Inline) && self.source.grows(io) {
             wait.routes = Routes::INLINE;
         }
-        caller.sequence += 1;
+        wait
+    }
+
+    /// The walk of one request: page cache, decision, submission, wait, estimate.
+    fn decide(
+        &self,
+        counters: &Counters,
+        turn: &mut Turn<S::Queue>,
+        heat: &Heat,
+        io: &Io,
+    ) -> i32 {
+        let kind = io.action().kind();
+        // A question that is answered in part would move a descriptor that is read where it stands.
+        if kind == Kind::Read
+            && io.offset() != Io::HERE
+            && self.source.caches()
+            && let Some(result) = self.ask_cache(counters, heat, io)
+        {
+            return result;
+        }
+        let wait = self.put(io, turn);
+        turn.sequence += 1;
         let mut decision = self.policy.choose(&wait);
         let started = clock::now();
+        let timed = self.guard.as_ref().and_then(|g| g.look(&wait, &mut decision, started));
         let guard = admit(self.governor.as_ref(), &wait, &mut decision, started);
         self.in_flight.enter(io.bytes());
         let (result, latency_ns) = if decision.route == Route::Inline {
             let result = self.source.call(io);
+            let latency_ns = clock::now() - started;
             counters.decided(Route::Inline, decision.mode, decision.why);
-            (result, clock::now() - started)
+            counters.took(Family::Inline, latency_ns);
+            (result, latency_ns)
         } else {
-            self.queued(counters, caller, io, &decision, started, guard)
+            self.queued(counters, turn, io, &decision, started, guard)
         };
         self.in_flight.leave(io.bytes());
         if let Some(governor) = &self.governor {
             governor.worked(&self.known, io.bytes());
         }
         if result == io.bytes() as i32 {
-            caller.estimator.record(kind, u64::from(io.bytes()), decision.mode, latency_ns);
+            turn.estimator.record(kind, u64::from(io.bytes()), decision.mode, latency_ns);
+            if let (Some(guard), Some(timed)) = (&self.guard, timed)
+                && timed.holds_for(&decision)
+                // Where no queue was to be had, nothing was measured.
+                && latency_ns > 0
+            {
+                guard.hear(timed, latency_ns, started + latency_ns);
+            }
         }
         result
     }
@@ -162,16 +257,16 @@ where
     fn queued(
         &self,
         counters: &Counters,
-        caller: &mut Caller<S::Queue>,
+        turn: &mut Turn<S::Queue>,
         io: &Io,
         decision: &Decision,
         submitted: Ns,
         guard: Option<SpinGuard<'_>>,
     ) -> (i32, u64) {
-        if caller.queue.is_none() {
-            caller.queue = self.source.call_queue().ok();
+        if turn.queue.is_none() {
+            turn.queue = self.source.call_queue().ok();
         }
-        let Some(queue) = &mut caller.queue else { return (self.unqueued(counters, io), 0) };
+        let Some(queue) = &mut turn.queue else { return (self.unqueued(counters, io), 0) };
         // SAFETY: the memory is borrowed by the caller of this call, which waits for the completion
         // below before it serves `io` another way.
         let submitted_io = unsafe { io.again() };
@@ -192,50 +287,61 @@ where
         if let Some(governor) = &self.governor {
             governor.spun(guard, outcome.spun_ns);
         }
-        (self.retried_inline(io, decision, result), outcome.ended - submitted)
+        let latency_ns = outcome.ended - submitted;
+        counters.took(Family::queued(decision.mode), latency_ns);
+        (self.retried_inline(io, decision, result), latency_ns)
     }
 
-    /// Whether a read came up short because the file ends there.
-    fn ends(&self, io: &Io, result: i32) -> bool {
-        self.source.bytes().is_ok_and(|bytes| io.offset() + result as u64 >= bytes)
+    /// Whether a read is expected to find its data in the page cache: it missed none lately.
+    #[inline]
+    fn is_trusted(&self, kind: Kind, heat: &Heat) -> bool {
+        kind == Kind::Read && heat.is_cold() && self.source.caches()
     }
 
-    /// Asks the page cache before waiting (SmartCon Fig. 6), but only a file with recent misses:
-    /// for others the question costs more than it saves. `None` when the device has to be asked.
-    fn ask_cache(
-        &self,
-        counters: &Counters,
-        caller: &mut Caller<S::Queue>,
-        io: &Io,
-    ) -> Option<i32> {
-        if caller.cache_heat == 0 {
-            let before = counters.decided(Route::Inline, Mode::Block, Reason::Cached);
-            if !before.is_multiple_of(SAMPLE_ONE_IN / 8) {
-                return Some(self.source.call(io));
-            }
-            let started = clock::now();
-            let result = self.source.call(io);
-            let took_ns = clock::now() - started;
-            counters.sampled(took_ns);
-            let device_ns = self.known.profile.map_or(0, |p| p.latency_of(u64::from(io.bytes())));
-            if took_ns > (device_ns / 2).max(2_000) {
-                caller.cache_heat = CACHE_HEAT;
-            }
-            return Some(result);
+    /// A read that is expected to be a hit. One in a few is timed, and a slow one ends the trust.
+    #[inline]
+    fn trusted(&self, counters: &Counters, heat: &Heat, call: impl FnOnce() -> i32) -> i32 {
+        let before = counters.decided(Route::Inline, Mode::Block, Reason::Cached);
+        if !before.is_multiple_of(SAMPLE_ONE_IN / 8) {
+            return call();
         }
+        let started = clock::now();
+        let result = call();
+        let took_ns = clock::now() - started;
+        counters.sampled(Family::Cached, took_ns);
+        if took_ns > self.hit_ns(result) {
+            heat.missed();
+        }
+        result
+    }
+
+    /// Longest that a hit of the page cache takes, in nanoseconds.
+    fn hit_ns(&self, result: i32) -> Ns {
+        let bytes = u64::try_from(result).unwrap_or(0);
+        let device_ns = self.known.profile.map_or(0, |profile| profile.latency_of(bytes));
+        (device_ns / 2).max(2_000)
+    }
+
+    /// Asks the page cache before waiting (SmartCon Fig. 6), but only for a file with recent misses:
+    /// for others the question costs more than it saves. `None` when the device has to be asked.
+    fn ask_cache(&self, counters: &Counters, heat: &Heat, io: &Io) -> Option<i32> {
         match self.source.cached(io) {
             // Part of it was there: the call completes the rest, as a read of a file must.
-            Some(result) if result > 0 && result < io.bytes() as i32 && !self.ends(io, result) => {
-                caller.cache_heat = CACHE_HEAT;
+            Some(result)
+                if result > 0
+                    && result < io.bytes() as i32
+                    && !self.source.ends(io, result) =>
+            {
+                heat.missed();
                 None
             }
             Some(result) => {
-                caller.cache_heat -= 1;
+                heat.hit();
                 counters.decided(Route::Inline, Mode::Spin, Reason::Cached);
                 Some(result)
             }
             None => {
-                caller.cache_heat = CACHE_HEAT;
+                heat.missed();
                 None
             }
         }

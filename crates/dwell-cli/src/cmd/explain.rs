@@ -101,7 +101,8 @@ pub fn run(args: &Args) -> Result<()> {
     Ok(show::out(&text)?)
 }
 
-fn policy_name(name: &str) -> Result<String, String> {
+/// The name of a policy that there is.
+pub(super) fn policy_name(name: &str) -> Result<String, String> {
     match policies::by_name(name) {
         Some(_) => Ok(name.to_owned()),
         None => Err(format!("no such policy; there are {}", policies::names().join(", "))),
@@ -331,5 +332,6 @@ fn sentence(why: Reason) -> &'static str {
         Reason::NoQueue => "only synchronous calls are possible, so nobody can spin",
         Reason::Cached => "the page cache has the data",
         Reason::SpinExpired => "the spin passed its deadline",
+        Reason::Guard => "the guard compares with the kernel's own way, or found it faster",
     }
 }

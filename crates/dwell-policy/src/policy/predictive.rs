@@ -2,6 +2,7 @@
 //! The forerunner of SmartCon: predicted latency against the cost of switching.
 
 use super::{Check, Looked, WaitPolicy, block, spin};
+use crate::guard::scatter;
 use crate::{Decision, Kind, Mode, Ns, Reason, Wait};
 
 /// Spins where the predicted latency is shorter than the switches it saves ("Adaptive context
@@ -51,15 +52,6 @@ impl Default for Predictive {
     fn default() -> Self {
         Predictive { explore_one_in: Self::EXPLORE_ONE_IN }
     }
-}
-
-/// Spreads consecutive numbers evenly, so that exploring does not fall into step with a caller's
-/// own pattern.
-fn scatter(sequence: u64) -> u64 {
-    let mut x = sequence.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    x ^ (x >> 31)
 }
 
 impl WaitPolicy for Predictive {

@@ -28,7 +28,7 @@ mod host;
 mod lease;
 mod member;
 mod permit;
-mod procstat;
+pub(crate) mod procstat;
 mod quota;
 mod sources;
 pub(crate) mod sys;
@@ -37,6 +37,8 @@ mod window;
 
 #[cfg(test)]
 mod simulation;
+
+pub(crate) use lease::scatter;
 
 pub use host::{Fellow, HostPage, Sharing};
 pub use permit::{LoadReader, SpinGuard, SpinPermit};
@@ -132,6 +134,20 @@ pub struct SystemMonitor {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
     pid: u32,
+    watchers: Watchers,
+}
+
+/// Hears each window's load, until it says `false`.
+pub type Watcher = Box<dyn FnMut(Load) -> bool + Send>;
+
+/// Those who hear of each window.
+#[derive(Clone, Default)]
+struct Watchers(Arc<Mutex<Vec<Watcher>>>);
+
+impl std::fmt::Debug for Watchers {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} watchers", lock(&self.0).len())
+    }
 }
 
 static SHARED: Mutex<Weak<SystemMonitor>> = Mutex::new(Weak::new());
@@ -153,15 +169,22 @@ impl SystemMonitor {
         let window = Duration::from_millis(config.window_ms.into());
         let core = Arc::new(Mutex::new(Core::new(config, &shared)));
         let stop = Arc::new(AtomicBool::new(false));
-        let ticker =
-            Ticker { shared: shared.clone(), core: core.clone(), stop: stop.clone(), window };
+        let watchers = Watchers::default();
+        let ticker = Ticker {
+            shared: shared.clone(),
+            core: core.clone(),
+            stop: stop.clone(),
+            watchers: watchers.clone(),
+            window,
+        };
         let thread = thread::Builder::new()
             .name("dwell-monitor".to_string())
             .stack_size(256 << 10)
             .spawn(move || ticker.run())?;
         // Set before anyone has a handle that could look for it.
         let _ = shared.thread.set(thread.thread().clone());
-        Ok(SystemMonitor { shared, core, stop, thread: Some(thread), pid: std::process::id() })
+        let pid = std::process::id();
+        Ok(SystemMonitor { shared, core, stop, thread: Some(thread), pid, watchers })
     }
 
     /// The monitor that this process has, or a new one with the default configuration.
@@ -203,6 +226,12 @@ impl SystemMonitor {
         lock(&self.core).tick(&self.shared)
     }
 
+    /// Calls `watcher` on the monitor's thread at the end of each window, until it says `false`.
+    /// Windows are ten times as long while nobody makes requests.
+    pub fn each_window(&self, watcher: Watcher) {
+        lock(&self.watchers.0).push(watcher);
+    }
+
     /// Why this process shares no budget with others; `None` when it does.
     pub fn alone_because(&self) -> Option<String> {
         lock(&self.core).host.alone_because().map(str::to_owned)
@@ -228,12 +257,14 @@ impl Drop for SystemMonitor {
     fn drop(&mut self) {
         self.stop.store(true, Relaxed);
         let Some(thread) = self.thread.take() else { return };
-        if self.pid == std::process::id() {
+        // A watcher may have been the last to know of a file that held this monitor.
+        let on_its_own_thread = thread.thread().id() == thread::current().id();
+        if self.pid == std::process::id() && !on_its_own_thread {
             thread.thread().unpark();
             // A panic of that thread was reported when it happened.
             let _ = thread.join();
         } else {
-            // A forked child: the thread stayed in the parent.
+            // A forked child's thread stayed in the parent.
             std::mem::forget(thread);
         }
     }
@@ -244,6 +275,7 @@ struct Ticker {
     shared: Arc<Shared>,
     core: Arc<Mutex<Core>>,
     stop: Arc<AtomicBool>,
+    watchers: Watchers,
     window: Duration,
 }
 
@@ -270,8 +302,10 @@ impl Ticker {
             wait = self.window;
             let mut core = lock(&self.core);
             core.dozes_next = idle + 1 >= DOZE_AFTER;
-            core.tick(&self.shared);
+            let load = core.tick(&self.shared);
             idle = if core.requested { 0 } else { idle.saturating_add(1) };
+            drop(core);
+            lock(&self.watchers.0).retain_mut(|watcher| watcher(load));
         }
     }
 
