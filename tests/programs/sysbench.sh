@@ -12,7 +12,7 @@ fileio() {
   local name flags threads
   IFS=: read -r name flags threads <<<"$1"
   (cd "$name" && "${wrap[@]}" sysbench fileio --rand-seed=7 --file-num=8 --file-total-size="$(pick 16M 512M)" --file-block-size=8192 \
-    --file-test-mode="$3" --validate=on --threads="$threads" --time=0 --events="$(pick 4000 100000)" \
+    --file-test-mode="$3" --validate=on --threads="$threads" --time=0 --events="$(pick 2000 60000)" \
     ${flags:+--file-extra-flags="$flags"} "$2")
 }
 
