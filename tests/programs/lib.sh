@@ -100,6 +100,18 @@ cleanup() {
   none_in "$1" || fail "processes that do not end: $(processes_in "$1" | xargs)"
 }
 
+# leave STATUS DIR: ends a verb; when it failed, with the end of the text that was written last.
+leave() {
+  local rc=$1 dir=$2 file
+  cd /
+  if ((rc != 0)); then
+    file=$(find "$dir" -maxdepth 1 -type f ! -name '*.sql' -printf '%T@ %p\n' | sort -n | tail -n 1 | cut -d' ' -f2-)
+    if [[ $file ]] && grep -Iq . "$file"; then tail -n 3 "$file" | cut -c1-300 >&2; fi
+  fi
+  cleanup "$dir"
+  exit "$rc"
+}
+
 usage() {
   echo "Usage: $(basename "$0") available | setup DIR | run DIR | check DIR | cleanup DIR" >&2
   echo 'Environment: LENGTH=short|long, WRAP="words before every program that run starts"' >&2
@@ -115,7 +127,7 @@ verbs() {
       [[ -d $dir ]] || usage
       cd "$dir"
       # A server must not outlive the verb that started it, however that ends.
-      trap 'rc=$?; cd /; cleanup "'"$PWD"'"; exit $rc' EXIT
+      trap 'leave $? "'"$PWD"'"' EXIT
       trap 'exit 143' TERM INT HUP
       "$verb" "$PWD"
       ;;
