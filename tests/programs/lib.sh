@@ -103,6 +103,8 @@ cleanup() {
 # leave STATUS DIR: ends a verb; when it failed, with the end of the text that was written last.
 leave() {
   local rc=$1 dir=$2 file
+  # What failed may have been a function whose output goes elsewhere.
+  exec 2>&"$stderr"
   cd /
   if ((rc != 0)); then
     file=$(find "$dir" -maxdepth 1 -type f ! -name '*.sql' -printf '%T@ %p\n' | sort -n | tail -n 1 | cut -d' ' -f2-)
@@ -126,6 +128,7 @@ verbs() {
     setup | run | check)
       [[ -d $dir ]] || usage
       cd "$dir"
+      exec {stderr}>&2
       # A server must not outlive the verb that started it, however that ends.
       trap 'leave $? "'"$PWD"'"' EXIT
       trap 'exit 143' TERM INT HUP
