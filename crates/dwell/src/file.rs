@@ -41,6 +41,13 @@ thread_local! {
     };
 }
 
+/// Makes what the calling thread's requests need on whatever file, so that it is there when the
+/// thread ends: what is made later is taken down earlier.
+pub fn prepare_thread() {
+    // A thread that is ending makes nothing any more.
+    let _ = ALIVE.try_with(|_| ());
+}
+
 /// An open file, device or address. Threads share it by reference; each has its own queue.
 ///
 /// ```

@@ -21,6 +21,7 @@
 //! # Ok::<(), dwell::Error>(())
 //! ```
 
+mod closing;
 mod layout;
 mod place;
 mod process;
@@ -37,6 +38,7 @@ use std::sync::atomic::{
 };
 use std::sync::{Arc, Mutex, PoisonError};
 
+pub use closing::closing;
 pub use process::start_ticks;
 pub use publisher::{PassedBy, Publisher, Told};
 pub use run::{end_run, gather};

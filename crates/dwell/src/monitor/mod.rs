@@ -247,6 +247,22 @@ impl SystemMonitor {
         lock(&self.core).last_budget
     }
 
+    /// Ends the thread while others still hold the monitor, whose load then stays what it was.
+    /// Waits until the thread is gone, for a second at most.
+    pub fn end(&self) {
+        self.stop.store(true, Relaxed);
+        let Some(thread) = self.thread.as_ref().filter(|_| self.pid == std::process::id()) else {
+            return;
+        };
+        thread.thread().unpark();
+        for _ in 0..1000 {
+            if thread.is_finished() {
+                return;
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
     /// What the monitor has cost so far.
     pub fn cost(&self) -> Cost {
         lock(&self.core).cost

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The functions that programs find here in place of the C library's.
+
+mod descriptors;
+mod opening;
+mod process;
+mod transfer;
+
+/// A function behind this library, or what does the same where that is not known yet.
+macro_rules! real {
+    ($name:ident($($argument:expr),*), $otherwise:expr) => {
+        match $crate::real::$name.get() {
+            // SAFETY: the caller's arguments, as they came.
+            Some(function) => unsafe { function($($argument),*) },
+            None => $otherwise,
+        }
+    };
+}
+
+/// A function behind this library that no system call could stand in for.
+macro_rules! found {
+    ($name:ident($($argument:expr),*), $otherwise:expr) => {
+        match $crate::real::$name.find() {
+            // SAFETY: the caller's arguments, as they came.
+            Some(function) => unsafe { function($($argument),*) },
+            None => {
+                $crate::inside::set_errno(libc::ENOSYS);
+                $otherwise
+            }
+        }
+    };
+}
+
+pub(crate) use {found, real};

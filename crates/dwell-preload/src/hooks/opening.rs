@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Opening, and everything else that makes a descriptor.
+#![allow(unsafe_code)]
+// Every function here has the contract of the C library's function of its name.
+#![allow(clippy::missing_safety_doc)]
+
+use std::ffi::{c_char, c_int, c_uint, c_void};
+
+use libc::mode_t;
+
+use super::{found, real};
+use crate::raw::bare;
+use crate::{engine, inside, table};
+
+/// What a call that opened a file returned, once the table knows of it.
+#[inline]
+fn opened(fd: c_int, flags: c_int) -> c_int {
+    if fd < 0 || inside::is_inside() {
+        return fd;
+    }
+    table::clear(fd);
+    if engine::is_on() && flags & (libc::O_DIRECTORY | libc::O_PATH) == 0 {
+        engine::classify(fd, Some(flags));
+    }
+    fd
+}
+
+/// What a call that made a descriptor of another kind returned.
+#[inline]
+fn made(fd: c_int) -> c_int {
+    if fd >= 0 && !inside::is_inside() {
+        table::clear(fd);
+    }
+    fd
+}
+
+const CREATES: c_int = libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC;
+const HERE: c_int = libc::AT_FDCWD;
+// What 64-bit systems do anyway.
+const LARGE: c_int = libc::O_LARGEFILE;
+
+macro_rules! opens {
+    ($($name:ident, $more:expr;)*) => {$(
+        // The C library's takes a mode only with some flags; where there is none, what is passed on
+        // is not looked at.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C-unwind" fn $name(
+            path: *const c_char,
+            flags: c_int,
+            mode: mode_t,
+        ) -> c_int {
+            let fd = real!(
+                $name(path, flags, mode),
+                bare!(SYS_openat, HERE, path, flags | $more, mode)
+            );
+            opened(fd, flags)
+        }
+    )*};
+}
+
+opens! {
+    open, 0;
+    open64, LARGE;
+}
+
+macro_rules! opens_at {
+    ($($name:ident, $more:expr;)*) => {$(
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C-unwind" fn $name(
+            dir: c_int,
+            path: *const c_char,
+            flags: c_int,
+            mode: mode_t,
+        ) -> c_int {
+            let fd = real!(
+                $name(dir, path, flags, mode),
+                bare!(SYS_openat, dir, path, flags | $more, mode)
+            );
+            opened(fd, flags)
+        }
+    )*};
+}
+
+opens_at! {
+    openat, 0;
+    openat64, LARGE;
+}
+
+macro_rules! creates {
+    ($($name:ident;)*) => {$(
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C-unwind" fn $name(path: *const c_char, mode: mode_t) -> c_int {
+            let fd = real!($name(path, mode), bare!(SYS_openat, HERE, path, CREATES | LARGE, mode));
+            opened(fd, CREATES)
+        }
+    )*};
+}
+
+creates! {
+    creat;
+    creat64;
+}
+
+macro_rules! opens_checked {
+    ($($name:ident;)*) => {$(
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C-unwind" fn $name(path: *const c_char, flags: c_int) -> c_int {
+            let fd = real!($name(path, flags), bare!(SYS_openat, HERE, path, flags | LARGE, 0));
+            opened(fd, flags)
+        }
+    )*};
+}
+
+opens_checked! {
+    __open_2;
+    __open64_2;
+}
+
+macro_rules! opens_at_checked {
+    ($($name:ident;)*) => {$(
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C-unwind" fn $name(
+            dir: c_int,
+            path: *const c_char,
+            flags: c_int,
+        ) -> c_int {
+            let fd = real!($name(dir, path, flags), bare!(SYS_openat, dir, path, flags | LARGE, 0));
+            opened(fd, flags)
+        }
+    )*};
+}
+
+opens_at_checked! {
+    __openat_2;
+    __openat64_2;
+}
+
+macro_rules! makes {
+    ($($name:ident($($argument:ident: $kind:ty),*);)*) => {$(
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C-unwind" fn $name($($argument: $kind),*) -> c_int {
+            made(found!($name($($argument),*), -1))
+        }
+    )*};
+}
+
+makes! {
+    socket(domain: c_int, kind: c_int, protocol: c_int);
+    accept(fd: c_int, address: *mut c_void, length: *mut c_void);
+    accept4(fd: c_int, address: *mut c_void, length: *mut c_void, flags: c_int);
+    eventfd(count: c_uint, flags: c_int);
+    epoll_create1(flags: c_int);
+    memfd_create(name: *const c_char, flags: c_uint);
+    mkstemp(template: *mut c_char);
+    mkstemp64(template: *mut c_char);
+    mkostemp(template: *mut c_char, flags: c_int);
+    mkostemp64(template: *mut c_char, flags: c_int);
+}
+
+/// The two descriptors that a call has written to `ends`.
+fn made_two(result: c_int, ends: *const c_int) -> c_int {
+    if result == 0 {
+        // SAFETY: the call succeeded, so there are two.
+        let [one, other] = unsafe { *ends.cast::<[c_int; 2]>() };
+        made(one);
+        made(other);
+    }
+    result
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn socketpair(
+    domain: c_int,
+    kind: c_int,
+    protocol: c_int,
+    ends: *mut c_int,
+) -> c_int {
+    made_two(found!(socketpair(domain, kind, protocol, ends), -1), ends)
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn pipe(ends: *mut c_int) -> c_int {
+    made_two(real!(pipe(ends), bare!(SYS_pipe2, ends, 0)), ends)
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn pipe2(ends: *mut c_int, flags: c_int) -> c_int {
+    made_two(real!(pipe2(ends, flags), bare!(SYS_pipe2, ends, flags)), ends)
+}
+
+unsafe extern "C" {
+    fn fileno(stream: *mut c_void) -> c_int;
+    fn dirfd(stream: *mut c_void) -> c_int;
+}
+
+/// The descriptor of a stream of the C library, which opens and closes it by itself.
+fn of_stream(stream: *mut c_void) -> Option<c_int> {
+    if stream.is_null() || inside::is_inside() {
+        return None;
+    }
+    // SAFETY: a stream that the C library just made, or was given to close.
+    Some(unsafe { fileno(stream) })
+}
+
+fn stream_changed(stream: *mut c_void) -> *mut c_void {
+    if let Some(fd) = of_stream(stream) {
+        table::clear(fd);
+    }
+    stream
+}
+
+macro_rules! opens_streams {
+    ($($name:ident;)*) => {$(
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C-unwind" fn $name(
+            path: *const c_char,
+            mode: *const c_char,
+        ) -> *mut c_void {
+            stream_changed(found!($name(path, mode), std::ptr::null_mut()))
+        }
+    )*};
+}
+
+opens_streams! {
+    fopen;
+    fopen64;
+}
+
+macro_rules! reopens_streams {
+    ($($name:ident;)*) => {$(
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C-unwind" fn $name(
+            path: *const c_char,
+            mode: *const c_char,
+            stream: *mut c_void,
+        ) -> *mut c_void {
+            stream_changed(stream);
+            stream_changed(found!($name(path, mode, stream), std::ptr::null_mut()))
+        }
+    )*};
+}
+
+reopens_streams! {
+    freopen;
+    freopen64;
+}
+
+macro_rules! closes_streams {
+    ($($name:ident;)*) => {$(
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C-unwind" fn $name(stream: *mut c_void) -> c_int {
+            stream_changed(stream);
+            found!($name(stream), libc::EOF)
+        }
+    )*};
+}
+
+closes_streams! {
+    fclose;
+    pclose;
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn popen(path: *const c_char, mode: *const c_char) -> *mut c_void {
+    if !inside::is_inside() {
+        table::shared_with_others();
+    }
+    stream_changed(found!(popen(path, mode), std::ptr::null_mut()))
+}
+
+fn directory_changed(directory: *mut c_void) -> *mut c_void {
+    if !directory.is_null() && !inside::is_inside() {
+        // SAFETY: a stream that the C library just made, or was given to close.
+        table::clear(unsafe { dirfd(directory) });
+    }
+    directory
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn opendir(path: *const c_char) -> *mut c_void {
+    directory_changed(found!(opendir(path), std::ptr::null_mut()))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn closedir(directory: *mut c_void) -> c_int {
+    directory_changed(directory);
+    found!(closedir(directory), -1)
+}

@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Becoming two processes, becoming another program, ending.
+#![allow(unsafe_code)]
+// Every function here has the contract of the C library's function of its name.
+#![allow(clippy::missing_safety_doc)]
+
+use std::ffi::{c_char, c_int, c_long, c_void};
+
+use libc::{pid_t, size_t};
+
+use super::{found, real};
+use crate::raw::bare;
+use crate::{engine, inside, life, raw, table};
+
+/// A child may have this process's descriptors, and move them.
+fn has_child() {
+    if !inside::is_inside() {
+        table::shared_with_others();
+    }
+}
+
+extern "C" fn before_vfork() {
+    has_child();
+    inside::begin_vfork();
+}
+
+/// In the parent, once the child is gone.
+extern "C" fn after_vfork(result: c_long) -> pid_t {
+    inside::end_vfork();
+    if result < 0 {
+        inside::set_errno(-result as i32);
+        return -1;
+    }
+    result as pid_t
+}
+
+/// The child runs on the stack and in the thread-locals of its parent until it ends or becomes
+/// another program, so the address to return to is kept where the child cannot overwrite it.
+#[cfg(target_arch = "x86_64")]
+#[unsafe(no_mangle)]
+#[unsafe(naked)]
+pub unsafe extern "C" fn vfork() -> pid_t {
+    std::arch::naked_asm!(
+        "sub rsp, 8",
+        "call {before}",
+        "add rsp, 8",
+        "pop rdi",
+        "mov eax, {number}",
+        "syscall",
+        "push rdi",
+        "test rax, rax",
+        "jz 2f",
+        "mov rdi, rax",
+        "sub rsp, 8",
+        "call {after}",
+        "add rsp, 8",
+        "2:",
+        "ret",
+        before = sym before_vfork,
+        after = sym after_vfork,
+        number = const libc::SYS_vfork,
+    )
+}
+
+/// Where the return address cannot be kept from the child, it gets memory of its own.
+#[cfg(not(target_arch = "x86_64"))]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vfork() -> pid_t {
+    // SAFETY: a fork does all that a vfork promises.
+    unsafe { libc::fork() }
+}
+
+macro_rules! spawns {
+    ($($name:ident;)*) => {$(
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C-unwind" fn $name(
+            child: *mut pid_t,
+            path: *const c_char,
+            actions: *const c_void,
+            attributes: *const c_void,
+            arguments: *const *const c_char,
+            environment: *const *const c_char,
+        ) -> c_int {
+            has_child();
+            found!($name(child, path, actions, attributes, arguments, environment), libc::ENOSYS)
+        }
+    )*};
+}
+
+spawns! {
+    posix_spawn;
+    posix_spawnp;
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn system(command: *const c_char) -> c_int {
+    has_child();
+    found!(system(command), -1)
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn clone(
+    function: *const c_void,
+    stack: *mut c_void,
+    flags: c_int,
+    argument: *mut c_void,
+    parent: *mut c_void,
+    thread_locals: *mut c_void,
+    child: *mut c_void,
+) -> c_int {
+    has_child();
+    found!(clone(function, stack, flags, argument, parent, thread_locals, child), -1)
+}
+
+/// Before this process becomes another program: what it did is told now, or never.
+fn becomes_another() {
+    if !inside::is_inside() && engine::is_on() {
+        engine::publish();
+    }
+}
+
+macro_rules! execs {
+    ($($name:ident($($argument:ident: $kind:ty),*);)*) => {$(
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C-unwind" fn $name($($argument: $kind),*) -> c_int {
+            becomes_another();
+            found!($name($($argument),*), -1)
+        }
+    )*};
+}
+
+type Texts = *const *const c_char;
+
+execs! {
+    execve(path: *const c_char, arguments: Texts, environment: Texts);
+    execv(path: *const c_char, arguments: Texts);
+    execvp(path: *const c_char, arguments: Texts);
+    execvpe(path: *const c_char, arguments: Texts, environment: Texts);
+    fexecve(fd: c_int, arguments: Texts, environment: Texts);
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn prctl(
+    option: c_int,
+    second: size_t,
+    third: size_t,
+    fourth: size_t,
+    fifth: size_t,
+) -> c_int {
+    if option == libc::PR_SET_SECCOMP && !inside::is_inside() {
+        life::before_filter();
+    }
+    real!(
+        prctl(option, second, third, fourth, fifth),
+        bare!(SYS_prctl, option, second, third, fourth, fifth)
+    )
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn syscall(
+    number: c_long,
+    first: c_long,
+    second: c_long,
+    third: c_long,
+    fourth: c_long,
+    fifth: c_long,
+    sixth: c_long,
+) -> c_long {
+    if !inside::is_inside() {
+        match number {
+            libc::SYS_seccomp => life::before_filter(),
+            libc::SYS_close => table::clear(first as c_int),
+            libc::SYS_close_range => table::clear_range(first as u32, second as u32),
+            libc::SYS_dup2 | libc::SYS_dup3 => {
+                table::share(first as c_int);
+                table::clear(second as c_int);
+            }
+            libc::SYS_dup => table::share(first as c_int),
+            libc::SYS_clone | libc::SYS_clone3 | libc::SYS_fork | libc::SYS_vfork => has_child(),
+            _ => {}
+        }
+    }
+    // SAFETY: the caller's arguments, as they came.
+    unsafe { raw::call_as_c(number, [first, second, third, fourth, fifth, sixth]) }
+}
+
+/// Ends the process without running what `exit` runs.
+fn end(status: c_int) -> ! {
+    let _: c_int = bare!(SYS_exit_group, status);
+    std::process::abort()
+}
+
+macro_rules! exits {
+    ($($name:ident;)*) => {$(
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C-unwind" fn $name(status: c_int) -> ! {
+            life::end();
+            let () = found!($name(status), ());
+            end(status)
+        }
+    )*};
+}
+
+exits! {
+    _exit;
+    _Exit;
+    quick_exit;
+}

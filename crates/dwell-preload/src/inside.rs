@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Being inside the engine: no signal comes, no fork happens, and calls of the engine itself go
+//! straight through.
+#![allow(unsafe_code)]
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// How far a thread has come.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    New,
+    /// It keeps what its requests need.
+    Ready,
+    /// It is being taken down.
+    Ended,
+}
+
+thread_local! {
+    static INSIDE: Cell<bool> = const { Cell::new(false) };
+    static STAGE: Cell<Stage> = const { Cell::new(Stage::New) };
+    static NUMBER: Cell<u32> = const { Cell::new(0) };
+    static TURN: Cell<u32> = const { Cell::new(0) };
+    /// The signals of a thread that is ending.
+    static SIGNALS: Cell<u64> = const { Cell::new(0) };
+    /// Whether the thread was inside before it became two processes.
+    static BEFORE_VFORK: Cell<bool> = const { Cell::new(false) };
+    static LAST: Last = const { Last };
+    static FIRST: First = const { First };
+}
+
+/// Whether this thread is inside, so that its calls go straight through.
+#[inline]
+pub fn is_inside() -> bool {
+    INSIDE.with(Cell::get)
+}
+
+/// Marks the calling thread as one of the engine's own for good.
+pub fn belong() {
+    INSIDE.with(|inside| inside.set(true));
+}
+
+/// A number of the calling thread; 0 where numbers have run out.
+#[inline]
+pub fn thread_number() -> u32 {
+    static THREADS: AtomicU32 = AtomicU32::new(0);
+    NUMBER.with(|number| {
+        if number.get() == 0 {
+            let last = THREADS.load(Ordering::Relaxed);
+            if last == u32::MAX {
+                return 0;
+            }
+            number.set(THREADS.fetch_add(1, Ordering::Relaxed).wrapping_add(1));
+        }
+        number.get()
+    })
+}
+
+/// Whether the thread has been inside before, and so can serve what needs nothing new.
+#[inline]
+pub fn is_ready() -> bool {
+    STAGE.with(Cell::get) == Stage::Ready
+}
+
+/// True once in so many times that this thread asks.
+#[inline]
+pub fn one_in(many: u32) -> bool {
+    TURN.with(|turn| {
+        turn.set(turn.get().wrapping_add(1));
+        turn.get().is_multiple_of(many)
+    })
+}
+
+/// Keeps `fork` away while a thread that ends takes down what it kept: made before all that, so
+/// taken down after it.
+struct First;
+
+impl Drop for First {
+    fn drop(&mut self) {
+        leave_work();
+        set_signals(SIGNALS.with(Cell::get));
+    }
+}
+
+/// Made after all that, so taken down before it.
+struct Last;
+
+impl Drop for Last {
+    fn drop(&mut self) {
+        STAGE.with(|stage| stage.set(Stage::Ended));
+        SIGNALS.with(|signals| signals.set(set_signals(u64::MAX)));
+        enter_work();
+    }
+}
+
+/// The calling thread's stay inside.
+pub struct Inside {
+    signals: u64,
+    errno: i32,
+}
+
+impl Inside {
+    /// `None` where the thread is inside already, or is ending.
+    #[inline]
+    pub fn enter() -> Option<Inside> {
+        if is_inside() || STAGE.with(Cell::get) == Stage::Ended {
+            return None;
+        }
+        let errno = errno();
+        let signals = set_signals(u64::MAX);
+        INSIDE.with(|inside| inside.set(true));
+        enter_work();
+        if STAGE.with(Cell::get) == Stage::New {
+            prepare();
+        }
+        Some(Inside { signals, errno })
+    }
+}
+
+impl Drop for Inside {
+    #[inline]
+    fn drop(&mut self) {
+        leave_work();
+        INSIDE.with(|inside| inside.set(false));
+        set_signals(self.signals);
+        set_errno(self.errno);
+    }
+}
+
+#[cold]
+fn prepare() {
+    // Whoever cannot register is ending; `enter` would have seen that.
+    let _ = FIRST.try_with(|_| ());
+    dwell::file::prepare_thread();
+    let _ = LAST.try_with(|_| ());
+    STAGE.with(|stage| stage.set(Stage::Ready));
+}
+
+/// Blocks exactly these signals, the ones that a C library keeps for itself among them, and returns
+/// which were.
+fn set_signals(mask: u64) -> u64 {
+    let mut before = 0u64;
+    // SAFETY: both words live through the call, and the kernel's signal sets are of eight bytes.
+    unsafe {
+        libc::syscall(
+            libc::SYS_rt_sigprocmask,
+            libc::SIG_SETMASK,
+            &raw const mask,
+            &raw mut before,
+            size_of::<u64>(),
+        )
+    };
+    before
+}
+
+/// The calling thread's error number.
+#[inline]
+pub fn errno() -> i32 {
+    // SAFETY: every thread has one.
+    unsafe { *libc::__errno_location() }
+}
+
+/// Sets it.
+#[inline]
+pub fn set_errno(errno: i32) {
+    // SAFETY: every thread has one.
+    unsafe { *libc::__errno_location() = errno };
+}
+
+/// Threads at work inside; the highest bit says that one wants to fork.
+static WORK: AtomicU32 = AtomicU32::new(0);
+const FORKS: u32 = 1 << 31;
+
+fn enter_work() {
+    loop {
+        let before = WORK.fetch_add(1, Ordering::Acquire);
+        if before & FORKS == 0 {
+            return;
+        }
+        WORK.fetch_sub(1, Ordering::Relaxed);
+        while WORK.load(Ordering::Relaxed) & FORKS != 0 {
+            std::thread::yield_now();
+        }
+    }
+}
+
+fn leave_work() {
+    WORK.fetch_sub(1, Ordering::Release);
+}
+
+/// Waits until no thread is inside and keeps all out.
+pub fn before_fork() {
+    while WORK.fetch_or(FORKS, Ordering::Acquire) & FORKS != 0 {
+        std::thread::yield_now();
+    }
+    while WORK.load(Ordering::Acquire) != FORKS {
+        std::thread::yield_now();
+    }
+}
+
+/// Lets them in again.
+pub fn after_fork() {
+    WORK.fetch_and(!FORKS, Ordering::Release);
+}
+
+/// In a child, where only the calling thread is left.
+pub fn after_fork_in_child() {
+    WORK.store(0, Ordering::Release);
+}
+
+/// The calling thread becomes two processes in one memory: its calls go straight through until the
+/// child is gone.
+pub fn begin_vfork() {
+    BEFORE_VFORK.with(|before| before.set(INSIDE.with(|inside| inside.replace(true))));
+}
+
+/// The child is gone.
+pub fn end_vfork() {
+    INSIDE.with(|inside| inside.set(BEFORE_VFORK.with(Cell::get)));
+}

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Beginning with the process, beginning anew in a child, ending.
+#![allow(unsafe_code)]
+
+use std::env;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use dwell::settings::RunOrder;
+
+use crate::inside::{self, Inside};
+use crate::{engine, real, report};
+
+/// Run by the loader before the program begins.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static BEGIN: extern "C" fn() = begin;
+
+/// Run by the loader when the program has ended by itself.
+#[used]
+#[unsafe(link_section = ".fini_array")]
+static END: extern "C" fn() = end_of_program;
+
+extern "C" fn begin() {
+    let errno = inside::errno();
+    real::look_up_all();
+    if let Some(order) = order() {
+        // Calls of ours go straight through.
+        inside::begin_vfork();
+        if started(order).is_none() {
+            engine::switch_off();
+        }
+        inside::end_vfork();
+    }
+    inside::set_errno(errno);
+}
+
+/// What `dwell run` says. Without it, or where it cannot be read, the program runs as if this
+/// library were not there.
+fn order() -> Option<RunOrder> {
+    let order: RunOrder = serde_json::from_str(&env::var(RunOrder::VARIABLE).ok()?).ok()?;
+    let executable = std::fs::read_link("/proc/self/exe").unwrap_or_default();
+    order.settings.excludes_program(&executable).is_none().then_some(order)
+}
+
+fn started(order: RunOrder) -> Option<()> {
+    // SAFETY: nothing that was allocated so far is in use by another thread: there is none.
+    unsafe { dlmalloc::enable_alloc_after_fork() };
+    report::keep_stderr(&order);
+    // SAFETY: functions of this library, which stays loaded.
+    let rc = unsafe {
+        libc::pthread_atfork(Some(before_fork), Some(after_fork), Some(after_fork_in_child))
+    };
+    if rc != 0 {
+        return None;
+    }
+    engine::begin(order).ok()
+}
+
+unsafe extern "C" fn before_fork() {
+    if !inside::is_inside() {
+        inside::before_fork();
+    }
+}
+
+unsafe extern "C" fn after_fork() {
+    if !inside::is_inside() {
+        crate::table::shared_with_others();
+        inside::after_fork();
+    }
+}
+
+unsafe extern "C" fn after_fork_in_child() {
+    if inside::is_inside() {
+        return;
+    }
+    inside::after_fork_in_child();
+    ENDED.store(false, Ordering::Relaxed);
+    crate::table::shared_with_others();
+    if engine::is_on() {
+        engine::begin_in_child();
+    }
+}
+
+/// Before the program forbids itself system calls, some of them perhaps on pain of death: from then
+/// on it makes only those that it makes itself.
+pub fn before_filter() {
+    engine::retire();
+}
+
+static ENDED: AtomicBool = AtomicBool::new(false);
+
+extern "C" fn end_of_program() {
+    end();
+}
+
+/// Tells what this process did. Afterwards everything goes straight on.
+pub fn end() {
+    if engine::order().is_none() || inside::is_inside() || ENDED.swap(true, Ordering::Relaxed) {
+        return;
+    }
+    let Some(_inside) = Inside::enter() else { return };
+    if engine::is_ours() && !engine::is_retired() {
+        report::tell();
+    }
+    engine::switch_off();
+}

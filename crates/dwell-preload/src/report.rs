@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What is said at the end of a run.
+#![allow(unsafe_code)]
+
+use std::fs;
+use std::io::{self, Write};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::path::Path;
+use std::sync::OnceLock;
+
+use dwell::adopted::status;
+use dwell::ledger::{self, Snapshot};
+use dwell::settings::RunOrder;
+
+use crate::engine;
+
+/// Where the closing words go.
+struct Stderr {
+    /// A double of it, out of the program's way.
+    double: OwnedFd,
+    /// What it is: a program may close any descriptor and open another thing of its number.
+    device: u64,
+    inode: u64,
+}
+
+static STDERR: OnceLock<Stderr> = OnceLock::new();
+
+/// Keeps hold of stderr in the process that is to say the closing words.
+pub fn keep_stderr(order: &RunOrder) {
+    if order.quiet || order.root_pid != std::process::id() {
+        return;
+    }
+    // High, so that numbers which programs count on stay free; programs that close all descriptors
+    // close it too.
+    const LOWEST: libc::c_int = 700;
+    // SAFETY: makes a descriptor and changes none.
+    let double = unsafe { libc::fcntl(2, libc::F_DUPFD_CLOEXEC, LOWEST) };
+    if double < 0 {
+        return;
+    }
+    // SAFETY: just made, and nobody else's.
+    let double = unsafe { OwnedFd::from_raw_fd(double) };
+    if let Ok(status) = status(double.as_raw_fd()) {
+        let _ = STDERR.set(Stderr { double, device: status.st_dev, inode: status.st_ino });
+    }
+}
+
+impl Stderr {
+    /// The double, or else stderr itself, whichever still is what it was.
+    fn there(&self) -> Option<BorrowedFd<'_>> {
+        // SAFETY: borrowed for one write; whether it is open is asked first.
+        let own = unsafe { BorrowedFd::borrow_raw(2) };
+        [self.double.as_fd(), own].into_iter().find(|fd| {
+            status(fd.as_raw_fd())
+                .is_ok_and(|now| (now.st_dev, now.st_ino) == (self.device, self.inode))
+        })
+    }
+}
+
+/// Tells the run what this process did; in its first process, everybody what the run did.
+pub fn tell() {
+    let Some(order) = engine::order() else { return };
+    let is_root = order.root_pid == std::process::id();
+    let own = engine::settle();
+    if !is_root {
+        return;
+    }
+    let all = order.ledger_dir.as_deref().and_then(|dir| {
+        let all = ledger::gather(dir, order.run_id).ok();
+        ledger::end_run(dir, order.run_id);
+        all
+    });
+    let Some(all) = all.or(own) else { return };
+    if let Some(file) = &order.stats_file {
+        if let Err(error) = written(&all, file) {
+            say(&format!("dwell: {}: {error}\n", file.display()));
+        }
+    }
+    if !order.quiet {
+        say(&ledger::closing(&all));
+    }
+}
+
+fn say(text: &str) {
+    if let Some(stderr) = STDERR.get().and_then(Stderr::there) {
+        let mut rest = text.as_bytes();
+        while !rest.is_empty() {
+            // SAFETY: a live text.
+            let done =
+                unsafe { libc::write(stderr.as_raw_fd(), rest.as_ptr().cast(), rest.len()) };
+            // A reader that has gone, or that does not keep up, is not waited for.
+            let Some(done) = usize::try_from(done).ok().filter(|done| *done > 0) else { return };
+            rest = &rest[done..];
+        }
+    }
+}
+
+/// The file is the figures or is not there, never a part of them.
+fn written(all: &Snapshot, path: &Path) -> io::Result<()> {
+    let mut text = serde_json::to_vec_pretty(all)?;
+    text.push(b'\n');
+    let mut draft = path.as_os_str().to_owned();
+    draft.push(format!(".{}.draft", std::process::id()));
+    let whole = fs::File::create(&draft).and_then(|mut file| file.write_all(&text));
+    let placed = whole.and_then(|()| fs::rename(&draft, path));
+    if placed.is_err() {
+        // Of no use to anyone; the first error is the one to report.
+        let _ = fs::remove_file(&draft);
+    }
+    placed
+}

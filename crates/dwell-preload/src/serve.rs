@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One request of the program: to the engine, or straight on.
+#![allow(unsafe_code)]
+
+use std::ffi::c_void;
+
+use dwell::adopted::Adopted;
+use dwell::file::MAX_TRANSFER_BYTES;
+use dwell::queue::{Action, Io};
+use dwell::{File, Kind, clock};
+use libc::{c_int, iovec};
+
+use crate::inside::{self, set_errno};
+use crate::table::{self, Moving, Way, Word};
+use crate::{account, engine};
+
+/// Memory of a request, as the program named it. Nobody but the kernel looks at it.
+#[derive(Clone, Copy)]
+pub enum Memory {
+    /// One piece.
+    Plain(*mut c_void, usize),
+    /// An array of so many pieces.
+    Pieces(*const iovec, c_int),
+    /// None.
+    Nothing,
+}
+
+/// Most pieces of a request that is decided.
+const MOST_PIECES: usize = 64;
+const NO_PIECE: iovec = iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
+/// One read in this many looks closely at what its descriptor is.
+const CLOSE_LOOK_ONE_IN: u32 = 64;
+
+unsafe extern "C-unwind" {
+    fn pthread_testcancel();
+}
+
+/// Lets a request of the program go to the engine or, by `straight`, to the kernel. `at` is its
+/// offset, [`Io::HERE`] for where the descriptor stands.
+#[inline(always)]
+pub fn serve(
+    fd: c_int,
+    action: Action,
+    memory: Memory,
+    at: u64,
+    straight: impl Fn() -> isize,
+) -> isize {
+    let word = table::word(fd);
+    if word.way() == Way::Pass {
+        return passed(straight);
+    }
+    serve_decided(fd, word, action, memory, at, &straight)
+}
+
+/// Makes a call that is not decided, and counts it.
+#[inline(always)]
+pub fn passed(straight: impl Fn() -> isize) -> isize {
+    let result = straight();
+    account::note(result);
+    result
+}
+
+fn serve_decided(
+    fd: c_int,
+    mut word: Word,
+    action: Action,
+    memory: Memory,
+    at: u64,
+    straight: &dyn Fn() -> isize,
+) -> isize {
+    if inside::is_inside() || !engine::is_on() {
+        return straight();
+    }
+    if word.way() == Way::Unknown {
+        word = engine::classify(fd, None);
+    }
+    let file = match word.way() {
+        Way::Decide => engine::file_of(word),
+        _ => None,
+    };
+    let Some(file) = file else { return passed(straight) };
+    if at == Io::HERE {
+        table::about_to_move(fd, word, inside::thread_number());
+    }
+    if action.kind() == Kind::Read && inside::is_ready() {
+        let untouched = || match straight() {
+            -1 => -inside::errno(),
+            done => done as i32,
+        };
+        if let Some(result) = file.read_trusted(table::heat(fd), untouched) {
+            return returned(result);
+        }
+    }
+    // SAFETY: the function that this library stands before could be cancelled here too; nothing is
+    // held.
+    unsafe { pthread_testcancel() };
+    let request = Request { fd, word, action, memory, at };
+    match request.decided(file, straight) {
+        Some(result) => result,
+        None => passed(straight),
+    }
+}
+
+fn returned(result: i32) -> isize {
+    if result < 0 {
+        set_errno(-result);
+        return -1;
+    }
+    result as isize
+}
+
+/// A request on a descriptor whose requests are decided.
+struct Request {
+    fd: c_int,
+    word: Word,
+    action: Action,
+    memory: Memory,
+    at: u64,
+}
+
+impl Request {
+    /// Has it decided and served; `None` where it is the kernel's after all.
+    fn decided(&self, file: &File<Adopted>, straight: &dyn Fn() -> isize) -> Option<isize> {
+        let inside = engine::enter()?;
+        let length = self.checked()?;
+        let mut pieces = [NO_PIECE; MOST_PIECES];
+        let io = self.io(&mut pieces)?.of_length(length);
+        let heat = table::heat(self.fd);
+        if engine::order()?.observe {
+            let would = file.would_decide(&io);
+            drop(inside);
+            let started = clock::now();
+            let result = straight();
+            let latency_ns = clock::now() - started;
+            let errno = inside::errno();
+            if let Some(_inside) = engine::enter() {
+                let result = if result < 0 { -errno } else { result as i32 };
+                file.observed(&would, &io, heat, result, latency_ns);
+            }
+            set_errno(errno);
+            return Some(result);
+        }
+        let moving = match self.at {
+            Io::HERE => Some(Moving::begin(self.fd, self.word, inside::thread_number())?),
+            _ => None,
+        };
+        let result = file.request_amid(&io, heat);
+        drop(moving);
+        drop(inside);
+        Some(returned(result))
+    }
+
+    /// Whether the descriptor still is what the table says; the length of its file, where that
+    /// matters. Someone may have closed it in a way that this library does not see, and opened
+    /// another thing of the same number.
+    fn checked(&self) -> Option<u64> {
+        let length = match self.action.kind() {
+            Kind::Sync => Some(u64::MAX),
+            Kind::Write if self.word.appends() => return None,
+            Kind::Read if !inside::one_in(CLOSE_LOOK_ONE_IN) => {
+                // What cannot be read by offset would be read all the same by a ring.
+                // SAFETY: asks where a descriptor stands and moves nothing.
+                let at = unsafe { libc::syscall(libc::SYS_lseek, self.fd, 0, libc::SEEK_CUR) };
+                (at >= 0).then_some(u64::MAX)
+            }
+            _ => engine::still(self.fd, self.word),
+        };
+        if length.is_none() {
+            table::clear(self.fd);
+        }
+        length
+    }
+
+    fn io(&self, pieces: &mut [iovec; MOST_PIECES]) -> Option<Io> {
+        let (action, fd, at) = (self.action, self.fd, self.at);
+        match self.memory {
+            Memory::Nothing => Some(Io::sync(fd, action == Action::DataSync)),
+            Memory::Plain(memory, bytes) => {
+                if bytes == 0 || isize::try_from(bytes).is_err() {
+                    return None;
+                }
+                let bytes = bytes.min(MAX_TRANSFER_BYTES) as u32;
+                // SAFETY: the program lends this memory until its call returns, and where it does
+                // not, the kernel says so: nobody else touches it.
+                Some(unsafe { Io::plain(action, fd, memory.cast(), bytes, at) })
+            }
+            Memory::Pieces(from, count) => {
+                let (count, bytes) = copied(from, count, pieces)?;
+                // SAFETY: as above; the array is a copy that outlives the request.
+                Some(unsafe { Io::vectored(action, fd, pieces.as_ptr(), count, bytes, at) })
+            }
+        }
+    }
+}
+
+/// Copies `size` bytes of the program's memory, which may not be there at all.
+///
+/// # Safety
+/// `into` has room for them, and whatever bytes come are valid there.
+unsafe fn copy(from: *const c_void, into: *mut c_void, size: usize) -> bool {
+    let local = iovec { iov_base: into, iov_len: size };
+    let remote = iovec { iov_base: from.cast_mut(), iov_len: size };
+    // SAFETY: the kernel writes at most `size` bytes to where there is room, and says where there
+    // is nothing to read.
+    let done = unsafe {
+        let (process, one) = (engine::process(), 1);
+        libc::syscall(libc::SYS_process_vm_readv, process, &local, one, &remote, one, 0)
+    };
+    done == size as i64
+}
+
+/// Whether a message may carry descriptors.
+pub fn carries_more(message: *const libc::msghdr) -> bool {
+    let errno = inside::errno();
+    // SAFETY: zero bytes are a message of nothing.
+    let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
+    // SAFETY: room for a header, of which any bytes are valid.
+    let there =
+        unsafe { copy(message.cast(), (&raw mut header).cast(), size_of::<libc::msghdr>()) };
+    set_errno(errno);
+    !there || header.msg_controllen > 0
+}
+
+/// Copies the program's array; how many pieces, and their bytes.
+fn copied(
+    from: *const iovec,
+    count: c_int,
+    into: &mut [iovec; MOST_PIECES],
+) -> Option<(u32, u32)> {
+    let count = usize::try_from(count).ok().filter(|count| (1..=MOST_PIECES).contains(count))?;
+    // SAFETY: the array has room for as many, of which any bytes are valid.
+    if !unsafe { copy(from.cast(), into.as_mut_ptr().cast(), count * size_of::<iovec>()) } {
+        return None;
+    }
+    let bytes = into[..count].iter().try_fold(0usize, |sum, piece| {
+        sum.checked_add(piece.iov_len).filter(|sum| *sum <= MAX_TRANSFER_BYTES)
+    })?;
+    (bytes > 0).then_some((count as u32, bytes as u32))
+}

@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What is known of each descriptor of this process: one atomic word, and how lately its reads
+//! missed the page cache.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+
+use dwell::file::Heat;
+
+/// Descriptors that are told apart; higher ones are left to the kernel.
+pub const MOST: usize = 1 << 16;
+
+static WORDS: [AtomicU64; MOST] = [const { AtomicU64::new(0) }; MOST];
+static HEATS: [Heat; MOST] = [const { Heat::COLD }; MOST];
+/// One more than the highest descriptor that was ever entered.
+static HIGHEST: AtomicUsize = AtomicUsize::new(0);
+/// Whether a descriptor became private since they last came into other hands.
+static SOME_PRIVATE: AtomicBool = AtomicBool::new(false);
+/// How often they did. What was private before then no longer is.
+static AGE: AtomicU32 = AtomicU32::new(0);
+
+/// A word of the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Word(u64);
+
+/// What is done with a descriptor's requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// It has to be looked at first.
+    Unknown,
+    /// They are the kernel's.
+    Pass,
+    /// They are decided.
+    Decide,
+}
+
+const PASS: u64 = 1;
+const DECIDE: u64 = 2;
+const WAY: u64 = 3;
+const DIRECT: u64 = 1 << 2;
+const APPEND: u64 = 1 << 3;
+/// Where it stands is moved by one thread of this process and by nobody else.
+const PRIVATE: u64 = 1 << 4;
+/// That thread is moving it at this moment.
+const MOVING: u64 = 1 << 5;
+const DEVICE_SHIFT: u32 = 8;
+const AGE_SHIFT: u32 = 16;
+const OWNER_SHIFT: u32 = 32;
+
+impl Word {
+    /// One whose requests are the kernel's.
+    pub const PASSED: Word = Word(PASS);
+
+    /// One whose requests are decided.
+    pub fn decided(device: u8, direct: bool, append: bool) -> Word {
+        let direct = if direct { DIRECT } else { 0 };
+        let append = if append { APPEND } else { 0 };
+        Word(DECIDE | direct | append | u64::from(device) << DEVICE_SHIFT)
+    }
+
+    /// The same, just opened by a thread.
+    pub fn owned_by(self, thread: u32) -> Word {
+        let age = AGE.load(Ordering::Relaxed);
+        match u16::try_from(age) {
+            Ok(age) if thread != 0 => {
+                SOME_PRIVATE.store(true, Ordering::Relaxed);
+                let (age, owner) = (u64::from(age) << AGE_SHIFT, u64::from(thread) << OWNER_SHIFT);
+                Word(self.0 | PRIVATE | age | owner)
+            }
+            _ => self,
+        }
+    }
+
+    /// What is done with its requests.
+    #[inline(always)]
+    pub fn way(self) -> Way {
+        match self.0 & WAY {
+            0 => Way::Unknown,
+            PASS => Way::Pass,
+            _ => Way::Decide,
+        }
+    }
+
+    /// Which device it is on.
+    #[inline]
+    pub fn device(self) -> u8 {
+        (self.0 >> DEVICE_SHIFT) as u8
+    }
+
+    /// Whether it bypasses the page cache.
+    #[inline]
+    pub fn direct(self) -> bool {
+        self.0 & DIRECT != 0
+    }
+
+    /// Whether its writes go to the end.
+    #[inline]
+    pub fn appends(self) -> bool {
+        self.0 & APPEND != 0
+    }
+
+    fn is_private(self) -> bool {
+        self.0 & PRIVATE != 0
+            && (self.0 >> AGE_SHIFT) as u16 as u32 == AGE.load(Ordering::Relaxed)
+    }
+
+    fn owner(self) -> u32 {
+        (self.0 >> OWNER_SHIFT) as u32
+    }
+}
+
+fn slot(fd: i32) -> Option<&'static AtomicU64> {
+    WORDS.get(usize::try_from(fd).ok()?)
+}
+
+/// What is known of a descriptor.
+#[inline(always)]
+pub fn word(fd: i32) -> Word {
+    match WORDS.get(fd as u32 as usize) {
+        Some(word) => Word(word.load(Ordering::Relaxed)),
+        None => Word::PASSED,
+    }
+}
+
+/// How lately its reads missed the page cache.
+#[inline]
+pub fn heat(fd: i32) -> &'static Heat {
+    &HEATS[fd as u32 as usize & (MOST - 1)]
+}
+
+/// Enters what was found of a descriptor.
+pub fn enter(fd: i32, word: Word) {
+    if let Some(slot) = slot(fd) {
+        HIGHEST.fetch_max(fd as usize + 1, Ordering::Relaxed);
+        heat(fd).cool();
+        slot.store(word.0, Ordering::Relaxed);
+    }
+}
+
+/// Forgets a descriptor.
+#[inline]
+pub fn clear(fd: i32) {
+    if let Some(slot) = slot(fd)
+        && slot.load(Ordering::Relaxed) != 0
+    {
+        slot.store(0, Ordering::Relaxed);
+    }
+}
+
+/// Forgets descriptors from `first` to `last`.
+pub fn clear_range(first: u32, last: u32) {
+    let highest = HIGHEST.load(Ordering::Relaxed) as u32;
+    for fd in first..last.saturating_add(1).min(highest) {
+        clear(fd as i32);
+    }
+}
+
+/// Whether any descriptor is moved by one thread of this process alone.
+pub fn has_private() -> bool {
+    SOME_PRIVATE.load(Ordering::Relaxed)
+}
+
+/// From now on others can move any descriptor of before.
+pub fn shared_with_others() {
+    if !SOME_PRIVATE.swap(false, Ordering::Relaxed) {
+        return;
+    }
+    // Beyond 65535 times nothing is private any more.
+    let _ = AGE.fetch_update(Ordering::SeqCst, Ordering::Relaxed, |age| {
+        (age <= u32::from(u16::MAX)).then_some(age + 1)
+    });
+}
+
+/// From now on more than one thread moves this descriptor; returns once its owner does not.
+pub fn share(fd: i32) {
+    let Some(slot) = slot(fd) else { return };
+    if slot.load(Ordering::Relaxed) & PRIVATE == 0 {
+        return;
+    }
+    slot.fetch_and(!PRIVATE, Ordering::SeqCst);
+    while slot.load(Ordering::SeqCst) & MOVING != 0 {
+        std::thread::yield_now();
+    }
+}
+
+/// The calling thread is about to use a descriptor where it stands, by a plain system call: whoever
+/// is not its owner must wait until the owner is done and take it for shared.
+#[inline]
+pub fn about_to_move(fd: i32, word: Word, thread: u32) {
+    if word.0 & PRIVATE != 0 && word.owner() != thread {
+        share(fd);
+    }
+}
+
+/// The right to move a descriptor in more than one step.
+pub struct Moving(&'static AtomicU64);
+
+impl Moving {
+    /// `None` where others could move it too.
+    pub fn begin(fd: i32, word: Word, thread: u32) -> Option<Moving> {
+        if !word.is_private() || word.owner() != thread || thread == 0 {
+            return None;
+        }
+        let slot = slot(fd)?;
+        let moving = word.0 | MOVING;
+        slot.compare_exchange(word.0, moving, Ordering::SeqCst, Ordering::Relaxed).ok()?;
+        Some(Moving(slot))
+    }
+}
+
+impl Drop for Moving {
+    fn drop(&mut self) {
+        self.0.fetch_and(!MOVING, Ordering::SeqCst);
+    }
+}
