@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # make demo    installs what is needed, builds, runs the main job, prints the report's path
 # make test    everything: lint, unit and property tests, the engine on real devices, real NVMe in a VM
+# make test-long   real programs untouched and under `dwell run`, minutes each, postgres and mariadb among them
 # make peers   builds the other runtimes that `dwell bench io --policies block,peer:NAME` measures beside it
 # make figure ID=S4   measures one figure of the papers; `make figures` all, and rewrites the tables in docs/
 
@@ -15,18 +16,15 @@ PEERS := --manifest-path peers/Cargo.toml --target-dir target/peers
 
 # Debian packages by the program or file that shows they are there.
 NEEDS := qemu-system-x86_64:qemu-system-x86 busybox:busybox-static dmsetup:dmsetup mkfs.ext4:e2fsprogs losetup:mount cc:gcc fio:fio
+# What tests/programs runs, beside fio; the long form runs more.
+NEEDS_PROGRAMS := sqlite3:sqlite3 db5.3_load:db5.3-util sysbench:sysbench redis-server:redis-server mdb_load:lmdb-utils db_bench:rocksdb-tools git:git
+NEEDS_LONG_PROGRAMS := /usr/lib/postgresql/*/bin/initdb:postgresql mariadbd:mariadb-server-core mariadb-dump:mariadb-client
 
-.PHONY: demo test lint figure figures peers build deps deny
+.PHONY: demo test test-long lint figure figures peers build deps deny
 
 deps:
-	@missing=; for need in $(NEEDS); do \
-	  PATH="$$PATH:/usr/sbin:/sbin" command -v "$${need%%:*}" >/dev/null || missing="$$missing $${need##*:}"; done; \
-	command -v $(CARGO) >/dev/null || { echo "make: a Rust toolchain is needed (rustup, or Debian's cargo 1.89 or newer)" >&2; exit 1; }; \
-	if [ -n "$$missing" ]; then \
-	  if ! command -v apt-get >/dev/null; then echo "make: not Debian; please install:$$missing" >&2; \
-	  else sudo=; [ "$$(id -u)" = 0 ] || sudo="sudo -n"; echo "installing:$$missing"; \
-	    { $$sudo apt-get update -qq && DEBIAN_FRONTEND=noninteractive $$sudo apt-get install -y -qq --no-install-recommends $$missing >/dev/null; } \
-	    || echo "make: could not install$$missing; tests that need them will be skipped" >&2; fi; fi
+	@command -v $(CARGO) >/dev/null || { echo "make: a Rust toolchain is needed (rustup, or Debian's cargo 1.89 or newer)" >&2; exit 1; }
+	@./scripts/install $(NEEDS)
 
 build: deps
 	$(CARGO) build --release --locked
@@ -38,7 +36,12 @@ demo: build
 	@./target/release/dwell bench io --report $(REPORT)
 
 test: deps lint
+	@./scripts/install $(NEEDS_PROGRAMS)
 	./scripts/test
+
+test-long: build
+	@./scripts/install $(NEEDS_PROGRAMS) $(NEEDS_LONG_PROGRAMS)
+	./tests/programs/run-all --long
 
 lint: deny
 	$(CARGO) fmt --all --check

@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# What the programs' scripts share: their five verbs, the words that wrap every process, and ending what still runs.
+#
+# A script defines available, setup, run and check, and calls `verbs "$@"` last. `run` starts every program as
+# "${wrap[@]}" PROGRAM …; `check` and `setup` run untouched.
+# shellcheck shell=bash
+set -euo pipefail
+export LC_ALL=C TZ=UTC0
+PATH=$PATH:/usr/sbin:/sbin
+LENGTH=${LENGTH:-short}
+read -r -a wrap <<<"${WRAP:-}"
+# Words before "${wrap[@]}" that give a process another user; `become` fills them.
+as=()
+
+fail() { echo "$(basename "$0" .sh): $*" >&2; exit 1; }
+
+# need PROGRAM PACKAGE …: says which packages are missing.
+need() {
+  local missing=''
+  while (($# > 1)); do
+    command -v "$1" >/dev/null || missing+=" $2"
+    shift 2
+  done
+  [[ -z $missing ]] || { echo "not installed:$missing"; return 1; }
+}
+
+# pick SHORT LONG: the one that $LENGTH asks for.
+pick() {
+  case $LENGTH in
+    short) echo "$1" ;;
+    long) echo "$2" ;;
+    *) fail "LENGTH is '$LENGTH'; say short or long" ;;
+  esac
+}
+
+# Lets the kernel forget the cached pages of files, so that the next read comes from the device.
+forget() {
+  local file
+  while IFS= read -r -d '' file; do
+    sync "$file"
+    dd if="$file" of=/dev/null iflag=nocache count=0 status=none
+  done < <(find "$@" -type f -print0)
+}
+
+sha() { sha256sum | cut -d' ' -f1; }
+
+# become DIR USER…: for servers that refuse root. Root gives DIR to the first of the users that there is.
+become() {
+  local dir=$1 user; shift
+  [[ $(id -u) = 0 ]] || return 0
+  for user in "$@" nobody; do
+    id "$user" >/dev/null 2>&1 || continue
+    chown -R "$user:" "$dir"
+    as=(setpriv "--reuid=$user" "--regid=$(id -g "$user")" --clear-groups env -u XDG_RUNTIME_DIR "HOME=$dir")
+    return 0
+  done
+  fail "there is none of the users $* nobody to run as"
+}
+
+# until_true SECONDS COMMAND…: waits for a server to get where the command succeeds.
+until_true() {
+  local seconds=$1 tries; shift
+  for ((tries = seconds * 20; tries > 0; tries--)); do
+    "$@" >/dev/null 2>&1 && return 0
+    sleep 0.05
+  done
+  fail "after $seconds s still not: $*"
+}
+
+alive() { [[ -d /proc/$1 && $(sed -E 's/.*\) (.).*/\1/' "/proc/$1/stat" 2>/dev/null) != [ZX]* ]]; }
+gone() { ! alive "$1"; }
+
+# processes_in DIR: every process that works within DIR, save this one and those it descends from.
+processes_in() {
+  local dir pid mine=" $$ " parent=$$
+  dir=$(realpath "$1")
+  while parent=$(sed -E 's/.*\) . ([0-9]+).*/\1/' "/proc/$parent/stat" 2>/dev/null) && [[ -n $parent && $parent != 0 ]]; do
+    mine+="$parent "
+  done
+  { find /proc/[0-9]*/cwd -maxdepth 0 \( -lname "$dir" -o -lname "$dir (deleted)" -o -lname "$dir/*" \) -printf '%h\n' 2>/dev/null || true; } |
+    while IFS=/ read -r _ _ pid; do
+      [[ $mine = *" $pid "* ]] || ! alive "$pid" || echo "$pid"
+    done
+}
+
+none_in() { [[ -z $(processes_in "$1") ]]; }
+
+# cleanup DIR: ends what works within DIR, first politely.
+cleanup() {
+  local signal tries
+  [[ -d $1 ]] || return 0
+  for signal in TERM KILL; do
+    for ((tries = 0; tries < 100; tries++)); do
+      none_in "$1" && return 0
+      # shellcheck disable=SC2046 # one word per process
+      ((tries > 0)) || kill -s "$signal" $(processes_in "$1") 2>/dev/null || true
+      sleep 0.05
+    done
+  done
+  none_in "$1" || fail "processes that do not end: $(processes_in "$1" | xargs)"
+}
+
+# leave STATUS DIR: ends a verb; when it failed, with the end of the text that was written last.
+leave() {
+  local rc=$1 dir=$2 file
+  # What failed may have been a function whose output goes elsewhere.
+  exec 2>&"$stderr"
+  cd /
+  if ((rc != 0)); then
+    file=$(find "$dir" -maxdepth 1 -type f ! -name '*.sql' -printf '%T@ %p\n' | sort -n | tail -n 1 | cut -d' ' -f2-)
+    if [[ $file ]] && grep -Iq . "$file"; then tail -n 3 "$file" | cut -c1-300 >&2; fi
+  fi
+  cleanup "$dir"
+  exit "$rc"
+}
+
+usage() {
+  echo "Usage: $(basename "$0") available | setup DIR | run DIR | check DIR | cleanup DIR" >&2
+  echo 'Environment: LENGTH=short|long, WRAP="words before every program that run starts"' >&2
+  exit 2
+}
+
+# Every verb works within DIR, so that what it starts can be found by where it is.
+verbs() {
+  local verb=${1:-} dir=${2:-}
+  case $verb in
+    available) available ;;
+    setup | run | check)
+      [[ -d $dir ]] || usage
+      cd "$dir"
+      exec {stderr}>&2
+      # A server must not outlive the verb that started it, however that ends.
+      trap 'leave $? "'"$PWD"'"' EXIT
+      trap 'exit 143' TERM INT HUP
+      "$verb" "$PWD"
+      ;;
+    cleanup) [[ -n $dir ]] || usage; cleanup "$dir" ;;
+    *) usage ;;
+  esac
+}
