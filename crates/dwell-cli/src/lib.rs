@@ -43,6 +43,7 @@ enum Command {
     #[command(subcommand)]
     Bench(cmd::bench::Bench),
     Figure(cmd::figure::Args),
+    Compare(cmd::compare::Args),
     /// One process of the load beside a measurement.
     #[command(hide = true)]
     Crunch(cmd::bench::Crunch),
@@ -57,6 +58,7 @@ impl Command {
             Command::Explain(args) => cmd::explain::run(&args),
             Command::Bench(bench) => cmd::bench::run(&bench),
             Command::Figure(args) => cmd::figure::run(&args),
+            Command::Compare(args) => cmd::compare::run(&args),
             Command::Crunch(args) => args.run(),
         }
     }
