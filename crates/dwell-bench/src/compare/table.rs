@@ -33,7 +33,7 @@ pub fn table(comparison: &Comparison) -> String {
         table.add_row(row(comparison, variant).map(Cell::new));
     }
     for (i, column) in table.column_iter_mut().enumerate() {
-        column.set_padding((0, 2));
+        column.set_padding((0, 1));
         if !matches!(i, 0 | 7) {
             column.set_cell_alignment(CellAlignment::Right);
         }
@@ -58,12 +58,11 @@ fn row(comparison: &Comparison, variant: &Variant) -> [String; 8] {
     let count = |get: fn(&Measured) -> u64| {
         variant.summary(|run| get(run) as f64).map_or("–".into(), |s| short(s.median))
     };
-    let cpu = format!(
-        "{}\n{} + {}",
-        units::time_ns(variant.median(|run| run.cpu_ns() as f64)),
-        units::time_ns(variant.median(|run| run.user_ns as f64)),
-        units::time_ns(variant.median(|run| run.system_ns as f64)),
-    );
+    let cpu_ns = variant.median(|run| run.cpu_ns() as f64);
+    let (divisor, unit) = units::time_unit(cpu_ns);
+    let [user, system] = [|run: &Measured| run.user_ns, |run: &Measured| run.system_ns]
+        .map(|part| units::figure(variant.median(|run| part(run) as f64) / divisor));
+    let cpu = format!("{}\n{user} + {system} {unit}", units::time_ns(cpu_ns));
     let ratio = |metric| comparison.ratio(&variant.name, metric).map_or("".into(), with_interval);
     let verdict = match &variant.finding {
         Some(finding) => finding.verdict.to_string(),

@@ -53,8 +53,9 @@ pub(super) struct Bytes {
 
 /// How often somebody who waits looks whether to stop.
 const NAP: Duration = Duration::from_millis(50);
-/// So long processes may end by themselves when they are told to.
-const GRACE: Duration = Duration::from_secs(3);
+/// So long processes may end by themselves when they are told to: less than [`PATIENCE_MS`], after
+/// which nobody finds them.
+const GRACE: Duration = Duration::from_secs(1);
 /// So many milliseconds after the command's end its daemons may still be ending.
 const PATIENCE_MS: u32 = 2_000;
 const WORDS: usize = 9;

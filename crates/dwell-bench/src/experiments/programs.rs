@@ -40,13 +40,13 @@ pub fn reads(
     progress: &mut Progress<'_>,
 ) -> Result<Option<String>> {
     progress("making and probing the device", 0.0);
-    if let Err(why) = runs("fio", "--version") {
-        return skip_all(result, &why).map(|()| None);
-    }
     let place = match lab.place(Kind::Loop, FileSystemKind::Ext4)? {
         Ok(place) => place,
         Err(why) => return skip_all(result, &why).map(|()| None),
     };
+    if let Err(why) = runs("fio", "--version") {
+        return skip_all(result, &why).map(|()| None);
+    }
     let wrapping = match Wrapping::make(lab)? {
         Ok(wrapping) => wrapping,
         Err(why) => return skip_all(result, &why).map(|()| None),
