@@ -9,6 +9,7 @@ mod results;
 mod table;
 mod tree;
 mod verdict;
+mod words;
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};

@@ -38,7 +38,7 @@ fn ratios(comparison: &Comparison) -> Dots {
             })
         };
         let rows = comparison.wrapped().filter_map(|variant| row(&variant.name)).collect();
-        Panel { axis_label: format!("{what} ÷ {UNTOUCHED} (×)"), rows }
+        Panel { axis_label: format!("{what} ÷ {UNTOUCHED} (×)"), rows, mark: Some(1.0) }
     };
     let mut panels = vec![panel(Metric::Speed, "speed"), panel(Metric::Cpu, "CPU time")];
     if comparison.ratios.iter().any(|ratio| ratio.metric == Metric::Told) {
@@ -47,7 +47,7 @@ fn ratios(comparison: &Comparison) -> Dots {
     panels.retain(|panel| !panel.rows.is_empty());
     Dots {
         title: format!("Against the {UNTOUCHED} command"),
-        subtitle: "bars: 95 % interval of the paired ratio".into(),
+        subtitle: "bars: 95 % interval of the paired ratio; dashed: no difference".into(),
         panels,
     }
 }

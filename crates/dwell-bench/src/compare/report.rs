@@ -9,6 +9,7 @@ use maud::{Markup, PreEscaped, html};
 use super::outcome::{Comparison, Measured, Metric, Results, UNTOUCHED, Variant};
 use super::plots;
 use super::table::short;
+use super::words::line;
 use crate::report::{facts, page};
 use crate::units;
 
@@ -18,7 +19,7 @@ pub fn html(comparison: &Comparison) -> String {
         header {
             h1 { "Comparison of one command" }
             (facts(&comparison.machine))
-            p.command { "$ " (comparison.command.join(" ")) }
+            p.command { "$ " (line(&comparison.command)) }
         }
         @if let Some(why) = &comparison.ended {
             p.note.ended { strong { "Ended early: " } (why) ". Complete rounds are shown." }
@@ -28,7 +29,7 @@ pub fn html(comparison: &Comparison) -> String {
             h2 { "Verdicts" }
             @for variant in comparison.wrapped() {
                 @if let Some(finding) = &variant.finding {
-                    p { strong { (variant.name) } " " (finding.text) "." }
+                    p { strong { (variant.name) ":" } " " (finding.text) "." }
                 }
             }
             div.charts {
@@ -78,8 +79,7 @@ fn figures(comparison: &Comparison) -> Markup {
         h3 { "Medians of the rounds" }
         div.scroll { table.figures {
             thead { tr {
-                @for name in ["Variant", "Wall time", "Quartiles", "User", "System", "Voluntary",
-                    "Involuntary", "Major faults", "Read", "Written", "From storage", "To storage",
+                @for name in ["Variant", "Wall time", "Quartiles", "User", "System",
                     "Speed ÷ untouched", "CPU ÷ untouched", "Switches ÷ untouched"] {
                     th { (name) }
                 }
@@ -94,13 +94,6 @@ fn figures(comparison: &Comparison) -> Markup {
                         td { (quartiles(variant)) }
                         td { (time(variant, |run| run.user_ns)) }
                         td { (time(variant, |run| run.system_ns)) }
-                        td { (count(variant, |run| run.voluntary_switches)) }
-                        td { (count(variant, |run| run.involuntary_switches)) }
-                        td { (count(variant, |run| run.major_faults)) }
-                        td { (bytes(variant, |run| run.read_bytes)) }
-                        td { (bytes(variant, |run| run.written_bytes)) }
-                        td { (bytes(variant, |run| run.read_storage_bytes)) }
-                        td { (bytes(variant, |run| run.written_storage_bytes)) }
                         td { (ratio(variant, Metric::Speed)) }
                         td { (ratio(variant, Metric::Cpu)) }
                         td { (ratio(variant, Metric::Switches)) }
@@ -118,6 +111,29 @@ fn figures(comparison: &Comparison) -> Markup {
                 }
             }
         } }
+        h3 { "Switches, faults and bytes per run" }
+        div.scroll { table.figures {
+            thead { tr {
+                @for name in ["Variant", "Voluntary", "Involuntary", "Major faults", "Read",
+                    "Written", "From storage", "To storage"] {
+                    th { (name) }
+                }
+            } }
+            tbody {
+                @for variant in &comparison.variants {
+                    tr.first {
+                        th scope="row" { (variant.name) }
+                        td { (count(variant, |run| run.voluntary_switches)) }
+                        td { (count(variant, |run| run.involuntary_switches)) }
+                        td { (count(variant, |run| run.major_faults)) }
+                        td { (bytes(variant, |run| run.read_bytes)) }
+                        td { (bytes(variant, |run| run.written_bytes)) }
+                        td { (bytes(variant, |run| run.read_storage_bytes)) }
+                        td { (bytes(variant, |run| run.written_storage_bytes)) }
+                    }
+                }
+            }
+        } }
     }
 }
 
@@ -130,11 +146,11 @@ fn commands(comparison: &Comparison) -> Markup {
                 thead { tr { th { "Variant" } th { "Command" } } }
                 tbody {
                     @for variant in &comparison.variants {
-                        tr { th scope="row" { (variant.name) } td { code { (variant.words.join(" ")) } } }
+                        tr { th scope="row" { (variant.name) } td { code { (line(&variant.words)) } } }
                     }
                     @for (what, words) in parts {
                         @if !words.is_empty() {
-                            tr { th scope="row" { (what) } td { code { (words.join(" ")) } } }
+                            tr { th scope="row" { (what) } td { code { (line(words)) } } }
                         }
                     }
                 }

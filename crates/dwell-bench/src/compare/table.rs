@@ -4,6 +4,7 @@
 use comfy_table::{Cell, CellAlignment, ContentArrangement, Table};
 
 use super::outcome::{Comparison, Measured, Metric, Results, UNTOUCHED, Variant};
+use super::words::line;
 use crate::stats::Paired;
 use crate::units;
 
@@ -21,7 +22,7 @@ const HEAD: [&str; 8] = [
 /// The comparison as text: one row per variant, then what it says in words.
 pub fn table(comparison: &Comparison) -> String {
     let mut text = comparison.machine.line() + "\n";
-    text += &format!("\n{}\n", one_line(&comparison.program.join(" ")));
+    text += &format!("\n{}\n", one_line(&line(&comparison.program)));
     let rounds = comparison.untouched().map_or(0, |base| base.rounds.len());
     let plural = if rounds == 1 { "" } else { "s" };
     text += &format!("medians of {rounds} round{plural}, beneath them the quartiles\n\n");
