@@ -9,12 +9,15 @@ fn main() -> anyhow::Result<()> {
     dwell_bench::report::save(&run, &directory.join("report.html"))?;
     let crowded = dwell_bench::sample::crowded();
     dwell_bench::report::save(&crowded, &directory.join("crowded.html"))?;
+    let comparison = dwell_bench::sample::comparison();
+    dwell_bench::compare::save_report(&comparison, &directory.join("compare.html"))?;
     run.save(&directory.join("run.json"))?;
     dwell_bench::sample::figure().save(&directory, None)?;
     let curves =
         dwell_bench::report::probe_curves("loop", &dwell_bench::sample::curves(), Some(65536));
     std::fs::write(directory.join("probe.svg"), curves.svg())?;
     println!("{}", dwell_bench::table::table(&run, 100));
+    println!("{}", dwell_bench::compare::table(&comparison));
     println!("{}", directory.join("report.html").display());
     Ok(())
 }

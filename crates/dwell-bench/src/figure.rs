@@ -276,6 +276,7 @@ impl FigureResult {
                 unit => format!("Value ({unit})"),
             },
             rows: self.rows.iter().filter(|row| row.unit == *unit).map(dot).collect(),
+            mark: None,
         };
         let machine = &self.machine;
         Dots {

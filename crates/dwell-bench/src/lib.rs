@@ -8,6 +8,7 @@
 
 pub mod batch;
 pub mod chart;
+pub mod compare;
 pub mod contender;
 pub mod counters;
 pub mod day;

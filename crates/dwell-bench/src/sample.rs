@@ -2,6 +2,7 @@
 //! An invented run, to look at tables and reports without measuring. Nothing in it was measured.
 
 use crate::{
+    compare::{self, Comparison, Measured as Ran, Results, UNTOUCHED, Variant},
     figure::{FigureResult, Measured, catalogue},
     machine::Machine,
     report::Curve,
@@ -195,4 +196,73 @@ pub fn curves() -> Vec<Curve> {
             .collect(),
     };
     vec![curve("block", 28_000.0, 110.0), curve("spin", 15_000.0, 240.0)]
+}
+
+/// An invented comparison: one policy faster, one slower, one neither.
+pub fn comparison() -> Comparison {
+    let mut random = SplitMix(3);
+    let words = ["sqlite3", "test.db", ".read queries.sql"].map(String::from);
+    let variants = [
+        (UNTOUCHED, 1.0, 1.0),
+        ("block", 1.0, 1.01),
+        ("smartcon", 0.71, 1.4),
+        ("hybrid", 1.1, 1.2),
+    ]
+    .map(|(name, time, cpu)| Variant {
+        name: name.into(),
+        words: match name {
+            UNTOUCHED => words.to_vec(),
+            _ => ["dwell", "run", "--policy", name, "--quiet", "--stats", "{stats}", "--"]
+                .map(String::from)
+                .into_iter()
+                .chain(words.clone())
+                .collect(),
+        },
+        rounds: (0..10)
+            .map(|round| {
+                let noise = 0.97 + random.below(60) as f64 / 1000.0;
+                let drift = 1.0 + f64::from(round) / 50.0;
+                let ns = |ms: f64| (ms * 1e6 * noise * drift) as u64;
+                Ran {
+                    place: round as usize % 4 + 1,
+                    wall_ns: ns(840.0 * time),
+                    user_ns: ns(210.0 * cpu),
+                    system_ns: ns(130.0 * cpu),
+                    voluntary_switches: (40_200.0 * noise / cpu.powi(8)) as u64,
+                    involuntary_switches: (310.0 * noise) as u64,
+                    major_faults: 2,
+                    read_bytes: Some(300 << 20),
+                    written_bytes: Some(12 << 20),
+                    read_storage_bytes: Some(280 << 20),
+                    written_storage_bytes: Some(13 << 20),
+                    exit_status: Some(0),
+                    signal: None,
+                    told: None,
+                    results_sum: "0123456789abcdef-400".into(),
+                    stats: None,
+                }
+            })
+            .collect(),
+        finding: None,
+        results: Results::Same,
+    });
+    let mut comparison = Comparison {
+        schema: compare::SCHEMA,
+        machine: run().machine,
+        command: ["dwell", "compare", "--"]
+            .map(String::from)
+            .into_iter()
+            .chain(words.clone())
+            .collect(),
+        program: words.to_vec(),
+        setup: vec![],
+        check: vec![],
+        warmup: 1,
+        variants: variants.into(),
+        ratios: vec![],
+        ended: None,
+        notes: vec![],
+    };
+    comparison.conclude();
+    comparison
 }

@@ -77,27 +77,63 @@ impl Paired {
             .map(|(ours, baseline)| (ours / baseline).ln())
             .filter(|log| log.is_finite())
             .collect();
-        if logs.is_empty() {
+        let Middle { value, low, high } = Middle::of_sorted(&mut logs)?;
+        Some(Paired { median: value.exp(), low: low.exp(), high: high.exp(), rounds: logs.len() })
+    }
+}
+
+/// A median with the interval that is believed to hold it, in the unit of the samples.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Middle {
+    /// The median.
+    pub value: f64,
+    /// Lower end of its 95 % interval.
+    pub low: f64,
+    /// Upper end.
+    pub high: f64,
+}
+
+impl Middle {
+    /// Of the finite ones among `samples`, by a percentile bootstrap with a fixed seed; `None` when
+    /// there is none.
+    pub fn of(samples: impl IntoIterator<Item = f64>) -> Option<Self> {
+        Self::of_sorted(&mut samples.into_iter().filter(|s| s.is_finite()).collect::<Vec<_>>())
+    }
+
+    fn of_sorted(samples: &mut [f64]) -> Option<Self> {
+        if samples.is_empty() {
             return None;
         }
-        logs.sort_by(f64::total_cmp);
+        samples.sort_by(f64::total_cmp);
         let mut random = SplitMix(SEED);
-        let mut drawn = vec![0.0; logs.len()];
+        let mut drawn = vec![0.0; samples.len()];
         let mut medians: Vec<f64> = (0..RESAMPLES)
             .map(|_| {
-                drawn.fill_with(|| logs[random.below(logs.len())]);
+                drawn.fill_with(|| samples[random.below(samples.len())]);
                 drawn.sort_by(f64::total_cmp);
                 quantile(&drawn, 0.5)
             })
             .collect();
         medians.sort_by(f64::total_cmp);
-        Some(Paired {
-            median: quantile(&logs, 0.5).exp(),
-            low: quantile(&medians, 0.025).exp(),
-            high: quantile(&medians, 0.975).exp(),
-            rounds: logs.len(),
+        Some(Middle {
+            value: quantile(samples, 0.5),
+            low: quantile(&medians, 0.025),
+            high: quantile(&medians, 0.975),
         })
     }
+}
+
+/// How likely two things that are equally good differ in so many rounds for one and so many for the
+/// other, or more unevenly: the two-sided sign test. 1 without rounds.
+pub fn sign_test(one: usize, other: usize) -> f64 {
+    let rounds = one + other;
+    let half_to_the = 0.5f64.powi(rounds as i32);
+    let (mut ways, mut tail) = (1.0, 0.0);
+    for rare in 0..=one.min(other) {
+        tail += ways * half_to_the;
+        ways *= (rounds - rare) as f64 / (rare + 1) as f64;
+    }
+    (2.0 * tail).min(1.0)
 }
 
 /// What a figure is held to.
@@ -247,6 +283,23 @@ mod tests {
     fn paired_leaves_out_rounds_without_a_ratio() {
         assert_eq!(Paired::of([(1.0, 0.0), (0.0, 1.0), (f64::NAN, 1.0)]), None);
         assert_eq!(Paired::of([(0.0, 0.0), (3.0, 1.0)]).unwrap().rounds, 1);
+    }
+
+    #[test]
+    fn the_middle_of_differences_may_be_negative() {
+        let middle = Middle::of([-3.0, f64::NAN, -1.0, -2.0]).unwrap();
+        assert_eq!((middle.value, middle.low, middle.high), (-2.0, -3.0, -1.0));
+        assert_eq!(Middle::of([f64::NAN]), None);
+    }
+
+    #[test]
+    fn signs_need_six_rounds_to_tell() {
+        assert_eq!(sign_test(0, 0), 1.0);
+        assert_eq!(sign_test(5, 0), 2.0 / 32.0);
+        assert_eq!(sign_test(0, 6), 2.0 / 64.0);
+        assert_eq!(sign_test(9, 1), 22.0 / 1024.0);
+        assert_eq!(sign_test(4, 4), 1.0);
+        assert!(sign_test(1000, 0) < 1e-12 && sign_test(500, 500) <= 1.0);
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
-use dwell_bench::{report, sample};
+use dwell_bench::{compare, report, sample};
 
 /// A page as Chromium reads it; `None` after saying why there is none.
 fn opened(directory: &Path, page: &str, html: &str) -> Option<Output> {
@@ -59,6 +59,24 @@ fn every_section_of_a_report_is_there_and_the_console_is_silent() {
         assert_eq!(dom.contains("Ended early"), run.ended.is_some());
         assert_eq!(console(&output), Vec::<String>::new());
     }
+}
+
+#[test]
+fn a_comparison_is_shown_whole_and_the_console_is_silent() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut comparison = sample::comparison();
+    comparison.ended = Some("interrupted".into());
+    let page = compare::html(&comparison);
+    let Some(output) = opened(directory.path(), "compare.html", &page) else { return };
+    let dom = String::from_utf8(output.stdout.clone()).unwrap();
+    assert_eq!((dom.matches("<svg").count(), dom.matches("</svg>").count()), (4, 4));
+    for part in ["Comparison of one command", "Ended early", "Verdicts", "What was run"] {
+        assert!(dom.contains(part), "{part}");
+    }
+    for variant in comparison.wrapped() {
+        assert!(dom.contains(&variant.finding.as_ref().unwrap().text), "{}", variant.name);
+    }
+    assert_eq!(console(&output), Vec::<String>::new());
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //! Every experiment runs through, in little time, and leaves no case without value or reason. No
 //! value is asserted: a benchmark is never a test.
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::sync::Arc;
 
 use dwell::monitor::{Config, SystemMonitor};
@@ -21,6 +22,30 @@ fn helper() {
     if arguments.iter().any(|argument| argument == "help-now") {
         serve(&arguments).unwrap();
     }
+}
+
+/// A directory with a stand-in for `dwell` and with scripts in place of real programs: one that works,
+/// one that fails, one that is not installed.
+fn stand_ins() -> tempfile::TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    let put = |name: &str, text: &str| {
+        let path = directory.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    };
+    put(
+        "dwell",
+        "#!/bin/sh\nwhile [ \"$1\" != -- ]; do [ \"$1\" = --stats ] && echo '{}' >\"$2\"; shift; done\n\
+         shift\nexec \"$@\"\n",
+    );
+    put(
+        "sqlite.sh",
+        "#!/bin/sh\nset -e\ncase $1 in\nsetup) echo set >$2/state ;;\n\
+         run) $WRAP cp $2/state $2/copy ;;\ncheck) cat $2/copy ;;\nesac\n",
+    );
+    put("redis.sh", "#!/bin/sh\n[ $1 != run ] || { echo broken >&2; exit 1; }\n");
+    put("fio.sh", "#!/bin/sh\n[ $1 != available ] || { echo not installed: fio; exit 1; }\n");
+    directory
 }
 
 fn lab() -> Lab {
@@ -76,18 +101,42 @@ fn there_is_an_experiment_for_every_figure_and_for_no_other() {
     assert!(error.contains("S99") && error.contains("M1"), "{error}");
 }
 
+/// What U2 says of the stand-ins.
+fn stand_ins_are_told_apart(result: &FigureResult) {
+    for row in result.rows.iter().filter(|row| row.case.ends_with("tmpfs")) {
+        let note = row.note.as_deref().unwrap_or_default();
+        match row.case.split(',').next() {
+            Some("sqlite") => assert!(row.ours.is_some() && !note.contains("DIFFER"), "{row:?}"),
+            Some("redis") => assert!(note.contains("FAILED") && note.contains("broken"), "{note}"),
+            Some("fio") => assert_eq!(note, "not installed: fio"),
+            _ => assert!(note.contains("No such file"), "{note}"),
+        }
+    }
+}
+
 /// One test after the other: they share the machine's devices and CPUs.
 #[test]
 fn every_case_is_measured_or_says_why_not() {
-    let mut with_devices = lab();
+    let stand_ins = stand_ins();
+    let equipped = || {
+        let mut lab = lab();
+        lab.dwell = Some(stand_ins.path().join("dwell"));
+        lab.programs = Some(stand_ins.path().into());
+        lab
+    };
+    let mut with_devices = equipped();
     for kind in Kind::ALL {
         if let Err(why) = with_devices.subject(kind).unwrap() {
             println!("SKIP: {why}");
         }
     }
-    all_complete(&mut with_devices, &experiments::ids(), |_| {});
+    all_complete(&mut with_devices, &experiments::ids(), |result| {
+        if result.id == "U2" {
+            stand_ins_are_told_apart(result);
+        }
+    });
 
-    let mut without = lab();
+    let mut without = equipped();
     let why = "left out by a test";
     for kind in Kind::ALL {
         without.leave_out(kind, why);
@@ -98,7 +147,28 @@ fn every_case_is_measured_or_says_why_not() {
     all_complete(&mut without, &ids, |result| {
         let left_out = result.rows.iter().filter(|row| row.note.as_deref() == Some(why)).count();
         // S6 also measures the monitor itself.
-        let expected = if result.id == "S6" { 8 } else { result.rows.len() };
+        // Calls on /dev/null need no device, nor do programs on tmpfs or those not installed.
+        let expected = match result.id.as_str() {
+            "S6" => 8,
+            "U2" => 2 * 3,
+            "U3" => 1,
+            _ => result.rows.len(),
+        };
         assert_eq!(left_out, expected, "{}", result.id);
     });
+}
+
+#[test]
+fn without_dwell_run_or_scripts_the_figures_say_so() {
+    let mut lab = lab();
+    lab.leave_out(Kind::Loop, "left out by a test");
+    let says = |lab: &mut Lab, id: &str| {
+        let (result, _) = experiments::measure(id, lab, &mut |_, _| {}).unwrap();
+        result.rows[0].note.clone().unwrap()
+    };
+    assert!(says(&mut lab, "U2").contains("tests/programs"));
+    assert!(says(&mut lab, "U3").contains("no `dwell run`"));
+    lab.dwell = Some("/bin/false".into());
+    lab.programs = Some("/nonexistent".into());
+    assert!(says(&mut lab, "U2").contains("dwell run does not run here"));
 }

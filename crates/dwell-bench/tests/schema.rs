@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The committed schema of `result.json` and what is really written agree.
+//! The committed schemas of `result.json`, of the bench and of comparisons, and what is really written
+//! agree.
 //!
-//! A field that is new in the code belongs in `schema/result.schema.json`, with its unit.
+//! A field that is new in the code belongs in `schema/`, with its unit.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -9,6 +10,7 @@ use std::time::Duration;
 
 use dwell::monitor::{Config, SystemMonitor};
 use dwell::profile::SwitchCosts;
+use dwell_bench::compare::{self, Comparison, Plan, Wrapper};
 use dwell_bench::result::{Direction, Load, Metric, Pattern, Requests, Row, Run, Setting, Work};
 use dwell_bench::run::{Course, Entrant, race};
 use dwell_bench::sample;
@@ -20,12 +22,69 @@ fn schema() -> Value {
     serde_json::from_str(include_str!("../schema/result.schema.json")).unwrap()
 }
 
+fn of_comparisons() -> Value {
+    serde_json::from_str(include_str!("../schema/compare.schema.json")).unwrap()
+}
+
+/// A real comparison of two policies, of which one changes what is printed.
+fn compared() -> Comparison {
+    let directory = tempfile::tempdir().unwrap();
+    let stand_in = "echo '{\"requests\":1}' >\"$2\"; export POLICY=$1; shift 2; exec \"$@\"";
+    let wrapper = Wrapper::new(["sh", "-c", stand_in, "sh", Wrapper::POLICY, Wrapper::STATS]);
+    let program = ["sh", "-c", "echo $POLICY; [ \"$POLICY\" = spin ] && kill -9 $$; :"];
+    let plan = Plan {
+        rounds: 2,
+        warmup: 0,
+        ignore_failure: true,
+        directory: directory.path().into(),
+        setup: Some(vec!["true".into()]),
+        told: Some(|_| Some(1.5)),
+        ..Plan::new(program.map(Into::into).into(), &["block", "spin"], wrapper)
+    };
+    compare::run(&plan, vec!["dwell".into()], &mut |_| {}).unwrap()
+}
+
+#[test]
+fn comparisons_are_valid() {
+    let validator = jsonschema::draft202012::new(&of_comparisons()).unwrap();
+    let mut comparison = compared();
+    assert!(comparison.variants[2].rounds[0].signal == Some(9) && !comparison.notes.is_empty());
+    check(&validator, &serde_json::to_value(&comparison).unwrap());
+    comparison.ended = Some("interrupted".into());
+    comparison.variants.iter_mut().for_each(|variant| variant.rounds.clear());
+    comparison.conclude();
+    check(&validator, &serde_json::to_value(&comparison).unwrap());
+    check(&validator, &serde_json::to_value(sample::comparison()).unwrap());
+}
+
+#[test]
+fn what_is_no_comparison_is_not_valid() {
+    let validator = jsonschema::draft202012::new(&of_comparisons()).unwrap();
+    let comparison = serde_json::to_value(sample::comparison()).unwrap();
+    assert!(validator.is_valid(&comparison));
+    for (path, value) in [
+        ("/schema", Value::from(2)),
+        ("/variants/0/rounds/0/wall_ns", Value::from(-1)),
+        ("/variants/0/rounds/0/place", Value::from(0)),
+        ("/variants/1/finding/verdict", Value::from("better")),
+        ("/variants/1/results", Value::Null),
+        ("/ratios/0/metric", Value::from("colour")),
+    ] {
+        let mut wrong = comparison.clone();
+        *wrong.pointer_mut(path).unwrap() = value;
+        assert!(!validator.is_valid(&wrong), "{path}");
+    }
+    let mut stranger = comparison;
+    stranger["variants"][0]["rounds"][0]["colour"] = Value::from("red");
+    assert!(!validator.is_valid(&stranger));
+}
+
 fn check(validator: &Validator, run: &Value) {
     let wrong: Vec<String> = validator
         .iter_errors(run)
         .map(|error| format!("{}: {error}", error.instance_path()))
         .collect();
-    assert!(wrong.is_empty(), "adapt schema/result.schema.json:\n{}", wrong.join("\n"));
+    assert!(wrong.is_empty(), "adapt its schema in schema/:\n{}", wrong.join("\n"));
 }
 
 fn full() -> Run {
@@ -133,4 +192,5 @@ fn every_field_is_described() {
         }
     }
     walk("", &schema());
+    walk("", &of_comparisons());
 }

@@ -55,6 +55,7 @@ enum Command {
     #[command(subcommand)]
     Bench(cmd::bench::Bench),
     Figure(cmd::figure::Args),
+    Compare(cmd::compare::Args),
     /// One process of the load beside a measurement.
     #[command(hide = true)]
     Crunch(cmd::bench::Crunch),
@@ -72,6 +73,7 @@ impl Command {
             Command::Explain(args) => cmd::explain::run(&args),
             Command::Bench(bench) => cmd::bench::run(&bench),
             Command::Figure(args) => cmd::figure::run(&args),
+            Command::Compare(args) => cmd::compare::run(&args),
             Command::Crunch(args) => args.run(),
         }
     }

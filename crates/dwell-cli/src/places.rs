@@ -2,7 +2,8 @@
 //! Where things are kept. Only here is the environment read.
 
 use std::env;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
@@ -71,6 +72,20 @@ pub fn monitor() -> Config {
     Config { host_page: Some(host_page()), ..Config::default() }
 }
 
+/// Whether a command's first word names a program, by itself or on the search path.
+pub fn is_program(word: &OsStr) -> bool {
+    let path = Path::new(word);
+    let runs = |path: &Path| {
+        path.metadata().is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
+    };
+    if word.as_encoded_bytes().contains(&b'/') {
+        return runs(path);
+    }
+    // What is searched where no path is set.
+    let search = env::var_os("PATH").unwrap_or_else(|| "/bin:/usr/bin".into());
+    !word.is_empty() && env::split_paths(&search).any(|directory| runs(&directory.join(path)))
+}
+
 /// Whether the environment asks for output without colours.
 pub fn no_colour() -> bool {
     env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
@@ -114,6 +129,14 @@ mod tests {
         let config = ("XDG_CONFIG_HOME", "/c");
         assert_eq!(of(&[home, config]), (system, Some("/c/dwell/dwell.toml".into())));
         assert_eq!(of(&[("DWELL_SYSTEM_CONFIG", "/s.toml")]).0, "/s.toml");
+    }
+
+    #[test]
+    fn programs_are_found_by_path_and_by_name() {
+        for (word, is) in [("sh", true), ("/bin/sh", true), ("/etc/passwd", false), ("/", false)] {
+            assert_eq!(is_program(OsStr::new(word)), is, "{word}");
+        }
+        assert!(!is_program(OsStr::new("no-such-program")) && !is_program(OsStr::new("")));
     }
 
     #[test]

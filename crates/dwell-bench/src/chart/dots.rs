@@ -36,6 +36,8 @@ pub struct Panel {
     pub axis_label: String,
     /// The cases, from the top down.
     pub rows: Vec<DotRow>,
+    /// A value that all cases are seen against.
+    pub mark: Option<f64>,
 }
 
 /// A dot chart.
@@ -54,7 +56,8 @@ pub struct Dots {
 impl Panel {
     /// Logarithmic, as most values are ratios; linear from zero where one is not positive.
     fn axis(&self) -> Axis {
-        let values: Vec<f64> = self.rows.iter().flat_map(DotRow::values).collect();
+        let rows = self.rows.iter().flat_map(DotRow::values);
+        let values: Vec<f64> = rows.chain(self.mark).collect();
         let positive = values.iter().all(|v| *v > 0.0);
         let scale = if positive { Scale::Log } else { Scale::Linear };
         Axis::covering(&self.axis_label, scale, values)
@@ -154,6 +157,10 @@ impl Panel {
         let (left, right) = (LEFT + 8.0, WIDTH - LEFT - 8.0);
         let place = |value: f64| left + axis.place(value) * (right - left);
         let bottom = top + self.rows.len() as f64 * ROW;
+        if let Some(mark) = self.mark {
+            let x = place(mark);
+            canvas.dashes(&[(x, top), (x, bottom)], (3.0, 3.0), MUTED, 1.2);
+        }
         for (i, row) in self.rows.iter().enumerate() {
             row.draw(canvas, top + i as f64 * ROW, place);
         }
@@ -184,7 +191,7 @@ mod tests {
             theirs: Some((1.0, 3.0)),
             text: "short".into(),
         };
-        let panel = |rows| Panel { axis_label: "ratio (×)".into(), rows };
+        let panel = |rows| Panel { axis_label: "ratio (×)".into(), rows, mark: Some(1.0) };
         assert_eq!(panel(vec![row(Some(500.0))]).axis().scale, Scale::Log);
         assert_eq!(panel(vec![row(Some(3.0)), row(None)]).axis().scale, Scale::Log);
         assert_eq!(panel(vec![row(Some(0.0)), row(Some(99.0))]).axis().scale, Scale::Linear);

@@ -41,6 +41,10 @@ pub struct Lab {
     pub effort: f64,
     /// Length of each test device, in bytes.
     pub device_bytes: u64,
+    /// The program that has `dwell run`.
+    pub dwell: Option<PathBuf>,
+    /// Directory of the scripts that run real programs, `tests/programs`.
+    pub programs: Option<PathBuf>,
     subjects: Vec<(Kind, Result<Subject, String>)>,
     stands: Vec<Stand>,
 }
@@ -61,6 +65,8 @@ impl Lab {
             directory,
             effort,
             device_bytes: FILE_BYTES,
+            dwell: None,
+            programs: None,
             subjects: Vec::new(),
             stands: Vec::new(),
         }

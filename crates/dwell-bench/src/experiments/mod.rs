@@ -6,6 +6,7 @@
 
 mod backlog;
 mod bystander;
+mod calls;
 mod classes;
 mod decisions;
 mod job;
@@ -19,6 +20,7 @@ mod peers;
 mod pollution;
 mod predictive;
 mod probe;
+mod programs;
 mod response;
 mod sequential;
 mod spinning;
@@ -27,6 +29,7 @@ mod threshold;
 mod whole;
 mod window;
 mod workloads;
+mod wrapped;
 
 use std::time::Instant;
 
@@ -43,7 +46,7 @@ pub type Progress<'a> = dyn FnMut(&str, f64) + 'a;
 /// Fills in a result; a figure that is more than its cases returns its own chart.
 type Experiment = fn(&mut Lab, &mut FigureResult, &mut Progress<'_>) -> Result<Option<String>>;
 
-const EXPERIMENTS: [(&str, Experiment); 24] = [
+const EXPERIMENTS: [(&str, Experiment); 27] = [
     ("S1", switches::direct),
     ("S2", switches::indirect),
     ("S3", classes::measure),
@@ -68,6 +71,9 @@ const EXPERIMENTS: [(&str, Experiment); 24] = [
     ("M1", job::measure),
     ("M2", mixed::measure),
     ("P1", peers::measure),
+    ("U1", programs::reads),
+    ("U2", programs::real),
+    ("U3", calls::measure),
 ];
 
 /// The figures that can be measured, in order.

@@ -109,6 +109,7 @@ fn chart(result: &FigureResult, run: &Run) -> String {
         Panel {
             axis_label: format!("Requests at queue depth {depth} (1000 per second, log)"),
             rows: rows.into_iter().map(dot).collect(),
+            mark: None,
         }
     };
     Dots {

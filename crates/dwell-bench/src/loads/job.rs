@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What one process of a load does, and how it is told.
 
-use std::convert::Infallible;
 use std::fs::OpenOptions;
 use std::hint::black_box;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -13,6 +12,7 @@ use dwell::buffer::Aligned;
 use serde::{Deserialize, Serialize};
 
 use super::bystander;
+use super::calls::Calls;
 use super::counts::Counts;
 use crate::stats::SplitMix;
 
@@ -27,6 +27,8 @@ pub(super) enum Job {
     Crunch,
     /// All four operations on integers and fractions.
     Arithmetic,
+    /// Makes calls, tells their rate and ends.
+    Calls(Calls),
     /// Reads and sums up.
     Read(Reader),
     /// Turns of [`bystander::Bystander`], counted.
@@ -64,17 +66,18 @@ impl Job {
     }
 }
 
-/// Does the job that the last of `words` names until the process is killed: what a hidden
-/// subcommand of the face runs.
+/// Does the job that the last of `words` names: what a hidden subcommand of the face runs. A load's
+/// job goes on until the process is killed.
 ///
 /// # Errors
-/// No job; a file that cannot be read. It never returns otherwise.
-pub fn serve(words: &[String]) -> Result<Infallible> {
+/// No job; a file that cannot be read.
+pub fn serve(words: &[String]) -> Result<()> {
     let word = words.last().context("no job is named: this is for Dwell's own use")?;
     let job = serde_json::from_str(word).with_context(|| format!("{word:?} is no job"))?;
     match job {
         Job::Crunch => crunch(),
         Job::Arithmetic => arithmetic(),
+        Job::Calls(calls) => calls.make(),
         Job::Read(reader) => reader.read_on(),
         Job::Bystand { counts, slot } => {
             let counts = Counts::open(&counts, slot + 1)?;
@@ -109,7 +112,7 @@ fn arithmetic() -> ! {
 }
 
 impl Reader {
-    fn read_on(&self) -> Result<Infallible> {
+    fn read_on(&self) -> Result<()> {
         let pieces = self.span_bytes.checked_div(self.piece_bytes).unwrap_or(0) as usize;
         ensure!(pieces > 0, "{}: nothing to read", self.path.display());
         let file = OpenOptions::new()

@@ -5,6 +5,7 @@
 //! the measurement as strangers. None survives the program that started it.
 
 mod bystander;
+mod calls;
 mod counts;
 mod job;
 mod process;
@@ -21,7 +22,9 @@ use counts::Counts;
 use job::{Job, Reader};
 use process::Processes;
 
+pub use calls::{Calls, calls_per_second};
 pub use job::serve;
+pub(crate) use process::die_with;
 pub use process::die_with_parent;
 
 /// I/O programs of [`Load::Io`].

@@ -116,7 +116,7 @@ pub fn die_with_parent(command: &mut Command) {
 }
 
 /// In a child before exec: asks for SIGKILL when the parent ends, and fails if it already has.
-fn die_with(parent: u32) -> std::io::Result<()> {
+pub(crate) fn die_with(parent: u32) -> std::io::Result<()> {
     // SAFETY: PR_SET_PDEATHSIG takes a signal number and touches no memory.
     if unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) } != 0 {
         return Err(std::io::Error::last_os_error());

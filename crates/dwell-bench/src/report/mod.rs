@@ -20,7 +20,36 @@ const STYLE: &str = include_str!("style.css");
 
 /// The report as HTML.
 pub fn html(run: &Run) -> String {
-    let title = "Dwell: how long to wait for storage";
+    let body = html! {
+        header {
+            h1 { "Bench report" }
+            (facts(&run.machine))
+            p.command { "$ " (run.command.join(" ")) }
+        }
+        @if let Some(why) = &run.ended {
+            p.note.ended { strong { "Ended early: " } (why) ". Complete rounds are shown." }
+        }
+        @for note in &run.notes { p.note { (note) } }
+        (devices(run))
+        @for why in &run.left_out { p.note { strong { "Left out. " } (why) } }
+        @let overviews = plots::overviews(run);
+        @if !overviews.is_empty() {
+            section {
+                h2 { "All workloads" }
+                div.charts { @for svg in overviews { figure { (PreEscaped(svg)) } } }
+            }
+        }
+        @for (i, setting) in run.settings().into_iter().enumerate() {
+            (section(run, i, setting))
+        }
+        (contenders(run))
+        (how_to_read(run))
+    };
+    page("Dwell: how long to wait for storage", &body)
+}
+
+/// A page that needs nothing else.
+pub(crate) fn page(title: &str, body: &Markup) -> String {
     html! {
         (DOCTYPE)
         html lang="en" {
@@ -31,31 +60,7 @@ pub fn html(run: &Run) -> String {
                 title { (title) }
                 style { (PreEscaped(style())) }
             }
-            body {
-                header {
-                    h1 { "Bench report" }
-                    (facts(&run.machine))
-                    p.command { "$ " (run.command.join(" ")) }
-                }
-                @if let Some(why) = &run.ended {
-                    p.note.ended { strong { "Ended early: " } (why) ". Complete rounds are shown." }
-                }
-                @for note in &run.notes { p.note { (note) } }
-                (devices(run))
-                @for why in &run.left_out { p.note { strong { "Left out. " } (why) } }
-                @let overviews = plots::overviews(run);
-                @if !overviews.is_empty() {
-                    section {
-                        h2 { "All workloads" }
-                        div.charts { @for svg in overviews { figure { (PreEscaped(svg)) } } }
-                    }
-                }
-                @for (i, setting) in run.settings().into_iter().enumerate() {
-                    (section(run, i, setting))
-                }
-                (contenders(run))
-                (how_to_read(run))
-            }
+            body { (body) }
         }
     }
     .into_string()
@@ -70,7 +75,8 @@ fn style() -> String {
     STYLE.replace("FONTS", chart::FONTS)
 }
 
-fn facts(machine: &machine::Machine) -> Markup {
+/// The machine and the moment.
+pub(crate) fn facts(machine: &machine::Machine) -> Markup {
     let memory = units::bytes(machine.memory_bytes);
     let facts = [
         ("CPU", machine.cpu_model.clone()),

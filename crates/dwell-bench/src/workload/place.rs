@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use dwell::known::Known;
-use dwell::profile::SwitchCosts;
+use dwell::profile::{DeviceProfile, SwitchCosts};
 
 use super::spec::FileSystemKind;
 use crate::fixture::{Directory, FileSystem, Fixture, LoopOnTmpfs, TempFile, Unavailable, Zram};
@@ -50,6 +50,8 @@ pub struct Place {
     pub name: String,
     /// What the probe learned of files on it.
     pub known: Known,
+    /// All that the probe learned.
+    pub profile: Option<DeviceProfile>,
     /// Bytes that files may take.
     pub bytes: u64,
     ground: Ground,
@@ -95,6 +97,7 @@ impl Place {
             known: subject.known,
             direct,
             description: result::Device { description: what, ..subject.describe() },
+            profile: subject.profile,
             ground,
             name,
         }))

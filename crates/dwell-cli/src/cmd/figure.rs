@@ -84,6 +84,9 @@ pub fn run(args: &Args) -> Result<()> {
             SystemMonitor::start(places::monitor()).context("starting the system monitor")?;
         let here = std::env::current_dir().context("finding the working directory")?;
         let mut lab = Lab::new(switches, Arc::new(monitor), hidden(), here, args.effort);
+        lab.dwell = Some(std::env::current_exe().context("finding this program's own file")?);
+        lab.programs = Some(PathBuf::from("tests/programs")).filter(|scripts| scripts.is_dir());
+        lab.programs = lab.programs.map(std::path::absolute).transpose()?;
         for id in &ids {
             let mut progress = Progress::of(id);
             let (result, svg) = experiments::measure(id, &mut lab, &mut |what, share| {

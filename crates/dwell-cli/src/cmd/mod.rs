@@ -2,6 +2,7 @@
 //! One file per command: its arguments, what it calls, what it shows.
 
 pub mod bench;
+pub mod compare;
 pub mod ctl;
 pub mod doctor;
 pub mod explain;

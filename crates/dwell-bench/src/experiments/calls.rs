@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! U3: what a call costs more under `dwell run` that Dwell has nothing to do with, or that finds
+//! its bytes in the page cache.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+
+use super::lab::{put, skip};
+use super::wrapped::{Wrapping, both_variants, compared};
+use super::{Lab, Progress};
+use crate::compare::{Measured as Ran, Wrapper};
+use crate::figure::{FigureResult, Measured};
+use crate::loads::{Calls, calls_per_second};
+use crate::stand::Kind;
+use crate::stats::Middle;
+use crate::units;
+use crate::workload::spec::FileSystemKind;
+
+const PASSED: &str = "call passed through: 1 byte to /dev/null";
+const CACHED: &str = "warm cached read: 4 KiB of a file on a fast device";
+const READ_BYTES: usize = 4096;
+
+/// U3.
+pub fn measure(
+    lab: &mut Lab,
+    result: &mut FigureResult,
+    progress: &mut Progress<'_>,
+) -> Result<Option<String>> {
+    let wrapping = match Wrapping::make(lab)? {
+        Ok(wrapping) => wrapping,
+        Err(why) => return skip(result, &[PASSED, CACHED], &why).map(|()| None),
+    };
+    let passed = Calls { path: "/dev/null".into(), write: true, bytes: 1, ..calls(lab) };
+    compare(lab, &wrapping, (result, PASSED), passed, (0.0, progress))?;
+    match lab.place(Kind::Loop, FileSystemKind::Ext4)? {
+        Ok(place) => {
+            wrapping.know(&place)?;
+            let path = place.path().join("data");
+            let noise = crate::fixture::half_noise(1 << 20);
+            std::fs::write(&path, &noise[..]).context("writing the file to read")?;
+            let cached = Calls { path, write: false, bytes: READ_BYTES, ..calls(lab) };
+            compare(lab, &wrapping, (result, CACHED), cached, (0.5, progress))?;
+        }
+        Err(why) => skip(result, &[CACHED], &why)?,
+    }
+    Ok(None)
+}
+
+/// How many calls at once, and how often.
+fn calls(lab: &Lab) -> Calls {
+    let (calls, batches) = if lab.is_hasty() { (100, 3) } else { (20_000, 25) };
+    Calls { path: PathBuf::new(), write: false, bytes: 1, calls, batches }
+}
+
+fn compare(
+    lab: &Lab,
+    wrapping: &Wrapping,
+    (result, case): (&mut FigureResult, &str),
+    calls: Calls,
+    (from, progress): (f64, &mut Progress<'_>),
+) -> Result<()> {
+    let mut program = vec![std::env::current_exe().context("this program's own file")?.into()];
+    program.extend(lab.hidden.iter().map(OsString::from));
+    program.push(calls.word()?.into());
+    let wrapper = Wrapper::dwell_run(&wrapping.dwell());
+    let mut plan = wrapping.plan(program, wrapper, lab.times(31));
+    plan.told = Some(calls_per_second);
+    // What it prints is the measured rate.
+    plan.check = Some(vec!["true".into()]);
+    let (mut done, total) = (0.0, plan.runs() as f64);
+    let comparison = compared(&plan, &mut |what| {
+        progress(&format!("{case}: {what}"), from + 0.5 * done / total);
+        done += 1.0;
+    })?;
+    let (ours, base) = both_variants(&comparison)?;
+    let ns = |run: &Ran| 1e9 / run.told.unwrap_or(f64::NAN);
+    let rounds = ours.rounds.iter().zip(&base.rounds);
+    let more = Middle::of(rounds.map(|(ours, base)| ns(ours) - ns(base)));
+    let more = more.map(|Middle { value, low, high }| Measured { value, low, high });
+    let remark = format!("untouched: {}", units::time_ns(base.median(ns)));
+    put(result, case, more, Some(remark))
+}

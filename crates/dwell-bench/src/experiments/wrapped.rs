@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What experiments on unmodified programs share: `dwell run`, where any user may run it, and the
+//! profiles that it goes by.
+
+use std::ffi::OsString;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+use dwell::profile::ProfileStore;
+use tempfile::TempDir;
+
+use super::Lab;
+use crate::compare::{self, Comparison, Plan, UNTOUCHED, Variant, Wrapper};
+use crate::workload::Place;
+
+/// The policy under which programs are run.
+pub const POLICY: &str = "smartcon";
+/// What lies beside the program `dwell` and does the work.
+const LIBRARY: &str = "libdwell_preload.so";
+
+/// A copy of `dwell` with its library and with profiles, in a directory that every user can enter:
+/// some servers refuse to run as root.
+pub struct Wrapping {
+    scratch: TempDir,
+}
+
+impl Wrapping {
+    /// The copy, or why programs cannot be wrapped here.
+    pub fn make(lab: &Lab) -> Result<Result<Self, String>> {
+        let Some(dwell) = &lab.dwell else {
+            return Ok(Err("this program has no `dwell run`".into()));
+        };
+        let scratch = tempfile::tempdir().context("a directory for a copy of dwell")?;
+        open_to_all(scratch.path())?;
+        let wrapping = Wrapping { scratch };
+        let copy = wrapping.dwell();
+        fs::copy(dwell, &copy).with_context(|| format!("copying {}", dwell.display()))?;
+        open_to_all(&copy)?;
+        let library = dwell.with_file_name(LIBRARY);
+        if library.is_file() {
+            let copy = wrapping.scratch.path().join(LIBRARY);
+            fs::copy(&library, &copy).with_context(|| format!("copying {}", library.display()))?;
+            open_to_all(&copy)?;
+        }
+        fs::create_dir(wrapping.profiles()).context("a directory for profiles")?;
+        open_to_all(&wrapping.profiles())?;
+        let tried = Command::new(&copy)
+            .args(["run", "--policy", POLICY, "--quiet", "--", "true"])
+            .stdin(Stdio::null())
+            .output()
+            .with_context(|| format!("cannot start {}", copy.display()))?;
+        if !tried.status.success() {
+            let said = String::from_utf8_lossy(&tried.stderr);
+            let said = said.lines().last().unwrap_or_default().to_owned();
+            return Ok(Err(format!("dwell run does not run here: {said}")));
+        }
+        Ok(Ok(wrapping))
+    }
+
+    /// The program.
+    pub fn dwell(&self) -> PathBuf {
+        self.scratch.path().join("dwell")
+    }
+
+    fn profiles(&self) -> PathBuf {
+        self.scratch.path().join("profiles")
+    }
+
+    /// Lets `dwell run` know what the probe learned of a place.
+    pub fn know(&self, place: &Place) -> Result<()> {
+        let Some(profile) = &place.profile else { return Ok(()) };
+        let file = ProfileStore::new(self.profiles()).save(profile)?;
+        let readable = Permissions::from_mode(0o644);
+        fs::set_permissions(&file, readable).with_context(|| file.display().to_string())
+    }
+
+    /// A command untouched and by `wrapper`.
+    pub fn plan(&self, program: Vec<OsString>, wrapper: Wrapper, rounds: usize) -> Plan {
+        Plan {
+            rounds,
+            directory: self.scratch.path().join("output"),
+            environment: vec![("DWELL_PROFILES".into(), self.profiles().into())],
+            ..Plan::new(program, &[POLICY], wrapper)
+        }
+    }
+}
+
+/// Lets every user read, enter and run.
+pub fn open_to_all(path: &Path) -> Result<()> {
+    fs::set_permissions(path, Permissions::from_mode(0o755))
+        .with_context(|| format!("opening {} to all users", path.display()))
+}
+
+/// Compares to the end.
+pub fn compared(plan: &Plan, progress: &mut dyn FnMut(&str)) -> Result<Comparison> {
+    let comparison = compare::run(plan, Vec::new(), progress)?;
+    match comparison.ended {
+        None => Ok(comparison),
+        // Half of it is no figure.
+        Some(why) => bail!(why),
+    }
+}
+
+/// The wrapped variant and the untouched one.
+pub fn both_variants(comparison: &Comparison) -> Result<(&Variant, &Variant)> {
+    let of = |name: &str| comparison.variants.iter().find(|variant| variant.name == name);
+    of(POLICY).zip(of(UNTOUCHED)).context("a variant is missing")
+}

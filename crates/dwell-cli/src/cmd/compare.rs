@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `dwell compare`: a command untouched and under wait policies.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use dwell_bench::compare::{self, Comparison, Plan, Verdict, Wrapper};
+use dwell_bench::keep::Interrupted;
+
+use crate::progress::Progress;
+use crate::show::Screen;
+use crate::signals::{Ended, Signals};
+use crate::{places, show};
+
+/// Run a command untouched and under wait policies in turn, and say what they gain.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Each round runs every variant once, in random order. What the command prints goes to files; those of \
+runs that failed or printed something else are kept in DIR/runs. The command gets no input and no \
+terminal. See docs/compare.md.")]
+pub struct Args {
+    /// Policies to compare with the untouched command
+    #[arg(long, value_delimiter = ',', default_value = "block,smartcon,spin")]
+    policies: Vec<String>,
+    /// Interleaved rounds; fewer than six cannot tell anything apart
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..=10_000))]
+    rounds: u16,
+    /// Rounds before them that are not kept
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(0..=1000))]
+    warmup: u16,
+    /// Shell command before each run, untimed, so that each run finds the same
+    #[arg(long, value_name = "CMD")]
+    setup: Option<String>,
+    /// Shell command after each run, untimed; the runs' results are what it prints, in place of what
+    /// the command prints
+    #[arg(long, value_name = "CMD")]
+    check: Option<String>,
+    /// Go on when a run fails
+    #[arg(long)]
+    ignore_failure: bool,
+    /// Directory for report.html, result.json and result.csv
+    #[arg(long, value_name = "DIR", default_value = "dwell-compare")]
+    out: PathBuf,
+    /// Also write the result as JSON to FILE; - prints it in place of the table
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Words that put a command under {policy} and write {stats}, in place of `dwell run`
+    #[arg(long, hide = true, num_args = 1, allow_hyphen_values = true)]
+    wrapper_word: Vec<OsString>,
+    /// The command
+    #[arg(last = true, required = true, value_name = "CMD")]
+    command: Vec<OsString>,
+}
+
+/// Compares, keeps, shows.
+pub fn run(args: &Args) -> Result<()> {
+    let mut plan = args.plan()?;
+    // Where the report cannot go, nothing needs to be measured.
+    std::fs::create_dir_all(&args.out)
+        .with_context(|| format!("cannot make the directory {}", args.out.display()))?;
+    let command = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
+    let signals = Signals::watch().context("watching for Ctrl-C")?;
+    plan.stop = signals.stop.clone();
+    let mut progress = Progress::of("compare");
+    let (mut done, total) = (0.0, plan.runs() as f64);
+    let outcome = compare::run(&plan, command, &mut |what| {
+        progress.show(what, done / total);
+        done += 1.0;
+    });
+    progress.finish();
+    let result = match outcome {
+        Err(error) if error.is::<Interrupted>() => {
+            let kept = "no round was complete, nothing was kept".to_owned();
+            return Err(Ended { signal: signals.received().unwrap_or_default(), kept }.into());
+        }
+        outcome => outcome?,
+    };
+    args.conclude(&result, &signals)
+}
+
+impl Args {
+    fn plan(&self) -> Result<Plan> {
+        for policy in &self.policies {
+            if dwell::policies::by_name(policy).is_none() {
+                let known = dwell::policies::names().join(", ");
+                bail!("{policy}: no such policy; there are {known}");
+            }
+        }
+        let program = &self.command[0];
+        if !places::is_program(program) {
+            bail!("{}: there is no such program", show::one_line(&program.to_string_lossy()));
+        }
+        let wrapper = match &self.wrapper_word[..] {
+            [] => {
+                let own = std::env::current_exe().context("finding this program's own file")?;
+                Wrapper::dwell_run(&own)
+            }
+            words => Wrapper::new(words),
+        };
+        let policies: Vec<&str> = self.policies.iter().map(String::as_str).collect();
+        let shell = |text: &Option<String>| {
+            text.as_ref().map(|text| ["sh", "-c", text].map(OsString::from).into())
+        };
+        Ok(Plan {
+            rounds: self.rounds.into(),
+            warmup: self.warmup.into(),
+            setup: shell(&self.setup),
+            check: shell(&self.check),
+            ignore_failure: self.ignore_failure,
+            directory: self.out.clone(),
+            ..Plan::new(self.command.clone(), &policies, wrapper)
+        })
+    }
+
+    fn conclude(&self, result: &Comparison, signals: &Signals) -> Result<()> {
+        let saved = self.save(result);
+        let to_stdout = self.json.as_deref() == Some(Path::new("-"));
+        // Measured once, it is shown even where it cannot be kept.
+        let shown = match to_stdout {
+            true => show::out(&result.json()?),
+            false => show::out(&coloured(&compare::table(result))),
+        };
+        for note in &result.notes {
+            eprintln!("note: {}", show::one_line(note));
+        }
+        let place = match &saved {
+            Ok(page) => {
+                eprintln!("report: {}", page.display());
+                format!("kept in {}", self.out.display())
+            }
+            Err(error) => format!("not kept: {error:#}"),
+        };
+        if let Some(why) = &result.ended {
+            let rounds = result.untouched().map_or(0, |base| base.rounds.len());
+            let plural = if rounds == 1 { "" } else { "s" };
+            let kept = format!("{rounds} complete round{plural}, {place}");
+            match signals.received() {
+                Some(signal) => return Err(Ended { signal, kept }.into()),
+                None => bail!("ended early: {why}; {kept}"),
+            }
+        }
+        saved?;
+        Ok(shown?)
+    }
+
+    /// Writes all forms; where the report is then.
+    fn save(&self, result: &Comparison) -> Result<PathBuf> {
+        let page = self.out.join("report.html");
+        result.save(&self.out.join("result.json"))?;
+        if let Some(path) = self.json.as_deref().filter(|path| *path != Path::new("-")) {
+            result.save(path)?;
+        }
+        result.save_csv(&self.out.join("result.csv"))?;
+        compare::save_report(result, &page)?;
+        Ok(page.canonicalize().unwrap_or(page))
+    }
+}
+
+/// The table with its verdicts in colour, where colours are wanted.
+fn coloured(table: &str) -> String {
+    let screen = Screen::stdout();
+    let paint = |line: &str| {
+        let tones = [(Verdict::Faster, show::Tone::Good), (Verdict::Slower, show::Tone::Bad)];
+        match tones.iter().find(|(verdict, _)| line.trim_end().ends_with(verdict.as_str())) {
+            Some((verdict, tone)) => {
+                let word = verdict.as_str();
+                line.replacen(word, &screen.paint(*tone, word), 1)
+            }
+            None => line.to_owned(),
+        }
+    };
+    table.lines().map(|line| paint(line) + "\n").collect()
+}
