@@ -6,8 +6,10 @@ use std::path::Path;
 use super::{DeviceProfile, ProfileError, ProfileStore};
 use crate::capability::kernel_release;
 use crate::device::{Device, DeviceError, DeviceKind};
+use crate::error::Error;
 use crate::known::Known;
 use crate::open::{self, Options};
+use dwell_policy::WaitPolicy;
 
 /// The device beneath an address, and its profile under this kernel and its present scheduler.
 #[derive(Clone, Debug)]
@@ -29,6 +31,12 @@ impl Beneath {
         Options::new().direct(self.direct()).known(self.known())
     }
 
+    /// Whether anything about a request (its size, the backlog, the load) can change what `policy`
+    /// decides here: only then is there something for a system monitor to tell.
+    pub fn leaves_open(&self, policy: &dyn WaitPolicy) -> bool {
+        policy.always_inline(self.known().profile.as_ref()).is_none()
+    }
+
     /// What issuing requests needs of it.
     pub fn known(&self) -> Known {
         self.profile.as_ref().map(DeviceProfile::known).unwrap_or_default()
@@ -44,6 +52,9 @@ pub enum BeneathError {
     /// Its profile cannot be used.
     #[error(transparent)]
     Profile(#[from] ProfileError),
+    /// What was to be made cannot be.
+    #[error(transparent)]
+    Made(#[from] Error),
 }
 
 impl ProfileStore {
@@ -60,6 +71,22 @@ impl ProfileStore {
         let device = Device::beneath(address)?;
         let profile = self.of(&device)?;
         Ok(Beneath { device: Some(device), profile })
+    }
+
+    /// As [`ProfileStore::beneath`], for an address about to be opened with `options`: a missing
+    /// file is made first where they say so, since only what is there lies on a device.
+    ///
+    /// # Errors
+    /// As [`ProfileStore::beneath`]; what the system refuses when the file is made.
+    pub fn beneath_opened(
+        &self,
+        address: &Path,
+        options: &Options,
+    ) -> Result<Beneath, BeneathError> {
+        if options.create && !open::is_scheme(address) && !address.exists() {
+            options.open(address)?;
+        }
+        self.beneath(address)
     }
 
     /// The profile of a device under this kernel and its present scheduler.
