@@ -2,6 +2,8 @@
 # make demo    installs what is needed, builds, runs the main job, prints the report's path
 # make test    everything: lint, unit and property tests, the engine on real devices, real NVMe in a VM
 # make peers   builds the other runtimes that `dwell bench io --policies block,peer:NAME` measures beside it
+# make install   installs command, libraries, dwell.h and dwell.pc under PREFIX (/usr/local), DESTDIR before it
+# make fio-engine   builds target/fio/dwell.so, an engine for the fio that is installed
 # make figure ID=S4   measures one figure of the papers; `make figures` all, and rewrites the tables in docs/
 
 SHELL := /bin/bash
@@ -11,12 +13,16 @@ SHELL := /bin/bash
 CARGO ?= cargo
 ID ?=
 REPORT ?= target/report
+PREFIX ?= /usr/local
+DESTDIR ?=
+LIBDIR ?= $(PREFIX)/lib
+FROM ?= target/release
 PEERS := --manifest-path peers/Cargo.toml --target-dir target/peers
 
 # Debian packages by the program or file that shows they are there.
-NEEDS := qemu-system-x86_64:qemu-system-x86 busybox:busybox-static dmsetup:dmsetup mkfs.ext4:e2fsprogs losetup:mount cc:gcc fio:fio
+NEEDS := qemu-system-x86_64:qemu-system-x86 busybox:busybox-static dmsetup:dmsetup mkfs.ext4:e2fsprogs losetup:mount cc:gcc fio:fio pkg-config:pkg-config valgrind:valgrind patch:patch
 
-.PHONY: demo test lint figure figures peers build deps deny
+.PHONY: demo test install install-files fio-engine lint figure figures peers build deps deny
 
 deps:
 	@missing=; for need in $(NEEDS); do \
@@ -39,6 +45,17 @@ demo: build
 
 test: deps lint
 	./scripts/test
+
+install:
+	$(CARGO) build --release --locked
+	@$(MAKE) --no-print-directory install-files
+
+# What was built already, by cargo in FROM.
+install-files:
+	@PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)' LIBDIR='$(LIBDIR)' ./scripts/install $(FROM)
+
+fio-engine:
+	@./fio/build || [ $$? = 77 ]
 
 lint: deny
 	$(CARGO) fmt --all --check

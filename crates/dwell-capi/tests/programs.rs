@@ -12,7 +12,7 @@ use dwell::profile::{DeviceProfile, Polling, ProfileStore, SCHEMA, SpinMethod, S
 use dwell_policy::{DeviceClass, Profile};
 
 /// What the static library needs beside itself.
-const STATIC: [&str; 5] = ["-lgcc_s", "-lpthread", "-lm", "-ldl", "-lc"];
+const STATIC: [&str; 3] = ["-lpthread", "-lm", "-ldl"];
 
 fn here(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
@@ -208,4 +208,64 @@ fn a_probed_device_is_known_without_a_word_and_a_damaged_profile_is_told() {
     fs::write(&kept, "{").unwrap();
     let text = ask();
     assert!(text.contains("class 0\n") && text.contains("damaged at "), "{text}");
+}
+
+/// What `pkg-config` answers for an installation in `prefix`.
+fn pkg_config(prefix: &Path, arguments: &[&str]) -> Vec<String> {
+    let mut command = Command::new("pkg-config");
+    command.args(arguments).arg("dwell");
+    let output = command.env("PKG_CONFIG_PATH", prefix.join("lib/pkgconfig")).output().unwrap();
+    assert!(output.status.success(), "{}", told(&output));
+    told(&output).split_whitespace().map(String::from).collect()
+}
+
+#[test]
+fn what_is_installed_is_found_by_pkg_config_and_runs() {
+    for program in ["make", "pkg-config", "cc"] {
+        if !there(program) {
+            return skip(&format!("{program} is not installed"));
+        }
+    }
+    let dir = scratch();
+    let prefix = dir.path().join("usr");
+    // The command may not be built; what is installed in its place is not run here.
+    let from = dir.path().join("from");
+    fs::create_dir(&from).unwrap();
+    for library in ["libdwell_c.so", "libdwell_c.a"] {
+        symlink(libraries().join(library), from.join(library)).unwrap();
+    }
+    let make = |from: &Path, prefix: &str| {
+        let mut make = Command::new("make");
+        make.current_dir(here("../..")).args(["-s", "install-files", "DESTDIR="]);
+        make.arg(format!("PREFIX={prefix}")).arg(format!("FROM={}", from.display()));
+        make.output().unwrap()
+    };
+    let output = make(&from, prefix.to_str().unwrap());
+    assert!(!output.status.success() && told(&output).contains("build first"), "{}", told(&output));
+    fs::write(from.join("dwell"), "#!/bin/sh\n").unwrap();
+    let output = make(&from, "usr");
+    assert!(!output.status.success() && told(&output).contains("absolute"), "{}", told(&output));
+    let output = make(&from, prefix.to_str().unwrap());
+    assert!(output.status.success(), "{}", told(&output));
+
+    let source = here("../../examples/c/random_reads.c");
+    let version = pkg_config(&prefix, &["--modversion"]);
+    assert_eq!(version, [env!("CARGO_PKG_VERSION")]);
+    for (name, extra) in [("shared", None), ("static", Some("-static"))] {
+        let flags = match extra {
+            None => pkg_config(&prefix, &["--cflags", "--libs"]),
+            Some(_) => pkg_config(&prefix, &["--static", "--cflags", "--libs"]),
+        };
+        let program = dir.path().join(name);
+        let mut cc = Command::new("cc");
+        cc.args(["-std=c11", "-Wall"]).args(extra).arg(&source).args(flags).arg("-o").arg(&program);
+        let output = cc.output().unwrap();
+        assert!(output.status.success(), "{name}: {}", told(&output));
+        let mut run = Command::new(&program);
+        run.args(["emu:latency=10us,size=1MiB", "block", "50"]);
+        run.env("DWELL_PROFILES", dir.path()).env("DWELL_HOST_PAGE", dir.path().join("page"));
+        let output = run.env("LD_LIBRARY_PATH", prefix.join("lib")).output().unwrap();
+        assert!(output.status.success(), "{name}: {}", told(&output));
+        assert!(told(&output).contains("requests           100\n"), "{}", told(&output));
+    }
 }
