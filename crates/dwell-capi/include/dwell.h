@@ -120,13 +120,14 @@ typedef struct dwell_options {
   uint32_t reserved;
   /**
    * What decides between busy-waiting and blocking: "smartcon", "predictive", "block", "spin"
-   * or "hybrid". NULL is "smartcon". Not kept after the call.
+   * or "hybrid". NULL is what the settings (dwell.toml) say of the device, else "smartcon". Not
+   * kept after the call.
    */
   const char *policy;
   /**
    * Directory with the profiles that `dwell probe` made. NULL is where that command keeps
-   * them: $DWELL_PROFILES, /var/lib/dwell/profiles for root, else dwell/profiles in
-   * $XDG_STATE_HOME or ~/.local/state. Not kept after the call.
+   * them: $DWELL_PROFILES, else dwell/profiles in $XDG_STATE_HOME or ~/.local/state (not for
+   * root), then /var/lib/dwell/profiles. Not kept after the call.
    */
   const char *profiles;
 } dwell_options;

@@ -9,7 +9,8 @@ use std::ptr;
 use std::sync::Arc;
 
 use dwell::file::MAX_TRANSFER_BYTES;
-use dwell::profile::Beneath;
+use dwell::known::Known;
+use dwell::policy::Block;
 use libc::{iovec, ssize_t};
 
 use crate::failure::{Failure, call};
@@ -34,38 +35,45 @@ fn text(text: impl Into<Vec<u8>>) -> CString {
 
 impl File {
     fn open(address: &Path, asked: Asked) -> Result<File, Failure> {
-        let Asked { mut options, profiles } = asked;
-        let found = profiles.map(|store| store.beneath_opened(address, &options));
-        let (device, note) = match found {
-            None => {
-                let note = "no directory for profiles: neither DWELL_PROFILES nor HOME is set";
-                (String::new(), Some(note.to_owned()))
-            }
-            // Opening says what is wrong with the address; without a profile requests pass through.
-            Some(Err(error)) => (String::new(), Some(error.to_string())),
-            Some(Ok(beneath)) => {
-                let device = beneath.device.as_ref().map_or_else(String::new, ToString::to_string);
-                if beneath.profile.is_some() {
-                    options = options.known(beneath.known());
-                }
-                if beneath.leaves_open(&*options.policy) {
+        let Asked { mut options, policy, profiles } = asked;
+        let found = profiles.beneath_opened(address, &options);
+        let settings = places::settings();
+        let (device, note) = match (found, settings) {
+            (Ok(beneath), Ok(settings)) => {
+                let settings = settings.asked("dwell_options.policy", policy);
+                let executable = std::env::current_exe().ok();
+                let opening = settings.opening(address, &beneath, executable.as_deref())?;
+                if opening.leaves_open() {
                     let monitor = places::monitor().map_err(|error| {
                         let errno = error.raw_os_error().unwrap_or(libc::EIO);
                         Failure::new(errno, format!("starting the system monitor: {error}"))
                     })?;
                     options = options.monitor(monitor);
                 }
-                (device, unprobed(address, &beneath))
+                options = opening.applied_to(options);
+                let note = opening.left_alone.or_else(|| unprobed(address, &opening.known));
+                (beneath.device.as_ref().map(ToString::to_string), note)
+            }
+            // Nobody's program stops because of what is wrong there: requests pass through. What is
+            // wrong with the address, opening says.
+            (Err(error), _) => {
+                options = options.policy(Arc::new(Block));
+                (None, Some(error.to_string()))
+            }
+            (_, Err(error)) => {
+                options = options.policy(Arc::new(Block));
+                (None, Some(error.to_string()))
             }
         };
         let file = options.open(address)?;
         let policy = text(file.policy().name());
-        Ok(File { file, policy, device: text(device), note: note.map(text) })
+        let device = text(device.unwrap_or_default());
+        Ok(File { file, policy, device, note: note.map(text) })
     }
 }
 
-fn unprobed(address: &Path, beneath: &Beneath) -> Option<String> {
-    beneath.profile.is_none().then(|| {
+fn unprobed(address: &Path, known: &Known) -> Option<String> {
+    known.profile.is_none().then(|| {
         let path = address.display();
         format!("{path}: its device has no profile for this kernel; dwell probe {path} makes one")
     })

@@ -38,11 +38,12 @@ pub struct Options {
     /// Zero.
     pub reserved: u32,
     /// What decides between busy-waiting and blocking: "smartcon", "predictive", "block", "spin"
-    /// or "hybrid". NULL is "smartcon". Not kept after the call.
+    /// or "hybrid". NULL is what the settings (dwell.toml) say of the device, else "smartcon". Not
+    /// kept after the call.
     pub policy: *const c_char,
     /// Directory with the profiles that `dwell probe` made. NULL is where that command keeps
-    /// them: $DWELL_PROFILES, /var/lib/dwell/profiles for root, else dwell/profiles in
-    /// $XDG_STATE_HOME or ~/.local/state. Not kept after the call.
+    /// them: $DWELL_PROFILES, else dwell/profiles in $XDG_STATE_HOME or ~/.local/state (not for
+    /// root), then /var/lib/dwell/profiles. Not kept after the call.
     pub profiles: *const c_char,
 }
 
@@ -55,7 +56,8 @@ unsafe impl Versioned for Options {
 /// What the options ask for, checked.
 pub(crate) struct Asked {
     pub options: dwell::Options,
-    pub profiles: Option<ProfileStore>,
+    pub policy: Option<String>,
+    pub profiles: ProfileStore,
 }
 
 impl Asked {
@@ -83,27 +85,29 @@ impl Asked {
             )));
         }
         let on = |flag: u32| asked.flags & flag != 0;
-        let mut opened = dwell::Options::new()
+        let opened = dwell::Options::new()
             .write(on(DWELL_WRITE))
             .create(on(DWELL_CREATE))
             .direct(on(DWELL_DIRECT))
             .sync(on(DWELL_SYNC));
+        let mut policy = None;
         if !asked.policy.is_null() {
             // SAFETY: a zero-terminated text, as the caller promised.
             let name = unsafe { CStr::from_ptr(asked.policy) }.to_string_lossy();
-            let known = policies::by_name(&name).ok_or_else(|| {
+            if policies::by_name(&name).is_none() {
                 let known = policies::names().join(", ");
-                Failure::invalid(format!("no such policy: {name:?}; there are {known}"))
-            })?;
-            opened = opened.policy(known);
+                let what = format!("no such policy: {name:?}; there are {known}");
+                return Err(Failure::invalid(what));
+            }
+            policy = Some(name.into_owned());
         }
         let profiles = if asked.profiles.is_null() {
             places::profiles()
         } else {
             // SAFETY: as above.
-            Some(ProfileStore::new(unsafe { path(asked.profiles) }))
+            ProfileStore::new(unsafe { path(asked.profiles) })
         };
-        Ok(Asked { options: opened, profiles })
+        Ok(Asked { options: opened, policy, profiles })
     }
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Where profiles are kept and what the processes of this host share, as the command has it. Only
+//! Where profiles and settings are kept, and what the processes of this host share, as the command has it. Only
 //! here is the environment read.
 #![allow(unsafe_code)]
 
@@ -12,6 +12,7 @@ use dwell::capability::effective_uid;
 use dwell::monitor::{Config, SystemMonitor};
 use dwell::places;
 use dwell::profile::ProfileStore;
+use dwell::settings::{LayerError, Settings};
 
 /// A program with more rights than who started it does not believe that one's environment.
 fn variable(name: &str) -> Option<OsString> {
@@ -20,9 +21,19 @@ fn variable(name: &str) -> Option<OsString> {
     if raised { None } else { env::var_os(name) }
 }
 
-/// The profiles of this user, or of the machine for root; `None` where there is no place for them.
-pub(crate) fn profiles() -> Option<ProfileStore> {
-    places::profile_dir(effective_uid() == Some(0), &variable).map(ProfileStore::new)
+/// The profiles of this user, then those of the machine.
+pub(crate) fn profiles() -> ProfileStore {
+    places::known_profiles(effective_uid() == Some(0), &variable)
+}
+
+/// What the settings of the machine and of this user say.
+pub(crate) fn settings() -> Result<Settings, LayerError> {
+    let (system, user) = places::settings(&variable);
+    let mut settings = Settings::default();
+    for path in [Some(system), user].into_iter().flatten() {
+        settings = settings.under(Settings::of_file(&path)?.unwrap_or_default());
+    }
+    Ok(settings)
 }
 
 /// The system monitor of this process.

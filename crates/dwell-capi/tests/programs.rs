@@ -85,6 +85,7 @@ fn run(dir: &Path, program: &Path, arguments: &[&str]) -> Output {
     let profiles = dir.join("profiles");
     let mut command = Command::new(program);
     command.args(arguments).env("DWELL_PROFILES", profiles);
+    command.env("DWELL_SYSTEM_CONFIG", dir.join("dwell.toml")).env("XDG_CONFIG_HOME", dir);
     command.env("DWELL_HOST_PAGE", dir.join("page")).output().expect("it was compiled")
 }
 
@@ -203,7 +204,21 @@ fn a_probed_device_is_known_without_a_word_and_a_damaged_profile_is_told() {
 
     let store = ProfileStore::new(dir.path().join("profiles"));
     let kept = store.save(&fast_profile(&file)).unwrap();
-    assert_eq!(ask(), "class 2\nnote none\n");
+    assert_eq!(ask(), "class 2\npolicy smartcon\nnote none\n");
+
+    let settings = dir.path().join("dwell.toml");
+    fs::write(&settings, "[[device]]\nmatch = \"*\"\npolicy = \"predictive\"\n").unwrap();
+    assert_eq!(ask(), "class 2\npolicy predictive\nnote none\n");
+    fs::write(&settings, format!("[exclude]\npaths = [\"{}/*\"]\n", dir.path().display())).unwrap();
+    let text = ask();
+    assert!(text.contains("class 0\npolicy block\nnote settings leave this file alone"), "{text}");
+    fs::write(&settings, "policy = \"no-such\"\n").unwrap();
+    let text = ask();
+    assert!(
+        text.contains("class 0\npolicy block\nnote ") && text.contains("dwell.toml:1"),
+        "{text}"
+    );
+    fs::remove_file(&settings).unwrap();
 
     fs::write(&kept, "{").unwrap();
     let text = ask();

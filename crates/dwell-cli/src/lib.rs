@@ -6,9 +6,13 @@
 
 mod chart;
 mod cmd;
+mod exec;
 mod places;
+mod program;
 mod progress;
 mod report;
+mod runtime_dir;
+mod settings;
 mod show;
 mod signals;
 mod size;
@@ -23,11 +27,13 @@ use clap::{Parser, Subcommand};
 #[command(name = "dwell", version, max_term_width = 100, arg_required_else_help = true)]
 #[command(after_help = "\
 Environment:
-  DWELL_PROFILES   directory that keeps profiles
-  DWELL_HOST_PAGE  page that the Dwell processes of this host share
-  NO_COLOR         no colours, also on a terminal
+  DWELL_PROFILES       directory that keeps profiles
+  DWELL_HOST_PAGE      page that the Dwell processes of this host share
+  DWELL_SYSTEM_CONFIG  settings of the machine, in place of /etc/dwell/dwell.toml
+  DWELL_PRELOAD        library that dwell run loads into a command
+  NO_COLOR             no colours, also on a terminal
 
-Exit status: 0, 1 after an error, 2 after a wrong command line, 130 after Ctrl-C, 143 after SIGTERM.")]
+Exit status: 0, 1 after an error, 2 after a wrong command line, 130 after Ctrl-C, 143 after SIGTERM; of dwell run: see\nthere.")]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -36,6 +42,7 @@ struct Cli {
 /// What can be asked of it.
 #[derive(Subcommand)]
 enum Command {
+    Run(cmd::run::Args),
     Probe(cmd::probe::Args),
     Profile(cmd::profile::Args),
     Doctor(cmd::doctor::Args),
@@ -51,6 +58,7 @@ enum Command {
 impl Command {
     fn run(self) -> anyhow::Result<()> {
         match self {
+            Command::Run(args) => cmd::run::run(&args),
             Command::Probe(args) => cmd::probe::run(&args),
             Command::Profile(args) => cmd::profile::run(&args),
             Command::Doctor(args) => cmd::doctor::run(&args),
@@ -74,8 +82,9 @@ pub fn main() -> ExitCode {
             }
             // Where even this cannot be said, the exit status still can.
             let _ = writeln!(std::io::stderr(), "dwell: {}", show::one_line(&format!("{error:#}")));
-            let ended = error.downcast_ref::<signals::Ended>();
-            ended.map_or(ExitCode::FAILURE, |ended| ended.status().into())
+            let ended = error.downcast_ref::<signals::Ended>().map(signals::Ended::status);
+            let cannot = error.downcast_ref::<program::CannotRun>().map(|cannot| cannot.status);
+            ended.or(cannot).map_or(ExitCode::FAILURE, ExitCode::from)
         }
     }
 }

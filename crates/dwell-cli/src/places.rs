@@ -2,26 +2,43 @@
 //! Where things are kept. Only here is the environment read.
 
 use std::env;
+use std::ffi::OsString;
 use std::path::PathBuf;
 
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result};
 use dwell::capability::effective_uid;
 use dwell::monitor::Config;
 use dwell::places;
 use dwell::profile::ProfileStore;
 
-/// The profiles of this user, or of the machine for root.
+fn variable(name: &str) -> Option<OsString> {
+    env::var_os(name)
+}
+
+fn is_root() -> bool {
+    effective_uid() == Some(0)
+}
+
+/// The profiles of this user, then those of the machine; for root only these. A directory that was
+/// chosen stands alone.
 pub fn profiles() -> Result<ProfileStore> {
-    let dir = places::profile_dir(effective_uid() == Some(0), &|name| env::var_os(name));
-    match dir {
-        Some(dir) => Ok(ProfileStore::new(dir)),
-        None => bail!("no directory for profiles: neither DWELL_PROFILES nor HOME is set"),
-    }
+    places::profiles(is_root(), &variable)
+        .context("no directory for profiles: neither DWELL_PROFILES nor HOME is set")
+}
+
+/// As [`profiles`], for those who only read them: a service may have no home.
+pub fn known_profiles() -> ProfileStore {
+    places::known_profiles(is_root(), &variable)
+}
+
+/// Settings of the machine, then of this user. Where no user's can be told there is none.
+pub fn settings() -> (PathBuf, Option<PathBuf>) {
+    places::settings(&variable)
 }
 
 /// The page that this user's Dwell processes share.
 pub fn host_page() -> PathBuf {
-    places::host_page(effective_uid().unwrap_or(0), &|name| env::var_os(name))
+    places::host_page(effective_uid().unwrap_or(0), &variable)
 }
 
 /// How this program's monitor works.

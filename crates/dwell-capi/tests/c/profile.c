@@ -15,6 +15,6 @@ int main(int argc, char **argv)
     }
     if (dwell_read_at(file, &byte, 1, 0) != 1)
         return 1;
-    printf("class %u\nnote %s\n", info.device_class, info.note != NULL ? info.note : "none");
+    printf("class %u\npolicy %s\nnote %s\n", info.device_class, info.policy, info.note != NULL ? info.note : "none");
     return dwell_close(file);
 }

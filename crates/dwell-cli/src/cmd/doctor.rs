@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `dwell doctor`: what this machine lets Dwell do, and what it will do on each disk.
 
+mod settings;
+
+use std::path::PathBuf;
+
 use anyhow::Result;
 use dwell::capability::{Capability, State, survey};
 use dwell::outlook::{Outlook, outlook};
@@ -14,7 +18,10 @@ use crate::show::{self, Screen, Tone, finished};
 /// Tries everything that Dwell can make use of, and says what would make the rest work.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Prints JSON: {capabilities, devices, summary, profiles, host_page, counters}.
+    /// Settings that win over those of the machine and of the user.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Prints JSON: {capabilities, devices, settings, summary, profiles, host_page, counters}.
     #[arg(long)]
     json: bool,
 }
@@ -23,6 +30,7 @@ pub struct Args {
 struct Told<'a> {
     capabilities: &'a [Capability],
     devices: Vec<ToldDevice<'a>>,
+    settings: settings::Told,
     summary: String,
     profiles: String,
     host_page: String,
@@ -51,10 +59,13 @@ pub fn run(args: &Args) -> Result<()> {
         Err(why) => why.to_string(),
     };
     let (capabilities, devices) = (survey(), outlook(&store));
+    let found = devices.iter().map(|outlook| &outlook.device);
+    let settings = settings::Found::look(args.config.as_deref(), found);
     if args.json {
         let told = Told {
             capabilities: &capabilities,
             devices: devices.iter().map(told).collect(),
+            settings: settings.told(),
             summary: summary(&devices),
             profiles: store.dir.display().to_string(),
             host_page,
@@ -68,7 +79,7 @@ pub fn run(args: &Args) -> Result<()> {
     for error in devices.iter().filter_map(|device| device.profile.as_ref().err()) {
         text += &screen.labelled_in(Tone::Bad, "✗ ", &show::one_line(&error.to_string()));
     }
-    text.push('\n');
+    text += &format!("\n{}\n", settings.text(&screen));
     text += &screen.labelled("profiles   ", &store.dir.display().to_string());
     text += &screen.labelled("host page  ", &host_page);
     text += &screen.labelled("counters   ", &counters);

@@ -101,7 +101,8 @@ pub fn run(args: &Args) -> Result<()> {
     Ok(show::out(&text)?)
 }
 
-fn policy_name(name: &str) -> Result<String, String> {
+/// The name of a policy that there is.
+pub(super) fn policy_name(name: &str) -> Result<String, String> {
     match policies::by_name(name) {
         Some(_) => Ok(name.to_owned()),
         None => Err(format!("no such policy; there are {}", policies::names().join(", "))),

@@ -5,13 +5,15 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, anyhow};
 use clap::error::ErrorKind;
+use dwell::device::Device;
 use dwell::probe::Probe;
 use dwell::profile::{DeviceProfile, ProfileStore, SwitchCosts};
+use dwell::settings::{DeviceNames, Effective};
 use serde::Serialize;
 
 use crate::progress::Progress;
 use crate::show::{self, Screen, Tone};
-use crate::{chart, places, report, size};
+use crate::{chart, places, report, settings, size};
 
 /// Measures how a device is best waited for, and keeps the result for later.
 ///
@@ -29,15 +31,23 @@ pub struct Args {
     /// Measures writes too, on a new file of 64 MiB that is gone afterwards.
     #[arg(long, value_name = "FILE")]
     scratch: Option<PathBuf>,
-    /// Lets requests of up to this size be spun for, where the measurement agrees.
-    #[arg(long, value_name = "SIZE", default_value = "64k", value_parser = size::request_bytes)]
-    largest_threshold: u64,
+    /// Lets requests of up to this size be spun for, where the measurement agrees; without it, up to
+    /// what the settings say of the device, or 64k.
+    #[arg(long, value_name = "SIZE", value_parser = size::request_bytes)]
+    largest_threshold: Option<u64>,
     /// Draws the curves into an SVG file.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
     /// Prints JSON: a list of {path, saved, profile}.
     #[arg(long)]
     json: bool,
+    /// Probes only if the settings want devices probed that are added, and only those that are not
+    /// excluded and have no profile yet.
+    #[arg(long)]
+    on_add: bool,
+    /// Settings that win over those of the machine and of the user.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
     /// Keeps no profile.
     #[arg(long)]
     no_save: bool,
@@ -59,12 +69,25 @@ pub fn run(args: &Args) -> Result<()> {
             return Err(clap::Error::raw(ErrorKind::ArgumentConflict, what).into());
         }
     }
+    let said = settings::read(args.config.as_deref())?;
+    if args.on_add && !said.general().probe_on_add.value {
+        return Ok(());
+    }
     let store = places::profiles()?;
     let screen = Screen::stdout();
     let mut probed: Vec<Probed> = Vec::new();
     for path in &args.paths {
+        let beneath = Device::beneath(path).ok();
+        let names = beneath.as_ref().map(DeviceNames::of).unwrap_or_default();
+        let effective = said.for_device(&names);
+        if args.on_add
+            && (effective.exclude.value
+                || beneath.is_some_and(|device| matches!(store.of(&device), Ok(Some(_)))))
+        {
+            continue;
+        }
         let switches = probed.last().map(|before| before.profile.switches.clone());
-        let profile = measure(args, path, switches)?;
+        let profile = measure(args, path, switches, &effective)?;
         let saved = if args.no_save { None } else { Some(store.save(&profile)?) };
         if let Some(svg) = &args.svg {
             std::fs::write(svg, chart::svg(&profile))
@@ -99,7 +122,12 @@ fn text(screen: &Screen, probed: &Probed, args: &Args, store: &ProfileStore) -> 
     text
 }
 
-fn measure(args: &Args, path: &Path, switches: Option<SwitchCosts>) -> Result<DeviceProfile> {
+fn measure(
+    args: &Args,
+    path: &Path,
+    switches: Option<SwitchCosts>,
+    said: &Effective,
+) -> Result<DeviceProfile> {
     let mut probe = Probe::new(path);
     if args.quick {
         probe = probe.quick();
@@ -108,7 +136,10 @@ fn measure(args: &Args, path: &Path, switches: Option<SwitchCosts>) -> Result<De
         probe = probe.scratch(scratch);
     }
     probe.switches = switches;
-    probe.largest_threshold_bytes = args.largest_threshold;
+    let said = said.largest_threshold_bytes.as_ref().map(|set| set.value);
+    if let Some(bytes) = args.largest_threshold.or(said) {
+        probe.largest_threshold_bytes = bytes;
+    }
     let mut progress = Progress::of(&path.display().to_string());
     let profile = probe.run(&mut |phase, share| progress.show(phase, share));
     progress.finish();

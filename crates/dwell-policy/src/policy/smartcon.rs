@@ -6,6 +6,8 @@ use crate::{Decision, DeviceClass, Kind, Load, Mode, Profile, Reason, Route, Wai
 
 /// Which utilisation is held against the CPU threshold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
 pub enum CpuSignal {
     /// CPU time used by others (our default: a spinner must not be put off by itself).
     #[default]

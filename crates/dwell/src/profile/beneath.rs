@@ -9,7 +9,6 @@ use crate::device::{Device, DeviceError, DeviceKind};
 use crate::error::Error;
 use crate::known::Known;
 use crate::open::{self, Options};
-use dwell_policy::WaitPolicy;
 
 /// The device beneath an address, and its profile under this kernel and its present scheduler.
 #[derive(Clone, Debug)]
@@ -29,12 +28,6 @@ impl Beneath {
     /// Choices for opening it as it was probed.
     pub fn options(&self) -> Options {
         Options::new().direct(self.direct()).known(self.known())
-    }
-
-    /// Whether anything about a request (its size, the backlog, the load) can change what `policy`
-    /// decides here: only then is there something for a system monitor to tell.
-    pub fn leaves_open(&self, policy: &dyn WaitPolicy) -> bool {
-        policy.always_inline(self.known().profile.as_ref()).is_none()
     }
 
     /// What issuing requests needs of it.

@@ -20,6 +20,8 @@ const LONGEST_NAME: usize = 200;
 pub struct ProfileStore {
     /// The directory; made when the first profile is saved.
     pub dir: PathBuf,
+    /// Where a profile is looked for that is not in `dir`. Nothing is written there.
+    pub machine: Option<PathBuf>,
 }
 
 /// One file of a store.
@@ -34,7 +36,15 @@ pub struct Listed {
 impl ProfileStore {
     /// A store in `dir`.
     pub fn new(dir: impl Into<PathBuf>) -> Self {
-        ProfileStore { dir: dir.into() }
+        ProfileStore { dir: dir.into(), machine: None }
+    }
+
+    /// The same, where a profile that is not kept there is looked for in `dir` too: what root has
+    /// probed serves every user.
+    #[must_use]
+    pub fn or_machine(self, dir: impl Into<PathBuf>) -> Self {
+        let machine = Some(dir.into()).filter(|dir| *dir != self.dir);
+        ProfileStore { machine, ..self }
     }
 
     /// The profile of a device, or of the whole disk where `device` is a partition, as measured
@@ -56,8 +66,13 @@ impl ProfileStore {
         scheduler: &str,
     ) -> Result<Option<DeviceProfile>, ProfileError> {
         let name = name_of(id, kernel_release, scheduler);
-        let path = self.path(&name);
-        let Some(profile) = read(&path, &name)? else { return Ok(None) };
+        let mut path = self.path(&name);
+        let mut found = read(&path, &name)?;
+        if let (None, Some(machine)) = (&found, &self.machine) {
+            path = ProfileStore::new(machine).path(&name);
+            found = read(&path, &name)?;
+        }
+        let Some(profile) = found else { return Ok(None) };
         for (field, found, expected) in [
             ("device_id", &profile.device_id, id),
             ("kernel_release", &profile.kernel_release, kernel_release),

@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `dwell run`: become a command, with Dwell loaded into it.
+
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::io::Write as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
+use dwell::settings::{RunOrder, Set, Settings, Waiting};
+
+use super::explain::policy_name;
+use crate::exec;
+use crate::places;
+use crate::program::{self, CannotRun, Program};
+use crate::runtime_dir::runtime_dir;
+use crate::settings;
+use crate::show;
+
+/// The library that is loaded.
+const LIBRARY: &str = "libdwell_preload.so";
+/// Names it where it is in no usual place.
+const LIBRARY_VARIABLE: &str = "DWELL_PRELOAD";
+/// What the loader reads.
+const LOADED: &str = "LD_PRELOAD";
+/// The kernel takes no longer text than 128 KiB, the variable's name included.
+const LONGEST_ORDER_BYTES: usize = (128 << 10) - 64;
+
+/// Runs a command whose file requests Dwell decides, and says at its end what that came to.
+///
+/// The command takes the place of this process: its process id, its exit status, its signals and
+/// its open files are as if it had been started without Dwell. What cannot be preloaded (static and
+/// setuid programs) runs untouched, and a line on stderr says so.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Exit status: the command's own; 125 when Dwell itself fails, 126 when the command cannot be run, 127 \
+when there is no such command.")]
+pub struct Args {
+    /// Wait policy, in place of what the settings say.
+    #[arg(long, value_name = "POLICY", value_parser = policy_name)]
+    policy: Option<String>,
+    /// Records what would be decided, and changes nothing.
+    #[arg(long)]
+    observe: bool,
+    /// Writes the figures of the run to a file too, as JSON.
+    #[arg(long, value_name = "FILE")]
+    stats: Option<PathBuf>,
+    /// Settings that win over those of the machine and of the user.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Says nothing at the end of the command.
+    #[arg(long)]
+    quiet: bool,
+    /// The command and its arguments.
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "CMD"
+    )]
+    command: Vec<OsString>,
+}
+
+/// Becomes the command; comes back only if it cannot.
+pub fn run(args: &Args) -> Result<()> {
+    let program = program::find(&args.command[0])?;
+    let Program { path, closed, is_binary } = &program;
+    let variables = match closed {
+        Some(why) => {
+            say(&format!("{}: {why} cannot be preloaded; it runs untouched", path.display()));
+            Vec::new()
+        }
+        None => variables(args)
+            .map_err(|error| CannotRun { status: 125, what: format!("{error:#}") })?,
+    };
+    let error = exec::exec(path, &args.command, &variables, !is_binary);
+    Err(CannotRun::refused(path, &error).into())
+}
+
+/// What the command's processes are to find in their environment.
+fn variables(args: &Args) -> Result<Vec<(&'static str, OsString)>> {
+    let said = settings::read(args.config.as_deref())?.under(options(args));
+    let library = library()?;
+    let order = serde_json::to_string(&order(args, said)?)?;
+    ensure!(
+        order.len() <= LONGEST_ORDER_BYTES,
+        "the settings make {} KiB of text, more than a command's environment can carry (128 KiB); \
+         shorten the lists of [exclude]",
+        order.len() >> 10
+    );
+    let loaded = preloaded(&library, env::var_os(LOADED).as_deref());
+    Ok(vec![(LOADED, loaded), (RunOrder::VARIABLE, order.into())])
+}
+
+/// What the command line says, as the last layer of the settings.
+fn options(args: &Args) -> Settings {
+    let policy = args.policy.as_ref().map(|policy| Set::option("--policy", policy.clone()));
+    Settings {
+        waiting: Waiting { policy, ..Waiting::default() },
+        observe: args.observe.then(|| Set::option("--observe", true)),
+        ..Settings::default()
+    }
+}
+
+fn order(args: &Args, settings: Settings) -> Result<RunOrder> {
+    let absolute = |path: &Path| std::path::absolute(path).context("no current directory");
+    let ledger_dir = runtime_dir().map_err(|error| {
+        say(&format!("this run will not be seen by dwell top and dwell ctl: {error:#}"));
+    });
+    let stats_file = args.stats.as_deref().map(absolute).transpose()?;
+    if let Some(dir) = stats_file.as_deref().and_then(Path::parent)
+        && !dir.is_dir()
+    {
+        bail!("--stats {}: there is no such directory", dir.display());
+    }
+    let profiles = places::known_profiles();
+    let mut random = [0u8; 8];
+    rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())?;
+    Ok(RunOrder {
+        run_id: u64::from_ne_bytes(random),
+        root_pid: std::process::id(),
+        policy: args.policy.clone(),
+        observe: settings.general().observe.value,
+        ledger_dir: ledger_dir.ok(),
+        stats_file,
+        profile_dir: absolute(&profiles.dir)?,
+        machine_profile_dir: profiles.machine,
+        quiet: args.quiet,
+        settings,
+    })
+}
+
+/// The library: where a variable says, else where it was built or installed.
+fn library() -> Result<PathBuf> {
+    let library = match env::var_os(LIBRARY_VARIABLE).filter(|chosen| !chosen.is_empty()) {
+        Some(chosen) => {
+            let chosen = std::path::absolute(chosen).context("no current directory")?;
+            ensure!(
+                chosen.is_file(),
+                "{LIBRARY_VARIABLE} names {}, and there is no such file",
+                chosen.display()
+            );
+            chosen
+        }
+        None => installed()?,
+    };
+    let fits = |byte: &u8| !byte.is_ascii_whitespace() && !matches!(byte, b':' | b'$');
+    ensure!(
+        library.as_os_str().as_bytes().iter().all(fits),
+        "{}: {LOADED} cannot carry a path with a blank, a colon or a dollar sign in it; put the \
+         library elsewhere and name it in {LIBRARY_VARIABLE}",
+        library.display()
+    );
+    Ok(library)
+}
+
+fn installed() -> Result<PathBuf> {
+    let executable = env::current_exe().context("where this program is")?;
+    let dir = executable.parent().unwrap_or(Path::new("/"));
+    let places = [dir.to_owned(), dir.join("../lib"), dir.join("../lib/dwell")];
+    let found = places.iter().map(|place| place.join(LIBRARY)).find(|library| library.is_file());
+    let found = found.ok_or_else(|| {
+        anyhow!(
+            "{LIBRARY} is neither beside {} nor in ../lib nor in ../lib/dwell from there; install \
+             it, or name it in {LIBRARY_VARIABLE}",
+            executable.display()
+        )
+    })?;
+    // Without the way round `..`, which a chroot or a move could change.
+    found.canonicalize().with_context(|| found.display().to_string())
+}
+
+/// The library before whatever is preloaded already.
+fn preloaded(library: &Path, already: Option<&OsStr>) -> OsString {
+    let mut loaded = library.as_os_str().to_owned();
+    let already = already.unwrap_or_default().as_bytes();
+    let others = already.split(|byte| matches!(byte, b':' | b' '));
+    for other in
+        others.filter(|other| !other.is_empty() && *other != library.as_os_str().as_bytes())
+    {
+        loaded.push(":");
+        loaded.push(OsStr::from_bytes(other));
+    }
+    loaded
+}
+
+fn say(text: &str) {
+    // Where this cannot be said, the command is still to be run.
+    let _ = writeln!(std::io::stderr(), "dwell: {}", show::one_line(text));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_preloaded_already_stays_behind_the_library() {
+        let of = |already: Option<&str>| {
+            let loaded = preloaded("/l/x.so".as_ref(), already.map(OsStr::new));
+            loaded.into_string().unwrap()
+        };
+        assert_eq!(of(None), "/l/x.so");
+        assert_eq!(of(Some("")), "/l/x.so");
+        assert_eq!(of(Some("a.so:/b.so c.so")), "/l/x.so:a.so:/b.so:c.so");
+        assert_eq!(of(Some("a.so:/l/x.so")), "/l/x.so:a.so");
+    }
+}

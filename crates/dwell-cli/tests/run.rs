@@ -1,0 +1,351 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `dwell run`: the command as if Dwell were not there, plus a library and an order. A stand-in for
+//! the library tells that it was loaded.
+
+use std::ffi::OsStr;
+use std::fs::{self, Permissions};
+use std::io::Read as _;
+use std::os::unix::fs::{PermissionsExt as _, chown};
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::OnceLock;
+
+use dwell::settings::RunOrder;
+
+/// Says on stderr that it was loaded.
+const STAND_IN: &str = "#include <unistd.h>\n\
+    __attribute__((constructor)) static void on(void) { if (write(2, \"LOADED\\n\", 7)) {} }\n";
+
+fn compile(source: &str, to: &Path, flags: &[&str]) -> bool {
+    let file = to.with_extension("c");
+    fs::write(&file, source).unwrap();
+    let cc = Command::new("cc").args(flags).arg("-o").arg(to).arg(&file).output();
+    cc.is_ok_and(|output| output.status.success())
+}
+
+/// The stand-in; `None` where there is no C compiler.
+fn stand_in() -> Option<&'static Path> {
+    static LIBRARY: OnceLock<Option<(tempfile::TempDir, PathBuf)>> = OnceLock::new();
+    let made = LIBRARY.get_or_init(|| {
+        let dir = tempfile::tempdir().unwrap();
+        // Programs that run as another user must be able to load it.
+        fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
+        let library = dir.path().join("stand-in.so");
+        compile(STAND_IN, &library, &["-shared", "-fPIC"]).then_some((dir, library))
+    });
+    let library = made.as_ref().map(|(_, library)| library.as_path());
+    if library.is_none() {
+        println!("SKIP: no C compiler to make a stand-in for the library with");
+    }
+    library
+}
+
+/// `dwell run` with places of its own below `dir`.
+fn dwell(dir: &Path, library: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_dwell"));
+    command
+        .arg("run")
+        .env("DWELL_PROFILES", dir.join("profiles"))
+        .env("DWELL_SYSTEM_CONFIG", dir.join("system.toml"))
+        .env("DWELL_PRELOAD", library)
+        .env("XDG_CONFIG_HOME", dir.join("config"))
+        .env("XDG_RUNTIME_DIR", dir)
+        .env_remove("LD_PRELOAD")
+        .stdin(Stdio::null());
+    command
+}
+
+fn run<S: AsRef<OsStr>>(dir: &Path, args: &[S]) -> Output {
+    dwell(dir, stand_in().unwrap_or(Path::new("/dev/null"))).args(args).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).unwrap()
+}
+
+/// A failure: its status and its one line.
+fn failure<S: AsRef<OsStr>>(dir: &Path, args: &[S]) -> (i32, String) {
+    let output = run(dir, args);
+    let said = text(&output.stderr).trim_end().to_owned();
+    assert!(said.starts_with("dwell: ") && said.lines().count() == 1, "{said}");
+    assert!(output.stdout.is_empty());
+    (output.status.code().unwrap(), said)
+}
+
+/// Runs a program that cannot be preloaded: it must not be, one line must say why, and it must do
+/// what it does.
+fn runs_untouched(dir: &Path, program: &Path, why: &str, expected: &str) {
+    let output = run(dir, &[program]);
+    let said = text(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    assert_eq!(text(&output.stdout), expected);
+    assert!(said.contains(why) && said.contains("it runs untouched"), "{said}");
+    assert_eq!(said.lines().count(), 1, "{said}");
+}
+
+fn put(path: &Path, bytes: &[u8], mode: u32) {
+    fs::write(path, bytes).unwrap();
+    fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+}
+
+/// Says whether the library's variables reached it.
+const TELLS: &str = "#include <stdio.h>\n#include <stdlib.h>\n\
+    int main(void) { puts(getenv(\"DWELL_RUN\") ? \"ordered\" : \"untouched\"); return 0; }\n";
+
+#[test]
+fn a_command_is_loaded_into_and_told() {
+    let Some(library) = stand_in() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("system.toml"), "guard = false\npolicy = \"block\"\n").unwrap();
+    let stats = dir.path().join("stats.json");
+    let shell = "echo \"$LD_PRELOAD\"; echo $$; echo \"$DWELL_RUN\"; echo \"$0 $*\"";
+    let child = dwell(dir.path(), library)
+        .args(["--policy", "spin", "--observe", "--quiet", "--stats"])
+        .arg(&stats)
+        .args(["--", "sh", "-c", shell, "zero", "--policy", "x"])
+        .env("LD_PRELOAD", library)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let pid = child.id();
+    let output = child.wait_with_output().unwrap();
+    let said: Vec<&str> = text(&output.stdout).lines().collect();
+    assert_eq!(said[0], library.to_str().unwrap());
+    assert_eq!(said[1], pid.to_string(), "the command is the process that dwell run was");
+    assert_eq!(said[3], "zero --policy x");
+    let order: RunOrder = serde_json::from_str(said[2]).unwrap();
+    assert_eq!(order.root_pid, pid);
+    assert_ne!(order.run_id, 0);
+    assert_eq!(order.policy.as_deref(), Some("spin"));
+    assert!(order.observe && order.quiet);
+    assert_eq!(order.ledger_dir, Some(dir.path().join("dwell")));
+    assert_eq!(order.stats_file, Some(stats));
+    assert_eq!(order.profile_dir, dir.path().join("profiles"));
+    let general = order.settings.general();
+    assert_eq!(general.policy.to_string(), "spin (--policy)");
+    assert!(!general.guard.value && general.observe.value);
+    assert_eq!(fs::metadata(dir.path().join("dwell")).unwrap().permissions().mode() & 0o777, 0o700);
+}
+
+#[test]
+fn what_is_preloaded_already_stays() {
+    let Some(library) = stand_in() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let other = dir.path().join("other.so");
+    assert!(compile("int other_one = 1;", &other, &["-shared", "-fPIC"]));
+    let output = dwell(dir.path(), library)
+        .args(["--", "sh", "-c", "echo $LD_PRELOAD"])
+        .env("LD_PRELOAD", &other)
+        .output()
+        .unwrap();
+    let expected = format!("{}:{}\n", library.display(), other.display());
+    assert_eq!(text(&output.stdout), expected);
+    assert!(text(&output.stderr).contains("LOADED"));
+}
+
+#[test]
+fn status_signals_and_dispositions_are_the_commands_own() {
+    let Some(library) = stand_in() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    assert_eq!(run(dir.path(), &["sh", "-c", "exit 7"]).status.code(), Some(7));
+    let killed = run(dir.path(), &["sh", "-c", "kill -TERM $$"]);
+    assert_eq!(killed.status.signal(), Some(libc::SIGTERM));
+
+    // A signal that is sent to what was started reaches the command.
+    let mut child = dwell(dir.path(), library)
+        .args([
+            "sh",
+            "-c",
+            "trap 'echo caught; exit 3' USR1; echo ready; while :; do sleep 0.05; done",
+        ])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut stdout = child.stdout.take().unwrap();
+    let mut ready = [0u8; 6];
+    stdout.read_exact(&mut ready).unwrap();
+    let sent = Command::new("kill").args(["-USR1", &child.id().to_string()]).status().unwrap();
+    assert!(sent.success());
+    let mut rest = String::new();
+    stdout.read_to_string(&mut rest).unwrap();
+    assert_eq!((rest.trim(), child.wait().unwrap().code()), ("caught", Some(3)));
+
+    // Bit 12 of the ignored signals is SIGPIPE.
+    for ignored in [false, true] {
+        let mut command = dwell(dir.path(), library);
+        command.args(["grep", "SigIgn", "/proc/self/status"]);
+        let disposition = if ignored { libc::SIG_IGN } else { libc::SIG_DFL };
+        // SAFETY: signal() may be called between fork and exec.
+        unsafe {
+            command.pre_exec(move || {
+                libc::signal(libc::SIGPIPE, disposition);
+                Ok(())
+            });
+        }
+        let said = command.output().unwrap().stdout;
+        let mask = text(&said).split_whitespace().nth(1).unwrap();
+        let mask = u64::from_str_radix(mask, 16).unwrap();
+        assert_eq!(mask >> 12 & 1 == 1, ignored, "{mask:x}");
+    }
+}
+
+#[test]
+fn a_command_that_cannot_be_run_is_refused_as_by_a_shell() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name).display().to_string();
+    put(&dir.path().join("data"), b"x", 0o644);
+    put(&dir.path().join("script"), b"#!/nonexistent/sh\n", 0o755);
+    put(&dir.path().join("damaged"), b"\x7fELF", 0o755);
+    for (command, status, says) in [
+        ("no-such-command-here".to_owned(), 127, "command not found"),
+        (at("missing"), 127, "no such file"),
+        (at("data/x"), 126, "Not a directory"),
+        (at(""), 126, "is a directory"),
+        (at("data"), 126, "not executable"),
+        ("/dev/null".to_owned(), 126, "is no program"),
+        (at("script"), 126, "/nonexistent/sh: no such file"),
+        (at("damaged"), 126, "damaged"),
+    ] {
+        let (found, said) = failure(dir.path(), &["--", &command]);
+        assert_eq!(found, status, "{said}");
+        assert!(said.contains(&command) && said.contains(says), "{said}");
+    }
+    let nothing = run(dir.path(), &["--policy", "block"]);
+    assert_eq!(nothing.status.code(), Some(2));
+}
+
+#[test]
+fn an_unknown_policy_is_refused_with_those_that_there_are() {
+    let dir = tempfile::tempdir().unwrap();
+    let output = run(dir.path(), &["--policy", "fastest", "--", "true"]);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("fastest") && said.contains("block, spin, hybrid, smartcon"), "{said}");
+}
+
+#[test]
+fn malformed_settings_are_refused_by_file_line_and_key() {
+    let dir = tempfile::tempdir().unwrap();
+    let mine = dir.path().join("mine.toml");
+    fs::write(&mine, "\n[[device]]\nmatch = \"nvme*\"\nsize_threshold = \"big\"\n").unwrap();
+    let mine = mine.to_str().unwrap();
+    let (status, said) = failure(dir.path(), &["--config", mine, "--", "true"]);
+    assert_eq!(status, 125);
+    let at = format!("{mine}:4: device[0].size_threshold: ");
+    assert!(said.contains(&at), "{said}");
+    let (status, said) = failure(dir.path(), &["--config", "/nonexistent.toml", "--", "true"]);
+    assert!(status == 125 && said.contains("/nonexistent.toml: no such file"), "{said}");
+    let (status, said) = failure(dir.path(), &["--config", "/dev/zero", "--", "true"]);
+    assert!(status == 125 && said.contains("/dev/zero"), "{said}");
+    fs::create_dir_all(dir.path().join("config/dwell")).unwrap();
+    let user = dir.path().join("config/dwell/dwell.toml");
+    fs::write(&user, b"policy = \"\xff\"").unwrap();
+    let (status, said) = failure(dir.path(), &["true"]);
+    assert!(status == 125 && said.contains(user.to_str().unwrap()), "{said}");
+}
+
+#[test]
+fn a_missing_library_is_named_with_where_it_was_looked_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let of = |library: &str| {
+        let output = dwell(dir.path(), Path::new(library)).arg("true").output().unwrap();
+        assert_eq!(output.status.code(), Some(125));
+        text(&output.stderr).to_owned()
+    };
+    assert!(of("/nonexistent.so").contains("DWELL_PRELOAD names /nonexistent.so"));
+    let blank = dir.path().join("a b.so");
+    fs::write(&blank, "").unwrap();
+    assert!(of(blank.to_str().unwrap()).contains("cannot carry a path with a blank"));
+    // A copy elsewhere has no library beside it.
+    let alone = dir.path().join("dwell-alone");
+    fs::copy(env!("CARGO_BIN_EXE_dwell"), &alone).unwrap();
+    let output = Command::new(&alone).args(["run", "true"]).output().unwrap();
+    let said = text(&output.stderr);
+    assert!(output.status.code() == Some(125) && said.contains("../lib/dwell"), "{said}");
+}
+
+#[test]
+fn a_static_program_and_scripts_of_it_run_untouched() {
+    let dir = tempfile::tempdir().unwrap();
+    let program = dir.path().join("static");
+    if !compile(TELLS, &program, &["-static"]) {
+        return println!("SKIP: cc cannot make static programs here");
+    }
+    runs_untouched(dir.path(), &program, "static: a static program cannot", "untouched\n");
+    let script = dir.path().join("script");
+    put(&script, format!("#!{}\n", program.display()).as_bytes(), 0o755);
+    let why = format!("its interpreter {} is a static program", program.display());
+    runs_untouched(dir.path(), &script, &why, "untouched\n");
+}
+
+#[test]
+fn a_setuid_program_runs_untouched() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
+    let program = dir.path().join("setuid");
+    if !compile(TELLS, &program, &[]) {
+        return println!("SKIP: no C compiler");
+    }
+    if chown(&program, Some(65534), Some(65534)).is_err() {
+        return println!("SKIP: only root can give a file to another user");
+    }
+    for (mode, why) in [(0o4755, "a setuid program"), (0o2755, "a setgid program")] {
+        fs::set_permissions(&program, Permissions::from_mode(mode)).unwrap();
+        let output = run(dir.path(), &[&program]);
+        let said = text(&output.stderr);
+        // Where set-id bits are ignored (nosuid, no_new_privs), so are they here.
+        match said.contains("untouched") {
+            true => runs_untouched(dir.path(), &program, why, "untouched\n"),
+            false => println!("SKIP: {} ignores set-id bits", dir.path().display()),
+        }
+    }
+}
+
+#[test]
+fn a_32_bit_program_is_told_apart_by_its_header() {
+    let dir = tempfile::tempdir().unwrap();
+    let program = dir.path().join("old");
+    // An ELF header of class 32 for the i386, without any segment.
+    let mut header = vec![0u8; 52];
+    header[..7].copy_from_slice(b"\x7fELF\x01\x01\x01");
+    header[16..24].copy_from_slice(&[2, 0, 3, 0, 1, 0, 0, 0]);
+    header[40] = 52;
+    put(&program, &header, 0o755);
+    let output = run(dir.path(), &[&program]);
+    let said: Vec<&str> = text(&output.stderr).lines().collect();
+    assert!(said[0].contains("a 32-bit program cannot be preloaded"), "{said:?}");
+    assert_eq!(output.status.code(), Some(126), "{said:?}");
+}
+
+#[test]
+fn scripts_are_run_as_by_a_shell() {
+    if stand_in().is_none() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    for (name, script) in [("with", "#!/bin/sh -e\necho $1\n"), ("without", "echo $1\n")] {
+        let path = dir.path().join(name);
+        put(&path, script.as_bytes(), 0o755);
+        let output = run(dir.path(), &[path.as_os_str(), OsStr::new("one")]);
+        assert_eq!(text(&output.stdout), "one\n", "{name}: {}", text(&output.stderr));
+        assert!(text(&output.stderr).contains("LOADED"));
+    }
+}
+
+#[test]
+fn a_run_without_a_place_for_ledgers_still_runs() {
+    let Some(library) = stand_in() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    // Somebody else's directory, or a file, where ours should be.
+    fs::write(dir.path().join("dwell"), "").unwrap();
+    let output = dwell(dir.path(), library).args(["sh", "-c", "echo $DWELL_RUN"]).output().unwrap();
+    let order: RunOrder = serde_json::from_str(text(&output.stdout).trim()).unwrap();
+    assert_eq!(order.ledger_dir, None);
+    assert!(text(&output.stderr).contains("will not be seen by dwell top"));
+    fs::remove_file(dir.path().join("dwell")).unwrap();
+    let (status, said) = failure(dir.path(), &["--stats", "/nonexistent/x", "--", "true"]);
+    assert!(status == 125 && said.contains("--stats /nonexistent"), "{said}");
+}

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What `dwell run` tells the processes of a run.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use super::Settings;
+use crate::profile::ProfileStore;
+
+/// All that a process of a run is told, as JSON in one environment variable.
+///
+/// Where it is absent or cannot be read, the program runs as if Dwell were not there.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RunOrder {
+    /// Random number that all processes of the run share.
+    pub run_id: u64,
+    /// The process that `dwell run` was, and that the command became.
+    pub root_pid: u32,
+    /// Policy in place of what the settings say: `--policy`.
+    #[serde(default)]
+    pub policy: Option<String>,
+    /// Whether decisions are recorded only.
+    #[serde(default)]
+    pub observe: bool,
+    /// Where processes publish what they do; `None` where no such directory could be made.
+    #[serde(default)]
+    pub ledger_dir: Option<PathBuf>,
+    /// File for the figures at the end of the run.
+    #[serde(default)]
+    pub stats_file: Option<PathBuf>,
+    /// Where profiles of devices are kept.
+    pub profile_dir: PathBuf,
+    /// Where profiles of the whole machine are kept, for devices of which `profile_dir` has none.
+    #[serde(default)]
+    pub machine_profile_dir: Option<PathBuf>,
+    /// Whether nothing is said at the end of the run.
+    #[serde(default)]
+    pub quiet: bool,
+    /// All that was said, `policy` and `observe` of this order included.
+    #[serde(default)]
+    pub settings: Settings,
+}
+
+impl RunOrder {
+    /// The environment variable that carries it.
+    pub const VARIABLE: &str = "DWELL_RUN";
+
+    /// The profiles that hold for the run.
+    pub fn profiles(&self) -> ProfileStore {
+        let own = ProfileStore::new(&self.profile_dir);
+        match &self.machine_profile_dir {
+            Some(machine) => own.or_machine(machine),
+            None => own,
+        }
+    }
+}
