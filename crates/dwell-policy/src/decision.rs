@@ -31,6 +31,8 @@ impl Mode {
 
 /// Why a decision was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
 #[repr(u8)]
 pub enum Reason {
     /// The policy always decides so.
@@ -65,11 +67,14 @@ pub enum Reason {
     Cached,
     /// The spin passed its deadline and the thread parked.
     SpinExpired,
+    /// The guard sent it the kernel's own way: as a sample to compare with, or because the other
+    /// way was slower.
+    Guard,
 }
 
 impl Reason {
     /// All reasons, in the order of their numbers.
-    pub const ALL: [Reason; 16] = [
+    pub const ALL: [Reason; 17] = [
         Reason::Fixed,
         Reason::Unprobed,
         Reason::VeryFast,
@@ -86,6 +91,7 @@ impl Reason {
         Reason::NoQueue,
         Reason::Cached,
         Reason::SpinExpired,
+        Reason::Guard,
     ];
 
     /// The word used in statistics and tables.
@@ -107,6 +113,7 @@ impl Reason {
             Reason::NoQueue => "no-queue",
             Reason::Cached => "cached",
             Reason::SpinExpired => "spin-expired",
+            Reason::Guard => "guard",
         }
     }
 }

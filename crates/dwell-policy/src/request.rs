@@ -25,6 +25,8 @@ pub enum Call {
 
 /// How a request is issued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
 pub enum Route {
     /// A synchronous call in the caller's context; the kernel decides whether it blocks.
     Inline,

@@ -18,6 +18,7 @@ pub mod file;
 mod governed;
 pub mod kernel;
 pub mod known;
+pub mod latency;
 mod mapping;
 pub mod memory;
 pub mod monitor;

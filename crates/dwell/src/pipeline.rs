@@ -17,6 +17,7 @@ use crate::error::{Error, Result};
 use crate::file::{File, MAX_TRANSFER_BYTES};
 use crate::queue::{Action, Completion, Io, Queue, Ticket};
 use crate::source::Source;
+use crate::stats::Family;
 use crate::wait::{Several, wait_for};
 
 /// Memory that a request in flight owns. A pair owns the memory of its first part; the second is
@@ -379,7 +380,7 @@ where
         let decision = self.file.policy.choose(&wait);
         let submitted = clock::now();
         let Some(queue) = &mut self.queue else {
-            return Ok(self.serve(io, buffer, &decision));
+            return Ok(self.serve(io, buffer, &decision, submitted));
         };
         // SAFETY: the flight owns the memory; its own `io` is served only after the completion of
         // this one, when the queue refused it.
@@ -398,10 +399,11 @@ where
     }
 
     /// Serves a request where there is no queue.
-    fn serve(&mut self, io: Io, buffer: Option<B>, decision: &Decision) -> Ticket {
+    fn serve(&mut self, io: Io, buffer: Option<B>, decision: &Decision, began: Ns) -> Ticket {
         let result = self.file.source.call(&io);
         if let Some(counters) = self.file.counters() {
             counters.decided(Route::Inline, decision.mode, decision.why);
+            counters.took(Family::Inline, clock::now() - began);
             counters.moved(io.action().kind(), result);
         }
         let ticket = Ticket(self.sequence);
@@ -516,17 +518,21 @@ where
         let Flight { io, buffer, submitted, decision, cancelled, .. } = flight;
         let kind = io.action().kind();
         let mut result = completion.result;
-        if result == io.bytes() as i32
-            && let Some(estimator) = &mut self.estimator
-        {
+        let counters = self.file.counters();
+        if let Some(estimator) = &mut self.estimator {
             let latency_ns = now.saturating_sub(submitted);
-            estimator.record(kind, u64::from(io.bytes()), decision.mode, latency_ns);
+            if result == io.bytes() as i32 {
+                estimator.record(kind, u64::from(io.bytes()), decision.mode, latency_ns);
+            }
+            if let Some(counters) = counters {
+                counters.took(Family::of(decision.route, decision.mode, decision.why), latency_ns);
+            }
         }
         if !cancelled {
             result = self.file.retried_inline(&io, &decision, result);
         }
         self.decided.push(decision);
-        if let Some(counters) = self.file.counters() {
+        if let Some(counters) = counters {
             counters.moved(kind, result);
         }
         self.file.in_flight.leave(io.bytes());

@@ -4,15 +4,22 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use dwell_policy::{Decision, Kind, Mode, Ns, Outcome, Reason, Route};
+use serde::{Deserialize, Serialize};
 
-const REASONS: usize = Reason::ALL.len();
-const ROUTES: [Route; 3] = [Route::Inline, Route::Polled, Route::Interrupt];
-const MODES: [Mode; 3] = [Mode::Block, Mode::Spin, Mode::Hybrid { sleep_ns: 0 }];
+use crate::latency::{Counted, Histogram};
+
+pub(crate) const REASONS: usize = Reason::ALL.len();
+/// Plain counts of [`Stats`].
+pub(crate) const FIGURES: usize = 10;
+/// Ways that a request can be counted under.
+pub(crate) const CELLS: usize = REASONS * 9;
+pub(crate) const ROUTES: [Route; 3] = [Route::Inline, Route::Polled, Route::Interrupt];
+pub(crate) const MODES: [Mode; 3] = [Mode::Block, Mode::Spin, Mode::Hybrid { sleep_ns: 0 }];
 
 /// One thread's counters. Only that thread writes, so a load and a store suffice.
 #[derive(Debug)]
 pub(crate) struct Counters {
-    requests: [AtomicU64; REASONS * 9],
+    requests: [AtomicU64; CELLS],
     bytes_read: AtomicU64,
     bytes_written: AtomicU64,
     syncs: AtomicU64,
@@ -23,13 +30,14 @@ pub(crate) struct Counters {
     parked_ns: AtomicU64,
     inline_sampled: AtomicU64,
     inline_sampled_ns: AtomicU64,
+    latency: [Counted; 4],
 }
 
 impl Default for Counters {
     fn default() -> Self {
         let zero = || AtomicU64::new(0);
         Counters {
-            requests: [const { AtomicU64::new(0) }; REASONS * 9],
+            requests: [const { AtomicU64::new(0) }; CELLS],
             bytes_read: zero(),
             bytes_written: zero(),
             syncs: zero(),
@@ -40,6 +48,7 @@ impl Default for Counters {
             parked_ns: zero(),
             inline_sampled: zero(),
             inline_sampled_ns: zero(),
+            latency: Default::default(),
         }
     }
 }
@@ -51,7 +60,7 @@ fn bump(counter: &AtomicU64, by: u64) -> u64 {
     before
 }
 
-const fn cell(route: Route, mode: Mode, why: Reason) -> usize {
+pub(crate) const fn cell(route: Route, mode: Mode, why: Reason) -> usize {
     let mode = match mode {
         Mode::Block => 0,
         Mode::Spin => 1,
@@ -80,9 +89,16 @@ impl Counters {
         };
     }
 
-    pub fn sampled(&self, latency_ns: Ns) {
+    /// Counts the time of one of many requests that went one way.
+    pub fn sampled(&self, family: Family, latency_ns: Ns) {
         bump(&self.inline_sampled, 1);
         bump(&self.inline_sampled_ns, latency_ns);
+        self.took(family, latency_ns);
+    }
+
+    #[inline]
+    pub fn took(&self, family: Family, latency_ns: Ns) {
+        self.latency[family as usize].note(latency_ns);
     }
 
     /// Counts a wait on a queue. A spin that passed its deadline counts under its own reason.
@@ -101,12 +117,94 @@ impl Counters {
     }
 }
 
+/// Requests whose latencies are kept together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Family {
+    /// Synchronous calls that had to ask the device.
+    Inline,
+    /// Blocked on a queue.
+    Blocked,
+    /// Spun for, after a timed sleep or without; also where the spin expired.
+    Spun,
+    /// Reads that asked the page cache.
+    Cached,
+}
+
+impl Family {
+    /// All families.
+    pub const ALL: [Family; 4] = [Family::Inline, Family::Blocked, Family::Spun, Family::Cached];
+
+    /// Where a request on a queue belongs.
+    pub(crate) const fn queued(mode: Mode) -> Family {
+        match mode {
+            Mode::Block => Family::Blocked,
+            Mode::Spin | Mode::Hybrid { .. } => Family::Spun,
+        }
+    }
+
+    /// The word used in statistics and tables.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Family::Inline => "inline",
+            Family::Blocked => "blocked",
+            Family::Spun => "spun",
+            Family::Cached => "cached",
+        }
+    }
+
+    /// The family of the requests that a row counts.
+    pub const fn of(route: Route, mode: Mode, why: Reason) -> Family {
+        match (route, why) {
+            (Route::Inline, Reason::Cached) => Family::Cached,
+            (Route::Inline, _) => Family::Inline,
+            _ => Family::queued(mode),
+        }
+    }
+}
+
+/// Latencies of the requests that were timed: all that were decided, one in 64 of those that a
+/// device's class sends inline, one in 8 of those that the page cache is expected to have.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Latency {
+    /// Of synchronous calls that had to ask the device.
+    pub inline: Histogram,
+    /// Of requests blocked on a queue.
+    pub blocked: Histogram,
+    /// Of requests spun for, after a timed sleep or without.
+    pub spun: Histogram,
+    /// Of reads that asked the page cache.
+    pub cached: Histogram,
+}
+
+impl Latency {
+    /// The histogram of one family.
+    pub fn of(&self, family: Family) -> &Histogram {
+        match family {
+            Family::Inline => &self.inline,
+            Family::Blocked => &self.blocked,
+            Family::Spun => &self.spun,
+            Family::Cached => &self.cached,
+        }
+    }
+
+    pub(crate) fn of_mut(&mut self, family: Family) -> &mut Histogram {
+        match family {
+            Family::Inline => &mut self.inline,
+            Family::Blocked => &mut self.blocked,
+            Family::Spun => &mut self.spun,
+            Family::Cached => &mut self.cached,
+        }
+    }
+}
+
 /// Requests that were issued and waited for in one way, for one reason.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Row {
     /// How they were issued.
     pub route: Route,
     /// How they were waited for; the sleep of a hybrid is given as 0.
+    #[serde(with = "mode_word")]
     pub mode: Mode,
     /// Why.
     pub why: Reason,
@@ -114,8 +212,48 @@ pub struct Row {
     pub requests: u64,
 }
 
+impl Row {
+    pub(crate) const fn cell(&self) -> usize {
+        cell(self.route, self.mode, self.why)
+    }
+
+    /// The rows of all cells that are not zero.
+    pub(crate) fn filled(cells: &[u64; CELLS]) -> Vec<Row> {
+        let mut rows = Vec::new();
+        for route in ROUTES {
+            for mode in MODES {
+                for why in Reason::ALL {
+                    let requests = cells[cell(route, mode, why)];
+                    if requests > 0 {
+                        rows.push(Row { route, mode, why, requests });
+                    }
+                }
+            }
+        }
+        rows
+    }
+}
+
+/// A mode as the word that tables use.
+mod mode_word {
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    use super::{MODES, Mode};
+
+    pub fn serialize<S: Serializer>(mode: &Mode, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(mode.as_str())
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Mode, D::Error> {
+        let word = String::deserialize(from)?;
+        let known = MODES.into_iter().find(|mode| mode.as_str() == word);
+        known.ok_or_else(|| D::Error::unknown_variant(&word, &["block", "spin", "hybrid"]))
+    }
+}
+
 /// What the requests of one file did, over all threads.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Stats {
     /// Requests by route, mode and reason; only ways that occurred.
     pub rows: Vec<Row>,
@@ -139,11 +277,13 @@ pub struct Stats {
     pub inline_sampled: u64,
     /// Their time, in nanoseconds.
     pub inline_sampled_ns: Ns,
+    /// How long requests took.
+    pub latency: Latency,
 }
 
 impl Stats {
     pub(crate) fn sum<'a>(threads: impl Iterator<Item = &'a Counters>) -> Stats {
-        let mut requests = [0u64; REASONS * 9];
+        let mut requests = [0u64; CELLS];
         let mut stats = Stats::default();
         for thread in threads {
             let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
@@ -160,43 +300,119 @@ impl Stats {
             stats.parked_ns += get(&thread.parked_ns);
             stats.inline_sampled += get(&thread.inline_sampled);
             stats.inline_sampled_ns += get(&thread.inline_sampled_ns);
-        }
-        for route in ROUTES {
-            for mode in MODES {
-                for why in Reason::ALL {
-                    let requests = requests[cell(route, mode, why)];
-                    if requests > 0 {
-                        stats.rows.push(Row { route, mode, why, requests });
-                    }
-                }
+            for family in Family::ALL {
+                stats.latency.of_mut(family).merge(&thread.latency[family as usize].look());
             }
         }
+        stats.rows = Row::filled(&requests);
         stats
+    }
+
+    /// Adds what other requests did.
+    pub fn merge(&mut self, other: &Stats) {
+        self.combine(other, u64::saturating_add);
+        for family in Family::ALL {
+            self.latency.of_mut(family).merge(other.latency.of(family));
+        }
+    }
+
+    /// What was done since `earlier`.
+    #[must_use]
+    pub fn since(&self, earlier: &Stats) -> Stats {
+        let mut since = self.clone();
+        since.combine(earlier, u64::saturating_sub);
+        for family in Family::ALL {
+            *since.latency.of_mut(family) =
+                self.latency.of(family).since(earlier.latency.of(family));
+        }
+        since
+    }
+
+    /// Puts each count together with another's; not the latencies.
+    fn combine(&mut self, other: &Stats, with: impl Fn(u64, u64) -> u64) {
+        let mut cells = [0u64; CELLS];
+        for row in &self.rows {
+            cells[row.cell()] = cells[row.cell()].saturating_add(row.requests);
+        }
+        for row in &other.rows {
+            cells[row.cell()] = with(cells[row.cell()], row.requests);
+        }
+        self.rows = Row::filled(&cells);
+        for (own, other) in self.figures_mut().into_iter().zip(other.figures()) {
+            *own = with(*own, other);
+        }
+    }
+
+    /// The plain counts, in the order in which a ledger keeps them.
+    pub(crate) fn figures(&self) -> [u64; FIGURES] {
+        [
+            self.bytes_read,
+            self.bytes_written,
+            self.syncs,
+            self.errors,
+            self.spun_ns,
+            self.offered_ns,
+            self.slept_ns,
+            self.parked_ns,
+            self.inline_sampled,
+            self.inline_sampled_ns,
+        ]
+    }
+
+    pub(crate) fn figures_mut(&mut self) -> [&mut u64; FIGURES] {
+        [
+            &mut self.bytes_read,
+            &mut self.bytes_written,
+            &mut self.syncs,
+            &mut self.errors,
+            &mut self.spun_ns,
+            &mut self.offered_ns,
+            &mut self.slept_ns,
+            &mut self.parked_ns,
+            &mut self.inline_sampled,
+            &mut self.inline_sampled_ns,
+        ]
+    }
+
+    fn sum_of(&self, counts: impl Fn(&Row) -> bool) -> u64 {
+        let counted = self.rows.iter().filter(|row| counts(row));
+        counted.fold(0, |sum, row| sum.saturating_add(row.requests))
     }
 
     /// All requests.
     pub fn requests(&self) -> u64 {
-        self.rows.iter().map(|row| row.requests).sum()
+        self.sum_of(|_| true)
     }
 
     /// Requests that went one way, for whatever reason.
     pub fn count(&self, route: Route, mode: &str) -> u64 {
-        let matching = self.rows.iter().filter(|r| r.route == route && r.mode.as_str() == mode);
-        matching.map(|row| row.requests).sum()
+        self.sum_of(|row| row.route == route && row.mode.as_str() == mode)
     }
 
     /// Requests decided for one reason.
     pub fn because(&self, why: Reason) -> u64 {
-        self.rows.iter().filter(|row| row.why == why).map(|row| row.requests).sum()
+        self.sum_of(|row| row.why == why)
+    }
+
+    /// Latencies of all requests together: a family of which only some were timed counts as if
+    /// the others had been like them.
+    pub fn latencies(&self) -> Histogram {
+        let mut all = Histogram::default();
+        for family in Family::ALL {
+            let timed = self.latency.of(family);
+            let requests = self.sum_of(|row| Family::of(row.route, row.mode, row.why) == family);
+            let weight = requests as f64 / timed.count().max(1) as f64;
+            all.merge_weighted(timed, weight.max(1.0));
+        }
+        all
     }
 
     /// Requests on a queue whose thread kept the CPU until the completion came: each saved the
     /// switches that blocking would have cost.
     pub fn switches_avoided(&self) -> u64 {
-        let kept = |row: &&Row| {
+        self.sum_of(|row| {
             row.route != Route::Inline && row.mode == Mode::Spin && row.why != Reason::SpinExpired
-        };
-        self.rows.iter().filter(kept).map(|row| row.requests).sum()
+        })
     }
 }
 
@@ -214,7 +430,7 @@ mod tests {
                 }
             }
         }
-        assert_eq!(seen.len(), REASONS * 9);
+        assert_eq!(seen.len(), CELLS);
     }
 
     #[test]
@@ -227,5 +443,54 @@ mod tests {
         assert_eq!(stats.switches_avoided(), 1);
         assert_eq!(stats.because(Reason::SpinExpired), 1);
         assert_eq!(stats.spun_ns, 7);
+    }
+
+    #[test]
+    fn what_was_merged_can_be_taken_off_again_and_survives_json() {
+        let counters = Counters::default();
+        counters.decided(Route::Inline, Mode::Block, Reason::Unprobed);
+        counters.moved(Kind::Read, 4096);
+        counters.sampled(Family::Inline, 12_000);
+        let first = Stats::sum([&counters].into_iter());
+        counters.decided(Route::Polled, Mode::Hybrid { sleep_ns: 3 }, Reason::Pays);
+        counters.took(Family::Spun, 8_000);
+        counters.moved(Kind::Write, -5);
+        let second = Stats::sum([&counters].into_iter());
+        let between = second.since(&first);
+        assert_eq!((between.requests(), between.errors, between.bytes_read), (1, 1, 0));
+        assert_eq!((between.latency.spun.count(), between.latency.inline.count()), (1, 0));
+        let mut sum = first.clone();
+        sum.merge(&between);
+        assert_eq!(sum, second);
+        let text = serde_json::to_string(&second).unwrap();
+        assert_eq!(serde_json::from_str::<Stats>(&text).unwrap(), second);
+    }
+
+    #[test]
+    fn a_family_of_which_few_were_timed_weighs_as_much_as_its_requests() {
+        let counters = Counters::default();
+        for request in 0..640 {
+            let before = counters.decided(Route::Inline, Mode::Spin, Reason::VeryFast);
+            assert_eq!(before, request);
+            if before.is_multiple_of(64) {
+                counters.sampled(Family::Inline, 1_000);
+            }
+        }
+        for _ in 0..64 {
+            counters.decided(Route::Interrupt, Mode::Spin, Reason::Pays);
+            counters.took(Family::Spun, 50_000);
+        }
+        let all = Stats::sum([&counters].into_iter()).latencies();
+        assert_eq!(all.count(), 704);
+        assert!(all.percentile(0.9) < 1_100 && all.percentile(0.95) > 45_000);
+    }
+
+    #[test]
+    fn figures_from_elsewhere_never_overflow() {
+        let row =
+            Row { route: Route::Inline, mode: Mode::Spin, why: Reason::Pays, requests: u64::MAX };
+        let mut stats = Stats { rows: vec![row, row], spun_ns: u64::MAX, ..Stats::default() };
+        stats.merge(&stats.clone());
+        assert_eq!((stats.requests(), stats.spun_ns), (u64::MAX, u64::MAX));
     }
 }

@@ -13,7 +13,7 @@ use crate::governed::{Governor, admit};
 use crate::monitor::SpinGuard;
 use crate::queue::{Io, Queue};
 use crate::source::Source;
-use crate::stats::Counters;
+use crate::stats::{Counters, Family};
 use crate::wait::wait;
 
 /// One inline request in this many is timed.
@@ -97,7 +97,7 @@ where
         }
         let started = clock::now();
         let result = self.source.call(io);
-        counters.sampled(clock::now() - started);
+        counters.sampled(Family::Inline, clock::now() - started);
         result
     }
 
@@ -143,8 +143,10 @@ where
         self.in_flight.enter(io.bytes());
         let (result, latency_ns) = if decision.route == Route::Inline {
             let result = self.source.call(io);
+            let latency_ns = clock::now() - started;
             counters.decided(Route::Inline, decision.mode, decision.why);
-            (result, clock::now() - started)
+            counters.took(Family::Inline, latency_ns);
+            (result, latency_ns)
         } else {
             self.queued(counters, caller, io, &decision, started, guard)
         };
@@ -192,7 +194,9 @@ where
         if let Some(governor) = &self.governor {
             governor.spun(guard, outcome.spun_ns);
         }
-        (self.retried_inline(io, decision, result), outcome.ended - submitted)
+        let latency_ns = outcome.ended - submitted;
+        counters.took(Family::queued(decision.mode), latency_ns);
+        (self.retried_inline(io, decision, result), latency_ns)
     }
 
     /// Whether a read came up short because the file ends there.
@@ -216,7 +220,7 @@ where
             let started = clock::now();
             let result = self.source.call(io);
             let took_ns = clock::now() - started;
-            counters.sampled(took_ns);
+            counters.sampled(Family::Cached, took_ns);
             let device_ns = self.known.profile.map_or(0, |p| p.latency_of(u64::from(io.bytes())));
             if took_ns > (device_ns / 2).max(2_000) {
                 caller.cache_heat = CACHE_HEAT;

@@ -332,5 +332,6 @@ fn sentence(why: Reason) -> &'static str {
         Reason::NoQueue => "only synchronous calls are possible, so nobody can spin",
         Reason::Cached => "the page cache has the data",
         Reason::SpinExpired => "the spin passed its deadline",
+        Reason::Guard => "the guard compares with the kernel's own way, or found it faster",
     }
 }
