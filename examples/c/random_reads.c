@@ -96,6 +96,14 @@ static int read_many(dwell_file *file, char *blocks_of_memory, uint64_t blocks, 
     return status;
 }
 
+static void print_latency(const char *of, const dwell_latency *latency)
+{
+    if (latency->measured > 0)
+        printf("latency, %-12s p50 %.1f us, p99 %.1f us, longest %.1f us\n", of,
+               (double)latency->p50_ns / 1e3, (double)latency->p99_ns / 1e3,
+               (double)latency->max_ns / 1e3);
+}
+
 static void print_stats(const dwell_file *file)
 {
     dwell_stats stats = DWELL_STATS_INIT;
@@ -112,6 +120,9 @@ static void print_stats(const dwell_file *file)
     printf("bytes read         %" PRIu64 "\n", stats.bytes_read);
     printf("busy-waiting       %.3f ms\n", (double)stats.spun_ns / 1e6);
     printf("asleep             %.3f ms\n", (double)(stats.slept_ns + stats.parked_ns) / 1e6);
+    print_latency("system calls", &stats.inline_latency);
+    print_latency("blocked", &stats.blocked_latency);
+    print_latency("busy-waited", &stats.spun_latency);
     for (unsigned i = 0; dwell_reason_name(i) != NULL; i++)
         if (stats.by_reason[i] > 0)
             printf("because %-16s %" PRIu64 "\n", dwell_reason_name(i), stats.by_reason[i]);

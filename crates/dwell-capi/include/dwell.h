@@ -183,6 +183,41 @@ typedef struct dwell_info {
 } dwell_info;
 
 /**
+ * How long requests of one kind took, from submission to completion, in nanoseconds. Percentiles
+ * are within 1/16 of what they were.
+ */
+typedef struct dwell_latency {
+  /**
+   * How many were measured; of inline calls and cached reads only one in some is.
+   */
+  uint64_t measured;
+  /**
+   * Their mean.
+   */
+  uint64_t mean_ns;
+  /**
+   * Half of them took no longer.
+   */
+  uint64_t p50_ns;
+  /**
+   * Nine in ten took no longer.
+   */
+  uint64_t p90_ns;
+  /**
+   * 99 in a hundred took no longer.
+   */
+  uint64_t p99_ns;
+  /**
+   * 999 in a thousand took no longer.
+   */
+  uint64_t p999_ns;
+  /**
+   * The longest.
+   */
+  uint64_t max_ns;
+} dwell_latency;
+
+/**
  * What the requests of one file did, over all threads and queues since it was opened. Set size
  * to sizeof(dwell_stats) before the call; afterwards it is the bytes that this version of the
  * library fills.
@@ -249,6 +284,22 @@ typedef struct dwell_stats {
    * Requests by the reason of their decision; dwell_reason_name names the places.
    */
   uint64_t by_reason[DWELL_REASONS];
+  /**
+   * Latency of ordinary system calls.
+   */
+  struct dwell_latency inline_latency;
+  /**
+   * Latency of requests on a queue whose thread left the CPU.
+   */
+  struct dwell_latency blocked_latency;
+  /**
+   * Latency of requests on a queue whose thread busy-waited, after a sleep or without.
+   */
+  struct dwell_latency spun_latency;
+  /**
+   * Latency of reads that the page cache served.
+   */
+  struct dwell_latency cached_latency;
 } dwell_stats;
 
 #ifdef __cplusplus

@@ -55,6 +55,7 @@ fn generated() -> String {
         ("Completion", "dwell_completion"),
         ("Info", "dwell_info"),
         ("Stats", "dwell_stats"),
+        ("Latency", "dwell_latency"),
         ("iovec", "struct iovec"),
     ] {
         config.export.rename.insert(rust.into(), c.into());

@@ -310,6 +310,8 @@ static void decisions(void)
     dwell_stats stats = stats_of(file);
     CHECK(stats.requests == 20 && stats.spun == 20 && stats.spun_ns > 0);
     CHECK(stats.by_reason[0] + stats.by_reason[15] == 20);
+    CHECK(stats.spun_latency.measured == 20 && stats.blocked_latency.measured == 0);
+    CHECK(stats.spun_latency.max_ns >= 20000 && stats.spun_latency.p50_ns > 0);
     CHECK(dwell_close(file) == 0);
     CHECK(strcmp(dwell_reason_name(0), "fixed") == 0 && dwell_reason_name(1000) == NULL);
     CHECK(strcmp(dwell_reason_name(15), "spin-expired") == 0);
