@@ -81,7 +81,7 @@ impl Counted {
         }
     }
 
-    /// As [`Counted::note`], by any thread.
+    /// As [`Counted::note`], by any thread, for what is counted seldom.
     #[inline]
     pub fn note_shared(&self, latency_ns: Ns) {
         self.buckets[bucket_of(latency_ns)].fetch_add(1, Relaxed);

@@ -19,6 +19,7 @@ mod governed;
 pub mod kernel;
 pub mod known;
 pub mod latency;
+pub mod ledger;
 mod mapping;
 pub mod memory;
 pub mod monitor;

@@ -28,7 +28,7 @@ mod host;
 mod lease;
 mod member;
 mod permit;
-mod procstat;
+pub(crate) mod procstat;
 mod quota;
 mod sources;
 pub(crate) mod sys;

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Which processes there are: a pid with the moment of its start names one for ever.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::time::Duration;
+
+use crate::monitor::procstat::parse_start_ticks;
+
+/// When a process started, in clock ticks since boot. `None` where there is none, or only what its
+/// parent has not collected yet.
+pub fn start_ticks(pid: u32) -> Option<u64> {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let (_, after_name) = text.rsplit_once(')')?;
+    let state = after_name.split_ascii_whitespace().next()?;
+    if matches!(state, "Z" | "X") { None } else { parse_start_ticks(&text) }
+}
+
+/// Whether this very process still runs.
+pub(super) fn lives(pid: u32, ticks: u64) -> bool {
+    start_ticks(pid) == Some(ticks)
+}
+
+/// The user that a process belongs to.
+pub(super) fn owner(pid: u32) -> Option<u32> {
+    fs::metadata(format!("/proc/{pid}")).ok().map(|found| found.uid())
+}
+
+/// This process's pid namespace; 0 when unknown.
+pub(super) fn namespace() -> u64 {
+    fs::metadata("/proc/self/ns/pid").map_or(0, |found| found.ino())
+}
+
+/// Whether a file changed within the last seconds.
+pub(super) fn is_young(path: &Path) -> bool {
+    let changed = fs::metadata(path).and_then(|found| found.modified());
+    changed.is_ok_and(|at| at.elapsed().is_ok_and(|age| age < Duration::from_secs(5)))
+}
+
+/// What this process was started as: its program without the directories, and its arguments.
+pub(super) fn command() -> String {
+    let line = fs::read("/proc/self/cmdline").unwrap_or_default();
+    let line = String::from_utf8_lossy(&line);
+    let mut words = line.split('\0').filter(|word| !word.is_empty());
+    let program = words.next().unwrap_or("");
+    let program = program.rsplit('/').next().unwrap_or(program);
+    words.fold(program.to_owned(), |line, word| line + " " + word)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_process_lives_and_one_of_another_start_does_not() {
+        let pid = std::process::id();
+        let ticks = start_ticks(pid).unwrap();
+        assert!(lives(pid, ticks) && !lives(pid, ticks + 1) && !lives(u32::MAX, ticks));
+        assert_eq!(owner(pid), Some(crate::monitor::sys::effective_uid()));
+        assert!(command().starts_with("dwell-") && namespace() != 0);
+    }
+
+    #[test]
+    fn a_process_that_nobody_has_collected_is_gone() {
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        while start_ticks(child.id()).is_some() {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        assert!(owner(child.id()).is_some());
+        child.wait().unwrap();
+    }
+}
