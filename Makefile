@@ -3,6 +3,8 @@
 # make test    everything: lint, unit and property tests, the engine on real devices, real NVMe in a VM
 # make test-long   real programs untouched and under `dwell run`, minutes each, postgres and mariadb among them
 # make peers   builds the other runtimes that `dwell bench io --policies block,peer:NAME` measures beside it
+# make install   installs command, libraries, dwell.h and dwell.pc under PREFIX (/usr/local), DESTDIR before it
+# make fio-engine   builds target/fio/dwell.so, an engine for the fio that is installed
 # make figure ID=S4   measures one figure of the papers; `make figures` all, and rewrites the tables in docs/
 
 SHELL := /bin/bash
@@ -12,19 +14,23 @@ SHELL := /bin/bash
 CARGO ?= cargo
 ID ?=
 REPORT ?= target/report
+PREFIX ?= /usr/local
+DESTDIR ?=
+LIBDIR ?= $(PREFIX)/lib
+FROM ?= target/release
 PEERS := --manifest-path peers/Cargo.toml --target-dir target/peers
 
 # Debian packages by the program or file that shows they are there.
-NEEDS := qemu-system-x86_64:qemu-system-x86 busybox:busybox-static dmsetup:dmsetup mkfs.ext4:e2fsprogs losetup:mount cc:gcc fio:fio
+NEEDS := qemu-system-x86_64:qemu-system-x86 busybox:busybox-static dmsetup:dmsetup mkfs.ext4:e2fsprogs losetup:mount cc:gcc fio:fio pkg-config:pkg-config valgrind:valgrind patch:patch
 # What tests/programs runs, beside fio; the long form runs more.
 NEEDS_PROGRAMS := sqlite3:sqlite3 db5.3_load:db5.3-util sysbench:sysbench redis-server:redis-server mdb_load:lmdb-utils db_bench:rocksdb-tools git:git
 NEEDS_LONG_PROGRAMS := /usr/lib/postgresql/*/bin/initdb:postgresql mariadbd:mariadb-server-core mariadb-dump:mariadb-client
 
-.PHONY: demo test test-long lint figure figures peers build deps deny
+.PHONY: demo test test-long install install-files fio-engine lint figure figures peers build deps deny
 
 deps:
 	@command -v $(CARGO) >/dev/null || { echo "make: a Rust toolchain is needed (rustup, or Debian's cargo 1.89 or newer)" >&2; exit 1; }
-	@./scripts/install $(NEEDS)
+	@./scripts/packages $(NEEDS)
 
 build: deps
 	$(CARGO) build --release --locked
@@ -36,12 +42,23 @@ demo: build
 	@./target/release/dwell bench io --report $(REPORT)
 
 test: deps lint
-	@./scripts/install $(NEEDS_PROGRAMS)
+	@./scripts/packages $(NEEDS_PROGRAMS)
 	./scripts/test
 
 test-long: build
-	@./scripts/install $(NEEDS_PROGRAMS) $(NEEDS_LONG_PROGRAMS)
+	@./scripts/packages $(NEEDS_PROGRAMS) $(NEEDS_LONG_PROGRAMS)
 	./tests/programs/run-all --long
+
+install:
+	$(CARGO) build --release --locked
+	@$(MAKE) --no-print-directory install-files
+
+# What was built already, by cargo in FROM.
+install-files:
+	@PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)' LIBDIR='$(LIBDIR)' ./scripts/install $(FROM)
+
+fio-engine:
+	@./fio/build || [ $$? = 77 ]
 
 lint: deny
 	$(CARGO) fmt --all --check

@@ -29,6 +29,7 @@ pub mod open;
 pub mod outlook;
 pub mod park;
 pub mod pipeline;
+pub mod places;
 pub mod policies;
 pub mod probe;
 pub mod profile;

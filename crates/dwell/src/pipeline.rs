@@ -59,7 +59,7 @@ pub struct Finished<B> {
     pub ticket: Ticket,
     /// Bytes transferred, or what went wrong, with path and offset.
     pub result: Result<usize>,
-    /// Its buffer, back again; none for syncs.
+    /// Its buffer, back again; none for a sync that carried none.
     pub buffer: Option<B>,
 }
 
@@ -266,6 +266,20 @@ where
         self.submit(io, None).map_err(|(error, _)| error)
     }
 
+    /// As [`Pipeline::sync`], carrying something that the caller wants back with the result.
+    ///
+    /// # Errors
+    /// With what was to be carried given back: the pipeline is full.
+    pub fn sync_carrying(
+        &mut self,
+        data_only: bool,
+        carried: B,
+    ) -> std::result::Result<Ticket, (Error, B)> {
+        let io = Io::sync(self.file.source.target(), data_only);
+        self.submit(io, Some(carried))
+            .map_err(|(error, carried)| (error, carried.expect("it was passed in")))
+    }
+
     /// Sends what was submitted; waiting does so too.
     pub fn flush(&mut self) {
         if let Some(queue) = &mut self.queue {
@@ -297,8 +311,17 @@ where
     /// flight.
     #[allow(clippy::should_implement_trait)]
     pub fn next(&mut self) -> Option<Finished<B>> {
+        self.next_until(None)
+    }
+
+    /// As [`Pipeline::next`], until [`clock::now`] shows `until` at the latest; `None` also when
+    /// nothing has finished by then.
+    pub fn next_until(&mut self, until: Option<Ns>) -> Option<Finished<B>> {
         while self.finished.is_empty() && self.in_flight() > 0 {
-            self.wait_for_some(None);
+            self.wait_for_some(until);
+            if until.is_some_and(|at| clock::now() >= at) {
+                break;
+            }
         }
         self.finished.pop_front()
     }
@@ -321,7 +344,7 @@ where
         if !file.aligned(memory, bytes, offset) {
             let what = format!(
                 "direct I/O of {bytes} bytes at byte {offset}: memory, length and offset must be \
-                 multiples of {}; use buffer::Aligned",
+                 multiples of {}; use memory aligned so (in Rust, buffer::Aligned)",
                 file.source.alignment()
             );
             return Err((Error::invalid(file.path(), what), buffer));

@@ -412,7 +412,7 @@ fn a_misaligned_direct_request_says_what_would_do() {
     }
     let mut pipeline = file.pipeline::<Vec<u8>>(2).unwrap();
     let (error, buffer) = pipeline.read_at(vec![0; 100], 3).unwrap_err();
-    assert!(error.to_string().contains("use buffer::Aligned"), "{error}");
+    assert!(error.to_string().contains("use memory aligned so"), "{error}");
     assert_eq!(buffer.len(), 100);
 }
 

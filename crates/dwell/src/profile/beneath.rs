@@ -6,6 +6,7 @@ use std::path::Path;
 use super::{DeviceProfile, ProfileError, ProfileStore};
 use crate::capability::kernel_release;
 use crate::device::{Device, DeviceError, DeviceKind};
+use crate::error::Error;
 use crate::known::Known;
 use crate::open::{self, Options};
 
@@ -44,6 +45,9 @@ pub enum BeneathError {
     /// Its profile cannot be used.
     #[error(transparent)]
     Profile(#[from] ProfileError),
+    /// What was to be made cannot be.
+    #[error(transparent)]
+    Made(#[from] Error),
 }
 
 impl ProfileStore {
@@ -60,6 +64,22 @@ impl ProfileStore {
         let device = Device::beneath(address)?;
         let profile = self.of(&device)?;
         Ok(Beneath { device: Some(device), profile })
+    }
+
+    /// As [`ProfileStore::beneath`], for an address about to be opened with `options`: a missing
+    /// file is made first where they say so, since only what is there lies on a device.
+    ///
+    /// # Errors
+    /// As [`ProfileStore::beneath`]; what the system refuses when the file is made.
+    pub fn beneath_opened(
+        &self,
+        address: &Path,
+        options: &Options,
+    ) -> Result<Beneath, BeneathError> {
+        if options.create && !open::is_scheme(address) && !address.exists() {
+            options.open(address)?;
+        }
+        self.beneath(address)
     }
 
     /// The profile of a device under this kernel and its present scheduler.

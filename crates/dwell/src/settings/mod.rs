@@ -17,7 +17,9 @@
 
 mod effective;
 mod file;
+mod layer;
 mod names;
+mod opening;
 mod order;
 mod pattern;
 #[cfg(test)]
@@ -32,7 +34,9 @@ use serde::{Deserialize, Serialize};
 
 pub use effective::{Effective, General};
 pub use file::SettingsError;
+pub use layer::LayerError;
 pub use names::DeviceNames;
+pub use opening::Opening;
 pub use order::RunOrder;
 pub use pattern::Pattern;
 

@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 use dwell::device::Device;
 use dwell::policy::CpuSignal;
 use dwell::settings::{
-    DeviceNames, Effective, General, Origin, Pattern, Set, Settings, SettingsError,
+    DeviceNames, Effective, General, LayerError, Origin, Pattern, Set, Settings, SettingsError,
 };
 use dwell_bench::units;
 use serde::Serialize;
 
-use crate::settings::{Layer, LayerError, layers, together};
+use crate::settings::{Layer, layers, together};
 use crate::show::{self, Screen, Tone, finished};
 
 /// What is told of settings in JSON.

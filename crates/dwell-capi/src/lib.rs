@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Dwell for C programs: what `dwell.h` declares.
+//!
+//! A face: it checks what C passes in, calls the hall, and tells errors by `errno`. The header is
+//! generated from these files (`tests/header.rs`).
+#![deny(unsafe_code)]
+
+mod failure;
+mod file;
+mod options;
+mod places;
+mod queue;
+mod report;
+mod versioned;

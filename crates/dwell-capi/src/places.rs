@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Where profiles and settings are kept, and what the processes of this host share, as the command has it. Only
+//! here is the environment read.
+#![allow(unsafe_code)]
+
+use std::env;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use dwell::capability::effective_uid;
+use dwell::monitor::{Config, SystemMonitor};
+use dwell::places;
+use dwell::profile::ProfileStore;
+use dwell::settings::{LayerError, Settings};
+
+/// A program with more rights than who started it does not believe that one's environment.
+fn variable(name: &str) -> Option<OsString> {
+    // SAFETY: asks for a word that the kernel gave this process.
+    let raised = unsafe { libc::getauxval(libc::AT_SECURE) } != 0;
+    if raised { None } else { env::var_os(name) }
+}
+
+/// The profiles of this user, then those of the machine.
+pub(crate) fn profiles() -> ProfileStore {
+    places::known_profiles(effective_uid() == Some(0), &variable)
+}
+
+/// What the settings of the machine and of this user say.
+pub(crate) fn settings() -> Result<Settings, LayerError> {
+    let (system, user) = places::settings(&variable);
+    let mut settings = Settings::default();
+    for path in [Some(system), user].into_iter().flatten() {
+        settings = settings.under(Settings::of_file(&path)?.unwrap_or_default());
+    }
+    Ok(settings)
+}
+
+/// The system monitor of this process.
+pub(crate) fn monitor() -> std::io::Result<Arc<SystemMonitor>> {
+    let host_page: PathBuf = places::host_page(effective_uid().unwrap_or(0), &variable);
+    SystemMonitor::shared_with(Config { host_page: Some(host_page), ..Config::default() })
+}
