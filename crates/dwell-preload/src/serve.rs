@@ -4,7 +4,7 @@
 
 use std::ffi::c_void;
 
-use dwell::adopted::Adopted;
+use dwell::adopted::{self, Adopted};
 use dwell::file::MAX_TRANSFER_BYTES;
 use dwell::queue::{Action, Io};
 use dwell::{File, Kind, clock};
@@ -36,13 +36,13 @@ unsafe extern "C-unwind" {
 }
 
 /// Lets a request of the program go to the engine or, by `straight`, to the kernel. `at` is its
-/// offset, [`Io::HERE`] for where the descriptor stands.
+/// offset; `None` for where the descriptor stands.
 #[inline(always)]
 pub fn serve(
     fd: c_int,
     action: Action,
     memory: Memory,
-    at: u64,
+    at: Option<u64>,
     straight: impl Fn() -> isize,
 ) -> isize {
     let word = table::word(fd);
@@ -65,7 +65,7 @@ fn serve_decided(
     mut word: Word,
     action: Action,
     memory: Memory,
-    at: u64,
+    at: Option<u64>,
     straight: &dyn Fn() -> isize,
 ) -> isize {
     if inside::is_inside() || !engine::is_on() {
@@ -79,7 +79,7 @@ fn serve_decided(
         _ => None,
     };
     let Some(file) = file else { return passed(straight) };
-    if at == Io::HERE {
+    if at.is_none() {
         table::about_to_move(fd, word, inside::thread_number());
     }
     if action.kind() == Kind::Read && inside::is_ready() {
@@ -115,18 +115,23 @@ struct Request {
     word: Word,
     action: Action,
     memory: Memory,
-    at: u64,
+    at: Option<u64>,
 }
 
 impl Request {
     /// Has it decided and served; `None` where it is the kernel's after all.
     fn decided(&self, file: &File<Adopted>, straight: &dyn Fn() -> isize) -> Option<isize> {
         let inside = engine::enter()?;
-        let length = self.checked()?;
+        let observe = engine::order()?.observe;
+        let moving = match self.at {
+            None if !observe => Some(Moving::begin(self.fd, self.word, inside::thread_number())?),
+            _ => None,
+        };
+        let (at, length) = self.checked()?;
         let mut pieces = [NO_PIECE; MOST_PIECES];
-        let io = self.io(&mut pieces)?.of_length(length);
+        let io = self.io(at, &mut pieces)?.of_length(length);
         let heat = table::heat(self.fd);
-        if engine::order()?.observe {
+        if observe {
             let would = file.would_decide(&io);
             drop(inside);
             let started = clock::now();
@@ -140,39 +145,50 @@ impl Request {
             set_errno(errno);
             return Some(result);
         }
-        let moving = match self.at {
-            Io::HERE => Some(Moving::begin(self.fd, self.word, inside::thread_number())?),
-            _ => None,
-        };
         let result = file.request_amid(&io, heat);
+        if moving.is_some() && result > 0 {
+            adopted::stand_at(self.fd, at + result as u64);
+        }
         drop(moving);
         drop(inside);
         Some(returned(result))
     }
 
-    /// Whether the descriptor still is what the table says; the length of its file, where that
-    /// matters. Someone may have closed it in a way that this library does not see, and opened
-    /// another thing of the same number.
-    fn checked(&self) -> Option<u64> {
-        let length = match self.action.kind() {
-            Kind::Sync => Some(u64::MAX),
-            Kind::Write if self.word.appends() => return None,
-            Kind::Read if !inside::one_in(CLOSE_LOOK_ONE_IN) => {
-                // What cannot be read by offset would be read all the same by a ring.
-                // SAFETY: asks where a descriptor stands and moves nothing.
-                let at = unsafe { libc::syscall(libc::SYS_lseek, self.fd, 0, libc::SEEK_CUR) };
-                (at >= 0).then_some(u64::MAX)
-            }
-            _ => engine::still(self.fd, self.word),
-        };
-        if length.is_none() {
+    /// Whether the descriptor still is what the table says: where in it the request goes, and how
+    /// long its file is, as far as that matters. Someone may have closed it in a way that this
+    /// library does not see, and opened another thing of the same number.
+    fn checked(&self) -> Option<(u64, u64)> {
+        let kind = self.action.kind();
+        if kind == Kind::Write && self.word.appends() {
+            return None;
+        }
+        let found = self.looked_at(kind);
+        if found.is_none() {
             table::clear(self.fd);
         }
-        length
+        found
     }
 
-    fn io(&self, pieces: &mut [iovec; MOST_PIECES]) -> Option<Io> {
-        let (action, fd, at) = (self.action, self.fd, self.at);
+    fn looked_at(&self, kind: Kind) -> Option<(u64, u64)> {
+        if kind == Kind::Sync {
+            return Some((0, u64::MAX));
+        }
+        let length = match kind == Kind::Write || inside::one_in(CLOSE_LOOK_ONE_IN) {
+            true => Some(engine::still(self.fd, self.word)?),
+            false => None,
+        };
+        let at = match (self.at, length) {
+            (Some(at), Some(_)) => at,
+            (at, _) => {
+                let position = adopted::position(self.fd)?;
+                at.unwrap_or(position)
+            }
+        };
+        Some((at, length.unwrap_or(u64::MAX)))
+    }
+
+    fn io(&self, at: u64, pieces: &mut [iovec; MOST_PIECES]) -> Option<Io> {
+        let (action, fd) = (self.action, self.fd);
         match self.memory {
             Memory::Nothing => Some(Io::sync(fd, action == Action::DataSync)),
             Memory::Plain(memory, bytes) => {

@@ -77,25 +77,17 @@ impl Source for Adopted {
 
     fn ends(&self, io: &Io, result: i32) -> bool {
         let status = status(io.target());
-        io.offset() != Io::HERE
-            && status.is_ok_and(|status| {
-                status.st_mode & libc::S_IFMT == libc::S_IFREG
-                    && io.offset() + result as u64 >= status.st_size as u64
-            })
+        status.is_ok_and(|status| {
+            status.st_mode & libc::S_IFMT == libc::S_IFREG
+                && io.offset() + result as u64 >= status.st_size as u64
+        })
     }
 
     /// As far as the request says how long its file is.
     #[inline]
     fn grows(&self, io: &Io) -> bool {
-        if io.action().kind() != Kind::Write || io.length() == u64::MAX {
-            return false;
-        }
-        let offset = match io.offset() {
-            // SAFETY: asks where a descriptor stands and moves nothing.
-            Io::HERE => unsafe { libc::syscall(libc::SYS_lseek, io.target(), 0, libc::SEEK_CUR) },
-            offset => offset as i64,
-        };
-        offset.saturating_add(i64::from(io.bytes())) as u64 > io.length()
+        io.action().kind() == Kind::Write
+            && io.offset().saturating_add(u64::from(io.bytes())) > io.length()
     }
 
     fn refused(&self, route: Route) {
@@ -128,11 +120,27 @@ pub fn status(descriptor: i32) -> io::Result<libc::stat> {
     }
 }
 
+/// Where a descriptor stands, in bytes; `None` where it stands nowhere: what cannot be read by
+/// offset is none of a device's.
+#[inline]
+pub fn position(descriptor: i32) -> Option<u64> {
+    // SAFETY: asks where a descriptor stands and moves nothing.
+    let at = unsafe { libc::syscall(libc::SYS_lseek, descriptor, 0, libc::SEEK_CUR) };
+    u64::try_from(at).ok()
+}
+
+/// Moves a descriptor, as a read or write where it stands does. A ring's request cannot do that: the
+/// kernel forgets to move what completes later. So it is made by offset, and this follows; nobody
+/// else may move what is open there meanwhile.
+pub fn stand_at(descriptor: i32, offset: u64) {
+    // SAFETY: moves a descriptor, which touches no memory.
+    unsafe { libc::syscall(libc::SYS_lseek, descriptor, offset, libc::SEEK_SET) };
+}
+
 /// One system call, once.
 #[inline]
 fn call(io: &Io, flags: libc::c_int) -> i32 {
     let (fd, offset) = (io.target(), io.offset());
-    let here = offset == Io::HERE;
     // SAFETY: the kernel checks the memory that the request names; whoever made the request
     // promised that nothing else uses it until this returns.
     let done = unsafe {
@@ -141,14 +149,11 @@ fn call(io: &Io, flags: libc::c_int) -> i32 {
             Action::DataSync => libc::syscall(libc::SYS_fdatasync, fd),
             Action::Read | Action::Write if flags == 0 => {
                 let (memory, bytes) = (io.memory(), io.bytes() as usize);
-                match (io.action(), here) {
-                    (Action::Read, true) => libc::syscall(libc::SYS_read, fd, memory, bytes),
-                    (Action::Read, false) => {
-                        libc::syscall(libc::SYS_pread64, fd, memory, bytes, offset)
-                    }
-                    (_, true) => libc::syscall(libc::SYS_write, fd, memory, bytes),
-                    (_, false) => libc::syscall(libc::SYS_pwrite64, fd, memory, bytes, offset),
-                }
+                let number = match io.action() {
+                    Action::Read => libc::SYS_pread64,
+                    _ => libc::SYS_pwrite64,
+                };
+                libc::syscall(number, fd, memory, bytes, offset)
             }
             action => {
                 let alone = libc::iovec { iov_base: io.memory().cast(), iov_len: io.bytes() as _ };

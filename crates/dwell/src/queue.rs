@@ -181,11 +181,6 @@ pub struct Io {
 unsafe impl Send for Io {}
 
 impl Io {
-    /// The offset of a request where the descriptor stands, which moves the descriptor. Only
-    /// kernel queues have it. Queues move it apart from reading it: two such requests on what is
-    /// open only once must not be in flight together.
-    pub const HERE: u64 = u64::MAX;
-
     /// A read into, or a write from, `bytes` bytes at `memory`.
     ///
     /// # Safety

@@ -212,9 +212,7 @@ where
         io: &Io,
     ) -> i32 {
         let kind = io.action().kind();
-        // A question that is answered in part would move a descriptor that is read where it stands.
         if kind == Kind::Read
-            && io.offset() != Io::HERE
             && self.source.caches()
             && let Some(result) = self.ask_cache(counters, heat, io)
         {

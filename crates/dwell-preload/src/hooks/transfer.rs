@@ -6,7 +6,7 @@
 
 use std::ffi::{c_int, c_void};
 
-use dwell::queue::{Action, Io};
+use dwell::queue::Action;
 use libc::{iovec, off64_t, size_t, ssize_t};
 
 use super::real;
@@ -24,7 +24,7 @@ fn by_offset(
     straight: impl Fn() -> ssize_t,
 ) -> ssize_t {
     match u64::try_from(offset) {
-        Ok(at) => serve(fd, action, memory, at, straight),
+        Ok(at) => serve(fd, action, memory, Some(at), straight),
         Err(_) => passed(straight),
     }
 }
@@ -35,7 +35,7 @@ macro_rules! here {
         pub unsafe extern "C-unwind" fn $name(fd: c_int, memory: $memory, bytes: size_t) -> ssize_t {
             let straight = || real!($name(fd, memory, bytes), bare!($number, fd, memory, bytes));
             let plain = Memory::Plain(memory as *mut c_void, bytes);
-            serve(fd, Action::$action, plain, Io::HERE, straight)
+            serve(fd, Action::$action, plain, None, straight)
         }
     )*};
 }
@@ -78,7 +78,7 @@ macro_rules! pieces_here {
             count: c_int,
         ) -> ssize_t {
             let straight = || real!($name(fd, pieces, count), bare!($number, fd, pieces, count));
-            serve(fd, Action::$action, Memory::Pieces(pieces, count), Io::HERE, straight)
+            serve(fd, Action::$action, Memory::Pieces(pieces, count), None, straight)
         }
     )*};
 }
@@ -135,7 +135,7 @@ macro_rules! pieces_with_flags {
             };
             let memory = Memory::Pieces(pieces, count);
             match (flags, offset) {
-                (0, -1) => serve(fd, Action::$action, memory, Io::HERE, straight),
+                (0, -1) => serve(fd, Action::$action, memory, None, straight),
                 (0, _) => by_offset(fd, Action::$action, memory, offset, straight),
                 _ => {
                     moves(fd);
@@ -165,7 +165,7 @@ pub unsafe extern "C-unwind" fn __read_chk(
     if bytes > room {
         return straight();
     }
-    serve(fd, Action::Read, Memory::Plain(memory, bytes), Io::HERE, straight)
+    serve(fd, Action::Read, Memory::Plain(memory, bytes), None, straight)
 }
 
 macro_rules! checked_at_offset {
@@ -203,7 +203,7 @@ macro_rules! syncs {
         #[unsafe(no_mangle)]
         pub unsafe extern "C-unwind" fn $name(fd: c_int) -> c_int {
             let straight = || real!($name(fd), bare!($number, fd)) as isize;
-            serve(fd, Action::$action, Memory::Nothing, 0, straight) as c_int
+            serve(fd, Action::$action, Memory::Nothing, Some(0), straight) as c_int
         }
     )*};
 }

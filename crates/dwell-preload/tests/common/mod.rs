@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the tests share: the library, compiled programs, a fast device, runs with and without.
+#![allow(dead_code)]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Output, Stdio};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use dwell::ledger::Snapshot;
+use dwell::settings::{RunOrder, Settings};
+use tempfile::TempDir;
+
+/// Says why a test passes without testing.
+pub fn skip(reason: impl std::fmt::Display) {
+    println!("SKIP: {reason}");
+}
+
+/// Runs a program; its complaint where it fails.
+fn run(program: &str, arguments: &[&str]) -> Result<String, String> {
+    let output = Command::new(program)
+        .args(arguments)
+        .output()
+        .map_err(|error| format!("no {program}: {error}"))?;
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
+    match output.status.success() {
+        true => Ok(text(&output.stdout)),
+        false => Err(format!("{program} {}: {}", arguments.join(" "), text(&output.stderr))),
+    }
+}
+
+/// The library, built as the tests are.
+pub fn library() -> &'static Path {
+    static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
+    LIBRARY.get_or_init(|| {
+        // A library that only programs load is not built with its tests.
+        let mut build = Command::new(env!("CARGO"));
+        build.args(["build", "--offline", "--quiet", "--package", "dwell-preload"]);
+        build.current_dir(env!("CARGO_MANIFEST_DIR"));
+        // This test lies in TARGET/PROFILE/deps.
+        let test = std::env::current_exe().unwrap();
+        let place = test.parent().and_then(Path::parent).unwrap().to_owned();
+        if place.ends_with("release") {
+            build.arg("--release");
+        }
+        build.env("CARGO_TARGET_DIR", place.parent().unwrap());
+        assert!(build.status().unwrap().success(), "the library does not build");
+        place.join("libdwell_preload.so")
+    })
+}
+
+/// One of the programs beside this file; why not where there is no compiler.
+pub fn program(name: &str) -> Result<PathBuf, String> {
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs").join(name);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let made = format!("{}-{number}-{name}.out", std::process::id());
+    let made = Path::new(env!("CARGO_TARGET_TMPDIR")).join(made);
+    let flags = ["-O2", "-D_FORTIFY_SOURCE=2", "-w", "-pthread", "-o"];
+    let paths = [made.to_str().unwrap(), source.to_str().unwrap()];
+    run("cc", &[&flags[..], &paths].concat())?;
+    Ok(made)
+}
+
+/// ext4 on a loop device over memory; gone with this.
+pub struct Fast {
+    at: TempDir,
+    device: PathBuf,
+    _backing: TempDir,
+}
+
+impl Fast {
+    pub fn new() -> Result<Fast, String> {
+        let user = run("id", &["-u"])?;
+        if user != "0" {
+            return Err("needs root".to_owned());
+        }
+        let backing = tempfile::tempdir_in("/dev/shm").map_err(|error| error.to_string())?;
+        let image = backing.path().join("image");
+        fs::File::create(&image)
+            .and_then(|file| file.set_len(96 << 20))
+            .map_err(|error| format!("{}: {error}", image.display()))?;
+        let device = run("losetup", &["--find", "--show", image.to_str().unwrap()])?;
+        let at = tempfile::tempdir().map_err(|error| error.to_string())?;
+        let fast = Fast { at, device: device.clone().into(), _backing: backing };
+        run("mkfs.ext4", &["-q", "-F", "-O", "^has_journal", &device])?;
+        run("mount", &[&device, fast.at.path().to_str().unwrap()])?;
+        Ok(fast)
+    }
+
+    pub fn path(&self) -> &Path {
+        self.at.path()
+    }
+
+    pub fn device(&self) -> &Path {
+        &self.device
+    }
+}
+
+impl Drop for Fast {
+    fn drop(&mut self) {
+        for (program, what) in [("umount", self.at.path()), ("losetup", &self.device)] {
+            let detach: &[&str] = if program == "losetup" { &["--detach"] } else { &[] };
+            if let Err(why) = run(program, &[detach, &[what.to_str().unwrap()]].concat()) {
+                eprintln!("{why}");
+            }
+        }
+    }
+}
+
+/// How programs run under the library.
+pub struct Under {
+    place: TempDir,
+    policy: &'static str,
+    observe: bool,
+}
+
+/// What a run came to.
+pub struct Ended {
+    pub status: ExitStatus,
+    pub stdout: String,
+    pub stderr: String,
+    /// The run's figures; none where the program was untouched, or ended without telling.
+    pub run: Option<Snapshot>,
+}
+
+impl Ended {
+    fn of(output: Output, run: Option<Snapshot>) -> Ended {
+        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+        let (stdout, stderr) = (text(output.stdout), text(output.stderr));
+        Ended { status: output.status, stdout, stderr, run }
+    }
+
+    /// Requests that were decided.
+    pub fn decided(&self) -> u64 {
+        self.run.as_ref().map_or(0, |run| run.stats().requests())
+    }
+
+    /// Requests that were waited for on a ring.
+    pub fn on_rings(&self) -> u64 {
+        let rows = self.run.as_ref().map(|run| run.stats().rows).unwrap_or_default();
+        rows.iter().filter(|row| row.route != dwell::Route::Inline).map(|row| row.requests).sum()
+    }
+}
+
+/// A program as it is.
+pub fn untouched(command: &mut Command) -> Ended {
+    Ended::of(command.stdin(Stdio::null()).output().unwrap(), None)
+}
+
+impl Under {
+    pub fn policy(policy: &'static str) -> Under {
+        Under { place: tempfile::tempdir().unwrap(), policy, observe: false }
+    }
+
+    /// Decisions are recorded only.
+    pub fn observing(self) -> Under {
+        Under { observe: true, ..self }
+    }
+
+    /// Runs a program under the library. All loop devices count as fast.
+    pub fn run(&self, command: &mut Command) -> Ended {
+        let stats = self.place.path().join("stats");
+        let _ = fs::remove_file(&stats);
+        let said = format!(
+            "policy = {:?}\nguard = false\n[[device]]\nmatch = \"loop*\"\nclass = \"fast\"\n",
+            self.policy
+        );
+        let order = RunOrder {
+            run_id: u64::from(std::process::id()) << 32 | 7,
+            // Filled in below, by the process that becomes the command.
+            root_pid: 0,
+            policy: None,
+            observe: self.observe,
+            ledger_dir: Some(self.place.path().join("ledgers")),
+            stats_file: Some(stats.clone()),
+            profile_dir: self.place.path().join("profiles"),
+            machine_profile_dir: None,
+            quiet: false,
+            settings: Settings::parse(&said, "test").unwrap(),
+        };
+        let order = serde_json::to_string(&order).unwrap();
+        let (before, after) = order.split_once("\"root_pid\":0").expect("a number");
+        // A shell knows its pid and keeps it when it becomes the command.
+        let script = r#"DWELL_RUN="$1\"root_pid\":$$$2"; LD_PRELOAD="$3"; export DWELL_RUN LD_PRELOAD; shift 3; exec "$@""#;
+        let mut shell = Command::new("sh");
+        shell.args(["-c", script, "sh", before, after]).arg(library());
+        shell.arg(command.get_program()).args(command.get_args());
+        let output = shell.stdin(Stdio::null()).output().unwrap();
+        let run = fs::read(&stats).ok().map(|text| serde_json::from_slice(&text).unwrap());
+        Ended::of(output, run)
+    }
+}

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Whatever a program does with its files, it finds the same as without the library.
+
+mod common;
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use common::{Ended, Fast, Under, program, skip, untouched};
+
+const LENGTH: usize = 1 << 20;
+
+fn fresh(path: &Path) {
+    let data: Vec<u8> = (0..LENGTH).map(|at| (at / 7 ^ at >> 9) as u8).collect();
+    fs::write(path, data).unwrap();
+}
+
+#[track_caller]
+fn same(with: &Ended, without: &Ended) {
+    assert_eq!(with.status, without.status, "{}", with.stderr);
+    let lines = with.stdout.lines().zip(without.stdout.lines());
+    for (number, (with, without)) in lines.enumerate() {
+        assert_eq!(with, without, "line {number}");
+    }
+    assert_eq!(with.stdout.len(), without.stdout.len());
+}
+
+/// Runs a sequence on a file in `place` twice, and compares what it told and what it left.
+#[track_caller]
+fn compare(sequence: &Path, place: &Path, under: &Under, seed: u32, direct: bool) -> Ended {
+    let file = place.join("file");
+    let command = || {
+        let mut command = Command::new(sequence);
+        let direct = u32::from(direct).to_string();
+        command.arg(&file).args([&seed.to_string(), "3000", &direct]);
+        command
+    };
+    fresh(&file);
+    let without = untouched(&mut command());
+    let left = fs::read(&file).unwrap();
+    assert!(without.status.success() && without.stdout.lines().count() > 3000);
+    fresh(&file);
+    let with = under.run(&mut command());
+    same(&with, &without);
+    assert!(fs::read(&file).unwrap() == left, "seed {seed}: the file is another");
+    with
+}
+
+#[test]
+fn a_random_sequence_on_a_fast_device_goes_as_without() {
+    let (fast, sequence) = match (Fast::new(), program("sequence.c")) {
+        (Ok(fast), Ok(sequence)) => (fast, sequence),
+        (Err(why), _) | (_, Err(why)) => return skip(why),
+    };
+    for (seed, policy) in (1..).zip(["spin", "smartcon", "hybrid", "block", "predictive", "spin"]) {
+        let under = Under::policy(policy);
+        for direct in [true, false] {
+            let ended = compare(&sequence, fast.path(), &under, seed, direct);
+            assert!(ended.decided() > 500, "{}", ended.stderr);
+            if policy == "spin" && direct {
+                assert!(ended.on_rings() > 200, "{}", ended.stderr);
+            }
+        }
+    }
+}
+
+#[test]
+fn observed_it_goes_as_without_and_no_ring_is_used() {
+    let (fast, sequence) = match (Fast::new(), program("sequence.c")) {
+        (Ok(fast), Ok(sequence)) => (fast, sequence),
+        (Err(why), _) | (_, Err(why)) => return skip(why),
+    };
+    let under = Under::policy("spin").observing();
+    let ended = compare(&sequence, fast.path(), &under, 11, true);
+    assert!(ended.on_rings() > 200, "decisions are recorded: {}", ended.stderr);
+    let stats = ended.run.unwrap().stats();
+    assert_eq!((stats.spun_ns, stats.parked_ns), (0, 0));
+}
+
+#[test]
+fn a_random_sequence_on_a_device_that_was_never_probed_is_passed_on() {
+    let sequence = match program("sequence.c") {
+        Ok(sequence) => sequence,
+        Err(why) => return skip(why),
+    };
+    let place = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    for seed in 21..24 {
+        let ended = compare(&sequence, place.path(), &Under::policy("spin"), seed, seed == 21);
+        assert_eq!(ended.decided(), 0);
+        assert!(ended.run.unwrap().passed.calls > 1000);
+    }
+}
