@@ -57,7 +57,8 @@ run() {
   cli --pipe <d.commands >/dev/null
   cli debug digest >end
   cli save >/dev/null
-  kill -KILL "$server"; wait "$server" 2>/dev/null || true
+  cli shutdown nosave >/dev/null 2>&1 || true
+  wait "$server" 2>/dev/null || true
   "${wrap[@]}" redis-check-aof appendonlydir/appendonly.aof.manifest >aof.log
   "${wrap[@]}" redis-check-rdb dump.rdb >rdb.log
 }

@@ -19,7 +19,7 @@ use dwell::{DeviceClass, File};
 
 use crate::inside::Inside;
 use crate::table::{self, Word};
-use crate::{account, inside};
+use crate::{account, inside, own};
 
 /// What this process is told, once it is known.
 static ORDER: AtomicPtr<RunOrder> = AtomicPtr::new(ptr::null_mut());
@@ -136,6 +136,7 @@ pub fn begin_in_child() {
     std::mem::forget(services().take());
     table::clear_range(0, u32::MAX);
     account::begin_in_child();
+    own::begin_in_child();
     own_mark();
 }
 

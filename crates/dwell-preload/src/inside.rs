@@ -23,8 +23,8 @@ thread_local! {
     static TURN: Cell<u32> = const { Cell::new(0) };
     /// The signals of a thread that is ending.
     static SIGNALS: Cell<u64> = const { Cell::new(0) };
-    /// Whether the thread was inside before it became two processes.
-    static BEFORE_VFORK: Cell<bool> = const { Cell::new(false) };
+    /// Whether the thread has become two processes in one memory.
+    static IN_VFORK: Cell<bool> = const { Cell::new(false) };
     static LAST: Last = const { Last };
     static FIRST: First = const { First };
 }
@@ -35,9 +35,21 @@ pub fn is_inside() -> bool {
     INSIDE.with(Cell::get)
 }
 
+/// Whether a call that goes straight through is the engine's own, and not of a child that borrows
+/// its parent's memory.
+#[inline]
+pub fn is_own_call() -> bool {
+    !IN_VFORK.with(Cell::get)
+}
+
 /// Marks the calling thread as one of the engine's own for good.
 pub fn belong() {
     INSIDE.with(|inside| inside.set(true));
+}
+
+/// Undoes that.
+pub fn belong_no_more() {
+    INSIDE.with(|inside| inside.set(false));
 }
 
 /// A number of the calling thread; 0 where numbers have run out.
@@ -211,10 +223,12 @@ pub fn after_fork_in_child() {
 /// The calling thread becomes two processes in one memory: its calls go straight through until the
 /// child is gone.
 pub fn begin_vfork() {
-    BEFORE_VFORK.with(|before| before.set(INSIDE.with(|inside| inside.replace(true))));
+    IN_VFORK.with(|here| here.set(true));
+    INSIDE.with(|inside| inside.set(true));
 }
 
-/// The child is gone.
+/// The child is gone. Nobody forks inside.
 pub fn end_vfork() {
-    INSIDE.with(|inside| inside.set(BEFORE_VFORK.with(Cell::get)));
+    INSIDE.with(|inside| inside.set(false));
+    IN_VFORK.with(|here| here.set(false));
 }

@@ -25,6 +25,7 @@ mod hooks;
 mod inside;
 mod life;
 mod older;
+mod own;
 mod raw;
 mod real;
 mod report;

@@ -25,11 +25,11 @@ extern "C" fn begin() {
     real::look_up_all();
     if let Some(order) = order() {
         // Calls of ours go straight through.
-        inside::begin_vfork();
+        inside::belong();
         if started(order).is_none() {
             engine::switch_off();
         }
-        inside::end_vfork();
+        inside::belong_no_more();
     }
     inside::set_errno(errno);
 }

@@ -12,7 +12,7 @@ use dwell::adopted::status;
 use dwell::ledger::{self, Snapshot};
 use dwell::settings::RunOrder;
 
-use crate::engine;
+use crate::{engine, own};
 
 /// Where the closing words go.
 struct Stderr {
@@ -30,11 +30,9 @@ pub fn keep_stderr(order: &RunOrder) {
     if order.quiet || order.root_pid != std::process::id() {
         return;
     }
-    // High, so that numbers which programs count on stay free; programs that close all descriptors
-    // close it too.
-    const LOWEST: libc::c_int = 700;
+    // A program that closes all descriptors closes it too: one that leaves its terminal says no more.
     // SAFETY: makes a descriptor and changes none.
-    let double = unsafe { libc::fcntl(2, libc::F_DUPFD_CLOEXEC, LOWEST) };
+    let double = unsafe { libc::fcntl(2, libc::F_DUPFD_CLOEXEC, own::lowest()) };
     if double < 0 {
         return;
     }

@@ -173,10 +173,9 @@ pub fn shared_with_others() {
 /// From now on more than one thread moves this descriptor; returns once its owner does not.
 pub fn share(fd: i32) {
     let Some(slot) = slot(fd) else { return };
-    if slot.load(Ordering::Relaxed) & PRIVATE == 0 {
-        return;
+    if slot.load(Ordering::SeqCst) & PRIVATE != 0 {
+        slot.fetch_and(!PRIVATE, Ordering::SeqCst);
     }
-    slot.fetch_and(!PRIVATE, Ordering::SeqCst);
     while slot.load(Ordering::SeqCst) & MOVING != 0 {
         std::thread::yield_now();
     }
@@ -186,7 +185,7 @@ pub fn share(fd: i32) {
 /// is not its owner must wait until the owner is done and take it for shared.
 #[inline]
 pub fn about_to_move(fd: i32, word: Word, thread: u32) {
-    if word.0 & PRIVATE != 0 && word.owner() != thread {
+    if word.0 & (PRIVATE | MOVING) != 0 && word.owner() != thread {
         share(fd);
     }
 }

@@ -65,7 +65,8 @@ fn at_rank(counts: impl Iterator<Item = u64>, rank: u64) -> Option<Ns> {
 /// A histogram that one thread counts in and others read.
 #[derive(Debug)]
 pub(crate) struct Counted {
-    buckets: [AtomicU64; BUCKETS],
+    /// Apart, because threads that make requests may have small stacks.
+    buckets: Box<[AtomicU64]>,
     sum_ns: AtomicU64,
     max_ns: AtomicU64,
 }
@@ -73,7 +74,7 @@ pub(crate) struct Counted {
 impl Default for Counted {
     fn default() -> Self {
         Counted {
-            buckets: [const { AtomicU64::new(0) }; BUCKETS],
+            buckets: (0..BUCKETS).map(|_| AtomicU64::new(0)).collect(),
             sum_ns: AtomicU64::new(0),
             max_ns: AtomicU64::new(0),
         }

@@ -10,41 +10,80 @@ use libc::{size_t, ssize_t};
 
 use super::{found, real};
 use crate::raw::bare;
-use crate::{inside, serve, table};
+use crate::{inside, own, serve, table};
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn close(fd: c_int) -> c_int {
-    // Before the call: after it, the number may be another thread's already.
-    if !inside::is_inside() {
-        table::clear(fd);
+    if inside::is_inside() {
+        // A child that borrows this memory closes descriptors of its own.
+        let closes = !inside::is_own_call() || own::may_close(fd);
+        return if closes { bare!(SYS_close, fd) } else { 0 };
     }
+    if own::is_own(fd) {
+        // As far as the program knows, there is none.
+        inside::set_errno(libc::EBADF);
+        return -1;
+    }
+    // Before the call: after it, the number may be another thread's already.
+    table::clear(fd);
     real!(close(fd), bare!(SYS_close, fd))
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
     const ON_EXEC: c_int = 1 << 2;
-    if !inside::is_inside() && flags & ON_EXEC == 0 {
-        table::clear_range(first, last);
+    if inside::is_inside() || flags & ON_EXEC != 0 || first > last {
+        return real!(
+            close_range(first, last, flags),
+            bare!(SYS_close_range, first, last, flags)
+        );
     }
-    real!(close_range(first, last, flags), bare!(SYS_close_range, first, last, flags))
+    table::clear_range(first, last);
+    around_own(first, last, |first, last| {
+        real!(close_range(first, last, flags), bare!(SYS_close_range, first, last, flags))
+    })
+}
+
+/// Closes from `first` to `last`, by `close`, all but this library's own.
+fn around_own(first: c_uint, last: c_uint, close: impl Fn(c_uint, c_uint) -> c_int) -> c_int {
+    let mut from = first;
+    while let Some(own) = own::next(from, last) {
+        if own > from && close(from, own - 1) != 0 {
+            return -1;
+        }
+        if own == last {
+            return 0;
+        }
+        from = own + 1;
+    }
+    close(from, last)
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn closefrom(first: c_int) {
     let from = c_uint::try_from(first).unwrap_or(0);
-    if !inside::is_inside() {
+    if inside::is_inside() || own::next(from, c_uint::MAX).is_none() {
         table::clear_range(from, c_uint::MAX);
+        return real!(closefrom(first), {
+            let _: c_int = bare!(SYS_close_range, from, c_uint::MAX, 0);
+        });
     }
-    real!(closefrom(first), {
-        let _: c_int = bare!(SYS_close_range, from, c_uint::MAX, 0);
-    })
+    table::clear_range(from, c_uint::MAX);
+    around_own(from, c_uint::MAX, |first, last| bare!(SYS_close_range, first, last, 0));
 }
 
 /// A descriptor that is to have a double: where it stands is no longer one descriptor's alone.
 fn doubles(fd: c_int) {
     if !inside::is_inside() {
         table::share(fd);
+    }
+}
+
+/// A number that is about to name another thing.
+fn replaces(fd: c_int) {
+    if !inside::is_inside() {
+        own::lose(fd);
+        table::clear(fd);
     }
 }
 
@@ -68,7 +107,7 @@ pub unsafe extern "C-unwind" fn dup2(fd: c_int, other: c_int) -> c_int {
     if fd == other {
         return real!(dup2(fd, other), bare!(SYS_fcntl, fd, libc::F_GETFD));
     }
-    doubled(other);
+    replaces(other);
     doubled(real!(dup2(fd, other), bare!(SYS_dup3, fd, other, 0)))
 }
 
@@ -76,7 +115,7 @@ pub unsafe extern "C-unwind" fn dup2(fd: c_int, other: c_int) -> c_int {
 pub unsafe extern "C-unwind" fn dup3(fd: c_int, other: c_int, flags: c_int) -> c_int {
     doubles(fd);
     if fd != other {
-        doubled(other);
+        replaces(other);
     }
     doubled(real!(dup3(fd, other, flags), bare!(SYS_dup3, fd, other, flags)))
 }

@@ -10,13 +10,16 @@ use libc::mode_t;
 
 use super::{found, real};
 use crate::raw::bare;
-use crate::{engine, inside, table};
+use crate::{engine, inside, own, table};
 
 /// What a call that opened a file returned, once the table knows of it.
 #[inline]
 fn opened(fd: c_int, flags: c_int) -> c_int {
-    if fd < 0 || inside::is_inside() {
+    if fd < 0 {
         return fd;
+    }
+    if inside::is_inside() {
+        return if inside::is_own_call() { own::adopt(fd) } else { fd };
     }
     table::clear(fd);
     if engine::is_on() && flags & (libc::O_DIRECTORY | libc::O_PATH) == 0 {

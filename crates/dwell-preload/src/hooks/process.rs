@@ -10,7 +10,7 @@ use libc::{pid_t, size_t};
 
 use super::{found, real};
 use crate::raw::bare;
-use crate::{engine, inside, life, raw, table};
+use crate::{engine, inside, life, own, raw, table};
 
 /// A child may have this process's descriptors, and move them.
 fn has_child() {
@@ -166,13 +166,21 @@ pub unsafe extern "C-unwind" fn syscall(
     fifth: c_long,
     sixth: c_long,
 ) -> c_long {
-    if !inside::is_inside() {
+    if inside::is_inside() {
+        if number == libc::SYS_io_uring_setup {
+            // SAFETY: the engine's own arguments.
+            let ring = unsafe { raw::call_as_c(number, [first, second, third, fourth, fifth, sixth]) };
+            return own::adopt(ring as c_int).into();
+        }
+    } else {
         match number {
             libc::SYS_seccomp => life::before_filter(),
+            libc::SYS_close if own::is_own(first as c_int) => own::lose(first as c_int),
             libc::SYS_close => table::clear(first as c_int),
             libc::SYS_close_range => table::clear_range(first as u32, second as u32),
             libc::SYS_dup2 | libc::SYS_dup3 => {
                 table::share(first as c_int);
+                own::lose(second as c_int);
                 table::clear(second as c_int);
             }
             libc::SYS_dup => table::share(first as c_int),

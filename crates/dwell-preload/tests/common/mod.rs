@@ -184,8 +184,9 @@ impl Under {
         let (before, after) = order.split_once("\"root_pid\":0").expect("a number");
         // A shell knows its pid and keeps it when it becomes the command.
         let script = r#"DWELL_RUN="$1\"root_pid\":$$$2"; LD_PRELOAD="$3"; export DWELL_RUN LD_PRELOAD; shift 3; exec "$@""#;
-        let mut shell = Command::new("sh");
-        shell.args(["-c", script, "sh", before, after]).arg(library());
+        let mut shell = Command::new("timeout");
+        shell.args(["--signal=KILL", "120", "sh", "-c", script, "sh", before, after]);
+        shell.arg(library());
         shell.arg(command.get_program()).args(command.get_args());
         let output = shell.stdin(Stdio::null()).output().unwrap();
         let run = fs::read(&stats).ok().map(|text| serde_json::from_slice(&text).unwrap());
