@@ -10,9 +10,7 @@ use std::{env, fs, io, thread};
 
 use dwell::adopted::{self, Adopted};
 use dwell::device::Device;
-use dwell::ledger::{
-    ControlReader, Header, Ledger, ProcessIo, Publisher, Snapshot, Steered, Told,
-};
+use dwell::ledger::{ControlReader, Header, Ledger, ProcessIo, Publisher, Snapshot, Steered, Told};
 use dwell::monitor::{Config, SystemMonitor};
 use dwell::settings::{DeviceNames, RunOrder};
 use dwell::{DeviceClass, File};
@@ -89,7 +87,8 @@ pub fn begin(order: RunOrder) -> io::Result<()> {
 
 fn mark() -> io::Result<()> {
     const BYTES: usize = 4096;
-    let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+    let (access, kind) =
+        (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
     // SAFETY: fresh memory at an address of the kernel's choice, then advice about that memory.
     let word = unsafe {
         let page = libc::mmap(ptr::null_mut(), BYTES, access, kind, -1, 0);

@@ -11,8 +11,8 @@ use crate::contender::{HAND_WRITTEN, is_peer};
 use crate::figure::{FigureResult, Measured};
 use crate::program::{PREFIX, Peers};
 use crate::result::{Metric, Row, Run, pair};
-use crate::stats::Summary;
 use crate::stand::Kind;
+use crate::stats::Summary;
 
 const SIZE_BYTES: u64 = 4096;
 const DEPTHS: [u32; 4] = [1, 4, 16, 32];

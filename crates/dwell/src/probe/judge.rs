@@ -226,7 +226,10 @@ mod tests {
         assert_eq!(two_speeds(&block), None);
         (block.points[0].p10_ns, block.points[0].p90_ns) = (6_500, 71_000);
         let remark = two_speeds(&block).unwrap();
-        assert!(remark.contains("6.5 µs or less") && remark.contains("71.0 µs or more"), "{remark}");
+        assert!(
+            remark.contains("6.5 µs or less") && remark.contains("71.0 µs or more"),
+            "{remark}"
+        );
     }
 
     #[test]

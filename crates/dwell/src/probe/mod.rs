@@ -122,8 +122,7 @@ impl Probe {
     /// A short probe: some seconds.
     #[must_use]
     pub fn quick(mut self) -> Self {
-        self.effort =
-            Effort { rounds: 3, batch_ns: 12_000_000, ..self.effort };
+        self.effort = Effort { rounds: 3, batch_ns: 12_000_000, ..self.effort };
         self
     }
 
