@@ -84,8 +84,7 @@ fn say(text: &str) {
         let mut rest = text.as_bytes();
         while !rest.is_empty() {
             // SAFETY: a live text.
-            let done =
-                unsafe { libc::write(stderr.as_raw_fd(), rest.as_ptr().cast(), rest.len()) };
+            let done = unsafe { libc::write(stderr.as_raw_fd(), rest.as_ptr().cast(), rest.len()) };
             // A reader that has gone, or that does not keep up, is not waited for.
             let Some(done) = usize::try_from(done).ok().filter(|done| *done > 0) else { return };
             rest = &rest[done..];

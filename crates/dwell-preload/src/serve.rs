@@ -238,11 +238,7 @@ pub fn carries_more(message: *const libc::msghdr) -> bool {
 }
 
 /// Copies the program's array; how many pieces, and their bytes.
-fn copied(
-    from: *const iovec,
-    count: c_int,
-    into: &mut [iovec; MOST_PIECES],
-) -> Option<(u32, u32)> {
+fn copied(from: *const iovec, count: c_int, into: &mut [iovec; MOST_PIECES]) -> Option<(u32, u32)> {
     let count = usize::try_from(count).ok().filter(|count| (1..=MOST_PIECES).contains(count))?;
     // SAFETY: the array has room for as many, of which any bytes are valid.
     if !unsafe { copy(from.cast(), into.as_mut_ptr().cast(), count * size_of::<iovec>()) } {

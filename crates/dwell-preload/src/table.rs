@@ -99,8 +99,7 @@ impl Word {
     }
 
     fn is_private(self) -> bool {
-        self.0 & PRIVATE != 0
-            && (self.0 >> AGE_SHIFT) as u16 as u32 == AGE.load(Ordering::Relaxed)
+        self.0 & PRIVATE != 0 && (self.0 >> AGE_SHIFT) as u16 as u32 == AGE.load(Ordering::Relaxed)
     }
 
     fn owner(self) -> u32 {

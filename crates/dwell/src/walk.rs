@@ -110,14 +110,7 @@ where
 
     /// Counts a request of which a decision was only recorded, and what came of it when it was
     /// served otherwise.
-    pub fn observed(
-        &self,
-        would: &Decision,
-        io: &Io,
-        heat: &Heat,
-        result: i32,
-        latency_ns: Ns,
-    ) {
+    pub fn observed(&self, would: &Decision, io: &Io, heat: &Heat, result: i32, latency_ns: Ns) {
         let Some(counters) = self.counters() else { return };
         let kind = io.action().kind();
         counters.decided(would.route, would.mode, would.why);
@@ -204,13 +197,7 @@ where
     }
 
     /// The walk of one request: page cache, decision, submission, wait, estimate.
-    fn decide(
-        &self,
-        counters: &Counters,
-        turn: &mut Turn<S::Queue>,
-        heat: &Heat,
-        io: &Io,
-    ) -> i32 {
+    fn decide(&self, counters: &Counters, turn: &mut Turn<S::Queue>, heat: &Heat, io: &Io) -> i32 {
         let kind = io.action().kind();
         if kind == Kind::Read
             && self.source.caches()
@@ -326,9 +313,7 @@ where
         match self.source.cached(io) {
             // Part of it was there: the call completes the rest, as a read of a file must.
             Some(result)
-                if result > 0
-                    && result < io.bytes() as i32
-                    && !self.source.ends(io, result) =>
+                if result > 0 && result < io.bytes() as i32 && !self.source.ends(io, result) =>
             {
                 heat.missed();
                 None

@@ -33,10 +33,7 @@ pub unsafe extern "C-unwind" fn close(fd: c_int) -> c_int {
 pub unsafe extern "C-unwind" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
     const ON_EXEC: c_int = 1 << 2;
     if inside::is_inside() || flags & ON_EXEC != 0 || first > last {
-        return real!(
-            close_range(first, last, flags),
-            bare!(SYS_close_range, first, last, flags)
-        );
+        return real!(close_range(first, last, flags), bare!(SYS_close_range, first, last, flags));
     }
     table::clear_range(first, last);
     around_own(first, last, |first, last| {

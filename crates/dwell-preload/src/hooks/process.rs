@@ -233,7 +233,8 @@ pub unsafe extern "C-unwind" fn syscall(
     if inside::is_inside() {
         if number == libc::SYS_io_uring_setup {
             // SAFETY: the engine's own arguments.
-            let ring = unsafe { raw::call_as_c(number, [first, second, third, fourth, fifth, sixth]) };
+            let ring =
+                unsafe { raw::call_as_c(number, [first, second, third, fourth, fifth, sixth]) };
             return own::adopt(ring as c_int).into();
         }
     } else {
