@@ -52,7 +52,10 @@ pub fn exec(path: &Path, arguments: &[OsString], or_script: bool) -> io::Error {
     let error = match or_script && error.raw_os_error() == Some(libc::ENOEXEC) {
         true => {
             let rest = arguments.iter().skip(1).map(OsString::as_os_str);
-            execv(OsStr::new("/bin/sh"), [OsStr::new("sh"), path.as_os_str()].into_iter().chain(rest))
+            execv(
+                OsStr::new("/bin/sh"),
+                [OsStr::new("sh"), path.as_os_str()].into_iter().chain(rest),
+            )
         }
         false => error,
     };

@@ -7,6 +7,8 @@
 mod chart;
 mod cmd;
 mod exec;
+mod exporter;
+mod openmetrics;
 mod places;
 mod program;
 mod progress;
@@ -16,6 +18,7 @@ mod settings;
 mod show;
 mod signals;
 mod size;
+mod terminal;
 
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -43,6 +46,8 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     Run(cmd::run::Args),
+    Ctl(cmd::ctl::Args),
+    Top(cmd::top::Args),
     Probe(cmd::probe::Args),
     Profile(cmd::profile::Args),
     Doctor(cmd::doctor::Args),
@@ -59,6 +64,8 @@ impl Command {
     fn run(self) -> anyhow::Result<()> {
         match self {
             Command::Run(args) => cmd::run::run(&args),
+            Command::Ctl(args) => cmd::ctl::run(&args),
+            Command::Top(args) => cmd::top::run(&args),
             Command::Probe(args) => cmd::probe::run(&args),
             Command::Profile(args) => cmd::profile::run(&args),
             Command::Doctor(args) => cmd::doctor::run(&args),

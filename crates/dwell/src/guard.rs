@@ -188,7 +188,7 @@ mod tests {
             let wait = Wait { sequence: self.sequence, ..Wait::new(kind, size_bytes, None) };
             let mut decision = policy::Spin.choose(&wait);
             let timed = self.guard.look(&wait, &mut decision, self.now);
-            let luck = crate::monitor::scatter(self.sequence ^ 0x5a5a);
+            let luck = random(self.sequence);
             let takes = if decision.route == Route::Inline { self.control } else { self.decided };
             let latency_ns = takes(luck);
             self.now += latency_ns;
@@ -216,6 +216,12 @@ mod tests {
         fn falls(&self) -> u64 {
             self.guard.state(self.now).falls
         }
+    }
+
+    fn random(seed: u64) -> u64 {
+        let mut x = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x5a5a;
+        x = (x ^ (x >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        x ^ (x >> 32)
     }
 
     /// 20 µs, and one in 64 takes 80 µs.

@@ -2,10 +2,12 @@
 //! One file per command: its arguments, what it calls, what it shows.
 
 pub mod bench;
+pub mod ctl;
 pub mod doctor;
 pub mod explain;
 pub mod figure;
 pub mod probe;
 pub mod profile;
 pub mod run;
+pub mod top;
 pub mod workload;

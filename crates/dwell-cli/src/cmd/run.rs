@@ -53,7 +53,12 @@ pub struct Args {
     #[arg(long)]
     quiet: bool,
     /// The command and its arguments.
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "CMD")]
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "CMD"
+    )]
     command: Vec<OsString>,
 }
 
@@ -65,7 +70,9 @@ pub fn run(args: &Args) -> Result<()> {
             "{}: {why} cannot be preloaded; it runs untouched",
             program.path.display()
         )),
-        None => prepare(args).map_err(|error| CannotRun { status: 125, what: format!("{error:#}") })?,
+        None => {
+            prepare(args).map_err(|error| CannotRun { status: 125, what: format!("{error:#}") })?
+        }
     }
     let Program { path, is_binary, .. } = &program;
     let error = exec::exec(path, &args.command, !is_binary);
@@ -178,7 +185,8 @@ fn preloaded(library: &Path, already: Option<&OsStr>) -> OsString {
     let mut loaded = library.as_os_str().to_owned();
     let already = already.unwrap_or_default().as_bytes();
     let others = already.split(|byte| matches!(byte, b':' | b' '));
-    for other in others.filter(|other| !other.is_empty() && *other != library.as_os_str().as_bytes())
+    for other in
+        others.filter(|other| !other.is_empty() && *other != library.as_os_str().as_bytes())
     {
         loaded.push(":");
         loaded.push(OsStr::from_bytes(other));

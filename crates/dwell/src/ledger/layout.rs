@@ -296,7 +296,7 @@ mod tests {
         for devices in [0, 1, MOST_DEVICES] {
             assert_eq!(read(&written(&snapshot(devices))), Ok(snapshot(devices)));
         }
-        assert!(AT_HEADER + 8 + COMMAND_WORDS <= AT_PROCESS);
+        const { assert!(AT_HEADER + 8 + COMMAND_WORDS <= AT_PROCESS) };
     }
 
     #[test]

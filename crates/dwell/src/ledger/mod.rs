@@ -29,6 +29,7 @@ mod publisher;
 mod run;
 mod snapshot;
 mod steer;
+mod watch;
 
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -46,6 +47,7 @@ pub use snapshot::{
     Control, Device, GuardState, Header, LoadNow, MOST_DEVICES, Passed, ProcessIo, Snapshot,
 };
 pub use steer::Steered;
+pub use watch::{Look, Rates, Seen, Watch};
 
 use crate::clock;
 use crate::error::{Error, Result};
@@ -392,6 +394,21 @@ pub fn order(dir: &Path, pid: u32, order: &str) -> Result<Control> {
         })
         .map_err(|error| Error::io("write", path, None, error))?;
     Ok(control)
+}
+
+/// The other processes that run now and belong to the same run as `pid`.
+///
+/// # Errors
+/// Those of [`list`].
+pub fn fellows(dir: &Path, pid: u32) -> Result<Vec<u32>> {
+    let mut all: Vec<(u32, u64)> = Vec::new();
+    for entry in list(dir)? {
+        // One that ended meanwhile, or is of another version, cannot be told anything anyway.
+        all.extend(entry.snapshot.ok().map(|told| (entry.pid, told.header.run)));
+    }
+    let run = all.iter().find(|(of, _)| *of == pid).map(|(_, run)| *run).filter(|run| *run != 0);
+    let same = all.into_iter().filter(|(of, its)| *of != pid && Some(*its) == run);
+    Ok(same.map(|(pid, _)| pid).collect())
 }
 
 enum Order {

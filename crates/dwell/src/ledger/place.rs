@@ -79,7 +79,7 @@ pub(super) fn ledgers(dir: &Path) -> Result<Vec<(u32, u64, PathBuf)>> {
 pub(super) fn names(dir: &Path) -> Result<Vec<String>> {
     let failed = |error| Error::io("list", dir, None, error);
     match fs::read_dir(dir) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
         Err(error) => Err(failed(error)),
         Ok(entries) => {
             checked(dir)?;

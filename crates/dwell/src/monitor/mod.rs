@@ -38,8 +38,6 @@ mod window;
 #[cfg(test)]
 mod simulation;
 
-pub(crate) use lease::scatter;
-
 pub use host::{Fellow, HostPage, Sharing};
 pub use permit::{LoadReader, SpinGuard, SpinPermit};
 

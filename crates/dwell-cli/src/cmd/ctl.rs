@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `dwell ctl`: tells running processes how to wait.
+
+use anyhow::{Result, bail};
+use dwell::ledger::{self, Control};
+use serde::Serialize;
+
+use crate::runtime_dir::runtime_dir;
+use crate::show;
+
+/// Changes the policy of a running process, or switches Dwell off in it; takes effect at once.
+#[derive(clap::Args)]
+pub struct Args {
+    /// The process, as dwell top shows it
+    pid: u32,
+    /// policy=NAME (which also switches it on), off or on
+    order: String,
+    /// Tells all processes of the same run that are running now
+    #[arg(long)]
+    run: bool,
+    /// Prints JSON: a list of {pid, control}
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Told {
+    pid: u32,
+    control: Control,
+}
+
+/// Gives the order.
+pub fn run(args: &Args) -> Result<()> {
+    let dir = runtime_dir()?;
+    let mut told =
+        vec![Told { pid: args.pid, control: ledger::order(&dir, args.pid, &args.order)? }];
+    let mut failed = Vec::new();
+    if args.run {
+        for pid in ledger::fellows(&dir, args.pid)? {
+            match ledger::order(&dir, pid, &args.order) {
+                Ok(control) => told.push(Told { pid, control }),
+                Err(error) => failed.push(error.to_string()),
+            }
+        }
+    }
+    show::out(&match args.json {
+        true => show::json(&told)?,
+        false => told.iter().map(line).collect(),
+    })?;
+    match failed.is_empty() {
+        true => Ok(()),
+        false => bail!("not all were told: {}", failed.join("; ")),
+    }
+}
+
+fn line(told: &Told) -> String {
+    let policy = match &told.control.policy {
+        _ if told.control.off => "off: left to the kernel".to_owned(),
+        Some(policy) => format!("policy {}", show::one_line(policy)),
+        None => "on, with the policy that it was started with".to_owned(),
+    };
+    format!("process {}  {policy}\n", told.pid)
+}

@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `dwell top`: every process of this user under Dwell, and what it does.
+
+use std::io::IsTerminal as _;
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use comfy_table::Cell;
+use dwell::ledger::{Device, Look, Rates, Seen, Watch};
+use dwell_bench::units;
+use serde::Serialize;
+
+use crate::exporter::{Listener, write_file};
+use crate::openmetrics;
+use crate::runtime_dir::runtime_dir;
+use crate::show::{self, Screen, Tone, finished};
+use crate::signals::Signals;
+use crate::terminal::Pages;
+
+/// Shows every process of this user under Dwell: device, policy, requests, latency, spinning.
+/// q or Ctrl-C ends it; what is no terminal gets the table once.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Prints JSON once: {interval_s, processes, unreadable}, with all figures of each process
+    #[arg(long)]
+    json: bool,
+    /// Shows the table, or writes the metrics, once
+    #[arg(long)]
+    once: bool,
+    /// Seconds between two looks
+    #[arg(long, default_value = "1", value_parser = seconds)]
+    interval: Duration,
+    /// Writes OpenMetrics text to FILE at each interval, for node_exporter's textfile collector
+    #[arg(long, value_name = "FILE", conflicts_with = "json")]
+    openmetrics: Option<PathBuf>,
+    /// Serves OpenMetrics text at GET /metrics: ADDRESS:PORT or unix:PATH. Whoever reaches the
+    /// address can read command lines and figures
+    #[arg(long, value_name = "PLACE", conflicts_with_all = ["json", "once"])]
+    listen: Option<String>,
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text.parse().map_err(|_| "no number of seconds".to_owned())?;
+    match (0.1..=3600.0).contains(&seconds) {
+        true => Ok(Duration::from_secs_f64(seconds)),
+        false => Err("must be 0.1 to 3600 seconds".to_owned()),
+    }
+}
+
+#[derive(Serialize)]
+struct Told<'a> {
+    interval_s: f64,
+    processes: &'a [Seen],
+    unreadable: Vec<Unreadable>,
+}
+
+#[derive(Serialize)]
+struct Unreadable {
+    path: String,
+    error: String,
+}
+
+/// Looks.
+pub fn run(args: &Args) -> Result<()> {
+    let mut watch = Watch::new(runtime_dir()?);
+    if args.openmetrics.is_some() || args.listen.is_some() {
+        return export(args, &mut watch);
+    }
+    let mut look = watch.look()?;
+    let screen = Screen::stdout();
+    if !args.json && !args.once && std::io::stdout().is_terminal() {
+        return refresh(args, &mut watch, look);
+    }
+    // Two looks, so that there is something between them.
+    if !look.processes.is_empty() {
+        thread::sleep(args.interval);
+        look = watch.look()?;
+    }
+    let text = match args.json {
+        true => {
+            let told = Told {
+                interval_s: args.interval.as_secs_f64(),
+                processes: &look.processes,
+                unreadable: look.unreadable.iter().map(unreadable).collect(),
+            };
+            show::json(&told)?
+        }
+        false => picture(&screen, &look),
+    };
+    Ok(show::out(&text)?)
+}
+
+fn unreadable((path, error): &(PathBuf, dwell::Error)) -> Unreadable {
+    Unreadable { path: path.display().to_string(), error: error.to_string() }
+}
+
+fn refresh(args: &Args, watch: &mut Watch, first: Look) -> Result<()> {
+    let signals = Signals::watch().context("watching for Ctrl-C")?;
+    let pages = Pages::turn()?;
+    let mut look = first;
+    loop {
+        // The window may have another width than before.
+        pages.show(&picture(&Screen::stdout(), &look))?;
+        if !pages.wait(args.interval, || signals.stop.load(Ordering::Relaxed))? {
+            return Ok(());
+        }
+        look = watch.look()?;
+    }
+}
+
+/// Writes the file, serves the place, until a signal comes.
+fn export(args: &Args, watch: &mut Watch) -> Result<()> {
+    let signals = Signals::watch().context("watching for Ctrl-C")?;
+    let listener = args.listen.as_deref().map(Listener::bind).transpose()?;
+    if let Some(listener) = &listener {
+        show::out(&format!("{}\n", listener.place()))?;
+    }
+    let mut text = move || -> Result<String> { Ok(openmetrics::text(watch.look()?.processes)?) };
+    let step = args.interval.min(Duration::from_millis(200));
+    loop {
+        if let Some(path) = &args.openmetrics {
+            write_file(path, &text()?)?;
+            if args.once {
+                return Ok(());
+            }
+        }
+        let mut waited = Duration::ZERO;
+        while waited < args.interval {
+            match &listener {
+                Some(listener) => listener.serve(step, &mut text)?,
+                None => thread::sleep(step),
+            }
+            if signals.stop.load(Ordering::Relaxed) {
+                return Ok(());
+            }
+            waited += step;
+        }
+    }
+}
+
+const HEADS: [&str; 11] = [
+    "pid",
+    "command",
+    "device",
+    "class",
+    "policy",
+    "requests",
+    "p99",
+    "spins",
+    "avoided",
+    "others/limit",
+    "state",
+];
+
+fn picture(screen: &Screen, look: &Look) -> String {
+    let mut text = match look.processes.is_empty() {
+        true => {
+            "no process of this user is under Dwell; dwell run -- COMMAND starts one\n".to_owned()
+        }
+        false => table(screen, &look.processes),
+    };
+    for (_, error) in &look.unreadable {
+        text += &screen.labelled_in(Tone::Bad, "✗ ", &show::one_line(&error.to_string()));
+    }
+    text
+}
+
+fn table(screen: &Screen, processes: &[Seen]) -> String {
+    let mut table = screen.table(&HEADS, &[0, 5, 6, 7, 8, 9]);
+    for seen in processes {
+        let none = [Device { name: "–".into(), ..Device::default() }];
+        let devices = if seen.told.devices.is_empty() { &none[..] } else { &seen.told.devices };
+        for (at, device) in devices.iter().enumerate() {
+            let rates = seen.rates.as_ref().and_then(|rates| rates.get(at));
+            table.add_row(row(screen, seen, device, rates));
+        }
+    }
+    finished(&table)
+}
+
+fn row(screen: &Screen, seen: &Seen, device: &Device, rates: Option<&Rates>) -> Vec<Cell> {
+    let header = &seen.told.header;
+    let dash = || "–".to_owned();
+    let per_second =
+        |rate: fn(&Rates) -> f64| rates.map_or_else(dash, |r| units::per_second(rate(r)));
+    let load = seen.told.load.map_or_else(dash, |load| {
+        let (others, threshold) = (f64::from(load.others), f64::from(load.threshold));
+        format!("{} / {}", units::percent(others), units::percent(threshold))
+    });
+    let class = if device.class.is_empty() { dash() } else { device.class.clone() };
+    let p99 = rates.filter(|rates| rates.p99_ns > 0);
+    let (tone, state) = state(seen, device);
+    vec![
+        Cell::new(header.pid),
+        screen.cell(Tone::Strong, clipped(&show::one_line(&header.command), 32)),
+        Cell::new(show::one_line(&device.name)),
+        Cell::new(show::one_line(&class)),
+        Cell::new(show::one_line(&device.policy)),
+        Cell::new(per_second(|rates| rates.requests_per_second)),
+        Cell::new(p99.map_or_else(dash, |rates| units::time_ns(rates.p99_ns as f64))),
+        Cell::new(rates.map_or_else(dash, |rates| units::percent(rates.spin_cpus))),
+        Cell::new(per_second(|rates| rates.switches_avoided_per_second)),
+        Cell::new(load),
+        screen.cell(tone, state),
+    ]
+}
+
+/// What is out of the ordinary.
+fn state(seen: &Seen, device: &Device) -> (Tone, String) {
+    if seen.told.control.off {
+        return (Tone::Warning, "off".to_owned());
+    }
+    if device.guard.fallen_back > 0 {
+        let kinds = device.guard.fallen_back;
+        let noun = if kinds == 1 { "kind" } else { "kinds" };
+        return (Tone::Warning, format!("guard: {kinds} {noun} of request left to the kernel"));
+    }
+    match (seen.told.header.observe, device.guard.watches) {
+        (true, _) => (Tone::Quiet, "observes".to_owned()),
+        (false, true) => (Tone::Quiet, "guarded".to_owned()),
+        (false, false) => (Tone::Quiet, String::new()),
+    }
+}
+
+fn clipped(text: &str, most: usize) -> String {
+    match text.char_indices().nth(most) {
+        Some(_) => text.chars().take(most - 1).chain(['…']).collect(),
+        None => text.to_owned(),
+    }
+}

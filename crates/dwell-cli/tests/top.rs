@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Watching and steering processes under Dwell: `dwell top`, `dwell ctl` and the metrics.
+
+use std::collections::{HashMap, HashSet};
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+
+use dwell::dwell_policy::Load;
+use dwell::ledger::{Device, GuardState, Header, Ledger, Passed, Snapshot};
+use dwell::stats::Row;
+use dwell::{Mode, Reason, Route, Stats};
+use serde_json::Value;
+
+fn command(dir: &Path, args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_dwell"));
+    command.args(args).env("XDG_RUNTIME_DIR", dir).stdin(Stdio::null());
+    command
+}
+
+fn dwell(dir: &Path, args: &[&str]) -> Output {
+    command(dir, args).output().unwrap()
+}
+
+fn success(dir: &Path, args: &[&str]) -> String {
+    let output = dwell(dir, args);
+    assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn failure(dir: &Path, args: &[&str]) -> String {
+    let output = dwell(dir, args);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{args:?}: {said}");
+    assert!(said.starts_with("dwell: ") && said.lines().count() == 1, "{said}");
+    said
+}
+
+fn ledger(dir: &Path, run: u64) -> Ledger {
+    let command = "fio \"a\\b\" \u{1b}[31m\n--name=x".to_owned();
+    Ledger::create(&dir.join("dwell"), &Header { run, command, ..Header::default() }).unwrap()
+}
+
+/// What a process could tell after so many requests.
+fn told(published_ns: u64, requests: u64) -> Snapshot {
+    let row = |route, mode, why, requests| Row { route, mode, why, requests };
+    let mut stats = Stats {
+        rows: vec![
+            row(Route::Interrupt, Mode::Spin, Reason::Pays, requests),
+            row(Route::Inline, Mode::Block, Reason::Guard, requests / 64),
+        ],
+        bytes_read: requests * 4096,
+        spun_ns: requests * 9_000,
+        ..Stats::default()
+    };
+    (0..requests).for_each(|at| stats.latency.spun.note(9_000 + at));
+    let guard = GuardState { watches: true, fallen_back: 1, falls: 2 };
+    let (name, class, policy) = ("loop0".into(), "fast".into(), "smartcon".into());
+    Snapshot {
+        published_ns,
+        processes: 1,
+        devices: vec![Device { name, class, policy, guard, stats }],
+        passed: Passed { calls: 3, bytes: 12_288 },
+        load: Some(Load::new(0.25, 0.5, 0.5).into()),
+        ..Snapshot::default()
+    }
+}
+
+#[test]
+fn a_process_is_seen_with_what_it_does() {
+    let dir = tempfile::tempdir().unwrap();
+    assert!(success(dir.path(), &["top"]).contains("no process of this user is under Dwell"));
+    let ledger = ledger(dir.path(), 7);
+    ledger.publish(&told(1_000_000_000, 100)).unwrap();
+    let top = command(dir.path(), &["top", "--json", "--interval", "2"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    ledger.publish(&told(3_000_000_000, 300)).unwrap();
+    let output = top.wait_with_output().unwrap();
+    let json: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let seen = &json["processes"][0];
+    assert_eq!(seen["pid"], std::process::id());
+    assert_eq!(seen["header"]["run"], "0000000000000007");
+    assert_eq!(seen["passed"]["bytes"], 12_288);
+    let device = &seen["devices"][0];
+    assert_eq!((&device["name"], &device["policy"]), (&"loop0".into(), &"smartcon".into()));
+    assert_eq!(device["stats"]["rows"][1]["why"], "pays");
+    assert_eq!(device["stats"]["latency"]["spun"]["count"], 300);
+    // The first look may have come late, and found nothing new at the second.
+    let rates = &seen["rates"][0];
+    let rate = rates["requests_per_second"].as_f64().unwrap();
+    assert!((rate - 101.5).abs() < 1e-6 || rate == 0.0, "{rates}");
+    assert_eq!(json["unreadable"], Value::Array(Vec::new()));
+
+    let table = success(dir.path(), &["top", "--interval", "0.1"]);
+    for shown in ["loop0", "fast", "smartcon", "25 % / 50 %", "guard: 1 kind of request", "fio"] {
+        assert!(table.contains(shown), "{shown}: {table}");
+    }
+    assert!(!table.contains('\x1b'), "{table:?}");
+    drop(ledger);
+    assert_eq!(fs::read_dir(dir.path().join("dwell")).unwrap().count(), 0);
+}
+
+#[test]
+fn an_order_changes_what_the_process_hears() {
+    let dir = tempfile::tempdir().unwrap();
+    let ledger = ledger(dir.path(), 7);
+    let pid = std::process::id().to_string();
+    let said = success(dir.path(), &["ctl", &pid, "policy=block"]);
+    assert_eq!(said, format!("process {pid}  policy block\n"));
+    let control = ledger.control();
+    assert_eq!((control.generation, control.policy.as_deref()), (1, Some("block")));
+    let json = success(dir.path(), &["ctl", &pid, "off", "--json", "--run"]);
+    let json: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!((&json[0]["control"]["off"], ledger.reader().is_off()), (&true.into(), true));
+    assert!(success(dir.path(), &["top", "--once", "--interval", "0.1"]).contains("off"));
+    success(dir.path(), &["ctl", &pid, "on"]);
+    assert!(!ledger.reader().is_off() && ledger.generation() == 3);
+}
+
+#[test]
+fn a_wrong_order_or_process_is_refused_by_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let ledger = ledger(dir.path(), 7);
+    let pid = std::process::id().to_string();
+    for (args, says) in [
+        ([&pid[..], "policy=fast"], "fast: no such policy; there are block, spin"),
+        ([&pid[..], "faster"], "faster: no such order; there are policy=NAME, off and on"),
+        (["1073741824", "off"], "process 1073741824: no such process"),
+        ([&std::os::unix::process::parent_id().to_string()[..], "off"], "not under Dwell"),
+    ] {
+        let said = failure(dir.path(), &["ctl", args[0], args[1]]);
+        assert!(said.contains(says), "{said}");
+    }
+    assert_eq!(ledger.generation(), 0);
+
+    // A process that has ended, and whose ledger nobody has cleared yet.
+    let mut ended = Command::new("sleep").arg("60").spawn().unwrap();
+    let ticks = dwell::ledger::start_ticks(ended.id()).unwrap();
+    let file = dir.path().join(format!("dwell/{}-{ticks}", ended.id()));
+    fs::copy(ledger.path(), &file).unwrap();
+    ended.kill().unwrap();
+    ended.wait().unwrap();
+    let said = failure(dir.path(), &["ctl", &ended.id().to_string(), "off"]);
+    assert!(said.contains("has ended"), "{said}");
+    assert!(success(dir.path(), &["top", "--json", "--interval", "0.1"]).contains(&pid));
+    assert!(!file.exists());
+
+    if dwell::capability::effective_uid() != Some(0) {
+        let said = failure(dir.path(), &["ctl", "1", "off"]);
+        assert!(said.contains("belongs to user 0"), "{said}");
+    } else {
+        use std::os::unix::process::CommandExt as _;
+        let mut other = Command::new("sleep").arg("60").uid(65534).spawn().unwrap();
+        let said = failure(dir.path(), &["ctl", &other.id().to_string(), "off"]);
+        assert!(said.contains("belongs to user 65534"), "{said}");
+        other.kill().unwrap();
+        other.wait().unwrap();
+    }
+    for args in [&["top", "--interval", "0"][..], &["ctl", "me", "off"], &["ctl", "1"]] {
+        assert_eq!(dwell(dir.path(), args).status.code(), Some(2), "{args:?}");
+    }
+    let said = failure(dir.path(), &["top", "--once", "--openmetrics", "/no/such/file.prom"]);
+    assert!(said.contains("/no/such/file.prom"), "{said}");
+}
+
+/// What a scraper would make of the text; panics where it is no OpenMetrics.
+fn parsed(text: &str) -> HashMap<String, f64> {
+    let body = text.strip_suffix("# EOF\n").expect("ends with # EOF");
+    let (mut samples, mut families) = (HashMap::new(), HashSet::new());
+    let (mut family, mut kind, mut last_bucket) = (String::new(), String::new(), 0.0);
+    for line in body.lines() {
+        if let Some(meta) = line.strip_prefix("# ") {
+            let (what, rest) = meta.split_once(' ').unwrap();
+            let (name, value) = rest.split_once(' ').unwrap();
+            if name != family {
+                assert!(families.insert(name.to_owned()), "{name} comes twice");
+                family = name.to_owned();
+            }
+            match what {
+                "HELP" => {}
+                "TYPE" => kind = value.to_owned(),
+                "UNIT" => assert!(name.ends_with(&format!("_{value}")), "{line}"),
+                _ => panic!("{line}"),
+            }
+            continue;
+        }
+        let (name, value) = line.rsplit_once(' ').unwrap();
+        let value: f64 = value.parse().unwrap();
+        let (metric, labels) = name.split_once('{').unwrap();
+        let labels = labels.strip_suffix('}').unwrap();
+        let suffix = metric.strip_prefix(&family).unwrap_or_else(|| panic!("{line} in {family}"));
+        match (kind.as_str(), suffix) {
+            ("counter", "_total") | ("gauge", "") => {}
+            ("histogram", "_sum" | "_count") => last_bucket = 0.0,
+            ("histogram", "_bucket") => {
+                assert!(value >= last_bucket && labels.contains("le=\""), "{line}");
+                last_bucket = value;
+            }
+            other => panic!("{line}: {other:?}"),
+        }
+        // Quotes, backslashes and line ends in values are escaped.
+        let bare = labels.replace("\\\\", "").replace("\\\"", "");
+        assert!(bare.matches('"').count() % 2 == 0, "{line}");
+        assert!(samples.insert(name.to_owned(), value).is_none(), "{line} comes twice");
+    }
+    samples
+}
+
+fn value(samples: &HashMap<String, f64>, metric: &str, labels: &[&str]) -> f64 {
+    let fits = |name: &&String| {
+        name.split('{').next() == Some(metric) && labels.iter().all(|label| name.contains(label))
+    };
+    let mut found = samples.keys().filter(fits);
+    let name = found.next().unwrap_or_else(|| panic!("no {metric} {labels:?}"));
+    assert!(found.next().is_none(), "{metric} {labels:?} is not alone");
+    samples[name]
+}
+
+fn check(text: &str) {
+    let samples = parsed(text);
+    let of = |metric: &str, labels: &[&str]| value(&samples, metric, labels);
+    assert_eq!(of("dwell_requests_total", &["reason=\"pays\"", "device=\"loop0\""]), 300.0);
+    assert_eq!(of("dwell_requests_total", &["reason=\"guard\"", "route=\"inline\""]), 4.0);
+    assert_eq!(of("dwell_switches_avoided_total", &["policy=\"smartcon\""]), 300.0);
+    assert_eq!(of("dwell_transferred_bytes_total", &["direction=\"read\""]), 300.0 * 4096.0);
+    assert_eq!(of("dwell_waited_seconds_total", &["way=\"spun\""]), 0.0027);
+    assert_eq!(of("dwell_latency_seconds_count", &["family=\"spun\""]), 300.0);
+    assert_eq!(of("dwell_latency_seconds_bucket", &["le=\"+Inf\""]), 300.0);
+    assert!(of("dwell_latency_seconds_sum", &["family=\"spun\""]) > 0.0026);
+    assert_eq!(of("dwell_guard_fallen_back", &[]), 1.0);
+    assert_eq!(of("dwell_passed_bytes_total", &[]), 12_288.0);
+    assert!((of("dwell_cpu_others_ratio", &["pid="]) - 0.25).abs() < 0.001);
+    assert!(samples.keys().any(|name| name.contains("command=\"fio \\\"a\\\\b\\\"")), "{text}");
+}
+
+#[test]
+fn metrics_are_written_to_a_file_that_a_collector_understands() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("dwell.prom");
+    let args = ["top", "--once", "--openmetrics", file.to_str().unwrap()];
+    success(dir.path(), &args);
+    assert!(parsed(&fs::read_to_string(&file).unwrap()).is_empty());
+    let ledger = ledger(dir.path(), 7);
+    ledger.publish(&told(1, 300)).unwrap();
+    success(dir.path(), &args);
+    check(&fs::read_to_string(&file).unwrap());
+}
+
+/// A program that is killed with the test.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn get(stream: &mut (impl std::io::Read + std::io::Write), path: &str) -> String {
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+#[test]
+fn metrics_are_served_until_a_signal_comes() {
+    let dir = tempfile::tempdir().unwrap();
+    let ledger = ledger(dir.path(), 7);
+    ledger.publish(&told(1, 300)).unwrap();
+    let socket = dir.path().join("socket");
+    for place in ["127.0.0.1:0".to_owned(), format!("unix:{}", socket.display())] {
+        let child = command(dir.path(), &["top", "--listen", &place])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut running = Running(child);
+        let mut said = BufReader::new(running.0.stdout.take().unwrap());
+        let mut line = String::new();
+        said.read_line(&mut line).unwrap();
+        let answer = match line.trim().strip_prefix("http://") {
+            Some(url) => {
+                let address = url.strip_suffix("/metrics").unwrap();
+                get(&mut TcpStream::connect(address).unwrap(), "/metrics")
+            }
+            None => get(&mut UnixStream::connect(&socket).unwrap(), "/metrics"),
+        };
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        assert!(head.contains("200 OK") && head.contains("application/openmetrics-text"));
+        check(body);
+        Command::new("kill").arg(running.0.id().to_string()).status().unwrap();
+        assert_eq!(running.0.wait().unwrap().code(), Some(0));
+    }
+    assert!(!socket.exists());
+}
