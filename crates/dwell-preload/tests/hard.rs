@@ -44,7 +44,9 @@ fn scenario(name: &str) -> Option<Ended> {
     let left = || {
         // Two who append do so in any order.
         let mut other = fs::read(&other).ok();
-        other.as_mut().map(|other| other.sort_unstable());
+        if let Some(other) = &mut other {
+            other.sort_unstable();
+        }
         (fs::read(&file).unwrap(), other)
     };
     let left_without = left();

@@ -52,7 +52,8 @@ fn what_is_excluded_passes() {
     fs::write(&file, vec![1; 1 << 20]).unwrap();
     let mut command = Command::new(&sequence);
     command.arg(&file).args(["1", "500", "1"]);
-    let run = |settings: &str| Under::policy("spin").saying(settings).run(&mut command).decided();
+    let mut run =
+        |settings: &str| Under::policy("spin").saying(settings).run(&mut command).decided();
     assert!(run("") > 50);
     let (path, program) = (file.display(), sequence.display());
     for settings in [
