@@ -13,7 +13,7 @@ fn main() {
     println!("cargo::rustc-cdylib-link-arg=-Wl,--no-as-needed,-l:libpthread.so.0,-l:libdl.so.2");
 }
 
-const OLDER: [&str; 19] = [
+const OLDER: [&str; 20] = [
     "dlsym",
     "fstat",
     "fstat64",
@@ -28,6 +28,7 @@ const OLDER: [&str; 19] = [
     "pthread_join",
     "pthread_key_create",
     "pthread_key_delete",
+    "pthread_setcancelstate",
     "pthread_setname_np",
     "pthread_setspecific",
     "pthread_sigmask",

@@ -16,6 +16,7 @@ use dwell::settings::{DeviceNames, RunOrder};
 use dwell::{DeviceClass, File};
 
 use crate::inside::Inside;
+use crate::raw::bare;
 use crate::table::{self, Word};
 use crate::{account, inside, own};
 
@@ -196,7 +197,9 @@ pub fn classify(fd: i32, flags: Option<i32>) -> Word {
     if usize::try_from(fd).is_ok_and(|fd| fd >= table::MOST) {
         return Word::PASSED;
     }
-    let Some(_inside) = enter() else { return Word::PASSED };
+    if !is_on() {
+        return Word::PASSED;
+    }
     let word = classified(fd, flags);
     if let Some(word) = word {
         table::enter(fd, word);
@@ -204,20 +207,25 @@ pub fn classify(fd: i32, flags: Option<i32>) -> Word {
     word.unwrap_or(Word::PASSED)
 }
 
-/// `None` where it cannot be looked at.
+/// `None` where it cannot be looked at. Enters the engine only where more than a look is needed.
 fn classified(fd: i32, flags: Option<i32>) -> Option<Word> {
-    let status = adopted::status(fd).ok()?;
+    let errno = inside::errno();
+    let status = adopted::status(fd);
+    inside::set_errno(errno);
+    let status = status.ok()?;
     let Some((number, is_block)) = key_of(&status) else { return Some(Word::PASSED) };
     let at = match known(number, is_block) {
         Some(at) => at,
-        None => look_at_device(fd, number, is_block),
+        None => {
+            let _inside = enter()?;
+            look_at_device(fd, number, is_block)
+        }
     };
     let Some(at) = at else { return Some(Word::PASSED) };
-    if is_excluded(fd) {
+    if is_excluded(fd)? {
         return Some(Word::PASSED);
     }
-    // SAFETY: asks and changes nothing.
-    let now = flags.unwrap_or_else(|| unsafe { libc::fcntl(fd, libc::F_GETFL) });
+    let now = flags.unwrap_or_else(|| bare!(SYS_fcntl, fd, libc::F_GETFL));
     // A ring would refuse what it cannot serve at once; a path only names.
     if now < 0 || now & (libc::O_NONBLOCK | libc::O_PATH) != 0 {
         return Some(Word::PASSED);
@@ -229,12 +237,13 @@ fn classified(fd: i32, flags: Option<i32>) -> Option<Word> {
     })
 }
 
-fn is_excluded(fd: i32) -> bool {
-    let Some(order) = order().filter(|order| !order.settings.excluded_paths.is_empty()) else {
-        return false;
-    };
+/// `None` where that cannot be asked now.
+fn is_excluded(fd: i32) -> Option<bool> {
+    let excludes = order().filter(|order| !order.settings.excluded_paths.is_empty());
+    let Some(order) = excludes else { return Some(false) };
+    let _inside = enter()?;
     let path = fs::read_link(format!("/proc/self/fd/{fd}"));
-    path.is_ok_and(|path| order.settings.excludes_path(&path).is_some())
+    Some(path.is_ok_and(|path| order.settings.excludes_path(&path).is_some()))
 }
 
 /// The number of a known device; `Some(None)` where it passes.
@@ -267,10 +276,7 @@ fn look_at_device(fd: i32, number: u64, is_block: bool) -> Option<u8> {
     } else {
         thread::scope(|scope| {
             let services = &mut *services;
-            let look = move || {
-                inside::belong();
-                files_of(fd, number, services)
-            };
+            let look = move || files_of(fd, number, services);
             let looking = thread::Builder::new().stack_size(512 << 10).spawn_scoped(scope, look);
             looking.ok()?.join().ok()?
         })
@@ -343,10 +349,6 @@ impl Services {
             Arc::new(Publisher::new(ledger).passed_by(Box::new(account::passed)))
         });
         if let (Some(monitor), Some(publisher)) = (&monitor, &publisher) {
-            monitor.each_window(Box::new(|_| {
-                inside::belong();
-                true
-            }));
             publisher.each_window(monitor);
         }
         Services { monitor, publisher }
@@ -382,7 +384,8 @@ pub fn publish() {
     let Some(_inside) = Inside::enter() else { return };
     if let Some(publisher) = services().as_ref().and_then(|services| services.publisher.as_ref()) {
         // Whoever watches will see older figures.
-        let _ = publisher.publish();
+        const REST_NS: u64 = 200_000_000;
+        let _ = publisher.publish_and_rest(REST_NS);
     }
 }
 

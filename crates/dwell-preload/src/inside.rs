@@ -4,6 +4,7 @@
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
+use std::ffi::c_int;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// How far a thread has come.
@@ -105,10 +106,25 @@ impl Drop for Last {
     }
 }
 
+const CANCEL_NEVER: c_int = 1;
+
 /// The calling thread's stay inside.
 pub struct Inside {
     signals: u64,
+    cancelled: c_int,
     errno: i32,
+}
+
+unsafe extern "C-unwind" {
+    fn pthread_setcancelstate(state: c_int, before: *mut c_int) -> c_int;
+}
+
+/// Whether the calling thread can be cancelled; which it was.
+fn set_cancelled(state: c_int) -> c_int {
+    let mut before = 0;
+    // SAFETY: a live place to write to.
+    unsafe { pthread_setcancelstate(state, &mut before) };
+    before
 }
 
 impl Inside {
@@ -119,13 +135,15 @@ impl Inside {
             return None;
         }
         let errno = errno();
+        // A cancellation would be announced by a signal, and waited for.
+        let cancelled = set_cancelled(CANCEL_NEVER);
         let signals = set_signals(u64::MAX);
         INSIDE.with(|inside| inside.set(true));
         enter_work();
         if STAGE.with(Cell::get) == Stage::New {
             prepare();
         }
-        Some(Inside { signals, errno })
+        Some(Inside { signals, cancelled, errno })
     }
 }
 
@@ -136,6 +154,8 @@ impl Drop for Inside {
         INSIDE.with(|inside| inside.set(false));
         set_signals(self.signals);
         set_errno(self.errno);
+        // Last, for the thread may end here.
+        set_cancelled(self.cancelled);
     }
 }
 

@@ -10,13 +10,13 @@
 //! What a program may do at any moment decides how this is built:
 //!
 //! - A signal handler may make requests, and may leave by `longjmp`. So the engine is entered with
-//!   all signals blocked, and calls that are made without entering hold nothing ([`inside`]).
+//!   all signals blocked, and calls that are made without entering hold nothing (`inside`).
 //! - The program's allocator may be what was interrupted, or may itself be reading a file. So this
 //!   library has an allocator of its own.
-//! - A process may fork, with or without its memory. So a child begins anew ([`life`]), and a child
+//! - A process may fork, with or without its memory. So a child begins anew (`life`), and a child
 //!   that borrows its parent's memory passes everything straight on.
 //! - Numbers of descriptors are used again. So each request that is decided looks at what its
-//!   descriptor is now ([`serve`]).
+//!   descriptor is now (`serve`).
 #![deny(unsafe_code)]
 
 mod account;

@@ -4,8 +4,9 @@
 #![allow(unsafe_code)]
 
 use std::arch::global_asm;
-use std::ffi::{c_char, c_int};
+use std::ffi::{c_char, c_int, c_void};
 
+use crate::inside;
 use crate::raw::bare;
 
 macro_rules! oldest {
@@ -38,17 +39,63 @@ oldest!("GLIBC_2.2.5":
     "pthread_attr_getguardsize",
     "pthread_attr_getstack",
     "pthread_attr_setstacksize",
-    "pthread_create",
     "pthread_detach",
     "pthread_getattr_np",
     "pthread_join",
     "pthread_key_create",
     "pthread_key_delete",
+    "pthread_setcancelstate",
     "pthread_setspecific",
     "pthread_sigmask",
     "pthread_testcancel"
 );
 oldest!("GLIBC_2.12": "pthread_setname_np");
+
+unsafe extern "C" {
+    fn dwell_older_create(
+        thread: *mut libc::pthread_t,
+        attributes: *const libc::pthread_attr_t,
+        start: extern "C" fn(*mut c_void) -> *mut c_void,
+        argument: *mut c_void,
+    ) -> c_int;
+}
+
+#[cfg(target_arch = "x86_64")]
+global_asm!(".symver dwell_older_create, pthread_create@GLIBC_2.2.5");
+#[cfg(target_arch = "aarch64")]
+global_asm!(".symver dwell_older_create, pthread_create@GLIBC_2.17");
+
+/// What a thread begins with.
+struct Start {
+    function: extern "C" fn(*mut c_void) -> *mut c_void,
+    argument: *mut c_void,
+}
+
+extern "C" fn begin(start: *mut c_void) -> *mut c_void {
+    // SAFETY: made below, for this thread alone.
+    let start = unsafe { Box::from_raw(start.cast::<Start>()) };
+    inside::belong();
+    let Start { function, argument } = *start;
+    function(argument)
+}
+
+/// Threads that this library starts belong to it.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn __wrap_pthread_create(
+    thread: *mut libc::pthread_t,
+    attributes: *const libc::pthread_attr_t,
+    function: extern "C" fn(*mut c_void) -> *mut c_void,
+    argument: *mut c_void,
+) -> c_int {
+    let start = Box::into_raw(Box::new(Start { function, argument }));
+    // SAFETY: the caller's arguments, and a start that the new thread takes over.
+    let refused = unsafe { dwell_older_create(thread, attributes, begin, start.cast()) };
+    if refused != 0 {
+        // SAFETY: no thread took it over.
+        drop(unsafe { Box::from_raw(start) });
+    }
+    refused
+}
 
 #[unsafe(no_mangle)]
 extern "C" fn __wrap_gettid() -> libc::pid_t {

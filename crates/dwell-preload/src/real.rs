@@ -147,6 +147,9 @@ functions! {
     system: fn(Path) -> c_int;
     clone: fn(Data, Memory, c_int, Memory, Memory, Memory, Memory) -> c_int;
     execve: fn(Path, Texts, Texts) -> c_int;
+    execl: fn() -> c_int;
+    execle: fn() -> c_int;
+    execlp: fn() -> c_int;
     execv: fn(Path, Texts) -> c_int;
     execvp: fn(Path, Texts) -> c_int;
     execvpe: fn(Path, Texts, Texts) -> c_int;

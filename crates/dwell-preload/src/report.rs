@@ -69,10 +69,10 @@ pub fn tell() {
         all
     });
     let Some(all) = all.or(own) else { return };
-    if let Some(file) = &order.stats_file {
-        if let Err(error) = written(&all, file) {
-            say(&format!("dwell: {}: {error}\n", file.display()));
-        }
+    if let Some(file) = &order.stats_file
+        && let Err(error) = written(&all, file)
+    {
+        say(&format!("dwell: {}: {error}\n", file.display()));
     }
     if !order.quiet {
         say(&ledger::closing(&all));

@@ -10,7 +10,7 @@ use dwell::file::Heat;
 pub const MOST: usize = 1 << 16;
 
 static WORDS: [AtomicU64; MOST] = [const { AtomicU64::new(0) }; MOST];
-static HEATS: [Heat; MOST] = [const { Heat::COLD }; MOST];
+static HEATS: [Heat; MOST] = [const { Heat::new() }; MOST];
 /// One more than the highest descriptor that was ever entered.
 static HIGHEST: AtomicUsize = AtomicUsize::new(0);
 /// Whether a descriptor became private since they last came into other hands.

@@ -12,7 +12,7 @@ use common::{Ended, Fast, Under, program, skip, untouched};
 const LENGTH: usize = 1 << 20;
 
 fn fresh(path: &Path) {
-    let data: Vec<u8> = (0..LENGTH).map(|at| (at / 7 ^ at >> 9) as u8).collect();
+    let data: Vec<u8> = (0..LENGTH).map(|at| ((at / 7) ^ (at >> 9)) as u8).collect();
     fs::write(path, data).unwrap();
 }
 

@@ -110,7 +110,9 @@ pub struct Heat(AtomicU8);
 
 impl Heat {
     /// No miss in sight.
-    pub const COLD: Heat = Heat(AtomicU8::new(0));
+    pub const fn new() -> Heat {
+        Heat(AtomicU8::new(0))
+    }
 
     /// Forgets all misses.
     pub fn cool(&self) {

@@ -10,7 +10,7 @@ use libc::{pid_t, size_t};
 
 use super::{found, real};
 use crate::raw::bare;
-use crate::{engine, inside, life, own, raw, table};
+use crate::{engine, inside, life, own, raw, real, table};
 
 /// A child may have this process's descriptors, and move them.
 fn has_child() {
@@ -137,6 +137,70 @@ execs! {
     execvp(path: *const c_char, arguments: Texts);
     execvpe(path: *const c_char, arguments: Texts, environment: Texts);
     fexecve(fd: c_int, arguments: Texts, environment: Texts);
+}
+
+/// Those that take their arguments one by one: whatever was passed is passed on as it stands.
+macro_rules! execs_of_many {
+    ($($name:ident, $before:ident;)*) => {$(
+        extern "C" fn $before() -> *const c_void {
+            becomes_another();
+            real::$name.find().map_or(std::ptr::null(), |function| function as *const c_void)
+        }
+
+        #[cfg(target_arch = "x86_64")]
+        #[unsafe(no_mangle)]
+        #[unsafe(naked)]
+        pub unsafe extern "C" fn $name() -> c_int {
+            std::arch::naked_asm!(
+                "push rdi",
+                "push rsi",
+                "push rdx",
+                "push rcx",
+                "push r8",
+                "push r9",
+                "push rax",
+                "call {before}",
+                "mov r11, rax",
+                "pop rax",
+                "pop r9",
+                "pop r8",
+                "pop rcx",
+                "pop rdx",
+                "pop rsi",
+                "pop rdi",
+                "jmp r11",
+                before = sym $before,
+            )
+        }
+
+        #[cfg(target_arch = "aarch64")]
+        #[unsafe(no_mangle)]
+        #[unsafe(naked)]
+        pub unsafe extern "C" fn $name() -> c_int {
+            std::arch::naked_asm!(
+                "stp x29, x30, [sp, #-80]!",
+                "stp x0, x1, [sp, #16]",
+                "stp x2, x3, [sp, #32]",
+                "stp x4, x5, [sp, #48]",
+                "stp x6, x7, [sp, #64]",
+                "bl {before}",
+                "mov x16, x0",
+                "ldp x0, x1, [sp, #16]",
+                "ldp x2, x3, [sp, #32]",
+                "ldp x4, x5, [sp, #48]",
+                "ldp x6, x7, [sp, #64]",
+                "ldp x29, x30, [sp], #80",
+                "br x16",
+                before = sym $before,
+            )
+        }
+    )*};
+}
+
+execs_of_many! {
+    execl, before_execl;
+    execlp, before_execlp;
+    execle, before_execle;
 }
 
 #[unsafe(no_mangle)]

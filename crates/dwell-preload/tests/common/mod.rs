@@ -114,6 +114,7 @@ pub struct Under {
     place: TempDir,
     policy: &'static str,
     observe: bool,
+    settings: String,
 }
 
 /// What a run came to.
@@ -151,7 +152,8 @@ pub fn untouched(command: &mut Command) -> Ended {
 
 impl Under {
     pub fn policy(policy: &'static str) -> Under {
-        Under { place: tempfile::tempdir().unwrap(), policy, observe: false }
+        let place = tempfile::tempdir().unwrap();
+        Under { place, policy, observe: false, settings: String::new() }
     }
 
     /// Decisions are recorded only.
@@ -159,13 +161,18 @@ impl Under {
         Under { observe: true, ..self }
     }
 
+    /// Has more settings.
+    pub fn saying(self, settings: &str) -> Under {
+        Under { settings: settings.to_owned(), ..self }
+    }
+
     /// Runs a program under the library. All loop devices count as fast.
     pub fn run(&self, command: &mut Command) -> Ended {
         let stats = self.place.path().join("stats");
         let _ = fs::remove_file(&stats);
         let said = format!(
-            "policy = {:?}\nguard = false\n[[device]]\nmatch = \"loop*\"\nclass = \"fast\"\n",
-            self.policy
+            "policy = {:?}\nguard = false\n[[device]]\nmatch = \"loop*\"\nclass = \"fast\"\n{}",
+            self.policy, self.settings
         );
         let order = RunOrder {
             run_id: u64::from(std::process::id()) << 32 | 7,

@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use dwell_policy::Load;
+use dwell_policy::{Load, Ns};
 
 use super::{Device, GuardState, Ledger, Passed, ProcessIo, Snapshot};
 use crate::clock;
@@ -46,6 +46,8 @@ pub struct Publisher {
     gone: Mutex<Snapshot>,
     passed: PassedBy,
     load: Mutex<Option<Load>>,
+    /// Until when windows publish nothing. Held while one does.
+    rests_until: Mutex<Ns>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -61,6 +63,7 @@ impl Publisher {
             gone: Mutex::default(),
             passed: Box::new(Passed::default),
             load: Mutex::default(),
+            rests_until: Mutex::default(),
         }
     }
 
@@ -115,6 +118,17 @@ impl Publisher {
         self.ledger.publish(&self.snapshot())
     }
 
+    /// Publishes, and has windows publish nothing for a while: a process that is about to execute
+    /// another program must not be interrupted by that in the middle of a publication.
+    ///
+    /// # Errors
+    /// Those of [`Ledger::publish`].
+    pub fn publish_and_rest(&self, rest_ns: Ns) -> Result<()> {
+        let mut rests_until = lock(&self.rests_until);
+        *rests_until = clock::now() + rest_ns;
+        self.publish()
+    }
+
     /// Publishes at the end of each window of a monitor, from its thread, as long as both live.
     /// While nobody makes requests, windows are a second long.
     pub fn each_window(self: &Arc<Self>, monitor: &SystemMonitor) {
@@ -123,7 +137,8 @@ impl Publisher {
         monitor.each_window(Box::new(move |load| {
             let Some(publisher) = publisher.upgrade() else { return false };
             *lock(&publisher.load) = Some(load);
-            publisher.publish().is_ok()
+            let rests_until = lock(&publisher.rests_until);
+            clock::now() < *rests_until || publisher.publish().is_ok()
         }));
     }
 
