@@ -282,6 +282,7 @@ impl FigureResult {
         Dots {
             title: format!("{}: {}", self.id, self.what),
             subtitle: format!("{}, {} CPUs, {}", machine.cpu_model, machine.cpus, machine.date),
+            dots: "ours, with interval".into(),
             panels: in_order(self.rows.iter().map(|row| &row.unit))
                 .into_iter()
                 .map(panel)

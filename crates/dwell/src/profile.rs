@@ -85,9 +85,9 @@ pub struct CurvePoint {
     pub size_bytes: u64,
     /// Median latency, in nanoseconds.
     pub median_ns: Ns,
-    /// Mean latency, in nanoseconds: the median of the rounds' means. It is what a thread gets that
-    /// makes one request after the other, and what devices are judged by; where blocking has a fast
-    /// and a slow mode, the median may tell either.
+    /// Mean latency, in nanoseconds: the upper quartile of the rounds' means. It is what a thread
+    /// gets that makes one request after the other, and what devices are judged by: where blocking
+    /// has a fast and a slow mode, a program cannot choose which one it is in.
     pub mean_ns: Ns,
     /// Latency that one request in ten stays below, in nanoseconds.
     pub p10_ns: Ns,

@@ -47,6 +47,8 @@ pub struct Dots {
     pub title: String,
     /// Under which conditions.
     pub subtitle: String,
+    /// What a dot and its bar are, for the legend.
+    pub dots: String,
     /// One panel per unit.
     pub panels: Vec<Panel>,
 }
@@ -118,7 +120,7 @@ impl Dots {
     /// The chart as SVG.
     pub fn svg(&self) -> String {
         let rows = || self.panels.iter().flat_map(|panel| &panel.rows);
-        let mut names = vec!["ours, with interval"];
+        let mut names = vec![self.dots.as_str()];
         if rows().any(|row| row.target.is_some()) {
             names.push(TARGET_NAME);
         }
@@ -194,7 +196,8 @@ mod tests {
         assert_eq!(panel(vec![row(Some(3.0)), row(None)]).axis().scale, Scale::Log);
         assert_eq!(panel(vec![row(Some(0.0)), row(Some(99.0))]).axis().scale, Scale::Linear);
         let panels = vec![panel(vec![row(Some(3.0)), row(None)]), panel(vec![])];
-        let svg = Dots { title: "M1".into(), subtitle: "all".into(), panels }.svg();
+        let (title, dots) = ("M1".into(), "ours".into());
+        let svg = Dots { title, subtitle: "all".into(), dots, panels }.svg();
         assert!(svg.contains("case") && svg.contains("ratio (×)") && !svg.contains("NaN"));
     }
 }

@@ -48,6 +48,7 @@ fn ratios(comparison: &Comparison) -> Dots {
     Dots {
         title: format!("Against the {UNTOUCHED} command"),
         subtitle: "bars: 95 % interval of the paired ratio; dashed: no difference".into(),
+        dots: "variant, with interval".into(),
         panels,
     }
 }

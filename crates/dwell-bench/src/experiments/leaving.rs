@@ -13,6 +13,8 @@ use crate::stand::Kind;
 use crate::units;
 
 const SIZE_BYTES: u64 = 4096;
+/// Fewer switches per 1000 requests than this are no base for a ratio.
+const LEAST_PER_THOUSAND: f64 = 1.0;
 const LOADS: [Load; 3] = [Load::Idle, Load::Cpu, Load::Io];
 /// Counts one kind of switch.
 type Count = fn(&RoundResult) -> u64;
@@ -46,8 +48,9 @@ pub fn measure(
             let [base, ours] = [block, ours].map(|row| per_thousand(row, switches));
             let figures = [base, ours].map(units::figure);
             let note = format!("per 1000 requests: block {}, smartcon {}", figures[0], figures[1]);
-            // Rounds without any switch are no exception, so all rounds are taken together.
-            let ratio = Some(ours / base).filter(|ratio| ratio.is_finite());
+            // Rounds without any switch are no exception, so all rounds are taken together. A ratio to
+            // next to nothing says nothing.
+            let ratio = (base >= LEAST_PER_THOUSAND).then_some(ours / base);
             let case = format!("{}: {kind}", load_name(load));
             put(result, &case, ratio.map(Measured::exact), both(odd.clone(), Some(note)))?;
         }

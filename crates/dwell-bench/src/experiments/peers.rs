@@ -6,12 +6,13 @@ use dwell::DeviceClass;
 
 use super::lab::{both, put, skip_all, subtitle, unless_class};
 use super::{Lab, Progress};
-use crate::chart::{self, Axis, Lines, Look, Point, Scale, Series};
+use crate::chart::{DotRow, Dots, Panel};
 use crate::contender::{HAND_WRITTEN, is_peer};
 use crate::figure::{FigureResult, Measured};
 use crate::program::{PREFIX, Peers};
 use crate::result::{Metric, Row, Run, pair};
 use crate::stand::Kind;
+use crate::stats::Summary;
 
 const SIZE_BYTES: u64 = 4096;
 const DEPTHS: [u32; 4] = [1, 4, 16, 32];
@@ -88,48 +89,34 @@ fn name(row: &Row) -> String {
     row.policy.trim_start_matches(PREFIX).to_owned()
 }
 
+/// One panel per depth, fastest first: seventeen lines in one picture cannot be told apart.
 fn chart(result: &FigureResult, run: &Run) -> String {
-    let names = crate::result::in_order(run.rows.iter().map(|row| row.policy.as_str()));
-    let lines = |title: &str, label: &str, of: fn(&crate::result::RoundResult) -> f64| {
-        let series: Vec<Series> = Look::of_all(names.iter().copied())
-            .into_iter()
-            .map(|(policy, look)| {
-                let rows = run.rows.iter().filter(|row| row.policy == policy);
-                let points = rows.filter_map(|row| {
-                    let summary = row.summary(of)?;
-                    let (low, high) = (summary.min, summary.max);
-                    let x = f64::from(row.setting.requests()?.depth);
-                    Some(Point { x, y: summary.median, low, high, stroke: None })
-                });
-                let name = policy.trim_start_matches(PREFIX).to_owned();
-                Series { name, look, points: points.collect() }
-            })
-            .collect();
-        let values = series.iter().flat_map(|s| &s.points).map(|p| p.y);
-        Lines {
-            title: title.into(),
-            subtitle: subtitle(
-                result,
-                "4 KiB random reads; medians, bars: slowest to fastest round",
+    let panel = |depth: u32| {
+        let speed = |row: &Row| row.summary(|round| round.requests_per_second() / 1e3);
+        let mut rows: Vec<_> = at(run, depth).filter_map(|row| Some((row, speed(row)?))).collect();
+        rows.sort_by(|(_, a), (_, b)| b.median.total_cmp(&a.median));
+        let dot = |(row, speed): (&Row, Summary)| DotRow {
+            label: if row.policy == OURS { format!("{OURS} (ours)") } else { name(row) },
+            ours: Some((speed.median, speed.min, speed.max)),
+            target: None,
+            theirs: None,
+            text: format!(
+                "{:.1} k/s, {:.1} µs of CPU each",
+                speed.median,
+                row.median(|round| round.cpu_ns_per_request() / 1e3)
             ),
-            x: Axis {
-                label: "Queue depth (requests, log)".into(),
-                scale: Scale::Log,
-                range: (0.8, 40.0),
-                ticks: DEPTHS.map(|depth| (depth.into(), depth.to_string())).into(),
-            },
-            y: Axis::covering(label, Scale::Log, values),
-            series,
-            marks: vec![],
+        };
+        Panel {
+            axis_label: format!("Requests at queue depth {depth} (1000 per second, log)"),
+            rows: rows.into_iter().map(dot).collect(),
+            mark: None,
         }
-        .svg()
     };
-    chart::stacked(&[
-        lines("Requests per second by queue depth", "Requests (1000 per second, log)", |round| {
-            round.requests_per_second() / 1e3
-        }),
-        lines("CPU time per request by queue depth", "CPU time (µs per request, log)", |round| {
-            round.cpu_ns_per_request() / 1e3
-        }),
-    ])
+    Dots {
+        title: "Requests per second and CPU time of each, by queue depth".into(),
+        subtitle: subtitle(result, "4 KiB random reads"),
+        dots: "median; bar: slowest to fastest round".into(),
+        panels: DEPTHS.map(panel).into(),
+    }
+    .svg()
 }

@@ -266,6 +266,7 @@ pub(super) fn overviews(run: &Run) -> Vec<String> {
         Dots {
             title: format!("Operations per second against {base}"),
             subtitle: format!("{device}; bars: 95 % interval of the paired ratio"),
+            dots: "ours, with interval".into(),
             panels: vec![Panel { axis_label: format!("Ratio to {base} (×)"), rows, mark: None }],
         }
         .svg()

@@ -9,6 +9,11 @@ pub fn room(effective_cpus: f64, others: f64, worker_share: f64) -> f64 {
     if room.is_finite() { room.clamp(0.0, 255.0) } else { 0.0 }
 }
 
+/// Utilisation by others below which one thread may spin however busy it keeps kernel workers.
+/// Above it somebody may be using the CPU that a spinner's worker would take. A threshold that was
+/// set takes its place.
+pub const HARDLY_ANYBODY: f64 = 0.25;
+
 /// The budget of spinners, with hysteresis: it falls when there is no more room for all of them
 /// and rises only when there is half a spinner of room to spare.
 #[derive(Clone, Copy, Debug, Default)]
@@ -17,11 +22,10 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// The budget for this window: none when others are above the threshold, else at least 1.
-    pub fn update(&mut self, room: f64, above: bool) -> u32 {
-        let highest = room as u32;
-        let lowest = (room - 0.5).max(0.0) as u32;
-        self.current = if above { 0 } else { self.current.clamp(lowest, highest).max(1) };
+    /// The budget for this window: none when others are above the threshold, else `least` or more.
+    pub fn update(&mut self, room: f64, least: u32, above: bool) -> u32 {
+        let (highest, lowest) = (room as u32, (room - 0.5).max(0.0) as u32);
+        self.current = if above { 0 } else { self.current.clamp(lowest, highest).max(least) };
         self.current
     }
 }
@@ -289,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn the_budget_rises_late_falls_at_once_and_is_at_least_one_below_the_threshold() {
+    fn the_budget_rises_late_and_falls_at_once() {
         let mut budget = Budget::default();
         for (room, above, spinners) in [
             (4.4, false, 3),
@@ -297,12 +301,22 @@ mod tests {
             (4.0, false, 4),
             (3.9, false, 3),
             (4.3, false, 3),
-            (0.2, false, 1),
             (9.0, true, 0),
             (9.0, false, 8),
         ] {
-            assert_eq!(budget.update(room, above), spinners, "room {room}");
+            assert_eq!(budget.update(room, 0, above), spinners, "room {room}");
         }
+    }
+
+    #[test]
+    fn a_lone_thread_may_spin_whatever_its_worker_uses_and_beside_others_needs_room_for_both() {
+        let spinners = |cpus, others, worker_share| {
+            let least = u32::from(others < HARDLY_ANYBODY);
+            Budget::default().update(room(cpus, others, worker_share), least, false)
+        };
+        assert_eq!(spinners(2.0, 0.05, 2.0), 1);
+        assert_eq!(spinners(2.0, 0.45, 0.3), 0);
+        assert_eq!(spinners(4.0, 0.45, 0.3), 1);
     }
 
     const WINDOW: WindowUse = WindowUse {

@@ -3,7 +3,7 @@
 
 use super::assess::{Hysteresis, OwnUse, Sample, assess};
 use super::host::HostPage;
-use super::lease::{Budget, Demand, WindowUse, room};
+use super::lease::{Budget, Demand, HARDLY_ANYBODY, WindowUse, room};
 use super::member::{Ask, Report};
 use super::permit::{PermitWord, REFUSED, REQUESTED, Shared};
 use super::sources::Sources;
@@ -112,9 +112,12 @@ impl Core {
             let worked_ns = own.worker_ns as f64 + in_window(fellows.worker_cpus) as f64;
             self.worker_share = (worked_ns / spun_ns).min(MAX_WORKER_SHARE);
         }
-        let room = room(now.effective_cpus(), f64::from(load.others()), self.worker_share);
+        let others = f64::from(load.others());
+        let room = room(now.effective_cpus(), others, self.worker_share);
         let above = load.others_above() || !load.may_spin;
-        self.last_budget = self.budget.update(room, above);
+        let alone_below = self.config.threshold.map_or(HARDLY_ANYBODY, f64::from);
+        let least = u32::from(others < alone_below);
+        self.last_budget = self.budget.update(room, least, above);
         let window = WindowUse {
             starts,
             active: permit.active.into(),

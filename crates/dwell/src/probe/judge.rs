@@ -116,6 +116,24 @@ fn worth_its_time(block: &CurvePoint, spin: &CurvePoint, bounds: Bounds) -> bool
     spin.mean_ns as f64 <= SPIN_PER_SWITCH * cost_ns as f64
 }
 
+/// How far apart one request in ten and nine in ten lie where blocking counts as having two speeds.
+const TWO_SPEEDS: Ns = 4;
+
+/// A remark about blocking that is sometimes fast and sometimes slow: which, depends on where the
+/// kernel runs what completes the request, and whether that CPU sleeps.
+pub fn two_speeds(block: &Curve) -> Option<String> {
+    let first = block.points.first()?;
+    (first.p90_ns > first.p10_ns * TWO_SPEEDS).then(|| {
+        format!(
+            "blocking has two speeds here: of {} KiB requests one in ten took {:.1} µs or less, one in ten \
+             {:.1} µs or more; the device is judged by a slow round",
+            first.size_bytes / 1024,
+            first.p10_ns as f64 / 1e3,
+            first.p90_ns as f64 / 1e3,
+        )
+    })
+}
+
 /// Why spinning does not pay at the smallest size.
 fn too_little(block: &CurvePoint, spin: &CurvePoint) -> String {
     let us = |ns: f64| ns / 1e3;
@@ -200,6 +218,18 @@ mod tests {
         let spin = curve(0.0, &[(4, 15_000, 15e3), (8, 30_000, 30e3), (16, 20_000, 20e3)]);
         let judged = judge(Some(&block), &block, Some(&spin), BOUNDS);
         assert_eq!(judged.size_threshold_bytes, 4 << 10);
+    }
+
+    #[test]
+    fn blocking_at_two_speeds_is_remarked() {
+        let mut block = curve(1.0, &[(4, 30_000, 9e3)]);
+        assert_eq!(two_speeds(&block), None);
+        (block.points[0].p10_ns, block.points[0].p90_ns) = (6_500, 71_000);
+        let remark = two_speeds(&block).unwrap();
+        assert!(
+            remark.contains("6.5 µs or less") && remark.contains("71.0 µs or more"),
+            "{remark}"
+        );
     }
 
     #[test]

@@ -454,7 +454,7 @@ fn point(size_bytes: u64, rounds: &[Batch]) -> CurvePoint {
     CurvePoint {
         size_bytes,
         median_ns,
-        mean_ns: means[means.len() / 2],
+        mean_ns: means[means.len() * 3 / 4],
         p10_ns: all[all.len() / 10].min(median_ns),
         p90_ns: all[all.len() * 9 / 10].max(median_ns),
         voluntary_switches_per_request: rounds.iter().map(|b| b.switches).sum::<u64>() as f64
