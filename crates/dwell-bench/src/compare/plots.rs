@@ -48,7 +48,7 @@ fn ratios(comparison: &Comparison) -> Dots {
     Dots {
         title: format!("Against the {UNTOUCHED} command"),
         subtitle: "bars: 95 % interval of the paired ratio; dashed: no difference".into(),
-        dots: "ours, with interval".into(),
+        dots: "variant, with interval".into(),
         panels,
     }
 }

@@ -22,8 +22,11 @@ use crate::stats::Paired;
 use crate::workload::Place;
 use crate::workload::spec::FileSystemKind;
 
-/// What U1 compares: of each run, a quantity.
-const READS: [(&str, fn(&Measured) -> f64); 3] = [
+/// A figure of one run.
+type Quantity = fn(&Measured) -> f64;
+
+/// What U1 compares.
+const READS: [(&str, Quantity); 3] = [
     ("IOPS", |run| told(run)),
     ("CPU time per read", |run| run.cpu_ns() as f64 / told(run)),
     ("context switches per read", |run| run.switches() as f64 / told(run)),

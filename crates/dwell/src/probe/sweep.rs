@@ -437,7 +437,8 @@ fn left_out(
 }
 
 /// Joins the rounds of one way and size. The median is the median of the rounds' medians, so that
-/// one disturbed round does not count.
+/// one disturbed round does not count. The outer percentiles are those of all requests; a slow round
+/// has fewer than a fast one, so that its median may lie beyond them, which they then do not leave out.
 fn point(size_bytes: u64, rounds: &[Batch]) -> CurvePoint {
     let mut all: Vec<Ns> = rounds.iter().flat_map(|batch| &batch.latencies_ns).copied().collect();
     all.sort_unstable();
@@ -449,12 +450,13 @@ fn point(size_bytes: u64, rounds: &[Batch]) -> CurvePoint {
     };
     let mut means: Vec<Ns> = rounds.iter().map(mean).collect();
     means.sort_unstable();
+    let median_ns = medians[medians.len() / 2];
     CurvePoint {
         size_bytes,
-        median_ns: medians[medians.len() / 2],
+        median_ns,
         mean_ns: means[means.len() * 3 / 4],
-        p10_ns: all[all.len() / 10],
-        p90_ns: all[all.len() * 9 / 10],
+        p10_ns: all[all.len() / 10].min(median_ns),
+        p90_ns: all[all.len() * 9 / 10].max(median_ns),
         voluntary_switches_per_request: rounds.iter().map(|b| b.switches).sum::<u64>() as f64
             / requests,
         cpu_ns_per_request: rounds.iter().map(|b| b.cpu_ns).sum::<Ns>() as f64 / requests,
@@ -465,4 +467,18 @@ fn median(values: &[Ns]) -> Ns {
     let mut sorted = values.to_vec();
     sorted.sort_unstable();
     sorted[sorted.len() / 2]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_slow_requests_beside_many_fast_ones_leave_the_percentiles_in_order() {
+        let batch = |count, ns| Batch { latencies_ns: vec![ns; count], switches: 0, cpu_ns: 0 };
+        for rounds in [[batch(100, 10), batch(2, 900)], [batch(2, 10), batch(100, 900)]] {
+            let CurvePoint { median_ns, p10_ns, p90_ns, .. } = point(4096, &rounds);
+            assert!(p10_ns <= median_ns && median_ns <= p90_ns, "{p10_ns} {median_ns} {p90_ns}");
+        }
+    }
 }
