@@ -33,7 +33,7 @@ deps:
 	@./scripts/packages $(NEEDS)
 
 build: deps
-	$(CARGO) build --release --locked
+	$(CARGO) build --release --locked -p dwell-cli -p dwell-preload
 
 peers: deps
 	$(CARGO) build --release --locked $(PEERS)

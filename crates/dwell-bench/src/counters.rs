@@ -226,9 +226,11 @@ mod tests {
             memory.resize(pages * 4096, 1);
             std::hint::black_box(memory);
         };
-        touch(1 << 12);
+        // Larger than what an allocator may keep for later.
+        const PAGES: usize = 10 << 10;
+        touch(PAGES);
         counters.start();
-        touch(1 << 12);
+        touch(PAGES);
         (0..20).for_each(|_| std::thread::sleep(std::time::Duration::from_micros(200)));
         // Another thread's faults are not ours.
         let counts = counters.stop();

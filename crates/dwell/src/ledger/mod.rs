@@ -125,6 +125,8 @@ impl Ledger {
         // Only this process writes a file of this name: one that is there is what it left itself.
         if let Ok(mut before) = read(&path) {
             before.processes = 0;
+            // The kernel goes on counting.
+            before.io = ProcessIo::default();
             run::keep(dir, &before);
         }
         remove(&path);
@@ -228,9 +230,22 @@ impl Ledger {
     /// that ends before its run does.
     pub fn settle(self, last: &Snapshot) {
         if self.is_ours() {
-            let last = Snapshot { header: self.header.clone(), ..last.clone() };
+            let mut last = Snapshot { header: self.header.clone(), ..last.clone() };
+            if self.is_waited_for() {
+                last.io = ProcessIo::default();
+            }
             run::keep(&self.dir, &last);
         }
+    }
+
+    /// Whether the parent belongs to the same run: once it has waited for this process, the kernel
+    /// accounts to it what this process read and wrote.
+    fn is_waited_for(&self) -> bool {
+        let parent = std::os::unix::process::parent_id();
+        let parents = place::ledgers(&self.dir).unwrap_or_default().into_iter();
+        parents
+            .filter(|(pid, ..)| *pid == parent)
+            .any(|(.., path)| read(&path).is_ok_and(|told| told.header.run == self.header.run))
     }
 
     /// Removes the file.

@@ -4,7 +4,7 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use super::snapshot::Snapshot;
+use super::snapshot::{ProcessIo, Snapshot};
 use super::{Header, place, process, read, remove};
 use crate::error::{Error, Result};
 
@@ -66,7 +66,8 @@ pub(super) fn clear(dir: &Path, path: &Path, told: Option<&Snapshot>) {
         return;
     }
     if let Some(told) = told.filter(|told| goes_on(&told.header)) {
-        let _ = add(dir, told);
+        // Whoever has waited for it is accounted what it read and wrote.
+        let _ = add(dir, &Snapshot { io: ProcessIo::default(), ..told.clone() });
     }
     remove(path);
 }
@@ -97,9 +98,12 @@ pub fn gather(dir: &Path, run: u64) -> Result<Snapshot> {
     let _lock = place::locked(dir)?;
     let mut sum = kept(&path_of(dir, run)).unwrap_or_default();
     for (pid, ticks, path) in place::ledgers(dir)? {
-        let Ok(told) = read(&path) else { continue };
+        let Ok(mut told) = read(&path) else { continue };
         if told.header.run != run {
             continue;
+        }
+        if !process::lives(pid, ticks) {
+            told.io = ProcessIo::default();
         }
         sum.merge(&told);
         if (pid, ticks) == (told.header.root_pid, told.header.root_start_ticks)

@@ -98,7 +98,8 @@ pub struct Passed {
     pub bytes: u64,
 }
 
-/// What the kernel accounts to the whole process (`/proc/PID/io`).
+/// What the kernel accounts to the whole process and to the children that it has waited for
+/// (`/proc/PID/io`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ProcessIo {

@@ -170,6 +170,26 @@ fn a_dead_process_is_forgotten_and_its_figures_are_kept_for_its_run() {
 }
 
 #[test]
+fn bytes_of_a_process_that_was_waited_for_are_its_parents() {
+    let (_parent, dir) = place();
+    let header = Header { run: 7, ..Header::default() };
+    let ledger = Ledger::create(&dir, &header).unwrap();
+    let with_io = |rchar| Snapshot {
+        io: ProcessIo { rchar, ..ProcessIo::default() },
+        ..told(vec![device("loop0", rchar)])
+    };
+    // The kernel has added the dead one's bytes to its parent's.
+    left_behind(&dir, 1 << 30, 5, ledger.header(), &with_io(10));
+    ledger.publish(&with_io(12)).unwrap();
+    for _ in 0..2 {
+        let sum = gather(&dir, 7).unwrap();
+        assert_eq!((sum.io.rchar, sum.stats().bytes_read), (12, 22));
+        // Clears what the dead one has left.
+        list(&dir).unwrap();
+    }
+}
+
+#[test]
 fn a_run_that_ends_leaves_nothing() {
     let (_parent, dir) = place();
     let header = Header { run: 9, ..Header::default() };
