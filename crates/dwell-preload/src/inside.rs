@@ -124,6 +124,12 @@ pub fn cancellation_point() {
     unsafe { pthread_testcancel() };
 }
 
+/// Keeps what has something to drop out of the functions that call it.
+#[inline(never)]
+fn apart<R>(act: impl FnOnce() -> R) -> R {
+    act()
+}
+
 /// Does something during which the calling thread cannot be cancelled: whatever may enter the engine.
 /// A cancellation is announced by a signal, which does not come inside, and waited for; one that
 /// comes at any moment would unwind functions at places from where that is not provided for. So
@@ -134,7 +140,7 @@ pub fn uncancelled<R: Copy>(act: impl FnOnce() -> R) -> R {
     let (mut state, mut kind) = (0, 0);
     // SAFETY: a live place to write to.
     unsafe { pthread_setcancelstate(NEVER, &mut state) };
-    let result = act();
+    let result = apart(act);
     // A thread that ends where it can be cancelled again may lack the result that says so (glibc
     // 2.36), unless that takes effect at a place made for it.
     // SAFETY: live places to write to. The thread may end here.
