@@ -13,7 +13,7 @@ fn main() {
     println!("cargo::rustc-cdylib-link-arg=-Wl,--no-as-needed,-l:libpthread.so.0,-l:libdl.so.2");
 }
 
-const OLDER: [&str; 20] = [
+const OLDER: [&str; 21] = [
     "dlsym",
     "fstat",
     "fstat64",
@@ -29,6 +29,7 @@ const OLDER: [&str; 20] = [
     "pthread_key_create",
     "pthread_key_delete",
     "pthread_setcancelstate",
+    "pthread_setcanceltype",
     "pthread_setname_np",
     "pthread_setspecific",
     "pthread_sigmask",

@@ -106,25 +106,53 @@ impl Drop for Last {
     }
 }
 
-const CANCEL_NEVER: c_int = 1;
-
 /// The calling thread's stay inside.
 pub struct Inside {
     signals: u64,
-    cancelled: c_int,
     errno: i32,
 }
 
 unsafe extern "C-unwind" {
     fn pthread_setcancelstate(state: c_int, before: *mut c_int) -> c_int;
+    fn pthread_setcanceltype(kind: c_int, before: *mut c_int) -> c_int;
+    fn pthread_testcancel();
 }
 
-/// Whether the calling thread can be cancelled; which it was.
-fn set_cancelled(state: c_int) -> c_int {
-    let mut before = 0;
+/// A place to be cancelled at, as the functions are that this library stands before.
+pub fn cancellation_point() {
+    // SAFETY: nothing is held here, nor by what this is called by.
+    unsafe { pthread_testcancel() };
+}
+
+/// Keeps what has something to drop out of the functions that call it.
+#[inline(never)]
+fn apart<R>(act: impl FnOnce() -> R) -> R {
+    act()
+}
+
+/// Does something during which the calling thread cannot be cancelled: whatever may enter the engine.
+/// A cancellation is announced by a signal, which does not come inside, and waited for; one that
+/// comes at any moment would unwind functions at places from where that is not provided for. So
+/// what this is called by has nothing to drop.
+pub fn uncancelled<R: Copy>(act: impl FnOnce() -> R) -> R {
+    const NEVER: c_int = 1;
+    const DEFERRED: c_int = 0;
+    let (mut state, mut kind) = (0, 0);
     // SAFETY: a live place to write to.
-    unsafe { pthread_setcancelstate(state, &mut before) };
-    before
+    unsafe { pthread_setcancelstate(NEVER, &mut state) };
+    let result = apart(act);
+    // A thread that ends where it can be cancelled again may lack the result that says so (glibc
+    // 2.36), unless that takes effect at a place made for it.
+    // SAFETY: live places to write to. The thread may end here.
+    unsafe {
+        pthread_setcanceltype(DEFERRED, &mut kind);
+        pthread_setcancelstate(state, &mut state);
+        if kind != DEFERRED {
+            pthread_testcancel();
+        }
+        pthread_setcanceltype(kind, &mut kind);
+    }
+    result
 }
 
 impl Inside {
@@ -135,15 +163,13 @@ impl Inside {
             return None;
         }
         let errno = errno();
-        // A cancellation would be announced by a signal, and waited for.
-        let cancelled = set_cancelled(CANCEL_NEVER);
         let signals = set_signals(u64::MAX);
         INSIDE.with(|inside| inside.set(true));
         enter_work();
         if STAGE.with(Cell::get) == Stage::New {
             prepare();
         }
-        Some(Inside { signals, cancelled, errno })
+        Some(Inside { signals, errno })
     }
 }
 
@@ -154,8 +180,6 @@ impl Drop for Inside {
         INSIDE.with(|inside| inside.set(false));
         set_signals(self.signals);
         set_errno(self.errno);
-        // Last, for the thread may end here.
-        set_cancelled(self.cancelled);
     }
 }
 

@@ -84,7 +84,7 @@ unsafe extern "C" fn after_fork_in_child() {
 /// Before the program forbids itself system calls, some of them perhaps on pain of death: from then
 /// on it makes only those that it makes itself.
 pub fn before_filter() {
-    engine::retire();
+    inside::uncancelled(engine::retire);
 }
 
 static ENDED: AtomicBool = AtomicBool::new(false);
@@ -95,6 +95,10 @@ extern "C" fn end_of_program() {
 
 /// Tells what this process did. Afterwards everything goes straight on.
 pub fn end() {
+    inside::uncancelled(told);
+}
+
+fn told() {
     if engine::order().is_none() || inside::is_inside() || ENDED.swap(true, Ordering::Relaxed) {
         return;
     }

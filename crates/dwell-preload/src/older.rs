@@ -45,6 +45,7 @@ oldest!("GLIBC_2.2.5":
     "pthread_key_create",
     "pthread_key_delete",
     "pthread_setcancelstate",
+    "pthread_setcanceltype",
     "pthread_setspecific",
     "pthread_sigmask",
     "pthread_testcancel"

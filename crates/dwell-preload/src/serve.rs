@@ -31,10 +31,6 @@ const NO_PIECE: iovec = iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
 /// One read in this many looks closely at what its descriptor is.
 const CLOSE_LOOK_ONE_IN: u32 = 64;
 
-unsafe extern "C-unwind" {
-    fn pthread_testcancel();
-}
-
 /// Lets a request of the program go to the engine or, by `straight`, to the kernel. `at` is its
 /// offset; `None` for where the descriptor stands.
 #[inline(always)]
@@ -72,7 +68,7 @@ fn serve_decided(
         return straight();
     }
     if word.way() == Way::Unknown {
-        word = engine::classify(fd, None);
+        word = inside::uncancelled(|| engine::classify(fd, None));
     }
     let file = match word.way() {
         Way::Decide => engine::file_of(word),
@@ -91,11 +87,9 @@ fn serve_decided(
             return returned(result);
         }
     }
-    // SAFETY: the function that this library stands before could be cancelled here too; nothing is
-    // held.
-    unsafe { pthread_testcancel() };
+    inside::cancellation_point();
     let request = Request { fd, word, action, memory, at };
-    match request.decided(file, straight) {
+    match inside::uncancelled(|| request.decided(file, straight)) {
         Some(result) => result,
         None => passed(straight),
     }

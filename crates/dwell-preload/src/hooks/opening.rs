@@ -23,7 +23,7 @@ fn opened(fd: c_int, flags: c_int) -> c_int {
     }
     table::clear(fd);
     if engine::is_on() && flags & (libc::O_DIRECTORY | libc::O_PATH) == 0 {
-        engine::classify(fd, Some(flags));
+        inside::uncancelled(|| engine::classify(fd, Some(flags)));
     }
     fd
 }

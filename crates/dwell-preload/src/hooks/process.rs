@@ -115,7 +115,7 @@ pub unsafe extern "C-unwind" fn clone(
 /// Before this process becomes another program: what it did is told now, or never.
 fn becomes_another() {
     if !inside::is_inside() && engine::is_on() {
-        engine::publish();
+        inside::uncancelled(engine::publish);
     }
 }
 
