@@ -237,7 +237,8 @@ fn malformed_settings_are_refused_by_file_line_and_key() {
     let at = format!("{mine}:4: device[0].size_threshold: ");
     assert!(said.contains(&at), "{said}");
     let (status, said) = failure(dir.path(), &["--config", "/nonexistent.toml", "--", "true"]);
-    assert!(status == 125 && said.contains("/nonexistent.toml: no such file"), "{said}");
+    assert!(status == 125 && said.contains("/nonexistent.toml"), "{said}");
+    assert!(said.contains("no such file"), "{said}");
     let (status, said) = failure(dir.path(), &["--config", "/dev/zero", "--", "true"]);
     assert!(status == 125 && said.contains("/dev/zero"), "{said}");
     fs::create_dir_all(dir.path().join("config/dwell")).unwrap();
