@@ -187,10 +187,10 @@ impl Lines {
 
 /// Title and subtitle, as on every chart.
 pub(super) fn head(canvas: &Canvas<'_>, title: &str, subtitle: &str) {
-    canvas.bold(title, (16.0, 20.0), 15.0, Anchor::Start);
-    // Rather small than cut off.
-    let size = 11.5 * ((WIDTH - 32.0) / text_width(subtitle, 11.5)).min(1.0);
-    canvas.text(subtitle, (16.0, 40.0), size, MUTED, Anchor::Start);
+    // Rather small than cut off. Bold letters are a tenth wider.
+    let fitting = |text, size: f64| size * ((WIDTH - 32.0) / text_width(text, size)).min(1.0);
+    canvas.bold(title, (16.0, 20.0), fitting(title, 15.0 * 1.1) / 1.1, Anchor::Start);
+    canvas.text(subtitle, (16.0, 40.0), fitting(subtitle, 11.5), MUTED, Anchor::Start);
 }
 
 /// Places of legend entries, each a key of the given width and its name, in as many lines as they

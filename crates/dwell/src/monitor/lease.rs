@@ -12,7 +12,7 @@ pub fn room(effective_cpus: f64, others: f64, worker_share: f64) -> f64 {
 /// Utilisation by others below which one thread may spin however busy it keeps kernel workers.
 /// Above it somebody may be using the CPU that a spinner's worker would take. A threshold that was
 /// set takes its place.
-pub const HARDLY_ANYBODY: f64 = 0.25;
+pub const HARDLY_ANYBODY: f64 = 0.4;
 
 /// The budget of spinners, with hysteresis: it falls when there is no more room for all of them
 /// and rises only when there is half a spinner of room to spare.
