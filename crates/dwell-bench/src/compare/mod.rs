@@ -388,7 +388,9 @@ impl Race<'_> {
             return Err(Interrupted.into());
         };
         let mut run = measured(&account, place);
+        let _ = fs::remove_file(&aside);
         if !run.succeeded() && !plan.ignore_failure {
+            let _ = fs::remove_file(&stats);
             let (said, kept) = (said(&stderr), stdout.display());
             return Err(anyhow!("{}{said}; its output is in {kept}", run.ending()));
         }

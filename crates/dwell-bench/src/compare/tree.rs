@@ -161,7 +161,7 @@ fn stand_between(parent: u32, report: RawFd) -> io::Result<()> {
         match libc::fork() {
             -1 => Err(io::Error::last_os_error()),
             0 => die_with(here),
-            id => wait_for(id, started_ns, report),
+            id => wait_for(id, started_ns, report, parent),
         }
     }
 }
@@ -177,13 +177,20 @@ fn now_ns() -> u64 {
 ///
 /// # Safety
 /// Only for [`stand_between`], in a process of one thread that never returns from here.
-unsafe fn wait_for(command: libc::pid_t, started_ns: u64, report: RawFd) -> ! {
+unsafe fn wait_for(command: libc::pid_t, started_ns: u64, report: RawFd, parent: u32) -> ! {
     let mut left_behind = 0;
     let mut books = [0u8; 512];
     // SAFETY: system calls with numbers and with buffers that live here, each with its own length.
     unsafe {
-        for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGPIPE] {
+        for signal in [libc::SIGINT, libc::SIGHUP, libc::SIGPIPE] {
             libc::signal(signal, libc::SIG_IGN);
+        }
+        // The bench may be killed: what it ran must not run on.
+        let handler: extern "C" fn(libc::c_int) = end_group;
+        libc::signal(libc::SIGTERM, handler as libc::sighandler_t);
+        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM);
+        if libc::getppid() as u32 != parent {
+            libc::raise(libc::SIGTERM);
         }
         // Whoever started this one waits for the end of a pipe that it must not hold open.
         if report > 0 {
@@ -235,6 +242,12 @@ unsafe fn wait_for(command: libc::pid_t, started_ns: u64, report: RawFd) -> ! {
     }
 }
 
+/// Ends this process and all that have not left its group.
+extern "C" fn end_group(_: libc::c_int) {
+    // SAFETY: kill takes two numbers and may be called in a signal handler.
+    unsafe { libc::kill(0, libc::SIGKILL) };
+}
+
 /// Signals all descendants of a process, which reaps them.
 fn end_all_below(root: u32, signal: i32) {
     let mut parents: Vec<(u32, u32)> = Vec::new();
@@ -264,6 +277,7 @@ mod tests {
     use std::process::Stdio;
 
     use super::*;
+    use crate::fixture::tests::eventually;
 
     fn shell(script: &str) -> Command {
         let mut command = Command::new("sh");
@@ -334,6 +348,42 @@ mod tests {
         assert_eq!(ended, None);
         for id in ids() {
             assert!(!Path::new(&format!("/proc/{id}")).exists(), "{id} runs on");
+        }
+    }
+
+    #[test]
+    #[ignore = "run by other tests as a child"]
+    fn bench() {
+        if std::env::args().any(|argument| argument == "run-now") {
+            let file = std::env::args().next_back().unwrap();
+            let script = format!("sleep 60 & echo $! >>{file}; echo $$ >>{file}; wait");
+            run(&mut shell(&script), &|| false).unwrap();
+        }
+    }
+
+    #[test]
+    fn what_runs_dies_with_a_killed_bench() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("ids");
+        let mut bench = Command::new(std::env::current_exe().unwrap())
+            .args(["--ignored", "--exact", "compare::tree::tests::bench", "run-now"])
+            .arg(&file)
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        let ids = || -> Vec<String> {
+            let text = fs::read_to_string(&file).unwrap_or_default();
+            text.lines().map(str::to_owned).collect()
+        };
+        eventually("it does not run", || ids().len() == 2);
+        bench.kill().unwrap();
+        bench.wait().unwrap();
+        for id in ids() {
+            let gone = || {
+                let stat = fs::read_to_string(format!("/proc/{id}/stat"));
+                stat.map_or(true, |stat| stat.contains(") Z "))
+            };
+            eventually("it runs on", gone);
         }
     }
 
