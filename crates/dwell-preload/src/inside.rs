@@ -138,14 +138,18 @@ pub fn uncancelled<R: Copy>(act: impl FnOnce() -> R) -> R {
     const NEVER: c_int = 1;
     const DEFERRED: c_int = 0;
     let (mut state, mut kind) = (0, 0);
-    // SAFETY: a live place to write to.
-    unsafe { pthread_setcancelstate(NEVER, &mut state) };
+    // A signal that was sent before cancels even who cannot be cancelled any more, unless that is
+    // deferred.
+    // SAFETY: live places to write to.
+    unsafe {
+        pthread_setcanceltype(DEFERRED, &mut kind);
+        pthread_setcancelstate(NEVER, &mut state);
+    }
     let result = apart(act);
     // A thread that ends where it can be cancelled again may lack the result that says so (glibc
     // 2.36), unless that takes effect at a place made for it.
     // SAFETY: live places to write to. The thread may end here.
     unsafe {
-        pthread_setcanceltype(DEFERRED, &mut kind);
         pthread_setcancelstate(state, &mut state);
         if kind != DEFERRED {
             pthread_testcancel();
