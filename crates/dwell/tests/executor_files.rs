@@ -13,6 +13,7 @@ use std::time::Duration;
 use common::fake::{Answer, Fake, Waking};
 use common::machine::{Loop, MIB, disk, pattern_file};
 use common::{BLOCK, Way, check, fast, read_all, skip, uncached, voluntary_switches};
+use dwell::buffer::Aligned;
 use dwell::executor::Executor;
 use dwell::policy::{Block, SmartCon, Spin};
 use dwell::ring::SpinMethod;
@@ -201,7 +202,7 @@ fn errors_name_path_and_offset_and_give_the_buffer_back() {
     assert!(result.unwrap_err().to_string().contains("multiples of 512"));
     assert_eq!(buffer, [1; 10]);
     drop(executor);
-    let late = self::executor().block_on(file.read_at(vec![1; 512], 0)).0;
+    let late = self::executor().block_on(file.read_at(Aligned::new(512), 0)).0;
     assert!(late.unwrap_err().to_string().contains("has ended"));
     assert_eq!(fake.log().submitted.len(), 1);
 }

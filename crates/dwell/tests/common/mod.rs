@@ -4,6 +4,7 @@
 
 pub mod child;
 pub mod fake;
+pub mod forbid;
 pub mod machine;
 pub mod sources;
 
@@ -157,6 +158,9 @@ impl Source for Uncached {
     }
     fn call_queue(&self) -> std::io::Result<Self::Queue> {
         self.0.call_queue()
+    }
+    fn shares(&self) -> Option<u64> {
+        self.0.shares()
     }
     fn routes(&self) -> Routes {
         self.0.routes()
