@@ -21,11 +21,17 @@
 //! ```
 
 mod chunk;
+pub mod cut;
 mod dictionary;
 mod error;
+pub mod export;
 mod format;
+pub mod import;
+pub mod info;
 mod reader;
+pub mod record;
 pub mod registers;
+pub mod reuse;
 mod writer;
 
 pub use dictionary::{

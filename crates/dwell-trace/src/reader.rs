@@ -6,7 +6,7 @@ use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use crate::chunk::{ChunkDecoder, Decoded};
-use crate::dictionary::{Block, Dictionary, Instruction, Site};
+use crate::dictionary::{Block, Dictionary, Instruction, NewBlock, Site};
 use crate::error::{Error, Result};
 use crate::format::{
     About, CHUNK_HEADER_BYTES, ChunkHeader, ChunkKind, END_MAGIC, FILE_HEADER_BYTES, MAGIC,
@@ -34,6 +34,11 @@ impl<'a> Run<'a> {
     /// The accesses performed, with their addresses.
     pub fn accesses(&self) -> impl ExactSizeIterator<Item = (&'a Site, u64)> + use<'a> {
         self.dictionary.sites_of(self.block).iter().zip(self.addresses.iter().copied())
+    }
+
+    /// The block as it would be defined in another trace.
+    pub fn definition(&self) -> NewBlock {
+        self.dictionary.definition(self.block)
     }
 
     /// The instructions performed, each with its accesses.
