@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # make demo    installs what is needed, builds, runs the main job, prints the report's path
 # make test    everything: lint, unit and property tests, the engine on real devices, real NVMe in a VM
+# make trace-tool  builds the Valgrind tool with which `dwell trace record` records, part of make build where valgrind is installed
 # make peers   builds the other runtimes that `dwell bench io --policies block,peer:NAME` measures beside it
 # make figure ID=S4   measures one figure of the papers; `make figures` all, and rewrites the tables in docs/
 
@@ -14,9 +15,9 @@ REPORT ?= target/report
 PEERS := --manifest-path peers/Cargo.toml --target-dir target/peers
 
 # Debian packages by the program or file that shows they are there.
-NEEDS := qemu-system-x86_64:qemu-system-x86 busybox:busybox-static dmsetup:dmsetup mkfs.ext4:e2fsprogs losetup:mount cc:gcc fio:fio
+NEEDS := qemu-system-x86_64:qemu-system-x86 busybox:busybox-static dmsetup:dmsetup mkfs.ext4:e2fsprogs losetup:mount cc:gcc fio:fio valgrind:valgrind
 
-.PHONY: demo test lint figure figures peers build deps deny
+.PHONY: demo test lint figure figures peers build deps deny trace-tool
 
 deps:
 	@missing=; for need in $(NEEDS); do \
@@ -28,8 +29,14 @@ deps:
 	    { $$sudo apt-get update -qq && DEBIAN_FRONTEND=noninteractive $$sudo apt-get install -y -qq --no-install-recommends $$missing >/dev/null; } \
 	    || echo "make: could not install$$missing; tests that need them will be skipped" >&2; fi; fi
 
-build: deps
+build: deps trace-tool
 	$(CARGO) build --release --locked
+
+# A program of its own, because it links Valgrind and has its licence.
+trace-tool: deps
+	@if [ "$$(uname -m)" = x86_64 ] && command -v valgrind cc >/dev/null && [ -f /usr/include/valgrind/pub_tool_tooliface.h ]; \
+	then $(MAKE) --no-print-directory -C valgrind OUT=$(CURDIR)/target/valgrind; \
+	else echo "make: no valgrind with its headers, or no cc, or not x86-64: dwell trace record will not work" >&2; fi
 
 peers: deps
 	$(CARGO) build --release --locked $(PEERS)
@@ -37,7 +44,7 @@ peers: deps
 demo: build
 	@./target/release/dwell bench io --report $(REPORT)
 
-test: deps lint
+test: deps trace-tool lint
 	./scripts/test
 
 lint: deny

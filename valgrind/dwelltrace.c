@@ -490,10 +490,14 @@ static void before_syscall(ThreadId thread, UInt number, UWord* args, UInt count
    // Whoever executes another program does not come back to hand over the rest.
    if (number == __NR_execve || number == __NR_execveat) {
       flush();
+      ring.header.executing = 1;
    }
 }
 
-static void after_syscall(ThreadId thread, UInt number, UWord* args, UInt count, SysRes result) {}
+static void after_syscall(ThreadId thread, UInt number, UWord* args, UInt count, SysRes result)
+{
+   ring.header.executing = 0;
+}
 
 static void in_child(ThreadId thread)
 {

@@ -33,6 +33,8 @@ struct ring_header {
    uint32_t pid, parent_pid;
    // Instructions left out before the first recorded one.
    uint64_t skipped;
+   // Not 0 while the process tries to execute another program, after which it has another ring.
+   uint32_t executing;
    // Slots handed over, with the top bit set when no more will come; the recorder waits here.
    uint32_t produced __attribute__((aligned(64)));
    // Slots given back; the tool waits here.

@@ -25,6 +25,7 @@ use clap::{Parser, Subcommand};
 Environment:
   DWELL_PROFILES   directory that keeps profiles
   DWELL_HOST_PAGE  page that the Dwell processes of this host share
+  DWELL_VALGRIND   directory with the Valgrind tool of dwell trace
   NO_COLOR         no colours, also on a terminal
 
 Exit status: 0, 1 after an error, 2 after a wrong command line, 130 after Ctrl-C, 143 after SIGTERM.")]
@@ -43,6 +44,8 @@ enum Command {
     #[command(subcommand)]
     Bench(cmd::bench::Bench),
     Figure(cmd::figure::Args),
+    #[command(subcommand)]
+    Trace(cmd::trace::Trace),
     /// One process of the load beside a measurement.
     #[command(hide = true)]
     Crunch(cmd::bench::Crunch),
@@ -57,6 +60,7 @@ impl Command {
             Command::Explain(args) => cmd::explain::run(&args),
             Command::Bench(bench) => cmd::bench::run(&bench),
             Command::Figure(args) => cmd::figure::run(&args),
+            Command::Trace(trace) => cmd::trace::run(&trace),
             Command::Crunch(args) => args.run(),
         }
     }

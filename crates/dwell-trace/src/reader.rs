@@ -36,6 +36,11 @@ impl<'a> Run<'a> {
         self.dictionary.sites_of(self.block).iter().zip(self.addresses.iter().copied())
     }
 
+    /// The trace's dictionary.
+    pub fn dictionary(&self) -> &'a Dictionary {
+        self.dictionary
+    }
+
     /// The block as it would be defined in another trace.
     pub fn definition(&self) -> NewBlock {
         self.dictionary.definition(self.block)

@@ -26,6 +26,7 @@ pub struct Writer {
     encoder: ChunkEncoder,
     index: Vec<(ChunkHeader, u64)>,
     instructions: u64,
+    blocks: u64,
     accesses: u64,
 }
 
@@ -34,6 +35,8 @@ pub struct Writer {
 pub struct Written {
     /// Instructions executed.
     pub instructions: u64,
+    /// Runs of blocks.
+    pub blocks: u64,
     /// Accesses to data.
     pub accesses: u64,
     /// Bytes of the file.
@@ -61,6 +64,7 @@ impl Writer {
             encoder: ChunkEncoder::new(),
             index: Vec::new(),
             instructions: 0,
+            blocks: 0,
             accesses: 0,
         };
         writer.put(&file_header())?;
@@ -132,6 +136,7 @@ impl Writer {
         self.encoder.block(id, block, address);
         self.instructions += u64::from(block.instruction_count);
         self.accesses += u64::from(block.site_count);
+        self.blocks += 1;
         if self.encoder.items() >= self.chunk_items { self.flush() } else { Ok(()) }
     }
 
@@ -173,7 +178,8 @@ impl Writer {
         self.chunk(plain(ChunkKind::Index, &payload), &payload)?;
         self.put(&trailer(index_offset))?;
         self.out.flush().map_err(|e| self.failed(e))?;
-        Ok(Written { instructions: self.instructions, accesses: self.accesses, bytes: self.offset })
+        let Writer { instructions, blocks, accesses, offset: bytes, .. } = self;
+        Ok(Written { instructions, blocks, accesses, bytes })
     }
 
     fn chunk(&mut self, header: ChunkHeader, payload: &[u8]) -> Result<()> {

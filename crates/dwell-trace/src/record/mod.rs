@@ -255,7 +255,7 @@ fn pack_ring(shared: &Shared, ring: &mut Ring, out: PathBuf) -> Result<Recorded>
     let mut words = Words::new();
     let mut told = 0;
     let killed = loop {
-        let slot = match ring.next(&mut || {}) {
+        let slot = match ring.next() {
             Handed::Slot(slot) => slot,
             Handed::Closed => break false,
             Handed::Died => break true,

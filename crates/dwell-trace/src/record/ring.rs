@@ -24,6 +24,7 @@ const CLOSED: u32 = 1 << 31;
 const PID: usize = 16;
 const PARENT_PID: usize = 20;
 const SKIPPED: usize = 24;
+const EXECUTING: usize = 32;
 const PRODUCED: usize = 64;
 const CONSUMED: usize = 128;
 const STOP: usize = 192;
@@ -44,7 +45,7 @@ unsafe impl Send for Ring {}
 pub(super) enum Handed<'a> {
     /// The words of one slot; [`Ring::give_back`] it.
     Slot(&'a [AtomicU64]),
-    /// All there was, and the process said so.
+    /// All there was, and the process said so, or runs another program from here on.
     Closed,
     /// All there was: the process ended without a word.
     Died,
@@ -96,8 +97,8 @@ impl Ring {
         self.long(SKIPPED).load(Ordering::Relaxed)
     }
 
-    /// The next slot, as soon as there is one. `look` is called now and then while there is none.
-    pub(super) fn next(&self, look: &mut dyn FnMut()) -> Handed<'_> {
+    /// The next slot, as soon as there is one.
+    pub(super) fn next(&self) -> Handed<'_> {
         let mut dead = false;
         loop {
             let produced = self.word(PRODUCED).load(Ordering::Acquire);
@@ -108,10 +109,10 @@ impl Ring {
                 return Handed::Closed;
             }
             if dead {
-                return Handed::Died;
+                let executing = self.word(EXECUTING).load(Ordering::Relaxed) != 0;
+                return if executing { Handed::Closed } else { Handed::Died };
             }
             wait(self.word(PRODUCED), produced, Duration::from_millis(100));
-            look();
             // Looked at once more after this: a last slot may have come before the end.
             dead = self.word(PRODUCED).load(Ordering::Acquire) == produced && self.is_free();
         }
