@@ -97,7 +97,7 @@ impl Workloads {
     }
 
     fn wanted<'a>(&'a self, catalogue: &'a Catalogue) -> impl Iterator<Item = &'a Workload> {
-        let wanted = |w: &&Workload| self.names.is_empty() || self.names.contains(&w.name);
+        let wanted = move |w: &&Workload| self.names.is_empty() || self.names.contains(&w.name);
         catalogue.workloads.iter().filter(wanted)
     }
 
