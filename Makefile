@@ -2,6 +2,7 @@
 # make demo    installs what is needed, builds, runs the main job, prints the report's path
 # make test    everything: lint, unit and property tests, the engine on real devices, real NVMe in a VM
 # make test-long   real programs untouched and under `dwell run`, minutes each, postgres and mariadb among them
+# make trace-tool  builds the Valgrind tool with which `dwell trace record` records, part of make build where valgrind is installed
 # make peers   builds the other runtimes that `dwell bench io --policies block,peer:NAME` measures beside it
 # make install   installs command, libraries, dwell.h and dwell.pc under PREFIX (/usr/local), DESTDIR before it
 # make fio-engine   builds target/fio/dwell.so, an engine for the fio that is installed
@@ -26,14 +27,20 @@ NEEDS := qemu-system-x86_64:qemu-system-x86 busybox:busybox-static dmsetup:dmset
 NEEDS_PROGRAMS := sqlite3:sqlite3 db5.3_load:db5.3-util sysbench:sysbench redis-server:redis-server mdb_load:lmdb-utils db_bench:rocksdb-tools git:git
 NEEDS_LONG_PROGRAMS := /usr/lib/postgresql/*/bin/initdb:postgresql mariadbd:mariadb-server-core mariadb-dump:mariadb-client
 
-.PHONY: demo test test-long install install-files fio-engine lint figure figures peers build deps deny
+.PHONY: demo test test-long install install-files fio-engine lint figure figures peers build deps deny trace-tool
 
 deps:
 	@command -v $(CARGO) >/dev/null || { echo "make: a Rust toolchain is needed (rustup, or Debian's cargo 1.89 or newer)" >&2; exit 1; }
 	@./scripts/packages $(NEEDS)
 
-build: deps
-	$(CARGO) build --release --locked -p dwell-cli -p dwell-preload
+build: deps trace-tool
+	$(CARGO) build --release --locked -p dwell-cli -p dwell-preload -p dwell-workloads
+
+# A program of its own, because it links Valgrind and has its licence.
+trace-tool: deps
+	@if [ "$$(uname -m)" = x86_64 ] && command -v valgrind cc >/dev/null && [ -f /usr/include/valgrind/pub_tool_tooliface.h ]; \
+	then $(MAKE) --no-print-directory -C valgrind OUT=$(CURDIR)/target/valgrind; \
+	else echo "make: no valgrind with its headers, or no cc, or not x86-64: dwell trace record will not work" >&2; fi
 
 peers: deps
 	$(CARGO) build --release --locked $(PEERS)
@@ -41,7 +48,7 @@ peers: deps
 demo: build
 	@./target/release/dwell bench io --report $(REPORT)
 
-test: deps lint
+test: deps trace-tool lint
 	@./scripts/packages $(NEEDS_PROGRAMS)
 	./scripts/test
 

@@ -11,4 +11,5 @@ pub mod probe;
 pub mod profile;
 pub mod run;
 pub mod top;
+pub mod trace;
 pub mod workload;
