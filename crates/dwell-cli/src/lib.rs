@@ -43,6 +43,8 @@ enum Command {
     #[command(subcommand)]
     Bench(cmd::bench::Bench),
     Figure(cmd::figure::Args),
+    #[command(subcommand)]
+    Sim(cmd::sim::Sim),
     /// One process of the load beside a measurement.
     #[command(hide = true)]
     Crunch(cmd::bench::Crunch),
@@ -57,6 +59,7 @@ impl Command {
             Command::Explain(args) => cmd::explain::run(&args),
             Command::Bench(bench) => cmd::bench::run(&bench),
             Command::Figure(args) => cmd::figure::run(&args),
+            Command::Sim(sim) => cmd::sim::run(&sim),
             Command::Crunch(args) => args.run(),
         }
     }

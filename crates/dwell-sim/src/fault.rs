@@ -126,7 +126,8 @@ impl Machine {
         let frame = process.table.at(slot).frame();
         process.table.put(slot, Entry::present(frame));
         process.translations.keep(page, frame);
-        self.frames.flags[frame as usize] &= !(flag::AHEAD | flag::KEPT);
+        let flags = &mut self.frames.flags[frame as usize];
+        *flags = *flags & !(flag::AHEAD | flag::KEPT) | flag::USED;
     }
 
     fn wait(&mut self, at: usize, page: u64, done: Ns, backlog: dwell_policy::Backlog) -> Result<Next, SimError> {

@@ -29,10 +29,12 @@ pub mod report;
 mod rng;
 mod runs;
 mod sched;
+pub mod summary;
 mod survey;
 pub mod synthetic;
 mod table;
 mod timeline;
+pub mod trace;
 mod words;
 
 pub use batch::{Batch, BatchError, Entry as BatchEntry};

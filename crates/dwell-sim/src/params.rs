@@ -381,6 +381,24 @@ impl Params {
     }
 }
 
+/// All parameters as a Markdown table, as it stands in `docs/simulator.md`.
+pub fn markdown() -> String {
+    let mut text = String::from("| parameter | default | unit | paper | what |\n|---|---|---|---|---|\n");
+    let params = Params::default();
+    for field in Params::FIELDS {
+        let open = if field.said == Said::Open { ", open" } else { "" };
+        let value = params.get(field.name).unwrap_or_default();
+        text += &format!(
+            "| `{}` | {value} | {} | §{}{open} | {} |\n",
+            field.name,
+            field.unit,
+            field.section,
+            field.doc.trim(),
+        );
+    }
+    text
+}
+
 /// The parameter whose name is most like `name`.
 fn near(name: &str) -> Option<&'static str> {
     let shared = |other: &str| {
@@ -404,6 +422,12 @@ mod tests {
         }
         assert_eq!(params, Params::default());
         assert_eq!(toml::from_str::<Params>(&toml::to_string(&params).unwrap()).unwrap(), params);
+    }
+
+    #[test]
+    fn the_document_lists_every_parameter() {
+        let docs = include_str!("../../../docs/simulator.md");
+        assert!(docs.ends_with(&markdown()), "end docs/simulator.md with:\n{}", markdown());
     }
 
     #[test]

@@ -60,6 +60,19 @@ impl Access {
         Access(Self::load(address, size_bytes).0 | Self::STORE)
     }
 
+    /// This access at another address.
+    #[inline]
+    #[must_use]
+    pub const fn at(self, address: u64) -> Access {
+        Access(self.0 & !Self::ADDRESS | address & Self::ADDRESS)
+    }
+
+    /// The store to what this access loads.
+    #[must_use]
+    pub const fn as_store(self) -> Access {
+        Access(self.0 | Self::STORE)
+    }
+
     /// Where it begins.
     #[inline]
     pub const fn address(self) -> u64 {
@@ -126,8 +139,15 @@ impl Tape {
     #[inline]
     pub fn push(&mut self, instr: u32, accesses: &[Access]) {
         let taken = accesses.len().min(Executed::MAX_ACCESSES);
-        self.steps.push(Executed(instr << 5 | taken as u32));
+        self.push_count(instr, taken);
         self.accesses.extend_from_slice(&accesses[..taken]);
+    }
+
+    /// Adds one executed instruction whose accesses, at most 31, are added beside it.
+    #[inline]
+    pub(crate) fn push_count(&mut self, instr: u32, accesses: usize) {
+        debug_assert!(accesses <= Executed::MAX_ACCESSES);
+        self.steps.push(Executed(instr << 5 | accesses as u32));
     }
 
     /// How many instructions are on it.

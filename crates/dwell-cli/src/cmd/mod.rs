@@ -7,4 +7,5 @@ pub mod explain;
 pub mod figure;
 pub mod probe;
 pub mod profile;
+pub mod sim;
 pub mod workload;
