@@ -130,7 +130,8 @@ impl PreCache {
         let here = |held: &Held| held.episode == episode && held.line == piece.line;
         // A way of an earlier episode is free.
         let at = set.iter().position(here).or_else(|| set.iter().position(|held| held.episode != episode));
-        set[..=at.unwrap_or(set.len() - 1)].rotate_right(1);
+        let at = at.unwrap_or(set.len() - 1);
+        set[..=at].rotate_right(1);
         if !here(&set[0]) {
             set[0] = Held { line: piece.line, stored: Stored::default(), episode };
         }

@@ -102,9 +102,14 @@ pub struct NotCode {
 }
 
 /// Decodes instructions; keep one for many.
-#[derive(Default)]
 pub struct Decode {
     factory: InstructionInfoFactory,
+}
+
+impl Default for Decode {
+    fn default() -> Self {
+        Decode::new()
+    }
 }
 
 impl Decode {

@@ -150,6 +150,16 @@ impl Tape {
         self.steps.push(Executed(instr << 5 | accesses as u32));
     }
 
+    /// The instructions on it.
+    pub fn steps(&self) -> &[Executed] {
+        &self.steps
+    }
+
+    /// Their accesses, in order.
+    pub fn accesses(&self) -> &[Access] {
+        &self.accesses
+    }
+
     /// How many instructions are on it.
     pub fn len(&self) -> usize {
         self.steps.len()
