@@ -14,11 +14,14 @@ fn main() {
         Loop { work: 5, hot_percent: 95, ..Loop::new(Order::Draw, 32 << 20, visits / 2) },
     ];
     let params = Params::default();
-    let programs: Vec<_> = specs.iter().enumerate().map(|(at, spec)| spec.named(&format!("p{at}"))).collect();
+    let programs: Vec<_> =
+        specs.iter().enumerate().map(|(at, spec)| spec.named(&format!("p{at}"))).collect();
     let mut surveys = Vec::new();
     for program in &programs {
         let began = Instant::now();
-        let survey = survey(program, &params, &mut |_| true).expect("a loop can be executed").expect("it was not stopped");
+        let survey = survey(program, &params, &mut |_| true)
+            .expect("a loop can be executed")
+            .expect("it was not stopped");
         let seconds = began.elapsed().as_secs_f64();
         let accesses = survey.accesses;
         let references = accesses.l1 + accesses.l2 + accesses.llc + accesses.dram;
@@ -29,7 +32,8 @@ fn main() {
         );
         surveys.push(survey);
     }
-    let dram_bytes = surveys.iter().map(|survey| survey.working_set_pages * 4096).sum::<u64>() * 3 / 4;
+    let dram_bytes =
+        surveys.iter().map(|survey| survey.working_set_pages * 4096).sum::<u64>() * 3 / 4;
     for kind in PolicyKind::ALL {
         let tasks: Vec<_> = programs
             .iter()
@@ -38,7 +42,8 @@ fn main() {
             .map(|((program, survey), nice)| Task { source: program, nice, pages: &survey.pages })
             .collect();
         let began = Instant::now();
-        let mut machine = Machine::new(&params, kind, 1, dram_bytes, &tasks).expect("the parameters make a machine");
+        let mut machine = Machine::new(&params, kind, 1, dram_bytes, &tasks)
+            .expect("the parameters make a machine");
         machine.run(&mut |_| true).expect("a loop can be executed");
         let seconds = began.elapsed().as_secs_f64();
         let report = machine.report("speed");

@@ -77,6 +77,7 @@ impl StoreBuffer {
     }
 
     /// Whether it holds nothing.
+    #[cfg(test)]
     pub fn is_empty(&self) -> bool {
         self.stores.is_empty()
     }
@@ -129,7 +130,10 @@ impl PreCache {
         let set = self.set(piece.line);
         let here = |held: &Held| held.episode == episode && held.line == piece.line;
         // A way of an earlier episode is free.
-        let at = set.iter().position(here).or_else(|| set.iter().position(|held| held.episode != episode));
+        let at = set
+            .iter()
+            .position(here)
+            .or_else(|| set.iter().position(|held| held.episode != episode));
         let at = at.unwrap_or(set.len() - 1);
         set[..=at].rotate_right(1);
         if !here(&set[0]) {
@@ -162,8 +166,14 @@ mod tests {
     fn an_access_over_a_line_boundary_is_two_pieces() {
         let got: Vec<_> = pieces(Access::load(0x13e, 8), 6).collect();
         assert_eq!(got, [piece(4, 3 << 62), piece(5, 0x3f)]);
-        assert_eq!(pieces(Access::load(0, 64), 6).collect::<Vec<_>>(), [piece(0, u128::from(u64::MAX))]);
-        assert_eq!(pieces(Access::load(0x80, 200), 7).map(|piece| piece.bytes.count_ones()).sum::<u32>(), 200);
+        assert_eq!(
+            pieces(Access::load(0, 64), 6).collect::<Vec<_>>(),
+            [piece(0, u128::from(u64::MAX))]
+        );
+        assert_eq!(
+            pieces(Access::load(0x80, 200), 7).map(|piece| piece.bytes.count_ones()).sum::<u32>(),
+            200
+        );
     }
 
     #[test]
@@ -190,7 +200,11 @@ mod tests {
         cache.write(piece(3, 0b0100), false);
         assert_eq!(cache.look(piece(3, 0b1110)), Stored { known: 0b1100, inv: 0b1000 });
         cache.write(piece(5, 1), false);
-        assert_eq!(cache.look(piece(3, 0b1110)), Stored::default(), "one way per set: the line left");
+        assert_eq!(
+            cache.look(piece(3, 0b1110)),
+            Stored::default(),
+            "one way per set: the line left"
+        );
         cache.clear();
         assert_eq!(cache.look(piece(5, 1)), Stored::default());
     }

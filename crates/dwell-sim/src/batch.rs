@@ -65,7 +65,8 @@ pub enum BatchError {
 impl Batch {
     /// Reads a batch from TOML and checks it.
     pub fn parse(text: &str) -> Result<Batch, BatchError> {
-        let batch: Batch = toml::from_str(text).map_err(|error| BatchError::Text(error.to_string()))?;
+        let batch: Batch =
+            toml::from_str(text).map_err(|error| BatchError::Text(error.to_string()))?;
         batch.check()?;
         Ok(batch)
     }
@@ -154,17 +155,25 @@ mod tests {
             asked.push((name.to_string(), path.to_path_buf()));
             Ok(Arc::new(crate::synthetic::Script::new(name)))
         });
-        let names: Vec<_> = sources.unwrap().iter().map(|source| source.name().to_string()).collect();
+        let names: Vec<_> =
+            sources.unwrap().iter().map(|source| source.name().to_string()).collect();
         assert_eq!(names, ["sweep", "wrf"]);
         assert_eq!(asked, [("wrf".to_string(), PathBuf::from("wrf.trace"))]);
     }
 
     #[test]
     fn a_wrong_batch_says_where() {
-        let says = |from: &str, to: &str| Batch::parse(&TEXT.replace(from, to)).unwrap_err().to_string();
-        assert_eq!(says("trace = \"wrf.trace\"", ""), "process `wrf`: give either `trace` or `loop`");
+        let says =
+            |from: &str, to: &str| Batch::parse(&TEXT.replace(from, to)).unwrap_err().to_string();
+        assert_eq!(
+            says("trace = \"wrf.trace\"", ""),
+            "process `wrf`: give either `trace` or `loop`"
+        );
         assert_eq!(says("-5", "20"), "process `sweep`: nice must be -20 to 19");
-        assert_eq!(says("slice_scale", "slice"), "[set]: no parameter is called `slice`; did you mean `slice_scale`?");
+        assert_eq!(
+            says("slice_scale", "slice"),
+            "[set]: no parameter is called `slice`; did you mean `slice_scale`?"
+        );
         assert_eq!(says("1048576", "1"), "process `sweep`: bytes = 1: must be 80 to 2^40");
         assert!(says("[[process]]", "[[proc]]").starts_with("not a batch: "));
     }

@@ -172,7 +172,8 @@ impl Levels {
     /// to the pre-execute cache (§4.1). Also how many sets and ways that part has.
     pub fn new(params: &crate::Params, preexecutes: bool) -> (Self, (usize, usize)) {
         let sized = |bytes, ways| (bytes > 0).then(|| Cache::sized(bytes, ways, params.line_bytes));
-        let (l1, l2) = (sized(params.l1_bytes, params.l1_ways), sized(params.l2_bytes, params.l2_ways));
+        let (l1, l2) =
+            (sized(params.l1_bytes, params.l1_ways), sized(params.l2_bytes, params.l2_ways));
         let whole_ways = params.llc_ways as usize;
         let whole_sets = (params.llc_bytes / params.line_bytes / params.llc_ways) as usize;
         let page_shift = (crate::params::PAGE_BYTES / params.line_bytes).trailing_zeros();
@@ -246,7 +247,10 @@ mod tests {
     #[test]
     fn the_least_recently_used_line_of_a_set_goes() {
         let mut cache = Cache::new(1, 2, 6);
-        assert_eq!([1, 2, 1, 3].map(|line| cache.access(line)), [Found::Missed, Found::Missed, Found::Hit, Found::Missed]);
+        assert_eq!(
+            [1, 2, 1, 3].map(|line| cache.access(line)),
+            [Found::Missed, Found::Missed, Found::Hit, Found::Missed]
+        );
         assert_eq!(cache.in_order(0), [3, 1]);
         assert_eq!(cache.access(2), Found::Missed);
         assert!(!cache.holds(1) && cache.holds(3));
@@ -256,7 +260,9 @@ mod tests {
     fn a_page_that_leaves_frees_its_ways_and_they_are_filled_first() {
         let mut cache = Cache::new(2, 2, 1);
         // Page 0 has lines 0 and 1, page 1 lines 2 and 3.
-        [0, 1, 2].iter().for_each(|&line| { cache.access(line); });
+        [0, 1, 2].iter().for_each(|&line| {
+            cache.access(line);
+        });
         cache.forget_page(0);
         assert!(!cache.holds(0) && !cache.holds(1) && cache.holds(2));
         cache.access(4);

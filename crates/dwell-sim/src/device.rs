@@ -82,11 +82,6 @@ impl Device {
         let requests = self.ahead.iter().filter(|&&at| at > now).count() as u32;
         Backlog { bytes: u64::from(requests) * PAGE_BYTES, requests }
     }
-
-    /// Latency of a read with nothing ahead of it.
-    pub fn alone_ns(&self) -> Ns {
-        self.read_ns + self.transfer_ns
-    }
 }
 
 #[cfg(test)]
@@ -103,7 +98,6 @@ mod tests {
     fn a_lone_read_takes_the_latency_and_the_transfer() {
         // 4096 bytes over 4 x 3.983 GB/s: 257.1 ns, rounded up.
         assert_eq!(device(&[]).read(1_000), 1_000 + 3_000 + 258);
-        assert_eq!(device(&[]).alone_ns(), 3_258);
     }
 
     #[test]
@@ -123,7 +117,8 @@ mod tests {
     #[test]
     fn jitter_stays_within_its_bounds() {
         let mut device = device(&["device_jitter_percent=10"]);
-        let latencies: Vec<_> = (0..100).map(|at| device.read(at * 100_000) - at * 100_000).collect();
+        let latencies: Vec<_> =
+            (0..100).map(|at| device.read(at * 100_000) - at * 100_000).collect();
         assert!(latencies.iter().all(|ns| (2_958..=3_558).contains(ns)));
         assert!(latencies.iter().any(|&ns| ns != latencies[0]));
     }

@@ -130,7 +130,13 @@ impl Machine {
         *flags = *flags & !(flag::AHEAD | flag::KEPT) | flag::USED;
     }
 
-    fn wait(&mut self, at: usize, page: u64, done: Ns, backlog: dwell_policy::Backlog) -> Result<Next, SimError> {
+    fn wait(
+        &mut self,
+        at: usize,
+        page: u64,
+        done: Ns,
+        backlog: dwell_policy::Backlog,
+    ) -> Result<Next, SimError> {
         self.scheduler.admit(self.now);
         let next = self.scheduler.next();
         let fault = Fault {
@@ -180,7 +186,10 @@ impl Machine {
                     ready = self.now >= waiting.done;
                 }
                 Step::Offer { .. } => {
-                    if waiting.used || waiting.plan.decision.may_leave_cpu() || !waiting.plan.uses_idle_time() {
+                    if waiting.used
+                        || waiting.plan.decision.may_leave_cpu()
+                        || !waiting.plan.uses_idle_time()
+                    {
                         waiting.machine.declined();
                         waiting.only_looks = true;
                     } else {

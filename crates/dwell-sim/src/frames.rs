@@ -69,13 +69,8 @@ impl Frames {
     }
 
     /// How many there are.
-    pub fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.flags.len()
-    }
-
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.flags.is_empty()
     }
 
     /// Whether each use must be told by [`Frames::touch`].
@@ -127,7 +122,13 @@ impl Frames {
 
     /// A frame for `owner`, whose data arrives at `arrives`, with these flags; and the page that
     /// had to leave for it, with the flags it had. `None` when every page must stay.
-    pub fn take(&mut self, owner: Owner, arrives: Ns, flags: u8, now: Ns) -> Option<(u32, Option<(Owner, u8)>)> {
+    pub fn take(
+        &mut self,
+        owner: Owner,
+        arrives: Ns,
+        flags: u8,
+        now: Ns,
+    ) -> Option<(u32, Option<(Owner, u8)>)> {
         let (frame, left) = match self.free.pop() {
             Some(frame) => (frame, None),
             None => {
@@ -151,7 +152,8 @@ impl Frames {
     /// When the next page arrives that could leave then; `now` + 1 where none is on its way.
     pub fn next_arrival(&self, now: Ns) -> Ns {
         let frames = self.flags.iter().zip(&self.arrives);
-        let on_their_way = frames.filter(|(flags, arrives)| *flags & flag::KEPT == 0 && **arrives > now);
+        let on_their_way =
+            frames.filter(|(flags, arrives)| *flags & flag::KEPT == 0 && **arrives > now);
         on_their_way.map(|(_, arrives)| *arrives).min().unwrap_or(now + 1)
     }
 
@@ -250,7 +252,8 @@ mod tests {
         let mut frames = Frames::new(3, how);
         let mut gone = Vec::new();
         for page in 0..6 {
-            if let Some(frame) = (0..3).find(|&frame| frames.owner(frame).page == used && page > 0) {
+            if let Some(frame) = (0..3).find(|&frame| frames.owner(frame).page == used && page > 0)
+            {
                 frames.flags[frame as usize] |= flag::USED;
                 if frames.orders_by_use() {
                     frames.touch(frame);

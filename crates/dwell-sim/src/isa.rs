@@ -193,20 +193,14 @@ impl Decode {
 fn reads(access: OpAccess) -> bool {
     matches!(
         access,
-        OpAccess::Read
-            | OpAccess::CondRead
-            | OpAccess::ReadWrite
-            | OpAccess::ReadCondWrite
+        OpAccess::Read | OpAccess::CondRead | OpAccess::ReadWrite | OpAccess::ReadCondWrite
     )
 }
 
 fn writes(access: OpAccess) -> bool {
     matches!(
         access,
-        OpAccess::Write
-            | OpAccess::CondWrite
-            | OpAccess::ReadWrite
-            | OpAccess::ReadCondWrite
+        OpAccess::Write | OpAccess::CondWrite | OpAccess::ReadWrite | OpAccess::ReadCondWrite
     )
 }
 

@@ -44,7 +44,9 @@ pub enum SimError {
         error: ProgramError,
     },
     /// DRAM cannot hold what the processes wait for.
-    #[error("{frames} pages of DRAM for {processes} processes: give at least {needed} (dram_bytes)")]
+    #[error(
+        "{frames} pages of DRAM for {processes} processes: give at least {needed} (dram_bytes)"
+    )]
     TooLittleDram {
         /// Pages there are.
         frames: u64,
@@ -132,7 +134,13 @@ const PAUSE_NS: Ns = 2_000_000;
 
 impl Machine {
     /// A machine with `dram_bytes` of DRAM whose processes are all ready, in this order.
-    pub fn new(params: &Params, kind: PolicyKind, seed: u64, dram_bytes: u64, tasks: &[Task<'_>]) -> Result<Self, SimError> {
+    pub fn new(
+        params: &Params,
+        kind: PolicyKind,
+        seed: u64,
+        dram_bytes: u64,
+        tasks: &[Task<'_>],
+    ) -> Result<Self, SimError> {
         params.check()?;
         let frames = dram_bytes / PAGE_BYTES;
         let needed = tasks.len() as u64 + 2;
@@ -142,7 +150,8 @@ impl Machine {
         let policy = kind.build(params);
         let (levels, ahead_shape) = Levels::new(params, policy.has_preexecute_cache());
         let ahead = PreExecute::new(params, ahead_shape);
-        let processes = tasks.iter().map(|task| start(task, params)).collect::<Result<Vec<_>, _>>()?;
+        let processes =
+            tasks.iter().map(|task| start(task, params)).collect::<Result<Vec<_>, _>>()?;
         Ok(Machine {
             policy,
             kind,
@@ -215,7 +224,7 @@ impl Machine {
         self.time.switch_ns += self.params.switch_ns;
         // The kernel's data has frames of its own, behind those of the processes.
         let lines_per_page = PAGE_BYTES / self.params.line_bytes;
-        let first = self.frames.len() as u64 * lines_per_page;
+        let first = self.frames.count() as u64 * lines_per_page;
         for line in first..first + self.params.switch_lines {
             self.levels.access(line as u32);
         }
@@ -374,7 +383,9 @@ impl Machine {
                 match process.window.advance() {
                     Ok(true) => {}
                     Ok(false) => break Stop::Ended,
-                    Err(error) => return Err(SimError::Program { name: process.name.clone(), error }),
+                    Err(error) => {
+                        return Err(SimError::Program { name: process.name.clone(), error });
+                    }
                 }
             }
             left = process.window.steps()[process.window.at].accesses();
@@ -385,7 +396,8 @@ impl Machine {
         process.left = left;
         process.counts.instructions += instructions;
         process.counts.llc_misses += accesses.dram;
-        let (run_ns, hit_ns, miss_ns) = (ps.div_ceil(1000), stall_ps / 1000, accesses.dram * dram_ns);
+        let (run_ns, hit_ns, miss_ns) =
+            (ps.div_ceil(1000), stall_ps / 1000, accesses.dram * dram_ns);
         let spent_ns = run_ns + hit_ns + miss_ns;
         process.slice_left_ns = process.slice_left_ns.saturating_sub(spent_ns);
         self.now += spent_ns;
@@ -408,7 +420,7 @@ impl Machine {
             batch: batch.into(),
             policy: self.kind,
             seed: self.seed,
-            dram_bytes: self.frames.len() as u64 * PAGE_BYTES,
+            dram_bytes: self.frames.count() as u64 * PAGE_BYTES,
             elapsed_ns: self.now,
             time: self.time,
             idle,
@@ -427,7 +439,8 @@ impl Machine {
 
 fn start(task: &Task<'_>, params: &Params) -> Result<Running, SimError> {
     let name = task.source.name().to_string();
-    let program = task.source.open().map_err(|error| SimError::Program { name: name.clone(), error })?;
+    let program =
+        task.source.open().map_err(|error| SimError::Program { name: name.clone(), error })?;
     let mut table = PageTable::default();
     if params.first_touch == crate::params::FirstTouch::Storage {
         task.pages.iter().for_each(|&page| {
@@ -436,7 +449,11 @@ fn start(task: &Task<'_>, params: &Params) -> Result<Running, SimError> {
     }
     let slice_ns = slice_ns(task.nice, params.slice_scale);
     Ok(Running {
-        counts: report::Process { name: name.clone(), nice: task.nice, ..report::Process::default() },
+        counts: report::Process {
+            name: name.clone(),
+            nice: task.nice,
+            ..report::Process::default()
+        },
         name,
         nice: task.nice,
         slice_ns,

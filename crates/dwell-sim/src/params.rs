@@ -300,10 +300,7 @@ impl Params {
             let set_bytes = ways.saturating_mul(self.line_bytes);
             let sets = bytes.checked_div(set_bytes).unwrap_or(0);
             if !(1..=64).contains(&ways) || !sets.is_power_of_two() || bytes % set_bytes != 0 {
-                return bad(
-                    name,
-                    "must be ways x line x a power of two, with 1 to 64 ways",
-                );
+                return bad(name, "must be ways x line x a power of two, with 1 to 64 ways");
             }
             if bytes > 1 << 30 {
                 return bad(name, "must be at most 1G");
@@ -383,7 +380,8 @@ impl Params {
 
 /// All parameters as a Markdown table, as it stands in `docs/simulator.md`.
 pub fn markdown() -> String {
-    let mut text = String::from("| parameter | default | unit | paper | what |\n|---|---|---|---|---|\n");
+    let mut text =
+        String::from("| parameter | default | unit | paper | what |\n|---|---|---|---|---|\n");
     let params = Params::default();
     for field in Params::FIELDS {
         let open = if field.said == Said::Open { ", open" } else { "" };
@@ -402,9 +400,17 @@ pub fn markdown() -> String {
 /// The parameter whose name is most like `name`.
 fn near(name: &str) -> Option<&'static str> {
     let shared = |other: &str| {
-        other.split('_').filter(|part| part.len() > 2 && name.contains(part)).map(str::len).sum::<usize>()
+        other
+            .split('_')
+            .filter(|part| part.len() > 2 && name.contains(part))
+            .map(str::len)
+            .sum::<usize>()
     };
-    Params::FIELDS.iter().map(|field| field.name).max_by_key(|other| shared(other)).filter(|other| shared(other) > 0)
+    Params::FIELDS
+        .iter()
+        .map(|field| field.name)
+        .max_by_key(|other| shared(other))
+        .filter(|other| shared(other) > 0)
 }
 
 #[cfg(test)]
@@ -439,8 +445,14 @@ mod tests {
             says(&mut params, "switch_cost=1"),
             "no parameter is called `switch_cost`; did you mean `switch_is_idle`?"
         );
-        assert_eq!(says(&mut params, "dram_ns=fast"), "dram_ns=fast: must be a whole number, optionally with K, M or G");
-        assert_eq!(says(&mut params, "recovery=soon"), "recovery=soon: must be one of: timer, interrupt");
+        assert_eq!(
+            says(&mut params, "dram_ns=fast"),
+            "dram_ns=fast: must be a whole number, optionally with K, M or G"
+        );
+        assert_eq!(
+            says(&mut params, "recovery=soon"),
+            "recovery=soon: must be one of: timer, interrupt"
+        );
         params.set("llc_bytes = 3M").unwrap();
         assert!(params.check().unwrap_err().to_string().starts_with("llc_bytes=3145728: must be"));
         assert!(toml::from_str::<Params>("swtich_ns = 1").is_err());

@@ -79,8 +79,15 @@ impl PreExecute {
     /// Pre-executes from `now` to `until` behind the step whose access number `access_at` waits,
     /// `left` accesses of it being undone; then puts everything back. When it ended: `until`, or
     /// earlier where there was nothing more to execute.
-    pub fn run(&mut self, scene: &mut Scene<'_>, now: Ns, until: Ns, left: u32) -> Result<Ns, ProgramError> {
-        let checkpoint = Checkpoint { at: scene.window.at, access_at: scene.window.access_at, inv: self.inv };
+    pub fn run(
+        &mut self,
+        scene: &mut Scene<'_>,
+        now: Ns,
+        until: Ns,
+        left: u32,
+    ) -> Result<Ns, ProgramError> {
+        let checkpoint =
+            Checkpoint { at: scene.window.at, access_at: scene.window.access_at, inv: self.inv };
         self.shadow = Some(checkpoint);
         self.counts.episodes += 1;
         (self.now, self.stalled_ns) = (now, 0);
@@ -92,7 +99,9 @@ impl PreExecute {
 
     /// The waiting instruction has no result: what it writes is invalid.
     fn fail(&mut self, scene: &mut Scene<'_>, left: u32) {
-        let Some(step) = scene.window.at.checked_sub(1).map(|at| scene.window.steps()[at]) else { return };
+        let Some(step) = scene.window.at.checked_sub(1).map(|at| scene.window.steps()[at]) else {
+            return;
+        };
         self.inv |= scene.dictionary.get(step.instr()).writes;
         let from = scene.window.access_at;
         for at in from..from + left as usize {
@@ -109,7 +118,9 @@ impl PreExecute {
         let budget_ps = until.saturating_sub(start).saturating_mul(1000);
         let (mut executed, mut elapsed_ps) = (0u64, 0u64);
         while elapsed_ps < budget_ps {
-            if scene.window.at >= scene.window.steps().len() && !scene.window.reach(scene.window.at)? {
+            if scene.window.at >= scene.window.steps().len()
+                && !scene.window.reach(scene.window.at)?
+            {
                 break;
             }
             let step = scene.window.steps()[scene.window.at];
@@ -238,7 +249,8 @@ impl PreExecute {
             return true;
         }
         let level = scene.levels.find(line);
-        if level != Level::Dram && scene.table.of(piece.line >> self.lines_per_page_shift).is_inv() {
+        if level != Level::Dram && scene.table.of(piece.line >> self.lines_per_page_shift).is_inv()
+        {
             return false;
         }
         match level {
@@ -283,7 +295,6 @@ impl PreExecute {
         self.marked.clear();
     }
 }
-
 
 #[cfg(test)]
 #[path = "preexecute_tests.rs"]

@@ -29,7 +29,10 @@ impl World {
     /// A process whose first instruction waits.
     fn new(script: Script, sets: &[&str]) -> World {
         let mut params = Params::default();
-        ["instruction_ps=1000", "l1_bytes=0", "llc_hit_ns=0"].iter().chain(sets).for_each(|set| params.set(set).unwrap());
+        ["instruction_ps=1000", "l1_bytes=0", "llc_hit_ns=0"]
+            .iter()
+            .chain(sets)
+            .for_each(|set| params.set(set).unwrap());
         params.check().unwrap();
         let (levels, shape) = Levels::new(&params, true);
         let mut table = PageTable::default();
@@ -129,7 +132,10 @@ fn a_push_of_an_invalid_value_leaves_the_stack_pointer_valid() {
 #[test]
 fn a_load_from_the_device_is_invalid() {
     assert!(!valid(waits().load(RCX, RBX, 0x4000, 8), RCX));
-    assert!(!valid(waits().load(RCX, RBX, 0x2ffc, 8).load(RCX, RBX, 0x3ffc, 8), RCX), "half of it is");
+    assert!(
+        !valid(waits().load(RCX, RBX, 0x2ffc, 8).load(RCX, RBX, 0x3ffc, 8), RCX),
+        "half of it is"
+    );
 }
 
 #[test]
@@ -158,7 +164,8 @@ fn a_load_that_depends_on_an_invalid_store_is_invalid() {
     let stored = waits().store(RAX, RBX, 0x2000, 8);
     assert!(!valid(stored.clone().load(RCX, RBX, 0x2000, 8), RCX), "from the store buffer");
     assert!(!valid(stored.clone().load(RCX, RBX, 0x2007, 8), RCX), "one byte is enough");
-    let through_cache = |script| valid_after(script, RCX, |world| world, &["store_buffer_entries=1"]);
+    let through_cache =
+        |script| valid_after(script, RCX, |world| world, &["store_buffer_entries=1"]);
     let retired = stored.store(RBX, RBX, 0x2100, 8);
     assert!(!through_cache(retired.load(RCX, RBX, 0x2000, 8)), "from the pre-execute cache");
 }
@@ -168,7 +175,8 @@ fn a_valid_store_over_an_invalid_one_makes_its_bytes_valid() {
     let stored = waits().store(RAX, RBX, 0x2000, 8).store(RBX, RBX, 0x2000, 4);
     assert!(valid(stored.clone().load(RCX, RBX, 0x2000, 4), RCX));
     assert!(!valid(stored.load(RCX, RBX, 0x2002, 4), RCX));
-    let retired = waits().store(RAX, RBX, 0x2000, 8).store(RBX, RBX, 0x2000, 8).store(RBX, RBX, 0x2100, 8);
+    let retired =
+        waits().store(RAX, RBX, 0x2000, 8).store(RBX, RBX, 0x2000, 8).store(RBX, RBX, 0x2100, 8);
     let small = &["store_buffer_entries=1"];
     assert!(valid_after(retired.load(RCX, RBX, 0x2000, 8), RCX, |world| world, small));
 }
@@ -252,7 +260,8 @@ fn an_invalid_branch_is_followed_or_ends_it_as_asked() {
 
 #[test]
 fn overlapping_misses_cost_no_time_and_give_no_value() {
-    let script = waits().load(RCX, RBX, 0x2000, 8).load(RDX, RCX, 0x2100, 8).load(RSI, RBX, 0x3000, 8);
+    let script =
+        waits().load(RCX, RBX, 0x2000, 8).load(RDX, RCX, 0x2100, 8).load(RSI, RBX, 0x3000, 8);
     let mut world = World::new(script, &["preexecute_miss=overlap"]);
     assert_eq!(world.run(1_000_000), 3);
     assert!(world.brought(0x2000) && !world.brought(0x2100) && world.brought(0x3000));
@@ -264,11 +273,23 @@ fn any_step() -> impl Strategy<Value = (Instr, Vec<Access>)> {
     let address = || (1u64..6, 0u64..512).prop_map(|(page, word)| page << 12 | word * 8);
     let size = || prop::sample::select(vec![1u32, 4, 8, 32, 64]);
     prop_oneof![
-        (regs(), regs(), address(), size()).prop_map(|(to, at, address, size)| (Instr::load(to, at), vec![Access::load(address, size)])),
-        (regs(), regs(), address(), size()).prop_map(|(from, at, address, size)| (Instr::store(from, at), vec![Access::store(address, size)])),
+        (regs(), regs(), address(), size()).prop_map(|(to, at, address, size)| (
+            Instr::load(to, at),
+            vec![Access::load(address, size)]
+        )),
+        (regs(), regs(), address(), size()).prop_map(|(from, at, address, size)| (
+            Instr::store(from, at),
+            vec![Access::store(address, size)]
+        )),
         (regs(), regs()).prop_map(|(to, from)| (Instr::compute(to, from), vec![])),
         (regs(), address()).prop_map(|(from, address)| {
-            let both = Instr { load_address: RBX, store_address: RBX, reads: from, writes: FLAGS, ..Instr::NOTHING };
+            let both = Instr {
+                load_address: RBX,
+                store_address: RBX,
+                reads: from,
+                writes: FLAGS,
+                ..Instr::NOTHING
+            };
             (both, vec![Access::load(address, 8), Access::store(address, 8)])
         }),
         regs().prop_map(|on| (Instr::branch(on), vec![])),

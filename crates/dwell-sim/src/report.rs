@@ -229,7 +229,11 @@ impl Report {
     fn mean_finish_ns(&self, counts: impl Fn(usize, usize) -> bool) -> f64 {
         let mut ranked: Vec<_> = self.processes.iter().collect();
         ranked.sort_by_key(|process| process.nice);
-        let ranked: Vec<_> = ranked.iter().enumerate().filter(|(rank, _)| counts(*rank, self.processes.len())).collect();
+        let ranked: Vec<_> = ranked
+            .iter()
+            .enumerate()
+            .filter(|(rank, _)| counts(*rank, self.processes.len()))
+            .collect();
         let sum: f64 = ranked.iter().map(|(_, process)| process.finish_ns as f64).sum();
         if ranked.is_empty() { 0.0 } else { sum / ranked.len() as f64 }
     }

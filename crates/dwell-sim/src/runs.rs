@@ -32,7 +32,11 @@ pub struct Plan {
 
 impl Plan {
     /// A batch under all policies with seeds 1 to `seeds`.
-    pub fn of(batch: &Batch, sources: Vec<Arc<dyn Source>>, seeds: u64) -> Result<Plan, BatchError> {
+    pub fn of(
+        batch: &Batch,
+        sources: Vec<Arc<dyn Source>>,
+        seeds: u64,
+    ) -> Result<Plan, BatchError> {
         Ok(Plan {
             batch: batch.name.clone(),
             sources,
@@ -102,7 +106,11 @@ impl Count<'_> {
 /// Runs every policy with every seed, as many at a time as there are cores. `tell` hears from
 /// several threads how far it is; once `cancel` is set all of it stops soon. Reports depend on the
 /// plan alone, not on the number of cores.
-pub fn simulate(plan: &Plan, tell: &(dyn Fn(Progress) + Sync), cancel: &AtomicBool) -> Result<Runs, SimError> {
+pub fn simulate(
+    plan: &Plan,
+    tell: &(dyn Fn(Progress) + Sync),
+    cancel: &AtomicBool,
+) -> Result<Runs, SimError> {
     plan.params.check()?;
     let count = Count {
         instructions: AtomicU64::new(0),
@@ -123,8 +131,11 @@ pub fn simulate(plan: &Plan, tell: &(dyn Fn(Progress) + Sync), cancel: &AtomicBo
     count.of_instructions.store(per_run * (count.of_runs + 1), Ordering::Relaxed);
     let dram_bytes = dram_bytes(&plan.params, &surveys);
 
-    let pairs: Vec<_> =
-        plan.policies.iter().flat_map(|&kind| plan.seeds.iter().map(move |&seed| (kind, seed))).collect();
+    let pairs: Vec<_> = plan
+        .policies
+        .iter()
+        .flat_map(|&kind| plan.seeds.iter().map(move |&seed| (kind, seed)))
+        .collect();
     let reports = pairs.par_iter().map(|&(kind, seed)| {
         let report = one(plan, kind, seed, dram_bytes, &surveys, &mut count.listener())?;
         count.runs.fetch_add(1, Ordering::Relaxed);
@@ -157,7 +168,11 @@ fn one(
     let mut given = plan.nice.clone();
     given.resize(plan.sources.len(), None);
     let nice = assign(&given, plan.params.priorities, seed);
-    let tasks: Vec<_> = plan.sources.iter().zip(surveys).zip(nice)
+    let tasks: Vec<_> = plan
+        .sources
+        .iter()
+        .zip(surveys)
+        .zip(nice)
         .map(|((source, survey), nice)| Task { source: &**source, nice, pages: &survey.pages })
         .collect();
     let mut machine = Machine::new(&plan.params, kind, seed, dram_bytes, &tasks)?;

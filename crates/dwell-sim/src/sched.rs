@@ -123,6 +123,9 @@ mod tests {
         [(0, 50), (1, 20), (2, 50)].iter().for_each(|&(process, at)| scheduler.sleeps(process, at));
         assert_eq!(scheduler.next_wake(), Some(20));
         scheduler.admit(50);
-        assert_eq!([scheduler.take(), scheduler.take(), scheduler.take()], [Some(1), Some(0), Some(2)]);
+        assert_eq!(
+            [scheduler.take(), scheduler.take(), scheduler.take()],
+            [Some(1), Some(0), Some(2)]
+        );
     }
 }

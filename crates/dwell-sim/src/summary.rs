@@ -114,7 +114,8 @@ pub fn summarise(reports: &[Report]) -> Vec<Summary> {
                 .filter(|(_, value)| **value > 0.0)
                 .filter_map(|(report, value)| Some(1.0 - its_of(report.seed, measure)? / value))
                 .collect();
-            let its_saves = (policy != PolicyKind::Its && !savings.is_empty()).then(|| Spread::of(&savings));
+            let its_saves =
+                (policy != PolicyKind::Its && !savings.is_empty()).then(|| Spread::of(&savings));
             lines.push(Summary { policy, measure, value: Spread::of(&values), its_saves });
         }
     }
@@ -184,7 +185,10 @@ mod tests {
     #[test]
     fn a_spread_has_mean_deviation_and_ends() {
         let spread = Spread::of(&[1.0, 2.0, 3.0]);
-        assert_eq!((spread.mean, spread.deviation, spread.least, spread.most), (2.0, 1.0, 1.0, 3.0));
+        assert_eq!(
+            (spread.mean, spread.deviation, spread.least, spread.most),
+            (2.0, 1.0, 1.0, 3.0)
+        );
         assert_eq!(Spread::of(&[5.0]).deviation, 0.0);
         assert_eq!(Spread::of(&[]).seeds, 0);
     }

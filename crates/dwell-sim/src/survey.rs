@@ -48,7 +48,8 @@ pub fn survey(
             let (mut line, last) = (access.address() >> line_shift, access.last() >> line_shift);
             loop {
                 let index = known.index(line >> frame_shift)?;
-                let level = levels.access(index << frame_shift | line as u32 & ((1 << frame_shift) - 1));
+                let level =
+                    levels.access(index << frame_shift | line as u32 & ((1 << frame_shift) - 1));
                 match level {
                     Level::L1 => survey.accesses.l1 += 1,
                     Level::L2 => survey.accesses.l2 += 1,
@@ -144,7 +145,12 @@ mod tests {
 
     #[test]
     fn the_footprint_has_every_page_that_an_access_touches() {
-        let script = Script::new("a").load(reg::RAX, reg::RBX, 0x5ffc, 8).store(reg::RAX, reg::RBX, 0x1000, 8);
+        let script = Script::new("a").load(reg::RAX, reg::RBX, 0x5ffc, 8).store(
+            reg::RAX,
+            reg::RBX,
+            0x1000,
+            8,
+        );
         let survey = survey(&script, &Params::default(), &mut |_| true).unwrap().unwrap();
         assert_eq!(survey.pages, [1, 5, 6]);
         assert_eq!((survey.instructions, survey.accesses.dram), (2, 3));

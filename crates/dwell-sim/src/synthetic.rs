@@ -275,7 +275,8 @@ mod tests {
 
     #[test]
     fn draws_stay_in_the_stretch_and_repeat_with_the_seed() {
-        let spec = Loop { hot_percent: 90, store_every: 3, ..Loop::new(Order::Draw, 1 << 20, 10_000) };
+        let spec =
+            Loop { hot_percent: 90, store_every: 3, ..Loop::new(Order::Draw, 1 << 20, 10_000) };
         let tape = all(&spec.named("draw"));
         let inside = |access: &Access| (1 << 32..(1 << 32) + (1 << 20)).contains(&access.address());
         assert!(tape.accesses.iter().all(inside));

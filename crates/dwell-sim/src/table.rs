@@ -161,7 +161,12 @@ impl PageTable {
     /// through the tables of the following entries of its page middle directory. Hands each to
     /// `take` as page and slot, until `take` says that it is enough or `entries` were looked at.
     /// How many entries were looked at.
-    pub fn walk_behind(&self, victim: u64, entries: u64, mut take: impl FnMut(u64, Slot) -> bool) -> u64 {
+    pub fn walk_behind(
+        &self,
+        victim: u64,
+        entries: u64,
+        mut take: impl FnMut(u64, Slot) -> bool,
+    ) -> u64 {
         let Some(pmd) = self.descend(victim, 1) else { return 0 };
         let mut looked = 0;
         let mut from = offset(victim, 0) + 1;

@@ -5,19 +5,31 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use dwell_sim::synthetic::{Loop, Order};
-use dwell_sim::{Batch, Machine, Params, Plan, PolicyKind, Report, SimError, Source, Task, simulate, survey};
+use dwell_sim::{
+    Batch, Machine, Params, Plan, PolicyKind, Report, SimError, Source, Task, simulate, survey,
+};
 use proptest::prelude::*;
 
 fn check(report: &Report) {
     assert_eq!(report.time.total_ns(), report.elapsed_ns, "every nanosecond has one account");
-    assert_eq!(report.processes.iter().map(|process| process.finish_ns).max(), Some(report.elapsed_ns));
+    assert_eq!(
+        report.processes.iter().map(|process| process.finish_ns).max(),
+        Some(report.elapsed_ns)
+    );
     let instructions: u64 = report.processes.iter().map(|process| process.instructions).sum();
     assert_eq!(instructions, report.instructions);
     let majors: u64 = report.processes.iter().map(|process| process.major_faults).sum();
     assert_eq!(majors, report.faults.major());
-    assert_eq!(report.waits.spun + report.waits.blocked, report.faults.major() + report.faults.late);
+    assert_eq!(
+        report.waits.spun + report.waits.blocked,
+        report.faults.major() + report.faults.late
+    );
     let prefetches = report.prefetches;
-    assert_eq!(prefetches.issued, prefetches.used + prefetches.late + prefetches.unused, "{prefetches:?}");
+    assert_eq!(
+        prefetches.issued,
+        prefetches.used + prefetches.late + prefetches.unused,
+        "{prefetches:?}"
+    );
     assert_eq!((prefetches.used, prefetches.late), (report.faults.prefetched, report.faults.late));
     let ahead = report.preexecution;
     assert!(ahead.lines_used <= ahead.lines && ahead.invalid <= ahead.instructions);
@@ -50,7 +62,15 @@ fn any_sets() -> impl Strategy<Value = Vec<&'static str>> {
         &["slice_scale=1", "slice_scale=0.0001", "slice_scale=0.0000001"],
         &["device_channels=1", "device_channels=16"],
         &["device_jitter_percent=0", "device_jitter_percent=40"],
-        &["l2_bytes=0", "l2_bytes=64K", "l1_bytes=0", "line_bytes=128", "switch_lines=100", "wake_to=head", "pte_inv=keep"],
+        &[
+            "l2_bytes=0",
+            "l2_bytes=64K",
+            "l1_bytes=0",
+            "line_bytes=128",
+            "switch_lines=100",
+            "wake_to=head",
+            "pte_inv=keep",
+        ],
     ];
     let each = choices.map(|words| prop::sample::select(words.to_vec()));
     each.to_vec()
@@ -128,11 +148,13 @@ fn a_batch_runs_under_all_policies_and_seeds_and_is_the_same_the_second_time() {
     assert_eq!(serde_json::from_str::<Report>(&text).unwrap(), runs.reports[0]);
 
     // Another seed draws other priorities.
-    let nices = |report: &Report| report.processes.iter().map(|process| process.nice).collect::<Vec<_>>();
+    let nices =
+        |report: &Report| report.processes.iter().map(|process| process.nice).collect::<Vec<_>>();
     assert_ne!(nices(&runs.reports[0]), nices(&runs.reports[1]));
 
     let mean = |kind, of: &dyn Fn(&Report) -> f64| {
-        let of_kind: Vec<_> = runs.reports.iter().filter(|report| report.policy == kind).map(of).collect();
+        let of_kind: Vec<_> =
+            runs.reports.iter().filter(|report| report.policy == kind).map(of).collect();
         of_kind.iter().sum::<f64>() / of_kind.len() as f64
     };
     let idle = |kind| mean(kind, &|report| report.idle.total_ns() as f64);

@@ -40,7 +40,8 @@ fn one_fault(name: &str) -> Script {
 
 #[test]
 fn two_processes_spin_for_one_page_each() {
-    let (timeline, report) = run(PolicyKind::Sync, &[], &[(one_fault("a"), 0), (one_fault("b"), 0)]);
+    let (timeline, report) =
+        run(PolicyKind::Sync, &[], &[(one_fault("a"), 0), (one_fault("b"), 0)]);
     assert_eq!(
         lines(&timeline),
         [
@@ -63,7 +64,8 @@ fn two_processes_spin_for_one_page_each() {
 
 #[test]
 fn two_processes_leave_the_cpu_to_each_other() {
-    let (timeline, report) = run(PolicyKind::Async, &[], &[(one_fault("a"), 0), (one_fault("b"), 0)]);
+    let (timeline, report) =
+        run(PolicyKind::Async, &[], &[(one_fault("a"), 0), (one_fault("b"), 0)]);
     assert_eq!(
         lines(&timeline),
         [
@@ -133,7 +135,8 @@ fn a_higher_priority_has_a_longer_slice_and_a_lone_process_keeps_the_cpu() {
 #[test]
 fn a_wait_uses_up_the_slice() {
     let sets = ["slice_scale=0.00005"];
-    let (timeline, _) = run(PolicyKind::Sync, &sets, &[(one_fault("a"), 0), (Script::new("b").work(10), 0)]);
+    let (timeline, _) =
+        run(PolicyKind::Sync, &sets, &[(one_fault("a"), 0), (Script::new("b").work(10), 0)]);
     // The slice of 5 us ends 141 ns after the page came.
     assert_eq!(lines(&timeline)[2..4], ["4859 a gets 0x1", "5000 a yields"]);
 }
@@ -190,7 +193,10 @@ fn the_wait_is_used_for_a_prefetch_and_then_for_pre_execution() {
     );
     assert_eq!(lines(&timeline)[5], "4003 a gets 0x1");
     // Prefetched pages arrived meanwhile: minor faults. The fourth page was not among them.
-    assert!(lines(&timeline)[6].ends_with("a finds 0x2") && lines(&timeline)[7].ends_with("a finds 0x3"));
+    assert!(
+        lines(&timeline)[6].ends_with("a finds 0x2")
+            && lines(&timeline)[7].ends_with("a finds 0x3")
+    );
     assert_eq!((report.faults.major(), report.faults.prefetched), (2, 2));
     assert_eq!((report.prefetches.issued, report.prefetches.used), (2, 2));
     assert_eq!(report.prefetches.accuracy(), 1.0);
@@ -202,8 +208,11 @@ fn recovery_by_interrupt_is_noticed_when_the_interrupt_is_through() {
         run(PolicyKind::Its, &["prefetch_pages=0", "recovery=interrupt"], &[(one_fault("a"), 0)]);
     // Pre-execution begins at 1,901 and has 1,000 instructions only; then the spin goes on.
     assert_eq!(lines(&timeline)[2..4], ["3001 a pre-executed 1000", "4859 a gets 0x1"]);
-    let (timeline, _) =
-        run(PolicyKind::Its, &["prefetch_pages=0", "recovery=interrupt"], &[(four_pages(6_000), 0)]);
+    let (timeline, _) = run(
+        PolicyKind::Its,
+        &["prefetch_pages=0", "recovery=interrupt"],
+        &[(four_pages(6_000), 0)],
+    );
     // The page comes at 3,859 and the interrupt is through at 4,359.
     assert_eq!(lines(&timeline)[2], "4459 a pre-executed 3458");
 }
@@ -242,9 +251,11 @@ fn a_page_that_left_dram_is_asked_for_again_and_a_changed_one_is_written_first()
         .load(RAX, RBX, 0x3000, 8)
         .load(RAX, RBX, 0x4000, 8)
         .load(RAX, RBX, 0x1000, 8);
-    let (timeline, report) = run(PolicyKind::Sync, &["dram_bytes=12288", "replacement=lru"], &[(script, 0)]);
+    let (timeline, report) =
+        run(PolicyKind::Sync, &["dram_bytes=12288", "replacement=lru"], &[(script, 0)]);
     assert_eq!((report.faults.first, report.faults.again, report.written_pages), (4, 1, 1));
-    let losses: Vec<_> = lines(&timeline).into_iter().filter(|line| line.contains("loses")).collect();
+    let losses: Vec<_> =
+        lines(&timeline).into_iter().filter(|line| line.contains("loses")).collect();
     assert!(losses[0].ends_with("a loses 0x1") && losses[1].ends_with("a loses 0x2"));
 }
 

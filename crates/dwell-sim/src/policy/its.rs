@@ -32,7 +32,12 @@ impl Its {
             0 => Prefetch::Nothing,
             pages => Prefetch::Behind { pages },
         };
-        Plan { decision: fault.decide(&Spin), entry_ns: self.entry_ns, prefetch, preexecutes: self.preexecutes }
+        Plan {
+            decision: fault.decide(&Spin),
+            entry_ns: self.entry_ns,
+            prefetch,
+            preexecutes: self.preexecutes,
+        }
     }
 }
 
