@@ -62,6 +62,9 @@ pub enum BatchError {
     },
 }
 
+/// Opens a recorded trace: a process's name, the path that the batch gives.
+pub type OpenTrace<'a> = dyn FnMut(&str, &Path) -> Result<Arc<dyn Source>, ProgramError> + 'a;
+
 impl Batch {
     /// Reads a batch from TOML and checks it.
     pub fn parse(text: &str) -> Result<Batch, BatchError> {
@@ -112,7 +115,7 @@ impl Batch {
     /// The programs of this batch; `open_trace` opens recorded ones under the process's name.
     pub fn sources(
         &self,
-        open_trace: &mut dyn FnMut(&str, &Path) -> Result<Arc<dyn Source>, ProgramError>,
+        open_trace: &mut OpenTrace<'_>,
     ) -> Result<Vec<Arc<dyn Source>>, BatchError> {
         self.check()?;
         let mut sources: Vec<Arc<dyn Source>> = Vec::new();

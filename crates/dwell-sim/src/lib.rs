@@ -37,7 +37,7 @@ mod timeline;
 pub mod trace;
 mod words;
 
-pub use batch::{Batch, BatchError, Entry as BatchEntry};
+pub use batch::{Batch, BatchError, Entry as BatchEntry, OpenTrace};
 pub use cache::{Cache, Found, Line};
 pub use machine::{Machine, SimError, Task};
 pub use params::Params;

@@ -234,7 +234,7 @@ impl Program for Turning {
             };
             let address = spec.base + word * 8;
             self.visit += 1;
-            if spec.store_every > 0 && self.visit % spec.store_every == 0 {
+            if spec.store_every > 0 && self.visit.is_multiple_of(spec.store_every) {
                 tape.push(STORE, &[Access::store(address, 8)]);
             } else {
                 let load = if spec.order == Order::Chase { CHASE } else { LOAD };
