@@ -4,7 +4,7 @@
 use std::time::Instant;
 
 use dwell_sim::synthetic::{Loop, Order};
-use dwell_sim::{Machine, Params, PolicyKind, Task, survey};
+use dwell_sim::{Machine, Params, PolicyKind, Source, Survey, Task, survey};
 
 fn main() {
     let million = std::env::args().nth(1).and_then(|text| text.parse().ok()).unwrap_or(20u64);
@@ -16,21 +16,11 @@ fn main() {
     let params = Params::default();
     let programs: Vec<_> =
         specs.iter().enumerate().map(|(at, spec)| spec.named(&format!("p{at}"))).collect();
+    let dense = Loop { work: 0, ..Loop::new(Order::Sweep, 4 << 20, visits) };
+    cache_only("dense", &dense.named("dense"), &params);
     let mut surveys = Vec::new();
-    for program in &programs {
-        let began = Instant::now();
-        let survey = survey(program, &params, &mut |_| true)
-            .expect("a loop can be executed")
-            .expect("it was not stopped");
-        let seconds = began.elapsed().as_secs_f64();
-        let accesses = survey.accesses;
-        let references = accesses.l1 + accesses.l2 + accesses.llc + accesses.dram;
-        println!(
-            "cache only: {:6.1} M references/s, {:6.1} M instructions/s",
-            references as f64 / seconds / 1e6,
-            survey.instructions as f64 / seconds / 1e6
-        );
-        surveys.push(survey);
+    for (program, what) in programs.iter().zip(["sweep", "draw"]) {
+        surveys.push(cache_only(what, program, &params));
     }
     let dram_bytes =
         surveys.iter().map(|survey| survey.working_set_pages * 4096).sum::<u64>() * 3 / 4;
@@ -56,4 +46,19 @@ fn main() {
             report.accesses.dram,
         );
     }
+}
+
+fn cache_only(what: &str, program: &dyn Source, params: &Params) -> Survey {
+    let began = Instant::now();
+    let survey = survey(program, params, &mut |_| true);
+    let survey = survey.expect("a loop can be executed").expect("it was not stopped");
+    let seconds = began.elapsed().as_secs_f64();
+    let accesses = survey.accesses;
+    let references = accesses.l1 + accesses.l2 + accesses.llc + accesses.dram;
+    println!(
+        "cache only, {what}: {:.1} M references/s, {:.1} M instructions/s",
+        references as f64 / seconds / 1e6,
+        survey.instructions as f64 / seconds / 1e6
+    );
+    survey
 }

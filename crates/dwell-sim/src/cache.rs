@@ -29,6 +29,8 @@ pub struct Cache {
     set_mask: u32,
     /// Which lines of each page are here, so that a page that leaves is looked up only where it is.
     held: Vec<u64>,
+    /// Whether that is kept: a cache that misses often is cheaper to search than to keep account of.
+    notes_pages: bool,
     page_shift: u32,
 }
 
@@ -36,7 +38,14 @@ impl Cache {
     /// A cache of `sets` (a power of two) times `ways` lines, for pages of 2^`page_shift` lines.
     pub fn new(sets: usize, ways: usize, page_shift: u32) -> Self {
         let set_mask = (sets - 1) as u32;
-        Cache { tags: vec![EMPTY; sets * ways], ways, set_mask, held: Vec::new(), page_shift }
+        Cache {
+            tags: vec![EMPTY; sets * ways],
+            ways,
+            set_mask,
+            held: Vec::new(),
+            notes_pages: sets * ways > 1 << 15,
+            page_shift,
+        }
     }
 
     /// A cache of `bytes`.
@@ -59,42 +68,45 @@ impl Cache {
         if set[0] == line {
             return Found::Hit;
         }
-        match set.iter().position(|tag| tag & !AHEAD == line) {
-            Some(at) => {
-                let ahead = set[at] & AHEAD != 0;
-                set.copy_within(0..at, 1);
-                set[0] = line;
-                if ahead { Found::Ahead } else { Found::Hit }
+        self.find_and_move(line)
+    }
+
+    /// One pass: each tag goes one place down until `line`'s own place, or the last, is reached.
+    fn find_and_move(&mut self, line: Line) -> Found {
+        let mut carried = line;
+        for tag in self.set(line) {
+            let passed = std::mem::replace(tag, carried);
+            if passed & !AHEAD == line {
+                return if passed & AHEAD != 0 { Found::Ahead } else { Found::Hit };
             }
-            None => {
-                self.bring(line, 0);
-                Found::Missed
-            }
+            carried = passed;
         }
+        self.came_and_went(line, carried);
+        Found::Missed
     }
 
     /// As [`Cache::access`] by pre-execution: a line that it brings is marked, a mark stays. Tells
     /// whether the line was there.
     pub fn access_ahead(&mut self, line: Line) -> bool {
         let set = self.set(line);
-        match set.iter().position(|tag| tag & !AHEAD == line) {
-            Some(at) => {
-                set[..=at].rotate_right(1);
-                true
-            }
-            None => {
-                self.bring(line, AHEAD);
-                false
-            }
+        let at = set.iter().position(|tag| tag & !AHEAD == line);
+        let victim = set[at.unwrap_or(set.len() - 1)];
+        let to = at.unwrap_or(set.len() - 1);
+        set[..=to].rotate_right(1);
+        if at.is_none() {
+            set[0] = line | AHEAD;
+            self.came_and_went(line, victim);
         }
+        at.is_some()
     }
 
-    fn bring(&mut self, line: Line, mark: u32) {
-        let ways = self.ways;
-        let set = self.set(line);
-        let victim = set[ways - 1] & !AHEAD;
-        set.copy_within(0..ways - 1, 1);
-        set[0] = line | mark;
+    /// Notes which lines of which pages are here, where that is noted.
+    #[inline]
+    fn came_and_went(&mut self, line: Line, victim: u32) {
+        if !self.notes_pages {
+            return;
+        }
+        let victim = victim & !AHEAD;
         if victim != EMPTY {
             let (page, bit) = self.place(victim);
             self.held[page] &= !bit;
@@ -115,16 +127,19 @@ impl Cache {
     /// Whether `line` is here; its place in the order of use stays.
     #[inline]
     pub fn holds(&self, line: Line) -> bool {
-        let (page, bit) = self.place(line);
-        self.held.get(page).is_some_and(|held| held & bit != 0)
+        let at = (line & self.set_mask) as usize * self.ways;
+        self.tags[at..at + self.ways].iter().any(|tag| tag & !AHEAD == line)
     }
 
     /// Throws all lines of a page out: other data comes to its frame.
     pub fn forget_page(&mut self, page: u32) {
-        let Some(held) = self.held.get_mut(page as usize) else { return };
-        let mut left = std::mem::take(held);
+        let all = u64::MAX >> (64 - (1u32 << self.page_shift));
+        let mut left = match self.notes_pages {
+            true => self.held.get_mut(page as usize).map_or(0, std::mem::take),
+            false => all,
+        };
         while left != 0 {
-            let line = page << self.page_shift | left.trailing_zeros();
+            let line = (page << self.page_shift) | left.trailing_zeros();
             left &= left - 1;
             let set = self.set(line);
             if let Some(at) = set.iter().position(|tag| tag & !AHEAD == line) {

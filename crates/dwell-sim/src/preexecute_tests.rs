@@ -270,7 +270,7 @@ fn overlapping_misses_cost_no_time_and_give_no_value() {
 /// Any instruction over the five pages.
 fn any_step() -> impl Strategy<Value = (Instr, Vec<Access>)> {
     let regs = || prop::sample::select(vec![RAX, RBX, RCX, RDX, FLAGS]);
-    let address = || (1u64..6, 0u64..512).prop_map(|(page, word)| page << 12 | word * 8);
+    let address = || (1u64..6, 0u64..512).prop_map(|(page, word)| (page << 12) | (word * 8));
     let size = || prop::sample::select(vec![1u32, 4, 8, 32, 64]);
     prop_oneof![
         (regs(), regs(), address(), size()).prop_map(|(to, at, address, size)| (
