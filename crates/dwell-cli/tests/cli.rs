@@ -328,14 +328,18 @@ fn a_batch_is_simulated_under_all_policies_and_its_reports_are_kept() {
     let (dir, file) = (dir.path(), |name: &str| dir.path().join(name).to_str().unwrap().to_owned());
     fs::write(file("batch.toml"), BATCH).unwrap();
     let (batch, runs, csv) = (file("batch.toml"), file("runs.json"), file("runs.csv"));
-    let shown = success(dir, &["sim", "its", &batch, "--seeds", "2", "--json", &runs, "--csv", &csv]);
+    let shown =
+        success(dir, &["sim", "its", &batch, "--seeds", "2", "--json", &runs, "--csv", &csv]);
     for policy in ["async", "sync", "sync_runahead", "sync_prefetch", "its"] {
         assert!(shown.lines().any(|line| line.trim_start().starts_with(policy)), "{shown}");
     }
     let reports: Value = serde_json::from_str(&fs::read_to_string(runs).unwrap()).unwrap();
     assert_eq!(reports.as_array().unwrap().len(), 10);
     assert_eq!(fs::read_to_string(csv).unwrap().lines().count(), 11);
-    let few = success(dir, &["sim", "its", &batch, "--seeds", "1", "--policies", "sync,its", "--set", "switch_ns=1"]);
+    let few = success(
+        dir,
+        &["sim", "its", &batch, "--seeds", "1", "--policies", "sync,its", "--set", "switch_ns=1"],
+    );
     assert!(!few.contains("async"), "{few}");
 }
 

@@ -57,7 +57,9 @@ pub fn run(sim: &Sim) -> Result<()> {
         return list_params(args);
     }
     if args.batches.is_empty() {
-        return Err(anyhow!("name a batch, as in dwell sim its batch.toml; --params lists the parameters"));
+        return Err(anyhow!(
+            "name a batch, as in dwell sim its batch.toml; --params lists the parameters"
+        ));
     }
     let signals = Signals::watch().context("watching for Ctrl-C")?;
     let plans = args.batches.iter().map(|path| plan(args, path)).collect::<Result<Vec<_>>>()?;
@@ -103,7 +105,8 @@ fn plan(args: &Its, path: &Path) -> Result<Plan> {
         let batch = Batch::parse(&text)?;
         let beside = path.parent().unwrap_or(Path::new(""));
         let mut open = |name: &str, trace: &Path| {
-            Recorded::open(name, &beside.join(trace), args.limit).map(|trace| Arc::new(trace) as Arc<dyn Source>)
+            Recorded::open(name, &beside.join(trace), args.limit)
+                .map(|trace| Arc::new(trace) as Arc<dyn Source>)
         };
         let sources = batch.sources(&mut open)?;
         let mut plan = Plan::of(&batch, sources, args.seeds)?;
@@ -148,8 +151,11 @@ fn table(plan: &Plan, runs: &Runs) -> String {
     ];
     let mut table = Screen::stdout().table(&heads, &[1, 2, 3, 4, 5, 6, 7, 8]);
     for &policy in &plan.policies {
-        let find = |measure| lines.iter().find(|line| (line.policy, line.measure) == (policy, measure));
-        let value = |measure, unit| find(measure).map_or(String::new(), |line| with_spread(&line.value, unit));
+        let find =
+            |measure| lines.iter().find(|line| (line.policy, line.measure) == (policy, measure));
+        let value = |measure, unit| {
+            find(measure).map_or(String::new(), |line| with_spread(&line.value, unit))
+        };
         let saves = |measure| {
             find(measure).and_then(|line| line.its_saves).map_or(String::new(), |saves| {
                 format!("{:.0} ± {:.0} %", saves.mean * 100.0, saves.deviation * 100.0)
