@@ -59,6 +59,8 @@ enum Command {
     Compare(cmd::compare::Args),
     #[command(subcommand)]
     Trace(cmd::trace::Trace),
+    #[command(subcommand)]
+    Sim(cmd::sim::Sim),
     /// One process of the load beside a measurement.
     #[command(hide = true)]
     Crunch(cmd::bench::Crunch),
@@ -78,6 +80,7 @@ impl Command {
             Command::Figure(args) => cmd::figure::run(&args),
             Command::Compare(args) => cmd::compare::run(&args),
             Command::Trace(trace) => cmd::trace::run(&trace),
+            Command::Sim(sim) => cmd::sim::run(&sim),
             Command::Crunch(args) => args.run(),
         }
     }

@@ -72,7 +72,7 @@ pub fn trace_tool() -> Result<PathBuf> {
     let dirs = above.flat_map(|dir| [dir.join("valgrind"), dir.join("lib/dwell/valgrind")]);
     match dirs.into_iter().find(|dir| dir.join(tool).is_file()) {
         Some(dir) => Ok(dir),
-        None => bail!(
+        None => anyhow::bail!(
             "the Valgrind tool {tool} is not beside {}: make trace-tool, or set DWELL_VALGRIND",
             here.display()
         ),

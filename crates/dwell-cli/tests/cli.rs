@@ -312,3 +312,47 @@ fn a_bench_starts_its_loads_as_processes_of_this_program() {
     assert!(of(&rows[2], "bystander_iterations") > 0 && of(&rows[0], "bystander_iterations") == 0);
     assert!(failure(dir.path(), &["crunch", "dance"]).contains("no job"));
 }
+
+const BATCH: &str = r#"
+    name = "two"
+    set = { llc_bytes = "64K", dram_percent = 60 }
+    process = [
+        { name = "sweep", loop = { order = "sweep", bytes = 200000, visits = 5000, stride_bytes = 128 } },
+        { name = "draw", loop = { order = "draw", bytes = 200000, visits = 5000 } },
+    ]
+"#;
+
+#[test]
+fn a_batch_is_simulated_under_all_policies_and_its_reports_are_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    let (dir, file) = (dir.path(), |name: &str| dir.path().join(name).to_str().unwrap().to_owned());
+    fs::write(file("batch.toml"), BATCH).unwrap();
+    let (batch, runs, csv) = (file("batch.toml"), file("runs.json"), file("runs.csv"));
+    let shown =
+        success(dir, &["sim", "its", &batch, "--seeds", "2", "--json", &runs, "--csv", &csv]);
+    for policy in ["async", "sync", "sync_runahead", "sync_prefetch", "its"] {
+        assert!(shown.lines().any(|line| line.trim_start().starts_with(policy)), "{shown}");
+    }
+    let reports: Value = serde_json::from_str(&fs::read_to_string(runs).unwrap()).unwrap();
+    assert_eq!(reports.as_array().unwrap().len(), 10);
+    assert_eq!(fs::read_to_string(csv).unwrap().lines().count(), 11);
+    let few = success(
+        dir,
+        &["sim", "its", &batch, "--seeds", "1", "--policies", "sync,its", "--set", "switch_ns=1"],
+    );
+    assert!(!few.contains("async"), "{few}");
+}
+
+#[test]
+fn a_simulation_that_cannot_be_says_what_would_be_right() {
+    let dir = tempfile::tempdir().unwrap();
+    let batch = dir.path().join("batch.toml").to_str().unwrap().to_owned();
+    fs::write(&batch, BATCH).unwrap();
+    let said = failure(dir.path(), &["sim", "its", &batch, "--set", "dram_ns=fast"]);
+    assert!(said.contains("batch.toml") && said.contains("dram_ns=fast: must be"), "{said}");
+    fs::write(&batch, BATCH.replace("sweep\", bytes", "swoop\", bytes")).unwrap();
+    assert!(failure(dir.path(), &["sim", "its", &batch]).contains("not a batch"));
+    assert!(failure(dir.path(), &["sim", "its"]).contains("name a batch"));
+    let listed = success(dir.path(), &["sim", "its", "--params"]);
+    assert!(listed.contains("switch_ns") && listed.contains("open"), "{listed}");
+}

@@ -90,7 +90,7 @@ fn record(executed: &Executed<'_>, operands: &Operands) -> [u8; RECORD_BYTES] {
         for register in named(registers) {
             // A conditional jump that read a general register would be taken for an indirect one.
             let counted = register < 19 && register != STACK_POINTER;
-            if !list.contains(&register) && !(operands.flow == Flow::Branch && counted) {
+            if !(list.contains(&register) || operands.flow == Flow::Branch && counted) {
                 list.push(register);
             }
         }

@@ -68,7 +68,7 @@ pub struct ChunkHeader {
 
 impl ChunkHeader {
     /// As it stands in the file.
-    pub fn to_bytes(&self) -> [u8; CHUNK_HEADER_BYTES] {
+    pub fn to_bytes(self) -> [u8; CHUNK_HEADER_BYTES] {
         let mut bytes = [0; CHUNK_HEADER_BYTES];
         bytes[..4].copy_from_slice(&CHUNK_MAGIC);
         bytes[4] = self.kind.letter();

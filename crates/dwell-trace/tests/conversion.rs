@@ -61,7 +61,9 @@ fn lackeys_text_becomes_a_trace() {
 fn a_line_that_is_not_lackeys_is_named_by_its_byte() {
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("t.dwt");
-    for line in ["I  xyz,3\n", "I  1000\n", " L 1000,99999\n", "Hello\n", " X 1,1\n", "I  1000,77\n"] {
+    for line in
+        ["I  xyz,3\n", "I  1000\n", " L 1000,99999\n", "Hello\n", " X 1,1\n", "I  1000,77\n"]
+    {
         let text = format!("I  04016b00,3\n{line}");
         match from_lackey(&text, &out, u64::MAX) {
             Err(Error::Damaged { offset: 14, .. }) => {}

@@ -127,7 +127,8 @@ fn columns_of(
                     for x in 0..side {
                         let at = (x * layer.stride + kx).wrapping_sub(layer.padding);
                         let inside = from < input.side && at < input.side;
-                        out[y * side + x] = if inside { plane[from * input.side + at] } else { 0.0 };
+                        out[y * side + x] =
+                            if inside { plane[from * input.side + at] } else { 0.0 };
                     }
                 }
             }

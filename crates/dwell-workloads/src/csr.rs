@@ -115,7 +115,8 @@ pub fn generate(scale: u32, out: &Path) -> Result<String, String> {
             (from, to) = (from << 1 | down, to << 1 | right);
         }
         // Mixed, so that a vertex' number does not tell its degree.
-        let mixed = |vertex: u32| vertex.wrapping_mul(0x9e37_79b1) & (vertices as u32).wrapping_sub(1);
+        let mixed =
+            |vertex: u32| vertex.wrapping_mul(0x9e37_79b1) & (vertices as u32).wrapping_sub(1);
         pairs.push((mixed(from), mixed(to)));
     }
     pairs.sort_unstable();

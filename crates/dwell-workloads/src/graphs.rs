@@ -10,10 +10,10 @@ pub fn pagerank(graph: &Graph, rounds: usize) -> String {
     let mut rank = vec![1.0 / vertices as f64; vertices];
     let mut next = vec![0f64; vertices];
     for _ in 0..rounds {
-        for vertex in 0..vertices {
+        for (vertex, next) in next.iter_mut().enumerate() {
             let targets = graph.of(vertex).iter();
             let sum: f64 = targets.map(|&to| rank.get(to as usize).copied().unwrap_or(0.0)).sum();
-            next[vertex] = 0.15 / vertices as f64 + 0.85 * sum / 16.0;
+            *next = 0.15 / vertices as f64 + 0.85 * sum / 16.0;
         }
         std::mem::swap(&mut rank, &mut next);
     }

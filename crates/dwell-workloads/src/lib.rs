@@ -129,7 +129,10 @@ impl Catalogue {
         for workload in &catalogue.workloads {
             let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
             if workload.name.is_empty() || !workload.name.chars().all(plain) {
-                return Err(format!("{name}: workload {:?}: letters, digits, - _ .", workload.name));
+                return Err(format!(
+                    "{name}: workload {:?}: letters, digits, - _ .",
+                    workload.name
+                ));
             }
             if workload.command.is_empty() {
                 return Err(format!("{name}: workload {}: an empty command", workload.name));
@@ -209,9 +212,8 @@ mod tests {
     fn parameters_follow_the_scale_and_are_put_in() {
         let its = Catalogue::its().unwrap();
         let walk = its.workloads.iter().find(|w| w.name == "random-walk").unwrap();
-        let words = |scale| {
-            walk.words(&walk.command, Path::new("/o"), Path::new("/k"), scale).join(" ")
-        };
+        let words =
+            |scale| walk.words(&walk.command, Path::new("/o"), Path::new("/k"), scale).join(" ");
         assert_eq!(words(1.0), "/k walk --graph /o/graph-20.csr --walks 200000 --steps 16");
         assert_eq!(words(0.125), "/k walk --graph /o/graph-17.csr --walks 25000 --steps 16");
         assert_eq!(walk.size(2.0), "scale 21, walks 400000");

@@ -63,7 +63,8 @@ fn run() -> Result<String, String> {
         "pagerank" => graphs::pagerank(&graph()?, rounds()?),
         "labels" => graphs::labels(&graph()?, rounds()?),
         "walk" => {
-            let (walks, steps) = (options.number("walks", 1 << 34)?, options.number("steps", 1000)?);
+            let (walks, steps) =
+                (options.number("walks", 1 << 34)?, options.number("steps", 1000)?);
             graphs::walk(&graph()?, walks, steps)
         }
         "sssp" => graphs::sssp(&graph()?),

@@ -17,8 +17,12 @@ pub fn run(side: usize, steps: usize) -> String {
                 for x in 1..side - 1 {
                     let i = z * plane + y * row + x;
                     let here = field[i];
-                    let neighbours = field[i - 1] + field[i + 1] + field[i - row] + field[i + row]
-                        + field[i - plane] + field[i + plane];
+                    let neighbours = field[i - 1]
+                        + field[i + 1]
+                        + field[i - row]
+                        + field[i + row]
+                        + field[i - plane]
+                        + field[i + plane];
                     let carried = east[i] * (field[i + 1] - field[i - 1])
                         + north[i] * (field[i + row] - field[i - row])
                         + up[i] * (field[i + plane] - field[i - plane]);

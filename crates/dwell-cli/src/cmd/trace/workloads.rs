@@ -183,7 +183,8 @@ impl Workloads {
 /// The program with this project's kernels, beside this one.
 fn kernels() -> Result<PathBuf> {
     let here = std::env::current_exe().context("finding this program")?;
-    let beside = here.ancestors().skip(1).take(2).map(|dir| dir.join(KERNELS)).find(|f| f.is_file());
+    let beside =
+        here.ancestors().skip(1).take(2).map(|dir| dir.join(KERNELS)).find(|f| f.is_file());
     beside.with_context(|| format!("{KERNELS} is not beside {}: make build", here.display()))
 }
 
