@@ -23,6 +23,7 @@
 // In the core and its library, but in none of the packaged headers.
 extern Int VG_(safe_fd)(Int oldfd);
 extern void VG_(exit)(Int status) __attribute__((noreturn));
+extern void VG_(discard_translations)(Addr start, ULong range, const HChar* who);
 
 #define SLOT_BYTES (RING_SLOT_WORDS * 8)
 // Most words that one block writes: its head and its accesses.
@@ -39,8 +40,10 @@ static union {
 
 // Where the next word goes. Generated code reads and writes it.
 static ULong* next_word;
-// Instructions executed before recording. Generated code counts it.
-static ULong skipped;
+// Instructions executed, where some are to be left out. Generated code counts them.
+static ULong executed;
+// Recording begins with the first block before which so many were.
+static ULong begins_at;
 
 static const HChar* ring_dir = NULL;
 static Long skip = 0;
@@ -116,7 +119,8 @@ static void connect_to_recorder(void)
    ring.header.slot_words = RING_SLOT_WORDS;
    ring.header.pid = pid;
    ring.header.parent_pid = VG_(getppid)();
-   ring.header.skipped = skipped;
+   ring.header.skipped = recording ? 0 : executed;
+   ring.header.recording = recording;
    next_word = slots.words[0];
    connected = True;
 
@@ -165,15 +169,25 @@ static void flush(void)
    next_word = slots.words[ring.header.produced % RING_SLOTS];
 }
 
+// The first word of the slot that is being filled.
+static ULong* slot_start(void)
+{
+   return slots.words[ring.header.produced % RING_SLOTS];
+}
+
 static void flush_from_generated(void)
 {
-   flush();
+   if (recording) {
+      flush();
+   } else {
+      next_word = slot_start();
+   }
 }
 
 static void room_for(UInt words)
 {
    tl_assert(words < RING_SLOT_WORDS / 2);
-   UInt used = next_word - slots.words[ring.header.produced % RING_SLOTS];
+   UInt used = next_word - slot_start();
    if (used + words > RING_SLOT_WORDS) {
       flush();
    }
@@ -192,7 +206,9 @@ static void close_ring(void)
    if (recording) {
       flush();
    }
-   ring.header.skipped = skipped;
+   if (!recording) {
+      ring.header.skipped = executed;
+   }
    __atomic_fetch_add(&ring.header.produced, 0x80000000u, __ATOMIC_RELEASE);
    syscall6(__NR_futex, (Addr)&ring.header.produced, FUTEX_WAKE, 1, 0, 0, 0);
    connected = False;
@@ -220,6 +236,10 @@ static void define_block(void)
    for (i = 0; i < block.instructions; i++) {
       words += 2 + (block.instruction[i].length + 7) / 8;
    }
+   if (!recording) {
+      // What ran before is left out; what it consists of is not, because it may run again.
+      next_word = slot_start();
+   }
    room_for(words + 1);
    put(RING_WORD(RING_DEFINE, words));
    put(next_id);
@@ -245,6 +265,9 @@ static void define_block(void)
       put(block.way[i].instructions | (ULong)block.way[i].sites << 16);
    }
    next_id += block.ways;
+   if (!recording) {
+      flush();
+   }
 }
 
 // ---------------------------------------------------------------- generating code
@@ -283,9 +306,22 @@ static void call_if(IRSB* out, IRExpr* guard, const HChar* name, void (*function
    addStmtToIRSB(out, IRStmt_Dirty(call));
 }
 
+static void begin_recording(void);
+// How many instructions were executed before this block, where that is counted.
+static IRTemp executed_before;
+
 // Reads where words go, after making room for all that this block can write.
 static IRTemp enter(IRSB* out)
 {
+   if (skip > 0) {
+      IRExpr* count = constant((Addr)&executed);
+      IRExpr* begins = constant((Addr)&begins_at);
+      executed_before = assign(out, Ity_I64, IRExpr_Load(LITTLE, Ity_I64, count));
+      IRTemp from = assign(out, Ity_I64, IRExpr_Load(LITTLE, Ity_I64, begins));
+      IRTemp reached = assign(out, Ity_I1,
+                              IRExpr_Binop(Iop_CmpLE64U, value_of(from), value_of(executed_before)));
+      call_if(out, value_of(reached), "begin_recording", begin_recording);
+   }
    IRExpr* where = constant((Addr)&next_word);
    IRTemp now = assign(out, Ity_I64, IRExpr_Load(LITTLE, Ity_I64, where));
    IRTemp used = assign(out, Ity_I64,
@@ -314,6 +350,11 @@ static void commit(IRSB* out, IRTemp base)
    block.ways++;
    addStmtToIRSB(out, IRStmt_Store(LITTLE, value_of(base), constant(next_id + last)));
    addStmtToIRSB(out, IRStmt_Store(LITTLE, constant((Addr)&next_word), plus(out, base, 1 + block.sites)));
+   if (skip > 0) {
+      IRTemp after = assign(out, Ity_I64, IRExpr_Binop(Iop_Add64, value_of(executed_before),
+                                                       constant(block.instructions)));
+      addStmtToIRSB(out, IRStmt_Store(LITTLE, constant((Addr)&executed), value_of(after)));
+   }
 }
 
 static Bool same_atom(IRExpr* a, IRExpr* b)
@@ -327,7 +368,7 @@ static void access(IRSB* out, IRTemp base, UInt kind, IRExpr* address, UInt size
 {
    UInt instruction = block.instructions - 1;
    tl_assert(block.instructions > 0);
-   if (kind == RING_STORE && block.sites > 0 && guard == NULL && same_atom(address, last_address)) {
+   if (kind != RING_LOAD && block.sites > 0 && guard == NULL && same_atom(address, last_address)) {
       struct site* before = &block.site[block.sites - 1];
       // As long as nobody has left the block between both.
       Bool committed = block.ways > 0 && block.way[block.ways - 1].sites == block.sites;
@@ -407,34 +448,16 @@ static void thread_runs(ThreadId thread, ULong dispatched)
    }
 }
 
-static void skipped_enough(void)
+static void begin_recording(void)
 {
    recording = True;
-   ring.header.skipped = skipped;
-   thread_runs(VG_(get_running_tid)(), 0);
-   // What was translated so far only counts.
-   VG_(discard_translations_safely)((Addr)0x1000, ~(SizeT)0xfff, "dwelltrace");
-}
-
-static IRSB* count_only(IRSB* in)
-{
-   IRSB* out = deepCopyIRSBExceptStmts(in);
-   UInt count = 0;
-   Int i;
-   for (i = 0; i < in->stmts_used; i++) {
-      count += in->stmts[i]->tag == Ist_IMark;
+   begins_at = ~0ull;
+   if (connected) {
+      ring.header.skipped = executed;
+      __atomic_store_n(&ring.header.recording, 1, __ATOMIC_RELEASE);
+      next_word = slot_start();
+      thread_runs(VG_(get_running_tid)(), 0);
    }
-   IRExpr* where = constant((Addr)&skipped);
-   IRTemp before = assign(out, Ity_I64, IRExpr_Load(LITTLE, Ity_I64, where));
-   IRTemp after = assign(out, Ity_I64, IRExpr_Binop(Iop_Add64, value_of(before), constant(count)));
-   addStmtToIRSB(out, IRStmt_Store(LITTLE, where, value_of(after)));
-   // Only the block that reaches the number turns recording on.
-   IRTemp reached = assign(out, Ity_I1, IRExpr_Binop(Iop_CmpLE64U, constant(skip), value_of(after)));
-   call_if(out, value_of(reached), "skipped_enough", skipped_enough);
-   for (i = 0; i < in->stmts_used; i++) {
-      addStmtToIRSB(out, in->stmts[i]);
-   }
-   return out;
 }
 
 static IRSB* instrument(VgCallbackClosure* closure, IRSB* in, const VexGuestLayout* layout,
@@ -443,9 +466,6 @@ static IRSB* instrument(VgCallbackClosure* closure, IRSB* in, const VexGuestLayo
 {
    Int i;
    tl_assert(guest_word == Ity_I64 && host_word == Ity_I64);
-   if (!recording) {
-      return count_only(in);
-   }
    IRSB* out = deepCopyIRSBExceptStmts(in);
    block.instructions = block.sites = block.ways = 0;
    last_address = NULL;
@@ -510,7 +530,8 @@ static void in_child(ThreadId thread)
       // Every block is described anew, to a recorder that has heard of none.
       next_id = 1;
       running = 0;
-      VG_(discard_translations_safely)((Addr)0x1000, ~(SizeT)0xfff, "dwelltrace");
+      // The core does this too while a system call is carried out, as this one is.
+      VG_(discard_translations)((Addr)0x1000, ~0xfffull, "dwelltrace");
    } else {
       // What the child still writes must not reach its parent's ring.
       ring_fd = -1;
@@ -558,6 +579,7 @@ static void begin(void)
       VG_(exit)(1);
    }
    recording = skip == 0;
+   begins_at = skip;
    connect_to_recorder();
 }
 

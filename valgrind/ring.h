@@ -35,6 +35,8 @@ struct ring_header {
    uint64_t skipped;
    // Not 0 while the process tries to execute another program, after which it has another ring.
    uint32_t executing;
+   // Not 0 once nothing is left out any more. Before that only definitions are handed over.
+   uint32_t recording;
    // Slots handed over, with the top bit set when no more will come; the recorder waits here.
    uint32_t produced __attribute__((aligned(64)));
    // Slots given back; the tool waits here.

@@ -4,6 +4,7 @@
 mod ring;
 mod words;
 
+use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
@@ -192,6 +193,7 @@ type Recorder = JoinHandle<Result<Recorded>>;
 /// Starts a thread for each process that tells of its ring, until the end is told.
 fn listen(shared: &Arc<Shared>, dir: &Path, announced: File) -> Vec<Recorder> {
     let mut rings: Vec<Recorder> = Vec::new();
+    let mut programs: HashMap<String, u32> = HashMap::new();
     for line in BufReader::new(announced).lines() {
         let Ok(name) = line else { break };
         if name == "end" {
@@ -200,10 +202,14 @@ fn listen(shared: &Arc<Shared>, dir: &Path, announced: File) -> Vec<Recorder> {
         if !name.starts_with("ring.") || name.contains('/') {
             continue;
         }
+        // A process that executes another program makes another ring.
+        let process = name["ring.".len()..].split('.').next().unwrap_or_default().to_owned();
+        let before = programs.entry(process.clone()).or_insert(0u32);
         let out = match rings.len() {
             0 => shared.plan.out.clone(),
-            _ => of_child(&shared.plan.out, &name["ring.".len()..]),
+            _ => of_child(&shared.plan.out, &process, *before),
         };
+        *before += 1;
         let (shared, path) = (shared.clone(), dir.join(&name));
         shared.running.fetch_add(1, Ordering::Release);
         rings.push(std::thread::spawn(move || {
@@ -216,10 +222,12 @@ fn listen(shared: &Arc<Shared>, dir: &Path, announced: File) -> Vec<Recorder> {
 }
 
 /// `xz.dwt` of process 12's first program becomes `xz-12.dwt`, of its second `xz-12.1.dwt`.
-fn of_child(out: &Path, process: &str) -> PathBuf {
+fn of_child(out: &Path, process: &str, before: u32) -> PathBuf {
     let mut name = out.file_stem().unwrap_or_default().to_owned();
-    name.push("-");
-    name.push(process.strip_suffix(".0").unwrap_or(process));
+    name.push(format!("-{process}"));
+    if before > 0 {
+        name.push(format!(".{before}"));
+    }
     if let Some(extension) = out.extension() {
         name.push(".");
         name.push(extension);
@@ -253,6 +261,8 @@ fn pack_ring(shared: &Shared, ring: &mut Ring, out: PathBuf) -> Result<Recorded>
     };
     let mut writer: Option<Writer> = None;
     let mut words = Words::new();
+    // What was defined while instructions were left out.
+    let mut early: Vec<AtomicU64> = Vec::new();
     let mut told = 0;
     let killed = loop {
         let slot = match ring.next() {
@@ -260,12 +270,19 @@ fn pack_ring(shared: &Shared, ring: &mut Ring, out: PathBuf) -> Result<Recorded>
             Handed::Closed => break false,
             Handed::Died => break true,
         };
-        // The number of skipped instructions is known with the first slot.
+        if writer.is_none() && !ring.recording() && !shared.stop.load(Ordering::Relaxed) {
+            early.extend(slot.iter().map(|word| AtomicU64::new(word.load(Ordering::Relaxed))));
+            ring.give_back();
+            continue;
+        }
+        // Once recording has begun, the number of skipped instructions is known.
         let writer = match &mut writer {
             Some(writer) => writer,
             None => {
                 about.skipped_instructions = ring.skipped();
-                writer.insert(Writer::create(&out, &about)?)
+                let writer = writer.insert(Writer::create(&out, &about)?);
+                words.write(&std::mem::take(&mut early), limit, writer)?;
+                writer
             }
         };
         words.write(slot, limit, writer)?;
@@ -306,9 +323,9 @@ mod tests {
 
     #[test]
     fn children_are_named_after_their_parent() {
-        let named = |process| of_child(Path::new("/d/xz.dwt"), process);
-        assert_eq!(named("12.0"), Path::new("/d/xz-12.dwt"));
-        assert_eq!(named("12.1"), Path::new("/d/xz-12.1.dwt"));
-        assert_eq!(of_child(Path::new("t"), "3.0"), Path::new("t-3"));
+        let named = |before| of_child(Path::new("/d/xz.dwt"), "12", before);
+        assert_eq!(named(0), Path::new("/d/xz-12.dwt"));
+        assert_eq!(named(1), Path::new("/d/xz-12.1.dwt"));
+        assert_eq!(of_child(Path::new("t"), "3", 0), Path::new("t-3"));
     }
 }

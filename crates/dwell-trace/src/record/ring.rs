@@ -25,6 +25,7 @@ const PID: usize = 16;
 const PARENT_PID: usize = 20;
 const SKIPPED: usize = 24;
 const EXECUTING: usize = 32;
+const RECORDING: usize = 36;
 const PRODUCED: usize = 64;
 const CONSUMED: usize = 128;
 const STOP: usize = 192;
@@ -90,6 +91,11 @@ impl Ring {
 
     pub(super) fn parent_pid(&self) -> u32 {
         self.word(PARENT_PID).load(Ordering::Relaxed)
+    }
+
+    /// Whether the tool leaves out no more. Until then slots only define blocks.
+    pub(super) fn recording(&self) -> bool {
+        self.word(RECORDING).load(Ordering::Acquire) != 0
     }
 
     /// Instructions that the tool left out.
