@@ -18,6 +18,9 @@ use crate::synthetic::Loop;
 pub struct Batch {
     /// Its name in tables.
     pub name: String,
+    /// Batches of one series differ in the number of their processes, and are compared by it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub series: Option<String>,
     /// Parameters that differ from the defaults, by name.
     #[serde(default)]
     pub set: BTreeMap<String, toml::Value>,

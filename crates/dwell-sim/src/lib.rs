@@ -21,6 +21,7 @@ mod fault;
 mod frames;
 pub mod isa;
 mod machine;
+pub mod model;
 pub mod params;
 pub mod policy;
 mod preexecute;

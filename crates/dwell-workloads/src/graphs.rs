@@ -4,18 +4,29 @@
 use crate::csr::Graph;
 use crate::random::Random;
 
-/// Page rank by pulling, `rounds` times over all edges.
+/// Page rank by pushing, `rounds` times over all edges.
 pub fn pagerank(graph: &Graph, rounds: usize) -> String {
     let vertices = graph.vertices();
     let mut rank = vec![1.0 / vertices as f64; vertices];
     let mut next = vec![0f64; vertices];
     for _ in 0..rounds {
-        for (vertex, next) in next.iter_mut().enumerate() {
-            let targets = graph.of(vertex).iter();
-            let sum: f64 = targets.map(|&to| rank.get(to as usize).copied().unwrap_or(0.0)).sum();
-            *next = 0.15 / vertices as f64 + 0.85 * sum / 16.0;
+        let mut nowhere = 0.0;
+        for (vertex, &rank) in rank.iter().enumerate() {
+            let targets = graph.of(vertex);
+            if targets.is_empty() {
+                nowhere += rank;
+                continue;
+            }
+            let share = rank / targets.len() as f64;
+            for &to in targets {
+                if let Some(next) = next.get_mut(to as usize) {
+                    *next += share;
+                }
+            }
         }
-        std::mem::swap(&mut rank, &mut next);
+        for (rank, next) in rank.iter_mut().zip(&mut next) {
+            *rank = (0.15 + 0.85 * nowhere) / vertices as f64 + 0.85 * std::mem::take(next);
+        }
     }
     format!("pagerank: sum {:.6}", rank.iter().sum::<f64>())
 }

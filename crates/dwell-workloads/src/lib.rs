@@ -99,6 +99,8 @@ pub struct Batch {
     /// Trace files, in place of workloads or beside them.
     #[serde(default)]
     pub traces: Vec<PathBuf>,
+    /// Batches of one series differ in the number of their processes, and are compared by it.
+    pub series: Option<String>,
 }
 
 impl Parameter {
@@ -116,19 +118,46 @@ impl Parameter {
     }
 }
 
+impl Batch {
+    /// As a file for `dwell sim its`, to stand beside the traces of its workloads.
+    pub fn file(&self) -> String {
+        let quoted = |text: &str| toml::Value::from(text).to_string();
+        let mut text = format!("name = {}\n", quoted(&self.name));
+        if let Some(series) = &self.series {
+            text += &format!("series = {}\n", quoted(series));
+        }
+        let workloads = self.workloads.iter().map(|name| (name.clone(), format!("{name}.dwt")));
+        let traces = self.traces.iter().map(|path| {
+            let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+            (name, path.to_string_lossy().into_owned())
+        });
+        for (name, trace) in workloads.chain(traces) {
+            let (name, trace) = (quoted(&name), quoted(&trace));
+            text += &format!("\n[[process]]\nname = {name}\ntrace = {trace}\n");
+        }
+        text
+    }
+}
+
 impl Catalogue {
     /// Reads a catalogue, called `name` in errors.
     pub fn parse(text: &str, name: &str) -> Result<Self, String> {
         let catalogue: Catalogue = toml::from_str(text).map_err(|e| format!("{name}: {e}"))?;
+        let plain = |name: &str| {
+            let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+            !name.is_empty() && name.chars().all(plain)
+        };
         let known = |wanted: &String| catalogue.workloads.iter().any(|w| w.name == *wanted);
         for batch in &catalogue.batches {
             if let Some(stranger) = batch.workloads.iter().find(|wanted| !known(wanted)) {
                 return Err(format!("{name}: batch {}: no workload {stranger}", batch.name));
             }
+            if !plain(&batch.name) {
+                return Err(format!("{name}: batch {:?}: letters, digits, - _ .", batch.name));
+            }
         }
         for workload in &catalogue.workloads {
-            let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-            if workload.name.is_empty() || !workload.name.chars().all(plain) {
+            if !plain(&workload.name) {
                 return Err(format!(
                     "{name}: workload {:?}: letters, digits, - _ .",
                     workload.name
@@ -198,11 +227,14 @@ mod tests {
     fn the_shipped_catalogue_has_nine_workloads_in_four_batches_of_six() {
         let its = Catalogue::its().unwrap();
         assert_eq!(its.workloads.len(), 9);
-        assert_eq!(its.batches.len(), 4);
+        let (series, batches): (Vec<_>, Vec<_>) =
+            its.batches.iter().partition(|batch| batch.series.is_some());
+        assert_eq!(batches.len(), 4);
+        assert!(series.iter().map(|batch| batch.workloads.len()).eq(2..=5));
         let intensive = |name: &String| {
             its.workloads.iter().any(|w| w.name == *name && w.class == "data-intensive")
         };
-        for (number, batch) in its.batches.iter().enumerate() {
+        for (number, batch) in batches.iter().enumerate() {
             assert_eq!(batch.workloads.len(), 6, "{}", batch.name);
             assert_eq!(batch.workloads.iter().filter(|w| intensive(w)).count(), number);
         }
@@ -217,6 +249,21 @@ mod tests {
         assert_eq!(words(1.0), "/k walk --graph /o/graph-20.csr --walks 200000 --steps 16");
         assert_eq!(words(0.125), "/k walk --graph /o/graph-17.csr --walks 25000 --steps 16");
         assert_eq!(walk.size(2.0), "scale 21, walks 400000");
+    }
+
+    #[test]
+    fn a_batch_becomes_a_file_that_names_its_traces() {
+        let batch = Batch {
+            name: "b".into(),
+            workloads: vec!["wrf".into()],
+            traces: vec!["/t/gcc.dwt".into()],
+            series: None,
+        };
+        assert_eq!(
+            batch.file(),
+            "name = \"b\"\n\n[[process]]\nname = \"wrf\"\ntrace = \"wrf.dwt\"\n\
+             \n[[process]]\nname = \"gcc\"\ntrace = \"/t/gcc.dwt\"\n"
+        );
     }
 
     #[test]

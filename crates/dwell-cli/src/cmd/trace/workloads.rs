@@ -74,13 +74,19 @@ impl Workloads {
                 bail!(Ended { signal, kept });
             }
         }
-        // The batches stand beside their traces.
-        let text = match &self.catalogue {
-            Some(path) => std::fs::read_to_string(path)?,
-            None => ITS.to_owned(),
-        };
-        std::fs::write(out.join("catalogue.toml"), text).context("writing the catalogue")?;
         show::out(&("\n".to_owned() + &outcome(&rows)))?;
+        for batch in &catalogue.batches {
+            // What stands beside its traces is simulated by `dwell sim its` with the directory.
+            let missing = |name: &&String| !out.join(format!("{name}.dwt")).is_file();
+            match batch.workloads.iter().find(missing) {
+                Some(name) => eprintln!("dwell: batch {}: no trace of {name} yet", batch.name),
+                None => {
+                    let file = out.join(format!("{}.toml", batch.name));
+                    std::fs::write(&file, batch.file())
+                        .with_context(|| format!("writing {}", file.display()))?;
+                }
+            }
+        }
         Ok(())
     }
 
