@@ -16,6 +16,7 @@ mod events;
 pub mod experiments;
 pub mod figure;
 pub mod fixture;
+pub mod its;
 pub mod keep;
 mod labels;
 mod lane;

@@ -52,6 +52,14 @@ pub enum BatchError {
     /// It is no batch.
     #[error("not a batch: {0}")]
     Text(String),
+    /// It is in a file.
+    #[error("{path}: {why}")]
+    File {
+        /// Which.
+        path: String,
+        /// What is wrong with it.
+        why: String,
+    },
     /// A parameter is wrong.
     #[error("[set]: {0}")]
     Param(#[from] ParamError),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Many simulations of one batch: every policy with every seed, on all cores.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -12,12 +13,15 @@ use crate::params::PAGE_BYTES;
 use crate::program::Source;
 use crate::sched::assign;
 use crate::survey::{Survey, survey};
+use crate::trace::Recorded;
 use crate::{Params, PolicyKind, Report};
 
 /// What is simulated.
 pub struct Plan {
     /// The batch's name.
     pub batch: String,
+    /// What it is compared in by its number of processes.
+    pub series: Option<String>,
     /// Its programs.
     pub sources: Vec<Arc<dyn Source>>,
     /// Their nice values, where they are given.
@@ -39,12 +43,28 @@ impl Plan {
     ) -> Result<Plan, BatchError> {
         Ok(Plan {
             batch: batch.name.clone(),
+            series: batch.series.clone(),
             sources,
             nice: batch.processes.iter().map(|process| process.nice).collect(),
             params: batch.params()?,
             policies: PolicyKind::ALL.to_vec(),
             seeds: (1..=seeds).collect(),
         })
+    }
+
+    /// The batch in a file, its traces found beside it, each executed for at most `limit`
+    /// instructions.
+    pub fn open(path: &Path, seeds: u64, limit: u64) -> Result<Plan, BatchError> {
+        let failed = |why: String| BatchError::File { path: path.display().to_string(), why };
+        let text = std::fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;
+        let beside = path.parent().unwrap_or(Path::new(""));
+        let mut open = |name: &str, trace: &Path| {
+            Recorded::open(name, &beside.join(trace), limit)
+                .map(|trace| Arc::new(trace) as Arc<dyn Source>)
+        };
+        let plan = Batch::parse(&text)
+            .and_then(|batch| Plan::of(&batch, batch.sources(&mut open)?, seeds));
+        plan.map_err(|error| failed(error.to_string()))
     }
 }
 
@@ -120,7 +140,12 @@ pub fn simulate(
         tell,
         cancel,
     };
+    let begin = || match cancel.load(Ordering::Relaxed) {
+        true => Err(SimError::Cancelled),
+        false => Ok(()),
+    };
     let surveys = plan.sources.par_iter().map(|source| {
+        begin()?;
         let surveyed = survey(&**source, &plan.params, &mut count.listener());
         let failed = |error| SimError::Program { name: source.name().into(), error };
         surveyed.map_err(failed)?.ok_or(SimError::Cancelled)
@@ -137,6 +162,7 @@ pub fn simulate(
         .flat_map(|&kind| plan.seeds.iter().map(move |&seed| (kind, seed)))
         .collect();
     let reports = pairs.par_iter().map(|&(kind, seed)| {
+        begin()?;
         let report = one(plan, kind, seed, dram_bytes, &surveys, &mut count.listener())?;
         count.runs.fetch_add(1, Ordering::Relaxed);
         count.tell();
