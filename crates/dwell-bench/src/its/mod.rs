@@ -35,8 +35,8 @@ pub struct Ask {
     pub sets: Vec<String>,
 }
 
-/// Hears the batch, what is done with it, and the share of that which is done, 0–1; from several
-/// threads.
+/// Hears the batch, what is done with it, and the share of everything that is done, 0–1; from
+/// several threads.
 pub type Tell<'a> = dyn Fn(&str, &str, f64) + Sync + 'a;
 
 /// What was simulated and found.
@@ -105,8 +105,12 @@ impl Study {
         };
         // What is wrong with the last batch is said before the first one runs.
         let plans = plans(ask)?;
-        for plan in plans {
-            match one(&plan, tell, cancel)? {
+        let all = plans.len().max(1) as f64;
+        for (at, plan) in plans.into_iter().enumerate() {
+            let hear = |batch: &str, phase: &str, share: f64| {
+                tell(batch, phase, (at as f64 + share.min(1.0)) / all);
+            };
+            match one(&plan, &hear, cancel)? {
                 Outcome::Complete(batch) => study.batches.push(*batch),
                 Outcome::Cancelled => {
                     study.ended = Some(format!("interrupted in {}", plan.batch));

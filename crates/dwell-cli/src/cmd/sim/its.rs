@@ -63,14 +63,10 @@ impl Its {
              dwell trace workloads --out DIR records programs to name"
         );
         let signals = Signals::watch().context("watching for Ctrl-C")?;
-        let progress = Mutex::new((String::new(), Progress::of("sim")));
+        let progress = Mutex::new(Progress::of("sim"));
         let tell = |batch: &str, phase: &str, share: f64| {
-            let mut at = progress.lock().unwrap_or_else(PoisonError::into_inner);
-            if at.0 != batch {
-                at.1.finish();
-                *at = (batch.into(), Progress::of(batch));
-            }
-            at.1.show(phase, share);
+            let mut progress = progress.lock().unwrap_or_else(PoisonError::into_inner);
+            progress.show(&format!("{batch}: {phase}"), share);
         };
         let ask = Ask {
             batches: self.batches.clone(),
@@ -88,7 +84,7 @@ impl Its {
             }
             _ => Ok(Vec::new()),
         };
-        progress.lock().unwrap_or_else(PoisonError::into_inner).1.finish();
+        progress.lock().unwrap_or_else(PoisonError::into_inner).finish();
         let mut study = study?;
         study.sensitivity = varied?;
         study.command = std::env::args().collect();

@@ -161,11 +161,11 @@ fn record_with_progress(plan: &Recording, name: &str, signals: &Signals) -> Resu
 
 fn recorded_table(outcome: &Outcome) -> String {
     let screen = show::Screen::stdout();
-    let heads = ["trace", "process", "instructions", "accesses", "size", "bytes per event", ""];
+    let heads = ["trace", "process", "instructions", "accesses", "size", "bytes per event*", ""];
     let mut table = screen.table(&heads, &[1, 2, 3, 4, 5]);
     for trace in &outcome.traces {
         let written = &trace.written;
-        let events = (written.blocks + written.accesses).max(1);
+        let events = (written.instructions + written.accesses).max(1);
         table.add_row([
             trace.path.display().to_string(),
             trace.about.pid.to_string(),
@@ -176,7 +176,7 @@ fn recorded_table(outcome: &Outcome) -> String {
             if trace.killed { "killed: its last events are missing" } else { "" }.into(),
         ]);
     }
-    show::finished(&table)
+    show::finished(&table) + "* an instruction or an access\n"
 }
 
 fn recorded_json(outcome: &Outcome) -> serde_json::Value {
