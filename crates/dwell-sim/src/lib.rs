@@ -14,6 +14,7 @@
 #![forbid(unsafe_code)]
 
 mod ahead;
+pub mod assign;
 mod batch;
 mod cache;
 mod device;
@@ -36,6 +37,7 @@ pub mod synthetic;
 mod table;
 mod timeline;
 pub mod trace;
+pub mod wait;
 mod words;
 
 pub use batch::{Batch, BatchError, Entry as BatchEntry, OpenTrace};

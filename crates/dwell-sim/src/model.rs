@@ -7,6 +7,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::assign::{AssignError, put};
+
 /// The paper's calibration.
 pub const SMARTCON: &str = include_str!("../model/smartcon.toml");
 
@@ -159,12 +161,9 @@ pub enum ModelError {
     /// It is no calibration.
     #[error("not a calibration: {0}")]
     Text(String),
-    /// An assignment has no value.
-    #[error("`{0}`: write a parameter as name=value, as in smartcon.l1_miss=0.2")]
-    NoValue(String),
-    /// No parameter has that name.
-    #[error("no parameter is called `{0}`; the calibration has: {1}")]
-    Unknown(String, String),
+    /// A change cannot be made.
+    #[error(transparent)]
+    Assign(#[from] AssignError),
     /// A value cannot be.
     #[error("{name}={value}: must be {must}")]
     Value {
@@ -320,7 +319,7 @@ impl Calibration {
 /// Reads a device as a person writes it: `NAME=50ns/line`, or `NAME=3us` for a block.
 pub fn device(text: &str) -> Result<Device, ModelError> {
     let (name, latency) =
-        text.split_once('=').ok_or_else(|| ModelError::NoValue(text.to_owned()))?;
+        text.split_once('=').ok_or_else(|| AssignError::NoValue(text.to_owned()))?;
     let (name, latency) = (name.trim(), latency.trim());
     let bad = || ModelError::Value {
         name: name.into(),
@@ -342,37 +341,6 @@ pub fn device(text: &str) -> Result<Device, ModelError> {
     }
     let (line_ns, block_ns) = if per_line { (Some(ns), None) } else { (None, Some(ns)) };
     Ok(Device { name: name.into(), line_ns, block_ns })
-}
-
-/// Changes one value that is there already.
-fn put(table: &mut toml::Table, set: &str) -> Result<(), ModelError> {
-    let (name, value) = set.split_once('=').ok_or_else(|| ModelError::NoValue(set.into()))?;
-    let (name, value) = (name.trim(), value.trim());
-    let mut here = table;
-    let mut parts = name.split('.').peekable();
-    while let Some(part) = parts.next() {
-        let known = || here.keys().cloned().collect::<Vec<_>>().join(", ");
-        let unknown = ModelError::Unknown(name.into(), known());
-        let Some(found) = here.get_mut(part) else { return Err(unknown) };
-        match (found, parts.peek().is_some()) {
-            (toml::Value::Table(inner), true) => here = inner,
-            (found @ (toml::Value::Float(_) | toml::Value::Integer(_)), false) => {
-                let number = value.parse::<f64>().ok().filter(|number| number.is_finite());
-                *found = toml::Value::Float(number.ok_or_else(|| ModelError::Value {
-                    name: name.into(),
-                    value: value.into(),
-                    must: "a number",
-                })?);
-                return Ok(());
-            }
-            (toml::Value::String(text), false) => {
-                value.clone_into(text);
-                return Ok(());
-            }
-            _ => return Err(unknown),
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]
