@@ -39,4 +39,5 @@ pub mod subject;
 pub mod table;
 pub mod units;
 pub mod usage;
+pub mod waits;
 pub mod workload;

@@ -422,3 +422,31 @@ fn a_trace_is_cut_looked_at_converted_and_refused_where_it_is_damaged() {
     let listed = success(dir.path(), &["trace", "workloads", "--list"]);
     assert!(listed.contains("graph500") && listed.contains("stands for"), "{listed}");
 }
+
+#[test]
+fn waits_are_simulated_under_every_policy_for_a_machine_that_is_not_here() {
+    let dir = tempfile::tempdir().unwrap();
+    let set = ["--set", "cores=32", "--set", "device.latency=3us", "--set", "duration_ms=50"];
+    let shown = success(dir.path(), &[&["sim", "wait", "--size", "4k"][..], &set].concat());
+    for policy in ["block", "spin", "hybrid", "smartcon", "predictive"] {
+        assert!(shown.lines().any(|line| line.trim_start().starts_with(policy)), "{shown}");
+    }
+    let file = dir.path().join("mine.toml");
+    fs::write(&file, success(dir.path(), &[&["sim", "wait", "--print"][..], &set].concat()))
+        .unwrap();
+    let file = file.to_str().unwrap();
+    let json = success(dir.path(), &["sim", "wait", file, "--policies", "block,spin", "--json"]);
+    let json: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["scenario"]["cores"], 32);
+    let speed = |at: usize| json["reports"][at][0]["requests"].as_u64().unwrap();
+    assert!(speed(1) > 2 * speed(0), "{json}");
+    for (args, says) in [
+        (&["--set", "cores=none"][..], "whole number"),
+        (&["--policies", "hope"], "smartcon"),
+        (&["/no/such.toml"], "/no/such.toml"),
+        (&["--probed", "/dev/null"], "/dev/null"),
+    ] {
+        let told = failure(dir.path(), &[&["sim", "wait"], args].concat());
+        assert!(told.contains(says), "{told}");
+    }
+}

@@ -20,6 +20,7 @@ mod model;
 mod pause;
 mod peers;
 mod pollution;
+mod predicted;
 mod predictive;
 mod probe;
 mod programs;
@@ -50,7 +51,7 @@ pub type Progress<'a> = dyn FnMut(&str, f64) + 'a;
 /// Fills in a result; a figure that is more than its cases returns its own chart.
 type Experiment = fn(&mut Lab, &mut FigureResult, &mut Progress<'_>) -> Result<Option<String>>;
 
-const EXPERIMENTS: [(&str, Experiment); 39] = [
+const EXPERIMENTS: [(&str, Experiment); 40] = [
     ("S1", switches::direct),
     ("S2", switches::indirect),
     ("S3", classes::measure),
@@ -90,6 +91,7 @@ const EXPERIMENTS: [(&str, Experiment); 39] = [
     ("U1", programs::reads),
     ("U2", programs::real),
     ("U3", calls::measure),
+    ("W1", predicted::measure),
 ];
 
 /// The figures that can be measured, in order.

@@ -306,10 +306,12 @@ impl<'a> Machine<'a> {
         self.callers[id].served = true;
         match self.callers[id].phase {
             Phase::Parked if self.cpus.has_idle() => {
-                // All that waking an idle CPU costs.
-                self.cpus.does(id, Work::Run(0), self.now);
+                // Waking an idle CPU and what the thread does for the switch, together the extra.
                 let extra_ns = self.scenario.device.block_extra_ns.max(0).unsigned_abs();
-                self.at(self.now + extra_ns, Event::Wake { thread: id, paid: true });
+                let own_ns = self.scenario.device.block_cpu_ns.min(extra_ns);
+                self.cpus.does(id, Work::Run(own_ns), self.now);
+                let wakes = self.now + extra_ns - own_ns;
+                self.at(wakes, Event::Wake { thread: id, paid: true });
             }
             Phase::Parked => {
                 self.cpus.does(id, Work::Run(self.scenario.device.block_cpu_ns), self.now);

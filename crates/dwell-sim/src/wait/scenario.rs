@@ -142,6 +142,11 @@ impl Scenario {
         Ok(scenario)
     }
 
+    /// As TOML, to copy and edit.
+    pub fn to_toml(&self) -> Result<String, ScenarioError> {
+        toml::to_string(self).map_err(|e| ScenarioError::Text(e.to_string()))
+    }
+
     fn check(&self) -> Result<(), ScenarioError> {
         let device = &self.device;
         let spans = [

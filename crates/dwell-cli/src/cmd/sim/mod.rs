@@ -3,6 +3,7 @@
 
 mod its;
 mod model;
+mod wait;
 
 use std::fs;
 use std::path::Path;
@@ -14,6 +15,7 @@ use anyhow::{Context, Result};
 pub enum Sim {
     Its(its::Its),
     Model(model::Model),
+    Wait(wait::Wait),
 }
 
 /// Simulates and shows.
@@ -21,6 +23,7 @@ pub fn run(sim: &Sim) -> Result<()> {
     match sim {
         Sim::Its(args) => args.run(),
         Sim::Model(args) => args.run(),
+        Sim::Wait(args) => args.run(),
     }
 }
 
