@@ -189,8 +189,10 @@ impl Workloads {
 /// The program with this project's kernels, beside this one.
 fn kernels() -> Result<PathBuf> {
     let here = std::env::current_exe().context("finding this program")?;
-    let beside =
-        here.ancestors().skip(1).take(2).map(|dir| dir.join(KERNELS)).find(|f| f.is_file());
+    // As it is built, or as it is installed.
+    let above = here.ancestors().skip(1).take(2);
+    let mut places = above.flat_map(|dir| [dir.join(KERNELS), dir.join("lib/dwell").join(KERNELS)]);
+    let beside = places.find(|file| file.is_file());
     beside.with_context(|| format!("{KERNELS} is not beside {}: make build", here.display()))
 }
 
