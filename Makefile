@@ -2,7 +2,9 @@
 # make demo    installs what is needed, builds, runs the main job, prints the report's path
 # make test    everything: lint, unit and property tests, the engine on real devices, real NVMe in a VM
 # make test-long   real programs untouched and under `dwell run`, minutes each, postgres and mariadb among them
+# make trace-tool  builds the Valgrind tool with which `dwell trace record` records, part of make build where valgrind is installed
 # make peers   builds the other runtimes that `dwell bench io --policies block,peer:NAME` measures beside it
+# make fuzz    fuzzes the reader of traces for a minute (FUZZ_SECONDS=60)
 # make install   installs command, libraries, dwell.h and dwell.pc under PREFIX (/usr/local), DESTDIR before it
 # make fio-engine   builds target/fio/dwell.so, an engine for the fio that is installed
 # make figure ID=S4   measures one figure of the papers; `make figures` all, and rewrites the tables in docs/
@@ -18,22 +20,31 @@ PREFIX ?= /usr/local
 DESTDIR ?=
 LIBDIR ?= $(PREFIX)/lib
 FROM ?= target/release
+FUZZ_SECONDS ?= 60
 PEERS := --manifest-path peers/Cargo.toml --target-dir target/peers
 
 # Debian packages by the program or file that shows they are there.
 NEEDS := qemu-system-x86_64:qemu-system-x86 busybox:busybox-static dmsetup:dmsetup mkfs.ext4:e2fsprogs losetup:mount cc:gcc fio:fio pkg-config:pkg-config valgrind:valgrind patch:patch
 # What tests/programs runs, beside fio; the long form runs more.
 NEEDS_PROGRAMS := sqlite3:sqlite3 db5.3_load:db5.3-util sysbench:sysbench redis-server:redis-server mdb_load:lmdb-utils db_bench:rocksdb-tools git:git
+# Recorded for the figures of the simulator.
+NEEDS_WORKLOADS := xz:xz-utils /usr/games/stockfish:stockfish povray:povray
 NEEDS_LONG_PROGRAMS := /usr/lib/postgresql/*/bin/initdb:postgresql mariadbd:mariadb-server-core mariadb-dump:mariadb-client
 
-.PHONY: demo test test-long install install-files fio-engine lint figure figures peers build deps deny
+.PHONY: demo test test-long install install-files fio-engine lint figure figures peers build deps deny trace-tool fuzz
 
 deps:
 	@command -v $(CARGO) >/dev/null || { echo "make: a Rust toolchain is needed (rustup, or Debian's cargo 1.89 or newer)" >&2; exit 1; }
 	@./scripts/packages $(NEEDS)
 
-build: deps
-	$(CARGO) build --release --locked -p dwell-cli -p dwell-preload
+build: deps trace-tool
+	$(CARGO) build --release --locked -p dwell-cli -p dwell-preload -p dwell-workloads
+
+# A program of its own, because it links Valgrind and has its licence.
+trace-tool: deps
+	@if [ "$$(uname -m)" = x86_64 ] && command -v valgrind cc >/dev/null && [ -f /usr/include/valgrind/pub_tool_tooliface.h ]; \
+	then $(MAKE) --no-print-directory -C valgrind OUT=$(CURDIR)/target/valgrind; \
+	else echo "make: no valgrind with its headers, or no cc, or not x86-64: dwell trace record will not work" >&2; fi
 
 peers: deps
 	$(CARGO) build --release --locked $(PEERS)
@@ -41,7 +52,7 @@ peers: deps
 demo: build
 	@./target/release/dwell bench io --report $(REPORT)
 
-test: deps lint
+test: deps trace-tool lint
 	@./scripts/packages $(NEEDS_PROGRAMS)
 	./scripts/test
 
@@ -60,9 +71,13 @@ install-files:
 fio-engine:
 	@./fio/build || [ $$? = 77 ]
 
+fuzz: deps
+	@./fuzz/run $(FUZZ_SECONDS)
+
 lint: deny
 	$(CARGO) fmt --all --check
 	$(CARGO) fmt --all --check --manifest-path peers/Cargo.toml
+	$(CARGO) fmt --check --manifest-path fuzz/Cargo.toml
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	$(CARGO) clippy $(PEERS) --all-targets --locked -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked --quiet
@@ -75,9 +90,11 @@ deny:
 	@PATH="$$PATH:$(CURDIR)/target/tools/bin" cargo-deny --log-level warn check licenses bans sources
 
 figure: build
+	@./scripts/packages $(NEEDS_WORKLOADS)
 	@[ -n "$(ID)" ] || { echo "make: say which one, as in make figure ID=S4 (./target/release/dwell figure --list)" >&2; exit 1; }
 	@./target/release/dwell figure $(ID)
 
 figures: build
+	@./scripts/packages $(NEEDS_WORKLOADS)
 	@./target/release/dwell figure --all --docs docs --docs .
 	@cp target/figures/M1.svg docs/m1.svg

@@ -24,6 +24,16 @@ pub fn tick(value: f64) -> String {
     }
 }
 
+/// A count: `950`, `62.5 k`, `1.20 M`, `3.40 G`.
+pub fn count(count: u64) -> String {
+    match count {
+        0..1000 => count.to_string(),
+        1000..1_000_000 => format!("{} k", figure(count as f64 / 1e3)),
+        1_000_000..1_000_000_000 => format!("{} M", figure(count as f64 / 1e6)),
+        _ => format!("{} G", figure(count as f64 / 1e9)),
+    }
+}
+
 /// A request or device size: `512 B`, `4 KiB`, `1.5 MiB`.
 pub fn bytes(bytes: u64) -> String {
     let mut size = bytes as f64;

@@ -34,6 +34,7 @@ Environment:
   DWELL_HOST_PAGE      page that the Dwell processes of this host share
   DWELL_SYSTEM_CONFIG  settings of the machine, in place of /etc/dwell/dwell.toml
   DWELL_PRELOAD        library that dwell run loads into a command
+  DWELL_VALGRIND       directory with the Valgrind tool of dwell trace
   NO_COLOR             no colours, also on a terminal
 
 Exit status: 0, 1 after an error, 2 after a wrong command line, 130 after Ctrl-C, 143 after SIGTERM; of dwell run: see\nthere.")]
@@ -56,6 +57,10 @@ enum Command {
     Bench(cmd::bench::Bench),
     Figure(cmd::figure::Args),
     Compare(cmd::compare::Args),
+    #[command(subcommand)]
+    Trace(cmd::trace::Trace),
+    #[command(subcommand)]
+    Sim(cmd::sim::Sim),
     /// One process of the load beside a measurement.
     #[command(hide = true)]
     Crunch(cmd::bench::Crunch),
@@ -74,6 +79,8 @@ impl Command {
             Command::Bench(bench) => cmd::bench::run(&bench),
             Command::Figure(args) => cmd::figure::run(&args),
             Command::Compare(args) => cmd::compare::run(&args),
+            Command::Trace(trace) => cmd::trace::run(&trace),
+            Command::Sim(sim) => cmd::sim::run(&sim),
             Command::Crunch(args) => args.run(),
         }
     }

@@ -61,6 +61,29 @@ pub fn is_program(word: &OsStr) -> bool {
     !word.is_empty() && env::split_paths(&search).any(|directory| runs(&directory.join(path)))
 }
 
+/// The directory with the Valgrind tool: as chosen, or beside this program, or beside its directory.
+pub fn trace_tool() -> Result<PathBuf> {
+    if let Some(dir) = env::var_os("DWELL_VALGRIND").filter(|value| !value.is_empty()) {
+        return Ok(dir.into());
+    }
+    let here = env::current_exe().unwrap_or_default();
+    let tool = dwell_trace::record::TOOL;
+    let above = here.ancestors().skip(1).take(3);
+    let dirs = above.flat_map(|dir| [dir.join("valgrind"), dir.join("lib/dwell/valgrind")]);
+    match dirs.into_iter().find(|dir| dir.join(tool).is_file()) {
+        Some(dir) => Ok(dir),
+        None => anyhow::bail!(
+            "the Valgrind tool {tool} is not beside {}: make trace-tool, or set DWELL_VALGRIND",
+            here.display()
+        ),
+    }
+}
+
+/// Where programs are looked for.
+pub fn search_path() -> String {
+    env::var("PATH").unwrap_or_default()
+}
+
 /// Whether the environment asks for output without colours.
 pub fn no_colour() -> bool {
     env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())

@@ -45,6 +45,10 @@ pub struct Lab {
     pub dwell: Option<PathBuf>,
     /// Directory of the scripts that run real programs, `tests/programs`.
     pub programs: Option<PathBuf>,
+    /// Directory of recorded workloads and their batches; `target/traces` where it is not given.
+    pub traces: Option<PathBuf>,
+    /// What was simulated for one figure and serves others.
+    pub(super) study: Option<std::rc::Rc<crate::its::Study>>,
     subjects: Vec<(Kind, Result<Subject, String>)>,
     stands: Vec<Stand>,
 }
@@ -67,6 +71,8 @@ impl Lab {
             device_bytes: FILE_BYTES,
             dwell: None,
             programs: None,
+            traces: None,
+            study: None,
             subjects: Vec::new(),
             stands: Vec::new(),
         }

@@ -9,20 +9,25 @@ mod bystander;
 mod calls;
 mod classes;
 mod decisions;
+mod its;
 mod job;
 mod lab;
 mod large;
 mod leaving;
 mod load;
 mod mixed;
+mod model;
 mod pause;
 mod peers;
 mod pollution;
+mod predicted;
 mod predictive;
 mod probe;
 mod programs;
+mod recording;
 mod response;
 mod sequential;
+mod simulator;
 mod spinning;
 mod switches;
 mod threshold;
@@ -46,7 +51,7 @@ pub type Progress<'a> = dyn FnMut(&str, f64) + 'a;
 /// Fills in a result; a figure that is more than its cases returns its own chart.
 type Experiment = fn(&mut Lab, &mut FigureResult, &mut Progress<'_>) -> Result<Option<String>>;
 
-const EXPERIMENTS: [(&str, Experiment); 27] = [
+const EXPERIMENTS: [(&str, Experiment); 40] = [
     ("S1", switches::direct),
     ("S2", switches::indirect),
     ("S3", classes::measure),
@@ -55,6 +60,8 @@ const EXPERIMENTS: [(&str, Experiment); 27] = [
     ("S6", threshold::measure),
     ("S7", decisions::measure),
     ("S8", spinning::measure),
+    ("S9", model::table),
+    ("S10", model::projection),
     ("S11", sequential::measure),
     ("S12", leaving::measure),
     ("S13", load::measure),
@@ -68,12 +75,23 @@ const EXPERIMENTS: [(&str, Experiment); 27] = [
     ("A2", switches::working_set),
     ("A3", whole::measure),
     ("A4", response::measure),
+    ("I1", its::measure),
+    ("I2", its::measure),
+    ("I3", its::measure),
+    ("I4", its::measure),
+    ("I5", its::measure),
+    ("I6", its::measure),
+    ("I7", its::measure),
+    ("I8", its::measure),
     ("M1", job::measure),
     ("M2", mixed::measure),
     ("P1", peers::measure),
+    ("P2", simulator::measure),
+    ("P3", recording::measure),
     ("U1", programs::reads),
     ("U2", programs::real),
     ("U3", calls::measure),
+    ("W1", predicted::measure),
 ];
 
 /// The figures that can be measured, in order.

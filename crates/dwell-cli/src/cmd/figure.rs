@@ -32,6 +32,9 @@ pub struct Args {
     /// Rewrite the tables in the documents of these directories from what is in --out
     #[arg(long)]
     docs: Vec<PathBuf>,
+    /// Directory of recorded workloads [default: target/traces, recorded when it is needed]
+    #[arg(long, value_name = "DIR")]
+    traces: Option<PathBuf>,
     /// Effort: 1 is full, 0.1 a smoke test
     #[arg(long, default_value_t = 1.0)]
     effort: f64,
@@ -87,6 +90,7 @@ pub fn run(args: &Args) -> Result<()> {
         lab.dwell = Some(std::env::current_exe().context("finding this program's own file")?);
         lab.programs = Some(PathBuf::from("tests/programs")).filter(|scripts| scripts.is_dir());
         lab.programs = lab.programs.map(std::path::absolute).transpose()?;
+        lab.traces.clone_from(&args.traces);
         for id in &ids {
             let mut progress = Progress::of(id);
             let (result, svg) = experiments::measure(id, &mut lab, &mut |what, share| {

@@ -10,5 +10,7 @@ pub mod figure;
 pub mod probe;
 pub mod profile;
 pub mod run;
+pub mod sim;
 pub mod top;
+pub mod trace;
 pub mod workload;

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Reports over many seeds as one line per policy, each measure with its spread and what ITS saves of it.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{PolicyKind, Report};
+
+/// A measure over seeds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Spread {
+    /// Mean.
+    pub mean: f64,
+    /// Standard deviation of the samples; 0 for one.
+    pub deviation: f64,
+    /// Smallest.
+    pub least: f64,
+    /// Largest.
+    pub most: f64,
+    /// How many seeds.
+    pub seeds: usize,
+}
+
+impl Spread {
+    /// Of these values; all zero where there are none.
+    pub fn of(values: &[f64]) -> Spread {
+        if values.is_empty() {
+            return Spread::default();
+        }
+        let count = values.len() as f64;
+        let mean = values.iter().sum::<f64>() / count;
+        let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+        Spread {
+            mean,
+            deviation: if values.len() > 1 { (squares / (count - 1.0)).sqrt() } else { 0.0 },
+            least: values.iter().copied().fold(f64::INFINITY, f64::min),
+            most: values.iter().copied().fold(f64::NEG_INFINITY, f64::max),
+            seeds: values.len(),
+        }
+    }
+}
+
+/// What the paper draws.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Measure {
+    /// Idle time in nanoseconds (Figure 4a).
+    IdleNs,
+    /// Major faults (Figure 4b).
+    MajorFaults,
+    /// Misses of the last-level cache (Figure 4c).
+    LlcMisses,
+    /// Mean finish time of the higher priorities in nanoseconds (Figure 5a).
+    TopFinishNs,
+    /// Mean finish time of the lower priorities in nanoseconds (Figure 5b).
+    BottomFinishNs,
+}
+
+impl Measure {
+    /// All of them, in the order of the paper's figures.
+    pub const ALL: [Measure; 5] = [
+        Measure::IdleNs,
+        Measure::MajorFaults,
+        Measure::LlcMisses,
+        Measure::TopFinishNs,
+        Measure::BottomFinishNs,
+    ];
+
+    /// Its value in one report.
+    pub fn of(self, report: &Report) -> f64 {
+        match self {
+            Measure::IdleNs => report.idle.total_ns() as f64,
+            Measure::MajorFaults => report.faults.major() as f64,
+            Measure::LlcMisses => report.accesses.dram as f64,
+            Measure::TopFinishNs => report.top_half_finish_ns(),
+            Measure::BottomFinishNs => report.bottom_half_finish_ns(),
+        }
+    }
+}
+
+/// One measure under one policy.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Summary {
+    /// The policy.
+    pub policy: PolicyKind,
+    /// What was measured.
+    pub measure: Measure,
+    /// Its values over the seeds.
+    pub value: Spread,
+    /// What ITS saves of it, as a fraction, seed by seed; absent where ITS did not run or there is
+    /// nothing to save.
+    pub its_saves: Option<Spread>,
+}
+
+/// All measures under all policies that ran, in the order of the reports.
+pub fn summarise(reports: &[Report]) -> Vec<Summary> {
+    let mut policies: Vec<PolicyKind> = Vec::new();
+    for report in reports {
+        if !policies.contains(&report.policy) {
+            policies.push(report.policy);
+        }
+    }
+    let its_of = |seed, measure: Measure| {
+        let its = reports.iter().find(|r| r.policy == PolicyKind::Its && r.seed == seed);
+        its.map(|report| measure.of(report))
+    };
+    let mut lines = Vec::new();
+    for policy in policies {
+        for measure in Measure::ALL {
+            let mine: Vec<_> = reports.iter().filter(|report| report.policy == policy).collect();
+            let values: Vec<_> = mine.iter().map(|report| measure.of(report)).collect();
+            let savings: Vec<_> = mine
+                .iter()
+                .zip(&values)
+                .filter(|(_, value)| **value > 0.0)
+                .filter_map(|(report, value)| Some(1.0 - its_of(report.seed, measure)? / value))
+                .collect();
+            let its_saves =
+                (policy != PolicyKind::Its && !savings.is_empty()).then(|| Spread::of(&savings));
+            lines.push(Summary { policy, measure, value: Spread::of(&values), its_saves });
+        }
+    }
+    lines
+}
+
+/// The reports as CSV: a line of names, then one line each.
+pub fn to_csv(reports: &[Report]) -> String {
+    let mut text = String::from(
+        "batch,policy,seed,dram_bytes,elapsed_ns,idle_ns,idle_cache_miss_ns,idle_fault_wait_ns,idle_switch_ns,\
+         run_ns,cache_hit_ns,kernel_ns,spin_ns,stolen_ns,nobody_ready_ns,switch_ns,\
+         major_faults,late_faults,minor_faults,llc_misses,instructions,switches,\
+         top_half_finish_ns,bottom_half_finish_ns,prefetched,prefetch_accuracy,\
+         preexecuted_instructions,preexecuted_lines,preexecute_accuracy\n",
+    );
+    for report in reports {
+        let (time, idle, faults) = (&report.time, &report.idle, &report.faults);
+        let fields = [
+            quoted(&report.batch),
+            report.policy.to_string(),
+            report.seed.to_string(),
+            report.dram_bytes.to_string(),
+            report.elapsed_ns.to_string(),
+            idle.total_ns().to_string(),
+            idle.cache_miss_ns.to_string(),
+            idle.fault_wait_ns.to_string(),
+            idle.switch_ns.to_string(),
+            time.run_ns.to_string(),
+            time.cache_hit_ns.to_string(),
+            time.kernel_ns.to_string(),
+            time.spin_ns.to_string(),
+            time.stolen_ns.to_string(),
+            time.nobody_ready_ns.to_string(),
+            time.switch_ns.to_string(),
+            faults.major().to_string(),
+            faults.late.to_string(),
+            (faults.prefetched + faults.zero).to_string(),
+            report.accesses.dram.to_string(),
+            report.instructions.to_string(),
+            report.switches.to_string(),
+            report.top_half_finish_ns().to_string(),
+            report.bottom_half_finish_ns().to_string(),
+            report.prefetches.issued.to_string(),
+            report.prefetches.accuracy().to_string(),
+            report.preexecution.instructions.to_string(),
+            report.preexecution.lines.to_string(),
+            report.preexecution.accuracy().to_string(),
+        ];
+        text += &fields.join(",");
+        text.push('\n');
+    }
+    text
+}
+
+fn quoted(text: &str) -> String {
+    if text.contains([',', '"', '\n', '\r']) {
+        format!("\"{}\"", text.replace('"', "\"\""))
+    } else {
+        text.into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_spread_has_mean_deviation_and_ends() {
+        let spread = Spread::of(&[1.0, 2.0, 3.0]);
+        assert_eq!(
+            (spread.mean, spread.deviation, spread.least, spread.most),
+            (2.0, 1.0, 1.0, 3.0)
+        );
+        assert_eq!(Spread::of(&[5.0]).deviation, 0.0);
+        assert_eq!(Spread::of(&[]).seeds, 0);
+    }
+
+    #[test]
+    fn a_name_with_a_comma_is_quoted() {
+        assert_eq!(quoted("a,\"b\""), "\"a,\"\"b\"\"\"");
+        assert_eq!(quoted("plain"), "plain");
+    }
+}
