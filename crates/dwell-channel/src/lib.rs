@@ -3,4 +3,5 @@
 //! through channels of shared memory, every command of which it checks.
 #![deny(unsafe_code)]
 
+pub mod fs;
 pub mod grants;
