@@ -5,9 +5,13 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;
+use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use crate::view::View;
 
 /// An error number, as the kernel passes it to a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,6 +61,8 @@ pub struct OpenFile {
     /// The file it is open on.
     pub inode: Arc<Inode>,
     id: u64,
+    /// Whether any channel was ever granted it.
+    pub(crate) granted: AtomicBool,
 }
 
 impl OpenFile {
@@ -64,7 +70,14 @@ impl OpenFile {
     pub fn new(file: File, flags: i32, inode: Arc<Inode>) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
-        OpenFile { file, rights: Rights::of_flags(flags), flags, inode, id }
+        OpenFile {
+            file,
+            rights: Rights::of_flags(flags),
+            flags,
+            inode,
+            id,
+            granted: AtomicBool::new(false),
+        }
     }
 
     /// A number that no other open file of this controller ever has.
@@ -76,7 +89,7 @@ impl OpenFile {
 /// Why channels are kept off a file for a while.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
-    /// It becomes shorter, or a hole is made in it.
+    /// It becomes shorter, or loses blocks: a truncate, a hole, a collapsed or zeroed range.
     Shorten,
     /// Its last name goes.
     Unlink,
@@ -93,6 +106,11 @@ pub struct Inode {
     number: u64,
     state: Mutex<State>,
     quiet: Condvar,
+    /// How channels see it, while any does.
+    view: Mutex<(u64, Weak<View>)>,
+    /// When a channel last wrote to it without the file system's knowledge, in nanoseconds since 1970; 0 for
+    /// never since its times were set.
+    written_ns: AtomicU64,
 }
 
 /// Whether channels may reach a file.
@@ -110,6 +128,10 @@ struct State {
     /// Guards that keep new ones off.
     held: u32,
     mapped: bool,
+    /// Whether any channel was ever granted it.
+    granted: bool,
+    /// How often it was held: what was found out before is not true any more.
+    epoch: u64,
 }
 
 impl Inode {
@@ -132,11 +154,13 @@ impl Inode {
         }
     }
 
-    /// Keeps new grants off until [`Inode::let_go`].
-    pub(crate) fn hold(&self, why: Why) {
+    /// Keeps new grants off until it is let go; whether there can be any to take back.
+    pub(crate) fn hold(&self, why: Why) -> bool {
         let mut state = self.state();
         state.held += 1;
+        state.epoch += 1;
         state.mapped |= why == Why::Map;
+        state.granted
     }
 
     /// Waits until no command is in flight; none is taken up any more, because its grants are gone and the
@@ -153,22 +177,68 @@ impl Inode {
         self.quiet.notify_all();
     }
 
-    /// Waits until nobody holds the inode.
-    pub(crate) fn wait_until_free(&self) {
+    /// Waits until nobody holds the inode; how often it was held so far.
+    pub(crate) fn wait_until_free(&self) -> u64 {
         let mut state = self.state();
         while state.held > 0 {
             state = self.quiet.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
+        state.epoch
     }
 
-    /// Whether channels may reach it at this moment.
-    pub(crate) fn reach(&self) -> Reach {
-        let state = self.state();
+    /// Whether channels may reach it at this moment, by a way found when it had been held `epoch` times. The caller has the table locked that it will enter the
+    /// file in, and whoever holds the inode will look there.
+    pub(crate) fn reach(&self, epoch: u64) -> Reach {
+        let mut state = self.state();
         match (state.mapped, state.held) {
             (true, _) => Reach::Mapped,
-            (false, 0) => Reach::Free,
+            (false, 0) if state.epoch == epoch => {
+                state.granted = true;
+                Reach::Free
+            }
             _ => Reach::Held,
         }
+    }
+
+    /// The mapping that all channels share while the inode has been held `epoch` times; `None` where the
+    /// file is not memory.
+    pub(crate) fn view(&self, file: &File, epoch: u64) -> Option<Arc<View>> {
+        let mut view = self.view.lock().unwrap_or_else(PoisonError::into_inner);
+        let bytes = file.metadata().ok()?.len();
+        let known = view.1.upgrade().filter(|known| view.0 == epoch && known.reaches(bytes));
+        if known.is_some() {
+            return known;
+        }
+        let fresh = Arc::new(View::of(file)?);
+        *view = (epoch, Arc::downgrade(&fresh));
+        Some(fresh)
+    }
+
+    /// A channel wrote to it, past the file system.
+    pub(crate) fn written(&self, at_ns: u64) {
+        if self.written_ns.load(Ordering::Relaxed) != at_ns {
+            self.written_ns.store(at_ns, Ordering::Relaxed);
+        }
+    }
+
+    /// Sets the file's times to when channels last wrote to it, if they did. The file system calls this
+    /// before it tells or sets the times of a file, and when it is released. The descriptor may be one that
+    /// was opened with O_PATH.
+    pub fn stamp(&self, file: impl AsFd) {
+        let at_ns = self.written_ns.load(Ordering::Relaxed);
+        if at_ns == 0 || self.written_ns.swap(0, Ordering::Relaxed) == 0 {
+            return;
+        }
+        let at = Duration::from_nanos(at_ns);
+        let times = rustix::fs::Timestamps {
+            last_access: rustix::fs::Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_OMIT },
+            last_modification: rustix::fs::Timespec {
+                tv_sec: at.as_secs() as i64,
+                tv_nsec: i64::from(at.subsec_nanos()),
+            },
+        };
+        // A time that cannot be set is no reason to refuse what the caller is about to do.
+        let _ = rustix::fs::utimensat(file, "", &times, rustix::fs::AtFlags::EMPTY_PATH);
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -202,6 +272,8 @@ impl Inodes {
             number: key.1,
             state: Mutex::default(),
             quiet: Condvar::new(),
+            view: Mutex::default(),
+            written_ns: AtomicU64::new(0),
         });
         open.insert(key, Arc::downgrade(&inode));
         Ok(inode)
