@@ -7,6 +7,7 @@ mod accept;
 pub mod client;
 pub mod controller;
 mod device;
+pub mod fs;
 pub mod grants;
 mod lane;
 pub mod layout;

@@ -56,6 +56,7 @@ enum Command {
     Bench(cmd::bench::Bench),
     Figure(cmd::figure::Args),
     Compare(cmd::compare::Args),
+    Serve(cmd::serve::Args),
     /// One process of the load beside a measurement.
     #[command(hide = true)]
     Crunch(cmd::bench::Crunch),
@@ -74,6 +75,7 @@ impl Command {
             Command::Bench(bench) => cmd::bench::run(&bench),
             Command::Figure(args) => cmd::figure::run(&args),
             Command::Compare(args) => cmd::compare::run(&args),
+            Command::Serve(args) => cmd::serve::run(&args),
             Command::Crunch(args) => args.run(),
         }
     }

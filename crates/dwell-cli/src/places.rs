@@ -3,7 +3,9 @@
 
 use std::env;
 use std::ffi::{OsStr, OsString};
+use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
@@ -59,6 +61,17 @@ pub fn is_program(word: &OsStr) -> bool {
     // What is searched where no path is set.
     let search = env::var_os("PATH").unwrap_or_else(|| "/bin:/usr/bin".into());
     !word.is_empty() && env::split_paths(&search).any(|directory| runs(&directory.join(path)))
+}
+
+/// Tells the service manager that started this program, if one wants to know.
+pub fn tell_service_manager(word: &str) {
+    let Some(place) = env::var_os("NOTIFY_SOCKET") else { return };
+    let address = match place.as_encoded_bytes() {
+        [b'@', name @ ..] => SocketAddr::from_abstract_name(name),
+        _ => SocketAddr::from_pathname(&place),
+    };
+    // A manager that is not there has nothing to learn.
+    let _ = address.and_then(|to| UnixDatagram::unbound()?.send_to_addr(word.as_bytes(), &to));
 }
 
 /// Whether the environment asks for output without colours.

@@ -10,5 +10,6 @@ pub mod figure;
 pub mod probe;
 pub mod profile;
 pub mod run;
+pub mod serve;
 pub mod top;
 pub mod workload;
