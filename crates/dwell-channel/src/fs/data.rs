@@ -195,7 +195,12 @@ impl Tree {
             _ => {
                 let answer = ioctl::answer(&*self.grants, &file.open, command, argument)
                     .map_err(|error| Errno::from_raw_os_error(error.0))?;
-                if command == ioctl::GRANT {
+                if command == ioctl::GRANT && file.open.rights.write {
+                    // After the grant: whoever gives it privileges later takes the grant back first.
+                    if is_privileged(&file)? {
+                        drop(self.grants.drain(&file.open.inode, Why::Attributes));
+                        return Err(Errno::BUSY);
+                    }
                     self.granted(&file, id);
                 }
                 Ok(answer)
@@ -220,7 +225,7 @@ impl Tree {
 
     /// From now on the kernel asks for this file's attributes each time.
     fn granted(&self, file: &File, id: INodeNo) {
-        if file.open.rights.write && !file.granted.swap(true, Ordering::AcqRel) {
+        if !file.granted.swap(true, Ordering::AcqRel) {
             file.node.granted.fetch_add(1, Ordering::AcqRel);
             if let Some(notifier) = self.notifier.get() {
                 // Attributes only: that waits for nothing. A kernel that no longer knows the file needs none.
@@ -228,6 +233,14 @@ impl Tree {
             }
         }
     }
+}
+
+/// Whether a write has to take something from the file that a channel would leave: set-user-id, set-group-id,
+/// capabilities. The kernel's way does.
+fn is_privileged(file: &File) -> Result<bool, Errno> {
+    let mode = Mode::from_raw_mode(rustix::fs::fstat(file)?.st_mode & 0o7777);
+    let capabilities = || rustix::fs::fgetxattr_query(file, "security.capability").is_ok();
+    Ok(mode.contains(Mode::SUID) || mode.contains(Mode::SGID | Mode::XGRP) || capabilities())
 }
 
 /// A short answer would mean the end of the file.

@@ -15,5 +15,6 @@ mod names;
 mod node;
 mod server;
 mod tree;
+mod xattr;
 
 pub use server::{Channels, Error, Facts, Options, Server, Stopper};

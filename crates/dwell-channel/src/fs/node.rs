@@ -45,6 +45,11 @@ impl Node {
         self.kind == FileType::Symlink
     }
 
+    /// Where it was seen last.
+    pub fn place(&self) -> (u64, OsString) {
+        self.place.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// Remembers where it is now.
     pub fn moved(&self, parent: u64, name: &OsStr) {
         *self.place.lock().unwrap_or_else(PoisonError::into_inner) = (parent, name.to_owned());
@@ -210,10 +215,7 @@ impl Nodes {
         };
         nodes.sort_unstable_by_key(|node| (node.kind == FileType::Directory, node.generation));
         nodes.truncate(nodes.len() / 4 + 1);
-        let place = |node: Arc<Node>| {
-            node.place.lock().unwrap_or_else(PoisonError::into_inner).clone()
-        };
-        nodes.into_iter().map(place).collect()
+        nodes.iter().map(|node| node.place()).collect()
     }
 }
 

@@ -13,7 +13,7 @@ use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use fuser::{Config, INodeNo, MountOption, Session, SessionACL};
-use rustix::fs::{FileType, Mode, OFlags};
+use rustix::fs::{Access, FileType, Mode, OFlags};
 use rustix::process::{Resource, Rlimit};
 use serde::{Deserialize, Serialize};
 
@@ -404,7 +404,10 @@ fn config(options: &Options, every_user: bool) -> Config {
     ];
     config.acl = if every_user { SessionACL::All } else { SessionACL::Owner };
     config.n_threads = Some(options.threads.max(2));
-    config.clone_fd = true;
+    // A descriptor per thread, where this user may open the device: the helper that mounts may although the
+    // user may not.
+    let open = Access::READ_OK | Access::WRITE_OK;
+    config.clone_fd = rustix::fs::access("/dev/fuse", open).is_ok();
     config
 }
 

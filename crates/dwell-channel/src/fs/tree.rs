@@ -104,9 +104,23 @@ impl Tree {
             // Where it is being seen to already, that is enough.
             let _ = self.crowded.try_send(());
         }
-        let (node, stat) = found?;
+        let (node, mut stat) = found?;
+        if self.stamp(&node) {
+            stat = rustix::fs::fstat(&node)?;
+        }
         let entry = self.entry_of(&node, &stat);
         Ok((node, entry))
+    }
+
+    /// Where channels may have written, lets the file's times say so; whether that may be.
+    pub fn stamp(&self, node: &Node) -> bool {
+        if node.granted.load(Ordering::Acquire) == 0 {
+            return false;
+        }
+        if let Some(inode) = self.inodes.get(node.key) {
+            inode.stamp(node);
+        }
+        true
     }
 
     pub fn entry_of(&self, node: &Node, stat: &Stat) -> Entry {
@@ -116,6 +130,7 @@ impl Tree {
 
     /// What stat shows of a node, and how long that stays so.
     pub fn attr(&self, node: &Node) -> Result<(FileAttr, Duration), Errno> {
+        self.stamp(node);
         let stat = rustix::fs::fstat(node)?;
         // The root's number in the protocol is not the one that it has.
         let shown = if node.id == ROOT { stat.st_ino } else { node.id };

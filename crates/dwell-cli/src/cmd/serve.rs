@@ -11,9 +11,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result, bail};
 use clap::Subcommand;
+use dwell_channel::controller::{self, Controller};
 use dwell_channel::fs::control::{self, Record, Seen};
 use dwell_channel::fs::{Channels, Facts, Options, Server, Stopper};
-use dwell_channel::grants::NoGrants;
 use serde::Serialize;
 
 use crate::show::{self, Screen, Tone, finished};
@@ -101,7 +101,13 @@ fn serve(args: &Start) -> Result<()> {
         private: args.private,
         threads: args.threads.into(),
     };
-    let server = Server::start(&options, Arc::new(NoGrants), Channels::default)?;
+    let controller = Arc::new(controller()?);
+    let counting = controller.clone();
+    let count = move || {
+        let tally = counting.tally();
+        Channels { channels: tally.channels, grants: tally.grants }
+    };
+    let server = Server::start(&options, controller, count)?;
     let stopper = server.stopper();
     let _listening = control::listen(&dir, &stopper)?;
     stop_at_signals(stopper.clone())?;
@@ -118,6 +124,11 @@ fn serve(args: &Start) -> Result<()> {
     places::tell_service_manager("READY=1");
     server.wait()?;
     Ok(())
+}
+
+/// The channels' side.
+fn controller() -> Result<Controller> {
+    Controller::start(controller::Options::default()).context("cannot start the controller")
 }
 
 /// What is written from here on is nobody's to read.
