@@ -58,9 +58,13 @@ enum Answer {
 /// Where a mount's record and socket are: names of a length that a socket's address has room for.
 fn place(dir: &Path, mount: &Path) -> PathBuf {
     // FNV-1a: the same in every version of this program, unlike the standard library's.
-    let hash = mount.as_os_str().as_encoded_bytes().iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
-    });
+    let hash = mount
+        .as_os_str()
+        .as_encoded_bytes()
+        .iter()
+        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+            (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+        });
     dir.join(format!("serve-{hash:016x}"))
 }
 
@@ -200,23 +204,37 @@ pub fn stop(dir: &Path, mount: &Path, force: bool) -> Result<&'static str, Error
     let found = mounts::absolute(mount);
     let at = found.map_err(|error| invalid(error.to_string()))?;
     let path = place(dir, &at);
-    let record: Option<Record> =
-        fs::read(path.with_extension("json")).ok().and_then(|text| serde_json::from_slice(&text).ok());
+    let record: Option<Record> = fs::read(path.with_extension("json"))
+        .ok()
+        .and_then(|text| serde_json::from_slice(&text).ok());
     let Some(record) = record.filter(Record::is_alive) else {
-        let stale = mounts::mounted_at(&at).ok().flatten().filter(|found| found.is_ours() && found.is_stale());
+        let stale = mounts::mounted_at(&at)
+            .ok()
+            .flatten()
+            .filter(|found| found.is_ours() && found.is_stale());
         let Some(stale) = stale else {
-            return Err(invalid("is not served by a controller of yours (dwell serve status lists them)".into()));
+            return Err(invalid(
+                "is not served by a controller of yours (dwell serve status lists them)".into(),
+            ));
         };
-        mounts::unmount(&stale.at, mounts::How::Now)
-            .map_err(|error| invalid(format!("its controller was killed; cannot be unmounted: {error}")))?;
+        mounts::unmount(&stale.at, mounts::How::Now).map_err(|error| {
+            invalid(format!("its controller was killed; cannot be unmounted: {error}"))
+        })?;
         drop(Listening(path));
         return Ok("its controller had been killed; unmounted");
     };
     match ask(&path, if force { "stop force" } else { "stop" }) {
         Ok(Answer::Stopped) => {}
         Ok(Answer::Refused(what)) => return Err(Error::Refused(what)),
-        Ok(Answer::Facts(_)) => return Err(invalid("its controller answered something else".into())),
-        Err(error) => return Err(invalid(format!("its controller (process {}) does not answer: {error}", record.pid))),
+        Ok(Answer::Facts(_)) => {
+            return Err(invalid("its controller answered something else".into()));
+        }
+        Err(error) => {
+            return Err(invalid(format!(
+                "its controller (process {}) does not answer: {error}",
+                record.pid
+            )));
+        }
     }
     let limit = Instant::now() + PATIENCE;
     while record.is_alive() && Instant::now() < limit {
@@ -224,7 +242,10 @@ pub fn stop(dir: &Path, mount: &Path, force: bool) -> Result<&'static str, Error
     }
     match record.is_alive() {
         false => Ok("stopped"),
-        true => Err(invalid(format!("unmounted, but its controller (process {}) does not end", record.pid))),
+        true => Err(invalid(format!(
+            "unmounted, but its controller (process {}) does not end",
+            record.pid
+        ))),
     }
 }
 
