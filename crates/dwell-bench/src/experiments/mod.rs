@@ -7,6 +7,7 @@
 mod backlog;
 mod bystander;
 mod calls;
+mod channel;
 mod classes;
 mod decisions;
 mod job;
@@ -46,7 +47,7 @@ pub type Progress<'a> = dyn FnMut(&str, f64) + 'a;
 /// Fills in a result; a figure that is more than its cases returns its own chart.
 type Experiment = fn(&mut Lab, &mut FigureResult, &mut Progress<'_>) -> Result<Option<String>>;
 
-const EXPERIMENTS: [(&str, Experiment); 27] = [
+const EXPERIMENTS: [(&str, Experiment); 31] = [
     ("S1", switches::direct),
     ("S2", switches::indirect),
     ("S3", classes::measure),
@@ -70,6 +71,10 @@ const EXPERIMENTS: [(&str, Experiment); 27] = [
     ("A4", response::measure),
     ("M1", job::measure),
     ("M2", mixed::measure),
+    ("D1", channel::latency),
+    ("D2", channel::throughput),
+    ("D3", channel::asynchronous),
+    ("D6", channel::bound),
     ("P1", peers::measure),
     ("U1", programs::reads),
     ("U2", programs::real),
