@@ -46,7 +46,12 @@ impl Tree {
             if node.is_symlink() {
                 return Err(Errno::OPNOTSUPP);
             }
-            rustix::fs::chmodat(CWD, node.path(), Mode::from_raw_mode(mode & 0o7777), AtFlags::empty())?;
+            rustix::fs::chmodat(
+                CWD,
+                node.path(),
+                Mode::from_raw_mode(mode & 0o7777),
+                AtFlags::empty(),
+            )?;
         }
         if change.accessed.is_some() || change.modified.is_some() {
             let times = Timestamps {

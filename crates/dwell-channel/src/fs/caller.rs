@@ -67,7 +67,8 @@ impl Callers {
             Err(error) => return Err(error),
         }
         let unnamed = |_| Errno::OVERFLOW;
-        rustix::thread::set_thread_res_gid(None, Gid::from_raw(caller.gid), None).map_err(unnamed)?;
+        rustix::thread::set_thread_res_gid(None, Gid::from_raw(caller.gid), None)
+            .map_err(unnamed)?;
         if caller.uid != 0 {
             rustix::thread::set_thread_res_uid(None, Uid::from_raw(caller.uid), None)
                 .map_err(unnamed)?;
@@ -96,7 +97,9 @@ pub(super) struct Acting<'a> {
 
 impl Drop for Acting<'_> {
     fn drop(&mut self) {
-        let (true, Callers::All { own_groups, own, .. }) = (self.changed, self.callers) else { return };
+        let (true, Callers::All { own_groups, own, .. }) = (self.changed, self.callers) else {
+            return;
+        };
         let back = rustix::thread::set_thread_res_uid(None, Uid::ROOT, None)
             .and_then(|()| rustix::thread::set_capabilities(None, *own))
             .and_then(|()| rustix::thread::set_thread_res_gid(None, Gid::ROOT, None))

@@ -6,6 +6,7 @@ use std::fs;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -58,9 +59,13 @@ enum Answer {
 /// Where a mount's record and socket are: names of a length that a socket's address has room for.
 fn place(dir: &Path, mount: &Path) -> PathBuf {
     // FNV-1a: the same in every version of this program, unlike the standard library's.
-    let hash = mount.as_os_str().as_encoded_bytes().iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
-    });
+    let hash = mount
+        .as_os_str()
+        .as_encoded_bytes()
+        .iter()
+        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+            (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+        });
     dir.join(format!("serve-{hash:016x}"))
 }
 
@@ -79,7 +84,8 @@ pub fn listen(dir: &Path, stopper: &Stopper) -> Result<Listening, Error> {
         mount: facts.mount,
     };
     let socket = path.with_extension("sock");
-    let listening = Listening(path.clone());
+    let answering = Arc::new(Mutex::new(()));
+    let listening = Listening { path: path.clone(), answering: answering.clone() };
     // What is there was left by a killed controller: the mount itself was free.
     let _ = fs::remove_file(&socket);
     let listener = UnixListener::bind(&socket).map_err(failed)?;
@@ -90,6 +96,7 @@ pub fn listen(dir: &Path, stopper: &Stopper) -> Result<Listening, Error> {
         .name("dwell-control".to_owned())
         .spawn(move || {
             for client in listener.incoming().flatten() {
+                let _answering = answering.lock();
                 // Whoever asks badly gets no answer.
                 let _ = answer(&client, &stopper);
             }
@@ -98,15 +105,23 @@ pub fn listen(dir: &Path, stopper: &Stopper) -> Result<Listening, Error> {
     Ok(listening)
 }
 
-/// A record and a socket, taken away when this is dropped.
+/// A record and a socket, taken away when this is dropped, after whoever is being answered has the answer.
 #[derive(Debug)]
-pub struct Listening(PathBuf);
+pub struct Listening {
+    path: PathBuf,
+    answering: Arc<Mutex<()>>,
+}
 
 impl Drop for Listening {
     fn drop(&mut self) {
-        for extension in ["sock", "json"] {
-            let _ = fs::remove_file(self.0.with_extension(extension));
-        }
+        let _answered = self.answering.lock();
+        clear(&self.path);
+    }
+}
+
+fn clear(path: &Path) {
+    for extension in ["sock", "json"] {
+        let _ = fs::remove_file(path.with_extension(extension));
     }
 }
 
@@ -163,7 +178,7 @@ fn look(path: &Path) -> Option<Seen> {
         _ if record.is_alive() => Some(Seen::Silent(record)),
         _ if is_mounted(&record.mount) => Some(Seen::Stale(record)),
         _ => {
-            drop(Listening(path.to_owned()));
+            clear(path);
             None
         }
     }
@@ -200,23 +215,37 @@ pub fn stop(dir: &Path, mount: &Path, force: bool) -> Result<&'static str, Error
     let found = mounts::absolute(mount);
     let at = found.map_err(|error| invalid(error.to_string()))?;
     let path = place(dir, &at);
-    let record: Option<Record> =
-        fs::read(path.with_extension("json")).ok().and_then(|text| serde_json::from_slice(&text).ok());
+    let record: Option<Record> = fs::read(path.with_extension("json"))
+        .ok()
+        .and_then(|text| serde_json::from_slice(&text).ok());
     let Some(record) = record.filter(Record::is_alive) else {
-        let stale = mounts::mounted_at(&at).ok().flatten().filter(|found| found.is_ours() && found.is_stale());
+        let stale = mounts::mounted_at(&at)
+            .ok()
+            .flatten()
+            .filter(|found| found.is_ours() && found.is_stale());
         let Some(stale) = stale else {
-            return Err(invalid("is not served by a controller of yours (dwell serve status lists them)".into()));
+            return Err(invalid(
+                "is not served by a controller of yours (dwell serve status lists them)".into(),
+            ));
         };
-        mounts::unmount(&stale.at, mounts::How::Now)
-            .map_err(|error| invalid(format!("its controller was killed; cannot be unmounted: {error}")))?;
-        drop(Listening(path));
+        mounts::unmount(&stale.at, mounts::How::Now).map_err(|error| {
+            invalid(format!("its controller was killed; cannot be unmounted: {error}"))
+        })?;
+        clear(&path);
         return Ok("its controller had been killed; unmounted");
     };
     match ask(&path, if force { "stop force" } else { "stop" }) {
         Ok(Answer::Stopped) => {}
         Ok(Answer::Refused(what)) => return Err(Error::Refused(what)),
-        Ok(Answer::Facts(_)) => return Err(invalid("its controller answered something else".into())),
-        Err(error) => return Err(invalid(format!("its controller (process {}) does not answer: {error}", record.pid))),
+        Ok(Answer::Facts(_)) => {
+            return Err(invalid("its controller answered something else".into()));
+        }
+        Err(error) => {
+            return Err(invalid(format!(
+                "its controller (process {}) does not answer: {error}",
+                record.pid
+            )));
+        }
     }
     let limit = Instant::now() + PATIENCE;
     while record.is_alive() && Instant::now() < limit {
@@ -224,7 +253,10 @@ pub fn stop(dir: &Path, mount: &Path, force: bool) -> Result<&'static str, Error
     }
     match record.is_alive() {
         false => Ok("stopped"),
-        true => Err(invalid(format!("unmounted, but its controller (process {}) does not end", record.pid))),
+        true => Err(invalid(format!(
+            "unmounted, but its controller (process {}) does not end",
+            record.pid
+        ))),
     }
 }
 

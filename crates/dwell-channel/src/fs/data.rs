@@ -43,7 +43,9 @@ impl Tree {
         let flags_below = backing_flags(flags);
         let file = match open(flags_below) {
             // Only its owner may leave the time of access alone, and it is a wish.
-            Err(Errno::PERM) if flags_below.contains(OFlags::NOATIME) => open(flags_below - OFlags::NOATIME),
+            Err(Errno::PERM) if flags_below.contains(OFlags::NOATIME) => {
+                open(flags_below - OFlags::NOATIME)
+            }
             opened => opened,
         }?;
         self.open_file(file, flags, node)
@@ -173,8 +175,14 @@ impl Tree {
         let (mut from_offset, mut to_offset) = (from_offset, to_offset);
         // What the answer has room for.
         let bytes = bytes.min(0x7fff_f000) as usize;
-        rustix::fs::copy_file_range(&*from, Some(&mut from_offset), &*to, Some(&mut to_offset), bytes)
-            .map(|copied| copied as u32)
+        rustix::fs::copy_file_range(
+            &*from,
+            Some(&mut from_offset),
+            &*to,
+            Some(&mut to_offset),
+            bytes,
+        )
+        .map(|copied| copied as u32)
     }
 
     /// Answers an ioctl on an open file: those of channels, and the flags that lsattr and chattr know.

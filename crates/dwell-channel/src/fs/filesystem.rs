@@ -9,10 +9,10 @@ use std::time::SystemTime;
 
 use fuser::{
     BsdFileFlags, CopyFileRangeFlags, FileHandle, Filesystem, FopenFlags, INodeNo, InitFlags,
-    IoctlFlags, KernelConfig, LockOwner, OpenFlags, PollEvents, PollFlags, PollNotifier, RenameFlags,
-    ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry,
-    ReplyIoctl, ReplyLseek, ReplyOpen, ReplyPoll, ReplyStatfs, ReplyWrite, ReplyXattr, Request,
-    TimeOrNow, Version, WriteFlags,
+    IoctlFlags, KernelConfig, LockOwner, OpenFlags, PollEvents, PollFlags, PollNotifier,
+    RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty,
+    ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyPoll, ReplyStatfs, ReplyWrite, ReplyXattr,
+    Request, TimeOrNow, Version, WriteFlags,
 };
 use rustix::io::Errno;
 
@@ -78,8 +78,9 @@ impl Filesystem for Served {
             | InitFlags::FUSE_POSIX_ACL
             | InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP;
         let there = wanted & config.capabilities();
-        let refused =
-            |what: &str| io::Error::new(io::ErrorKind::Unsupported, format!("the kernel's FUSE has no {what}"));
+        let refused = |what: &str| {
+            io::Error::new(io::ErrorKind::Unsupported, format!("the kernel's FUSE has no {what}"))
+        };
         config.add_capabilities(there).map_err(|flags| refused(&format!("{flags:?}")))?;
         // Without it the kernel would let a group in that an access list keeps out.
         if !there.contains(InitFlags::FUSE_POSIX_ACL) {
@@ -182,7 +183,14 @@ impl Filesystem for Served {
         empty(reply, self.count(Asked::RmDir).rmdir(parent.0, name));
     }
 
-    fn symlink(&self, request: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
+    fn symlink(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        target: &Path,
+        reply: ReplyEntry,
+    ) {
         entry(reply, self.count(Asked::SymLink).symlink(request.into(), parent.0, name, target));
     }
 
@@ -288,7 +296,14 @@ impl Filesystem for Served {
         reply.ok();
     }
 
-    fn fsync(&self, _: &Request, _: INodeNo, handle: FileHandle, data_only: bool, reply: ReplyEmpty) {
+    fn fsync(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        handle: FileHandle,
+        data_only: bool,
+        reply: ReplyEmpty,
+    ) {
         empty(reply, self.count(Asked::FSync).fsync(handle, data_only));
     }
 
@@ -299,7 +314,14 @@ impl Filesystem for Served {
         }
     }
 
-    fn readdir(&self, _: &Request, _: INodeNo, handle: FileHandle, place: u64, mut reply: ReplyDirectory) {
+    fn readdir(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        handle: FileHandle,
+        place: u64,
+        mut reply: ReplyDirectory,
+    ) {
         let mut any = false;
         let read = self.count(Asked::ReadDir).readdir(handle, place, |number, next, kind, name| {
             let room = !reply.add(INodeNo(number), next, kind, name);
@@ -334,12 +356,26 @@ impl Filesystem for Served {
         }
     }
 
-    fn releasedir(&self, _: &Request, _: INodeNo, handle: FileHandle, _: OpenFlags, reply: ReplyEmpty) {
+    fn releasedir(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        handle: FileHandle,
+        _: OpenFlags,
+        reply: ReplyEmpty,
+    ) {
         self.count(Asked::ReleaseDir).releasedir(handle);
         reply.ok();
     }
 
-    fn fsyncdir(&self, _: &Request, _: INodeNo, handle: FileHandle, data_only: bool, reply: ReplyEmpty) {
+    fn fsyncdir(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        handle: FileHandle,
+        data_only: bool,
+        reply: ReplyEmpty,
+    ) {
         empty(reply, self.count(Asked::FSyncDir).fsyncdir(handle, data_only));
     }
 

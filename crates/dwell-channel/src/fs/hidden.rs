@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
 
 use fuser::{
-    BackgroundSession, Config, Errno, FileAttr, FileHandle, FileType, Filesystem, INodeNo, MountOption,
-    ReplyAttr, ReplyDirectory, ReplyEntry, Request, SessionACL,
+    BackgroundSession, Config, Errno, FileAttr, FileHandle, FileType, Filesystem, INodeNo,
+    MountOption, ReplyAttr, ReplyDirectory, ReplyEntry, Request, SessionACL,
 };
 
 use super::mounts::{self, HIDDEN, How};

@@ -36,7 +36,9 @@ impl Mounted {
     ///
     /// This may wait for a controller that lives and does not answer.
     pub fn is_stale(&self) -> bool {
-        matches!(rustix::fs::stat(&self.at), Err(Errno::NOTCONN | Errno::CONNABORTED))
+        let gone = |error| matches!(error, Errno::NOTCONN | Errno::CONNABORTED);
+        // The kernel may remember what stat shows; of the whole file system it asks again each time.
+        rustix::fs::statfs(&self.at).is_err_and(gone) || rustix::fs::stat(&self.at).is_err_and(gone)
     }
 }
 
@@ -135,7 +137,8 @@ pub(super) fn unmount(at: &Path, how: How) -> io::Result<()> {
         return Ok(());
     }
     let text = String::from_utf8_lossy(&said.stderr).trim().to_owned();
-    let kind = if text.contains("busy") { io::ErrorKind::ResourceBusy } else { io::ErrorKind::Other };
+    let kind =
+        if text.contains("busy") { io::ErrorKind::ResourceBusy } else { io::ErrorKind::Other };
     Err(io::Error::new(kind, text))
 }
 
@@ -143,9 +146,9 @@ pub(super) fn unmount(at: &Path, how: How) -> io::Result<()> {
 /// look into.
 pub(super) fn users(of: &Path, most: usize) -> Vec<String> {
     let Ok(processes) = fs::read_dir("/proc") else { return Vec::new() };
-    let numbered = processes.flatten().filter(|entry| {
-        entry.file_name().as_bytes().iter().all(u8::is_ascii_digit)
-    });
+    let numbered = processes
+        .flatten()
+        .filter(|entry| entry.file_name().as_bytes().iter().all(u8::is_ascii_digit));
     let using = numbered.filter(|entry| uses(&entry.path(), of));
     let named = using.map(|entry| {
         let name = fs::read_to_string(entry.path().join("comm")).unwrap_or_default();
@@ -166,7 +169,8 @@ fn uses(process: &Path, mount: &Path) -> bool {
 fn maps(process: &Path, mount: &OsStr) -> bool {
     let text = fs::read(process.join("maps")).unwrap_or_default();
     let lines = text.split(|byte| *byte == b'\n');
-    let mut paths = lines.filter_map(|line| Some(&line[line.iter().position(|byte| *byte == b'/')?..]));
+    let mut paths =
+        lines.filter_map(|line| Some(&line[line.iter().position(|byte| *byte == b'/')?..]));
     paths.any(|path| Path::new(OsStr::from_bytes(path)).starts_with(mount))
 }
 
@@ -179,7 +183,10 @@ mod tests {
         let line = b"41 29 0:38 / /srv/my\\040data rw,nosuid shared:5 - fuse.dwell dwell:/a\\040b rw,user_id=0";
         let found = parse(line).unwrap();
         assert_eq!(found.at, Path::new("/srv/my data"));
-        assert_eq!((found.kind.as_str(), found.source.as_os_str()), ("fuse.dwell", OsStr::new("dwell:/a b")));
+        assert_eq!(
+            (found.kind.as_str(), found.source.as_os_str()),
+            ("fuse.dwell", OsStr::new("dwell:/a b"))
+        );
         assert!(found.is_ours());
         let other = Mounted { kind: "ext4".to_owned(), ..found };
         assert!(!other.is_ours());
@@ -192,7 +199,10 @@ mod tests {
         assert!(mounted_at(Path::new("/")).unwrap().is_some());
         assert_eq!(absolute(Path::new("/usr/../etc")).unwrap(), Path::new("/etc"));
         assert_eq!(absolute(Path::new("/")).unwrap(), Path::new("/"));
-        assert_eq!(absolute(Path::new("/etc/no-such-name")).unwrap(), Path::new("/etc/no-such-name"));
+        assert_eq!(
+            absolute(Path::new("/etc/no-such-name")).unwrap(),
+            Path::new("/etc/no-such-name")
+        );
         assert!(absolute(Path::new("/no-such-directory/x")).is_err());
     }
 

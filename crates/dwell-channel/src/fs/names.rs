@@ -90,13 +90,7 @@ impl Tree {
         let inherits = rustix::fs::fstat(parent)
             .is_ok_and(|stat| Mode::from_raw_mode(stat.st_mode).contains(Mode::SGID));
         if !inherits {
-            let _ = rustix::fs::chownat(
-                parent,
-                name,
-                None,
-                Some(group),
-                AtFlags::SYMLINK_NOFOLLOW,
-            );
+            let _ = rustix::fs::chownat(parent, name, None, Some(group), AtFlags::SYMLINK_NOFOLLOW);
         }
     }
 
@@ -130,17 +124,13 @@ impl Tree {
             self.nodes.forget(node.id, 1);
             return Err(Errno::STALE);
         }
-        let handle = self.open_file(file, flags, &node).inspect_err(|_| self.nodes.forget(node.id, 1))?;
+        let handle =
+            self.open_file(file, flags, &node).inspect_err(|_| self.nodes.forget(node.id, 1))?;
         Ok((entry, handle))
     }
 
     /// The kernel believed a name free that was made beneath the mount.
-    fn open_instead(
-        &self,
-        parent: &Node,
-        name: &OsStr,
-        flags: i32,
-    ) -> Result<(Entry, u64), Errno> {
+    fn open_instead(&self, parent: &Node, name: &OsStr, flags: i32) -> Result<(Entry, u64), Errno> {
         let (node, entry) = self.entry(parent, name)?;
         let open = || {
             let handle = self.open_node(&node, flags)?;
@@ -180,7 +170,8 @@ impl Tree {
         let from = self.nodes.get(parent)?;
         let to = self.nodes.get(new_parent)?;
         let flags = RenameFlags::from_bits_retain(flags);
-        let _guard = (!flags.contains(RenameFlags::EXCHANGE)).then(|| self.drain_name(&to, new_name));
+        let _guard =
+            (!flags.contains(RenameFlags::EXCHANGE)).then(|| self.drain_name(&to, new_name));
         if flags.is_empty() {
             // Also where a file system knows no flags.
             rustix::fs::renameat(&*from, name, &*to, new_name)?;

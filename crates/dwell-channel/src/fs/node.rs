@@ -88,8 +88,7 @@ pub(super) fn open_at(
     flags: OFlags,
     mode: Mode,
 ) -> Result<OwnedFd, Errno> {
-    let resolve =
-        ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_XDEV;
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_XDEV;
     loop {
         let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         match rustix::fs::openat2(&parent, name, flags, mode, resolve) {

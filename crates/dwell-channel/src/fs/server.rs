@@ -179,12 +179,13 @@ impl Server {
         check_system(&mount)?;
 
         let private = options.private && backing != mount;
-        let hidden = private.then(|| Hidden::hide(&backing, every_user)).transpose().map_err(|error| {
-            let what = format!(
-                "cannot be hidden: {error}; --private needs a directory that you own, or root"
-            );
-            Error::invalid(&backing, what)
-        })?;
+        let hidden =
+            private.then(|| Hidden::hide(&backing, every_user)).transpose().map_err(|error| {
+                let what = format!(
+                    "cannot be hidden: {error}; --private needs a directory that you own, or root"
+                );
+                Error::invalid(&backing, what)
+            })?;
 
         let (crowded, crowds) = sync_channel(1);
         let nodes = Nodes::new(root, raise_open_files() / 4 * 3)
@@ -203,8 +204,9 @@ impl Server {
             crowded,
         });
         let options = Options { backing, mount, ..options.clone() };
-        let session = Session::new(Served(tree.clone()), &options.mount, &config(&options, every_user))
-            .map_err(|error| mount_error(&options.mount, error))?;
+        let session =
+            Session::new(Served(tree.clone()), &options.mount, &config(&options, every_user))
+                .map_err(|error| mount_error(&options.mount, error))?;
         let _ = tree.notifier.set(session.notifier());
         let session = session
             .spawn()
@@ -222,7 +224,8 @@ impl Server {
             ends: Condvar::new(),
         });
         let server = Server { shared: shared.clone(), notes };
-        let no_thread = |error| Error::io("no thread to serve it", &server.shared.options.mount, error);
+        let no_thread =
+            |error| Error::io("no thread to serve it", &server.shared.options.mount, error);
         thread::Builder::new()
             .name("dwell-forget".to_owned())
             .spawn(move || forget_old(&tree, &crowds))
@@ -338,16 +341,19 @@ impl Shared {
 /// Clears away the mount of a killed controller.
 fn take_over(at: &Path, notes: &mut Vec<String>) -> Result<(), Error> {
     let find = || {
-        let found = mounts::mounted_at(at).map_err(|error| Error::io("mounts cannot be read", at, error))?;
+        let found = mounts::mounted_at(at)
+            .map_err(|error| Error::io("mounts cannot be read", at, error))?;
         Ok(found.filter(mounts::Mounted::is_ours))
     };
     while let Some(found) = find()? {
         if !found.is_stale() {
-            let what = "is served already (dwell serve status tells by whom; dwell serve stop ends it)";
+            let what =
+                "is served already (dwell serve status tells by whom; dwell serve stop ends it)";
             return Err(Error::invalid(at, what));
         }
-        mounts::unmount(at, How::Now)
-            .map_err(|error| Error::io("a killed controller's mount cannot be cleared away", at, error))?;
+        mounts::unmount(at, How::Now).map_err(|error| {
+            Error::io("a killed controller's mount cannot be cleared away", at, error)
+        })?;
         notes.push(format!("{}: took over from a controller that was killed", at.display()));
     }
     Ok(())
@@ -368,20 +374,18 @@ fn open_directory(path: &Path) -> Result<OwnedFd, Error> {
 /// What every request will need.
 fn check_system(mount: &Path) -> Result<(), Error> {
     let need = |what: &'static str| move |error: rustix::io::Errno| Error::io(what, mount, error);
-    rustix::fs::stat("/dev/fuse")
-        .map_err(need("/dev/fuse is needed to serve it (modprobe fuse; in a container, pass the device in)"))?;
+    rustix::fs::stat("/dev/fuse").map_err(need(
+        "/dev/fuse is needed to serve it (modprobe fuse; in a container, pass the device in)",
+    ))?;
+    rustix::fs::access("/dev/fuse", Access::READ_OK | Access::WRITE_OK).map_err(need(
+        "this user may not open /dev/fuse, which is needed to serve it (its mode is 666 elsewhere)",
+    ))?;
     rustix::fs::stat("/proc/self/fd").map_err(need("/proc is needed to serve it"))?;
-    super::node::open_at(
-        rustix::fs::CWD,
-        OsStr::new("."),
-        OFlags::PATH,
-        Mode::empty(),
+    super::node::open_at(rustix::fs::CWD, OsStr::new("."), OFlags::PATH, Mode::empty())
+        .map_err(need("openat2 is needed to serve it (Linux 5.6)"))?;
+    thread::spawn(|| take_umask(0o077)).join().unwrap_or(Err(rustix::io::Errno::AGAIN)).map_err(
+        need("threads need a umask of their own to serve it (unshare of CLONE_FS is refused)"),
     )
-    .map_err(need("openat2 is needed to serve it (Linux 5.6)"))?;
-    thread::spawn(|| take_umask(0o077))
-        .join()
-        .unwrap_or(Err(rustix::io::Errno::AGAIN))
-        .map_err(need("threads need a umask of their own to serve it (unshare of CLONE_FS is refused)"))
 }
 
 /// As many files as this process may have open from now on.
@@ -404,10 +408,7 @@ fn config(options: &Options, every_user: bool) -> Config {
     ];
     config.acl = if every_user { SessionACL::All } else { SessionACL::Owner };
     config.n_threads = Some(options.threads.max(2));
-    // A descriptor per thread, where this user may open the device: the helper that mounts may although the
-    // user may not.
-    let open = Access::READ_OK | Access::WRITE_OK;
-    config.clone_fd = rustix::fs::access("/dev/fuse", open).is_ok();
+    config.clone_fd = true;
     config
 }
 

@@ -73,10 +73,7 @@ impl<T> Default for Table<T> {
 impl<T> Table<T> {
     pub fn insert(&self, thing: T) -> u64 {
         let handle = self.next.fetch_add(1, Ordering::Relaxed);
-        self.open
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(handle, Arc::new(thing));
+        self.open.write().unwrap_or_else(PoisonError::into_inner).insert(handle, Arc::new(thing));
         handle
     }
 
@@ -197,7 +194,8 @@ pub(super) fn attr(shown: u64, stat: &Stat) -> FileAttr {
 
 fn time(seconds: i64, nanoseconds: u64) -> SystemTime {
     let whole = Duration::from_secs(seconds.unsigned_abs());
-    let start = if seconds < 0 { UNIX_EPOCH.checked_sub(whole) } else { UNIX_EPOCH.checked_add(whole) };
+    let start =
+        if seconds < 0 { UNIX_EPOCH.checked_sub(whole) } else { UNIX_EPOCH.checked_add(whole) };
     start.unwrap_or(UNIX_EPOCH) + Duration::from_nanos(nanoseconds)
 }
 

@@ -134,7 +134,11 @@ fn controller() -> Result<Controller> {
 /// What is written from here on is nobody's to read.
 fn leave_output(dir: &std::path::Path) -> Result<()> {
     let log = dir.join("serve.log");
-    let log = File::options().append(true).create(true).open(&log).with_context(|| log.display().to_string())?;
+    let log = File::options()
+        .append(true)
+        .create(true)
+        .open(&log)
+        .with_context(|| log.display().to_string())?;
     rustix::stdio::dup2_stderr(&log).context("cannot leave standard error")?;
     // The starter takes the end of this for the word that all is well.
     rustix::stdio::dup2_stdout(File::open("/dev/null")?).context("cannot leave standard output")?;
@@ -238,11 +242,22 @@ fn told(seen: Seen) -> Told {
 
 fn table(told: &[Told]) -> comfy_table::Table {
     let screen = Screen::stdout();
-    let heads = ["mount", "backing", "state", "process", "for", "channels", "grants", "open files", "requests"];
+    let heads = [
+        "mount",
+        "backing",
+        "state",
+        "process",
+        "for",
+        "channels",
+        "grants",
+        "open files",
+        "requests",
+    ];
     let mut table = screen.table(&heads, &[3, 4, 5, 6, 7, 8]);
     for one in told {
         let tone = if one.state == "serving" { Tone::Good } else { Tone::Bad };
-        let figure = |of: &dyn Fn(&Facts) -> String| one.facts.as_deref().map(of).unwrap_or_default();
+        let figure =
+            |of: &dyn Fn(&Facts) -> String| one.facts.as_deref().map(of).unwrap_or_default();
         table.add_row(vec![
             screen.cell(Tone::Strong, show::one_line(&one.mount.to_string_lossy())),
             screen.cell(Tone::Quiet, show::one_line(&one.backing.to_string_lossy())),
@@ -252,7 +267,10 @@ fn table(told: &[Told]) -> comfy_table::Table {
             screen.cell(Tone::Quiet, figure(&|facts| facts.channels.channels.to_string())),
             screen.cell(Tone::Quiet, figure(&|facts| facts.channels.grants.to_string())),
             screen.cell(Tone::Quiet, figure(&|facts| facts.open_files.to_string())),
-            screen.cell(Tone::Quiet, figure(&|facts| facts.requests.values().sum::<u64>().to_string())),
+            screen.cell(
+                Tone::Quiet,
+                figure(&|facts| facts.requests.values().sum::<u64>().to_string()),
+            ),
         ]);
     }
     table
