@@ -61,6 +61,8 @@ impl Default for Options {
 pub struct Tally {
     /// Channels that are open.
     pub channels: u64,
+    /// Open files that they reach now.
+    pub reachable: u64,
     /// Channels made so far.
     pub made: u64,
     /// Channels ended because their client broke the protocol.
@@ -188,8 +190,14 @@ impl Controller {
     pub fn tally(&self) -> Tally {
         let counters = &self.state.counters;
         let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let (mut channels, mut reachable) = (0, 0);
+        self.state.each_channel(|channel| {
+            channels += 1;
+            reachable += channel.table().len() as u64;
+        });
         Tally {
-            channels: self.state.channels().len() as u64,
+            channels,
+            reachable,
             made: of(&counters.made),
             broken: of(&counters.broken),
             commands: of(&counters.commands),

@@ -7,7 +7,9 @@ use std::sync::Arc;
 
 use dwell::adopted::Adopted;
 use dwell::kernel::KernelQueue;
+use dwell::known::Known;
 use dwell::queue::{Completion, Io, Queue, Ticket, Wake};
+use dwell::ring::SpinMethod;
 use dwell::source::Source;
 use dwell_policy::Route;
 
@@ -41,8 +43,11 @@ pub(crate) struct Device {
 
 impl Device {
     pub fn new(options: &Options) -> Self {
+        // The thread also sleeps outside the ring, on its clients' sockets. A ring that completes only from
+        // within its own calls would not wake it there.
+        let known = Known { method: SpinMethod::CqPeek, ..options.known };
         Device {
-            source: Adopted::new(&options.known, false),
+            source: Adopted::new(&known, false),
             polled: Adopted::new(&options.known, true),
             depth: options.device_depth.clamp(1, 4096),
             queue: None,

@@ -52,25 +52,30 @@ fn entries_come_out_whole_in_order_and_once() {
         let theirs = memory.clone();
         let producing = loom::thread::spawn(move || {
             let mut producer = Producer::new(2);
-            for n in 1..=3u64 {
-                while producer.room(1, &theirs.head).unwrap() == 0 {
-                    loom::thread::yield_now();
+            let mut next = 1u64;
+            for _ in 0..3 {
+                if producer.room(1, &theirs.head).unwrap() > 0 {
+                    producer.put(&theirs.slots, [next, !next]);
+                    producer.publish(&theirs.tail);
+                    next += 1;
                 }
-                producer.put(&theirs.slots, [n, !n]);
-                producer.publish(&theirs.tail);
             }
+            next
         });
         let mut consumer = Consumer::new(2);
         let mut next = 1;
-        while next <= 3 {
+        let take = |consumer: &mut Consumer, next: &mut u64| {
             for _ in 0..consumer.ready(&memory.tail).unwrap() {
-                assert_eq!(consumer.take(&memory.slots), [next, !next]);
-                next += 1;
+                assert_eq!(consumer.take(&memory.slots), [*next, !*next]);
+                *next += 1;
             }
             consumer.release(&memory.head);
-            loom::thread::yield_now();
-        }
-        producing.join().unwrap();
+        };
+        take(&mut consumer, &mut next);
+        take(&mut consumer, &mut next);
+        let last = producing.join().unwrap();
+        take(&mut consumer, &mut next);
+        assert_eq!(next, last);
     });
 }
 
