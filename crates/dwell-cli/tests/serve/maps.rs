@@ -10,10 +10,10 @@ use std::process::{Command, Stdio};
 use crate::fixture::{Served, done};
 
 /// A shared mapping of a whole file.
-struct Mapped(*mut u8, usize);
+pub struct Mapped(*mut u8, usize);
 
 impl Mapped {
-    fn of(file: &File) -> Option<Mapped> {
+    pub fn of(file: &File) -> Option<Mapped> {
         let bytes = file.metadata().unwrap().len() as usize;
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: a fresh mapping, touched only through the methods below and unmapped once.
@@ -36,13 +36,13 @@ impl Mapped {
         Some(Mapped(start.cast(), bytes))
     }
 
-    fn read(&self, at: usize, bytes: usize) -> Vec<u8> {
+    pub fn read(&self, at: usize, bytes: usize) -> Vec<u8> {
         assert!(at + bytes <= self.1);
         // SAFETY: within the mapping; bytes that others change are read one by one.
         (at..at + bytes).map(|at| unsafe { self.0.add(at).read_volatile() }).collect()
     }
 
-    fn write(&self, at: usize, data: &[u8]) {
+    pub fn write(&self, at: usize, data: &[u8]) {
         assert!(at + data.len() <= self.1);
         for (offset, byte) in data.iter().enumerate() {
             // SAFETY: within the mapping.

@@ -14,7 +14,6 @@ fn play(served: &Served, steps: impl Iterator<Item = Step>, story: &str) {
         let whole = format!("{step:?}");
         let data = whole.find('[').map_or(whole.len(), |at| (at + 20).min(whole.len()));
         log.push(format!("{} -> {expected}", &whole[..data]));
-        std::fs::write("/tmp/fz/steps", log.join("\n")).unwrap();
         let before = || log[log.len().saturating_sub(100)..].join("\n");
         assert_eq!(came, expected, "{story}, after\n{}", before());
     }

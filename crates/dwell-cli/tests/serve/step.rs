@@ -380,8 +380,11 @@ fn map(file: &File, place: u64, data: &[u8]) -> Came {
     // Memory file systems fill holes where a mapping is read, others do not.
     let mut whole = vec![0; length];
     // By a descriptor that does not append.
-    let again = std::fs::OpenOptions::new().write(true).open(format!("/proc/self/fd/{}", file.as_raw_fd()));
-    file.read_exact_at(&mut whole, 0).and_then(|()| again?.write_all_at(&whole, 0)).map_err(errno)?;
+    let again =
+        std::fs::OpenOptions::new().write(true).open(format!("/proc/self/fd/{}", file.as_raw_fd()));
+    file.read_exact_at(&mut whole, 0)
+        .and_then(|()| again?.write_all_at(&whole, 0))
+        .map_err(errno)?;
     // SAFETY: a fresh mapping of a regular file that nobody else changes, unmapped below.
     unsafe {
         let protection = libc::PROT_READ | libc::PROT_WRITE;
