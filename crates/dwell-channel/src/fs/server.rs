@@ -129,8 +129,6 @@ pub struct Facts {
 /// A served directory. Dropping it stops it at once.
 pub struct Server {
     shared: Arc<Shared>,
-    /// What was found and put right when it started, for people.
-    pub notes: Vec<String>,
 }
 
 /// Stops and questions a server from another thread.
@@ -149,7 +147,7 @@ struct Shared {
 }
 
 impl Server {
-    /// Serves a directory. Takes over what a killed controller left at the same places.
+    /// Serves a directory, at a place that [`take_over`] has found free.
     ///
     /// The limit of open files of this process is raised as far as it goes: every file that the kernel knows
     /// takes one.
@@ -161,15 +159,7 @@ impl Server {
         grants: Arc<dyn Grants>,
         count_channels: impl Fn() -> Channels + Send + Sync + 'static,
     ) -> Result<Server, Error> {
-        let mut notes = Vec::new();
-        let mount = mounts::absolute(&options.mount)
-            .map_err(|error| Error::io("cannot be found", &options.mount, error))?;
-        let backing = mounts::absolute(&options.backing)
-            .map_err(|error| Error::io("cannot be found", &options.backing, error))?;
-        take_over(&mount, &mut notes)?;
-        if backing != mount {
-            take_over(&backing, &mut notes)?;
-        }
+        let (backing, mount) = places(options)?;
         // Names of the backing directory are looked up in it, whatever is mounted above later.
         let root = open_directory(&backing)?;
         open_directory(&mount)?;
@@ -223,7 +213,7 @@ impl Server {
             ended: Mutex::new(None),
             ends: Condvar::new(),
         });
-        let server = Server { shared: shared.clone(), notes };
+        let server = Server { shared: shared.clone() };
         let no_thread =
             |error| Error::io("no thread to serve it", &server.shared.options.mount, error);
         thread::Builder::new()
@@ -338,8 +328,30 @@ impl Shared {
     }
 }
 
-/// Clears away the mount of a killed controller.
-fn take_over(at: &Path, notes: &mut Vec<String>) -> Result<(), Error> {
+/// Clears away what a killed controller left where another is to serve: its mount, and what hid its backing
+/// directory. Says what was there.
+///
+/// # Errors
+/// Somebody serves there; what is missing or no directory; a mount that cannot be cleared away.
+pub fn take_over(options: &Options) -> Result<Vec<String>, Error> {
+    let (backing, mount) = places(options)?;
+    let mut notes = Vec::new();
+    clear_away(&mount, &mut notes)?;
+    clear_away(&backing, &mut notes)?;
+    open_directory(&backing)?;
+    open_directory(&mount)?;
+    Ok(notes)
+}
+
+/// The backing directory and the mount as absolute paths.
+fn places(options: &Options) -> Result<(PathBuf, PathBuf), Error> {
+    let found = |path: &Path| {
+        mounts::absolute(path).map_err(|error| Error::io("cannot be found", path, error))
+    };
+    Ok((found(&options.backing)?, found(&options.mount)?))
+}
+
+fn clear_away(at: &Path, notes: &mut Vec<String>) -> Result<(), Error> {
     let find = || {
         let found = mounts::mounted_at(at)
             .map_err(|error| Error::io("mounts cannot be read", at, error))?;
