@@ -135,7 +135,7 @@ fn serve(args: &Start) -> Result<()> {
 /// The channels' side, which waits as settings and what is known of the device beneath want it.
 fn controller(args: &Start) -> Result<Controller> {
     let settings = settings::read(None)?.asked("--policy", args.policy.clone());
-    let beneath = places::known_profiles().beneath(&args.backing)?;
+    let beneath = places::known_profiles().beneath_files_in(&args.backing)?;
     let Opening { policy, known, .. } = settings.opening(&args.backing, &beneath, None)?;
     // Without one, nobody else is taken to be busy.
     let monitor = SystemMonitor::shared_with(places::monitor()).ok();
