@@ -8,7 +8,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, sync_channel};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -214,6 +214,7 @@ impl Server {
             ends: Condvar::new(),
         });
         let server = Server { shared: shared.clone() };
+        let tree = Arc::downgrade(&tree);
         let no_thread =
             |error| Error::io("no thread to serve it", &server.shared.options.mount, error);
         thread::Builder::new()
@@ -436,8 +437,9 @@ fn mount_error(mount: &Path, error: io::Error) -> Error {
 }
 
 /// Asks the kernel to forget what it has known longest, whenever descriptors get scarce.
-fn forget_old(tree: &Tree, crowds: &Receiver<()>) {
+fn forget_old(tree: &Weak<Tree>, crowds: &Receiver<()>) {
     while crowds.recv().is_ok() {
+        let Some(tree) = tree.upgrade() else { return };
         let Some(notifier) = tree.notifier.get() else { continue };
         for (parent, name) in tree.nodes.oldest() {
             // What is open or gone stays as it is.

@@ -203,3 +203,25 @@ fn a_place_below_that_another_mount_covers_is_not_served() {
     assert!(own.success());
     assert_eq!(through, Err(Some(libc::EXDEV)));
 }
+
+#[test]
+fn more_files_than_descriptors_can_be_used() {
+    let Some(served) = Served::prepare() else { return };
+    let script = "ulimit -n 1024; exec \"$0\" serve start \"$1\" \"$2\"";
+    let mut command = Command::new("sh");
+    command.args(["-c", script]).arg(dwell().get_program()).args([&served.backing, &served.mount]);
+    done(&mut command);
+    let names = |dir: usize| (0..500).map(move |file| format!("dir-{dir}/file-{file}"));
+    for dir in 0..8 {
+        fs::create_dir(served.mount.join(format!("dir-{dir}"))).unwrap();
+        for name in names(dir) {
+            fs::write(served.mount.join(&name), &name).unwrap();
+        }
+    }
+    for name in (0..8).flat_map(names) {
+        assert_eq!(fs::read_to_string(served.mount.join(&name)).unwrap(), name);
+    }
+    let listed = done(Command::new("find").arg(&served.mount).args(["-type", "f", "-size", "-1k"]));
+    let found = done(Command::new("find").arg(&served.mount).args(["-type", "f"]));
+    assert_eq!((listed.lines().count(), found.lines().count()), (0, 4000));
+}
