@@ -48,13 +48,15 @@ impl std::fmt::Debug for Way {
     }
 }
 
+/// What statfs says of a FUSE mount.
+pub(crate) const FUSE: i64 = 0x6573_5546;
+
 /// The name of the socket of the controller that serves this file.
 ///
 /// # Errors
 /// ENOTTY where no controller serves it; ENOTCONN where it is gone; what else the system says.
 pub fn place(descriptor: RawFd) -> io::Result<Vec<u8>> {
     // Other file systems have ioctls of their own, under whatever numbers: only FUSE is asked.
-    const FUSE: i64 = 0x6573_5546;
     // SAFETY: zero bytes are a valid buffer.
     let mut facts: libc::statfs = unsafe { std::mem::zeroed() };
     // SAFETY: a live buffer.

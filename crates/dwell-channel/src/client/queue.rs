@@ -70,6 +70,8 @@ struct Flight {
     piece: u32,
     /// The request's memory lies in the channel, here.
     in_channel: Option<u32>,
+    /// Which use of the entry its command named.
+    generation: u32,
     tries: u8,
 }
 
@@ -240,6 +242,7 @@ impl ChannelQueue {
             unsafe { gather(io, flight.moved, slot, piece) };
         }
         flight.piece = piece;
+        flight.generation = generation;
         let command = Command {
             opcode,
             tag: at,
@@ -291,7 +294,11 @@ impl ChannelQueue {
             Done::MISSING if flight.tries < TRIES => {
                 flight.tries += 1;
                 let target = flight.io.target();
-                self.grants[target as usize % GRANTS] = NO_GRANT;
+                let grant = &mut self.grants[target as usize % GRANTS];
+                // Another command may have asked again already.
+                if grant.descriptor == target && grant.generation == flight.generation {
+                    *grant = NO_GRANT;
+                }
                 match self.stage(done.tag)? {
                     true => Ok(None),
                     false => Ok(self.by_kernel(done.tag)),
@@ -367,7 +374,7 @@ impl Queue for ChannelQueue {
         self.bytes += u64::from(io.bytes());
         let place = self.link.as_ref().filter(|_| self.arena.is_some() && io.pieces() == 0);
         let in_channel = place.and_then(|link| link.shared().place_of(io.memory(), io.bytes()));
-        let flight = Flight { io, ticket, moved: 0, piece: 0, in_channel, tries: 0 };
+        let flight = Flight { io, ticket, moved: 0, piece: 0, in_channel, generation: 0, tries: 0 };
         self.flights[at as usize] = Some(flight);
         let staged = if linked { self.stage(at) } else { Ok(false) };
         match staged {

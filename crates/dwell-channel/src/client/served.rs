@@ -30,17 +30,32 @@ pub fn known() -> Known {
     Known { profile: Some(profile), ..Known::default() }
 }
 
-/// Makes `File::open("chan:PATH")` reach files under a served mount through a channel.
+/// Makes `File::open` reach files under a served mount through a channel: by `chan:PATH`, and by their path
+/// alone. Once per process.
 pub fn register() {
-    open::register(
-        SCHEME,
-        Box::new(|address, options| {
-            let path = Path::new(address.split_once(':').map_or(address, |(_, path)| path));
-            let served = Served::open(path, options)?;
-            let device = format!("{SCHEME}:{}", String::from_utf8_lossy(&served.inner.place));
-            Ok(Opened { source: Box::new(Boxed(served)), device, known: known() })
-        }),
-    );
+    static ONCE: std::sync::Once = std::sync::Once::new();
+    ONCE.call_once(|| {
+        open::register(
+            SCHEME,
+            Box::new(|address, options| {
+                let path = address.split_once(':').map_or(address, |(_, path)| path);
+                Served::open(Path::new(path), options).map(Served::opened)
+            }),
+        );
+        open::register_paths(Box::new(|path, options| {
+            // What is to be made is looked for where it will be.
+            let near = if path.exists() { path } else { path.parent()? };
+            let facts = rustix::fs::statfs(near).ok()?;
+            if facts.f_type as i64 != ask::FUSE {
+                return None;
+            }
+            match Served::open(path, options) {
+                // Another file system of the kind.
+                Err(Error::Invalid { .. }) => None,
+                served => Some(served.map(Served::opened)),
+            }
+        }));
+    });
 }
 
 /// One open file under a served mount.
@@ -86,6 +101,11 @@ impl Served {
         };
         let (path, write) = (path.to_owned(), options.write);
         Ok(Served { inner: Arc::new(Inner { file, path, place, flags, write }) })
+    }
+
+    fn opened(self) -> Opened {
+        let device = format!("{SCHEME}:{}", String::from_utf8_lossy(&self.inner.place));
+        Opened { source: Box::new(Boxed(self)), device, known: known() }
     }
 
     /// A queue of a shape of one's own, with buffers that live in the channel: the asynchronous interface.
