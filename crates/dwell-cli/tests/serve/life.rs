@@ -211,14 +211,14 @@ fn more_files_than_descriptors_can_be_used() {
     let mut command = Command::new("sh");
     command.args(["-c", script]).arg(dwell().get_program()).args([&served.backing, &served.mount]);
     done(&mut command);
-    let names = |dir: usize| (0..500).map(move |file| format!("dir-{dir}/file-{file}"));
-    for dir in 0..8 {
+    let names = |dir: usize| (0..100).map(move |file| format!("dir-{dir}/file-{file}"));
+    for dir in 0..40 {
         fs::create_dir(served.mount.join(format!("dir-{dir}"))).unwrap();
         for name in names(dir) {
             fs::write(served.mount.join(&name), &name).unwrap();
         }
     }
-    for name in (0..8).flat_map(names) {
+    for name in (0..40).flat_map(names) {
         assert_eq!(fs::read_to_string(served.mount.join(&name)).unwrap(), name);
     }
     let listed = done(Command::new("find").arg(&served.mount).args(["-type", "f", "-size", "-1k"]));

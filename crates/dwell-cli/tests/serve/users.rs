@@ -148,7 +148,7 @@ fn a_user_serves_their_own_files_without_root() {
     fs::copy(dwell().get_program(), &program).unwrap();
     fs::create_dir(base.join("dev")).unwrap();
     let user = "
-        export XDG_RUNTIME_DIR=$PWD/run
+        export XDG_RUNTIME_DIR=$PWD/run HOME=$PWD/run
         ./dwell serve start --private backing mount
         echo hi > mount/file; cat mount/file; mv mount/file mount/f2; ls mount backing
         ./dwell serve status
