@@ -21,7 +21,7 @@ FROM ?= target/release
 PEERS := --manifest-path peers/Cargo.toml --target-dir target/peers
 
 # Debian packages by the program or file that shows they are there.
-NEEDS := qemu-system-x86_64:qemu-system-x86 busybox:busybox-static dmsetup:dmsetup mkfs.ext4:e2fsprogs losetup:mount cc:gcc fio:fio pkg-config:pkg-config valgrind:valgrind patch:patch
+NEEDS := qemu-system-x86_64:qemu-system-x86 busybox:busybox-static dmsetup:dmsetup mkfs.ext4:e2fsprogs losetup:mount cc:gcc fio:fio pkg-config:pkg-config valgrind:valgrind patch:patch fusermount3:fuse3 setfacl:acl setpriv:util-linux
 # What tests/programs runs, beside fio; the long form runs more.
 NEEDS_PROGRAMS := sqlite3:sqlite3 db5.3_load:db5.3-util sysbench:sysbench redis-server:redis-server mdb_load:lmdb-utils db_bench:rocksdb-tools git:git
 NEEDS_LONG_PROGRAMS := /usr/lib/postgresql/*/bin/initdb:postgresql mariadbd:mariadb-server-core mariadb-dump:mariadb-client
@@ -48,6 +48,7 @@ test: deps lint
 test-long: build
 	@./scripts/packages $(NEEDS_PROGRAMS) $(NEEDS_LONG_PROGRAMS)
 	./tests/programs/run-all --long
+	$(CARGO) test --release --locked -p dwell-cli --test serve -- --ignored --nocapture
 
 install:
 	$(CARGO) build --release --locked

@@ -6,6 +6,7 @@ use std::fs;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -83,7 +84,8 @@ pub fn listen(dir: &Path, stopper: &Stopper) -> Result<Listening, Error> {
         mount: facts.mount,
     };
     let socket = path.with_extension("sock");
-    let listening = Listening(path.clone());
+    let answering = Arc::new(Mutex::new(()));
+    let listening = Listening { path: path.clone(), answering: answering.clone() };
     // What is there was left by a killed controller: the mount itself was free.
     let _ = fs::remove_file(&socket);
     let listener = UnixListener::bind(&socket).map_err(failed)?;
@@ -94,6 +96,7 @@ pub fn listen(dir: &Path, stopper: &Stopper) -> Result<Listening, Error> {
         .name("dwell-control".to_owned())
         .spawn(move || {
             for client in listener.incoming().flatten() {
+                let _answering = answering.lock();
                 // Whoever asks badly gets no answer.
                 let _ = answer(&client, &stopper);
             }
@@ -102,15 +105,23 @@ pub fn listen(dir: &Path, stopper: &Stopper) -> Result<Listening, Error> {
     Ok(listening)
 }
 
-/// A record and a socket, taken away when this is dropped.
+/// A record and a socket, taken away when this is dropped, after whoever is being answered has the answer.
 #[derive(Debug)]
-pub struct Listening(PathBuf);
+pub struct Listening {
+    path: PathBuf,
+    answering: Arc<Mutex<()>>,
+}
 
 impl Drop for Listening {
     fn drop(&mut self) {
-        for extension in ["sock", "json"] {
-            let _ = fs::remove_file(self.0.with_extension(extension));
-        }
+        let _answered = self.answering.lock();
+        clear(&self.path);
+    }
+}
+
+fn clear(path: &Path) {
+    for extension in ["sock", "json"] {
+        let _ = fs::remove_file(path.with_extension(extension));
     }
 }
 
@@ -167,7 +178,7 @@ fn look(path: &Path) -> Option<Seen> {
         _ if record.is_alive() => Some(Seen::Silent(record)),
         _ if is_mounted(&record.mount) => Some(Seen::Stale(record)),
         _ => {
-            drop(Listening(path.to_owned()));
+            clear(path);
             None
         }
     }
@@ -220,7 +231,7 @@ pub fn stop(dir: &Path, mount: &Path, force: bool) -> Result<&'static str, Error
         mounts::unmount(&stale.at, mounts::How::Now).map_err(|error| {
             invalid(format!("its controller was killed; cannot be unmounted: {error}"))
         })?;
-        drop(Listening(path));
+        clear(&path);
         return Ok("its controller had been killed; unmounted");
     };
     match ask(&path, if force { "stop force" } else { "stop" }) {

@@ -204,11 +204,6 @@ impl Tree {
                 let answer = ioctl::answer(&*self.grants, &file.open, command, argument)
                     .map_err(|error| Errno::from_raw_os_error(error.0))?;
                 if command == ioctl::GRANT && file.open.rights.write {
-                    // After the grant: whoever gives it privileges later takes the grant back first.
-                    if is_privileged(&file)? {
-                        drop(self.grants.drain(&file.open.inode, Why::Attributes));
-                        return Err(Errno::BUSY);
-                    }
                     self.granted(&file, id);
                 }
                 Ok(answer)
@@ -241,14 +236,6 @@ impl Tree {
             }
         }
     }
-}
-
-/// Whether a write has to take something from the file that a channel would leave: set-user-id, set-group-id,
-/// capabilities. The kernel's way does.
-fn is_privileged(file: &File) -> Result<bool, Errno> {
-    let mode = Mode::from_raw_mode(rustix::fs::fstat(file)?.st_mode & 0o7777);
-    let capabilities = || rustix::fs::fgetxattr_query(file, "security.capability").is_ok();
-    Ok(mode.contains(Mode::SUID) || mode.contains(Mode::SGID | Mode::XGRP) || capabilities())
 }
 
 /// A short answer would mean the end of the file.

@@ -17,4 +17,4 @@ mod server;
 mod tree;
 mod xattr;
 
-pub use server::{Channels, Error, Facts, Options, Server, Stopper};
+pub use server::{Channels, Error, Facts, Options, Server, Stopper, take_over};

@@ -36,8 +36,9 @@ impl Mounted {
     ///
     /// This may wait for a controller that lives and does not answer.
     pub fn is_stale(&self) -> bool {
-        // Not stat: the kernel may still know what that said before.
-        matches!(rustix::fs::statfs(&self.at), Err(Errno::NOTCONN | Errno::CONNABORTED))
+        let gone = |error| matches!(error, Errno::NOTCONN | Errno::CONNABORTED);
+        // The kernel may remember what stat shows; of the whole file system it asks again each time.
+        rustix::fs::statfs(&self.at).is_err_and(gone) || rustix::fs::stat(&self.at).is_err_and(gone)
     }
 }
 

@@ -6,6 +6,8 @@ use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
@@ -204,6 +206,15 @@ impl Nodes {
     /// Whether descriptors are getting scarce.
     pub fn too_many(&self) -> bool {
         self.len() > self.budget
+    }
+
+    /// Waits for files to be forgotten where few descriptors are left. Not for long: the kernel may be unable to
+    /// forget any before the caller's request is answered.
+    pub fn wait_for_room(&self) {
+        let limit = Instant::now() + Duration::from_millis(100);
+        while self.len() > self.budget + self.budget / 6 && Instant::now() < limit {
+            thread::sleep(Duration::from_millis(1));
+        }
     }
 
     /// Where the files lie that have been known longest, a quarter of all, directories last.

@@ -8,7 +8,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, sync_channel};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -129,8 +129,6 @@ pub struct Facts {
 /// A served directory. Dropping it stops it at once.
 pub struct Server {
     shared: Arc<Shared>,
-    /// What was found and put right when it started, for people.
-    pub notes: Vec<String>,
 }
 
 /// Stops and questions a server from another thread.
@@ -149,7 +147,7 @@ struct Shared {
 }
 
 impl Server {
-    /// Serves a directory. Takes over what a killed controller left at the same places.
+    /// Serves a directory, at a place that [`take_over`] has found free.
     ///
     /// The limit of open files of this process is raised as far as it goes: every file that the kernel knows
     /// takes one.
@@ -161,15 +159,7 @@ impl Server {
         grants: Arc<dyn Grants>,
         count_channels: impl Fn() -> Channels + Send + Sync + 'static,
     ) -> Result<Server, Error> {
-        let mut notes = Vec::new();
-        let mount = mounts::absolute(&options.mount)
-            .map_err(|error| Error::io("cannot be found", &options.mount, error))?;
-        let backing = mounts::absolute(&options.backing)
-            .map_err(|error| Error::io("cannot be found", &options.backing, error))?;
-        take_over(&mount, &mut notes)?;
-        if backing != mount {
-            take_over(&backing, &mut notes)?;
-        }
+        let (backing, mount) = places(options)?;
         // Names of the backing directory are looked up in it, whatever is mounted above later.
         let root = open_directory(&backing)?;
         open_directory(&mount)?;
@@ -223,7 +213,8 @@ impl Server {
             ended: Mutex::new(None),
             ends: Condvar::new(),
         });
-        let server = Server { shared: shared.clone(), notes };
+        let server = Server { shared: shared.clone() };
+        let tree = Arc::downgrade(&tree);
         let no_thread =
             |error| Error::io("no thread to serve it", &server.shared.options.mount, error);
         thread::Builder::new()
@@ -338,8 +329,30 @@ impl Shared {
     }
 }
 
-/// Clears away the mount of a killed controller.
-fn take_over(at: &Path, notes: &mut Vec<String>) -> Result<(), Error> {
+/// Clears away what a killed controller left where another is to serve: its mount, and what hid its backing
+/// directory. Says what was there.
+///
+/// # Errors
+/// Somebody serves there; what is missing or no directory; a mount that cannot be cleared away.
+pub fn take_over(options: &Options) -> Result<Vec<String>, Error> {
+    let (backing, mount) = places(options)?;
+    let mut notes = Vec::new();
+    clear_away(&mount, &mut notes)?;
+    clear_away(&backing, &mut notes)?;
+    open_directory(&backing)?;
+    open_directory(&mount)?;
+    Ok(notes)
+}
+
+/// The backing directory and the mount as absolute paths.
+fn places(options: &Options) -> Result<(PathBuf, PathBuf), Error> {
+    let found = |path: &Path| {
+        mounts::absolute(path).map_err(|error| Error::io("cannot be found", path, error))
+    };
+    Ok((found(&options.backing)?, found(&options.mount)?))
+}
+
+fn clear_away(at: &Path, notes: &mut Vec<String>) -> Result<(), Error> {
     let find = || {
         let found = mounts::mounted_at(at)
             .map_err(|error| Error::io("mounts cannot be read", at, error))?;
@@ -377,6 +390,9 @@ fn check_system(mount: &Path) -> Result<(), Error> {
     rustix::fs::stat("/dev/fuse").map_err(need(
         "/dev/fuse is needed to serve it (modprobe fuse; in a container, pass the device in)",
     ))?;
+    rustix::fs::access("/dev/fuse", Access::READ_OK | Access::WRITE_OK).map_err(need(
+        "this user may not open /dev/fuse, which is needed to serve it (its mode is 666 elsewhere)",
+    ))?;
     rustix::fs::stat("/proc/self/fd").map_err(need("/proc is needed to serve it"))?;
     super::node::open_at(rustix::fs::CWD, OsStr::new("."), OFlags::PATH, Mode::empty())
         .map_err(need("openat2 is needed to serve it (Linux 5.6)"))?;
@@ -405,10 +421,7 @@ fn config(options: &Options, every_user: bool) -> Config {
     ];
     config.acl = if every_user { SessionACL::All } else { SessionACL::Owner };
     config.n_threads = Some(options.threads.max(2));
-    // A descriptor per thread, where this user may open the device: the helper that mounts may although the
-    // user may not.
-    let open = Access::READ_OK | Access::WRITE_OK;
-    config.clone_fd = rustix::fs::access("/dev/fuse", open).is_ok();
+    config.clone_fd = true;
     config
 }
 
@@ -424,8 +437,9 @@ fn mount_error(mount: &Path, error: io::Error) -> Error {
 }
 
 /// Asks the kernel to forget what it has known longest, whenever descriptors get scarce.
-fn forget_old(tree: &Tree, crowds: &Receiver<()>) {
+fn forget_old(tree: &Weak<Tree>, crowds: &Receiver<()>) {
     while crowds.recv().is_ok() {
+        let Some(tree) = tree.upgrade() else { return };
         let Some(notifier) = tree.notifier.get() else { continue };
         for (parent, name) in tree.nodes.oldest() {
             // What is open or gone stays as it is.

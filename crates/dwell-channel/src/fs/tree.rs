@@ -96,12 +96,12 @@ impl<T> Table<T> {
 impl Tree {
     /// Finds a name and tells the kernel's answer to it.
     pub fn entry(&self, parent: &Node, name: &OsStr) -> Result<(Arc<Node>, Entry), Errno> {
-        let found = self.nodes.look_up(parent, name);
-        if self.nodes.too_many() || matches!(found, Err(Errno::MFILE | Errno::NFILE)) {
+        if self.nodes.too_many() {
             // Where it is being seen to already, that is enough.
             let _ = self.crowded.try_send(());
+            self.nodes.wait_for_room();
         }
-        let (node, mut stat) = found?;
+        let (node, mut stat) = self.nodes.look_up(parent, name)?;
         if self.stamp(&node) {
             stat = rustix::fs::fstat(&node)?;
         }

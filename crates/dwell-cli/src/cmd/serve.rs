@@ -11,13 +11,15 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result, bail};
 use clap::Subcommand;
+use dwell::monitor::SystemMonitor;
+use dwell::settings::Opening;
 use dwell_channel::controller::{self, Controller};
 use dwell_channel::fs::control::{self, Record, Seen};
-use dwell_channel::fs::{Channels, Facts, Options, Server, Stopper};
+use dwell_channel::fs::{Channels, Facts, Options, Server, Stopper, take_over};
 use serde::Serialize;
 
 use crate::show::{self, Screen, Tone, finished};
-use crate::{places, runtime_dir, signals};
+use crate::{places, runtime_dir, settings, signals};
 
 /// Serves a directory, so that programs reach its files without the kernel and safely.
 #[derive(clap::Args)]
@@ -50,6 +52,9 @@ struct Start {
     /// Threads that answer the kernel (requests through channels have their own)
     #[arg(long, value_name = "N", default_value = "4", value_parser = clap::value_parser!(u8).range(1..=64))]
     threads: u8,
+    /// How the thread that serves channels waits: a policy, in place of the settings'
+    #[arg(long, value_name = "POLICY")]
+    policy: Option<String>,
     /// Started by `serve start`, which waits for a word on standard output.
     #[arg(long, hide = true, requires = "foreground")]
     detached: bool,
@@ -101,7 +106,8 @@ fn serve(args: &Start) -> Result<()> {
         private: args.private,
         threads: args.threads.into(),
     };
-    let controller = Arc::new(controller()?);
+    let notes = take_over(&options)?;
+    let controller = Arc::new(controller(args)?);
     let counting = controller.clone();
     let count = move || {
         let tally = counting.tally();
@@ -112,7 +118,7 @@ fn serve(args: &Start) -> Result<()> {
     let _listening = control::listen(&dir, &stopper)?;
     stop_at_signals(stopper.clone())?;
     let facts = stopper.facts();
-    let mut word: String = server.notes.iter().map(|note| format!("{note}\n")).collect();
+    let mut word: String = notes.iter().map(|note| format!("{note}\n")).collect();
     word += &format!("serving {} at {}\n", facts.backing.display(), facts.mount.display());
     if !facts.shared_mappings {
         word += "this kernel is older than 6.6: files cannot be mapped shared there (ENODEV)\n";
@@ -126,15 +132,25 @@ fn serve(args: &Start) -> Result<()> {
     Ok(())
 }
 
-/// The channels' side.
-fn controller() -> Result<Controller> {
-    Controller::start(controller::Options::default()).context("cannot start the controller")
+/// The channels' side, which waits as settings and what is known of the device beneath want it.
+fn controller(args: &Start) -> Result<Controller> {
+    let settings = settings::read(None)?.asked("--policy", args.policy.clone());
+    let beneath = places::known_profiles().beneath_files_in(&args.backing)?;
+    let Opening { policy, known, .. } = settings.opening(&args.backing, &beneath, None)?;
+    // Without one, nobody else is taken to be busy.
+    let monitor = SystemMonitor::shared_with(places::monitor()).ok();
+    let options = controller::Options { known, policy, monitor, ..Default::default() };
+    Controller::start(options).context("cannot start the controller")
 }
 
 /// What is written from here on is nobody's to read.
 fn leave_output(dir: &std::path::Path) -> Result<()> {
     let log = dir.join("serve.log");
-    let log = File::options().append(true).create(true).open(&log).with_context(|| log.display().to_string())?;
+    let log = File::options()
+        .append(true)
+        .create(true)
+        .open(&log)
+        .with_context(|| log.display().to_string())?;
     rustix::stdio::dup2_stderr(&log).context("cannot leave standard error")?;
     // The starter takes the end of this for the word that all is well.
     rustix::stdio::dup2_stdout(File::open("/dev/null")?).context("cannot leave standard output")?;
@@ -159,7 +175,11 @@ fn launch(args: &Start) -> Result<()> {
     let program = env::current_exe().context("cannot find this program")?;
     let mut command = Command::new(program);
     command.args(["serve", "start", "--foreground", "--detached", "--threads"]);
-    command.arg(args.threads.to_string()).args(args.private.then_some("--private")).arg("--");
+    command.arg(args.threads.to_string()).args(args.private.then_some("--private"));
+    if let Some(policy) = &args.policy {
+        command.args(["--policy", policy]);
+    }
+    command.arg("--");
     // It keeps no directory of its caller's in use.
     command.args([absolute(&args.backing)?, absolute(&args.mount)?]).current_dir("/");
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -238,11 +258,22 @@ fn told(seen: Seen) -> Told {
 
 fn table(told: &[Told]) -> comfy_table::Table {
     let screen = Screen::stdout();
-    let heads = ["mount", "backing", "state", "process", "for", "channels", "grants", "open files", "requests"];
+    let heads = [
+        "mount",
+        "backing",
+        "state",
+        "process",
+        "for",
+        "channels",
+        "grants",
+        "open files",
+        "requests",
+    ];
     let mut table = screen.table(&heads, &[3, 4, 5, 6, 7, 8]);
     for one in told {
         let tone = if one.state == "serving" { Tone::Good } else { Tone::Bad };
-        let figure = |of: &dyn Fn(&Facts) -> String| one.facts.as_deref().map(of).unwrap_or_default();
+        let figure =
+            |of: &dyn Fn(&Facts) -> String| one.facts.as_deref().map(of).unwrap_or_default();
         table.add_row(vec![
             screen.cell(Tone::Strong, show::one_line(&one.mount.to_string_lossy())),
             screen.cell(Tone::Quiet, show::one_line(&one.backing.to_string_lossy())),
@@ -252,7 +283,10 @@ fn table(told: &[Told]) -> comfy_table::Table {
             screen.cell(Tone::Quiet, figure(&|facts| facts.channels.channels.to_string())),
             screen.cell(Tone::Quiet, figure(&|facts| facts.channels.grants.to_string())),
             screen.cell(Tone::Quiet, figure(&|facts| facts.open_files.to_string())),
-            screen.cell(Tone::Quiet, figure(&|facts| facts.requests.values().sum::<u64>().to_string())),
+            screen.cell(
+                Tone::Quiet,
+                figure(&|facts| facts.requests.values().sum::<u64>().to_string()),
+            ),
         ]);
     }
     table

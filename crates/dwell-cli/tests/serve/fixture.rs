@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A directory served by a controller in a process of its own, gone when the test is over.
 
-use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -103,11 +102,6 @@ impl Served {
 
     pub fn stop(&self, options: &[&str]) -> Output {
         dwell().args(["serve", "stop"]).args(options).arg(&self.mount).output().unwrap()
-    }
-
-    /// A path below the mount and the same one below the plain directory.
-    pub fn both(&self, name: impl AsRef<OsStr>) -> [PathBuf; 2] {
-        [&self.mount, &self.plain].map(|dir| dir.join(name.as_ref()))
     }
 }
 

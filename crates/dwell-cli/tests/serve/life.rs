@@ -2,6 +2,7 @@
 //! Starting, stopping, being killed and starting again; what is said when it cannot be.
 
 use std::fs;
+use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -25,7 +26,8 @@ fn a_stopped_mount_leaves_the_files_and_nothing_else() {
 #[test]
 fn a_mount_in_use_is_stopped_only_by_force() {
     let Some(served) = Served::start() else { return };
-    let open = fs::File::create(served.mount.join("file")).unwrap();
+    fs::write(served.mount.join("file"), "text").unwrap();
+    let open = fs::File::open(served.mount.join("file")).unwrap();
     let said = served.stop(&[]);
     let own = std::process::id().to_string();
     assert!(!said.status.success() && text(&said).contains("in use by"), "{}", text(&said));
@@ -34,7 +36,7 @@ fn a_mount_in_use_is_stopped_only_by_force() {
     fs::write(served.mount.join("other"), "still").unwrap();
     let said = served.stop(&["--force"]);
     assert!(said.status.success(), "{}", text(&said));
-    assert!(open.metadata().is_err(), "an open file gets errors");
+    assert!(open.read_at(&mut [0], 0).is_err(), "an open file gets errors");
     assert_eq!(fs::read_to_string(served.backing.join("other")).unwrap(), "still");
 }
 
@@ -64,7 +66,7 @@ fn a_killed_controller_is_taken_over() {
     served.kill();
     let error = fs::read(served.mount.join("file")).unwrap_err();
     assert!(matches!(error.raw_os_error(), Some(libc::ENOTCONN | libc::ECONNABORTED)), "{error}");
-    assert!(open.metadata().is_err());
+    assert!(open.read_at(&mut [0], 0).is_err());
     let told = done(dwell().args(["serve", "status"]));
     assert!(told.contains("killed"), "{told}");
     let said = served.serve(&["--private"]);
@@ -80,7 +82,8 @@ fn a_killed_controller_is_taken_over() {
 #[test]
 fn what_is_served_is_not_served_twice() {
     let Some(served) = Served::start() else { return };
-    let again = dwell().args(["serve", "start"]).args([&served.plain, &served.mount]).output().unwrap();
+    let again =
+        dwell().args(["serve", "start"]).args([&served.plain, &served.mount]).output().unwrap();
     let said = text(&again);
     assert!(!again.status.success() && said.contains("is served already, by process"), "{said}");
     assert!(said.contains(served.mount.to_str().unwrap()), "{said}");
@@ -104,7 +107,9 @@ fn a_directory_can_be_served_where_it_is() {
     let Some(served) = Served::prepare() else { return };
     fs::write(served.backing.join("file"), "same").unwrap();
     let start = |options: &[&str]| {
-        done(dwell().args(["serve", "start"]).args(options).args([&served.backing, &served.backing]))
+        done(
+            dwell().args(["serve", "start"]).args(options).args([&served.backing, &served.backing]),
+        )
     };
     start(&["--private"]);
     assert_eq!(fs::read_to_string(served.backing.join("file")).unwrap(), "same");
@@ -130,7 +135,8 @@ fn what_cannot_be_served_is_said() {
         ("dir", "file", "file: is no directory"),
         ("dir", "no/such/parent", "no/such/parent: cannot be found"),
     ] {
-        let said = dwell().args(["serve", "start"]).args([of(backing), of(mount)]).output().unwrap();
+        let said =
+            dwell().args(["serve", "start"]).args([of(backing), of(mount)]).output().unwrap();
         assert_eq!(said.status.code(), Some(1), "{}", text(&said));
         assert!(text(&said).contains(says), "{backing} at {mount}: {}", text(&said));
     }
@@ -196,4 +202,26 @@ fn a_place_below_that_another_mount_covers_is_not_served() {
     assert_eq!(found, Err(Some(libc::EXDEV)));
     assert!(own.success());
     assert_eq!(through, Err(Some(libc::EXDEV)));
+}
+
+#[test]
+fn more_files_than_descriptors_can_be_used() {
+    let Some(served) = Served::prepare() else { return };
+    let script = "ulimit -n 1024; exec \"$0\" serve start \"$1\" \"$2\"";
+    let mut command = Command::new("sh");
+    command.args(["-c", script]).arg(dwell().get_program()).args([&served.backing, &served.mount]);
+    done(&mut command);
+    let names = |dir: usize| (0..100).map(move |file| format!("dir-{dir}/file-{file}"));
+    for dir in 0..40 {
+        fs::create_dir(served.mount.join(format!("dir-{dir}"))).unwrap();
+        for name in names(dir) {
+            fs::write(served.mount.join(&name), &name).unwrap();
+        }
+    }
+    for name in (0..40).flat_map(names) {
+        assert_eq!(fs::read_to_string(served.mount.join(&name)).unwrap(), name);
+    }
+    let listed = done(Command::new("find").arg(&served.mount).args(["-type", "f", "-size", "-1k"]));
+    let found = done(Command::new("find").arg(&served.mount).args(["-type", "f"]));
+    assert_eq!((listed.lines().count(), found.lines().count()), (0, 4000));
 }

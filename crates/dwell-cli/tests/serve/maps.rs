@@ -10,15 +10,22 @@ use std::process::{Command, Stdio};
 use crate::fixture::{Served, done};
 
 /// A shared mapping of a whole file.
-struct Mapped(*mut u8, usize);
+pub struct Mapped(*mut u8, usize);
 
 impl Mapped {
-    fn of(file: &File) -> Option<Mapped> {
+    pub fn of(file: &File) -> Option<Mapped> {
         let bytes = file.metadata().unwrap().len() as usize;
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: a fresh mapping, touched only through the methods below and unmapped once.
         let start = unsafe {
-            libc::mmap(std::ptr::null_mut(), bytes, protection, libc::MAP_SHARED, file.as_raw_fd(), 0)
+            libc::mmap(
+                std::ptr::null_mut(),
+                bytes,
+                protection,
+                libc::MAP_SHARED,
+                file.as_raw_fd(),
+                0,
+            )
         };
         let error = std::io::Error::last_os_error();
         if start == libc::MAP_FAILED && error.raw_os_error() == Some(libc::ENODEV) {
@@ -29,13 +36,13 @@ impl Mapped {
         Some(Mapped(start.cast(), bytes))
     }
 
-    fn read(&self, at: usize, bytes: usize) -> Vec<u8> {
+    pub fn read(&self, at: usize, bytes: usize) -> Vec<u8> {
         assert!(at + bytes <= self.1);
         // SAFETY: within the mapping; bytes that others change are read one by one.
         (at..at + bytes).map(|at| unsafe { self.0.add(at).read_volatile() }).collect()
     }
 
-    fn write(&self, at: usize, data: &[u8]) {
+    pub fn write(&self, at: usize, data: &[u8]) {
         assert!(at + data.len() <= self.1);
         for (offset, byte) in data.iter().enumerate() {
             // SAFETY: within the mapping.
@@ -83,10 +90,16 @@ fn another_process_sees_what_is_written_in_memory() {
     let file = open(&path);
     let Some(map) = Mapped::of(&file) else { return };
     map.write(4000, b"from memory");
-    let seen = done(Command::new("dd").args(["bs=1", "skip=4000", "count=11", "status=none"]).arg(format!("if={}", path.display())));
+    let seen = done(
+        Command::new("dd")
+            .args(["bs=1", "skip=4000", "count=11", "status=none"])
+            .arg(format!("if={}", path.display())),
+    );
     assert_eq!(seen, "from memory");
     let mut write = Command::new("dd");
-    write.args(["bs=1", "seek=100", "conv=notrunc", "status=none"]).arg(format!("of={}", path.display()));
+    write
+        .args(["bs=1", "seek=100", "conv=notrunc", "status=none"])
+        .arg(format!("of={}", path.display()));
     let mut child = write.stdin(Stdio::piped()).spawn().unwrap();
     std::io::Write::write_all(&mut child.stdin.take().unwrap(), b"by a call").unwrap();
     assert!(child.wait().unwrap().success());

@@ -23,7 +23,11 @@ fn plant(root: &Path) {
             let bytes = dice.below(30_000) as usize;
             let path = dir.join(format!("file-{file}"));
             fs::write(&path, vec![file as u8; bytes]).unwrap();
-            fs::set_permissions(&path, fs::Permissions::from_mode(dice.of_these(&[0o644, 0o755, 0o600]))).unwrap();
+            fs::set_permissions(
+                &path,
+                fs::Permissions::from_mode(dice.of_these(&[0o644, 0o755, 0o600])),
+            )
+            .unwrap();
         }
         symlink("file-1", dir.join("link")).unwrap();
         symlink("/nowhere/at/all", dir.join("dangling")).unwrap();
@@ -40,7 +44,9 @@ fn trees_copied_into_within_and_out_of_the_mount_stay_the_same() {
     fs::create_dir(&origin).unwrap();
     plant(&origin);
     let expected = tree(&origin);
-    let copy = |from: &Path, to: &Path| done(Command::new("cp").args(["-a", "--sparse=always"]).args([from, to]));
+    let copy = |from: &Path, to: &Path| {
+        done(Command::new("cp").args(["-a", "--sparse=always"]).args([from, to]))
+    };
     copy(&origin, &served.mount.join("in"));
     assert_eq!(tree(&served.mount.join("in")), expected);
     copy(&served.mount.join("in"), &served.mount.join("again"));
@@ -50,11 +56,17 @@ fn trees_copied_into_within_and_out_of_the_mount_stay_the_same() {
     let archive = served.mount.join("all.tar");
     done(Command::new("tar").arg("-C").arg(&served.mount).arg("-cf").arg(&archive).arg("in"));
     fs::create_dir(served.mount.join("unpacked")).unwrap();
-    done(Command::new("tar").arg("-C").arg(served.mount.join("unpacked")).arg("-xpf").arg(&archive));
+    done(
+        Command::new("tar").arg("-C").arg(served.mount.join("unpacked")).arg("-xpf").arg(&archive),
+    );
     assert_eq!(tree(&served.mount.join("unpacked/in")), expected);
     let sparse = fs::metadata(served.mount.join("in/dir 0/sparse")).unwrap();
     assert!(sparse.blocks() * 512 < 100_000, "{} blocks", sparse.blocks());
-    done(Command::new("rm").arg("-rf").args(["in", "again", "unpacked"].map(|name| served.mount.join(name))));
+    done(
+        Command::new("rm")
+            .arg("-rf")
+            .args(["in", "again", "unpacked"].map(|name| served.mount.join(name))),
+    );
     assert_eq!(fs::read_dir(&served.mount).unwrap().count(), 1);
 }
 
@@ -67,7 +79,14 @@ fn git_clones_commits_and_checks() {
     }
     let git = |dir: &Path, words: &[&str]| {
         let mut command = Command::new("git");
-        command.arg("-C").arg(dir).args(["-c", "user.name=n", "-c", "user.email=e@x", "-c", "safe.directory=*"]);
+        command.arg("-C").arg(dir).args([
+            "-c",
+            "user.name=n",
+            "-c",
+            "user.email=e@x",
+            "-c",
+            "safe.directory=*",
+        ]);
         done(command.args(words))
     };
     let origin = served.mount.join("origin");
@@ -181,8 +200,12 @@ fn a_listing_shows_once_what_stays_while_names_come_and_go() {
             }
         });
         for _ in 0..20 {
-            let names: Vec<_> = fs::read_dir(&served.mount).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-            let stays: Vec<_> = names.iter().filter(|name| name.to_string_lossy().starts_with("stays")).collect();
+            let names: Vec<_> = fs::read_dir(&served.mount)
+                .unwrap()
+                .map(|entry| entry.unwrap().file_name())
+                .collect();
+            let stays: Vec<_> =
+                names.iter().filter(|name| name.to_string_lossy().starts_with("stays")).collect();
             let once: BTreeSet<_> = stays.iter().collect();
             assert_eq!((stays.len(), once.len()), (500, 500));
         }
@@ -213,7 +236,9 @@ fn locks_keep_processes_apart() {
         run.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned())
     };
     let Ok(found) = other() else {
-        println!("SKIP: python3 is not installed: locks of ranges were not tested across processes");
+        println!(
+            "SKIP: python3 is not installed: locks of ranges were not tested across processes"
+        );
         return;
     };
     assert_eq!(found, libc::EAGAIN.to_string());
@@ -225,9 +250,14 @@ fn locks_keep_processes_apart() {
 fn appends_of_several_processes_lose_nothing() {
     let Some(served) = Served::start() else { return };
     let path = served.mount.join("log");
-    let script = format!("i=0; while [ $i -lt 100 ]; do echo \"$0 line $i\" >> '{}'; i=$((i+1)); done", path.display());
+    let script = format!(
+        "i=0; while [ $i -lt 100 ]; do echo \"$0 line $i\" >> '{}'; i=$((i+1)); done",
+        path.display()
+    );
     let children: Vec<_> = (0..4)
-        .map(|number| Command::new("sh").args(["-c", &script, &number.to_string()]).spawn().unwrap())
+        .map(|number| {
+            Command::new("sh").args(["-c", &script, &number.to_string()]).spawn().unwrap()
+        })
         .collect();
     for mut child in children {
         assert!(child.wait().unwrap().success());

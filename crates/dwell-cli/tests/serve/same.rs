@@ -49,7 +49,8 @@ fn at_random(seeds: std::ops::Range<u64>, steps: usize) {
             }
         }
         let mut dice = Dice::of(seed);
-        let steps = (0..steps).map(|_| Step::any(&mut dice)).filter(|step| is_root() || allowed(step));
+        let steps =
+            (0..steps).map(|_| Step::any(&mut dice)).filter(|step| is_root() || allowed(step));
         play(&served, steps, &format!("seed {seed}"));
     }
 }
@@ -79,7 +80,8 @@ fn every_operation_succeeds_and_fails_as_without_the_server() {
     let n = |name: &str| name.to_owned();
     let long = "x".repeat(255);
     let too_long = "x".repeat(256);
-    let names = ["a", "b", "d", "d/e", "l", "p", "none", "a/x", "d/none/x", &long, &too_long, "new"];
+    let names =
+        ["a", "b", "d", "d/e", "l", "p", "none", "a/x", "d/none/x", &long, &too_long, "new"];
     let mut steps = start();
     for name in names {
         let name = n(name);

@@ -11,8 +11,8 @@ use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{
-    AtFlags, CWD, FallocateFlags, FileType, Gid, Mode, RenameFlags, SeekFrom, Timespec, Timestamps, Uid,
-    XattrFlags,
+    AtFlags, CWD, FallocateFlags, FileType, Gid, Mode, RenameFlags, SeekFrom, Timespec, Timestamps,
+    Uid, XattrFlags,
 };
 use rustix::io::{Errno, ReadWriteFlags};
 
@@ -60,7 +60,8 @@ pub enum Step {
     Map(usize, u64, Vec<u8>),
 }
 
-const NAMES: &[&str] = &["a", "b", "c", "d", "d/a", "d/b", "d/e", "d/e/a", "l", "a/x", "no/such", "d/../b"];
+const NAMES: &[&str] =
+    &["a", "b", "c", "d", "d/a", "d/b", "d/e", "d/e/a", "l", "a/x", "no/such", "d/../b"];
 
 /// Slots for open files.
 pub const SLOTS: usize = 6;
@@ -73,17 +74,30 @@ impl Step {
             let near = dice.below(20_000);
             if dice.below(4) == 0 { near / 4096 * 4096 } else { near }
         };
-        let mode = |dice: &mut Dice| dice.of_these(&[0o644, 0o600, 0o755, 0o7777, 0o0, 0o4711, 0o2755, 0o1777]);
+        let mode = |dice: &mut Dice| {
+            dice.of_these(&[0o644, 0o600, 0o755, 0o7777, 0o0, 0o4711, 0o2755, 0o1777])
+        };
         let data = |dice: &mut Dice| {
             let (byte, bytes) = (dice.below(256) as u8, dice.below(9000) as usize);
             (0..bytes).map(|at| byte.wrapping_add(at as u8)).collect::<Vec<u8>>()
         };
-        let attribute = |dice: &mut Dice| dice.of_these(&["user.a", "user.b", "trusted.c", "nonsense.d"]).to_owned();
+        let attribute = |dice: &mut Dice| {
+            dice.of_these(&["user.a", "user.b", "trusted.c", "nonsense.d"]).to_owned()
+        };
         match dice.below(46) {
             0..=7 => {
-                let how = dice.of_these(&[libc::O_RDONLY, libc::O_WRONLY, libc::O_RDWR, libc::O_RDWR]);
+                let how =
+                    dice.of_these(&[libc::O_RDONLY, libc::O_WRONLY, libc::O_RDWR, libc::O_RDWR]);
                 let more = [0, libc::O_CREAT, libc::O_CREAT, libc::O_CREAT | libc::O_EXCL];
-                let rest = [0, 0, libc::O_TRUNC, libc::O_APPEND, libc::O_DIRECTORY, libc::O_NOFOLLOW, libc::O_DSYNC];
+                let rest = [
+                    0,
+                    0,
+                    libc::O_TRUNC,
+                    libc::O_APPEND,
+                    libc::O_DIRECTORY,
+                    libc::O_NOFOLLOW,
+                    libc::O_DSYNC,
+                ];
                 let flags = how | dice.of_these(&more) | dice.of_these(&rest);
                 Step::Open(slot(dice), name(dice), flags, mode(dice))
             }
@@ -93,12 +107,23 @@ impl Step {
             13 | 14 => Step::Write(slot(dice), data(dice)),
             15..=17 => Step::WriteAt(slot(dice), place(dice), data(dice)),
             18 | 19 => {
-                let from = [libc::SEEK_SET, libc::SEEK_CUR, libc::SEEK_END, libc::SEEK_DATA, libc::SEEK_HOLE];
+                let from = [
+                    libc::SEEK_SET,
+                    libc::SEEK_CUR,
+                    libc::SEEK_END,
+                    libc::SEEK_DATA,
+                    libc::SEEK_HOLE,
+                ];
                 Step::Seek(slot(dice), place(dice) as i64 - 2000, dice.of_these(&from))
             }
             20 => Step::SetLength(slot(dice), place(dice)),
             21 => Step::Truncate(name(dice), place(dice)),
-            22 => Step::Allocate(slot(dice), dice.of_these(&[0, 1, 2, 3, 8, 16]), place(dice), place(dice)),
+            22 => Step::Allocate(
+                slot(dice),
+                dice.of_these(&[0, 1, 2, 3, 8, 16]),
+                place(dice),
+                place(dice),
+            ),
             23 => Step::Sync(slot(dice)),
             24 | 25 => Step::Unlink(name(dice)),
             26 => Step::RmDir(name(dice)),
@@ -106,7 +131,10 @@ impl Step {
             29 => Step::Pipe(name(dice), mode(dice)),
             30 | 31 => Step::Rename(name(dice), name(dice), dice.of_these(&[0, 0, 1, 2])),
             32 => Step::Link(name(dice), name(dice)),
-            33 => Step::SymLink(dice.of_these(&["a", "d", "e/../a", "/nowhere/x", "l"]).to_owned(), name(dice)),
+            33 => Step::SymLink(
+                dice.of_these(&["a", "d", "e/../a", "/nowhere/x", "l"]).to_owned(),
+                name(dice),
+            ),
             34 => Step::ReadLink(name(dice)),
             35 => Step::Stat(name(dice), dice.below(2) == 0),
             36 => Step::StatOpen(slot(dice)),
@@ -117,11 +145,22 @@ impl Step {
             41 => match dice.below(3) {
                 0 => Step::ListXattr(name(dice)),
                 1 => Step::RemoveXattr(name(dice), attribute(dice)),
-                _ => Step::SetXattr(name(dice), attribute(dice), data(dice)[..].iter().take(100).copied().collect(), dice.below(3) as u32),
+                _ => Step::SetXattr(
+                    name(dice),
+                    attribute(dice),
+                    data(dice)[..].iter().take(100).copied().collect(),
+                    dice.below(3) as u32,
+                ),
             },
             42 => Step::GetXattr(name(dice), attribute(dice)),
             43 => Step::List(dice.of_these(&["", "d", "d/e", "a"]).to_owned()),
-            44 => Step::Copy(slot(dice), slot(dice), place(dice), place(dice), dice.below(20_000) as usize),
+            44 => Step::Copy(
+                slot(dice),
+                slot(dice),
+                place(dice),
+                place(dice),
+                dice.below(20_000) as usize,
+            ),
             _ => Step::Map(slot(dice), place(dice), data(dice)),
         }
     }
@@ -155,7 +194,11 @@ impl Actor {
         match step {
             Step::Open(slot, name, flags, mode) => {
                 let file = open_raw(&self.at(name), *flags, *mode)?;
-                let place = if flags & libc::O_CREAT != 0 { shown(rustix::fs::fstat(&file)?) } else { String::new() };
+                let place = if flags & libc::O_CREAT != 0 {
+                    shown(rustix::fs::fstat(&file)?)
+                } else {
+                    String::new()
+                };
                 self.open[*slot] = Some(file);
                 Ok(place)
             }
@@ -173,12 +216,11 @@ impl Actor {
                 let got = self.slot(*slot)?.read_at(&mut room, *place).map_err(errno)?;
                 Ok(sum(&room[..got]))
             }
-            Step::Write(slot, data) => {
-                Ok(rustix::io::write(self.slot(*slot)?, data)?.to_string())
-            }
+            Step::Write(slot, data) => Ok(rustix::io::write(self.slot(*slot)?, data)?.to_string()),
             Step::WriteAt(slot, place, data) => {
                 let data = [std::io::IoSlice::new(data)];
-                Ok(rustix::io::pwritev2(self.slot(*slot)?, &data, *place, ReadWriteFlags::empty())?.to_string())
+                Ok(rustix::io::pwritev2(self.slot(*slot)?, &data, *place, ReadWriteFlags::empty())?
+                    .to_string())
             }
             Step::Seek(slot, place, whence) => {
                 let file = self.slot(*slot)?;
@@ -196,21 +238,33 @@ impl Actor {
                 };
                 Ok(rustix::fs::seek(file, to)?.to_string())
             }
-            Step::SetLength(slot, bytes) => rustix::fs::ftruncate(self.slot(*slot)?, *bytes).map(none),
+            Step::SetLength(slot, bytes) => {
+                rustix::fs::ftruncate(self.slot(*slot)?, *bytes).map(none)
+            }
             Step::Truncate(name, bytes) => truncate(&self.at(name), *bytes).map(none),
             Step::Allocate(slot, mode, place, bytes) => {
                 let mode = FallocateFlags::from_bits_retain(*mode);
                 rustix::fs::fallocate(self.slot(*slot)?, mode, *place, *bytes).map(none)
             }
             Step::Sync(slot) => rustix::fs::fsync(self.slot(*slot)?).map(none),
-            Step::Unlink(name) => rustix::fs::unlinkat(CWD, self.at(name), AtFlags::empty()).map(none),
-            Step::RmDir(name) => rustix::fs::unlinkat(CWD, self.at(name), AtFlags::REMOVEDIR).map(none),
+            Step::Unlink(name) => {
+                rustix::fs::unlinkat(CWD, self.at(name), AtFlags::empty()).map(none)
+            }
+            Step::RmDir(name) => {
+                rustix::fs::unlinkat(CWD, self.at(name), AtFlags::REMOVEDIR).map(none)
+            }
             Step::MkDir(name, mode) => {
                 rustix::fs::mkdirat(CWD, self.at(name), Mode::from_raw_mode(*mode))?;
                 Ok(shown(rustix::fs::lstat(self.at(name))?))
             }
             Step::Pipe(name, mode) => {
-                rustix::fs::mknodat(CWD, self.at(name), FileType::Fifo, Mode::from_raw_mode(*mode), 0)?;
+                rustix::fs::mknodat(
+                    CWD,
+                    self.at(name),
+                    FileType::Fifo,
+                    Mode::from_raw_mode(*mode),
+                    0,
+                )?;
                 Ok(shown(rustix::fs::lstat(self.at(name))?))
             }
             Step::Rename(from, to, flags) => {
@@ -221,7 +275,9 @@ impl Actor {
                 rustix::fs::linkat(CWD, self.at(from), CWD, self.at(to), AtFlags::empty())?;
                 Ok(shown(rustix::fs::lstat(self.at(to))?))
             }
-            Step::SymLink(to, name) => rustix::fs::symlinkat(to.as_str(), CWD, self.at(name)).map(none),
+            Step::SymLink(to, name) => {
+                rustix::fs::symlinkat(to.as_str(), CWD, self.at(name)).map(none)
+            }
             Step::ReadLink(name) => {
                 let to = rustix::fs::readlinkat(CWD, self.at(name), Vec::new())?;
                 Ok(to.to_string_lossy().into_owned())
@@ -231,19 +287,27 @@ impl Actor {
                 Ok(shown(if *follow { rustix::fs::stat(at)? } else { rustix::fs::lstat(at)? }))
             }
             Step::StatOpen(slot) => Ok(shown(rustix::fs::fstat(self.slot(*slot)?)?)),
-            Step::Chmod(name, mode) => {
-                rustix::fs::chmodat(CWD, self.at(name), Mode::from_raw_mode(*mode), AtFlags::empty()).map(none)
-            }
+            Step::Chmod(name, mode) => rustix::fs::chmodat(
+                CWD,
+                self.at(name),
+                Mode::from_raw_mode(*mode),
+                AtFlags::empty(),
+            )
+            .map(none),
             Step::ChmodOpen(slot, mode) => {
                 rustix::fs::fchmod(self.slot(*slot)?, Mode::from_raw_mode(*mode)).map(none)
             }
             Step::Chown(name, uid, gid) => {
                 let (uid, gid) = (Some(Uid::from_raw(*uid)), Some(Gid::from_raw(*gid)));
-                rustix::fs::chownat(CWD, self.at(name), uid, gid, AtFlags::SYMLINK_NOFOLLOW).map(none)
+                rustix::fs::chownat(CWD, self.at(name), uid, gid, AtFlags::SYMLINK_NOFOLLOW)
+                    .map(none)
             }
             Step::Times(name, accessed, modified) => {
                 let exact = |seconds| Timespec { tv_sec: seconds, tv_nsec: 12_345 };
-                let times = Timestamps { last_access: exact(*accessed), last_modification: exact(*modified) };
+                let times = Timestamps {
+                    last_access: exact(*accessed),
+                    last_modification: exact(*modified),
+                };
                 rustix::fs::utimensat(CWD, self.at(name), &times, AtFlags::SYMLINK_NOFOLLOW)?;
                 let stat = rustix::fs::lstat(self.at(name))?;
                 Ok(format!("{} {} {}", stat.st_atime, stat.st_mtime, stat.st_mtime_nsec))
@@ -277,7 +341,8 @@ impl Actor {
             Step::Copy(from, to, at, into, bytes) => {
                 let (mut at, mut into) = (*at, *into);
                 let (from, to) = (self.slot(*from)?, self.slot(*to)?);
-                let copied = rustix::fs::copy_file_range(from, Some(&mut at), to, Some(&mut into), *bytes)?;
+                let copied =
+                    rustix::fs::copy_file_range(from, Some(&mut at), to, Some(&mut into), *bytes)?;
                 Ok(format!("{copied} {at} {into}"))
             }
             Step::Map(slot, place, data) => map(self.slot(*slot)?, *place, data),
@@ -312,10 +377,25 @@ fn map(file: &File, place: u64, data: &[u8]) -> Came {
     if length == 0 {
         return Err(Errno::INVAL);
     }
+    // Memory file systems fill holes where a mapping is read, others do not.
+    let mut whole = vec![0; length];
+    // By a descriptor that does not append.
+    let again =
+        std::fs::OpenOptions::new().write(true).open(format!("/proc/self/fd/{}", file.as_raw_fd()));
+    file.read_exact_at(&mut whole, 0)
+        .and_then(|()| again?.write_all_at(&whole, 0))
+        .map_err(errno)?;
     // SAFETY: a fresh mapping of a regular file that nobody else changes, unmapped below.
     unsafe {
         let protection = libc::PROT_READ | libc::PROT_WRITE;
-        let start = libc::mmap(std::ptr::null_mut(), length, protection, libc::MAP_SHARED, file.as_raw_fd(), 0);
+        let start = libc::mmap(
+            std::ptr::null_mut(),
+            length,
+            protection,
+            libc::MAP_SHARED,
+            file.as_raw_fd(),
+            0,
+        );
         if start == libc::MAP_FAILED {
             return Err(errno(std::io::Error::last_os_error()));
         }
@@ -342,7 +422,10 @@ fn shown(stat: rustix::fs::Stat) -> String {
     let directory = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
     // How long a directory is, is its file system's own affair.
     let bytes = if directory { 0 } else { stat.st_size };
-    format!("{:o} links {} owner {}:{} bytes {bytes}", stat.st_mode, stat.st_nlink, stat.st_uid, stat.st_gid)
+    format!(
+        "{:o} links {} owner {}:{} bytes {bytes}",
+        stat.st_mode, stat.st_nlink, stat.st_uid, stat.st_gid
+    )
 }
 
 /// Everything below a directory, as text: names, attributes, contents, extended attributes.

@@ -54,7 +54,13 @@ fn every_users_script_does_the_same_as_without_the_server() {
             let dir = dir.join(who);
             fs::create_dir(&dir).unwrap();
             fs::set_permissions(&dir, fs::Permissions::from_mode(0o1777)).unwrap();
-            for (name, mode) in [("theirs", 0o666), ("roots", 0o600), ("suid", 0o6777), ("suid2", 0o6777), ("sticky", 0o666)] {
+            for (name, mode) in [
+                ("theirs", 0o666),
+                ("roots", 0o600),
+                ("suid", 0o6777),
+                ("suid2", 0o6777),
+                ("sticky", 0o666),
+            ] {
                 fs::write(dir.join(name), "as it was").unwrap();
                 fs::set_permissions(dir.join(name), fs::Permissions::from_mode(mode)).unwrap();
             }
@@ -86,7 +92,11 @@ fn access_lists_count() {
         done(Command::new("setfacl").args(["-d", "-m", "u:1000:rwx,o::-"]).arg(&dir));
         let mut said = Vec::new();
         for who in ["1000 1000", "1001 0", "1001 1001 3000", "1002 1002"] {
-            said.push(text(&shell(who, "cat file; echo more >> file; umask 077; echo > by-$(id -u)-$(id -g)", &dir)));
+            said.push(text(&shell(
+                who,
+                "cat file; echo more >> file; umask 077; echo > by-$(id -u)-$(id -g)",
+                &dir,
+            )));
         }
         said.push(done(Command::new("getfacl").args(["-nR", "."]).current_dir(&dir)));
         said.extend(crate::step::tree(&dir));
@@ -103,12 +113,14 @@ fn nobody_but_root_reads_privileged_attributes() {
     rustix::fs::setxattr(&path, "trusted.secret", b"x", rustix::fs::XattrFlags::empty()).unwrap();
     rustix::fs::setxattr(&path, "user.open", b"x", rustix::fs::XattrFlags::empty()).unwrap();
     let script = "import os; print(os.listxattr('file'))";
-    let Ok(root) = Command::new("python3").args(["-c", script]).current_dir(&served.mount).output() else {
+    let Ok(root) = Command::new("python3").args(["-c", script]).current_dir(&served.mount).output()
+    else {
         println!("SKIP: python3 is not installed");
         return;
     };
     assert!(text(&root).contains("trusted.secret"), "{}", text(&root));
-    let user = text(&shell("1000 1000", &format!("python3 -c \"{script}\" || true"), &served.mount));
+    let user =
+        text(&shell("1000 1000", &format!("python3 -c \"{script}\" || true"), &served.mount));
     assert!(!user.contains("trusted.secret"), "{user}");
 }
 
@@ -131,22 +143,33 @@ fn a_user_serves_their_own_files_without_root() {
     let run = base.join("run");
     fs::create_dir(&run).unwrap();
     chown(&run, Some(1000), Some(1000)).unwrap();
-    // The program may lie where that user may not go.
+    // The program may lie where that user may not go, and the device be closed to users.
     let program = base.join("dwell");
     fs::copy(dwell().get_program(), &program).unwrap();
-    let user = |script: &str| {
-        let script = format!("export XDG_RUNTIME_DIR={}; {script}", run.display());
-        shell("1000 1000", &script, base)
-    };
-    let said = user("./dwell serve start --private backing mount && echo hi > mount/file && cat mount/file && mv mount/file mount/f2 && ls mount backing; ./dwell serve status");
-    let words = text(&said);
-    assert!(words.contains("serving") && words.contains("hi") && words.contains("f2"), "{words}");
-    assert!(words.contains("ermission denied"), "the backing directory is hidden: {words}");
-    // Nobody else, not even root, may look in.
-    assert!(fs::metadata(served.mount.join("f2")).is_err());
-    let kill = user("kill -9 $(./dwell serve status --json | sed -n 's/.*\"pid\": \\([0-9]*\\).*/\\1/p' | head -n 1); sleep 0.3; ./dwell serve start --private backing mount && cat mount/f2; ./dwell serve stop mount; cat backing/f2; ls mount");
-    let words = text(&kill);
+    fs::create_dir(base.join("dev")).unwrap();
+    let user = "
+        export XDG_RUNTIME_DIR=$PWD/run HOME=$PWD/run
+        ./dwell serve start --private backing mount
+        echo hi > mount/file; cat mount/file; mv mount/file mount/f2; ls mount backing
+        ./dwell serve status
+        kill -9 $(./dwell serve status --json | sed -n 's/.*\"pid\": \\([0-9]*\\).*/\\1/p' | head -n 1)
+        sleep 0.3
+        ./dwell serve start --private backing mount
+        cat mount/f2; touch ready; while [ ! -e seen ]; do sleep 0.05; done
+        ./dwell serve stop mount; cat backing/f2; ls mount";
+    let root = "
+        mount -t tmpfs none dev; mknod -m 666 dev/fuse c 10 229; mount --bind dev/fuse /dev/fuse
+        (while [ ! -e ready ]; do sleep 0.05; done; stat mount/f2; touch seen) &
+        setpriv --reuid=1000 --regid=1000 --clear-groups sh -c \"$1\"; touch ready seen; wait";
+    chown(base, Some(1000), Some(1000)).unwrap();
+    let mut command = Command::new("unshare");
+    command.args(["-m", "sh", "-c", root, "sh", user]).current_dir(base);
+    let words = text(&command.output().unwrap());
+    assert!(words.contains("serving") && words.contains("f2"), "{words}");
     assert_eq!(words.matches("took over").count(), 2, "{words}");
-    assert!(words.contains("stopped") && words.matches("hi").count() == 2, "{words}");
+    assert_eq!(words.matches("hi\n").count(), 3, "{words}");
+    assert!(words.contains("stopped"), "{words}");
+    let refused = words.matches("ermission denied").count();
+    assert_eq!(refused, 2, "the backing directory is hidden, and root may not look in: {words}");
     assert_eq!(fs::metadata(served.backing.join("f2")).unwrap().uid(), 1000);
 }
