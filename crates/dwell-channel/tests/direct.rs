@@ -16,7 +16,7 @@ use dwell_channel::grants::{Grants, Why};
 
 fn file(mount: Mount) -> File<Mount> {
     let known = dwell::known::Known::default();
-    File::over(mount, "test", "test", known, Arc::new(dwell::policy::Spin::default()), None)
+    File::over(mount, "test", "test", known, Arc::new(dwell::policy::Spin), None)
 }
 
 fn read(file: &File<Mount>, fd: i32, buffer: &mut [u8], at: u64) -> i32 {

@@ -225,7 +225,7 @@ fn an_open_file_keeps_its_rights_and_loses_them_with_its_last_name() {
     let file = scene.open("data");
     let mut buffer = [0; 512];
     file.read_exact_at(&mut buffer, 0).unwrap();
-    std::fs::set_permissions(scene.path("data"), PermissionsExt::from_mode(0)).unwrap();
+    std::fs::set_permissions(scene.path("data"), PermissionsExt::from_mode(0o000)).unwrap();
     file.write_all_at(&[2; 512], 0).unwrap();
     file.read_exact_at(&mut buffer, 0).unwrap();
     assert_eq!(buffer, [2; 512]);

@@ -77,7 +77,7 @@ impl Stage {
 
     fn channel(&self, direct: bool) -> Result<Contender> {
         client::register();
-        let policy = Arc::new(dwell::policy::Spin::default());
+        let policy = Arc::new(dwell::policy::Spin);
         let options = File::options().write(true).direct(direct).policy(policy);
         Ok(Contender::Blocking(options.open(self.mount.path().join("data"))?))
     }
