@@ -51,8 +51,9 @@ impl Service {
         let monitor = state.options.monitor.as_ref();
         let load = monitor.map(|monitor| (monitor.reader(), monitor.permit()));
         let profile = state.options.known.profile.unwrap_or_default();
-        // Whoever serves memory is a very fast device to others, and waits like one.
-        let profile = Profile { class: DeviceClass::VeryFast, latency_ns: 0, ..profile };
+        // It is worth spinning for the next command, unless others need the CPU more.
+        let (class, size_threshold_bytes) = (DeviceClass::Fast, u64::MAX);
+        let profile = Profile { class, size_threshold_bytes, latency_ns: 0, ..profile };
         let device = Device::new(&state.options);
         let (lanes, next_number, first, turns) = (Vec::new(), 1, 0, 0);
         Ok(Service { state, lanes, next_number, first, epoll, device, load, profile, turns })

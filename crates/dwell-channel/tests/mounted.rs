@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use dwell::File;
 use dwell_channel::client;
 use dwell_channel::controller::{Controller, Options};
-use dwell_channel::fs::{Channels, Options as Serving, Server};
+use dwell_channel::fs::{Channels, Options as Serving, Server, take_over};
 
 struct Scene {
     controller: Arc<Controller>,
@@ -41,6 +41,7 @@ fn scene(memory: bool) -> Option<Scene> {
 fn serve(backing: &Path, mount: &Path, controller: Arc<Controller>) -> Result<Server, String> {
     let (backing, mount) = (backing.to_owned(), mount.to_owned());
     let serving = Serving { backing, mount, private: false, threads: 4 };
+    take_over(&serving).map_err(|error| error.to_string())?;
     Server::start(&serving, controller, Channels::default).map_err(|error| error.to_string())
 }
 

@@ -11,4 +11,4 @@ pub use ask::{Asker, Granted, grant, place};
 pub use buffer::ChannelBuffer;
 pub use link::{Link, Shape};
 pub use queue::ChannelQueue;
-pub use served::{Mount, SCHEME, Served, register};
+pub use served::{Mount, SCHEME, Served, known, register};

@@ -24,9 +24,10 @@ use super::queue::{ChannelQueue, by_kernel};
 /// The scheme of files under a served mount: `chan:/mnt/served/data`.
 pub const SCHEME: &str = "chan";
 
-/// A channel copies memory: it is waited for as a very fast device.
+/// A channel is worth spinning for whatever the size, unless others need the CPU: then the controller does too.
 pub fn known() -> Known {
-    let profile = Profile { class: DeviceClass::VeryFast, ..Profile::default() };
+    let (class, size_threshold_bytes) = (DeviceClass::Fast, u64::MAX);
+    let profile = Profile { class, size_threshold_bytes, ..Profile::default() };
     Known { profile: Some(profile), ..Known::default() }
 }
 
