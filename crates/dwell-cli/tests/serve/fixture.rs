@@ -108,12 +108,14 @@ impl Served {
 impl Drop for Served {
     fn drop(&mut self) {
         self.stop(&["--force"]);
-        for dir in [&self.mount, &self.backing] {
-            // What is left is left by a test that failed.
-            for mut command in [Command::new("umount"), Command::new("fusermount3")] {
-                let flags = if command.get_program() == "umount" { "-l" } else { "-uzq" };
-                let _ = command.arg(flags).arg(dir).stderr(Stdio::null()).status();
-            }
+        // What is left is left by a test that failed.
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+        let places = mounts.lines().filter_map(|line| line.split(' ').nth(4));
+        let below = self._dir.path();
+        for place in places.filter(|place| Path::new(place).starts_with(below)) {
+            let _ = Command::new("umount").arg("-l").arg(place).stderr(Stdio::null()).status();
+            let mut helper = Command::new("fusermount3");
+            let _ = helper.arg("-uzq").arg(place).stderr(Stdio::null()).status();
         }
     }
 }

@@ -32,7 +32,7 @@ fn steps_at_random_come_out_as_without_the_server() {
 #[test]
 #[ignore = "minutes; make test-long runs it"]
 fn many_more_steps_at_random() {
-    at_random(1000..1150, 4000);
+    at_random(1000..1060, 4000);
 }
 
 fn at_random(seeds: std::ops::Range<u64>, steps: usize) {
