@@ -24,7 +24,7 @@ FUZZ_SECONDS ?= 60
 PEERS := --manifest-path peers/Cargo.toml --target-dir target/peers
 
 # Debian packages by the program or file that shows they are there.
-NEEDS := qemu-system-x86_64:qemu-system-x86 busybox:busybox-static dmsetup:dmsetup mkfs.ext4:e2fsprogs losetup:mount cc:gcc fio:fio pkg-config:pkg-config valgrind:valgrind patch:patch
+NEEDS := qemu-system-x86_64:qemu-system-x86 busybox:busybox-static dmsetup:dmsetup mkfs.ext4:e2fsprogs losetup:mount cc:gcc fio:fio pkg-config:pkg-config valgrind:valgrind patch:patch fusermount3:fuse3 setfacl:acl setpriv:util-linux
 # What tests/programs runs, beside fio; the long form runs more.
 NEEDS_PROGRAMS := sqlite3:sqlite3 db5.3_load:db5.3-util sysbench:sysbench redis-server:redis-server mdb_load:lmdb-utils db_bench:rocksdb-tools git:git
 # Recorded for the figures of the simulator.
@@ -59,6 +59,7 @@ test: deps trace-tool lint
 test-long: build
 	@./scripts/packages $(NEEDS_PROGRAMS) $(NEEDS_LONG_PROGRAMS)
 	./tests/programs/run-all --long
+	$(CARGO) test --release --locked -p dwell-cli --test serve -- --ignored --nocapture
 
 install:
 	$(CARGO) build --release --locked

@@ -174,6 +174,9 @@ fn every_case_is_measured_or_says_why_not() {
         // Calls on /dev/null need no device, nor do programs on tmpfs or those not installed.
         let expected = match result.id.as_str() {
             "S6" => 8,
+            // Channels over tmpfs need none.
+            "D1" if result.rows[0].note.is_none() => 4,
+            "D2" | "D3" | "D6" => left_out,
             "U2" => 2 * 3,
             "U3" => 1,
             _ => result.rows.len(),

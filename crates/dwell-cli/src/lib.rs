@@ -61,6 +61,7 @@ enum Command {
     Trace(cmd::trace::Trace),
     #[command(subcommand)]
     Sim(cmd::sim::Sim),
+    Serve(cmd::serve::Args),
     /// One process of the load beside a measurement.
     #[command(hide = true)]
     Crunch(cmd::bench::Crunch),
@@ -81,6 +82,7 @@ impl Command {
             Command::Compare(args) => cmd::compare::run(&args),
             Command::Trace(trace) => cmd::trace::run(&trace),
             Command::Sim(sim) => cmd::sim::run(&sim),
+            Command::Serve(args) => cmd::serve::run(&args),
             Command::Crunch(args) => args.run(),
         }
     }
@@ -88,6 +90,7 @@ impl Command {
 
 /// Runs the command with the arguments of this process.
 pub fn main() -> ExitCode {
+    dwell_channel::client::register();
     match Cli::parse().command.run() {
         Ok(()) => ExitCode::SUCCESS,
         // Whoever read the output has seen enough of it.

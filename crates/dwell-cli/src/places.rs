@@ -3,7 +3,9 @@
 
 use std::env;
 use std::ffi::{OsStr, OsString};
+use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
@@ -82,6 +84,17 @@ pub fn trace_tool() -> Result<PathBuf> {
 /// Where programs are looked for.
 pub fn search_path() -> String {
     env::var("PATH").unwrap_or_default()
+}
+
+/// Tells the service manager that started this program, if one wants to know.
+pub fn tell_service_manager(word: &str) {
+    let Some(place) = env::var_os("NOTIFY_SOCKET") else { return };
+    let address = match place.as_encoded_bytes() {
+        [b'@', name @ ..] => SocketAddr::from_abstract_name(name),
+        _ => SocketAddr::from_pathname(&place),
+    };
+    // A manager that is not there has nothing to learn.
+    let _ = address.and_then(|to| UnixDatagram::unbound()?.send_to_addr(word.as_bytes(), &to));
 }
 
 /// Whether the environment asks for output without colours.

@@ -20,6 +20,18 @@ pub fn runtime_dir() -> Result<PathBuf> {
     private(&place(chosen, uid), uid)
 }
 
+/// Where this user's controllers are found. Root's are in one place, whoever started them: a service, or a
+/// person at a terminal.
+///
+/// # Errors
+/// As [`runtime_dir`].
+pub fn serve_dir() -> Result<PathBuf> {
+    match effective_uid() {
+        Some(0) if Path::new("/run").is_dir() => private(Path::new("/run/dwell"), 0),
+        _ => runtime_dir(),
+    }
+}
+
 /// A runtime directory of another user (as after `su`) is none of ours.
 fn place(chosen: Option<PathBuf>, uid: u32) -> PathBuf {
     let own = |dir: &PathBuf| dir.is_absolute() && fs::metadata(dir).is_ok_and(|d| d.uid() == uid);

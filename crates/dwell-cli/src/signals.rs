@@ -11,6 +11,9 @@ use signal_hook::{flag, iterator};
 
 const WATCHED: [i32; 2] = [SIGINT, SIGTERM];
 
+/// What asks a program to end at once.
+pub const TERMINATE: i32 = SIGTERM;
+
 /// Signals received since [`Signals::watch`].
 pub struct Signals {
     /// Set by the first.
@@ -46,6 +49,17 @@ pub fn end_with(farewell: impl FnOnce(i32) + Send + 'static) -> io::Result<()> {
             std::process::exit(status(signal));
         }
     });
+    Ok(())
+}
+
+/// Hands every signal to a function, on a thread of its own.
+pub fn each(mut heard: impl FnMut(i32) + Send + 'static) -> io::Result<()> {
+    let mut signals = iterator::Signals::new(WATCHED)?;
+    std::thread::Builder::new().name("dwell-signals".to_owned()).spawn(move || {
+        for signal in signals.forever() {
+            heard(signal);
+        }
+    })?;
     Ok(())
 }
 

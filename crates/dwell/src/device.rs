@@ -25,7 +25,7 @@ use serde::Serialize;
 pub use interrupts::IrqName;
 pub use sysfs::Sysfs;
 
-use place::{Locate, Machine, Mount, Place};
+use place::{FilesIn, Locate, Machine, Mount, Place};
 
 /// How many devices may lie on top of each other before the search gives up.
 const DEEPEST: u32 = 16;
@@ -198,6 +198,11 @@ impl Device {
     /// devices below in [`Device::beneath`](field@Device::beneath).
     pub fn beneath(path: &Path) -> Result<Device, DeviceError> {
         beneath(path, &Sysfs::default(), &Machine)
+    }
+
+    /// The device beneath the regular files of a directory.
+    pub fn beneath_files_in(directory: &Path) -> Result<Device, DeviceError> {
+        beneath(directory, &Sysfs::default(), &FilesIn)
     }
 
     /// All whole block devices that hold something, by kernel name. One whose attributes cannot

@@ -16,7 +16,7 @@ pub(crate) const MAX_TRANSFER_BYTES: u64 = 0x7fff_f000;
 /// A mapping, of a file or of memory alone. Threads share it and copy without a lock: whoever
 /// reads what another writes at that moment gets some old and some new bytes, as from a device.
 #[derive(Debug)]
-pub(crate) struct Mapping {
+pub struct Mapping {
     start: NonNull<u8>,
     bytes: usize,
 }
@@ -34,7 +34,10 @@ impl Mapping {
     }
 
     /// The first `bytes` of a file.
-    pub(crate) fn of_file(file: &File, bytes: u64, writable: bool) -> io::Result<Self> {
+    ///
+    /// # Errors
+    /// What mmap says.
+    pub fn of_file(file: &File, bytes: u64, writable: bool) -> io::Result<Self> {
         let write = if writable { libc::PROT_WRITE } else { 0 };
         Self::map(file.as_raw_fd(), bytes, libc::PROT_READ | write, libc::MAP_SHARED)
     }
@@ -51,8 +54,13 @@ impl Mapping {
     }
 
     /// Length in bytes.
-    pub(crate) fn bytes(&self) -> u64 {
+    pub fn bytes(&self) -> u64 {
         self.bytes as u64
+    }
+
+    /// Where it lies. Others may write there at any time: nothing but [`copy`] reads or writes it.
+    pub fn start(&self) -> *mut u8 {
+        self.start.as_ptr()
     }
 
     /// How much of a read or write of `bytes` at `offset` lies within, or a negative error number:
@@ -119,7 +127,7 @@ impl Drop for Mapping {
 /// Both ranges are valid for their direction, and do not overlap.
 #[cfg(target_arch = "x86_64")]
 #[inline]
-unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize) {
+pub unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize) {
     // SAFETY: the caller's promise; the direction flag is clear by the calling convention.
     unsafe {
         std::arch::asm!(
@@ -139,7 +147,7 @@ unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize) {
 /// Both ranges are valid for their direction, and do not overlap.
 #[cfg(not(target_arch = "x86_64"))]
 #[inline]
-unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize) {
+pub unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize) {
     use std::sync::atomic::{AtomicU8, Ordering};
     for at in 0..bytes {
         // SAFETY: within both ranges, by the caller's promise; a byte is always aligned. The
@@ -172,7 +180,10 @@ pub(crate) fn sealed_against_shrinking(file: &File) -> bool {
 
 /// Whether loads and stores to a mapping of the file reach the storage itself: files in memory and
 /// files on DAX do; others are copies in the page cache.
-pub(crate) fn is_memory(file: &File) -> io::Result<bool> {
+///
+/// # Errors
+/// What the system says of the descriptor.
+pub fn is_memory(file: &File) -> io::Result<bool> {
     const TMPFS: u32 = 0x0102_1994;
     const RAMFS: u32 = 0x8584_58f6;
     const HUGETLBFS: u32 = 0x9584_58f6;

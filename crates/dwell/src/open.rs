@@ -44,6 +44,16 @@ pub fn register(scheme: &str, opener: Opener) {
     openers.push((scheme.to_owned(), Arc::new(opener)));
 }
 
+/// Opens paths of a kind of its own, such as those under a mount that a wing serves; `None` for all others.
+pub type PathOpener = Box<dyn Fn(&Path, &Options) -> Option<Result<Opened>> + Send + Sync>;
+
+static PATH_OPENERS: RwLock<Vec<Arc<PathOpener>>> = RwLock::new(Vec::new());
+
+/// Makes `File::open(path)` ask `opener` first. Openers are asked in the order in which they came.
+pub fn register_paths(opener: PathOpener) {
+    PATH_OPENERS.write().unwrap_or_else(PoisonError::into_inner).push(Arc::new(opener));
+}
+
 /// The scheme of an emulated device: `emu:z-nand`.
 pub const EMULATED: &str = "emu";
 /// The scheme of a file that is memory and is served by copying: `mem:/dev/shm/data`. It says that
@@ -216,7 +226,7 @@ impl Options {
     /// none; what a scheme's opener refuses.
     pub fn open(&self, address: impl AsRef<Path>) -> Result<File> {
         let path = address.as_ref();
-        if let Some(opened) = self.by_scheme(path) {
+        if let Some(opened) = self.by_scheme(path).or_else(|| self.by_path(path)) {
             let Opened { source, device, known } = opened?;
             let known = self.known.unwrap_or(known);
             let source = AnySource::Other(source);
@@ -252,6 +262,11 @@ impl Options {
             openers.iter().find(|(known, _)| known == scheme)?.1.clone()
         };
         Some(opener(address, self))
+    }
+
+    fn by_path(&self, path: &Path) -> Option<Result<Opened>> {
+        let openers = PATH_OPENERS.read().unwrap_or_else(PoisonError::into_inner).clone();
+        openers.iter().find_map(|opener| opener(path, self))
     }
 
     fn descriptor(&self, path: &Path) -> Result<(OwnedFd, Facts)> {

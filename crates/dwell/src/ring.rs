@@ -7,14 +7,14 @@ use std::io;
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::AtomicU32;
 
 use dwell_policy::Backlog;
 use io_uring::{IoUring, opcode, squeue, types};
 
 use crate::capability;
+use crate::fork::ForkMark;
 use crate::queue::{Action, Completion, Full, Io, Ticket, Wake, Watch};
-use crate::words::Words;
 
 /// How a spinning thread looks for completions on an interrupt ring.
 #[derive(
@@ -80,23 +80,6 @@ pub fn unavailable() -> Option<&'static str> {
         }
     })
     .as_deref()
-}
-
-/// Tells the process that made a ring from its forked children: both would share the ring's memory,
-/// and a child must leave it alone.
-pub(crate) struct ForkMark(Words);
-
-impl ForkMark {
-    pub(crate) fn new() -> io::Result<Self> {
-        let word = Words::wiped_on_fork(512)?;
-        word[0].store(1, Ordering::Relaxed);
-        Ok(ForkMark(word))
-    }
-
-    #[inline]
-    pub(crate) fn same_process(&self) -> bool {
-        self.0[0].load(Ordering::Relaxed) == 1
-    }
 }
 
 #[derive(Clone, Copy)]

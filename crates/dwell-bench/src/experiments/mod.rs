@@ -7,6 +7,7 @@
 mod backlog;
 mod bystander;
 mod calls;
+mod channel;
 mod classes;
 mod decisions;
 mod its;
@@ -51,7 +52,7 @@ pub type Progress<'a> = dyn FnMut(&str, f64) + 'a;
 /// Fills in a result; a figure that is more than its cases returns its own chart.
 type Experiment = fn(&mut Lab, &mut FigureResult, &mut Progress<'_>) -> Result<Option<String>>;
 
-const EXPERIMENTS: [(&str, Experiment); 40] = [
+const EXPERIMENTS: [(&str, Experiment); 44] = [
     ("S1", switches::direct),
     ("S2", switches::indirect),
     ("S3", classes::measure),
@@ -85,6 +86,10 @@ const EXPERIMENTS: [(&str, Experiment); 40] = [
     ("I8", its::measure),
     ("M1", job::measure),
     ("M2", mixed::measure),
+    ("D1", channel::latency),
+    ("D2", channel::throughput),
+    ("D3", channel::asynchronous),
+    ("D6", channel::bound),
     ("P1", peers::measure),
     ("P2", simulator::measure),
     ("P3", recording::measure),

@@ -10,6 +10,7 @@ pub mod figure;
 pub mod probe;
 pub mod profile;
 pub mod run;
+pub mod serve;
 pub mod sim;
 pub mod top;
 pub mod trace;

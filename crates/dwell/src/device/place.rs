@@ -84,6 +84,22 @@ impl Locate for Machine {
     }
 }
 
+/// As [`Machine`], but what is asked for are the files of a directory.
+pub(super) struct FilesIn;
+
+impl Locate for FilesIn {
+    fn locate(&self, path: &Path) -> Result<Place, DeviceError> {
+        let unreachable = |source| DeviceError::Unreachable { path: path.to_owned(), source };
+        let directory = OpenOptions::new()
+            .read(true)
+            .custom_flags(libc::O_PATH | libc::O_DIRECTORY | libc::O_CLOEXEC)
+            .open(path)
+            .map_err(unreachable)?;
+        let facts = directory.metadata().map_err(unreachable)?;
+        Ok(Place::File(mount_of(&directory, facts.dev())))
+    }
+}
+
 fn mount_of(file: &File, dev_t: u64) -> Mount {
     let found = fs::read_to_string(format!("/proc/self/fdinfo/{}", file.as_raw_fd()))
         .ok()

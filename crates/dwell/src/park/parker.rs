@@ -12,8 +12,9 @@ use dwell_policy::Ns;
 use super::enter_ring;
 use crate::clock::{self, PreciseTimers};
 use crate::executor::{Alarm, Ready, World};
+use crate::fork::ForkMark;
 use crate::queue::{Wake, Watch};
-use crate::ring::{Completed, ForkMark, Ring, SpinMethod};
+use crate::ring::{Completed, Ring, SpinMethod};
 use crate::{arch, ring};
 
 /// Keys in the epoll that are nobody's.

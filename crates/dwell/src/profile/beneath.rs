@@ -66,6 +66,16 @@ impl ProfileStore {
         Ok(Beneath { device: Some(device), profile })
     }
 
+    /// As [`ProfileStore::beneath`], for the files of a directory.
+    ///
+    /// # Errors
+    /// As [`ProfileStore::beneath`].
+    pub fn beneath_files_in(&self, directory: &Path) -> Result<Beneath, BeneathError> {
+        let device = Device::beneath_files_in(directory)?;
+        let profile = self.of(&device)?;
+        Ok(Beneath { device: Some(device), profile })
+    }
+
     /// As [`ProfileStore::beneath`], for an address about to be opened with `options`: a missing
     /// file is made first where they say so, since only what is there lies on a device.
     ///

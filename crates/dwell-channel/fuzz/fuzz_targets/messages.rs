@@ -1,0 +1,8 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Whatever comes over a channel's socket.
+#![no_main]
+
+#[path = "../../tests/common/fuzzed.rs"]
+mod fuzzed;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| fuzzed::messages(data));

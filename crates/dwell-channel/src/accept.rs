@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The thread that clients connect to: it makes their channels and gives them to the serving thread.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+
+use crate::controller::{Channel, State, random};
+use crate::layout::Layout;
+use crate::shared::Shared;
+use crate::socket::{self, Came};
+use crate::table::Table;
+use crate::wire::{Hello, Welcome};
+
+/// Connections that have not said yet what they want.
+const MOST_UNDECIDED: usize = 64;
+/// How long they may take.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+pub(crate) struct Acceptor {
+    state: Arc<State>,
+    listener: OwnedFd,
+    undecided: Vec<(OwnedFd, Instant)>,
+}
+
+impl Acceptor {
+    pub fn new(state: Arc<State>, listener: OwnedFd) -> Self {
+        Acceptor { state, listener, undecided: Vec::new() }
+    }
+
+    pub fn run(mut self) {
+        while !self.state.stop.load(Ordering::Acquire) {
+            let listens = self.undecided.len() < MOST_UNDECIDED;
+            let patient = self.undecided.iter().map(|(_, until)| *until).min();
+            self.wait(listens, patient);
+            let mut undecided = std::mem::take(&mut self.undecided);
+            undecided.retain(|(socket, until)| self.listen_to(socket, *until));
+            self.undecided = undecided;
+            while self.undecided.len() < MOST_UNDECIDED {
+                match socket::accept(&self.listener) {
+                    Ok(Some(socket)) => self.undecided.push((socket, Instant::now() + PATIENCE)),
+                    Ok(None) => break,
+                    // Nothing can be taken up before something is given back.
+                    Err(_) => {
+                        std::thread::sleep(Duration::from_millis(10));
+                        break;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Sleeps until somebody connects or says something, or time is up for somebody.
+    fn wait(&self, listens: bool, until: Option<Instant>) {
+        let wanted = PollFlags::IN;
+        let mut watched = vec![PollFd::new(&self.state.wake_acceptor, wanted)];
+        if listens {
+            watched.push(PollFd::new(&self.listener, wanted));
+        }
+        watched.extend(self.undecided.iter().map(|(socket, _)| PollFd::new(socket, wanted)));
+        let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+        let left = left.and_then(|left| Timespec::try_from(left).ok());
+        let _ = rustix::event::poll(&mut watched, left.as_ref());
+    }
+
+    /// Whether a connection is to be heard further here.
+    fn listen_to(&self, socket: &OwnedFd, until: Instant) -> bool {
+        let mut message = [0; Hello::BYTES + 1];
+        match socket::receive(socket, &mut message, false) {
+            Came::Nothing => Instant::now() < until,
+            Came::End => false,
+            Came::Message(bytes, _) => {
+                let hello = Hello::parse(&message[..bytes]);
+                if let Err(error) = self.welcome(socket, hello) {
+                    let error = error.raw_os_error().unwrap_or(libc::EPROTO);
+                    let _ = socket::send(socket, &Welcome::refused(error).message(), None);
+                }
+                false
+            }
+        }
+    }
+
+    fn welcome(&self, socket: &OwnedFd, hello: Option<Hello>) -> io::Result<()> {
+        let refused = |error| Err(io::Error::from_raw_os_error(error));
+        let Some(hello) = hello else { return refused(libc::EPROTO) };
+        let Some(layout) = Layout::new(hello.entries, hello.data_bytes) else {
+            return refused(libc::EINVAL);
+        };
+        let uid = socket::peer_uid(socket)?;
+        let options = &self.state.options;
+        let (mut channels, mut bytes) = (0, 0);
+        for channel in self.state.channels().values().filter(|channel| channel.uid == uid) {
+            channels += 1;
+            bytes += channel.shared.layout().bytes();
+        }
+        if channels >= options.most_channels || bytes + layout.bytes() > options.most_bytes {
+            return refused(libc::EMFILE);
+        }
+        let (shared, memory) = Shared::create(layout)?;
+        let mut token = [0; 16];
+        random(&mut token)?;
+        let channel = Arc::new(Channel {
+            token,
+            uid,
+            socket: socket.try_clone()?,
+            shared: Arc::new(shared),
+            table: Mutex::new(Table::new(options.table_capacity)),
+            ended: false.into(),
+        });
+        let welcome = Welcome {
+            error: 0,
+            token,
+            entries: layout.entries(),
+            capacity: options.table_capacity,
+            data_bytes: layout.data_bytes(),
+        };
+        // Entered first: the client may ask for a grant as soon as it has the token.
+        self.state.channels().insert(token, channel.clone());
+        if let Err(error) = socket::send(socket, &welcome.message(), Some(memory.as_fd())) {
+            self.state.channels().remove(&token);
+            return Err(error);
+        }
+        self.state.counters.made.fetch_add(1, Ordering::Relaxed);
+        self.state.fresh().push(channel);
+        self.state.tell_service();
+        Ok(())
+    }
+}

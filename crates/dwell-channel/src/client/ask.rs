@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a client asks the controller through a descriptor: the kernel passes the question to whoever serves
+//! the file, and vouches for who asks.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::os::fd::RawFd;
+use std::sync::Arc;
+
+use crate::grants::ioctl::{GRANT, GRANT_BYTES, MAGIC, PLACE, PLACE_BYTES};
+use crate::grants::{GrantReply, Token};
+
+/// What was granted.
+pub type Granted = GrantReply;
+
+/// Asks for a grant in the kernel's place.
+pub type Asker = Arc<dyn Fn(RawFd, &Token) -> io::Result<Granted> + Send + Sync>;
+
+/// Who is asked.
+#[derive(Clone, Default)]
+pub(crate) enum Way {
+    /// The kernel, through the descriptor.
+    #[default]
+    Kernel,
+    /// A controller in this process, for files that are not mounted anywhere.
+    Direct(Vec<u8>, Asker),
+}
+
+impl Way {
+    pub fn place(&self, descriptor: RawFd) -> io::Result<Vec<u8>> {
+        match self {
+            Way::Kernel => place(descriptor),
+            Way::Direct(place, _) => Ok(place.clone()),
+        }
+    }
+
+    pub fn grant(&self, descriptor: RawFd, token: &Token) -> io::Result<Granted> {
+        match self {
+            Way::Kernel => grant(descriptor, token),
+            Way::Direct(_, ask) => ask(descriptor, token),
+        }
+    }
+}
+
+impl std::fmt::Debug for Way {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(if matches!(self, Way::Kernel) { "Kernel" } else { "Direct" })
+    }
+}
+
+/// What statfs says of a FUSE mount.
+pub(crate) const FUSE: i64 = 0x6573_5546;
+
+/// The name of the socket of the controller that serves this file.
+///
+/// # Errors
+/// ENOTTY where no controller serves it; ENOTCONN where it is gone; what else the system says.
+pub fn place(descriptor: RawFd) -> io::Result<Vec<u8>> {
+    // Other file systems have ioctls of their own, under whatever numbers: only FUSE is asked.
+    // SAFETY: zero bytes are a valid buffer.
+    let mut facts: libc::statfs = unsafe { std::mem::zeroed() };
+    // SAFETY: a live buffer.
+    if unsafe { libc::fstatfs(descriptor, &mut facts) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    if facts.f_type as i64 != FUSE {
+        return Err(io::Error::from_raw_os_error(libc::ENOTTY));
+    }
+    let mut argument = [0u8; PLACE_BYTES];
+    argument[..8].copy_from_slice(&MAGIC);
+    ask(descriptor, PLACE, &mut argument)?;
+    let length = usize::from(argument[8]);
+    let name = argument.get(9..9 + length).filter(|name| !name.is_empty());
+    match name {
+        Some(name) if argument[..8] == MAGIC => Ok(name.to_vec()),
+        _ => Err(io::Error::from_raw_os_error(libc::ENOTTY)),
+    }
+}
+
+/// Asks for this open file to be granted to the channel of that token.
+///
+/// # Errors
+/// EBUSY where the file has to be asked through the kernel for now; ENXIO where the controller does not know
+/// the channel; what else the system says.
+pub fn grant(descriptor: RawFd, token: &Token) -> io::Result<Granted> {
+    let mut argument = [0u8; GRANT_BYTES];
+    argument[..16].copy_from_slice(token);
+    ask(descriptor, GRANT, &mut argument)?;
+    let four = |at: usize| u32::from_le_bytes(std::array::from_fn(|byte| argument[at + byte]));
+    let eight = |at: usize| u64::from_le_bytes(std::array::from_fn(|byte| argument[at + byte]));
+    Ok(GrantReply { open: eight(0), entry: four(8), generation: four(12), bytes: eight(16) })
+}
+
+/// A bare system call: nothing that stands in place of the C library's function sees it.
+fn ask<const N: usize>(descriptor: RawFd, request: u32, argument: &mut [u8; N]) -> io::Result<()> {
+    // SAFETY: the request's number says that it reads and writes N bytes there.
+    let rc = unsafe { libc::syscall(libc::SYS_ioctl, descriptor, request, argument.as_mut_ptr()) };
+    if rc < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The client's side: files under a served mount, reached through channels.
+
+mod ask;
+mod buffer;
+mod link;
+mod queue;
+mod served;
+
+pub use ask::{Asker, Granted, grant, place};
+pub use buffer::ChannelBuffer;
+pub use link::{Link, Shape};
+pub use queue::ChannelQueue;
+pub use served::{Mount, SCHEME, Served, known, register};

@@ -1,0 +1,505 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One thread's queue to the files of a served mount.
+//!
+//! A request becomes one or more commands on a channel. What no channel may do, and what it cannot do at the
+//! moment, is asked of the kernel, which asks the same controller.
+#![allow(unsafe_code)]
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::RawFd;
+use std::sync::Arc;
+
+use dwell::adopted::Adopted;
+use dwell::clock;
+use dwell::known::Known;
+use dwell::mapping;
+use dwell::queue::{Action, Completion, Full, Io, Queue, SignalSafe, Ticket, Wake};
+use dwell::source::Source;
+use dwell_policy::{Backlog, Ns, Route};
+
+use super::ask::Way;
+use super::buffer::{Arena, ChannelBuffer};
+use super::link::{Link, Shape};
+use super::served::Inner;
+use crate::ring::Broken;
+use crate::wire::{Command, Done, Opcode};
+
+/// Empty looks after which the controller is looked for.
+const LOOKS_PER_PULSE: u32 = 1 << 15;
+/// How long a lost controller is not looked for again, in nanoseconds.
+const RETRY_NS: Ns = 50_000_000;
+/// Requests on a file that go to the kernel when it cannot be granted, before that is asked for again.
+const REFUSED_FOR: u32 = 64;
+/// Times that a command is tried again because its grant was taken back meanwhile.
+const TRIES: u8 = 8;
+/// Grants that are remembered.
+const GRANTS: usize = 64;
+
+/// Serves a request by a system call.
+pub(crate) fn by_kernel(io: &Io) -> i32 {
+    loop {
+        let done = Adopted::new(&Known::default(), false).call(io);
+        if done != -libc::EINTR {
+            return done;
+        }
+    }
+}
+
+/// What is known of a descriptor. It is never trusted: the controller checks each command, and says so when
+/// the entry is gone.
+#[derive(Clone, Copy, Debug)]
+struct Grant {
+    descriptor: RawFd,
+    entry: u32,
+    generation: u32,
+    /// The file is asked of the kernel so many times more.
+    refused: u32,
+}
+
+const NO_GRANT: Grant = Grant { descriptor: -1, entry: 0, generation: 0, refused: 0 };
+
+/// A request in flight.
+#[derive(Debug)]
+struct Flight {
+    io: Io,
+    ticket: Ticket,
+    /// Bytes that earlier commands moved.
+    moved: u32,
+    /// Bytes of the command that is in flight.
+    piece: u32,
+    /// The request's memory lies in the channel, here.
+    in_channel: Option<u32>,
+    /// Which use of the entry its command named.
+    generation: u32,
+    tries: u8,
+}
+
+/// One thread's queue to the files of a served mount.
+pub struct ChannelQueue {
+    shape: Shape,
+    way: Way,
+    file: Option<Arc<Inner>>,
+    link: Option<Link>,
+    arena: Option<Arc<Arena>>,
+    retry_at: Ns,
+    flights: Box<[Option<Flight>]>,
+    free: Vec<u32>,
+    grants: [Grant; GRANTS],
+    /// Commands that were put in the ring and not submitted.
+    unsent: u32,
+    bytes: u64,
+    done: VecDeque<Completion>,
+    sequence: u64,
+    idle_looks: u32,
+}
+
+impl ChannelQueue {
+    pub(crate) fn new(shape: Shape, way: Way, file: Option<Arc<Inner>>) -> Self {
+        let depth = shape.depth.clamp(1, Shape::MOST_DEPTH);
+        ChannelQueue {
+            shape: Shape { depth, ..shape },
+            way,
+            file,
+            link: None,
+            arena: None,
+            retry_at: 0,
+            flights: (0..depth).map(|_| None).collect(),
+            free: (0..depth).rev().collect(),
+            grants: [NO_GRANT; GRANTS],
+            unsent: 0,
+            bytes: 0,
+            done: VecDeque::with_capacity(depth as usize),
+            sequence: 0,
+            idle_looks: 0,
+        }
+    }
+
+    /// Connects to the controller that serves a descriptor's file.
+    pub(crate) fn connect(&mut self, descriptor: RawFd) -> io::Result<()> {
+        let place = match (self.way.place(descriptor), &self.file) {
+            (Err(error), Some(file)) if error.raw_os_error() == Some(libc::ENOTCONN) => {
+                file.reopen()?;
+                self.way.place(descriptor)?
+            }
+            (place, _) => place?,
+        };
+        let link = Link::connect(&place, self.shape)?;
+        let slots = self.shape.depth * self.shape.slot_bytes;
+        self.arena = (self.shape.arena_bytes > 0).then(|| Arena::new(link.shared().clone(), slots));
+        self.link = Some(link);
+        self.grants = [NO_GRANT; GRANTS];
+        self.unsent = 0;
+        Ok(())
+    }
+
+    /// A buffer that lives in the channel: requests on all of it, or on parts of it, copy nothing here.
+    /// `None` where the channel was made without such memory, or all is given out.
+    pub fn buffer(&self, bytes: u32) -> Option<ChannelBuffer> {
+        self.arena.as_ref()?.buffer(bytes)
+    }
+
+    /// Whether requests take the channel at this moment.
+    pub fn is_connected(&self) -> bool {
+        self.link.is_some()
+    }
+
+    /// Sees to it that there is a channel, unless that has just failed.
+    #[inline]
+    fn linked(&mut self, descriptor: RawFd) -> bool {
+        match &self.link {
+            Some(link) if link.is_ours() => true,
+            _ => self.relink(descriptor),
+        }
+    }
+
+    #[cold]
+    fn relink(&mut self, descriptor: RawFd) -> bool {
+        self.lose();
+        let now = clock::now();
+        if now < self.retry_at {
+            return false;
+        }
+        let linked = self.connect(descriptor).is_ok();
+        if !linked {
+            self.retry_at = now + RETRY_NS;
+        }
+        linked
+    }
+
+    /// The channel is over: nobody knows what became of what was in flight.
+    #[cold]
+    fn lose(&mut self) {
+        self.link = None;
+        self.unsent = 0;
+        for at in 0..self.flights.len() {
+            if let Some(flight) = self.flights[at].take() {
+                self.free.push(at as u32);
+                self.bytes -= u64::from(flight.io.bytes());
+                self.done.push_back(Completion { ticket: flight.ticket, result: -libc::EIO });
+            }
+        }
+    }
+
+    /// The entry for a descriptor; `None` where its file is to be asked of the kernel.
+    #[inline]
+    fn grant(&mut self, descriptor: RawFd) -> Option<(u32, u32)> {
+        let grant = &mut self.grants[descriptor as usize % GRANTS];
+        if grant.descriptor == descriptor {
+            if grant.refused == 0 {
+                return Some((grant.entry, grant.generation));
+            }
+            grant.refused -= 1;
+            if grant.refused > 0 {
+                return None;
+            }
+        }
+        self.ask(descriptor)
+    }
+
+    #[cold]
+    fn ask(&mut self, descriptor: RawFd) -> Option<(u32, u32)> {
+        let asked = self.way.grant(descriptor, self.link.as_ref()?.token());
+        let grant = match &asked {
+            Ok(granted) => Grant {
+                descriptor,
+                entry: granted.entry,
+                generation: granted.generation,
+                refused: 0,
+            },
+            Err(_) => Grant { descriptor, refused: REFUSED_FOR, ..NO_GRANT },
+        };
+        self.grants[descriptor as usize % GRANTS] = grant;
+        asked.ok().map(|granted| (granted.entry, granted.generation))
+    }
+
+    /// Puts the next command of a flight in the ring; `false` where its file is to be asked of the kernel.
+    #[inline]
+    fn stage(&mut self, at: u32) -> Result<bool, Broken> {
+        let Some(target) = self.flights[at as usize].as_ref().map(|flight| flight.io.target())
+        else {
+            return Ok(false);
+        };
+        let Some((entry, generation)) = self.grant(target) else { return Ok(false) };
+        let (Some(flight), Some(link)) = (&mut self.flights[at as usize], &mut self.link) else {
+            return Ok(false);
+        };
+        let io = &flight.io;
+        let left = io.bytes() - flight.moved;
+        let (place, piece) = match flight.in_channel {
+            Some(place) => (place + flight.moved, left),
+            None => (at * self.shape.slot_bytes, left.min(self.shape.slot_bytes)),
+        };
+        let opcode = match io.action() {
+            Action::Read | Action::ReadVectored => Opcode::Read,
+            Action::Write | Action::WriteVectored => Opcode::Write,
+            Action::Sync => Opcode::Sync,
+            Action::DataSync => Opcode::DataSync,
+        };
+        if opcode == Opcode::Write && flight.in_channel.is_none() {
+            let Some(slot) = link.shared().data(place, piece) else { return Ok(false) };
+            // SAFETY: the slot is this flight's, and so long; whoever made the request lends its memory.
+            unsafe { gather(io, flight.moved, slot, piece) };
+        }
+        flight.piece = piece;
+        flight.generation = generation;
+        let command = Command {
+            opcode,
+            tag: at,
+            entry,
+            generation,
+            offset: io.offset().wrapping_add(u64::from(flight.moved)),
+            bytes: piece,
+            place: if matches!(opcode, Opcode::Sync | Opcode::DataSync) { 0 } else { place },
+        };
+        if !link.put(&command)? {
+            return Ok(false);
+        }
+        self.unsent += 1;
+        Ok(true)
+    }
+
+    /// Ends a flight.
+    #[inline]
+    fn finish(&mut self, at: u32, result: i32) -> Option<Completion> {
+        let flight = self.flights[at as usize].take()?;
+        self.free.push(at);
+        self.bytes -= u64::from(flight.io.bytes());
+        let result = match result {
+            // What was moved was moved.
+            result if result < 0 && flight.moved > 0 => flight.moved as i32,
+            result if result < 0 => result,
+            result => (flight.moved + result as u32) as i32,
+        };
+        Some(Completion { ticket: flight.ticket, result })
+    }
+
+    /// Lets the kernel do all, or the rest, of a flight.
+    #[cold]
+    fn by_kernel(&mut self, at: u32) -> Option<Completion> {
+        let flight = self.flights[at as usize].as_mut()?;
+        // Whole: what was moved before is moved again, to the same place.
+        flight.moved = 0;
+        let result = by_kernel(&flight.io);
+        self.finish(at, result)
+    }
+
+    /// Takes up what the controller says of one command.
+    #[inline]
+    fn heard(&mut self, done: Done) -> Result<Option<Completion>, Broken> {
+        let out_of_place = Broken { cursor: done.tag, first: 0, last: self.shape.depth - 1 };
+        let flight = self.flights.get_mut(done.tag as usize).and_then(Option::as_mut);
+        let flight = flight.ok_or(out_of_place)?;
+        match done.result {
+            Done::MISSING if flight.tries < TRIES => {
+                flight.tries += 1;
+                let target = flight.io.target();
+                let grant = &mut self.grants[target as usize % GRANTS];
+                // Another command may have asked again already.
+                if grant.descriptor == target && grant.generation == flight.generation {
+                    *grant = NO_GRANT;
+                }
+                match self.stage(done.tag)? {
+                    true => Ok(None),
+                    false => Ok(self.by_kernel(done.tag)),
+                }
+            }
+            Done::MISSING | Done::KERNEL => Ok(self.by_kernel(done.tag)),
+            result if result < 0 => Ok(self.finish(done.tag, result.max(-4095))),
+            result if result as u32 > flight.piece => Err(out_of_place),
+            result => {
+                let moved = result as u32;
+                let reads = matches!(flight.io.action(), Action::Read | Action::ReadVectored);
+                if reads
+                    && flight.in_channel.is_none()
+                    && let Some(link) = &self.link
+                {
+                    let place = done.tag * self.shape.slot_bytes;
+                    if let Some(slot) = link.shared().data(place, moved) {
+                        // SAFETY: as in `stage`, the other way round.
+                        unsafe { scatter(&flight.io, flight.moved, slot, moved) };
+                    }
+                }
+                let whole = moved == flight.piece && moved > 0;
+                if whole && flight.moved + moved < flight.io.bytes() {
+                    flight.moved += moved;
+                    flight.tries = 0;
+                    return match self.stage(done.tag)? {
+                        true => Ok(None),
+                        false => Ok(self.by_kernel(done.tag)),
+                    };
+                }
+                Ok(self.finish(done.tag, result))
+            }
+        }
+    }
+
+    fn reap(&mut self, out: &mut dyn FnMut(Completion)) -> Result<usize, Broken> {
+        let Some(link) = &mut self.link else { return Ok(0) };
+        let ready = link.ready()?;
+        let mut handed = 0;
+        for _ in 0..ready {
+            let Some(link) = &mut self.link else { break };
+            let done = link.take();
+            if let Some(completion) = self.heard(done)? {
+                handed += 1;
+                out(completion);
+            }
+        }
+        if ready > 0
+            && let Some(link) = &self.link
+        {
+            link.release();
+        }
+        Ok(handed)
+    }
+
+    fn in_flight(&self) -> usize {
+        self.flights.len() - self.free.len()
+    }
+}
+
+impl Queue for ChannelQueue {
+    type Op = Io;
+
+    fn submit(&mut self, io: Io, _: Route) -> Result<Ticket, (Full, Io)> {
+        if self.done.len() + self.in_flight() >= self.flights.len() {
+            return Err((Full, io));
+        }
+        let linked = self.linked(io.target());
+        let Some(at) = self.free.pop() else { return Err((Full, io)) };
+        // The low bits number the places, as users expect it of a queue's tickets.
+        self.sequence = self.sequence.wrapping_add(1);
+        let ticket = Ticket(self.sequence << 12 | u64::from(at));
+        self.bytes += u64::from(io.bytes());
+        let place = self.link.as_ref().filter(|_| self.arena.is_some() && io.pieces() == 0);
+        let in_channel = place.and_then(|link| link.shared().place_of(io.memory(), io.bytes()));
+        let flight = Flight { io, ticket, moved: 0, piece: 0, in_channel, generation: 0, tries: 0 };
+        self.flights[at as usize] = Some(flight);
+        let staged = if linked { self.stage(at) } else { Ok(false) };
+        match staged {
+            Ok(true) => {}
+            Ok(false) => {
+                if let Some(completion) = self.by_kernel(at) {
+                    self.done.push_back(completion);
+                }
+            }
+            Err(_) => self.lose(),
+        }
+        Ok(ticket)
+    }
+
+    fn flush(&mut self) {
+        if self.unsent > 0
+            && let Some(link) = &self.link
+            && link.is_ours()
+        {
+            self.unsent = 0;
+            link.submit();
+        }
+    }
+
+    #[inline]
+    fn poll(&mut self, out: &mut dyn FnMut(Completion)) -> usize {
+        self.flush();
+        let mut handed = 0;
+        if self.in_flight() > 0 {
+            if self.link.as_ref().is_some_and(|link| !link.is_ours()) {
+                self.lose();
+            }
+            match self.reap(out) {
+                Ok(0) => {
+                    self.idle_looks += 1;
+                    if self.idle_looks.is_multiple_of(LOOKS_PER_PULSE)
+                        && self.link.as_ref().is_some_and(|link| !link.is_alive())
+                    {
+                        self.lose();
+                    }
+                }
+                Ok(reaped) => handed = reaped,
+                Err(_) => self.lose(),
+            }
+            self.flush();
+        }
+        while let Some(completion) = self.done.pop_front() {
+            handed += 1;
+            out(completion);
+        }
+        handed
+    }
+
+    fn arm(&mut self, _: u32) -> Wake<'_> {
+        self.flush();
+        if !self.done.is_empty() {
+            return Wake::At(0);
+        }
+        match &self.link {
+            Some(link) if self.in_flight() > 0 && link.is_ours() => {
+                link.arm();
+                Wake::Descriptor(link.descriptor())
+            }
+            _ => Wake::Never,
+        }
+    }
+
+    fn disarm(&mut self) {
+        if self.link.as_ref().is_some_and(|link| link.is_ours() && !link.disarm()) {
+            self.lose();
+        }
+    }
+
+    /// Too late: a command is nearly over when it is submitted.
+    fn cancel(&mut self, _: Ticket) {}
+
+    fn backlog(&self) -> Backlog {
+        Backlog { bytes: self.bytes, requests: self.in_flight() as u32 }
+    }
+}
+
+// SAFETY: submit, flush, poll, arm and disarm allocate nothing once there is a channel: what they fill was
+// made with room for `depth`. They take no lock, do not panic, and touch no thread-local but libc's errno,
+// which is not initialised on first use. Where there is no channel yet, connecting is a dozen system calls and
+// does allocate: whoever needs the promise connects first.
+unsafe impl SignalSafe for ChannelQueue {}
+
+/// Copies `bytes` bytes of a request's memory, from `skip` on, to `to`.
+///
+/// # Safety
+/// The request's memory is valid, has so many bytes, and `to` has room for them elsewhere.
+#[inline]
+unsafe fn gather(io: &Io, skip: u32, to: *mut u8, bytes: u32) {
+    // SAFETY: by the caller's promise.
+    unsafe { each(io, skip, bytes, |memory, at, bytes| mapping::copy(memory, to.add(at), bytes)) };
+}
+
+/// Copies `bytes` bytes from `from` to a request's memory, from `skip` on.
+///
+/// # Safety
+/// As of [`gather`], the other way round.
+#[inline]
+unsafe fn scatter(io: &Io, skip: u32, from: *mut u8, bytes: u32) {
+    // SAFETY: by the caller's promise.
+    unsafe {
+        each(io, skip, bytes, |memory, at, bytes| mapping::copy(from.add(at), memory, bytes))
+    };
+}
+
+/// Tells `part` of each part of a request's memory from `skip` on, `bytes` bytes in all: where it lies, how many
+/// bytes came before, how many it has.
+///
+/// # Safety
+/// The request's memory has so many bytes.
+#[inline]
+unsafe fn each(io: &Io, skip: u32, bytes: u32, mut part: impl FnMut(*mut u8, usize, usize)) {
+    let (mut skip, mut at, bytes) = (skip as usize, 0, bytes as usize);
+    for (memory, length) in io.each_piece() {
+        let skipped = skip.min(length);
+        skip -= skipped;
+        let now = (length - skipped).min(bytes - at);
+        if now > 0 {
+            // SAFETY: within the piece.
+            part(unsafe { memory.add(skipped) }, at, now);
+            at += now;
+        }
+    }
+}

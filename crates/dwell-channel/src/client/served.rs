@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Files under a served mount as sources: one open file, or all descriptors of a mount.
+#![allow(unsafe_code)]
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use dwell::any::Boxed;
+use dwell::known::Known;
+use dwell::open::{self, Opened};
+use dwell::queue::Io;
+use dwell::source::Source;
+use dwell::{DeviceClass, Error, Options, Route};
+use dwell_policy::{Profile, Routes};
+
+use super::ask::{self, Asker, Way};
+use super::link::Shape;
+use super::queue::{ChannelQueue, by_kernel};
+
+/// The scheme of files under a served mount: `chan:/mnt/served/data`.
+pub const SCHEME: &str = "chan";
+
+/// A channel is worth spinning for whatever the size, unless others need the CPU: then the controller does too.
+pub fn known() -> Known {
+    let (class, size_threshold_bytes) = (DeviceClass::Fast, u64::MAX);
+    let profile = Profile { class, size_threshold_bytes, ..Profile::default() };
+    Known { profile: Some(profile), ..Known::default() }
+}
+
+/// Makes `File::open` reach files under a served mount through a channel: by `chan:PATH`, and by their path
+/// alone. Once per process.
+pub fn register() {
+    static ONCE: std::sync::Once = std::sync::Once::new();
+    ONCE.call_once(|| {
+        open::register(
+            SCHEME,
+            Box::new(|address, options| {
+                let path = address.split_once(':').map_or(address, |(_, path)| path);
+                Served::open(Path::new(path), options).map(Served::opened)
+            }),
+        );
+        open::register_paths(Box::new(|path, options| {
+            // What is to be made is looked for where it will be.
+            let near = if path.exists() { path } else { path.parent()? };
+            let facts = rustix::fs::statfs(near).ok()?;
+            if facts.f_type as i64 != ask::FUSE {
+                return None;
+            }
+            match Served::open(path, options) {
+                // Another file system of the kind.
+                Err(Error::Invalid { .. }) => None,
+                served => Some(served.map(Served::opened)),
+            }
+        }));
+    });
+}
+
+/// One open file under a served mount.
+#[derive(Clone, Debug)]
+pub struct Served {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Inner {
+    file: File,
+    path: PathBuf,
+    place: Vec<u8>,
+    flags: i32,
+    write: bool,
+}
+
+impl Served {
+    /// Opens a file.
+    ///
+    /// # Errors
+    /// What the system refuses, with the path; a file that no controller serves.
+    pub fn open(path: &Path, options: &Options) -> Result<Served, Error> {
+        let mut flags = 0;
+        flags |= if options.direct { libc::O_DIRECT } else { 0 };
+        flags |= if options.sync { libc::O_DSYNC } else { 0 };
+        let file = File::options()
+            .read(true)
+            .write(options.write)
+            .create(options.create && options.write)
+            .truncate(false)
+            .custom_flags(flags)
+            .open(path)
+            .map_err(|error| Error::io("open", path, None, error))?;
+        let place = match ask::place(file.as_raw_fd()) {
+            Ok(place) => place,
+            Err(error) if error.raw_os_error() == Some(libc::ENOTTY) => {
+                let what = "no controller serves this file: open it without chan:, or serve its directory \
+                            with dwell serve start";
+                return Err(Error::invalid(path, what));
+            }
+            Err(error) => return Err(Error::io("ask the controller of", path, None, error)),
+        };
+        let (path, write) = (path.to_owned(), options.write);
+        Ok(Served { inner: Arc::new(Inner { file, path, place, flags, write }) })
+    }
+
+    fn opened(self) -> Opened {
+        let device = format!("{SCHEME}:{}", String::from_utf8_lossy(&self.inner.place));
+        Opened { source: Box::new(Boxed(self)), device, known: known() }
+    }
+
+    /// A queue of a shape of one's own, with buffers that live in the channel: the asynchronous interface.
+    /// Requests are submitted together by [`Queue::flush`](dwell::queue::Queue::flush), in one store, and
+    /// reaped together by [`Queue::poll`](dwell::queue::Queue::poll).
+    ///
+    /// # Errors
+    /// What the system or the controller refuses.
+    pub fn asynchronous(&self, shape: Shape) -> io::Result<ChannelQueue> {
+        let mut queue = ChannelQueue::new(shape, Way::Kernel, Some(self.inner.clone()));
+        queue.connect(self.target())?;
+        Ok(queue)
+    }
+}
+
+impl Inner {
+    /// Opens the file again under the same descriptor when its mount has come back: what was open of the old
+    /// one never comes back.
+    pub fn reopen(&self) -> io::Result<()> {
+        let fresh = File::options()
+            .read(true)
+            .write(self.write)
+            .custom_flags(self.flags)
+            .open(&self.path)?;
+        ask::place(fresh.as_raw_fd())?;
+        // SAFETY: both are open; the number stays so throughout, whatever other threads do with it now.
+        let rc = unsafe { libc::dup3(fresh.as_raw_fd(), self.file.as_raw_fd(), libc::O_CLOEXEC) };
+        if rc < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+}
+
+impl Source for Served {
+    type Queue = ChannelQueue;
+
+    fn queue(&self, depth: u32) -> io::Result<ChannelQueue> {
+        Ok(ChannelQueue::new(Shape::of_depth(depth), Way::Kernel, Some(self.inner.clone())))
+    }
+
+    fn routes(&self) -> Routes {
+        Routes::INTERRUPT
+    }
+
+    fn call(&self, io: &Io) -> i32 {
+        by_kernel(io)
+    }
+
+    fn refused(&self, _: Route) {}
+
+    fn target(&self) -> i32 {
+        self.inner.file.as_raw_fd()
+    }
+
+    fn bytes(&self) -> io::Result<u64> {
+        Ok(self.inner.file.metadata()?.len())
+    }
+}
+
+/// All descriptors of one served mount. None belongs to it: each request names its own as its target.
+#[derive(Clone, Debug)]
+pub struct Mount {
+    place: Vec<u8>,
+    way: Way,
+}
+
+impl Mount {
+    /// The mount that a descriptor's file is on.
+    ///
+    /// # Errors
+    /// ENOTTY where no controller serves it; what else the system says.
+    pub fn of(descriptor: RawFd) -> io::Result<Mount> {
+        Ok(Mount { place: ask::place(descriptor)?, way: Way::Kernel })
+    }
+
+    /// The files of a controller in this process, which need not be mounted anywhere: `ask` grants them.
+    /// What no channel can do is asked of the descriptors themselves.
+    pub fn direct(place: &[u8], ask: Asker) -> Mount {
+        Mount { place: place.to_vec(), way: Way::Direct(place.to_vec(), ask) }
+    }
+
+    /// As [`Served::asynchronous`], for any descriptor of the mount; `descriptor` is one.
+    ///
+    /// # Errors
+    /// What the system or the controller refuses.
+    pub fn asynchronous(&self, shape: Shape, descriptor: RawFd) -> io::Result<ChannelQueue> {
+        let mut queue = ChannelQueue::new(shape, self.way.clone(), None);
+        queue.connect(descriptor)?;
+        Ok(queue)
+    }
+
+    /// Tells it apart from others.
+    pub fn name(&self) -> String {
+        format!("{SCHEME}:{}", String::from_utf8_lossy(&self.place))
+    }
+}
+
+impl Source for Mount {
+    type Queue = ChannelQueue;
+
+    fn queue(&self, depth: u32) -> io::Result<ChannelQueue> {
+        Ok(ChannelQueue::new(Shape::of_depth(depth), self.way.clone(), None))
+    }
+
+    fn routes(&self) -> Routes {
+        Routes::INTERRUPT
+    }
+
+    fn call(&self, io: &Io) -> i32 {
+        by_kernel(io)
+    }
+
+    fn target(&self) -> i32 {
+        -1
+    }
+
+    fn bytes(&self) -> io::Result<u64> {
+        Ok(u64::MAX)
+    }
+}

@@ -1,0 +1,290 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The controller: makes channels for clients that connect, grants and takes back, and keeps the thread that
+//! serves them.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+use dwell::known::Known;
+use dwell::monitor::SystemMonitor;
+use dwell_policy::WaitPolicy;
+use dwell_policy::policy::SmartCon;
+use rustix::event::EventfdFlags;
+
+use crate::accept::Acceptor;
+use crate::grants::{DrainGuard, Errno, GrantReply, Grants, Inode, OpenFile, Reach, Token, Why};
+use crate::service::Service;
+use crate::shared::Shared;
+use crate::socket;
+use crate::table::Table;
+use crate::way::Way;
+
+/// What a controller is told.
+#[derive(Clone)]
+pub struct Options {
+    /// What is known of the device beneath the backing directory.
+    pub known: Known,
+    /// How the serving thread waits while no channel asks for anything.
+    pub policy: Arc<dyn WaitPolicy>,
+    /// The system monitor that says how busy the machine is.
+    pub monitor: Option<Arc<SystemMonitor>>,
+    /// Open files that one channel can reach at a time.
+    pub table_capacity: u32,
+    /// Channels of one user.
+    pub most_channels: u32,
+    /// Memory of one user's channels, in bytes.
+    pub most_bytes: u64,
+    /// Commands in flight, of all channels, on files that are not memory.
+    pub device_depth: u32,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            known: Known::default(),
+            policy: Arc::new(SmartCon::default()),
+            monitor: None,
+            table_capacity: 1024,
+            most_channels: 512,
+            most_bytes: 1 << 30,
+            device_depth: 256,
+        }
+    }
+}
+
+/// What the controller's channels did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Channels that are open.
+    pub channels: u64,
+    /// Open files that they reach now.
+    pub reachable: u64,
+    /// Channels made so far.
+    pub made: u64,
+    /// Channels ended because their client broke the protocol.
+    pub broken: u64,
+    /// Commands served.
+    pub commands: u64,
+    /// Commands answered with "no such entry".
+    pub missing: u64,
+    /// Grants given.
+    pub grants: u64,
+    /// Times that the serving thread slept.
+    pub sleeps: u64,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    pub made: AtomicU64,
+    pub broken: AtomicU64,
+    pub commands: AtomicU64,
+    pub missing: AtomicU64,
+    pub grants: AtomicU64,
+    pub sleeps: AtomicU64,
+}
+
+/// One channel, as all threads of the controller see it.
+pub(crate) struct Channel {
+    pub token: Token,
+    pub uid: u32,
+    pub socket: OwnedFd,
+    pub shared: Arc<Shared>,
+    /// Commands are looked up, and those on memory served, while this is locked: whoever has it has the
+    /// channel at rest.
+    pub table: Mutex<Table<Way>>,
+    pub ended: AtomicBool,
+}
+
+impl Channel {
+    pub fn table(&self) -> MutexGuard<'_, Table<Way>> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends it: its client sees that at once, and nothing is granted to it any more.
+    pub fn end(&self) {
+        self.ended.store(true, Ordering::Release);
+        self.table().clear();
+        socket::end(&self.socket);
+    }
+}
+
+/// What the threads share.
+pub(crate) struct State {
+    pub options: Options,
+    pub place: Vec<u8>,
+    pub channels: Mutex<HashMap<Token, Arc<Channel>>>,
+    /// Channels that the serving thread has not taken up yet.
+    pub fresh: Mutex<Vec<Arc<Channel>>>,
+    pub news: AtomicBool,
+    pub stop: AtomicBool,
+    /// Wakes the serving thread.
+    pub wake: OwnedFd,
+    /// Wakes the accepting thread.
+    pub wake_acceptor: OwnedFd,
+    pub counters: Counters,
+}
+
+impl State {
+    pub fn channels(&self) -> MutexGuard<'_, HashMap<Token, Arc<Channel>>> {
+        self.channels.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn fresh(&self) -> MutexGuard<'_, Vec<Arc<Channel>>> {
+        self.fresh.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells the serving thread that something has changed.
+    pub fn tell_service(&self) {
+        self.news.store(true, Ordering::Release);
+        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+    }
+
+    fn each_channel(&self, mut with: impl FnMut(&Channel)) {
+        let all: Vec<_> = self.channels().values().cloned().collect();
+        all.iter().for_each(|channel| with(channel));
+    }
+}
+
+/// A running controller. It ends, and all its channels with it, when it is dropped.
+pub struct Controller {
+    state: Arc<State>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Controller {
+    /// Starts a controller under a name that nobody can guess.
+    ///
+    /// # Errors
+    /// What the system refuses: a thread, a socket, random bytes.
+    pub fn start(options: Options) -> io::Result<Controller> {
+        let mut number = [0u8; 16];
+        random(&mut number)?;
+        let place = format!("dwell-{:032x}", u128::from_le_bytes(number)).into_bytes();
+        let listener = socket::listen(&place)?;
+        let event = || rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+        let state = Arc::new(State {
+            options,
+            place,
+            channels: Mutex::default(),
+            fresh: Mutex::default(),
+            news: AtomicBool::new(false),
+            stop: AtomicBool::new(false),
+            wake: event()?,
+            wake_acceptor: event()?,
+            counters: Counters::default(),
+        });
+        let acceptor = Acceptor::new(state.clone(), listener);
+        let service = Service::new(state.clone())?;
+        let mut controller = Controller { state, threads: Vec::new() };
+        let thread = |name: &str| std::thread::Builder::new().name(name.to_owned());
+        controller.threads.push(thread("dwell-accept").spawn(move || acceptor.run())?);
+        controller.threads.push(thread("dwell-channels").spawn(move || service.run())?);
+        Ok(controller)
+    }
+
+    /// What its channels did so far.
+    pub fn tally(&self) -> Tally {
+        let counters = &self.state.counters;
+        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let (mut channels, mut reachable) = (0, 0);
+        self.state.each_channel(|channel| {
+            channels += 1;
+            reachable += channel.table().len() as u64;
+        });
+        Tally {
+            channels,
+            reachable,
+            made: of(&counters.made),
+            broken: of(&counters.broken),
+            commands: of(&counters.commands),
+            missing: of(&counters.missing),
+            grants: of(&counters.grants),
+            sleeps: of(&counters.sleeps),
+        }
+    }
+}
+
+impl Drop for Controller {
+    fn drop(&mut self) {
+        self.state.stop.store(true, Ordering::Release);
+        let _ = rustix::io::write(&self.state.wake_acceptor, &1u64.to_ne_bytes());
+        self.state.tell_service();
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+        self.revoke_all();
+    }
+}
+
+impl Grants for Controller {
+    fn place(&self) -> &[u8] {
+        &self.state.place
+    }
+
+    fn grant(&self, token: &Token, open: &Arc<OpenFile>) -> Result<GrantReply, Errno> {
+        let channel = self.state.channels().get(token).cloned().ok_or(Errno(libc::ENXIO))?;
+        loop {
+            let epoch = open.inode.wait_until_free();
+            // Made before the table is locked: the channel is not to wait for it.
+            let way = Way::to(open, epoch).ok_or(Errno(libc::EBUSY))?;
+            let bytes = open.file.metadata().map_err(|_| Errno(libc::EBADF))?.len();
+            let mut table = channel.table();
+            match open.inode.reach(epoch) {
+                Reach::Held => continue,
+                Reach::Mapped => return Err(Errno(libc::EBUSY)),
+                Reach::Free => {}
+            }
+            if channel.ended.load(Ordering::Acquire) {
+                return Err(Errno(libc::ENXIO));
+            }
+            open.granted.store(true, Ordering::Release);
+            let (entry, generation) = table.insert(open.clone(), way);
+            self.state.counters.grants.fetch_add(1, Ordering::Relaxed);
+            return Ok(GrantReply { open: open.id(), entry, generation, bytes });
+        }
+    }
+
+    fn suspect(&self, open: &Arc<OpenFile>) {
+        if open.granted.load(Ordering::Acquire) {
+            self.state.each_channel(|channel| channel.table().remove_open(open.id()));
+        }
+    }
+
+    fn release(&self, open: &Arc<OpenFile>) {
+        self.suspect(open);
+        open.inode.stamp(open.file.as_fd());
+    }
+
+    fn drain(&self, inode: &Arc<Inode>, why: Why) -> DrainGuard {
+        let granted = inode.hold(why);
+        let guard = DrainGuard::of(inode.clone());
+        if granted {
+            self.state.each_channel(|channel| channel.table().remove_inode(inode));
+            inode.settle();
+        }
+        guard
+    }
+
+    fn revoke_all(&self) {
+        let all: Vec<_> = self.state.channels().drain().map(|(_, channel)| channel).collect();
+        all.iter().for_each(|channel| channel.end());
+        self.state.tell_service();
+    }
+}
+
+/// Fills `out` with bytes that nobody can guess.
+pub(crate) fn random(out: &mut [u8]) -> io::Result<()> {
+    let mut filled = 0;
+    while filled < out.len() {
+        match rustix::rand::getrandom(&mut out[filled..], rustix::rand::GetRandomFlags::empty()) {
+            Ok(more) => filled += more,
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Who asks: a thread of root's controller makes files as the caller, so that owner, group and set-group-id
+//! come out as if the caller had made them itself.
+#![allow(unsafe_code)]
+
+use std::fs;
+use std::marker::PhantomData;
+
+use rustix::fs::{Gid, Mode, Uid};
+use rustix::io::Errno;
+use rustix::thread::{CapabilitySet, CapabilitySets, UnshareFlags};
+
+/// The program that made a request, as the kernel names it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Caller {
+    pub uid: u32,
+    pub gid: u32,
+    /// A thread of it; 0 where the kernel itself asks or the caller lives in another world of processes.
+    pub tid: u32,
+}
+
+impl From<&fuser::Request> for Caller {
+    fn from(request: &fuser::Request) -> Self {
+        Caller { uid: request.uid(), gid: request.gid(), tid: request.pid() }
+    }
+}
+
+/// What this controller may be.
+#[derive(Debug)]
+pub(super) enum Callers {
+    /// One user serves itself.
+    One { gid: Gid },
+    /// Root serves everybody.
+    All { own_groups: Vec<Gid>, own: CapabilitySets, as_caller: CapabilitySets },
+}
+
+impl Callers {
+    pub fn of_this_process() -> Result<Self, Errno> {
+        if !rustix::process::geteuid().is_root() {
+            return Ok(Callers::One { gid: rustix::process::getegid() });
+        }
+        let own = rustix::thread::capabilities(None)?;
+        // The kernel has checked what the caller may do before it asked; what is left is set-group-id, which
+        // a file system takes from files of groups that their maker is not in.
+        let as_caller = CapabilitySets { effective: own.permitted - CapabilitySet::FSETID, ..own };
+        Ok(Callers::All { own_groups: rustix::process::getgroups()?, own, as_caller })
+    }
+
+    /// Until the result is dropped this thread acts as the caller.
+    ///
+    /// # Errors
+    /// EOVERFLOW: the caller has no name in the controller's user namespace.
+    pub fn become_caller(&self, caller: Caller) -> Result<Acting<'_>, Errno> {
+        let acting = Acting { callers: self, changed: false, thread: PhantomData };
+        let Callers::All { as_caller, .. } = self else { return Ok(acting) };
+        if caller.uid == 0 && caller.gid == 0 {
+            return Ok(acting);
+        }
+        if caller.uid == u32::MAX || caller.gid == u32::MAX {
+            return Err(Errno::OVERFLOW);
+        }
+        // From here on dropping it undoes what was done, all or part.
+        let acting = Acting { changed: true, ..acting };
+        match rustix::thread::set_thread_groups(&groups_of(caller.tid)) {
+            // A user namespace that may not choose groups.
+            Ok(()) | Err(Errno::PERM) => {}
+            Err(error) => return Err(error),
+        }
+        let unnamed = |_| Errno::OVERFLOW;
+        rustix::thread::set_thread_res_gid(None, Gid::from_raw(caller.gid), None)
+            .map_err(unnamed)?;
+        if caller.uid != 0 {
+            rustix::thread::set_thread_res_uid(None, Uid::from_raw(caller.uid), None)
+                .map_err(unnamed)?;
+            rustix::thread::set_capabilities(None, *as_caller)?;
+        }
+        Ok(acting)
+    }
+
+    /// The group that a new file should have and this process cannot give it by acting as the caller.
+    pub fn other_group(&self, caller: Caller) -> Option<Gid> {
+        match self {
+            Callers::One { gid } if gid.as_raw() != caller.gid => Some(Gid::from_raw(caller.gid)),
+            _ => None,
+        }
+    }
+}
+
+/// This thread acts as somebody else.
+#[derive(Debug)]
+pub(super) struct Acting<'a> {
+    callers: &'a Callers,
+    changed: bool,
+    /// An identity belongs to the thread that took it on.
+    thread: PhantomData<*const ()>,
+}
+
+impl Drop for Acting<'_> {
+    fn drop(&mut self) {
+        let (true, Callers::All { own_groups, own, .. }) = (self.changed, self.callers) else {
+            return;
+        };
+        let back = rustix::thread::set_thread_res_uid(None, Uid::ROOT, None)
+            .and_then(|()| rustix::thread::set_capabilities(None, *own))
+            .and_then(|()| rustix::thread::set_thread_res_gid(None, Gid::ROOT, None))
+            .and_then(|()| match rustix::thread::set_thread_groups(own_groups) {
+                Err(Errno::PERM) => Ok(()),
+                set => set,
+            });
+        // The kernel grants root's saved identity its return; a thread that serves others as the wrong user
+        // must not live on.
+        assert!(back.is_ok(), "cannot become root again after acting for a caller: {back:?}");
+    }
+}
+
+/// The supplementary groups of a thread that waits for an answer; none where it cannot be seen.
+fn groups_of(tid: u32) -> Vec<Gid> {
+    if tid == 0 {
+        return Vec::new();
+    }
+    let status = fs::read_to_string(format!("/proc/{tid}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("Groups:")).unwrap_or_default();
+    line.split_whitespace().filter_map(|gid| gid.parse().ok()).map(Gid::from_raw).collect()
+}
+
+thread_local! {
+    /// Whether this thread has a umask of its own.
+    static OWN_UMASK: bool = {
+        // SAFETY: descriptors stay shared; only umask and working directory become the thread's own, and no
+        // code here depends on the working directory.
+        let own = unsafe { rustix::thread::unshare_unsafe(UnshareFlags::FS) };
+        own.is_ok()
+    };
+}
+
+/// Gives this thread the caller's umask, which the backing file system applies unless a default ACL stands
+/// in its place.
+///
+/// # Errors
+/// EPERM: the system lets no thread have its own umask.
+pub(super) fn take_umask(umask: u32) -> Result<(), Errno> {
+    if !OWN_UMASK.with(|own| *own) {
+        return Err(Errno::PERM);
+    }
+    rustix::process::umask(Mode::from_raw_mode(umask & 0o777));
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::MetadataExt as _;
+
+    use super::*;
+
+    #[test]
+    fn a_file_made_as_somebody_is_theirs_and_this_thread_is_itself_again() {
+        if !rustix::process::geteuid().is_root() {
+            println!("SKIP: only root can act for others");
+            return;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let callers = Callers::of_this_process().unwrap();
+        {
+            let _acting = callers.become_caller(Caller { uid: 1234, gid: 2345, tid: 0 }).unwrap();
+            // The directory is root's alone: what the kernel has checked is not checked again.
+            fs::write(dir.path().join("theirs"), "").unwrap();
+        }
+        fs::write(dir.path().join("mine"), "").unwrap();
+        let owner = |name: &str| {
+            let facts = fs::metadata(dir.path().join(name)).unwrap();
+            (facts.uid(), facts.gid())
+        };
+        assert_eq!((owner("theirs"), owner("mine")), ((1234, 2345), (0, 0)));
+        let nobody = Caller { uid: u32::MAX, gid: 0, tid: 0 };
+        assert_eq!(callers.become_caller(nobody).unwrap_err(), Errno::OVERFLOW);
+    }
+
+    #[test]
+    fn a_umask_stays_within_its_thread() {
+        let before = rustix::process::umask(Mode::from_raw_mode(0o022));
+        std::thread::spawn(|| take_umask(0o777).unwrap()).join().unwrap();
+        assert_eq!(rustix::process::umask(before).as_raw_mode(), 0o022);
+    }
+
+    #[test]
+    fn groups_are_those_of_the_thread() {
+        let own = rustix::process::getgroups().unwrap();
+        assert_eq!(groups_of(std::process::id()), own);
+        assert_eq!(groups_of(0), []);
+    }
+}

@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Open files: reading, writing, space, and the requests by which a channel is granted one.
+
+use std::cell::RefCell;
+use std::io::{IoSlice, IoSliceMut};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use fuser::{CopyFileRangeFlags, FileHandle, INodeNo, WriteFlags};
+use rustix::fs::{FallocateFlags, IFlags, Mode, OFlags, SeekFrom};
+use rustix::io::{Errno, ReadWriteFlags};
+
+use super::node::Node;
+use super::tree::{File, Tree};
+use crate::grants::{Why, ioctl};
+
+/// What a backing file is opened with. Appending is decided write by write, because pages of a mapping have to
+/// land where they belong; truncating is a request of its own; and alignment is no matter of the client's.
+pub(super) fn backing_flags(flags: i32) -> OFlags {
+    let kept = libc::O_ACCMODE | libc::O_SYNC | libc::O_DSYNC | libc::O_NOATIME;
+    OFlags::from_bits_retain((flags & kept) as u32) | OFlags::CLOEXEC
+}
+
+const FS_IOC_GETFLAGS: u32 = 0x8008_6601;
+const FS_IOC_SETFLAGS: u32 = 0x4008_6602;
+
+thread_local! {
+    /// Each thread's room for what it reads.
+    static ROOM: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+impl Tree {
+    pub fn open(&self, id: u64, flags: i32) -> Result<u64, Errno> {
+        self.open_node(&self.nodes.get(id)?, flags)
+    }
+
+    pub(super) fn open_node(&self, node: &Arc<Node>, flags: i32) -> Result<u64, Errno> {
+        // A pipe would block, a device do who knows what; the kernel opens both by itself.
+        if !node.kind.is_file() {
+            return Err(Errno::NXIO);
+        }
+        let open = |flags| rustix::fs::open(node.path(), flags, Mode::empty());
+        let flags_below = backing_flags(flags);
+        let file = match open(flags_below) {
+            // Only its owner may leave the time of access alone, and it is a wish.
+            Err(Errno::PERM) if flags_below.contains(OFlags::NOATIME) => {
+                open(flags_below - OFlags::NOATIME)
+            }
+            opened => opened,
+        }?;
+        self.open_file(file, flags, node)
+    }
+
+    /// Hands `reply` what was read.
+    ///
+    /// A read without `owner` fills the kernel's pages: somebody maps the file, and what channels did to it
+    /// would not be seen in that memory.
+    pub fn read(
+        &self,
+        handle: FileHandle,
+        offset: u64,
+        bytes: usize,
+        owner: bool,
+        reply: impl FnOnce(Result<&[u8], Errno>),
+    ) {
+        let file = match self.files.get(handle) {
+            Ok(file) => file,
+            Err(error) => return reply(Err(error)),
+        };
+        if !owner && !file.mapped.load(Ordering::Acquire) {
+            drop(self.grants.drain(&file.open.inode, Why::Map));
+            file.mapped.store(true, Ordering::Release);
+        }
+        ROOM.with_borrow_mut(|room| {
+            if room.len() < bytes {
+                room.resize(bytes, 0);
+            }
+            match read_fully(&file, &mut room[..bytes], offset) {
+                Ok(got) => reply(Ok(&room[..got])),
+                Err(error) => reply(Err(error)),
+            }
+        });
+    }
+
+    pub fn write(
+        &self,
+        handle: FileHandle,
+        offset: u64,
+        data: &[u8],
+        how: WriteFlags,
+        flags: i32,
+    ) -> Result<u32, Errno> {
+        let file = self.files.get(handle)?;
+        if how.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) {
+            self.drop_set_ids(&file)?;
+        }
+        let mut with = ReadWriteFlags::empty();
+        // Pages of a mapping go where they belong, whatever the descriptor that carries them.
+        if flags & libc::O_APPEND != 0 && !how.contains(WriteFlags::FUSE_WRITE_CACHE) {
+            with |= ReadWriteFlags::APPEND;
+        }
+        loop {
+            match rustix::io::pwritev2(&*file, &[IoSlice::new(data)], offset, with) {
+                Err(Errno::INTR) => {}
+                written => return Ok(written? as u32),
+            }
+        }
+    }
+
+    /// A write by somebody without privilege takes them away; root's own write would leave them.
+    fn drop_set_ids(&self, file: &File) -> Result<(), Errno> {
+        let mode = Mode::from_raw_mode(rustix::fs::fstat(file)?.st_mode & 0o7777);
+        let mut kept = mode - Mode::SUID;
+        if mode.contains(Mode::XGRP) {
+            kept -= Mode::SGID;
+        }
+        if kept != mode {
+            rustix::fs::fchmod(file, kept)?;
+        }
+        Ok(())
+    }
+
+    pub fn flush(&self, handle: FileHandle) -> Result<(), Errno> {
+        let file = self.files.get(handle)?;
+        self.grants.suspect(&file.open);
+        Ok(())
+    }
+
+    pub fn release(&self, handle: FileHandle) {
+        let Some(file) = self.files.remove(handle) else { return };
+        self.grants.release(&file.open);
+        if file.granted.load(Ordering::Acquire) {
+            file.node.granted.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+
+    pub fn fsync(&self, handle: FileHandle, data_only: bool) -> Result<(), Errno> {
+        let file = self.files.get(handle)?;
+        if data_only { rustix::fs::fdatasync(&*file) } else { rustix::fs::fsync(&*file) }
+    }
+
+    pub fn fallocate(
+        &self,
+        handle: FileHandle,
+        offset: u64,
+        bytes: u64,
+        mode: i32,
+    ) -> Result<(), Errno> {
+        let file = self.files.get(handle)?;
+        let mode = FallocateFlags::from_bits_retain(mode as u32);
+        let _guard = (!(mode - FallocateFlags::KEEP_SIZE).is_empty())
+            .then(|| self.grants.drain(&file.open.inode, Why::Shorten));
+        rustix::fs::fallocate(&*file, mode, offset, bytes)
+    }
+
+    pub fn lseek(&self, handle: FileHandle, offset: i64, whence: i32) -> Result<i64, Errno> {
+        let file = self.files.get(handle)?;
+        let offset = u64::try_from(offset).map_err(|_| Errno::NXIO)?;
+        let to = match whence {
+            libc::SEEK_DATA => SeekFrom::Data(offset),
+            libc::SEEK_HOLE => SeekFrom::Hole(offset),
+            _ => return Err(Errno::INVAL),
+        };
+        Ok(rustix::fs::seek(&*file, to)? as i64)
+    }
+
+    pub fn copy_file_range(
+        &self,
+        (from, from_offset): (FileHandle, u64),
+        (to, to_offset): (FileHandle, u64),
+        bytes: u64,
+        _: CopyFileRangeFlags,
+    ) -> Result<u32, Errno> {
+        let (from, to) = (self.files.get(from)?, self.files.get(to)?);
+        let (mut from_offset, mut to_offset) = (from_offset, to_offset);
+        // What the answer has room for.
+        let bytes = bytes.min(0x7fff_f000) as usize;
+        rustix::fs::copy_file_range(
+            &*from,
+            Some(&mut from_offset),
+            &*to,
+            Some(&mut to_offset),
+            bytes,
+        )
+        .map(|copied| copied as u32)
+    }
+
+    /// Answers an ioctl on an open file: those of channels, and the flags that lsattr and chattr know.
+    pub fn ioctl(
+        &self,
+        id: INodeNo,
+        handle: FileHandle,
+        command: u32,
+        argument: &[u8],
+    ) -> Result<Vec<u8>, Errno> {
+        let file = self.files.get(handle)?;
+        match command {
+            FS_IOC_GETFLAGS => flags_out(&*file),
+            FS_IOC_SETFLAGS => {
+                let _guard = self.grants.drain(&file.open.inode, Why::Attributes);
+                flags_in(&*file, argument)
+            }
+            _ => {
+                let answer = ioctl::answer(&*self.grants, &file.open, command, argument)
+                    .map_err(|error| Errno::from_raw_os_error(error.0))?;
+                if command == ioctl::GRANT && file.open.rights.write {
+                    self.granted(&file, id);
+                }
+                Ok(answer)
+            }
+        }
+    }
+
+    /// As [`Tree::ioctl`], on a directory: no channel reaches one.
+    pub fn ioctl_on_directory(
+        &self,
+        handle: FileHandle,
+        command: u32,
+        argument: &[u8],
+    ) -> Result<Vec<u8>, Errno> {
+        let directory = self.directories.get(handle)?;
+        match command {
+            FS_IOC_GETFLAGS => flags_out(&*directory),
+            FS_IOC_SETFLAGS => flags_in(&*directory, argument),
+            _ => Err(Errno::NOTTY),
+        }
+    }
+
+    /// From now on the kernel asks for this file's attributes each time.
+    fn granted(&self, file: &File, id: INodeNo) {
+        if !file.granted.swap(true, Ordering::AcqRel) {
+            file.node.granted.fetch_add(1, Ordering::AcqRel);
+            if let Some(notifier) = self.notifier.get() {
+                // Attributes only: that waits for nothing. A kernel that no longer knows the file needs none.
+                let _ = notifier.inval_inode(id, -1, 0);
+            }
+        }
+    }
+}
+
+/// A short answer would mean the end of the file.
+fn read_fully(file: &File, room: &mut [u8], offset: u64) -> Result<usize, Errno> {
+    let mut got = 0;
+    while got < room.len() {
+        let rest = &mut [IoSliceMut::new(&mut room[got..])];
+        match rustix::io::preadv(file, rest, offset + got as u64) {
+            Ok(0) => break,
+            Ok(bytes) => got += bytes,
+            Err(Errno::INTR) => {}
+            Err(_) if got > 0 => break,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(got)
+}
+
+fn flags_out(file: impl std::os::fd::AsFd) -> Result<Vec<u8>, Errno> {
+    // The kernel's number says eight bytes and means four.
+    Ok(u64::from(rustix::fs::ioctl_getflags(file)?.bits()).to_le_bytes().to_vec())
+}
+
+fn flags_in(file: impl std::os::fd::AsFd, argument: &[u8]) -> Result<Vec<u8>, Errno> {
+    let flags = argument.first_chunk::<4>().ok_or(Errno::INVAL)?;
+    rustix::fs::ioctl_setflags(file, IFlags::from_bits_retain(u32::from_ne_bytes(*flags)))?;
+    Ok(Vec::new())
+}

@@ -1,0 +1,508 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The kernel's requests: each is counted, carried out by the tree and answered.
+
+use std::ffi::OsStr;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use fuser::{
+    BsdFileFlags, CopyFileRangeFlags, FileHandle, Filesystem, FopenFlags, INodeNo, InitFlags,
+    IoctlFlags, KernelConfig, LockOwner, OpenFlags, PollEvents, PollFlags, PollNotifier,
+    RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty,
+    ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyPoll, ReplyStatfs, ReplyWrite, ReplyXattr,
+    Request, TimeOrNow, Version, WriteFlags,
+};
+use rustix::io::Errno;
+
+use super::attributes::Change;
+use super::caller::Caller;
+use super::counts::Asked;
+use super::tree::{Entry, Tree};
+
+/// Bytes that one write may carry.
+const MAX_WRITE_BYTES: u32 = 1 << 20;
+
+/// What the kernel talks to.
+pub(super) struct Served(pub Arc<Tree>);
+
+fn out(error: Errno) -> fuser::Errno {
+    fuser::Errno::from_i32(error.raw_os_error())
+}
+
+fn empty(reply: ReplyEmpty, result: Result<(), Errno>) {
+    match result {
+        Ok(()) => reply.ok(),
+        Err(error) => reply.error(out(error)),
+    }
+}
+
+fn entry(reply: ReplyEntry, result: Result<Entry, Errno>) {
+    match result {
+        Ok(entry) => reply.entry(&entry.fresh, &entry.attr, entry.generation),
+        Err(error) => reply.error(out(error)),
+    }
+}
+
+/// The value of an extended attribute or a list of them, or how long it is.
+fn listed(reply: ReplyXattr, room: u32, result: Result<Vec<u8>, Errno>) {
+    match result {
+        Ok(value) if room == 0 => reply.size(value.len() as u32),
+        Ok(value) if value.len() <= room as usize => reply.data(&value),
+        Ok(_) => reply.error(fuser::Errno::ERANGE),
+        Err(error) => reply.error(out(error)),
+    }
+}
+
+impl Served {
+    fn count(&self, asked: Asked) -> &Tree {
+        self.0.counts.one(asked);
+        &self.0
+    }
+
+    fn open_flags(&self) -> FopenFlags {
+        self.0.open_flags.get().copied().unwrap_or(FopenFlags::FOPEN_DIRECT_IO)
+    }
+}
+
+impl Filesystem for Served {
+    fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
+        let wanted = InitFlags::FUSE_ASYNC_DIO
+            | InitFlags::FUSE_PARALLEL_DIROPS
+            | InitFlags::FUSE_DO_READDIRPLUS
+            | InitFlags::FUSE_READDIRPLUS_AUTO
+            | InitFlags::FUSE_CACHE_SYMLINKS
+            | InitFlags::FUSE_HAS_IOCTL_DIR
+            | InitFlags::FUSE_DONT_MASK
+            | InitFlags::FUSE_POSIX_ACL
+            | InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP;
+        let there = wanted & config.capabilities();
+        let refused = |what: &str| {
+            io::Error::new(io::ErrorKind::Unsupported, format!("the kernel's FUSE has no {what}"))
+        };
+        config.add_capabilities(there).map_err(|flags| refused(&format!("{flags:?}")))?;
+        // Without it the kernel would let a group in that an access list keeps out.
+        if !there.contains(InitFlags::FUSE_POSIX_ACL) {
+            return Err(refused("access lists; Linux 5.6 or newer is needed"));
+        }
+        // A value beyond what the kernel takes is set to what it takes.
+        let _ = config.set_max_write(MAX_WRITE_BYTES);
+        let _ = config.set_max_background(64);
+
+        let mappings = there.contains(InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP);
+        let mut flags = FopenFlags::FOPEN_DIRECT_IO;
+        // Linux 6.9 is the first where mappings and writes side by side go together.
+        if !mappings || config.kernel_abi() >= Version(7, 40) {
+            flags |= FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES;
+        }
+        let _ = self.0.open_flags.set(flags);
+        let _ = self.0.shared_mappings.set(mappings);
+        Ok(())
+    }
+
+    fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        entry(reply, self.count(Asked::Lookup).lookup(parent.0, name));
+    }
+
+    fn forget(&self, _: &Request, id: INodeNo, lookups: u64) {
+        self.count(Asked::Forget).nodes.forget(id.0, lookups);
+    }
+
+    fn getattr(&self, _: &Request, id: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
+        let tree = self.count(Asked::GetAttr);
+        match tree.nodes.get(id.0).and_then(|node| tree.attr(&node)) {
+            Ok((attr, fresh)) => reply.attr(&fresh, &attr),
+            Err(error) => reply.error(out(error)),
+        }
+    }
+
+    fn setattr(
+        &self,
+        _: &Request,
+        id: INodeNo,
+        mode: Option<u32>,
+        uid: Option<u32>,
+        gid: Option<u32>,
+        size: Option<u64>,
+        atime: Option<TimeOrNow>,
+        mtime: Option<TimeOrNow>,
+        _: Option<SystemTime>,
+        handle: Option<FileHandle>,
+        _: Option<SystemTime>,
+        _: Option<SystemTime>,
+        _: Option<SystemTime>,
+        _: Option<BsdFileFlags>,
+        reply: ReplyAttr,
+    ) {
+        let change = Change { bytes: size, mode, uid, gid, accessed: atime, modified: mtime };
+        match self.count(Asked::SetAttr).setattr(id.0, handle, &change) {
+            Ok((attr, fresh)) => reply.attr(&fresh, &attr),
+            Err(error) => reply.error(out(error)),
+        }
+    }
+
+    fn readlink(&self, _: &Request, id: INodeNo, reply: ReplyData) {
+        match self.count(Asked::ReadLink).readlink(id.0) {
+            Ok(target) => reply.data(&target),
+            Err(error) => reply.error(out(error)),
+        }
+    }
+
+    fn mknod(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+        device: u32,
+        reply: ReplyEntry,
+    ) {
+        let tree = self.count(Asked::MkNod);
+        entry(reply, tree.mknod(request.into(), parent.0, name, mode, umask, device));
+    }
+
+    fn mkdir(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+        reply: ReplyEntry,
+    ) {
+        entry(reply, self.count(Asked::MkDir).mkdir(request.into(), parent.0, name, mode, umask));
+    }
+
+    fn unlink(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        empty(reply, self.count(Asked::Unlink).unlink(parent.0, name));
+    }
+
+    fn rmdir(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        empty(reply, self.count(Asked::RmDir).rmdir(parent.0, name));
+    }
+
+    fn symlink(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        target: &Path,
+        reply: ReplyEntry,
+    ) {
+        entry(reply, self.count(Asked::SymLink).symlink(request.into(), parent.0, name, target));
+    }
+
+    fn rename(
+        &self,
+        _: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        newparent: INodeNo,
+        newname: &OsStr,
+        flags: RenameFlags,
+        reply: ReplyEmpty,
+    ) {
+        let tree = self.count(Asked::Rename);
+        empty(reply, tree.rename((parent.0, name), (newparent.0, newname), flags.bits()));
+    }
+
+    fn link(&self, _: &Request, id: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        entry(reply, self.count(Asked::Link).link(id.0, parent.0, name));
+    }
+
+    fn open(&self, _: &Request, id: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        match self.count(Asked::Open).open(id.0, flags.0) {
+            Ok(handle) => reply.opened(FileHandle(handle), self.open_flags()),
+            Err(error) => reply.error(out(error)),
+        }
+    }
+
+    fn create(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+        flags: i32,
+        reply: ReplyCreate,
+    ) {
+        let tree = self.count(Asked::Create);
+        match tree.create(Caller::from(request), parent.0, name, (mode, umask), flags) {
+            Ok((entry, handle)) => reply.created(
+                &entry.fresh,
+                &entry.attr,
+                entry.generation,
+                FileHandle(handle),
+                self.open_flags(),
+            ),
+            Err(error) => reply.error(out(error)),
+        }
+    }
+
+    fn read(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        size: u32,
+        _: OpenFlags,
+        owner: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        let tree = self.count(if owner.is_some() { Asked::Read } else { Asked::Fill });
+        tree.read(handle, offset, size as usize, owner.is_some(), |read| match read {
+            Ok(data) => reply.data(data),
+            Err(error) => reply.error(out(error)),
+        });
+    }
+
+    fn write(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        data: &[u8],
+        how: WriteFlags,
+        flags: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        match self.count(Asked::Write).write(handle, offset, data, how, flags.0) {
+            Ok(bytes) => reply.written(bytes),
+            Err(error) => reply.error(out(error)),
+        }
+    }
+
+    fn flush(&self, _: &Request, _: INodeNo, handle: FileHandle, _: LockOwner, reply: ReplyEmpty) {
+        empty(reply, self.count(Asked::Flush).flush(handle));
+    }
+
+    fn release(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        handle: FileHandle,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        _: bool,
+        reply: ReplyEmpty,
+    ) {
+        self.count(Asked::Release).release(handle);
+        reply.ok();
+    }
+
+    fn fsync(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        handle: FileHandle,
+        data_only: bool,
+        reply: ReplyEmpty,
+    ) {
+        empty(reply, self.count(Asked::FSync).fsync(handle, data_only));
+    }
+
+    fn opendir(&self, _: &Request, id: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        match self.count(Asked::OpenDir).opendir(id.0) {
+            Ok(handle) => reply.opened(FileHandle(handle), FopenFlags::empty()),
+            Err(error) => reply.error(out(error)),
+        }
+    }
+
+    fn readdir(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        handle: FileHandle,
+        place: u64,
+        mut reply: ReplyDirectory,
+    ) {
+        let mut any = false;
+        let read = self.count(Asked::ReadDir).readdir(handle, place, |number, next, kind, name| {
+            let room = !reply.add(INodeNo(number), next, kind, name);
+            any |= room;
+            room
+        });
+        match read {
+            // What was found before the error is handed out first; asked for the rest, it comes again.
+            Err(error) if !any => reply.error(out(error)),
+            _ => reply.ok(),
+        }
+    }
+
+    fn readdirplus(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        handle: FileHandle,
+        place: u64,
+        mut reply: ReplyDirectoryPlus,
+    ) {
+        let mut any = false;
+        let read = self.count(Asked::ReadDir).readdirplus(handle, place, |next, name, entry| {
+            let Entry { attr, generation, fresh } = entry;
+            let room = !reply.add(attr.ino, next, name, fresh, attr, *generation);
+            any |= room;
+            room
+        });
+        match read {
+            Err(error) if !any => reply.error(out(error)),
+            _ => reply.ok(),
+        }
+    }
+
+    fn releasedir(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        handle: FileHandle,
+        _: OpenFlags,
+        reply: ReplyEmpty,
+    ) {
+        self.count(Asked::ReleaseDir).releasedir(handle);
+        reply.ok();
+    }
+
+    fn fsyncdir(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        handle: FileHandle,
+        data_only: bool,
+        reply: ReplyEmpty,
+    ) {
+        empty(reply, self.count(Asked::FSyncDir).fsyncdir(handle, data_only));
+    }
+
+    fn statfs(&self, _: &Request, id: INodeNo, reply: ReplyStatfs) {
+        let tree = self.count(Asked::StatFs);
+        match tree.nodes.get(id.0).and_then(|node| rustix::fs::fstatvfs(&*node)) {
+            Ok(fs) => reply.statfs(
+                fs.f_blocks,
+                fs.f_bfree,
+                fs.f_bavail,
+                fs.f_files,
+                fs.f_ffree,
+                fs.f_bsize as u32,
+                fs.f_namemax as u32,
+                fs.f_frsize as u32,
+            ),
+            Err(error) => reply.error(out(error)),
+        }
+    }
+
+    fn setxattr(
+        &self,
+        request: &Request,
+        id: INodeNo,
+        name: &OsStr,
+        value: &[u8],
+        flags: i32,
+        _: u32,
+        reply: ReplyEmpty,
+    ) {
+        let tree = self.count(Asked::SetXAttr);
+        empty(reply, tree.setxattr(request.into(), id.0, name, value, flags));
+    }
+
+    fn getxattr(&self, _: &Request, id: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+        listed(reply, size, self.count(Asked::GetXAttr).getxattr(id.0, name, size as usize));
+    }
+
+    fn listxattr(&self, request: &Request, id: INodeNo, size: u32, reply: ReplyXattr) {
+        listed(reply, size, self.count(Asked::ListXAttr).listxattr(request.into(), id.0));
+    }
+
+    fn removexattr(&self, _: &Request, id: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        empty(reply, self.count(Asked::RemoveXAttr).removexattr(id.0, name));
+    }
+
+    fn fallocate(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        length: u64,
+        mode: i32,
+        reply: ReplyEmpty,
+    ) {
+        empty(reply, self.count(Asked::FAllocate).fallocate(handle, offset, length, mode));
+    }
+
+    fn lseek(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        handle: FileHandle,
+        offset: i64,
+        whence: i32,
+        reply: ReplyLseek,
+    ) {
+        match self.count(Asked::LSeek).lseek(handle, offset, whence) {
+            Ok(offset) => reply.offset(offset),
+            Err(error) => reply.error(out(error)),
+        }
+    }
+
+    fn copy_file_range(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        from: FileHandle,
+        from_offset: u64,
+        _: INodeNo,
+        to: FileHandle,
+        to_offset: u64,
+        bytes: u64,
+        flags: CopyFileRangeFlags,
+        reply: ReplyWrite,
+    ) {
+        let tree = self.count(Asked::CopyFileRange);
+        match tree.copy_file_range((from, from_offset), (to, to_offset), bytes, flags) {
+            Ok(bytes) => reply.written(bytes),
+            Err(error) => reply.error(out(error)),
+        }
+    }
+
+    fn ioctl(
+        &self,
+        _: &Request,
+        id: INodeNo,
+        handle: FileHandle,
+        flags: IoctlFlags,
+        command: u32,
+        argument: &[u8],
+        room: u32,
+        reply: ReplyIoctl,
+    ) {
+        let tree = self.count(Asked::IoCtl);
+        let answer = match flags.contains(IoctlFlags::FUSE_IOCTL_DIR) {
+            true => tree.ioctl_on_directory(handle, command, argument),
+            false => tree.ioctl(id, handle, command, argument),
+        };
+        match answer {
+            Ok(answer) => reply.ioctl(0, &answer[..answer.len().min(room as usize)]),
+            Err(error) => reply.error(out(error)),
+        }
+    }
+
+    fn poll(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        _: FileHandle,
+        _: PollNotifier,
+        _: PollEvents,
+        _: PollFlags,
+        reply: ReplyPoll,
+    ) {
+        // Files are always ready, which the kernel then says by itself.
+        reply.error(fuser::Errno::ENOSYS);
+    }
+}

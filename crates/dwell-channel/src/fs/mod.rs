@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The controller as a file system server: a directory served at a mount point through FUSE, for every program
+//! and every call that takes no channel.
+
+mod attributes;
+mod caller;
+pub mod control;
+mod counts;
+mod data;
+mod directory;
+mod filesystem;
+mod hidden;
+mod mounts;
+mod names;
+mod node;
+mod server;
+mod tree;
+mod xattr;
+
+pub use server::{Channels, Error, Facts, Options, Server, Stopper, take_over};

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Names in directories: found, made, moved, taken away.
+
+use std::ffi::OsStr;
+use std::os::fd::AsFd as _;
+use std::path::Path;
+use std::sync::Arc;
+
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RenameFlags};
+use rustix::io::Errno;
+
+use super::caller::{Caller, take_umask};
+use super::node::{Node, key, open_at};
+use super::tree::{Entry, Tree, device_in};
+use crate::grants::Why;
+
+impl Tree {
+    pub fn lookup(&self, parent: u64, name: &OsStr) -> Result<Entry, Errno> {
+        let parent = self.nodes.get(parent)?;
+        Ok(self.entry(&parent, name)?.1)
+    }
+
+    pub fn readlink(&self, id: u64) -> Result<Vec<u8>, Errno> {
+        let node = self.nodes.get(id)?;
+        Ok(rustix::fs::readlinkat(&*node, "", Vec::new())?.into_bytes())
+    }
+
+    pub fn mknod(
+        &self,
+        caller: Caller,
+        parent: u64,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+        device: u32,
+    ) -> Result<Entry, Errno> {
+        let parent = self.nodes.get(parent)?;
+        self.make(caller, &parent, name, |parent| {
+            take_umask(umask)?;
+            let (kind, bits) = (FileType::from_raw_mode(mode), Mode::from_raw_mode(mode));
+            rustix::fs::mknodat(parent, name, kind, bits, device_in(device))
+        })
+    }
+
+    pub fn mkdir(
+        &self,
+        caller: Caller,
+        parent: u64,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+    ) -> Result<Entry, Errno> {
+        let parent = self.nodes.get(parent)?;
+        self.make(caller, &parent, name, |parent| {
+            take_umask(umask)?;
+            rustix::fs::mkdirat(parent, name, Mode::from_raw_mode(mode))
+        })
+    }
+
+    pub fn symlink(
+        &self,
+        caller: Caller,
+        parent: u64,
+        name: &OsStr,
+        target: &Path,
+    ) -> Result<Entry, Errno> {
+        let parent = self.nodes.get(parent)?;
+        self.make(caller, &parent, name, |parent| rustix::fs::symlinkat(target, parent, name))
+    }
+
+    /// Makes a name as the caller and tells the kernel's answer to it.
+    fn make(
+        &self,
+        caller: Caller,
+        parent: &Node,
+        name: &OsStr,
+        make: impl FnOnce(&Node) -> Result<(), Errno>,
+    ) -> Result<Entry, Errno> {
+        {
+            let _acting = self.callers.become_caller(caller)?;
+            make(parent)?;
+        }
+        self.give_group(caller, parent, name);
+        Ok(self.entry(parent, name)?.1)
+    }
+
+    /// A program of the same user may have another group. What it may not have, it does not get.
+    fn give_group(&self, caller: Caller, parent: &Node, name: &OsStr) {
+        let Some(group) = self.callers.other_group(caller) else { return };
+        let inherits = rustix::fs::fstat(parent)
+            .is_ok_and(|stat| Mode::from_raw_mode(stat.st_mode).contains(Mode::SGID));
+        if !inherits {
+            let _ = rustix::fs::chownat(parent, name, None, Some(group), AtFlags::SYMLINK_NOFOLLOW);
+        }
+    }
+
+    /// Makes and opens a file; where it is there already, opens it.
+    pub fn create(
+        &self,
+        caller: Caller,
+        parent: u64,
+        name: &OsStr,
+        (mode, umask): (u32, u32),
+        flags: i32,
+    ) -> Result<(Entry, u64), Errno> {
+        let parent = self.nodes.get(parent)?;
+        let open = super::data::backing_flags(flags);
+        let made = {
+            let _acting = self.callers.become_caller(caller)?;
+            take_umask(umask)?;
+            let flags = open | OFlags::CREATE | OFlags::EXCL;
+            open_at(&*parent, name, flags, Mode::from_raw_mode(mode & 0o7777))
+        };
+        let file = match made {
+            Err(Errno::EXIST) if flags & libc::O_EXCL == 0 => {
+                return self.open_instead(&parent, name, flags);
+            }
+            made => made?,
+        };
+        self.give_group(caller, &parent, name);
+        let (node, entry) = self.entry(&parent, name)?;
+        if key(&rustix::fs::fstat(&file)?) != node.key {
+            // Replaced beneath the mount, between two system calls.
+            self.nodes.forget(node.id, 1);
+            return Err(Errno::STALE);
+        }
+        let handle =
+            self.open_file(file, flags, &node).inspect_err(|_| self.nodes.forget(node.id, 1))?;
+        Ok((entry, handle))
+    }
+
+    /// The kernel believed a name free that was made beneath the mount.
+    fn open_instead(&self, parent: &Node, name: &OsStr, flags: i32) -> Result<(Entry, u64), Errno> {
+        let (node, entry) = self.entry(parent, name)?;
+        let open = || {
+            let handle = self.open_node(&node, flags)?;
+            if flags & libc::O_TRUNC != 0 {
+                let _guard = self.drain(node.key, Why::Shorten);
+                let file = self.files.get(fuser::FileHandle(handle))?;
+                rustix::fs::ftruncate(&*file, 0)?;
+            }
+            Ok(handle)
+        };
+        match open() {
+            Ok(handle) => Ok((entry, handle)),
+            Err(error) => {
+                self.nodes.forget(node.id, 1);
+                Err(error)
+            }
+        }
+    }
+
+    pub fn unlink(&self, parent: u64, name: &OsStr) -> Result<(), Errno> {
+        let parent = self.nodes.get(parent)?;
+        let _guard = self.drain_name(&parent, name);
+        rustix::fs::unlinkat(&*parent, name, AtFlags::empty())
+    }
+
+    pub fn rmdir(&self, parent: u64, name: &OsStr) -> Result<(), Errno> {
+        let parent = self.nodes.get(parent)?;
+        rustix::fs::unlinkat(&*parent, name, AtFlags::REMOVEDIR)
+    }
+
+    pub fn rename(
+        &self,
+        (parent, name): (u64, &OsStr),
+        (new_parent, new_name): (u64, &OsStr),
+        flags: u32,
+    ) -> Result<(), Errno> {
+        let from = self.nodes.get(parent)?;
+        let to = self.nodes.get(new_parent)?;
+        let flags = RenameFlags::from_bits_retain(flags);
+        let _guard =
+            (!flags.contains(RenameFlags::EXCHANGE)).then(|| self.drain_name(&to, new_name));
+        if flags.is_empty() {
+            // Also where a file system knows no flags.
+            rustix::fs::renameat(&*from, name, &*to, new_name)?;
+        } else {
+            rustix::fs::renameat_with(&*from, name, &*to, new_name, flags)?;
+        }
+        self.seen(&to, new_name);
+        if flags.contains(RenameFlags::EXCHANGE) {
+            self.seen(&from, name);
+        }
+        Ok(())
+    }
+
+    /// Remembers where a file went.
+    fn seen(&self, parent: &Arc<Node>, name: &OsStr) {
+        let stat = rustix::fs::statat(&**parent, name, AtFlags::SYMLINK_NOFOLLOW);
+        if let Some(node) = stat.ok().and_then(|stat| self.nodes.known(key(&stat))) {
+            node.moved(parent.id, name);
+        }
+    }
+
+    pub fn link(&self, id: u64, parent: u64, name: &OsStr) -> Result<Entry, Errno> {
+        let node = self.nodes.get(id)?;
+        let parent = self.nodes.get(parent)?;
+        // By its own descriptor: no name of it can be swapped meanwhile.
+        rustix::fs::linkat(CWD, node.path(), parent.as_fd(), name, AtFlags::SYMLINK_FOLLOW)?;
+        Ok(self.entry(&parent, name)?.1)
+    }
+}

@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What all requests share: the served tree, its open files, the channels, the way back to the kernel.
+
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::SyncSender;
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use fuser::{FileAttr, FopenFlags, Generation, INodeNo, Notifier};
+use rustix::fs::{AtFlags, FileType, Stat};
+use rustix::io::Errno;
+
+use super::caller::Callers;
+use super::counts::Counts;
+use super::directory::OpenDirectory;
+use super::node::{Node, Nodes, ROOT, key};
+use crate::grants::{DrainGuard, Grants, Inodes, OpenFile, Why};
+
+/// Names and attributes stay known to the kernel for so long: it changes them itself where a program changes
+/// them through the mount, and whoever changes the backing directory directly is seen a little later.
+const FRESH: Duration = Duration::from_secs(1);
+
+/// A served directory.
+pub(super) struct Tree {
+    pub nodes: Nodes,
+    pub files: Table<File>,
+    pub directories: Table<OpenDirectory>,
+    pub inodes: Inodes,
+    pub grants: Arc<dyn Grants>,
+    pub counts: Counts,
+    pub callers: Callers,
+    /// How files are opened, which depends on the kernel.
+    pub open_flags: OnceLock<FopenFlags>,
+    /// Whether files can be mapped shared.
+    pub shared_mappings: OnceLock<bool>,
+    pub notifier: OnceLock<Notifier>,
+    /// Says that the kernel should forget files.
+    pub crowded: SyncSender<()>,
+}
+
+/// An open file, as the kernel sees it.
+pub(super) struct File {
+    pub open: Arc<OpenFile>,
+    pub node: Arc<Node>,
+    /// Pages of it were given to the kernel: no channel reaches it any more.
+    pub mapped: AtomicBool,
+    /// A channel was granted it.
+    pub granted: AtomicBool,
+}
+
+/// What a look-up, or anything that makes a name, answers.
+pub(super) struct Entry {
+    pub attr: FileAttr,
+    pub generation: Generation,
+    pub fresh: Duration,
+}
+
+/// Open things by their handle.
+pub(super) struct Table<T> {
+    open: RwLock<HashMap<u64, Arc<T>>>,
+    next: AtomicU64,
+}
+
+impl<T> Default for Table<T> {
+    fn default() -> Self {
+        Table { open: RwLock::default(), next: AtomicU64::new(1) }
+    }
+}
+
+impl<T> Table<T> {
+    pub fn insert(&self, thing: T) -> u64 {
+        let handle = self.next.fetch_add(1, Ordering::Relaxed);
+        self.open.write().unwrap_or_else(PoisonError::into_inner).insert(handle, Arc::new(thing));
+        handle
+    }
+
+    /// # Errors
+    /// EBADF: there is none such.
+    pub fn get(&self, handle: fuser::FileHandle) -> Result<Arc<T>, Errno> {
+        let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
+        open.get(&handle.0).cloned().ok_or(Errno::BADF)
+    }
+
+    pub fn remove(&self, handle: fuser::FileHandle) -> Option<Arc<T>> {
+        self.open.write().unwrap_or_else(PoisonError::into_inner).remove(&handle.0)
+    }
+
+    pub fn len(&self) -> usize {
+        self.open.read().unwrap_or_else(PoisonError::into_inner).len()
+    }
+}
+
+impl Tree {
+    /// Finds a name and tells the kernel's answer to it.
+    pub fn entry(&self, parent: &Node, name: &OsStr) -> Result<(Arc<Node>, Entry), Errno> {
+        if self.nodes.too_many() {
+            // Where it is being seen to already, that is enough.
+            let _ = self.crowded.try_send(());
+            self.nodes.wait_for_room();
+        }
+        let (node, mut stat) = self.nodes.look_up(parent, name)?;
+        if self.stamp(&node) {
+            stat = rustix::fs::fstat(&node)?;
+        }
+        let entry = self.entry_of(&node, &stat);
+        Ok((node, entry))
+    }
+
+    /// Where channels may have written, lets the file's times say so; whether that may be.
+    pub fn stamp(&self, node: &Node) -> bool {
+        if node.granted.load(Ordering::Acquire) == 0 {
+            return false;
+        }
+        if let Some(inode) = self.inodes.get(node.key) {
+            inode.stamp(node);
+        }
+        true
+    }
+
+    pub fn entry_of(&self, node: &Node, stat: &Stat) -> Entry {
+        let generation = Generation(node.generation);
+        Entry { attr: attr(node.id, stat), generation, fresh: fresh(node) }
+    }
+
+    /// What stat shows of a node, and how long that stays so.
+    pub fn attr(&self, node: &Node) -> Result<(FileAttr, Duration), Errno> {
+        self.stamp(node);
+        let stat = rustix::fs::fstat(node)?;
+        // The root's number in the protocol is not the one that it has.
+        let shown = if node.id == ROOT { stat.st_ino } else { node.id };
+        Ok((attr(shown, &stat), fresh(node)))
+    }
+
+    /// Keeps channels off a file, if anybody has it open.
+    pub fn drain(&self, key: (u64, u64), why: Why) -> DrainGuard {
+        match self.inodes.get(key) {
+            Some(inode) => self.grants.drain(&inode, why),
+            None => DrainGuard::none(),
+        }
+    }
+
+    /// Keeps channels off a file whose last name is about to go.
+    pub fn drain_name(&self, parent: &Node, name: &OsStr) -> DrainGuard {
+        match rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) if stat.st_nlink <= 1 && FileType::from_raw_mode(stat.st_mode).is_file() => {
+                self.drain(key(&stat), Why::Unlink)
+            }
+            _ => DrainGuard::none(),
+        }
+    }
+
+    /// Takes an opened file of the backing directory in.
+    pub fn open_file(&self, file: OwnedFd, flags: i32, node: &Arc<Node>) -> Result<u64, Errno> {
+        let file = std::fs::File::from(file);
+        let inode = self.inodes.of(&file).map_err(|error| errno_of(&error))?;
+        let open = Arc::new(OpenFile::new(file, flags, inode));
+        let (mapped, granted) = (AtomicBool::new(false), AtomicBool::new(false));
+        Ok(self.files.insert(File { open, node: node.clone(), mapped, granted }))
+    }
+}
+
+/// What the kernel remembers of a file that a channel may write is old at once.
+fn fresh(node: &Node) -> Duration {
+    if node.granted.load(Ordering::Acquire) > 0 { Duration::ZERO } else { FRESH }
+}
+
+pub(super) fn errno_of(error: &std::io::Error) -> Errno {
+    Errno::from_io_error(error).unwrap_or(Errno::IO)
+}
+
+/// A file's attributes as the protocol has them.
+pub(super) fn attr(shown: u64, stat: &Stat) -> FileAttr {
+    FileAttr {
+        ino: INodeNo(shown),
+        size: stat.st_size as u64,
+        blocks: stat.st_blocks as u64,
+        atime: time(stat.st_atime, stat.st_atime_nsec),
+        mtime: time(stat.st_mtime, stat.st_mtime_nsec),
+        ctime: time(stat.st_ctime, stat.st_ctime_nsec),
+        crtime: UNIX_EPOCH,
+        kind: kind(FileType::from_raw_mode(stat.st_mode)),
+        perm: (stat.st_mode & 0o7777) as u16,
+        nlink: stat.st_nlink as u32,
+        uid: stat.st_uid,
+        gid: stat.st_gid,
+        rdev: device_out(stat.st_rdev),
+        blksize: stat.st_blksize as u32,
+        flags: 0,
+    }
+}
+
+fn time(seconds: i64, nanoseconds: u64) -> SystemTime {
+    let whole = Duration::from_secs(seconds.unsigned_abs());
+    let start =
+        if seconds < 0 { UNIX_EPOCH.checked_sub(whole) } else { UNIX_EPOCH.checked_add(whole) };
+    start.unwrap_or(UNIX_EPOCH) + Duration::from_nanos(nanoseconds)
+}
+
+pub(super) fn kind(kind: FileType) -> fuser::FileType {
+    match kind {
+        FileType::Directory => fuser::FileType::Directory,
+        FileType::Symlink => fuser::FileType::Symlink,
+        FileType::Fifo => fuser::FileType::NamedPipe,
+        FileType::Socket => fuser::FileType::Socket,
+        FileType::CharacterDevice => fuser::FileType::CharDevice,
+        FileType::BlockDevice => fuser::FileType::BlockDevice,
+        FileType::RegularFile | FileType::Unknown => fuser::FileType::RegularFile,
+    }
+}
+
+/// A device number in the 32 bits that the protocol has for it.
+fn device_out(device: u64) -> u32 {
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    (minor & 0xff) | (major << 8) | ((minor & !0xff) << 12)
+}
+
+/// And back.
+pub(super) fn device_in(device: u32) -> u64 {
+    rustix::fs::makedev((device & 0xfff00) >> 8, (device & 0xff) | ((device >> 12) & 0xfff00))
+}
+
+/// A node's descriptor, for calls that take one.
+impl AsFd for File {
+    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        self.open.file.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn device_numbers_survive_the_protocol() {
+        for (major, minor) in [(0, 0), (1, 3), (259, 7), (0xfff, 0xfffff)] {
+            let device = rustix::fs::makedev(major, minor);
+            assert_eq!(device_in(device_out(device)), device, "{major}:{minor}");
+        }
+    }
+
+    #[test]
+    fn times_before_1970_keep_their_nanoseconds() {
+        assert_eq!(time(0, 5), UNIX_EPOCH + Duration::from_nanos(5));
+        assert_eq!(time(-2, 250), UNIX_EPOCH - Duration::from_secs(2) + Duration::from_nanos(250));
+    }
+
+    #[test]
+    fn handles_are_found_until_they_are_released() {
+        let table = Table::default();
+        let handle = fuser::FileHandle(table.insert("thing"));
+        assert_eq!(*table.get(handle).unwrap(), "thing");
+        assert!(table.remove(handle).is_some() && table.remove(handle).is_none());
+        assert_eq!(table.get(handle).unwrap_err(), Errno::BADF);
+    }
+}

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! How the commands of one grant reach their file, and what they may do.
+
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::sync::Arc;
+
+use crate::grants::OpenFile;
+use crate::view::View;
+
+/// The way to a file.
+#[derive(Debug)]
+pub enum Way {
+    /// By copying, here and now.
+    Memory {
+        /// The file, mapped.
+        view: Arc<View>,
+        /// Whether channels may write.
+        write: bool,
+    },
+    /// Through a queue.
+    Device {
+        /// The file opened past the page cache, where its program asked for that, and the alignment that
+        /// this demands, in bytes.
+        direct: Option<(Arc<File>, u32)>,
+        /// Whether channels may write.
+        write: bool,
+    },
+}
+
+impl Way {
+    /// The way to an open file, while its inode has been held `epoch` times; `None` where only the kernel may
+    /// go: what is no regular file.
+    pub fn to(open: &OpenFile, epoch: u64) -> Option<Way> {
+        let facts = open.file.metadata().ok()?;
+        if !facts.is_file() {
+            return None;
+        }
+        // A write by the kernel takes such a file's special rights away.
+        let special = facts.mode() & (libc::S_ISUID | libc::S_ISGID) != 0
+            || rustix::fs::fgetxattr(&open.file, "security.capability", &mut [0u8; 0][..]).is_ok();
+        let write = open.rights.write && !open.rights.append && !special;
+        if let Some(view) = open.inode.view(&open.file, epoch) {
+            return Some(Way::Memory { view, write });
+        }
+        // What is to be durable at once was opened so, or is left to the kernel.
+        let durable = open.flags & (libc::O_SYNC | libc::O_DSYNC);
+        let own = rustix::fs::fcntl_getfl(&open.file).ok()?.bits() as i32;
+        let write = write && durable & !own == 0;
+        Some(Way::Device { direct: direct(open), write })
+    }
+}
+
+/// The file once more, past the page cache.
+fn direct(open: &OpenFile) -> Option<(Arc<File>, u32)> {
+    if open.flags & libc::O_DIRECT == 0 {
+        return None;
+    }
+    let path = format!("/proc/self/fd/{}", open.file.as_raw_fd());
+    let durable = open.flags & (libc::O_SYNC | libc::O_DSYNC);
+    let file = File::options()
+        .read(open.rights.read)
+        .write(open.rights.write)
+        .custom_flags(libc::O_DIRECT | durable)
+        .open(path)
+        .ok()?;
+    Some((Arc::new(file), 4096))
+}

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A controller in this process, and files that it grants without a mount.
+#![allow(dead_code)]
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::os::fd::{AsRawFd, RawFd};
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use dwell_channel::client::Mount;
+use dwell_channel::controller::{Controller, Options};
+use dwell_channel::grants::{Grants, Inodes, OpenFile};
+
+pub struct House {
+    pub controller: Arc<Controller>,
+    pub inodes: Inodes,
+    opens: Arc<Mutex<HashMap<RawFd, Arc<OpenFile>>>>,
+}
+
+/// An open file: what a program has, and what the controller has.
+pub struct Opened {
+    pub program: File,
+    pub open: Arc<OpenFile>,
+}
+
+impl House {
+    pub fn new(options: Options) -> House {
+        let controller = Arc::new(Controller::start(options).unwrap());
+        House { controller, inodes: Inodes::default(), opens: Arc::default() }
+    }
+
+    pub fn mount(&self) -> Mount {
+        let (controller, opens) = (self.controller.clone(), self.opens.clone());
+        Mount::direct(
+            self.controller.place(),
+            Arc::new(move |descriptor, token| {
+                let open = opens.lock().unwrap().get(&descriptor).cloned();
+                let open = open.ok_or(std::io::ErrorKind::NotFound)?;
+                Ok(controller.grant(token, &open)?)
+            }),
+        )
+    }
+
+    pub fn open(&self, path: &Path, flags: i32) -> Opened {
+        let program = opened(path, flags);
+        let backing = opened(path, flags);
+        let inode = self.inodes.of(&backing).unwrap();
+        let open = Arc::new(OpenFile::new(backing, flags, inode));
+        self.opens.lock().unwrap().insert(program.as_raw_fd(), open.clone());
+        Opened { program, open }
+    }
+
+    /// Grants what another descriptor of a program asks for as if it were this one.
+    pub fn speak_for(&self, opened: &Opened, program: File) -> File {
+        self.opens.lock().unwrap().insert(program.as_raw_fd(), opened.open.clone());
+        program
+    }
+
+    pub fn close(&self, opened: Opened) {
+        self.opens.lock().unwrap().remove(&opened.program.as_raw_fd());
+        self.controller.suspect(&opened.open);
+        self.controller.release(&opened.open);
+    }
+}
+
+fn opened(path: &Path, flags: i32) -> File {
+    use std::os::unix::fs::OpenOptionsExt;
+    let access = flags & libc::O_ACCMODE;
+    File::options()
+        .read(access != libc::O_WRONLY)
+        .write(access != libc::O_RDONLY)
+        .custom_flags(flags & !(libc::O_ACCMODE | libc::O_DIRECT))
+        .open(path)
+        .unwrap()
+}
+
+/// A file of `bytes` bytes, each the low byte of a mix of its number; in memory or not.
+pub fn filled(memory: bool, bytes: usize) -> tempfile::NamedTempFile {
+    let file = empty(memory);
+    let data: Vec<u8> = (0..bytes).map(byte_at).collect();
+    std::fs::write(file.path(), data).unwrap();
+    file
+}
+
+pub fn empty(memory: bool) -> tempfile::NamedTempFile {
+    let dir = if memory { "/dev/shm" } else { "/var/tmp" };
+    tempfile::Builder::new().prefix("dwell-channel-test-").tempfile_in(dir).unwrap()
+}
+
+pub fn byte_at(at: usize) -> u8 {
+    (at ^ at >> 8 ^ at >> 16) as u8
+}

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Files through channels, without a mount: bytes, ends of files, rights, holes, growth.
+
+mod common;
+
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+
+use common::{House, byte_at, empty, filled};
+use dwell::queue::{Action, Io, Queue};
+use dwell::{File, Route};
+use dwell_channel::client::{ChannelQueue, Mount, Shape};
+use dwell_channel::controller::Options;
+use dwell_channel::grants::{Grants, Why};
+
+fn file(mount: Mount) -> File<Mount> {
+    let known = dwell::known::Known::default();
+    File::over(mount, "test", "test", known, Arc::new(dwell::policy::Spin), None)
+}
+
+fn read(file: &File<Mount>, fd: i32, buffer: &mut [u8], at: u64) -> i32 {
+    // SAFETY: the buffer is borrowed until the call returns.
+    let io = unsafe { Io::plain(Action::Read, fd, buffer.as_mut_ptr(), buffer.len() as u32, at) };
+    file.request(&io)
+}
+
+fn write(file: &File<Mount>, fd: i32, buffer: &[u8], at: u64) -> i32 {
+    let memory = buffer.as_ptr().cast_mut();
+    // SAFETY: the buffer is borrowed until the call returns, and a write changes nothing in it.
+    let io = unsafe { Io::plain(Action::Write, fd, memory, buffer.len() as u32, at) };
+    file.request(&io)
+}
+
+#[test]
+fn bytes_come_and_go_through_a_channel() {
+    for memory in [true, false] {
+        let house = House::new(Options::default());
+        let backing = filled(memory, 1 << 20);
+        let opened = house.open(backing.path(), libc::O_RDWR);
+        let (file, fd) = (file(house.mount()), opened.program.as_raw_fd());
+        for (at, bytes) in
+            [(0, 1), (0, 4096), (4095, 2), (12345, 512), (7, 700_000), (1 << 19, 1 << 19)]
+        {
+            let mut buffer = vec![0u8; bytes];
+            assert_eq!(read(&file, fd, &mut buffer, at as u64), bytes as i32, "{memory} {at}");
+            assert!(buffer.iter().enumerate().all(|(n, byte)| *byte == byte_at(at + n)));
+            let new: Vec<u8> = (0..bytes).map(|n| byte_at(at + n) ^ 0x5a).collect();
+            assert_eq!(write(&file, fd, &new, at as u64), bytes as i32);
+            let mut seen = vec![0; bytes];
+            opened.program.read_exact_at(&mut seen, at as u64).unwrap();
+            assert!(seen == new, "what a channel wrote is what others read");
+            let old: Vec<u8> = (0..bytes).map(|n| byte_at(at + n)).collect();
+            opened.program.write_all_at(&old, at as u64).unwrap();
+        }
+        let tally = house.controller.tally();
+        assert!(tally.commands > 12 && tally.grants == 1, "{tally:?}");
+    }
+}
+
+#[test]
+fn nothing_past_the_end_of_a_file_is_seen_and_growth_is_the_kernels() {
+    for memory in [true, false] {
+        let house = House::new(Options::default());
+        let backing = filled(memory, 5000);
+        let opened = house.open(backing.path(), libc::O_RDWR);
+        let (file, fd) = (file(house.mount()), opened.program.as_raw_fd());
+        let mut buffer = vec![0xee; 8192];
+        assert_eq!(read(&file, fd, &mut buffer, 0), 5000);
+        assert!(buffer[5000..].iter().all(|byte| *byte == 0xee));
+        assert_eq!(read(&file, fd, &mut buffer, 5000), 0);
+        assert_eq!(read(&file, fd, &mut buffer, 1 << 40), 0);
+        assert_eq!(write(&file, fd, &[7; 100], 4950), 100);
+        assert_eq!(backing.as_file().metadata().unwrap().len(), 5050);
+        assert_eq!(read(&file, fd, &mut buffer, 4950), 100);
+        assert!(buffer[..100].iter().all(|byte| *byte == 7));
+    }
+}
+
+#[test]
+fn holes_read_as_zeroes_and_take_no_memory() {
+    use std::os::unix::fs::MetadataExt;
+    let house = House::new(Options::default());
+    let backing = empty(true);
+    backing.as_file().set_len(1 << 20).unwrap();
+    let opened = house.open(backing.path(), libc::O_RDWR);
+    let (file, fd) = (file(house.mount()), opened.program.as_raw_fd());
+    let mut buffer = vec![0xee; 65536];
+    for _ in 0..3 {
+        assert_eq!(read(&file, fd, &mut buffer, 8192), 65536);
+        assert!(buffer.iter().all(|byte| *byte == 0));
+    }
+    assert_eq!(backing.as_file().metadata().unwrap().blocks(), 0);
+    assert_eq!(write(&file, fd, &[9; 10], 40960), 10);
+    assert_eq!(read(&file, fd, &mut buffer, 36864), 65536);
+    assert_eq!((buffer[4095], buffer[4096], buffer[4105], buffer[4106]), (0, 9, 9, 0));
+    assert_eq!(backing.as_file().metadata().unwrap().blocks(), 8);
+}
+
+#[test]
+fn rights_are_those_of_the_open_file() {
+    let house = House::new(Options::default());
+    let backing = filled(true, 8192);
+    let reader = house.open(backing.path(), libc::O_RDONLY);
+    let writer = house.open(backing.path(), libc::O_WRONLY);
+    let file = file(house.mount());
+    let mut buffer = [0u8; 512];
+    assert_eq!(read(&file, reader.program.as_raw_fd(), &mut buffer, 0), 512);
+    assert_eq!(write(&file, reader.program.as_raw_fd(), &buffer, 0), -libc::EBADF);
+    assert_eq!(write(&file, writer.program.as_raw_fd(), &buffer, 0), 512);
+    assert_eq!(read(&file, writer.program.as_raw_fd(), &mut buffer, 0), -libc::EBADF);
+}
+
+#[test]
+fn a_drained_file_is_held_and_granted_again_after() {
+    let house = House::new(Options::default());
+    let backing = filled(true, 8192);
+    let opened = house.open(backing.path(), libc::O_RDWR);
+    let (file, fd) = (file(house.mount()), opened.program.as_raw_fd());
+    let mut buffer = [0u8; 4096];
+    assert_eq!(read(&file, fd, &mut buffer, 4096), 4096);
+    let guard = house.controller.drain(&opened.open.inode, Why::Shorten);
+    backing.as_file().set_len(4096).unwrap();
+    std::thread::scope(|scope| {
+        let reading = scope.spawn(|| read(&file, fd, &mut [0u8; 4096], 4096));
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        assert!(!reading.is_finished(), "held off while the guard lives");
+        drop(guard);
+        assert_eq!(reading.join().unwrap(), 0);
+    });
+    let _mapped = house.controller.drain(&opened.open.inode, Why::Map);
+    drop(_mapped);
+    let before = house.controller.tally().grants;
+    assert_eq!(read(&file, fd, &mut buffer, 0), 4096);
+    assert_eq!(house.controller.tally().grants, before, "a mapped file is the kernel's");
+}
+
+#[test]
+fn many_in_flight_from_one_thread_with_buffers_in_the_channel() {
+    let house = House::new(Options::default());
+    let backing = filled(true, 1 << 20);
+    let opened = house.open(backing.path(), libc::O_RDWR);
+    let fd = opened.program.as_raw_fd();
+    let shape = Shape { depth: 64, slot_bytes: 4096, arena_bytes: 64 * 512 };
+    let mut queue: ChannelQueue = house.mount().asynchronous(shape, fd).unwrap();
+    let mut buffers: Vec<_> = (0..64).map(|_| queue.buffer(512).unwrap()).collect();
+    assert!(queue.buffer(512).is_none());
+    for round in 0..10usize {
+        let mut tickets = Vec::new();
+        for (n, buffer) in buffers.iter_mut().enumerate() {
+            let at = (round * 64 + n) * 512;
+            // SAFETY: the buffers live until all completions are out.
+            let io = unsafe { Io::plain(Action::Read, fd, buffer.as_mut_ptr(), 512, at as u64) };
+            tickets.push(queue.submit(io, Route::Interrupt).unwrap());
+        }
+        assert_eq!(queue.backlog().requests, 64);
+        let mut results = std::collections::HashMap::new();
+        while results.len() < 64 {
+            queue.poll(&mut |done| _ = results.insert(done.ticket, done.result));
+        }
+        for (n, ticket) in tickets.iter().enumerate() {
+            assert_eq!(results[ticket], 512);
+            let at = (round * 64 + n) * 512;
+            assert!(buffers[n].iter().enumerate().all(|(b, byte)| *byte == byte_at(at + b)));
+        }
+    }
+    assert_eq!(house.controller.tally().commands, 640);
+}
+
+#[test]
+fn blocking_calls_are_woken_by_the_controller() {
+    let house =
+        House::new(Options { policy: Arc::new(dwell::policy::Block), ..Options::default() });
+    let backing = filled(true, 1 << 16);
+    let opened = house.open(backing.path(), libc::O_RDWR);
+    let policy = Arc::new(dwell::policy::Block);
+    let known = dwell::known::Known::default();
+    let file = File::over(house.mount(), "test", "test", known, policy, None);
+    let mut buffer = [0u8; 4096];
+    for n in 0..200usize {
+        let at = n * 77 % 60000;
+        assert_eq!(read(&file, opened.program.as_raw_fd(), &mut buffer, at as u64), 4096);
+        assert_eq!(buffer[0], byte_at(at));
+    }
+    assert!(house.controller.tally().sleeps > 100);
+}
+
+#[test]
+fn when_the_controller_ends_requests_fail_soon_or_go_to_the_kernel() {
+    let house = House::new(Options::default());
+    let backing = filled(true, 8192);
+    let opened = house.open(backing.path(), libc::O_RDWR);
+    let (file, fd) = (file(house.mount()), opened.program.as_raw_fd());
+    let mut buffer = [0u8; 4096];
+    assert_eq!(read(&file, fd, &mut buffer, 0), 4096);
+    house.controller.revoke_all();
+    let started = std::time::Instant::now();
+    let lost = read(&file, fd, &mut buffer, 0);
+    assert!(lost == -libc::EIO || lost == 4096, "{lost}");
+    assert!(started.elapsed().as_secs_f64() < 1.0);
+    assert_eq!(read(&file, fd, &mut buffer, 0), 4096, "a new channel, or the kernel");
+}

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Grants that are taken back while commands are in flight: none lands after the drain.
+
+mod common;
+
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+
+use common::{House, empty};
+use dwell::Route;
+use dwell::queue::{Action, Io, Queue};
+use dwell_channel::client::Shape;
+use dwell_channel::controller::Options;
+use dwell_channel::grants::{Grants, Why};
+
+const PAGES: u64 = 4;
+
+/// Rounds: `DWELL_RACE_ROUNDS`, or as many as an everyday run can wait for.
+fn rounds() -> u32 {
+    std::env::var("DWELL_RACE_ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(3000)
+}
+
+/// A writer floods a file through its channel. Meanwhile the file is drained, emptied and filled with canaries,
+/// as a new file in its space would be; while it is held, no canary may change, whatever was in flight.
+fn race(memory: bool, rounds: u32) {
+    let house = House::new(Options::default());
+    let backing = empty(memory);
+    let bytes = PAGES * 4096;
+    backing.as_file().write_all_at(&vec![1; bytes as usize], 0).unwrap();
+    let opened = house.open(backing.path(), libc::O_RDWR);
+    // What takes too often to be granted is asked of the kernel, which here would write past the controller:
+    // it is let do nothing.
+    let program = house.speak_for(&opened, std::fs::File::open(backing.path()).unwrap());
+    let (over, written) = (AtomicBool::new(false), AtomicU8::new(0));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let fd = program.as_raw_fd();
+            let shape = Shape { depth: 16, slot_bytes: 4096, arena_bytes: 0 };
+            let mut queue = house.mount().asynchronous(shape, fd).unwrap();
+            let mut data = vec![0xdd_u8; 4096];
+            let mut at = 0;
+            while !over.load(Ordering::Relaxed) {
+                for _ in 0..16 {
+                    at = (at + 1) % PAGES;
+                    // SAFETY: the buffer lives until all completions are out; writes change nothing in it.
+                    let io =
+                        unsafe { Io::plain(Action::Write, fd, data.as_mut_ptr(), 4096, at * 4096) };
+                    queue.submit(io, Route::Interrupt).unwrap();
+                }
+                let mut done = 0;
+                while done < 16 {
+                    queue.poll(&mut |completion| {
+                        let result = completion.result;
+                        assert!(result == 4096 || result == -libc::EBADF, "{result}");
+                        done += 1;
+                        written.store(1, Ordering::Relaxed);
+                    });
+                }
+            }
+        });
+        let (mut seen, canaries) = (vec![0; bytes as usize], vec![0xca_u8; bytes as usize]);
+        for round in 0..rounds {
+            // Now and then the writer comes to write to its pages in between.
+            while round % 8 == 0 && written.swap(0, Ordering::Relaxed) == 0 {
+                std::hint::spin_loop();
+            }
+            let guard = house.controller.drain(&opened.open.inode, Why::Shorten);
+            backing.as_file().set_len(0).unwrap();
+            backing.as_file().write_all_at(&canaries, 0).unwrap();
+            for _ in 0..4 {
+                backing.as_file().read_exact_at(&mut seen, 0).unwrap();
+                assert!(seen == canaries, "round {round}: a command landed after the drain");
+            }
+            drop(guard);
+        }
+        over.store(true, Ordering::Relaxed);
+    });
+    assert!(house.controller.tally().grants > u64::from(rounds / 16));
+}
+
+#[test]
+fn no_command_lands_in_memory_after_its_grant_was_taken_back() {
+    race(true, rounds());
+}
+
+#[test]
+fn no_command_in_flight_lands_on_a_device_after_its_grant_was_taken_back() {
+    race(false, rounds() / 10);
+}

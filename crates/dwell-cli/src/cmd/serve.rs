@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `dwell serve`: a directory served by a controller of its own.
+
+use std::env;
+use std::fs::File;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::path::{PathBuf, absolute};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context as _, Result, bail};
+use clap::Subcommand;
+use dwell::monitor::SystemMonitor;
+use dwell::settings::Opening;
+use dwell_channel::controller::{self, Controller};
+use dwell_channel::fs::control::{self, Record, Seen};
+use dwell_channel::fs::{Channels, Facts, Options, Server, Stopper, take_over};
+use serde::Serialize;
+
+use crate::show::{self, Screen, Tone, finished};
+use crate::{places, runtime_dir, settings, signals};
+
+/// Serves a directory, so that programs reach its files without the kernel and safely.
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Subcommand)]
+enum Action {
+    Start(Start),
+    Status(Status),
+    Stop(Stop),
+}
+
+/// Starts a controller that serves BACKING at MOUNT, and returns when it does. What a killed
+/// controller left behind is taken over.
+#[derive(clap::Args)]
+struct Start {
+    /// Directory that holds the files, on any file system; programs should no longer use it
+    backing: PathBuf,
+    /// Directory where programs find them; it may be BACKING itself, which hides it
+    mount: PathBuf,
+    /// Hides BACKING from all other processes as long as it is served
+    #[arg(long)]
+    private: bool,
+    /// Stays in the foreground; Ctrl-C and SIGTERM stop it
+    #[arg(long)]
+    foreground: bool,
+    /// Threads that answer the kernel (requests through channels have their own)
+    #[arg(long, value_name = "N", default_value = "4", value_parser = clap::value_parser!(u8).range(1..=64))]
+    threads: u8,
+    /// How the thread that serves channels waits: a policy, in place of the settings'
+    #[arg(long, value_name = "POLICY")]
+    policy: Option<String>,
+    /// Started by `serve start`, which waits for a word on standard output.
+    #[arg(long, hide = true, requires = "foreground")]
+    detached: bool,
+}
+
+/// Shows what is served: controllers of this user, their channels, files and requests.
+#[derive(clap::Args)]
+struct Status {
+    /// Prints JSON: a list of {state, mount, backing, pid, facts}
+    #[arg(long)]
+    json: bool,
+}
+
+/// Stops serving MOUNT if nobody uses it. What a killed controller left is cleared away.
+#[derive(clap::Args)]
+struct Stop {
+    /// The directory where it is served
+    mount: PathBuf,
+    /// Stops also where programs use it: they get errors
+    #[arg(long)]
+    force: bool,
+}
+
+/// Does what was asked.
+pub fn run(args: &Args) -> Result<()> {
+    match &args.action {
+        Action::Start(start) if start.foreground => serve(start),
+        Action::Start(start) => launch(start),
+        Action::Status(status) => tell(status),
+        Action::Stop(stop) => {
+            let done = control::stop(&runtime_dir::serve_dir()?, &stop.mount, stop.force)?;
+            Ok(show::out(&format!("{}: {done}\n", stop.mount.display()))?)
+        }
+    }
+}
+
+/// Serves until somebody stops it.
+fn serve(args: &Start) -> Result<()> {
+    if args.detached {
+        rustix::process::setsid().context("cannot leave the terminal")?;
+    }
+    let dir = runtime_dir::serve_dir()?;
+    if let Some(Record { pid, .. }) = control::serving(&dir, &args.mount) {
+        bail!("{}: is served already, by process {pid}", args.mount.display());
+    }
+    let options = Options {
+        backing: args.backing.clone(),
+        mount: args.mount.clone(),
+        private: args.private,
+        threads: args.threads.into(),
+    };
+    let notes = take_over(&options)?;
+    let controller = Arc::new(controller(args)?);
+    let counting = controller.clone();
+    let count = move || {
+        let tally = counting.tally();
+        Channels { channels: tally.channels, grants: tally.grants }
+    };
+    let server = Server::start(&options, controller, count)?;
+    let stopper = server.stopper();
+    let _listening = control::listen(&dir, &stopper)?;
+    stop_at_signals(stopper.clone())?;
+    let facts = stopper.facts();
+    let mut word: String = notes.iter().map(|note| format!("{note}\n")).collect();
+    word += &format!("serving {} at {}\n", facts.backing.display(), facts.mount.display());
+    if !facts.shared_mappings {
+        word += "this kernel is older than 6.6: files cannot be mapped shared there (ENODEV)\n";
+    }
+    show::out(&word)?;
+    if args.detached {
+        leave_output(&dir)?;
+    }
+    places::tell_service_manager("READY=1");
+    server.wait()?;
+    Ok(())
+}
+
+/// The channels' side, which waits as settings and what is known of the device beneath want it.
+fn controller(args: &Start) -> Result<Controller> {
+    let settings = settings::read(None)?.asked("--policy", args.policy.clone());
+    let beneath = places::known_profiles().beneath_files_in(&args.backing)?;
+    let Opening { policy, known, .. } = settings.opening(&args.backing, &beneath, None)?;
+    // Without one, nobody else is taken to be busy.
+    let monitor = SystemMonitor::shared_with(places::monitor()).ok();
+    let options = controller::Options { known, policy, monitor, ..Default::default() };
+    Controller::start(options).context("cannot start the controller")
+}
+
+/// What is written from here on is nobody's to read.
+fn leave_output(dir: &std::path::Path) -> Result<()> {
+    let log = dir.join("serve.log");
+    let log = File::options()
+        .append(true)
+        .create(true)
+        .open(&log)
+        .with_context(|| log.display().to_string())?;
+    rustix::stdio::dup2_stderr(&log).context("cannot leave standard error")?;
+    // The starter takes the end of this for the word that all is well.
+    rustix::stdio::dup2_stdout(File::open("/dev/null")?).context("cannot leave standard output")?;
+    Ok(())
+}
+
+/// Ctrl-C stops what is idle, the second time anything; SIGTERM stops at once.
+fn stop_at_signals(stopper: Stopper) -> Result<()> {
+    let mut before = false;
+    signals::each(move |signal| {
+        let force = signal == signals::TERMINATE || before;
+        before = true;
+        if let Err(error) = stopper.stop(force) {
+            let _ = writeln!(std::io::stderr(), "dwell: {error} (once more to force it)");
+        }
+    })
+    .context("cannot watch for signals")
+}
+
+/// Starts a controller in the background and passes on what it says.
+fn launch(args: &Start) -> Result<()> {
+    let program = env::current_exe().context("cannot find this program")?;
+    let mut command = Command::new(program);
+    command.args(["serve", "start", "--foreground", "--detached", "--threads"]);
+    command.arg(args.threads.to_string()).args(args.private.then_some("--private"));
+    if let Some(policy) = &args.policy {
+        command.args(["--policy", policy]);
+    }
+    command.arg("--");
+    // It keeps no directory of its caller's in use.
+    command.args([absolute(&args.backing)?, absolute(&args.mount)?]).current_dir("/");
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().context("cannot start the controller")?;
+    let mut said = String::new();
+    if let Some(output) = child.stdout.take() {
+        for line in BufReader::new(output).lines() {
+            said += &line?;
+            said += "\n";
+        }
+    }
+    match ended(&mut child)? {
+        None => Ok(show::out(&said)?),
+        Some(why) => bail!("{why}"),
+    }
+}
+
+/// Why a controller ended before it served; `None` where it serves.
+fn ended(child: &mut Child) -> Result<Option<String>> {
+    // It has closed its output: it serves and has let its standard error go too, or it is ending.
+    let mut text = String::new();
+    if let Some(mut errors) = child.stderr.take() {
+        errors.read_to_string(&mut text)?;
+    }
+    let text = text.trim().trim_start_matches("dwell: ").to_owned();
+    match child.try_wait()? {
+        None if text.is_empty() => Ok(None),
+        None => Ok(Some(text).filter(|_| !child.wait().is_ok_and(|status| status.success()))),
+        Some(status) if text.is_empty() => Ok(Some(format!("the controller ended: {status}"))),
+        Some(_) => Ok(Some(text)),
+    }
+}
+
+#[derive(Serialize)]
+struct Told {
+    state: &'static str,
+    mount: PathBuf,
+    backing: PathBuf,
+    pid: u32,
+    facts: Option<Box<Facts>>,
+}
+
+fn tell(args: &Status) -> Result<()> {
+    let dir = runtime_dir::serve_dir()?;
+    let seen = control::all(&dir).with_context(|| dir.display().to_string())?;
+    let told: Vec<Told> = seen.into_iter().map(told).collect();
+    if args.json {
+        return Ok(show::out(&show::json(&told)?)?);
+    }
+    if told.is_empty() {
+        return Ok(show::out("nothing is served by this user\n")?);
+    }
+    Ok(show::out(&finished(&table(&told)))?)
+}
+
+fn told(seen: Seen) -> Told {
+    let of = |state, record: Record| Told {
+        state,
+        mount: record.mount,
+        backing: record.backing,
+        pid: record.pid,
+        facts: None,
+    };
+    match seen {
+        Seen::Silent(record) => of("silent", record),
+        Seen::Stale(record) => of("killed", record),
+        Seen::Serving(facts) => Told {
+            state: "serving",
+            mount: facts.mount.clone(),
+            backing: facts.backing.clone(),
+            pid: facts.pid,
+            facts: Some(facts),
+        },
+    }
+}
+
+fn table(told: &[Told]) -> comfy_table::Table {
+    let screen = Screen::stdout();
+    let heads = [
+        "mount",
+        "backing",
+        "state",
+        "process",
+        "for",
+        "channels",
+        "grants",
+        "open files",
+        "requests",
+    ];
+    let mut table = screen.table(&heads, &[3, 4, 5, 6, 7, 8]);
+    for one in told {
+        let tone = if one.state == "serving" { Tone::Good } else { Tone::Bad };
+        let figure =
+            |of: &dyn Fn(&Facts) -> String| one.facts.as_deref().map(of).unwrap_or_default();
+        table.add_row(vec![
+            screen.cell(Tone::Strong, show::one_line(&one.mount.to_string_lossy())),
+            screen.cell(Tone::Quiet, show::one_line(&one.backing.to_string_lossy())),
+            screen.cell(tone, one.state),
+            screen.cell(Tone::Quiet, one.pid),
+            screen.cell(Tone::Quiet, figure(&|facts| since(facts.since_unix_s))),
+            screen.cell(Tone::Quiet, figure(&|facts| facts.channels.channels.to_string())),
+            screen.cell(Tone::Quiet, figure(&|facts| facts.channels.grants.to_string())),
+            screen.cell(Tone::Quiet, figure(&|facts| facts.open_files.to_string())),
+            screen.cell(
+                Tone::Quiet,
+                figure(&|facts| facts.requests.values().sum::<u64>().to_string()),
+            ),
+        ]);
+    }
+    table
+}
+
+fn since(start_unix_s: u64) -> String {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs());
+    match now.saturating_sub(start_unix_s) {
+        seconds @ 0..=119 => format!("{seconds} s"),
+        seconds @ 120..=7199 => format!("{} min", seconds / 60),
+        seconds => format!("{} h", seconds / 3600),
+    }
+}

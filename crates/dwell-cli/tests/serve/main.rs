@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `dwell serve`: what programs see through a served mount is what they would see without it.
+
+mod fixture;
+mod life;
+mod maps;
+mod programs;
+mod same;
+mod step;
+mod together;
+mod users;
