@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! An NFSv3 client in which one thread keeps many requests outstanding.
+//!
+//! From the ground up: [`xdr`] and [`rpc`] are the encoding, [`nfs3`] and [`mount`] the procedures,
+//! [`engine`] the state of outstanding requests without any I/O, [`link`] the engine over a socket,
+//! and above that files and trees.
+#![deny(unsafe_code)]
+
+pub mod engine;
+pub mod mount;
+pub mod nfs3;
+pub mod procedure;
+pub mod rpc;
+pub mod xdr;
