@@ -53,10 +53,15 @@ fn sleep(wake: Wake<'_>, until: Option<Ns>) {
     match wake {
         Wake::Never => {}
         Wake::Ring { fd, unsent, enough } => enter_ring(fd, unsent, enough, until),
-        Wake::Descriptor(fd) => poll_descriptor(fd, until),
+        Wake::Descriptor(fd) => poll_descriptor(fd, false, until),
         Wake::Word { word, seen } => wait_word(word, seen, until),
         Wake::At(due) => clock::sleep_until(until.map_or(due, |until| until.min(due))),
+        Wake::Socket { fd, write, at } => poll_descriptor(fd, write, sooner(until, at)),
     }
+}
+
+fn sooner(a: Option<Ns>, b: Option<Ns>) -> Option<Ns> {
+    a.into_iter().chain(b).min()
 }
 
 /// Sends `unsent` entries and waits inside an io_uring for `enough` completions, but for two or
@@ -98,8 +103,9 @@ fn enter_ring(fd: i32, unsent: u32, enough: u32, until: Option<Ns>) {
     unsafe { libc::syscall(libc::SYS_io_uring_enter, fd, unsent, enough, flags, arg, size) };
 }
 
-fn poll_descriptor(fd: i32, until: Option<Ns>) {
-    let mut watched = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+fn poll_descriptor(fd: i32, write: bool, until: Option<Ns>) {
+    let events = libc::POLLIN | if write { libc::POLLOUT } else { 0 };
+    let mut watched = libc::pollfd { fd, events, revents: 0 };
     let span = until.map(|until| clock::timespec(until.saturating_sub(clock::now())));
     let span = span.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
     // SAFETY: one live pollfd, a live or null timespec, no signal mask.

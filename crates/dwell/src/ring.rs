@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::mem::ManuallyDrop;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, RawFd};
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
 
@@ -13,7 +13,7 @@ use dwell_policy::Backlog;
 use io_uring::{IoUring, opcode, squeue, types};
 
 use crate::capability;
-use crate::queue::{Action, Completion, Full, Io, Ticket, Wake};
+use crate::queue::{Action, Completion, Full, Io, Ticket, Wake, Watch};
 use crate::words::Words;
 
 /// How a spinning thread looks for completions on an interrupt ring.
@@ -120,6 +120,9 @@ pub struct Ring {
     /// told to send some.
     sent: u64,
     armed_after: Option<u64>,
+    /// Whether a descriptor of others is watched, and whether it has become readable since.
+    watching: bool,
+    fired: bool,
     /// The kernel takes no entry any more (a filter installed since, say).
     broken: bool,
     backlog: Backlog,
@@ -128,6 +131,8 @@ pub struct Ring {
 
 /// Cancellations complete too; nobody waits for those, and they have no slot.
 const CANCELLATION: u64 = u64::MAX;
+/// So does what is watched for others.
+const WATCHED: u64 = u64::MAX - 1;
 const NO_SLOT: u32 = u32::MAX;
 
 const GETEVENTS: u32 = 1;
@@ -159,6 +164,8 @@ impl Ring {
             unsent: VecDeque::with_capacity(entries as usize),
             sent: 0,
             armed_after: None,
+            watching: false,
+            fired: false,
             broken: false,
             backlog: Backlog::default(),
             mark: ForkMark::new()?,
@@ -283,11 +290,12 @@ impl Ring {
     }
 
     fn drain(&mut self, out: &mut dyn FnMut(Completion)) -> usize {
-        let Ring { uring, slots, free, backlog, .. } = self;
+        let Ring { uring, slots, free, backlog, watching, fired, .. } = self;
         let mut handed = 0;
         for event in uring.completion() {
             let ticket = event.user_data();
-            if ticket == CANCELLATION {
+            if ticket == WATCHED {
+                (*watching, *fired) = (false, true);
                 continue;
             }
             let at = ticket as u32;
@@ -346,6 +354,21 @@ impl Ring {
                 Wake::Ring { fd: self.uring.as_raw_fd(), unsent, enough: enough.max(1) }
             }
         }
+    }
+
+    /// See [`Queue::watch`](crate::queue::Queue::watch).
+    pub fn watch(&mut self, descriptor: RawFd) -> Watch {
+        if self.completed == Completed::ByPolling || !self.usable() {
+            return Watch::Cannot;
+        }
+        if std::mem::take(&mut self.fired) {
+            return Watch::Fired;
+        }
+        if !self.watching {
+            let entry = opcode::PollAdd::new(types::Fd(descriptor), libc::POLLIN as u32).build();
+            self.watching = self.push(&entry.user_data(WATCHED), NO_SLOT);
+        }
+        if self.watching { Watch::Waiting } else { Watch::Cannot }
     }
 
     /// Takes note of the entries that the kernel has taken from a waiting call.
