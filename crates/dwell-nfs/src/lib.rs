@@ -6,9 +6,17 @@
 //! and above that files and trees.
 #![deny(unsafe_code)]
 
+pub mod client;
+pub mod connection;
+mod directory;
 pub mod engine;
+pub mod error;
+pub mod file;
+pub mod link;
 pub mod mount;
 pub mod nfs3;
 pub mod procedure;
 pub mod rpc;
+mod socket;
+pub mod url;
 pub mod xdr;

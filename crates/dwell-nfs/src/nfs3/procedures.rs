@@ -439,8 +439,6 @@ pub struct List {
     pub verifier: [u8; 8],
     /// How long the answer may be, in bytes.
     pub bytes: u32,
-    /// Whether attributes and handles are wanted (READDIRPLUS).
-    pub plus: bool,
 }
 
 /// One entry of a directory.
