@@ -60,6 +60,13 @@ impl Source for AnySource {
         })
     }
 
+    fn shares(&self) -> Option<u64> {
+        match self {
+            AnySource::Kernel(source) => source.shares(),
+            AnySource::Other(_) => None,
+        }
+    }
+
     #[inline]
     fn routes(&self) -> Routes {
         each!(self, source => source.routes())

@@ -75,6 +75,11 @@ impl Source for Kernel {
         Ok(KernelQueue::of_thread(self.method))
     }
 
+    /// Requests name their descriptor, so a ring serves any.
+    fn shares(&self) -> Option<u64> {
+        Some(self.method as u64)
+    }
+
     fn routes(&self) -> Routes {
         offered(self.polled.load(Ordering::Relaxed))
     }

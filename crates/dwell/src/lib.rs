@@ -15,7 +15,7 @@ pub mod clock;
 pub mod device;
 pub mod emulated;
 pub mod error;
-//EXEC pub mod executor;
+pub mod executor;
 pub mod file;
 mod flights;
 mod governed;

@@ -2,12 +2,17 @@
 //! Leaving the CPU until a queue has something.
 #![allow(unsafe_code)]
 
+mod parker;
+
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use dwell_policy::{Ns, Woken};
 
 use crate::clock;
 use crate::queue::{Completion, Queue, Wake};
+
+pub use parker::Parker;
+pub(crate) use parker::{counts_bytes, set_low_water};
 
 /// Arms `queue`, looks once more, and sleeps if there is still nothing, at most until `until` and
 /// where the queue can tell, until `enough` completions are there. Completions found by the look go
@@ -52,7 +57,13 @@ const TOGETHER_NS: Ns = 2_000_000;
 fn sleep(wake: Wake<'_>, until: Option<Ns>) {
     match wake {
         Wake::Never => {}
-        Wake::Ring { fd, unsent, enough } => enter_ring(fd, unsent, enough, until),
+        Wake::Ring { fd, unsent, enough: enough @ (0 | 1) } => {
+            enter_ring(fd, unsent, enough, until)
+        }
+        Wake::Ring { fd, unsent, enough } => {
+            let together = clock::now() + TOGETHER_NS;
+            enter_ring(fd, unsent, enough, sooner(until, Some(together)));
+        }
         Wake::Descriptor(fd) => poll_descriptor(fd, false, until),
         Wake::Word { word, seen } => wait_word(word, seen, until),
         Wake::At(due) => clock::sleep_until(until.map_or(due, |until| until.min(due))),
@@ -64,16 +75,8 @@ fn sooner(a: Option<Ns>, b: Option<Ns>) -> Option<Ns> {
     a.into_iter().chain(b).min()
 }
 
-/// Sends `unsent` entries and waits inside an io_uring for `enough` completions, but for two or
-/// more of them no longer than `TOGETHER_NS`.
+/// Sends `unsent` entries and waits inside an io_uring for `enough` completions.
 fn enter_ring(fd: i32, unsent: u32, enough: u32, until: Option<Ns>) {
-    let until = match enough {
-        0 | 1 => until,
-        _ => {
-            let together = clock::now() + TOGETHER_NS;
-            Some(until.map_or(together, |until| until.min(together)))
-        }
-    };
     const GETEVENTS: u32 = 1;
     const EXT_ARG: u32 = 1 << 3;
     #[repr(C)]
