@@ -54,6 +54,8 @@ enum Command {
     Explain(cmd::explain::Args),
     #[command(subcommand)]
     Bench(cmd::bench::Bench),
+    #[command(subcommand)]
+    Nfs(cmd::nfs::Nfs),
     Figure(cmd::figure::Args),
     Compare(cmd::compare::Args),
     /// One process of the load beside a measurement.
@@ -72,6 +74,7 @@ impl Command {
             Command::Doctor(args) => cmd::doctor::run(&args),
             Command::Explain(args) => cmd::explain::run(&args),
             Command::Bench(bench) => cmd::bench::run(&bench),
+            Command::Nfs(command) => cmd::nfs::run(&command),
             Command::Figure(args) => cmd::figure::run(&args),
             Command::Compare(args) => cmd::compare::run(&args),
             Command::Crunch(args) => args.run(),

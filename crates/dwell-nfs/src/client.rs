@@ -30,7 +30,6 @@ const LATER_NS: (Ns, Ns) = (20_000_000, 5_000_000_000);
 const MOST_NAMES: usize = 1024;
 
 /// A mounted export. One thread has it; its calls run beside each other.
-#[derive(Debug)]
 pub struct Client {
     tasks: Tasks,
     url: Url,
@@ -149,8 +148,9 @@ impl Client {
             lists_attributes: Cell::new(true),
             mount_port,
         };
-        let limits = client.call("asking for its limits", url, &Limits(root), |limits| limits);
-        client.limits = client.bounded(limits.await?);
+        let ask = Limits(root);
+        let limits = client.call("asking for its limits", url, &ask, |limits| limits).await?;
+        client.limits = client.bounded(limits);
         Ok(Rc::new(client))
     }
 
@@ -221,6 +221,11 @@ impl Client {
     /// The address that it was mounted by.
     pub fn url(&self) -> &Url {
         &self.url
+    }
+
+    /// The export's own directory.
+    pub fn root(&self) -> Handle {
+        self.root
     }
 
     /// Largest READ, in bytes.

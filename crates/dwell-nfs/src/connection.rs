@@ -43,6 +43,14 @@ impl Payload {
         Payload { bytes: self.bytes.clone(), part: start..end }
     }
 
+    /// Its bytes, without copying them where nobody else has them.
+    pub fn into_vec(self) -> Vec<u8> {
+        let mut bytes = Rc::try_unwrap(self.bytes).unwrap_or_else(|shared| (*shared).clone());
+        bytes.truncate(self.part.end);
+        bytes.drain(..self.part.start);
+        bytes
+    }
+
     /// Its length, in bytes.
     pub fn len(&self) -> usize {
         self.part.len()
@@ -69,7 +77,6 @@ enum Slot {
     Abandoned,
 }
 
-#[derive(Debug)]
 struct Shared {
     link: RefCell<Link<Payload>>,
     slots: RefCell<Slab<Slot>>,
@@ -82,7 +89,6 @@ struct Shared {
 }
 
 /// A connection to one program of a server. The last of its clones closes it.
-#[derive(Debug)]
 pub struct Connection {
     shared: Rc<Shared>,
 }

@@ -227,6 +227,32 @@ impl Client {
         }
     }
 
+    /// Makes the directory of an address; with `parents`, those above it too, and ones that are
+    /// there will do.
+    ///
+    /// # Errors
+    /// What the server says.
+    pub async fn make_directories(
+        &self,
+        url: &Url,
+        attributes: SetAttributes,
+        parents: bool,
+    ) -> Result<()> {
+        if !parents {
+            let (parent, name) = self.parent(url).await?;
+            let name = name.as_bytes();
+            return self.make_directory(parent, name, attributes, false, url).await.map(|_| ());
+        }
+        let mut here = self.root();
+        for name in self.names(url) {
+            here = match self.look_up(here, name.as_bytes(), url).await? {
+                Some(found) if found.attributes.kind == Kind::Directory => found.handle,
+                _ => self.make_directory(here, name.as_bytes(), attributes, true, url).await?,
+            };
+        }
+        Ok(())
+    }
+
     /// Makes a symbolic link.
     ///
     /// # Errors
@@ -279,40 +305,35 @@ impl Client {
         url: &Url,
         removed: &mut dyn FnMut(&Url),
     ) -> Result<()> {
-        // Directories that are being emptied, the innermost last.
-        let mut open: Vec<(Handle, Item, Url)> = Vec::new();
-        let mut todo = vec![(directory, item, url.clone())];
-        loop {
-            let Some((parent, item, url)) = todo.pop() else {
-                let Some((parent, item, url)) = open.pop() else { return Ok(()) };
-                self.remove_directory(parent, &item.name, &url).await?;
-                removed(&url);
-                continue;
-            };
-            while open.last().is_some_and(|(_, last, _)| last.found.handle != parent)
-                && !open.is_empty()
-                && open.iter().any(|(_, last, _)| last.found.handle == parent)
-            {
-                if let Some((parent, item, url)) = open.pop() {
-                    self.remove_directory(parent, &item.name, &url).await?;
-                    removed(&url);
-                }
-            }
-            if item.found.attributes.kind != Kind::Directory {
-                self.remove(parent, &item.name, &url).await?;
-                removed(&url);
-                continue;
-            }
-            if whole {
-                let handle = item.found.handle;
-                let inside = self.list(handle, &url).await?;
-                todo.extend(inside.into_iter().map(|inner| {
-                    let url = url.join(&String::from_utf8_lossy(&inner.name));
-                    (handle, inner, url)
-                }));
-            }
-            open.push((parent, item, url));
+        enum Step {
+            Visit(Handle, Item, Url),
+            Leave(Handle, Vec<u8>, Url),
         }
+        let mut steps = vec![Step::Visit(directory, item, url.clone())];
+        while let Some(step) = steps.pop() {
+            let url = match step {
+                Step::Visit(parent, item, url) => {
+                    let handle = item.found.handle;
+                    if item.found.attributes.kind == Kind::Directory {
+                        steps.push(Step::Leave(parent, item.name, url.clone()));
+                        let inside = if whole { self.list(handle, &url).await? } else { Vec::new() };
+                        steps.extend(inside.into_iter().map(|inner| {
+                            let url = url.join(&String::from_utf8_lossy(&inner.name));
+                            Step::Visit(handle, inner, url)
+                        }));
+                        continue;
+                    }
+                    self.remove(parent, &item.name, &url).await?;
+                    url
+                }
+                Step::Leave(parent, name, url) => {
+                    self.remove_directory(parent, &name, &url).await?;
+                    url
+                }
+            };
+            removed(&url);
+        }
+        Ok(())
     }
 
     async fn remove_directory(&self, parent: Handle, name: &[u8], url: &Url) -> Result<()> {

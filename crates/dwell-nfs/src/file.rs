@@ -15,7 +15,7 @@ use crate::xdr::Reader;
 const MOST_ROUNDS: u32 = 16;
 
 /// A file on a server.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct RemoteFile {
     client: Rc<Client>,
     handle: Handle,
@@ -126,7 +126,6 @@ impl RemoteFile {
 /// Writes a file by unstable writes, and makes them durable. What a server took and forgot, because
 /// it was restarted, is sent again: each piece is kept until a COMMIT answers with the verifier
 /// that the piece was taken with.
-#[derive(Debug)]
 pub struct Writer {
     file: RemoteFile,
     uncommitted: RefCell<Vec<Piece>>,
@@ -217,4 +216,35 @@ pub(crate) async fn all<F: Future<Output = Result<()>>>(futures: Vec<F>) -> Resu
         if waiting { std::task::Poll::Pending } else { std::task::Poll::Ready(Ok(())) }
     })
     .await
+}
+
+/// Reads a whole file in order, many requests ahead of `take`.
+///
+/// # Errors
+/// What the server says; what `take` fails with.
+pub async fn read_in_order(
+    file: &RemoteFile,
+    bytes: u64,
+    take: &mut dyn FnMut(&[u8]) -> std::io::Result<()>,
+) -> Result<()> {
+    let client = file.client();
+    let chunk = u64::from(client.read_bytes());
+    let mut ahead = std::collections::VecDeque::new();
+    let (mut next, mut at) = (0, 0);
+    while at < bytes {
+        while next < bytes && ahead.len() < client.most_outstanding() as usize {
+            let (file, offset) = (file.clone(), next);
+            let wanted = chunk.min(bytes - next) as u32;
+            ahead.push_back(client.tasks().spawn(async move { file.read(offset, wanted).await }));
+            next += u64::from(wanted);
+        }
+        let Some(first) = ahead.pop_front() else { return Ok(()) };
+        let data = first.await?;
+        take(data.as_ref()).map_err(|error| Error::new("writing on", file.path(), error))?;
+        if data.is_empty() {
+            return Ok(());
+        }
+        at += chunk.min(bytes - at);
+    }
+    Ok(())
 }

@@ -8,7 +8,8 @@
 
 pub mod client;
 pub mod connection;
-mod directory;
+pub mod copy;
+pub mod directory;
 pub mod engine;
 pub mod error;
 pub mod file;
@@ -18,5 +19,8 @@ pub mod nfs3;
 pub mod procedure;
 pub mod rpc;
 mod socket;
+pub mod tree;
 pub mod url;
 pub mod xdr;
+
+pub use error::{Error, Result};

@@ -46,6 +46,20 @@ impl Url {
         text.get(..4).is_some_and(|scheme| scheme.eq_ignore_ascii_case("nfs:"))
     }
 
+    /// A server alone, as in `nfs://server`; `None` where there is more to the address.
+    ///
+    /// # Errors
+    /// What is no address.
+    pub fn of_server(text: &str) -> Result<Option<Url>, Error> {
+        let (server, options) = text.split_once('?').unwrap_or((text, ""));
+        let server = server.trim_end_matches('/');
+        if !Url::is_one(text) || server.matches('/').count() > 2 {
+            return Ok(None);
+        }
+        let url: Url = format!("{server}/-?{options}").parse()?;
+        Ok(Some(url.with_path("")))
+    }
+
     /// The same with another path.
     pub fn with_path(&self, path: &str) -> Url {
         Url { path: path.to_owned(), ..self.clone() }
