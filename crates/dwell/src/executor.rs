@@ -5,6 +5,33 @@
 //! says whether the thread spins, naps or leaves the CPU, as was decided for the request due first;
 //! it leaves the CPU for everything it waits for at once ([`Parker`]), and until as many completions
 //! are there as are worth one wake-up.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use dwell::executor::Executor;
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let dir = tempfile::tempdir()?;
+//! # let path = dir.path().join("data");
+//! # std::fs::write(&path, vec![7u8; 8 * 4096])?;
+//! let executor = Executor::new()?;
+//! let file = executor.file(Arc::new(dwell::File::open(&path)?))?;
+//! let reads: Vec<_> = (0..8)
+//!     .map(|at| {
+//!         let file = file.clone();
+//!         executor.spawn(async move { file.read_at(vec![0; 4096], at * 4096).await })
+//!     })
+//!     .collect();
+//! executor.block_on(async {
+//!     for read in reads {
+//!         let (result, buffer) = read.await;
+//!         assert_eq!((result?, buffer[0]), (4096, 7));
+//!     }
+//!     Ok::<(), dwell::Error>(())
+//! })?;
+//! # Ok(())
+//! # }
+//! ```
 
 mod descriptor;
 mod file;

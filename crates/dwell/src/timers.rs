@@ -179,7 +179,9 @@ mod tests {
     #[test]
     fn equal_moments_come_in_the_order_in_which_they_were_set() {
         let mut timers = Timers::new();
-        (0..10).for_each(|at| drop(timers.insert(5, at)));
+        for at in 0..10 {
+            timers.insert(5, at);
+        }
         let order: Vec<i32> = std::iter::from_fn(|| Some(timers.pop_due(5)?.1)).collect();
         assert_eq!(order, (0..10).collect::<Vec<_>>());
     }

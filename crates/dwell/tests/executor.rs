@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The executor on this machine: files, sockets, timers, words, other threads.
+//! The executor on this machine: tasks, timers, words, other threads.
 
 mod common;
 
 use std::cell::Cell;
-use std::io::{ErrorKind, Read, Write};
-use std::net::{TcpListener, TcpStream, UdpSocket};
-use std::os::fd::AsRawFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -15,27 +12,13 @@ use std::task::Poll;
 use std::thread;
 use std::time::Duration;
 
-use common::fake::{Answer, Fake, Waking};
-use common::machine::{Loop, MIB, disk, pattern_file};
-use common::{BLOCK, Way, check, fast, skip, uncached, voluntary_switches};
-use dwell::buffer::Aligned;
+use common::machine::{MIB, disk, pattern_file};
+use common::{Way, read_all, uncached};
+use dwell::clock;
 use dwell::executor::{Elapsed, Executor};
-use dwell::policy::{Block, SmartCon, Spin};
-use dwell::ring::SpinMethod;
-use dwell::{File, Options, Reason, Route, clock};
 
 fn executor() -> Executor {
     Executor::new().unwrap()
-}
-
-fn tcp() -> (TcpStream, TcpStream) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    let far = listener.accept().unwrap().0;
-    near.set_nonblocking(true).unwrap();
-    near.set_nodelay(true).unwrap();
-    far.set_nodelay(true).unwrap();
-    (near, far)
 }
 
 #[test]
@@ -107,10 +90,12 @@ fn a_dropped_executor_drops_its_tasks_and_what_is_spawned_later() {
     let tasks = executor.handle();
     for _ in 0..10 {
         let (alive, tasks) = (alive.clone(), executor.handle());
-        executor.spawn(async move {
-            let _alive = alive;
-            tasks.sleep(u64::MAX).await;
-        }).detach();
+        executor
+            .spawn(async move {
+                let _alive = alive;
+                tasks.sleep(u64::MAX).await;
+            })
+            .detach();
     }
     executor.block_on(executor.yield_now());
     assert_eq!(Arc::strong_count(&alive), 11);
@@ -172,4 +157,137 @@ fn a_timeout_drops_what_it_ends() {
     assert_eq!((ended, Rc::strong_count(&alive)), (Err(Elapsed), 1));
     let soon = executor.timeout_at(executor.now() + 1_000_000_000_000, async { 5 });
     assert_eq!(executor.block_on(soon), Ok(5));
+}
+
+/// A word with an owner.
+#[derive(Default)]
+struct Word(AtomicU32);
+
+impl AsRef<AtomicU32> for Word {
+    fn as_ref(&self) -> &AtomicU32 {
+        &self.0
+    }
+}
+
+impl Word {
+    fn change(&self) {
+        self.0.fetch_add(1, Ordering::Release);
+        // SAFETY: the word lives as long as self.
+        unsafe { libc::syscall(libc::SYS_futex, self.0.as_ptr(), libc::FUTEX_WAKE, i32::MAX) };
+    }
+}
+
+#[test]
+fn words_that_others_change_wake_beside_storage_and_sockets() {
+    let place = disk();
+    let path = place.path().join("file");
+    pattern_file(&path, MIB, 5);
+    let executor = executor();
+    let words: Vec<Arc<Word>> = (0..3).map(|_| Arc::default()).collect();
+    let file = executor.file(Arc::new(uncached(&path, Way::block()))).unwrap();
+    let reads = executor.spawn(async move {
+        for _ in 0..4 {
+            read_all(file.clone(), MIB, 4, 5).await;
+        }
+    });
+    let changer = {
+        let words = words.clone();
+        thread::spawn(move || {
+            for round in 0..300 {
+                words[round % 3].change();
+                thread::sleep(Duration::from_micros(100));
+            }
+        })
+    };
+    executor.block_on(async {
+        let watchers: Vec<_> = words
+            .iter()
+            .map(|word| {
+                let (word, tasks) = (word.clone(), executor.handle());
+                executor.spawn(async move {
+                    let mut seen = 0;
+                    while seen < 100 {
+                        let now = tasks.changed(word.clone(), seen).await;
+                        assert!(now > seen);
+                        seen = now;
+                    }
+                })
+            })
+            .collect();
+        for watcher in watchers {
+            watcher.await;
+        }
+        reads.await;
+    });
+    changer.join().unwrap();
+    let word = words[0].clone();
+    let none = executor.timeout_at(executor.now() + 3_000_000, executor.changed(word, 100));
+    assert_eq!(executor.block_on(none), Err(Elapsed));
+}
+
+#[test]
+fn wake_ups_from_other_threads_are_never_lost() {
+    let executor = executor();
+    let (turn, done) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
+    let waker: Arc<std::sync::Mutex<Option<std::task::Waker>>> = Arc::default();
+    let other = {
+        let (turn, done, waker) = (turn.clone(), done.clone(), waker.clone());
+        thread::spawn(move || {
+            let mut random = 1u32;
+            while !done.load(Ordering::Relaxed) {
+                if turn.load(Ordering::Acquire) % 2 == 1 {
+                    random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                    (0..random >> 22).for_each(|_| std::hint::spin_loop());
+                    turn.fetch_add(1, Ordering::Release);
+                    if let Some(waker) = waker.lock().unwrap().as_ref() {
+                        waker.wake_by_ref();
+                    }
+                }
+                std::hint::spin_loop();
+                thread::yield_now();
+            }
+        })
+    };
+    let task = {
+        let turn = turn.clone();
+        async move {
+            for _ in 0..20_000 {
+                turn.fetch_add(1, Ordering::Release);
+                std::future::poll_fn(|context| {
+                    *waker.lock().unwrap() = Some(context.waker().clone());
+                    match turn.load(Ordering::Acquire) % 2 {
+                        0 => Poll::Ready(()),
+                        _ => Poll::Pending,
+                    }
+                })
+                .await;
+            }
+        }
+    };
+    let task = executor.spawn(task);
+    let in_time = executor.timeout_at(executor.now() + 60_000_000_000, task);
+    assert_eq!(executor.block_on(in_time), Ok(()));
+    done.store(true, Ordering::Relaxed);
+    other.join().unwrap();
+}
+
+#[test]
+fn wakers_outlive_their_executor() {
+    let executor = executor();
+    let (give, take) = std::sync::mpsc::channel();
+    let task = executor.spawn(std::future::poll_fn(move |context| {
+        let _ = give.send(context.waker().clone());
+        Poll::<()>::Pending
+    }));
+    executor.block_on(executor.sleep(1_000_000));
+    let waker = take.recv().unwrap();
+    let other = thread::spawn(move || {
+        for _ in 0..10_000 {
+            waker.wake_by_ref();
+        }
+        waker
+    });
+    drop(executor);
+    other.join().unwrap().wake();
+    assert!(task.is_finished());
 }

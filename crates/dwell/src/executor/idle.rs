@@ -76,7 +76,11 @@ impl Idle<'_> {
             in_ring |= matches!(wake, Wake::Ring { .. });
             // A ring looks before it puts anyone to sleep; the others are to be looked at again.
             armed.look |= !matches!(wake, Wake::Ring { .. });
-            armed.wakeable &= matches!(wake, Wake::At(_)) || world.arm(&wake);
+            armed.wakeable &= match wake {
+                Wake::Never => false,
+                Wake::At(_) => true,
+                wake => world.arm(&wake),
+            };
         }
         for (_, wait) in words.iter() {
             let word = (*wait.word).as_ref();
@@ -108,7 +112,12 @@ impl Driver for Idle<'_> {
     }
 
     fn poll(&mut self) -> bool {
-        for look in 0..LOOKS_PER_STEP {
+        let now = self.reactor.world.now();
+        // Who has been woken by something else, or waits for nothing on a queue, looks only once.
+        let spins = self.reactor.in_flight() > 0
+            && self.reactor.after.wakers.is_empty()
+            && self.reactor.timers.next().is_none_or(|at| at > now);
+        for look in 0..if spins { LOOKS_PER_STEP } else { 1 } {
             if look > 0 {
                 self.reactor.world.relax();
             }

@@ -40,8 +40,8 @@ pub trait World {
         None
     }
 
-    /// Adds something that ends the next wait; whether it can. Moments are told by
-    /// [`World::wait`].
+    /// Adds something that ends the next wait, a ring, a descriptor, a connection or a word; whether
+    /// it can. Moments are told to [`World::wait`].
     fn arm(&mut self, wake: &Wake<'_>) -> bool;
 
     /// What was armed lately may be gone, a word's memory included.

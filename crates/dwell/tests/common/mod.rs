@@ -4,9 +4,11 @@
 
 pub mod child;
 pub mod fake;
+pub mod forbid;
 pub mod machine;
 pub mod sources;
 
+use dwell::buffer::Aligned;
 use dwell::dwell_policy::Routes;
 use dwell::dwell_policy::{Load, Ns, Profile, Wait};
 use dwell::kernel::Kernel;
@@ -157,6 +159,9 @@ impl Source for Uncached {
     fn call_queue(&self) -> std::io::Result<Self::Queue> {
         self.0.call_queue()
     }
+    fn shares(&self) -> Option<u64> {
+        self.0.shares()
+    }
     fn routes(&self) -> Routes {
         self.0.routes()
     }
@@ -169,4 +174,33 @@ impl Source for Uncached {
     fn bytes(&self) -> std::io::Result<u64> {
         self.0.bytes()
     }
+}
+
+/// Reads all of a file of `bytes` bytes in pieces, with `tasks` of them in flight.
+pub async fn read_all<S>(file: dwell::executor::AsyncFile<S>, bytes: u64, tasks: u64, seed: u64)
+where
+    S: Source + 'static,
+    S::Queue: Send + 'static,
+{
+    let pieces = bytes / BLOCK as u64;
+    let mut flights: Vec<_> = (0..tasks)
+        .map(|first| {
+            let file = file.clone();
+            Box::pin(async move {
+                let mut buffer = Aligned::new(BLOCK);
+                for piece in (first..pieces).step_by(tasks as usize) {
+                    let at = piece * BLOCK as u64;
+                    let (result, back) = file.read_at(buffer, at).await;
+                    assert_eq!(result.unwrap(), BLOCK);
+                    check(&back, at, seed);
+                    buffer = back;
+                }
+            })
+        })
+        .collect();
+    std::future::poll_fn(|context| {
+        flights.retain_mut(|flight| flight.as_mut().poll(context).is_pending());
+        if flights.is_empty() { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
+    })
+    .await;
 }
