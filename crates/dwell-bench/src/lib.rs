@@ -22,6 +22,7 @@ mod lane;
 pub mod latency;
 pub mod loads;
 pub mod machine;
+pub mod nfs;
 mod measure;
 pub mod program;
 pub mod raw;

@@ -329,6 +329,13 @@ impl Client {
         self.connections[0].give_back(buffer);
     }
 
+    /// Takes data that was read and is no longer needed, to use its memory again.
+    pub fn give_back_payload(&self, data: Payload) {
+        if let Some(buffer) = data.into_buffer() {
+            self.give_back(buffer);
+        }
+    }
+
     /// A name in a directory; `None` where it has none such.
     pub(crate) async fn look_up(
         &self,

@@ -51,6 +51,11 @@ impl Payload {
         bytes
     }
 
+    /// The memory that it is in, where nobody else has it.
+    pub(crate) fn into_buffer(self) -> Option<Vec<u8>> {
+        Rc::try_unwrap(self.bytes).ok()
+    }
+
     /// Its length, in bytes.
     pub fn len(&self) -> usize {
         self.part.len()
