@@ -2,6 +2,7 @@
 //! A mounted export: finds its ports and its root, calls procedures, follows paths.
 
 use std::cell::Cell;
+use std::net::SocketAddr;
 use std::rc::Rc;
 
 use dwell::executor::Handle as Tasks;
@@ -40,6 +41,7 @@ pub struct Client {
     /// Whether the server has READDIRPLUS.
     lists_attributes: Cell<bool>,
     mount_port: u16,
+    server: SocketAddr,
 }
 
 /// What a path leads to.
@@ -147,6 +149,7 @@ impl Client {
             connections,
             lists_attributes: Cell::new(true),
             mount_port,
+            server: address,
         };
         let ask = Limits(root);
         let limits = client.call("asking for its limits", url, &ask, |limits| limits).await?;
@@ -213,6 +216,16 @@ impl Client {
         }
     }
 
+    /// Where NFS is served.
+    pub(crate) fn server(&self) -> SocketAddr {
+        self.server
+    }
+
+    /// How its connections are set up.
+    pub(crate) fn settings(&self) -> Settings {
+        settings(&self.url, self.url.transport)
+    }
+
     /// The tasks that its calls run beside.
     pub fn tasks(&self) -> &Tasks {
         &self.tasks
@@ -240,6 +253,21 @@ impl Client {
 
     pub(crate) fn listing_bytes(&self) -> u32 {
         self.limits.listing_bytes
+    }
+
+    /// Lists names alone from now on, and asks for attributes one by one, as with a server that has
+    /// no READDIRPLUS.
+    pub fn list_names_only(&self) {
+        self.lists_attributes.set(false);
+    }
+
+    /// Asks the server for nothing: that it answers.
+    ///
+    /// # Errors
+    /// That it does not.
+    pub async fn call_null(&self) -> Result<()> {
+        let done = self.connection().call(&nfs3::Null, None, |()| ()).await;
+        done.map_err(|why| Error::new("asking whether it is there", &self.url, why))
     }
 
     pub(crate) fn lists_attributes(&self) -> &Cell<bool> {

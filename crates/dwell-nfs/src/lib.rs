@@ -17,6 +17,7 @@ pub mod link;
 pub mod mount;
 pub mod nfs3;
 pub mod procedure;
+pub mod queue;
 pub mod rpc;
 mod socket;
 pub mod tree;
