@@ -9,6 +9,8 @@
 pub mod client;
 pub mod connection;
 pub mod copy;
+#[doc(hidden)]
+pub mod decoders;
 pub mod directory;
 pub mod engine;
 pub mod error;
