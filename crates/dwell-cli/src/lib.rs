@@ -84,6 +84,7 @@ impl Command {
 
 /// Runs the command with the arguments of this process.
 pub fn main() -> ExitCode {
+    dwell_nfs::queue::register();
     match Cli::parse().command.run() {
         Ok(()) => ExitCode::SUCCESS,
         // Whoever read the output has seen enough of it.

@@ -306,3 +306,46 @@ fn a_full_server_says_where() {
         });
     });
 }
+
+#[test]
+fn a_file_on_a_server_is_a_file_like_any_other() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let export = dir.path().display().to_string();
+    on_server(&[Export::directory(dir.path())], false, |server| {
+        dwell_nfs::queue::register();
+        for transport in ["tcp", "udp"] {
+            let options = format!("&proto={transport}&size=8192");
+            let address = server.address(&format!("{export}/{transport}"), &options);
+            let missing = dwell::File::open(&address).err().unwrap().to_string();
+            assert!(missing.contains("no such file"), "{missing}");
+            let file = dwell::File::options().write(true).create(true).open(&address).unwrap();
+            // Longer than one request, and in pieces of odd lengths.
+            let data = common::noise(100_001);
+            file.write_all_at(&data, 3).unwrap();
+            let (one, two) = data.split_at(20_003);
+            let pieces = [std::io::IoSlice::new(one), std::io::IoSlice::new(two)];
+            assert_eq!(file.write_vectored_at(&pieces, 200_000).unwrap(), data.len());
+            file.sync_data().unwrap();
+            let there = fs::read(dir.path().join(transport)).unwrap();
+            assert_eq!(there.len(), 300_001);
+            assert!(there[3..100_004] == data && there[200_000..] == data);
+            let mut read = vec![0; 100_100];
+            assert_eq!(file.read_at(&mut read, 199_990).unwrap(), 100_011);
+            assert!(read[10..100_011] == data);
+            assert_eq!(file.read_at(&mut read, 300_001).unwrap(), 0);
+            // Threads have queues of their own.
+            std::thread::scope(|scope| {
+                for _ in 0..3 {
+                    scope.spawn(|| {
+                        let mut read = vec![0; 50_000];
+                        file.read_exact_at(&mut read, 3).unwrap();
+                        assert!(read == data[..50_000]);
+                    });
+                }
+            });
+            fs::remove_file(dir.path().join(transport)).unwrap();
+            let stale = file.read_at(&mut read, 0).unwrap_err();
+            assert_eq!(stale.errno(), Some(libc::ESTALE), "{stale}");
+        }
+    });
+}

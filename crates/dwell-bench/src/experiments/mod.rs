@@ -15,6 +15,7 @@ mod large;
 mod leaving;
 mod load;
 mod mixed;
+mod nfs;
 mod pause;
 mod peers;
 mod pollution;
@@ -46,7 +47,7 @@ pub type Progress<'a> = dyn FnMut(&str, f64) + 'a;
 /// Fills in a result; a figure that is more than its cases returns its own chart.
 type Experiment = fn(&mut Lab, &mut FigureResult, &mut Progress<'_>) -> Result<Option<String>>;
 
-const EXPERIMENTS: [(&str, Experiment); 27] = [
+const EXPERIMENTS: [(&str, Experiment); 30] = [
     ("S1", switches::direct),
     ("S2", switches::indirect),
     ("S3", classes::measure),
@@ -70,6 +71,9 @@ const EXPERIMENTS: [(&str, Experiment); 27] = [
     ("A4", response::measure),
     ("M1", job::measure),
     ("M2", mixed::measure),
+    ("N1", nfs::threads),
+    ("N3", nfs::datagrams),
+    ("N4", nfs::windows),
     ("P1", peers::measure),
     ("U1", programs::reads),
     ("U2", programs::real),
