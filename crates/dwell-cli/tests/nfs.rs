@@ -83,7 +83,10 @@ fn the_bench_counts_every_request_of_every_contender() {
         assert_eq!(rows.len(), 5);
         for row in rows {
             for round in row["rounds"].as_array().unwrap() {
-                assert_eq!((round["bytes"].as_u64(), round["requests"].as_u64()), (Some(1 << 20), Some(128)));
+                assert_eq!(
+                    (round["bytes"].as_u64(), round["requests"].as_u64()),
+                    (Some(1 << 20), Some(128))
+                );
             }
         }
         assert!(report.path().join("report.html").exists());

@@ -75,10 +75,13 @@ fn control(tasks: &Tasks, url: &Url, port: u16) -> Result<Connection> {
 async fn port_of(tasks: &Tasks, url: &Url, program: u32, version: u32) -> Result<Option<u16>> {
     let connection = control(tasks, url, mount::PORTMAPPER_PORT)?;
     let udp = url.transport == Transport::Datagram;
-    connection
-        .call(&GetPort { program, version, udp }, None, |port| port)
-        .await
-        .map_err(|why| Error::new("asking the portmapper (name ports in the address where there is none)", url, why))
+    connection.call(&GetPort { program, version, udp }, None, |port| port).await.map_err(|why| {
+        Error::new(
+            "asking the portmapper (name ports in the address where there is none)",
+            url,
+            why,
+        )
+    })
 }
 
 /// The directories that a server exports.
@@ -338,10 +341,9 @@ impl Client {
         loop {
             let connection = self.connection();
             let results = connection.results(call, payload.clone()).await?;
-            let asks_for_time =
-                results.first_chunk().is_some_and(|status| {
-                    u32::from_be_bytes(*status) == Status::JUKEBOX.0
-                });
+            let asks_for_time = results
+                .first_chunk()
+                .is_some_and(|status| u32::from_be_bytes(*status) == Status::JUKEBOX.0);
             if !asks_for_time || self.tasks.now() >= give_up_at {
                 return Ok(results);
             }

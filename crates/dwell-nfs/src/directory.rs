@@ -316,7 +316,8 @@ impl Client {
                     let handle = item.found.handle;
                     if item.found.attributes.kind == Kind::Directory {
                         steps.push(Step::Leave(parent, item.name, url.clone()));
-                        let inside = if whole { self.list(handle, &url).await? } else { Vec::new() };
+                        let inside =
+                            if whole { self.list(handle, &url).await? } else { Vec::new() };
                         steps.extend(inside.into_iter().map(|inner| {
                             let url = url.join(&String::from_utf8_lossy(&inner.name));
                             Step::Visit(handle, inner, url)

@@ -6,6 +6,7 @@
 //! and above that files and trees.
 #![deny(unsafe_code)]
 
+mod between;
 pub mod client;
 pub mod connection;
 pub mod copy;

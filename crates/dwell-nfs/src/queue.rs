@@ -284,7 +284,8 @@ impl NfsQueue {
     fn broke(&mut self) {
         let Some(error) = self.link.broken() else { return };
         let number = error.raw_os_error().unwrap_or(libc::ENOTCONN);
-        let parts: Vec<Part> = self.parts.drain().chain(self.later.drain(..).map(|(_, part)| part)).collect();
+        let parts: Vec<Part> =
+            self.parts.drain().chain(self.later.drain(..).map(|(_, part)| part)).collect();
         for part in parts {
             self.end_part(part, 0, Some(number));
         }

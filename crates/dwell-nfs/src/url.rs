@@ -197,7 +197,8 @@ impl Url {
             "connections" => self.connections = number(value, 1, 64)?,
             "timeout" => self.timeout_s = number(value, 1, 86_400)?,
             "user" => {
-                let (uid, gid) = value.split_once(':').ok_or(format!("{value}: must be uid:gid"))?;
+                let (uid, gid) =
+                    value.split_once(':').ok_or(format!("{value}: must be uid:gid"))?;
                 let most = u64::from(u32::MAX);
                 self.user = Some((number(uid, 0, most)?, number(gid, 0, most)?));
             }
@@ -217,10 +218,12 @@ mod tests {
 
     #[test]
     fn an_address_is_taken_apart() {
-        let url: Url = "nfs://host:12049/mem//a/./b/?mountport=12050&proto=udp&window=8"
-            .parse()
-            .unwrap();
-        assert_eq!((url.host.as_str(), url.port, url.path.as_str()), ("host", Some(12049), "/mem/a/b"));
+        let url: Url =
+            "nfs://host:12049/mem//a/./b/?mountport=12050&proto=udp&window=8".parse().unwrap();
+        assert_eq!(
+            (url.host.as_str(), url.port, url.path.as_str()),
+            ("host", Some(12049), "/mem/a/b")
+        );
         assert_eq!((url.mount_port, url.transport), (Some(12050), Transport::Datagram));
         assert_eq!(url.window, WindowKind::Fixed(8));
         assert_eq!(url.join("c").to_string(), "nfs://host/mem/a/b/c");
@@ -248,7 +251,10 @@ mod tests {
             ("nfs://host/x?colour=red", "is not an option"),
         ] {
             let error = text.parse::<Url>().unwrap_err().to_string();
-            assert!(error.contains(part) && error.contains(text) && !error.contains('\n'), "{error}");
+            assert!(
+                error.contains(part) && error.contains(text) && !error.contains('\n'),
+                "{error}"
+            );
         }
     }
 }

@@ -34,7 +34,9 @@ fn no_bytes_make_a_decoder_panic() {
         words(&[1, 1, 1, 1, 5]),
         words(&[0, 1].iter().copied().chain(attributes).collect::<Vec<_>>()),
         words(&[0, 0, 8, 1, 8, 1, 2]),
-        words(&[0, 0, 0, 0, 9, 9].iter().copied().chain(entry).chain(attributes).collect::<Vec<_>>()),
+        words(
+            &[0, 0, 0, 0, 9, 9].iter().copied().chain(entry).chain(attributes).collect::<Vec<_>>(),
+        ),
         words(&[0, 4, 0x6162_6364, 0, 0]),
         words(&[0x8000_0018, 1, 1, 0, 0, 0, 0, 0x8000_0004, 7, 3, 0]),
     ];

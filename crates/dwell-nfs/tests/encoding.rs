@@ -98,7 +98,8 @@ fn arguments_are_read_by_another_implementation() {
     assert_eq!(decoded::<other::READDIR3args>(&encoded(&ListNames(list), &[])).count, 32768);
     fh(&decoded::<other::FSSTAT3args>(&encoded(&Space(file), &[])).fsroot);
     fh(&decoded::<other::FSINFO3args>(&encoded(&Limits(file), &[])).fsroot);
-    let commit = decoded::<other::COMMIT3args>(&encoded(&Commit { file, offset: 3, bytes: 4 }, &[]));
+    let commit =
+        decoded::<other::COMMIT3args>(&encoded(&Commit { file, offset: 3, bytes: 4 }, &[]));
     assert_eq!((commit.offset, commit.count), (3, 4));
 }
 

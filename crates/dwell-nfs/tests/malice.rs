@@ -107,9 +107,8 @@ fn listings_that_do_not_end_are_left() {
         rest.extend(b"file");
         [entry, rest].concat()
     };
-    let listing = |entries: Vec<u8>, ends: u32| {
-        [words(&[0, 0, 9, 9]), entries, words(&[0, ends])].concat()
-    };
+    let listing =
+        |entries: Vec<u8>, ends: u32| [words(&[0, 0, 9, 9]), entries, words(&[0, ends])].concat();
     for (results, part) in [
         (listing(entry(b"a", 4), 0), "the same entries again and again"),
         (listing(Vec::new(), 0), "lists nothing and says that there is more"),
@@ -231,7 +230,11 @@ fn a_stream_cut_at_every_byte_is_taken_up_again() {
             }
             // Cut before the first byte came back, the server may as well not be one.
             Err(error) => {
-                assert!(error.to_string().contains("reset") || error.to_string().contains("asking for its limits"), "cut at {at}: {error}");
+                assert!(
+                    error.to_string().contains("reset")
+                        || error.to_string().contains("asking for its limits"),
+                    "cut at {at}: {error}"
+                );
                 refused += 1;
             }
         }
@@ -247,10 +250,8 @@ fn mangled_datagrams_change_no_byte() {
         let to = format!("127.0.0.1:{}", Ganesha::PORT).parse().unwrap();
         let relay = Mangler::start(to);
         let mount = Ganesha::MOUNT_PORT;
-        let url = format!(
-            "nfs://127.0.0.1:{}{export}?mountport={mount}&proto=udp&size=4096",
-            relay.port
-        );
+        let url =
+            format!("nfs://127.0.0.1:{}{export}?mountport={mount}&proto=udp&size=4096", relay.port);
         let data = common::noise(2 << 20);
         with_client(&url, async |client| {
             let attributes = SetAttributes { mode: Some(0o600), ..SetAttributes::default() };

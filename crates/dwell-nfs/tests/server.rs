@@ -8,7 +8,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::rc::Rc;
 
-use common::{Quiet, on_server, tree, same};
+use common::{Quiet, on_server, same, tree};
 use dwell::executor::Executor;
 use dwell_bench::fixture::{Export, lose_datagrams};
 use dwell_nfs::client::{Client, exports};
@@ -251,7 +251,11 @@ fn refusals_are_one_clear_line() {
         let nobody = "&user=65534:65534";
         let cases = [
             (at("/nowhere/x", ""), local.clone(), "mounting: "),
-            (at(&format!("{open}/secret"), nobody), format!("{local}2"), "permission denied (NFS3ERR_ACCES 13)"),
+            (
+                at(&format!("{open}/secret"), nobody),
+                format!("{local}2"),
+                "permission denied (NFS3ERR_ACCES 13)",
+            ),
             (local.clone(), at(&format!("{open}/x"), nobody), "creating: permission denied"),
             (local.clone(), at(&format!("{closed}/x"), ""), "creating: the export is read-only"),
             (at(&format!("{open}/missing"), ""), local.clone(), "no such file or directory"),
@@ -259,7 +263,11 @@ fn refusals_are_one_clear_line() {
             (at(&open, ""), format!("{local}d"), "--recursive"),
             ("nfs://127.0.0.1:1/x?mountport=2".into(), local.clone(), "Connection refused"),
             ("nfs://127.0.0.1/x".into(), local.clone(), "asking the portmapper"),
-            ("nfs://127.0.0.1:1/x?mountport=2&proto=udp".into(), local.clone(), "Connection refused"),
+            (
+                "nfs://127.0.0.1:1/x?mountport=2&proto=udp".into(),
+                local.clone(),
+                "Connection refused",
+            ),
         ];
         for (from, to, part) in cases {
             let executor = Executor::new().unwrap();

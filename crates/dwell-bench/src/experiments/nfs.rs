@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 
 use super::lab::{put, skip, skip_all, subtitle};
 use super::{Lab, Progress};
-use crate::chart::{Axis, Lines, Look, Point, Scale, Series};
+use crate::chart::{self, Axis, Lines, Look, Point, Series};
 use crate::figure::{FigureResult, Measured};
 use crate::fixture::{
     Export, Ganesha, Unavailable, in_own_network, lose_datagrams, lose_nothing, shape,
@@ -19,8 +19,8 @@ use crate::result::{Direction, Metric, RoundResult, Row, Run, pair, pair_by};
 
 const SIZE_BYTES: u32 = 8192;
 const BYTES: u64 = 32 << 20;
-/// On a slow link a shorter file takes as long.
-const SLOW_BYTES: u64 = 8 << 20;
+/// On a slow link a file that is so much shorter takes as long.
+const SLOWER: u64 = 4;
 const WINDOWS: [u32; 9] = [2, 3, 4, 5, 6, 7, 8, 16, 32];
 const FIXED: [u32; 6] = [2, 4, 8, 12, 16, 32];
 const MOST: u32 = 32;
@@ -56,9 +56,23 @@ fn beside_server<T: Send>(
     })
 }
 
-fn plan(server: &Ganesha, proto: &str, entries: Vec<(String, u32)>, rounds: usize) -> Result<Plan> {
+/// How often, and how much.
+#[derive(Clone, Copy)]
+struct Scale {
+    rounds: usize,
+    bytes: u64,
+}
+
+impl Scale {
+    fn of(lab: &Lab, rounds: usize) -> Self {
+        Scale { rounds: lab.times(rounds), bytes: if lab.is_hasty() { BYTES / 32 } else { BYTES } }
+    }
+}
+
+fn plan(server: &Ganesha, proto: &str, entries: Vec<(String, u32)>, scale: Scale) -> Result<Plan> {
+    let Scale { rounds, bytes } = scale;
     let url = server.address("/mem/file", &format!("&proto={proto}")).parse()?;
-    let job = Job { url, size_bytes: SIZE_BYTES, bytes: BYTES, direction: Direction::Write };
+    let job = Job { url, size_bytes: SIZE_BYTES, bytes, direction: Direction::Write };
     let server = "nfs-ganesha on loopback, in memory, data thrown away".into();
     Ok(Plan { job, entries, rounds, server, stop: Default::default() })
 }
@@ -96,11 +110,11 @@ pub fn threads(
     result: &mut FigureResult,
     progress: &mut Progress<'_>,
 ) -> Result<Option<String>> {
-    let rounds = lab.times(15);
+    let scale = Scale::of(lab, 15);
     let run = beside_server(progress, |server, progress| {
         let mut entries = of(BIOD, &WINDOWS);
         entries.extend(of(SINGLE, &WINDOWS));
-        measure(&plan(server, "tcp", entries, rounds)?, Vec::new(), progress)
+        measure(&plan(server, "tcp", entries, scale)?, Vec::new(), progress)
     })?;
     let run = match run {
         Ok(run) => run,
@@ -157,8 +171,8 @@ fn chart(result: &FigureResult, run: &Run) -> String {
     Lines {
         title: "32 MB to an NFS server in 8 KiB unstable writes, by window".into(),
         subtitle: subtitle(result, "median; bar: quartiles"),
-        x: Axis::covering("Window (requests), number of biods", Scale::Log, windows),
-        y: Axis::covering("Throughput (MB/s)", Scale::Linear, speeds.chain([0.0])),
+        x: Axis::covering("Window (requests), number of biods", chart::Scale::Log, windows),
+        y: Axis::covering("Throughput (MB/s)", chart::Scale::Linear, speeds.chain([0.0])),
         series: [BIOD, SINGLE].into_iter().enumerate().map(line).collect(),
         marks: Vec::new(),
     }
@@ -202,9 +216,9 @@ pub fn datagrams(
     result: &mut FigureResult,
     progress: &mut Progress<'_>,
 ) -> Result<Option<String>> {
-    let rounds = lab.times(11);
+    let scale = Scale::of(lab, 11);
     let runs = beside_server(progress, |server, progress| {
-        let plan = plan(server, "udp", of(SINGLE, &FIXED), rounds)?;
+        let plan = plan(server, "udp", of(SINGLE, &FIXED), scale)?;
         let lose = || lose_datagrams(Ganesha::PORT, LOST_OF_100);
         with_and_without(&plan, lose, lose_nothing, progress)
     })?;
@@ -222,28 +236,37 @@ pub fn datagrams(
     Ok(None)
 }
 
+/// Progress of one of three parts.
+fn third<'p>(progress: &'p mut Progress<'_>, part: f64) -> impl FnMut(&str, f64) + 'p {
+    move |what, share| progress(what, (part + share) / 3.0)
+}
+
 /// N4.
 pub fn windows(
     lab: &mut Lab,
     result: &mut FigureResult,
     progress: &mut Progress<'_>,
 ) -> Result<Option<String>> {
-    let rounds = lab.times(9);
+    let scale = Scale::of(lab, 9);
     let entries = || {
         let mut entries = of(SINGLE, &FIXED);
         entries.push((DYNAMIC.to_owned(), MOST));
         entries
     };
     let runs = beside_server(progress, |server, progress| {
-        let tcp = measure(&plan(server, "tcp", entries(), rounds)?, Vec::new(), progress)?;
-        let udp = plan(server, "udp", entries(), rounds)?;
+        let tcp = measure(
+            &plan(server, "tcp", entries(), scale)?,
+            Vec::new(),
+            &mut third(progress, 0.0),
+        )?;
+        let udp = plan(server, "udp", entries(), scale)?;
         let lose = || lose_datagrams(Ganesha::PORT, LOST_OF_100);
-        let udp = with_and_without(&udp, lose, lose_nothing, progress);
-        let mut slow = plan(server, "tcp", entries(), rounds)?;
-        slow.job.bytes = SLOW_BYTES;
+        let udp = with_and_without(&udp, lose, lose_nothing, &mut third(progress, 1.0));
+        let mut slow = plan(server, "tcp", entries(), scale)?;
+        slow.job.bytes = scale.bytes / SLOWER;
         let slow = match shape(SLOW_MEGABITS) {
             Ok(()) => {
-                let run = measure(&slow, Vec::new(), progress);
+                let run = measure(&slow, Vec::new(), &mut third(progress, 2.0));
                 shape_nothing()?;
                 run
             }

@@ -101,7 +101,9 @@ impl Caller {
                     socket.send(&head[record::MARK_BYTES..])?;
                     let received = loop {
                         match socket.recv(buffer) {
-                            Ok(bytes) if rpc::xid(&buffer[..bytes]) == Some(xid) => break Some(bytes),
+                            Ok(bytes) if rpc::xid(&buffer[..bytes]) == Some(xid) => {
+                                break Some(bytes);
+                            }
                             Ok(_) => {}
                             Err(error) if error.kind() == io::ErrorKind::WouldBlock => break None,
                             Err(error) => return Err(error.into()),
@@ -141,9 +143,7 @@ fn open(job: &Job) -> Result<Handle> {
         let (parent, name) = client.parent(&job.url).await?;
         let attributes = SetAttributes { mode: Some(0o644), ..SetAttributes::default() };
         match job.direction {
-            Direction::Write => {
-                client.create(parent, name.as_bytes(), attributes, &job.url).await
-            }
+            Direction::Write => client.create(parent, name.as_bytes(), attributes, &job.url).await,
             Direction::Read => client.require(&job.url).await.map(|found| found.handle),
         }
     })?)

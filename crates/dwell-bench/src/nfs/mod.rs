@@ -9,10 +9,10 @@ use anyhow::{Context, Result, bail};
 use dwell_nfs::engine::{Transport, WindowKind};
 use dwell_nfs::url::Url;
 
+use crate::machine::Machine;
 use crate::result::{
     Configured, Device, Direction, Load, Pattern, Requests, RoundResult, Row, Run, Setting, Work,
 };
-use crate::machine::Machine;
 
 /// Name of the baseline's rows: blocking threads, as many as the window.
 pub const BIOD: &str = "biod";

@@ -33,8 +33,16 @@ pub fn run(job: &Job, window: WindowKind) -> Result<Cost> {
         let file = RemoteFile::new(&client, handle, &url);
         let workers = client.most_outstanding();
         match job.direction {
-            Direction::Write => ensure!(client.write_bytes() == job.size_bytes, "the server takes {} bytes a request", client.write_bytes()),
-            Direction::Read => ensure!(client.read_bytes() == job.size_bytes, "the server gives {} bytes a request", client.read_bytes()),
+            Direction::Write => ensure!(
+                client.write_bytes() == job.size_bytes,
+                "the server takes {} bytes a request",
+                client.write_bytes()
+            ),
+            Direction::Read => ensure!(
+                client.read_bytes() == job.size_bytes,
+                "the server gives {} bytes a request",
+                client.read_bytes()
+            ),
         }
         match job.direction {
             Direction::Write => write(job, file, workers).await,

@@ -210,12 +210,20 @@ impl Watcher for Shown {
 
 fn speed(at: &copy::Progress, began: std::time::Instant) -> String {
     let moved = (at.bytes_done - at.bytes_there) as f64;
-    format!("{:.1} MB, {:.1} MB/s", moved / 1e6, moved / 1e6 / began.elapsed().as_secs_f64().max(1e-9))
+    format!(
+        "{:.1} MB, {:.1} MB/s",
+        moved / 1e6,
+        moved / 1e6 / began.elapsed().as_secs_f64().max(1e-9)
+    )
 }
 
 fn cp(executor: &Executor, args: &Cp) -> Result<()> {
     if !Url::is_one(&args.from) && !Url::is_one(&args.to) {
-        bail!("{} and {}: neither is an NFS address; write nfs://server/export/path", args.from, args.to);
+        bail!(
+            "{} and {}: neither is an NFS address; write nfs://server/export/path",
+            args.from,
+            args.to
+        );
     }
     let Cp { recursive, resume, verify, times, .. } = *args;
     let options = Options { recursive, resume, verify, times };

@@ -57,6 +57,11 @@ impl<P: AsRef<[u8]>> Request<P> {
         request
     }
 
+    /// Its tag, its payload, and the memory of its head.
+    pub fn into_parts(self) -> (u64, Option<P>, Vec<u8>) {
+        (self.tag, self.payload, self.head)
+    }
+
     fn payload(&self) -> &[u8] {
         self.payload.as_ref().map_or(&[], AsRef::as_ref)
     }

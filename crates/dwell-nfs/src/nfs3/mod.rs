@@ -3,10 +3,12 @@
 //! MKNOD and LINK are left out: what they make is refused by name.
 
 mod attributes;
+mod names;
 mod procedures;
 mod status;
 
 pub use attributes::{Attributes, Kind, SetAttributes, SetTime, Time};
+pub use names::*;
 pub use procedures::*;
 pub use status::Status;
 

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The procedures, one type each: what it is called with, and what it answers.
+//! The procedures on files and their data, one type each: what it is called with, and what it answers.
 
 use super::attributes::read_change;
 use super::{
-    Attributes, Handle, MAX_LINK_BYTES, MAX_NAME_BYTES, PROGRAM, SetAttributes, Stable, Status,
-    VERSION, Verifier,
+    Attributes, Handle, MAX_LINK_BYTES, PROGRAM, SetAttributes, Stable, Status, VERSION, Verifier,
 };
 use crate::procedure::{Class, Procedure};
 use crate::rpc::Target;
@@ -13,16 +12,16 @@ use crate::xdr::{self, Malformed, Reader, Writer};
 /// Results, or the server's reason.
 pub type Answer<T> = Result<T, Status>;
 
-/// A status, a possible change (of a directory, of a file), a verifier.
-const STATUS_BYTES: u32 = 4;
-const NO_CHANGE_BYTES: u32 = 8;
+/// A status, and a change that is not told.
+pub(super) const STATUS_BYTES: u32 = 4;
+pub(super) const NO_CHANGE_BYTES: u32 = 8;
 
-const fn target(procedure: u32) -> Target {
+pub(super) const fn target(procedure: u32) -> Target {
     Target { program: PROGRAM, version: VERSION, procedure }
 }
 
 /// Reads the status, and what follows a success.
-fn answer<'a, T>(
+pub(super) fn answer<'a, T>(
     results: &mut Reader<'a>,
     read: impl FnOnce(&mut Reader<'a>) -> xdr::Result<T>,
 ) -> xdr::Result<Answer<T>> {
@@ -32,6 +31,7 @@ fn answer<'a, T>(
     }
 }
 
+/// What most procedures have in common; the last is the shortest results after the status, in bytes.
 macro_rules! procedure {
     ($number:literal, $name:literal, $class:ident, $results:ty, $smallest:expr) => {
         const TARGET: Target = target($number);
@@ -43,6 +43,8 @@ macro_rules! procedure {
         }
     };
 }
+
+pub(super) use procedure;
 
 /// Does nothing: says that the server is there.
 #[derive(Clone, Copy, Debug)]
@@ -94,33 +96,6 @@ impl Procedure for ChangeAttributes {
     }
     fn read<'a>(&self, results: &mut Reader<'a>) -> xdr::Result<Answer<()>> {
         answer(results, |results| read_change(results).map(|_| ()))
-    }
-}
-
-/// A name in a directory.
-#[derive(Clone, Copy, Debug)]
-pub struct Lookup<'n> {
-    /// The directory.
-    pub directory: Handle,
-    /// The name.
-    pub name: &'n [u8],
-}
-
-impl Procedure for Lookup<'_> {
-    procedure!(3, "LOOKUP", Metadata, (Handle, Option<Attributes>), 12);
-    fn write(&self, out: &mut Writer<'_>) {
-        self.directory.write(out);
-        out.opaque(self.name);
-    }
-    fn read<'a>(
-        &self,
-        results: &mut Reader<'a>,
-    ) -> xdr::Result<Answer<(Handle, Option<Attributes>)>> {
-        answer(results, |results| {
-            let found = (Handle::read(results)?, Attributes::read_optional(results)?);
-            Attributes::read_optional(results)?;
-            Ok(found)
-        })
     }
 }
 
@@ -268,268 +243,6 @@ impl Procedure for Write {
                 false => Err(Malformed::Value { field: "stability", value: stable as u32 }),
             }
         })
-    }
-}
-
-/// What a new file has, and its handle where the server told it.
-type Made = (Option<Handle>, Option<Attributes>);
-
-fn made(results: &mut Reader<'_>) -> xdr::Result<Made> {
-    let handle = match results.bool("handle follows")? {
-        true => Some(Handle::read(results)?),
-        false => None,
-    };
-    let attributes = Attributes::read_optional(results)?;
-    read_change(results)?;
-    Ok((handle, attributes))
-}
-
-/// Makes a file.
-#[derive(Clone, Copy, Debug)]
-pub struct Create<'n> {
-    /// Where.
-    pub directory: Handle,
-    /// Its name.
-    pub name: &'n [u8],
-    /// What it has.
-    pub attributes: SetAttributes,
-    /// Whether one that exists already is an error.
-    pub fresh: bool,
-}
-
-impl Procedure for Create<'_> {
-    procedure!(8, "CREATE", Change, Made, 16);
-    fn write(&self, out: &mut Writer<'_>) {
-        self.directory.write(out);
-        out.opaque(self.name);
-        out.u32(u32::from(self.fresh));
-        self.attributes.write(out);
-    }
-    fn read<'a>(&self, results: &mut Reader<'a>) -> xdr::Result<Answer<Made>> {
-        answer(results, made)
-    }
-}
-
-/// Makes a directory.
-#[derive(Clone, Copy, Debug)]
-pub struct MakeDirectory<'n> {
-    /// Where.
-    pub directory: Handle,
-    /// Its name.
-    pub name: &'n [u8],
-    /// What it has.
-    pub attributes: SetAttributes,
-}
-
-impl Procedure for MakeDirectory<'_> {
-    procedure!(9, "MKDIR", Change, Made, 16);
-    fn write(&self, out: &mut Writer<'_>) {
-        self.directory.write(out);
-        out.opaque(self.name);
-        self.attributes.write(out);
-    }
-    fn read<'a>(&self, results: &mut Reader<'a>) -> xdr::Result<Answer<Made>> {
-        answer(results, made)
-    }
-}
-
-/// Makes a symbolic link.
-#[derive(Clone, Copy, Debug)]
-pub struct MakeLink<'n> {
-    /// Where.
-    pub directory: Handle,
-    /// Its name.
-    pub name: &'n [u8],
-    /// What it has.
-    pub attributes: SetAttributes,
-    /// Where it leads.
-    pub target: &'n [u8],
-}
-
-impl Procedure for MakeLink<'_> {
-    procedure!(10, "SYMLINK", Change, Made, 16);
-    fn write(&self, out: &mut Writer<'_>) {
-        self.directory.write(out);
-        out.opaque(self.name);
-        self.attributes.write(out);
-        out.opaque(self.target);
-    }
-    fn read<'a>(&self, results: &mut Reader<'a>) -> xdr::Result<Answer<Made>> {
-        answer(results, made)
-    }
-}
-
-fn changed(results: &mut Reader<'_>) -> xdr::Result<Answer<()>> {
-    answer(results, |results| read_change(results).map(|_| ()))
-}
-
-/// Removes a file's name.
-#[derive(Clone, Copy, Debug)]
-pub struct Remove<'n> {
-    /// Where.
-    pub directory: Handle,
-    /// Its name.
-    pub name: &'n [u8],
-}
-
-impl Procedure for Remove<'_> {
-    procedure!(12, "REMOVE", Change, (), NO_CHANGE_BYTES);
-    fn write(&self, out: &mut Writer<'_>) {
-        self.directory.write(out);
-        out.opaque(self.name);
-    }
-    fn read<'a>(&self, results: &mut Reader<'a>) -> xdr::Result<Answer<()>> {
-        changed(results)
-    }
-}
-
-/// Removes a directory.
-#[derive(Clone, Copy, Debug)]
-pub struct RemoveDirectory<'n> {
-    /// Where.
-    pub directory: Handle,
-    /// Its name.
-    pub name: &'n [u8],
-}
-
-impl Procedure for RemoveDirectory<'_> {
-    procedure!(13, "RMDIR", Change, (), NO_CHANGE_BYTES);
-    fn write(&self, out: &mut Writer<'_>) {
-        self.directory.write(out);
-        out.opaque(self.name);
-    }
-    fn read<'a>(&self, results: &mut Reader<'a>) -> xdr::Result<Answer<()>> {
-        changed(results)
-    }
-}
-
-/// Gives a file another name.
-#[derive(Clone, Copy, Debug)]
-pub struct Rename<'n> {
-    /// From where.
-    pub from: (Handle, &'n [u8]),
-    /// To where.
-    pub to: (Handle, &'n [u8]),
-}
-
-impl Procedure for Rename<'_> {
-    procedure!(14, "RENAME", Change, (), 2 * NO_CHANGE_BYTES);
-    fn write(&self, out: &mut Writer<'_>) {
-        for (directory, name) in [self.from, self.to] {
-            directory.write(out);
-            out.opaque(name);
-        }
-    }
-    fn read<'a>(&self, results: &mut Reader<'a>) -> xdr::Result<Answer<()>> {
-        answer(results, |results| {
-            read_change(results)?;
-            read_change(results).map(|_| ())
-        })
-    }
-}
-
-/// A part of a directory's entries, with attributes and handles where the server has them at hand.
-#[derive(Clone, Copy, Debug)]
-pub struct List {
-    /// Which directory.
-    pub directory: Handle,
-    /// After which entry; 0 for the first.
-    pub cookie: u64,
-    /// What the server gave with the part before; zeros for the first.
-    pub verifier: [u8; 8],
-    /// How long the answer may be, in bytes.
-    pub bytes: u32,
-}
-
-/// One entry of a directory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Entry<'a> {
-    /// Its number.
-    pub file: u64,
-    /// Its name.
-    pub name: &'a [u8],
-    /// Where the next part begins after it.
-    pub cookie: u64,
-    /// What it is, where the server says so.
-    pub attributes: Option<Attributes>,
-    /// Its handle, where the server says so.
-    pub handle: Option<Handle>,
-}
-
-/// A part of a directory.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entries<'a> {
-    /// For the next part.
-    pub verifier: [u8; 8],
-    /// In the server's order.
-    pub entries: Vec<Entry<'a>>,
-    /// Whether this is the last part.
-    pub ends: bool,
-}
-
-fn read_entries<'a>(results: &mut Reader<'a>, plus: bool) -> xdr::Result<Entries<'a>> {
-    Attributes::read_optional(results)?;
-    let verifier = results.fixed("cookie verifier")?;
-    let mut entries = Vec::new();
-    // Each takes more than 20 bytes of a message that is bounded.
-    while results.bool("entry follows")? {
-        let file = results.u64("fileid")?;
-        let name = results.opaque("name", MAX_NAME_BYTES)?;
-        let cookie = results.u64("cookie")?;
-        let (mut attributes, mut handle) = (None, None);
-        if plus {
-            attributes = Attributes::read_optional(results)?;
-            if results.bool("handle follows")? {
-                handle = Some(Handle::read(results)?);
-            }
-        }
-        entries.push(Entry { file, name, cookie, attributes, handle });
-    }
-    Ok(Entries { verifier, entries, ends: results.bool("end of directory")? })
-}
-
-impl List {
-    /// The results of READDIR: names alone.
-    pub fn read_names<'a>(results: &mut Reader<'a>) -> xdr::Result<Answer<Entries<'a>>> {
-        answer(results, |results| read_entries(results, false))
-    }
-}
-
-impl Procedure for List {
-    procedure!(17, "READDIRPLUS", Listing, Entries<'a>, 20);
-    fn write(&self, out: &mut Writer<'_>) {
-        self.directory.write(out);
-        out.u64(self.cookie);
-        out.fixed(&self.verifier);
-        out.u32(self.bytes / 4);
-        out.u32(self.bytes);
-    }
-    fn read<'a>(&self, results: &mut Reader<'a>) -> xdr::Result<Answer<Entries<'a>>> {
-        answer(results, |results| read_entries(results, true))
-    }
-    fn largest_results(&self) -> u32 {
-        // Servers count in various ways what an answer may have.
-        2 * self.bytes + 4096
-    }
-}
-
-/// A part of a directory's names alone, for servers without [`List`].
-#[derive(Clone, Copy, Debug)]
-pub struct ListNames(pub List);
-
-impl Procedure for ListNames {
-    procedure!(16, "READDIR", Listing, Entries<'a>, 20);
-    fn write(&self, out: &mut Writer<'_>) {
-        self.0.directory.write(out);
-        out.u64(self.0.cookie);
-        out.fixed(&self.0.verifier);
-        out.u32(self.0.bytes);
-    }
-    fn read<'a>(&self, results: &mut Reader<'a>) -> xdr::Result<Answer<Entries<'a>>> {
-        List::read_names(results)
-    }
-    fn largest_results(&self) -> u32 {
-        2 * self.0.bytes + 4096
     }
 }
 

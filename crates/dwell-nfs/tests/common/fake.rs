@@ -157,7 +157,8 @@ impl Store {
         let verifier = words(&[7, 7]);
         if call.is_nfs(7) {
             // Handle `file`, offset, count, stability, data.
-            let offset = u64::from(word(&call.arguments, 8)?) << 32 | u64::from(word(&call.arguments, 12)?);
+            let offset =
+                u64::from(word(&call.arguments, 8)?) << 32 | u64::from(word(&call.arguments, 12)?);
             let count = word(&call.arguments, 16)?;
             let data = call.arguments.get(28..28 + count as usize)?.to_vec();
             self.data.lock().unwrap().insert(offset, data);

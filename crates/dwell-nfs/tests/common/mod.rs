@@ -40,7 +40,9 @@ pub fn noise(bytes: usize) -> Vec<u8> {
 /// Files of all lengths, directories, links, odd names.
 pub fn tree(at: &Path) {
     fs::create_dir_all(at.join("inner/empty")).unwrap();
-    for (number, bytes) in [0, 1, 3, 4, 5, 4095, 4096, 32768, 300_000, 3_000_001].into_iter().enumerate() {
+    for (number, bytes) in
+        [0, 1, 3, 4, 5, 4095, 4096, 32768, 300_000, 3_000_001].into_iter().enumerate()
+    {
         fs::write(at.join(format!("file{number}")), noise(bytes)).unwrap();
         fs::write(at.join(format!("inner/f{number}")), noise(bytes / 2)).unwrap();
     }
@@ -135,10 +137,8 @@ pub fn with_small_disk(on: &Path, work: impl FnOnce() + Send) {
             let _ = Command::new("umount").arg("-l").arg(self.0).status();
         }
     }
-    let mount = Command::new("mount")
-        .args(["-t", "tmpfs", "-o", "size=1m", "dwell-test"])
-        .arg(on)
-        .output();
+    let mount =
+        Command::new("mount").args(["-t", "tmpfs", "-o", "size=1m", "dwell-test"]).arg(on).output();
     match mount {
         Ok(output) if output.status.success() => {
             let _mounted = Mounted(on);

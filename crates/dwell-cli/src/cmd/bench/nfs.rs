@@ -39,6 +39,9 @@ pub struct Nfs {
     /// Transport
     #[arg(long, value_enum, default_value = "tcp")]
     proto: Proto,
+    /// Connections that the one thread's requests are spread over
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+    connections: u32,
     /// Read instead of writing
     #[arg(long)]
     read: bool,
@@ -83,6 +86,7 @@ impl Nfs {
         };
         // Words of ours, which it takes.
         let _ = url.set("proto", proto);
+        url.connections = self.connections;
         let direction = if self.read { Direction::Read } else { Direction::Write };
         let size_bytes = u32::try_from(self.size).unwrap_or(u32::MAX);
         let job = Job { url, size_bytes, bytes: self.bytes, direction };
