@@ -125,6 +125,8 @@ pub struct Ring {
     fired: bool,
     /// Addresses of the words that are watched.
     words: Vec<usize>,
+    /// The kernel cannot watch words (before 6.7).
+    wordless: bool,
     /// The kernel takes no entry any more (a filter installed since, say).
     broken: bool,
     backlog: Backlog,
@@ -171,6 +173,7 @@ impl Ring {
             watching: false,
             fired: false,
             words: Vec::new(),
+            wordless: false,
             broken: false,
             backlog: Backlog::default(),
             mark: ForkMark::new()?,
@@ -295,16 +298,20 @@ impl Ring {
     }
 
     fn drain(&mut self, out: &mut dyn FnMut(Completion)) -> usize {
-        let Ring { uring, slots, free, backlog, watching, fired, words, .. } = self;
+        let Ring { uring, slots, free, backlog, watching, fired, words, wordless, .. } = self;
         let mut handed = 0;
         for event in uring.completion() {
             let ticket = event.user_data();
+            if ticket == CANCELLATION {
+                continue;
+            }
             if ticket == WATCHED {
                 (*watching, *fired) = (false, true);
                 continue;
             }
             if ticket & WORD != 0 {
                 words.retain(|word| *word as u64 != ticket & !WORD);
+                *wordless |= event.result() == -libc::EINVAL;
                 continue;
             }
             let at = ticket as u32;
@@ -384,8 +391,8 @@ impl Ring {
     /// the entry goes out. A word that is watched already still is. Whether the ring can.
     pub(crate) fn watch_word(&mut self, word: &AtomicU32, seen: u32) -> bool {
         let address = word.as_ptr() as usize;
-        if self.words.contains(&address) {
-            return true;
+        if self.wordless || self.words.contains(&address) {
+            return !self.wordless;
         }
         const SIZE_U32: u32 = 2;
         let mask = u64::from(u32::MAX);

@@ -16,6 +16,7 @@ use common::machine::{MIB, disk, pattern_file};
 use common::{Way, read_all, uncached};
 use dwell::clock;
 use dwell::executor::{Elapsed, Executor};
+use dwell::ring::SpinMethod;
 
 fn executor() -> Executor {
     Executor::new().unwrap()
@@ -227,7 +228,26 @@ fn words_that_others_change_wake_beside_storage_and_sockets() {
 
 #[test]
 fn wake_ups_from_other_threads_are_never_lost() {
-    let executor = executor();
+    wakes_by_others_arrive(&executor());
+}
+
+#[test]
+fn wake_ups_of_a_thread_that_sleeps_in_a_ring_are_never_lost() {
+    for method in SpinMethod::ALL {
+        let executor = executor();
+        // A request that is never over.
+        let (reader, _writer) = std::io::pipe().unwrap();
+        let way = Way { method, ..Way::block() };
+        let file = executor.file(Arc::new(common::uncached_over(reader.into(), way))).unwrap();
+        let never = executor.spawn(async move { file.read_at(vec![0; 8], 0).await });
+        wakes_by_others_arrive(&executor);
+        assert!(!never.is_finished());
+    }
+}
+
+/// Two threads take turns; the other one takes its time, so that this one is now awake, now about
+/// to fall asleep, now asleep.
+fn wakes_by_others_arrive(executor: &Executor) {
     let (turn, done) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
     let waker: Arc<std::sync::Mutex<Option<std::task::Waker>>> = Arc::default();
     let other = {

@@ -307,3 +307,108 @@ fn statistics_say_how_requests_were_waited_for() {
     assert_eq!(stats.because(Reason::SpinExpired), 1);
     assert!(stats.parked_ns > 0);
 }
+
+/// The end of a pipe as a file, read by a ring of this method; and the other end.
+fn pipe(method: SpinMethod) -> (File<common::Uncached>, std::io::PipeWriter) {
+    let (reader, writer) = std::io::pipe().unwrap();
+    let way = Way { method, ..Way::block() };
+    (common::uncached_over(reader.into(), way), writer)
+}
+
+#[test]
+fn whichever_ring_has_something_wakes_the_thread() {
+    let executor = executor();
+    let ends: Vec<_> = SpinMethod::ALL.into_iter().map(pipe).collect();
+    let (files, writers): (Vec<_>, Vec<_>) = ends.into_iter().unzip();
+    let reads: Vec<_> = files
+        .into_iter()
+        .map(|file| {
+            let file = executor.file(Arc::new(file)).unwrap();
+            executor.spawn(async move {
+                for byte in 0..5 {
+                    let (result, buffer) = file.read_at(vec![9; 8], 0).await;
+                    assert_eq!((result.unwrap(), buffer[0]), (1, byte));
+                }
+            })
+        })
+        .collect();
+    let helper = thread::spawn(move || {
+        for byte in 0..5u8 {
+            for mut writer in &writers {
+                thread::sleep(Duration::from_millis(2));
+                writer.write_all(&[byte]).unwrap();
+            }
+        }
+    });
+    executor.block_on(async {
+        for read in reads {
+            read.await;
+        }
+    });
+    helper.join().unwrap();
+    let counts = executor.counts();
+    assert!(counts.slept_ns == 0 && counts.parks <= 60, "{counts:?}");
+}
+
+#[test]
+fn a_request_that_nothing_would_end_is_ended_by_dropping_it() {
+    struct Told(Vec<u8>, Arc<AtomicUsize>);
+    impl Drop for Told {
+        fn drop(&mut self) {
+            self.1.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+    // SAFETY: the heap memory of a Vec does not move with it.
+    unsafe impl dwell::pipeline::Owned for Told {
+        fn memory(&mut self) -> (*mut u8, usize) {
+            (self.0.as_mut_ptr(), self.0.len())
+        }
+    }
+    for method in SpinMethod::ALL {
+        let executor = executor();
+        let drops = Arc::new(AtomicUsize::new(0));
+        let (file, _writer) = pipe(method);
+        let file = executor.file(Arc::new(file)).unwrap();
+        let read = file.read_at(Told(vec![0; 8], drops.clone()), 0);
+        let ended = executor.block_on(executor.timeout_at(executor.now() + 2_000_000, read));
+        assert!(ended.is_err());
+        for _ in 0..1000 {
+            if drops.load(Ordering::Relaxed) == 0 {
+                executor.block_on(executor.sleep(1_000_000));
+            }
+        }
+        assert_eq!(drops.load(Ordering::Relaxed), 1);
+        let task = executor.spawn({
+            let (file, buffer) = (file.clone(), Told(vec![0; 8], drops.clone()));
+            async move { drop(file.read_at(buffer, 0).await) }
+        });
+        executor.block_on(executor.sleep(1_000_000));
+        drop(executor);
+        assert_eq!(drops.load(Ordering::Relaxed), 2);
+        assert!(task.is_finished());
+    }
+}
+
+#[test]
+fn short_transfers_are_gone_on_with_until_all_is_done() {
+    let fake = Fake::new(MIB, 3).with(|state| {
+        state.queued.extend([Answer::Short(30), Answer::Short(1), Answer::Done]);
+        state.queued.extend([Answer::Short(7), Answer::Done]);
+    });
+    let executor = executor();
+    let file = executor.file(Arc::new(fake.open(fast(), Block))).unwrap();
+    executor.block_on(async {
+        let (result, buffer) = file.read_exact_at(vec![0; 100], 50).await;
+        result.unwrap();
+        check(&buffer, 50, 3);
+        let (result, data) = file.write_all_at(vec![5; 100], 1000).await;
+        result.unwrap();
+        assert_eq!(fake.lock().data[1000..1100], data);
+        assert_eq!(fake.log().submitted.len(), 5);
+        let (result, _) = file.read_exact_at(vec![0; 100], MIB - 40).await;
+        let error = result.unwrap_err().to_string();
+        assert!(error.starts_with("fake: read at byte 1048576: "), "{error}");
+        let (result, _) = file.write_all_at(vec![0; 100], MIB).await;
+        assert!(result.unwrap_err().to_string().starts_with("fake: write at byte 1048576: "));
+    });
+}

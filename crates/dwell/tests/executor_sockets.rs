@@ -49,7 +49,8 @@ fn a_low_water_mark_makes_one_wake_up_of_many_arrivals() {
         }
         assert!(got.chunks(10).zip(0..).all(|(piece, at)| piece == [at; 10]));
     });
-    assert_eq!(wakes, 2);
+    // One, where this thread came back too late for the first.
+    assert!(wakes <= 2, "{wakes}");
     assert!(executor.counts().parks <= 4, "{:?}", executor.counts());
     sender.join().unwrap();
 }

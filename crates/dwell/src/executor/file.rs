@@ -166,8 +166,15 @@ where
     /// # Errors
     /// As [`File::read_at`]; direct I/O cannot take the buffer.
     pub async fn read_at<B: Owned>(&self, buffer: B, offset: u64) -> (Result<usize>, B) {
-        let (result, buffer) = self.request(Action::Read, Some(buffer), offset).await;
-        (result, buffer.expect("it was passed in"))
+        self.transfer(Action::Read, buffer, 0, offset).await
+    }
+
+    /// Reads at `offset` until `buffer` is full.
+    ///
+    /// # Errors
+    /// As [`AsyncFile::read_at`]; the file ends before.
+    pub async fn read_exact_at<B: Owned>(&self, buffer: B, offset: u64) -> (Result<()>, B) {
+        self.transfer_all(Action::Read, buffer, offset).await
     }
 
     /// Writes `buffer` at `offset`: bytes written, and the buffer.
@@ -175,8 +182,15 @@ where
     /// # Errors
     /// As [`File::write_at`]; direct I/O cannot take the buffer.
     pub async fn write_at<B: Owned>(&self, buffer: B, offset: u64) -> (Result<usize>, B) {
-        let (result, buffer) = self.request(Action::Write, Some(buffer), offset).await;
-        (result, buffer.expect("it was passed in"))
+        self.transfer(Action::Write, buffer, 0, offset).await
+    }
+
+    /// Writes all of `buffer` at `offset`.
+    ///
+    /// # Errors
+    /// As [`AsyncFile::write_at`]; a device that takes no more.
+    pub async fn write_all_at<B: Owned>(&self, buffer: B, offset: u64) -> (Result<()>, B) {
+        self.transfer_all(Action::Write, buffer, offset).await
     }
 
     /// Makes data and metadata durable of the writes that *completed* before.
@@ -184,7 +198,7 @@ where
     /// # Errors
     /// What the device reports.
     pub async fn sync(&self) -> Result<()> {
-        self.request(Action::Sync, None::<Aligned>, 0).await.0.map(drop)
+        self.request(Action::Sync, None::<Aligned>, 0, 0).await.0.map(drop)
     }
 
     /// Makes data durable of the writes that *completed* before, and the metadata that reading it
@@ -193,11 +207,55 @@ where
     /// # Errors
     /// What the device reports.
     pub async fn sync_data(&self) -> Result<()> {
-        self.request(Action::DataSync, None::<Aligned>, 0).await.0.map(drop)
+        self.request(Action::DataSync, None::<Aligned>, 0, 0).await.0.map(drop)
     }
 
-    fn request<B: Owned>(&self, action: Action, buffer: Option<B>, offset: u64) -> Request<B, S> {
-        Request { inner: self.inner.clone(), action, offset, buffer, stage: Stage::New }
+    fn request<B: Owned>(
+        &self,
+        action: Action,
+        buffer: Option<B>,
+        skip: usize,
+        offset: u64,
+    ) -> Request<B, S> {
+        Request { inner: self.inner.clone(), action, offset, buffer, skip, stage: Stage::New }
+    }
+
+    async fn transfer<B: Owned>(
+        &self,
+        action: Action,
+        buffer: B,
+        skip: usize,
+        offset: u64,
+    ) -> (Result<usize>, B) {
+        let (result, buffer) = self.request(action, Some(buffer), skip, offset).await;
+        (result, buffer.expect("it was passed in"))
+    }
+
+    async fn transfer_all<B: Owned>(
+        &self,
+        action: Action,
+        mut buffer: B,
+        offset: u64,
+    ) -> (Result<()>, B) {
+        let (bytes, mut done) = (buffer.memory().1, 0);
+        while done < bytes {
+            let at = offset.saturating_add(done as u64);
+            let (result, back) = self.transfer(action, buffer, done, at).await;
+            buffer = back;
+            match result {
+                Ok(0) => {
+                    let kind = match action {
+                        Action::Read => std::io::ErrorKind::UnexpectedEof,
+                        _ => std::io::ErrorKind::WriteZero,
+                    };
+                    let path = self.inner.file.path();
+                    return (Err(Error::io(action.as_str(), path, Some(at), kind.into())), buffer);
+                }
+                Ok(more) => done += more,
+                Err(error) => return (Err(error), buffer),
+            }
+        }
+        (Ok(()), buffer)
     }
 }
 
@@ -217,6 +275,8 @@ where
     action: Action,
     offset: u64,
     buffer: Option<B>,
+    /// Bytes at the buffer's start that are done with.
+    skip: usize,
     stage: Stage,
 }
 
@@ -233,6 +293,8 @@ where
             return Ok(Io::sync(file.source.target(), self.action == Action::DataSync));
         };
         let (memory, bytes) = buffer.memory();
+        let skip = self.skip.min(bytes);
+        let (memory, bytes) = (memory.wrapping_add(skip), bytes - skip);
         file.queueable(memory, bytes, self.offset)?;
         // SAFETY: the memory is the buffer's, which is kept, here or by the reactor once this is
         // dropped, until the completion is out.

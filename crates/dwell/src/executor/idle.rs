@@ -90,11 +90,15 @@ impl Idle<'_> {
         armed
     }
 
-    /// Whether a ring has seen that a descriptor is ready.
-    fn rings_fired(&mut self) -> bool {
+    /// Whether the ring that is slept in has seen that a descriptor is ready.
+    fn ring_fired(&mut self) -> bool {
         let Some(watcher) = self.reactor.world.descriptor() else { return false };
         let mut busy = self.reactor.lines.iter_mut().filter(|(_, line)| line.is_busy());
-        busy.any(|(_, line)| line.queue.watch(watcher) == Watch::Fired)
+        let watch = busy.find_map(|(_, line)| match line.queue.watch(watcher) {
+            Watch::Cannot => None,
+            watch => Some(watch),
+        });
+        watch == Some(Watch::Fired)
     }
 
     fn leave(&mut self, until: Option<Ns>) {
@@ -141,7 +145,7 @@ impl Driver for Idle<'_> {
     }
 
     fn park(&mut self, until: Option<Ns>) -> Woken {
-        if self.rings_fired() {
+        if self.ring_fired() {
             let now = self.reactor.world.now();
             self.reactor.look_at_descriptors(now);
             if !self.reactor.after.wakers.is_empty() {

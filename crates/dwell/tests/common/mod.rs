@@ -144,8 +144,13 @@ pub fn voluntary_switches() -> u64 {
 /// A buffered file would be served by the page cache: a source that says it has none.
 pub fn uncached(path: &std::path::Path, way: Way) -> File<Uncached> {
     let file = std::fs::OpenOptions::new().read(true).write(true).open(path).unwrap();
-    let source = Uncached(Kernel::new(file.into(), 1, way.method, false));
-    File::over(source, path, "uncached", way.known(), std::sync::Arc::new(way), None)
+    uncached_over(file.into(), way)
+}
+
+/// As [`uncached`], over an open descriptor.
+pub fn uncached_over(descriptor: std::os::fd::OwnedFd, way: Way) -> File<Uncached> {
+    let source = Uncached(Kernel::new(descriptor, 1, way.method, false));
+    File::over(source, "uncached", "uncached", way.known(), std::sync::Arc::new(way), None)
 }
 
 /// See [`uncached`].
