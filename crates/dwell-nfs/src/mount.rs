@@ -43,6 +43,9 @@ pub enum MountError {
 pub struct Mount<'n>(pub &'n [u8]);
 
 impl Procedure for Mount<'_> {
+    fn like(_: u32) -> Self {
+        Mount(&[])
+    }
     const TARGET: Target = Target { program: PROGRAM, version: VERSION, procedure: 1 };
     const NAME: &'static str = "MNT";
     const CLASS: Class = Class::Metadata;
@@ -80,6 +83,9 @@ impl Procedure for Mount<'_> {
 pub struct Unmount<'n>(pub &'n [u8]);
 
 impl Procedure for Unmount<'_> {
+    fn like(_: u32) -> Self {
+        Unmount(&[])
+    }
     const TARGET: Target = Target { program: PROGRAM, version: VERSION, procedure: 3 };
     const NAME: &'static str = "UMNT";
     const CLASS: Class = Class::Metadata;
@@ -103,6 +109,9 @@ impl Procedure for Unmount<'_> {
 pub struct Exports;
 
 impl Procedure for Exports {
+    fn like(_: u32) -> Self {
+        Exports
+    }
     const TARGET: Target = Target { program: PROGRAM, version: VERSION, procedure: 5 };
     const NAME: &'static str = "EXPORT";
     const CLASS: Class = Class::Metadata;
@@ -153,6 +162,9 @@ pub struct GetPort {
 }
 
 impl Procedure for GetPort {
+    fn like(_: u32) -> Self {
+        GetPort { program: 0, version: 0, udp: false }
+    }
     const TARGET: Target = Target { program: 100_000, version: 2, procedure: 3 };
     const NAME: &'static str = "GETPORT";
     const CLASS: Class = Class::Metadata;

@@ -33,7 +33,7 @@ impl Class {
 
 /// A call of one procedure. Its arguments end with `payload` bytes (and their padding), where there
 /// are any.
-pub trait Procedure {
+pub trait Procedure: Sized {
     /// Program, version, number.
     const TARGET: Target;
     /// Its name, as the protocol's document writes it.
@@ -57,6 +57,14 @@ pub trait Procedure {
     /// What is no result of this procedure.
     fn read<'a>(&self, results: &mut Reader<'a>) -> Result<Self::Results<'a>>;
 
+    /// A call whose results are read as those of this one, where that moves up to `bytes` bytes.
+    fn like(bytes: u32) -> Self;
+
+    /// Bytes that it moves; 0 where its results do not depend on that.
+    fn moves_bytes(&self) -> u32 {
+        0
+    }
+
     /// The shortest results of a success, in bytes.
     fn smallest_results(&self) -> u32;
 
@@ -64,4 +72,9 @@ pub trait Procedure {
     fn largest_results(&self) -> u32 {
         1 << 12
     }
+}
+
+/// Whether these are whole results of a procedure, of a call that moves up to `bytes` bytes.
+pub fn is_whole<C: Procedure>(bytes: u32, results: &[u8]) -> bool {
+    C::like(bytes).read(&mut Reader::new(results)).is_ok()
 }

@@ -42,7 +42,7 @@ fn no_bytes_make_a_decoder_panic() {
     ];
     let mut random = Random(1);
     let mut taken = 0;
-    for round in 0..60_000 {
+    for round in 0..12_000 {
         let mut bytes = match round % 3 {
             0 => (0..random.below(200)).map(|_| random.next() as u8).collect(),
             _ => seeds[random.below(seeds.len())].clone(),
@@ -60,5 +60,5 @@ fn no_bytes_make_a_decoder_panic() {
         taken += stream(&framed) + engine(&framed);
     }
     // Enough of it made sense for the deeper parts to be reached.
-    assert!(taken > 100_000, "{taken}");
+    assert!(taken > 20_000, "{taken}");
 }

@@ -12,7 +12,7 @@ use std::io::IoSlice;
 
 use dwell_policy::Ns;
 
-use crate::procedure::{Class, Procedure};
+use crate::procedure::{Class, Procedure, is_whole};
 use crate::rpc::record::{self, Records, Unreadable};
 use crate::rpc::{self, Credential, Refusal};
 use crate::xdr::{Malformed, Writer};
@@ -211,7 +211,9 @@ impl<P: AsRef<[u8]>> Engine<P> {
         let largest = call.largest_results() + 512;
         self.records.allow(largest);
         let give_up_at = now.saturating_add(self.settings.give_up_ns);
-        let request = Request::new(xid, tag, C::CLASS, head, payload, least, largest, give_up_at);
+        let whole = (call.moves_bytes(), is_whole::<C> as fn(u32, &[u8]) -> bool);
+        let request =
+            Request::new(xid, tag, C::CLASS, head, payload, least, largest, give_up_at, whole);
         self.backlog_bytes += request.moves_bytes();
         self.queued.push_back(request);
         self.admit();
@@ -373,6 +375,10 @@ impl<P: AsRef<[u8]>> Engine<P> {
             }
             Err(malformed) => Err(malformed.into()),
         };
+        if self.transport_loses(&results, xid) {
+            self.counters.garbage += 1;
+            return;
+        }
         let full = self.outstanding.len() >= self.window.size() as usize;
         let Some(request) = self.take(xid) else { return };
         self.counters.answered += 1;
@@ -395,6 +401,15 @@ impl<P: AsRef<[u8]>> Engine<P> {
             self.heads.push(head);
         }
         done(Done { tag, payload, results });
+    }
+
+    /// Whether an answer came as a datagram that is not whole.
+    fn transport_loses(&self, results: &Result<&[u8], Failure>, xid: u32) -> bool {
+        let (Ok(bytes), Transport::Datagram) = (results, self.settings.transport) else {
+            return false;
+        };
+        let whole = self.outstanding.get(&xid).map(|request| request.whole);
+        whole.is_some_and(|(moves_bytes, is_whole)| !is_whole(moves_bytes, bytes))
     }
 
     fn take(&mut self, xid: u32) -> Option<Request<P>> {

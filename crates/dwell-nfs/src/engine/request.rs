@@ -24,7 +24,11 @@ pub(super) struct Request<P> {
     /// Shortest and longest answer, in bytes.
     pub least: u32,
     pub largest: u32,
+    pub whole: Whole,
 }
+
+/// Tells whether results of a call that moves so many bytes are whole.
+pub(super) type Whole = (u32, fn(u32, &[u8]) -> bool);
 
 impl<P: AsRef<[u8]>> Request<P> {
     #[allow(clippy::too_many_arguments)]
@@ -37,6 +41,7 @@ impl<P: AsRef<[u8]>> Request<P> {
         least: u32,
         largest: u32,
         give_up_at: Ns,
+        whole: Whole,
     ) -> Self {
         let (sends, sent_at, resend_at) = (0, 0, 0);
         let mut request = Request {
@@ -51,6 +56,7 @@ impl<P: AsRef<[u8]>> Request<P> {
             give_up_at,
             least,
             largest,
+            whole,
         };
         let length = (request.length() - record::MARK_BYTES) as u32;
         request.head[..record::MARK_BYTES].copy_from_slice(&record::mark(length));

@@ -114,9 +114,11 @@ impl Play {
     }
 }
 
+/// An answer whose results, of so many bytes, say that the server refused: those of any procedure.
 fn accepted(xid: u32, results: usize) -> Vec<u8> {
     let head = [xid, 1, 0, 0, 0, 0].into_iter().flat_map(|word| word.to_be_bytes());
-    head.chain(std::iter::repeat_n(0, results)).collect()
+    let refused = [0, 0, 0, 1].into_iter().chain(std::iter::repeat(0));
+    head.chain(refused.take(results)).collect()
 }
 
 #[test]

@@ -33,6 +33,8 @@ pub struct Handle {
 impl Handle {
     /// Longest handle, in bytes.
     pub const MAX_BYTES: u32 = 64;
+    /// No file's: none has an empty one.
+    pub const NONE: Handle = Handle { length: 0, bytes: [0; Handle::MAX_BYTES as usize] };
 
     /// From its bytes; `None` when there are too many.
     pub fn new(bytes: &[u8]) -> Option<Self> {

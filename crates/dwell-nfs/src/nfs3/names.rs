@@ -18,6 +18,9 @@ pub struct Lookup<'n> {
 }
 
 impl Procedure for Lookup<'_> {
+    fn like(_: u32) -> Self {
+        Lookup { directory: Handle::NONE, name: &[] }
+    }
     procedure!(3, "LOOKUP", Metadata, (Handle, Option<Attributes>), 12);
     fn write(&self, out: &mut Writer<'_>) {
         self.directory.write(out);
@@ -62,6 +65,14 @@ pub struct Create<'n> {
 }
 
 impl Procedure for Create<'_> {
+    fn like(_: u32) -> Self {
+        Create {
+            directory: Handle::NONE,
+            name: &[],
+            attributes: SetAttributes::default(),
+            fresh: false,
+        }
+    }
     procedure!(8, "CREATE", Change, Made, 16);
     fn write(&self, out: &mut Writer<'_>) {
         self.directory.write(out);
@@ -86,6 +97,9 @@ pub struct MakeDirectory<'n> {
 }
 
 impl Procedure for MakeDirectory<'_> {
+    fn like(_: u32) -> Self {
+        MakeDirectory { directory: Handle::NONE, name: &[], attributes: SetAttributes::default() }
+    }
     procedure!(9, "MKDIR", Change, Made, 16);
     fn write(&self, out: &mut Writer<'_>) {
         self.directory.write(out);
@@ -111,6 +125,14 @@ pub struct MakeLink<'n> {
 }
 
 impl Procedure for MakeLink<'_> {
+    fn like(_: u32) -> Self {
+        MakeLink {
+            directory: Handle::NONE,
+            name: &[],
+            attributes: SetAttributes::default(),
+            target: &[],
+        }
+    }
     procedure!(10, "SYMLINK", Change, Made, 16);
     fn write(&self, out: &mut Writer<'_>) {
         self.directory.write(out);
@@ -137,6 +159,9 @@ pub struct Remove<'n> {
 }
 
 impl Procedure for Remove<'_> {
+    fn like(_: u32) -> Self {
+        Remove { directory: Handle::NONE, name: &[] }
+    }
     procedure!(12, "REMOVE", Change, (), NO_CHANGE_BYTES);
     fn write(&self, out: &mut Writer<'_>) {
         self.directory.write(out);
@@ -157,6 +182,9 @@ pub struct RemoveDirectory<'n> {
 }
 
 impl Procedure for RemoveDirectory<'_> {
+    fn like(_: u32) -> Self {
+        RemoveDirectory { directory: Handle::NONE, name: &[] }
+    }
     procedure!(13, "RMDIR", Change, (), NO_CHANGE_BYTES);
     fn write(&self, out: &mut Writer<'_>) {
         self.directory.write(out);
@@ -177,6 +205,9 @@ pub struct Rename<'n> {
 }
 
 impl Procedure for Rename<'_> {
+    fn like(_: u32) -> Self {
+        Rename { from: (Handle::NONE, &[]), to: (Handle::NONE, &[]) }
+    }
     procedure!(14, "RENAME", Change, (), 2 * NO_CHANGE_BYTES);
     fn write(&self, out: &mut Writer<'_>) {
         for (directory, name) in [self.from, self.to] {
@@ -260,6 +291,9 @@ impl List {
 }
 
 impl Procedure for List {
+    fn like(_: u32) -> Self {
+        List { directory: Handle::NONE, cookie: 0, verifier: [0; 8], bytes: 0 }
+    }
     procedure!(17, "READDIRPLUS", Listing, Entries<'a>, 20);
     fn write(&self, out: &mut Writer<'_>) {
         self.directory.write(out);
@@ -282,6 +316,9 @@ impl Procedure for List {
 pub struct ListNames(pub List);
 
 impl Procedure for ListNames {
+    fn like(_: u32) -> Self {
+        ListNames(List::like(0))
+    }
     procedure!(16, "READDIR", Listing, Entries<'a>, 20);
     fn write(&self, out: &mut Writer<'_>) {
         self.0.directory.write(out);

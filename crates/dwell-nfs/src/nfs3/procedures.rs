@@ -51,6 +51,9 @@ pub(super) use procedure;
 pub struct Null;
 
 impl Procedure for Null {
+    fn like(_: u32) -> Self {
+        Null
+    }
     const TARGET: Target = target(0);
     const NAME: &'static str = "NULL";
     const CLASS: Class = Class::Metadata;
@@ -69,6 +72,9 @@ impl Procedure for Null {
 pub struct GetAttributes(pub Handle);
 
 impl Procedure for GetAttributes {
+    fn like(_: u32) -> Self {
+        GetAttributes(Handle::NONE)
+    }
     procedure!(1, "GETATTR", Metadata, Attributes, Attributes::BYTES);
     fn write(&self, out: &mut Writer<'_>) {
         self.0.write(out);
@@ -88,6 +94,9 @@ pub struct ChangeAttributes {
 }
 
 impl Procedure for ChangeAttributes {
+    fn like(_: u32) -> Self {
+        ChangeAttributes { file: Handle::NONE, to: SetAttributes::default() }
+    }
     procedure!(2, "SETATTR", Change, (), NO_CHANGE_BYTES);
     fn write(&self, out: &mut Writer<'_>) {
         self.file.write(out);
@@ -109,6 +118,9 @@ pub struct Access {
 }
 
 impl Procedure for Access {
+    fn like(_: u32) -> Self {
+        Access { file: Handle::NONE, wanted: 0 }
+    }
     procedure!(4, "ACCESS", Metadata, u32, 8);
     fn write(&self, out: &mut Writer<'_>) {
         self.file.write(out);
@@ -127,6 +139,9 @@ impl Procedure for Access {
 pub struct ReadLink(pub Handle);
 
 impl Procedure for ReadLink {
+    fn like(_: u32) -> Self {
+        ReadLink(Handle::NONE)
+    }
     procedure!(5, "READLINK", Metadata, &'a [u8], 8);
     fn write(&self, out: &mut Writer<'_>) {
         self.0.write(out);
@@ -163,6 +178,12 @@ pub struct ReadData<'a> {
 }
 
 impl Procedure for Read {
+    fn like(bytes: u32) -> Self {
+        Read { file: Handle::NONE, offset: 0, bytes }
+    }
+    fn moves_bytes(&self) -> u32 {
+        self.bytes
+    }
     const TARGET: Target = target(6);
     const NAME: &'static str = "READ";
     const CLASS: Class = Class::Read;
@@ -218,6 +239,12 @@ pub struct Written {
 }
 
 impl Procedure for Write {
+    fn like(bytes: u32) -> Self {
+        Write { file: Handle::NONE, offset: 0, bytes, stable: Stable::Unstable }
+    }
+    fn moves_bytes(&self) -> u32 {
+        self.bytes
+    }
     procedure!(7, "WRITE", Write, Written, NO_CHANGE_BYTES + 16);
     fn write(&self, out: &mut Writer<'_>) {
         self.file.write(out);
@@ -266,6 +293,9 @@ pub struct SpaceLeft {
 }
 
 impl Procedure for Space {
+    fn like(_: u32) -> Self {
+        Space(Handle::NONE)
+    }
     procedure!(18, "FSSTAT", Metadata, SpaceLeft, 56);
     fn write(&self, out: &mut Writer<'_>) {
         self.0.write(out);
@@ -305,6 +335,9 @@ pub struct FileSystem {
 }
 
 impl Procedure for Limits {
+    fn like(_: u32) -> Self {
+        Limits(Handle::NONE)
+    }
     procedure!(19, "FSINFO", Metadata, FileSystem, 52);
     fn write(&self, out: &mut Writer<'_>) {
         self.0.write(out);
@@ -336,6 +369,9 @@ pub struct Commit {
 }
 
 impl Procedure for Commit {
+    fn like(_: u32) -> Self {
+        Commit { file: Handle::NONE, offset: 0, bytes: 0 }
+    }
     procedure!(21, "COMMIT", Commit, Verifier, NO_CHANGE_BYTES + 8);
     fn write(&self, out: &mut Writer<'_>) {
         self.file.write(out);
