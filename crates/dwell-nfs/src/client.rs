@@ -9,12 +9,12 @@ use dwell::executor::Handle as Tasks;
 use dwell_policy::Ns;
 
 use crate::connection::{Connection, Health, Payload};
-use crate::engine::{Settings, Transport, WindowKind};
+use crate::engine::{Failure, Settings, Transport, WindowKind};
 use crate::error::{Error, Result, Why};
 use crate::mount::{self, Exports, GetPort, Mount, MountError, Unmount};
 use crate::nfs3::{self, Answer, Attributes, FileSystem, Handle, Kind, Limits, Lookup, Status};
 use crate::procedure::Procedure;
-use crate::rpc::Credential;
+use crate::rpc::{Credential, Refusal};
 use crate::url::Url;
 
 /// One READ or WRITE where nothing else is said, in bytes: over a stream, and as a datagram.
@@ -27,6 +27,8 @@ const LISTING_BYTES: u32 = 64 << 10;
 const LISTING_DATAGRAM_BYTES: u32 = 16 << 10;
 /// Between attempts when the server asks for time, growing from the first to the second.
 const LATER_NS: (Ns, Ns) = (20_000_000, 5_000_000_000);
+/// How often a request is made again that the server failed at.
+const MOST_TRIES: u32 = 5;
 /// Names that a path may have.
 const MOST_NAMES: usize = 1024;
 
@@ -170,7 +172,7 @@ impl Client {
             None => {
                 let exports = list_exports(mounting).await.or_else(|why| match why {
                     // Some servers do not list what they export.
-                    Why::Failure(crate::engine::Failure::Refused(_)) => Ok(Vec::new()),
+                    Why::Failure(Failure::Refused(_)) => Ok(Vec::new()),
                     why => Err(Error::new("mounting", url, why)),
                 })?;
                 let within = exports.into_iter().filter(|export| lies_in(&url.path, export));
@@ -337,10 +339,18 @@ impl Client {
         payload: Option<Payload>,
     ) -> std::result::Result<Vec<u8>, Why> {
         let give_up_at = self.tasks.now() + u64::from(self.url.timeout_s) * 1_000_000_000;
-        let mut later_ns = LATER_NS.0;
+        let (mut later_ns, mut tries) = (LATER_NS.0, 0);
         loop {
             let connection = self.connection();
-            let results = connection.results(call, payload.clone()).await?;
+            let results = match connection.results(call, payload.clone()).await {
+                // A server that is out of memory, or still at the first of two equal requests.
+                Err(Why::Failure(Failure::Refused(Refusal::System))) if tries < MOST_TRIES => {
+                    tries += 1;
+                    self.tasks.sleep(later_ns).await;
+                    continue;
+                }
+                results => results?,
+            };
             let asks_for_time = results
                 .first_chunk()
                 .is_some_and(|status| u32::from_be_bytes(*status) == Status::JUKEBOX.0);

@@ -27,11 +27,14 @@ use crate::error::{Error, Why};
 use crate::link::{Link, TOGETHER_NS};
 use crate::nfs3::{Handle, Kind, Read, SetAttributes, Stable, Status, Write};
 use crate::procedure::Procedure;
+use crate::rpc::Refusal;
 use crate::url::{SCHEME, Url};
 use crate::xdr::Reader;
 
 /// Before a request is made again that the server asked time for.
 const LATER_NS: Ns = 20_000_000;
+/// How often a request is made again that the server failed at.
+const MOST_FAILURES: u8 = 5;
 /// Largest queue.
 const MOST_DEPTH: u32 = 1024;
 
@@ -173,6 +176,8 @@ struct Part {
     /// Where in the request, and how much, in bytes.
     at: u32,
     bytes: u32,
+    /// How often the server has failed at it.
+    failures: u8,
 }
 
 /// A thread's queue to a file on a server.
@@ -244,6 +249,11 @@ impl NfsQueue {
             Ok(bytes) => bytes,
             Err(Failure::NoAnswer { .. }) => {
                 return self.end_part(part, 0, Some(libc::ETIMEDOUT));
+            }
+            // As in copies: out of memory, or still at the first of two equal requests.
+            Err(Failure::Refused(Refusal::System)) if part.failures < MOST_FAILURES => {
+                let again = Part { failures: part.failures + 1, ..part };
+                return self.later.push_back((now + LATER_NS, again));
             }
             Err(_) => return self.end_part(part, 0, Some(libc::EIO)),
         };
@@ -359,7 +369,10 @@ impl Queue for NfsQueue {
         }
         for place in 0..left {
             let at = place * most;
-            self.submit_part(now, Part { flight: key, at, bytes: most.min(bytes - at) });
+            self.submit_part(
+                now,
+                Part { flight: key, at, bytes: most.min(bytes - at), failures: 0 },
+            );
         }
         Ok(ticket)
     }

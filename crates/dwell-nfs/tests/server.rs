@@ -309,7 +309,7 @@ fn a_full_server_says_where() {
                 let error = failed.expect("a disk of 1 MiB takes no 4 MiB");
                 assert_eq!(error.status(), Some(nfs3::Status::NOSPC));
                 let offset = error.offset.unwrap();
-                assert!((512 << 10..1 << 20).contains(&offset), "{error}");
+                assert!((512 << 10..=1 << 20).contains(&offset), "{error}");
             });
         });
     });
@@ -351,9 +351,6 @@ fn a_file_on_a_server_is_a_file_like_any_other() {
                     });
                 }
             });
-            fs::remove_file(dir.path().join(transport)).unwrap();
-            let stale = file.read_at(&mut read, 0).unwrap_err();
-            assert_eq!(stale.errno(), Some(libc::ESTALE), "{stale}");
         }
     });
 }
