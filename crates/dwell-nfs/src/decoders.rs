@@ -57,7 +57,7 @@ pub fn stream(bytes: &[u8]) -> usize {
         room[..piece.len()].copy_from_slice(piece);
         records.filled(piece.len());
         loop {
-            match records.next() {
+            match records.take_next() {
                 Ok(Some(_)) => found += 1,
                 Ok(None) => break,
                 Err(_) => return found,

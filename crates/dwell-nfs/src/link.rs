@@ -120,10 +120,10 @@ impl<P: AsRef<[u8]>> Link<P> {
     /// over go to `done`.
     pub fn turn(&mut self, now: Ns, done: &mut dyn FnMut(Done<'_, P>)) {
         self.advance(now);
-        if matches!(self.state, State::Up) {
-            if let Err(error) = self.receive(now, done) {
-                self.lost(now, error);
-            }
+        if matches!(self.state, State::Up)
+            && let Err(error) = self.receive(now, done)
+        {
+            self.lost(now, error);
         }
         if !self.engine.timers(now, done) {
             self.lost(now, io::ErrorKind::TimedOut.into());

@@ -85,7 +85,7 @@ impl Caller {
             Socket::Stream(stream, records) => {
                 send(stream, head, payload)?;
                 let record = loop {
-                    if let Some(record) = records.next()? {
+                    if let Some(record) = records.take_next()? {
                         break record;
                     }
                     match stream.read(records.room())? {
@@ -151,7 +151,7 @@ fn open(job: &Job) -> Result<Handle> {
 
 /// Moves the file once, by so many threads.
 pub fn run(job: &Job, threads: u32) -> Result<Cost> {
-    ensure!(job.size_bytes % 4 == 0, "requests of a multiple of 4 bytes are measured");
+    ensure!(job.size_bytes.is_multiple_of(4), "requests of a multiple of 4 bytes are measured");
     let file = open(job)?;
     let to = job.url.address(job.url.port.unwrap_or(2049))?;
     let next = AtomicU64::new(0);

@@ -339,7 +339,7 @@ impl<P: AsRef<[u8]>> Engine<P> {
         if bytes > 0 {
             self.heard_at = now;
         }
-        while let Some(record) = self.records.next()? {
+        while let Some(record) = self.records.take_next()? {
             let records = std::mem::replace(&mut self.records, Records::new(0));
             self.message(now, records.bytes(record), done);
             self.records = records;

@@ -105,7 +105,7 @@ impl Records {
     ///
     /// # Errors
     /// A stream that cannot be read on.
-    pub fn next(&mut self) -> Result<Option<Range<usize>>, Unreadable> {
+    pub fn take_next(&mut self) -> Result<Option<Range<usize>>, Unreadable> {
         loop {
             let at = self.start + self.whole;
             let Some((left, last)) = self.fragment else {
@@ -143,7 +143,7 @@ impl Records {
         }
     }
 
-    /// A record that [`Records::next`] found.
+    /// A record that [`Records::take_next`] found.
     pub fn bytes(&self, record: Range<usize>) -> &[u8] {
         &self.buffer[record]
     }
@@ -164,7 +164,7 @@ mod tests {
             room[..taken].copy_from_slice(&rest[..taken]);
             records.filled(taken);
             rest = &rest[taken..];
-            while let Some(record) = records.next()? {
+            while let Some(record) = records.take_next()? {
                 found.push(records.bytes(record).to_vec());
             }
         }
