@@ -28,7 +28,7 @@ const LISTING_DATAGRAM_BYTES: u32 = 16 << 10;
 /// Between attempts when the server asks for time, growing from the first to the second.
 const LATER_NS: (Ns, Ns) = (20_000_000, 5_000_000_000);
 /// How often a request is made again that the server failed at.
-const MOST_TRIES: u32 = 5;
+const MOST_TRIES: u32 = 8;
 /// Names that a path may have.
 const MOST_NAMES: usize = 1024;
 
@@ -346,7 +346,11 @@ impl Client {
                 // A server that is out of memory, or still at the first of two equal requests.
                 Err(Why::Failure(Failure::Refused(Refusal::System))) if tries < MOST_TRIES => {
                     tries += 1;
-                    self.tasks.sleep(later_ns).await;
+                    // At first it is mostly the latter, and over.
+                    if tries > 1 {
+                        self.tasks.sleep(later_ns).await;
+                        later_ns = (later_ns * 2).min(LATER_NS.1);
+                    }
                     continue;
                 }
                 results => results?,
