@@ -24,6 +24,7 @@ pub mod latency;
 pub mod loads;
 pub mod machine;
 mod measure;
+pub mod nfs;
 pub mod program;
 pub mod raw;
 pub mod report;

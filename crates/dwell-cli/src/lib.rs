@@ -55,6 +55,8 @@ enum Command {
     Explain(cmd::explain::Args),
     #[command(subcommand)]
     Bench(cmd::bench::Bench),
+    #[command(subcommand)]
+    Nfs(cmd::nfs::Nfs),
     Figure(cmd::figure::Args),
     Compare(cmd::compare::Args),
     #[command(subcommand)]
@@ -78,6 +80,7 @@ impl Command {
             Command::Doctor(args) => cmd::doctor::run(&args),
             Command::Explain(args) => cmd::explain::run(&args),
             Command::Bench(bench) => cmd::bench::run(&bench),
+            Command::Nfs(command) => cmd::nfs::run(&command),
             Command::Figure(args) => cmd::figure::run(&args),
             Command::Compare(args) => cmd::compare::run(&args),
             Command::Trace(trace) => cmd::trace::run(&trace),
@@ -91,6 +94,7 @@ impl Command {
 /// Runs the command with the arguments of this process.
 pub fn main() -> ExitCode {
     dwell_channel::client::register();
+    dwell_nfs::queue::register();
     match Cli::parse().command.run() {
         Ok(()) => ExitCode::SUCCESS,
         // Whoever read the output has seen enough of it.

@@ -18,6 +18,7 @@ mod leaving;
 mod load;
 mod mixed;
 mod model;
+mod nfs;
 mod pause;
 mod peers;
 mod pollution;
@@ -52,7 +53,7 @@ pub type Progress<'a> = dyn FnMut(&str, f64) + 'a;
 /// Fills in a result; a figure that is more than its cases returns its own chart.
 type Experiment = fn(&mut Lab, &mut FigureResult, &mut Progress<'_>) -> Result<Option<String>>;
 
-const EXPERIMENTS: [(&str, Experiment); 44] = [
+const EXPERIMENTS: [(&str, Experiment); 47] = [
     ("S1", switches::direct),
     ("S2", switches::indirect),
     ("S3", classes::measure),
@@ -90,6 +91,9 @@ const EXPERIMENTS: [(&str, Experiment); 44] = [
     ("D2", channel::throughput),
     ("D3", channel::asynchronous),
     ("D6", channel::bound),
+    ("N1", nfs::threads),
+    ("N3", nfs::datagrams),
+    ("N4", nfs::windows),
     ("P1", peers::measure),
     ("P2", simulator::measure),
     ("P3", recording::measure),

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `dwell bench io`: policies × sizes × loads on any device.
 
+mod nfs;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,6 +32,8 @@ pub enum Bench {
     Io(Box<Io>),
     /// Wait policies under workloads from data files: operations per second, latency, switches, CPU
     Workload(Box<Workload>),
+    /// A file on an NFS server: one thread with many requests outstanding against blocking threads
+    Nfs(Box<nfs::Nfs>),
 }
 
 /// What to measure, and how.
@@ -122,6 +126,7 @@ pub fn run(bench: &Bench) -> Result<()> {
     match bench {
         Bench::Io(args) => io(args),
         Bench::Workload(args) => args.run(),
+        Bench::Nfs(args) => args.run(),
     }
 }
 

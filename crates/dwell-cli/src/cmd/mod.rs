@@ -7,6 +7,7 @@ pub mod ctl;
 pub mod doctor;
 pub mod explain;
 pub mod figure;
+pub mod nfs;
 pub mod probe;
 pub mod profile;
 pub mod run;

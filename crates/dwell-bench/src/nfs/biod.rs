@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The baseline: blocking threads, each with one request at a time and a connection of its own, by
+//! the same encoding.
+
+use std::io::{self, IoSlice, Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use dwell::executor::Executor;
+use dwell_nfs::client::Client;
+use dwell_nfs::engine::Transport;
+use dwell_nfs::nfs3::{Answer, Commit, Handle, Read, SetAttributes, Stable, Verifier, Write};
+use dwell_nfs::procedure::Procedure;
+use dwell_nfs::rpc::record::{self, Records};
+use dwell_nfs::rpc::{self, Credential};
+use dwell_nfs::xdr::{Reader, Writer};
+
+use super::Job;
+use crate::result::Direction;
+use crate::usage::{Cost, Meter, Scope};
+
+/// After which a datagram is sent again.
+const RESEND: Duration = Duration::from_millis(200);
+
+enum Socket {
+    Stream(TcpStream, Records),
+    Datagram(UdpSocket, Vec<u8>),
+}
+
+/// A connection with one request at a time.
+struct Caller {
+    socket: Socket,
+    credential: Credential,
+    xid: u32,
+    head: Vec<u8>,
+}
+
+impl Caller {
+    fn connect(transport: Transport, to: SocketAddr, largest: u32, xid: u32) -> io::Result<Self> {
+        let socket = match transport {
+            Transport::Stream => {
+                let stream = TcpStream::connect(to)?;
+                stream.set_nodelay(true)?;
+                Socket::Stream(stream, Records::new(largest))
+            }
+            Transport::Datagram => {
+                let socket = UdpSocket::bind(("127.0.0.1", 0))?;
+                socket.connect(to)?;
+                socket.set_read_timeout(Some(RESEND))?;
+                Socket::Datagram(socket, vec![0; 1 << 16])
+            }
+        };
+        Ok(Caller { socket, credential: Credential::own(), xid, head: Vec::new() })
+    }
+
+    fn call<C, T, K>(&mut self, call: &C, payload: &[u8], keep: impl FnOnce(T) -> K) -> Result<K>
+    where
+        C: for<'a> Procedure<Results<'a> = Answer<T>>,
+    {
+        self.with_results(call, payload, |results| {
+            let answer = call.read(results)?;
+            answer.map(keep).map_err(|status| anyhow::anyhow!("{}: {status}", C::NAME))
+        })
+    }
+
+    fn with_results<C: Procedure, K>(
+        &mut self,
+        call: &C,
+        payload: &[u8],
+        take: impl FnOnce(&mut Reader<'_>) -> Result<K>,
+    ) -> Result<K> {
+        self.xid = self.xid.wrapping_add(1);
+        let xid = self.xid;
+        let head = &mut self.head;
+        head.clear();
+        head.extend_from_slice(&[0; record::MARK_BYTES]);
+        rpc::write_call(head, xid, C::TARGET, &self.credential);
+        call.write(&mut Writer::new(head));
+        let length = (head.len() - record::MARK_BYTES + payload.len()) as u32;
+        head[..record::MARK_BYTES].copy_from_slice(&record::mark(length));
+        let message = match &mut self.socket {
+            Socket::Stream(stream, records) => {
+                send(stream, head, payload)?;
+                let record = loop {
+                    if let Some(record) = records.take_next()? {
+                        break record;
+                    }
+                    match stream.read(records.room())? {
+                        0 => bail!("the server closed the connection"),
+                        bytes => records.filled(bytes),
+                    }
+                };
+                records.bytes(record)
+            }
+            Socket::Datagram(socket, buffer) => {
+                head.extend_from_slice(payload);
+                let bytes = loop {
+                    socket.send(&head[record::MARK_BYTES..])?;
+                    let received = loop {
+                        match socket.recv(buffer) {
+                            Ok(bytes) if rpc::xid(&buffer[..bytes]) == Some(xid) => {
+                                break Some(bytes);
+                            }
+                            Ok(_) => {}
+                            Err(error) if error.kind() == io::ErrorKind::WouldBlock => break None,
+                            Err(error) => return Err(error.into()),
+                        }
+                    };
+                    if let Some(bytes) = received {
+                        break bytes;
+                    }
+                };
+                &buffer[..bytes]
+            }
+        };
+        let reply = rpc::read_reply(message)?;
+        ensure!(reply.xid == xid, "an answer to another request");
+        take(&mut reply.outcome?)
+    }
+}
+
+fn send(stream: &mut TcpStream, head: &[u8], payload: &[u8]) -> io::Result<()> {
+    let mut slices = [IoSlice::new(head), IoSlice::new(payload)];
+    let mut left = &mut slices[..];
+    while !left.is_empty() {
+        match stream.write_vectored(left)? {
+            0 => return Err(io::ErrorKind::WriteZero.into()),
+            bytes => IoSlice::advance_slices(&mut left, bytes),
+        }
+    }
+    Ok(())
+}
+
+/// Finds the file, as any client would.
+fn open(job: &Job) -> Result<Handle> {
+    let executor = Executor::new().context("setting up the executor")?;
+    let tasks = executor.handle();
+    Ok(executor.block_on(async {
+        let client = Client::mount(&tasks, &job.url).await?;
+        let (parent, name) = client.parent(&job.url).await?;
+        let attributes = SetAttributes { mode: Some(0o644), ..SetAttributes::default() };
+        match job.direction {
+            Direction::Write => client.create(parent, name.as_bytes(), attributes, &job.url).await,
+            Direction::Read => client.require(&job.url).await.map(|found| found.handle),
+        }
+    })?)
+}
+
+/// Moves the file once, by so many threads.
+pub fn run(job: &Job, threads: u32) -> Result<Cost> {
+    ensure!(job.size_bytes.is_multiple_of(4), "requests of a multiple of 4 bytes are measured");
+    let file = open(job)?;
+    let to = job.url.address(job.url.port.unwrap_or(2049))?;
+    let next = AtomicU64::new(0);
+    let begin = Barrier::new(threads as usize + 1);
+    let end = Barrier::new(threads as usize + 1);
+    let largest = job.size_bytes + 4096;
+    let connect = |number: u32| {
+        Caller::connect(job.url.transport, to, largest, number << 20).context("connecting")
+    };
+    let mut last = connect(threads)?;
+    // All are there before any thread waits for the others.
+    let callers = (0..threads).map(connect).collect::<Result<Vec<_>>>()?;
+    std::thread::scope(|scope| {
+        let mut handles = Vec::new();
+        for mut caller in callers {
+            let (next, begin, end) = (&next, &begin, &end);
+            handles.push(scope.spawn(move || {
+                begin.wait();
+                let done = transfer(job, file, &mut caller, next);
+                end.wait();
+                done
+            }));
+        }
+        begin.wait();
+        let meter = Meter::start(Scope::Process);
+        end.wait();
+        let commit = Commit { file, offset: 0, bytes: 0 };
+        let last_verifier: Option<Verifier> = match job.direction {
+            Direction::Write => Some(last.call(&commit, &[], |verifier| verifier)?),
+            Direction::Read => None,
+        };
+        let cost = meter.stop();
+        for handle in handles {
+            let verifier = match handle.join() {
+                Ok(done) => done?,
+                Err(panic) => std::panic::resume_unwind(panic),
+            };
+            ensure!(
+                verifier.is_none() || verifier == last_verifier,
+                "the server was restarted meanwhile"
+            );
+        }
+        Ok(cost)
+    })
+}
+
+/// Takes requests until there are none; the verifier that the writes were answered with.
+fn transfer(
+    job: &Job,
+    file: Handle,
+    caller: &mut Caller,
+    next: &AtomicU64,
+) -> Result<Option<Verifier>> {
+    let payload = vec![0x5a; job.size_bytes as usize];
+    let mut seen = None;
+    loop {
+        let offset = next.fetch_add(u64::from(job.size_bytes), Ordering::Relaxed);
+        if offset >= job.bytes {
+            return Ok(seen);
+        }
+        let bytes = u64::from(job.size_bytes).min(job.bytes - offset) as u32;
+        match job.direction {
+            Direction::Write => {
+                let call = Write { file, offset, bytes, stable: Stable::Unstable };
+                let written = caller.call(&call, &payload[..bytes as usize], |written| written)?;
+                ensure!(written.bytes == bytes, "a short write");
+                ensure!(
+                    seen.is_none() || seen == Some(written.verifier),
+                    "the server was restarted meanwhile"
+                );
+                seen = Some(written.verifier);
+            }
+            Direction::Read => {
+                let call = Read { file, offset, bytes };
+                let got = caller.with_results(&call, &[], |results| {
+                    let answer = call.read(results)?;
+                    answer.map(|read| read.data.len()).map_err(|status| anyhow::anyhow!("{status}"))
+                })?;
+                ensure!(got == bytes as usize, "a short read");
+            }
+        }
+    }
+}

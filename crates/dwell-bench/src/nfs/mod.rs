@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One file moved to or from an NFS server: by one thread with many requests outstanding, and by
+//! threads with one each.
+
+mod biod;
+mod single;
+
+use anyhow::{Context, Result, bail};
+use dwell_nfs::engine::{Transport, WindowKind};
+use dwell_nfs::url::Url;
+
+use crate::machine::Machine;
+use crate::result::{
+    Configured, Device, Direction, Load, Pattern, Requests, RoundResult, Row, Run, Setting, Work,
+};
+
+/// Name of the baseline's rows: blocking threads, as many as the window.
+pub const BIOD: &str = "biod";
+/// Name of the rows of one thread with so many requests outstanding.
+pub const SINGLE: &str = "single";
+/// Name of the rows of one thread that finds its window.
+pub const DYNAMIC: &str = "single-auto";
+
+/// One transfer of a file.
+#[derive(Clone, Debug)]
+pub struct Job {
+    /// The file.
+    pub url: Url,
+    /// Of one request, in bytes.
+    pub size_bytes: u32,
+    /// Of the file.
+    pub bytes: u64,
+    /// Which way.
+    pub direction: Direction,
+}
+
+impl Job {
+    /// How many requests it takes.
+    pub fn requests(&self) -> u64 {
+        self.bytes.div_ceil(u64::from(self.size_bytes))
+    }
+
+    /// Does it once.
+    ///
+    /// # Errors
+    /// What the server or the system says; an unknown contender.
+    pub fn run(&self, contender: &str, window: u32) -> Result<RoundResult> {
+        let cost = match contender {
+            BIOD => biod::run(self, window),
+            SINGLE => single::run(self, WindowKind::Fixed(window)),
+            DYNAMIC => single::run(self, WindowKind::Dynamic { most: window }),
+            other => bail!("there is no contender {other}: known are {BIOD}, {SINGLE}, {DYNAMIC}"),
+        };
+        let cost = cost.with_context(|| format!("{contender}, window {window}"))?;
+        Ok(RoundResult { bytes: self.bytes, requests: self.requests(), ..cost.round() })
+    }
+
+    /// Makes the file that is to be read.
+    ///
+    /// # Errors
+    /// What the server says.
+    pub fn prepare(&self) -> Result<()> {
+        let writing = Job { direction: Direction::Write, ..self.clone() };
+        single::run(&writing, WindowKind::Fixed(8)).map(|_| ())
+    }
+}
+
+/// What to measure.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The file and the way; its window does not matter.
+    pub job: Job,
+    /// Contenders with their windows, each measured once a round.
+    pub entries: Vec<(String, u32)>,
+    /// Interleaved rounds.
+    pub rounds: usize,
+    /// The server, in one line.
+    pub server: String,
+    /// Set to end early.
+    pub stop: std::sync::Arc<std::sync::atomic::AtomicBool>,
+}
+
+/// Measures in interleaved rounds, every other one in reverse order.
+///
+/// # Errors
+/// What the server or the system says.
+pub fn measure(
+    plan: &Plan,
+    command: Vec<String>,
+    progress: &mut dyn FnMut(&str, f64),
+) -> Result<Run> {
+    let transport = match plan.job.url.transport {
+        Transport::Stream => "TCP",
+        Transport::Datagram => "UDP",
+    };
+    let name = format!("nfs-{}", transport.to_lowercase());
+    let (class, size_threshold_bytes) = (None, None);
+    let device = Device {
+        name: name.clone(),
+        description: plan.server.clone(),
+        class,
+        size_threshold_bytes,
+    };
+    let mut run = Run::new(Machine::gather(), command, vec![device]);
+    for (policy, window) in &plan.entries {
+        let requests =
+            Requests { pattern: Pattern::Seq, direction: plan.job.direction, depth: *window };
+        let work = Work::Requests(requests);
+        let setting = Setting { device: name.clone(), load: Load::Idle, scheduler: None, work };
+        let (size_bytes, rounds) = (u64::from(plan.job.size_bytes), Vec::new());
+        run.rows.push(Row { setting, size_bytes, policy: policy.clone(), rounds, emulated: None });
+    }
+    for (name, settings) in [
+        (BIOD, "blocking threads, as many as the window, each with a connection of its own"),
+        (SINGLE, "one thread and one connection; the window is fixed"),
+        (DYNAMIC, "one thread and one connection; the window is found, and bounded by the depth"),
+    ] {
+        if plan.entries.iter().any(|(known, _)| known == name) {
+            let version = env!("CARGO_PKG_VERSION").to_owned();
+            let settings = vec![settings.to_owned()];
+            run.tell(Some(Configured { name: name.into(), version, settings }));
+        }
+    }
+    if plan.job.direction == Direction::Read {
+        plan.job.prepare().context("writing the file that is to be read")?;
+    }
+    let total = plan.rounds * plan.entries.len();
+    for round in 0..plan.rounds {
+        let mut results = Vec::new();
+        let mut order: Vec<usize> = (0..plan.entries.len()).collect();
+        if round % 2 == 1 {
+            order.reverse();
+        }
+        for (step, at) in order.into_iter().enumerate() {
+            if plan.stop.load(std::sync::atomic::Ordering::Relaxed) {
+                if round == 0 {
+                    return Err(crate::keep::Interrupted.into());
+                }
+                run.ended = Some("interrupted".into());
+                run.compare_with(BIOD);
+                return Ok(run);
+            }
+            let (policy, window) = &plan.entries[at];
+            let share = (round * plan.entries.len() + step) as f64 / total as f64;
+            progress(&format!("{policy}, window {window}"), share);
+            results.push((at, plan.job.run(policy, *window)?));
+        }
+        for (at, result) in results {
+            run.rows[at].rounds.push(result);
+        }
+    }
+    run.compare_with(BIOD);
+    Ok(run)
+}

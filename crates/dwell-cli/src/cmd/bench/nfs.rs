@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `dwell bench nfs`: one thread with many requests outstanding against blocking threads.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use clap::{Args, ValueEnum};
+use dwell_bench::fixture::{Export, Ganesha, in_own_network};
+use dwell_bench::nfs::{self, BIOD, DYNAMIC, Job, Plan, SINGLE};
+use dwell_bench::result::Direction;
+use dwell_nfs::url::{MOST_OUTSTANDING, Url};
+
+use super::conclude;
+use crate::progress::Progress;
+use crate::signals::Signals;
+use crate::size;
+
+/// What to measure, and how.
+#[derive(Args)]
+pub struct Nfs {
+    /// A file on a server, to be written and read: nfs://server/export/file. Without it, as root, a
+    /// server of its own (nfs-ganesha) that keeps no data
+    address: Option<String>,
+    /// Requests outstanding; threads of the baseline
+    #[arg(long, value_delimiter = ',', default_value = "2,3,4,5,6,7,8,16,32", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    windows: Vec<u32>,
+    /// Contenders: biod (blocking threads), single (one thread)
+    #[arg(long, value_delimiter = ',', default_value = "biod,single", value_parser = [BIOD, SINGLE])]
+    contenders: Vec<String>,
+    /// Leave out the window that is found by itself
+    #[arg(long)]
+    no_auto: bool,
+    /// Of one request
+    #[arg(long, default_value = "8k", value_parser = size::request_bytes)]
+    size: u64,
+    /// Of the file
+    #[arg(long, default_value = "32M", value_parser = size::bytes)]
+    bytes: u64,
+    /// Transport
+    #[arg(long, value_enum, default_value = "tcp")]
+    proto: Proto,
+    /// Connections that the one thread's requests are spread over
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+    connections: u32,
+    /// Read instead of writing
+    #[arg(long)]
+    read: bool,
+    /// Interleaved rounds
+    #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    rounds: u16,
+    /// Directory for report.html, result.json and result.csv
+    #[arg(long, default_value = "dwell-report")]
+    report: PathBuf,
+    /// Print the result as JSON instead of the table
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Proto {
+    Tcp,
+    Udp,
+}
+
+impl Nfs {
+    /// Does it.
+    pub fn run(&self) -> Result<()> {
+        std::fs::create_dir_all(&self.report).with_context(|| {
+            format!("cannot make the report's directory {}", self.report.display())
+        })?;
+        if let Some(address) = &self.address {
+            return self.measure(address, "a server that was named");
+        }
+        in_own_network(|| {
+            let server = Ganesha::start(&[Export::memory("/mem")], false)?;
+            let address = server.address("/mem/file", "");
+            self.measure(&address, "nfs-ganesha on loopback, in memory, data thrown away")
+        })?
+    }
+
+    fn measure(&self, address: &str, server: &str) -> Result<()> {
+        let mut url: Url = address.parse()?;
+        let proto = match self.proto {
+            Proto::Tcp => "tcp",
+            Proto::Udp => "udp",
+        };
+        // Words of ours, which it takes.
+        let _ = url.set("proto", proto);
+        url.connections = self.connections;
+        let direction = if self.read { Direction::Read } else { Direction::Write };
+        let size_bytes = u32::try_from(self.size).unwrap_or(u32::MAX);
+        let job = Job { url, size_bytes, bytes: self.bytes, direction };
+        let mut entries: Vec<(String, u32)> = (self.windows.iter())
+            .flat_map(|window| self.contenders.iter().map(|name| (name.clone(), *window)))
+            .collect();
+        if !self.no_auto {
+            entries.push((DYNAMIC.to_owned(), MOST_OUTSTANDING));
+        }
+        let signals = Signals::watch().context("watching for Ctrl-C")?;
+        let plan = Plan {
+            job,
+            entries,
+            rounds: self.rounds.into(),
+            server: server.to_owned(),
+            stop: signals.stop.clone(),
+        };
+        let command = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
+        let mut progress = Progress::of("bench");
+        let outcome = nfs::measure(&plan, command, &mut |what, share| progress.show(what, share));
+        progress.finish();
+        conclude(outcome, &signals, &self.report, self.json)
+    }
+}

@@ -1,0 +1,344 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `dwell nfs`: files on NFS servers, without a mount.
+
+use std::cell::RefCell;
+use std::io::Write as _;
+use std::rc::Rc;
+
+use anyhow::{Context, Result, bail};
+use clap::{Args, Subcommand};
+use dwell::executor::Executor;
+use dwell_nfs::client::{self, Client, Found};
+use dwell_nfs::copy::{self, Options, Watcher};
+use dwell_nfs::directory::Item;
+use dwell_nfs::file::{RemoteFile, read_in_order};
+use dwell_nfs::nfs3::{Attributes, Kind, SetAttributes, Time};
+use dwell_nfs::url::Url;
+use dwell_nfs::{Error, error};
+
+use crate::progress::Progress;
+use crate::show;
+
+/// Files on NFS servers: copy, list, show, remove
+#[derive(Subcommand)]
+#[command(after_help = "\
+Addresses: nfs://SERVER[:PORT]/EXPORT/PATH[?OPTION=VALUE&...]
+  mountport=N     port of MOUNT (without it and PORT, the portmapper is asked)
+  export=/PATH    the export, where the server does not list it
+  proto=tcp|udp   transport
+  window=N|auto   requests outstanding; auto:N bounds the automatic one
+  size=BYTES      of one READ or WRITE
+  connections=N   that requests are spread over
+  timeout=S       seconds without an answer after which a request fails
+  user=UID:GID    to appear as")]
+pub enum Nfs {
+    /// Copy files or trees, from or to a server, or between servers
+    Cp(Cp),
+    /// List a directory; of an address without a path, the exports
+    Ls(Where),
+    /// Show what is known of a file, and of the space around it
+    Stat(Where),
+    /// Write a file to standard output
+    Cat(Where),
+    /// Remove files
+    Rm(Rm),
+    /// Make a directory
+    Mkdir(Mkdir),
+}
+
+/// What to copy, and how.
+#[derive(Args)]
+pub struct Cp {
+    /// File, directory or address
+    from: String,
+    /// File, directory or address
+    to: String,
+    /// Directories too, with all that is in them
+    #[arg(short, long)]
+    recursive: bool,
+    /// Go on where an earlier copy broke off; leave out files of the same length and time (keeps
+    /// times)
+    #[arg(long)]
+    resume: bool,
+    /// Read back what was written and compare checksums
+    #[arg(long)]
+    verify: bool,
+    /// Keep times
+    #[arg(short = 'p', long)]
+    times: bool,
+    /// Say nothing but errors
+    #[arg(short, long)]
+    quiet: bool,
+}
+
+/// One address.
+#[derive(Args)]
+pub struct Where {
+    /// nfs://server/export/path
+    address: String,
+}
+
+/// What to remove.
+#[derive(Args)]
+pub struct Rm {
+    /// nfs://server/export/path
+    #[arg(required = true)]
+    addresses: Vec<String>,
+    /// Directories too, with all that is in them
+    #[arg(short, long)]
+    recursive: bool,
+}
+
+/// What to make.
+#[derive(Args)]
+pub struct Mkdir {
+    /// nfs://server/export/path
+    address: String,
+    /// Parents too, and a directory that is there already will do
+    #[arg(short, long)]
+    parents: bool,
+}
+
+/// Does it.
+pub fn run(command: &Nfs) -> Result<()> {
+    let executor = Executor::new().context("setting up the executor")?;
+    let tasks = executor.handle();
+    let open = |address: &str| -> error::Result<(Rc<Client>, Url)> {
+        let url: Url = address.parse()?;
+        Ok((executor.block_on(Client::mount(&tasks, &url))?, url))
+    };
+    match command {
+        Nfs::Cp(args) => cp(&executor, args),
+        Nfs::Ls(args) => {
+            if let Some(url) = Url::of_server(&args.address)? {
+                for export in executor.block_on(client::exports(&tasks, &url))? {
+                    show::out(&format!("{}\n", show::one_line(&export)))?;
+                }
+                return Ok(());
+            }
+            let (client, url) = open(&args.address)?;
+            let items = executor.block_on(async {
+                let found = client.require(&url).await?;
+                match found.attributes.kind {
+                    Kind::Directory => client.list(found.handle, &url).await,
+                    _ => Ok(vec![Item { name: last_name(&url), found }]),
+                }
+            })?;
+            Ok(show::out(&listing(items))?)
+        }
+        Nfs::Stat(args) => {
+            let (client, url) = open(&args.address)?;
+            let (found, granted, space) = executor.block_on(async {
+                let found = client.require(&url).await?;
+                let granted = client.may(found.handle, 0x3f, &url).await?;
+                let space = client.space(found.handle, &url).await?;
+                Ok::<_, Error>((found, granted, space))
+            })?;
+            let mut text = facts(&url, &found, granted);
+            text += &format!(
+                "space: {} of {} bytes free, {} of {} files\n",
+                space.available_bytes, space.total_bytes, space.free_files, space.total_files
+            );
+            Ok(show::out(&text)?)
+        }
+        Nfs::Cat(args) => {
+            let (client, url) = open(&args.address)?;
+            let mut out = std::io::stdout().lock();
+            executor.block_on(async {
+                let found = client.require(&url).await?;
+                if found.attributes.kind == Kind::Directory {
+                    return Err(Error::invalid(&url, "is a directory; dwell nfs ls lists it"));
+                }
+                let file = RemoteFile::new(&client, found.handle, &url);
+                let take = &mut |data: &[u8]| out.write_all(data);
+                read_in_order(&file, found.attributes.bytes, take).await
+            })?;
+            Ok(out.flush()?)
+        }
+        Nfs::Rm(args) => {
+            for address in &args.addresses {
+                let (client, url) = open(address)?;
+                executor.block_on(async {
+                    let (parent, name) = client.parent(&url).await?;
+                    let found = client.require(&url).await?;
+                    let item = Item { name: name.as_bytes().to_vec(), found };
+                    if found.attributes.kind == Kind::Directory && !args.recursive {
+                        return Err(Error::invalid(&url, "is a directory; --recursive removes it"));
+                    }
+                    client.remove_all(parent, item, args.recursive, &url, &mut |_| ()).await
+                })?;
+            }
+            Ok(())
+        }
+        Nfs::Mkdir(args) => {
+            let (client, url) = open(&args.address)?;
+            let attributes = SetAttributes { mode: Some(0o777), ..SetAttributes::default() };
+            Ok(executor.block_on(client.make_directories(&url, attributes, args.parents))?)
+        }
+    }
+}
+
+fn last_name(url: &Url) -> Vec<u8> {
+    url.path.rsplit('/').next().unwrap_or_default().as_bytes().to_vec()
+}
+
+struct Shown {
+    progress: Option<RefCell<Progress>>,
+    began: std::time::Instant,
+}
+
+impl Watcher for Shown {
+    fn progress(&self, at: &copy::Progress) {
+        let Some(shown) = &self.progress else { return };
+        let share = at.bytes_done as f64 / at.bytes.max(1) as f64;
+        let text = format!(
+            "{}/{} files, {}, window {}, RTT {:.0} µs, {} resends",
+            at.files_done,
+            at.files,
+            speed(at, self.began),
+            at.window,
+            at.round_trip_ns as f64 / 1e3,
+            at.counters.resends + at.counters.replays,
+        );
+        shown.borrow_mut().show(&text, share);
+    }
+
+    fn failed(&self, error: &Error) {
+        let _ = writeln!(std::io::stderr(), "dwell: {}", show::one_line(&error.to_string()));
+    }
+}
+
+fn speed(at: &copy::Progress, began: std::time::Instant) -> String {
+    let moved = (at.bytes_done - at.bytes_there) as f64;
+    format!(
+        "{:.1} MB, {:.1} MB/s",
+        moved / 1e6,
+        moved / 1e6 / began.elapsed().as_secs_f64().max(1e-9)
+    )
+}
+
+fn cp(executor: &Executor, args: &Cp) -> Result<()> {
+    if !Url::is_one(&args.from) && !Url::is_one(&args.to) {
+        bail!(
+            "{} and {}: neither is an NFS address; write nfs://server/export/path",
+            args.from,
+            args.to
+        );
+    }
+    let Cp { recursive, resume, verify, times, .. } = *args;
+    let options = Options { recursive, resume, verify, times };
+    let progress = (!args.quiet).then(|| RefCell::new(Progress::of("cp")));
+    let shown = Shown { progress, began: std::time::Instant::now() };
+    let tasks = executor.handle();
+    let copied = copy::between(&tasks, &args.from, &args.to, options, &shown);
+    let (done, failures) = executor.block_on(copied)?;
+    if let Some(progress) = &shown.progress {
+        progress.borrow().finish();
+        let mut parts = vec![format!("{} files", done.files_done), speed(&done, shown.began)];
+        parts.push(format!("window {}", done.window));
+        parts.push(format!("RTT {:.0} µs", done.round_trip_ns as f64 / 1e3));
+        parts.push(format!("{} resends", done.counters.resends + done.counters.replays));
+        let told = |parts: &mut Vec<String>, count: u64, what: &str| {
+            if count > 0 {
+                parts.push(format!("{count} {what}"));
+            }
+        };
+        told(&mut parts, done.files_there, "files there already");
+        told(&mut parts, done.bytes_there, "bytes there already");
+        told(&mut parts, done.bytes_again, "bytes sent again after the server was restarted");
+        told(&mut parts, done.counters.reconnects, "reconnections");
+        told(&mut parts, done.verified, "files verified");
+        let _ = writeln!(std::io::stderr(), "{}", parts.join(", "));
+    }
+    match failures {
+        0 => Ok(()),
+        1 => bail!("1 file or directory was not copied"),
+        failures => bail!("{failures} files or directories were not copied"),
+    }
+}
+
+fn mode(attributes: &Attributes) -> String {
+    let mut text = String::from(attributes.kind.letter());
+    for shift in [6, 3, 0] {
+        for (bit, letter) in [(4, 'r'), (2, 'w'), (1, 'x')] {
+            let set = attributes.mode >> shift & bit != 0;
+            text.push(if set { letter } else { '-' });
+        }
+    }
+    text
+}
+
+/// A moment as `2026-01-31 12:00:00` in UTC.
+fn moment(time: Time) -> String {
+    let (days, second) = (i64::from(time.seconds / 86_400), time.seconds % 86_400);
+    // Days since 1970 to a date of the Gregorian calendar, with years that begin in March.
+    let shifted = days + 719_468;
+    let (era, day) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
+    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let date = day - (153 * month + 2) / 5 + 1;
+    let (month, year) = if month < 10 { (month + 3, year) } else { (month - 9, year + 1) };
+    let year = year + era * 400;
+    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+    format!("{year:04}-{month:02}-{date:02} {hour:02}:{minute:02}:{second:02}")
+}
+
+fn listing(mut items: Vec<Item>) -> String {
+    items.sort_by(|a, b| a.name.cmp(&b.name));
+    let line = |item: &Item| {
+        let attributes = &item.found.attributes;
+        format!(
+            "{} {:>3} {:>5} {:>5} {:>12} {} {}\n",
+            mode(attributes),
+            attributes.links,
+            attributes.uid,
+            attributes.gid,
+            attributes.bytes,
+            moment(attributes.modified),
+            show::one_line(&String::from_utf8_lossy(&item.name)),
+        )
+    };
+    items.iter().map(line).collect()
+}
+
+fn facts(url: &Url, found: &Found, granted: u32) -> String {
+    use dwell_nfs::nfs3::access;
+    let Attributes { kind, links, uid, gid, bytes, used_bytes, file, .. } = found.attributes;
+    let words = [
+        (access::READ, "read"),
+        (access::LOOKUP, "look up"),
+        (access::MODIFY, "modify"),
+        (access::EXTEND, "extend"),
+        (access::DELETE, "delete"),
+        (access::EXECUTE, "execute"),
+    ];
+    let may: Vec<&str> =
+        words.iter().filter(|(bit, _)| granted & bit != 0).map(|(_, word)| *word).collect();
+    format!(
+        "{}: {}, {bytes} bytes ({used_bytes} on the server), {}\n\
+         owner {uid}, group {gid}, {links} links, number {file}\n\
+         you may: {}\nread {}\nwritten {}\nchanged {} (UTC)\n",
+        show::one_line(&url.to_string()),
+        kind.as_str(),
+        mode(&found.attributes),
+        if may.is_empty() { "nothing".to_owned() } else { may.join(", ") },
+        moment(found.attributes.accessed),
+        moment(found.attributes.modified),
+        moment(found.attributes.changed),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moments_are_told_by_the_calendar() {
+        let at = |seconds| moment(Time { seconds, nanoseconds: 0 });
+        assert_eq!(at(0), "1970-01-01 00:00:00");
+        assert_eq!(at(951_782_399), "2000-02-28 23:59:59");
+        assert_eq!(at(951_782_400), "2000-02-29 00:00:00");
+        assert_eq!(at(1_767_225_599), "2025-12-31 23:59:59");
+    }
+}

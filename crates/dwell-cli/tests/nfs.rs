@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `dwell nfs` and `dwell bench nfs`: one clear line for bad input, and the commands on a server.
+
+use std::process::{Command, Output};
+
+use dwell_bench::fixture::{Export, Ganesha, Unavailable, in_own_network};
+
+fn dwell(words: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_dwell")).args(words).output().unwrap()
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn bad_input_gives_one_clear_line() {
+    for (words, part) in [
+        (&["ls", "http://server/x"][..], "not an NFS address; write nfs://server/export/path"),
+        (&["stat", "nfs:///x"], "no server"),
+        (&["cat", "nfs://server"], "no export"),
+        (&["ls", "nfs://127.0.0.1/x?colour=red"], "colour is not an option"),
+        (&["ls", "nfs://127.0.0.1:9/x?mountport=9"], "mounting: Connection refused"),
+        (&["cp", "a", "b"], "neither is an NFS address"),
+        (&["mkdir", "nfs://127.0.0.1/a/../b"], "cannot contain .."),
+    ] {
+        let output = dwell(&[&["nfs"], words].concat());
+        let said = said(&output);
+        assert_eq!(output.status.code(), Some(1), "{words:?}");
+        assert!(said.starts_with("dwell: ") && said.contains(part), "{words:?}: {said}");
+        assert_eq!(said.trim_end().lines().count(), 1, "{said}");
+    }
+}
+
+#[test]
+fn commands_do_what_they_say() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let export = dir.path().display().to_string();
+    let ran = in_own_network(|| {
+        let server = Ganesha::start(&[Export::directory(dir.path())], false)?;
+        let at = |path: &str| server.address(&format!("{export}{path}"), "");
+        let ok = |words: &[&str]| {
+            let output = dwell(&[&["nfs"], words].concat());
+            assert!(output.status.success(), "{words:?}: {}", said(&output));
+            String::from_utf8_lossy(&output.stdout).into_owned()
+        };
+        let local = dir.path().join("local");
+        std::fs::write(&local, "hello\n").unwrap();
+        ok(&["mkdir", "-p", &at("/a/b")]);
+        let copied = dwell(&["nfs", "cp", "--verify", local.to_str().unwrap(), &at("/a/b")]);
+        assert!(said(&copied).contains("1 files verified"), "{}", said(&copied));
+        assert_eq!(ok(&["cat", &at("/a/b/local")]), "hello\n");
+        assert!(ok(&["ls", &at("/a/b")]).contains(" local\n"));
+        let stat = ok(&["stat", &at("/a/b/local")]);
+        assert!(stat.contains("regular file, 6 bytes") && stat.contains("you may: read"), "{stat}");
+        let exports = ok(&["ls", &server.address("", "")]);
+        assert_eq!(exports.trim(), export);
+        let refused = dwell(&["nfs", "rm", &at("/a")]);
+        assert!(said(&refused).contains("--recursive removes it"));
+        ok(&["rm", "-r", &at("/a")]);
+        assert!(!dir.path().join("a").exists());
+        Ok::<(), Unavailable>(())
+    });
+    if let Err(why) = ran.and_then(|ran| ran) {
+        println!("SKIP: {why}");
+    }
+}
+
+#[test]
+fn the_bench_counts_every_request_of_every_contender() {
+    let report = tempfile::tempdir().unwrap();
+    let words = ["bench", "nfs", "--windows", "1,4", "--rounds", "2", "--bytes", "1M", "--json"];
+    for extra in [&["--proto", "tcp"][..], &["--proto", "udp", "--read"]] {
+        let place = ["--report", report.path().to_str().unwrap()];
+        let output = dwell(&[&words[..], extra, &place].concat());
+        if !output.status.success() {
+            let said = said(&output);
+            assert!(said.contains("cannot ") || said.contains("come up"), "{said}");
+            return println!("SKIP: {}", said.trim());
+        }
+        let run: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        let rows = run["rows"].as_array().unwrap();
+        assert_eq!(rows.len(), 5);
+        for row in rows {
+            for round in row["rounds"].as_array().unwrap() {
+                assert_eq!(
+                    (round["bytes"].as_u64(), round["requests"].as_u64()),
+                    (Some(1 << 20), Some(128))
+                );
+            }
+        }
+        assert!(report.path().join("report.html").exists());
+    }
+}

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A copy between two places as a person names them: paths, or addresses.
+
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::rc::Rc;
+
+use dwell::executor::Handle as Tasks;
+
+use crate::client::Client;
+use crate::copy::{Copy, Options, Progress, Watcher};
+use crate::error::{Error, Result, Why};
+use crate::nfs3::Kind;
+use crate::tree::{Facts, Node};
+use crate::url::Url;
+
+/// One side of a copy: a path, or an address.
+enum Side {
+    Here(PathBuf),
+    There(Rc<Client>, Url),
+}
+
+impl Side {
+    async fn of(tasks: &Tasks, text: &str) -> Result<Side> {
+        if !Url::is_one(text) {
+            return Ok(Side::Here(text.into()));
+        }
+        let url: Url = text.parse()?;
+        Ok(Side::There(Client::mount(tasks, &url).await?, url))
+    }
+
+    fn client(&self) -> Option<Rc<Client>> {
+        match self {
+            Side::Here(_) => None,
+            Side::There(client, _) => Some(client.clone()),
+        }
+    }
+
+    /// What is there, if anything is.
+    async fn find(&self) -> Result<Option<(Node, Facts)>> {
+        match self {
+            Side::Here(path) => match std::fs::metadata(path) {
+                Ok(found) => Ok(Some((Node::Local(path.clone()), (&found).into()))),
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+                Err(error) => Err(Error::new("reading attributes", path.display(), error)),
+            },
+            Side::There(client, url) => Ok(client.find(url).await?.map(|found| {
+                let (client, handle, url) = (client.clone(), found.handle, url.clone());
+                (Node::Remote { client, handle, url }, (&found.attributes).into())
+            })),
+        }
+    }
+
+    /// The directory that its last name is in, and that name.
+    async fn parent(&self) -> Result<(Node, Vec<u8>)> {
+        match self {
+            Side::Here(path) => {
+                let whole = std::path::absolute(path)
+                    .map_err(|error| Error::new("finding", path.display(), error))?;
+                let name = whole.file_name().filter(|_| !path.ends_with(".."));
+                let name = name.ok_or_else(|| {
+                    Error::invalid(path.display(), "has no name of its own; name the file")
+                })?;
+                let parent = whole.parent().map(PathBuf::from).unwrap_or_default();
+                Ok((Node::Local(parent), name.as_bytes().to_vec()))
+            }
+            Side::There(client, url) => {
+                let (handle, name) = client.parent(url).await?;
+                let at = url.path.rfind('/').unwrap_or(0);
+                let (client, parent) = (client.clone(), url.with_path(&url.path[..at]));
+                let node = Node::Remote { client, handle, url: parent };
+                Ok((node, name.as_bytes().to_vec()))
+            }
+        }
+    }
+
+    fn name(&self) -> Option<Vec<u8>> {
+        match self {
+            Side::Here(path) => {
+                let whole = std::fs::canonicalize(path).ok()?;
+                let name = path.file_name().or(whole.file_name())?;
+                Some(name.as_bytes().to_vec())
+            }
+            Side::There(client, url) => match client.names(url).pop() {
+                Some(name) => Some(name.as_bytes().to_vec()),
+                None => Some(url.path.rsplit('/').next()?.as_bytes().to_vec()),
+            },
+        }
+    }
+}
+
+/// Copies between two places, of which each is a path or an address: into `to`, if that is a
+/// directory, or else by its name. How it went, and how much could not be copied.
+///
+/// # Errors
+/// What keeps anything from being copied.
+pub async fn between(
+    tasks: &Tasks,
+    from: &str,
+    to: &str,
+    options: Options,
+    watcher: &dyn Watcher,
+) -> Result<(Progress, u64)> {
+    let (source, target) = (Side::of(tasks, from).await?, Side::of(tasks, to).await?);
+    let missing = || Error::new("", from, Why::Status(crate::nfs3::Status::NOENT));
+    let (node, _) = source.find().await?.ok_or_else(missing)?;
+    let (into, name) = match target.find().await? {
+        Some((into, facts)) if facts.kind == Kind::Directory => {
+            let name = source.name().filter(|name| !name.is_empty());
+            (into, name.ok_or_else(|| Error::invalid(from, "has no name of its own"))?)
+        }
+        Some(_) if to.ends_with('/') => {
+            return Err(Error::invalid(to, "is not a directory"));
+        }
+        None if to.ends_with('/') && !options.recursive => {
+            return Err(Error::invalid(to, "there is no such directory"));
+        }
+        _ => target.parent().await?,
+    };
+    let clients: Vec<_> = [source.client(), target.client()].into_iter().flatten().collect();
+    let copied = Copy::new(tasks, options, clients.clone(), watcher).run(node, into, &name).await;
+    for client in clients {
+        client.unmount().await;
+    }
+    copied
+}

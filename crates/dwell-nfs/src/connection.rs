@@ -1,0 +1,392 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A link driven by the executor: a call is a future, and one task moves the bytes of all calls.
+
+use std::cell::{Cell, RefCell};
+use std::future::{Future, poll_fn};
+use std::io;
+use std::net::SocketAddr;
+use std::ops::Range;
+use std::os::fd::OwnedFd;
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Poll, Waker};
+
+use dwell::executor::{Handle, Watched};
+use dwell_policy::Ns;
+use slab::Slab;
+
+use crate::engine::{Counters, Done, Failure, Settings};
+use crate::error::Why;
+use crate::link::{Link, TOGETHER_NS};
+use crate::procedure::{Class, Procedure};
+
+/// Bytes that a call sends. Clones share them, so that they can be sent again.
+#[derive(Clone, Debug)]
+pub struct Payload {
+    bytes: Rc<Vec<u8>>,
+    part: Range<usize>,
+}
+
+impl Payload {
+    /// All of `bytes`.
+    pub fn new(bytes: Vec<u8>) -> Self {
+        let part = 0..bytes.len();
+        Payload { bytes: Rc::new(bytes), part }
+    }
+
+    /// A part of it; beyond its end there is nothing.
+    #[must_use]
+    pub fn part(&self, part: Range<usize>) -> Self {
+        let end = (self.part.start + part.end).min(self.part.end);
+        let start = (self.part.start + part.start).min(end);
+        Payload { bytes: self.bytes.clone(), part: start..end }
+    }
+
+    /// Its bytes, without copying them where nobody else has them.
+    pub fn into_vec(self) -> Vec<u8> {
+        let mut bytes = Rc::try_unwrap(self.bytes).unwrap_or_else(|shared| (*shared).clone());
+        bytes.truncate(self.part.end);
+        bytes.drain(..self.part.start);
+        bytes
+    }
+
+    /// The memory that it is in, where nobody else has it.
+    pub(crate) fn into_buffer(self) -> Option<Vec<u8>> {
+        Rc::try_unwrap(self.bytes).ok()
+    }
+
+    /// Its length, in bytes.
+    pub fn len(&self) -> usize {
+        self.part.len()
+    }
+
+    /// Whether there is nothing in it.
+    pub fn is_empty(&self) -> bool {
+        self.part.is_empty()
+    }
+}
+
+impl AsRef<[u8]> for Payload {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes[self.part.clone()]
+    }
+}
+
+/// A call whose answer is awaited.
+#[derive(Debug)]
+enum Slot {
+    Waiting(Option<Waker>),
+    Over(Result<Vec<u8>, Failure>),
+    /// Nobody waits any more; the place is free once the answer is there.
+    Abandoned,
+}
+
+struct Shared {
+    link: RefCell<Link<Payload>>,
+    slots: RefCell<Slab<Slot>>,
+    /// Buffers of answers, to be used again.
+    buffers: RefCell<Vec<Vec<u8>>>,
+    has_news: Cell<bool>,
+    driver: RefCell<Option<Waker>>,
+    closing: Cell<bool>,
+    tasks: Handle,
+}
+
+/// A connection to one program of a server. The last of its clones closes it.
+pub struct Connection {
+    shared: Rc<Shared>,
+}
+
+/// How a connection is doing.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Health {
+    /// What happened so far.
+    pub counters: Counters,
+    /// Requests that may be outstanding now.
+    pub window: u32,
+    /// Smoothed round-trip time of data, in nanoseconds; 0 before any.
+    pub round_trip_ns: Ns,
+}
+
+const MOST_BUFFERS: usize = 64;
+
+impl Connection {
+    /// Begins to connect.
+    ///
+    /// # Errors
+    /// What the system refuses.
+    pub fn open(tasks: &Handle, to: SocketAddr, settings: Settings) -> io::Result<Self> {
+        let link = Link::new(tasks.now(), to, settings)?;
+        let shared = Rc::new(Shared {
+            link: RefCell::new(link),
+            slots: RefCell::default(),
+            buffers: RefCell::default(),
+            has_news: Cell::new(true),
+            driver: RefCell::default(),
+            closing: Cell::new(false),
+            tasks: tasks.clone(),
+        });
+        tasks.spawn(drive(shared.clone())).detach();
+        Ok(Connection { shared })
+    }
+
+    /// Calls a procedure; `keep` takes from its results what is to be kept.
+    ///
+    /// # Errors
+    /// No answer, a refusal, an answer that makes no sense, no connection.
+    pub async fn call<C: Procedure, T>(
+        &self,
+        call: &C,
+        payload: Option<Payload>,
+        keep: impl FnOnce(C::Results<'_>) -> T,
+    ) -> Result<T, Why> {
+        let bytes = self.results(call, payload).await?;
+        let kept = call.read(&mut crate::xdr::Reader::new(&bytes)).map(keep);
+        self.give_back(bytes);
+        Ok(kept?)
+    }
+
+    /// The encoded results of a call.
+    pub(crate) async fn results<C: Procedure>(
+        &self,
+        call: &C,
+        payload: Option<Payload>,
+    ) -> Result<Vec<u8>, Why> {
+        let shared = &self.shared;
+        if let Some(error) = shared.link.borrow().broken() {
+            return Err(copy(error).into());
+        }
+        let tag = shared.slots.borrow_mut().insert(Slot::Waiting(None));
+        let now = shared.tasks.now();
+        shared.link.borrow_mut().engine_mut().submit(now, call, payload, tag as u64);
+        shared.tell();
+        let waiting = Waiting { shared, tag };
+        let results = poll_fn(|context| waiting.poll(context.waker())).await;
+        drop(waiting);
+        match (results, shared.link.borrow().broken()) {
+            (Err(_), Some(error)) => Err(copy(error).into()),
+            (results, _) => Ok(results?),
+        }
+    }
+
+    /// Takes a buffer of results back, to be used again.
+    pub(crate) fn give_back(&self, buffer: Vec<u8>) {
+        let mut buffers = self.shared.buffers.borrow_mut();
+        if buffers.len() < MOST_BUFFERS {
+            buffers.push(buffer);
+        }
+    }
+
+    /// The server asked for time.
+    pub(crate) fn congested(&self) {
+        let now = self.shared.tasks.now();
+        self.shared.link.borrow_mut().engine_mut().congested(now);
+    }
+
+    /// Requests that are not over.
+    pub fn pending(&self) -> usize {
+        self.shared.link.borrow().engine().pending()
+    }
+
+    /// How it is doing.
+    pub fn health(&self) -> Health {
+        let link = self.shared.link.borrow();
+        let engine = link.engine();
+        let round_trip_ns = [Class::Write, Class::Read]
+            .map(|class| engine.rtt(class).smoothed_ns())
+            .into_iter()
+            .max()
+            .unwrap_or_default();
+        Health { counters: engine.counters(), window: engine.window().size(), round_trip_ns }
+    }
+}
+
+fn copy(error: &io::Error) -> io::Error {
+    match error.raw_os_error() {
+        Some(number) => io::Error::from_raw_os_error(number),
+        None => error.kind().into(),
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.shared.closing.set(true);
+        self.shared.tell();
+    }
+}
+
+/// A call's place, given up when nobody waits any more.
+struct Waiting<'s> {
+    shared: &'s Shared,
+    tag: usize,
+}
+
+impl Waiting<'_> {
+    fn poll(&self, waker: &Waker) -> Poll<Result<Vec<u8>, Failure>> {
+        let mut slots = self.shared.slots.borrow_mut();
+        match &mut slots[self.tag] {
+            Slot::Waiting(known) => {
+                match known {
+                    Some(known) => known.clone_from(waker),
+                    None => *known = Some(waker.clone()),
+                }
+                Poll::Pending
+            }
+            slot => match std::mem::replace(slot, Slot::Abandoned) {
+                Slot::Over(results) => Poll::Ready(results),
+                _ => Poll::Pending,
+            },
+        }
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        let mut slots = self.shared.slots.borrow_mut();
+        match &mut slots[self.tag] {
+            slot @ Slot::Waiting(_) => *slot = Slot::Abandoned,
+            _ => drop(slots.remove(self.tag)),
+        }
+    }
+}
+
+impl Shared {
+    /// Has the driver look.
+    fn tell(&self) {
+        if !self.has_news.replace(true)
+            && let Some(driver) = self.driver.borrow_mut().take()
+        {
+            driver.wake();
+        }
+    }
+
+    fn finish(&self, done: Done<'_, Payload>) {
+        let mut slots = self.slots.borrow_mut();
+        let tag = done.tag as usize;
+        match &mut slots[tag] {
+            slot @ Slot::Waiting(_) => {
+                let results = done.results.map(|results| {
+                    let mut buffer = self.buffers.borrow_mut().pop().unwrap_or_default();
+                    buffer.clear();
+                    buffer.extend_from_slice(results);
+                    buffer
+                });
+                let Slot::Waiting(waker) = std::mem::replace(slot, Slot::Over(results)) else {
+                    return;
+                };
+                drop(slots);
+                if let Some(waker) = waker {
+                    waker.wake();
+                }
+            }
+            _ => drop(slots.remove(tag)),
+        }
+    }
+
+    /// Fails all calls: there never was a connection.
+    fn fail(&self) {
+        let over: Vec<(usize, Option<Waker>)> = (self.slots.borrow_mut().iter_mut())
+            .filter_map(|(tag, slot)| match slot {
+                Slot::Waiting(waker) => Some((tag, waker.take())),
+                _ => None,
+            })
+            .collect();
+        for (tag, waker) in over {
+            if let Some(slot) = self.slots.borrow_mut().get_mut(tag) {
+                *slot = Slot::Over(Err(Failure::NoAnswer { after_ns: 0 }));
+            }
+            if let Some(waker) = waker {
+                waker.wake();
+            }
+        }
+    }
+}
+
+/// Moves a connection's bytes until nobody has it any more.
+async fn drive(shared: Rc<Shared>) {
+    let mut watched: Option<Watched<Arc<OwnedFd>>> = None;
+    loop {
+        let now = shared.tasks.now();
+        shared.has_news.set(false);
+        shared.link.borrow_mut().turn(now, &mut |done| shared.finish(done));
+        if shared.closing.get() {
+            return;
+        }
+        if shared.link.borrow().broken().is_some() {
+            shared.fail();
+            drop(watched.take());
+            // Nothing will ever come; who calls is told at once.
+            return;
+        }
+        let (interest, answers) = {
+            let link = shared.link.borrow();
+            (link.interest(), link.engine().worth_waking_for())
+        };
+        let same = match (&watched, &interest.readable) {
+            (Some(watched), Some(descriptor)) => Arc::ptr_eq(watched.get(), descriptor),
+            (None, None) => true,
+            _ => false,
+        };
+        if !same {
+            drop(watched.take());
+            // Without being watched, the connection would only be looked at when a timer fires.
+            watched = (interest.readable.as_ref())
+                .and_then(|descriptor| shared.tasks.watch(descriptor.clone()).ok());
+        } else if let Some(watched) = &watched {
+            // The link has read all there was.
+            watched.drained();
+        }
+        let together = (answers > 1).then(|| now.saturating_add(TOGETHER_NS));
+        let at = interest.at.into_iter().chain(together).min();
+        let low_water = shared.link.borrow().low_water(answers);
+        wait(&shared, watched.as_ref(), low_water, interest.writable, at).await;
+    }
+}
+
+/// Waits for bytes, for room to send, for a moment, or for news from callers.
+async fn wait(
+    shared: &Shared,
+    watched: Option<&Watched<Arc<OwnedFd>>>,
+    low_water: usize,
+    writable: bool,
+    at: Option<Ns>,
+) {
+    let mut readable = pin!(async {
+        match watched {
+            Some(watched) => watched.readable(low_water).await,
+            None => std::future::pending().await,
+        }
+    });
+    let mut room = pin!(async {
+        match watched.filter(|_| writable) {
+            Some(watched) => {
+                // Room that was there before has been used up.
+                let full = || Err(io::Error::from(io::ErrorKind::WouldBlock));
+                let _ = watched.try_write_with(|_| -> io::Result<()> { full() });
+                watched.writable().await;
+            }
+            None => std::future::pending().await,
+        }
+    });
+    let mut timer = pin!(async {
+        match at {
+            Some(at) => shared.tasks.sleep_until(at).await,
+            None => std::future::pending().await,
+        }
+    });
+    poll_fn(|context| {
+        if shared.has_news.get() {
+            return Poll::Ready(());
+        }
+        let over = readable.as_mut().poll(context).is_ready()
+            || room.as_mut().poll(context).is_ready()
+            || timer.as_mut().poll(context).is_ready();
+        if over {
+            return Poll::Ready(());
+        }
+        *shared.driver.borrow_mut() = Some(context.waker().clone());
+        Poll::Pending
+    })
+    .await;
+}

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! When a request is sent again or given up, and how much to sleep for.
+
+use dwell_policy::Ns;
+
+use super::{Done, Engine, Failure, Transport};
+
+impl<P: AsRef<[u8]>> Engine<P> {
+    /// Looks which timers are over: requests are sent again, or fail. `false` when the stream is to
+    /// be given up, because nothing came for too long.
+    pub fn timers(&mut self, now: Ns, done: &mut dyn FnMut(Done<'_, P>)) -> bool {
+        if now < self.give_up_at() {
+            return self.resend(now);
+        }
+        let over: Vec<u32> = (self.outstanding.values())
+            .filter(|request| now >= request.give_up_at)
+            .map(|request| request.xid)
+            .collect();
+        let after_ns = self.settings.give_up_ns;
+        for xid in over {
+            if let Some(request) = self.take(xid) {
+                let results = Err(Failure::NoAnswer { after_ns });
+                done(Done { tag: request.tag, payload: request.payload, results });
+            }
+        }
+        while self.queued.front().is_some_and(|request| now >= request.give_up_at) {
+            if let Some(request) = self.queued.pop_front() {
+                self.backlog_bytes -= request.moves_bytes();
+                let results = Err(Failure::NoAnswer { after_ns });
+                done(Done { tag: request.tag, payload: request.payload, results });
+            }
+        }
+        self.admit();
+        self.resend(now)
+    }
+
+    fn resend(&mut self, now: Ns) -> bool {
+        if self.settings.transport == Transport::Stream {
+            return !self.up || now < self.silent_at();
+        }
+        if !self.up {
+            return true;
+        }
+        let late: Vec<u32> = (self.outstanding.values())
+            .filter(|request| request.sends > 0 && now >= request.resend_at)
+            .map(|request| request.xid)
+            .collect();
+        let late: Vec<u32> = late.into_iter().filter(|xid| !self.to_send.contains(xid)).collect();
+        if let Some(request) = late.first().and_then(|xid| self.outstanding.get(xid)) {
+            let round_trip_ns = self.rtt[request.class as usize].smoothed_ns();
+            self.window.congested(now, round_trip_ns);
+        }
+        self.counters.resends += late.len() as u64;
+        self.to_send.extend(late);
+        true
+    }
+
+    fn give_up_at(&self) -> Ns {
+        let queued = self.queued.front().map(|request| request.give_up_at);
+        let first = self.outstanding.values().map(|request| request.give_up_at).min();
+        first.unwrap_or(Ns::MAX).min(queued.unwrap_or(Ns::MAX))
+    }
+
+    fn silent_at(&self) -> Ns {
+        // The silence counts from the last byte, or from the oldest request that was sent since.
+        let oldest = self.outstanding.values().filter(|request| request.sends > 0);
+        match oldest.map(|request| request.sent_at).min() {
+            Some(sent_at) => self.heard_at.max(sent_at).saturating_add(self.settings.silence_ns),
+            None => Ns::MAX,
+        }
+    }
+
+    /// When [`Engine::timers`] has something to do; `None` when it never will.
+    pub fn next_timer(&self) -> Option<Ns> {
+        let resend_at = match (self.settings.transport, self.up) {
+            (_, false) => Ns::MAX,
+            (Transport::Stream, true) => self.silent_at(),
+            (Transport::Datagram, true) => (self.outstanding.values())
+                .filter(|request| request.sends > 0 && !self.to_send.contains(&request.xid))
+                .map(|request| request.resend_at)
+                .min()
+                .unwrap_or(Ns::MAX),
+        };
+        Some(self.give_up_at().min(resend_at)).filter(|at| *at != Ns::MAX)
+    }
+
+    /// How many answers are worth waking up for: half of what is under way, so that the server has
+    /// the other half while this thread works.
+    pub fn worth_waking_for(&self) -> u32 {
+        (self.outstanding.len() as u32).div_ceil(2).max(1)
+    }
+
+    /// So many bytes must come before `answers` of the requests under way can be answered, as short
+    /// as such answers have been (or may be, where none came yet), without what is already here.
+    pub fn low_water(&self, answers: u32) -> usize {
+        if answers <= 1 || self.settings.transport == Transport::Datagram {
+            return 1;
+        }
+        let mut least: Vec<usize> = (self.outstanding.values())
+            .filter(|request| request.sends > 0)
+            .map(|request| request.least.max(self.smallest[request.class as usize]) as usize)
+            .collect();
+        least.sort_unstable();
+        let bytes: usize = least.iter().take(answers as usize).sum();
+        bytes.saturating_sub(self.records.buffered()).max(1)
+    }
+}

@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Data of one file: reads, and unstable writes that are kept until the server has them for good.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use crate::client::Client;
+use crate::connection::Payload;
+use crate::error::{Error, Result, Why};
+use crate::nfs3::{Commit, Handle, Read, Stable, Verifier, Write};
+use crate::procedure::Procedure;
+use crate::xdr::Reader;
+
+/// How often data is sent again because the server was restarted before it was durable.
+const MOST_ROUNDS: u32 = 16;
+
+/// A file on a server.
+#[derive(Clone)]
+pub struct RemoteFile {
+    client: Rc<Client>,
+    handle: Handle,
+    /// Told in errors.
+    path: Rc<str>,
+}
+
+/// What was written and is not known to be durable.
+#[derive(Clone, Debug)]
+struct Piece {
+    offset: u64,
+    data: Payload,
+    verifier: Verifier,
+}
+
+impl RemoteFile {
+    /// A file by its handle; `path` is told in errors.
+    pub fn new(client: &Rc<Client>, handle: Handle, path: impl ToString) -> Self {
+        RemoteFile { client: client.clone(), handle, path: path.to_string().into() }
+    }
+
+    /// The export it is in.
+    pub fn client(&self) -> &Rc<Client> {
+        &self.client
+    }
+
+    /// Its handle.
+    pub fn handle(&self) -> Handle {
+        self.handle
+    }
+
+    /// Its path, for errors.
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    fn failed(&self, action: &'static str, offset: u64, why: impl Into<Why>) -> Error {
+        Error::new(action, &self.path, why).at(offset)
+    }
+
+    /// Reads up to `bytes` bytes; less only at the end of the file.
+    ///
+    /// # Errors
+    /// What the server says, with path and offset.
+    pub async fn read(&self, offset: u64, bytes: u32) -> Result<Payload> {
+        let (first, ends) = self.read_once(offset, bytes).await?;
+        if ends || first.len() == bytes as usize {
+            return Ok(first);
+        }
+        // The server has more, and gave less than it was asked for.
+        let mut whole = first.as_ref().to_vec();
+        while whole.len() < bytes as usize {
+            let (at, left) = (offset + whole.len() as u64, bytes - whole.len() as u32);
+            let (more, ends) = self.read_once(at, left).await?;
+            whole.extend_from_slice(more.as_ref());
+            if ends {
+                break;
+            }
+            if more.is_empty() {
+                let what = "the server gives no data and says that there is more";
+                return Err(self.failed("read", at, Why::Invalid(what.into())));
+            }
+        }
+        Ok(Payload::new(whole))
+    }
+
+    async fn read_once(&self, offset: u64, bytes: u32) -> Result<(Payload, bool)> {
+        let call = Read { file: self.handle, offset, bytes };
+        let failed = |why| self.failed("read", offset, why);
+        let results = self.client.bytes(&call, None).await.map_err(failed)?;
+        let answer = call.read(&mut Reader::new(&results));
+        let (start, length, ends) = match answer.map_err(|bad| failed(bad.into()))? {
+            Ok(read) => {
+                let start = read.data.as_ptr().addr() - results.as_ptr().addr();
+                (start, read.data.len(), read.ends)
+            }
+            Err(status) => return Err(failed(Why::Status(status))),
+        };
+        Ok((Payload::new(results).part(start..start + length), ends))
+    }
+
+    /// Writes all of `data`, at least as durably as asked for; calls `wrote` for each part that the
+    /// server took.
+    async fn write_parts(
+        &self,
+        offset: u64,
+        data: &Payload,
+        stable: Stable,
+        wrote: &mut dyn FnMut(u64, Payload, crate::nfs3::Written),
+    ) -> Result<()> {
+        let mut done = 0;
+        while done < data.len() {
+            let (at, rest) = (offset + done as u64, data.part(done..data.len()));
+            let call = Write { file: self.handle, offset: at, bytes: rest.len() as u32, stable };
+            let failed = |why| self.failed("write", at, why);
+            let results = self.client.bytes(&call, Some(rest.clone())).await.map_err(failed)?;
+            let answer = call.read(&mut Reader::new(&results)).map_err(|bad| failed(bad.into()))?;
+            self.client.give_back(results);
+            let written = answer.map_err(|status| failed(Why::Status(status)))?;
+            let bytes = written.bytes as usize;
+            wrote(at, rest.part(0..bytes), written);
+            done += bytes;
+        }
+        Ok(())
+    }
+}
+
+/// Writes a file by unstable writes, and makes them durable. What a server took and forgot, because
+/// it was restarted, is sent again: each piece is kept until a COMMIT answers with the verifier
+/// that the piece was taken with.
+pub struct Writer {
+    file: RemoteFile,
+    uncommitted: RefCell<Vec<Piece>>,
+}
+
+impl Writer {
+    /// Writes to this file.
+    pub fn new(file: RemoteFile) -> Self {
+        Writer { file, uncommitted: RefCell::default() }
+    }
+
+    /// The file.
+    pub fn file(&self) -> &RemoteFile {
+        &self.file
+    }
+
+    /// Writes all of `data`. It is durable only after [`Writer::commit`].
+    ///
+    /// # Errors
+    /// What the server says, with path and offset.
+    pub async fn write(&self, offset: u64, data: &Payload) -> Result<()> {
+        let mut wrote = |offset, data, written: crate::nfs3::Written| {
+            if written.stable == Stable::Unstable {
+                let piece = Piece { offset, data, verifier: written.verifier };
+                self.uncommitted.borrow_mut().push(piece);
+            }
+        };
+        self.file.write_parts(offset, data, Stable::Unstable, &mut wrote).await
+    }
+
+    /// Bytes that are not known to be durable.
+    pub fn uncommitted_bytes(&self) -> u64 {
+        self.uncommitted.borrow().iter().map(|piece| piece.data.len() as u64).sum()
+    }
+
+    /// Makes what was written durable: how many bytes had to be sent again for it.
+    ///
+    /// # Errors
+    /// What the server says; that it was restarted again and again.
+    pub async fn commit(&self) -> Result<u64> {
+        let mut again_bytes = 0;
+        for _ in 0..MOST_ROUNDS {
+            let pieces = self.uncommitted.take();
+            let Some(first) = pieces.iter().map(|piece| piece.offset).min() else {
+                return Ok(again_bytes);
+            };
+            let call = Commit { file: self.file.handle, offset: 0, bytes: 0 };
+            let client = &self.file.client;
+            let verifier = match client.call("commit", &self.file.path, &call, |seen| seen).await {
+                Ok(verifier) => verifier,
+                Err(error) => {
+                    self.uncommitted.borrow_mut().extend(pieces);
+                    return Err(error.at(first));
+                }
+            };
+            let lost: Vec<Piece> =
+                pieces.into_iter().filter(|piece| piece.verifier != verifier).collect();
+            let at_once = client.most_outstanding().max(1) as usize;
+            for some in lost.chunks(at_once) {
+                let mut writes = Vec::new();
+                for piece in some {
+                    again_bytes += piece.data.len() as u64;
+                    writes.push(self.write(piece.offset, &piece.data));
+                }
+                all(writes).await?;
+            }
+        }
+        let what = format!(
+            "the server was restarted {MOST_ROUNDS} times before data was durable; nothing says that it is"
+        );
+        Err(Error::new("commit", &self.file.path, Why::Invalid(what)))
+    }
+}
+
+/// Runs futures beside each other until all are done or one fails.
+pub(crate) async fn all<F: Future<Output = Result<()>>>(futures: Vec<F>) -> Result<()> {
+    let mut futures: Vec<_> = futures.into_iter().map(|future| Some(Box::pin(future))).collect();
+    std::future::poll_fn(|context| {
+        let mut waiting = false;
+        for place in &mut futures {
+            let Some(future) = place else { continue };
+            match future.as_mut().poll(context) {
+                std::task::Poll::Ready(Ok(())) => *place = None,
+                std::task::Poll::Ready(Err(error)) => return std::task::Poll::Ready(Err(error)),
+                std::task::Poll::Pending => waiting = true,
+            }
+        }
+        if waiting { std::task::Poll::Pending } else { std::task::Poll::Ready(Ok(())) }
+    })
+    .await
+}
+
+/// Reads a whole file in order, many requests ahead of `take`.
+///
+/// # Errors
+/// What the server says; what `take` fails with.
+pub async fn read_in_order(
+    file: &RemoteFile,
+    bytes: u64,
+    take: &mut dyn FnMut(&[u8]) -> std::io::Result<()>,
+) -> Result<()> {
+    let client = file.client();
+    let chunk = u64::from(client.read_bytes());
+    let mut ahead = std::collections::VecDeque::new();
+    let (mut next, mut at) = (0, 0);
+    while at < bytes {
+        while next < bytes && ahead.len() < client.most_outstanding() as usize {
+            let (file, offset) = (file.clone(), next);
+            let wanted = chunk.min(bytes - next) as u32;
+            ahead.push_back(client.tasks().spawn(async move { file.read(offset, wanted).await }));
+            next += u64::from(wanted);
+        }
+        let Some(first) = ahead.pop_front() else { return Ok(()) };
+        let data = first.await?;
+        take(data.as_ref()).map_err(|error| Error::new("writing on", file.path(), error))?;
+        if data.is_empty() {
+            return Ok(());
+        }
+        at += chunk.min(bytes - at);
+    }
+    Ok(())
+}

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! An NFSv3 client in which one thread keeps many requests outstanding.
+//!
+//! From the ground up: [`xdr`] and [`rpc`] are the encoding, [`nfs3`] and [`mount`] the procedures,
+//! [`engine`] the state of outstanding requests without any I/O, [`link`] the engine over a socket,
+//! and above that files and trees.
+#![deny(unsafe_code)]
+
+mod between;
+pub mod client;
+pub mod connection;
+pub mod copy;
+#[doc(hidden)]
+pub mod decoders;
+pub mod directory;
+pub mod engine;
+pub mod error;
+pub mod file;
+pub mod link;
+pub mod mount;
+pub mod nfs3;
+pub mod procedure;
+pub mod queue;
+pub mod rpc;
+mod socket;
+pub mod tree;
+pub mod url;
+pub mod xdr;
+
+pub use error::{Error, Result};

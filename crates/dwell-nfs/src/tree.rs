@@ -1,0 +1,498 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Files and directories here and on a server, behind one face: what a copy is made between.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use dwell::executor::{AsyncFile, Handle as Tasks};
+
+use crate::client::{Client, Found};
+use crate::connection::Payload;
+use crate::directory::is_safe;
+use crate::error::{Error, Result, Why};
+use crate::file::{RemoteFile, Writer};
+use crate::nfs3::{Attributes, Handle, Kind, SetAttributes, SetTime, Time};
+use crate::url::Url;
+
+/// What is known of a file or directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Facts {
+    /// What it is.
+    pub kind: Kind,
+    /// Permission bits.
+    pub mode: u32,
+    /// Length, in bytes.
+    pub bytes: u64,
+    /// Last written.
+    pub modified: Time,
+    /// Last read.
+    pub accessed: Time,
+}
+
+impl From<&Attributes> for Facts {
+    fn from(found: &Attributes) -> Self {
+        let Attributes { kind, mode, bytes, modified, accessed, .. } = *found;
+        Facts { kind, mode, bytes, modified, accessed }
+    }
+}
+
+impl From<&fs::Metadata> for Facts {
+    fn from(found: &fs::Metadata) -> Self {
+        let kind = match found.mode() & libc::S_IFMT {
+            libc::S_IFDIR => Kind::Directory,
+            libc::S_IFLNK => Kind::Link,
+            libc::S_IFBLK => Kind::Block,
+            libc::S_IFCHR => Kind::Character,
+            libc::S_IFSOCK => Kind::Socket,
+            libc::S_IFIFO => Kind::Pipe,
+            _ => Kind::File,
+        };
+        let time = |seconds: i64, nanoseconds: i64| Time {
+            seconds: u32::try_from(seconds).unwrap_or(0),
+            nanoseconds: nanoseconds as u32,
+        };
+        Facts {
+            kind,
+            mode: found.mode() & 0o7777,
+            bytes: found.len(),
+            modified: time(found.mtime(), found.mtime_nsec()),
+            accessed: time(found.atime(), found.atime_nsec()),
+        }
+    }
+}
+
+/// A directory, a file, a link: here or on a server.
+#[derive(Clone)]
+pub enum Node {
+    /// Here.
+    Local(PathBuf),
+    /// There.
+    Remote {
+        /// The export it is in.
+        client: Rc<Client>,
+        /// Its handle.
+        handle: Handle,
+        /// Its address, for errors.
+        url: Url,
+    },
+}
+
+/// Data of a file to read from.
+pub enum Source {
+    /// Here.
+    Local(AsyncFile),
+    /// There.
+    Remote(RemoteFile),
+}
+
+/// Data of a file to write to.
+pub enum Target {
+    /// Here.
+    Local(AsyncFile),
+    /// There.
+    Remote(Writer),
+}
+
+fn system(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
+    let path = path.display().to_string();
+    move |error| Error::new(action, path, error)
+}
+
+fn hall(action: &'static str, path: &Path, error: dwell::Error) -> Error {
+    match error {
+        dwell::Error::Io { source, offset, .. } => {
+            let error = Error::new(action, path.display(), source);
+            match offset {
+                Some(offset) => error.at(offset),
+                None => error,
+            }
+        }
+        dwell::Error::Invalid { what, .. } => {
+            Error::new(action, path.display(), Why::Invalid(what))
+        }
+    }
+}
+
+impl std::fmt::Display for Node {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Node::Local(path) => write!(f, "{}", path.display()),
+            Node::Remote { url, .. } => write!(f, "{url}"),
+        }
+    }
+}
+
+impl Node {
+    /// What it is.
+    ///
+    /// # Errors
+    /// That it is not there; what the system or the server says.
+    pub async fn facts(&self) -> Result<Facts> {
+        match self {
+            Node::Local(path) => fs::symlink_metadata(path)
+                .map(|found| (&found).into())
+                .map_err(system("reading attributes", path)),
+            Node::Remote { client, handle, url } => {
+                client.attributes(*handle, url).await.map(|found| (&found.attributes).into())
+            }
+        }
+    }
+
+    /// Something in this directory, known or not yet there. Only for what is here.
+    fn inner(path: &Path, name: &[u8]) -> PathBuf {
+        path.join(OsStr::from_bytes(name))
+    }
+
+    /// What a directory has by this name.
+    ///
+    /// # Errors
+    /// What the system or the server says.
+    pub async fn get(&self, name: &[u8]) -> Result<Option<(Node, Facts)>> {
+        match self {
+            Node::Local(path) => {
+                let path = Self::inner(path, name);
+                match fs::symlink_metadata(&path) {
+                    Ok(found) => Ok(Some((Node::Local(path), (&found).into()))),
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+                    Err(error) => Err(system("reading attributes", &path)(error)),
+                }
+            }
+            Node::Remote { client, handle, url } => {
+                let url = url.join(&String::from_utf8_lossy(name));
+                let found = client.look_up(*handle, name, &url).await?;
+                Ok(found.map(|found| Self::remote(client, &found, url)))
+            }
+        }
+    }
+
+    fn remote(client: &Rc<Client>, found: &Found, url: Url) -> (Node, Facts) {
+        let node = Node::Remote { client: client.clone(), handle: found.handle, url };
+        (node, (&found.attributes).into())
+    }
+
+    /// What a directory has, in order of names.
+    ///
+    /// # Errors
+    /// What the system or the server says.
+    pub async fn list(&self) -> Result<Vec<(Vec<u8>, Node, Facts)>> {
+        let mut found = match self {
+            Node::Local(path) => {
+                let listing = fs::read_dir(path).map_err(system("listing", path))?;
+                let mut found = Vec::new();
+                for entry in listing {
+                    let entry = entry.map_err(system("listing", path))?;
+                    let name = entry.file_name().as_bytes().to_vec();
+                    match entry.metadata() {
+                        Ok(facts) => {
+                            found.push((name, Node::Local(entry.path()), (&facts).into()));
+                        }
+                        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                        Err(error) => {
+                            return Err(system("reading attributes", &entry.path())(error));
+                        }
+                    }
+                }
+                found
+            }
+            Node::Remote { client, handle, url } => {
+                let items = client.list(*handle, url).await?;
+                let node = |item: crate::directory::Item| {
+                    let url = url.join(&String::from_utf8_lossy(&item.name));
+                    let (node, facts) = Self::remote(client, &item.found, url);
+                    (item.name, node, facts)
+                };
+                items.into_iter().map(node).collect()
+            }
+        };
+        found.sort_by(|(a, ..), (b, ..)| a.cmp(b));
+        Ok(found)
+    }
+
+    /// Makes a directory in this one, or takes the one that is there.
+    ///
+    /// # Errors
+    /// What the system or the server says.
+    pub async fn make_directory(&self, name: &[u8], mode: u32) -> Result<Node> {
+        // Who copies into it must be able to.
+        let mode = mode & 0o777 | 0o700;
+        match self {
+            Node::Local(path) => {
+                let path = Self::inner(path, name);
+                match fs::DirBuilder::new().mode(mode).create(&path) {
+                    Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => {
+                    }
+                    made => made.map_err(system("making the directory", &path))?,
+                }
+                Ok(Node::Local(path))
+            }
+            Node::Remote { client, handle, url } => {
+                let url = url.join(&String::from_utf8_lossy(name));
+                let attributes = SetAttributes { mode: Some(mode), ..SetAttributes::default() };
+                let made = client.make_directory(*handle, name, attributes, true, &url).await?;
+                Ok(Node::Remote { client: client.clone(), handle: made, url })
+            }
+        }
+    }
+
+    /// Makes a file in this directory, or opens the one that is there, for writing.
+    ///
+    /// # Errors
+    /// What the system or the server says.
+    pub async fn create(&self, tasks: &Tasks, name: &[u8], mode: u32) -> Result<(Node, Target)> {
+        let mode = mode & 0o777;
+        match self {
+            Node::Local(path) => {
+                let path = Self::inner(path, name);
+                let open = || -> dwell::Result<AsyncFile> {
+                    let file = dwell::File::options().write(true).create(true).open(&path)?;
+                    tasks.file(Arc::new(file))
+                };
+                let file = open().map_err(|error| hall("creating", &path, error))?;
+                let permissions = fs::Permissions::from_mode(mode | 0o600);
+                fs::set_permissions(&path, permissions).map_err(system("creating", &path))?;
+                Ok((Node::Local(path), Target::Local(file)))
+            }
+            Node::Remote { client, handle, url } => {
+                let url = url.join(&String::from_utf8_lossy(name));
+                let attributes =
+                    SetAttributes { mode: Some(mode | 0o600), ..SetAttributes::default() };
+                let made = client.create(*handle, name, attributes, &url).await?;
+                let writer = Writer::new(RemoteFile::new(client, made, &url));
+                let node = Node::Remote { client: client.clone(), handle: made, url };
+                Ok((node, Target::Remote(writer)))
+            }
+        }
+    }
+
+    /// Opens a file for reading.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn open(&self, tasks: &Tasks) -> Result<Source> {
+        match self {
+            Node::Local(path) => {
+                let open = || tasks.file(Arc::new(dwell::File::open(path)?));
+                open().map(Source::Local).map_err(|error| hall("opening", path, error))
+            }
+            Node::Remote { client, handle, url } => {
+                Ok(Source::Remote(RemoteFile::new(client, *handle, url)))
+            }
+        }
+    }
+
+    /// Gives a name in this directory to what has another name there.
+    ///
+    /// # Errors
+    /// What the system or the server says.
+    pub async fn rename(&self, from: &[u8], to: &[u8]) -> Result<()> {
+        match self {
+            Node::Local(path) => {
+                let target = Self::inner(path, to);
+                fs::rename(Self::inner(path, from), &target).map_err(system("renaming", &target))
+            }
+            Node::Remote { client, handle, url } => {
+                let url = url.join(&String::from_utf8_lossy(to));
+                client.rename(*handle, from, to, &url).await
+            }
+        }
+    }
+
+    /// Makes a symbolic link in this directory, in place of a link that is there.
+    ///
+    /// # Errors
+    /// What the system or the server says.
+    pub async fn make_link(&self, name: &[u8], target: &[u8]) -> Result<()> {
+        match self {
+            Node::Local(path) => {
+                let path = Self::inner(path, name);
+                if path.is_symlink() {
+                    fs::remove_file(&path).map_err(system("removing", &path))?;
+                }
+                std::os::unix::fs::symlink(OsStr::from_bytes(target), &path)
+                    .map_err(system("making the link", &path))
+            }
+            Node::Remote { client, handle, url } => {
+                let url = url.join(&String::from_utf8_lossy(name));
+                match client.look_up(*handle, name, &url).await? {
+                    Some(found) if found.attributes.kind == Kind::Link => {
+                        client.remove(*handle, name, &url).await?;
+                    }
+                    _ => {}
+                }
+                client.make_link(*handle, name, target, &url).await
+            }
+        }
+    }
+
+    /// Where this symbolic link leads.
+    ///
+    /// # Errors
+    /// What the system or the server says.
+    pub async fn link(&self) -> Result<Vec<u8>> {
+        match self {
+            Node::Local(path) => fs::read_link(path)
+                .map(|target| target.as_os_str().as_bytes().to_vec())
+                .map_err(system("reading the link", path)),
+            Node::Remote { client, handle, url } => client.read_link(*handle, url).await,
+        }
+    }
+
+    /// Cuts a file, or makes it longer with zeros.
+    ///
+    /// # Errors
+    /// What the system or the server says.
+    pub async fn set_length(&self, bytes: u64) -> Result<()> {
+        match self {
+            Node::Local(path) => fs::File::options()
+                .write(true)
+                .open(path)
+                .and_then(|file| file.set_len(bytes))
+                .map_err(system("setting the length", path)),
+            Node::Remote { client, handle, url } => {
+                let to = SetAttributes { bytes: Some(bytes), ..SetAttributes::default() };
+                client.change(*handle, to, url).await
+            }
+        }
+    }
+
+    /// Gives it the permissions of another, and its times if `times` says so.
+    ///
+    /// # Errors
+    /// What the system or the server says.
+    pub async fn take_after(&self, facts: &Facts, times: bool) -> Result<()> {
+        match self {
+            Node::Local(path) => {
+                let permissions = fs::Permissions::from_mode(facts.mode & 0o777);
+                fs::set_permissions(path, permissions)
+                    .map_err(system("setting attributes", path))?;
+                if !times {
+                    return Ok(());
+                }
+                let at = |time: Time| {
+                    let since = Duration::new(u64::from(time.seconds), time.nanoseconds);
+                    SystemTime::UNIX_EPOCH + since
+                };
+                let set = fs::FileTimes::new()
+                    .set_accessed(at(facts.accessed))
+                    .set_modified(at(facts.modified));
+                let file = fs::File::open(path).map_err(system("setting attributes", path))?;
+                file.set_times(set).map_err(system("setting attributes", path))
+            }
+            Node::Remote { client, handle, url } => {
+                let mut to =
+                    SetAttributes { mode: Some(facts.mode & 0o777), ..SetAttributes::default() };
+                if times {
+                    to.accessed = SetTime::To(facts.accessed);
+                    to.modified = SetTime::To(facts.modified);
+                }
+                client.change(*handle, to, url).await
+            }
+        }
+    }
+}
+
+/// Whether a name may be made here.
+pub(crate) fn checked<'n>(name: &'n [u8], of: &Node) -> Result<&'n [u8]> {
+    match is_safe(name) {
+        true => Ok(name),
+        false => Err(Error::invalid(of, "no name for a file or directory")),
+    }
+}
+
+impl Source {
+    /// Reads up to `bytes` bytes; less only at the end.
+    ///
+    /// # Errors
+    /// What the system or the server says, with path and offset.
+    pub async fn read(&self, offset: u64, bytes: u32) -> Result<Payload> {
+        match self {
+            Source::Remote(file) => file.read(offset, bytes).await,
+            Source::Local(file) => {
+                let (read, mut buffer) = file.read_at(vec![0; bytes as usize], offset).await;
+                let read = read.map_err(|error| hall("read", file.file().path(), error))?;
+                buffer.truncate(read);
+                Ok(Payload::new(buffer))
+            }
+        }
+    }
+
+    /// The best length of one read, in bytes.
+    pub fn read_bytes(&self) -> Option<u32> {
+        match self {
+            Source::Local(_) => None,
+            Source::Remote(file) => Some(file.client().read_bytes()),
+        }
+    }
+
+    /// The export, if it is on a server.
+    pub fn client(&self) -> Option<&Rc<Client>> {
+        match self {
+            Source::Local(_) => None,
+            Source::Remote(file) => Some(file.client()),
+        }
+    }
+}
+
+impl Target {
+    /// Writes all of `data`.
+    ///
+    /// # Errors
+    /// What the system or the server says, with path and offset.
+    pub async fn write(&self, offset: u64, data: Payload) -> Result<()> {
+        match self {
+            Target::Remote(writer) => writer.write(offset, &data).await,
+            Target::Local(file) => {
+                let failed = |error| hall("write", file.file().path(), error);
+                let (mut buffer, mut at) = (data.into_vec(), offset);
+                while !buffer.is_empty() {
+                    let (wrote, mut rest) = file.write_at(buffer, at).await;
+                    let wrote = wrote.map_err(failed)?;
+                    if wrote == 0 {
+                        let none = io::Error::from(io::ErrorKind::WriteZero);
+                        return Err(Error::new("write", file.file().path().display(), none).at(at));
+                    }
+                    rest.drain(..wrote);
+                    (buffer, at) = (rest, at + wrote as u64);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Makes what was written durable; how many bytes a server had to be sent again for it.
+    ///
+    /// # Errors
+    /// What the system or the server says.
+    pub async fn commit(&self) -> Result<u64> {
+        match self {
+            Target::Remote(writer) => writer.commit().await,
+            Target::Local(file) => {
+                let path = file.file().path().to_owned();
+                file.sync_data().await.map_err(|error| hall("sync", &path, error)).map(|()| 0)
+            }
+        }
+    }
+
+    /// The best length of one write, in bytes.
+    pub fn write_bytes(&self) -> Option<u32> {
+        match self {
+            Target::Local(_) => None,
+            Target::Remote(writer) => Some(writer.file().client().write_bytes()),
+        }
+    }
+
+    /// The export, if it is on a server.
+    pub fn client(&self) -> Option<&Rc<Client>> {
+        match self {
+            Target::Local(_) => None,
+            Target::Remote(writer) => Some(writer.file().client()),
+        }
+    }
+}

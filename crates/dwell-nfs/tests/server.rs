@@ -1,0 +1,356 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Against a real server: trees there and back, restarts, loss, every refusal in one clear line.
+
+mod common;
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::rc::Rc;
+
+use common::{Quiet, on_server, same, tree};
+use dwell::executor::Executor;
+use dwell_bench::fixture::{Export, lose_datagrams};
+use dwell_nfs::client::{Client, exports};
+use dwell_nfs::connection::Payload;
+use dwell_nfs::copy::{self, Options};
+use dwell_nfs::file::{RemoteFile, Writer};
+use dwell_nfs::nfs3::{self, SetAttributes, Status, access};
+use dwell_nfs::url::Url;
+
+const WHOLE: Options = Options { recursive: true, resume: false, verify: true, times: true };
+
+fn copy(from: &str, to: &str, options: Options) -> dwell_nfs::Result<copy::Progress> {
+    let executor = Executor::new().unwrap();
+    let tasks = executor.handle();
+    let quiet = Quiet::default();
+    let (progress, failures) =
+        executor.block_on(copy::between(&tasks, from, to, options, &quiet))?;
+    assert_eq!(failures, 0, "{:?}", quiet.errors());
+    Ok(progress)
+}
+
+fn there_and_back(transport: &str, rpcbind: bool, on: &Path) {
+    let dir = tempfile::tempdir_in(on).unwrap();
+    let exported = dir.path().join("export");
+    fs::create_dir(&exported).unwrap();
+    on_server(&[Export::directory(&exported)], rpcbind, |server| {
+        let source = dir.path().join("source");
+        tree(&source);
+        let export = exported.display().to_string();
+        let options = format!("&proto={transport}");
+        let address = match rpcbind {
+            // All ports by the portmapper.
+            true => format!("nfs://127.0.0.1{export}/tree?proto={transport}"),
+            false => server.address(&format!("{export}/tree"), &options),
+        };
+        let done = copy(source.to_str().unwrap(), &address, WHOLE).unwrap();
+        assert_eq!(done.verified, done.files_done);
+        assert!(done.files_done > 20 && done.bytes_done == done.bytes);
+        same(&source, &exported.join("tree"));
+        let back = dir.path().join("back");
+        let done = copy(&address, back.to_str().unwrap(), WHOLE).unwrap();
+        assert_eq!(done.verified, done.files_done);
+        same(&source, &back);
+        // Into a directory that is there, and from one place of the server to another.
+        let other = address.replace("/tree", "/other");
+        copy(&address, &other, WHOLE).unwrap();
+        same(&source, &exported.join("other"));
+        copy(&address, &other, WHOLE).unwrap();
+        same(&source, &exported.join("other/tree"));
+    });
+}
+
+#[test]
+fn trees_come_back_as_they_went_over_tcp() {
+    there_and_back("tcp", false, Path::new("/dev/shm"));
+}
+
+#[test]
+fn trees_come_back_as_they_went_over_udp_with_a_portmapper() {
+    there_and_back("udp", true, Path::new("/dev/shm"));
+}
+
+#[test]
+fn trees_come_back_as_they_went_on_a_disk_with_a_portmapper() {
+    there_and_back("tcp", true, &std::env::temp_dir());
+}
+
+#[test]
+fn a_fifth_of_all_datagrams_lost_changes_no_byte() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let exported = dir.path().join("export");
+    fs::create_dir(&exported).unwrap();
+    on_server(&[Export::directory(&exported)], false, |server| {
+        let source = dir.path().join("data");
+        fs::write(&source, common::noise(3 << 20)).unwrap();
+        let path = format!("{}/data", exported.display());
+        let address = server.address(&path, "&proto=udp&size=8192");
+        if let Err(why) = lose_datagrams(dwell_bench::fixture::Ganesha::PORT, 10) {
+            return println!("SKIP: {why}");
+        }
+        let done = copy(source.to_str().unwrap(), &address, WHOLE).unwrap();
+        assert!(done.counters.resends > 10, "{:?}", done.counters);
+        same(&source, &exported.join("data"));
+    });
+}
+
+#[test]
+fn every_procedure_does_what_it_says() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let export = dir.path().display().to_string();
+    on_server(&[Export::directory(dir.path())], false, |server| {
+        let executor = Executor::new().unwrap();
+        let tasks = executor.handle();
+        let url: Url = server.address(&export, "").parse().unwrap();
+        executor.block_on(async {
+            assert_eq!(exports(&tasks, &url).await.unwrap(), [export.as_str()]);
+            let client = Client::mount(&tasks, &url).await.unwrap();
+            let root = client.root();
+            let keep = SetAttributes { mode: Some(0o640), ..SetAttributes::default() };
+            let handle = client.create(root, b"a", keep, &"a").await.unwrap();
+            assert_eq!(fs::metadata(dir.path().join("a")).unwrap().mode() & 0o777, 0o640);
+            let longer = SetAttributes { bytes: Some(70_000), ..SetAttributes::default() };
+            client.change(handle, longer, &"a").await.unwrap();
+            let file = RemoteFile::new(&client, handle, "a");
+            let writer = Writer::new(file.clone());
+            writer.write(65_000, &Payload::new(common::noise(300_001))).await.unwrap();
+            assert_eq!(writer.uncommitted_bytes(), 300_001);
+            assert_eq!(writer.commit().await.unwrap(), 0);
+            let read = file.read(64_999, 400_000).await.unwrap();
+            assert_eq!(read.as_ref()[1..], common::noise(300_001));
+            assert!(file.read(1 << 40, 10).await.unwrap().is_empty());
+            client.make_link(root, b"link", b"some/where", &"link").await.unwrap();
+            let link = client.require(&url.join("link")).await.unwrap();
+            assert_eq!(client.read_link(link.handle, &"link").await.unwrap(), b"some/where");
+            client.make_directory(root, b"d", keep, false, &"d").await.unwrap();
+            let again = client.make_directory(root, b"d", keep, false, &"d").await.unwrap_err();
+            assert_eq!(again.status(), Some(Status::EXIST));
+            client.rename(root, b"a", b"b", &"b").await.unwrap();
+            assert_eq!(client.may(handle, access::READ, &"b").await.unwrap(), access::READ);
+            assert!(client.space(root, &"").await.unwrap().total_bytes > 0);
+            let names: Vec<_> = client.list(root, &"").await.unwrap();
+            let mut names: Vec<_> = names.into_iter().map(|item| item.name).collect();
+            names.sort();
+            assert_eq!(names, [&b"b"[..], b"d", b"link"]);
+            // Names alone, as from a server without READDIRPLUS.
+            client.list_names_only();
+            assert_eq!(client.list(root, &"").await.unwrap().len(), 3);
+            client.remove(root, b"b", &"b").await.unwrap();
+            let stale = file.read(0, 10).await.unwrap_err().to_string();
+            assert!(stale.starts_with("a: read at byte 0: stale handle"), "{stale}");
+            let gone = client.require(&url.join("b")).await.unwrap_err();
+            assert_eq!(gone.status(), Some(Status::NOENT));
+            let d = client.require(&url.join("d")).await.unwrap();
+            let item = dwell_nfs::directory::Item { name: b"d".to_vec(), found: d };
+            client.remove_all(root, item, true, &url, &mut |_| ()).await.unwrap();
+            let null = client.call_null().await;
+            null.unwrap();
+            client.unmount().await;
+        });
+    });
+}
+
+#[test]
+fn what_a_restarted_server_forgot_is_sent_again() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let export = dir.path().display().to_string();
+    on_server(&[Export::directory(dir.path())], false, |server| {
+        for transport in ["tcp", "udp"] {
+            let executor = Executor::new().unwrap();
+            let tasks = executor.handle();
+            let options = format!("&proto={transport}&size=32768");
+            let url: Url = server.address(&export, &options).parse().unwrap();
+            let data = common::noise(1 << 20);
+            executor.block_on(async {
+                let client = Client::mount(&tasks, &url).await.unwrap();
+                let attributes = SetAttributes { mode: Some(0o600), ..SetAttributes::default() };
+                let handle = client.create(client.root(), b"f", attributes, &"f").await.unwrap();
+                let writer = Writer::new(RemoteFile::new(&client, handle, "f"));
+                for (place, chunk) in data.chunks(32768).enumerate() {
+                    let offset = place as u64 * 32768;
+                    writer.write(offset, &Payload::new(chunk.to_vec())).await.unwrap();
+                }
+                server.restart().unwrap();
+                // What the server had not made durable is lost for good.
+                fs::write(dir.path().join("f"), b"").unwrap();
+                let again = writer.commit().await.unwrap();
+                assert_eq!(again, 1 << 20);
+                assert_eq!(writer.uncommitted_bytes(), 0);
+            });
+            assert!(fs::read(dir.path().join("f")).unwrap() == data, "{transport}");
+        }
+    });
+}
+
+#[test]
+fn a_server_killed_in_mid_transfer_and_started_again_loses_nothing() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let exported = dir.path().join("export");
+    fs::create_dir(&exported).unwrap();
+    on_server(&[Export::directory(&exported)], false, |server| {
+        let source = dir.path().join("data");
+        fs::write(&source, common::noise(8 << 20)).unwrap();
+        for transport in ["tcp", "udp"] {
+            let path = format!("{}/{transport}", exported.display());
+            let address = server.address(&path, &format!("&proto={transport}&size=16384"));
+            let executor = Executor::new().unwrap();
+            let tasks = executor.handle();
+            let restart = common::AtByte::new(4 << 20, || server.restart().unwrap());
+            let from = source.to_str().unwrap();
+            let copied = copy::between(&tasks, from, &address, WHOLE, &restart);
+            let (done, failures) = executor.block_on(copied).unwrap();
+            assert_eq!(failures, 0, "{:?}", restart.errors());
+            assert!(done.bytes_again > 0 || done.counters.replays + done.counters.resends > 0);
+            same(&source, &exported.join(transport));
+        }
+    });
+}
+
+#[test]
+fn a_copy_that_broke_off_is_resumed_and_what_is_there_is_left_out() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let exported = dir.path().join("export");
+    fs::create_dir(&exported).unwrap();
+    on_server(&[Export::directory(&exported)], false, |server| {
+        let source = dir.path().join("data");
+        let data = common::noise((150 << 20) + 5);
+        fs::write(&source, &data).unwrap();
+        // 140 MiB are there, the last of them holes, as a broken pipeline leaves them.
+        let mut part = data[..140 << 20].to_vec();
+        part[130 << 20..].fill(0);
+        fs::write(exported.join(".data.dwell-part"), &part).unwrap();
+        let address = server.address(&format!("{}/data", exported.display()), "");
+        let options = Options { resume: true, verify: true, ..Options::default() };
+        let done = copy(source.to_str().unwrap(), &address, options).unwrap();
+        assert_eq!(done.bytes_there, copy::EXTENT_BYTES);
+        assert!(fs::read(exported.join("data")).unwrap() == data);
+        assert!(!exported.join(".data.dwell-part").exists());
+        let done = copy(source.to_str().unwrap(), &address, options).unwrap();
+        assert_eq!((done.files_there, done.bytes_there), (1, data.len() as u64));
+    });
+}
+
+#[test]
+fn refusals_are_one_clear_line() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let (open, closed) = (dir.path().join("open"), dir.path().join("closed"));
+    fs::create_dir(&open).unwrap();
+    fs::create_dir(&closed).unwrap();
+    fs::write(open.join("secret"), b"x").unwrap();
+    let mode = std::os::unix::fs::PermissionsExt::from_mode;
+    fs::set_permissions(open.join("secret"), mode(0o600)).unwrap();
+    fs::set_permissions(&open, mode(0o755)).unwrap();
+    fs::set_permissions(dir.path(), mode(0o755)).unwrap();
+    let read_only = Export { writable: false, ..Export::directory(&closed) };
+    on_server(&[Export::directory(&open), read_only], false, |server| {
+        let (open, closed) = (open.display().to_string(), closed.display().to_string());
+        let local = dir.path().join("local").display().to_string();
+        fs::write(&local, b"data").unwrap();
+        let at = |path: &str, options: &str| server.address(path, options);
+        let nobody = "&user=65534:65534";
+        let cases = [
+            (at("/nowhere/x", ""), local.clone(), "mounting: "),
+            (
+                at(&format!("{open}/secret"), nobody),
+                format!("{local}2"),
+                "permission denied (NFS3ERR_ACCES 13)",
+            ),
+            (local.clone(), at(&format!("{open}/x"), nobody), "creating: permission denied"),
+            (local.clone(), at(&format!("{closed}/x"), ""), "creating: the export is read-only"),
+            (at(&format!("{open}/missing"), ""), local.clone(), "no such file or directory"),
+            (at(&format!("{open}/secret/x"), ""), local.clone(), "not a directory"),
+            (at(&open, ""), format!("{local}d"), "--recursive"),
+            ("nfs://127.0.0.1:1/x?mountport=2".into(), local.clone(), "Connection refused"),
+            ("nfs://127.0.0.1/x".into(), local.clone(), "asking the portmapper"),
+            (
+                "nfs://127.0.0.1:1/x?mountport=2&proto=udp".into(),
+                local.clone(),
+                "Connection refused",
+            ),
+        ];
+        for (from, to, part) in cases {
+            let executor = Executor::new().unwrap();
+            let tasks = executor.handle();
+            let quiet = Quiet::default();
+            let options = Options::default();
+            let outcome = executor.block_on(copy::between(&tasks, &from, &to, options, &quiet));
+            let line = match outcome {
+                Err(error) => error.to_string(),
+                Ok(_) => quiet.errors().join("\n"),
+            };
+            assert!(line.contains(part) && !line.contains('\n'), "{from} to {to}: {line:?}");
+        }
+    });
+}
+
+#[test]
+fn a_full_server_says_where() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let export = dir.path().display().to_string();
+    common::with_small_disk(dir.path(), || {
+        on_server(&[Export::directory(dir.path())], false, |server| {
+            let executor = Executor::new().unwrap();
+            let tasks = executor.handle();
+            let url: Url = server.address(&export, "&size=65536").parse().unwrap();
+            executor.block_on(async {
+                let client = Client::mount(&tasks, &url).await.unwrap();
+                let keep = SetAttributes::default();
+                let handle = client.create(client.root(), b"f", keep, &"f").await.unwrap();
+                let writer = Rc::new(Writer::new(RemoteFile::new(&client, handle, "f")));
+                let mut failed = None;
+                for place in 0..64 {
+                    let data = Payload::new(vec![1; 65536]);
+                    if let Err(error) = writer.write(place * 65536, &data).await {
+                        failed = Some(error);
+                        break;
+                    }
+                }
+                let error = failed.expect("a disk of 1 MiB takes no 4 MiB");
+                assert_eq!(error.status(), Some(nfs3::Status::NOSPC));
+                let offset = error.offset.unwrap();
+                assert!((512 << 10..=1 << 20).contains(&offset), "{error}");
+            });
+        });
+    });
+}
+
+#[test]
+fn a_file_on_a_server_is_a_file_like_any_other() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let export = dir.path().display().to_string();
+    on_server(&[Export::directory(dir.path())], false, |server| {
+        dwell_nfs::queue::register();
+        for transport in ["tcp", "udp"] {
+            let options = format!("&proto={transport}&size=8192");
+            let address = server.address(&format!("{export}/{transport}"), &options);
+            let missing = dwell::File::open(&address).err().unwrap().to_string();
+            assert!(missing.contains("no such file"), "{missing}");
+            let file = dwell::File::options().write(true).create(true).open(&address).unwrap();
+            // Longer than one request, and in pieces of odd lengths.
+            let data = common::noise(100_001);
+            file.write_all_at(&data, 3).unwrap();
+            let (one, two) = data.split_at(20_003);
+            let pieces = [std::io::IoSlice::new(one), std::io::IoSlice::new(two)];
+            assert_eq!(file.write_vectored_at(&pieces, 200_000).unwrap(), data.len());
+            file.sync_data().unwrap();
+            let there = fs::read(dir.path().join(transport)).unwrap();
+            assert_eq!(there.len(), 300_001);
+            assert!(there[3..100_004] == data && there[200_000..] == data);
+            let mut read = vec![0; 100_100];
+            assert_eq!(file.read_at(&mut read, 199_990).unwrap(), 100_011);
+            assert!(read[10..100_011] == data);
+            assert_eq!(file.read_at(&mut read, 300_001).unwrap(), 0);
+            // Threads have queues of their own.
+            std::thread::scope(|scope| {
+                for _ in 0..3 {
+                    scope.spawn(|| {
+                        let mut read = vec![0; 50_000];
+                        file.read_exact_at(&mut read, 3).unwrap();
+                        assert!(read == data[..50_000]);
+                    });
+                }
+            });
+        }
+    });
+}
