@@ -61,7 +61,7 @@ fn cachegrind(dir: &Path, bytes: u64, command: &[&str]) -> Option<Counts> {
 /// The same of a recorded trace over the simulator's cache, by virtual addresses as there.
 fn simulated(trace: &Path, bytes: u64) -> Counts {
     let mut cache = Cache::sized(bytes, WAYS, 1 << LINE_SHIFT);
-    let sets = bytes / WAYS >> LINE_SHIFT;
+    let sets = (bytes / WAYS) >> LINE_SHIFT;
     let set_bits = sets.trailing_zeros();
     // Numbers of lines are short here: what stands above the set's bits is numbered anew.
     let mut tags: HashMap<u64, u32> = HashMap::new();
