@@ -30,6 +30,7 @@ size=$(pick 6m 96m)
 numjobs=2
 allrandrepeat=1
 verify=crc32c
+verify_state_save=0
 verify_fatal=1
 verify_dump=0
 fallocate=none

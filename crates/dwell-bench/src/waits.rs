@@ -140,6 +140,7 @@ mod tests {
                 ..dwell_policy::Profile::default()
             },
             curves: vec![curve("interrupt-spin", 0), curve("inline", 20_000)],
+            queued: Vec::new(),
             switches: SwitchCosts::default(),
             sleeps: vec![],
             polling: Polling::Real,

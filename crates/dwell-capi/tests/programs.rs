@@ -180,6 +180,7 @@ fn fast_profile(file: &Path) -> DeviceProfile {
         dwell_version: "0.1.0".into(),
         decision: Profile { class: DeviceClass::Fast, ..Profile::default() },
         curves: Vec::new(),
+        queued: Vec::new(),
         switches: SwitchCosts::default(),
         sleeps: Vec::new(),
         polling: Polling::Unsupported { why: "a test".into() },

@@ -69,6 +69,35 @@ fn facts(screen: &Screen, profile: &DeviceProfile) -> String {
     if let Some(because) = notes.next() {
         add("because", &show::one_line(because));
     }
+    if decision.ring_threshold_bytes > 0 {
+        let each = |mode: &str| profile.curve(mode).and_then(|curve| curve.points.first());
+        let mut text = format!(
+            "on a ring, sent first and waited for then, up to {}",
+            show::threshold(decision.ring_threshold_bytes)
+        );
+        if let (Some(ring), Some(call)) = (each("interrupt-block"), each("inline")) {
+            let us = |point: &CurvePoint| units::time_ns(point.mean_ns as f64);
+            text += &format!(
+                ": {} for {} against {} by a call",
+                us(ring),
+                units::bytes(ring.size_bytes),
+                us(call)
+            );
+        }
+        add("blocking", &text);
+    }
+    if let Some(point) = profile.queued.first() {
+        let us = |ns: u64| units::time_ns(ns as f64);
+        let text = format!(
+            "size threshold {}: with {} of {} in flight, spinning takes {} a request, blocking {}",
+            show::threshold(decision.queued_threshold_bytes),
+            point.depth,
+            units::bytes(point.size_bytes),
+            us(point.spin.ns_per_request),
+            us(point.block.ns_per_request),
+        );
+        add("several at once", &text);
+    }
     let mut expected = format!("{} for 4 KiB", units::time_ns(decision.latency_ns as f64));
     if decision.latency_ps_per_byte > 0 {
         let per_kib_ns = decision.latency_ps_per_byte as f64 * 1.024;

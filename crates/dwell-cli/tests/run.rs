@@ -249,6 +249,29 @@ fn malformed_settings_are_refused_by_file_line_and_key() {
 }
 
 #[test]
+fn a_profile_of_this_kernel_that_cannot_be_used_is_told() {
+    let Some(library) = stand_in() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    fs::create_dir(dir.path().join("profiles")).unwrap();
+    for (name, text) in [(release.trim(), "{\"schema\": 1}"), ("1.2.3", "{}")] {
+        fs::write(dir.path().join(format!("profiles/disk@{name}@none.json")), text).unwrap();
+    }
+    let said = |quiet: &[&str]| {
+        let output = dwell(dir.path(), library).args(quiet).args(["--", "true"]).output().unwrap();
+        assert!(output.status.success());
+        text(&output.stderr).to_owned()
+    };
+    let told = said(&[]);
+    assert!(
+        told.contains("field schema is 1") && told.contains("passes straight through"),
+        "{told}"
+    );
+    assert!(!told.contains("1.2.3"), "{told}");
+    assert!(!said(&["--quiet"]).contains("schema"));
+}
+
+#[test]
 fn a_missing_library_is_named_with_where_it_was_looked_for() {
     let dir = tempfile::tempdir().unwrap();
     let of = |library: &str| {

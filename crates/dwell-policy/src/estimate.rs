@@ -60,6 +60,11 @@ impl Pace {
         self.noted = now;
     }
 
+    /// Time between two completions, in nanoseconds; 0 while it is unknown.
+    pub const fn interval_ns(&self) -> Ns {
+        self.interval.mean_ns
+    }
+
     /// How many completions to wait for at once when `in_flight` requests are outstanding: as many
     /// as come in the time that leaving the CPU and coming back costs, for which a waiting thread
     /// may as well wait. Never more than a quarter of them, so that the device keeps enough to do

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What a policy needs to know of a device.
 
-use crate::Ns;
+use crate::{Call, Ns};
 
 /// How a device is waited for by default (SmartCon §4.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -41,6 +41,13 @@ pub struct Profile {
     pub class: DeviceClass,
     /// Largest request, in bytes, for which spinning still beats blocking; equal still spins.
     pub size_threshold_bytes: u64,
+    /// The same for a request that is one of several of its thread; 0 where spinning for such
+    /// requests gains nothing. One wait serves several of them, so it can pay where a lone
+    /// request should block, and the other way round.
+    pub queued_threshold_bytes: u64,
+    /// Largest lone request, in bytes, that blocks better on a ring, sent first and waited for by a
+    /// second call, than in a synchronous call; 0 where none does.
+    pub ring_threshold_bytes: u64,
     /// Cost of leaving the CPU for one request and coming back to it, with nothing else to run:
     /// the self switch (SmartCon §3.3), in nanoseconds.
     pub switch_ns: Ns,
@@ -62,6 +69,25 @@ impl Profile {
             size_bytes.saturating_sub(4096).saturating_mul(self.latency_ps_per_byte) / 1000;
         self.latency_ns.saturating_add(beyond_ns)
     }
+
+    /// How a request issued by `call` is waited for by default. What is served on the caller's own
+    /// CPU is so however it is called.
+    pub const fn class_of(&self, call: Call) -> DeviceClass {
+        match (self.class, call) {
+            (DeviceClass::VeryFast, _) => DeviceClass::VeryFast,
+            (class, Call::Blocking) => class,
+            (_, Call::Queued) if self.queued_threshold_bytes > 0 => DeviceClass::Fast,
+            (_, Call::Queued) => DeviceClass::Mainstream,
+        }
+    }
+
+    /// Largest request issued by `call`, in bytes, for which spinning still beats blocking.
+    pub const fn threshold_of(&self, call: Call) -> u64 {
+        match call {
+            Call::Blocking => self.size_threshold_bytes,
+            Call::Queued => self.queued_threshold_bytes,
+        }
+    }
 }
 
 impl Default for Profile {
@@ -70,6 +96,8 @@ impl Default for Profile {
         Profile {
             class: DeviceClass::Fast,
             size_threshold_bytes: 64 << 10,
+            queued_threshold_bytes: 64 << 10,
+            ring_threshold_bytes: 0,
             switch_ns: 5_000,
             reload_ns: 0,
             sleep_overshoot_ns: 50_000,

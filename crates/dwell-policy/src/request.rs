@@ -174,6 +174,13 @@ impl<'a> Wait<'a> {
         }
     }
 
+    /// Whether a probe found that requests like this one block better on a ring.
+    pub fn blocks_on_ring(&self) -> bool {
+        self.call == Call::Blocking
+            && self.kind != Kind::Sync
+            && self.profile.is_some_and(|p| self.size_bytes <= p.ring_threshold_bytes)
+    }
+
     /// Best prediction of the latency when spun for: the queue's own estimate, else the probe's
     /// curve; 0 when nothing is known.
     pub fn predicted_ns(&self) -> Ns {

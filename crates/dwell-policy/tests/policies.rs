@@ -11,6 +11,8 @@ use proptest::prelude::*;
 const FAST: Profile = Profile {
     class: DeviceClass::Fast,
     size_threshold_bytes: 64 << 10,
+    queued_threshold_bytes: 64 << 10,
+    ring_threshold_bytes: 0,
     switch_ns: 5_000,
     reload_ns: 3_000,
     sleep_overshoot_ns: 14_000,
@@ -31,6 +33,40 @@ fn load(others: f32, total: f32, threshold: f32, may_spin: bool) -> Load {
 /// A read that every check of SmartCon lets spin.
 fn small(profile: &Profile) -> Wait<'_> {
     Wait::new(Kind::Read, 4096, Some(profile))
+}
+
+#[test]
+fn one_of_several_has_a_class_and_a_threshold_of_its_own() {
+    let decide = |class, size_threshold_bytes, queued_threshold_bytes, call| {
+        let profile = Profile { class, size_threshold_bytes, queued_threshold_bytes, ..FAST };
+        let decision = SmartCon::default().choose(&Wait { call, ..small(&profile) });
+        (decision.mode, decision.why)
+    };
+    let (fast, mainstream) = (DeviceClass::Fast, DeviceClass::Mainstream);
+    let spins = (Mode::Spin, Reason::Pays);
+    let blocks = (Mode::Block, Reason::Mainstream);
+    assert_eq!(decide(mainstream, 0, 16 << 10, Call::Queued), spins);
+    assert_eq!(decide(mainstream, 0, 16 << 10, Call::Blocking), blocks);
+    assert_eq!(decide(fast, 64 << 10, 0, Call::Queued), blocks);
+    assert_eq!(decide(fast, 64 << 10, 0, Call::Blocking), spins);
+    assert_eq!(decide(fast, 64 << 10, 2 << 10, Call::Queued), (Mode::Block, Reason::Size));
+}
+
+#[test]
+fn a_lone_small_request_leaves_the_cpu_on_a_ring_where_that_was_found_better() {
+    let profile = Profile { ring_threshold_bytes: 16 << 10, ..of_class(DeviceClass::Mainstream) };
+    let smartcon = SmartCon::default();
+    let wait = small(&profile);
+    let route = |wait: &Wait<'_>| smartcon.choose(wait).route;
+    assert_eq!(smartcon.always_inline(Some(&profile)), None);
+    assert_eq!(smartcon.choose(&wait).mode, Mode::Block);
+    assert_eq!(route(&wait), Route::Interrupt);
+    assert_eq!(route(&Wait { size_bytes: (16 << 10) + 1, ..wait.clone() }), Route::Inline);
+    assert_eq!(route(&Wait { kind: Kind::Sync, ..wait.clone() }), Route::Inline);
+    assert_eq!(route(&Wait { load: load(0.9, 0.9, 0.5, true), ..wait.clone() }), Route::Inline);
+    assert_eq!(route(&Wait { routes: Routes::INLINE, ..wait.clone() }), Route::Inline);
+    // The kernel's own way stays what it is.
+    assert_eq!(Block.choose(&wait).route, Route::Inline);
 }
 
 #[test]
@@ -201,23 +237,19 @@ fn any_routes() -> impl Strategy<Value = Routes> {
 }
 
 fn any_profile() -> impl Strategy<Value = Profile> {
-    let figures = (0..1u64 << 22, 0..100_000u64, 0..100_000u64, 0..100_000u64);
+    let sizes = (0..1u64 << 22, 0..1u64 << 22, prop_oneof![Just(0u64), 0..1u64 << 22]);
+    let figures = (sizes, 0..100_000u64, 0..100_000u64, 0..100_000u64);
     (any_class(), figures, 0..1_000_000u64, 0..10_000u64).prop_map(
-        |(
+        |(class, (sizes, switch_ns, reload_ns, sleep_overshoot_ns), latency_ns, ps)| Profile {
             class,
-            (size_threshold_bytes, switch_ns, reload_ns, sleep_overshoot_ns),
+            size_threshold_bytes: sizes.0,
+            queued_threshold_bytes: sizes.1,
+            ring_threshold_bytes: sizes.2,
+            switch_ns,
+            reload_ns,
+            sleep_overshoot_ns,
             latency_ns,
-            ps,
-        )| {
-            Profile {
-                class,
-                size_threshold_bytes,
-                switch_ns,
-                reload_ns,
-                sleep_overshoot_ns,
-                latency_ns,
-                latency_ps_per_byte: ps,
-            }
+            latency_ps_per_byte: ps,
         },
     )
 }
@@ -300,7 +332,8 @@ proptest! {
     #[test]
     fn mainstream_devices_never_spin(wait in any_wait(), profile in any_profile(), policy in any_smartcon()) {
         let profile = Profile { class: DeviceClass::Mainstream, ..profile };
-        let decision = policy.choose(&Wait { profile: Some(&profile), ..wait });
+        let wait = Wait { profile: Some(&profile), call: Call::Blocking, ..wait };
+        let decision = policy.choose(&wait);
         prop_assert_eq!((decision.mode, decision.why), (Mode::Block, Reason::Mainstream));
     }
 
@@ -329,7 +362,7 @@ proptest! {
         if spins(&policy.choose(&wait)) {
             prop_assert!(!above);
             prop_assert!(wait.load.may_spin && wait.kind != Kind::Sync);
-            prop_assert!(wait.size_bytes + wait.backlog.bytes <= profile.size_threshold_bytes);
+            prop_assert!(wait.size_bytes + wait.backlog.bytes <= profile.threshold_of(wait.call));
         }
     }
 
@@ -404,9 +437,9 @@ proptest! {
     }
 
     #[test]
-    fn absurd_profiles_and_estimates_do_not_panic(wait in any_wait(), figures in any::<[u64; 6]>(), samples in any::<[u64; 4]>()) {
-        let [size_threshold_bytes, switch_ns, reload_ns, sleep_overshoot_ns, latency_ns, latency_ps_per_byte] = figures;
-        let profile = Profile { class: DeviceClass::Fast, size_threshold_bytes, switch_ns, reload_ns, sleep_overshoot_ns, latency_ns, latency_ps_per_byte };
+    fn absurd_profiles_and_estimates_do_not_panic(wait in any_wait(), figures in any::<[u64; 8]>(), samples in any::<[u64; 4]>()) {
+        let [size_threshold_bytes, queued_threshold_bytes, ring_threshold_bytes, switch_ns, reload_ns, sleep_overshoot_ns, latency_ns, latency_ps_per_byte] = figures;
+        let profile = Profile { class: DeviceClass::Fast, size_threshold_bytes, queued_threshold_bytes, ring_threshold_bytes, switch_ns, reload_ns, sleep_overshoot_ns, latency_ns, latency_ps_per_byte };
         let mut estimator = Estimator::new();
         for sample_ns in samples {
             estimator.record(Kind::Read, sample_ns, Mode::Spin, sample_ns);

@@ -12,6 +12,7 @@ use dwell::adopted::{self, Adopted};
 use dwell::device::Device;
 use dwell::ledger::{ControlReader, Header, Ledger, ProcessIo, Publisher, Snapshot, Steered, Told};
 use dwell::monitor::{Config, SystemMonitor};
+use dwell::profile::DeviceProfile;
 use dwell::settings::{DeviceNames, RunOrder};
 use dwell::{DeviceClass, File};
 
@@ -308,12 +309,15 @@ fn is_no_disk(fd: i32) -> bool {
 fn files_of(fd: i32, number: u64, services: &mut Option<Services>) -> Option<Files> {
     let order = order()?;
     let store = order.profiles();
-    let beneath = store.beneath(Path::new(&format!("/proc/self/fd/{fd}"))).ok()?;
-    let device: &Device = beneath.device.as_ref()?;
-    let effective = order.settings.for_device(&DeviceNames::of(device));
-    let known = effective.known(beneath.known());
-    let fast = known.profile.is_some_and(|profile| profile.class == DeviceClass::Fast);
-    if effective.exclude.value || !fast {
+    let device = Device::beneath(Path::new(&format!("/proc/self/fd/{fd}"))).ok()?;
+    let effective = order.settings.for_device(&DeviceNames::of(&device));
+    // A profile that cannot be used, which `dwell run` has said, is as good as none.
+    let profile = store.of(&device).ok().flatten();
+    let known = effective.known(profile.as_ref().map(DeviceProfile::known).unwrap_or_default());
+    let decided = known.profile.is_some_and(|profile| {
+        profile.class == DeviceClass::Fast || profile.ring_threshold_bytes > 0
+    });
+    if effective.exclude.value || !decided {
         return None;
     }
     let policy = effective.wait_policy().ok()?;

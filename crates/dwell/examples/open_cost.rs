@@ -26,6 +26,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let profile = Profile {
         class: DeviceClass::Fast,
         size_threshold_bytes: 65536,
+        queued_threshold_bytes: 65536,
+        ring_threshold_bytes: 0,
         switch_ns: 5_000,
         reload_ns: 0,
         sleep_overshoot_ns: 50_000,

@@ -2,11 +2,12 @@
 //! The sources that an address can open, behind one type.
 
 use std::io;
+use std::os::fd::RawFd;
 
 use dwell_policy::{Backlog, Route, Routes};
 
 use crate::kernel::{Kernel, KernelQueue};
-use crate::queue::{Completion, Full, Io, Queue, Ticket, Wake};
+use crate::queue::{Completion, Full, Io, Queue, Ticket, Wake, Watch};
 use crate::source::Source;
 
 /// A queue of a source that a wing brought.
@@ -57,6 +58,13 @@ impl Source for AnySource {
             AnySource::Kernel(source) => AnyQueue::Kernel(source.call_queue()?),
             AnySource::Other(source) => AnyQueue::Other(source.call_queue()?),
         })
+    }
+
+    fn shares(&self) -> Option<u64> {
+        match self {
+            AnySource::Kernel(source) => source.shares(),
+            AnySource::Other(_) => None,
+        }
     }
 
     #[inline]
@@ -127,6 +135,10 @@ impl Queue for AnyQueue {
 
     fn disarm(&mut self) {
         each!(self, queue => queue.disarm())
+    }
+
+    fn watch(&mut self, descriptor: RawFd) -> Watch {
+        each!(self, queue => queue.watch(descriptor))
     }
 
     fn cancel(&mut self, ticket: Ticket) {

@@ -59,12 +59,12 @@ pub fn sleep_until(until: Ns) {
 }
 
 /// Takes the calling thread's timer slack away for as long as it lives.
-struct PreciseTimers {
+pub(crate) struct PreciseTimers {
     slack_ns: libc::c_ulong,
 }
 
 impl PreciseTimers {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         // SAFETY: both options take and return integers and touch no memory.
         let slack_ns = unsafe {
             let slack_ns = libc::prctl(libc::PR_GET_TIMERSLACK, 0, 0, 0, 0);

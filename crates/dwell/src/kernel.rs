@@ -5,12 +5,12 @@
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use dwell_policy::{Backlog, Kind, Route, Routes};
 
-use crate::queue::{Action, Completion, Full, Io, Queue, Ticket, Wake};
+use crate::queue::{Action, Completion, Full, Io, Queue, Ticket, Wake, Watch};
 use crate::ring::{self, Completed, Ring, SpinMethod};
 use crate::source::Source;
 
@@ -73,6 +73,11 @@ impl Source for Kernel {
 
     fn call_queue(&self) -> io::Result<KernelQueue> {
         Ok(KernelQueue::of_thread(self.method))
+    }
+
+    /// Requests name their descriptor, so a ring serves any.
+    fn shares(&self) -> Option<u64> {
+        Some(self.method as u64)
     }
 
     fn routes(&self) -> Routes {
@@ -375,6 +380,13 @@ impl Queue for KernelQueue {
 
     fn arm(&mut self, enough: u32) -> Wake<'_> {
         self.with(|rings| rings.arm(enough))
+    }
+
+    fn watch(&mut self, descriptor: RawFd) -> Watch {
+        self.with(|rings| match rings.busy().next() {
+            Some(ring) => ring.watch(descriptor),
+            None => Watch::Cannot,
+        })
     }
 
     fn cancel(&mut self, ticket: Ticket) {

@@ -2,12 +2,17 @@
 //! Leaving the CPU until a queue has something.
 #![allow(unsafe_code)]
 
+mod parker;
+
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use dwell_policy::{Ns, Woken};
 
 use crate::clock;
 use crate::queue::{Completion, Queue, Wake};
+
+pub use parker::Parker;
+pub(crate) use parker::{counts_bytes, set_low_water};
 
 /// Arms `queue`, looks once more, and sleeps if there is still nothing, at most until `until` and
 /// where the queue can tell, until `enough` completions are there. Completions found by the look go
@@ -52,23 +57,26 @@ const TOGETHER_NS: Ns = 2_000_000;
 fn sleep(wake: Wake<'_>, until: Option<Ns>) {
     match wake {
         Wake::Never => {}
-        Wake::Ring { fd, unsent, enough } => enter_ring(fd, unsent, enough, until),
-        Wake::Descriptor(fd) => poll_descriptor(fd, until),
+        Wake::Ring { fd, unsent, enough: enough @ (0 | 1) } => {
+            enter_ring(fd, unsent, enough, until)
+        }
+        Wake::Ring { fd, unsent, enough } => {
+            let together = clock::now() + TOGETHER_NS;
+            enter_ring(fd, unsent, enough, sooner(until, Some(together)));
+        }
+        Wake::Descriptor(fd) => poll_descriptor(fd, false, until),
         Wake::Word { word, seen } => wait_word(word, seen, until),
         Wake::At(due) => clock::sleep_until(until.map_or(due, |until| until.min(due))),
+        Wake::Socket { fd, write, at } => poll_descriptor(fd, write, sooner(until, at)),
     }
 }
 
-/// Sends `unsent` entries and waits inside an io_uring for `enough` completions, but for two or
-/// more of them no longer than `TOGETHER_NS`.
+fn sooner(a: Option<Ns>, b: Option<Ns>) -> Option<Ns> {
+    a.into_iter().chain(b).min()
+}
+
+/// Sends `unsent` entries and waits inside an io_uring for `enough` completions.
 fn enter_ring(fd: i32, unsent: u32, enough: u32, until: Option<Ns>) {
-    let until = match enough {
-        0 | 1 => until,
-        _ => {
-            let together = clock::now() + TOGETHER_NS;
-            Some(until.map_or(together, |until| until.min(together)))
-        }
-    };
     const GETEVENTS: u32 = 1;
     const EXT_ARG: u32 = 1 << 3;
     #[repr(C)]
@@ -98,8 +106,9 @@ fn enter_ring(fd: i32, unsent: u32, enough: u32, until: Option<Ns>) {
     unsafe { libc::syscall(libc::SYS_io_uring_enter, fd, unsent, enough, flags, arg, size) };
 }
 
-fn poll_descriptor(fd: i32, until: Option<Ns>) {
-    let mut watched = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+fn poll_descriptor(fd: i32, write: bool, until: Option<Ns>) {
+    let events = libc::POLLIN | if write { libc::POLLOUT } else { 0 };
+    let mut watched = libc::pollfd { fd, events, revents: 0 };
     let span = until.map(|until| clock::timespec(until.saturating_sub(clock::now())));
     let span = span.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
     // SAFETY: one live pollfd, a live or null timespec, no signal mask.

@@ -6,18 +6,16 @@ use std::collections::VecDeque;
 use std::marker::PhantomData;
 use std::time::Duration;
 
-use dwell_policy::{
-    Backlog, Call, Decision, Estimator, Mode, Ns, Outcome, Pace, Reason, Route, Wait, WaitMachine,
-};
+use dwell_policy::{Backlog, Decision, Estimator, Mode, Ns, Outcome, Pace, Route, WaitMachine};
 
 use crate::any::AnySource;
 use crate::buffer::Aligned;
 use crate::clock;
 use crate::error::{Error, Result};
-use crate::file::{File, MAX_TRANSFER_BYTES};
+use crate::file::File;
+use crate::flights::{Flights, InFlight};
 use crate::queue::{Action, Completion, Io, Queue, Ticket};
 use crate::source::Source;
-use crate::stats::Family;
 use crate::wait::{Several, wait_for};
 
 /// Memory that a request in flight owns. A pair owns the memory of its first part; the second is
@@ -72,73 +70,12 @@ struct Flight<B> {
     cancelled: bool,
 }
 
-/// What is in flight, found by ticket.
-///
-/// A flight lies where its ticket's low bits say, or in the next place that is free. The kernel
-/// queue's tickets number its places in their low bits, counted tickets run through all places, so
-/// the first place looked at is nearly always the one.
-struct Flights<B> {
-    places: Vec<Option<Flight<B>>>,
-    taken: usize,
-    /// What is due when, first things first. Finished flights stay until they come to the front.
-    due: VecDeque<(Ns, Ticket)>,
-}
-
-impl<B> Flights<B> {
-    fn new(depth: u32) -> Self {
-        let places = depth.next_power_of_two();
-        Flights {
-            places: (0..places).map(|_| None).collect(),
-            taken: 0,
-            due: VecDeque::with_capacity(2 * places as usize),
-        }
+impl<B> InFlight for Flight<B> {
+    fn ticket(&self) -> Ticket {
+        self.ticket
     }
-
-    fn places_from(&self, ticket: Ticket) -> impl Iterator<Item = usize> + use<B> {
-        let mask = self.places.len() - 1;
-        (0..=mask).map(move |step| (ticket.0 as usize).wrapping_add(step) & mask)
-    }
-
-    fn insert(&mut self, flight: Flight<B>) {
-        let (due, ticket) = (flight.submitted + flight.decision.due_in_ns, flight.ticket);
-        if self.due.len() == 2 * self.places.len() {
-            self.forget_finished();
-        }
-        // Nearly always the last: most requests in flight are of one kind.
-        let later = self.due.iter().rev().take_while(|(other, _)| *other > due).count();
-        self.due.insert(self.due.len() - later, (due, ticket));
-        let mut places = self.places_from(flight.ticket);
-        let free = places.find(|&at| self.places[at].is_none());
-        self.places[free.expect("no more flights than places")] = Some(flight);
-        self.taken += 1;
-    }
-
-    fn forget_finished(&mut self) {
-        let mut due = std::mem::take(&mut self.due);
-        due.retain(|&(_, ticket)| self.place_of(ticket).is_some());
-        self.due = due;
-    }
-
-    fn place_of(&self, ticket: Ticket) -> Option<usize> {
-        let is_it = |at: &usize| self.places[*at].as_ref().is_some_and(|f| f.ticket == ticket);
-        self.places_from(ticket).find(is_it)
-    }
-
-    /// When the request due first was submitted, and what was decided for it.
-    fn first_due(&mut self) -> Option<(Ns, Decision)> {
-        loop {
-            let &(_, ticket) = self.due.front()?;
-            if let Some(flight) = self.place_of(ticket).and_then(|at| self.places[at].as_ref()) {
-                return Some((flight.submitted, flight.decision));
-            }
-            self.due.pop_front();
-        }
-    }
-
-    fn take(&mut self, ticket: Ticket) -> Option<Flight<B>> {
-        let flight = self.place_of(ticket).and_then(|at| self.places[at].take())?;
-        self.taken -= 1;
-        Some(flight)
+    fn due(&self) -> Ns {
+        self.submitted + self.decision.due_in_ns
     }
 }
 
@@ -169,7 +106,7 @@ where
     file: &'f File<S>,
     queue: Option<S::Queue>,
     depth: u32,
-    flights: Flights<B>,
+    flights: Flights<Flight<B>>,
     finished: VecDeque<Finished<B>>,
     /// Decisions of the requests that the present look or wait has finished.
     decided: Vec<Decision>,
@@ -238,7 +175,7 @@ where
     }
 
     fn in_flight(&self) -> usize {
-        self.flights.taken
+        self.flights.len()
     }
 
     /// Submits a read that fills `buffer` from `offset`.
@@ -290,11 +227,9 @@ where
     /// Asks to end a request early; it still finishes, and gives its buffer back.
     pub fn cancel(&mut self, ticket: Ticket) {
         if let Some(queue) = &mut self.queue
-            && let Some(at) = self.flights.place_of(ticket)
+            && let Some(flight) = self.flights.get_mut(ticket)
         {
-            if let Some(flight) = &mut self.flights.places[at] {
-                flight.cancelled = true;
-            }
+            flight.cancelled = true;
             queue.cancel(ticket);
         }
     }
@@ -334,20 +269,8 @@ where
     ) -> std::result::Result<Ticket, (Error, B)> {
         let (memory, bytes) = buffer.memory();
         let file = self.file;
-        if let Err(error) = file.reachable(offset) {
+        if let Err(error) = file.queueable(memory, bytes, offset) {
             return Err((error, buffer));
-        }
-        if bytes > MAX_TRANSFER_BYTES {
-            let what = format!("{bytes} bytes in one request; at most {MAX_TRANSFER_BYTES}");
-            return Err((Error::invalid(file.path(), what), buffer));
-        }
-        if !file.aligned(memory, bytes, offset) {
-            let what = format!(
-                "direct I/O of {bytes} bytes at byte {offset}: memory, length and offset must be \
-                 multiples of {}; use memory aligned so (in Rust, buffer::Aligned)",
-                file.source.alignment()
-            );
-            return Err((Error::invalid(file.path(), what), buffer));
         }
         // SAFETY: the flight owns the buffer until its completion is out, also when dropped.
         let io = unsafe { Io::plain(action, file.source.target(), memory, bytes as u32, offset) };
@@ -364,20 +287,9 @@ where
             let what = format!("{} requests are in flight, as many as asked for", self.depth);
             return Err((Error::invalid(self.file.path(), what), buffer));
         }
-        let kind = io.action().kind();
-        let size_bytes = u64::from(io.bytes());
-        let wait = self.file.wait_of(kind, size_bytes, Call::Queued);
-        // A wait ends with the first completion of any of this thread's requests, so none of them
-        // is in the way of that.
         let own = self.queue.as_ref().map_or(Backlog::default(), Queue::backlog);
-        let wait = Wait {
-            backlog: wait.backlog.less(own),
-            estimate: self.estimator.of(kind, size_bytes),
-            sequence: self.sequence,
-            ..wait
-        };
+        let decision = self.file.decide_queued(&io, own, &self.estimator, self.sequence);
         self.sequence += 1;
-        let decision = self.file.policy.choose(&wait);
         let submitted = clock::now();
         let Some(queue) = &mut self.queue else {
             return Ok(self.serve(io, buffer, &decision, submitted));
@@ -400,12 +312,7 @@ where
 
     /// Serves a request where there is no queue.
     fn serve(&mut self, io: Io, buffer: Option<B>, decision: &Decision, began: Ns) -> Ticket {
-        let result = self.file.source.call(&io);
-        if let Some(counters) = self.file.counters() {
-            counters.decided(Route::Inline, decision.mode, decision.why);
-            counters.took(Family::Inline, clock::now() - began);
-            counters.moved(io.action().kind(), result);
-        }
+        let result = self.file.serve_unqueued(&io, decision, began);
         let ticket = Ticket(self.sequence);
         self.finished.push_back(Finished {
             ticket,
@@ -436,7 +343,8 @@ where
     /// one wait.
     fn wait_for_some(&mut self, until: Option<Ns>) {
         let now = clock::now();
-        let Some((submitted, mut decision)) = self.flights.first_due() else { return };
+        let Some(first) = self.flights.first_due() else { return };
+        let (submitted, mut decision) = (first.submitted, first.decision);
         // A thread that will leave the CPU sends its requests with the call that waits for them.
         if decision.mode != Mode::Block {
             self.look();
@@ -459,8 +367,8 @@ where
             Some(at) => machine.until(at),
             None => machine,
         };
-        let switch_ns = self.file.known.profile.map_or(0, |profile| profile.switch_ns);
-        let enough = self.pace.worth_waiting_for(self.flights.taken as u32, switch_ns);
+        let switch_ns = self.file.switch_ns();
+        let enough = self.pace.worth_waiting_for(self.flights.len() as u32, switch_ns);
         let mut reaper = Reaper {
             file: self.file,
             flights: &mut self.flights,
@@ -485,13 +393,12 @@ where
     /// Counts what a look or a wait has finished. The wait ended with the first completions, so
     /// where its spin expired, it expired for all of them.
     fn count(&mut self, outcome: &Outcome) {
-        let Some(counters) = self.file.counters() else { return self.decided.clear() };
         for decision in self.decided.drain(..) {
-            let expired = outcome.expired && decision.mode != Mode::Block;
-            let why = if expired { Reason::SpinExpired } else { decision.why };
-            counters.decided(decision.route, decision.mode, why);
+            self.file.count_queued(&decision, outcome.expired);
         }
-        counters.passed(outcome);
+        if let Some(counters) = self.file.counters() {
+            counters.passed(outcome);
+        }
     }
 }
 
@@ -501,7 +408,7 @@ where
     S::Queue: Send,
 {
     file: &'p File<S>,
-    flights: &'p mut Flights<B>,
+    flights: &'p mut Flights<Flight<B>>,
     finished: &'p mut VecDeque<Finished<B>>,
     decided: &'p mut Vec<Decision>,
     /// Where latencies are learned.
@@ -516,29 +423,10 @@ where
     fn take(&mut self, completion: Completion, now: Ns) -> bool {
         let Some(flight) = self.flights.take(completion.ticket) else { return false };
         let Flight { io, buffer, submitted, decision, cancelled, .. } = flight;
-        let kind = io.action().kind();
-        let mut result = completion.result;
-        let counters = self.file.counters();
-        if let Some(estimator) = &mut self.estimator {
-            let latency_ns = now.saturating_sub(submitted);
-            if result == io.bytes() as i32 {
-                estimator.record(kind, u64::from(io.bytes()), decision.mode, latency_ns);
-            }
-            if let Some(counters) = counters {
-                counters.took(Family::of(decision.route, decision.mode, decision.why), latency_ns);
-            }
-        }
-        if !cancelled {
-            result = self.file.retried_inline(&io, &decision, result);
-        }
+        let latency_ns = now.saturating_sub(submitted);
+        let learned = self.estimator.as_deref_mut().map(|estimator| (estimator, latency_ns));
+        let result = self.file.landed(&io, &decision, completion.result, learned, !cancelled);
         self.decided.push(decision);
-        if let Some(counters) = counters {
-            counters.moved(kind, result);
-        }
-        self.file.in_flight.leave(io.bytes());
-        if let Some(governor) = &self.file.governor {
-            governor.worked(&self.file.known, io.bytes());
-        }
         let result = self.file.outcome(&io, result);
         self.finished.push_back(Finished { ticket: completion.ticket, result, buffer });
         true
@@ -550,8 +438,7 @@ where
     S::Queue: Send,
 {
     fn drop(&mut self) {
-        let flights = self.flights.places.iter().flatten();
-        let tickets: Vec<Ticket> = flights.map(|flight| flight.ticket).collect();
+        let tickets: Vec<Ticket> = self.flights.iter().map(|flight| flight.ticket).collect();
         for ticket in tickets {
             self.cancel(ticket);
         }
@@ -559,48 +446,10 @@ where
         while self.in_flight() > 0 && clock::now() < until {
             self.wait_for_some(Some(until));
         }
-        for flight in self.flights.places.iter_mut().filter_map(Option::take) {
+        for flight in self.flights.drain() {
             // The device may still write there: the memory is given up, never reused.
             self.file.in_flight.leave(flight.io.bytes());
             std::mem::forget(flight.buffer);
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn flight(ticket: u64, submitted: Ns, due_in_ns: Ns) -> Flight<Vec<u8>> {
-        let decision = Decision::new(Route::Interrupt, Mode::Spin, due_in_ns, Reason::Fixed);
-        let (ticket, io) = (Ticket(ticket), Io::sync(0, true));
-        Flight { ticket, io, buffer: None, submitted, decision, cancelled: false }
-    }
-
-    #[test]
-    fn the_one_due_first_is_found_however_they_come_and_go() {
-        let mut flights = Flights::new(4);
-        flights.insert(flight(1, 0, 90));
-        flights.insert(flight(2, 5, 10));
-        flights.insert(flight(3, 6, 10));
-        assert_eq!(flights.first_due().map(|(submitted, _)| submitted), Some(5));
-        flights.take(Ticket(2)).unwrap();
-        assert_eq!(flights.first_due().map(|(submitted, _)| submitted), Some(6));
-        flights.take(Ticket(3)).unwrap();
-        assert_eq!(flights.first_due().map(|(submitted, _)| submitted), Some(0));
-        flights.take(Ticket(1)).unwrap();
-        assert!(flights.first_due().is_none());
-    }
-
-    #[test]
-    fn one_that_never_ends_does_not_make_the_order_grow() {
-        let mut flights = Flights::new(4);
-        flights.insert(flight(0, 0, 1));
-        for ticket in 1..1000 {
-            flights.insert(flight(ticket, ticket, 1));
-            flights.take(Ticket(ticket)).unwrap();
-        }
-        assert!(flights.due.len() <= 8 && flights.due.capacity() < 64);
-        assert_eq!(flights.first_due().map(|(submitted, _)| submitted), Some(0));
     }
 }

@@ -21,7 +21,7 @@ pub use store::{Listed, ProfileStore};
 
 /// Version of the profile format that this library writes. A later format under the same number
 /// only adds fields; readers ignore those they do not know.
-pub const SCHEMA: u32 = 2;
+pub const SCHEMA: u32 = 3;
 
 /// What a probe learned of one device under one kernel and one I/O scheduler.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -49,6 +49,9 @@ pub struct DeviceProfile {
     pub decision: dwell_policy::Profile,
     /// Latency by request size, one curve per way of waiting.
     pub curves: Vec<Curve>,
+    /// What requests cost when one thread keeps several in flight, sizes rising; empty where no
+    /// queue takes them.
+    pub queued: Vec<QueuedPoint>,
     /// What leaving the CPU costs.
     pub switches: SwitchCosts,
     /// By how much timed sleeps came back late, by their length.
@@ -85,9 +88,8 @@ pub struct CurvePoint {
     pub size_bytes: u64,
     /// Median latency, in nanoseconds.
     pub median_ns: Ns,
-    /// Mean latency, in nanoseconds: the upper quartile of the rounds' means. It is what a thread
-    /// gets that makes one request after the other, and what devices are judged by: where blocking
-    /// has a fast and a slow mode, a program cannot choose which one it is in.
+    /// Mean latency, in nanoseconds: the median of the rounds' means. It is what a thread gets that
+    /// makes one request after the other, and what devices are judged by.
     pub mean_ns: Ns,
     /// Latency that one request in ten stays below, in nanoseconds.
     pub p10_ns: Ns,
@@ -97,6 +99,30 @@ pub struct CurvePoint {
     pub voluntary_switches_per_request: f64,
     /// CPU time of the waiting thread, in nanoseconds per request.
     pub cpu_ns_per_request: f64,
+}
+
+/// One request size with several requests in flight.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct QueuedPoint {
+    /// Size of each request, in bytes.
+    pub size_bytes: u64,
+    /// Requests in flight.
+    pub depth: u32,
+    /// Waiting blocked.
+    pub block: QueuedCost,
+    /// Waiting by spinning.
+    pub spin: QueuedCost,
+}
+
+/// What each of several requests in flight costs.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct QueuedCost {
+    /// Time from one completion to the next, in nanoseconds.
+    pub ns_per_request: Ns,
+    /// CPU time of the thread, in nanoseconds.
+    pub cpu_ns_per_request: f64,
+    /// Voluntary context switches of the thread.
+    pub voluntary_switches_per_request: f64,
 }
 
 /// What leaving the CPU costs.

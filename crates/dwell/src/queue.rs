@@ -50,6 +50,26 @@ pub enum Wake<'a> {
     },
     /// Time alone: something is due at this moment.
     At(Ns),
+    /// A connection: this descriptor becomes readable, or the moment comes.
+    Socket {
+        /// The descriptor. A queue of several connections gives an epoll of them.
+        fd: RawFd,
+        /// Whether it matters too that it becomes writable.
+        write: bool,
+        /// When something is due in any case, a resend say.
+        at: Option<Ns>,
+    },
+}
+
+/// Whether a queue's ring watches a descriptor of others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Watch {
+    /// It cannot.
+    Cannot,
+    /// It does, until the descriptor is readable.
+    Waiting,
+    /// The descriptor has become readable since; it is watched again when asked again.
+    Fired,
 }
 
 /// A queue of requests. One thread owns it.
@@ -82,6 +102,13 @@ pub trait Queue {
     /// Undoes [`Queue::arm`].
     fn disarm(&mut self) {}
 
+    /// Has this descriptor, once readable, end a sleep in [`Wake::Ring`] too, so that a thread can
+    /// sleep in the ring and yet be woken by others. To be asked before [`Queue::arm`].
+    fn watch(&mut self, descriptor: RawFd) -> Watch {
+        let _ = descriptor;
+        Watch::Cannot
+    }
+
     /// Asks to end a request early. Its buffers are free only when its completion is out.
     fn cancel(&mut self, ticket: Ticket);
 
@@ -105,6 +132,9 @@ impl<Q: Queue + ?Sized> Queue for Box<Q> {
     }
     fn disarm(&mut self) {
         (**self).disarm();
+    }
+    fn watch(&mut self, descriptor: RawFd) -> Watch {
+        (**self).watch(descriptor)
     }
     fn cancel(&mut self, ticket: Ticket) {
         (**self).cancel(ticket);

@@ -5,15 +5,15 @@
 use std::collections::VecDeque;
 use std::io;
 use std::mem::ManuallyDrop;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, RawFd};
 use std::sync::OnceLock;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use dwell_policy::Backlog;
 use io_uring::{IoUring, opcode, squeue, types};
 
 use crate::capability;
-use crate::queue::{Action, Completion, Full, Io, Ticket, Wake};
+use crate::queue::{Action, Completion, Full, Io, Ticket, Wake, Watch};
 use crate::words::Words;
 
 /// How a spinning thread looks for completions on an interrupt ring.
@@ -84,17 +84,17 @@ pub fn unavailable() -> Option<&'static str> {
 
 /// Tells the process that made a ring from its forked children: both would share the ring's memory,
 /// and a child must leave it alone.
-struct ForkMark(Words);
+pub(crate) struct ForkMark(Words);
 
 impl ForkMark {
-    fn new() -> io::Result<Self> {
+    pub(crate) fn new() -> io::Result<Self> {
         let word = Words::wiped_on_fork(512)?;
         word[0].store(1, Ordering::Relaxed);
         Ok(ForkMark(word))
     }
 
     #[inline]
-    fn same_process(&self) -> bool {
+    pub(crate) fn same_process(&self) -> bool {
         self.0[0].load(Ordering::Relaxed) == 1
     }
 }
@@ -120,6 +120,13 @@ pub struct Ring {
     /// told to send some.
     sent: u64,
     armed_after: Option<u64>,
+    /// Whether a descriptor of others is watched, and whether it has become readable since.
+    watching: bool,
+    fired: bool,
+    /// Addresses of the words that are watched.
+    words: Vec<usize>,
+    /// The kernel cannot watch words (before 6.7).
+    wordless: bool,
     /// The kernel takes no entry any more (a filter installed since, say).
     broken: bool,
     backlog: Backlog,
@@ -128,6 +135,10 @@ pub struct Ring {
 
 /// Cancellations complete too; nobody waits for those, and they have no slot.
 const CANCELLATION: u64 = u64::MAX;
+/// So does what is watched for others: a descriptor, or a word, whose address stands beside this
+/// bit, which no ticket and no address has.
+const WATCHED: u64 = u64::MAX - 1;
+const WORD: u64 = 1 << 63;
 const NO_SLOT: u32 = u32::MAX;
 
 const GETEVENTS: u32 = 1;
@@ -159,6 +170,10 @@ impl Ring {
             unsent: VecDeque::with_capacity(entries as usize),
             sent: 0,
             armed_after: None,
+            watching: false,
+            fired: false,
+            words: Vec::new(),
+            wordless: false,
             broken: false,
             backlog: Backlog::default(),
             mark: ForkMark::new()?,
@@ -283,11 +298,20 @@ impl Ring {
     }
 
     fn drain(&mut self, out: &mut dyn FnMut(Completion)) -> usize {
-        let Ring { uring, slots, free, backlog, .. } = self;
+        let Ring { uring, slots, free, backlog, watching, fired, words, wordless, .. } = self;
         let mut handed = 0;
         for event in uring.completion() {
             let ticket = event.user_data();
             if ticket == CANCELLATION {
+                continue;
+            }
+            if ticket == WATCHED {
+                (*watching, *fired) = (false, true);
+                continue;
+            }
+            if ticket & WORD != 0 {
+                words.retain(|word| *word as u64 != ticket & !WORD);
+                *wordless |= event.result() == -libc::EINVAL;
                 continue;
             }
             let at = ticket as u32;
@@ -346,6 +370,48 @@ impl Ring {
                 Wake::Ring { fd: self.uring.as_raw_fd(), unsent, enough: enough.max(1) }
             }
         }
+    }
+
+    /// See [`Queue::watch`](crate::queue::Queue::watch).
+    pub fn watch(&mut self, descriptor: RawFd) -> Watch {
+        if self.completed == Completed::ByPolling || !self.usable() {
+            return Watch::Cannot;
+        }
+        if std::mem::take(&mut self.fired) {
+            return Watch::Fired;
+        }
+        if !self.watching {
+            let entry = opcode::PollAdd::new(types::Fd(descriptor), libc::POLLIN as u32).build();
+            self.watching = self.push(&entry.user_data(WATCHED), NO_SLOT);
+        }
+        if self.watching { Watch::Waiting } else { Watch::Cannot }
+    }
+
+    /// Has the wake-up of this word's futex end a sleep in the ring too, if the word is `seen` when
+    /// the entry goes out. A word that is watched already still is. Whether the ring can.
+    pub(crate) fn watch_word(&mut self, word: &AtomicU32, seen: u32) -> bool {
+        let address = word.as_ptr() as usize;
+        if self.wordless || self.words.contains(&address) {
+            return !self.wordless;
+        }
+        const SIZE_U32: u32 = 2;
+        let mask = u64::from(u32::MAX);
+        let entry = opcode::FutexWait::new(word.as_ptr(), u64::from(seen), mask, SIZE_U32).build();
+        let pushed = self.push(&entry.user_data(address as u64 | WORD), NO_SLOT);
+        if pushed {
+            self.words.push(address);
+        }
+        pushed
+    }
+
+    /// Whether a word is watched.
+    pub(crate) fn watches_words(&self) -> bool {
+        !self.words.is_empty()
+    }
+
+    /// Its descriptor.
+    pub(crate) fn descriptor(&self) -> RawFd {
+        self.uring.as_raw_fd()
     }
 
     /// Takes note of the entries that the kernel has taken from a waiting call.

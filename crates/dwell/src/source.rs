@@ -28,6 +28,12 @@ pub trait Source: Send + Sync {
         self.queue(1)
     }
 
+    /// Sources of one type that say the same number serve each other's requests on any of their
+    /// queues, so one queue does for all of them. `None`: each needs its own.
+    fn shares(&self) -> Option<u64> {
+        None
+    }
+
     /// The routes it offers at this moment.
     fn routes(&self) -> Routes;
 

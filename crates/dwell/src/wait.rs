@@ -7,7 +7,7 @@ use crate::queue::{Completion, Queue};
 use crate::{arch, clock, park};
 
 /// Looks between two readings of the clock, while spinning.
-const LOOKS_PER_STEP: usize = 16;
+pub(crate) const LOOKS_PER_STEP: usize = 16;
 
 /// Uses the idle time of a wait: returns `false` when there is nothing (more) to do until the
 /// completion is due at the given time.

@@ -1,15 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! From submit to completion nothing is allocated, in any mode. One test, since the counter
-//! counts the whole process's calls of this thread.
+//! From submit to completion nothing is allocated, in any mode, nor by tasks that wait.
 
 mod common;
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 
 use common::sources::{decision, read, run, write};
+use common::{Way, fast};
+use dwell::File;
 use dwell::emulated::wakeup::WakeMethod;
 use dwell::emulated::{Emulated, Spec};
+use dwell::executor::Executor;
 use dwell::memory::{Memory, Options};
 use dwell::queue::{Io, Queue};
 use dwell::source::Source;
@@ -121,4 +126,45 @@ fn submit_drive_and_complete_allocate_nothing() {
     let options = Options { writable: true, assume_stable: true };
     let memory = Memory::from_file(file, "shm", options).unwrap();
     exercise(&mut memory.queue(7).unwrap(), 7, "memory");
+}
+
+#[test]
+fn tasks_that_wait_allocate_nothing() {
+    let executor = Executor::new().unwrap();
+    let device = Emulated::open(&"emu:latency=20us,parallel=4,size=1MiB".parse().unwrap()).unwrap();
+    let how = [Mode::Spin, Mode::Block, Mode::Hybrid { sleep_ns: 5_000 }];
+    let files = how.map(|mode| {
+        let policy = Arc::new(Way { mode, ..Way::block() });
+        let file = File::over(device.clone(), "emu", "emu", fast(), policy, None);
+        executor.file(Arc::new(file)).unwrap()
+    });
+    let (near, mut far) = UnixStream::pair().unwrap();
+    near.set_nonblocking(true).unwrap();
+    let near = executor.watch(near).unwrap();
+    let round = async |mut buffer: Vec<u8>| {
+        for file in &files {
+            let (result, back) = file.read_at(buffer, 0).await;
+            assert_eq!(result.unwrap(), 512);
+            buffer = back;
+        }
+        executor.sleep(10_000).await;
+        executor.yield_now().await;
+        far.write_all(&[1]).unwrap();
+        near.read_with(|mut near| near.read(&mut [0])).await.unwrap();
+        let late = executor.timeout_at(executor.now() + 10_000, near.readable(1)).await;
+        assert!(late.is_err());
+        buffer
+    };
+    let mut round = round;
+    executor.block_on(async {
+        let mut buffer = vec![0; 512];
+        for _ in 0..4 {
+            buffer = round(buffer).await;
+        }
+        let before = ALLOCATIONS.get();
+        for _ in 0..50 {
+            buffer = round(buffer).await;
+        }
+        assert_eq!(ALLOCATIONS.get() - before, 0);
+    });
 }

@@ -5,6 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
+use dwell::ledger::Snapshot;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -193,6 +194,16 @@ impl Measured {
         self.exit_status == Some(0)
     }
 
+    /// Shares of the bytes moved that `dwell run` knows of and that it decided about.
+    fn coverage(&self) -> Option<(f64, f64)> {
+        let run: Snapshot = serde_json::from_value(self.stats.clone()?).ok()?;
+        let seen = run.coverage()?;
+        let stats = run.stats();
+        let decided = stats.bytes_read.saturating_add(stats.bytes_written);
+        let known = decided.saturating_add(run.passed.bytes);
+        Some((seen, seen * decided as f64 / known.max(1) as f64))
+    }
+
     /// How it ended, in words.
     pub fn ending(&self) -> String {
         match (self.exit_status, self.signal) {
@@ -212,6 +223,14 @@ impl Variant {
     /// Median over the rounds; NaN without a finite value, shown as a dash.
     pub fn median(&self, quantity: impl Fn(&Measured) -> f64) -> f64 {
         self.summary(quantity).map_or(f64::NAN, |summary| summary.median)
+    }
+
+    /// Shares of the bytes that the command moved, 0–1, medians over the rounds: those that
+    /// `dwell run` knows of, and those that it decided about. `None` where it counted nothing.
+    pub fn coverage(&self) -> Option<(f64, f64)> {
+        let shares: Vec<(f64, f64)> = self.rounds.iter().filter_map(Measured::coverage).collect();
+        let middle = |of: fn(&(f64, f64)) -> f64| Some(Summary::of(shares.iter().map(of))?.median);
+        Some((middle(|shares| shares.0)?, middle(|shares| shares.1)?))
     }
 }
 

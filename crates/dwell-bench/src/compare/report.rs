@@ -64,6 +64,7 @@ fn figures(comparison: &Comparison) -> Markup {
         median if median.is_nan() => "–".into(),
         median => units::bytes(median as u64),
     };
+    let share = |share: Option<f64>| share.map_or("–".into(), units::percent);
     let quartiles = |variant: &Variant| {
         variant.summary(|run| run.wall_ns as f64).map_or("–".into(), |s| {
             format!("{}–{}", units::time_ns(s.lower_quartile), units::time_ns(s.upper_quartile))
@@ -115,7 +116,7 @@ fn figures(comparison: &Comparison) -> Markup {
         div.scroll { table.figures {
             thead { tr {
                 @for name in ["Variant", "Voluntary", "Involuntary", "Major faults", "Read",
-                    "Written", "From storage", "To storage"] {
+                    "Written", "From storage", "To storage", "Seen", "Decided"] {
                     th { (name) }
                 }
             } }
@@ -130,6 +131,8 @@ fn figures(comparison: &Comparison) -> Markup {
                         td { (bytes(variant, |run| run.written_bytes)) }
                         td { (bytes(variant, |run| run.read_storage_bytes)) }
                         td { (bytes(variant, |run| run.written_storage_bytes)) }
+                        td { (share(variant.coverage().map(|(seen, _)| seen))) }
+                        td { (share(variant.coverage().map(|(_, decided)| decided))) }
                     }
                 }
             }
@@ -177,7 +180,10 @@ fn how_to_read(comparison: &Comparison) -> Markup {
                 "CPU time, switches, faults and bytes are those of the command and of all \
                  processes that it started and that ended with it. Read and written is what \
                  passed through system calls, whoever answered them. What the kernel does in \
-                 threads of its own is not in it; starting the wrapper is."
+                 threads of its own is not in it; starting the wrapper is. Seen is the share of \
+                 the bytes moved that Dwell knows of, decided the share that its policies decided \
+                 about; the rest went by mapped files, by I/O of the program's own or inside the C \
+                 library."
             }
             p.fine { "Schema " (comparison.schema) "." }
         }

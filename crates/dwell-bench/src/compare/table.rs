@@ -46,6 +46,16 @@ pub fn table(comparison: &Comparison) -> String {
             text += &format!("{}: {}\n", variant.name, finding.text);
         }
     }
+    for variant in comparison.wrapped() {
+        if let Some((seen, decided)) = variant.coverage() {
+            text += &format!(
+                "coverage: {}: {} of the bytes moved were seen, {} decided about\n",
+                variant.name,
+                units::percent(seen),
+                units::percent(decided)
+            );
+        }
+    }
     if comparison.wrapped().all(|variant| variant.results == Results::Same) {
         text += "results: the same in all runs\n";
     }

@@ -8,6 +8,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
+use dwell::profile::ProfileStore;
 use dwell::settings::{RunOrder, Set, Settings, Waiting};
 
 use super::explain::policy_name;
@@ -115,6 +116,9 @@ fn order(args: &Args, settings: Settings) -> Result<RunOrder> {
         bail!("--stats {}: there is no such directory", dir.display());
     }
     let profiles = places::known_profiles();
+    if !args.quiet {
+        say_unusable(&profiles);
+    }
     let mut random = [0u8; 8];
     rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())?;
     Ok(RunOrder {
@@ -129,6 +133,22 @@ fn order(args: &Args, settings: Settings) -> Result<RunOrder> {
         quiet: args.quiet,
         settings,
     })
+}
+
+/// Names the profiles of this kernel that cannot be used: the devices that they are of pass straight
+/// through, and nobody else says so.
+fn say_unusable(profiles: &ProfileStore) {
+    let machine = profiles.machine.as_ref().map(ProfileStore::new);
+    for store in [Some(profiles), machine.as_ref()].into_iter().flatten() {
+        // What cannot be listed is not there for this user.
+        for listed in store.list().unwrap_or_default() {
+            if let Err(error) = &listed.profile
+                && listed.is_of_this_kernel()
+            {
+                say(&format!("{error}; until then its device passes straight through"));
+            }
+        }
+    }
 }
 
 /// The library: where a variable says, else where it was built or installed.

@@ -13,7 +13,7 @@ pub use hybrid::Hybrid;
 pub use predictive::Predictive;
 pub use smartcon::{CpuSignal, SmartCon};
 
-use crate::{Decision, Mode, Profile, Reason, Wait};
+use crate::{Decision, Mode, Profile, Reason, Route, Wait};
 
 /// Chooses how one request is issued and waited for. Asked once, before submission, because the
 /// route depends on the answer.
@@ -77,6 +77,16 @@ pub fn by_name(name: &str) -> Option<&'static dyn WaitPolicy> {
 /// Leaves the CPU.
 pub fn block(wait: &Wait<'_>, why: Reason) -> Decision {
     Decision::new(wait.routes.to_block(wait.call), Mode::Block, wait.predicted_ns(), why)
+}
+
+/// Leaves the CPU the way that a probe found best: as [`block`] does, or, for a lone request that is
+/// small enough and where nobody else wants the CPU, on a ring.
+pub fn leave(wait: &Wait<'_>, why: Reason) -> Decision {
+    let mut decision = block(wait, why);
+    if wait.blocks_on_ring() && wait.routes.has(Route::Interrupt) && !wait.load.others_above() {
+        decision.route = Route::Interrupt;
+    }
+    decision
 }
 
 /// Keeps the CPU, or blocks with [`Reason::NoQueue`] where only synchronous calls are possible.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The forerunner of SmartCon: predicted latency against the cost of switching.
 
-use super::{Check, Looked, WaitPolicy, block, spin};
+use super::{Check, Looked, WaitPolicy, block, leave, spin};
 use crate::guard::scatter;
 use crate::{Decision, Kind, Mode, Ns, Reason, Wait};
 
@@ -71,8 +71,8 @@ impl WaitPolicy for Predictive {
         let pays = latency_ns <= Self::switch_cost_ns(wait);
         let mut decision = match (pays, self.explores(wait)) {
             (true, false) => spin(wait, Reason::Pays),
-            (false, false) => block(wait, Reason::SwitchCheaper),
-            (true, true) => block(wait, Reason::Explored),
+            (false, false) => leave(wait, Reason::SwitchCheaper),
+            (true, true) => leave(wait, Reason::Explored),
             (false, true) => spin(wait, Reason::Explored),
         };
         if decision.why == Reason::Explored && decision.mode == Mode::Spin {

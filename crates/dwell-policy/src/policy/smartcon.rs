@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! SmartCon: device class, size, backlog, CPU.
 
-use super::{Check, Looked, WaitPolicy, block, spin};
+use super::{Check, Looked, WaitPolicy, block, leave, spin};
 use crate::{Decision, DeviceClass, Kind, Load, Mode, Profile, Reason, Route, Wait};
 
 /// Which utilisation is held against the CPU threshold.
@@ -19,7 +19,8 @@ pub enum CpuSignal {
 /// Decides per request, cheapest check first (SmartCon §5.1): device class, request size, size
 /// with the backlog ahead of it, optionally the number of requests ahead, and the CPU last.
 ///
-/// A request of exactly the threshold still spins. Very fast devices are served inline,
+/// A request of exactly the threshold still spins. One of several of its thread has a class and a
+/// threshold of its own ([`Profile::class_of`]). Very fast devices are served inline,
 /// mainstream ones always block, and a device that was never probed passes through.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SmartCon {
@@ -47,11 +48,12 @@ impl WaitPolicy for SmartCon {
     }
 
     fn always_inline(&self, profile: Option<&Profile>) -> Option<(Mode, Reason)> {
-        match profile.map(|p| p.class) {
-            None => Some((Mode::Block, Reason::Unprobed)),
-            Some(DeviceClass::Mainstream) => Some((Mode::Block, Reason::Mainstream)),
-            Some(DeviceClass::VeryFast) => Some((Mode::Spin, Reason::VeryFast)),
-            Some(DeviceClass::Fast) => None,
+        let Some(profile) = profile else { return Some((Mode::Block, Reason::Unprobed)) };
+        match profile.class {
+            DeviceClass::Mainstream if profile.ring_threshold_bytes > 0 => None,
+            DeviceClass::Mainstream => Some((Mode::Block, Reason::Mainstream)),
+            DeviceClass::VeryFast => Some((Mode::Spin, Reason::VeryFast)),
+            DeviceClass::Fast => None,
         }
     }
 
@@ -104,11 +106,12 @@ impl SmartCon {
         let Some(profile) = wait.profile else {
             return matches!(rule, Rule::Probed).then(|| block(wait, Reason::Unprobed));
         };
-        let blocks = |when: bool, why| when.then(|| block(wait, why));
+        let threshold_bytes = profile.threshold_of(wait.call);
+        let blocks = |when: bool, why| when.then(|| leave(wait, why));
         match rule {
             Rule::Probed => None,
-            Rule::Class => match profile.class {
-                DeviceClass::Mainstream => Some(block(wait, Reason::Mainstream)),
+            Rule::Class => match profile.class_of(wait.call) {
+                DeviceClass::Mainstream => Some(leave(wait, Reason::Mainstream)),
                 DeviceClass::VeryFast if wait.routes.has(Route::Inline) => {
                     let due_in_ns = wait.predicted_ns();
                     Some(Decision::new(Route::Inline, Mode::Spin, due_in_ns, Reason::VeryFast))
@@ -117,10 +120,8 @@ impl SmartCon {
                 DeviceClass::Fast => None,
             },
             Rule::Sync => blocks(wait.kind == Kind::Sync, Reason::Sync),
-            Rule::Size => blocks(wait.size_bytes > profile.size_threshold_bytes, Reason::Size),
-            Rule::Backlog => {
-                blocks(with_backlog(wait) > profile.size_threshold_bytes, Reason::Backlog)
-            }
+            Rule::Size => blocks(wait.size_bytes > threshold_bytes, Reason::Size),
+            Rule::Backlog => blocks(with_backlog(wait) > threshold_bytes, Reason::Backlog),
             Rule::QueueLength => {
                 let over = self.queue_limit.is_some_and(|limit| wait.backlog.requests > limit);
                 blocks(over, Reason::QueueLength)
@@ -131,18 +132,18 @@ impl SmartCon {
                     CpuSignal::Others => load.others_above(),
                     CpuSignal::Total => load.total_above(),
                 };
-                blocks(busy, Reason::CpuBusy)
+                busy.then(|| block(wait, Reason::CpuBusy))
             }
-            Rule::SpinBudget => blocks(!wait.load.may_spin, Reason::SpinBudget),
+            Rule::SpinBudget => (!wait.load.may_spin).then(|| block(wait, Reason::SpinBudget)),
         }
     }
 
     /// What a rule looks at.
     fn look(&self, rule: Rule, wait: &Wait<'_>) -> Looked {
-        let threshold_bytes = wait.profile.map(|profile| profile.size_threshold_bytes);
+        let threshold_bytes = wait.profile.map(|profile| profile.threshold_of(wait.call));
         match rule {
             Rule::Probed => Looked::Probed(wait.profile.is_some()),
-            Rule::Class => Looked::Class(wait.profile.map(|profile| profile.class)),
+            Rule::Class => Looked::Class(wait.profile.map(|profile| profile.class_of(wait.call))),
             Rule::Sync => Looked::Kind(wait.kind),
             Rule::Size => Looked::Size { bytes: wait.size_bytes, threshold_bytes },
             Rule::Backlog => Looked::Backlog { bytes: with_backlog(wait), threshold_bytes },

@@ -168,7 +168,27 @@ impl Under {
 
     /// Runs a program under the library. All loop devices count as fast.
     pub fn run(&self, command: &mut Command) -> Ended {
-        let stats = self.place.path().join("stats");
+        self.ended(self.command(command).stdin(Stdio::null()).output().unwrap())
+    }
+
+    /// Where its processes keep their ledgers.
+    pub fn ledgers(&self) -> PathBuf {
+        self.place.path().join("ledgers")
+    }
+
+    fn stats(&self) -> PathBuf {
+        self.place.path().join("stats")
+    }
+
+    /// What a run came to that was started with [`Under::command`].
+    pub fn ended(&self, output: Output) -> Ended {
+        let run = fs::read(self.stats()).ok();
+        Ended::of(output, run.map(|text| serde_json::from_slice(&text).unwrap()))
+    }
+
+    /// A command that becomes the program under the library.
+    pub fn command(&self, command: &mut Command) -> Command {
+        let stats = self.stats();
         let _ = fs::remove_file(&stats);
         let said = format!(
             "policy = {:?}\nguard = false\n[[device]]\nmatch = \"loop*\"\nclass = \"fast\"\n{}",
@@ -180,8 +200,8 @@ impl Under {
             root_pid: 0,
             policy: None,
             observe: self.observe,
-            ledger_dir: Some(self.place.path().join("ledgers")),
-            stats_file: Some(stats.clone()),
+            ledger_dir: Some(self.ledgers()),
+            stats_file: Some(stats),
             profile_dir: self.place.path().join("profiles"),
             machine_profile_dir: None,
             quiet: false,
@@ -195,8 +215,6 @@ impl Under {
         shell.args(["--signal=KILL", "120", "sh", "-c", script, "sh", before, after]);
         shell.arg(library());
         shell.arg(command.get_program()).args(command.get_args());
-        let output = shell.stdin(Stdio::null()).output().unwrap();
-        let run = fs::read(&stats).ok().map(|text| serde_json::from_slice(&text).unwrap());
-        Ended::of(output, run)
+        shell
     }
 }

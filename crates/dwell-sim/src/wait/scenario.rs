@@ -196,6 +196,8 @@ impl Scenario {
         let mut profile = Profile {
             class: DeviceClass::Fast,
             size_threshold_bytes: device.size_threshold_bytes,
+            queued_threshold_bytes: 0,
+            ring_threshold_bytes: 0,
             switch_ns: device.block_extra_ns.max(0) as Ns,
             reload_ns: 0,
             sleep_overshoot_ns: device.sleep_overshoot_ns,
@@ -216,6 +218,9 @@ impl Scenario {
         profile.class = class_of(&device.class).unwrap_or(judged);
         if profile.size_threshold_bytes == 0 {
             profile.size_threshold_bytes = largest.unwrap_or(64 << 10);
+        }
+        if profile.class != DeviceClass::Mainstream {
+            profile.queued_threshold_bytes = profile.size_threshold_bytes;
         }
         profile
     }

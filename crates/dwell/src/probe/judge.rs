@@ -3,11 +3,11 @@
 
 use dwell_policy::{DeviceClass, Ns};
 
-use crate::profile::{Curve, CurvePoint};
+use crate::profile::{Curve, CurvePoint, QueuedPoint};
 
 /// A gain below this share of the blocking latency is negligible (SmartCon §4.1 names no number).
 pub const NEGLIGIBLE_GAIN: f64 = 0.10;
-/// A spin may hold the CPU for at most this many times what leaving it would cost.
+/// A spin may hold the CPU for at most this many times what it is worth.
 pub const SPIN_PER_SWITCH: f64 = 1.5;
 /// Largest size threshold that is set without being asked for, in bytes: SmartCon's own (§7.1).
 /// Beyond it a spin holds the CPU for long, at more CPU time per byte than blocking.
@@ -74,19 +74,20 @@ pub fn judge(
         let because = "nothing was measured".to_owned();
         return Judgement { class: DeviceClass::Mainstream, size_threshold_bytes: 0, because };
     };
-    if !saves_something(&block_first, &spin_first)
-        || !worth_its_time(&block_first, &spin_first, bounds)
-    {
-        let because = too_little(&block_first, &spin_first);
+    let (block_ns, spin_ns) = (block_first.mean_ns, spin_first.mean_ns);
+    let switches_ns = bounds.switches_ns as f64;
+    if !saves_something(block_ns, spin_ns) || !worth_its_time(block_ns, spin_ns, switches_ns) {
+        let because = too_little(block_ns, spin_ns);
         return Judgement { class: DeviceClass::Mainstream, size_threshold_bytes: 0, because };
     }
-    let last = |holds: &dyn Fn(&CurvePoint, &CurvePoint) -> bool| {
+    let last = |holds: &dyn Fn(Ns, Ns) -> bool| {
         let sizes = block.points.iter().zip(&spin.points);
-        let last = sizes.take_while(|(block, spin)| holds(block, spin)).last();
+        let last = sizes.take_while(|(block, spin)| holds(block.mean_ns, spin.mean_ns)).last();
         last.map_or(block_first.size_bytes, |(block, _)| block.size_bytes)
     };
-    let worth =
-        last(&|block, spin| saves_something(block, spin) && worth_its_time(block, spin, bounds));
+    let worth = last(&|block_ns, spin_ns| {
+        saves_something(block_ns, spin_ns) && worth_its_time(block_ns, spin_ns, switches_ns)
+    });
     let because = format!(
         "spinning saves {:.0} % at {} KiB ({:.1} against {:.1} µs); it is worth its time up to {} KiB, \
          and saves {:.0} % or more up to {} KiB",
@@ -102,18 +103,42 @@ pub fn judge(
     Judgement { class: DeviceClass::Fast, size_threshold_bytes, because }
 }
 
+/// Largest size at which a lone request blocks better on a ring than in a synchronous call: faster by
+/// more than next to nothing, and at no more CPU time than the accounting's noise; 0 where none does.
+pub fn judge_ring(inline: &Curve, ring: &Curve) -> u64 {
+    let better = |(inline, ring): &(&CurvePoint, &CurvePoint)| {
+        saves_something(inline.mean_ns, ring.mean_ns)
+            && ring.cpu_ns_per_request <= inline.cpu_ns_per_request * (1.0 + NEGLIGIBLE_GAIN)
+    };
+    let sizes = inline.points.iter().zip(&ring.points);
+    sizes.take_while(better).last().map_or(0, |(inline, _)| inline.size_bytes)
+}
+
+/// Size threshold of requests of which a thread keeps several in flight. One wait serves several of
+/// them, blocked or not, so spinning must be the faster, and take hardly a greater share of a CPU per
+/// request than it saves in time.
+pub fn judge_queued(points: &[QueuedPoint], bounds: Bounds) -> u64 {
+    let pays = |point: &&QueuedPoint| {
+        let QueuedPoint { block, spin, .. } = point;
+        let gain = block.ns_per_request as f64 / spin.ns_per_request.max(1) as f64;
+        saves_something(block.ns_per_request, spin.ns_per_request)
+            && spin.cpu_ns_per_request <= SPIN_PER_SWITCH * gain * block.cpu_ns_per_request
+    };
+    let last = points.iter().take_while(pays).last();
+    last.map_or(0, |point| point.size_bytes.min(bounds.largest_threshold_bytes))
+}
+
 /// Whether the gain is not negligible: SmartCon §4.1's rule.
-fn saves_something(block: &CurvePoint, spin: &CurvePoint) -> bool {
-    let saved_ns = block.mean_ns.saturating_sub(spin.mean_ns);
-    saved_ns as f64 >= NEGLIGIBLE_GAIN * block.mean_ns as f64
+fn saves_something(block_ns: Ns, spin_ns: Ns) -> bool {
+    block_ns.saturating_sub(spin_ns) as f64 >= NEGLIGIBLE_GAIN * block_ns as f64
 }
 
 /// Whether the spin holds the CPU for no longer than leaving it is worth: what the switches add to
 /// the request, and the switches themselves. It is the forerunner's rule, with some slack. Without
 /// it a disk whose blocking is somewhat slower would keep a core busy for the disk's own time.
-fn worth_its_time(block: &CurvePoint, spin: &CurvePoint, bounds: Bounds) -> bool {
-    let cost_ns = block.mean_ns.saturating_sub(spin.mean_ns) + bounds.switches_ns;
-    spin.mean_ns as f64 <= SPIN_PER_SWITCH * cost_ns as f64
+fn worth_its_time(block_ns: Ns, spin_ns: Ns, switches_ns: f64) -> bool {
+    let cost_ns = block_ns.saturating_sub(spin_ns) as f64 + switches_ns;
+    spin_ns as f64 <= SPIN_PER_SWITCH * cost_ns
 }
 
 /// How far apart one request in ten and nine in ten lie where blocking counts as having two speeds.
@@ -126,7 +151,7 @@ pub fn two_speeds(block: &Curve) -> Option<String> {
     (first.p90_ns > first.p10_ns * TWO_SPEEDS).then(|| {
         format!(
             "blocking has two speeds here: of {} KiB requests one in ten took {:.1} µs or less, one in ten \
-             {:.1} µs or more; the device is judged by a slow round",
+             {:.1} µs or more; the device is judged by the means",
             first.size_bytes / 1024,
             first.p10_ns as f64 / 1e3,
             first.p90_ns as f64 / 1e3,
@@ -135,9 +160,9 @@ pub fn two_speeds(block: &Curve) -> Option<String> {
 }
 
 /// Why spinning does not pay at the smallest size.
-fn too_little(block: &CurvePoint, spin: &CurvePoint) -> String {
+fn too_little(block_ns: Ns, spin_ns: Ns) -> String {
     let us = |ns: f64| ns / 1e3;
-    let (block_ns, spin_ns) = (block.mean_ns as f64, spin.mean_ns as f64);
+    let (block_ns, spin_ns) = (block_ns as f64, spin_ns as f64);
     let against = format!("{:.1} µs against {:.1} µs blocking", us(spin_ns), us(block_ns));
     let saved_ns = block_ns - spin_ns;
     if saved_ns < NEGLIGIBLE_GAIN * block_ns {
@@ -153,6 +178,41 @@ fn too_little(block: &CurvePoint, spin: &CurvePoint) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::profile::QueuedCost;
+
+    #[test]
+    fn a_ring_must_be_faster_and_take_no_more_cpu() {
+        let inline = curve(1.0, &[(4, 20_000, 8e3), (8, 22_000, 9e3), (16, 24_000, 1e4)]);
+        let ring = |points: &[_]| judge_ring(&inline, &curve(1.0, points));
+        assert_eq!(ring(&[(4, 11_000, 5e3), (8, 14_000, 7e3), (16, 23_000, 9e3)]), 8 << 10);
+        assert_eq!(ring(&[(4, 19_000, 5e3), (8, 14_000, 7e3), (16, 14_000, 9e3)]), 0);
+        assert_eq!(ring(&[(4, 11_000, 2e4), (8, 14_000, 7e3), (16, 14_000, 9e3)]), 0);
+    }
+
+    fn queued(points: &[(u64, u64, u64)]) -> Vec<QueuedPoint> {
+        let cost = |ns_per_request, cpu_ns| QueuedCost {
+            ns_per_request,
+            cpu_ns_per_request: cpu_ns as f64,
+            voluntary_switches_per_request: 0.5,
+        };
+        let point = |&(kib, block_ns, spin_ns): &(u64, u64, u64)| QueuedPoint {
+            size_bytes: kib << 10,
+            depth: 8,
+            block: cost(block_ns, 5_000),
+            spin: cost(spin_ns, spin_ns),
+        };
+        points.iter().map(point).collect()
+    }
+
+    #[test]
+    fn several_in_flight_are_judged_by_themselves() {
+        let threshold = |points: &[_]| judge_queued(&queued(points), BOUNDS);
+        let sizes = [(4, 12_000, 6_000), (16, 16_000, 7_000), (64, 30_000, 26_000)];
+        assert_eq!(threshold(&sizes), 16 << 10, "the largest takes too much CPU time");
+        assert_eq!(threshold(&[(4, 6_000, 5_600)]), 0, "it gains too little");
+        assert_eq!(threshold(&[(4, 6_000, 5_600), (16, 16_000, 7_000)]), 0, "a later gain");
+        assert_eq!(threshold(&[]), 0, "nothing was measured");
+    }
 
     fn curve(switches: f64, points: &[(u64, u64, f64)]) -> Curve {
         let point = |&(kib, median_ns, cpu_ns_per_request): &(u64, u64, f64)| CurvePoint {

@@ -6,6 +6,7 @@
 mod company;
 pub mod judge;
 mod polling;
+pub mod queued;
 mod scratch;
 pub mod sweep;
 pub mod switch;
@@ -23,8 +24,8 @@ use crate::error::Error;
 use crate::file::File;
 use crate::open::{self, Options};
 use crate::profile::{
-    self, Curve, DeviceProfile, DirectSwitch, IndirectSwitch, Polling, SCHEMA, SleepOvershoot,
-    SpinMethod, SwitchCosts,
+    self, Curve, DeviceProfile, DirectSwitch, IndirectSwitch, Polling, QueuedPoint, SCHEMA,
+    SleepOvershoot, SpinMethod, SwitchCosts,
 };
 use crate::source::Source;
 use company::Company;
@@ -40,10 +41,10 @@ pub const RELOAD_WORKING_SET_BYTES: usize = 256 << 10;
 pub const LIMIT_NS: Ns = 50_000_000_000;
 /// Time kept back for what follows the curves, in nanoseconds.
 const REST_NS: Ns = 3_000_000_000;
-/// Requests that are not measured before each way's turn, in nanoseconds. Short on purpose: a policy
-/// decides about one request among others, so what blocking costs just after spinning is the
-/// price of that decision, not what it would cost a thread that had always blocked.
-const SETTLE_NS: Ns = 2_000_000;
+/// Requests that are not measured before each way's turn, in nanoseconds: CPUs that a way leaves idle
+/// take some hundred milliseconds to learn how soon they are wanted again, and a device is judged by what
+/// a thread gets that keeps to one way.
+const SETTLE_NS: Ns = 300_000_000;
 /// Time for the race of the spin methods, in nanoseconds.
 const RACE_NS: Ns = 4_000_000_000;
 
@@ -196,14 +197,17 @@ impl Probe {
             remarks.extend(written.left_out);
         }
 
-        progress("CPU time of kernel workers", 0.9);
+        progress("several requests in flight", 0.9);
+        let queued = self.queued(&manner, left_ns())?;
+
+        progress("CPU time of kernel workers", 0.95);
         let worker = match device.as_ref().is_some_and(|device| device.kernel_worker) {
             true => worker::cost(&self.address, first, method)?,
             false => worker::Cost::default(),
         };
         remarks.extend(company.remark());
         let mut profile =
-            self.judged(device, &opened, curves, first, switches, sleeps, polling, method);
+            self.judged(device, &opened, curves, queued, first, switches, sleeps, polling, method);
         profile.notes.extend(remarks);
         progress("done", 1.0);
         Ok(DeviceProfile {
@@ -237,6 +241,20 @@ impl Probe {
         Ok(bench.sweep(&self.sizes, Effort { limit_ns, ..self.effort }, progress)?)
     }
 
+    /// Blocking against the best way to spin, with several requests in flight.
+    fn queued(&self, manner: &Manner, limit_ns: Ns) -> Result<Vec<QueuedPoint>, ProbeError> {
+        let spins = |way: &&Way| way.mode == Mode::Spin;
+        let Some(&spin) = manner.ways.iter().rev().find(spins) else { return Ok(Vec::new()) };
+        let Effort { rounds, settle_ns, batch_ns, .. } = self.effort;
+        let target = queued::Target {
+            address: &self.address,
+            profile: manner.profile,
+            spin,
+            direct: manner.direct,
+        };
+        Ok(queued::measure(target, queued::Effort { rounds, settle_ns, batch_ns, limit_ns })?)
+    }
+
     fn writes(
         &self,
         manner: &Manner,
@@ -262,6 +280,7 @@ impl Probe {
         device: Option<Device>,
         opened: &File,
         curves: Vec<Curve>,
+        queued: Vec<QueuedPoint>,
         first: Profile,
         switches: SwitchCosts,
         sleeps: Vec<SleepOvershoot>,
@@ -272,7 +291,12 @@ impl Probe {
         let inline = named("inline");
         let spin = named("polled-spin").or(named("interrupt-spin"));
         let none = Curve { mode: String::new(), points: Vec::new() };
-        let block = inline.or(named("interrupt-block")).unwrap_or(&none);
+        let ring = named("interrupt-block");
+        let ring_bytes = match (inline, ring) {
+            (Some(inline), Some(ring)) => judge::judge_ring(inline, ring),
+            _ => 0,
+        };
+        let block = if ring_bytes > 0 { ring } else { inline.or(ring) }.unwrap_or(&none);
         let bounds = judge::Bounds {
             switches_ns: switches.direct.first().map_or(0, |cost| cost.ns) * 2,
             largest_threshold_bytes: self.largest_threshold_bytes,
@@ -295,6 +319,14 @@ impl Probe {
         let decision = Profile {
             class: judgement.class,
             size_threshold_bytes: judgement.size_threshold_bytes,
+            queued_threshold_bytes: match judgement.class {
+                DeviceClass::VeryFast => judgement.size_threshold_bytes,
+                DeviceClass::Fast | DeviceClass::Mainstream => judge::judge_queued(&queued, bounds),
+            },
+            ring_threshold_bytes: match judgement.class {
+                DeviceClass::VeryFast => 0,
+                DeviceClass::Fast | DeviceClass::Mainstream => ring_bytes,
+            },
             // What blocking really costs on this device, never less than the bare self switch.
             switch_ns: spin.map_or(0, saved_ns).max(switches.self_ns),
             reload_ns: reload.map_or(0, |cost| cost.ns.saturating_sub(direct_ns)),
@@ -320,6 +352,7 @@ impl Probe {
             dwell_version: env!("CARGO_PKG_VERSION").to_owned(),
             decision,
             curves,
+            queued,
             switches,
             sleeps,
             polling,

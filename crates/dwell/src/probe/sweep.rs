@@ -51,6 +51,16 @@ impl Way {
 }
 
 impl Way {
+    /// What a file needs to know to take it.
+    pub fn known(self, profile: Profile) -> Known {
+        Known {
+            profile: Some(profile),
+            method: self.method,
+            polled: self.route == Route::Polled,
+            ..Known::default()
+        }
+    }
+
     /// A policy that always takes it.
     pub fn policy(self) -> Arc<dyn WaitPolicy> {
         Arc::new(Fixed(self))
@@ -132,10 +142,10 @@ pub struct Bench {
 }
 
 /// Numbers that look random and are the same in every run (xorshift).
-struct Random(u64);
+pub(super) struct Random(pub(super) u64);
 
 impl Random {
-    fn next(&mut self) -> u64 {
+    pub(super) fn next(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
@@ -180,12 +190,7 @@ impl Bench {
         direct: bool,
     ) -> Result<Bench> {
         let open = |way: &Way| {
-            let known = Known {
-                profile: Some(profile),
-                method: way.method,
-                polled: way.route == Route::Polled,
-                ..Known::default()
-            };
+            let known = way.known(profile);
             let options = Options::new().direct(direct).known(known).policy(way.policy());
             Ok((*way, options.write(kind == Kind::Write).open(address)?))
         };
@@ -454,7 +459,7 @@ fn point(size_bytes: u64, rounds: &[Batch]) -> CurvePoint {
     CurvePoint {
         size_bytes,
         median_ns,
-        mean_ns: means[means.len() * 3 / 4],
+        mean_ns: means[means.len() / 2],
         p10_ns: all[all.len() / 10].min(median_ns),
         p90_ns: all[all.len() * 9 / 10].max(median_ns),
         voluntary_switches_per_request: rounds.iter().map(|b| b.switches).sum::<u64>() as f64

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What a measurement can give, and what it cannot.
 
-use super::{Curve, CurvePoint, DeviceProfile, Polling, SCHEMA};
+use super::{Curve, CurvePoint, DeviceProfile, Polling, QueuedCost, SCHEMA};
 
 /// A field and what is wrong with it.
 pub(super) type Wrong = (String, String);
@@ -76,6 +76,12 @@ impl DeviceProfile {
                 return wrong(format!("curves[{i}].mode"), format!("repeats {:?}", curve.mode));
             }
         }
+        rising("queued", "size_bytes", &self.queued, |point| point.size_bytes)?;
+        for (i, point) in self.queued.iter().enumerate() {
+            for (way, cost) in [("block", point.block), ("spin", point.spin)] {
+                check_cost(&format!("queued[{i}].{way}"), cost)?;
+            }
+        }
         let switches = &self.switches;
         at_most("switches.self_ns", switches.self_ns, LONGEST_NS)?;
         rising("switches.direct", "processes", &switches.direct, |s| s.processes.into())?;
@@ -88,6 +94,12 @@ impl DeviceProfile {
         }
         Ok(())
     }
+}
+
+fn check_cost(field: &str, cost: QueuedCost) -> Result<(), Wrong> {
+    at_most(&format!("{field}.ns_per_request"), cost.ns_per_request, LONGEST_NS)?;
+    amount(format!("{field}.cpu_ns_per_request"), cost.cpu_ns_per_request)?;
+    amount(format!("{field}.voluntary_switches_per_request"), cost.voluntary_switches_per_request)
 }
 
 fn check_curve(field: &str, curve: &Curve) -> Result<(), Wrong> {

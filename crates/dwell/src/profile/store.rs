@@ -33,6 +33,13 @@ pub struct Listed {
     pub profile: Result<DeviceProfile, ProfileError>,
 }
 
+impl Listed {
+    /// Whether it is of the kernel that runs, as its name tells.
+    pub fn is_of_this_kernel(&self) -> bool {
+        self.name.split('@').nth(1) == Some(escape(&super::release()).as_str())
+    }
+}
+
 impl ProfileStore {
     /// A store in `dir`.
     pub fn new(dir: impl Into<PathBuf>) -> Self {

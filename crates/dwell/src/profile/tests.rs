@@ -42,6 +42,20 @@ fn profile() -> DeviceProfile {
             Curve { mode: "interrupt-block".into(), points: vec![point(4096), point(8192)] },
             Curve { mode: "interrupt-spin".into(), points: vec![point(4096)] },
         ],
+        queued: vec![QueuedPoint {
+            size_bytes: 4096,
+            depth: 8,
+            block: QueuedCost {
+                ns_per_request: 12_000,
+                cpu_ns_per_request: 6_000.5,
+                voluntary_switches_per_request: 0.7,
+            },
+            spin: QueuedCost {
+                ns_per_request: 6_000,
+                cpu_ns_per_request: 6_000.5,
+                voluntary_switches_per_request: 0.0,
+            },
+        }],
         switches: SwitchCosts {
             self_ns: 5_000,
             direct: vec![
@@ -135,7 +149,7 @@ fn a_newer_schema_is_told_before_its_strange_fields() {
         json["schema"] = json!(SCHEMA + 1);
         json["decision"] = json!("elsewhere");
     });
-    assert!(said.contains("field schema is 3, this program reads 2"), "{said}");
+    assert!(said.contains("field schema is 4, this program reads 3"), "{said}");
 }
 
 #[test]
@@ -161,7 +175,7 @@ fn a_file_cut_short_or_foreign_is_refused_not_believed() {
         let error = load(&store, dir.path()).unwrap_err();
         assert!(matches!(error, ProfileError::Damaged { .. }), "{error}");
     }
-    for content in [&b"{}"[..], b"[2]", b"\xff\xfe", b"null", b"{\"schema\": -1}"] {
+    for content in [&b"{}"[..], b"[3]", b"\xff\xfe", b"null", b"{\"schema\": -1}"] {
         fs::write(&path, content).unwrap();
         let error = load(&store, dir.path()).unwrap_err();
         assert!(matches!(error, ProfileError::Damaged { .. }), "{error}");

@@ -199,6 +199,9 @@ fn what_is_said_replaces_what_a_probe_found() {
     let probed = Known { profile: Some(dwell_policy::Profile::default()), ..Known::default() };
     assert_eq!(of("b").known(probed).profile.unwrap().size_threshold_bytes, 16 << 10);
     assert_eq!(of("c").known(probed).profile.unwrap().size_threshold_bytes, 8 << 10);
+    // Nor is a request that is one of several waited for as the probe would have it.
+    let several = |name: &str| of(name).known(probed).profile.unwrap().queued_threshold_bytes;
+    assert_eq!((several("a"), several("b"), several("c")), (0, 16 << 10, 8 << 10));
     // A size alone does not say how fast a device is.
     assert_eq!(of("c").known(Known::default()).profile, None);
 }

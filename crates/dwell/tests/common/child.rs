@@ -30,3 +30,23 @@ pub fn in_a_child_with_a_file(test: &str) {
 pub fn child() -> Option<PathBuf> {
     std::env::var_os(CHILD).map(PathBuf::from)
 }
+
+/// Runs `work` in a forked child of the calling thread; whether it came to its end.
+pub fn forked(work: impl FnOnce()) -> bool {
+    // SAFETY: the child runs `work`, which takes no lock that another thread could hold but the
+    // allocator's, which glibc makes usable (and there is none: it is alone in its process); then it ends without running anything of the parent's.
+    match unsafe { libc::fork() } {
+        -1 => panic!("fork: {}", std::io::Error::last_os_error()),
+        0 => {
+            let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).is_ok();
+            // SAFETY: as above.
+            unsafe { libc::_exit(if done { 0 } else { 1 }) }
+        }
+        pid => {
+            let mut status = 0;
+            // SAFETY: a child of this process and a live integer.
+            assert_eq!(unsafe { libc::waitpid(pid, &mut status, 0) }, pid);
+            status == 0
+        }
+    }
+}

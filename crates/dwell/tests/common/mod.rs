@@ -4,9 +4,11 @@
 
 pub mod child;
 pub mod fake;
+pub mod forbid;
 pub mod machine;
 pub mod sources;
 
+use dwell::buffer::Aligned;
 use dwell::dwell_policy::Routes;
 use dwell::dwell_policy::{Load, Ns, Profile, Wait};
 use dwell::kernel::Kernel;
@@ -142,8 +144,13 @@ pub fn voluntary_switches() -> u64 {
 /// A buffered file would be served by the page cache: a source that says it has none.
 pub fn uncached(path: &std::path::Path, way: Way) -> File<Uncached> {
     let file = std::fs::OpenOptions::new().read(true).write(true).open(path).unwrap();
-    let source = Uncached(Kernel::new(file.into(), 1, way.method, false));
-    File::over(source, path, "uncached", way.known(), std::sync::Arc::new(way), None)
+    uncached_over(file.into(), way)
+}
+
+/// As [`uncached`], over an open descriptor.
+pub fn uncached_over(descriptor: std::os::fd::OwnedFd, way: Way) -> File<Uncached> {
+    let source = Uncached(Kernel::new(descriptor, 1, way.method, false));
+    File::over(source, "uncached", "uncached", way.known(), std::sync::Arc::new(way), None)
 }
 
 /// See [`uncached`].
@@ -157,6 +164,9 @@ impl Source for Uncached {
     fn call_queue(&self) -> std::io::Result<Self::Queue> {
         self.0.call_queue()
     }
+    fn shares(&self) -> Option<u64> {
+        self.0.shares()
+    }
     fn routes(&self) -> Routes {
         self.0.routes()
     }
@@ -169,4 +179,33 @@ impl Source for Uncached {
     fn bytes(&self) -> std::io::Result<u64> {
         self.0.bytes()
     }
+}
+
+/// Reads all of a file of `bytes` bytes in pieces, with `tasks` of them in flight.
+pub async fn read_all<S>(file: dwell::executor::AsyncFile<S>, bytes: u64, tasks: u64, seed: u64)
+where
+    S: Source + 'static,
+    S::Queue: Send + 'static,
+{
+    let pieces = bytes / BLOCK as u64;
+    let mut flights: Vec<_> = (0..tasks)
+        .map(|first| {
+            let file = file.clone();
+            Box::pin(async move {
+                let mut buffer = Aligned::new(BLOCK);
+                for piece in (first..pieces).step_by(tasks as usize) {
+                    let at = piece * BLOCK as u64;
+                    let (result, back) = file.read_at(buffer, at).await;
+                    assert_eq!(result.unwrap(), BLOCK);
+                    check(&back, at, seed);
+                    buffer = back;
+                }
+            })
+        })
+        .collect();
+    std::future::poll_fn(|context| {
+        flights.retain_mut(|flight| flight.as_mut().poll(context).is_pending());
+        if flights.is_empty() { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
+    })
+    .await;
 }

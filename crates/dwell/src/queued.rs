@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What becomes of a request on a queue that has many in flight: checked, decided, accounted for.
+
+use dwell_policy::{Backlog, Call, Decision, Estimator, Mode, Ns, Reason, Route, Wait};
+
+use crate::clock;
+use crate::error::{Error, Result};
+use crate::file::{File, MAX_TRANSFER_BYTES};
+use crate::governed::Governor;
+use crate::queue::Io;
+use crate::source::Source;
+use crate::stats::Family;
+
+impl<S: Source> File<S>
+where
+    S::Queue: Send,
+{
+    /// Whether a request over this memory can be queued as it stands.
+    pub(crate) fn queueable(&self, memory: *const u8, bytes: usize, offset: u64) -> Result<()> {
+        self.reachable(offset)?;
+        if bytes > MAX_TRANSFER_BYTES {
+            let what = format!("{bytes} bytes in one request; at most {MAX_TRANSFER_BYTES}");
+            return Err(Error::invalid(self.path(), what));
+        }
+        if !self.aligned(memory, bytes, offset) {
+            let what = format!(
+                "direct I/O of {bytes} bytes at byte {offset}: memory, length and offset must be \
+                 multiples of {}; use memory aligned so (in Rust, buffer::Aligned)",
+                self.source.alignment()
+            );
+            return Err(Error::invalid(self.path(), what));
+        }
+        Ok(())
+    }
+
+    /// Decides for the request of this number by a thread whose queue has `own` in flight.
+    pub(crate) fn decide_queued(
+        &self,
+        io: &Io,
+        own: Backlog,
+        estimator: &Estimator,
+        sequence: u64,
+    ) -> Decision {
+        let kind = io.action().kind();
+        let size_bytes = u64::from(io.bytes());
+        let wait = self.wait_of(kind, size_bytes, Call::Queued);
+        // A wait ends with the first completion of any of this thread's requests, so none of them
+        // is in the way of that.
+        let wait = Wait {
+            backlog: wait.backlog.less(own),
+            estimate: estimator.of(kind, size_bytes),
+            sequence,
+            ..wait
+        };
+        self.policy.choose(&wait)
+    }
+
+    /// Serves a request where there is no queue.
+    pub(crate) fn serve_unqueued(&self, io: &Io, decision: &Decision, began: Ns) -> i32 {
+        let result = self.source.call(io);
+        if let Some(counters) = self.counters() {
+            counters.decided(Route::Inline, decision.mode, decision.why);
+            counters.took(Family::Inline, clock::now().saturating_sub(began));
+            counters.moved(io.action().kind(), result);
+        }
+        result
+    }
+
+    /// Accounts for a completion, and serves by a call what the queue refused, unless nobody wants
+    /// it any more. `learned` is its latency where that is known, and who is to learn it.
+    pub(crate) fn landed(
+        &self,
+        io: &Io,
+        decision: &Decision,
+        result: i32,
+        learned: Option<(&mut Estimator, Ns)>,
+        wanted: bool,
+    ) -> i32 {
+        let kind = io.action().kind();
+        let counters = self.counters();
+        if let Some((estimator, latency_ns)) = learned {
+            if result == io.bytes() as i32 {
+                estimator.record(kind, u64::from(io.bytes()), decision.mode, latency_ns);
+            }
+            if let Some(counters) = counters {
+                counters.took(Family::of(decision.route, decision.mode, decision.why), latency_ns);
+            }
+        }
+        let result = if wanted { self.retried_inline(io, decision, result) } else { result };
+        if let Some(counters) = counters {
+            counters.moved(kind, result);
+        }
+        self.in_flight.leave(io.bytes());
+        if let Some(governor) = &self.governor {
+            governor.worked(&self.known, io.bytes());
+        }
+        result
+    }
+
+    /// Counts a decision once the wait is over that ended with its completion. Where the spin
+    /// expired, it expired for all.
+    pub(crate) fn count_queued(&self, decision: &Decision, expired: bool) {
+        let Some(counters) = self.counters() else { return };
+        let expired = expired && decision.mode != Mode::Block;
+        let why = if expired { Reason::SpinExpired } else { decision.why };
+        counters.decided(decision.route, decision.mode, why);
+    }
+
+    /// What leaving the CPU and coming back costs here, in nanoseconds; 0 where nobody measured it.
+    pub(crate) fn switch_ns(&self) -> Ns {
+        self.known.profile.map_or(0, |profile| profile.switch_ns)
+    }
+
+    /// Its handles on the system monitor.
+    pub(crate) fn governor(&self) -> Option<&Governor> {
+        self.governor.as_ref()
+    }
+}
