@@ -236,6 +236,7 @@ impl Machine {
         };
         let before = self.ahead.counts.instructions;
         let process = &mut self.processes[at];
+        process.window.forget();
         let mut scene = Scene {
             window: &mut process.window,
             dictionary: &process.dictionary,

@@ -358,6 +358,7 @@ impl Machine {
                     }
                 }
                 if missed && at_misses {
+                    process.window.forget();
                     let mut scene = Scene {
                         window: &mut process.window,
                         dictionary: &process.dictionary,

@@ -241,6 +241,19 @@ impl Window {
         self.reach(self.at)
     }
 
+    /// Lets steps go that are far behind the process, which keeps the one that it is at. Whoever
+    /// reads ahead at every fault keeps the process from ever reaching the end of the tape.
+    pub(crate) fn forget(&mut self) {
+        if self.at > Self::KEEP {
+            let (steps, accesses) =
+                (self.at - 1, self.access_at.saturating_sub(Executed::MAX_ACCESSES));
+            self.tape.steps.drain(..steps);
+            self.tape.accesses.drain(..accesses);
+            self.at -= steps;
+            self.access_at -= accesses;
+        }
+    }
+
     #[inline]
     pub(crate) fn steps(&self) -> &[Executed] {
         &self.tape.steps
@@ -282,5 +295,31 @@ mod tests {
         assert_eq!(window.at, 0);
         assert_eq!(window.steps()[2].instr(), 2);
         assert_eq!(window.accesses()[1].address(), 1);
+    }
+
+    #[test]
+    fn a_window_read_ahead_at_every_step_stays_small() {
+        struct Endless(u32);
+        impl Program for Endless {
+            fn fill(&mut self, tape: &mut Tape) -> Result<(), ProgramError> {
+                for _ in 0..4096 {
+                    tape.push(self.0 % 1000, &[Access::load(u64::from(self.0), 1)]);
+                    self.0 += 1;
+                }
+                Ok(())
+            }
+        }
+        let mut window = Window::new(Box::new(Endless(0)));
+        for step in 0..500_000u32 {
+            assert!(window.reach(window.at + 10_000).unwrap());
+            assert_eq!(window.steps()[window.at].instr(), step % 1000);
+            assert_eq!(window.accesses()[window.access_at].address(), u64::from(step));
+            window.at += 1;
+            window.access_at += 1;
+            window.forget();
+        }
+        assert!(
+            window.steps().len() < 2 * Window::KEEP && window.accesses().len() < 2 * Window::KEEP
+        );
     }
 }
