@@ -269,7 +269,7 @@ pub fn latency(
     for (place, kind, share) in
         [("ext4 on loop", Kind::Loop, 0.5), ("ext4 on zram", Kind::Zram, 0.75)]
     {
-        let case = |way: &str| format!("{place}, {way} past the page cache: channel ÷ kernel");
+        let case = |way: &str| format!("{place}, direct {way}: channel ÷ kernel");
         let made = match lab.place(kind, FileSystemKind::Ext4)? {
             Ok(made) => made,
             Err(why) => {
@@ -353,9 +353,9 @@ pub fn asynchronous(
         let share = at as f64 / 2.0;
         let all = rounds(lab, result, &mut contenders, job, (&mut *progress, way, share))?;
         let (ours, base) = (&all[0], &all[1]);
-        let case = format!("{way}: throughput, 64 in flight ÷ one blocking call after the other");
+        let case = format!("{way}: 64 in flight ÷ blocking calls");
         put(result, &case, ratio(ours, base, |sample| 1e9 / sample.ns), times(ours, base))?;
-        let case = format!("{way}: throughput per CPU second, the same");
+        let case = format!("{way}: 64 in flight ÷ blocking calls, per CPU second");
         put(result, &case, ratio(ours, base, |sample| 1e9 / sample.cpu_ns), None)?;
     }
     Ok(None)
