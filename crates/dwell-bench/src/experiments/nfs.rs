@@ -143,7 +143,7 @@ pub fn threads(
             behind.push(window.to_string());
         }
     }
-    let case = "windows of 2–8 at which one thread is behind as many biods";
+    let case = "windows of 2–8 at which it is behind as many biods";
     let which = (!behind.is_empty()).then(|| behind.join(", "));
     put(result, case, Some(Measured::exact(behind.len() as f64)), which)?;
     Ok(Some(chart(result, &run)))

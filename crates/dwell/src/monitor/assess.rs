@@ -18,6 +18,8 @@ pub struct Sample {
     pub process_cpu_ns: Ns,
     /// Threads of this process, the monitor's among them; 0 when unknown.
     pub process_threads: u32,
+    /// Those threads in ascending order of their ids, and the CPU time of each; empty when unknown.
+    pub threads: Vec<(i32, Ns)>,
     /// CPUs that the tightest control group allows; `None` for no limit.
     pub quota_cpus: Option<f64>,
     /// CPU time used by that group.
@@ -56,13 +58,33 @@ impl OwnUse {
     }
 }
 
-/// CPU time that one thread of this process used beside spinning, on average. To itself a thread is
+/// CPU time that one thread of this process used beside spinning, on average over those that ran. To itself a thread is
 /// no competitor: while it spins it does nothing else. Without this a thread whose blocked requests
 /// cost much CPU time would find the machine too busy to spin, and go on blocking.
 fn own_thread_ns(prev: &Sample, now: &Sample, burnt_ns: Ns) -> Ns {
-    let threads = u64::from(now.process_threads.saturating_sub(1));
+    let threads = match ran(prev, now) {
+        Some(threads) => threads.max(1),
+        None => u64::from(now.process_threads.saturating_sub(1)),
+    };
     let used_ns = now.process_cpu_ns.saturating_sub(prev.process_cpu_ns).saturating_sub(burnt_ns);
     used_ns.checked_div(threads).unwrap_or(0).min(now.at_ns.saturating_sub(prev.at_ns))
+}
+
+/// A thread that ran for less than this part of a window slept through it, as the monitor's does.
+const SLEPT: Ns = 64;
+
+/// Threads of this process that ran in the window.
+fn ran(prev: &Sample, now: &Sample) -> Option<u64> {
+    if now.threads.is_empty() {
+        return None;
+    }
+    let least_ns = now.at_ns.saturating_sub(prev.at_ns) / SLEPT;
+    let before = |id| {
+        let at = prev.threads.binary_search_by_key(&id, |(id, _)| *id);
+        at.map_or(0, |at| prev.threads[at].1)
+    };
+    let ran = now.threads.iter().filter(|(id, ns)| ns.saturating_sub(before(*id)) > least_ns);
+    Some(ran.count() as u64)
 }
 
 /// What one window hands to the next.
@@ -201,6 +223,20 @@ mod tests {
                 "{use_of_dwell:?}"
             );
         }
+    }
+
+    #[test]
+    fn threads_that_sleep_do_not_make_one_that_runs_its_own_competitor() {
+        let of = |ran_ms: &[u64]| {
+            let mut now = sample(100, &[(10, 0), (10, 0), (0, 10), (0, 10)]);
+            (now.process_threads, now.process_cpu_ns) = (18, 100 * MS);
+            now.threads = (1..).zip(ran_ms).map(|(id, ms)| (id, ms * MS)).collect();
+            others_and_total(&now, OwnUse::default()).0
+        };
+        // Not told, the work is everybody's in equal parts.
+        assert_eq!(of(&[]), 49.0);
+        assert_eq!(of(&[0, 100, 0, 0, 1]), 25.0);
+        assert_eq!(of(&[0, 50, 50]), 38.0);
     }
 
     #[test]

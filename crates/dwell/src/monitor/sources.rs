@@ -7,6 +7,7 @@ use super::procstat;
 use super::quota::{self, Group, Version};
 use super::sys;
 use crate::clock;
+use dwell_policy::Ns;
 use std::fs::{self, File};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
@@ -18,6 +19,8 @@ const LIMITS_EVERY: u32 = 10;
 const PLACE_EVERY: u32 = 64;
 /// Threads whose affinities are joined: those of one process seldom differ in more than a pin.
 const MAX_THREADS: usize = 64;
+/// Threads of which it is told how long each ran; with more, all count as awake.
+const MAX_TIMED_THREADS: u32 = 128;
 /// Longest text that is read from a file of the kernel.
 const MAX_TEXT_BYTES: usize = 4 << 20;
 
@@ -90,6 +93,10 @@ impl Sources {
         sample.process_cpu_ns = clock::process_cpu();
         let own = self.own.as_ref().and_then(|f| read_text(f, &mut self.buffer));
         sample.process_threads = own.and_then(procstat::parse_threads).unwrap_or(0);
+        // The monitor and one more need not be told apart.
+        if (3..=MAX_TIMED_THREADS).contains(&sample.process_threads) {
+            sample.threads = self.threads();
+        }
         if let Some(Tightest { at, cpus }) = self.tightest {
             let limit = &self.limits[at];
             sample.quota_cpus = Some(cpus);
@@ -101,6 +108,16 @@ impl Sources {
                 .and_then(|text| quota::parse_usage_ns(limit.version, text));
         }
         sample
+    }
+
+    /// The threads of this process in ascending order of their ids, and how long each has run.
+    fn threads(&self) -> Vec<(i32, Ns)> {
+        let Ok(entries) = fs::read_dir(self.root.join("proc/self/task")) else { return Vec::new() };
+        let ids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+        let mut threads: Vec<(i32, Ns)> =
+            ids.filter_map(|id| Some((id, clock::cpu_of_thread(id)?))).collect();
+        threads.sort_unstable();
+        threads
     }
 
     fn open_limits(&self) -> Vec<Limit> {
@@ -189,6 +206,19 @@ fn allowed_cpus() -> Vec<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_threads_of_a_process_are_told_with_the_time_that_each_ran() {
+        let (stop, stopped) = std::sync::mpsc::channel::<()>();
+        let sleeper = std::thread::spawn(move || drop(stopped.recv()));
+        let worked = std::hint::black_box((0..10_000_000u64).fold(1, |a, b| a ^ b.rotate_left(7)));
+        let threads = Sources::open().threads();
+        drop(stop);
+        sleeper.join().unwrap();
+        assert!(threads.len() >= 2 && threads.is_sorted(), "{worked}");
+        assert!(threads.iter().any(|(_, ns)| *ns > 0));
+        assert_eq!(clock::cpu_of_thread(i32::MAX >> 4), None);
+    }
 
     #[test]
     fn the_real_files_give_a_sample() {
