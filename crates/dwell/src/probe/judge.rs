@@ -104,11 +104,11 @@ pub fn judge(
 }
 
 /// Largest size at which a lone request blocks better on a ring than in a synchronous call: faster by
-/// more than next to nothing, and at no more CPU time than the accounting's noise; 0 where none does.
+/// more than next to nothing, and at no more CPU time; 0 where none does.
 pub fn judge_ring(inline: &Curve, ring: &Curve) -> u64 {
     let better = |(inline, ring): &(&CurvePoint, &CurvePoint)| {
         saves_something(inline.mean_ns, ring.mean_ns)
-            && ring.cpu_ns_per_request <= inline.cpu_ns_per_request * (1.0 + NEGLIGIBLE_GAIN)
+            && ring.cpu_ns_per_request <= inline.cpu_ns_per_request
     };
     let sizes = inline.points.iter().zip(&ring.points);
     sizes.take_while(better).last().map_or(0, |(inline, _)| inline.size_bytes)
