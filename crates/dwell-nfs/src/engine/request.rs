@@ -63,6 +63,12 @@ impl<P: AsRef<[u8]>> Request<P> {
         request
     }
 
+    /// Gives it another XID.
+    pub fn renumber(&mut self, xid: u32) {
+        self.xid = xid;
+        self.head[record::MARK_BYTES..record::MARK_BYTES + 4].copy_from_slice(&xid.to_be_bytes());
+    }
+
     /// Its tag, its payload, and the memory of its head.
     pub fn into_parts(self) -> (u64, Option<P>, Vec<u8>) {
         (self.tag, self.payload, self.head)

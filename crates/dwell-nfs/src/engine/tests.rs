@@ -144,6 +144,30 @@ fn a_lost_request_is_sent_again_with_its_xid_ever_more_slowly() {
 }
 
 #[test]
+fn a_request_that_a_server_keeps_dropping_is_at_last_sent_as_a_new_one() {
+    let mut play = Play::new(|s| s.give_up_ns = 10_000 * MS, Transport::Datagram);
+    play.write(7, 8);
+    play.at(0);
+    for _ in 0..6 {
+        let at = play.engine.next_timer().unwrap();
+        play.at(at);
+    }
+    play.answer(1);
+    play.answer(2);
+    play.told(
+        "0 ms: sends [1]
+         100 ms: sends [1]
+         300 ms: sends [1]
+         700 ms: sends [1]
+         1500 ms: sends [1]
+         3100 ms: sends [1]
+         6300 ms: sends [2]
+         6300 ms: 7 ends: Ok(100)",
+    );
+    assert_eq!(play.engine.counters().strays, 1);
+}
+
+#[test]
 fn the_window_bounds_what_is_outstanding() {
     let mut play = Play::new(|s| s.window = WindowKind::Fixed(2), Transport::Stream);
     for tag in 10..15 {

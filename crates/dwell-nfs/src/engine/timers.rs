@@ -3,7 +3,12 @@
 
 use dwell_policy::Ns;
 
-use super::{Done, Engine, Failure, Transport};
+use super::{Done, Engine, Failure, Request, Transport};
+use crate::procedure::Class;
+
+/// Sends after which a request may get another XID: with an answer due in milliseconds, some tenths of
+/// a second.
+const RENEW_AFTER_SENDS: u32 = 6;
 
 impl<P: AsRef<[u8]>> Engine<P> {
     /// Looks which timers are over: requests are sent again, or fail. `false` when the stream is to
@@ -51,8 +56,28 @@ impl<P: AsRef<[u8]>> Engine<P> {
             self.window.congested(now, round_trip_ns);
         }
         self.counters.resends += late.len() as u64;
+        let late: Vec<u32> = late.into_iter().map(|xid| self.renewed(xid)).collect();
         self.to_send.extend(late);
         true
+    }
+
+    /// The request's XID from now on. A server may keep dropping what it takes for a copy of a request
+    /// that it is still at; where doing it twice does no harm, it is at last sent as a new one.
+    fn renewed(&mut self, xid: u32) -> u32 {
+        let may = |request: &Request<P>| {
+            request.class != Class::Change
+                && request.sends >= RENEW_AFTER_SENDS
+                && request.sends.is_multiple_of(2)
+        };
+        if !self.outstanding.get(&xid).is_some_and(may) {
+            return xid;
+        }
+        let Some(mut request) = self.outstanding.remove(&xid) else { return xid };
+        let fresh = self.next_xid;
+        self.next_xid = fresh.wrapping_add(1);
+        request.renumber(fresh);
+        self.outstanding.insert(fresh, request);
+        fresh
     }
 
     fn give_up_at(&self) -> Ns {
