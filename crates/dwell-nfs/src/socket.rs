@@ -110,6 +110,10 @@ impl Socket {
             Ok(bytes) => Ok(Tried::Bytes(bytes)),
             // A full queue of the device loses a datagram or makes a stream wait.
             Err(Errno::AGAIN | Errno::INTR | Errno::NOBUFS) => Ok(Tried::Later),
+            // A packet filter of this machine dropped it: as good as lost on the way.
+            Err(Errno::PERM) if self.transport == Transport::Datagram => {
+                Ok(Tried::Bytes(slices.iter().map(|slice| slice.len()).sum()))
+            }
             Err(error) => Err(error.into()),
         }
     }
