@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Programs that know nothing of channels, under `dwell run`, on a served mount: what they do and find is the
+//! same as untouched, and most of it does not pass the kernel.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+
+use serde_json::Value;
+
+use crate::fixture::{Served, done, dwell};
+
+/// The library, built as the tests are.
+fn library() -> &'static Path {
+    static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
+    LIBRARY.get_or_init(|| {
+        // This test lies in TARGET/PROFILE/deps.
+        let test = std::env::current_exe().unwrap();
+        let place = test.parent().and_then(Path::parent).unwrap();
+        let mut build = Command::new(env!("CARGO"));
+        build.args(["build", "--offline", "--quiet", "--package", "dwell-preload"]);
+        build.current_dir(env!("CARGO_MANIFEST_DIR"));
+        if place.ends_with("release") {
+            build.arg("--release");
+        }
+        done(build.env("CARGO_TARGET_DIR", place.parent().unwrap()));
+        place.join("libdwell_preload.so")
+    })
+}
+
+/// The program beside this file; `None`, and said so, where there is no compiler.
+fn program() -> Option<&'static Path> {
+    static PROGRAM: OnceLock<Option<PathBuf>> = OnceLock::new();
+    let made = PROGRAM.get_or_init(|| {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/serve/routed.c");
+        let made =
+            Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("routed-{}", std::process::id()));
+        let mut cc = Command::new("cc");
+        cc.args(["-O2", "-w", "-pthread", "-o"]).args([&made, &source]);
+        match cc.output() {
+            Ok(output) => {
+                assert!(output.status.success(), "{}", crate::fixture::text(&output));
+                Some(made)
+            }
+            Err(_) => None,
+        }
+    });
+    if made.is_none() {
+        println!("SKIP: no C compiler");
+    }
+    made.as_deref()
+}
+
+/// `dwell run` of the library, with a policy that always waits for channels.
+fn run(served: &Served, stats: &Path) -> Command {
+    let mut command = dwell();
+    let place = served.plain.join("run");
+    command.args(["run", "--quiet", "--policy", "spin", "--stats"]).arg(stats).arg("--");
+    command.env("DWELL_PRELOAD", library());
+    command.env("DWELL_PROFILES", place.join("profiles"));
+    command.env("DWELL_SYSTEM_CONFIG", place.join("system.toml"));
+    command.env("XDG_CONFIG_HOME", place.join("config"));
+    command.env_remove("LD_PRELOAD");
+    command
+}
+
+/// How often the kernel asked the controller for this.
+fn asked(served: &Served, what: &str) -> u64 {
+    let told = done(dwell().args(["serve", "status", "--json"]));
+    let told: Vec<Value> = serde_json::from_str(&told).unwrap();
+    let mine = told.iter().find(|one| one["mount"] == served.mount.to_str().unwrap()).unwrap();
+    mine["facts"]["requests"][what].as_u64().unwrap_or(0)
+}
+
+/// Requests that were not the kernel's.
+fn decided(stats: &Path) -> u64 {
+    fn sum(value: &Value) -> u64 {
+        match value {
+            Value::Object(object) => {
+                let route = object.get("route").and_then(Value::as_str);
+                let requests = object.get("requests").and_then(Value::as_u64);
+                match (route, requests) {
+                    (Some("inline"), _) => 0,
+                    (Some(_), Some(requests)) => requests,
+                    _ => object.values().map(sum).sum(),
+                }
+            }
+            Value::Array(array) => array.iter().map(sum).sum(),
+            _ => 0,
+        }
+    }
+    sum(&serde_json::from_slice(&fs::read(stats).unwrap()).unwrap())
+}
+
+/// Runs one of the program's parts untouched beside the mount, untouched on it, and under the library on it:
+/// requests to the kernel of the last two, and those decided in the last.
+fn compared(part: &str) -> Option<(u64, u64, u64)> {
+    let program = program()?;
+    let served = Served::start()?;
+    let expected = done(Command::new(program).arg(part).arg(&served.plain));
+    let transfers = || asked(&served, "read") + asked(&served, "write");
+    let on_mount = done(Command::new(program).arg(part).arg(&served.mount));
+    assert_eq!(on_mount, expected, "{part} untouched on the mount");
+    let before = transfers();
+    let stats = served.plain.join("stats");
+    let run = done(run(&served, &stats).arg(program).arg(part).arg(&served.mount));
+    let after = transfers();
+    assert_eq!(run, expected, "{part} under the library");
+    for entry in fs::read_dir(&served.mount).unwrap() {
+        let name = entry.unwrap().file_name();
+        let [ours, plain] = [&served.mount, &served.plain].map(|dir| fs::read(dir.join(&name)));
+        assert!(ours.unwrap() == plain.unwrap(), "{part}: {name:?} differs");
+    }
+    Some((before, after - before, decided(&stats)))
+}
+
+#[test]
+fn reads_and_writes_of_all_kinds_take_the_channel_and_stay_the_same() {
+    let Some((untouched, under, decided)) = compared("mixed") else { return };
+    assert!(decided > 2000, "{decided} requests were decided");
+    assert!(under < untouched / 2, "the kernel made {untouched} requests, and {under} under it");
+}
+
+#[test]
+fn a_number_that_becomes_another_file_is_another_file() {
+    compared("numbers");
+}
+
+#[test]
+fn processes_that_share_a_file_see_what_each_does() {
+    let Some((untouched, under, _)) = compared("processes") else { return };
+    assert!(under < untouched / 2, "the kernel made {untouched} requests, and {under} under it");
+}
+
+#[test]
+fn memory_that_is_not_there_is_an_error() {
+    compared("memory");
+}
+
+#[test]
+fn signal_handlers_make_requests() {
+    compared("signals");
+}
+
+#[test]
+fn a_controller_that_is_killed_is_an_error_and_comes_back() {
+    let (Some(program), Some(served)) = (program(), Served::start()) else { return };
+    let stats = served.plain.join("stats");
+    let mut command = run(&served, &stats);
+    command.arg(program).arg("gone").arg(&served.mount).env("SERVED", &served.mount);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut line = || lines.next().unwrap().unwrap();
+    assert_eq!(line(), "ready: 0");
+    served.kill();
+    assert_eq!(line(), "within a second: 1");
+    assert_eq!(line(), "and then: 1");
+    served.serve(&[]);
+    let before = asked(&served, "read") + asked(&served, "write");
+    writeln!(child.stdin.take().unwrap()).unwrap();
+    assert_eq!(line(), "back: 0");
+    assert!(child.wait().unwrap().success());
+    let kernel = asked(&served, "read") + asked(&served, "write") - before;
+    assert!(kernel < 1000, "{kernel} of 4000 requests were the kernel's");
+}
+
+#[test]
+fn fio_verifies_what_it_wrote() {
+    if Command::new("fio").arg("--version").output().is_err() {
+        println!("SKIP: fio is not installed");
+        return;
+    }
+    let Some(served) = Served::start() else { return };
+    let fio = |command: &mut Command, mode: &[&str]| {
+        command.args(["--name=job", "--filename=data", "--size=8M", "--ioengine=psync"]);
+        command.args(["--bsrange=512-64k", "--blockalign=512", "--verify=crc32c", "--numjobs=1"]);
+        command.args(["--randseed=7", "--verify_fatal=1"]).args(mode).current_dir(&served.mount);
+        done(command)
+    };
+    let stats = served.plain.join("stats");
+    fs::write(served.mount.join("data"), vec![0; 8 << 20]).unwrap();
+    fio(run(&served, &stats).arg("fio"), &["--rw=randwrite"]);
+    assert!(decided(&stats) > 500);
+    fio(&mut Command::new("fio"), &["--rw=randwrite", "--verify_only"]);
+    fio(&mut Command::new("fio"), &["--rw=randwrite"]);
+    fio(run(&served, &stats).arg("fio"), &["--rw=randwrite", "--verify_only"]);
+}
