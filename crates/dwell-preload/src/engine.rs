@@ -255,12 +255,6 @@ fn classified(fd: i32, flags: Option<i32>) -> Option<Word> {
     if now < 0 || now & (libc::O_NONBLOCK | libc::O_PATH) != 0 {
         return Some(Word::PASSED);
     }
-    let is_served = DEVICES[usize::from(at)].load(Ordering::Acquire);
-    // SAFETY: never freed, and a known device's is never null.
-    let is_served = matches!(unsafe { &(*is_served).files }, Some(Files::Served(_)));
-    if is_served && served::has_limit() {
-        return Some(Word::PASSED);
-    }
     let word = Word::decided(at, now & libc::O_DIRECT != 0, now & libc::O_APPEND != 0);
     Some(match flags {
         Some(_) => word.owned_by(inside::thread_number()),

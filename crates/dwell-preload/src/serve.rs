@@ -168,7 +168,8 @@ impl Request {
     /// library does not see, and opened another thing of the same number.
     fn checked(&self) -> Option<(u64, u64)> {
         let kind = self.action.kind();
-        if kind == Kind::Write && self.word.appends() {
+        let is_kernels = || self.is_served && served::only_kernel_writes(self.fd);
+        if kind == Kind::Write && (self.word.appends() || is_kernels()) {
             return None;
         }
         let found = self.looked_at(kind);
@@ -180,8 +181,7 @@ impl Request {
 
     fn looked_at(&self, kind: Kind) -> Option<(u64, u64)> {
         if self.is_served {
-            let is_kernels = || kind == Kind::Write && served::appends(self.fd);
-            if !engine::still_served(self.fd, self.word) || is_kernels() {
+            if !engine::still_served(self.fd, self.word) {
                 return None;
             }
             let at = self.at.or_else(|| adopted::position(self.fd))?;

@@ -27,14 +27,14 @@ pub fn is_on(fd: i32, number: u64) -> bool {
         && libc::makedev(status.stx_dev_major, status.stx_dev_minor) == number
 }
 
-/// Whether writes of a descriptor go to its end by now: whoever shares what is open may have said so.
-pub fn appends(fd: i32) -> bool {
+/// Whether writes have to be the kernel's: those that go to the end, as whoever shares what is open may have
+/// said meanwhile, and those of a process whose files may only be so long.
+pub fn only_kernel_writes(fd: i32) -> bool {
     let flags: i32 = bare!(SYS_fcntl, fd, libc::F_GETFL);
-    flags < 0 || flags & libc::O_APPEND != 0
+    flags < 0 || flags & libc::O_APPEND != 0 || has_limit()
 }
 
-/// Whether files of this process may not become as long as they like, of which only the kernel takes care.
-pub fn has_limit() -> bool {
+fn has_limit() -> bool {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: a live buffer.
     let done = unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &mut limit) };

@@ -33,24 +33,35 @@ fn library() -> &'static Path {
 /// The program beside this file; `None`, and said so, where there is no compiler.
 fn program() -> Option<&'static Path> {
     static PROGRAM: OnceLock<Option<PathBuf>> = OnceLock::new();
-    let made = PROGRAM.get_or_init(|| {
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/serve/routed.c");
-        let made =
-            Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("routed-{}", std::process::id()));
+    compiled(&PROGRAM, "tests/serve/routed.c", "routed")
+}
+
+fn compiled(
+    program: &'static OnceLock<Option<PathBuf>>,
+    source: &str,
+    name: &str,
+) -> Option<&'static Path> {
+    let made = program.get_or_init(|| {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(source);
+        let name = format!("{name}-{}", std::process::id());
+        let made = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
         let mut cc = Command::new("cc");
-        cc.args(["-O2", "-w", "-pthread", "-o"]).args([&made, &source]);
-        match cc.output() {
-            Ok(output) => {
-                assert!(output.status.success(), "{}", crate::fixture::text(&output));
-                Some(made)
-            }
-            Err(_) => None,
-        }
+        cc.args(["-O2", "-D_FORTIFY_SOURCE=2", "-w", "-pthread", "-o"]).args([&made, &source]);
+        let output = cc.output().ok()?;
+        assert!(output.status.success(), "{}", crate::fixture::text(&output));
+        Some(made)
     });
     if made.is_none() {
         println!("SKIP: no C compiler");
     }
     made.as_deref()
+}
+
+/// What makes life hard for a library beneath, whatever its files are on; as [`program`].
+fn scenarios() -> Option<&'static Path> {
+    static PROGRAM: OnceLock<Option<PathBuf>> = OnceLock::new();
+    let source = "../dwell-preload/tests/programs/scenarios.c";
+    compiled(&PROGRAM, source, "scenarios")
 }
 
 /// `dwell run` of the library, with a policy that always waits for channels.
@@ -186,4 +197,62 @@ fn fio_verifies_what_it_wrote() {
     fio(&mut Command::new("fio"), &["--rw=randwrite", "--verify_only"]);
     fio(&mut Command::new("fio"), &["--rw=randwrite"]);
     fio(run(&served, &stats).arg("fio"), &["--rw=randwrite", "--verify_only"]);
+}
+
+#[test]
+fn what_programs_may_do_at_any_moment_they_may_do_here() {
+    let (Some(program), Some(served)) = (scenarios(), Served::start()) else { return };
+    let stats = served.plain.join("stats");
+    let of = |mut command: Command, dir: &Path, name: &str| {
+        let blocks: Vec<u8> = (0..256u64)
+            .flat_map(|number| {
+                let mut block = vec![0; 4096];
+                block[..8].copy_from_slice(&number.to_le_bytes());
+                block
+            })
+            .collect();
+        let (file, other) = (dir.join("file"), dir.join("other"));
+        fs::write(&file, blocks).unwrap();
+        let _ = fs::remove_file(&other);
+        let output = command.arg(name).args([&file, &other]).stdin(Stdio::null()).output().unwrap();
+        // Two who append do so in any order.
+        let mut other = fs::read(&other).unwrap_or_default();
+        other.sort_unstable();
+        let text = String::from_utf8(output.stdout).unwrap();
+        (text, output.status, fs::read(&file).unwrap(), other)
+    };
+    let names = [
+        ("shared_offset", 1),
+        ("children", 1),
+        ("forks_amid_threads", 1000),
+        ("vforks", 1),
+        ("spawns", 1),
+        ("inherits", 1),
+        ("threads_share", 1),
+        ("reads_in_handlers", 100),
+        ("jumps_out", 1000),
+        ("cancels", 1),
+        ("reused", 1),
+        ("few_descriptors", 0),
+        ("closes_everything", 1),
+        ("lowest_numbers", 1),
+        ("appends", 0),
+        ("file_limit", 0),
+        ("small_stacks", 100),
+        ("leaves_at_once", 0),
+        ("rings_forbidden", 0),
+        ("rings_deadly", 0),
+        ("deadly_later", 0),
+    ];
+    for (name, least) in names {
+        let expected = of(Command::new(program), &served.plain, name);
+        let mut command = run(&served, &stats);
+        command.arg(program);
+        let under = of(command, &served.mount, name);
+        assert_eq!((&under.0, under.1), (&expected.0, expected.1), "{name}");
+        assert!(under == expected, "{name}: a file is another");
+        let decided = decided(&stats);
+        println!("{name}: {decided} decided");
+        assert!(decided >= least, "{name}: {decided} decided");
+    }
 }
