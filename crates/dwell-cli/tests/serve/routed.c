@@ -277,12 +277,24 @@ static void gone(void) {
     say("back", 0);
 }
 
+/* Ends and leaves a child behind that does so when it is told. */
+static void outlived(void) {
+    int fd = made("outlived", 0);
+    CHECK(pread(fd, buffer, 512, 0) == 512);
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child > 0) return;
+    getchar();
+    CHECK(pread(fd, buffer, 512, 0) == 512 && memcmp(buffer, shadow, 512) == 0);
+    say("read by the child", 512);
+}
+
 int main(int count, char **arguments) {
     CHECK(count == 3 && chdir(arguments[2]) == 0);
     for (int at = 0; at < SIZE; at++) shadow[at] = below(256);
     struct { const char *name; void (*act)(void); } all[] = {
         {"mixed", mixed}, {"numbers", numbers}, {"processes", processes}, {"memory", memory},
-        {"signals", signals}, {"gone", gone},
+        {"signals", signals}, {"gone", gone}, {"outlived", outlived},
     };
     for (unsigned at = 0; at < sizeof all / sizeof *all; at++)
         if (strcmp(all[at].name, arguments[1]) == 0) return all[at].act(), 0;

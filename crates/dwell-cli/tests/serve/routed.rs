@@ -79,10 +79,14 @@ fn run(served: &Served, stats: &Path) -> Command {
 
 /// How often the kernel asked the controller for this.
 fn asked(served: &Served, what: &str) -> u64 {
+    facts(served)["requests"][what].as_u64().unwrap_or(0)
+}
+
+fn facts(served: &Served) -> Value {
     let told = done(dwell().args(["serve", "status", "--json"]));
     let told: Vec<Value> = serde_json::from_str(&told).unwrap();
     let mine = told.iter().find(|one| one["mount"] == served.mount.to_str().unwrap()).unwrap();
-    mine["facts"]["requests"][what].as_u64().unwrap_or(0)
+    mine["facts"].clone()
 }
 
 /// Requests that were not the kernel's.
@@ -175,6 +179,29 @@ fn a_controller_that_is_killed_is_an_error_and_comes_back() {
     assert!(child.wait().unwrap().success());
     let kernel = asked(&served, "read") + asked(&served, "write") - before;
     assert!(kernel < 1000, "{kernel} of 4000 requests were the kernel's");
+}
+
+#[test]
+fn a_child_that_lives_on_keeps_no_channel_of_its_parents() {
+    let (Some(program), Some(served)) = (program(), Served::start()) else { return };
+    let stats = served.plain.join("stats");
+    let mut command = run(&served, &stats);
+    command.arg(program).arg("outlived").arg(&served.mount);
+    let mut parent = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let input = parent.stdin.take();
+    assert!(parent.wait().unwrap().success());
+    assert!(decided(&stats) > 0);
+    let channels = || facts(&served)["channels"]["channels"].as_u64();
+    for _ in 0..200 {
+        if channels() == Some(0) {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    assert_eq!(channels(), Some(0));
+    drop(input);
+    let mut lines = BufReader::new(parent.stdout.take().unwrap()).lines();
+    assert_eq!(lines.next().unwrap().unwrap(), "read by the child: 512");
 }
 
 #[test]
