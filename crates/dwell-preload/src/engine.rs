@@ -14,12 +14,13 @@ use dwell::ledger::{ControlReader, Header, Ledger, ProcessIo, Publisher, Snapsho
 use dwell::monitor::{Config, SystemMonitor};
 use dwell::profile::DeviceProfile;
 use dwell::settings::{DeviceNames, RunOrder};
-use dwell::{DeviceClass, File};
+use dwell::{DeviceClass, File, WaitPolicy};
+use dwell_channel::client::{self, Mount, SCHEME};
 
 use crate::inside::Inside;
 use crate::raw::bare;
 use crate::table::{self, Word};
-use crate::{account, inside, own};
+use crate::{account, inside, own, served};
 
 /// What this process is told, once it is known.
 static ORDER: AtomicPtr<RunOrder> = AtomicPtr::new(ptr::null_mut());
@@ -53,9 +54,20 @@ struct Known {
 }
 
 /// The files of a device that is decided for.
-struct Files {
-    buffered: Arc<File<Adopted>>,
-    direct: Arc<File<Adopted>>,
+enum Files {
+    Device {
+        buffered: Arc<File<Adopted>>,
+        direct: Arc<File<Adopted>>,
+    },
+    /// A served mount: its requests take channels.
+    Served(Arc<File<Mount>>),
+}
+
+/// What serves a descriptor's requests.
+#[derive(Clone, Copy)]
+pub enum Server {
+    Device(&'static File<Adopted>),
+    Served(&'static File<Mount>),
 }
 
 fn services() -> MutexGuard<'static, Option<Services>> {
@@ -160,13 +172,22 @@ pub fn enter() -> Option<Inside> {
     Some(inside)
 }
 
-/// The file that serves a descriptor's requests.
+/// The device of a descriptor that was looked at.
 #[inline]
-pub fn file_of(word: Word) -> Option<&'static File<Adopted>> {
+fn device_of(word: Word) -> Option<&'static Known> {
     let device = DEVICES.get(usize::from(word.device()))?.load(Ordering::Acquire);
     // SAFETY: null, or never freed.
-    let files = unsafe { device.as_ref() }?.files.as_ref()?;
-    Some(if word.direct() { &files.direct } else { &files.buffered })
+    unsafe { device.as_ref() }
+}
+
+/// What serves a descriptor's requests.
+#[inline]
+pub fn server_of(word: Word) -> Option<Server> {
+    Some(match device_of(word)?.files.as_ref()? {
+        Files::Device { direct, .. } if word.direct() => Server::Device(direct),
+        Files::Device { buffered, .. } => Server::Device(buffered),
+        Files::Served(file) => Server::Served(file),
+    })
 }
 
 /// What a descriptor is.
@@ -181,14 +202,17 @@ fn key_of(status: &libc::stat) -> Option<(u64, bool)> {
 /// Whether a descriptor still is what its word says; then the length of its file, as far as that
 /// matters to writes.
 pub fn still(fd: i32, word: Word) -> Option<u64> {
+    let known = device_of(word)?;
     let status = adopted::status(fd).ok()?;
-    let device = DEVICES.get(usize::from(word.device()))?.load(Ordering::Acquire);
-    // SAFETY: null, or never freed.
-    let known = unsafe { device.as_ref() }?;
     (key_of(&status)? == (known.number, known.is_block)).then_some(match known.is_block {
         true => u64::MAX,
         false => status.st_size as u64,
     })
+}
+
+/// The same for a descriptor of a served mount, of which nobody but the controller knows the length.
+pub fn still_served(fd: i32, word: Word) -> bool {
+    device_of(word).is_some_and(|known| served::is_on(fd, known.number))
 }
 
 /// Looks at a descriptor and enters it in the table. `flags` are those it was opened with, where
@@ -308,6 +332,9 @@ fn is_no_disk(fd: i32) -> bool {
 /// The files of a fast device, after the settings.
 fn files_of(fd: i32, number: u64, services: &mut Option<Services>) -> Option<Files> {
     let order = order()?;
+    if let Ok(mount) = Mount::of(fd) {
+        return files_of_mount(mount.for_guest(served::keep), number, order, services);
+    }
     let store = order.profiles();
     let device = Device::beneath(Path::new(&format!("/proc/self/fd/{fd}"))).ok()?;
     let effective = order.settings.for_device(&DeviceNames::of(&device));
@@ -322,13 +349,9 @@ fn files_of(fd: i32, number: u64, services: &mut Option<Services>) -> Option<Fil
     }
     let policy = effective.wait_policy().ok()?;
     let services = services.get_or_insert_with(|| Services::begin(order));
-    let policy = match &services.publisher {
-        Some(publisher) => Arc::new(Steered::new(policy, publisher.ledger().reader())),
-        None => policy,
-    };
+    let policy = services.steered(policy);
     let guarded = order.settings.general().guard.value && !order.observe;
-    // A forked child shares nothing with its parent.
-    let key = format!("{}:{}@{}", libc::major(number), libc::minor(number), std::process::id());
+    let key = key_of_number(number);
     let file = |direct: bool| {
         let source = Adopted::new(&known, direct);
         let (policy, monitor) = (policy.clone(), services.monitor.clone());
@@ -339,10 +362,47 @@ fn files_of(fd: i32, number: u64, services: &mut Option<Services>) -> Option<Fil
         }
         file
     };
-    Some(Files { buffered: file(false), direct: file(true) })
+    Some(Files::Device { buffered: file(false), direct: file(true) })
+}
+
+/// The file of a served mount. What its controller takes back or cannot do is the kernel's, so no guard has to
+/// watch it.
+fn files_of_mount(
+    mount: Mount,
+    number: u64,
+    order: &RunOrder,
+    services: &mut Option<Services>,
+) -> Option<Files> {
+    let name = mount.name();
+    let effective = order.settings.for_device(&DeviceNames::new([name.as_str(), SCHEME]));
+    let known = effective.known(client::known());
+    let decided = known.profile.is_some_and(|profile| profile.class == DeviceClass::Fast);
+    if effective.exclude.value || !decided {
+        return None;
+    }
+    let policy = effective.wait_policy().ok()?;
+    let services = services.get_or_insert_with(|| Services::begin(order));
+    let (policy, monitor) = (services.steered(policy), services.monitor.clone());
+    let file = Arc::new(File::over(mount, &name, &key_of_number(number), known, policy, monitor));
+    if let Some(publisher) = &services.publisher {
+        publisher.add(&name, file.clone());
+    }
+    Some(Files::Served(file))
+}
+
+/// Tells a device apart. A forked child shares nothing with its parent.
+fn key_of_number(number: u64) -> String {
+    format!("{}:{}@{}", libc::major(number), libc::minor(number), std::process::id())
 }
 
 impl Services {
+    fn steered(&self, policy: Arc<dyn WaitPolicy>) -> Arc<dyn WaitPolicy> {
+        match &self.publisher {
+            Some(publisher) => Arc::new(Steered::new(policy, publisher.ledger().reader())),
+            None => policy,
+        }
+    }
+
     /// The system monitor, and the ledger that it keeps up to date. A process can do without either.
     fn begin(order: &RunOrder) -> Services {
         let config = Config { host_page: Some(host_page()), ..Config::default() };
@@ -425,8 +485,13 @@ fn without_ledger() -> Snapshot {
     for device in &DEVICES[..count] {
         // SAFETY: never freed, and below the count never null.
         let known = unsafe { &*device.load(Ordering::Acquire) };
-        for file in known.files.iter().flat_map(|files| [&files.buffered, &files.direct]) {
-            all.add_device(&file.tell());
+        match &known.files {
+            Some(Files::Device { buffered, direct }) => {
+                all.add_device(&buffered.tell());
+                all.add_device(&direct.tell());
+            }
+            Some(Files::Served(file)) => all.add_device(&file.tell()),
+            None => {}
         }
     }
     all

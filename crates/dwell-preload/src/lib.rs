@@ -30,6 +30,7 @@ mod raw;
 mod real;
 mod report;
 mod serve;
+mod served;
 mod table;
 
 /// The program's allocator may call functions of this library, and may have been interrupted by a

@@ -96,10 +96,19 @@ fn inode(fd: c_int) -> u64 {
 }
 
 /// A forked child has none that it knows of: those of its parent close when it becomes another
-/// program.
+/// program. Sockets close at once: who is at their other end waits for the parent to end.
 pub fn begin_in_child() {
-    for state in &STATES[..END.load(Ordering::Relaxed)] {
-        if state.load(Ordering::Relaxed) == OWN {
+    for (fd, state) in STATES[..END.load(Ordering::Relaxed)].iter().enumerate() {
+        if state.load(Ordering::Relaxed) != OWN {
+            continue;
+        }
+        let fd = fd as c_int;
+        let is_socket =
+            status(fd).is_ok_and(|status| status.st_mode & libc::S_IFMT == libc::S_IFSOCK);
+        if is_socket && INODES[fd as usize].load(Ordering::Relaxed) == inode(fd) {
+            state.store(NONE, Ordering::Relaxed);
+            let _: c_int = bare!(SYS_close, fd);
+        } else {
             state.store(LOST, Ordering::Relaxed);
         }
     }

@@ -4,15 +4,17 @@
 
 use std::ffi::c_void;
 
-use dwell::adopted::{self, Adopted};
+use dwell::adopted;
 use dwell::file::MAX_TRANSFER_BYTES;
 use dwell::queue::{Action, Io};
+use dwell::source::Source;
 use dwell::{File, Kind, clock};
 use libc::{c_int, iovec};
 
+use crate::engine::Server;
 use crate::inside::{self, set_errno};
 use crate::table::{self, Moving, Way, Word};
-use crate::{account, engine};
+use crate::{account, engine, served};
 
 /// Memory of a request, as the program named it. Nobody but the kernel looks at it.
 #[derive(Clone, Copy)]
@@ -70,15 +72,18 @@ fn serve_decided(
     if word.way() == Way::Unknown {
         word = inside::uncancelled(|| engine::classify(fd, None));
     }
-    let file = match word.way() {
-        Way::Decide => engine::file_of(word),
+    let server = match word.way() {
+        Way::Decide => engine::server_of(word),
         _ => None,
     };
-    let Some(file) = file else { return passed(straight) };
+    let Some(server) = server else { return passed(straight) };
     if at.is_none() {
         table::about_to_move(fd, word, inside::thread_number());
     }
-    if action.kind() == Kind::Read && inside::is_ready() {
+    if let Server::Device(file) = server
+        && action.kind() == Kind::Read
+        && inside::is_ready()
+    {
         let untouched = || match straight() {
             -1 => -inside::errno(),
             done => done as i32,
@@ -88,8 +93,13 @@ fn serve_decided(
         }
     }
     inside::cancellation_point();
-    let request = Request { fd, word, action, memory, at };
-    match inside::uncancelled(|| request.decided(file, straight)) {
+    let is_served = matches!(server, Server::Served(_));
+    let request = Request { fd, word, action, memory, at, is_served };
+    let decided = || match server {
+        Server::Device(file) => request.decided(file, straight),
+        Server::Served(file) => request.decided(file, straight),
+    };
+    match inside::uncancelled(decided) {
         Some(result) => result,
         None => passed(straight),
     }
@@ -110,11 +120,16 @@ struct Request {
     action: Action,
     memory: Memory,
     at: Option<u64>,
+    /// Its file is under a served mount.
+    is_served: bool,
 }
 
 impl Request {
     /// Has it decided and served; `None` where it is the kernel's after all.
-    fn decided(&self, file: &File<Adopted>, straight: &dyn Fn() -> isize) -> Option<isize> {
+    fn decided<S: Source>(&self, file: &File<S>, straight: &dyn Fn() -> isize) -> Option<isize>
+    where
+        S::Queue: Send,
+    {
         let inside = engine::enter()?;
         let observe = engine::order()?.observe;
         let moving = match self.at {
@@ -153,7 +168,8 @@ impl Request {
     /// library does not see, and opened another thing of the same number.
     fn checked(&self) -> Option<(u64, u64)> {
         let kind = self.action.kind();
-        if kind == Kind::Write && self.word.appends() {
+        let is_kernels = || self.is_served && served::only_kernel_writes(self.fd);
+        if kind == Kind::Write && (self.word.appends() || is_kernels()) {
             return None;
         }
         let found = self.looked_at(kind);
@@ -164,6 +180,13 @@ impl Request {
     }
 
     fn looked_at(&self, kind: Kind) -> Option<(u64, u64)> {
+        if self.is_served {
+            if !engine::still_served(self.fd, self.word) {
+                return None;
+            }
+            let at = self.at.or_else(|| adopted::position(self.fd))?;
+            return Some((at, u64::MAX));
+        }
         if kind == Kind::Sync {
             return Some((0, u64::MAX));
         }

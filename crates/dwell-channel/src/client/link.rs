@@ -20,6 +20,10 @@ use crate::wire::{Command, Done, Hello, Welcome};
 /// How long a controller may take to welcome a client.
 const PATIENCE_S: i64 = 1;
 
+/// What a library that is a guest in somebody else's program does with a descriptor of its own: it may give it
+/// another number.
+pub type Guest = fn(OwnedFd) -> OwnedFd;
+
 /// How large a channel is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
@@ -64,14 +68,18 @@ pub struct Link {
 }
 
 impl Link {
-    /// Connects to the controller under that name.
+    /// Connects to the controller under that name; `guest` is given the descriptor that stays.
     ///
     /// # Errors
     /// What the system or the controller refuses; a controller of another user than root or the caller.
-    pub fn connect(place: &[u8], shape: Shape) -> io::Result<Link> {
+    pub fn connect(place: &[u8], shape: Shape, guest: Option<Guest>) -> io::Result<Link> {
         let invalid = |what: &str| io::Error::new(io::ErrorKind::InvalidData, what.to_owned());
         let layout = shape.layout().ok_or_else(|| invalid("no channel has such a shape"))?;
         let socket = socket::connect(place)?;
+        let socket = match guest {
+            Some(keep) => keep(socket),
+            None => socket,
+        };
         let uid = socket::peer_uid(&socket)?;
         if uid != 0 && uid != rustix::process::geteuid().as_raw() {
             return Err(io::Error::from_raw_os_error(libc::EPERM));
@@ -192,6 +200,8 @@ impl Drop for Link {
     #[allow(unsafe_code)]
     fn drop(&mut self) {
         if self.is_ours() {
+            // A forked child may still have the socket.
+            socket::end(&self.socket);
             // SAFETY: nobody looks there any more. Buffers in the channel may still keep the memory.
             unsafe { ManuallyDrop::drop(&mut self.shared) };
         }

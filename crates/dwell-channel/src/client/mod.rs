@@ -3,12 +3,13 @@
 
 mod ask;
 mod buffer;
+mod copies;
 mod link;
 mod queue;
 mod served;
 
 pub use ask::{Asker, Granted, grant, place};
 pub use buffer::ChannelBuffer;
-pub use link::{Link, Shape};
+pub use link::{Guest, Link, Shape};
 pub use queue::ChannelQueue;
 pub use served::{Mount, SCHEME, Served, known, register};

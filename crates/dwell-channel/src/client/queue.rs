@@ -13,14 +13,14 @@ use std::sync::Arc;
 use dwell::adopted::Adopted;
 use dwell::clock;
 use dwell::known::Known;
-use dwell::mapping;
 use dwell::queue::{Action, Completion, Full, Io, Queue, SignalSafe, Ticket, Wake};
 use dwell::source::Source;
 use dwell_policy::{Backlog, Ns, Route};
 
 use super::ask::Way;
 use super::buffer::{Arena, ChannelBuffer};
-use super::link::{Link, Shape};
+use super::copies::{careful, gather, scatter};
+use super::link::{Guest, Link, Shape};
 use super::served::Inner;
 use crate::ring::Broken;
 use crate::wire::{Command, Done, Opcode};
@@ -80,6 +80,7 @@ pub struct ChannelQueue {
     shape: Shape,
     way: Way,
     file: Option<Arc<Inner>>,
+    guest: Option<Guest>,
     link: Option<Link>,
     arena: Option<Arc<Arena>>,
     retry_at: Ns,
@@ -101,6 +102,7 @@ impl ChannelQueue {
             shape: Shape { depth, ..shape },
             way,
             file,
+            guest: None,
             link: None,
             arena: None,
             retry_at: 0,
@@ -115,6 +117,11 @@ impl ChannelQueue {
         }
     }
 
+    /// As of [`Mount::for_guest`](super::Mount::for_guest).
+    pub(crate) fn for_guest(self, guest: Option<Guest>) -> Self {
+        ChannelQueue { guest, ..self }
+    }
+
     /// Connects to the controller that serves a descriptor's file.
     pub(crate) fn connect(&mut self, descriptor: RawFd) -> io::Result<()> {
         let place = match (self.way.place(descriptor), &self.file) {
@@ -124,7 +131,7 @@ impl ChannelQueue {
             }
             (place, _) => place?,
         };
-        let link = Link::connect(&place, self.shape)?;
+        let link = Link::connect(&place, self.shape, self.guest)?;
         let slots = self.shape.depth * self.shape.slot_bytes;
         self.arena = (self.shape.arena_bytes > 0).then(|| Arena::new(link.shared().clone(), slots));
         self.link = Some(link);
@@ -239,7 +246,15 @@ impl ChannelQueue {
         if opcode == Opcode::Write && flight.in_channel.is_none() {
             let Some(slot) = link.shared().data(place, piece) else { return Ok(false) };
             // SAFETY: the slot is this flight's, and so long; whoever made the request lends its memory.
-            unsafe { gather(io, flight.moved, slot, piece) };
+            let whole = unsafe {
+                match self.guest {
+                    Some(_) => careful::gather(io, flight.moved, slot, piece),
+                    None => gather(io, flight.moved, slot, piece),
+                }
+            };
+            if !whole {
+                return Ok(false);
+            }
         }
         flight.piece = piece;
         flight.generation = generation;
@@ -317,7 +332,15 @@ impl ChannelQueue {
                     let place = done.tag * self.shape.slot_bytes;
                     if let Some(slot) = link.shared().data(place, moved) {
                         // SAFETY: as in `stage`, the other way round.
-                        unsafe { scatter(&flight.io, flight.moved, slot, moved) };
+                        let whole = unsafe {
+                            match self.guest {
+                                Some(_) => careful::scatter(&flight.io, flight.moved, slot, moved),
+                                None => scatter(&flight.io, flight.moved, slot, moved),
+                            }
+                        };
+                        if !whole {
+                            return Ok(self.by_kernel(done.tag));
+                        }
                     }
                 }
                 let whole = moved == flight.piece && moved > 0;
@@ -461,45 +484,3 @@ impl Queue for ChannelQueue {
 // which is not initialised on first use. Where there is no channel yet, connecting is a dozen system calls and
 // does allocate: whoever needs the promise connects first.
 unsafe impl SignalSafe for ChannelQueue {}
-
-/// Copies `bytes` bytes of a request's memory, from `skip` on, to `to`.
-///
-/// # Safety
-/// The request's memory is valid, has so many bytes, and `to` has room for them elsewhere.
-#[inline]
-unsafe fn gather(io: &Io, skip: u32, to: *mut u8, bytes: u32) {
-    // SAFETY: by the caller's promise.
-    unsafe { each(io, skip, bytes, |memory, at, bytes| mapping::copy(memory, to.add(at), bytes)) };
-}
-
-/// Copies `bytes` bytes from `from` to a request's memory, from `skip` on.
-///
-/// # Safety
-/// As of [`gather`], the other way round.
-#[inline]
-unsafe fn scatter(io: &Io, skip: u32, from: *mut u8, bytes: u32) {
-    // SAFETY: by the caller's promise.
-    unsafe {
-        each(io, skip, bytes, |memory, at, bytes| mapping::copy(from.add(at), memory, bytes))
-    };
-}
-
-/// Tells `part` of each part of a request's memory from `skip` on, `bytes` bytes in all: where it lies, how many
-/// bytes came before, how many it has.
-///
-/// # Safety
-/// The request's memory has so many bytes.
-#[inline]
-unsafe fn each(io: &Io, skip: u32, bytes: u32, mut part: impl FnMut(*mut u8, usize, usize)) {
-    let (mut skip, mut at, bytes) = (skip as usize, 0, bytes as usize);
-    for (memory, length) in io.each_piece() {
-        let skipped = skip.min(length);
-        skip -= skipped;
-        let now = (length - skipped).min(bytes - at);
-        if now > 0 {
-            // SAFETY: within the piece.
-            part(unsafe { memory.add(skipped) }, at, now);
-            at += now;
-        }
-    }
-}

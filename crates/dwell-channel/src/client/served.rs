@@ -18,7 +18,7 @@ use dwell::{DeviceClass, Error, Options, Route};
 use dwell_policy::{Profile, Routes};
 
 use super::ask::{self, Asker, Way};
-use super::link::Shape;
+use super::link::{Guest, Shape};
 use super::queue::{ChannelQueue, by_kernel};
 
 /// The scheme of files under a served mount: `chan:/mnt/served/data`.
@@ -169,6 +169,7 @@ impl Source for Served {
 pub struct Mount {
     place: Vec<u8>,
     way: Way,
+    guest: Option<Guest>,
 }
 
 impl Mount {
@@ -177,13 +178,25 @@ impl Mount {
     /// # Errors
     /// ENOTTY where no controller serves it; what else the system says.
     pub fn of(descriptor: RawFd) -> io::Result<Mount> {
-        Ok(Mount { place: ask::place(descriptor)?, way: Way::Kernel })
+        Ok(Mount { place: ask::place(descriptor)?, way: Way::Kernel, guest: None })
     }
 
     /// The files of a controller in this process, which need not be mounted anywhere: `ask` grants them.
     /// What no channel can do is asked of the descriptors themselves.
     pub fn direct(place: &[u8], ask: Asker) -> Mount {
-        Mount { place: place.to_vec(), way: Way::Direct(place.to_vec(), ask) }
+        let way = Way::Direct(place.to_vec(), ask);
+        Mount { place: place.to_vec(), way, guest: None }
+    }
+
+    /// For requests that a program makes which knows nothing of channels: their memory may not be there, which
+    /// the kernel then says as it always does, and descriptors that channels need are handed to `keep`.
+    #[must_use]
+    pub fn for_guest(self, keep: Guest) -> Mount {
+        Mount { guest: Some(keep), ..self }
+    }
+
+    fn channel(&self, shape: Shape) -> ChannelQueue {
+        ChannelQueue::new(shape, self.way.clone(), None).for_guest(self.guest)
     }
 
     /// As [`Served::asynchronous`], for any descriptor of the mount; `descriptor` is one.
@@ -191,7 +204,7 @@ impl Mount {
     /// # Errors
     /// What the system or the controller refuses.
     pub fn asynchronous(&self, shape: Shape, descriptor: RawFd) -> io::Result<ChannelQueue> {
-        let mut queue = ChannelQueue::new(shape, self.way.clone(), None);
+        let mut queue = self.channel(shape);
         queue.connect(descriptor)?;
         Ok(queue)
     }
@@ -206,7 +219,7 @@ impl Source for Mount {
     type Queue = ChannelQueue;
 
     fn queue(&self, depth: u32) -> io::Result<ChannelQueue> {
-        Ok(ChannelQueue::new(Shape::of_depth(depth), self.way.clone(), None))
+        Ok(self.channel(Shape::of_depth(depth)))
     }
 
     fn routes(&self) -> Routes {

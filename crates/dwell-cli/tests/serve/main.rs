@@ -5,6 +5,7 @@ mod fixture;
 mod life;
 mod maps;
 mod programs;
+mod routed;
 mod same;
 mod step;
 mod together;
