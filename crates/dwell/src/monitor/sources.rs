@@ -210,7 +210,7 @@ mod tests {
     #[test]
     fn the_threads_of_a_process_are_told_with_the_time_that_each_ran() {
         let (stop, stopped) = std::sync::mpsc::channel::<()>();
-        let sleeper = std::thread::spawn(move || drop(stopped.recv()));
+        let sleeper = std::thread::spawn(move || stopped.recv().is_ok());
         let worked = std::hint::black_box((0..10_000_000u64).fold(1, |a, b| a ^ b.rotate_left(7)));
         let threads = Sources::open().threads();
         drop(stop);
