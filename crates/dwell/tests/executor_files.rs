@@ -326,7 +326,7 @@ fn whichever_ring_has_something_wakes_the_thread() {
             let file = executor.file(Arc::new(file)).unwrap();
             executor.spawn(async move {
                 for byte in 0..5 {
-                    let (result, buffer) = file.read_at(vec![9; 8], 0).await;
+                    let (result, buffer) = file.read_at(vec![9; 1], 0).await;
                     assert_eq!((result.unwrap(), buffer[0]), (1, byte));
                 }
             })

@@ -57,6 +57,7 @@ impl Idle<'_> {
         let enough = self.several.enough.saturating_sub(self.reactor.landed.len() as u32).max(1);
         let watcher = self.reactor.world.descriptor();
         let Reactor { world, lines, words, .. } = &mut *self.reactor;
+        world.disarm();
         let mut armed = Armed { wakeable: true, until, look: false };
         let mut in_ring = false;
         for (_, line) in lines.iter_mut().filter(|(_, line)| line.is_busy()) {

@@ -40,6 +40,9 @@ pub trait World {
         None
     }
 
+    /// Forgets what was armed and never waited for: it may since be over, and nothing would end the wait.
+    fn disarm(&mut self) {}
+
     /// Adds something that ends the next wait, a ring, a descriptor, a connection or a word; whether
     /// it can. Moments are told to [`World::wait`].
     fn arm(&mut self, wake: &Wake<'_>) -> bool;

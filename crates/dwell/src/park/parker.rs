@@ -188,6 +188,10 @@ impl World for Parker {
         Some(self.epoll.as_raw_fd())
     }
 
+    fn disarm(&mut self) {
+        (self.main, self.word_armed) = (None, false);
+    }
+
     fn arm(&mut self, wake: &Wake<'_>) -> bool {
         match *wake {
             Wake::Never => false,
