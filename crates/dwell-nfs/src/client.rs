@@ -295,13 +295,7 @@ impl Client {
             let one = connection.health();
             all.window += one.window;
             all.round_trip_ns = all.round_trip_ns.max(one.round_trip_ns);
-            let (sum, counters) = (&mut all.counters, one.counters);
-            sum.answered += counters.answered;
-            sum.resends += counters.resends;
-            sum.replays += counters.replays;
-            sum.reconnects += counters.reconnects;
-            sum.strays += counters.strays;
-            sum.garbage += counters.garbage;
+            all.counters += one.counters;
         }
         all
     }

@@ -190,13 +190,7 @@ impl<'w> Copy<'w> {
             let health = client.health();
             progress.window += health.window;
             progress.round_trip_ns = progress.round_trip_ns.max(health.round_trip_ns);
-            let (sum, one) = (&mut progress.counters, health.counters);
-            sum.answered += one.answered;
-            sum.resends += one.resends;
-            sum.replays += one.replays;
-            sum.reconnects += one.reconnects;
-            sum.strays += one.strays;
-            sum.garbage += one.garbage;
+            progress.counters += health.counters;
         }
         self.watcher.progress(&progress);
     }

@@ -213,7 +213,13 @@ fn fio_verifies_what_it_wrote() {
     let Some(served) = Served::start() else { return };
     let fio = |command: &mut Command, mode: &[&str]| {
         command.args(["--name=job", "--filename=data", "--size=8M", "--ioengine=psync"]);
-        command.args(["--bsrange=512-64k", "--blockalign=512", "--verify=crc32c", "--numjobs=1"]);
+        command.args([
+            "--bsrange=512-64k",
+            "--blockalign=512",
+            "--verify=crc32c",
+            "--verify_state_save=0",
+            "--numjobs=1",
+        ]);
         command.args(["--randseed=7", "--verify_fatal=1"]).args(mode).current_dir(&served.mount);
         done(command)
     };

@@ -113,6 +113,17 @@ pub struct Counters {
     pub garbage: u64,
 }
 
+impl std::ops::AddAssign for Counters {
+    fn add_assign(&mut self, other: Self) {
+        self.answered += other.answered;
+        self.resends += other.resends;
+        self.replays += other.replays;
+        self.reconnects += other.reconnects;
+        self.strays += other.strays;
+        self.garbage += other.garbage;
+    }
+}
+
 /// A connection's requests, from submission to their end.
 #[derive(Debug)]
 pub struct Engine<P> {
