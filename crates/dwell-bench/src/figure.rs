@@ -429,9 +429,15 @@ const LIST_END: &str = "<!-- /figures -->";
 /// A document with its list of all figures brought up to date, where it has one.
 fn fill_in_list(text: &str, load: impl Fn(&str) -> Result<Option<FigureResult>>) -> Result<String> {
     let Some((before, rest)) = text.split_once(LIST_BEGIN) else { return Ok(text.into()) };
-    let (_, after) = rest
+    let (old, after) = rest
         .split_once(LIST_END)
         .with_context(|| format!("`{LIST_BEGIN}` without its `{LIST_END}`"))?;
+    // What no result says anew stays as it was, as the tables do.
+    let before_that = |id: &str| {
+        let cells = old.lines().map(|line| line.split('|').map(str::trim).collect::<Vec<_>>());
+        let row = cells.into_iter().find(|cells| cells.get(1) == Some(&id))?;
+        Some((*row.get(3)?).to_owned())
+    };
     let mut list = String::from("| figure | what | time | needs |\n|---|---|---|---|\n");
     for (id, figure) in &catalogue().figures {
         let time = match load(id)? {
@@ -442,7 +448,7 @@ fn fill_in_list(text: &str, load: impl Fn(&str) -> Result<Option<FigureResult>>)
                     effort => format!("{seconds:.0} s with `--effort {effort}`"),
                 }
             }
-            _ => "not measured".into(),
+            _ => before_that(id).unwrap_or_else(|| "not measured".into()),
         };
         let _ = writeln!(list, "| {id} | {} | {time} | {} |", figure.what, figure.needs);
     }
@@ -472,6 +478,7 @@ mod tests {
         assert!(text.contains("| S4 | Size threshold found by the probe | 13 s | root: loop"));
         assert_eq!(text.matches("not measured").count(), catalogue().figures.len() - 1);
         assert_eq!(fill_in_list(&text, load).unwrap(), text);
+        assert_eq!(fill_in_list(&text, |_| Ok(None)).unwrap(), text, "what is not at hand stays");
         assert!(fill_in_list("<!-- figures -->", load).is_err());
     }
 

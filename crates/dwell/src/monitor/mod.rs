@@ -323,10 +323,14 @@ impl Ticker {
         }
     }
 
-    /// Sleeps for the whole span, or, dozing, until a request is made.
+    /// Sleeps for the whole span, or, dozing, until a request is made. A first seat is taken when
+    /// somebody wants it.
     fn sleep(&self, span: Duration, dozing: bool) {
         let until = Instant::now() + span;
         while !self.stop.load(Relaxed) && (!dozing || self.shared.dozes()) {
+            if self.shared.wants_first_seat() {
+                lock(&self.core).first_seat(&self.shared);
+            }
             match until.checked_duration_since(Instant::now()) {
                 Some(left) if !left.is_zero() => thread::park_timeout(left),
                 _ => return,
@@ -364,6 +368,35 @@ mod tests {
         // The reader outlives the thread.
         reader.note_request();
         reader.load();
+    }
+
+    #[test]
+    fn a_first_seat_comes_within_the_window_in_which_it_is_wanted() {
+        let page = std::env::temp_dir().join(format!("dwell-first-seat-{}", std::process::id()));
+        let config = Config {
+            window_ms: 1000,
+            threshold: Some(1.0),
+            host_page: Some(page.clone()),
+            ..Config::default()
+        };
+        let monitor = SystemMonitor::start(config).unwrap();
+        thread::sleep(Duration::from_millis(60));
+        let load = monitor.sample_once();
+        let _ = std::fs::remove_file(&page);
+        assert_eq!(monitor.alone_because(), None);
+        assert!(!load.may_spin && monitor.permit().leased() == 0 && monitor.budget() >= 1);
+
+        let samples = monitor.cost().samples;
+        monitor.permit().want();
+        let began = Instant::now();
+        while monitor.permit().leased() == 0 && began.elapsed() < Duration::from_secs(10) {
+            thread::sleep(Duration::from_millis(1));
+        }
+        assert!(monitor.reader().load().may_spin && monitor.permit().try_spin().is_some());
+        assert_eq!(monitor.permit().leased(), 1);
+        if began.elapsed() < Duration::from_millis(300) {
+            assert_eq!(monitor.cost().samples, samples, "no window ended meanwhile");
+        }
     }
 
     #[test]

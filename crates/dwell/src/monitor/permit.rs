@@ -76,12 +76,25 @@ impl Shared {
 
     #[cold]
     fn signal_slowly(&self, bits: u64) {
-        if self.word(SIGNALS).fetch_or(bits, Relaxed) & DOZING != 0
-            && self.word(SIGNALS).fetch_and(!DOZING, Relaxed) & DOZING != 0
+        let before = self.word(SIGNALS).fetch_or(bits, Relaxed);
+        let dozed =
+            before & DOZING != 0 && self.word(SIGNALS).fetch_and(!DOZING, Relaxed) & DOZING != 0;
+        let first_refusal = bits & !before & REFUSED != 0 && self.permit().leased == 0;
+        if (dozed || first_refusal)
             && let Some(thread) = self.thread.get()
         {
             thread.unpark();
         }
+    }
+
+    /// Whether a thread wants to spin in a process that holds no seat.
+    pub(super) fn wants_first_seat(&self) -> bool {
+        self.word(SIGNALS).load(Relaxed) & REFUSED != 0 && self.permit().leased == 0
+    }
+
+    /// Forgets refusals: what was refused has been granted.
+    pub(super) fn forget_refusals(&self) {
+        self.word(SIGNALS).fetch_and(!REFUSED, Relaxed);
     }
 
     /// The signals since the last call.

@@ -25,6 +25,7 @@ pub(super) struct Core {
     demand: Demand,
     worker_share: f64,
     pub(super) last_budget: u32,
+    last_load: Load,
     /// Whether there was a request in the last window.
     pub(super) requested: bool,
     /// Whether the next window will be a long one.
@@ -44,7 +45,8 @@ impl Core {
         };
         let nothing = Sample::default();
         let mut hysteresis = Hysteresis::default();
-        shared.publish(assess(&nothing, &nothing, &OwnUse::default(), &config, &mut hysteresis));
+        let blind = assess(&nothing, &nothing, &OwnUse::default(), &config, &mut hysteresis);
+        shared.publish(blind);
         Core {
             prev: sources.sample(),
             prev_permit: shared.permit(),
@@ -57,6 +59,7 @@ impl Core {
             demand: Demand::default(),
             worker_share: 0.0,
             last_budget: 0,
+            last_load: blind,
             requested: false,
             dozes_next: false,
             cost: Cost::default(),
@@ -125,17 +128,12 @@ impl Core {
             spin_ns: own.spin_ns,
             elapsed_ns,
         };
-        let ask = Ask {
-            budget: self.last_budget,
-            wanted: self.demand.update(&window, permit.leased.into()),
-            stuck: stuck.into(),
-            window_ms: self.config.window_ms,
-            max_hold_ms: self.config.max_hold_ms,
-        };
-        let leased = self.host.settle(now.at_ns, &ask);
+        let wanted = self.demand.update(&window, permit.leased.into());
+        let leased = self.host.settle(now.at_ns, &self.ask(wanted, stuck.into()));
         shared.set_leased(leased);
         load.may_spin = leased > u32::from(stuck);
         shared.publish(load);
+        self.last_load = load;
 
         self.prev_permit = permit;
         self.prev_totals = totals;
@@ -143,5 +141,30 @@ impl Core {
         self.cost.samples += 1;
         self.cost.cpu_ns += clock::thread_cpu().saturating_sub(began_ns);
         load
+    }
+
+    fn ask(&self, wanted: u32, stuck: u32) -> Ask {
+        Ask {
+            budget: self.last_budget,
+            wanted,
+            stuck,
+            window_ms: self.config.window_ms,
+            max_hold_ms: self.config.max_hold_ms,
+        }
+    }
+
+    /// Takes a first seat within a window, where the last one found room: a short burst of requests
+    /// would be over before the next.
+    pub(super) fn first_seat(&mut self, shared: &Shared) {
+        if self.last_budget == 0 {
+            return;
+        }
+        let leased = self.host.settle(clock::now(), &self.ask(1, 0));
+        if leased > 0 {
+            shared.set_leased(leased);
+            shared.forget_refusals();
+            self.last_load.may_spin = true;
+            shared.publish(self.last_load);
+        }
     }
 }
