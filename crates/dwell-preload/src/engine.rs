@@ -2,23 +2,28 @@
 //! The engine of one process: which devices its descriptors are on, and a file for each.
 #![allow(unsafe_code)]
 
+mod services;
+
+pub use services::{is_retired, leave, publish, retire, settle};
+
 use std::path::Path;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::{env, fs, io, thread};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::{fs, io};
 
 use dwell::adopted::{self, Adopted};
 use dwell::device::Device;
-use dwell::ledger::{ControlReader, Header, Ledger, ProcessIo, Publisher, Snapshot, Steered, Told};
-use dwell::monitor::{Config, SystemMonitor};
+use dwell::ledger::{ControlReader, Publisher};
+use dwell::monitor::SystemMonitor;
 use dwell::profile::DeviceProfile;
 use dwell::settings::{DeviceNames, RunOrder};
-use dwell::{DeviceClass, File, WaitPolicy};
+use dwell::{DeviceClass, File};
 use dwell_channel::client::{self, Mount, SCHEME};
 
 use crate::inside::Inside;
 use crate::raw::bare;
+use crate::stack::{self, STACK_BYTES};
 use crate::table::{self, Word};
 use crate::{account, inside, own, served};
 
@@ -50,7 +55,28 @@ struct Known {
     number: u64,
     is_block: bool,
     /// None where its requests pass.
-    files: Option<Files>,
+    decided: Option<Decided>,
+}
+
+/// A device that is decided for. Its files are opened with its first request: what they need, a thread among it, would slow down a
+/// program that only opens and closes.
+struct Decided {
+    files: OnceLock<Files>,
+    open: Box<Open>,
+}
+
+type Open = dyn Fn(&mut Option<Services>) -> Files + Send + Sync;
+
+impl Decided {
+    fn later(open: impl Fn(&mut Option<Services>) -> Files + Send + Sync + 'static) -> Self {
+        Decided { files: OnceLock::new(), open: Box::new(open) }
+    }
+
+    fn now(files: Files) -> Self {
+        let decided = Decided::later(|_| unreachable!("they are open"));
+        let _ = decided.files.set(files);
+        decided
+    }
 }
 
 /// The files of a device that is decided for.
@@ -95,6 +121,7 @@ pub fn switch_off() {
 pub fn begin(order: RunOrder) -> io::Result<()> {
     ORDER.store(Box::into_raw(Box::new(order)), Ordering::Release);
     mark()?;
+    own::make_room();
     ON.store(true, Ordering::Relaxed);
     Ok(())
 }
@@ -150,6 +177,7 @@ pub fn begin_in_child() {
     table::clear_range(0, u32::MAX);
     account::begin_in_child();
     own::begin_in_child();
+    own::make_room();
     own_mark();
 }
 
@@ -183,11 +211,24 @@ fn device_of(word: Word) -> Option<&'static Known> {
 /// What serves a descriptor's requests.
 #[inline]
 pub fn server_of(word: Word) -> Option<Server> {
-    Some(match device_of(word)?.files.as_ref()? {
+    Some(match device_of(word)?.decided.as_ref()?.files.get()? {
         Files::Device { direct, .. } if word.direct() => Server::Device(direct),
         Files::Device { buffered, .. } => Server::Device(buffered),
         Files::Served(file) => Server::Served(file),
     })
+}
+
+/// Opens what serves a descriptor's requests: the first one has come.
+#[cold]
+pub fn open(word: Word) -> Option<Server> {
+    let _inside = enter()?;
+    let decided = device_of(word)?.decided.as_ref()?;
+    let mut services = services();
+    if decided.files.get().is_none() {
+        let files = stack::on_its_own(STACK_BYTES, || (decided.open)(&mut services))?;
+        let _ = decided.files.set(files);
+    }
+    server_of(word)
 }
 
 /// What a descriptor is.
@@ -255,11 +296,22 @@ fn classified(fd: i32, flags: Option<i32>) -> Option<Word> {
     if now < 0 || now & (libc::O_NONBLOCK | libc::O_PATH) != 0 {
         return Some(Word::PASSED);
     }
-    let word = Word::decided(at, now & libc::O_DIRECT != 0, now & libc::O_APPEND != 0);
+    let mut word = Word::decided(at, now & libc::O_DIRECT != 0, now & libc::O_APPEND != 0);
+    if now & (libc::O_DIRECT | libc::O_DSYNC) == 0 && is_device(at) {
+        word = word.copying();
+    }
     Some(match flags {
         Some(_) => word.owned_by(inside::thread_number()),
         None => word,
     })
+}
+
+/// Whether it is a device, and not a served mount.
+fn is_device(at: u8) -> bool {
+    // SAFETY: never freed, and known, so not null.
+    let known = unsafe { DEVICES[usize::from(at)].load(Ordering::Acquire).as_ref() };
+    let decided = known.and_then(|known| known.decided.as_ref());
+    decided.is_some_and(|decided| !matches!(decided.files.get(), Some(Files::Served(_))))
 }
 
 /// `None` where that cannot be asked now.
@@ -278,14 +330,14 @@ fn known(number: u64, is_block: bool) -> Option<Option<u8>> {
         // SAFETY: never freed, and below the count never null.
         let device = unsafe { &*device.load(Ordering::Acquire) };
         if (device.number, device.is_block) == (number, is_block) {
-            return Some(device.files.is_some().then_some(at as u8));
+            return Some(device.decided.is_some().then_some(at as u8));
         }
     }
     None
 }
 
 /// Finds out what is to be done on a device that was not seen before. That takes reading files and
-/// starting a thread, on a stack of its own: the caller's may be small.
+/// perhaps starting a thread, on a stack of its own: the caller's may be small.
 #[cold]
 fn look_at_device(fd: i32, number: u64, is_block: bool) -> Option<u8> {
     let mut services = services();
@@ -299,15 +351,10 @@ fn look_at_device(fd: i32, number: u64, is_block: bool) -> Option<u8> {
     let found = if !is_block && is_no_disk(fd) {
         None
     } else {
-        thread::scope(|scope| {
-            let services = &mut *services;
-            let look = move || files_of(fd, number, services);
-            let looking = thread::Builder::new().stack_size(512 << 10).spawn_scoped(scope, look);
-            looking.ok()?.join().ok()?
-        })
+        stack::on_its_own(STACK_BYTES, || decided_of(fd, number, &mut services)).flatten()
     };
     let passes = found.is_none();
-    let device = Box::into_raw(Box::new(Known { number, is_block, files: found }));
+    let device = Box::into_raw(Box::new(Known { number, is_block, decided: found }));
     DEVICES[at].store(device, Ordering::Release);
     DEVICE_COUNT.store(at + 1, Ordering::Release);
     (!passes).then_some(at as u8)
@@ -329,11 +376,12 @@ fn is_no_disk(fd: i32) -> bool {
     rc == 0 && [CGROUP2, DEVPTS, PIPE, PROC, RAM, SYS, TMP].contains(&(status.f_type as i64))
 }
 
-/// The files of a fast device, after the settings.
-fn files_of(fd: i32, number: u64, services: &mut Option<Services>) -> Option<Files> {
+/// What is decided on a fast device, after the settings.
+fn decided_of(fd: i32, number: u64, services: &mut Option<Services>) -> Option<Decided> {
     let order = order()?;
     if let Ok(mount) = Mount::of(fd) {
-        return files_of_mount(mount.for_guest(served::keep), number, order, services);
+        return files_of_mount(mount.for_guest(served::keep), number, order, services)
+            .map(Decided::now);
     }
     let store = order.profiles();
     let device = Device::beneath(Path::new(&format!("/proc/self/fd/{fd}"))).ok()?;
@@ -348,21 +396,22 @@ fn files_of(fd: i32, number: u64, services: &mut Option<Services>) -> Option<Fil
         return None;
     }
     let policy = effective.wait_policy().ok()?;
-    let services = services.get_or_insert_with(|| Services::begin(order));
-    let policy = services.steered(policy);
     let guarded = order.settings.general().guard.value && !order.observe;
     let key = key_of_number(number);
-    let file = |direct: bool| {
-        let source = Adopted::new(&known, direct);
-        let (policy, monitor) = (policy.clone(), services.monitor.clone());
-        let file = File::over(source, &device.kernel_name, &key, known, policy, monitor);
-        let file = Arc::new(file.guarded(guarded));
-        if let Some(publisher) = &services.publisher {
-            publisher.add(&device.kernel_name, file.clone());
-        }
-        file
-    };
-    Some(Files::Device { buffered: file(false), direct: file(true) })
+    Some(Decided::later(move |services| {
+        let services = services.get_or_insert_with(|| Services::begin(order));
+        let file = |direct: bool| {
+            let source = Adopted::new(&known, direct);
+            let (policy, monitor) = (services.steered(policy.clone()), services.monitor.clone());
+            let file = File::over(source, &device.kernel_name, &key, known, policy, monitor);
+            let file = Arc::new(file.guarded(guarded));
+            if let Some(publisher) = &services.publisher {
+                publisher.add(&device.kernel_name, file.clone());
+            }
+            file
+        };
+        Files::Device { buffered: file(false), direct: file(true) }
+    }))
 }
 
 /// The file of a served mount. What its controller takes back or cannot do is the kernel's, so no guard has to
@@ -393,123 +442,4 @@ fn files_of_mount(
 /// Tells a device apart. A forked child shares nothing with its parent.
 fn key_of_number(number: u64) -> String {
     format!("{}:{}@{}", libc::major(number), libc::minor(number), std::process::id())
-}
-
-impl Services {
-    fn steered(&self, policy: Arc<dyn WaitPolicy>) -> Arc<dyn WaitPolicy> {
-        match &self.publisher {
-            Some(publisher) => Arc::new(Steered::new(policy, publisher.ledger().reader())),
-            None => policy,
-        }
-    }
-
-    /// The system monitor, and the ledger that it keeps up to date. A process can do without either.
-    fn begin(order: &RunOrder) -> Services {
-        let config = Config { host_page: Some(host_page()), ..Config::default() };
-        let monitor = SystemMonitor::shared_with(config).ok();
-        let publisher = ledger(order).map(|ledger| {
-            let control = Box::into_raw(Box::new(ledger.reader()));
-            CONTROL.store(control, Ordering::Relaxed);
-            Arc::new(Publisher::new(ledger).passed_by(Box::new(account::passed)))
-        });
-        if let (Some(monitor), Some(publisher)) = (&monitor, &publisher) {
-            publisher.each_window(monitor);
-        }
-        Services { monitor, publisher }
-    }
-}
-
-fn ledger(order: &RunOrder) -> Option<Ledger> {
-    let root_start_ticks = dwell::ledger::start_ticks(order.root_pid).unwrap_or(0);
-    let header = Header {
-        run: order.run_id,
-        root_pid: order.root_pid,
-        root_start_ticks,
-        observe: order.observe,
-        ..Header::default()
-    };
-    Ledger::create(order.ledger_dir.as_deref()?, &header).ok()
-}
-
-/// The page that this user's Dwell processes share.
-fn host_page() -> std::path::PathBuf {
-    let chosen = env::var_os("DWELL_HOST_PAGE").filter(|chosen| !chosen.is_empty());
-    chosen.map_or_else(
-        || {
-            let user = dwell::capability::effective_uid().unwrap_or(0);
-            Path::new("/dev/shm").join(format!("dwell-{user}"))
-        },
-        Into::into,
-    )
-}
-
-/// Tells the ledger how things stand, before this process becomes another program.
-pub fn publish() {
-    let Some(_inside) = Inside::enter() else { return };
-    if let Some(publisher) = services().as_ref().and_then(|services| services.publisher.as_ref()) {
-        // Whoever watches will see older figures.
-        const REST_NS: u64 = 200_000_000;
-        let _ = publisher.publish_and_rest(REST_NS);
-    }
-}
-
-/// Fewer bytes than these are not worth a ledger of a process that ends.
-const WORTH_TELLING_BYTES: u64 = 64 << 10;
-
-/// Tells the run what this process did, and ends its ledger.
-pub fn settle() -> Option<Snapshot> {
-    let order = order()?;
-    let publisher = services().take().and_then(|services| services.publisher);
-    let is_root = order.root_pid == process() as u32;
-    let publisher = match publisher {
-        Some(publisher) => Some(publisher),
-        None if is_root || account::passed().bytes >= WORTH_TELLING_BYTES => ledger(order)
-            .map(|ledger| Arc::new(Publisher::new(ledger).passed_by(Box::new(account::passed)))),
-        None => return None,
-    };
-    let Some(publisher) = publisher else { return Some(without_ledger()) };
-    let last = publisher.snapshot();
-    match Arc::into_inner(publisher) {
-        Some(publisher) => publisher.settle(),
-        // The monitor is publishing at this moment, and gives the ledger up at once.
-        None => thread::yield_now(),
-    }
-    Some(last)
-}
-
-fn without_ledger() -> Snapshot {
-    let mut all = Snapshot { processes: 1, passed: account::passed(), ..Snapshot::default() };
-    let io = fs::read_to_string("/proc/self/io").unwrap_or_default();
-    all.io = ProcessIo::parse(&io);
-    let count = DEVICE_COUNT.load(Ordering::Acquire).min(MOST_DEVICES);
-    for device in &DEVICES[..count] {
-        // SAFETY: never freed, and below the count never null.
-        let known = unsafe { &*device.load(Ordering::Acquire) };
-        match &known.files {
-            Some(Files::Device { buffered, direct }) => {
-                all.add_device(&buffered.tell());
-                all.add_device(&direct.tell());
-            }
-            Some(Files::Served(file)) => all.add_device(&file.tell()),
-            None => {}
-        }
-    }
-    all
-}
-
-/// Whether the engine was ended before the process.
-pub fn is_retired() -> bool {
-    RETIRED.load(Ordering::Relaxed)
-}
-
-/// Ends the engine, its thread included, as long as the process may still do what that takes.
-pub fn retire() {
-    let Some(_inside) = enter() else { return };
-    RETIRED.store(true, Ordering::Relaxed);
-    switch_off();
-    let monitor = services().as_ref().and_then(|services| services.monitor.clone());
-    if let Some(monitor) = monitor {
-        monitor.end();
-    }
-    settle();
 }

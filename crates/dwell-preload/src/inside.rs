@@ -20,6 +20,8 @@ enum Stage {
 thread_local! {
     static INSIDE: Cell<bool> = const { Cell::new(false) };
     static STAGE: Cell<Stage> = const { Cell::new(Stage::New) };
+    /// Whether a request of the thread has been decided.
+    static SERVED: Cell<bool> = const { Cell::new(false) };
     static NUMBER: Cell<u32> = const { Cell::new(0) };
     static TURN: Cell<u32> = const { Cell::new(0) };
     /// The signals of a thread that is ending.
@@ -73,6 +75,17 @@ pub fn thread_number() -> u32 {
 #[inline]
 pub fn is_ready() -> bool {
     STAGE.with(Cell::get) == Stage::Ready
+}
+
+/// Whether a request of this thread has been decided, so that what requests need is there.
+#[inline]
+pub fn has_served() -> bool {
+    SERVED.with(Cell::get)
+}
+
+/// Notes that one has.
+pub fn now_has_served() {
+    SERVED.with(|served| served.set(true));
 }
 
 /// True once in so many times that this thread asks.

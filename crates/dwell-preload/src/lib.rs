@@ -31,6 +31,7 @@ mod real;
 mod report;
 mod serve;
 mod served;
+mod stack;
 mod table;
 
 /// The program's allocator may call functions of this library, and may have been interrupted by a

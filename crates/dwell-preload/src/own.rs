@@ -57,6 +57,19 @@ pub fn lowest() -> c_int {
     limit.rlim_cur.min(USUAL_MOST).saturating_sub(ROOM) as c_int
 }
 
+/// Makes the kernel's table of descriptors as long as it will have to be while no other thread shares it. Later it would wait, many
+/// milliseconds at times, until nobody can be looking at the old one.
+pub fn make_room() {
+    let fd: c_int = bare!(SYS_epoll_create1, libc::EPOLL_CLOEXEC);
+    if fd < 0 {
+        return;
+    }
+    let high: c_int = bare!(SYS_fcntl, fd, libc::F_DUPFD_CLOEXEC, lowest());
+    for fd in [high, fd].into_iter().filter(|fd| *fd >= 0) {
+        let _: c_int = bare!(SYS_close, fd);
+    }
+}
+
 /// Whether a number is one of this library's descriptors.
 #[inline]
 pub fn is_own(fd: c_int) -> bool {

@@ -59,6 +59,14 @@ impl Stderr {
 pub fn tell() {
     let Some(order) = engine::order() else { return };
     let is_root = order.root_pid == std::process::id();
+    if is_root && order.quiet && order.stats_file.is_none() {
+        // Nobody hears.
+        engine::leave();
+        if let Some(dir) = &order.ledger_dir {
+            ledger::end_run(dir, order.run_id);
+        }
+        return;
+    }
     let own = engine::settle();
     if !is_root {
         return;

@@ -13,6 +13,7 @@ use libc::{c_int, iovec};
 
 use crate::engine::Server;
 use crate::inside::{self, set_errno};
+use crate::stack::{self, STACK_BYTES};
 use crate::table::{self, Moving, Way, Word};
 use crate::{account, engine, served};
 
@@ -72,14 +73,17 @@ fn serve_decided(
     if word.way() == Way::Unknown {
         word = inside::uncancelled(|| engine::classify(fd, None));
     }
+    if at.is_none() && word.way() == Way::Decide {
+        table::about_to_move(fd, word, inside::thread_number());
+    }
     let server = match word.way() {
-        Way::Decide => engine::server_of(word),
+        Way::Decide if action.kind() == Kind::Write && word.copies() => None,
+        Way::Decide => {
+            engine::server_of(word).or_else(|| inside::uncancelled(|| engine::open(word)))
+        }
         _ => None,
     };
     let Some(server) = server else { return passed(straight) };
-    if at.is_none() {
-        table::about_to_move(fd, word, inside::thread_number());
-    }
     if let Server::Device(file) = server
         && action.kind() == Kind::Read
         && inside::is_ready()
@@ -99,7 +103,16 @@ fn serve_decided(
         Server::Device(file) => request.decided(file, straight),
         Server::Served(file) => request.decided(file, straight),
     };
-    match inside::uncancelled(decided) {
+    // A thread's first request makes what all of them need, and may come on a small signal stack.
+    let done = inside::uncancelled(|| match inside::has_served() {
+        true => decided(),
+        false => {
+            let done = stack::on_its_own(STACK_BYTES, decided).flatten();
+            inside::now_has_served();
+            done
+        }
+    });
+    match done {
         Some(result) => result,
         None => passed(straight),
     }

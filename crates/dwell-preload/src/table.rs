@@ -42,6 +42,8 @@ const APPEND: u64 = 1 << 3;
 const PRIVATE: u64 = 1 << 4;
 /// That thread is moving it at this moment.
 const MOVING: u64 = 1 << 5;
+/// Its writes are copies into the page cache.
+const COPIES: u64 = 1 << 6;
 const DEVICE_SHIFT: u32 = 8;
 const AGE_SHIFT: u32 = 16;
 const OWNER_SHIFT: u32 = 32;
@@ -55,6 +57,11 @@ impl Word {
         let direct = if direct { DIRECT } else { 0 };
         let append = if append { APPEND } else { 0 };
         Word(DECIDE | direct | append | u64::from(device) << DEVICE_SHIFT)
+    }
+
+    /// The same, whose writes are copies into the page cache.
+    pub fn copying(self) -> Word {
+        Word(self.0 | COPIES)
     }
 
     /// The same, just opened by a thread.
@@ -96,6 +103,12 @@ impl Word {
     #[inline]
     pub fn appends(self) -> bool {
         self.0 & APPEND != 0
+    }
+
+    /// Whether its writes are copies into the page cache, and so wait for nothing.
+    #[inline]
+    pub fn copies(self) -> bool {
+        self.0 & COPIES != 0
     }
 
     fn is_private(self) -> bool {

@@ -191,7 +191,7 @@ fn call(io: &Io, flags: libc::c_int) -> i32 {
 /// The rings of one owner, made on first use: one per spin method, and the polled one.
 struct Rings {
     depth: u32,
-    rings: [Option<Ring>; 4],
+    rings: [Option<Box<Ring>>; 4],
     /// Completions of requests that were served inline.
     inline: VecDeque<Completion>,
     inline_tickets: u64,
@@ -222,12 +222,12 @@ impl Rings {
 
     fn ring(&mut self, at: usize) -> io::Result<&mut Ring> {
         let worn_out = |ring: &Ring| !ring.usable() && ring.backlog().requests == 0;
-        if self.rings[at].as_ref().is_none_or(worn_out) {
+        if self.rings[at].as_deref().is_none_or(worn_out) {
             let completed = match at {
                 3 => Completed::ByPolling,
                 at => Completed::ByInterrupt(SpinMethod::ALL[at]),
             };
-            self.rings[at] = Some(Ring::new(self.depth, completed)?);
+            self.rings[at] = Some(Box::new(Ring::new(self.depth, completed)?));
         }
         Ok(self.rings[at].as_mut().expect("made above"))
     }
@@ -282,7 +282,7 @@ impl Rings {
     }
 
     fn busy(&mut self) -> impl Iterator<Item = &mut Ring> {
-        self.rings.iter_mut().flatten().filter(|ring| ring.backlog().requests > 0)
+        self.rings.iter_mut().flatten().map(Box::as_mut).filter(|ring| ring.backlog().requests > 0)
     }
 
     /// With requests on several rings at once only timed polling sees all of them.

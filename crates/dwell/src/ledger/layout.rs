@@ -25,6 +25,8 @@ pub(super) const POLICY_WORDS: usize = 4;
 pub(super) const AT_BEGUN: usize = 8;
 pub(super) const AT_DONE: usize = 9;
 const AT_HEADER: usize = 16;
+/// The run that the process belongs to.
+pub(super) const AT_RUN: usize = AT_HEADER + 3;
 const COMMAND_WORDS: usize = 8;
 pub(super) const AT_PROCESS: usize = 64;
 pub(super) const PROCESS_WORDS: usize = 16;

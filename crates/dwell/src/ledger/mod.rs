@@ -315,6 +315,11 @@ pub fn read(path: &Path) -> Result<Snapshot> {
     layout::read(&words).map_err(|what| Error::invalid(path, what))
 }
 
+/// The run of a ledger, by one look at one word of it.
+fn run_of(path: &Path) -> Option<u64> {
+    word_at(&place::opened(path, false).ok()?, AT_RUN)
+}
+
 fn word_at(file: &std::fs::File, at: usize) -> Option<u64> {
     let mut word = [0u8; 8];
     file.read_exact_at(&mut word, at as u64 * 8).ok()?;

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use super::snapshot::{ProcessIo, Snapshot};
-use super::{Header, place, process, read, remove};
+use super::{Header, place, process, read, remove, run_of};
 use crate::error::{Error, Result};
 
 /// Longest file of a run that is read, in bytes.
@@ -98,10 +98,10 @@ pub fn gather(dir: &Path, run: u64) -> Result<Snapshot> {
     let _lock = place::locked(dir)?;
     let mut sum = kept(&path_of(dir, run)).unwrap_or_default();
     for (pid, ticks, path) in place::ledgers(dir)? {
-        let Ok(mut told) = read(&path) else { continue };
-        if told.header.run != run {
+        if run_of(&path) != Some(run) {
             continue;
         }
+        let Ok(mut told) = read(&path) else { continue };
         if !process::lives(pid, ticks) {
             told.io = ProcessIo::default();
         }
@@ -120,7 +120,7 @@ pub fn end_run(dir: &Path, run: u64) {
     let Ok(_lock) = place::locked(dir) else { return };
     remove(&path_of(dir, run));
     for (pid, ticks, path) in place::ledgers(dir).unwrap_or_default() {
-        if !process::lives(pid, ticks) && read(&path).is_ok_and(|told| told.header.run == run) {
+        if run_of(&path) == Some(run) && !process::lives(pid, ticks) {
             remove(&path);
         }
     }

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a process keeps beside its devices, the monitor and the ledger, from their beginning to what they tell at its end.
+#![allow(unsafe_code)]
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::{env, fs, thread};
+
+use dwell::WaitPolicy;
+use dwell::ledger::{Header, Ledger, ProcessIo, Publisher, Snapshot, Steered, Told};
+use dwell::monitor::{Config, SystemMonitor};
+use dwell::settings::RunOrder;
+
+use super::*;
+use crate::account;
+
+impl Services {
+    pub(super) fn steered(&self, policy: Arc<dyn WaitPolicy>) -> Arc<dyn WaitPolicy> {
+        match &self.publisher {
+            Some(publisher) => Arc::new(Steered::new(policy, publisher.ledger().reader())),
+            None => policy,
+        }
+    }
+
+    /// The system monitor, and the ledger that it keeps up to date. A process can do without either.
+    pub(super) fn begin(order: &RunOrder) -> Services {
+        let config = Config { host_page: Some(host_page()), ..Config::default() };
+        let monitor = SystemMonitor::shared_with(config).ok();
+        let publisher = ledger(order).map(|ledger| {
+            let control = Box::into_raw(Box::new(ledger.reader()));
+            CONTROL.store(control, Ordering::Relaxed);
+            Arc::new(Publisher::new(ledger).passed_by(Box::new(account::passed)))
+        });
+        if let (Some(monitor), Some(publisher)) = (&monitor, &publisher) {
+            publisher.each_window(monitor);
+        }
+        Services { monitor, publisher }
+    }
+}
+
+fn ledger(order: &RunOrder) -> Option<Ledger> {
+    let root_start_ticks = dwell::ledger::start_ticks(order.root_pid).unwrap_or(0);
+    let header = Header {
+        run: order.run_id,
+        root_pid: order.root_pid,
+        root_start_ticks,
+        observe: order.observe,
+        ..Header::default()
+    };
+    Ledger::create(order.ledger_dir.as_deref()?, &header).ok()
+}
+
+/// The page that this user's Dwell processes share.
+fn host_page() -> std::path::PathBuf {
+    let chosen = env::var_os("DWELL_HOST_PAGE").filter(|chosen| !chosen.is_empty());
+    chosen.map_or_else(
+        || {
+            let user = dwell::capability::effective_uid().unwrap_or(0);
+            Path::new("/dev/shm").join(format!("dwell-{user}"))
+        },
+        Into::into,
+    )
+}
+
+/// Tells the ledger how things stand, before this process becomes another program.
+pub fn publish() {
+    let Some(_inside) = Inside::enter() else { return };
+    if let Some(publisher) = services().as_ref().and_then(|services| services.publisher.as_ref()) {
+        // Whoever watches will see older figures.
+        const REST_NS: u64 = 200_000_000;
+        let _ = publisher.publish_and_rest(REST_NS);
+    }
+}
+
+/// Fewer bytes than these are not worth a ledger of a process that ends.
+const WORTH_TELLING_BYTES: u64 = 64 << 10;
+
+/// Tells the run what this process did, and ends its ledger.
+pub fn settle() -> Option<Snapshot> {
+    let order = order()?;
+    let publisher = services().take().and_then(|services| services.publisher);
+    let is_root = order.root_pid == process() as u32;
+    let publisher = match publisher {
+        Some(publisher) => Some(publisher),
+        None if is_root || account::passed().bytes >= WORTH_TELLING_BYTES => ledger(order)
+            .map(|ledger| Arc::new(Publisher::new(ledger).passed_by(Box::new(account::passed)))),
+        None => return None,
+    };
+    let Some(publisher) = publisher else { return Some(without_ledger()) };
+    let last = publisher.snapshot();
+    match Arc::into_inner(publisher) {
+        Some(publisher) => publisher.settle(),
+        // The monitor is publishing at this moment, and gives the ledger up at once.
+        None => thread::yield_now(),
+    }
+    Some(last)
+}
+
+/// Ends the ledger and tells nobody.
+pub fn leave() {
+    let publisher = services().take().and_then(|services| services.publisher);
+    // The monitor may be publishing at this moment, and gives the ledger up at once.
+    drop(publisher);
+}
+
+fn without_ledger() -> Snapshot {
+    let mut all = Snapshot { processes: 1, passed: account::passed(), ..Snapshot::default() };
+    let io = fs::read_to_string("/proc/self/io").unwrap_or_default();
+    all.io = ProcessIo::parse(&io);
+    let count = DEVICE_COUNT.load(Ordering::Acquire).min(MOST_DEVICES);
+    for device in &DEVICES[..count] {
+        // SAFETY: never freed, and below the count never null.
+        let known = unsafe { &*device.load(Ordering::Acquire) };
+        match known.decided.as_ref().and_then(|decided| decided.files.get()) {
+            Some(Files::Device { buffered, direct }) => {
+                all.add_device(&buffered.tell());
+                all.add_device(&direct.tell());
+            }
+            Some(Files::Served(file)) => all.add_device(&file.tell()),
+            None => {}
+        }
+    }
+    all
+}
+
+/// Whether the engine was ended before the process.
+pub fn is_retired() -> bool {
+    RETIRED.load(Ordering::Relaxed)
+}
+
+/// Ends the engine, its thread included, as long as the process may still do what that takes.
+pub fn retire() {
+    let Some(_inside) = enter() else { return };
+    RETIRED.store(true, Ordering::Relaxed);
+    switch_off();
+    let monitor = services().as_ref().and_then(|services| services.monitor.clone());
+    if let Some(monitor) = monitor {
+        monitor.end();
+    }
+    settle();
+}
