@@ -29,6 +29,8 @@ NEEDS := qemu-system-x86_64:qemu-system-x86 busybox:busybox-static dmsetup:dmset
 NEEDS += ganesha.nfsd:nfs-ganesha /usr/lib/*/ganesha/libfsalvfs.so:nfs-ganesha-vfs /usr/lib/*/ganesha/libfsalmem.so:nfs-ganesha-mem rpcbind:rpcbind nft:nftables tc:iproute2
 # What tests/programs runs, beside fio; the long form runs more.
 NEEDS_PROGRAMS := sqlite3:sqlite3 db5.3_load:db5.3-util sysbench:sysbench redis-server:redis-server mdb_load:lmdb-utils db_bench:rocksdb-tools git:git
+# What the figures D4 and D5 run, beside those.
+NEEDS_OLTP := /usr/include/sqlite3.h:libsqlite3-dev /usr/include/db.h:libdb5.3-dev /usr/lib/postgresql/*/bin/initdb:postgresql
 # Recorded for the figures of the simulator.
 NEEDS_WORKLOADS := xz:xz-utils /usr/games/stockfish:stockfish povray:povray
 NEEDS_LONG_PROGRAMS := /usr/lib/postgresql/*/bin/initdb:postgresql mariadbd:mariadb-server-core mariadb-dump:mariadb-client
@@ -93,11 +95,11 @@ deny:
 	@PATH="$$PATH:$(CURDIR)/target/tools/bin" cargo-deny --log-level warn check licenses bans sources
 
 figure: build
-	@./scripts/packages $(NEEDS_WORKLOADS)
+	@./scripts/packages $(NEEDS_WORKLOADS) $(NEEDS_OLTP)
 	@[ -n "$(ID)" ] || { echo "make: say which one, as in make figure ID=S4 (./target/release/dwell figure --list)" >&2; exit 1; }
 	@./target/release/dwell figure $(ID)
 
 figures: build
-	@./scripts/packages $(NEEDS_WORKLOADS)
+	@./scripts/packages $(NEEDS_WORKLOADS) $(NEEDS_OLTP)
 	@./target/release/dwell figure --all --docs docs --docs .
 	@cp target/figures/M1.svg docs/m1.svg
