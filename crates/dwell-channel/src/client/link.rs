@@ -65,6 +65,7 @@ pub struct Link {
     commands: Producer,
     completions: Consumer,
     mark: ForkMark,
+    process: u32,
 }
 
 impl Link {
@@ -110,6 +111,7 @@ impl Link {
             commands: Producer::new(layout.entries()),
             completions: Consumer::new(layout.entries()),
             mark: ForkMark::new()?,
+            process: std::process::id(),
         })
     }
 
@@ -127,6 +129,11 @@ impl Link {
     #[inline]
     pub fn is_ours(&self) -> bool {
         self.mark.same_process()
+    }
+
+    /// The process that made it.
+    pub fn process(&self) -> u32 {
+        self.process
     }
 
     /// Puts a command in the ring; nobody sees it before [`Link::submit`]. `false` where there is no room.
