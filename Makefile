@@ -4,7 +4,7 @@
 # make test-long   real programs untouched and under `dwell run`, minutes each, postgres and mariadb among them
 # make trace-tool  builds the Valgrind tool with which `dwell trace record` records, part of make build where valgrind is installed
 # make peers   builds the other runtimes that `dwell bench io --policies block,peer:NAME` measures beside it
-# make fuzz    fuzzes the reader of traces for a minute (FUZZ_SECONDS=60)
+# make fuzz    fuzzes the reader of traces and both ways into a channel, a minute each (FUZZ_SECONDS=60)
 # make install   installs command, libraries, dwell.h and dwell.pc under PREFIX (/usr/local), DESTDIR before it
 # make fio-engine   builds target/fio/dwell.so, an engine for the fio that is installed
 # make figure ID=S4   measures one figure of the papers; `make figures` all, and rewrites the tables in docs/
@@ -64,6 +64,7 @@ test-long: build
 	@./scripts/packages $(NEEDS_PROGRAMS) $(NEEDS_LONG_PROGRAMS)
 	./tests/programs/run-all --long
 	$(CARGO) test --release --locked -p dwell-cli --test serve -- --ignored --nocapture
+	DWELL_RACE_ROUNDS=1000000 $(CARGO) test --release --locked -p dwell-channel --test race -- --nocapture
 
 install:
 	$(CARGO) build --release --locked
