@@ -416,12 +416,13 @@ impl Queue for ChannelQueue {
     }
 
     fn flush(&mut self) {
+        let alone = self.unsent == 1 && self.in_flight() == 1;
         if self.unsent > 0
-            && let Some(link) = &self.link
+            && let Some(link) = &mut self.link
             && link.is_ours()
         {
             self.unsent = 0;
-            link.submit();
+            link.submit(alone);
         }
     }
 
