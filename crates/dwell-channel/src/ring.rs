@@ -55,7 +55,7 @@ impl Word for AtomicU64 {
 
 /// Room for a copy of one entry on the cache line of the producer's cursor: whoever looks at the cursor has the entry with
 /// it, and need not fetch the ring's, which is another line that the other side wrote last.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct Beside<'a, C, W> {
     /// The value of the cursor that the copy belongs to.
     pub belongs_to: &'a C,

@@ -6,7 +6,7 @@ mod common;
 use std::fs::{self, File as Plain};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use common::byte_at;
@@ -46,7 +46,19 @@ impl Disk {
 
 impl Drop for Disk {
     fn drop(&mut self) {
-        let _ = Command::new("umount").arg(self.at()).status();
+        // What served it may be closing its files still.
+        for _ in 0..100 {
+            if Command::new("umount")
+                .arg(self.at())
+                .stderr(Stdio::null())
+                .status()
+                .is_ok_and(|s| s.success())
+            {
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+        let _ = Command::new("umount").arg("-l").arg(self.at()).status();
     }
 }
 

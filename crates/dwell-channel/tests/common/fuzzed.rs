@@ -113,7 +113,10 @@ pub fn ring(data: &[u8]) {
                         let beside = shared.commands()[slot + at].load(SeqCst);
                         shared.beside_commands().words[at].store(beside, SeqCst);
                     }
-                    shared.beside_commands().belongs_to.store(tail.wrapping_add(u32::from(kind >> 7)), SeqCst);
+                    shared
+                        .beside_commands()
+                        .belongs_to
+                        .store(tail.wrapping_add(u32::from(kind >> 7)), SeqCst);
                 }
                 shared.mark(Mark::CommandTail).store(tail, SeqCst);
                 after

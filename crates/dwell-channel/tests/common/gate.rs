@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A file that answers when the test says so: whatever is read or written stays in flight in the kernel until then.
+//! A file that answers when the test says so: whatever is read of it stays in flight in the kernel until then.
 
 use std::ffi::OsStr;
 use std::path::PathBuf;
@@ -7,37 +7,23 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, SystemTime};
 
 use fuser::{
-    BackgroundSession, Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags,
-    Generation, INodeNo, LockOwner, MountOption, OpenFlags, ReplyAttr, ReplyData, ReplyEntry,
-    ReplyOpen, ReplyWrite, Request, Session, WriteFlags,
+    BackgroundSession, Config, Errno, FileAttr, FileHandle, FileType, Filesystem, Generation,
+    INodeNo, LockOwner, MountOption, OpenFlags, ReplyAttr, ReplyData, ReplyEntry, Request, Session,
 };
 
 const FILE: INodeNo = INodeNo(2);
 const TTL: Duration = Duration::ZERO;
 
-enum Held {
-    Read(ReplyData, usize),
-    Write(ReplyWrite, Vec<u8>),
-}
-
 struct State {
     open: bool,
     content: Vec<u8>,
-    held: Vec<(usize, Held)>,
+    held: Vec<(usize, usize, ReplyData)>,
 }
 
 impl State {
-    fn answer(&mut self, at: usize, held: Held) {
-        match held {
-            Held::Read(reply, bytes) => {
-                let end = self.content.len().min(at + bytes);
-                reply.data(&self.content[at.min(end)..end]);
-            }
-            Held::Write(reply, data) => {
-                self.content[at..at + data.len()].copy_from_slice(&data);
-                reply.written(data.len() as u32);
-            }
-        }
+    fn answer(&mut self, at: usize, bytes: usize, reply: ReplyData) {
+        let end = self.content.len().min(at + bytes);
+        reply.data(&self.content[at.min(end)..end]);
     }
 }
 
@@ -46,15 +32,6 @@ type Shared = Arc<(Mutex<State>, Condvar)>;
 struct Slow(Shared);
 
 impl Slow {
-    fn take(&self, at: u64, held: Held) {
-        let mut state = self.0.0.lock().unwrap();
-        if state.open {
-            return state.answer(at as usize, held);
-        }
-        state.held.push((at as usize, held));
-        self.0.1.notify_all();
-    }
-
     fn attr(&self, ino: INodeNo) -> FileAttr {
         let is_file = ino == FILE;
         let bytes = if is_file { self.0.0.lock().unwrap().content.len() as u64 } else { 0 };
@@ -91,11 +68,6 @@ impl Filesystem for Slow {
         reply.attr(&TTL, &self.attr(ino));
     }
 
-    fn open(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        let flags = FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES;
-        reply.opened(FileHandle(0), flags);
-    }
-
     fn read(
         &self,
         _: &Request,
@@ -107,22 +79,13 @@ impl Filesystem for Slow {
         _: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        self.take(offset, Held::Read(reply, bytes as usize));
-    }
-
-    fn write(
-        &self,
-        _: &Request,
-        _: INodeNo,
-        _: FileHandle,
-        offset: u64,
-        data: &[u8],
-        _: WriteFlags,
-        _: OpenFlags,
-        _: Option<LockOwner>,
-        reply: ReplyWrite,
-    ) {
-        self.take(offset, Held::Write(reply, data.to_vec()));
+        let mut state = self.0.0.lock().unwrap();
+        let (at, bytes) = (offset as usize, bytes as usize);
+        if state.open {
+            return state.answer(at, bytes, reply);
+        }
+        state.held.push((at, bytes, reply));
+        self.0.1.notify_all();
     }
 }
 
@@ -160,27 +123,21 @@ impl Gate {
         self.shared.0.lock().unwrap().open = false;
     }
 
-    /// Waits until so many requests are held.
-    pub fn holds(&self, wanted: usize) {
+    /// Waits until a request is held.
+    pub fn holds_some(&self) {
         let state = self.shared.0.lock().unwrap();
         let limit = Duration::from_secs(10);
-        let wait =
-            self.shared.1.wait_timeout_while(state, limit, |state| state.held.len() < wanted);
-        let held = wait.unwrap().0.held.len();
-        assert!(held == wanted, "{held} requests are in flight, not {wanted}");
+        let wait = self.shared.1.wait_timeout_while(state, limit, |state| state.held.is_empty());
+        assert!(!wait.unwrap().1.timed_out(), "nothing is in flight");
     }
 
     /// Answers all that was held, and all that comes.
     pub fn open(&self) {
         let mut state = self.shared.0.lock().unwrap();
         state.open = true;
-        for (at, held) in std::mem::take(&mut state.held) {
-            state.answer(at, held);
+        for (at, bytes, reply) in std::mem::take(&mut state.held) {
+            state.answer(at, bytes, reply);
         }
-    }
-
-    pub fn content(&self) -> Vec<u8> {
-        self.shared.0.lock().unwrap().content.clone()
     }
 }
 
