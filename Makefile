@@ -4,7 +4,7 @@
 # make test-long   real programs untouched and under `dwell run`, minutes each, postgres and mariadb among them
 # make trace-tool  builds the Valgrind tool with which `dwell trace record` records, part of make build where valgrind is installed
 # make peers   builds the other runtimes that `dwell bench io --policies block,peer:NAME` measures beside it
-# make fuzz    fuzzes the reader of traces for a minute (FUZZ_SECONDS=60)
+# make fuzz    fuzzes the reader of traces and both ways into a channel, a minute each (FUZZ_SECONDS=60)
 # make install   installs command, libraries, dwell.h and dwell.pc under PREFIX (/usr/local), DESTDIR before it
 # make fio-engine   builds target/fio/dwell.so, an engine for the fio that is installed
 # make figure ID=S4   measures one figure of the papers; `make figures` all, and rewrites the tables in docs/
@@ -29,6 +29,8 @@ NEEDS := qemu-system-x86_64:qemu-system-x86 busybox:busybox-static dmsetup:dmset
 NEEDS += ganesha.nfsd:nfs-ganesha /usr/lib/*/ganesha/libfsalvfs.so:nfs-ganesha-vfs /usr/lib/*/ganesha/libfsalmem.so:nfs-ganesha-mem rpcbind:rpcbind nft:nftables tc:iproute2
 # What tests/programs runs, beside fio; the long form runs more.
 NEEDS_PROGRAMS := sqlite3:sqlite3 db5.3_load:db5.3-util sysbench:sysbench redis-server:redis-server mdb_load:lmdb-utils db_bench:rocksdb-tools git:git
+# What the figures D4 and D5 run, beside those.
+NEEDS_OLTP := /usr/include/sqlite3.h:libsqlite3-dev /usr/include/db.h:libdb5.3-dev /usr/lib/postgresql/*/bin/initdb:postgresql
 # Recorded for the figures of the simulator.
 NEEDS_WORKLOADS := xz:xz-utils /usr/games/stockfish:stockfish povray:povray
 NEEDS_LONG_PROGRAMS := /usr/lib/postgresql/*/bin/initdb:postgresql mariadbd:mariadb-server-core mariadb-dump:mariadb-client
@@ -62,6 +64,7 @@ test-long: build
 	@./scripts/packages $(NEEDS_PROGRAMS) $(NEEDS_LONG_PROGRAMS)
 	./tests/programs/run-all --long
 	$(CARGO) test --release --locked -p dwell-cli --test serve -- --ignored --nocapture
+	DWELL_RACE_ROUNDS=1000000 $(CARGO) test --release --locked -p dwell-channel --test race -- --nocapture
 
 install:
 	$(CARGO) build --release --locked
@@ -93,11 +96,11 @@ deny:
 	@PATH="$$PATH:$(CURDIR)/target/tools/bin" cargo-deny --log-level warn check licenses bans sources
 
 figure: build
-	@./scripts/packages $(NEEDS_WORKLOADS)
+	@./scripts/packages $(NEEDS_WORKLOADS) $(NEEDS_OLTP)
 	@[ -n "$(ID)" ] || { echo "make: say which one, as in make figure ID=S4 (./target/release/dwell figure --list)" >&2; exit 1; }
 	@./target/release/dwell figure $(ID)
 
 figures: build
-	@./scripts/packages $(NEEDS_WORKLOADS)
+	@./scripts/packages $(NEEDS_WORKLOADS) $(NEEDS_OLTP)
 	@./target/release/dwell figure --all --docs docs --docs .
 	@cp target/figures/M1.svg docs/m1.svg

@@ -7,6 +7,8 @@
 set -euo pipefail
 export LC_ALL=C TZ=UTC0
 PATH=$PATH:/usr/sbin:/sbin
+# The directory of the script, wherever it goes later.
+scripts=$(dirname "$(realpath "$0")")
 LENGTH=${LENGTH:-short}
 read -r -a wrap <<<"${WRAP:-}"
 # Words before "${wrap[@]}" that give a process another user; `become` fills them.
@@ -40,6 +42,15 @@ forget() {
     sync "$file"
     dd if="$file" of=/dev/null iflag=nocache count=0 status=none
   done < <(find "$@" -type f -print0)
+}
+
+# header FILE PACKAGE: says which package is missing.
+header() { [[ -e /usr/include/$1 ]] || { echo "not installed: $2"; return 1; }; }
+
+# compile NAME LIBRARY…: a program from the C source of that name beside the script.
+compile() {
+  local name=$1; shift
+  cc -O2 -o "$name" "$scripts/$name.c" "$@"
 }
 
 sha() { sha256sum | cut -d' ' -f1; }

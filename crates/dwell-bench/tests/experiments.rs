@@ -66,6 +66,18 @@ fn stand_ins() -> tempfile::TempDir {
          run) $WRAP cp $2/state $2/copy ;;\ncheck) cat $2/copy ;;\nesac\n",
     );
     put("redis.sh", "#!/bin/sh\n[ $1 != run ] || { echo broken >&2; exit 1; }\n");
+    std::fs::create_dir(directory.path().join("oltp")).unwrap();
+    put(
+        "oltp/sqlite.sh",
+        "#!/bin/sh\nset -e\ncase $1 in\nsetup) echo set >$2/state ;;\n\
+         run) [ \"$CASE\" != 'wal normal' ] || { echo torn >&2; exit 1; }\n\
+         $WRAP cp $2/state $2/copy; echo rate 7 ;;\n\
+         check) cmp -s $2/state $2/copy ;;\nesac\n",
+    );
+    put(
+        "oltp/pgbench.sh",
+        "#!/bin/sh\n[ $1 != available ] || { echo not installed: it; exit 1; }\n",
+    );
     put("fio.sh", "#!/bin/sh\n[ $1 != available ] || { echo not installed: fio; exit 1; }\n");
     directory
 }
@@ -136,6 +148,25 @@ fn stand_ins_are_told_apart(result: &FigureResult) {
     }
 }
 
+/// What D4 says of the stand-ins, where directories can be served.
+fn stand_ins_have_rates(result: &FigureResult) {
+    let why = result.rows[0].note.as_deref().unwrap_or_default();
+    if result.rows[0].ours.is_none() {
+        println!("SKIP: {why}");
+        return;
+    }
+    for row in &result.rows {
+        let note = row.note.as_deref().unwrap_or_default();
+        match row.case.split(',').next() {
+            Some("pgbench") => assert_eq!(note, "not installed: it"),
+            _ if row.case.contains("NORMAL") => {
+                assert!(note.contains("FAILED") && note.contains("torn"), "{note}")
+            }
+            _ => assert_eq!((row.ours, note), (Some(1.0), "7 per second against 7"), "{row:?}"),
+        }
+    }
+}
+
 /// One test after the other: they share the machine's devices and CPUs.
 #[test]
 fn every_case_is_measured_or_says_why_not() {
@@ -161,6 +192,9 @@ fn every_case_is_measured_or_says_why_not() {
         if result.id == "U2" {
             stand_ins_are_told_apart(result);
         }
+        if result.id == "D4" {
+            stand_ins_have_rates(result);
+        }
     });
     for kind in Kind::ALL.into_iter().filter(|kind| *kind != Kind::Loop) {
         with_devices.leave_out(kind, "seen on the loop device");
@@ -185,7 +219,7 @@ fn every_case_is_measured_or_says_why_not() {
             "S6" => 8,
             // Channels over tmpfs need none.
             "D1" => 4 * usize::from(result.rows[0].note.is_none()),
-            "D2" | "D3" | "D6" => left_out,
+            "D2" | "D3" | "D4" | "D5" | "D6" => left_out,
             "U2" => 2 * 3,
             "U3" => 1,
             _ => result.rows.len(),
@@ -203,6 +237,7 @@ fn without_dwell_run_or_scripts_the_figures_say_so() {
         result.rows[0].note.clone().unwrap()
     };
     assert!(says(&mut lab, "U2").contains("tests/programs"));
+    assert!(says(&mut lab, "D4").contains("tests/programs/oltp"));
     assert!(says(&mut lab, "U3").contains("no `dwell run`"));
     lab.dwell = Some("/bin/false".into());
     lab.programs = Some("/nonexistent".into());

@@ -10,7 +10,7 @@ use dwell::queue::{Action, Io};
 
 use crate::controller::{Channel, Counters};
 use crate::device::{Device, Errand};
-use crate::layout::Mark;
+use crate::layout::{COMPLETION_WORDS, Mark};
 use crate::ring::{Broken, Consumer, Producer};
 use crate::socket;
 use crate::table::Table;
@@ -119,6 +119,8 @@ impl Lane {
         let take = ready.min(MOST_COMMANDS).min(room.saturating_sub(*in_flight));
         let (mut served, mut missing, mut bytes, mut unshown) = (0, 0, 0, 0);
         let mut now_ns = 0;
+        // A client whose command lies beside the cursor waits for it alone, and has taken all completions before.
+        let (mut alone, mut answer) = (false, None);
         let mut table = channel.table();
         for _ in 0..=take {
             let command = match held_back.take() {
@@ -126,7 +128,9 @@ impl Lane {
                 None if served == u64::from(take) || bytes >= MOST_BYTES => break,
                 None => {
                     *in_flight += 1;
-                    Command::parse(commands.take(shared.commands()))
+                    let beside = commands.take_beside(shared.beside_commands());
+                    alone = beside.is_some();
+                    Command::parse(beside.unwrap_or_else(|| commands.take(shared.commands())))
                 }
             };
             served += 1;
@@ -151,16 +155,17 @@ impl Lane {
             };
             *in_flight -= 1;
             completions.put(shared.completions(), done.words());
-            if unshown >= SHOWN_AFTER_BYTES {
+            answer = Some(done.words());
+            if unshown >= SHOWN_AFTER_BYTES && !alone {
                 unshown = 0;
-                show(completions, channel);
+                show(completions, channel, None);
             }
         }
         drop(table);
         if served > 0 {
             add(&counters.commands, served);
             add(&counters.missing, missing);
-            show(completions, channel);
+            show(completions, channel, answer.filter(|_| alone));
             commands.release(shared.mark(Mark::CommandHead));
         }
         Ok(served > 0)
@@ -170,15 +175,19 @@ impl Lane {
     pub fn complete(&mut self, done: Done) {
         self.in_flight -= 1;
         self.completions.put(self.channel.shared.completions(), done.words());
-        show(&self.completions, &self.channel);
+        show(&mut self.completions, &self.channel, None);
     }
 }
 
-/// Shows the client what is over, and wakes it if it sleeps.
+/// Shows the client what is over, and wakes it if it sleeps; `alone` is the one completion that it waits for.
 #[inline]
-fn show(completions: &Producer, channel: &Channel) {
+fn show(completions: &mut Producer, channel: &Channel, alone: Option<[u64; COMPLETION_WORDS]>) {
     let shared = &*channel.shared;
-    completions.publish(shared.mark(Mark::CompletionTail));
+    let (tail, beside) = (shared.mark(Mark::CompletionTail), shared.beside_completions());
+    match alone {
+        Some(words) => completions.publish_beside(tail, beside, words),
+        None => completions.publish(tail, beside.belongs_to),
+    }
     let asleep = shared.mark(Mark::ClientAsleep);
     if asleep.load(Ordering::SeqCst) != 0 {
         asleep.store(0, Ordering::Relaxed);

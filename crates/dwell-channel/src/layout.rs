@@ -14,7 +14,7 @@ pub const COMMAND_WORDS: usize = 4;
 pub const COMPLETION_WORDS: usize = 1;
 
 /// Where the words that both sides look at lie: each on two cache lines of its own, because processors
-/// fetch neighbours in pairs.
+/// fetch neighbours in pairs. A tail has the value that its copy of one entry belongs to after it, and then the copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub enum Mark {
@@ -31,6 +31,9 @@ pub enum Mark {
     /// Not 0 while the client has to be woken.
     ClientAsleep = 640,
 }
+
+/// Where the copy of an entry lies after a tail, in bytes; before it, the value that it belongs to.
+pub const BESIDE: u64 = 8;
 
 /// The parts of a channel's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

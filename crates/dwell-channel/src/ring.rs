@@ -53,6 +53,16 @@ impl Word for AtomicU64 {
     }
 }
 
+/// Room for a copy of one entry on the cache line of the producer's cursor: whoever looks at the cursor has the entry with
+/// it, and need not fetch the ring's, which is another line that the other side wrote last.
+#[derive(Debug)]
+pub struct Beside<'a, C, W> {
+    /// The value of the cursor that the copy belongs to.
+    pub belongs_to: &'a C,
+    /// The copy.
+    pub words: &'a [W],
+}
+
 /// The other side's cursor stands where it cannot: the channel is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the other side's cursor jumped to {cursor}: it may stand from {first} to {last}")]
@@ -72,13 +82,15 @@ pub struct Producer {
     tail: u32,
     /// As far as the consumer is known to have come.
     head: u32,
+    /// What the copy beside the cursor belongs to.
+    beside: u32,
 }
 
 impl Producer {
     /// Of an empty ring with that many entries, a power of two.
     pub fn new(entries: u32) -> Self {
         debug_assert!(entries.is_power_of_two());
-        Producer { entries, tail: 0, head: 0 }
+        Producer { entries, tail: 0, head: 0, beside: 0 }
     }
 
     /// How many entries can be put in, at least `wanted` unless there is less room. Looks at the consumer's
@@ -113,7 +125,29 @@ impl Producer {
 
     /// Shows all entries to the consumer, in one store that later loads do not overtake.
     #[inline]
-    pub fn publish(&self, tail: &impl Cursor) {
+    pub fn publish(&mut self, tail: &impl Cursor, belongs_to: &impl Cursor) {
+        // The copy of an entry four billion ago is none of the last one's.
+        if self.beside == self.tail {
+            self.beside = self.tail.wrapping_sub(1);
+            belongs_to.publish(self.beside);
+        }
+        tail.publish_and_fence(self.tail);
+    }
+
+    /// The same for one entry, with a copy of it beside the cursor. Only where the consumer has taken all that was
+    /// put in before: it may be reading the copy of the last one.
+    #[inline]
+    pub fn publish_beside<const N: usize>(
+        &mut self,
+        tail: &impl Cursor,
+        beside: Beside<'_, impl Cursor, impl Word>,
+        entry: [u64; N],
+    ) {
+        for (slot, word) in beside.words.iter().zip(entry) {
+            slot.store(word);
+        }
+        self.beside = self.tail;
+        beside.belongs_to.publish(self.tail);
         tail.publish_and_fence(self.tail);
     }
 
@@ -159,10 +193,25 @@ impl Consumer {
     /// Copies the next entry out, once; [`Consumer::ready`] said that there is one.
     #[inline]
     pub fn take<const N: usize>(&mut self, slots: &[impl Word]) -> [u64; N] {
-        debug_assert!(self.tail != self.head);
         let at = (self.head & (self.entries - 1)) as usize * N;
+        self.copy(&slots[at..at + N])
+    }
+
+    /// The same from beside the cursor, where the entry is the only one and its copy is there.
+    #[inline]
+    pub fn take_beside<const N: usize>(
+        &mut self,
+        beside: Beside<'_, impl Cursor, impl Word>,
+    ) -> Option<[u64; N]> {
+        let only = self.tail.wrapping_sub(self.head) == 1;
+        (only && beside.belongs_to.observe() == self.tail).then(|| self.copy(beside.words))
+    }
+
+    #[inline]
+    fn copy<const N: usize>(&mut self, from: &[impl Word]) -> [u64; N] {
+        debug_assert!(self.tail != self.head);
         let mut entry = [0; N];
-        for (word, slot) in entry.iter_mut().zip(&slots[at..at + N]) {
+        for (word, slot) in entry.iter_mut().zip(from) {
             *word = slot.copy();
         }
         self.head = self.head.wrapping_add(1);

@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 use dwell::mapping::Mapping;
 use rustix::fs::{MemfdFlags, SealFlags};
 
-use crate::layout::{COMMAND_WORDS, COMPLETION_WORDS, Layout, Mark};
+use crate::layout::{BESIDE, COMMAND_WORDS, COMPLETION_WORDS, Layout, Mark};
+use crate::ring::Beside;
 
 /// A channel's memory. The other side may change any byte of it at any time.
 #[derive(Debug)]
@@ -64,6 +65,30 @@ impl Shared {
         // SAFETY: a mark lies within the first page, which every layout has, aligned; any bytes are a valid
         // word, and the mapping lives as long as `self`.
         unsafe { &*self.memory.start().add(mark as usize).cast::<AtomicU32>() }
+    }
+
+    /// The copy of a command beside the cursor of commands.
+    #[inline]
+    pub fn beside_commands(&self) -> Beside<'_, AtomicU32, AtomicU64> {
+        self.beside(Mark::CommandTail, COMMAND_WORDS)
+    }
+
+    /// The copy of a completion beside the cursor of completions.
+    #[inline]
+    pub fn beside_completions(&self) -> Beside<'_, AtomicU32, AtomicU64> {
+        self.beside(Mark::CompletionTail, COMPLETION_WORDS)
+    }
+
+    #[inline]
+    fn beside(&self, tail: Mark, words: usize) -> Beside<'_, AtomicU32, AtomicU64> {
+        let at = tail as u64 + BESIDE;
+        // SAFETY: both lie between a mark and the next, in the first page, aligned; any bytes are valid words.
+        unsafe {
+            let start = self.memory.start();
+            let belongs_to = &*start.add(at as usize - size_of::<u32>()).cast::<AtomicU32>();
+            let copy = start.add(at as usize).cast::<AtomicU64>();
+            Beside { belongs_to, words: std::slice::from_raw_parts(copy, words) }
+        }
     }
 
     /// The words of the submission ring.

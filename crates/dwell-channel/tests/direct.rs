@@ -200,3 +200,27 @@ fn when_the_controller_ends_requests_fail_soon_or_go_to_the_kernel() {
     assert!(started.elapsed().as_secs_f64() < 1.0);
     assert_eq!(read(&file, fd, &mut buffer, 0), 4096, "a new channel, or the kernel");
 }
+
+/// Copies that the kernel makes for a program that knows nothing of channels.
+#[test]
+fn no_request_of_a_guest_falls_to_the_kernel_without_need() {
+    let house = House::new(Options::default());
+    let backing = filled(true, 1 << 20);
+    let opened = house.open(backing.path(), libc::O_RDWR);
+    let (file, fd) = (file(house.mount().for_guest(|socket| socket)), opened.program.as_raw_fd());
+    let mut buffer = vec![0u8; 4096];
+    for n in 0..500usize {
+        let at = n * 2048 % (1 << 19);
+        assert_eq!(read(&file, fd, &mut buffer, at as u64), 4096);
+        buffer.fill(n as u8);
+        assert_eq!(write(&file, fd, &buffer, at as u64), 4096);
+    }
+    // Each one is a command, and by what it answers, over.
+    let tally = house.controller.tally();
+    assert_eq!((tally.commands, tally.missing), (1000, 0));
+    // Where there is no memory the kernel says so.
+    let nowhere = std::ptr::without_provenance_mut(8);
+    // SAFETY: nobody but the kernel looks there, and it finds nothing.
+    let io = unsafe { Io::plain(Action::Write, fd, nowhere, 4096, 0) };
+    assert_eq!(file.request(&io), -libc::EFAULT);
+}

@@ -3,44 +3,18 @@
 
 mod common;
 
-use std::io::{BufRead, BufReader, Write};
 use std::os::fd::AsRawFd;
-use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, OnceLock};
+use std::process::Command;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use common::program::{Client, compiled};
 use common::{House, Opened, byte_at, filled};
 use dwell::queue::{Action, Io};
 use dwell::{File, policy};
 use dwell_channel::client::Mount;
 use dwell_channel::controller::Options;
 use dwell_channel::grants::Grants;
-
-/// The program, built once; `None` where there is no C compiler.
-fn program() -> Option<&'static PathBuf> {
-    static PROGRAM: OnceLock<Option<PathBuf>> = OnceLock::new();
-    PROGRAM
-        .get_or_init(|| {
-            let out = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("hostile");
-            let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/hostile.c");
-            let built = Command::new("cc")
-                .args(["-std=gnu11", "-O1", "-Wall", "-Werror", "-pthread", "-o"])
-                .args([out.as_os_str(), source.as_ref()])
-                .status();
-            match built {
-                Ok(status) => {
-                    assert!(status.success(), "the program does not build");
-                    Some(out)
-                }
-                Err(_) => {
-                    println!("SKIP: no C compiler");
-                    None
-                }
-            }
-        })
-        .as_ref()
-}
 
 /// A controller with a good client, whose file must stay as it is.
 struct Scene {
@@ -72,15 +46,9 @@ impl Scene {
         assert!(buffer.iter().enumerate().all(|(at, byte)| *byte == byte_at(at)), "canary");
     }
 
-    fn start(&self, attack: &str) -> Option<Attacker> {
+    fn start(&self, attack: &str) -> Option<Client> {
         let place = std::str::from_utf8(self.house.controller.place()).unwrap().to_owned();
-        let child = Command::new(program()?)
-            .args([&place, attack])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        Some(Attacker(child))
+        Some(Client::start(Command::new(compiled("hostile")?).args([&place, attack])))
     }
 
     /// Runs an attack that asks for `files` one after the other, and needs no more than that.
@@ -92,7 +60,7 @@ impl Scene {
         self.over(attacker);
     }
 
-    fn over(&self, mut attacker: Attacker) {
+    fn over(&self, mut attacker: Client) {
         let until = Instant::now() + Duration::from_secs(20);
         let status = loop {
             if let Some(status) = attacker.0.try_wait().unwrap() {
@@ -111,37 +79,6 @@ impl Scene {
     }
 }
 
-struct Attacker(Child);
-
-impl Attacker {
-    fn line(&mut self) -> String {
-        // Byte by byte: what comes later is for whoever asks next.
-        let mut line = String::new();
-        let stdout = self.0.stdout.as_mut().unwrap();
-        BufReader::with_capacity(1, stdout).read_line(&mut line).unwrap();
-        line.trim().to_owned()
-    }
-
-    fn say(&mut self, what: &str) {
-        writeln!(self.0.stdin.as_mut().unwrap(), "{what}").unwrap();
-    }
-
-    fn grant(&mut self, house: &House, opened: &Opened) {
-        let line = self.line();
-        let token: [u8; 16] =
-            std::array::from_fn(|at| u8::from_str_radix(&line[at * 2..at * 2 + 2], 16).unwrap());
-        let granted = house.controller.grant(&token, &opened.open).unwrap();
-        self.say(&format!("{} {}", granted.entry, granted.generation));
-    }
-}
-
-impl Drop for Attacker {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 /// A file of its own for the attacker, 8 KiB.
 fn victim(scene: &Scene) -> (tempfile::NamedTempFile, Opened) {
     let backing = filled(true, 8192);
@@ -155,7 +92,7 @@ fn cursors_that_jump_end_the_channel() {
     let (_backing, file) = victim(&scene);
     scene.holds_against("tail_jumps", &[&file]);
     scene.holds_against("head_jumps", &[]);
-    assert!(program().is_none() || scene.house.controller.tally().broken == 9);
+    assert!(compiled("hostile").is_none() || scene.house.controller.tally().broken == 9);
 }
 
 #[test]

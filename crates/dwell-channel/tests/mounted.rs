@@ -2,65 +2,21 @@
 //! Files under a mount: channels, system calls and mappings see one file; descriptors that vouch for nothing;
 //! either side killed.
 
+mod common;
+
 use std::fs::File as Plain;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use common::scene::{scene, serve};
 use dwell::File;
 use dwell_channel::client;
 use dwell_channel::controller::{Controller, Options};
-use dwell_channel::fs::{Channels, Options as Serving, Server, take_over};
-
-struct Scene {
-    controller: Arc<Controller>,
-    server: Option<Server>,
-    backing: tempfile::TempDir,
-    mount: tempfile::TempDir,
-}
-
-/// `None`, with the reason, where nothing can be mounted.
-fn scene(memory: bool) -> Option<Scene> {
-    let dir = if memory { "/dev/shm" } else { "/var/tmp" };
-    let at = |name: &str| tempfile::Builder::new().prefix(name).tempdir_in(dir).unwrap();
-    let (backing, mount) = (at("dwell-backing-"), at("dwell-mount-"));
-    let controller = Arc::new(Controller::start(Options::default()).unwrap());
-    match serve(backing.path(), mount.path(), controller.clone()) {
-        Ok(server) => Some(Scene { controller, server: Some(server), backing, mount }),
-        Err(error) => {
-            println!("SKIP: {error}");
-            None
-        }
-    }
-}
-
-fn serve(backing: &Path, mount: &Path, controller: Arc<Controller>) -> Result<Server, String> {
-    let (backing, mount) = (backing.to_owned(), mount.to_owned());
-    let serving = Serving { backing, mount, private: false, threads: 4 };
-    take_over(&serving).map_err(|error| error.to_string())?;
-    Server::start(&serving, controller, Channels::default).map_err(|error| error.to_string())
-}
-
-impl Scene {
-    fn path(&self, name: &str) -> PathBuf {
-        self.mount.path().join(name)
-    }
-
-    fn open(&self, name: &str) -> File {
-        client::register();
-        File::options().write(true).open(self.path(name)).unwrap()
-    }
-}
-
-impl Drop for Scene {
-    fn drop(&mut self) {
-        self.server.take();
-    }
-}
 
 #[test]
 fn a_path_under_a_mount_takes_the_channel_by_itself() {

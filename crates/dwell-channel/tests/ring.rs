@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
-use dwell_channel::ring::{Consumer, Producer};
+use dwell_channel::ring::{Beside, Consumer, Producer};
 
 fn slots(entries: usize) -> Vec<AtomicU64> {
     (0..entries * 2).map(|_| AtomicU64::new(0)).collect()
@@ -52,14 +52,48 @@ fn a_head_ahead_of_the_tail_or_behind_itself_is_an_error() {
 #[test]
 fn cursors_wrap_around_after_four_billion() {
     let (tail, head, slots) = (AtomicU32::new(0), AtomicU32::new(0), slots(2));
+    let belongs_to = AtomicU32::new(0);
     let (mut producer, mut consumer) = (Producer::new(2), Consumer::new(2));
     // So many that a cursor that does not wrap is seen; the whole way would take minutes.
     for n in 0..100_000u64 {
         assert!(producer.room(1, &head).unwrap() > 0);
         producer.put(&slots, [n, !n]);
-        producer.publish(&tail);
+        producer.publish(&tail, &belongs_to);
         assert_eq!(consumer.ready(&tail), Ok(1));
         assert_eq!(consumer.take(&slots), [n, !n]);
         consumer.release(&head);
     }
+}
+
+#[test]
+fn a_copy_beside_the_cursor_is_taken_for_its_own_entry_only() {
+    let (tail, head, slots) = (AtomicU32::new(0), AtomicU32::new(0), slots(4));
+    let (belongs_to, words) = (AtomicU32::new(0), [AtomicU64::new(0), AtomicU64::new(0)]);
+    let beside = || Beside { belongs_to: &belongs_to, words: &words };
+    let (mut producer, mut consumer) = (Producer::new(4), Consumer::new(4));
+    producer.put(&slots, [1, 2]);
+    producer.publish_beside(&tail, beside(), [1, 2]);
+    assert_eq!(consumer.ready(&tail), Ok(1));
+    assert_eq!(consumer.take_beside(beside()), Some([1, 2]));
+    assert_eq!((consumer.ready(&tail), producer.room(4, &head)), (Ok(0), Ok(3)));
+    consumer.release(&head);
+    assert_eq!(producer.room(4, &head), Ok(4));
+    // Without a copy, from the ring; and so each of several.
+    producer.put(&slots, [3, 4]);
+    producer.publish(&tail, &belongs_to);
+    assert_eq!((consumer.ready(&tail), consumer.take_beside::<2>(beside())), (Ok(1), None));
+    assert_eq!(consumer.take(&slots), [3, 4]);
+    for n in 5..7 {
+        producer.put(&slots, [n, n]);
+    }
+    producer.publish_beside(&tail, beside(), [6, 6]);
+    assert_eq!((consumer.ready(&tail), consumer.take_beside::<2>(beside())), (Ok(2), None));
+    assert_eq!(consumer.take(&slots), [5, 5]);
+    assert_eq!(consumer.take_beside(beside()), Some([6, 6]));
+    // What is shown again without its copy is taken from the ring.
+    producer.put(&slots, [7, 8]);
+    producer.publish_beside(&tail, beside(), [7, 8]);
+    producer.publish(&tail, &belongs_to);
+    assert_eq!((consumer.ready(&tail), consumer.take_beside::<2>(beside())), (Ok(1), None));
+    assert_eq!(consumer.take(&slots), [7, 8]);
 }

@@ -53,7 +53,7 @@ pub type Progress<'a> = dyn FnMut(&str, f64) + 'a;
 /// Fills in a result; a figure that is more than its cases returns its own chart.
 type Experiment = fn(&mut Lab, &mut FigureResult, &mut Progress<'_>) -> Result<Option<String>>;
 
-const EXPERIMENTS: [(&str, Experiment); 47] = [
+const EXPERIMENTS: [(&str, Experiment); 49] = [
     ("S1", switches::direct),
     ("S2", switches::indirect),
     ("S3", classes::measure),
@@ -90,6 +90,8 @@ const EXPERIMENTS: [(&str, Experiment); 47] = [
     ("D1", channel::latency),
     ("D2", channel::throughput),
     ("D3", channel::asynchronous),
+    ("D4", channel::oltp::transactions),
+    ("D5", channel::oltp::records),
     ("D6", channel::bound),
     ("N1", nfs::threads),
     ("N3", nfs::datagrams),

@@ -59,24 +59,22 @@ fn each(
 pub mod careful {
     use super::{Io, each};
 
-    /// As [`gather`](super::gather); `false` where not all could be read.
+    /// As [`gather`](super::gather), by the number of this process; `false` where not all could be read.
     ///
     /// # Safety
     /// `to` has room for so many bytes.
-    pub unsafe fn gather(io: &Io, skip: u32, to: *mut u8, bytes: u32) -> bool {
-        let process = std::process::id();
+    pub unsafe fn gather(process: u32, io: &Io, skip: u32, to: *mut u8, bytes: u32) -> bool {
         // SAFETY: by the caller's promise.
         each(io, skip, bytes, |memory, at, bytes| unsafe {
             copy(libc::SYS_process_vm_readv, process, to.add(at), memory, bytes)
         })
     }
 
-    /// As [`scatter`](super::scatter); `false` where not all could be written.
+    /// As [`scatter`](super::scatter), by the number of this process; `false` where not all could be written.
     ///
     /// # Safety
     /// So many bytes lie at `from`, and nobody else uses what is there of the request's memory.
-    pub unsafe fn scatter(io: &Io, skip: u32, from: *mut u8, bytes: u32) -> bool {
-        let process = std::process::id();
+    pub unsafe fn scatter(process: u32, io: &Io, skip: u32, from: *mut u8, bytes: u32) -> bool {
         // SAFETY: by the caller's promise.
         each(io, skip, bytes, |memory, at, bytes| unsafe {
             copy(libc::SYS_process_vm_writev, process, from.add(at), memory, bytes)
@@ -94,9 +92,11 @@ pub mod careful {
     ) -> bool {
         let here = libc::iovec { iov_base: here.cast(), iov_len: bytes };
         let there = libc::iovec { iov_base: there.cast(), iov_len: bytes };
+        // Of whole words: an argument that goes by the stack has whatever lies above a shorter one.
+        let (one, flags) = (1usize, 0usize);
         // SAFETY: both arrays live through the call; of what the far one names the kernel looks whether it is
         // there, and the near one is the caller's promise.
-        let done = unsafe { libc::syscall(number, process, &here, 1, &there, 1, 0) };
+        let done = unsafe { libc::syscall(number, process, &here, one, &there, one, flags) };
         done == bytes as i64
     }
 }

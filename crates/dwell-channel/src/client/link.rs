@@ -11,12 +11,14 @@ use dwell::fork::ForkMark;
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 use crate::grants::Token;
-use crate::layout::{Layout, Mark, PAGE_BYTES};
+use crate::layout::{COMMAND_WORDS, Layout, Mark, PAGE_BYTES};
 use crate::ring::{Broken, Consumer, Producer};
 use crate::shared::Shared;
 use crate::socket::{self, Came};
 use crate::wire::{Command, Done, Hello, Welcome};
 
+/// Least entries of a ring.
+const LEAST_ENTRIES: u32 = 16;
 /// How long a controller may take to welcome a client.
 const PATIENCE_S: i64 = 1;
 
@@ -48,7 +50,8 @@ impl Shape {
 
     fn layout(&self) -> Option<Layout> {
         // Twice the depth: the places of answered commands come back a little later than the answers.
-        let entries = self.depth.checked_mul(2)?.checked_next_power_of_two()?;
+        // And so many at least that the other side's cursors are looked at seldom.
+        let entries = self.depth.checked_mul(2)?.checked_next_power_of_two()?.max(LEAST_ENTRIES);
         let slots = u64::from(self.depth) * u64::from(self.slot_bytes);
         let bytes = slots + u64::from(self.arena_bytes);
         Layout::new(entries, bytes.next_multiple_of(PAGE_BYTES))
@@ -63,8 +66,11 @@ pub struct Link {
     shared: ManuallyDrop<Arc<Shared>>,
     token: Token,
     commands: Producer,
+    /// The command that was put in last.
+    last: [u64; COMMAND_WORDS],
     completions: Consumer,
     mark: ForkMark,
+    process: u32,
 }
 
 impl Link {
@@ -108,8 +114,10 @@ impl Link {
             shared: ManuallyDrop::new(Arc::new(shared)),
             token: welcome.token,
             commands: Producer::new(layout.entries()),
+            last: [0; COMMAND_WORDS],
             completions: Consumer::new(layout.entries()),
             mark: ForkMark::new()?,
+            process: std::process::id(),
         })
     }
 
@@ -129,6 +137,11 @@ impl Link {
         self.mark.same_process()
     }
 
+    /// The process that made it.
+    pub fn process(&self) -> u32 {
+        self.process
+    }
+
     /// Puts a command in the ring; nobody sees it before [`Link::submit`]. `false` where there is no room.
     ///
     /// # Errors
@@ -138,14 +151,21 @@ impl Link {
         if self.commands.room(1, self.shared.mark(Mark::CommandHead))? == 0 {
             return Ok(false);
         }
-        self.commands.put(self.shared.commands(), command.words());
+        self.last = command.words();
+        self.commands.put(self.shared.commands(), self.last);
         Ok(true)
     }
 
-    /// Submits all commands that were put in, in one store, and wakes the controller if it sleeps.
+    /// Submits all commands that were put in, in one store, and wakes the controller if it sleeps; `alone` where it is
+    /// one, and every command before it has been answered.
     #[inline]
-    pub fn submit(&self) {
-        self.commands.publish(self.shared.mark(Mark::CommandTail));
+    pub fn submit(&mut self, alone: bool) {
+        let tail = self.shared.mark(Mark::CommandTail);
+        let beside = self.shared.beside_commands();
+        match alone {
+            true => self.commands.publish_beside(tail, beside, self.last),
+            false => self.commands.publish(tail, beside.belongs_to),
+        }
         let asleep = self.shared.mark(Mark::ControllerAsleep);
         if asleep.load(Ordering::SeqCst) != 0 {
             asleep.store(0, Ordering::Relaxed);
@@ -165,7 +185,8 @@ impl Link {
     /// The next of them.
     #[inline]
     pub fn take(&mut self) -> Done {
-        Done::parse(self.completions.take(self.shared.completions()))
+        let beside = self.completions.take_beside(self.shared.beside_completions());
+        Done::parse(beside.unwrap_or_else(|| self.completions.take(self.shared.completions())))
     }
 
     /// Gives the places of all that were taken back to the controller.

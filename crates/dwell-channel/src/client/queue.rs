@@ -248,7 +248,7 @@ impl ChannelQueue {
             // SAFETY: the slot is this flight's, and so long; whoever made the request lends its memory.
             let whole = unsafe {
                 match self.guest {
-                    Some(_) => careful::gather(io, flight.moved, slot, piece),
+                    Some(_) => careful::gather(link.process(), io, flight.moved, slot, piece),
                     None => gather(io, flight.moved, slot, piece),
                 }
             };
@@ -331,11 +331,14 @@ impl ChannelQueue {
                 {
                     let place = done.tag * self.shape.slot_bytes;
                     if let Some(slot) = link.shared().data(place, moved) {
+                        let io = &flight.io;
                         // SAFETY: as in `stage`, the other way round.
                         let whole = unsafe {
                             match self.guest {
-                                Some(_) => careful::scatter(&flight.io, flight.moved, slot, moved),
-                                None => scatter(&flight.io, flight.moved, slot, moved),
+                                Some(_) => {
+                                    careful::scatter(link.process(), io, flight.moved, slot, moved)
+                                }
+                                None => scatter(io, flight.moved, slot, moved),
                             }
                         };
                         if !whole {
@@ -413,12 +416,13 @@ impl Queue for ChannelQueue {
     }
 
     fn flush(&mut self) {
+        let alone = self.unsent == 1 && self.in_flight() == 1;
         if self.unsent > 0
-            && let Some(link) = &self.link
+            && let Some(link) = &mut self.link
             && link.is_ours()
         {
             self.unsent = 0;
-            link.submit();
+            link.submit(alone);
         }
     }
 

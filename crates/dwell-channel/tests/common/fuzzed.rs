@@ -107,6 +107,17 @@ pub fn ring(data: &[u8]) {
                     shared.commands()[slot + 3].store(lengths, SeqCst);
                 }
                 tail = tail.wrapping_add(1);
+                // Some lie beside the cursor too, there or for another.
+                if kind & 12 == 0 {
+                    for at in 0..4 {
+                        let beside = shared.commands()[slot + at].load(SeqCst);
+                        shared.beside_commands().words[at].store(beside, SeqCst);
+                    }
+                    shared
+                        .beside_commands()
+                        .belongs_to
+                        .store(tail.wrapping_add(u32::from(kind >> 7)), SeqCst);
+                }
                 shared.mark(Mark::CommandTail).store(tail, SeqCst);
                 after
             }

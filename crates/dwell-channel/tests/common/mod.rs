@@ -2,6 +2,10 @@
 //! A controller in this process, and files that it grants without a mount.
 #![allow(dead_code)]
 
+pub mod gate;
+pub mod program;
+pub mod scene;
+
 use std::collections::HashMap;
 use std::fs::File;
 use std::os::fd::{AsRawFd, RawFd};

@@ -2,7 +2,7 @@
 //! Whatever lies in a channel's memory.
 #![no_main]
 
-#[path = "../../tests/common/fuzzed.rs"]
+#[path = "../../crates/dwell-channel/tests/common/fuzzed.rs"]
 mod fuzzed;
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| fuzzed::ring(data));

@@ -2,7 +2,7 @@
 //! Whatever comes over a channel's socket.
 #![no_main]
 
-#[path = "../../tests/common/fuzzed.rs"]
+#[path = "../../crates/dwell-channel/tests/common/fuzzed.rs"]
 mod fuzzed;
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| fuzzed::messages(data));

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A file that answers when the test says so: whatever is read of it stays in flight in the kernel until then.
+
+use std::ffi::OsStr;
+use std::path::PathBuf;
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::{Duration, SystemTime};
+
+use fuser::{
+    BackgroundSession, Config, Errno, FileAttr, FileHandle, FileType, Filesystem, Generation,
+    INodeNo, LockOwner, MountOption, OpenFlags, ReplyAttr, ReplyData, ReplyEntry, Request, Session,
+};
+
+const FILE: INodeNo = INodeNo(2);
+const TTL: Duration = Duration::ZERO;
+
+struct State {
+    open: bool,
+    content: Vec<u8>,
+    held: Vec<(usize, usize, ReplyData)>,
+}
+
+impl State {
+    fn answer(&mut self, at: usize, bytes: usize, reply: ReplyData) {
+        let end = self.content.len().min(at + bytes);
+        reply.data(&self.content[at.min(end)..end]);
+    }
+}
+
+type Shared = Arc<(Mutex<State>, Condvar)>;
+
+struct Slow(Shared);
+
+impl Slow {
+    fn attr(&self, ino: INodeNo) -> FileAttr {
+        let is_file = ino == FILE;
+        let bytes = if is_file { self.0.0.lock().unwrap().content.len() as u64 } else { 0 };
+        let time = SystemTime::UNIX_EPOCH;
+        FileAttr {
+            ino,
+            size: bytes,
+            blocks: bytes / 512,
+            atime: time,
+            mtime: time,
+            ctime: time,
+            crtime: time,
+            kind: if is_file { FileType::RegularFile } else { FileType::Directory },
+            perm: if is_file { 0o600 } else { 0o755 },
+            nlink: 1,
+            uid: rustix::process::geteuid().as_raw(),
+            gid: rustix::process::getegid().as_raw(),
+            rdev: 0,
+            flags: 0,
+            blksize: 4096,
+        }
+    }
+}
+
+impl Filesystem for Slow {
+    fn lookup(&self, _: &Request, _: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        match name.to_str() {
+            Some("data") => reply.entry(&TTL, &self.attr(FILE), Generation(0)),
+            _ => reply.error(Errno::ENOENT),
+        }
+    }
+
+    fn getattr(&self, _: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
+        reply.attr(&TTL, &self.attr(ino));
+    }
+
+    fn read(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        bytes: u32,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        let mut state = self.0.0.lock().unwrap();
+        let (at, bytes) = (offset as usize, bytes as usize);
+        if state.open {
+            return state.answer(at, bytes, reply);
+        }
+        state.held.push((at, bytes, reply));
+        self.0.1.notify_all();
+    }
+}
+
+/// The file, at first open.
+pub struct Gate {
+    shared: Shared,
+    mount: tempfile::TempDir,
+    _session: BackgroundSession,
+}
+
+impl Gate {
+    /// `None`, and said so, where nothing can be mounted.
+    pub fn with(content: Vec<u8>) -> Option<Gate> {
+        let state = State { open: true, content, held: Vec::new() };
+        let shared: Shared = Arc::new((Mutex::new(state), Condvar::new()));
+        let mount = tempfile::tempdir().unwrap();
+        let mut config = Config::default();
+        config.mount_options = vec![MountOption::FSName("dwell-gate".into())];
+        let session = Session::new(Slow(shared.clone()), mount.path(), &config);
+        match session.and_then(Session::spawn) {
+            Ok(session) => Some(Gate { shared, mount, _session: session }),
+            Err(error) => {
+                println!("SKIP: nothing can be mounted: {error}");
+                None
+            }
+        }
+    }
+
+    pub fn path(&self) -> PathBuf {
+        self.mount.path().join("data")
+    }
+
+    /// From now on nothing is answered.
+    pub fn close(&self) {
+        self.shared.0.lock().unwrap().open = false;
+    }
+
+    /// Waits until a request is held.
+    pub fn holds_some(&self) {
+        let state = self.shared.0.lock().unwrap();
+        let limit = Duration::from_secs(10);
+        let wait = self.shared.1.wait_timeout_while(state, limit, |state| state.held.is_empty());
+        assert!(!wait.unwrap().1.timed_out(), "nothing is in flight");
+    }
+
+    /// Answers all that was held, and all that comes.
+    pub fn open(&self) {
+        let mut state = self.shared.0.lock().unwrap();
+        state.open = true;
+        for (at, bytes, reply) in std::mem::take(&mut state.held) {
+            state.answer(at, bytes, reply);
+        }
+    }
+}
+
+impl Drop for Gate {
+    fn drop(&mut self) {
+        // Whoever waits for an answer would keep the mount.
+        self.open();
+    }
+}
