@@ -19,6 +19,7 @@ mod load;
 mod mixed;
 mod model;
 mod nfs;
+mod nfs_peers;
 mod pause;
 mod peers;
 mod pollution;
@@ -53,7 +54,7 @@ pub type Progress<'a> = dyn FnMut(&str, f64) + 'a;
 /// Fills in a result; a figure that is more than its cases returns its own chart.
 type Experiment = fn(&mut Lab, &mut FigureResult, &mut Progress<'_>) -> Result<Option<String>>;
 
-const EXPERIMENTS: [(&str, Experiment); 47] = [
+const EXPERIMENTS: [(&str, Experiment); 49] = [
     ("S1", switches::direct),
     ("S2", switches::indirect),
     ("S3", classes::measure),
@@ -92,8 +93,10 @@ const EXPERIMENTS: [(&str, Experiment); 47] = [
     ("D3", channel::asynchronous),
     ("D6", channel::bound),
     ("N1", nfs::threads),
+    ("N2", nfs_peers::writes),
     ("N3", nfs::datagrams),
     ("N4", nfs::windows),
+    ("N5", nfs_peers::reads),
     ("P1", peers::measure),
     ("P2", simulator::measure),
     ("P3", recording::measure),
