@@ -17,7 +17,7 @@ impl<P: AsRef<[u8]>> Engine<P> {
         if now < self.give_up_at() {
             return self.resend(now);
         }
-        let over: Vec<u32> = (self.outstanding.values())
+        let over: Vec<u32> = (self.outstanding.iter())
             .filter(|request| now >= request.give_up_at)
             .map(|request| request.xid)
             .collect();
@@ -46,12 +46,12 @@ impl<P: AsRef<[u8]>> Engine<P> {
         if !self.up {
             return true;
         }
-        let late: Vec<u32> = (self.outstanding.values())
+        let late: Vec<u32> = (self.outstanding.iter())
             .filter(|request| request.sends > 0 && now >= request.resend_at)
             .map(|request| request.xid)
             .collect();
         let late: Vec<u32> = late.into_iter().filter(|xid| !self.to_send.contains(xid)).collect();
-        if let Some(request) = late.first().and_then(|xid| self.outstanding.get(xid)) {
+        if let Some(request) = late.first().and_then(|xid| self.outstanding.get(*xid)) {
             let round_trip_ns = self.rtt[request.class as usize].smoothed_ns();
             self.window.congested(now, round_trip_ns);
         }
@@ -69,26 +69,26 @@ impl<P: AsRef<[u8]>> Engine<P> {
                 && request.sends >= RENEW_AFTER_SENDS
                 && request.sends.is_multiple_of(2)
         };
-        if !self.outstanding.get(&xid).is_some_and(may) {
+        if !self.outstanding.get(xid).is_some_and(may) {
             return xid;
         }
-        let Some(mut request) = self.outstanding.remove(&xid) else { return xid };
+        let Some(mut request) = self.outstanding.remove(xid) else { return xid };
         let fresh = self.next_xid;
         self.next_xid = fresh.wrapping_add(1);
         request.renumber(fresh);
-        self.outstanding.insert(fresh, request);
+        self.outstanding.insert(request);
         fresh
     }
 
     fn give_up_at(&self) -> Ns {
         let queued = self.queued.front().map(|request| request.give_up_at);
-        let first = self.outstanding.values().map(|request| request.give_up_at).min();
+        let first = self.outstanding.iter().map(|request| request.give_up_at).min();
         first.unwrap_or(Ns::MAX).min(queued.unwrap_or(Ns::MAX))
     }
 
     fn silent_at(&self) -> Ns {
         // The silence counts from the last byte, or from the oldest request that was sent since.
-        let oldest = self.outstanding.values().filter(|request| request.sends > 0);
+        let oldest = self.outstanding.iter().filter(|request| request.sends > 0);
         match oldest.map(|request| request.sent_at).min() {
             Some(sent_at) => self.heard_at.max(sent_at).saturating_add(self.settings.silence_ns),
             None => Ns::MAX,
@@ -100,7 +100,7 @@ impl<P: AsRef<[u8]>> Engine<P> {
         let resend_at = match (self.settings.transport, self.up) {
             (_, false) => Ns::MAX,
             (Transport::Stream, true) => self.silent_at(),
-            (Transport::Datagram, true) => (self.outstanding.values())
+            (Transport::Datagram, true) => (self.outstanding.iter())
                 .filter(|request| request.sends > 0 && !self.to_send.contains(&request.xid))
                 .map(|request| request.resend_at)
                 .min()
@@ -121,7 +121,7 @@ impl<P: AsRef<[u8]>> Engine<P> {
         if answers <= 1 || self.settings.transport == Transport::Datagram {
             return 1;
         }
-        let mut least: Vec<usize> = (self.outstanding.values())
+        let mut least: Vec<usize> = (self.outstanding.iter())
             .filter(|request| request.sends > 0)
             .map(|request| request.least.max(self.smallest[request.class as usize]) as usize)
             .collect();
