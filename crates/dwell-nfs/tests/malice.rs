@@ -96,6 +96,20 @@ fn lengths_and_counts_that_lie_are_refused() {
 }
 
 #[test]
+fn what_a_server_has_no_room_for_is_told_with_path_and_offset() {
+    for (status, part) in [
+        (69, "x: write at byte 0: over the quota on the server (NFS3ERR_DQUOT 69)"),
+        (28, "x: write at byte 0: no space left on the server (NFS3ERR_NOSPC 28)"),
+        (27, "x: write at byte 0: larger than the server allows a file to be (NFS3ERR_FBIG 27)"),
+    ] {
+        assert_eq!(error_of(7, words(&[status, 0, 0])), part);
+    }
+    // Some servers count only when data is made durable.
+    let line = error_of(21, words(&[69, 0, 0]));
+    assert_eq!(line, "x: commit at byte 0: over the quota on the server (NFS3ERR_DQUOT 69)");
+}
+
+#[test]
 fn listings_that_do_not_end_are_left() {
     let entry = |name: &[u8], cookie: u32| {
         let mut entry = words(&[1, 0, 5, name.len() as u32]);
