@@ -317,7 +317,7 @@ async fn drive(shared: Rc<Shared>) {
     let mut watched: Option<Watched<Arc<OwnedFd>>> = None;
     let mut woken = Woken::Look;
     loop {
-        let now = shared.tasks.now();
+        let mut now = shared.tasks.now();
         shared.has_news.set(false);
         match woken {
             Woken::Look => {
@@ -326,11 +326,16 @@ async fn drive(shared: Rc<Shared>) {
                     answered = true;
                     shared.finish(done);
                 });
+                if let Some(watched) = &watched {
+                    // All there was has been read. What comes while others run is news.
+                    watched.drained();
+                }
                 if answered {
                     // Who was answered asks for more: one system call sends it all, and what to wait for is
                     // found once.
                     shared.tasks.yield_now().await;
                     shared.has_news.set(false);
+                    now = shared.tasks.now();
                     shared.link.borrow_mut().send(now);
                 }
             }
@@ -359,9 +364,6 @@ async fn drive(shared: Rc<Shared>) {
             // Without being watched, the connection would only be looked at when a timer fires.
             watched = (interest.readable.as_ref())
                 .and_then(|descriptor| shared.tasks.watch(descriptor.clone()).ok());
-        } else if let Some(watched) = watched.as_ref().filter(|_| woken == Woken::Look) {
-            // The link has read all there was.
-            watched.drained();
         }
         let together = (answers > 1).then(|| now.saturating_add(TOGETHER_NS));
         let at = interest.at.into_iter().chain(together).min();
