@@ -3,6 +3,7 @@
 
 use dwell_policy::Ns;
 
+use super::window::WAITING_MOST;
 use super::{Done, Engine, Failure, Request, Transport};
 use crate::procedure::Class;
 
@@ -109,10 +110,17 @@ impl<P: AsRef<[u8]>> Engine<P> {
         Some(self.give_up_at().min(resend_at)).filter(|at| *at != Ns::MAX)
     }
 
-    /// How many answers are worth waking up for: half of what is under way, so that the server has
-    /// the other half while this thread works.
+    /// How many answers are worth waking up for: half of what is under way, so that the server has the other half
+    /// while this thread works; more of a large window, as long as enough of it still waits at the server then.
     pub fn worth_waking_for(&self) -> u32 {
-        (self.outstanding.len() as u32).div_ceil(2).max(1)
+        let Some(first) = self.outstanding.iter().next() else { return 1 };
+        let outstanding = self.outstanding.len() as u32;
+        let rtt = &self.rtt[first.class as usize];
+        // By Little's law: an idle server's time over that of now is the share that does not wait there.
+        let busy = u64::from(outstanding) * rtt.least_ns() / rtt.smoothed_ns().max(1);
+        let kept = u32::try_from(busy).unwrap_or(u32::MAX).saturating_add(WAITING_MOST as u32);
+        let more = if rtt.smoothed_ns() == 0 { 0 } else { outstanding.saturating_sub(kept) };
+        more.max(outstanding.div_ceil(2))
     }
 
     /// So many bytes must come before `answers` of the requests under way can be answered, as short
