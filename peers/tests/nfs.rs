@@ -118,7 +118,8 @@ fn bad_orders_and_files_that_are_not_there_are_refused_in_one_line() {
         ("/tmp/file", "not an NFS address"),
     ] {
         let mut command = Command::new(PROGRAM);
-        let output = command.args(["nfs-rs", "--bytes", "4096", "--path", address]).output().unwrap();
+        let output =
+            command.args(["nfs-rs", "--bytes", "4096", "--path", address]).output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success() && output.stdout.is_empty(), "{said}");
         assert!(said.contains(part) && said.lines().count() == 1, "{address}: {said}");

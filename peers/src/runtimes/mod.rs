@@ -67,7 +67,8 @@ mod tests {
         for name in names.chain(crate::nfs::CLIENTS.map(|(name, _)| name)) {
             assert!(page.contains(&format!("| `{name}` |")), "{name} is not on the page");
         }
-        let packages = ["kimojio", "glommio", "monoio", "compio", "tokio-uring", "nfs3_client", "nfs-rs"];
+        let packages =
+            ["kimojio", "glommio", "monoio", "compio", "tokio-uring", "nfs3_client", "nfs-rs"];
         for package in packages {
             let version = built_with(package).unwrap();
             assert!(page.contains(&format!("| `{package}` | {version} |")), "{package} {version}");
