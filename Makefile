@@ -3,8 +3,9 @@
 # make test    everything: lint, unit and property tests, the engine on real devices, real NVMe in a VM
 # make test-long   real programs untouched and under `dwell run`, minutes each, postgres and mariadb among them
 # make trace-tool  builds the Valgrind tool with which `dwell trace record` records, part of make build where valgrind is installed
-# make peers   builds the other runtimes that `dwell bench io --policies block,peer:NAME` measures beside it
-# make fuzz    fuzzes the reader of traces and both ways into a channel, a minute each (FUZZ_SECONDS=60)
+# make peers   builds the other runtimes and NFS clients that `dwell bench io --policies block,peer:NAME` and
+#              `dwell bench nfs --contenders single,peer:NAME` measure beside it
+# make fuzz    fuzzes the readers of traces, channels and NFS for a minute each (FUZZ_SECONDS=60)
 # make install   installs command, libraries, dwell.h and dwell.pc under PREFIX (/usr/local), DESTDIR before it
 # make fio-engine   builds target/fio/dwell.so, an engine for the fio that is installed
 # make figure ID=S4   measures one figure of the papers; `make figures` all, and rewrites the tables in docs/
@@ -27,6 +28,8 @@ PEERS := --manifest-path peers/Cargo.toml --target-dir target/peers
 NEEDS := qemu-system-x86_64:qemu-system-x86 busybox:busybox-static dmsetup:dmsetup mkfs.ext4:e2fsprogs losetup:mount cc:gcc fio:fio pkg-config:pkg-config valgrind:valgrind patch:patch fusermount3:fuse3 setfacl:acl setpriv:util-linux ip:iproute2
 # The server that NFS is tested against.
 NEEDS += ganesha.nfsd:nfs-ganesha /usr/lib/*/ganesha/libfsalvfs.so:nfs-ganesha-vfs /usr/lib/*/ganesha/libfsalmem.so:nfs-ganesha-mem rpcbind:rpcbind nft:nftables tc:iproute2
+# An NFS client that is looked for when it is measured.
+NEEDS_PEERS := /usr/lib/*/libnfs.so:libnfs-dev
 # What tests/programs runs, beside fio; the long form runs more.
 NEEDS_PROGRAMS := sqlite3:sqlite3 db5.3_load:db5.3-util sysbench:sysbench redis-server:redis-server mdb_load:lmdb-utils db_bench:rocksdb-tools git:git
 # What the figures D4 and D5 run, beside those.
@@ -51,13 +54,14 @@ trace-tool: deps
 	else echo "make: no valgrind with its headers, or no cc, or not x86-64: dwell trace record will not work" >&2; fi
 
 peers: deps
+	@./scripts/packages $(NEEDS_PEERS)
 	$(CARGO) build --release --locked $(PEERS)
 
 demo: build
 	@./target/release/dwell bench io --report $(REPORT)
 
 test: deps trace-tool lint
-	@./scripts/packages $(NEEDS_PROGRAMS)
+	@./scripts/packages $(NEEDS_PROGRAMS) $(NEEDS_PEERS)
 	./scripts/test
 
 test-long: build

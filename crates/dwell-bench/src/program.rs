@@ -12,6 +12,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
+use dwell_nfs::url::Url;
 use serde::{Deserialize, Serialize};
 
 use crate::batch::{Batch, Sample};
@@ -99,14 +100,26 @@ impl Peers {
         )
     }
 
-    /// The peers that it has, by names without [`PREFIX`].
+    /// The storage runtimes that it has, by names without [`PREFIX`].
     ///
     /// # Errors
     /// The program cannot be run.
     pub fn list(&self) -> Result<Vec<String>> {
-        let output = Command::new(&self.0).arg("--list").stdin(Stdio::null()).output();
+        self.names("--list")
+    }
+
+    /// The NFS clients that it has, by names without [`PREFIX`].
+    ///
+    /// # Errors
+    /// The program cannot be run.
+    pub fn list_nfs(&self) -> Result<Vec<String>> {
+        self.names("--list-nfs")
+    }
+
+    fn names(&self, option: &str) -> Result<Vec<String>> {
+        let output = Command::new(&self.0).arg(option).stdin(Stdio::null()).output();
         let output = output.with_context(|| format!("cannot start {}", self.0.display()))?;
-        ensure!(output.status.success(), "{} --list: {}", self.0.display(), output.status);
+        ensure!(output.status.success(), "{} {option}: {}", self.0.display(), output.status);
         Ok(String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect())
     }
 
@@ -168,6 +181,29 @@ impl Program {
         arguments.extend(subject.direct.then(|| "--direct".into()));
         arguments.extend(subject.write.then(|| "--write".into()));
         Ok(Program { name, program: peers.0.clone(), arguments, running: None })
+    }
+
+    /// An NFS client that moves so many bytes of a file with each order, whose span and seed mean nothing to it.
+    pub fn on_server(name: &str, url: &Url, bytes: u64, write: bool, peers: &Peers) -> Self {
+        let name = name.strip_prefix(PREFIX).unwrap_or(name).to_owned();
+        let mut address = format!("nfs://{}", url.host);
+        if url.host.contains(':') {
+            address = format!("nfs://[{}]", url.host);
+        }
+        address += &url.port.map_or(String::new(), |port| format!(":{port}"));
+        address += &url.path;
+        address += &url.mount_port.map_or(String::new(), |port| format!("?mountport={port}"));
+        let mut arguments: Vec<OsString> =
+            [&name, "--path", &address, "--bytes", &bytes.to_string()].map(OsString::from).into();
+        arguments.extend(write.then(|| "--write".into()));
+        Program { name, program: peers.0.clone(), arguments, running: None }
+    }
+
+    /// Has an NFS client hold what it reads against what is to be there: each eight bytes their offset.
+    #[must_use]
+    pub fn verifying(mut self) -> Self {
+        self.arguments.push("--verify".into());
+        self
     }
 
     /// How it is set up; `None` before its first batch.

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `dwell nfs` and `dwell bench nfs`: one clear line for bad input, and the commands on a server.
 
-use std::process::{Command, Output};
+use std::fs;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use dwell_bench::fixture::{Export, Ganesha, Unavailable, in_own_network};
 
@@ -66,11 +70,71 @@ fn commands_do_what_they_say() {
     }
 }
 
+/// Kills a copy once so many bytes of its part are there; whether it was killed in the middle.
+fn killed_at(from: &str, to: &str, part: &Path, bytes: u64) -> bool {
+    let mut copy = Command::new(env!("CARGO_BIN_EXE_dwell"))
+        .args(["nfs", "cp", from, to])
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let until = Instant::now() + Duration::from_secs(60);
+    while fs::metadata(part).map_or(0, |part| part.len()) < bytes {
+        if copy.try_wait().unwrap().is_some() || Instant::now() > until {
+            break;
+        }
+        std::thread::sleep(Duration::from_micros(200));
+    }
+    copy.kill().unwrap();
+    copy.wait().unwrap().signal() == Some(9)
+}
+
+#[test]
+fn a_copy_killed_in_mid_transfer_leaves_a_part_that_is_resumed() {
+    const BYTES: usize = 160 << 20;
+    /// No write goes further beyond what is durable.
+    const EXTENT: usize = 64 << 20;
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let exported = dir.path().join("export");
+    fs::create_dir(&exported).unwrap();
+    let ran = in_own_network(|| {
+        let server = Ganesha::start(&[Export::directory(&exported)], false)?;
+        let data: Vec<u8> = (0..BYTES as u32 / 4).flat_map(u32::to_le_bytes).collect();
+        let (source, back) = (dir.path().join("source"), dir.path().join("back"));
+        fs::write(&source, &data).unwrap();
+        let there = server.address(&format!("{}/data", exported.display()), "&size=16384");
+        let (source, back) = (source.to_str().unwrap(), back.to_str().unwrap());
+        for (from, to, at) in
+            [(source, there.as_str(), exported.join("data")), (&there, back, back.into())]
+        {
+            let name = at.file_name().unwrap().to_str().unwrap();
+            let part = at.with_file_name(format!(".{name}.dwell-part"));
+            assert!(killed_at(from, to, &part, 100 << 20), "it was over before");
+            assert!(!at.exists(), "nothing has the name that is not whole");
+            let left = fs::read(&part).unwrap();
+            let durable = left.len().saturating_sub(EXTENT);
+            assert!(durable > 0 && left[..durable] == data[..durable], "{} bytes", left.len());
+            let resumed = dwell(&["nfs", "cp", "--resume", "--verify", from, to]);
+            assert!(resumed.status.success(), "{}", said(&resumed));
+            assert!(fs::read(&at).unwrap() == data, "{to}");
+            assert!(!part.exists());
+        }
+        Ok::<(), Unavailable>(())
+    });
+    if let Err(why) = ran.and_then(|ran| ran) {
+        println!("SKIP: {why}");
+    }
+}
+
 #[test]
 fn the_bench_counts_every_request_of_every_contender() {
     let report = tempfile::tempdir().unwrap();
-    let words = ["bench", "nfs", "--windows", "1,4", "--rounds", "2", "--bytes", "1M", "--json"];
-    for extra in [&["--proto", "tcp"][..], &["--proto", "udp", "--read"]] {
+    let words = ["bench", "nfs", "--rounds", "2", "--bytes", "1M", "--json"];
+    let every = ["--proto", "tcp", "--contenders", "biod,bare,single", "--windows", "4"];
+    for extra in [
+        &["--proto", "tcp", "--windows", "1,4"][..],
+        &["--proto", "udp", "--windows", "1,4", "--read"],
+        &every,
+    ] {
         let place = ["--report", report.path().to_str().unwrap()];
         let output = dwell(&[&words[..], extra, &place].concat());
         if !output.status.success() {
@@ -80,7 +144,7 @@ fn the_bench_counts_every_request_of_every_contender() {
         }
         let run: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
         let rows = run["rows"].as_array().unwrap();
-        assert_eq!(rows.len(), 5);
+        assert_eq!(rows.len(), if extra == every { 4 } else { 5 });
         for row in rows {
             for round in row["rounds"].as_array().unwrap() {
                 assert_eq!(

@@ -303,13 +303,44 @@ impl Shared {
     }
 }
 
+/// What ended a wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Woken {
+    /// Callers have something to send, and nothing else happened.
+    News,
+    /// Bytes, room to send, or a moment.
+    Look,
+}
+
 /// Moves a connection's bytes until nobody has it any more.
 async fn drive(shared: Rc<Shared>) {
     let mut watched: Option<Watched<Arc<OwnedFd>>> = None;
+    let mut woken = Woken::Look;
     loop {
-        let now = shared.tasks.now();
+        let mut now = shared.tasks.now();
         shared.has_news.set(false);
-        shared.link.borrow_mut().turn(now, &mut |done| shared.finish(done));
+        match woken {
+            Woken::Look => {
+                let mut answered = false;
+                shared.link.borrow_mut().turn(now, &mut |done| {
+                    answered = true;
+                    shared.finish(done);
+                });
+                if let Some(watched) = &watched {
+                    // All there was has been read. What comes while others run is news.
+                    watched.drained();
+                }
+                if answered {
+                    // Who was answered asks for more: one system call sends it all, and what to wait for is
+                    // found once.
+                    shared.tasks.yield_now().await;
+                    shared.has_news.set(false);
+                    now = shared.tasks.now();
+                    shared.link.borrow_mut().send(now);
+                }
+            }
+            Woken::News => shared.link.borrow_mut().send(now),
+        }
         if shared.closing.get() {
             return;
         }
@@ -333,14 +364,11 @@ async fn drive(shared: Rc<Shared>) {
             // Without being watched, the connection would only be looked at when a timer fires.
             watched = (interest.readable.as_ref())
                 .and_then(|descriptor| shared.tasks.watch(descriptor.clone()).ok());
-        } else if let Some(watched) = &watched {
-            // The link has read all there was.
-            watched.drained();
         }
         let together = (answers > 1).then(|| now.saturating_add(TOGETHER_NS));
         let at = interest.at.into_iter().chain(together).min();
         let low_water = shared.link.borrow().low_water(answers);
-        wait(&shared, watched.as_ref(), low_water, interest.writable, at).await;
+        woken = wait(&shared, watched.as_ref(), low_water, interest.writable, at).await;
     }
 }
 
@@ -351,7 +379,7 @@ async fn wait(
     low_water: usize,
     writable: bool,
     at: Option<Ns>,
-) {
+) -> Woken {
     let mut readable = pin!(async {
         match watched {
             Some(watched) => watched.readable(low_water).await,
@@ -376,17 +404,17 @@ async fn wait(
         }
     });
     poll_fn(|context| {
-        if shared.has_news.get() {
-            return Poll::Ready(());
-        }
         let over = readable.as_mut().poll(context).is_ready()
             || room.as_mut().poll(context).is_ready()
             || timer.as_mut().poll(context).is_ready();
         if over {
-            return Poll::Ready(());
+            return Poll::Ready(Woken::Look);
+        }
+        if shared.has_news.get() {
+            return Poll::Ready(Woken::News);
         }
         *shared.driver.borrow_mut() = Some(context.waker().clone());
         Poll::Pending
     })
-    .await;
+    .await
 }

@@ -96,6 +96,30 @@ fn lengths_and_counts_that_lie_are_refused() {
 }
 
 #[test]
+fn what_a_server_has_no_room_for_is_told_with_path_and_offset() {
+    for (status, part) in [
+        (69, "x: write at byte 0: over the quota on the server (NFS3ERR_DQUOT 69)"),
+        (28, "x: write at byte 0: no space left on the server (NFS3ERR_NOSPC 28)"),
+        (27, "x: write at byte 0: larger than the server allows a file to be (NFS3ERR_FBIG 27)"),
+    ] {
+        assert_eq!(error_of(7, words(&[status, 0, 0])), part);
+    }
+    // Some servers count only when data is made durable.
+    let server = Fake::start(|call: &Call| match call {
+        call if call.is_nfs(7) => Told::Results(words(&[0, 0, 0, 1000, 0, 7, 7])),
+        call if call.is_nfs(21) => Told::Results(words(&[69, 0, 0])),
+        call => ordinary(call).map_or(Told::Close, Told::Results),
+    });
+    let done = with_client(&server.url("/e/x", "&timeout=2"), async |client| {
+        let writer = Writer::new(RemoteFile::new(&client, file(), "x"));
+        writer.write(5000, &Payload::new(vec![1; 1000])).await?;
+        writer.commit().await
+    });
+    let line = done.unwrap_err().to_string();
+    assert_eq!(line, "x: commit at byte 5000: over the quota on the server (NFS3ERR_DQUOT 69)");
+}
+
+#[test]
 fn listings_that_do_not_end_are_left() {
     let entry = |name: &[u8], cookie: u32| {
         let mut entry = words(&[1, 0, 5, name.len() as u32]);

@@ -310,7 +310,23 @@ fn a_full_server_says_where() {
                 assert_eq!(error.status(), Some(nfs3::Status::NOSPC));
                 let offset = error.offset.unwrap();
                 assert!((512 << 10..=1 << 20).contains(&offset), "{error}");
+                client.remove(client.root(), b"f", &"f").await.unwrap();
             });
+            // A copy ends with one line that says which file, and from which byte on.
+            let local = tempfile::NamedTempFile::new_in("/dev/shm").unwrap();
+            fs::write(local.path(), common::noise(4 << 20)).unwrap();
+            let (from, to) = (local.path().display().to_string(), format!("{export}/big"));
+            let quiet = Quiet::default();
+            let address = server.address(&to, "&size=65536");
+            let copied = copy::between(&tasks, &from, &address, Options::default(), &quiet);
+            let line = match executor.block_on(copied) {
+                Err(error) => error.to_string(),
+                Ok(_) => quiet.errors().join("\n"),
+            };
+            let (path, rest) = line.split_once(": write at byte ").unwrap_or((&line, ""));
+            let (offset, why) = rest.split_once(": ").unwrap_or((rest, ""));
+            assert!(path.contains("big") && offset.parse::<u64>().is_ok(), "{line:?}");
+            assert_eq!(why, "no space left on the server (NFS3ERR_NOSPC 28)", "{line:?}");
         });
     });
 }

@@ -43,6 +43,7 @@ pub mod settings;
 pub mod source;
 pub mod spelling;
 pub mod stats;
+mod timerfd;
 pub mod timers;
 pub mod wait;
 mod walk;

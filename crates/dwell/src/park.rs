@@ -2,6 +2,7 @@
 //! Leaving the CPU until a queue has something.
 #![allow(unsafe_code)]
 
+mod alarm_clock;
 mod parker;
 
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -13,14 +13,10 @@ use std::thread;
 use std::time::Duration;
 
 use common::machine::{MIB, disk, pattern_file};
-use common::{Way, read_all, uncached};
+use common::{Way, executor, read_all, uncached};
 use dwell::clock;
 use dwell::executor::{Elapsed, Executor};
 use dwell::ring::SpinMethod;
-
-fn executor() -> Executor {
-    Executor::new().unwrap()
-}
 
 #[test]
 fn tasks_run_in_turn_and_their_results_are_joined() {

@@ -4,7 +4,6 @@
 mod common;
 
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -12,26 +11,14 @@ use std::time::Duration;
 
 use common::fake::{Answer, Fake, Waking};
 use common::machine::{Loop, MIB, disk, pattern_file};
-use common::{BLOCK, Way, check, fast, read_all, skip, uncached, voluntary_switches};
+use common::{
+    BLOCK, Way, check, executor, fast, read_all, skip, tcp, uncached, voluntary_switches,
+};
 use dwell::buffer::Aligned;
 use dwell::executor::Executor;
 use dwell::policy::{Block, SmartCon, Spin};
 use dwell::ring::SpinMethod;
 use dwell::{File, Options, Reason, Route};
-
-fn executor() -> Executor {
-    Executor::new().unwrap()
-}
-
-fn tcp() -> (TcpStream, TcpStream) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    let far = listener.accept().unwrap().0;
-    near.set_nonblocking(true).unwrap();
-    near.set_nodelay(true).unwrap();
-    far.set_nodelay(true).unwrap();
-    (near, far)
-}
 
 #[test]
 fn files_are_read_and_written_in_every_way() {

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::rc::Rc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use common::fast;
@@ -19,9 +19,12 @@ use dwell::queue::{Completion, Full, Io, Queue, Ticket, Wake};
 use dwell::source::Source;
 use dwell::{Decision, File, Mode, Reason, Route, WaitPolicy};
 
-/// What a look costs in this world, and a wake-up.
+/// What a look costs in this world, a wake-up, and the choice of a ring to sleep in.
 const LOOK_NS: Ns = 1_000;
 const WAKE_NS: Ns = 5_000;
+const CHOICE_NS: Ns = 2_000;
+/// A ring that is no descriptor of this process.
+const RING: i32 = -7;
 
 type Story = Rc<RefCell<String>>;
 
@@ -35,6 +38,9 @@ struct Virtual {
     arrivals: VecDeque<(Ns, usize)>,
     arrived: Vec<usize>,
     wakeable: bool,
+    /// The ring that was chosen to sleep in: when it has a completion. It watches nothing else.
+    ring: Option<Ns>,
+    ring_due: Arc<AtomicU64>,
 }
 
 impl Virtual {
@@ -64,13 +70,24 @@ impl World for Virtual {
         Box::new(|| ())
     }
 
-    fn arm(&mut self, _: &Wake<'_>) -> bool {
+    fn arm(&mut self, wake: &Wake<'_>) -> bool {
+        if let Wake::Ring { .. } = wake {
+            self.ring = Some(self.ring_due.load(Ordering::Relaxed));
+            self.clock.fetch_add(CHOICE_NS, Ordering::Relaxed);
+        }
         self.wakeable
     }
 
+    fn disarm(&mut self) {
+        self.ring = None;
+    }
+
     fn wait(&mut self, until: Option<Ns>) -> bool {
-        let arrival = self.arrivals.front().map(|(at, _)| *at);
-        let ends = until.into_iter().chain(arrival).min().expect("asleep for ever");
+        let ring = self.ring.take();
+        let arrival = self.arrivals.front().map(|(at, _)| *at).filter(|_| ring.is_none());
+        let completion = ring.filter(|due| *due > self.now());
+        let ends = until.into_iter().chain(arrival).chain(completion).min();
+        let ends = ends.expect("asleep for ever");
         let now = self.now();
         self.say(&format!("sleep to {}", ends.max(now)));
         self.clock.store(ends.max(now) + WAKE_NS, Ordering::Relaxed);
@@ -100,6 +117,8 @@ struct Device {
     clock: Arc<AtomicU64>,
     latency_ns: Ns,
     wakes: bool,
+    /// Whether it wakes as a ring does, and then when its next completion comes.
+    ring_due: Option<Arc<AtomicU64>>,
     /// How often its queue was asked to wake for how many.
     asked: Arc<Mutex<Vec<u32>>>,
 }
@@ -108,6 +127,7 @@ struct DeviceQueue {
     clock: Arc<AtomicU64>,
     latency_ns: Ns,
     wakes: bool,
+    ring_due: Option<Arc<AtomicU64>>,
     asked: Arc<Mutex<Vec<u32>>>,
     next: u64,
     in_flight: VecDeque<(Ns, Ticket, u32)>,
@@ -120,6 +140,7 @@ impl Source for Device {
             clock: self.clock.clone(),
             latency_ns: self.latency_ns,
             wakes: self.wakes,
+            ring_due: self.ring_due.clone(),
             asked: self.asked.clone(),
             next: 0,
             in_flight: VecDeque::new(),
@@ -165,7 +186,14 @@ impl Queue for DeviceQueue {
         }
         self.asked.lock().unwrap().push(enough);
         let at = (enough as usize).min(self.in_flight.len()).saturating_sub(1);
-        self.in_flight.get(at).map_or(Wake::Never, |(due, ..)| Wake::At(*due))
+        let Some((due, ..)) = self.in_flight.get(at) else { return Wake::Never };
+        match &self.ring_due {
+            Some(ring_due) => {
+                ring_due.store(*due, Ordering::Relaxed);
+                Wake::Ring { fd: RING, unsent: 0, enough }
+            }
+            None => Wake::At(*due),
+        }
     }
     fn cancel(&mut self, _: Ticket) {}
     fn backlog(&self) -> Backlog {
@@ -190,11 +218,13 @@ struct Stage {
     clock: Arc<AtomicU64>,
     story: Story,
     asked: Arc<Mutex<Vec<u32>>>,
+    ring_due: Arc<AtomicU64>,
 }
 
 impl Stage {
     fn new(arrivals: &[(Ns, usize)], wakeable: bool) -> Stage {
         let (clock, story) = (Arc::new(AtomicU64::new(0)), Story::default());
+        let ring_due: Arc<AtomicU64> = Arc::default();
         let world = Virtual {
             clock: clock.clone(),
             story: story.clone(),
@@ -202,13 +232,21 @@ impl Stage {
             arrivals: arrivals.iter().copied().collect(),
             arrived: Vec::new(),
             wakeable,
+            ring: None,
+            ring_due: ring_due.clone(),
         };
         let executor = Executor::over(Box::new(world), 64);
-        Stage { executor, clock, story, asked: Arc::default() }
+        Stage { executor, clock, story, asked: Arc::default(), ring_due }
     }
 
     fn device(&self, latency_ns: Ns, mode: Mode) -> AsyncFile<Device> {
         self.device_that(latency_ns, mode, true, fast())
+    }
+
+    /// A device whose queue is a ring.
+    fn ring(&self, latency_ns: Ns) -> AsyncFile<Device> {
+        let ring_due = Some(self.ring_due.clone());
+        self.open(latency_ns, Mode::Block, true, ring_due, fast())
     }
 
     fn device_that(
@@ -218,8 +256,19 @@ impl Stage {
         wakes: bool,
         known: Known,
     ) -> AsyncFile<Device> {
+        self.open(latency_ns, mode, wakes, None, known)
+    }
+
+    fn open(
+        &self,
+        latency_ns: Ns,
+        mode: Mode,
+        wakes: bool,
+        ring_due: Option<Arc<AtomicU64>>,
+        known: Known,
+    ) -> AsyncFile<Device> {
         let (clock, asked) = (self.clock.clone(), self.asked.clone());
-        let device = Device { clock, latency_ns, wakes, asked };
+        let device = Device { clock, latency_ns, wakes, ring_due, asked };
         let policy = Arc::new(Always(mode, latency_ns));
         let file = File::over(device, "device", "virtual", known, policy, None);
         self.executor.file(Arc::new(file)).unwrap()
@@ -346,6 +395,50 @@ fn an_arrival_on_a_socket_ends_a_sleep_for_storage() {
         "sleep to 8000, b heard at 13000, sleep to 30000, a read at 35000, sleep to 50000, \
          b heard at 55000"
     );
+}
+
+/// A word that nobody changes until somebody is heard.
+#[derive(Default)]
+struct Word(AtomicU32);
+
+impl AsRef<AtomicU32> for Word {
+    fn as_ref(&self) -> &AtomicU32 {
+        &self.0
+    }
+}
+
+#[test]
+fn a_ring_that_was_chosen_and_not_slept_in_is_not_slept_in_later() {
+    let schedule = |latency_ns| {
+        let stage = Stage::new(&[(50_000, 0)], true);
+        let file = stage.ring(latency_ns);
+        let (a, b, c) = (stage.actor("a"), stage.actor("b"), stage.actor("c"));
+        let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let socket = stage.executor.watch(socket).unwrap();
+        let word = Arc::new(Word::default());
+        let seen = word.clone();
+        let scenes = vec![
+            stage.executor.spawn(async move { a.reads(&file).await }),
+            // Because of the word, the thread looks once more after it has chosen the ring.
+            stage.executor.spawn(async move {
+                b.tasks.changed(seen, 0).await;
+                b.says("saw");
+            }),
+            stage.executor.spawn(async move {
+                socket.readable(1).await;
+                c.says("heard");
+                word.0.store(1, Ordering::Release);
+            }),
+        ];
+        stage.play(scenes)
+    };
+    assert_eq!(
+        schedule(20_000),
+        "sleep to 20000, a read at 25000, sleep to 50000, c heard at 55000, b saw at 55000"
+    );
+    // The completion came while the ring was being chosen: the last look finds it. What is slept in next is woken
+    // by the arrival.
+    assert_eq!(schedule(1_000), "a read at 2000, sleep to 50000, c heard at 55000, b saw at 55000");
 }
 
 #[test]

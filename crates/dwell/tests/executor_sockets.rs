@@ -4,27 +4,14 @@
 mod common;
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::net::{TcpStream, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::rc::Rc;
 use std::thread;
 use std::time::Duration;
 
-use dwell::executor::{Elapsed, Executor};
-
-fn executor() -> Executor {
-    Executor::new().unwrap()
-}
-
-fn tcp() -> (TcpStream, TcpStream) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    let far = listener.accept().unwrap().0;
-    near.set_nonblocking(true).unwrap();
-    near.set_nodelay(true).unwrap();
-    far.set_nodelay(true).unwrap();
-    (near, far)
-}
+use common::{executor, tcp};
+use dwell::executor::Elapsed;
 
 #[test]
 fn a_low_water_mark_makes_one_wake_up_of_many_arrivals() {

@@ -41,7 +41,7 @@ pub const PEERS: [(&str, Make); 9] = [
 ];
 
 /// Version of a package that this program was built with.
-fn built_with(package: &str) -> Result<String> {
+pub fn built_with(package: &str) -> Result<String> {
     let lock = include_str!("../../Cargo.lock");
     let after = lock.split_once(&format!("name = \"{package}\"\nversion = \""));
     let version = after.and_then(|(_, after)| after.split_once('"'));
@@ -63,10 +63,13 @@ mod tests {
     #[test]
     fn versions_are_those_of_the_lock_file_and_of_the_page() {
         let page = include_str!("../../../docs/peers.md");
-        for (name, _) in PEERS {
+        let names = PEERS.map(|(name, _)| name).into_iter();
+        for name in names.chain(crate::nfs::CLIENTS.map(|(name, _)| name)) {
             assert!(page.contains(&format!("| `{name}` |")), "{name} is not on the page");
         }
-        for package in ["kimojio", "glommio", "monoio", "compio", "tokio-uring"] {
+        let packages =
+            ["kimojio", "glommio", "monoio", "compio", "tokio-uring", "nfs3_client", "nfs-rs"];
+        for package in packages {
             let version = built_with(package).unwrap();
             assert!(page.contains(&format!("| `{package}` | {version} |")), "{package} {version}");
         }

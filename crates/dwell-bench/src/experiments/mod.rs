@@ -19,6 +19,7 @@ mod load;
 mod mixed;
 mod model;
 mod nfs;
+mod nfs_peers;
 mod pause;
 mod peers;
 mod pollution;
@@ -94,8 +95,10 @@ const EXPERIMENTS: [(&str, Experiment); 49] = [
     ("D5", channel::oltp::records),
     ("D6", channel::bound),
     ("N1", nfs::threads),
+    ("N2", nfs_peers::writes),
     ("N3", nfs::datagrams),
     ("N4", nfs::windows),
+    ("N5", nfs_peers::reads),
     ("P1", peers::measure),
     ("P2", simulator::measure),
     ("P3", recording::measure),

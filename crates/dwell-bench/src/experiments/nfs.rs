@@ -14,9 +14,11 @@ use crate::fixture::{
     Export, Ganesha, Unavailable, in_own_network, lose_datagrams, lose_nothing, shape,
     shape_nothing,
 };
-use crate::nfs::{BIOD, DYNAMIC, Job, Plan, SINGLE, measure};
+use crate::nfs::{BARE, BIOD, DYNAMIC, Job, Plan, SINGLE, measure};
 use crate::result::{Direction, Metric, RoundResult, Row, Run, pair, pair_by};
 
+/// What all are measured against.
+pub(super) const SERVER: &str = "nfs-ganesha on loopback, in memory, data thrown away";
 const SIZE_BYTES: u32 = 8192;
 const BYTES: u64 = 32 << 20;
 /// On a slow link a file that is so much shorter takes as long.
@@ -28,7 +30,7 @@ const LOST_OF_100: u32 = 2;
 const SLOW_MEGABITS: u32 = 200;
 
 /// Works with a server in a network of its own, while this thread shows the progress.
-fn beside_server<T: Send>(
+pub(super) fn beside_server<T: Send>(
     progress: &mut Progress<'_>,
     work: impl FnOnce(&Ganesha, &mut Progress<'_>) -> Result<T> + Send,
 ) -> Result<Result<T, Unavailable>> {
@@ -58,13 +60,13 @@ fn beside_server<T: Send>(
 
 /// How often, and how much.
 #[derive(Clone, Copy)]
-struct Scale {
-    rounds: usize,
-    bytes: u64,
+pub(super) struct Scale {
+    pub rounds: usize,
+    pub bytes: u64,
 }
 
 impl Scale {
-    fn of(lab: &Lab, rounds: usize) -> Self {
+    pub fn of(lab: &Lab, rounds: usize) -> Self {
         Scale { rounds: lab.times(rounds), bytes: if lab.is_hasty() { BYTES / 32 } else { BYTES } }
     }
 }
@@ -73,25 +75,25 @@ fn plan(server: &Ganesha, proto: &str, entries: Vec<(String, u32)>, scale: Scale
     let Scale { rounds, bytes } = scale;
     let url = server.address("/mem/file", &format!("&proto={proto}")).parse()?;
     let job = Job { url, size_bytes: SIZE_BYTES, bytes, direction: Direction::Write };
-    let server = "nfs-ganesha on loopback, in memory, data thrown away".into();
-    Ok(Plan { job, entries, rounds, server, stop: Default::default() })
+    let server = SERVER.into();
+    Ok(Plan { job, entries, rounds, server, peers: None, stop: Default::default() })
 }
 
-fn of(name: &str, windows: &[u32]) -> Vec<(String, u32)> {
+pub(super) fn of(name: &str, windows: &[u32]) -> Vec<(String, u32)> {
     windows.iter().map(|window| (name.to_owned(), *window)).collect()
 }
 
-fn depth(row: &Row) -> u32 {
+pub(super) fn depth(row: &Row) -> u32 {
     row.setting.requests().map_or(0, |requests| requests.depth)
 }
 
-fn row<'r>(run: &'r Run, policy: &str, window: u32) -> Result<&'r Row> {
+pub(super) fn row<'r>(run: &'r Run, policy: &str, window: u32) -> Result<&'r Row> {
     let found = run.rows.iter().find(|row| row.policy == policy && depth(row) == window);
     found.with_context(|| format!("{policy} with window {window} is missing"))
 }
 
 /// The row with the best median.
-fn best<'r>(rows: impl Iterator<Item = &'r Row>) -> Result<&'r Row> {
+pub(super) fn best<'r>(rows: impl Iterator<Item = &'r Row>) -> Result<&'r Row> {
     let speed = |row: &Row| row.median(RoundResult::throughput);
     rows.max_by(|a, b| speed(a).total_cmp(&speed(b))).context("nothing was measured")
 }
@@ -100,7 +102,7 @@ fn switches(round: &RoundResult) -> f64 {
     (round.voluntary_switches + round.involuntary_switches) as f64
 }
 
-fn cpu(round: &RoundResult) -> f64 {
+pub(super) fn cpu(round: &RoundResult) -> f64 {
     (round.user_ns + round.system_ns) as f64
 }
 
@@ -114,6 +116,7 @@ pub fn threads(
     let run = beside_server(progress, |server, progress| {
         let mut entries = of(BIOD, &WINDOWS);
         entries.extend(of(SINGLE, &WINDOWS));
+        entries.extend(of(BARE, &[8]));
         measure(&plan(server, "tcp", entries, scale)?, Vec::new(), progress)
     })?;
     let run = match run {
@@ -136,6 +139,13 @@ pub fn threads(
     }
     let (ours, theirs) = (row(&run, SINGLE, 8)?, row(&run, BIOD, 8)?);
     put(result, "window 8: CPU time ÷ that of 8 biods", pair_by(ours, theirs, cpu), None)?;
+    let bare = row(&run, BARE, 8)?;
+    put(
+        result,
+        "window 8: CPU time of its calls alone ÷ that of 8 biods",
+        pair_by(bare, theirs, cpu),
+        None,
+    )?;
     let mut behind = Vec::new();
     for window in WINDOWS.into_iter().filter(|window| *window <= 8) {
         let (ours, theirs) = (row(&run, SINGLE, window)?, row(&run, BIOD, window)?);

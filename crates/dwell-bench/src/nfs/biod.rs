@@ -75,15 +75,10 @@ impl Caller {
         self.xid = self.xid.wrapping_add(1);
         let xid = self.xid;
         let head = &mut self.head;
-        head.clear();
-        head.extend_from_slice(&[0; record::MARK_BYTES]);
-        rpc::write_call(head, xid, C::TARGET, &self.credential);
-        call.write(&mut Writer::new(head));
-        let length = (head.len() - record::MARK_BYTES + payload.len()) as u32;
-        head[..record::MARK_BYTES].copy_from_slice(&record::mark(length));
+        write_head(head, xid, call, &self.credential, payload.len());
         let message = match &mut self.socket {
             Socket::Stream(stream, records) => {
-                send(stream, head, payload)?;
+                send_all(stream, &mut [IoSlice::new(head), IoSlice::new(payload)])?;
                 let record = loop {
                     if let Some(record) = records.take_next()? {
                         break record;
@@ -122,9 +117,24 @@ impl Caller {
     }
 }
 
-fn send(stream: &mut TcpStream, head: &[u8], payload: &[u8]) -> io::Result<()> {
-    let mut slices = [IoSlice::new(head), IoSlice::new(payload)];
-    let mut left = &mut slices[..];
+/// Writes a call down, as it stands before its payload in a stream.
+pub(super) fn write_head<C: Procedure>(
+    head: &mut Vec<u8>,
+    xid: u32,
+    call: &C,
+    credential: &Credential,
+    payload_bytes: usize,
+) {
+    head.clear();
+    head.extend_from_slice(&[0; record::MARK_BYTES]);
+    rpc::write_call(head, xid, C::TARGET, credential);
+    call.write(&mut Writer::new(head));
+    let length = (head.len() - record::MARK_BYTES + payload_bytes) as u32;
+    head[..record::MARK_BYTES].copy_from_slice(&record::mark(length));
+}
+
+/// Sends all of it.
+pub(super) fn send_all(stream: &mut TcpStream, mut left: &mut [IoSlice<'_>]) -> io::Result<()> {
     while !left.is_empty() {
         match stream.write_vectored(left)? {
             0 => return Err(io::ErrorKind::WriteZero.into()),
@@ -135,7 +145,7 @@ fn send(stream: &mut TcpStream, head: &[u8], payload: &[u8]) -> io::Result<()> {
 }
 
 /// Finds the file, as any client would.
-fn open(job: &Job) -> Result<Handle> {
+pub(super) fn open(job: &Job) -> Result<Handle> {
     let executor = Executor::new().context("setting up the executor")?;
     let tasks = executor.handle();
     Ok(executor.block_on(async {

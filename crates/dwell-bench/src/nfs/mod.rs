@@ -1,15 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One file moved to or from an NFS server: by one thread with many requests outstanding, and by
-//! threads with one each.
+//! One file moved to or from an NFS server: by one thread with many requests outstanding, by
+//! threads with one each, by bare calls, and by other clients.
 
+mod bare;
 mod biod;
 mod single;
+
+use std::collections::BTreeMap;
 
 use anyhow::{Context, Result, bail};
 use dwell_nfs::engine::{Transport, WindowKind};
 use dwell_nfs::url::Url;
 
+use crate::contender::is_peer;
 use crate::machine::Machine;
+use crate::program::{Order, Peers, Program};
 use crate::result::{
     Configured, Device, Direction, Load, Pattern, Requests, RoundResult, Row, Run, Setting, Work,
 };
@@ -20,6 +25,9 @@ pub const BIOD: &str = "biod";
 pub const SINGLE: &str = "single";
 /// Name of the rows of one thread that finds its window.
 pub const DYNAMIC: &str = "single-auto";
+
+/// Name of the rows of one thread that does nothing but the calls of such a transfer, over TCP.
+pub const BARE: &str = "bare";
 
 /// One transfer of a file.
 #[derive(Clone, Debug)]
@@ -40,7 +48,7 @@ impl Job {
         self.bytes.div_ceil(u64::from(self.size_bytes))
     }
 
-    /// Does it once.
+    /// Does it once, by a contender that is part of this crate.
     ///
     /// # Errors
     /// What the server or the system says; an unknown contender.
@@ -49,7 +57,12 @@ impl Job {
             BIOD => biod::run(self, window),
             SINGLE => single::run(self, WindowKind::Fixed(window)),
             DYNAMIC => single::run(self, WindowKind::Dynamic { most: window }),
-            other => bail!("there is no contender {other}: known are {BIOD}, {SINGLE}, {DYNAMIC}"),
+            BARE => bare::run(self, window),
+            other => {
+                bail!(
+                    "there is no contender {other}: known are {BIOD}, {SINGLE}, {DYNAMIC}, {BARE}"
+                )
+            }
         };
         let cost = cost.with_context(|| format!("{contender}, window {window}"))?;
         Ok(RoundResult { bytes: self.bytes, requests: self.requests(), ..cost.round() })
@@ -76,8 +89,34 @@ pub struct Plan {
     pub rounds: usize,
     /// The server, in one line.
     pub server: String,
+    /// Where the other clients are that have entries, [`PREFIX`](crate::program::PREFIX) before their names.
+    pub peers: Option<Peers>,
     /// Set to end early.
     pub stop: std::sync::Arc<std::sync::atomic::AtomicBool>,
+}
+
+/// Other clients, each in a program of its own that is started with its first transfer.
+#[derive(Default)]
+struct Others(BTreeMap<String, Program>);
+
+impl Others {
+    fn run(&mut self, plan: &Plan, name: &str, window: u32) -> Result<RoundResult> {
+        let job = &plan.job;
+        if !self.0.contains_key(name) {
+            let peers =
+                plan.peers.as_ref().with_context(|| format!("{name}: peers are missing"))?;
+            let write = job.direction == Direction::Write;
+            let program = Program::on_server(name, &job.url, job.bytes, write, peers);
+            self.0.insert(name.to_owned(), program);
+        }
+        let program = self.0.get_mut(name).context("it was just put there")?;
+        let (pattern, direction) = (Pattern::Seq, job.direction);
+        let requests = Requests { pattern, direction, depth: window };
+        let size_bytes = u64::from(job.size_bytes);
+        let order = Order { span_ns: 0, size_bytes, requests, seed: 0, samples: false };
+        let answer = program.measure(&order).with_context(|| format!("window {window}"))?;
+        Ok(answer.round)
+    }
 }
 
 /// Measures in interleaved rounds, every other one in reverse order.
@@ -114,6 +153,7 @@ pub fn measure(
         (BIOD, "blocking threads, as many as the window, each with a connection of its own"),
         (SINGLE, "one thread and one connection; the window is fixed"),
         (DYNAMIC, "one thread and one connection; the window is found, and bounded by the depth"),
+        (BARE, "one thread, one connection, nothing but its calls: the least that a window costs"),
     ] {
         if plan.entries.iter().any(|(known, _)| known == name) {
             let version = env!("CARGO_PKG_VERSION").to_owned();
@@ -125,6 +165,7 @@ pub fn measure(
         plan.job.prepare().context("writing the file that is to be read")?;
     }
     let total = plan.rounds * plan.entries.len();
+    let mut others = Others::default();
     for round in 0..plan.rounds {
         let mut results = Vec::new();
         let mut order: Vec<usize> = (0..plan.entries.len()).collect();
@@ -143,7 +184,14 @@ pub fn measure(
             let (policy, window) = &plan.entries[at];
             let share = (round * plan.entries.len() + step) as f64 / total as f64;
             progress(&format!("{policy}, window {window}"), share);
-            results.push((at, plan.job.run(policy, *window)?));
+            let measured = match is_peer(policy) {
+                true => others.run(plan, policy, *window)?,
+                false => plan.job.run(policy, *window)?,
+            };
+            results.push((at, measured));
+        }
+        if round == 0 {
+            others.0.values().for_each(|program| run.tell(program.configured()));
         }
         for (at, result) in results {
             run.rows[at].rounds.push(result);

@@ -2,12 +2,13 @@
 //! The RPC engine: everything about outstanding requests that is not a socket. It is told the time
 //! and the bytes that came; it says which bytes to send and when it wants to be asked again.
 
+mod outstanding;
 mod request;
 mod rtt;
 mod timers;
 mod window;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::io::IoSlice;
 
 use dwell_policy::Ns;
@@ -17,6 +18,7 @@ use crate::rpc::record::{self, Records, Unreadable};
 use crate::rpc::{self, Credential, Refusal};
 use crate::xdr::{Malformed, Writer};
 
+use outstanding::Outstanding;
 use request::Request;
 pub use rtt::Rtt;
 pub use window::{Window, WindowKind};
@@ -132,7 +134,7 @@ pub struct Engine<P> {
     /// Submitted, in order, and not sent: no room in the window.
     queued: VecDeque<Request<P>>,
     /// Sent at least once, or about to be, by XID.
-    outstanding: BTreeMap<u32, Request<P>>,
+    outstanding: Outstanding<P>,
     /// Of those, the ones to send now, and how much of the first was sent, in bytes.
     to_send: VecDeque<u32>,
     sent_bytes: usize,
@@ -168,7 +170,7 @@ impl<P: AsRef<[u8]>> Engine<P> {
             window: Window::new(settings.window),
             settings,
             queued: VecDeque::new(),
-            outstanding: BTreeMap::new(),
+            outstanding: Outstanding::default(),
             to_send: VecDeque::new(),
             sent_bytes: 0,
             up: false,
@@ -244,7 +246,7 @@ impl<P: AsRef<[u8]>> Engine<P> {
             self.in_flight.send_bytes += next.length() as u64;
             self.in_flight.receive_bytes += u64::from(next.largest);
             self.to_send.push_back(next.xid);
-            self.outstanding.insert(next.xid, next);
+            self.outstanding.insert(next);
         }
     }
 
@@ -262,7 +264,7 @@ impl<P: AsRef<[u8]>> Engine<P> {
         }
         let mut skip = self.sent_bytes;
         for xid in &self.to_send {
-            if let Some(request) = self.outstanding.get(xid) {
+            if let Some(request) = self.outstanding.get(*xid) {
                 let head = match self.settings.transport {
                     Transport::Stream => 0,
                     Transport::Datagram => record::MARK_BYTES,
@@ -280,7 +282,7 @@ impl<P: AsRef<[u8]>> Engine<P> {
         let mut bytes = bytes + self.sent_bytes;
         self.sent_bytes = 0;
         while let Some(xid) = self.to_send.front() {
-            let Some(request) = self.outstanding.get_mut(xid) else {
+            let Some(request) = self.outstanding.get_mut(*xid) else {
                 self.to_send.pop_front();
                 continue;
             };
@@ -310,10 +312,9 @@ impl<P: AsRef<[u8]>> Engine<P> {
         self.heard_at = now;
         self.sent_bytes = 0;
         self.records.clear();
-        let mut again: Vec<&Request<P>> = self.outstanding.values().collect();
-        again.sort_by_key(|request| request.xid.wrapping_sub(self.settings.first_xid));
-        self.counters.replays += again.iter().filter(|request| request.sends > 0).count() as u64;
-        self.to_send = again.iter().map(|request| request.xid).collect();
+        let again = self.outstanding.iter().filter(|request| request.sends > 0);
+        self.counters.replays += again.count() as u64;
+        self.to_send = self.outstanding.iter().map(|request| request.xid).collect();
     }
 
     /// The connection is gone.
@@ -371,7 +372,7 @@ impl<P: AsRef<[u8]>> Engine<P> {
             return;
         };
         // A reply to what was not sent yet is none.
-        let known = self.outstanding.get(&xid).is_some_and(|request| request.sends > 0);
+        let known = self.outstanding.get(xid).is_some_and(|request| request.sends > 0);
         if !known {
             self.counters.strays += 1;
             return;
@@ -419,12 +420,12 @@ impl<P: AsRef<[u8]>> Engine<P> {
         let (Ok(bytes), Transport::Datagram) = (results, self.settings.transport) else {
             return false;
         };
-        let whole = self.outstanding.get(&xid).map(|request| request.whole);
+        let whole = self.outstanding.get(xid).map(|request| request.whole);
         whole.is_some_and(|(moves_bytes, is_whole)| !is_whole(moves_bytes, bytes))
     }
 
     fn take(&mut self, xid: u32) -> Option<Request<P>> {
-        let request = self.outstanding.remove(&xid)?;
+        let request = self.outstanding.remove(xid)?;
         self.in_flight.send_bytes -= request.length() as u64;
         self.in_flight.receive_bytes -= u64::from(request.largest);
         self.backlog_bytes -= request.moves_bytes();

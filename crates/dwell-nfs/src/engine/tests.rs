@@ -304,6 +304,27 @@ fn the_low_water_mark_is_what_the_answers_need_at_least() {
 }
 
 #[test]
+fn more_of_a_large_window_is_slept_for_while_enough_waits_at_the_server() {
+    let mut play = Play::new(|s| s.window = WindowKind::Fixed(32), Transport::Stream);
+    assert_eq!(play.engine.worth_waking_for(), 1);
+    for tag in 0..32 {
+        play.write(tag, 8);
+    }
+    play.at(0);
+    assert_eq!(play.engine.worth_waking_for(), 16);
+    // As long as answers take what an idle server takes, nothing waits there.
+    play.now = MS;
+    play.answer(1);
+    assert_eq!(play.engine.worth_waking_for(), 16);
+    play.now = 30 * MS;
+    for xid in 2..10 {
+        play.answer(xid);
+    }
+    // Of 23 that take 20 ms in place of 1 one is being served; eight are left to wait.
+    assert_eq!(play.engine.worth_waking_for(), 23 - 1 - 8);
+}
+
+#[test]
 fn an_answer_to_a_request_sent_twice_teaches_nothing_about_time() {
     let mut play = Play::new(|_| (), Transport::Datagram);
     play.write(0, 4);

@@ -3,6 +3,7 @@
 
 use dwell_policy::Ns;
 
+use super::window::WAITING_MOST;
 use super::{Done, Engine, Failure, Request, Transport};
 use crate::procedure::Class;
 
@@ -17,7 +18,7 @@ impl<P: AsRef<[u8]>> Engine<P> {
         if now < self.give_up_at() {
             return self.resend(now);
         }
-        let over: Vec<u32> = (self.outstanding.values())
+        let over: Vec<u32> = (self.outstanding.iter())
             .filter(|request| now >= request.give_up_at)
             .map(|request| request.xid)
             .collect();
@@ -46,12 +47,12 @@ impl<P: AsRef<[u8]>> Engine<P> {
         if !self.up {
             return true;
         }
-        let late: Vec<u32> = (self.outstanding.values())
+        let late: Vec<u32> = (self.outstanding.iter())
             .filter(|request| request.sends > 0 && now >= request.resend_at)
             .map(|request| request.xid)
             .collect();
         let late: Vec<u32> = late.into_iter().filter(|xid| !self.to_send.contains(xid)).collect();
-        if let Some(request) = late.first().and_then(|xid| self.outstanding.get(xid)) {
+        if let Some(request) = late.first().and_then(|xid| self.outstanding.get(*xid)) {
             let round_trip_ns = self.rtt[request.class as usize].smoothed_ns();
             self.window.congested(now, round_trip_ns);
         }
@@ -69,26 +70,26 @@ impl<P: AsRef<[u8]>> Engine<P> {
                 && request.sends >= RENEW_AFTER_SENDS
                 && request.sends.is_multiple_of(2)
         };
-        if !self.outstanding.get(&xid).is_some_and(may) {
+        if !self.outstanding.get(xid).is_some_and(may) {
             return xid;
         }
-        let Some(mut request) = self.outstanding.remove(&xid) else { return xid };
+        let Some(mut request) = self.outstanding.remove(xid) else { return xid };
         let fresh = self.next_xid;
         self.next_xid = fresh.wrapping_add(1);
         request.renumber(fresh);
-        self.outstanding.insert(fresh, request);
+        self.outstanding.insert(request);
         fresh
     }
 
     fn give_up_at(&self) -> Ns {
         let queued = self.queued.front().map(|request| request.give_up_at);
-        let first = self.outstanding.values().map(|request| request.give_up_at).min();
+        let first = self.outstanding.iter().map(|request| request.give_up_at).min();
         first.unwrap_or(Ns::MAX).min(queued.unwrap_or(Ns::MAX))
     }
 
     fn silent_at(&self) -> Ns {
         // The silence counts from the last byte, or from the oldest request that was sent since.
-        let oldest = self.outstanding.values().filter(|request| request.sends > 0);
+        let oldest = self.outstanding.iter().filter(|request| request.sends > 0);
         match oldest.map(|request| request.sent_at).min() {
             Some(sent_at) => self.heard_at.max(sent_at).saturating_add(self.settings.silence_ns),
             None => Ns::MAX,
@@ -100,7 +101,7 @@ impl<P: AsRef<[u8]>> Engine<P> {
         let resend_at = match (self.settings.transport, self.up) {
             (_, false) => Ns::MAX,
             (Transport::Stream, true) => self.silent_at(),
-            (Transport::Datagram, true) => (self.outstanding.values())
+            (Transport::Datagram, true) => (self.outstanding.iter())
                 .filter(|request| request.sends > 0 && !self.to_send.contains(&request.xid))
                 .map(|request| request.resend_at)
                 .min()
@@ -109,10 +110,17 @@ impl<P: AsRef<[u8]>> Engine<P> {
         Some(self.give_up_at().min(resend_at)).filter(|at| *at != Ns::MAX)
     }
 
-    /// How many answers are worth waking up for: half of what is under way, so that the server has
-    /// the other half while this thread works.
+    /// How many answers are worth waking up for: half of what is under way, so that the server has the other half
+    /// while this thread works; more of a large window, as long as enough of it still waits at the server then.
     pub fn worth_waking_for(&self) -> u32 {
-        (self.outstanding.len() as u32).div_ceil(2).max(1)
+        let Some(first) = self.outstanding.iter().next() else { return 1 };
+        let outstanding = self.outstanding.len() as u32;
+        let rtt = &self.rtt[first.class as usize];
+        // By Little's law: an idle server's time over that of now is the share that does not wait there.
+        let busy = u64::from(outstanding) * rtt.least_ns() / rtt.smoothed_ns().max(1);
+        let kept = u32::try_from(busy).unwrap_or(u32::MAX).saturating_add(WAITING_MOST as u32);
+        let more = if rtt.smoothed_ns() == 0 { 0 } else { outstanding.saturating_sub(kept) };
+        more.max(outstanding.div_ceil(2))
     }
 
     /// So many bytes must come before `answers` of the requests under way can be answered, as short
@@ -121,7 +129,7 @@ impl<P: AsRef<[u8]>> Engine<P> {
         if answers <= 1 || self.settings.transport == Transport::Datagram {
             return 1;
         }
-        let mut least: Vec<usize> = (self.outstanding.values())
+        let mut least: Vec<usize> = (self.outstanding.iter())
             .filter(|request| request.sends > 0)
             .map(|request| request.least.max(self.smallest[request.class as usize]) as usize)
             .collect();

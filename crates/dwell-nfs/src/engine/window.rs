@@ -19,7 +19,7 @@ pub enum WindowKind {
 /// first it could run dry while this thread sleeps until half a window is answered; with more than the second they only
 /// wait.
 const WAITING_LEAST: f64 = 4.0;
-const WAITING_MOST: f64 = 8.0;
+pub(super) const WAITING_MOST: f64 = 8.0;
 const FIRST: f64 = 4.0;
 /// With one request outstanding nothing overlaps.
 const LEAST: f64 = 2.0;

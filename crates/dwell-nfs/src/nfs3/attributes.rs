@@ -145,13 +145,21 @@ impl Attributes {
     }
 }
 
-/// Before and after a change (`wcc_data`): only the attributes after are kept.
-pub(crate) fn read_change(reader: &mut Reader<'_>) -> Result<Option<Attributes>> {
+/// Attributes that may be there, and that nobody asked for.
+pub(crate) fn skip_attributes(reader: &mut Reader<'_>) -> Result<()> {
+    if reader.bool("attributes follow")? {
+        reader.fixed::<{ Attributes::BYTES as usize }>("attributes")?;
+    }
+    Ok(())
+}
+
+/// Before and after a change (`wcc_data`): nothing of it is kept.
+pub(crate) fn skip_change(reader: &mut Reader<'_>) -> Result<()> {
     if reader.bool("attributes before follow")? {
         // Size, and the times of the last write and change.
         reader.fixed::<24>("attributes before")?;
     }
-    Attributes::read_optional(reader)
+    skip_attributes(reader)
 }
 
 /// How a time is set.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The procedures on names in directories, one type each.
 
-use super::attributes::read_change;
+use super::attributes::{skip_attributes, skip_change};
 use super::procedures::{Answer, NO_CHANGE_BYTES, STATUS_BYTES, answer, procedure, target};
 use super::{Attributes, Handle, MAX_NAME_BYTES, SetAttributes};
 use crate::procedure::{Class, Procedure};
@@ -32,7 +32,7 @@ impl Procedure for Lookup<'_> {
     ) -> xdr::Result<Answer<(Handle, Option<Attributes>)>> {
         answer(results, |results| {
             let found = (Handle::read(results)?, Attributes::read_optional(results)?);
-            Attributes::read_optional(results)?;
+            skip_attributes(results)?;
             Ok(found)
         })
     }
@@ -47,7 +47,7 @@ fn made(results: &mut Reader<'_>) -> xdr::Result<Made> {
         false => None,
     };
     let attributes = Attributes::read_optional(results)?;
-    read_change(results)?;
+    skip_change(results)?;
     Ok((handle, attributes))
 }
 
@@ -146,53 +146,45 @@ impl Procedure for MakeLink<'_> {
 }
 
 fn changed(results: &mut Reader<'_>) -> xdr::Result<Answer<()>> {
-    answer(results, |results| read_change(results).map(|_| ()))
+    answer(results, skip_change)
 }
 
-/// Removes a file's name.
-#[derive(Clone, Copy, Debug)]
-pub struct Remove<'n> {
-    /// Where.
-    pub directory: Handle,
-    /// Its name.
-    pub name: &'n [u8],
+/// REMOVE and RMDIR are alike but for their number.
+macro_rules! removal {
+    ($(#[$what:meta])* $type:ident, $number:literal, $name:literal) => {
+        $(#[$what])*
+        #[derive(Clone, Copy, Debug)]
+        pub struct $type<'n> {
+            /// Where.
+            pub directory: Handle,
+            /// Its name.
+            pub name: &'n [u8],
+        }
+
+        impl Procedure for $type<'_> {
+            fn like(_: u32) -> Self {
+                $type { directory: Handle::NONE, name: &[] }
+            }
+            procedure!($number, $name, Change, (), NO_CHANGE_BYTES);
+            fn write(&self, out: &mut Writer<'_>) {
+                self.directory.write(out);
+                out.opaque(self.name);
+            }
+            fn read<'a>(&self, results: &mut Reader<'a>) -> xdr::Result<Answer<()>> {
+                changed(results)
+            }
+        }
+    };
 }
 
-impl Procedure for Remove<'_> {
-    fn like(_: u32) -> Self {
-        Remove { directory: Handle::NONE, name: &[] }
-    }
-    procedure!(12, "REMOVE", Change, (), NO_CHANGE_BYTES);
-    fn write(&self, out: &mut Writer<'_>) {
-        self.directory.write(out);
-        out.opaque(self.name);
-    }
-    fn read<'a>(&self, results: &mut Reader<'a>) -> xdr::Result<Answer<()>> {
-        changed(results)
-    }
+removal! {
+    /// Removes a file's name.
+    Remove, 12, "REMOVE"
 }
 
-/// Removes a directory.
-#[derive(Clone, Copy, Debug)]
-pub struct RemoveDirectory<'n> {
-    /// Where.
-    pub directory: Handle,
-    /// Its name.
-    pub name: &'n [u8],
-}
-
-impl Procedure for RemoveDirectory<'_> {
-    fn like(_: u32) -> Self {
-        RemoveDirectory { directory: Handle::NONE, name: &[] }
-    }
-    procedure!(13, "RMDIR", Change, (), NO_CHANGE_BYTES);
-    fn write(&self, out: &mut Writer<'_>) {
-        self.directory.write(out);
-        out.opaque(self.name);
-    }
-    fn read<'a>(&self, results: &mut Reader<'a>) -> xdr::Result<Answer<()>> {
-        changed(results)
-    }
+removal! {
+    /// Removes a directory.
+    RemoveDirectory, 13, "RMDIR"
 }
 
 /// Gives a file another name.
@@ -217,8 +209,8 @@ impl Procedure for Rename<'_> {
     }
     fn read<'a>(&self, results: &mut Reader<'a>) -> xdr::Result<Answer<()>> {
         answer(results, |results| {
-            read_change(results)?;
-            read_change(results).map(|_| ())
+            skip_change(results)?;
+            skip_change(results)
         })
     }
 }

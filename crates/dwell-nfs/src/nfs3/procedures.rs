@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The procedures on files and their data, one type each: what it is called with, and what it answers.
 
-use super::attributes::read_change;
+use super::attributes::{skip_attributes, skip_change};
 use super::{
     Attributes, Handle, MAX_LINK_BYTES, PROGRAM, SetAttributes, Stable, Status, VERSION, Verifier,
 };
@@ -104,7 +104,7 @@ impl Procedure for ChangeAttributes {
         out.bool(false);
     }
     fn read<'a>(&self, results: &mut Reader<'a>) -> xdr::Result<Answer<()>> {
-        answer(results, |results| read_change(results).map(|_| ()))
+        answer(results, skip_change)
     }
 }
 
@@ -128,7 +128,7 @@ impl Procedure for Access {
     }
     fn read<'a>(&self, results: &mut Reader<'a>) -> xdr::Result<Answer<u32>> {
         answer(results, |results| {
-            Attributes::read_optional(results)?;
+            skip_attributes(results)?;
             results.u32("access")
         })
     }
@@ -148,7 +148,7 @@ impl Procedure for ReadLink {
     }
     fn read<'a>(&self, results: &mut Reader<'a>) -> xdr::Result<Answer<&'a [u8]>> {
         answer(results, |results| {
-            Attributes::read_optional(results)?;
+            skip_attributes(results)?;
             results.opaque("link", MAX_LINK_BYTES)
         })
     }
@@ -198,7 +198,7 @@ impl Procedure for Read {
     }
     fn read<'a>(&self, results: &mut Reader<'a>) -> xdr::Result<Answer<ReadData<'a>>> {
         answer(results, |results| {
-            Attributes::read_optional(results)?;
+            skip_attributes(results)?;
             let count = results.count("count", self.bytes)?;
             let ends = results.bool("end of file")?;
             let data = results.opaque("data", self.bytes)?;
@@ -258,7 +258,7 @@ impl Procedure for Write {
     }
     fn read<'a>(&self, results: &mut Reader<'a>) -> xdr::Result<Answer<Written>> {
         answer(results, |results| {
-            read_change(results)?;
+            skip_change(results)?;
             let bytes = results.count("count", self.bytes)? as u32;
             if bytes == 0 && self.bytes > 0 {
                 return Err(Malformed::Value { field: "count", value: 0 });
@@ -302,7 +302,7 @@ impl Procedure for Space {
     }
     fn read<'a>(&self, results: &mut Reader<'a>) -> xdr::Result<Answer<SpaceLeft>> {
         answer(results, |results| {
-            Attributes::read_optional(results)?;
+            skip_attributes(results)?;
             let space = SpaceLeft {
                 total_bytes: results.u64("tbytes")?,
                 free_bytes: results.u64("fbytes")?,
@@ -344,7 +344,7 @@ impl Procedure for Limits {
     }
     fn read<'a>(&self, results: &mut Reader<'a>) -> xdr::Result<Answer<FileSystem>> {
         answer(results, |results| {
-            Attributes::read_optional(results)?;
+            skip_attributes(results)?;
             let most_read_bytes = results.u32("rtmax")?;
             results.u64("rtpref, rtmult")?;
             let most_write_bytes = results.u32("wtmax")?;
@@ -380,7 +380,7 @@ impl Procedure for Commit {
     }
     fn read<'a>(&self, results: &mut Reader<'a>) -> xdr::Result<Answer<Verifier>> {
         answer(results, |results| {
-            read_change(results)?;
+            skip_change(results)?;
             results.fixed("verifier")
         })
     }

@@ -9,7 +9,6 @@
 mod device;
 mod queue;
 mod spec;
-mod timer;
 mod units;
 pub mod wakeup;
 

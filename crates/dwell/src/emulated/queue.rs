@@ -12,12 +12,12 @@ use dwell_policy::{Backlog, Ns, Route, Routes};
 
 use super::device::{Fault, NEVER, Timing};
 use super::spec::Spec;
-use super::timer::Timer;
 use super::wakeup::{self, WakeCost, WakeMethod};
 use crate::error::{Error, Result};
 use crate::mapping::{self, Mapping};
 use crate::queue::{Completion, Full, Io, Queue, SignalSafe, Ticket, Wake};
 use crate::source::Source;
+use crate::timerfd::Timer;
 use crate::{arch, clock};
 
 /// An open emulated device. Clones are the same device; so are the queues of all threads.

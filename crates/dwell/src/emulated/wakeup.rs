@@ -13,8 +13,8 @@ use std::sync::atomic::AtomicU32;
 
 use dwell_policy::{Backlog, Ns, Route};
 
-use super::timer::Timer;
 use crate::queue::{Completion, Full, Queue, Ticket, Wake};
+use crate::timerfd::Timer;
 use crate::{clock, park};
 
 /// A way to be woken at a deadline.

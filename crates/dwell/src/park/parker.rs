@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use dwell_policy::Ns;
 
+use super::alarm_clock::AlarmClock;
 use super::enter_ring;
 use crate::clock::{self, PreciseTimers};
 use crate::executor::{Alarm, Ready, World};
@@ -20,6 +21,7 @@ use crate::{arch, ring};
 /// Keys in the epoll that are nobody's.
 const ALARM: u64 = u64::MAX;
 const QUEUE: u64 = u64::MAX - 1;
+const CLOCK: u64 = u64::MAX - 2;
 /// News taken by one call.
 const EVENTS: usize = 64;
 /// Words watched at once.
@@ -38,6 +40,8 @@ const WORDS: u32 = 64;
 pub struct Parker {
     epoll: OwnedFd,
     alarm: Arc<OwnedFd>,
+    /// Ends sleeps in the epoll.
+    clock: AlarmClock,
     /// To be watched again by a forked child, which has an epoll of its own.
     watched: Vec<(RawFd, u64)>,
     events: Vec<libc::epoll_event>,
@@ -59,9 +63,12 @@ impl Parker {
     pub fn new() -> io::Result<Self> {
         let (epoll, alarm) = (new_epoll()?, Arc::new(new_eventfd()?));
         control(&epoll, libc::EPOLL_CTL_ADD, alarm.as_raw_fd(), EDGE, ALARM)?;
+        let clock = AlarmClock::new()?;
+        control(&epoll, libc::EPOLL_CTL_ADD, clock.descriptor(), EDGE, CLOCK)?;
         Ok(Parker {
             epoll,
             alarm,
+            clock,
             watched: Vec::new(),
             events: Vec::with_capacity(EVENTS),
             main: None,
@@ -77,16 +84,18 @@ impl Parker {
     fn after_fork(&mut self) {
         let own = || {
             let (epoll, alarm, mark) = (new_epoll()?, new_eventfd()?, ForkMark::new()?);
+            let clock = AlarmClock::new()?;
             replace(&self.epoll, epoll)?;
             replace(&self.alarm, alarm)?;
-            io::Result::Ok(mark)
+            io::Result::Ok((clock, mark))
         };
         // Nothing to be had: the child looks without sleeping long, and tries again.
-        let Ok(mark) = own() else { return };
-        self.mark = mark;
+        let Ok((clock, mark)) = own() else { return };
+        (self.clock, self.mark) = (clock, mark);
         (self.words, self.main) = (None, None);
         self.events.clear();
         let _ = control(&self.epoll, libc::EPOLL_CTL_ADD, self.alarm.as_raw_fd(), EDGE, ALARM);
+        let _ = control(&self.epoll, libc::EPOLL_CTL_ADD, self.clock.descriptor(), EDGE, CLOCK);
         for (descriptor, key) in &self.watched {
             let _ = control(&self.epoll, libc::EPOLL_CTL_ADD, *descriptor, EDGE, *key);
         }
@@ -224,7 +233,11 @@ impl World for Parker {
         }
         match self.main.take() {
             Some((fd, unsent, enough)) => enter_ring(fd, unsent, enough, until),
-            None => self.epoll_wait(until),
+            None => {
+                let ends = |at: &Ns| self.clock.ends_sleep(clock::now(), *at);
+                let until = if until.as_ref().is_some_and(ends) { None } else { until };
+                self.epoll_wait(until);
+            }
         }
         if word_armed && let Some(ring) = &mut self.words {
             ring.poll(&mut |_| {});
@@ -242,7 +255,7 @@ impl World for Parker {
         }
         for event in self.events.drain(..) {
             let (flags, key) = (event.events as i32, event.u64);
-            if key == ALARM || key == QUEUE {
+            if [ALARM, QUEUE, CLOCK].contains(&key) {
                 continue;
             }
             let wrong = flags & (libc::EPOLLERR | libc::EPOLLHUP) != 0;

@@ -8,9 +8,12 @@ pub mod forbid;
 pub mod machine;
 pub mod sources;
 
+use std::net::{TcpListener, TcpStream};
+
 use dwell::buffer::Aligned;
 use dwell::dwell_policy::Routes;
 use dwell::dwell_policy::{Load, Ns, Profile, Wait};
+use dwell::executor::Executor;
 use dwell::kernel::Kernel;
 use dwell::known::Known;
 use dwell::queue::Io;
@@ -23,6 +26,22 @@ pub const BLOCK: usize = 4096;
 /// Says why a test passes without testing.
 pub fn skip(reason: impl std::fmt::Display) {
     println!("SKIP: {reason}");
+}
+
+/// An executor of this thread.
+pub fn executor() -> Executor {
+    Executor::new().unwrap()
+}
+
+/// A connection over loopback that holds nothing back; the near end does not block.
+pub fn tcp() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let far = listener.accept().unwrap().0;
+    near.set_nonblocking(true).unwrap();
+    near.set_nodelay(true).unwrap();
+    far.set_nodelay(true).unwrap();
+    (near, far)
 }
 
 /// The byte that belongs at `offset` in data of this `seed`.

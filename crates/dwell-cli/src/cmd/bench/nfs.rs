@@ -6,7 +6,8 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use dwell_bench::fixture::{Export, Ganesha, in_own_network};
-use dwell_bench::nfs::{self, BIOD, DYNAMIC, Job, Plan, SINGLE};
+use dwell_bench::nfs::{self, BARE, BIOD, DYNAMIC, Job, Plan, SINGLE};
+use dwell_bench::program::{PREFIX, Peers};
 use dwell_bench::result::Direction;
 use dwell_nfs::url::{MOST_OUTSTANDING, Url};
 
@@ -24,9 +25,12 @@ pub struct Nfs {
     /// Requests outstanding; threads of the baseline
     #[arg(long, value_delimiter = ',', default_value = "2,3,4,5,6,7,8,16,32", value_parser = clap::value_parser!(u32).range(1..=1024))]
     windows: Vec<u32>,
-    /// Contenders: biod (blocking threads), single (one thread)
-    #[arg(long, value_delimiter = ',', default_value = "biod,single", value_parser = [BIOD, SINGLE])]
+    /// Contenders: biod (blocking threads), single (one thread), bare (its calls alone), peer:NAME (another client)
+    #[arg(long, value_delimiter = ',', default_value = "biod,single", value_parser = contender)]
     contenders: Vec<String>,
+    /// The program that has other clients, as `make peers` builds it
+    #[arg(long)]
+    peers_program: Option<PathBuf>,
     /// Leave out the window that is found by itself
     #[arg(long)]
     no_auto: bool,
@@ -60,6 +64,13 @@ pub struct Nfs {
 enum Proto {
     Tcp,
     Udp,
+}
+
+fn contender(text: &str) -> Result<String, String> {
+    match [BIOD, SINGLE, BARE].contains(&text) || text.starts_with(PREFIX) {
+        true => Ok(text.to_owned()),
+        false => Err(format!("known are {BIOD}, {SINGLE}, {BARE} and {PREFIX}NAME")),
+    }
 }
 
 impl Nfs {
@@ -96,12 +107,17 @@ impl Nfs {
         if !self.no_auto {
             entries.push((DYNAMIC.to_owned(), MOST_OUTSTANDING));
         }
+        let peers = match self.contenders.iter().any(|name| name.starts_with(PREFIX)) {
+            true => Some(Peers::find(self.peers_program.as_deref())?),
+            false => None,
+        };
         let signals = Signals::watch().context("watching for Ctrl-C")?;
         let plan = Plan {
             job,
             entries,
             rounds: self.rounds.into(),
             server: server.to_owned(),
+            peers,
             stop: signals.stop.clone(),
         };
         let command = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Fuzzes `dwell_nfs::decoders::stream`.
+//! Any bytes as a stream of records, cut into pieces.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Fuzzes `dwell_nfs::decoders::all`.
+//! Any bytes as a reply and the results of every procedure.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {

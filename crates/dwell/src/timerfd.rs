@@ -11,10 +11,10 @@ use crate::clock;
 
 /// A timerfd on the monotonic clock. It is readable from when it fired until it is set again.
 #[derive(Debug)]
-pub(super) struct Timer(OwnedFd);
+pub(crate) struct Timer(OwnedFd);
 
 impl Timer {
-    pub(super) fn new() -> io::Result<Self> {
+    pub(crate) fn new() -> io::Result<Self> {
         let flags = libc::TFD_CLOEXEC | libc::TFD_NONBLOCK;
         // SAFETY: two numbers.
         let fd = unsafe { libc::timerfd_create(libc::CLOCK_MONOTONIC, flags) };
@@ -26,12 +26,12 @@ impl Timer {
     }
 
     /// Fires at `due`, however soon or past; says whether the kernel agreed.
-    pub(super) fn set(&self, due: Ns) -> bool {
+    pub(crate) fn set(&self, due: Ns) -> bool {
         self.change(due.max(1))
     }
 
     /// Neither fires nor is readable.
-    pub(super) fn clear(&self) {
+    pub(crate) fn clear(&self) {
         self.change(0);
     }
 
@@ -50,7 +50,7 @@ impl Timer {
         rc == 0
     }
 
-    pub(super) fn descriptor(&self) -> RawFd {
+    pub(crate) fn descriptor(&self) -> RawFd {
         self.0.as_raw_fd()
     }
 }

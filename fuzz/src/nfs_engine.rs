@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Fuzzes `dwell_nfs::decoders::engine`.
+//! Any bytes as what a server sends to an engine with requests outstanding, over TCP or UDP.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
