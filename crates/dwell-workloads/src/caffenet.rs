@@ -2,7 +2,7 @@
 //! Inference by a network with CaffeNet's layers, as im2col and matrix multiplication. Weights and
 //! images are pseudo-random: only the shapes matter to memory.
 
-use crate::random::Random;
+use dwell_workloads::random::Random;
 
 /// One convolution: kernel, stride, padding, output channels, groups, and whether it is pooled.
 struct Convolution {
