@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What the policies promise, whatever they are asked.
 
-use dwell_policy::policy::{Block, CpuSignal, Hybrid, NAMES, Predictive, SmartCon, Spin, by_name};
+use dwell_policy::policy::{
+    Block, CpuSignal, Hybrid, Its, NAMES, Predictive, SmartCon, Spin, by_name,
+};
 use dwell_policy::{
     Backlog, Call, Decision, DeviceClass, Estimate, Estimator, Kind, Latency, Load, Mode, Ns,
     Profile, Reason, Route, Routes, Wait, WaitPolicy,
@@ -455,4 +457,25 @@ proptest! {
             let _ = by_name(name).unwrap().choose(&wait);
         }
     }
+}
+
+#[test]
+fn its_gives_way_to_a_higher_priority_and_to_nothing_else() {
+    let wait = |nice, next_nice| Wait { nice, next_nice, ..Wait::new(Kind::Read, 4096, None) };
+    let its = Its;
+    for (nice, next, mode, why) in [
+        (0, None, Mode::Spin, Reason::Pays),
+        (5, Some(5), Mode::Spin, Reason::Pays),
+        (-5, Some(0), Mode::Spin, Reason::Pays),
+        (5, Some(0), Mode::Block, Reason::Sacrificed),
+        (19, Some(-20), Mode::Block, Reason::Sacrificed),
+    ] {
+        let decision = its.choose(&wait(nice, next));
+        assert_eq!((decision.mode, decision.why), (mode, why), "nice {nice}, next {next:?}");
+    }
+    let sync = Wait { kind: Kind::Sync, ..wait(0, None) };
+    assert_eq!(its.choose(&sync).why, Reason::Sync);
+    let slow = Profile { latency_ns: 2 * Its::LONGEST_SPIN_NS, ..Profile::default() };
+    let slow = Wait { profile: Some(&slow), ..wait(0, None) };
+    assert_eq!((its.choose(&slow).mode, its.choose(&slow).why), (Mode::Block, Reason::Mainstream));
 }
