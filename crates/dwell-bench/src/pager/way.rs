@@ -127,15 +127,15 @@ impl Way {
     pub fn settings(&self) -> Vec<String> {
         let mut settings = match &self.kind {
             Kind::Mmap => vec!["mmap of the file, shared, read-only".to_owned()],
-            Kind::Device => vec!["reads of one page each, spun for, past the page cache".to_owned()],
+            Kind::Device => {
+                vec!["reads of one page each, spun for, past the page cache".to_owned()]
+            }
             Kind::Region { handler, ahead, policy } => {
                 let who = match handler {
                     Handler::Inline => "the faulting thread handles faults",
                     Handler::SameCpu => "a thread on the same CPU handles faults",
                     Handler::OtherCpu => "a thread on another CPU handles faults",
-                    Handler::OtherCpuAwake => {
-                        "a thread on another CPU, kept awake, handles faults"
-                    }
+                    Handler::OtherCpuAwake => "a thread on another CPU, kept awake, handles faults",
                     Handler::Anywhere => "a thread handles faults",
                 };
                 let ahead = if *ahead { "reads ahead" } else { "reads nothing ahead" };

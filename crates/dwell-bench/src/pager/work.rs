@@ -10,7 +10,7 @@ use dwell_workloads::csr::Graph;
 use dwell_workloads::graphs::{self, Hints, NoHints, Walks};
 use serde::{Deserialize, Serialize};
 
-use crate::latency::{LatencySummary, Latencies};
+use crate::latency::{Latencies, LatencySummary};
 use crate::stats::SplitMix;
 
 /// Bytes of a page.
@@ -209,7 +209,8 @@ impl Program {
 }
 
 impl Visits {
-    fn touch(&self, page: &[u8]) -> u64 {
+    /// What is read of one page.
+    pub(super) fn touch(&self, page: &[u8]) -> u64 {
         let word = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().unwrap_or([0; 8]));
         match self.whole {
             true => page.chunks_exact(8).map(word).fold(0, u64::wrapping_add),
