@@ -2,25 +2,20 @@
 //! G1, G2, G3, G5: one fault, orders of visits and walks over graphs in memory larger than a process may
 //! have, by the pager's region and by the kernel's mapping.
 
-use std::path::PathBuf;
-
-use anyhow::{Context, Result};
-use dwell_workloads::csr;
+use anyhow::Result;
 
 use super::lab::{both, put, skip, skip_all, subtitle};
 use super::{Lab, Progress};
 use crate::chart::{DotRow, Dots, Panel};
 use crate::figure::{FigureResult, Measured};
-use crate::fixture::{Fixture as _, TempFile};
 use crate::pager::{
-    DEVICE, Entry, Order, PAGE_BYTES, Plan, Program, Visits, Way, Work, limit_bytes, limits,
+    Ask, DEVICE, Entry, Ground, Order, PAGE_BYTES, Plan, Program, Terms, Visits, Way, Work, limits,
     measure, regions,
 };
-use crate::result::{Device, RoundResult, Row, Run, pair_by};
+use crate::result::{RoundResult, Row, Run, pair_by};
 use crate::stand::Kind;
 use crate::stats::{Middle, Paired, Summary};
 use crate::units;
-use crate::workload::Place;
 use crate::workload::spec::FileSystemKind;
 
 /// A mapped file is so many times as long as what may be in memory of it.
@@ -34,89 +29,30 @@ impl From<Middle> for Measured {
     }
 }
 
-/// What is measured on: a file, and what is known of its device.
-struct Ground {
-    device: Device,
-    address: PathBuf,
-    profile: Option<dwell::profile::DeviceProfile>,
-    emulated: Option<String>,
-    bytes: u64,
-    /// Keep the file and what it is on.
-    _file: Option<TempFile>,
-    _place: Option<Place>,
+/// A file of random bytes on ext4 on a device made for it, or on the machine's own disk; an emulated device;
+/// or why there is none here.
+fn ground(lab: &mut Lab, kind: Kind, bytes: u64) -> Result<Result<Ground, String>> {
+    if kind == Kind::Emulated {
+        return Ok(lab.subject(kind)?.map(|subject| Ground::of(&subject)));
+    }
+    let place = lab.place_of(kind, FileSystemKind::Ext4, Ground::room_bytes(bytes))?;
+    Ok(place.and_then(|place| Ground::with_data(place, bytes)))
 }
 
-impl Ground {
-    /// A file of random bytes on ext4 on a device made for it, or on the machine's own disk; an emulated
-    /// device; or why there is none here.
-    fn of(lab: &mut Lab, kind: Kind, bytes: u64) -> Result<Result<Ground, String>> {
-        if kind == Kind::Emulated {
-            return Ok(lab.subject(kind)?.map(|subject| Ground {
-                device: subject.describe(),
-                address: subject.address.clone(),
-                bytes: subject.bytes,
-                emulated: subject.emulated,
-                profile: subject.profile,
-                _file: None,
-                _place: None,
-            }));
-        }
-        let place = match lab.place_of(kind, FileSystemKind::Ext4, bytes * 2)? {
-            Ok(place) => place,
-            Err(why) => return Ok(Err(why)),
-        };
-        let file = match TempFile::new(place.path(), bytes) {
-            Ok(file) => file,
-            Err(why) => return Ok(Err(why.to_string())),
-        };
-        Ok(Ok(Ground {
-            device: place.describe(),
-            address: file.path().to_owned(),
-            profile: place.profile.clone(),
-            emulated: None,
-            bytes: file.size_bytes(),
-            _file: Some(file),
-            _place: Some(place),
-        }))
+/// A graph on ext4 on a loop device, or why there is none here.
+fn graph(lab: &Lab) -> Result<Result<Ground, String>> {
+    let scale = scale(lab);
+    let room = Ground::room_bytes(Ground::graph_bytes(scale));
+    match lab.place_of(Kind::Loop, FileSystemKind::Ext4, room)? {
+        Ok(place) => Ground::with_graph(place, scale).map(Ok),
+        Err(why) => Ok(Err(why)),
     }
+}
 
-    /// A graph on ext4 on a device made for it, or why there is none here.
-    fn of_graph(lab: &mut Lab, kind: Kind, scale: u32) -> Result<Result<Ground, String>> {
-        let bytes = 72 << scale;
-        let place = match lab.place_of(kind, FileSystemKind::Ext4, bytes * 2 + (8 << 20))? {
-            Ok(place) => place,
-            Err(why) => return Ok(Err(why)),
-        };
-        let address = place.path().join("graph.csr");
-        csr::generate(scale, &address).map_err(|why| anyhow::anyhow!(why))?;
-        let bytes = std::fs::metadata(&address).context("the graph's file")?.len();
-        Ok(Ok(Ground {
-            device: place.describe(),
-            address,
-            profile: place.profile.clone(),
-            emulated: None,
-            bytes,
-            _file: None,
-            _place: Some(place),
-        }))
-    }
-
-    fn entry(&self, lab: &Lab, work: Work, ways: &[&str]) -> Result<Entry> {
-        Ok(Entry {
-            device: self.device.name.clone(),
-            address: self.address.clone(),
-            profile: self.profile.clone(),
-            work,
-            ways: ways.iter().map(|way| Way::of(way)).collect::<Result<_>>()?,
-            limit_bytes: limit_bytes(work, self.bytes, self.bytes / OVER),
-            most_ns: lab.span(3_000).as_nanos() as u64,
-            emulated: self.emulated.clone(),
-        })
-    }
-
-    fn pages(&self) -> u64 {
-        self.bytes / PAGE_BYTES as u64
-    }
+fn entry(lab: &Lab, ground: &Ground, work: Work, ways: &[&str]) -> Result<Entry> {
+    let ways = ways.iter().map(|way| Way::of(way)).collect::<Result<_>>()?;
+    let most_ns = lab.span(3_000).as_nanos() as u64;
+    Ok(ground.entry(work, &Terms { ways, over: OVER, most_ns }))
 }
 
 /// A file of a length that fits the effort.
@@ -232,20 +168,21 @@ pub fn one_fault(
         let name = kind.as_str();
         let cases = cases_of(result, name);
         let bytes = file_bytes(lab);
-        let ground = match Ground::of(lab, kind, bytes)? {
+        let ground = match ground(lab, kind, bytes)? {
             Ok(ground) => ground,
             Err(why) => {
                 skip(result, &cases, &why)?;
                 continue;
             }
         };
-        let visits = if lab.is_hasty() { 200 } else { ground.pages().min(8000) };
+        let visits =
+            if lab.is_hasty() { 200 } else { (ground.bytes / PAGE_BYTES as u64).min(8000) };
         let visits = Visits { order: Order::Shuffled, visits, whole: false, turns: 0, timed: true };
         let work = Work::Visits(visits);
         let mut ways = vec![DEVICE, "region-random"];
         ways.extend(THREADS.iter().take_while(|_| two).map(|(way, _)| *way));
         ways.push("mmap-random");
-        let entry = ground.entry(lab, work, &ways)?;
+        let entry = entry(lab, &ground, work, &ways)?;
         let part = (at as f64 / 3.0, (at + 1) as f64 / 3.0);
         let run = race(lab, &ground, vec![entry], 9, part, progress)?;
         let of = |way: &str| row(&run, work.as_str(), way);
@@ -350,25 +287,22 @@ pub fn orders(
     for (at, kind) in [Kind::Loop, Kind::Zram, Kind::Disk].into_iter().enumerate() {
         let name = kind.as_str();
         let bytes = file_bytes(lab);
-        let ground = match Ground::of(lab, kind, bytes)? {
+        let ground = match ground(lab, kind, bytes)? {
             Ok(ground) => ground,
             Err(why) => {
                 skip(result, &cases_of(result, name), &why)?;
                 continue;
             }
         };
-        let pages = ground.pages();
-        let work = |order, whole| {
-            Work::Visits(Visits { order, visits: 2 * pages, whole, turns: 0, timed: false })
-        };
+        let visits = |order| Ask::Visits(order).work(ground.bytes);
         let strided = Order::Strided { pages: STRIDE_PAGES };
         let random =
             ["region", "region-hints", "mmap", "mmap-random", "mmap-hints", "mmap-random-hints"];
         let regular = ["region", "mmap", "mmap-random", "mmap-sequential"];
         let entries = vec![
-            ground.entry(lab, work(Order::Random, false), &random)?,
-            ground.entry(lab, work(Order::Sequential, true), &regular)?,
-            ground.entry(lab, work(strided, true), &regular)?,
+            entry(lab, &ground, visits(Order::Random), &random)?,
+            entry(lab, &ground, visits(Order::Sequential), &regular)?,
+            entry(lab, &ground, visits(strided), &regular)?,
         ];
         let part = (at as f64 / 3.0, (at + 1) as f64 / 3.0);
         let run = race(lab, &ground, entries, 9, part, progress)?;
@@ -435,7 +369,7 @@ pub fn graphs(
     if let Err(why) = regions() {
         return skip_all(result, &why).map(|()| None);
     }
-    let ground = match Ground::of_graph(lab, Kind::Loop, scale(lab))? {
+    let ground = match graph(lab)? {
         Ok(ground) => ground,
         Err(why) => return skip_all(result, &why).map(|()| None),
     };
@@ -448,7 +382,7 @@ pub fn graphs(
         "mmap-hints",
         "mmap-random-hints",
     ];
-    let entry = |program| ground.entry(lab, Work::Graph(program), &ways);
+    let entry = |program| entry(lab, &ground, Work::Graph(program), &ways);
     let entries = Program::ALL.map(entry).into_iter().collect::<Result<_>>()?;
     let run = race(lab, &ground, entries, 7, (0.0, 1.0), progress)?;
     let kernels: Vec<&str> = PLAIN.into_iter().chain(HINTED).collect();
@@ -531,17 +465,13 @@ pub fn major_faults(
         return skip_all(result, &why).map(|()| None);
     }
     let bytes = file_bytes(lab);
-    let grounds =
-        [Ground::of(lab, Kind::Loop, bytes)?, Ground::of_graph(lab, Kind::Loop, scale(lab))?];
+    let grounds = [ground(lab, Kind::Loop, bytes)?, graph(lab)?];
     for (at, ground) in grounds.into_iter().enumerate() {
         let ground = match ground {
             Ok(ground) => ground,
             Err(why) => return skip_all(result, &why).map(|()| None),
         };
-        let visits = |order| {
-            let visits = 2 * ground.pages();
-            Work::Visits(Visits { order, visits, whole: true, turns: 0, timed: false })
-        };
+        let visits = |order| Ask::Visits(order).work(ground.bytes);
         let works = match at {
             0 => vec![
                 visits(Order::Sequential),
@@ -550,7 +480,7 @@ pub fn major_faults(
             ],
             _ => vec![Work::Graph(Program::PageRank(2)), Work::Graph(Program::Communities(2))],
         };
-        let entries = works.iter().map(|work| ground.entry(lab, *work, &WAYS));
+        let entries = works.iter().map(|work| entry(lab, &ground, *work, &WAYS));
         let entries = entries.collect::<Result<Vec<_>>>()?;
         let part = (at as f64 / 2.0, (at + 1) as f64 / 2.0);
         let run = race(lab, &ground, entries, 5, part, progress)?;

@@ -191,15 +191,15 @@ pub fn measure(
             Paired::of(its.iter().zip(other).map(|(its, other)| (of(its), of(other))))
         };
         for (name, other) in [("Sync", sync), ("Async", asynchronous)] {
-            let case = format!("{batch}: finish of the higher priorities, ITS ÷ {name}");
+            let case = format!("{batch}: high-priority finish ÷ {name}");
             put(result, &case, ratio(other, |taken| taken.high_ns), None)?;
-            let case = format!("{batch}: idle time, ITS ÷ {name}");
+            let case = format!("{batch}: idle time ÷ {name}");
             match ratio(other, |taken| taken.idle_ns) {
                 Some(found) => put(result, &case, Some(found), None)?,
                 None => skip(result, &[case], "no idle time in any round")?,
             }
         }
-        let case = format!("{batch}: finish of the lower priorities, ITS ÷ Async");
+        let case = format!("{batch}: low-priority finish ÷ Async");
         put(result, &case, ratio(asynchronous, |taken| taken.low_ns), None)?;
     }
     Ok(Some(chart(result, &taken)))

@@ -7,6 +7,7 @@
 //! pages that others have read are not counted.
 
 mod child;
+mod ground;
 mod memory;
 mod task;
 mod way;
@@ -24,6 +25,7 @@ use crate::keep::Interrupted;
 use crate::machine::Machine;
 use crate::result::{Configured, Device, Load, RoundResult, Row, Run, Setting, Work as Named};
 
+pub use ground::{Ask, Ground, Grounds, Setup, Terms};
 pub use task::{Task, Told};
 pub use way::{Advice, DEVICE, Handler, Kind, MMAP, REGION, Way};
 pub use work::{Done, Order, PAGE_BYTES, Program, Visits, Work};
