@@ -6,10 +6,26 @@
 //! used lately. A thread of lower priority than what could run next gives the CPU away instead.
 #![deny(unsafe_code)]
 
+mod ahead;
 mod board;
+mod evict;
+mod fault;
+mod frames;
+mod futex;
+mod hints;
+mod lane;
+mod lanes;
+mod memory;
+mod open;
 mod options;
+mod pages;
 mod region;
+mod shared;
+mod signal;
 mod stats;
+mod sync;
+mod thread;
+mod uffd;
 
 pub use board::Board;
 pub use options::{Access, Ahead, Faults, Options, Otherwise, PAGE_BYTES};

@@ -87,6 +87,9 @@ pub struct Options {
     pub board: Arc<Board>,
     /// What to do without userfaultfd.
     pub otherwise: Otherwise,
+    /// How long the handler thread ([`Faults::Thread`]) spins for the next fault before it leaves the CPU, in
+    /// nanoseconds.
+    pub handler_spins_ns: u64,
     /// Whether pages are installed by copying although the kernel can move them.
     pub copies: bool,
 }
@@ -103,6 +106,7 @@ impl Options {
             depth: 64,
             board: Board::of_process(),
             otherwise: Otherwise::default(),
+            handler_spins_ns: 0,
             copies: false,
         }
     }
@@ -153,6 +157,13 @@ impl Options {
     #[must_use]
     pub fn otherwise(mut self, otherwise: Otherwise) -> Self {
         self.otherwise = otherwise;
+        self
+    }
+
+    /// Chooses how long the handler thread spins for the next fault, in nanoseconds.
+    #[must_use]
+    pub fn handler_spins_ns(mut self, ns: u64) -> Self {
+        self.handler_spins_ns = ns;
         self
     }
 
