@@ -157,7 +157,7 @@ pub fn one_fault(
     const THREADS: [(&str, &str); 3] = [
         ("region-thread-same", "thread on the same CPU"),
         ("region-thread-other", "thread on another CPU, asleep"),
-        ("region-thread-awake", "thread on another CPU, kept awake"),
+        ("region-thread-spins", "thread on another CPU, spinning"),
     ];
     if let Err(why) = regions() {
         return skip_all(result, &why).map(|()| None);

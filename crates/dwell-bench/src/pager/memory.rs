@@ -25,6 +25,9 @@ const SPARE_BYTES: u64 = 1 << 20;
 /// Fewer pages are no budget, and no limit is made for fewer than four times as many.
 const LEAST_BYTES: u64 = 64 * PAGE_BYTES as u64;
 
+/// How long a handler's thread spins for a fault: always, as far as faults of a program go.
+const SPINS_NS: u64 = 1_000_000_000;
+
 /// A file as memory.
 pub(super) enum Memory {
     Mapped(Mapping),
@@ -106,6 +109,9 @@ impl Memory {
             .faults(faults)
             .policy(policy_of(policy)?)
             .board(board);
+        if *handler == Handler::OtherCpuSpins {
+            options = options.handler_spins_ns(SPINS_NS);
+        }
         if !ahead {
             options = options.ahead(Ahead::Nothing);
         }

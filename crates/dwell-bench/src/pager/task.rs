@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use std::io::{BufRead as _, Write as _};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result, bail, ensure};
 use dwell::buffer::Aligned;
@@ -119,7 +118,6 @@ impl Task {
         if self.way.kind == Kind::Device {
             return self.serve_reads();
         }
-        let _awake;
         let own = match &self.way.kind {
             Kind::Region { handler: Handler::SameCpu, .. } => {
                 let [own, _] = two_cpus()?;
@@ -133,9 +131,6 @@ impl Task {
                 let [own, other] = two_cpus()?;
                 // The handler's thread inherits where this one is.
                 run_on(other)?;
-                if *handler == Handler::OtherCpuAwake {
-                    _awake = Awake::keep()?;
-                }
                 Some(own)
             }
             _ => None,
@@ -255,31 +250,5 @@ fn two_cpus() -> Result<[usize; 2]> {
     match (cpus.next(), cpus.next()) {
         (Some(one), Some(other)) => Ok([one, other]),
         _ => bail!("one CPU: a handler on another needs two"),
-    }
-}
-
-/// A loop that keeps the CPU awake which the thread that starts it has, and gives it away to anyone.
-struct Awake(Arc<AtomicBool>);
-
-impl Awake {
-    fn keep() -> Result<Self> {
-        let on = Arc::new(AtomicBool::new(true));
-        let seen = on.clone();
-        std::thread::Builder::new()
-            .spawn(move || {
-                // Of this thread alone, as Linux takes it. Refused, it is a neighbour of equal rights.
-                let _ = setpriority_process(None, 19);
-                while seen.load(Ordering::Relaxed) {
-                    std::hint::spin_loop();
-                }
-            })
-            .context("a thread that keeps a CPU awake")?;
-        Ok(Awake(on))
-    }
-}
-
-impl Drop for Awake {
-    fn drop(&mut self) {
-        self.0.store(false, Ordering::Relaxed);
     }
 }

@@ -26,8 +26,8 @@ pub enum Handler {
     SameCpu,
     /// A thread on another CPU, which sleeps between faults.
     OtherCpu,
-    /// The same, while that CPU is kept awake by a loop of the lowest priority.
-    OtherCpuAwake,
+    /// The same, which spins between faults.
+    OtherCpuSpins,
     /// A thread wherever the scheduler puts it.
     Anywhere,
 }
@@ -79,7 +79,7 @@ pub const REGION: [&str; 10] = [
     "region-thread",
     "region-thread-same",
     "region-thread-other",
-    "region-thread-awake",
+    "region-thread-spins",
 ];
 /// The device by itself.
 pub const DEVICE: &str = "device";
@@ -113,7 +113,7 @@ impl Way {
             "region-thread" => (its(Handler::Anywhere), Advice::Normal, false),
             "region-thread-same" => (lone(Handler::SameCpu), Advice::Random, false),
             "region-thread-other" => (lone(Handler::OtherCpu), Advice::Random, false),
-            "region-thread-awake" => (lone(Handler::OtherCpuAwake), Advice::Random, false),
+            "region-thread-spins" => (lone(Handler::OtherCpuSpins), Advice::Random, false),
             DEVICE => (Kind::Device, Advice::Random, false),
             other => {
                 let known: Vec<&str> = MMAP.into_iter().chain(REGION).chain([DEVICE]).collect();
@@ -135,7 +135,9 @@ impl Way {
                     Handler::Inline => "the faulting thread handles faults",
                     Handler::SameCpu => "a thread on the same CPU handles faults",
                     Handler::OtherCpu => "a thread on another CPU handles faults",
-                    Handler::OtherCpuAwake => "a thread on another CPU, kept awake, handles faults",
+                    Handler::OtherCpuSpins => {
+                        "a thread on another CPU, which spins for them, handles faults"
+                    }
                     Handler::Anywhere => "a thread handles faults",
                 };
                 let ahead = if *ahead { "reads ahead" } else { "reads nothing ahead" };
