@@ -124,10 +124,7 @@ impl Task {
                 run_on(own)?;
                 Some(own)
             }
-            Kind::Region {
-                handler: handler @ (Handler::OtherCpu | Handler::OtherCpuAwake),
-                ..
-            } => {
+            Kind::Region { handler: Handler::OtherCpu | Handler::OtherCpuSpins, .. } => {
                 let [own, other] = two_cpus()?;
                 // The handler's thread inherits where this one is.
                 run_on(other)?;
