@@ -108,9 +108,14 @@ impl Prefetcher {
             return Plan::default();
         }
         for at in 0..STREAMS {
-            if let Some(steps) = self.streams[at].reaches(page) {
-                return self.go_on(at, page, steps, limit);
+            let Some(mut steps) = self.streams[at].reaches(page) else { continue };
+            let stream = &mut self.streams[at];
+            if stream.guessed && steps > 1 {
+                // A guess that was right about the direction only.
+                stream.stride = page - stream.at;
+                (stream.next, steps) = (page, 1);
             }
+            return self.go_on(at, page, steps, limit);
         }
         let (stride, depth, guessed) = match self.trend(page) {
             _ if sequential => (1, limit, false),
