@@ -73,6 +73,18 @@ impl Lane {
                     self.await_word(sh, page, seen);
                 }
                 State::Standby => {
+                    drop(books);
+                    // The device is at work while pages are moved, and what has come meanwhile moves with them.
+                    while self.issue(sh, plan) {}
+                    while self.follow_hints(sh) {}
+                    self.flush();
+                    self.look();
+                    self.land(sh);
+                    let mut books = sh.lock();
+                    let word = sh.pages.get(page);
+                    if State::of(word) != State::Standby {
+                        continue;
+                    }
                     if !read {
                         add(&sh.counters.rescued, 1);
                         add(&sh.counters.second_chances, u64::from(word & AHEAD == 0));
@@ -80,10 +92,6 @@ impl Lane {
                     let mut pages = [0; INSTALLS];
                     let count = self.gather(sh, &mut books, page, plan, &mut pages);
                     drop(books);
-                    // The device is at work while pages are moved.
-                    while self.issue(sh, plan) {}
-                    while self.follow_hints(sh) {}
-                    self.flush();
                     let installed = sh.install(&mut pages[..count], self.class());
                     self.keep_ready(sh);
                     if installed.is_ok() || sh.pages.state(page) == State::Present {
