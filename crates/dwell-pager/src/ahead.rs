@@ -108,9 +108,14 @@ impl Prefetcher {
             return Plan::default();
         }
         for at in 0..STREAMS {
-            if let Some(steps) = self.streams[at].reaches(page) {
-                return self.go_on(at, page, steps, limit);
+            let Some(mut steps) = self.streams[at].reaches(page) else { continue };
+            let stream = &mut self.streams[at];
+            if stream.guessed && steps > 1 {
+                // A guess that was right about the direction only.
+                stream.stride = page - stream.at;
+                (stream.next, steps) = (page, 1);
             }
+            return self.go_on(at, page, steps, limit);
         }
         let (stride, depth, guessed) = match self.trend(page) {
             _ if sequential => (1, limit, false),
@@ -140,11 +145,8 @@ impl Prefetcher {
             stream.guessed = false;
             self.success += (256 - self.success) / 8;
         }
-        // A window that was used up to its middle, or beyond, was not too long.
-        if steps * 2 >= i64::from(stream.depth) {
-            stream.depth = stream.depth.saturating_mul(2);
-        }
-        stream.depth = stream.depth.clamp(1, limit);
+        // Used up to here, or waited for: either way it was not too long.
+        stream.depth = stream.depth.saturating_mul(2).clamp(1, limit);
         (stream.at, stream.used) = (page, self.clock);
         let stride = stream.stride;
         let end = page + stride * (i64::from(stream.depth) + 1);

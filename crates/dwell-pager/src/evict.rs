@@ -172,7 +172,7 @@ impl Lane {
         if gained > 0 || sh.lock().frames.ready() > 0 {
             return gained.max(1);
         }
-        self.write_back(sh, WRITES)
+        self.write_back(sh)
     }
 
     /// Makes a frame free where none could be gained: that of a page read ahead, or one beyond the budget.
@@ -191,7 +191,7 @@ impl Lane {
     }
 
     /// Writes pages back that have left the region; how many became frames that can be used again.
-    pub fn write_back(&mut self, sh: &Shared, most: usize) -> usize {
+    pub fn write_back(&mut self, sh: &Shared) -> usize {
         if sh.spill.is_none() && !sh.writes_back {
             return 0;
         }
@@ -200,7 +200,7 @@ impl Lane {
         let mut sent = 0;
         // Several at once, the one that a fault may be waiting for left aside.
         let room = if self.has_queue() { (self.room() as usize).max(1) } else { WRITES };
-        while sent < most.min(WRITES).min(room) {
+        while sent < WRITES.min(room) {
             let mut books = sh.lock();
             let Some(frame) = books.frames.oldest(Kind::DIRTY) else { break };
             let page = books.frames.page(frame);

@@ -17,7 +17,7 @@ use crate::futex;
 use crate::lane::{Lane, REQUEST_PAGES};
 use crate::memory;
 use crate::options::PAGE_BYTES;
-use crate::pages::{AHEAD, HINTED, SPILLED, State};
+use crate::pages::{AHEAD, DIRTY, HINTED, SPILLED, State};
 use crate::shared::{Books, Shared};
 use crate::stats::add;
 
@@ -73,6 +73,18 @@ impl Lane {
                     self.await_word(sh, page, seen);
                 }
                 State::Standby => {
+                    drop(books);
+                    // The device is at work while pages are moved, and what has come meanwhile moves with them.
+                    while self.issue(sh, plan) {}
+                    while self.follow_hints(sh) {}
+                    self.flush();
+                    self.look();
+                    self.land(sh);
+                    let mut books = sh.lock();
+                    let word = sh.pages.get(page);
+                    if State::of(word) != State::Standby {
+                        continue;
+                    }
                     if !read {
                         add(&sh.counters.rescued, 1);
                         add(&sh.counters.second_chances, u64::from(word & AHEAD == 0));
@@ -80,10 +92,6 @@ impl Lane {
                     let mut pages = [0; INSTALLS];
                     let count = self.gather(sh, &mut books, page, plan, &mut pages);
                     drop(books);
-                    // The device is at work while pages are moved.
-                    while self.issue(sh, plan) {}
-                    while self.follow_hints(sh) {}
-                    self.flush();
                     let installed = sh.install(&mut pages[..count], self.class());
                     self.keep_ready(sh);
                     if installed.is_ok() || sh.pages.state(page) == State::Present {
@@ -212,7 +220,7 @@ impl Lane {
             let word = sh.pages.get(page);
             if State::of(word) == State::Standby && word & only == only && count < INSTALLS {
                 books.frames.unlink(sh.pages.frame(page));
-                sh.pages.set(page, State::Moving, 0);
+                sh.pages.set(page, State::Moving, word & DIRTY);
                 used += u64::from(word & AHEAD != 0);
                 pages[count] = page;
                 count += 1;
@@ -377,8 +385,18 @@ impl Lane {
 
     /// Moves pages out while fewer frames are ready than the next faults should find.
     fn keep_ready(&mut self, sh: &Shared) -> bool {
-        let ready = sh.lock().frames.ready();
-        ready < sh.ready_target && self.evict(sh, (sh.ready_target - ready) as usize) > 0
+        let (ready, dirty) = {
+            let books = sh.lock();
+            (books.frames.ready(), books.frames.len(Kind::DIRTY))
+        };
+        if ready >= sh.ready_target {
+            return false;
+        }
+        // Written pages fill what is kept ready: they have to go first.
+        if ready + dirty >= sh.ready_target {
+            return self.write_back(sh) > 0;
+        }
+        self.evict(sh, (sh.ready_target - ready - dirty) as usize) > 0
     }
 
     /// Uses idle time; whether there may be more to do.

@@ -155,6 +155,15 @@ impl Drop for Area {
     }
 }
 
+/// Whether a page of the pager's memory is present.
+pub(crate) fn is_there(address: usize) -> bool {
+    let mut there = 0u8;
+    // SAFETY: asks about one page, with room for one answer.
+    unsafe {
+        libc::mincore(address as *mut libc::c_void, PAGE_BYTES, &mut there) == 0 && there & 1 != 0
+    }
+}
+
 /// Words that begin as 0 and take memory where they are first written.
 pub(crate) fn words(count: usize) -> Box<[AtomicU32]> {
     let words = vec![0u32; count].into_boxed_slice();

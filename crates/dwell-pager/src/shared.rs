@@ -16,9 +16,9 @@ use crate::frames::{Frames, Kind, Run, Taken};
 use crate::hints::Hints;
 use crate::lane::Lane;
 use crate::lanes::Lanes;
-use crate::memory::Area;
+use crate::memory::{Area, is_there};
 use crate::options::PAGE_BYTES;
-use crate::pages::{Pages, State};
+use crate::pages::{DIRTY, Pages, State};
 use crate::stats::{Counters, add};
 use crate::uffd::Uffd;
 
@@ -177,7 +177,8 @@ impl Shared {
         let mut at = 0;
         while at < pages.len() {
             let run = self.run_of(&pages[at..]);
-            let result = self.bring_in(pages[at], self.pages.frame(pages[at]), run as u32);
+            let dirty = self.pages.get(pages[at]) & DIRTY;
+            let result = self.bring_in(pages[at], run as u32, dirty != 0);
             let came = result.map_or_else(|(came, _)| came as usize, |()| run);
             let mut books = self.lock();
             for page in &pages[at..at + came] {
@@ -188,8 +189,9 @@ impl Shared {
             if let Err((_, errno)) = result {
                 let page = pages[at + came];
                 let frame = self.pages.frame(page);
-                self.pages.set(page, State::Standby, 0);
-                books.frames.hold(frame, page, Kind::STANDBY);
+                self.pages.set(page, State::Standby, dirty);
+                let kind = if dirty != 0 { Kind::DIRTY } else { Kind::STANDBY };
+                books.frames.hold(frame, page, kind);
                 failed = Err(errno);
                 at += 1;
             }
@@ -201,22 +203,26 @@ impl Shared {
     /// How many of these pages follow each other in the region and in the frames.
     pub fn run_of(&self, pages: &[u32]) -> usize {
         let (page, frame) = (pages[0], self.pages.frame(pages[0]));
+        let dirty = self.pages.get(page) & DIRTY;
         (1..pages.len())
             .find(|at| {
                 let step = *at as u32;
-                pages[*at] != page + step || self.pages.frame(pages[*at]) != frame + step
+                pages[*at] != page + step
+                    || self.pages.frame(page + step) != frame + step
+                    || self.pages.get(page + step) & DIRTY != dirty
             })
             .unwrap_or(pages.len())
     }
 
     /// Frames to region. What came before an error is told in pages.
-    fn bring_in(&self, page: u32, frame: u32, count: u32) -> Result<(), (u32, i32)> {
+    fn bring_in(&self, page: u32, count: u32, dirty: bool) -> Result<(), (u32, i32)> {
+        let frame = self.pages.frame(page);
         // What is moved is not protected against writing until it is asked for, and what is written until then
         // would go unnoticed; what is copied is protected from the beginning.
-        let copies = self.copies || self.writes;
+        let copies = self.copies || self.writes && !dirty;
         let to = self.area.at(page as usize);
         let from = self.pool.at(frame as usize);
-        self.transfer(to, from, count, copies, self.writes, Some(frame))
+        self.transfer(to, from, count, copies, self.writes && !dirty, Some(frame))
     }
 
     /// Region to frames.
@@ -266,6 +272,10 @@ impl Shared {
                 libc::EAGAIN if patience > 0 || done > 0 => patience -= i32::from(done == 0),
                 // A device is not quite done with it; it is in a moment.
                 libc::EBUSY if patience > 0 => patience -= 1,
+                // Having met another's lock, Linux 6.18 tries a page again that it has moved already.
+                libc::EEXIST if !copies && !is_there(from + at) && is_there(to + at) => {
+                    at += PAGE_BYTES;
+                }
                 // It will not be moved: shared with a child from before, say.
                 libc::EBUSY if !copies && from_frame.is_some() => copies = true,
                 errno => {

@@ -163,6 +163,12 @@ impl Serving {
                 false => at += 1,
             }
         }
+        if told > 0 || landed {
+            // The device is kept at work: the next plan takes the place of this one.
+            let (sh, mut plan) = (self.sh.clone(), self.plan);
+            while self.lane.issue(&sh, &mut plan) {}
+            self.plan = plan;
+        }
         self.lane.flush();
         told > 0 || landed
     }

@@ -184,7 +184,10 @@ fn reading_in_order_takes_few_faults_and_so_does_a_stride() {
             let statistics = region.statistics();
             let awaited = statistics.reads_awaited;
             assert!(awaited < count as u64 / 8, "{faults:?}, stride {stride}: {statistics:?}");
-            assert!(statistics.faults < count as u64 / 2, "{faults:?}, {stride}: {statistics:?}");
+            // A device that serves one page after the other is waited for again and again; in order, many
+            // pages are one request.
+            let most = if stride == 1 { count / 8 } else { count * 3 / 4 };
+            assert!(statistics.faults < most as u64, "{faults:?}, {stride}: {statistics:?}");
         }
     }
 }
