@@ -69,11 +69,12 @@ pub struct Way {
 pub const MMAP: [&str; 5] =
     ["mmap", "mmap-random", "mmap-sequential", "mmap-hints", "mmap-random-hints"];
 /// Names of a region's ways.
-pub const REGION: [&str; 10] = [
+pub const REGION: [&str; 11] = [
     "region",
     "region-random",
     "region-sequential",
     "region-hints",
+    "region-random-hints",
     "region-spin",
     "region-block",
     "region-thread",
@@ -108,6 +109,7 @@ impl Way {
             "region-random" => (lone(Handler::Inline), Advice::Random, false),
             "region-sequential" => (its(Handler::Inline), Advice::Sequential, false),
             "region-hints" => (its(Handler::Inline), Advice::Normal, true),
+            "region-random-hints" => (lone(Handler::Inline), Advice::Random, true),
             "region-spin" => (region(Handler::Inline, false, "spin"), Advice::Random, false),
             "region-block" => (region(Handler::Inline, false, "block"), Advice::Random, false),
             "region-thread" => (its(Handler::Anywhere), Advice::Normal, false),

@@ -103,7 +103,7 @@ impl Program {
     /// The four, as in the figures.
     pub const ALL: [Program; 4] = [
         Program::PageRank(2),
-        Program::RandomWalk(192),
+        Program::RandomWalk(16),
         Program::Communities(2),
         Program::ShortestPaths,
     ];

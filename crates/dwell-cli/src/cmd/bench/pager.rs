@@ -32,10 +32,10 @@ pub struct Pager {
     #[arg(long, default_value = "64M", value_parser = size::bytes)]
     bytes: u64,
     /// Contenders: mmap, mmap-random, mmap-sequential (advice), mmap-hints, mmap-random-hints (the program's
-    /// hints by MADV_WILLNEED), region, region-hints, region-sequential, region-random, region-spin,
-    /// region-block (these three read nothing ahead), region-thread (a thread handles faults), device (reads
+    /// hints by MADV_WILLNEED), region, region-hints, region-sequential, region-random,
+    /// region-random-hints, region-spin, region-block (these four read nothing ahead by themselves), region-thread (a thread handles faults), device (reads
     /// one by one)
-    #[arg(long, value_delimiter = ',', default_value = "mmap,mmap-random,mmap-random-hints,region,region-hints", value_parser = known_way)]
+    #[arg(long, value_delimiter = ',', default_value = "mmap,mmap-random,mmap-random-hints,region,region-random,region-hints", value_parser = known_way)]
     ways: Vec<String>,
     /// The contender that the others are held against
     #[arg(long, default_value = "mmap", value_parser = known_way)]
