@@ -166,7 +166,7 @@ pub fn generate(scale: u32, out: &Path) -> Result<String, String> {
     for _ in 0..vertices * EDGE_FACTOR {
         let (mut from, mut to) = (0u32, 0u32);
         for _ in 0..scale {
-            let (down, right) = match random.next() >> 32 {
+            let (down, right) = match random.draw() >> 32 {
                 draw if draw < (1 << 32) * 57 / 100 => (0, 0),
                 draw if draw < (1 << 32) * 76 / 100 => (0, 1),
                 draw if draw < (1 << 32) * 95 / 100 => (1, 0),

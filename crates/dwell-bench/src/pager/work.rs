@@ -238,15 +238,15 @@ impl Visits {
             }
         };
         if hint.is_some() {
-            (0..AHEAD).map(|_| later.next()).for_each(tell);
+            (0..AHEAD).map(|_| later.draw()).for_each(tell);
         }
         let mut latencies = Latencies::new();
         let (mut done, mut sum, mut spent) = (0, 0u64, seed);
         while done < self.visits && (done % LOOK_EVERY != 0 || clock::now() < until_ns) {
             if hint.is_some() {
-                tell(later.next());
+                tell(later.draw());
             }
-            let page = order.next();
+            let page = order.draw();
             let found = match self.timed {
                 true => {
                     let began_ns = clock::now();
@@ -291,7 +291,7 @@ impl Pages {
         Pages { order, pages, random, turn: 0, shuffled }
     }
 
-    fn next(&mut self) -> usize {
+    fn draw(&mut self) -> usize {
         let (turn, pages) = (self.turn, self.pages);
         self.turn += 1;
         match self.order {
@@ -325,7 +325,7 @@ mod tests {
 
     fn first(order: Order, pages: usize, count: usize) -> Vec<usize> {
         let mut all = Pages::new(order, pages, 7);
-        (0..count).map(|_| all.next()).collect()
+        (0..count).map(|_| all.draw()).collect()
     }
 
     #[test]
@@ -358,7 +358,7 @@ mod tests {
             let without = work.perform(&bytes, None::<fn(_)>, 3, u64::MAX).unwrap();
             assert_eq!((&with, with.operations, with.complete), (&without, 200, true));
             let mut pages = Pages::new(order, 40, 3);
-            let visited: Vec<usize> = (0..200 + AHEAD).map(|_| pages.next()).collect();
+            let visited: Vec<usize> = (0..200 + AHEAD).map(|_| pages.draw()).collect();
             assert_eq!(*told.borrow(), visited);
         }
     }
