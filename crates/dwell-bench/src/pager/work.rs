@@ -348,7 +348,7 @@ mod tests {
 
     #[test]
     fn hints_name_every_page_ahead_and_change_nothing_else() {
-        let bytes: Vec<u8> = (0..40 * PAGE_BYTES).map(|at| (at * 31 >> 7) as u8).collect();
+        let bytes: Vec<u8> = (0..40 * PAGE_BYTES).map(|at| ((at * 31) >> 7) as u8).collect();
         for order in [Order::Random, Order::Strided { pages: 3 }, Order::Window { pages: 8 }] {
             let visits = Visits { order, visits: 200, whole: true, turns: 2, timed: false };
             let told = std::cell::RefCell::new(Vec::new());
