@@ -58,7 +58,7 @@ impl Lane {
             if sh.is_closing() {
                 return Ok(());
             }
-            let mut books = sh.lock();
+            let books = sh.lock();
             let word = sh.pages.get(page);
             let state = State::of(word);
             if plan.is_none() && matches!(state, State::Absent | State::Reading | State::Standby) {
@@ -108,7 +108,9 @@ impl Lane {
                     if let Some(flight) = self.flight_of(page, frame) {
                         drop(books);
                         read = true;
-                        let decision = self.decide(sh, Asked::Read, PAGE_BYTES);
+                        let on_its_way = self.flights[flight];
+                        let bytes = sh.bytes_of(on_its_way.page, on_its_way.count);
+                        let decision = self.decide(sh, Asked::Read, bytes);
                         self.await_flight(sh, flight, &decision, plan)?;
                     } else if sh.lanes.is_inside(books.frames.owner(frame)) {
                         let seen = sh.pages.expect_change(page);

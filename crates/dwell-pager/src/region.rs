@@ -211,9 +211,9 @@ impl Region {
                 let what = format!(
                     "pinning {} KiB: {} KiB are pinned already, of a budget of {} KiB; pin less at once, \
                      or open the region with a larger budget",
-                    count as usize * PAGE_BYTES >> 10,
-                    books.pinned as usize * PAGE_BYTES >> 10,
-                    budget as usize * PAGE_BYTES >> 10
+                    kib(count),
+                    kib(books.pinned),
+                    kib(budget)
                 );
                 return Err(Error::invalid(shared.path(), what));
             }
@@ -433,6 +433,10 @@ impl Drop for Pin {
         books.pinned -= self.pages.end - self.pages.start;
         self.pages.clone().for_each(|page| shared.pages.pin(page, false));
     }
+}
+
+fn kib(pages: u32) -> usize {
+    pages as usize * (PAGE_BYTES / 1024)
 }
 
 /// Adds a range to what was said, in place of the first that was said where there is no room.

@@ -479,3 +479,25 @@ fn its_gives_way_to_a_higher_priority_and_to_nothing_else() {
     let slow = Wait { profile: Some(&slow), ..wait(0, None) };
     assert_eq!((its.choose(&slow).mode, its.choose(&slow).why), (Mode::Block, Reason::Mainstream));
 }
+
+#[test]
+fn its_leaves_the_cpu_where_spinning_was_seen_to_be_slower_and_now_and_then_tries_again() {
+    let latency = |mean_ns| Latency { mean_ns, deviation_ns: 0 };
+    let with = |spun, blocked, sequence| {
+        let estimate = Estimate { spun: latency(spun), blocked: latency(blocked) };
+        Its.choose(&Wait { estimate, sequence, ..Wait::new(Kind::Read, 4096, None) })
+    };
+    assert_eq!(with(20_000, 30_000, 0).mode, Mode::Spin);
+    assert_eq!(
+        (with(900_000, 40_000, 0).mode, with(900_000, 40_000, 0).why),
+        (Mode::Block, Reason::SwitchCheaper)
+    );
+    // One slow spin alone is no reason for ever: the second run tries the other mode.
+    assert_eq!(with(300_000, 0, 0).mode, Mode::Block);
+    assert_eq!(
+        (with(300_000, 0, 40).mode, with(300_000, 0, 40).why),
+        (Mode::Spin, Reason::Explored)
+    );
+    let spun = (0..100_000).filter(|at| with(900_000, 40_000, *at).mode == Mode::Spin).count();
+    assert!((500..5_000).contains(&spun), "{spun}");
+}
