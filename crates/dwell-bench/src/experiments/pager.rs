@@ -138,14 +138,17 @@ fn against_best(
     }
 }
 
-/// Most memory that any contender had, against the limit, where it was counted.
-fn peak(run: &Run, work: &str) -> Option<String> {
-    let rounds = run.rows.iter().filter(|row| row.setting.workload() == work);
-    let paging = rounds.flat_map(|row| &row.rounds).map(|round| &round.paging);
-    let (peak, limit) = paging
+/// Adds to a case's remark the most memory that any contender had, against the limit, where it was counted.
+fn add_peak(result: &mut FigureResult, case: &str, run: &Run, work: &str) -> Result<()> {
+    let rows = run.rows.iter().filter(|row| row.setting.workload() == work);
+    let paging = rows.flat_map(|row| &row.rounds).map(|round| &round.paging);
+    let most = paging
         .filter_map(|counts| Some((*counts.get("peak_bytes")?, *counts.get("limit_bytes")?)))
-        .max()?;
-    Some(format!("peak {} of {}", units::bytes(peak), units::bytes(limit)))
+        .max();
+    let Some((peak, limit)) = most else { return Ok(()) };
+    let peak = format!("peak {} of {}", units::bytes(peak), units::bytes(limit));
+    let before = result.rows.iter().find(|row| row.case == case).and_then(|row| row.note.clone());
+    result.note(case, &both(before, Some(peak)).unwrap_or_default())
 }
 
 /// G1.
@@ -323,9 +326,7 @@ pub fn orders(
         for order in ["sequential", "strided"] {
             let case = case(&format!("{order} ÷ the kernel's best"));
             against_best(result, &case, &run, order, "region", &PLAIN)?;
-            let remark = result.rows.iter().find(|row| row.case == case);
-            let remark = both(remark.and_then(|row| row.note.clone()), peak(&run, order));
-            result.note(&case, &remark.unwrap_or_default())?;
+            add_peak(result, &case, &run, order)?;
         }
         runs.push((name, run));
     }
@@ -400,8 +401,7 @@ pub fn graphs(
     for program in programs {
         let case = format!("{program} ÷ the best mmap");
         against_best(result, &case, &run, program, "region-hints", &kernels)?;
-        let note = result.rows.iter().find(|row| row.case == case).and_then(|row| row.note.clone());
-        result.note(&case, &both(note, peak(&run, program)).unwrap_or_default())?;
+        add_peak(result, &case, &run, program)?;
     }
     for (case, way) in [(MEAN, "region-hints"), (UNHINTED, "region")] {
         let mean = geometric_mean(&run, &programs, way, &kernels);
