@@ -25,6 +25,7 @@ pub mod loads;
 pub mod machine;
 mod measure;
 pub mod nfs;
+pub mod pager;
 pub mod program;
 pub mod raw;
 pub mod report;

@@ -295,6 +295,9 @@ pub struct RoundResult {
     /// Of a named workload: operations completed, by kind. One may be many requests, or none.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub operations: BTreeMap<String, u64>,
+    /// Of memory that is paged in: faults, pages and bytes, by name.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub paging: BTreeMap<String, u64>,
     /// Events that the measuring thread's CPU counted, by the names of [`crate::counters`]; empty
     /// where they were not asked for or cannot be counted.
     pub counters: BTreeMap<String, f64>,

@@ -5,7 +5,7 @@ use comfy_table::{Cell, CellAlignment, ContentArrangement, Table};
 
 use crate::{
     events,
-    result::{Configured, Metric, Row, Run, in_order},
+    result::{Configured, Metric, RoundResult, Row, Run, in_order},
     stats::Paired,
     units,
 };
@@ -42,6 +42,9 @@ pub fn table(run: &Run, width: u16) -> String {
         }
         if let Some(events) = events_of(&rows) {
             text += &format!("\nevents per 1000 requests\n{events}\n");
+        }
+        if let Some(paging) = paging_of(&rows) {
+            text += &format!("\npaging, medians of a round\n{paging}\n");
         }
         for note in in_order(rows.iter().filter_map(|row| row.emulated.as_deref())) {
             text += &format!("emulated device: {note}\n");
@@ -96,6 +99,45 @@ fn one(run: &Run, rows: &[&Row], width: u16) -> String {
         }
     }
     table.trim_fmt()
+}
+
+/// Faults and memory, where memory was paged in.
+fn paging_of(rows: &[&Row]) -> Option<String> {
+    const SHOWN: [(&str, &str); 6] = [
+        ("major_faults", "major\nfaults"),
+        ("minor_faults", "minor\nfaults"),
+        ("read_ahead_used", "read ahead\nand used"),
+        ("read_ahead_wasted", "read ahead\nin vain"),
+        ("peak_bytes", "peak\nmemory"),
+        ("limit_bytes", "limit"),
+    ];
+    if rows.iter().all(|row| row.rounds.iter().all(|round| round.paging.is_empty())) {
+        return None;
+    }
+    let mut table = Table::new();
+    table.load_preset("     ──            ");
+    table.set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header(std::iter::once("policy").chain(SHOWN.map(|(_, head)| head)));
+    for row in rows {
+        let count = |name: &str| {
+            let value = |round: &RoundResult| {
+                round.paging.get(name).map_or(f64::NAN, |&count| count as f64)
+            };
+            row.summary(value).map_or("–".into(), |summary| match name.ends_with("_bytes") {
+                true => units::bytes(summary.median as u64),
+                false => format!("{:.0}", summary.median),
+            })
+        };
+        let counts = SHOWN.map(|(name, _)| count(name));
+        table.add_row(std::iter::once(row.policy.clone()).chain(counts));
+    }
+    for (i, column) in table.column_iter_mut().enumerate() {
+        column.set_padding((0, 1));
+        if i != 0 {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    Some(table.trim_fmt())
 }
 
 /// What the CPU counted, where it did.

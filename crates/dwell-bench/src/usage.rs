@@ -83,6 +83,29 @@ impl Cost {
     }
 }
 
+/// Page faults of a process so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Faults {
+    /// Those for which a device had to be read.
+    pub major: u64,
+    /// The others.
+    pub minor: u64,
+}
+
+/// The page faults that the kernel counted for this process.
+pub fn faults() -> Faults {
+    let usage = rusage(libc::RUSAGE_SELF);
+    Faults { major: usage.ru_majflt as u64, minor: usage.ru_minflt as u64 }
+}
+
+fn rusage(who: libc::c_int) -> libc::rusage {
+    // SAFETY: a zeroed rusage is a valid buffer.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: a live buffer; RUSAGE_THREAD exists since Linux 2.6.26.
+    unsafe { libc::getrusage(who, &mut usage) };
+    usage
+}
+
 #[derive(Clone, Copy, Debug, Default)]
 struct Usage {
     /// CPU time, to the nanosecond.
@@ -101,10 +124,7 @@ impl Usage {
             Scope::Thread => (libc::RUSAGE_THREAD, clock::thread_cpu()),
             Scope::Process => (libc::RUSAGE_SELF, clock::process_cpu()),
         };
-        // SAFETY: a zeroed rusage is a valid buffer.
-        let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-        // SAFETY: a live buffer; RUSAGE_THREAD exists since Linux 2.6.26.
-        unsafe { libc::getrusage(who, &mut usage) };
+        let usage = rusage(who);
         let ns =
             |time: libc::timeval| time.tv_sec as u64 * 1_000_000_000 + time.tv_usec as u64 * 1000;
         Usage {

@@ -3,12 +3,12 @@
 //! value is asserted: a benchmark is never a test.
 
 use std::os::unix::fs::PermissionsExt as _;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use dwell::monitor::{Config, SystemMonitor};
 use dwell::profile::SwitchCosts;
 use dwell_bench::experiments::{self, Lab};
-use dwell_bench::figure::{FigureResult, catalogue};
+use dwell_bench::figure::{FigureResult, FigureRow, catalogue};
 use dwell_bench::loads::serve;
 use dwell_bench::stand::Kind;
 
@@ -168,8 +168,33 @@ fn stand_ins_have_rates(result: &FigureResult) {
 }
 
 /// One test after the other: they share the machine's devices and CPUs.
+static ALONE: Mutex<()> = Mutex::new(());
+
+fn pages(id: &str) -> bool {
+    id.starts_with('G')
+}
+
+#[test]
+fn every_case_of_the_pager_is_measured_or_says_why_not() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut ids = experiments::ids();
+    ids.retain(|id| pages(id));
+    assert_eq!(ids.len(), 5);
+    all_complete(&mut lab(), &ids, |_| {});
+    let mut without = lab();
+    let why = "left out by a test";
+    Kind::ALL.into_iter().for_each(|kind| without.leave_out(kind, why));
+    let regions = dwell_bench::pager::regions();
+    all_complete(&mut without, &ids, |result| {
+        let note = |row: &FigureRow| row.note.clone().unwrap_or_default();
+        let expected = regions.as_ref().err().map_or(why, String::as_str);
+        assert!(result.rows.iter().all(|row| note(row) == expected), "{}", result.id);
+    });
+}
+
 #[test]
 fn every_case_is_measured_or_says_why_not() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let (stand_ins, batches) = (stand_ins(), batches());
     let equipped = || {
         let mut lab = lab();
@@ -187,7 +212,7 @@ fn every_case_is_measured_or_says_why_not() {
     // Many file systems are made and filled for these: once, on the loop device.
     let on_file_systems = ["A3", "S14", "S15"];
     let mut ids = experiments::ids();
-    ids.retain(|id| !on_file_systems.contains(id));
+    ids.retain(|id| !on_file_systems.contains(id) && !pages(id));
     all_complete(&mut with_devices, &ids, |result| {
         if result.id == "U2" {
             stand_ins_are_told_apart(result);
@@ -207,10 +232,10 @@ fn every_case_is_measured_or_says_why_not() {
         without.leave_out(kind, why);
     }
     // Those that need no device have been seen.
-    let mut ids = experiments::ids();
     let virtual_time = |id: &str| {
         id.starts_with('I') || ["S9", "S10", "P2", "P3", "N1", "N2", "N3", "N4", "N5"].contains(&id)
     };
+    ids.extend(on_file_systems);
     ids.retain(|id| !["S1", "S2", "S7", "A2"].contains(id) && !virtual_time(id));
     all_complete(&mut without, &ids, |result| {
         let left_out = result.rows.iter().filter(|row| row.note.as_deref() == Some(why)).count();

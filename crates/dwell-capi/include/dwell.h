@@ -6,7 +6,7 @@
  *
  * Errors: a call that fails returns -1 and sets errno; dwell_last_error then says in words what
  * is wrong with which file or argument and what to do. Sizes and offsets are bytes, times are
- * nanoseconds. Nothing is printed and no signal handler is installed.
+ * nanoseconds. Nothing is printed, and no signal handler is installed but by dwell_map.
  *
  * Threads may use one dwell_file at once; a dwell_queue belongs to the thread that made it.
  * After fork(2) the child may use files, and close queues; see dwell_queue_wait.
@@ -30,6 +30,12 @@
 
 /** To start from before dwell_file_stats. */
 #define DWELL_STATS_INIT { .size = sizeof(dwell_stats) }
+
+/** To start map options from; a budget has to be added. */
+#define DWELL_MAP_OPTIONS_INIT { .size = sizeof(dwell_map_options) }
+
+/** To start from before dwell_region_stats_of. */
+#define DWELL_REGION_STATS_INIT { .size = sizeof(dwell_region_stats) }
 
 /**
  * Flag of dwell_options: writes are wanted too.
@@ -92,14 +98,79 @@
 #define DWELL_REASONS 32
 
 /**
+ * Flag of dwell_map_options: the program writes, and what it writes is its own.
+ */
+#define DWELL_MAP_PRIVATE 1
+
+/**
+ * Flag of dwell_map_options: the program writes, and what it writes goes to the file. The file must
+ * have been opened with DWELL_WRITE.
+ */
+#define DWELL_MAP_SHARED 2
+
+/**
+ * Flag of dwell_map_options: a thread of the library handles page faults, so that system calls may be
+ * given memory whose pages are not there. Without it the faulting thread does, in a handler of SIGBUS,
+ * which is cheaper.
+ */
+#define DWELL_MAP_THREAD 4
+
+/**
+ * Flag of dwell_map_options: nothing is read ahead but what hints name.
+ */
+#define DWELL_MAP_NO_AHEAD 8
+
+/**
+ * Flag of dwell_map_options: where userfaultfd is not to be had, mmap(2) will do; then there is no
+ * budget, and nothing is counted.
+ */
+#define DWELL_MAP_OR_MMAP 16
+
+/**
+ * Advice: read in no particular order; reading ahead follows what is seen.
+ */
+#define DWELL_ADVICE_NORMAL 0
+
+/**
+ * Advice: read in order.
+ */
+#define DWELL_ADVICE_SEQUENTIAL 1
+
+/**
+ * Advice: read in no order: nothing is read ahead but what hints name.
+ */
+#define DWELL_ADVICE_RANDOM 2
+
+/**
+ * Advice: wanted soon.
+ */
+#define DWELL_ADVICE_WILLNEED 3
+
+/**
+ * Advice: not wanted any more. What was written to a shared region is written back, what was written
+ * to a private one is lost.
+ */
+#define DWELL_ADVICE_DONTNEED 4
+
+/**
  * An open file, block device or address. Threads may share one.
  */
 typedef struct dwell_file dwell_file;
 
 /**
+ * A range of a region that stays in memory.
+ */
+typedef struct dwell_pin dwell_pin;
+
+/**
  * Requests in flight on one file. It belongs to the thread that made it.
  */
 typedef struct dwell_queue dwell_queue;
+
+/**
+ * A file as memory. Threads may share one.
+ */
+typedef struct dwell_region dwell_region;
 
 /**
  * How a file is to be opened. Start from DWELL_OPTIONS_INIT, so that fields of later versions
@@ -301,6 +372,115 @@ typedef struct dwell_stats {
    */
   struct dwell_latency cached_latency;
 } dwell_stats;
+
+/**
+ * How a file becomes memory. Start from DWELL_MAP_OPTIONS_INIT, so that fields of later versions
+ * are zero, which always means "as usual".
+ */
+typedef struct dwell_map_options {
+  /**
+   * sizeof(dwell_map_options).
+   */
+  size_t size;
+  /**
+   * DWELL_MAP_PRIVATE, DWELL_MAP_SHARED and so on, or-ed together; 0 for memory that is only read,
+   * whose faults the faulting thread handles.
+   */
+  uint32_t flags;
+  /**
+   * Most pages read ahead at once; 0 is as usual.
+   */
+  uint32_t ahead_pages;
+  /**
+   * Memory for pages, in bytes.
+   */
+  size_t budget_bytes;
+  /**
+   * What decides between busy-waiting and blocking while a page is read. NULL is "its", which leaves the
+   * CPU to threads of higher priority. Not kept after the call.
+   */
+  const char *policy;
+  /**
+   * With DWELL_MAP_PRIVATE: a directory for an unnamed file that takes the written pages for which the
+   * budget has no room. NULL keeps them in memory. Not kept after the call.
+   */
+  const char *spill;
+} dwell_map_options;
+
+/**
+ * What the page faults of a region did so far. Set size to sizeof(dwell_region_stats) before the call;
+ * afterwards it is the bytes that this version of the library fills. Pages have 4096 bytes.
+ */
+typedef struct dwell_region_stats {
+  /**
+   * sizeof(dwell_region_stats).
+   */
+  size_t size;
+  /**
+   * Faults on pages that were not there.
+   */
+  uint64_t faults;
+  /**
+   * Of these, those that waited for the file.
+   */
+  uint64_t waited;
+  /**
+   * Pages read from the file.
+   */
+  uint64_t pages_read;
+  /**
+   * Pages read ahead of their first use.
+   */
+  uint64_t read_ahead;
+  /**
+   * Of these, pages that were used.
+   */
+  uint64_t read_ahead_used;
+  /**
+   * Of these, pages that left memory unused.
+   */
+  uint64_t read_ahead_wasted;
+  /**
+   * Pages moved out.
+   */
+  uint64_t evicted;
+  /**
+   * Pages written to the file or to the spill file.
+   */
+  uint64_t written_back;
+  /**
+   * Writes that the file refused; their pages stay in memory.
+   */
+  uint64_t write_errors;
+  /**
+   * Reads that the file refused.
+   */
+  uint64_t read_errors;
+  /**
+   * Pages that went beyond the budget because none could leave memory.
+   */
+  uint64_t over_budget;
+  /**
+   * Time spent waiting for pages, in nanoseconds.
+   */
+  uint64_t waited_ns;
+  /**
+   * Of that, time spent busy with nothing to do, in nanoseconds.
+   */
+  uint64_t spun_ns;
+  /**
+   * Time in which a wait was used for other work, in nanoseconds.
+   */
+  uint64_t stolen_ns;
+  /**
+   * Pages in memory now.
+   */
+  uint64_t resident_pages;
+  /**
+   * Most pages that were in memory at once.
+   */
+  uint64_t peak_pages;
+} dwell_region_stats;
 
 #ifdef __cplusplus
 extern "C" {
@@ -547,6 +727,128 @@ const char *dwell_policy_name(uint32_t number);
  * Version of the library that runs, such as "0.1.0"; a text that is valid for ever.
  */
 const char *dwell_version(void);
+
+/**
+ * Makes an open file memory, of which at most budget_bytes are in DRAM at once. Pages come in when they
+ * are touched, and leave when others need the room.
+ *
+ * Where the faulting thread handles faults (no DWELL_MAP_THREAD), a handler of SIGBUS is installed;
+ * signals that are not the library's go to the handler that was there before. A system call that
+ * is given memory whose pages are not there then fails with EFAULT: see dwell_region_pin. A
+ * thread faults more cheaply once it has called dwell_region_register. A forked child must not touch
+ * the memory.
+ *
+ * file     stays usable, and may be closed
+ * options  budget and manner; not NULL, because there is no usual budget
+ * region   receives the region; end it with dwell_unmap
+ *
+ * Returns 0, or -1 with errno set: EINVAL for NULL, a bad option, an empty file, a budget too small,
+ * where userfaultfd is missing or this process may not use it (dwell_last_error says which),
+ * and for DWELL_MAP_SHARED on a file opened without DWELL_WRITE; else what the system says.
+ */
+int dwell_map(struct dwell_file *file,
+              const struct dwell_map_options *options,
+              struct dwell_region **region);
+
+/**
+ * Ends a region: writes back what was written to a shared one, and makes it durable. Its memory is gone
+ * afterwards, also when that failed.
+ *
+ * region  no other call on it may be in progress, nor follow; nobody touches its memory any more
+ *
+ * Returns 0, or -1 with errno set: EINVAL for NULL, else what the file refused.
+ */
+int dwell_unmap(struct dwell_region *region);
+
+/**
+ * Where a region's memory begins: at a page. NULL for NULL.
+ */
+void *dwell_region_start(const struct dwell_region *region);
+
+/**
+ * Length of a region in bytes, which is that of its file; the rest of the last page is zeros. 0 for NULL.
+ */
+size_t dwell_region_bytes(const struct dwell_region *region);
+
+/**
+ * Gives the calling thread a queue of its own for its faults on a region, until it ends or the region
+ * does: it then reads many pages at once. A thread without one faults correctly too. Once is enough.
+ *
+ * Returns 0, or -1 with errno set.
+ */
+int dwell_region_register(struct dwell_region *region);
+
+/**
+ * Takes the queue back that dwell_region_register gave the calling thread. A thread whose region another
+ * thread ends does so before.
+ *
+ * Returns 0, or -1 with errno EINVAL for NULL.
+ */
+int dwell_region_unregister(struct dwell_region *region);
+
+/**
+ * Writes back what was written to a range of a shared region, and makes it durable.
+ *
+ * offset  of the range in the region, in bytes
+ * bytes   of the range; the whole region is dwell_region_bytes(region) from 0
+ *
+ * Returns 0, or -1 with errno set: EINVAL for a range past the end, else what the file refused, now or
+ * since the last call; such pages stay in memory and are tried again.
+ */
+int dwell_region_sync(struct dwell_region *region,
+                      size_t offset,
+                      size_t bytes);
+
+/**
+ * Brings a range into memory and keeps it there until dwell_region_unpin, so that system calls can be
+ * given it.
+ *
+ * pin  receives the pin
+ *
+ * Returns 0, or -1 with errno set: EINVAL for NULL, a range past the end, or more than the budget can
+ * hold; else what the file refused.
+ */
+int dwell_region_pin(struct dwell_region *region,
+                     size_t offset,
+                     size_t bytes,
+                     struct dwell_pin **pin);
+
+/**
+ * Lets a pinned range leave memory again.
+ *
+ * pin  not to be used afterwards
+ *
+ * Returns 0, or -1 with errno EINVAL for NULL.
+ */
+int dwell_region_unpin(struct dwell_pin *pin);
+
+/**
+ * Says how a range will be used.
+ *
+ * advice  DWELL_ADVICE_NORMAL, _SEQUENTIAL, _RANDOM, _WILLNEED or _DONTNEED
+ *
+ * Returns 0, or -1 with errno set: EINVAL for a range past the end or another advice.
+ */
+int dwell_region_advise(struct dwell_region *region, size_t offset, size_t bytes, uint32_t advice);
+
+/**
+ * Tells that the byte at an offset will be touched soon, so that its page is read during the next wait.
+ * Costs some nanoseconds, and never waits.
+ *
+ * Returns 1, or 0 where so many hints wait already that this one is lost, and -1 with errno EINVAL for
+ * NULL.
+ */
+int dwell_region_hint(struct dwell_region *region,
+                      size_t offset);
+
+/**
+ * Tells what the faults of a region did so far.
+ *
+ * stats  its size is set by the caller; receives the numbers
+ *
+ * Returns 0, or -1 with errno EINVAL for NULL or a wrong size.
+ */
+int dwell_region_stats_of(const struct dwell_region *region, struct dwell_region_stats *stats);
 
 #ifdef __cplusplus
 }  // extern "C"

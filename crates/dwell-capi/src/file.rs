@@ -19,7 +19,7 @@ use crate::places;
 
 /// An open file, block device or address. Threads may share one.
 pub struct File {
-    pub(crate) file: dwell::File,
+    pub(crate) file: Arc<dwell::File>,
     pub(crate) policy: CString,
     /// The device beneath it, in words; what is known of it.
     pub(crate) device: CString,
@@ -65,7 +65,7 @@ impl File {
                 (None, Some(error.to_string()))
             }
         };
-        let file = options.open(address)?;
+        let file = Arc::new(options.open(address)?);
         let policy = text(file.policy().name());
         let device = text(device.unwrap_or_default());
         Ok(File { file, policy, device, note: note.map(text) })

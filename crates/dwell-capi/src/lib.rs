@@ -7,6 +7,7 @@
 
 mod failure;
 mod file;
+mod map;
 mod options;
 mod places;
 mod queue;

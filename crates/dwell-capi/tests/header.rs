@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-const FILES: [&str; 5] = ["failure", "options", "file", "queue", "report"];
+const FILES: [&str; 6] = ["failure", "options", "file", "queue", "report", "map"];
 
 const HEADER: &str = "\
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
@@ -14,7 +14,7 @@ const HEADER: &str = "\
  *
  * Errors: a call that fails returns -1 and sets errno; dwell_last_error then says in words what
  * is wrong with which file or argument and what to do. Sizes and offsets are bytes, times are
- * nanoseconds. Nothing is printed and no signal handler is installed.
+ * nanoseconds. Nothing is printed, and no signal handler is installed but by dwell_map.
  *
  * Threads may use one dwell_file at once; a dwell_queue belongs to the thread that made it.
  * After fork(2) the child may use files, and close queues; see dwell_queue_wait.
@@ -30,7 +30,13 @@ const STARTS: &str = "
 #define DWELL_INFO_INIT { .size = sizeof(dwell_info) }
 
 /** To start from before dwell_file_stats. */
-#define DWELL_STATS_INIT { .size = sizeof(dwell_stats) }";
+#define DWELL_STATS_INIT { .size = sizeof(dwell_stats) }
+
+/** To start map options from; a budget has to be added. */
+#define DWELL_MAP_OPTIONS_INIT { .size = sizeof(dwell_map_options) }
+
+/** To start from before dwell_region_stats_of. */
+#define DWELL_REGION_STATS_INIT { .size = sizeof(dwell_region_stats) }";
 
 fn generated() -> String {
     let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
@@ -56,6 +62,10 @@ fn generated() -> String {
         ("Info", "dwell_info"),
         ("Stats", "dwell_stats"),
         ("Latency", "dwell_latency"),
+        ("MapOptions", "dwell_map_options"),
+        ("Region", "dwell_region"),
+        ("RegionStats", "dwell_region_stats"),
+        ("Pin", "dwell_pin"),
         ("iovec", "struct iovec"),
     ] {
         config.export.rename.insert(rust.into(), c.into());

@@ -143,6 +143,54 @@ fn the_example_reads_at_depth_1_and_32_and_tells_what_was_decided() {
     }
 }
 
+/// Whether regions can be had here; says so where not.
+fn regions(file: &Path) -> bool {
+    let opened = dwell::File::open(file).unwrap();
+    match dwell_pager::Region::open(opened, &dwell_pager::Options::new(1 << 16)) {
+        Ok(_) => true,
+        Err(why) => {
+            skip(&why.to_string());
+            false
+        }
+    }
+}
+
+#[test]
+fn a_file_is_memory_within_its_budget_and_what_is_written_to_it_is_kept() {
+    const PAGES: usize = 512;
+    for (linked, manner) in
+        [(Linked::Shared, "inline"), (Linked::Static, "inline"), (Linked::Shared, "thread")]
+    {
+        let dir = scratch();
+        let source = here("../../examples/c/mapped.c");
+        let Some(program) = compiled(dir.path(), &source, linked) else { return };
+        let file = dir.path().join("data");
+        let before: Vec<u8> = (0..PAGES * 4096).map(|at| (at / 4096) as u8).collect();
+        fs::write(&file, &before).unwrap();
+        if !regions(&file) {
+            return;
+        }
+        let sum = |bytes: &[u8]| bytes.iter().map(|byte| u64::from(*byte)).sum::<u64>();
+        let output = run(dir.path(), &program, &[file.to_str().unwrap(), "512", manner]);
+        let text = told(&output);
+        assert!(output.status.success(), "{text}");
+        let mut after = before.clone();
+        after.iter_mut().step_by(4096).for_each(|byte| *byte = byte.wrapping_add(1));
+        assert!(fs::read(&file).unwrap() == after, "{manner}: {text}");
+        let number = |what: &str| -> u64 {
+            let line = text.lines().find_map(|line| line.trim().strip_prefix(what));
+            line.unwrap_or_else(|| panic!("{what}: {text}")).trim().parse().unwrap()
+        };
+        assert_eq!((number("before"), number("after ")), (sum(&before), sum(&after)));
+        assert!(number("written back") >= PAGES as u64, "{text}");
+        assert!(number("most pages at once") <= 128 + 8, "{text}");
+
+        let output = run(dir.path(), &program, &[file.to_str().unwrap(), "0"]);
+        assert_eq!(output.status.code(), Some(1));
+        assert!(told(&output).contains("budget_bytes"), "{}", told(&output));
+    }
+}
+
 #[test]
 fn valgrind_finds_no_leak_and_no_invalid_access() {
     if !there("valgrind") {

@@ -183,6 +183,7 @@ impl Service {
             estimate: Estimate::default(),
             load,
             nice: 0,
+            next_nice: None,
             sequence: 0,
         });
         let now = clock::now();

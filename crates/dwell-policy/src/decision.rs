@@ -70,11 +70,13 @@ pub enum Reason {
     /// The guard sent it the kernel's own way: as a sample to compare with, or because the other
     /// way was slower.
     Guard,
+    /// What could run next has a higher priority: the CPU is given away.
+    Sacrificed,
 }
 
 impl Reason {
     /// All reasons, in the order of their numbers.
-    pub const ALL: [Reason; 17] = [
+    pub const ALL: [Reason; 18] = [
         Reason::Fixed,
         Reason::Unprobed,
         Reason::VeryFast,
@@ -92,6 +94,7 @@ impl Reason {
         Reason::Cached,
         Reason::SpinExpired,
         Reason::Guard,
+        Reason::Sacrificed,
     ];
 
     /// The word used in statistics and tables.
@@ -114,6 +117,7 @@ impl Reason {
             Reason::Cached => "cached",
             Reason::SpinExpired => "spin-expired",
             Reason::Guard => "guard",
+            Reason::Sacrificed => "sacrificed",
         }
     }
 }

@@ -152,6 +152,8 @@ pub struct Wait<'a> {
     pub load: Load,
     /// The caller's nice value; policies that weigh priorities compare it with others'.
     pub nice: i8,
+    /// Nice value of the thread that could have this CPU next, where one is known to want it.
+    pub next_nice: Option<i8>,
     /// Running number of this request on its queue; policies that explore draw from it.
     pub sequence: u64,
 }
@@ -170,6 +172,7 @@ impl<'a> Wait<'a> {
             estimate: Estimate::default(),
             load: Load::default(),
             nice: 0,
+            next_nice: None,
             sequence: 0,
         }
     }

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What the policies promise, whatever they are asked.
 
-use dwell_policy::policy::{Block, CpuSignal, Hybrid, NAMES, Predictive, SmartCon, Spin, by_name};
+use dwell_policy::policy::{
+    Block, CpuSignal, Hybrid, Its, NAMES, Predictive, SmartCon, Spin, by_name,
+};
 use dwell_policy::{
     Backlog, Call, Decision, DeviceClass, Estimate, Estimator, Kind, Latency, Load, Mode, Ns,
     Profile, Reason, Route, Routes, Wait, WaitPolicy,
@@ -455,4 +457,47 @@ proptest! {
             let _ = by_name(name).unwrap().choose(&wait);
         }
     }
+}
+
+#[test]
+fn its_gives_way_to_a_higher_priority_and_to_nothing_else() {
+    let wait = |nice, next_nice| Wait { nice, next_nice, ..Wait::new(Kind::Read, 4096, None) };
+    let its = Its;
+    for (nice, next, mode, why) in [
+        (0, None, Mode::Spin, Reason::Pays),
+        (5, Some(5), Mode::Spin, Reason::Pays),
+        (-5, Some(0), Mode::Spin, Reason::Pays),
+        (5, Some(0), Mode::Block, Reason::Sacrificed),
+        (19, Some(-20), Mode::Block, Reason::Sacrificed),
+    ] {
+        let decision = its.choose(&wait(nice, next));
+        assert_eq!((decision.mode, decision.why), (mode, why), "nice {nice}, next {next:?}");
+    }
+    let sync = Wait { kind: Kind::Sync, ..wait(0, None) };
+    assert_eq!(its.choose(&sync).why, Reason::Sync);
+    let slow = Profile { latency_ns: 2 * Its::LONGEST_SPIN_NS, ..Profile::default() };
+    let slow = Wait { profile: Some(&slow), ..wait(0, None) };
+    assert_eq!((its.choose(&slow).mode, its.choose(&slow).why), (Mode::Block, Reason::Mainstream));
+}
+
+#[test]
+fn its_leaves_the_cpu_where_spinning_was_seen_to_be_slower_and_now_and_then_tries_again() {
+    let latency = |mean_ns| Latency { mean_ns, deviation_ns: 0 };
+    let with = |spun, blocked, sequence| {
+        let estimate = Estimate { spun: latency(spun), blocked: latency(blocked) };
+        Its.choose(&Wait { estimate, sequence, ..Wait::new(Kind::Read, 4096, None) })
+    };
+    assert_eq!(with(20_000, 30_000, 0).mode, Mode::Spin);
+    assert_eq!(
+        (with(900_000, 40_000, 0).mode, with(900_000, 40_000, 0).why),
+        (Mode::Block, Reason::SwitchCheaper)
+    );
+    // One slow spin alone is no reason for ever: the second run tries the other mode.
+    assert_eq!(with(300_000, 0, 0).mode, Mode::Block);
+    assert_eq!(
+        (with(300_000, 0, 40).mode, with(300_000, 0, 40).why),
+        (Mode::Spin, Reason::Explored)
+    );
+    let spun = (0..100_000).filter(|at| with(900_000, 40_000, *at).mode == Mode::Spin).count();
+    assert!((500..5_000).contains(&spun), "{spun}");
 }

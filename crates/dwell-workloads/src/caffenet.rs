@@ -2,7 +2,7 @@
 //! Inference by a network with CaffeNet's layers, as im2col and matrix multiplication. Weights and
 //! images are pseudo-random: only the shapes matter to memory.
 
-use crate::random::Random;
+use dwell_workloads::random::Random;
 
 /// One convolution: kernel, stride, padding, output channels, groups, and whether it is pooled.
 struct Convolution {
@@ -47,7 +47,7 @@ struct Planes {
 pub fn run(divisor: usize, images: usize) -> String {
     let mut random = Random::new(7);
     let mut weights = |count: usize| -> Vec<f32> {
-        (0..count).map(|_| (random.next() >> 40) as f32 / (1 << 24) as f32 - 0.5).collect()
+        (0..count).map(|_| (random.draw() >> 40) as f32 / (1 << 24) as f32 - 0.5).collect()
     };
     let channels = |layer: &Convolution| (layer.channels / divisor).max(layer.groups);
     let mut kernels = Vec::new();

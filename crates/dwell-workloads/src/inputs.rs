@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use crate::random::Random;
+use dwell_workloads::random::Random;
 
 /// Writes words of a Zipf-like vocabulary, in sentences.
 pub fn text(bytes: usize, out: &Path) -> Result<String, String> {

@@ -3,14 +3,14 @@
 //! the same work for the same arguments, one line of result.
 
 mod caffenet;
-mod csr;
-mod graphs;
 mod inputs;
-mod random;
 mod stencil;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+
+use dwell_workloads::graphs::{NoHints, Walks};
+use dwell_workloads::{csr, graphs};
 
 const USAGE: &str = "\
 usage: dwell-kernels text --bytes N --out FILE       text that compresses like English
@@ -50,7 +50,7 @@ fn run() -> Result<String, String> {
     let mut words = std::env::args().skip(1);
     let kernel = words.next().ok_or(USAGE)?;
     let options = Options(words.collect());
-    let graph = || csr::Graph::open(&options.path("graph")?);
+    let mapped = || csr::Mapped::open(&options.path("graph")?);
     let rounds = || options.number("rounds", 1000);
     Ok(match kernel.as_str() {
         "text" => inputs::text(options.number("bytes", 1 << 34)?, &options.path("out")?)?,
@@ -60,14 +60,14 @@ fn run() -> Result<String, String> {
         "caffenet" => {
             caffenet::run(options.number("divisor", 16)?, options.number("images", 100_000)?)
         }
-        "pagerank" => graphs::pagerank(&graph()?, rounds()?),
-        "labels" => graphs::labels(&graph()?, rounds()?),
+        "pagerank" => graphs::pagerank(&mapped()?.graph(), rounds()?, &mut NoHints),
+        "labels" => graphs::labels(&mapped()?.graph(), rounds()?, &mut NoHints),
         "walk" => {
             let (walks, steps) =
                 (options.number("walks", 1 << 34)?, options.number("steps", 1000)?);
-            graphs::walk(&graph()?, walks, steps)
+            graphs::walk(&mapped()?.graph(), Walks { walks, steps, together: 1 }, &mut NoHints)
         }
-        "sssp" => graphs::sssp(&graph()?),
+        "sssp" => graphs::sssp(&mapped()?.graph(), &mut NoHints),
         other => return Err(format!("{other}: no such kernel\n{USAGE}")),
     })
 }

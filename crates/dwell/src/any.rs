@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The sources that an address can open, behind one type.
+#![allow(unsafe_code)]
 
 use std::io;
 use std::os::fd::RawFd;
@@ -7,7 +8,7 @@ use std::os::fd::RawFd;
 use dwell_policy::{Backlog, Route, Routes};
 
 use crate::kernel::{Kernel, KernelQueue};
-use crate::queue::{Completion, Full, Io, Queue, Ticket, Wake, Watch};
+use crate::queue::{Completion, Full, InHandler, Io, Queue, Ticket, Wake, Watch};
 use crate::source::Source;
 
 /// A queue of a source that a wing brought.
@@ -51,6 +52,19 @@ impl Source for AnySource {
             AnySource::Kernel(source) => AnyQueue::Kernel(source.queue(depth)?),
             AnySource::Other(source) => AnyQueue::Other(source.queue(depth)?),
         })
+    }
+
+    fn handler_queue(&self, depth: u32) -> io::Result<Option<InHandler<AnyQueue>>> {
+        let queue = match self {
+            AnySource::Kernel(source) => {
+                source.handler_queue(depth)?.map(|queue| AnyQueue::Kernel(queue.into_inner()))
+            }
+            AnySource::Other(source) => {
+                source.handler_queue(depth)?.map(|queue| AnyQueue::Other(queue.into_inner()))
+            }
+        };
+        // SAFETY: the queue within is one, and a branch is all that comes before it.
+        Ok(queue.map(|queue| unsafe { InHandler::assume(queue) }))
     }
 
     fn call_queue(&self) -> io::Result<AnyQueue> {
@@ -158,6 +172,13 @@ where
 
     fn queue(&self, depth: u32) -> io::Result<OtherQueue> {
         Ok(Box::new(self.0.queue(depth)?))
+    }
+
+    fn handler_queue(&self, depth: u32) -> io::Result<Option<InHandler<OtherQueue>>> {
+        let queue = self.0.handler_queue(depth)?;
+        // SAFETY: the queue within is one, and a call through a pointer is all that comes before it.
+        Ok(queue
+            .map(|queue| unsafe { InHandler::assume(Box::new(queue.into_inner()) as OtherQueue) }))
     }
 
     fn call_queue(&self) -> io::Result<OtherQueue> {

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use dwell_policy::{Backlog, Kind, Route, Routes};
 
-use crate::queue::{Action, Completion, Full, Io, Queue, Ticket, Wake, Watch};
+use crate::queue::{Action, Completion, Full, InHandler, Io, Queue, Ticket, Wake, Watch};
 use crate::ring::{self, Completed, Ring, SpinMethod};
 use crate::source::Source;
 
@@ -69,6 +69,24 @@ impl Source for Kernel {
 
     fn queue(&self, depth: u32) -> io::Result<KernelQueue> {
         KernelQueue::own(depth, self.method)
+    }
+
+    /// With all its rings made, and never one after that: without io_uring all that is asked of it is served
+    /// by calls.
+    fn handler_queue(&self, depth: u32) -> io::Result<Option<InHandler<KernelQueue>>> {
+        let mut rings = Box::new(Rings::new(depth));
+        if ring::unavailable().is_none() {
+            let _ = rings.ring(self.method as usize);
+            if self.routes().has(Route::Polled) {
+                let _ = rings.ring(POLLED_RING);
+            }
+        }
+        rings.sealed = true;
+        let queue = KernelQueue { rings: Owner::Own(rings), method: self.method };
+        // SAFETY: rings and lists have room for all that can be in flight, a sealed set of rings makes none,
+        // no lock is taken, no thread-local is touched, and nothing can panic: indices are those of slots and
+        // of the four rings.
+        Ok(Some(unsafe { InHandler::assume(queue) }))
     }
 
     fn call_queue(&self) -> io::Result<KernelQueue> {
@@ -192,6 +210,8 @@ fn call(io: &Io, flags: libc::c_int) -> i32 {
 struct Rings {
     depth: u32,
     rings: [Option<Box<Ring>>; 4],
+    /// Whether no ring is made any more.
+    sealed: bool,
     /// Completions of requests that were served inline.
     inline: VecDeque<Completion>,
     inline_tickets: u64,
@@ -209,12 +229,15 @@ const CALL_DEPTH: u32 = 1;
 /// Bits of a ticket that name its ring; 7 names the inline list.
 const RING_SHIFT: u32 = 60;
 const INLINE_RING: u64 = 7;
+/// Where the polled ring stands.
+const POLLED_RING: usize = 3;
 
 impl Rings {
     fn new(depth: u32) -> Self {
         Rings {
             depth,
             rings: [const { None }; 4],
+            sealed: false,
             inline: VecDeque::with_capacity(depth as usize),
             inline_tickets: 0,
         }
@@ -223,8 +246,11 @@ impl Rings {
     fn ring(&mut self, at: usize) -> io::Result<&mut Ring> {
         let worn_out = |ring: &Ring| !ring.usable() && ring.backlog().requests == 0;
         if self.rings[at].as_deref().is_none_or(worn_out) {
+            if self.sealed {
+                return Err(io::ErrorKind::Unsupported.into());
+            }
             let completed = match at {
-                3 => Completed::ByPolling,
+                POLLED_RING => Completed::ByPolling,
                 at => Completed::ByInterrupt(SpinMethod::ALL[at]),
             };
             self.rings[at] = Some(Box::new(Ring::new(self.depth, completed)?));
@@ -236,7 +262,7 @@ impl Rings {
         let at = match route {
             Route::Inline => return self.serve(io).map_err(|Full| Refused::Full),
             Route::Interrupt => method as usize,
-            Route::Polled => 3,
+            Route::Polled => POLLED_RING,
         };
         let submitted = match self.ring(at) {
             // SAFETY: `io` came by value into `Queue::submit`, so it is here only once.

@@ -12,7 +12,7 @@ use dwell_policy::{Backlog, Route, Routes};
 
 use crate::error::{Error, Result};
 use crate::mapping::{self, Mapping};
-use crate::queue::{Action, Completion, Full, Io, Queue, SignalSafe, Ticket, Wake};
+use crate::queue::{Action, Completion, Full, InHandler, Io, Queue, SignalSafe, Ticket, Wake};
 use crate::source::Source;
 
 /// How a file is opened as memory.
@@ -148,6 +148,10 @@ impl Source for Memory {
         }
         let done = VecDeque::with_capacity(depth as usize);
         Ok(MemoryQueue { shared: self.shared.clone(), done, depth: depth as usize, next: 0 })
+    }
+
+    fn handler_queue(&self, depth: u32) -> io::Result<Option<InHandler<MemoryQueue>>> {
+        self.queue(depth).map(|queue| Some(InHandler::new(queue)))
     }
 
     fn routes(&self) -> Routes {

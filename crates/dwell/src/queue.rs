@@ -151,6 +151,34 @@ impl<Q: Queue + ?Sized> Queue for Box<Q> {
 /// initialised on first use.
 pub unsafe trait SignalSafe: Queue {}
 
+/// A queue that may be used inside a signal handler, as [`SignalSafe`] says. Not the queue's type alone makes it
+/// so, but also how it was made: nothing is left to be made on first use.
+#[derive(Debug)]
+pub struct InHandler<Q>(Q);
+
+impl<Q: Queue> InHandler<Q> {
+    /// A queue of a type of which all are.
+    pub fn new(queue: Q) -> Self
+    where
+        Q: SignalSafe,
+    {
+        InHandler(queue)
+    }
+
+    /// A queue that was made so.
+    ///
+    /// # Safety
+    /// What [`SignalSafe`] demands holds for this queue.
+    pub unsafe fn assume(queue: Q) -> Self {
+        InHandler(queue)
+    }
+
+    /// The queue, to be used by one thread at a time.
+    pub fn into_inner(self) -> Q {
+        self.0
+    }
+}
+
 /// What an [`Io`] does with its memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {

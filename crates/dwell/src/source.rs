@@ -5,7 +5,7 @@ use std::io;
 
 use dwell_policy::{Route, Routes};
 
-use crate::queue::{Io, Queue};
+use crate::queue::{InHandler, Io, Queue};
 
 /// Something that is open and can be read and written by offset. Threads share it; each thread
 /// asks it for a queue of its own.
@@ -18,6 +18,16 @@ pub trait Source: Send + Sync {
     /// # Errors
     /// What the system refuses.
     fn queue(&self, depth: u32) -> io::Result<Self::Queue>;
+
+    /// A new queue for up to `depth` requests that a signal handler of the calling thread may use; `None`
+    /// where the source has none that could. [`Source::call`] may be asked in a handler too where there is one.
+    ///
+    /// # Errors
+    /// What the system refuses.
+    fn handler_queue(&self, depth: u32) -> io::Result<Option<InHandler<Self::Queue>>> {
+        let _ = depth;
+        Ok(None)
+    }
 
     /// The queue for the calling thread's blocking calls, one request at a time. Sources whose
     /// threads can share one queue among many files override this.

@@ -37,6 +37,7 @@ where
             estimate: Estimate::default(),
             load: self.governor.as_ref().map_or_else(Load::default, Governor::load),
             nice: 0,
+            next_nice: None,
             sequence: 0,
         }
     }

@@ -109,6 +109,19 @@ impl Lab {
     /// # Errors
     /// A place that was made and could not be probed.
     pub fn place(&self, kind: Kind, file_system: FileSystemKind) -> Result<Result<Place, String>> {
+        self.place_of(kind, file_system, self.device_bytes * PLACE_FACTOR)
+    }
+
+    /// The same for `bytes` of files.
+    ///
+    /// # Errors
+    /// As [`Lab::place`].
+    pub fn place_of(
+        &self,
+        kind: Kind,
+        file_system: FileSystemKind,
+        bytes: u64,
+    ) -> Result<Result<Place, String>> {
         let left_out = self.subjects.iter().find_map(|(known, found)| match found {
             Err(why) if *known == kind => Some(why.clone()),
             _ => None,
@@ -116,8 +129,13 @@ impl Lab {
         if let Some(why) = left_out {
             return Ok(Err(why));
         }
-        let (made, bytes) = (PlaceKind::Made(kind), self.device_bytes * PLACE_FACTOR);
-        let place = Place::make(&made, file_system, bytes, &self.directory, &self.switches)?;
+        let place = Place::make(
+            &PlaceKind::Made(kind),
+            file_system,
+            bytes,
+            &self.directory,
+            &self.switches,
+        )?;
         Ok(place.map_err(|why| why.to_string()))
     }
 

@@ -20,6 +20,8 @@ mod mixed;
 mod model;
 mod nfs;
 mod nfs_peers;
+mod pager;
+mod pager_batch;
 mod pause;
 mod peers;
 mod pollution;
@@ -54,7 +56,7 @@ pub type Progress<'a> = dyn FnMut(&str, f64) + 'a;
 /// Fills in a result; a figure that is more than its cases returns its own chart.
 type Experiment = fn(&mut Lab, &mut FigureResult, &mut Progress<'_>) -> Result<Option<String>>;
 
-const EXPERIMENTS: [(&str, Experiment); 49] = [
+const EXPERIMENTS: [(&str, Experiment); 56] = [
     ("S1", switches::direct),
     ("S2", switches::indirect),
     ("S3", classes::measure),
@@ -78,6 +80,11 @@ const EXPERIMENTS: [(&str, Experiment); 49] = [
     ("A2", switches::working_set),
     ("A3", whole::measure),
     ("A4", response::measure),
+    ("G1", pager::one_fault),
+    ("G2", pager::orders),
+    ("G3", pager::graphs),
+    ("G4", pager_batch::measure),
+    ("G5", pager::major_faults),
     ("I1", its::measure),
     ("I2", its::measure),
     ("I3", its::measure),

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::bystander;
 use super::calls::Calls;
 use super::counts::Counts;
+use crate::pager::Task;
 use crate::stats::SplitMix;
 
 /// A reader's memory holds so many pieces, as a page cache would.
@@ -31,6 +32,8 @@ pub(super) enum Job {
     Calls(Calls),
     /// Reads and sums up.
     Read(Reader),
+    /// Uses memory that is paged in, tells what it cost and ends.
+    Page(Box<Task>),
     /// Turns of [`bystander::Bystander`], counted.
     Bystand {
         /// [`Counts::path`] of whoever wants to know.
@@ -66,6 +69,11 @@ impl Job {
     }
 }
 
+/// The argument that makes [`serve`] do a pager's task.
+pub(crate) fn pager_word(task: &Task) -> Result<String> {
+    Job::Page(Box::new(task.clone())).word()
+}
+
 /// Does the job that the last of `words` names: what a hidden subcommand of the face runs. A load's
 /// job goes on until the process is killed.
 ///
@@ -79,6 +87,7 @@ pub fn serve(words: &[String]) -> Result<()> {
         Job::Arithmetic => arithmetic(),
         Job::Calls(calls) => calls.make(),
         Job::Read(reader) => reader.read_on(),
+        Job::Page(task) => task.serve(),
         Job::Bystand { counts, slot } => {
             let counts = Counts::open(&counts, slot + 1)?;
             let mut bystander = bystander::Bystander::new();

@@ -23,6 +23,7 @@ use job::{Job, Reader};
 use process::Processes;
 
 pub use calls::{Calls, calls_per_second};
+pub(crate) use job::pager_word;
 pub use job::serve;
 pub(crate) use process::die_with;
 pub use process::die_with_parent;

@@ -2,6 +2,7 @@
 //! `dwell bench io`: policies × sizes × loads on any device.
 
 mod nfs;
+mod pager;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -34,6 +35,8 @@ pub enum Bench {
     Workload(Box<Workload>),
     /// A file on an NFS server: one thread with many requests outstanding against blocking threads
     Nfs(Box<nfs::Nfs>),
+    /// A file as memory larger than a process may have: the pager against mmap, under one memory limit
+    Pager(Box<pager::Pager>),
 }
 
 /// What to measure, and how.
@@ -127,6 +130,7 @@ pub fn run(bench: &Bench) -> Result<()> {
         Bench::Io(args) => io(args),
         Bench::Workload(args) => args.run(),
         Bench::Nfs(args) => args.run(),
+        Bench::Pager(args) => args.run(),
     }
 }
 

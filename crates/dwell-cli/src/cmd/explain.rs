@@ -279,6 +279,11 @@ fn words(looked: Looked) -> [String; 3] {
             let found = if ns == 0 { "unknown".to_owned() } else { time(ns) };
             ["predicted latency".into(), found, "known".into()]
         }
+        Looked::Priority { nice, next } => [
+            "next to run".into(),
+            next.map_or("nobody".to_owned(), |next| format!("nice {next}")),
+            format!("nice ≥ {nice}"),
+        ],
         Looked::Explore(explores) => ["tries other mode".into(), yes(explores), "no".into()],
         Looked::Switch { latency_ns, switch_ns } => [
             "latency or switch".into(),
@@ -333,5 +338,6 @@ fn sentence(why: Reason) -> &'static str {
         Reason::Cached => "the page cache has the data",
         Reason::SpinExpired => "the spin passed its deadline",
         Reason::Guard => "the guard compares with the kernel's own way, or found it faster",
+        Reason::Sacrificed => "a thread of higher priority could run next",
     }
 }

@@ -61,6 +61,14 @@ pub enum Looked {
     Queue(Option<Route>),
     /// The predicted latency; 0 when nothing is known.
     Latency(Ns),
+    /// The caller's nice value against that of what could run next; `None` where nothing waits for the
+    /// CPU.
+    Priority {
+        /// The caller's nice value.
+        nice: i8,
+        /// The other's.
+        next: Option<i8>,
+    },
     /// Whether this request is one of those that try the other mode.
     Explore(bool),
     /// The predicted latency against the cost of a switch, in nanoseconds.

@@ -4,12 +4,14 @@
 mod check;
 mod fixed;
 mod hybrid;
+mod its;
 mod predictive;
 mod smartcon;
 
 pub use check::{Check, Looked};
 pub use fixed::{Block, Spin};
 pub use hybrid::Hybrid;
+pub use its::Its;
 pub use predictive::Predictive;
 pub use smartcon::{CpuSignal, SmartCon};
 
@@ -57,7 +59,7 @@ impl<P: WaitPolicy + ?Sized> WaitPolicy for &P {
 }
 
 /// Names of the policies that come with Dwell; `smartcon` is the default.
-pub const NAMES: [&str; 5] = ["block", "spin", "hybrid", "smartcon", "predictive"];
+pub const NAMES: [&str; 6] = ["block", "spin", "hybrid", "smartcon", "predictive", "its"];
 
 /// A policy by its name, with its default parameters.
 pub fn by_name(name: &str) -> Option<&'static dyn WaitPolicy> {
@@ -70,6 +72,7 @@ pub fn by_name(name: &str) -> Option<&'static dyn WaitPolicy> {
         "hybrid" => &Hybrid,
         "smartcon" => &SMARTCON,
         "predictive" => &PREDICTIVE,
+        "its" => &Its,
         _ => return None,
     })
 }

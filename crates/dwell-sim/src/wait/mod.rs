@@ -236,6 +236,7 @@ impl<'a> Machine<'a> {
             estimate: caller.estimator.of(Kind::Read, size_bytes),
             load,
             nice: 0,
+            next_nice: None,
             sequence: caller.sequence,
         };
         let decision = self.policy.choose(&wait);

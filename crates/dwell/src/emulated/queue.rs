@@ -15,7 +15,7 @@ use super::spec::Spec;
 use super::wakeup::{self, WakeCost, WakeMethod};
 use crate::error::{Error, Result};
 use crate::mapping::{self, Mapping};
-use crate::queue::{Completion, Full, Io, Queue, SignalSafe, Ticket, Wake};
+use crate::queue::{Completion, Full, InHandler, Io, Queue, SignalSafe, Ticket, Wake};
 use crate::source::Source;
 use crate::timerfd::Timer;
 use crate::{arch, clock};
@@ -172,6 +172,10 @@ impl Source for Emulated {
             timer,
             armed_for: None,
         })
+    }
+
+    fn handler_queue(&self, depth: u32) -> io::Result<Option<InHandler<EmulatedQueue>>> {
+        self.queue(depth).map(|queue| Some(InHandler::new(queue)))
     }
 
     fn routes(&self) -> Routes {

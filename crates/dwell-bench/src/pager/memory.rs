@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A file as memory in one of the ways, within a limit that all of them have.
+#![allow(unsafe_code)]
+
+use std::fs::File;
+use std::ops::Range;
+use std::os::fd::AsRawFd;
+use std::path::Path;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail};
+use dwell_pager::{Ahead, Board, Faults, Options, Region, Statistics};
+
+use super::task::Task;
+use super::way::{Advice, Handler, Kind};
+use super::work::PAGE_BYTES;
+use crate::contender::policy_of;
+use crate::fixture::used_bytes;
+
+/// What a process needs beside pages and the program's own arrays: page tables, rings, what it allocates
+/// while it runs. A share of the limit and a number of bytes.
+const SPARE_SHARE: u64 = 32;
+const SPARE_BYTES: u64 = 1 << 20;
+/// Fewer pages are no budget, and no limit is made for fewer than four times as many.
+const LEAST_BYTES: u64 = 64 * PAGE_BYTES as u64;
+
+/// How long a handler's thread spins for a fault: always, as far as faults of a program go.
+const SPINS_NS: u64 = 1_000_000_000;
+
+/// A file as memory.
+pub(super) enum Memory {
+    Mapped(Mapping),
+    Region(Region),
+}
+
+/// A file mapped by the kernel.
+pub(super) struct Mapping {
+    start: NonNull<u8>,
+    bytes: usize,
+}
+
+impl Mapping {
+    fn of(path: &Path, advice: Advice) -> Result<Self> {
+        let name = path.display();
+        let file = File::open(path).with_context(|| format!("open {name}"))?;
+        let bytes = usize::try_from(file.metadata()?.len()).context("a file too long to map")?;
+        // SAFETY: the kernel chooses where, and checks the rest.
+        let start = unsafe {
+            let (read, shared) = (libc::PROT_READ, libc::MAP_SHARED);
+            libc::mmap(std::ptr::null_mut(), bytes, read, shared, file.as_raw_fd(), 0)
+        };
+        if start == libc::MAP_FAILED {
+            let error = std::io::Error::last_os_error();
+            return Err(error).with_context(|| format!("map {name}"));
+        }
+        let start = NonNull::new(start.cast()).context("mapped at zero")?;
+        let mapping = Mapping { start, bytes };
+        let advice = match advice {
+            Advice::Normal => libc::MADV_NORMAL,
+            Advice::Random => libc::MADV_RANDOM,
+            Advice::Sequential => libc::MADV_SEQUENTIAL,
+        };
+        // SAFETY: within the mapping; this advice changes no byte of it.
+        match unsafe { libc::madvise(start.as_ptr().cast(), bytes, advice) } {
+            0 => Ok(mapping),
+            _ => Err(std::io::Error::last_os_error()).with_context(|| format!("advice on {name}")),
+        }
+    }
+
+    fn will_need(&self, bytes: Range<usize>) {
+        let begin = bytes.start.min(self.bytes) / PAGE_BYTES * PAGE_BYTES;
+        let length = bytes.end.min(self.bytes).saturating_sub(begin);
+        // SAFETY: within the mapping; the advice changes no byte of it, and one that is not followed
+        // does no harm.
+        unsafe {
+            libc::madvise(self.start.as_ptr().add(begin).cast(), length, libc::MADV_WILLNEED)
+        };
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `of` with this length; nothing borrowed from it is left.
+        unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes) };
+    }
+}
+
+impl Memory {
+    /// Makes what a task names memory.
+    ///
+    /// # Errors
+    /// What the system or the source refuses; a limit that leaves no room for pages.
+    pub(super) fn of(task: &Task) -> Result<Self> {
+        let Kind::Region { handler, ahead, policy } = &task.way.kind else {
+            return Ok(Memory::Mapped(Mapping::of(&task.address, task.way.advice)?));
+        };
+        let file = task.open(&policy_of(policy)?)?;
+        let budget_bytes = budget(task, file.bytes()?)?;
+        let board = match &task.board {
+            Some(path) => Board::shared(path)?,
+            None => Board::of_process(),
+        };
+        let faults = match handler {
+            Handler::Inline => Faults::Inline,
+            _ => Faults::Thread,
+        };
+        let mut options = Options::new(budget_bytes as usize)
+            .faults(faults)
+            .policy(policy_of(policy)?)
+            .board(board);
+        if *handler == Handler::OtherCpuSpins {
+            options = options.handler_spins_ns(SPINS_NS);
+        }
+        if !ahead {
+            options = options.ahead(Ahead::Nothing);
+        }
+        let region = Region::open(Arc::new(file), &options)
+            .with_context(|| format!("a region of {}", task.address.display()))?;
+        let advice = match task.way.advice {
+            Advice::Normal => dwell_pager::Advice::Normal,
+            Advice::Random => dwell_pager::Advice::Random,
+            Advice::Sequential => dwell_pager::Advice::Sequential,
+        };
+        region.advise(0..region.len(), advice)?;
+        Ok(Memory::Region(region))
+    }
+
+    /// The memory.
+    pub(super) fn bytes(&self) -> &[u8] {
+        let (start, bytes) = match self {
+            Memory::Mapped(mapping) => (mapping.start.as_ptr(), mapping.bytes),
+            Memory::Region(region) => (region.as_ptr(), region.len()),
+        };
+        // SAFETY: mapped for as long as this lives, and nobody writes to the file meanwhile.
+        unsafe { std::slice::from_raw_parts(start, bytes) }
+    }
+
+    /// Tells that bytes will be read soon.
+    pub(super) fn hint(&self, bytes: Range<usize>) {
+        match self {
+            Memory::Mapped(mapping) => mapping.will_need(bytes),
+            Memory::Region(region) => {
+                for page in bytes.start / PAGE_BYTES..bytes.end.div_ceil(PAGE_BYTES) {
+                    // A full ring loses what comes last; the pages are read when they are touched.
+                    region.hint(page * PAGE_BYTES);
+                }
+            }
+        }
+    }
+
+    /// Lets the calling thread fault as cheaply as it can, while what is returned lives.
+    pub(super) fn register(&self) -> Result<Option<dwell_pager::Registered>> {
+        match self {
+            Memory::Mapped(_) => Ok(None),
+            Memory::Region(region) => Ok(Some(region.register_thread()?)),
+        }
+    }
+
+    /// What a region counted.
+    pub(super) fn statistics(&self) -> Option<Statistics> {
+        match self {
+            Memory::Mapped(_) => None,
+            Memory::Region(region) => Some(region.statistics()),
+        }
+    }
+}
+
+/// A limit that leaves `paged_bytes` for pages.
+pub(super) fn limit_bytes(private_bytes: u64, paged_bytes: u64) -> u64 {
+    let sum = private_bytes + paged_bytes.max(4 * LEAST_BYTES) + SPARE_BYTES;
+    sum + sum.div_ceil(SPARE_SHARE - 1)
+}
+
+/// What is left of the limit for a region's pages: the same memory that the kernel would have for the
+/// pages of a mapped file.
+fn budget(task: &Task, mapped_bytes: u64) -> Result<u64> {
+    let used = match &task.group {
+        None => 0,
+        Some(group) => {
+            let read = || format!("cannot read what {} has", group.display());
+            used_bytes(group).with_context(read)?
+        }
+    };
+    let limit = task.limit_bytes;
+    let taken = used + task.work.private_bytes(mapped_bytes) + SPARE_BYTES + limit / SPARE_SHARE;
+    match limit.checked_sub(taken) {
+        Some(left) if left >= LEAST_BYTES => Ok(left / PAGE_BYTES as u64 * PAGE_BYTES as u64),
+        _ => bail!("a limit of {limit} bytes leaves no room for pages: {taken} are taken"),
+    }
+}

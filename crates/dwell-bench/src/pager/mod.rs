@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Memory larger than what a process may have: the kernel's mapping and the pager's region, each in a
+//! process of its own, all under the same limit.
+//!
+//! What such a process takes is counted by a control group, from when the program has started: pages of the
+//! mapped file, a region's own pages and what it needs beside them, page tables, arrays. Before each turn the file's pages leave the page cache, because
+//! pages that others have read are not counted.
+
+mod child;
+mod ground;
+mod memory;
+mod task;
+mod way;
+mod work;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anyhow::{Context, Result, ensure};
+use dwell::profile::DeviceProfile;
+
+use crate::fixture::{MemoryGroup, Unavailable, forget_pages};
+use crate::keep::Interrupted;
+use crate::machine::Machine;
+use crate::result::{Configured, Device, Load, RoundResult, Row, Run, Setting, Work as Named};
+
+pub use ground::{Ask, Ground, Grounds, Setup, Terms};
+pub use task::{Task, Told};
+pub use way::{Advice, DEVICE, Handler, Kind, MMAP, REGION, Way};
+pub use work::{Done, Order, PAGE_BYTES, Program, Visits, Work};
+
+/// Work on one file, by several contenders.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// Name of the device, as in [`Plan::devices`].
+    pub device: String,
+    /// The file, or an address that only regions reach.
+    pub address: PathBuf,
+    /// What a probe learned of its device.
+    pub profile: Option<DeviceProfile>,
+    /// What is done with it.
+    pub work: Work,
+    /// Contenders.
+    pub ways: Vec<Way>,
+    /// Memory for everything that a process has, in bytes.
+    pub limit_bytes: u64,
+    /// Longest time that visits take, in nanoseconds.
+    pub most_ns: u64,
+    /// Set on emulated devices: what their wake-up costs.
+    pub emulated: Option<String>,
+}
+
+/// What to measure.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// What the files are on.
+    pub devices: Vec<Device>,
+    /// What is done, by whom.
+    pub entries: Vec<Entry>,
+    /// The contender that others are held against.
+    pub baseline: String,
+    /// Interleaved rounds.
+    pub rounds: usize,
+    /// Arguments that lead this very program to [`crate::loads::serve`].
+    pub hidden: Vec<String>,
+    /// Set to end early.
+    pub stop: Arc<AtomicBool>,
+}
+
+/// Whether limits can be set here, or why not.
+///
+/// # Errors
+/// The reason, in one line.
+pub fn limits() -> Result<&'static str, Unavailable> {
+    MemoryGroup::new(1 << 24).map(|group| group.description())
+}
+
+/// Whether this process may have regions, or why not.
+///
+/// # Errors
+/// The reason, in one line.
+pub fn regions() -> Result<(), String> {
+    let open = || -> Result<()> {
+        let file = tempfile::NamedTempFile::new().context("a file to try")?;
+        file.as_file().set_len(1 << 20)?;
+        let file_at = dwell::Options::new().direct(false).open(file.path())?;
+        dwell_pager::Region::open(file_at, &dwell_pager::Options::new(1 << 19))?;
+        Ok(())
+    };
+    open().map_err(|why| format!("{why:#}"))
+}
+
+/// A limit under which about `paged_bytes` of a file of `mapped_bytes` can be in memory, beside what the work
+/// has for itself and what a process needs.
+pub fn limit_bytes(work: Work, mapped_bytes: u64, paged_bytes: u64) -> u64 {
+    memory::limit_bytes(work.private_bytes(mapped_bytes), paged_bytes)
+}
+
+/// What is said where no limit can be set.
+const UNLIMITED: &str = "only regions were measured, which keep to their budgets by themselves";
+
+/// Measures in interleaved rounds; in each, the order of an entry's contenders moves on by one. Where
+/// no memory limit can be set, the kernel's ways are left out: without one they would have all memory.
+///
+/// # Errors
+/// What the system refuses; a contender that found something else in the same bytes.
+pub fn measure(
+    plan: &Plan,
+    command: Vec<String>,
+    progress: &mut dyn FnMut(&str, f64),
+) -> Result<Run> {
+    let mut run = Run::new(Machine::gather(), command, plan.devices.clone());
+    let limited = limits();
+    match &limited {
+        Ok(how) => {
+            run.notes.push(format!("memory limit by {how}; the peak counts all that a process had"))
+        }
+        Err(why) => run.left_out.push(format!("mmap: {why}; {UNLIMITED}")),
+    }
+    let mut turns: Vec<(&Entry, Vec<(&Way, usize)>)> = Vec::new();
+    for entry in &plan.entries {
+        let mut ways = Vec::new();
+        for way in &entry.ways {
+            if way.is_kernels() && (limited.is_err() || dwell::open::is_scheme(&entry.address)) {
+                continue;
+            }
+            ways.push((way, run.rows.len()));
+            run.rows.push(row(entry, way));
+            let version = env!("CARGO_PKG_VERSION").to_owned();
+            let name = way.name.clone();
+            run.tell(Some(Configured { name, version, settings: way.settings() }));
+        }
+        turns.push((entry, ways));
+    }
+    ensure!(!run.rows.is_empty(), "nothing to measure");
+    let total = plan.rounds * run.rows.len();
+    let mut step = 0;
+    for round in 0..plan.rounds {
+        let mut results = Vec::new();
+        for (entry, ways) in &turns {
+            let mut found: Option<(String, String)> = None;
+            for turn in 0..ways.len() {
+                if plan.stop.load(Ordering::Relaxed) {
+                    if round == 0 {
+                        return Err(Interrupted.into());
+                    }
+                    run.ended = Some("interrupted".into());
+                    run.compare_with(&plan.baseline);
+                    return Ok(run);
+                }
+                let (way, at) = ways[(turn + round) % ways.len()];
+                let what = format!("{}, {}, {}", entry.device, entry.work.as_str(), way.name);
+                progress(&what, step as f64 / total as f64);
+                step += 1;
+                let seed = round as u64 + 1;
+                let (told, result) =
+                    once(entry, way, seed, limited.is_ok(), &plan.hidden).context(what)?;
+                check(&mut found, way, &told)?;
+                results.push((at, result));
+            }
+        }
+        for (at, result) in results {
+            run.rows[at].rounds.push(result);
+        }
+    }
+    run.compare_with(&plan.baseline);
+    Ok(run)
+}
+
+fn row(entry: &Entry, way: &Way) -> Row {
+    Row {
+        setting: Setting {
+            device: entry.device.clone(),
+            load: Load::Idle,
+            scheduler: None,
+            work: Named::Named { workload: entry.work.as_str().into() },
+        },
+        size_bytes: PAGE_BYTES as u64,
+        policy: way.name.clone(),
+        rounds: Vec::new(),
+        emulated: entry.emulated.clone(),
+    }
+}
+
+/// Fails where two contenders did all of the same work and found different things.
+fn check(found: &mut Option<(String, String)>, way: &Way, told: &Told) -> Result<()> {
+    if !told.done.complete {
+        return Ok(());
+    }
+    let (first, before) = found.get_or_insert_with(|| (way.name.clone(), told.done.found.clone()));
+    ensure!(
+        *before == told.done.found,
+        "{first} found {before:?} in the same bytes in which {} found {:?}",
+        way.name,
+        told.done.found
+    );
+    Ok(())
+}
+
+/// Does tasks at once, each in a process of its own: every one sets up, then all begin.
+///
+/// # Errors
+/// A process that cannot be started, that ends without an answer, or says why it failed.
+pub fn together(tasks: &[Task], hidden: &[String]) -> Result<Vec<Told>> {
+    child::perform(tasks, hidden)
+}
+
+/// One turn of one contender.
+fn once(
+    entry: &Entry,
+    way: &Way,
+    seed: u64,
+    limited: bool,
+    hidden: &[String],
+) -> Result<(Told, RoundResult)> {
+    if !dwell::open::is_scheme(&entry.address) {
+        let name = entry.address.display();
+        forget_pages(&entry.address).with_context(|| format!("dropping the pages of {name}"))?;
+    }
+    let group = if limited { Some(MemoryGroup::new(entry.limit_bytes)?) } else { None };
+    let task = Task {
+        address: entry.address.clone(),
+        profile: entry.profile.clone(),
+        way: way.clone(),
+        work: entry.work,
+        seed,
+        most_ns: entry.most_ns,
+        limit_bytes: entry.limit_bytes,
+        group: group.as_ref().map(|group| group.path().to_owned()),
+        nice: 0,
+        cpu: None,
+        board: None,
+    };
+    let told = child::perform(&[task], hidden)?;
+    let told = told.into_iter().next().context("nobody answered")?;
+    let mut round = told.round.clone();
+    round.paging.insert("limit_bytes".into(), entry.limit_bytes);
+    if let Some(peak_bytes) = group.as_ref().and_then(MemoryGroup::peak_bytes) {
+        round.paging.insert("peak_bytes".into(), peak_bytes);
+    }
+    Ok((told, round))
+}

@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What one measured process is told, what it does, and what it tells.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead as _, Write as _};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail, ensure};
+use dwell::buffer::Aligned;
+use dwell::profile::DeviceProfile;
+use dwell::{WaitPolicy, clock};
+use rustix::process::setpriority_process;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use serde::{Deserialize, Serialize};
+
+use super::memory::Memory;
+use super::way::{Handler, Kind, Way};
+use super::work::{Done, PAGE_BYTES, Work};
+use crate::contender::policy_of;
+use crate::fixture::enter;
+use crate::result::RoundResult;
+use crate::usage::{self, Meter, Scope};
+
+/// What a line begins with that is meant for the bench: a test's harness prints lines of its own.
+const LINE: &str = "dwell-bench: ";
+/// The line after which it waits to be told to go on.
+const READY: &str = "ready";
+
+/// What one process is to do.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Task {
+    /// The file or address that becomes memory.
+    pub address: PathBuf,
+    /// What a probe learned of its device.
+    pub profile: Option<DeviceProfile>,
+    /// How it becomes memory.
+    pub way: Way,
+    /// What is done with the memory.
+    pub work: Work,
+    /// Decides which pages.
+    pub seed: u64,
+    /// Longest time that visits take, in nanoseconds.
+    pub most_ns: u64,
+    /// Memory that the process may have in all, in bytes.
+    pub limit_bytes: u64,
+    /// The control group that it enters, which has that limit; `None` where nobody counts.
+    pub group: Option<PathBuf>,
+    /// Its nice value.
+    pub nice: i32,
+    /// The only CPU that it may use.
+    pub cpu: Option<usize>,
+    /// A file by which processes tell each other their priorities.
+    pub board: Option<PathBuf>,
+}
+
+/// What it tells.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Told {
+    /// What was done.
+    #[serde(flatten)]
+    pub done: Done,
+    /// What it cost, and what was counted.
+    pub round: RoundResult,
+    /// When it began, by the clock that all processes share, in nanoseconds.
+    pub began_ns: u64,
+    /// When it ended.
+    pub ended_ns: u64,
+}
+
+/// A line meant for the bench.
+pub(super) enum Line {
+    /// All is set up.
+    Ready,
+    /// The work is done.
+    Told(Box<Told>),
+}
+
+/// A line of such a process; `None` where it is somebody else's.
+pub(super) fn read(line: &str) -> Result<Option<Line>> {
+    let Some(text) = line.strip_prefix(LINE) else { return Ok(None) };
+    if text == READY {
+        return Ok(Some(Line::Ready));
+    }
+    let told = serde_json::from_str(text).with_context(|| format!("not an answer: {text}"))?;
+    Ok(Some(Line::Told(told)))
+}
+
+fn say(text: &str) -> Result<()> {
+    let mut stdout = std::io::stdout().lock();
+    // A harness may have begun a line.
+    writeln!(stdout, "\n{LINE}{text}").and_then(|()| stdout.flush()).context("telling the bench")
+}
+
+impl Task {
+    /// The source of a region, or what is read page by page.
+    pub(super) fn open(&self, policy: &Arc<dyn WaitPolicy>) -> Result<dwell::File> {
+        let known = self.profile.as_ref().map(DeviceProfile::known).unwrap_or_default();
+        let direct = !dwell::open::is_scheme(&self.address);
+        let options = dwell::Options::new().direct(direct).known(known).policy(policy.clone());
+        Ok(options.open(&self.address)?)
+    }
+
+    /// Sets up, says so, waits for a line, does the work and tells what it cost.
+    ///
+    /// # Errors
+    /// What the system refuses; work that does not fit the memory.
+    pub(crate) fn serve(&self) -> Result<()> {
+        if let Some(group) = &self.group {
+            enter(group).with_context(|| format!("entering {}", group.display()))?;
+        }
+        if self.nice != 0 {
+            setpriority_process(None, self.nice).context("setting the nice value")?;
+        }
+        if let Some(cpu) = self.cpu {
+            run_on(cpu)?;
+        }
+        if self.way.kind == Kind::Device {
+            return self.serve_reads();
+        }
+        let own = match &self.way.kind {
+            Kind::Region { handler: Handler::SameCpu, .. } => {
+                let [own, _] = two_cpus()?;
+                run_on(own)?;
+                Some(own)
+            }
+            Kind::Region { handler: Handler::OtherCpu | Handler::OtherCpuSpins, .. } => {
+                let [own, other] = two_cpus()?;
+                // The handler's thread inherits where this one is.
+                run_on(other)?;
+                Some(own)
+            }
+            _ => None,
+        };
+        let memory = Memory::of(self)?;
+        if let Some(own) = own {
+            run_on(own)?;
+        }
+        let _registered = memory.register()?;
+        let hint = self.way.hints.then_some(|bytes| memory.hint(bytes));
+        let bytes = memory.bytes();
+        self.measured(
+            |until_ns| self.work.perform(bytes, hint, self.seed, until_ns),
+            || memory.statistics(),
+        )
+    }
+
+    /// Reads of single pages in place of memory.
+    fn serve_reads(&self) -> Result<()> {
+        let Work::Visits(visits) = self.work else {
+            bail!("a device by itself is only visited, page by page")
+        };
+        let file = self.open(&policy_of("spin")?)?;
+        let pages = file.bytes()? as usize / PAGE_BYTES;
+        ensure!(pages > 0, "{}: no page to read", self.address.display());
+        let mut buffer = Aligned::new(PAGE_BYTES);
+        let mut failed = None;
+        let read = |page: usize| {
+            let offset = (page * PAGE_BYTES) as u64;
+            failed = file.read_exact_at(&mut buffer, offset).err().or(failed.take());
+            visits.touch(&buffer)
+        };
+        self.measured(
+            |until_ns| visits.perform(pages, read, None::<fn(_)>, self.seed, until_ns),
+            || None,
+        )?;
+        failed.map_or(Ok(()), |error| Err(error.into()))
+    }
+
+    fn measured(
+        &self,
+        perform: impl FnOnce(u64) -> Result<Done>,
+        counted: impl Fn() -> Option<dwell_pager::Statistics>,
+    ) -> Result<()> {
+        say(READY)?;
+        let mut line = String::new();
+        if std::io::stdin().lock().read_line(&mut line).context("waiting for the bench")? == 0 {
+            // Nobody wants it any more.
+            return Ok(());
+        }
+        let (before, faults_before) = (counted(), usage::faults());
+        let meter = Meter::start(Scope::Process);
+        let done = perform(clock::now().saturating_add(self.most_ns))?;
+        let cost = meter.stop();
+        let ended_ns = clock::now();
+        let faults = usage::faults();
+        let mut round = cost.round();
+        let visits = match self.work {
+            Work::Visits(_) => done.operations,
+            Work::Graph(_) => 0,
+        };
+        (round.requests, round.bytes) = (visits, visits * PAGE_BYTES as u64);
+        round.operations = BTreeMap::from([("done".to_owned(), done.operations)]);
+        let latency = done.latency;
+        (round.p50_ns, round.p99_ns) = (latency.p50_ns, latency.p99_ns);
+        (round.p999_ns, round.mean_ns) = (latency.p999_ns, latency.mean_ns);
+        round.paging = match (before, counted()) {
+            (Some(before), Some(after)) => {
+                let counted = after.since(&before);
+                round.spin_ns = counted.spun_ns;
+                of_region(&counted)
+            }
+            _ => BTreeMap::from([
+                ("major_faults".to_owned(), faults.major - faults_before.major),
+                ("minor_faults".to_owned(), faults.minor - faults_before.minor),
+            ]),
+        };
+        let told = Told { done, round, began_ns: meter.started_ns(), ended_ns };
+        say(&serde_json::to_string(&told)?)
+    }
+}
+
+/// What a region counted, by the names of a result. A major fault is one that had to wait for the source,
+/// whoever asked it.
+fn of_region(counted: &dwell_pager::Statistics) -> BTreeMap<String, u64> {
+    let major = counted.reads_awaited + counted.joined;
+    [
+        ("major_faults", major),
+        ("minor_faults", counted.faults.saturating_sub(major)),
+        ("pages_read", counted.pages_read),
+        ("read_ahead", counted.prefetched),
+        ("read_ahead_used", counted.prefetched_used),
+        ("read_ahead_wasted", counted.prefetched_wasted),
+        ("hints", counted.hints),
+        ("evicted", counted.evicted),
+        ("over_budget", counted.over_budget),
+        ("waits_parked", counted.waits_parked),
+        ("sacrificed", counted.sacrificed),
+        ("waited_ns", counted.waited_ns),
+        ("stolen_ns", counted.stolen_ns),
+    ]
+    .map(|(name, count)| (name.to_owned(), count))
+    .into()
+}
+
+/// Lets the calling thread, and those that it starts, run on one CPU alone.
+fn run_on(cpu: usize) -> Result<()> {
+    let mut set = CpuSet::new();
+    set.set(cpu);
+    sched_setaffinity(None, &set).with_context(|| format!("running on CPU {cpu} alone"))
+}
+
+/// The first two CPUs that this thread may use.
+fn two_cpus() -> Result<[usize; 2]> {
+    let set = sched_getaffinity(None).context("which CPUs may be used")?;
+    let mut cpus = (0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu));
+    match (cpus.next(), cpus.next()) {
+        (Some(one), Some(other)) => Ok([one, other]),
+        _ => bail!("one CPU: a handler on another needs two"),
+    }
+}

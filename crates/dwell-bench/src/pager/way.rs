@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The ways in which a file becomes memory, by name: those of the kernel, and a region's.
+
+use anyhow::{Result, bail};
+use serde::{Deserialize, Serialize};
+
+/// What the kernel is told of a mapping, once for all of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Advice {
+    /// Nothing.
+    Normal,
+    /// `MADV_RANDOM`; a region's own.
+    Random,
+    /// `MADV_SEQUENTIAL`; a region's own.
+    Sequential,
+}
+
+/// Who handles a region's faults, and where.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Handler {
+    /// The faulting thread.
+    Inline,
+    /// A thread on the same CPU.
+    SameCpu,
+    /// A thread on another CPU, which sleeps between faults.
+    OtherCpu,
+    /// The same, which spins between faults.
+    OtherCpuSpins,
+    /// A thread wherever the scheduler puts it.
+    Anywhere,
+}
+
+/// How a file becomes memory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// The kernel's `mmap`.
+    Mmap,
+    /// A region of the pager.
+    Region {
+        /// Who handles its faults.
+        handler: Handler,
+        /// Whether it reads ahead by what it sees; hints it follows all the same.
+        ahead: bool,
+        /// Wait policy of its faults.
+        policy: String,
+    },
+    /// No memory: pages are read one by one into a buffer, and each read is spun for. What the device takes.
+    Device,
+}
+
+/// A contender.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Way {
+    /// Its name.
+    pub name: String,
+    /// How.
+    pub kind: Kind,
+    /// What is said of the memory beforehand.
+    pub advice: Advice,
+    /// Whether the program tells ahead what it will touch: by `madvise` with `MADV_WILLNEED`, or by a
+    /// region's hints.
+    pub hints: bool,
+}
+
+/// Names of the kernel's ways.
+pub const MMAP: [&str; 5] =
+    ["mmap", "mmap-random", "mmap-sequential", "mmap-hints", "mmap-random-hints"];
+/// Names of a region's ways.
+pub const REGION: [&str; 11] = [
+    "region",
+    "region-random",
+    "region-sequential",
+    "region-hints",
+    "region-random-hints",
+    "region-spin",
+    "region-block",
+    "region-thread",
+    "region-thread-same",
+    "region-thread-other",
+    "region-thread-spins",
+];
+/// The device by itself.
+pub const DEVICE: &str = "device";
+
+impl Way {
+    /// A way by its name.
+    ///
+    /// # Errors
+    /// Another name; it says which there are.
+    pub fn of(name: &str) -> Result<Self> {
+        let region = |handler, ahead, policy: &str| Kind::Region {
+            handler,
+            ahead,
+            policy: policy.to_owned(),
+        };
+        let its = |handler| region(handler, true, "its");
+        // Where one fault is timed, nothing else may be read.
+        let lone = |handler| region(handler, false, "its");
+        let (kind, advice, hints) = match name {
+            "mmap" => (Kind::Mmap, Advice::Normal, false),
+            "mmap-random" => (Kind::Mmap, Advice::Random, false),
+            "mmap-sequential" => (Kind::Mmap, Advice::Sequential, false),
+            "mmap-hints" => (Kind::Mmap, Advice::Normal, true),
+            "mmap-random-hints" => (Kind::Mmap, Advice::Random, true),
+            "region" => (its(Handler::Inline), Advice::Normal, false),
+            "region-random" => (lone(Handler::Inline), Advice::Random, false),
+            "region-sequential" => (its(Handler::Inline), Advice::Sequential, false),
+            "region-hints" => (its(Handler::Inline), Advice::Normal, true),
+            "region-random-hints" => (lone(Handler::Inline), Advice::Random, true),
+            "region-spin" => (region(Handler::Inline, false, "spin"), Advice::Random, false),
+            "region-block" => (region(Handler::Inline, false, "block"), Advice::Random, false),
+            "region-thread" => (its(Handler::Anywhere), Advice::Normal, false),
+            "region-thread-same" => (lone(Handler::SameCpu), Advice::Random, false),
+            "region-thread-other" => (lone(Handler::OtherCpu), Advice::Random, false),
+            "region-thread-spins" => (lone(Handler::OtherCpuSpins), Advice::Random, false),
+            DEVICE => (Kind::Device, Advice::Random, false),
+            other => {
+                let known: Vec<&str> = MMAP.into_iter().chain(REGION).chain([DEVICE]).collect();
+                bail!("{other}: no such way to memory; there are {}", known.join(", "))
+            }
+        };
+        Ok(Way { name: name.to_owned(), kind, advice, hints })
+    }
+
+    /// What it does, for a report.
+    pub fn settings(&self) -> Vec<String> {
+        let mut settings = match &self.kind {
+            Kind::Mmap => vec!["mmap of the file, shared, read-only".to_owned()],
+            Kind::Device => {
+                vec!["reads of one page each, spun for, past the page cache".to_owned()]
+            }
+            Kind::Region { handler, ahead, policy } => {
+                let who = match handler {
+                    Handler::Inline => "the faulting thread handles faults",
+                    Handler::SameCpu => "a thread on the same CPU handles faults",
+                    Handler::OtherCpu => "a thread on another CPU handles faults",
+                    Handler::OtherCpuSpins => {
+                        "a thread on another CPU, which spins for them, handles faults"
+                    }
+                    Handler::Anywhere => "a thread handles faults",
+                };
+                let ahead = if *ahead { "reads ahead" } else { "reads nothing ahead" };
+                vec![who.into(), format!("policy {policy}"), ahead.into()]
+            }
+        };
+        match self.advice {
+            Advice::Normal => {}
+            Advice::Random => settings.push("advice: random".into()),
+            Advice::Sequential => settings.push("advice: sequential".into()),
+        }
+        settings.extend(self.hints.then(|| "the program's hints".to_owned()));
+        settings
+    }
+
+    /// Whether it needs a file, and no address of a scheme will do.
+    pub fn is_kernels(&self) -> bool {
+        self.kind == Kind::Mmap
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_is_a_way_of_its_own_and_others_are_refused() {
+        let names: Vec<&str> = MMAP.into_iter().chain(REGION).chain([DEVICE]).collect();
+        let ways: Vec<Way> = names.iter().map(|name| Way::of(name).unwrap()).collect();
+        for (at, way) in ways.iter().enumerate() {
+            assert_eq!(way.name, names[at]);
+            let same = |other: &Way| Way { name: way.name.clone(), ..other.clone() } == *way;
+            assert_eq!(ways.iter().filter(|other| same(other)).count(), 1, "{}", way.name);
+            assert!(!way.settings().is_empty());
+        }
+        let told = Way::of("mmap-often").unwrap_err().to_string();
+        assert!(told.contains("mmap-often") && told.contains("region-hints"), "{told}");
+    }
+}

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Files as memory under a limit: every way finds the same bytes, is counted, and is held to the limit.
+
+use std::path::{Path, PathBuf};
+
+use dwell_bench::loads::serve;
+use dwell_bench::pager::{
+    DEVICE, Entry, MMAP, Order, PAGE_BYTES, Plan, Program, REGION, Visits, Way, Work, limits,
+    measure,
+};
+use dwell_bench::result::{Device, Run};
+use dwell_workloads::csr;
+
+/// Arguments that lead this test program to [`helper`].
+const HIDDEN: [&str; 5] = ["--ignored", "--exact", "--nocapture", "helper", "help-now"];
+const LIMIT: u64 = 12 << 20;
+
+#[test]
+#[ignore = "run by other tests as a child"]
+fn helper() {
+    let arguments: Vec<String> = std::env::args().collect();
+    if arguments.iter().any(|argument| argument == "help-now")
+        && let Err(why) = serve(&arguments)
+    {
+        eprintln!("{why:#}");
+        std::process::exit(1);
+    }
+}
+
+fn entry(address: &Path, work: Work, ways: &[&str]) -> Entry {
+    Entry {
+        device: "file".into(),
+        address: address.into(),
+        profile: None,
+        work,
+        ways: ways.iter().map(|name| Way::of(name).unwrap()).collect(),
+        limit_bytes: LIMIT,
+        most_ns: 20_000_000_000,
+        emulated: None,
+    }
+}
+
+fn plan(entries: Vec<Entry>) -> Plan {
+    let device = Device {
+        name: "file".into(),
+        description: "a file".into(),
+        class: None,
+        size_threshold_bytes: None,
+    };
+    Plan {
+        devices: vec![device],
+        entries,
+        baseline: "mmap".into(),
+        rounds: 2,
+        hidden: HIDDEN.map(String::from).into(),
+        stop: Default::default(),
+    }
+}
+
+fn run(entries: Vec<Entry>) -> Run {
+    measure(&plan(entries), vec![], &mut |_, _| {}).unwrap_or_else(|why| panic!("{why:#}"))
+}
+
+fn visits(order: Order, visits: u64) -> Work {
+    Work::Visits(Visits { order, visits, whole: true, turns: 0, timed: false })
+}
+
+/// A file of random bytes on the disk of the build, and where it is.
+fn file(bytes: usize) -> (tempfile::TempDir, PathBuf) {
+    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let path = directory.path().join("data");
+    let mut word = 1u64;
+    let mut content = Vec::with_capacity(bytes);
+    while content.len() < bytes {
+        word = word.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        content.extend_from_slice(&word.to_be_bytes());
+    }
+    std::fs::write(&path, content).unwrap();
+    (directory, path)
+}
+
+/// Counts of one contender, by name.
+fn counted(run: &Run, way: &str, name: &str) -> u64 {
+    let row = run.rows.iter().find(|row| row.policy == way).unwrap();
+    assert_eq!(row.rounds.len(), 2, "{way}");
+    row.rounds.iter().map(|round| round.paging[name]).max().unwrap()
+}
+
+/// Whether regions can be had; says so where not.
+fn regions() -> bool {
+    let (_kept, path) = file(1 << 20);
+    let file = dwell::File::open(&path).unwrap();
+    match dwell_pager::Region::open(file, &dwell_pager::Options::new(1 << 19)) {
+        Ok(_) => true,
+        Err(why) => {
+            println!("SKIP: {why}");
+            false
+        }
+    }
+}
+
+#[test]
+fn the_kernels_ways_are_held_to_the_limit_and_read_what_left_memory_again() {
+    if let Err(why) = limits() {
+        return println!("SKIP: {why}");
+    }
+    const PAGES: u64 = 3 * LIMIT / PAGE_BYTES as u64;
+    let (_kept, path) = file(PAGES as usize * PAGE_BYTES);
+    let run = run(vec![entry(&path, visits(Order::Sequential, 2 * PAGES), &MMAP)]);
+    for way in MMAP {
+        let peak = counted(&run, way, "peak_bytes");
+        assert!((LIMIT / 2..=LIMIT).contains(&peak), "{way}: {peak}");
+    }
+    // Without reading ahead, every page is a fault, each time.
+    let faults = counted(&run, "mmap-random", "major_faults");
+    assert!(faults > PAGES * 3 / 2, "{faults} of {PAGES}");
+    assert!(counted(&run, "mmap", "major_faults") < faults / 4);
+    assert!(run.ratios.iter().any(|ratio| ratio.policy == "mmap-random"));
+}
+
+#[test]
+fn walks_over_graphs_find_the_same_by_every_way() {
+    if let Err(why) = limits() {
+        return println!("SKIP: {why}");
+    }
+    let (_kept, directory) = file(8);
+    let graph = directory.with_file_name("graph.csr");
+    csr::generate(12, &graph).unwrap();
+    let ways: Vec<&str> = match regions() {
+        true => vec!["mmap", "mmap-random-hints", "region", "region-hints"],
+        false => vec!["mmap", "mmap-random-hints"],
+    };
+    let entries = Program::ALL.map(|program| entry(&graph, Work::Graph(program), &ways)).into();
+    let run = run(entries);
+    assert_eq!(run.rows.len(), 4 * ways.len());
+    for row in &run.rows {
+        assert!(row.rounds.iter().all(|round| round.operations["done"] == 1 && round.wall_ns > 0));
+    }
+}
+
+#[test]
+fn regions_find_the_same_as_the_kernel_within_their_budgets() {
+    if !regions() {
+        return;
+    }
+    const PAGES: u64 = LIMIT / PAGE_BYTES as u64;
+    let (_kept, path) = file(PAGES as usize * PAGE_BYTES);
+    let two = std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() > 1);
+    let mut ways: Vec<&str> = REGION
+        .into_iter()
+        .filter(|way| two || !["other", "spins"].iter().any(|w| way.ends_with(w)))
+        .collect();
+    ways.extend(["mmap", DEVICE]);
+    let orders = [Order::Random, Order::Strided { pages: 7 }, Order::Window { pages: 40 }];
+    for order in orders {
+        let over = Entry { limit_bytes: LIMIT / 2, ..entry(&path, visits(order, PAGES), &ways) };
+        let run = run(vec![over]);
+        for way in REGION.into_iter().filter(|way| ways.contains(way)) {
+            assert!(counted(&run, way, "major_faults") > 0, "{way}");
+            assert!(counted(&run, way, "evicted") > 0, "{way}");
+            if limits().is_ok() {
+                let peak = counted(&run, way, "peak_bytes");
+                assert!(peak <= LIMIT / 2, "{way}: {peak}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_done_is_said_with_the_contenders_name() {
+    let (_kept, path) = file(1 << 20);
+    let missing = path.with_file_name("none");
+    let of = |entry: Entry| {
+        format!("{:#}", measure(&plan(vec![entry]), vec![], &mut |_, _| {}).unwrap_err())
+    };
+    let walk = Work::Graph(Program::ShortestPaths);
+    let told = of(entry(&path, walk, &[DEVICE]));
+    assert!(told.contains("device") && told.contains("only visited"), "{told}");
+    let told = of(entry(&missing, visits(Order::Random, 1), &[DEVICE]));
+    assert!(told.contains("none"), "{told}");
+    let told =
+        of(Entry { limit_bytes: 1 << 20, ..entry(&path, visits(Order::Random, 1), &["region"]) });
+    assert!(told.contains("leaves no room"), "{told}");
+    if limits().is_ok() {
+        let told = of(entry(&path, walk, &["mmap"]));
+        assert!(told.contains("mmap") && told.contains("no graph"), "{told}");
+    }
+}

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `dwell bench pager`: a file as memory larger than a process may have, by the pager and by mmap.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use clap::{Args, ValueEnum};
+use dwell_bench::pager::{self, Ask, Order, Program, Setup, Terms, Way};
+use dwell_bench::stand::Kind;
+
+use super::{conclude, hidden};
+use crate::progress::Progress;
+use crate::signals::Signals;
+use crate::size;
+
+/// What to measure, and how.
+#[derive(Args)]
+pub struct Pager {
+    /// Files or addresses (emu:z-nand), which are only read. Without any: files made for it, on --on
+    paths: Vec<PathBuf>,
+    /// Devices to make files of random bytes on, each with ext4: a loop device over memory, compressed
+    /// memory, the disk of the working directory
+    #[arg(
+        long,
+        value_enum,
+        value_delimiter = ',',
+        default_value = "loop",
+        conflicts_with = "paths"
+    )]
+    on: Vec<On>,
+    /// Length of those files
+    #[arg(long, default_value = "64M", value_parser = size::bytes)]
+    bytes: u64,
+    /// Contenders: mmap, mmap-random, mmap-sequential (advice), mmap-hints, mmap-random-hints (the program's
+    /// hints by MADV_WILLNEED), region, region-hints, region-sequential, region-random,
+    /// region-random-hints, region-spin, region-block (these four read nothing ahead by themselves), region-thread (a thread handles faults), device (reads
+    /// one by one)
+    #[arg(long, value_delimiter = ',', default_value = "mmap,mmap-random,mmap-random-hints,region,region-random,region-hints", value_parser = known_way)]
+    ways: Vec<String>,
+    /// The contender that the others are held against
+    #[arg(long, default_value = "mmap", value_parser = known_way)]
+    baseline: String,
+    /// What is done: visits to pages in an order, or walks over a graph, which the files then are
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "random,sequential,strided")]
+    work: Vec<WorkArg>,
+    /// Distance of strided visits, in pages
+    #[arg(long, default_value_t = 33, value_parser = clap::value_parser!(u64).range(1..))]
+    stride: u64,
+    /// Vertices of graphs, as a power of two
+    #[arg(long, default_value_t = 18, value_parser = clap::value_parser!(u32).range(14..=26))]
+    scale: u32,
+    /// How much of a file may be in memory: its length divided by this
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..=1024))]
+    over: u64,
+    /// Longest time of visits in each round, in milliseconds
+    #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u64).range(1..=600_000))]
+    most_ms: u64,
+    /// Interleaved rounds
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    rounds: u16,
+    /// Directory for report.html, result.json and result.csv
+    #[arg(long, default_value = "dwell-report")]
+    report: PathBuf,
+    /// Print the result as JSON instead of the table
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum On {
+    Loop,
+    Zram,
+    Disk,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum WorkArg {
+    Random,
+    Sequential,
+    Strided,
+    PageRank,
+    RandomWalk,
+    Communities,
+    ShortestPaths,
+}
+
+fn known_way(name: &str) -> Result<String, String> {
+    Way::of(name).map(|way| way.name).map_err(|why| why.to_string())
+}
+
+impl Pager {
+    /// Does it.
+    pub fn run(&self) -> Result<()> {
+        std::fs::create_dir_all(&self.report).with_context(|| {
+            format!("cannot make the report's directory {}", self.report.display())
+        })?;
+        let mut progress = Progress::of("bench");
+        let switches = dwell::probe::switch_costs(&mut |share| {
+            progress.show("cost of a context switch", share);
+        })
+        .context("measuring the cost of a context switch")?;
+        progress.show("making and probing files", 0.0);
+        let setup = Setup {
+            paths: self.paths.clone(),
+            on: self.on.iter().map(|&on| on.into()).collect(),
+            bytes: self.bytes,
+            scale: self.scale,
+            directory: ".".into(),
+            asks: self.work.iter().map(|work| work.of(self.stride)).collect(),
+            terms: Terms {
+                ways: self.ways.iter().map(|name| Way::of(name)).collect::<Result<_>>()?,
+                over: self.over,
+                most_ns: self.most_ms * 1_000_000,
+            },
+        };
+        let grounds = setup.make(&switches)?;
+        let signals = Signals::watch().context("watching for Ctrl-C")?;
+        let plan = pager::Plan {
+            devices: grounds.devices(),
+            entries: grounds.entries(&setup)?,
+            baseline: self.baseline.clone(),
+            rounds: self.rounds.into(),
+            hidden: hidden(),
+            stop: signals.stop.clone(),
+        };
+        let command = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
+        let outcome = pager::measure(&plan, command, &mut |what, share| progress.show(what, share));
+        progress.finish();
+        let outcome = outcome.map(|mut run| {
+            run.left_out.extend(grounds.left_out.iter().cloned());
+            run
+        });
+        conclude(outcome, &signals, &self.report, self.json)
+    }
+}
+
+impl From<On> for Kind {
+    fn from(on: On) -> Self {
+        match on {
+            On::Loop => Kind::Loop,
+            On::Zram => Kind::Zram,
+            On::Disk => Kind::Disk,
+        }
+    }
+}
+
+impl WorkArg {
+    fn of(self, stride: u64) -> Ask {
+        match self {
+            WorkArg::Random => Ask::Visits(Order::Random),
+            WorkArg::Sequential => Ask::Visits(Order::Sequential),
+            WorkArg::Strided => Ask::Visits(Order::Strided { pages: stride }),
+            WorkArg::PageRank => Ask::Graph(Program::ALL[0]),
+            WorkArg::RandomWalk => Ask::Graph(Program::ALL[1]),
+            WorkArg::Communities => Ask::Graph(Program::ALL[2]),
+            WorkArg::ShortestPaths => Ask::Graph(Program::ALL[3]),
+        }
+    }
+}

@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Pages on their way out: from the region into frames beside it, and from there to the source.
+//!
+//! A page leaves the region by being moved, which ends all access to it at once; whoever still wants it within
+//! the time that its frame waits for another use gets it back without the device.
+
+use dwell::queue::Action;
+use dwell::source::Source;
+use dwell::{arch, clock};
+use dwell_policy::{Driver, Kind as Asked, Ns, Route, WaitMachine, Woken, drive};
+
+use crate::fault::account;
+use crate::frames::{Kind, Run};
+use crate::lane::{BENCH_PAGES, Lane};
+use crate::options::PAGE_BYTES;
+use crate::pages::{DIRTY, State};
+use crate::shared::Shared;
+use crate::stats::add;
+use crate::uffd::Found;
+
+/// Most pages moved out in one go.
+const BATCH: usize = 32;
+/// Pages written back in one go.
+const WRITES: usize = 16;
+
+impl Lane {
+    /// Moves up to `want` pages out of the region; how many became frames that can be used again at once.
+    pub fn evict(&mut self, sh: &Shared, want: usize) -> usize {
+        let most = if sh.writes { BENCH_PAGES.min(BATCH) } else { BATCH };
+        let mut gained = 0;
+        let mut left = want;
+        while left > 0 {
+            let mut pages = [0; BATCH];
+            let asked = left.min(most);
+            let found = sh.lock().frames.victims(&sh.pages, &mut pages[..asked]);
+            if found == 0 {
+                break;
+            }
+            let pages = &mut pages[..found];
+            pages.sort_unstable();
+            let mut at = 0;
+            while at < found {
+                let run = sh.run_of(&pages[at..]);
+                gained += self.evict_run(sh, pages[at], run as u32);
+                at += run;
+            }
+            left = left.saturating_sub(found);
+        }
+        self.trim(sh);
+        gained
+    }
+
+    /// Moves pages out that follow each other in the region and in the frames, and are being moved by nobody
+    /// else.
+    fn evict_run(&mut self, sh: &Shared, page: u32, count: u32) -> usize {
+        let mut written = 0u32;
+        if sh.writes {
+            written = self.written(sh, page, count);
+            if !sh.writes_back && sh.spill.is_none() && written != 0 {
+                return self.evict_unwritten(sh, page, count, written);
+            }
+        }
+        let frame = sh.pages.frame(page);
+        let moved = sh.take_out(page, frame, count).map_or_else(|(moved, _)| moved, |()| count);
+        if sh.writes {
+            written |= self.changed(sh, frame, moved);
+        }
+        let mut gained = 0;
+        let mut books = sh.lock();
+        for step in 0..count {
+            let (page, frame) = (page + step, frame + step);
+            if step >= moved {
+                // It would not be moved: a device has it, say. It stays for another round.
+                sh.pages.set(page, State::Present, 0);
+                books.frames.hold(frame, page, Kind::present(self.class()));
+            } else if written >> step & 1 != 0 {
+                sh.pages.set(page, State::Standby, DIRTY);
+                books.frames.hold(frame, page, Kind::DIRTY);
+            } else {
+                sh.pages.set(page, State::Standby, 0);
+                books.frames.hold(frame, page, Kind::STANDBY);
+                gained += 1;
+            }
+        }
+        add(&sh.counters.evicted, u64::from(moved));
+        gained
+    }
+
+    /// As [`Lane::evict_run`], where written pages have nowhere to go.
+    fn evict_unwritten(&mut self, sh: &Shared, page: u32, count: u32, written: u32) -> usize {
+        let mut gained = 0;
+        for step in 0..count {
+            let (page, frame) = (page + step, sh.pages.frame(page + step));
+            let stays = written >> step & 1 != 0
+                || sh.take_out(page, frame, 1).is_err()
+                || self.changed_back(sh, page, frame, step as usize);
+            let mut books = sh.lock();
+            let (state, kind) = match stays {
+                true => (State::Present, Kind::present(self.class())),
+                false => (State::Standby, Kind::STANDBY),
+            };
+            sh.pages.set(page, state, 0);
+            books.frames.hold(frame, page, kind);
+            gained += usize::from(!stays);
+            add(&sh.counters.evicted, u64::from(!stays));
+        }
+        gained
+    }
+
+    /// Whether a page was written to between the look at it and its move, and is back in the region therefore.
+    fn changed_back(&mut self, sh: &Shared, page: u32, frame: u32, step: usize) -> bool {
+        if self.differs(sh, frame, step) {
+            let to = sh.area.at(page as usize);
+            return sh.uffd.move_pages(to, sh.pool.at(frame as usize), PAGE_BYTES).is_ok();
+        }
+        false
+    }
+
+    /// Which pages of a run were written to since they came in, a bit each. What they hold now is remembered,
+    /// because they may be written to until they are moved.
+    fn written(&mut self, sh: &Shared, page: u32, count: u32) -> u32 {
+        for step in 0..count as usize {
+            let place = &mut self.bench[step * PAGE_BYTES..][..PAGE_BYTES];
+            sh.area.snapshot(page as usize + step, place);
+        }
+        let mut found = [Found::default(); BENCH_PAGES];
+        let (start, end) = (sh.area.at(page as usize), sh.area.at((page + count) as usize));
+        let Ok((ranges, _)) = sh.uffd.written(start, end, false, &mut found) else {
+            // Not to know is to assume the worst.
+            return u32::MAX;
+        };
+        let mut written = 0;
+        for range in &found[..ranges] {
+            let first = (range.start as usize - start) / PAGE_BYTES;
+            let last = (range.end as usize - start) / PAGE_BYTES;
+            for step in first..last {
+                written |= 1 << step;
+            }
+        }
+        written
+    }
+
+    /// Which pages of a run, in their frames by now, are not as they were when last looked at.
+    fn changed(&self, sh: &Shared, frame: u32, count: u32) -> u32 {
+        (0..count)
+            .filter(|step| self.differs(sh, frame + step, *step as usize))
+            .fold(0, |bits, step| bits | 1 << step)
+    }
+
+    fn differs(&self, sh: &Shared, frame: u32, step: usize) -> bool {
+        sh.pool.page(frame as usize) != &self.bench[step * PAGE_BYTES..][..PAGE_BYTES]
+    }
+
+    /// Gives memory beyond the budget up.
+    fn trim(&self, sh: &Shared) {
+        loop {
+            let mut books = sh.lock();
+            if books.frames.in_memory() <= books.frames.budget() {
+                return;
+            }
+            let Some(frame) = books.frames.oldest(Kind::FREE) else { return };
+            books.frames.unlink(frame);
+            drop(books);
+            let _ = sh.pool.advise_range(frame as usize, 1, libc::MADV_DONTNEED);
+            sh.lock().frames.hollow(frame);
+        }
+    }
+
+    /// Sees to it that a frame can be taken; 0 where none could be gained.
+    pub fn make_room(&mut self, sh: &Shared) -> usize {
+        let gained = self.evict(sh, 1 + sh.ready_target as usize / 2);
+        if gained > 0 || sh.lock().frames.ready() > 0 {
+            return gained.max(1);
+        }
+        self.write_back(sh)
+    }
+
+    /// Makes a frame free where none could be gained: that of a page read ahead, or one beyond the budget.
+    pub fn make_last_room(&mut self, sh: &Shared) {
+        let mut books = sh.lock();
+        let Some(run) = sh.take_last(&mut books) else { return };
+        if run.hollow {
+            drop(books);
+            let filled = sh.fill(run);
+            books = sh.lock();
+            if filled.is_err() {
+                return books.frames.hollow(run.first);
+            }
+        }
+        books.frames.push(run.first, Kind::FREE);
+    }
+
+    /// Writes pages back that have left the region; how many became frames that can be used again.
+    pub fn write_back(&mut self, sh: &Shared) -> usize {
+        if sh.spill.is_none() && !sh.writes_back {
+            return 0;
+        }
+        let before = sh.counters.written_back.load(std::sync::atomic::Ordering::Relaxed);
+        let mut flights = [usize::MAX; WRITES];
+        let mut sent = 0;
+        // Several at once, the one that a fault may be waiting for left aside.
+        let room = if self.has_queue() { (self.room() as usize).max(1) } else { WRITES };
+        while sent < WRITES.min(room) {
+            let mut books = sh.lock();
+            let Some(frame) = books.frames.oldest(Kind::DIRTY) else { break };
+            let page = books.frames.page(frame);
+            books.frames.unlink(frame);
+            sh.pages.set(page, State::Writing, DIRTY);
+            books.frames.assign(frame, page, self.number);
+            drop(books);
+            let bytes = sh.bytes_of(page, 1);
+            let decision = self.decide(sh, Asked::Write, bytes);
+            let run = Run { first: frame, count: 1, hollow: false };
+            match self.send(sh, Action::Write, page, run, &decision) {
+                Some(flight) => {
+                    flights[sent] = flight;
+                    sent += 1;
+                }
+                None => {
+                    let mut books = sh.lock();
+                    sh.pages.set(page, State::Standby, DIRTY);
+                    books.frames.hold(frame, page, Kind::DIRTY);
+                    break;
+                }
+            }
+        }
+        self.flush();
+        self.await_writes(sh);
+        let after = sh.counters.written_back.load(std::sync::atomic::Ordering::Relaxed);
+        ((after - before) as usize).min(sent)
+    }
+
+    /// Waits until no write of this lane is in flight: nobody else could see to it.
+    fn await_writes(&mut self, sh: &Shared) {
+        self.land(sh);
+        if !self.is_writing() {
+            return;
+        }
+        let mut decision = self.decide(sh, Asked::Write, PAGE_BYTES);
+        if decision.route == Route::Inline {
+            decision.route = Route::Interrupt;
+        }
+        let now = clock::now();
+        let machine = WaitMachine::new(&decision, now, now);
+        account(sh, &drive(machine, &mut Writes { sh, lane: self }));
+    }
+
+    /// Waits until nothing of this lane is in flight, or until `until`; whether nothing is.
+    pub fn drain(&mut self, sh: &Shared, until: Ns) -> bool {
+        while self.in_flight > 0 && clock::now() < until {
+            self.look();
+            self.land(sh);
+            if self.in_flight > 0 {
+                self.park(Some(until.min(clock::now() + 1_000_000)));
+            }
+        }
+        self.in_flight == 0
+    }
+}
+
+/// The wait for all writes of a lane.
+struct Writes<'a> {
+    sh: &'a Shared,
+    lane: &'a mut Lane,
+}
+
+impl Driver for Writes<'_> {
+    fn now(&mut self) -> Ns {
+        clock::now()
+    }
+
+    fn poll(&mut self) -> bool {
+        for _ in 0..16 {
+            self.lane.look();
+            self.lane.land(self.sh);
+            if !self.lane.is_writing() {
+                return true;
+            }
+            arch::relax();
+        }
+        false
+    }
+
+    fn sleep(&mut self, until: Ns) {
+        clock::sleep_until(until);
+    }
+
+    fn park(&mut self, until: Option<Ns>) -> Woken {
+        self.lane.park(until)
+    }
+}
+
+/// Whether a source takes what is written at any length.
+pub(crate) fn takes_tail(source: &impl Source, bytes: u64) -> bool {
+    bytes.is_multiple_of(u64::from(source.alignment().max(1)))
+}

@@ -1,0 +1,587 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One page fault, from entry to return.
+//!
+//! Runs in a signal handler: nothing here allocates, and the one lock it takes is never held by code that a
+//! handler could interrupt.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use dwell::queue::Action;
+use dwell::{arch, clock};
+use dwell_policy::{Decision, Driver, Kind as Asked, Mode, Ns, Outcome, Reason, Route};
+use dwell_policy::{WaitMachine, Woken, drive};
+
+use crate::ahead::Plan;
+use crate::frames::{Kind, Run};
+use crate::futex;
+use crate::lane::{Lane, REQUEST_PAGES};
+use crate::memory;
+use crate::options::PAGE_BYTES;
+use crate::pages::{AHEAD, DIRTY, HINTED, SPILLED, State};
+use crate::shared::{Books, Shared};
+use crate::stats::add;
+
+/// Looks between two readings of the clock.
+const LOOKS: usize = 16;
+/// Pages brought in by one fault at most.
+pub(crate) const INSTALLS: usize = 192;
+/// Hints followed in one turn.
+const HINTS_A_TURN: usize = 16;
+/// A thread that waits for another's step looks again after this long in any case, in nanoseconds.
+const RECHECK_NS: Ns = 1_000_000;
+/// What such a step takes, in nanoseconds: two switches cost more.
+const STEP_NS: Ns = 5_000;
+/// A fault that makes so many turns without success gives up.
+const TURNS: u32 = 1_000;
+
+impl Lane {
+    /// Brings a page into the region.
+    ///
+    /// # Errors
+    /// What the source answered.
+    pub fn fault(&mut self, sh: &Shared, page: u32) -> Result<(), i32> {
+        let began = clock::now();
+        add(&sh.counters.faults, 1);
+        sh.lanes.set_inside(self.number, true);
+        self.look();
+        self.land(sh);
+        let result = self.bring(sh, page);
+        sh.lanes.set_inside(self.number, false);
+        add(&sh.counters.fault_ns, clock::now().saturating_sub(began));
+        result
+    }
+
+    fn bring(&mut self, sh: &Shared, page: u32) -> Result<(), i32> {
+        let mut plan = None;
+        let mut read = false;
+        for _ in 0..TURNS {
+            if sh.is_closing() {
+                return Ok(());
+            }
+            let books = sh.lock();
+            let word = sh.pages.get(page);
+            let state = State::of(word);
+            if plan.is_none() && matches!(state, State::Absent | State::Reading | State::Standby) {
+                plan = Some(self.plan(sh, &books, page));
+            }
+            let plan = plan.get_or_insert_default();
+            match state {
+                State::Present => return Ok(()),
+                State::Moving | State::Writing => {
+                    let seen = sh.pages.expect_change(page);
+                    drop(books);
+                    self.await_word(sh, page, seen);
+                }
+                State::Standby => {
+                    drop(books);
+                    // The device is at work while pages are moved, and what has come meanwhile moves with them.
+                    while self.issue(sh, plan) {}
+                    while self.follow_hints(sh) {}
+                    self.flush();
+                    self.look();
+                    self.land(sh);
+                    let mut books = sh.lock();
+                    let word = sh.pages.get(page);
+                    if State::of(word) != State::Standby {
+                        continue;
+                    }
+                    if !read {
+                        add(&sh.counters.rescued, 1);
+                        add(&sh.counters.second_chances, u64::from(word & AHEAD == 0));
+                    }
+                    let mut pages = [0; INSTALLS];
+                    let count = self.gather(sh, &mut books, page, plan, &mut pages);
+                    drop(books);
+                    let installed = sh.install(&mut pages[..count], self.class());
+                    self.keep_ready(sh);
+                    if installed.is_ok() || sh.pages.state(page) == State::Present {
+                        return Ok(());
+                    }
+                }
+                State::Reading => {
+                    let frame = sh.pages.frame(page);
+                    add(&sh.counters.joined, u64::from(!read));
+                    if word & AHEAD != 0 {
+                        sh.pages.mark(page, 0, AHEAD | HINTED);
+                        add(&sh.counters.prefetched_used, 1);
+                    }
+                    if let Some(flight) = self.flight_of(page, frame) {
+                        drop(books);
+                        read = true;
+                        let on_its_way = self.flights[flight];
+                        let bytes = sh.bytes_of(on_its_way.page, on_its_way.count);
+                        let decision = self.decide(sh, Asked::Read, bytes);
+                        self.await_flight(sh, flight, &decision, plan)?;
+                    } else if sh.lanes.is_inside(books.frames.owner(frame)) {
+                        let seen = sh.pages.expect_change(page);
+                        drop(books);
+                        self.await_word(sh, page, seen);
+                    } else {
+                        // Begun by a thread that is busy with something else, and may be for long.
+                        read |= self.read(sh, books, page, plan)?;
+                    }
+                }
+                State::Absent => read |= self.read(sh, books, page, plan)?,
+            }
+        }
+        Err(libc::EFAULT)
+    }
+
+    /// What this fault asks for ahead.
+    pub fn plan(&mut self, sh: &Shared, books: &Books, page: u32) -> Plan {
+        if Books::is_in(&books.random, page) {
+            return Plan::default();
+        }
+        let sequential = Books::is_in(&books.sequential, page);
+        self.prefetcher.fault(page, sh.ahead_limit, sequential)
+    }
+
+    /// Reads a page that is absent (or that another thread reads and does not take care of) and waits for it.
+    /// `false` where there was no frame yet.
+    fn read(
+        &mut self,
+        sh: &Shared,
+        mut books: std::sync::MutexGuard<'_, Books>,
+        page: u32,
+        plan: &mut Plan,
+    ) -> Result<bool, i32> {
+        // Without a queue a long request takes the place of many that follow.
+        let along = match plan {
+            Plan { stride: 1, first, count, .. }
+                if !self.has_queue() && *first == i64::from(page) + 1 =>
+            {
+                absent_run(sh, page + 1, (*count).min(REQUEST_PAGES - 1))
+            }
+            _ => 0,
+        };
+        let Some(run) = sh.take(&mut books, 1 + along) else {
+            drop(books);
+            if self.make_room(sh) == 0 {
+                self.make_last_room(sh);
+            }
+            return Ok(false);
+        };
+        for step in 0..run.count {
+            let (page, frame) = (page + step, run.first + step);
+            sh.pages.set_frame(page, frame);
+            sh.pages.set(page, State::Reading, if step == 0 { 0 } else { AHEAD });
+            books.frames.assign(frame, page, self.number);
+            books.frames.set_ahead_out(frame, step > 0);
+        }
+        drop(books);
+        add(&sh.counters.reads_awaited, 1);
+        add(&sh.counters.prefetched, u64::from(run.count - 1));
+        let bytes = sh.bytes_of(page, run.count);
+        let decision = self.decide(sh, Asked::Read, bytes);
+        if let Err(errno) = sh.fill(run) {
+            self.abandon(sh, page, run);
+            return Err(errno);
+        }
+        if decision.route == Route::Inline && self.has_queue() {
+            // The call keeps this thread; what can be under way meanwhile is sent before.
+            while self.issue(sh, plan) {}
+            while self.follow_hints(sh) {}
+            self.flush();
+        }
+        let Some(flight) = self.send(sh, Action::Read, page, run, &decision) else {
+            self.abandon(sh, page, run);
+            return Err(libc::EAGAIN);
+        };
+        self.flush();
+        self.await_flight(sh, flight, &decision, plan)?;
+        Ok(true)
+    }
+
+    /// Gives frames back whose request could not be sent.
+    pub fn abandon(&self, sh: &Shared, page: u32, run: Run) {
+        let mut books = sh.lock();
+        for step in 0..run.count {
+            books.frames.set_ahead_out(run.first + step, false);
+            sh.pages.set(page + step, State::Absent, 0);
+            if run.hollow {
+                books.frames.hollow(run.first + step);
+            } else {
+                books.frames.push(run.first + step, Kind::FREE);
+            }
+        }
+    }
+
+    /// The pages to be brought in by this fault, taken out of their lists: its own, those that the plan names,
+    /// and those that hints asked for.
+    pub fn gather(
+        &mut self,
+        sh: &Shared,
+        books: &mut Books,
+        page: u32,
+        plan: &Plan,
+        pages: &mut [u32; INSTALLS],
+    ) -> usize {
+        let mut count = 0;
+        let mut used = 0;
+        let mut take = |page: u32, only: u32| {
+            let word = sh.pages.get(page);
+            if State::of(word) == State::Standby && word & only == only && count < INSTALLS {
+                books.frames.unlink(sh.pages.frame(page));
+                sh.pages.set(page, State::Moving, word & DIRTY);
+                used += u64::from(word & AHEAD != 0);
+                pages[count] = page;
+                count += 1;
+            }
+        };
+        take(page, 0);
+        for step in 1..=i64::from(plan.install) {
+            let next = i64::from(page) + step * plan.stride;
+            if (0..i64::from(sh.pages.count())).contains(&next) {
+                take(next as u32, AHEAD);
+            }
+        }
+        while let Some(landed) = self.landed.pop() {
+            take(landed, AHEAD | HINTED);
+        }
+        add(&sh.counters.prefetched_used, used);
+        count
+    }
+
+    /// Sends one request of a plan; whether it did.
+    pub fn issue(&mut self, sh: &Shared, plan: &mut Plan) -> bool {
+        if self.room() == 0 || !self.has_queue() {
+            return false;
+        }
+        let Some(first) = plan.next(sh.pages.count()) else { return false };
+        if sh.pages.state(first) != State::Absent {
+            return true;
+        }
+        let mut want = 1;
+        while plan.stride == 1 && want < REQUEST_PAGES {
+            let mut rest = *plan;
+            match rest.next(sh.pages.count()) {
+                Some(page) if sh.pages.state(page) == State::Absent => want += 1,
+                _ => break,
+            }
+            *plan = rest;
+        }
+        let mut page = first;
+        while want > 0 {
+            let sent = self.read_ahead(sh, page, want, 0);
+            if sent == 0 {
+                return false;
+            }
+            (page, want) = (page + sent, want - sent);
+        }
+        true
+    }
+
+    /// Sends a request for absent pages that follow each other; for how many.
+    fn read_ahead(&mut self, sh: &Shared, page: u32, want: u32, flags: u32) -> u32 {
+        if self.room() == 0 || sh.pages.get(page) & SPILLED != 0 {
+            return 0;
+        }
+        let mut books = sh.lock();
+        // What was read ahead before and never asked for makes room for what is read ahead now.
+        let mut wasted = 0;
+        while books.frames.ahead() + want > sh.ahead_most
+            && let Some(frame) = books.frames.oldest(Kind::AHEAD)
+        {
+            books.frames.unlink(frame);
+            sh.pages.set(books.frames.page(frame), State::Absent, 0);
+            books.frames.push(frame, Kind::FREE);
+            wasted += 1;
+        }
+        add(&sh.counters.prefetched_wasted, wasted);
+        if books.frames.ahead() + want > sh.ahead_most {
+            return 0;
+        }
+        if books.frames.ready() < want {
+            drop(books);
+            self.evict(sh, want as usize);
+            books = sh.lock();
+        }
+        let want = absent_run(sh, page, want);
+        if want == 0 {
+            return 0;
+        }
+        let Some(run) = sh.take(&mut books, want) else { return 0 };
+        for step in 0..run.count {
+            let (page, frame) = (page + step, run.first + step);
+            sh.pages.set_frame(page, frame);
+            sh.pages.set(page, State::Reading, AHEAD | flags);
+            books.frames.assign(frame, page, self.number);
+            books.frames.set_ahead_out(frame, true);
+        }
+        drop(books);
+        // Nobody waits for it, so nothing is to be decided but the route.
+        let decision = Decision::new(Route::Interrupt, Mode::Spin, 0, Reason::Pays);
+        let sent =
+            sh.fill(run).is_ok() && self.send(sh, Action::Read, page, run, &decision).is_some();
+        if !sent {
+            self.abandon(sh, page, run);
+            return 0;
+        }
+        add(&sh.counters.prefetched, u64::from(run.count));
+        run.count
+    }
+
+    /// Takes hints out of the ring: pages that are absent are read, cache lines of those that are there are
+    /// fetched. Whether there may be more.
+    pub fn follow_hints(&mut self, sh: &Shared) -> bool {
+        if !self.has_queue() {
+            return false;
+        }
+        let (mut first, mut want) = (0u32, 0u32);
+        for _ in 0..HINTS_A_TURN {
+            if self.room() < 2 {
+                break;
+            }
+            let Some(page) = self.next_hint(sh) else { break };
+            if want > 0 && page == first + want && want < REQUEST_PAGES {
+                want += 1;
+                continue;
+            }
+            if want > 0 && page >= first && page < first + want {
+                continue;
+            }
+            self.read_hinted(sh, first, want);
+            (first, want) = (page, 1);
+        }
+        let followed = want > 0;
+        self.read_hinted(sh, first, want);
+        followed
+    }
+
+    fn read_hinted(&mut self, sh: &Shared, mut page: u32, mut want: u32) {
+        while want > 0 {
+            let sent = self.read_ahead(sh, page, want, HINTED).max(1);
+            (page, want) = (page + sent, want.saturating_sub(sent));
+        }
+    }
+
+    /// The next absent page that a hint names, or that the program said it wants soon.
+    fn next_hint(&mut self, sh: &Shared) -> Option<u32> {
+        while let Some(offset) = sh.hints.take() {
+            add(&sh.counters.hints, 1);
+            let page = (offset / PAGE_BYTES as u64) as u32;
+            if page >= sh.pages.count() {
+                continue;
+            }
+            match sh.pages.state(page) {
+                State::Absent => return Some(page),
+                State::Present => {
+                    add(&sh.counters.hints_warmed, 1);
+                    memory::warm(sh.area.start() + offset as usize);
+                }
+                _ => {}
+            }
+        }
+        let mut books = sh.lock();
+        for range in &mut books.wanted {
+            while range.first < range.end {
+                let page = range.first;
+                range.first += 1;
+                if sh.pages.state(page) == State::Absent {
+                    return Some(page);
+                }
+            }
+        }
+        None
+    }
+
+    /// Moves pages out while fewer frames are ready than the next faults should find.
+    fn keep_ready(&mut self, sh: &Shared) -> bool {
+        let (ready, dirty) = {
+            let books = sh.lock();
+            (books.frames.ready(), books.frames.len(Kind::DIRTY))
+        };
+        if ready >= sh.ready_target {
+            return false;
+        }
+        // Written pages fill what is kept ready: they have to go first.
+        if ready + dirty >= sh.ready_target {
+            return self.write_back(sh) > 0;
+        }
+        self.evict(sh, (sh.ready_target - ready - dirty) as usize) > 0
+    }
+
+    /// Uses idle time; whether there may be more to do.
+    pub fn steal(&mut self, sh: &Shared, plan: &mut Plan) -> bool {
+        let sent = self.issue(sh, plan) || self.follow_hints(sh);
+        if sent {
+            self.flush();
+            return true;
+        }
+        if self.keep_ready(sh) {
+            return true;
+        }
+        self.land(sh);
+        self.install_hinted(sh)
+    }
+
+    /// Brings in what hints asked for and is there.
+    pub fn install_hinted(&mut self, sh: &Shared) -> bool {
+        if self.landed.is_empty() {
+            return false;
+        }
+        let mut pages = [0; INSTALLS];
+        let mut count = 0;
+        let mut books = sh.lock();
+        while count < INSTALLS
+            && let Some(page) = self.landed.pop()
+        {
+            let word = sh.pages.get(page);
+            if State::of(word) == State::Standby && word & HINTED != 0 {
+                books.frames.unlink(sh.pages.frame(page));
+                sh.pages.set(page, State::Moving, 0);
+                pages[count] = page;
+                count += 1;
+            }
+        }
+        drop(books);
+        add(&sh.counters.prefetched_used, count as u64);
+        let _ = sh.install(&mut pages[..count], self.class());
+        true
+    }
+
+    /// Waits for a flight of this lane and lands it.
+    fn await_flight(
+        &mut self,
+        sh: &Shared,
+        flight: usize,
+        decision: &Decision,
+        plan: &mut Plan,
+    ) -> Result<(), i32> {
+        self.awaits(flight);
+        if let Some(outcome) = self.landed_awaited(sh) {
+            return outcome;
+        }
+        let now = clock::now();
+        let machine = WaitMachine::new(decision, now, now);
+        let (seat, nice) = (self.seat, self.nice);
+        let mut waiting = Waiting { sh, lane: self, plan, outcome: Ok(()) };
+        let outcome = drive(machine, &mut waiting);
+        let landed = waiting.outcome;
+        account(sh, &outcome);
+        if let (Some(seat), true) = (seat, outcome.parks > 0) {
+            sh.board.wants_cpu(seat, nice, true);
+        }
+        landed
+    }
+
+    /// Waits until a page's word is no longer `seen`, or for a moment.
+    fn await_word(&mut self, sh: &Shared, page: u32, seen: u32) {
+        let mut decision = self.decide(sh, Asked::Read, PAGE_BYTES);
+        if decision.why != Reason::Sacrificed {
+            decision = Decision::new(Route::Interrupt, Mode::Spin, STEP_NS, Reason::Pays);
+        } else {
+            decision.route = Route::Interrupt;
+        }
+        let now = clock::now();
+        let machine = WaitMachine::new(&decision, now, now).until(now + RECHECK_NS);
+        let mut waiting = Word { word: sh.pages.word(page), seen };
+        account(sh, &drive(machine, &mut waiting));
+    }
+}
+
+/// Pages from here on that are absent and whose data the source has, at most `most`.
+pub(crate) fn absent_run(sh: &Shared, page: u32, most: u32) -> u32 {
+    let most = most.min(sh.pages.count().saturating_sub(page));
+    (0..most)
+        .find(|step| {
+            let word = sh.pages.get(page + step);
+            State::of(word) != State::Absent || word & SPILLED != 0
+        })
+        .unwrap_or(most)
+}
+
+pub(crate) fn account(sh: &Shared, outcome: &Outcome) {
+    let counters = &sh.counters;
+    add(if outcome.parks > 0 { &counters.waits_parked } else { &counters.waits_spun }, 1);
+    add(&counters.spun_ns, outcome.spun_ns);
+    add(&counters.stolen_ns, outcome.offered_ns);
+    add(&counters.waited_ns, outcome.spun_ns + outcome.slept_ns + outcome.parked_ns);
+}
+
+/// The wait for one flight.
+struct Waiting<'a> {
+    sh: &'a Shared,
+    lane: &'a mut Lane,
+    plan: &'a mut Plan,
+    /// What came of the flight.
+    outcome: Result<(), i32>,
+}
+
+impl Driver for Waiting<'_> {
+    fn now(&mut self) -> Ns {
+        clock::now()
+    }
+
+    fn poll(&mut self) -> bool {
+        for look in 0..LOOKS {
+            if look > 0 {
+                arch::relax();
+            }
+            self.lane.look();
+            if let Some(outcome) = self.lane.landed_awaited(self.sh) {
+                self.outcome = outcome;
+                return true;
+            }
+        }
+        false
+    }
+
+    fn offer(&mut self, _: Ns) -> bool {
+        self.lane.steal(self.sh, self.plan)
+    }
+
+    fn sleep(&mut self, until: Ns) {
+        self.idle();
+        clock::sleep_until(until);
+    }
+
+    fn park(&mut self, until: Option<Ns>) -> Woken {
+        // What was done while time was idle may have seen it come.
+        if self.lane.landed_awaited(self.sh).is_some() {
+            return Woken::Look;
+        }
+        self.idle();
+        self.lane.park(until)
+    }
+}
+
+impl Waiting<'_> {
+    /// Says that this thread has no use for the CPU meanwhile.
+    fn idle(&self) {
+        if let Some(seat) = self.lane.seat {
+            self.sh.board.wants_cpu(seat, self.lane.nice, false);
+        }
+    }
+}
+
+/// The wait for another thread's step on a page.
+struct Word<'a> {
+    word: &'a AtomicU32,
+    seen: u32,
+}
+
+impl Driver for Word<'_> {
+    fn now(&mut self) -> Ns {
+        clock::now()
+    }
+
+    fn poll(&mut self) -> bool {
+        for _ in 0..LOOKS {
+            if self.word.load(Ordering::Acquire) != self.seen {
+                return true;
+            }
+            arch::relax();
+        }
+        false
+    }
+
+    fn sleep(&mut self, until: Ns) {
+        clock::sleep_until(until);
+    }
+
+    fn park(&mut self, until: Option<Ns>) -> Woken {
+        futex::wait(self.word, self.seen, until);
+        Woken::Look
+    }
+}

@@ -1,0 +1,432 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What one thread brings to its faults: a queue, what it has in flight, what it knows of its past.
+#![allow(unsafe_code)]
+
+use dwell::any::AnyQueue;
+use dwell::buffer::Aligned;
+use dwell::clock;
+use dwell::queue::{Action, Io, Queue, Ticket};
+use dwell::source::Source;
+use dwell_policy::{
+    Call, Decision, Estimator, Kind as Asked, Mode, Ns, Reason, Route, Routes, Wait,
+};
+
+use crate::ahead::Prefetcher;
+use crate::frames::{Kind, Run, class_of};
+use crate::lanes::{GUEST, HANDLER};
+use crate::options::PAGE_BYTES;
+use crate::pages::{AHEAD, HINTED, SPILLED, State};
+use crate::shared::{Part, Shared};
+use crate::stats::add;
+
+/// Pages that are looked at twice when they leave a region that is written to.
+pub(crate) const BENCH_PAGES: usize = 16;
+/// Most pages of one request.
+pub(crate) const REQUEST_PAGES: u32 = 64;
+
+/// A request over memory of the pager's own.
+pub(crate) fn io(action: Action, target: i32, memory: usize, bytes: u32, offset: u64) -> Io {
+    // SAFETY: frames' places stay mapped until no lane of the region is left, and a lane is only given up when
+    // nothing of it is in flight; a frame is nobody else's while a request is out for it. Other callers wait
+    // for the completion before they give their memory up.
+    unsafe { Io::plain(action, target, memory as *mut u8, bytes, offset) }
+}
+
+/// A request in flight.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Flight {
+    ticket: Ticket,
+    action: Action,
+    pub page: u32,
+    pub frame: u32,
+    pub count: u32,
+    /// Bytes moved so far, and the last answer.
+    moved: usize,
+    result: i32,
+    submitted: Ns,
+    mode: Mode,
+    busy: bool,
+    pub done: bool,
+}
+
+/// One thread's lane.
+pub(crate) struct Lane {
+    pub number: u16,
+    queue: Option<AnyQueue>,
+    pub flights: Vec<Flight>,
+    pub in_flight: u32,
+    pub prefetcher: Prefetcher,
+    estimator: Estimator,
+    sequence: u64,
+    pub nice: i8,
+    pub seat: Option<usize>,
+    pub bench: Aligned,
+    /// Pages that hints asked for and that are there.
+    pub landed: Vec<u32>,
+    /// The flight that a fault waits for, and what came of it.
+    awaiting: Option<usize>,
+    awaited: Option<Result<(), i32>>,
+    /// Pages that somebody waits for and that could not be read, for the handler thread.
+    errors: Vec<(u32, i32)>,
+}
+
+impl std::fmt::Debug for Lane {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Lane").field("number", &self.number).finish_non_exhaustive()
+    }
+}
+
+impl Lane {
+    /// All that its faults need is made here.
+    pub fn new(number: u16, queue: Option<AnyQueue>, depth: u32, nice: i8) -> Lane {
+        let none = Flight {
+            ticket: Ticket(0),
+            action: Action::Read,
+            page: 0,
+            frame: 0,
+            count: 0,
+            moved: 0,
+            result: 0,
+            submitted: 0,
+            mode: Mode::Spin,
+            busy: false,
+            done: false,
+        };
+        Lane {
+            number,
+            queue,
+            flights: vec![none; depth as usize],
+            in_flight: 0,
+            prefetcher: Prefetcher::new(),
+            estimator: Estimator::new(),
+            sequence: 0,
+            nice,
+            seat: None,
+            bench: Aligned::new(BENCH_PAGES * PAGE_BYTES),
+            landed: Vec::with_capacity(depth as usize * REQUEST_PAGES as usize),
+            awaiting: None,
+            awaited: None,
+            errors: Vec::with_capacity(if number == HANDLER { depth as usize } else { 0 }),
+        }
+    }
+
+    pub fn class(&self) -> u8 {
+        class_of(self.nice)
+    }
+
+    /// Whether it can have a request in flight while it does something else.
+    pub fn has_queue(&self) -> bool {
+        self.queue.is_some()
+    }
+
+    pub fn queue(&mut self) -> Option<&mut AnyQueue> {
+        self.queue.as_mut()
+    }
+
+    /// The flight that brings a page.
+    pub fn flight_of(&self, page: u32, frame: u32) -> Option<usize> {
+        if self.in_flight == 0 {
+            return None;
+        }
+        self.flights.iter().position(|flight| {
+            flight.busy
+                && flight.action == Action::Read
+                && (flight.page..flight.page + flight.count).contains(&page)
+                && flight.frame + (page - flight.page) == frame
+        })
+    }
+
+    fn free_flight(&self) -> Option<usize> {
+        self.flights.iter().position(|flight| !flight.busy)
+    }
+
+    /// The error of a page that could not be read.
+    pub fn take_error(&mut self, page: u32) -> Option<i32> {
+        let at = self.errors.iter().position(|(other, _)| *other == page)?;
+        Some(self.errors.swap_remove(at).1)
+    }
+
+    /// Requests that may still be sent; one place is kept for what a fault waits for. Who borrows a lane leaves
+    /// nothing behind on it.
+    pub fn room(&self) -> u32 {
+        match self.has_queue() && self.number != GUEST {
+            true => (self.flights.len() as u32 - 1).saturating_sub(self.in_flight),
+            false => 0,
+        }
+    }
+
+    /// How a request is to be waited for.
+    pub fn decide(&mut self, sh: &Shared, kind: Asked, bytes: usize) -> Decision {
+        let mut wait: Wait<'_> = sh.file.wait_of(kind, bytes as u64, Call::Blocking);
+        wait.estimate = self.estimator.of(kind, bytes as u64);
+        wait.nice = self.nice;
+        wait.next_nice = sh.board.next(self.seat);
+        wait.sequence = self.sequence;
+        if !self.has_queue() {
+            wait.routes = Routes::INLINE;
+        }
+        self.sequence += 1;
+        let decision = sh.policy.choose(&wait);
+        if decision.why == Reason::Sacrificed {
+            add(&sh.counters.sacrificed, 1);
+        }
+        decision
+    }
+
+    /// Sends a request for a run of pages and frames on this route; the flight, done already where it was
+    /// served by a call. `None` where nothing more can be in flight.
+    pub fn send(
+        &mut self,
+        sh: &Shared,
+        action: Action,
+        page: u32,
+        run: Run,
+        decision: &Decision,
+    ) -> Option<usize> {
+        let at = self.free_flight()?;
+        self.flights[at] = Flight {
+            ticket: Ticket(u64::MAX),
+            action,
+            page,
+            frame: run.first,
+            count: run.count,
+            moved: 0,
+            result: 0,
+            submitted: clock::now(),
+            mode: decision.mode,
+            busy: true,
+            done: false,
+        };
+        self.in_flight += 1;
+        if action == Action::Read {
+            add(&sh.counters.requests, 1);
+        }
+        self.submit(sh, at, decision.route);
+        Some(at)
+    }
+
+    /// Sends the rest of a flight.
+    fn submit(&mut self, sh: &Shared, at: usize, route: Route) {
+        let flight = self.flights[at];
+        let bytes = sh.bytes_of(flight.page, flight.count) - flight.moved;
+        let part = Part { skip: flight.moved, bytes };
+        let spilled = match (&sh.spill, flight.action) {
+            (Some(spill), Action::Read) => {
+                Some(spill).filter(|_| sh.pages.get(flight.page) & SPILLED != 0)
+            }
+            (Some(spill), _) => Some(spill),
+            (None, _) => None,
+        };
+        if let Some(spill) = spilled {
+            // The spill file has no end within the region: what was never written is never read.
+            let part = Part { skip: 0, bytes: flight.count as usize * PAGE_BYTES };
+            let io = sh.io(spill, flight.action, flight.page, flight.frame, part);
+            return self.answer(at, spill.call(&io));
+        }
+        let source = sh.file.source();
+        let io = sh.io(source, flight.action, flight.page, flight.frame, part);
+        let route = if route == Route::Inline && !source.routes().has(Route::Inline) {
+            Route::Interrupt
+        } else {
+            route
+        };
+        let refused = match &mut self.queue {
+            Some(queue) if route != Route::Inline => match queue.submit(io, route) {
+                Ok(ticket) => {
+                    self.flights[at].ticket = ticket;
+                    return;
+                }
+                Err((_, io)) => io,
+            },
+            _ => io,
+        };
+        let result = match source.routes().has(Route::Inline) {
+            true => source.call(&refused),
+            false => -libc::EAGAIN,
+        };
+        self.answer(at, result);
+    }
+
+    fn answer(&mut self, at: usize, result: i32) {
+        self.flights[at].result = result;
+        self.flights[at].done = true;
+    }
+
+    /// Sends what was held back.
+    pub fn flush(&mut self) {
+        if let Some(queue) = &mut self.queue {
+            queue.flush();
+        }
+    }
+
+    /// Looks for completions.
+    pub fn look(&mut self) {
+        let Lane { queue: Some(queue), flights, in_flight: 1.., .. } = self else { return };
+        queue.poll(&mut |completion| {
+            let ours = |flight: &&mut Flight| {
+                flight.busy && !flight.done && flight.ticket == completion.ticket
+            };
+            if let Some(flight) = flights.iter_mut().find(ours) {
+                flight.result = completion.result;
+                flight.done = true;
+            }
+        });
+    }
+
+    /// Leaves the CPU until the queue has something.
+    pub fn park(&mut self, until: Option<Ns>) -> dwell_policy::Woken {
+        let Lane { queue: Some(queue), flights, .. } = self else {
+            return dwell_policy::Woken::Look;
+        };
+        dwell::park::park(queue, until, 1, &mut |completion| {
+            let ours = |flight: &&mut Flight| {
+                flight.busy && !flight.done && flight.ticket == completion.ticket
+            };
+            if let Some(flight) = flights.iter_mut().find(ours) {
+                flight.result = completion.result;
+                flight.done = true;
+            }
+        })
+    }
+
+    /// Takes note of all flights that are done: their pages are beside the region then, or absent again where
+    /// the source refused.
+    pub fn land(&mut self, sh: &Shared) {
+        if self.in_flight == 0 {
+            return;
+        }
+        for at in 0..self.flights.len() {
+            if self.flights[at].busy
+                && self.flights[at].done
+                && let Some(outcome) = self.settle(sh, at)
+                && self.awaiting == Some(at)
+            {
+                (self.awaiting, self.awaited) = (None, Some(outcome));
+            }
+        }
+    }
+
+    /// Whether a write is in flight.
+    pub fn is_writing(&self) -> bool {
+        self.in_flight > 0
+            && self.flights.iter().any(|flight| flight.busy && flight.action != Action::Read)
+    }
+
+    /// Begins to wait for a flight.
+    pub fn awaits(&mut self, flight: usize) {
+        (self.awaiting, self.awaited) = (Some(flight), None);
+    }
+
+    /// What came of the flight that is waited for, once it is over.
+    pub fn landed_awaited(&mut self, sh: &Shared) -> Option<Result<(), i32>> {
+        if self.awaiting.is_some_and(|at| self.flights[at].done) {
+            self.land(sh);
+        }
+        self.awaited
+    }
+
+    /// Ends a flight that is done, or sends what is left of it.
+    fn settle(&mut self, sh: &Shared, at: usize) -> Option<Result<(), i32>> {
+        let flight = self.flights[at];
+        let mut result = flight.result;
+        let whole = sh.bytes_of(flight.page, flight.count);
+        let align = sh.file.source().alignment().max(1) as usize;
+        let inline = sh.file.source().routes().has(Route::Inline);
+        // A ring that could not take it now: a call does the same.
+        if matches!(-result, libc::EAGAIN | libc::EINTR | libc::ECANCELED) && inline {
+            self.flights[at].done = false;
+            self.submit(sh, at, Route::Inline);
+            result = self.flights[at].result;
+        }
+        let moved = flight.moved + usize::try_from(result).unwrap_or(0);
+        if result > 0 && moved < whole {
+            // Short of what there is. Direct I/O goes on at a block.
+            self.flights[at].moved = moved / align * align;
+            if self.flights[at].moved > flight.moved {
+                self.flights[at].done = false;
+                self.submit(sh, at, if inline { Route::Inline } else { Route::Interrupt });
+                self.flush();
+                return if self.flights[at].done { self.settle(sh, at) } else { None };
+            }
+        }
+        let outcome = match result {
+            ..0 => Err(-result),
+            _ if moved < whole => Err(libc::EIO),
+            _ => Ok(()),
+        };
+        self.flights[at].busy = false;
+        self.in_flight -= 1;
+        if outcome.is_ok() {
+            let kind = if flight.action == Action::Read { Asked::Read } else { Asked::Write };
+            let took_ns = clock::now().saturating_sub(flight.submitted);
+            self.estimator.record(kind, whole as u64, flight.mode, took_ns);
+        }
+        match flight.action {
+            Action::Read => self.landed_read(sh, &flight, outcome),
+            _ => landed_write(sh, &flight, outcome),
+        }
+        Some(outcome)
+    }
+
+    fn landed_read(&mut self, sh: &Shared, flight: &Flight, outcome: Result<(), i32>) {
+        let whole = sh.bytes_of(flight.page, flight.count);
+        let room = flight.count as usize * PAGE_BYTES;
+        if outcome.is_ok() && whole < room {
+            // SAFETY: the flight's own frames, which are out and have memory.
+            let bytes = unsafe { sh.pool.bytes(flight.frame as usize, flight.count as usize) };
+            bytes[whole..].fill(0);
+        }
+        if outcome.is_ok() {
+            add(&sh.counters.pages_read, u64::from(flight.count));
+        }
+        let mut books = sh.lock();
+        for step in 0..flight.count {
+            let (page, frame) = (flight.page + step, flight.frame + step);
+            let word = sh.pages.get(page);
+            let ahead = books.frames.is_ahead_out(frame);
+            if ahead {
+                books.frames.set_ahead_out(frame, false);
+            }
+            if State::of(word) != State::Reading || sh.pages.frame(page) != frame {
+                // Another thread did not wait for it.
+                books.frames.push(frame, Kind::FREE);
+            } else if outcome.is_err() {
+                books.frames.push(frame, Kind::FREE);
+                sh.pages.set(page, State::Absent, 0);
+                if word & AHEAD == 0 && self.errors.len() < self.errors.capacity() {
+                    self.errors.push((page, outcome.err().unwrap_or(libc::EIO)));
+                }
+            } else if word & AHEAD != 0 {
+                sh.pages.set(page, State::Standby, word & (AHEAD | HINTED));
+                books.frames.hold(frame, page, Kind::AHEAD);
+                if word & HINTED != 0 && self.landed.len() < self.landed.capacity() {
+                    self.landed.push(page);
+                }
+            } else {
+                sh.pages.set(page, State::Standby, 0);
+                books.frames.hold(frame, page, Kind::STANDBY);
+            }
+        }
+    }
+}
+
+/// Pages that were written back are as the source has them; those that were not stay as they are.
+fn landed_write(sh: &Shared, flight: &Flight, outcome: Result<(), i32>) {
+    let mut books = sh.lock();
+    for step in 0..flight.count {
+        let (page, frame) = (flight.page + step, flight.frame + step);
+        match outcome {
+            Ok(()) => {
+                add(&sh.counters.written_back, 1);
+                sh.pages.set(page, State::Standby, 0);
+                sh.pages.mark(page, if sh.spill.is_some() { SPILLED } else { 0 }, 0);
+                books.frames.hold(frame, page, Kind::STANDBY);
+            }
+            Err(errno) => {
+                sh.write_failed(page, errno);
+                sh.pages.set(page, State::Standby, crate::pages::DIRTY);
+                books.frames.hold(frame, page, Kind::DIRTY);
+            }
+        }
+    }
+}

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The lanes of a region's threads, found by the id of the calling thread without a lock.
+#![allow(unsafe_code)]
+
+use std::cell::UnsafeCell;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use crate::lane::Lane;
+
+/// Threads that may be registered with one region at once.
+pub(crate) const LANES: usize = 256;
+/// The owner of what a thread without a lane does: it never leaves a request behind.
+pub(crate) const GUEST: u16 = LANES as u16;
+
+/// The owner of what the handler thread does.
+pub(crate) const HANDLER: u16 = GUEST + 1;
+
+/// A place that was used before: looking for a thread goes on behind it.
+const LEFT: u32 = u32::MAX;
+
+struct Place {
+    /// The thread's id, 0 where the place was never used.
+    thread: AtomicU32,
+    /// Whether the thread is in a handler, and will see to its requests before it leaves.
+    inside: AtomicBool,
+    lane: UnsafeCell<Option<Box<Lane>>>,
+}
+
+/// The table.
+pub(crate) struct Lanes {
+    places: Box<[Place]>,
+}
+
+// SAFETY: the lane in a place is touched by the thread alone whose id stands there, and by the one that takes or
+// leaves the place, which is the same.
+unsafe impl Sync for Lanes {}
+
+impl Lanes {
+    pub fn new() -> Lanes {
+        let place = || Place {
+            thread: AtomicU32::new(0),
+            inside: AtomicBool::new(false),
+            lane: UnsafeCell::new(None),
+        };
+        Lanes { places: (0..LANES).map(|_| place()).collect() }
+    }
+
+    fn order(thread: u32) -> impl Iterator<Item = usize> {
+        (0..LANES).map(move |step| (thread as usize + step) % LANES)
+    }
+
+    /// The place of the calling thread.
+    pub fn find(&self, thread: u32) -> Option<u16> {
+        for at in Self::order(thread) {
+            match self.places[at].thread.load(Ordering::Acquire) {
+                0 => return None,
+                id if id == thread => return Some(at as u16),
+                _ => {}
+            }
+        }
+        None
+    }
+
+    /// Gives the calling thread a place for the lane that `make` makes for it.
+    pub fn enter<E>(
+        &self,
+        thread: u32,
+        make: impl FnOnce(u16) -> Result<Lane, E>,
+    ) -> Result<Option<u16>, E> {
+        let at = Self::order(thread).find(|at| {
+            let word = &self.places[*at].thread;
+            // Taken under a number that no thread has, until the lane is there.
+            [0, LEFT].iter().any(|free| {
+                word.compare_exchange(*free, TAKEN, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+            })
+        });
+        let Some(at) = at else { return Ok(None) };
+        match make(at as u16) {
+            Ok(lane) => {
+                // SAFETY: the place was just taken, and no thread has its number.
+                unsafe { *self.places[at].lane.get() = Some(Box::new(lane)) };
+                self.places[at].inside.store(false, Ordering::Relaxed);
+                self.places[at].thread.store(thread, Ordering::Release);
+                Ok(Some(at as u16))
+            }
+            Err(error) => {
+                self.places[at].thread.store(LEFT, Ordering::Release);
+                Err(error)
+            }
+        }
+    }
+
+    /// Takes the lane of the calling thread out.
+    pub fn leave(&self, at: u16) -> Option<Box<Lane>> {
+        let place = &self.places[at as usize];
+        place.thread.store(TAKEN, Ordering::Release);
+        // SAFETY: the calling thread's own place, under a number that no thread has.
+        let lane = unsafe { (*place.lane.get()).take() };
+        place.thread.store(LEFT, Ordering::Release);
+        lane
+    }
+
+    /// The lane of the calling thread.
+    ///
+    /// # Safety
+    /// The place is the calling thread's, and neither it nor a signal handler on it uses the lane meanwhile.
+    #[allow(clippy::mut_from_ref)]
+    pub unsafe fn lane(&self, at: u16) -> Option<&mut Lane> {
+        // SAFETY: as the caller promises.
+        unsafe { (*self.places[at as usize].lane.get()).as_deref_mut() }
+    }
+
+    /// Whether requests of this owner are seen to without anybody's doing.
+    pub fn is_inside(&self, owner: u16) -> bool {
+        self.places.get(owner as usize).is_none_or(|place| place.inside.load(Ordering::Acquire))
+    }
+
+    pub fn set_inside(&self, owner: u16, inside: bool) {
+        if let Some(place) = self.places.get(owner as usize) {
+            place.inside.store(inside, Ordering::Release);
+        }
+    }
+}
+
+const TAKEN: u32 = u32::MAX - 1;

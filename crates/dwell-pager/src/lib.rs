@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Memory larger than DRAM: an opened source as ordinary memory under a byte budget.
+//!
+//! The thread that meets an absent page handles the fault itself, waits for the device by the wait
+//! machine, and uses the wait: it reads ahead, follows the program's hints and moves out what was not
+//! used lately. A thread of lower priority than what could run next gives the CPU away instead.
+#![deny(unsafe_code)]
+
+mod ahead;
+mod board;
+mod evict;
+mod fault;
+mod frames;
+mod futex;
+mod hints;
+mod lane;
+mod lanes;
+mod memory;
+mod open;
+mod options;
+mod pages;
+mod region;
+mod shared;
+mod signal;
+mod stats;
+mod sync;
+mod thread;
+mod uffd;
+
+pub use board::Board;
+pub use options::{Access, Ahead, Faults, Options, Otherwise, PAGE_BYTES};
+pub use region::{Advice, Pin, Region, Registered};
+pub use stats::Statistics;

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a region is to be like.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use dwell_policy::WaitPolicy;
+use dwell_policy::policy::Its;
+
+use crate::board::Board;
+
+/// Bytes of a page: what is read, moved in and moved out at once.
+pub const PAGE_BYTES: usize = 4096;
+
+/// Who handles a page fault.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Faults {
+    /// The faulting thread itself, in a handler of SIGBUS. System calls on absent pages fail with
+    /// EFAULT: pin such ranges, or have them brought in before.
+    #[default]
+    Inline,
+    /// A thread of the region's. System calls may touch absent pages too; a fault costs two switches.
+    Thread,
+}
+
+/// What the program may do with the memory, and what becomes of what it writes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Access {
+    /// Reading. What is written all the same is a change to a copy: the source never sees it, and it
+    /// is gone once the page leaves memory.
+    #[default]
+    ReadOnly,
+    /// Reading and writing; nothing that is written reaches the source.
+    Private {
+        /// A directory for an unnamed file that takes the written pages that the budget has no room
+        /// for. Without one they stay in memory, beyond the budget if need be.
+        spill: Option<PathBuf>,
+    },
+    /// Reading and writing; what is written reaches the source when its page leaves memory, and at
+    /// [`Region::sync`](crate::Region::sync).
+    Shared,
+}
+
+impl Access {
+    /// Whether the program may write.
+    pub fn writes(&self) -> bool {
+        !matches!(self, Access::ReadOnly)
+    }
+}
+
+/// How far is read ahead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ahead {
+    /// Not at all; hints are still followed.
+    Nothing,
+    /// As far as earlier reading ahead was of use, at most so many pages.
+    UpTo(u32),
+}
+
+/// What happens where this process may not have a userfaultfd, or the kernel lacks what a region needs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Otherwise {
+    /// Opening fails, with a line that says what is missing.
+    #[default]
+    Fail,
+    /// The source is mapped by the kernel (`mmap`): no budget, no hints, no statistics. Sources without a
+    /// descriptor cannot be.
+    Map,
+}
+
+/// Choices for [`Region::open`](crate::Region::open).
+#[derive(Clone)]
+pub struct Options {
+    /// Memory for pages, in bytes.
+    pub budget_bytes: usize,
+    /// Who handles faults.
+    pub faults: Faults,
+    /// What the program may do.
+    pub access: Access,
+    /// Whether the thread that waits for a page spins or leaves the CPU; asked once per fault.
+    pub policy: Arc<dyn WaitPolicy>,
+    /// How far is read ahead.
+    pub ahead: Ahead,
+    /// Requests in flight per thread.
+    pub depth: u32,
+    /// Where the threads that page tell each other their priorities.
+    pub board: Arc<Board>,
+    /// What to do without userfaultfd.
+    pub otherwise: Otherwise,
+    /// How long the handler thread ([`Faults::Thread`]) spins for the next fault before it leaves the CPU, in
+    /// nanoseconds.
+    pub handler_spins_ns: u64,
+    /// Whether pages are installed by copying although the kernel can move them.
+    pub copies: bool,
+}
+
+impl Options {
+    /// A read-only region of at most `budget_bytes` of memory, with faults inline.
+    pub fn new(budget_bytes: usize) -> Self {
+        Options {
+            budget_bytes,
+            faults: Faults::default(),
+            access: Access::default(),
+            policy: Arc::new(Its),
+            ahead: Ahead::UpTo(64),
+            depth: 64,
+            board: Board::of_process(),
+            otherwise: Otherwise::default(),
+            handler_spins_ns: 0,
+            copies: false,
+        }
+    }
+
+    /// Chooses who handles faults.
+    #[must_use]
+    pub fn faults(mut self, faults: Faults) -> Self {
+        self.faults = faults;
+        self
+    }
+
+    /// Chooses what the program may do.
+    #[must_use]
+    pub fn access(mut self, access: Access) -> Self {
+        self.access = access;
+        self
+    }
+
+    /// Chooses the wait policy.
+    #[must_use]
+    pub fn policy(mut self, policy: Arc<dyn WaitPolicy>) -> Self {
+        self.policy = policy;
+        self
+    }
+
+    /// Chooses how far is read ahead.
+    #[must_use]
+    pub fn ahead(mut self, ahead: Ahead) -> Self {
+        self.ahead = ahead;
+        self
+    }
+
+    /// Chooses how many requests a thread may have in flight, 1 to 256.
+    #[must_use]
+    pub fn depth(mut self, depth: u32) -> Self {
+        self.depth = depth;
+        self
+    }
+
+    /// Chooses with whom priorities are compared.
+    #[must_use]
+    pub fn board(mut self, board: Arc<Board>) -> Self {
+        self.board = board;
+        self
+    }
+
+    /// Chooses what to do without userfaultfd.
+    #[must_use]
+    pub fn otherwise(mut self, otherwise: Otherwise) -> Self {
+        self.otherwise = otherwise;
+        self
+    }
+
+    /// Chooses how long the handler thread spins for the next fault, in nanoseconds.
+    #[must_use]
+    pub fn handler_spins_ns(mut self, ns: u64) -> Self {
+        self.handler_spins_ns = ns;
+        self
+    }
+
+    /// Has pages installed by copying, as kernels before 6.8 must.
+    #[must_use]
+    pub fn copies(mut self, on: bool) -> Self {
+        self.copies = on;
+        self
+    }
+}

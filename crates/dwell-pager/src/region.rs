@@ -1,0 +1,517 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A region: the memory, and what a program may ask of it.
+
+use std::marker::PhantomData;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use dwell::{Error, File, Result, clock};
+
+use crate::frames::Kind;
+use crate::memory::Area;
+use crate::open;
+use crate::options::{Faults, Options, PAGE_BYTES};
+use crate::pages::{AHEAD, DIRTY, State};
+use crate::shared::{self, RANGES, Shared};
+use crate::signal::{self, Quiet};
+use crate::stats::{Statistics, add};
+use crate::thread::Handler;
+
+/// What the program says of a range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Advice {
+    /// Nothing: reading ahead follows what is seen.
+    Normal,
+    /// Read in order: reading ahead begins at the first fault and goes as far as it may.
+    Sequential,
+    /// Read in no order: nothing is read ahead but what hints name.
+    Random,
+    /// Wanted soon: read by the next faults while they wait, as far as the budget reaches.
+    WillNeed,
+    /// Not wanted any more: leaves memory now. What was written to a shared region is written back, to a
+    /// private one lost.
+    DontNeed,
+}
+
+/// An opened source as memory. Threads share it by reference.
+///
+/// Dropping it ends the mapping, as `munmap` does: whoever touches the memory after that is lost. What was
+/// written and not synced is written back then, and an error of that told to nobody; see [`Region::close`].
+pub struct Region {
+    way: Way,
+}
+
+enum Way {
+    Paged {
+        shared: Arc<Shared>,
+        /// Where the handler of SIGBUS knows it.
+        known: Option<usize>,
+        handler: Option<Handler>,
+    },
+    /// The kernel's own mapping.
+    Mapped { file: Arc<File>, area: Area, writes_back: bool },
+}
+
+/// The calling thread faults on the region by a queue of its own, for as long as this lives.
+pub struct Registered {
+    shared: Option<(Arc<Shared>, u16)>,
+    _this_thread: PhantomData<*const ()>,
+}
+
+/// A range that stays in memory while this lives, so that system calls may be given it.
+pub struct Pin {
+    shared: Option<Arc<Shared>>,
+    pages: Range<u32>,
+}
+
+impl Region {
+    /// Makes `file` memory.
+    ///
+    /// # Errors
+    /// An empty source, a budget too small, a source that cannot be read in a signal handler (inline), one
+    /// that cannot be written (shared); where userfaultfd is missing or restricted, one line that says so.
+    pub fn open(file: impl Into<Arc<File>>, options: &Options) -> Result<Region> {
+        let file = file.into();
+        match open::paged(&file, options) {
+            Ok(shared) => {
+                let shared = Arc::new(shared);
+                let (known, handler) = match options.faults {
+                    Faults::Inline => (Some(open::enter(&shared)?), None),
+                    Faults::Thread => {
+                        (None, Some(Handler::start(&shared, options.handler_spins_ns)?))
+                    }
+                };
+                Ok(Region { way: Way::Paged { shared, known, handler } })
+            }
+            Err(error) => {
+                let (area, writes_back) = open::mapped(&file, options, error)?;
+                Ok(Region { way: Way::Mapped { file, area, writes_back } })
+            }
+        }
+    }
+
+    fn paged(&self) -> Option<&Arc<Shared>> {
+        match &self.way {
+            Way::Paged { shared, .. } => Some(shared),
+            Way::Mapped { .. } => None,
+        }
+    }
+
+    fn area(&self) -> &Area {
+        match &self.way {
+            Way::Paged { shared, .. } => &shared.area,
+            Way::Mapped { area, .. } => area,
+        }
+    }
+
+    /// Start of the memory, page-aligned. Nobody may touch it after the region is gone, nor in a forked child.
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.area().start() as *mut u8
+    }
+
+    /// Length of the source in bytes; the memory goes on with zeros to the end of the page.
+    pub fn len(&self) -> usize {
+        match &self.way {
+            Way::Paged { shared, .. } => shared.bytes as usize,
+            Way::Mapped { area, .. } => area.bytes_asked(),
+        }
+    }
+
+    /// Always `false`: an empty source cannot be opened.
+    pub fn is_empty(&self) -> bool {
+        false
+    }
+
+    /// The file beneath.
+    pub fn file(&self) -> &File {
+        match &self.way {
+            Way::Paged { shared, .. } => &shared.file,
+            Way::Mapped { file, .. } => file,
+        }
+    }
+
+    /// How pages come in, for a table: `move`, `copy`, or `mmap` where the kernel maps the source.
+    pub fn method(&self) -> &'static str {
+        match &self.way {
+            Way::Paged { shared, .. } if shared.copies || shared.writes => "copy",
+            Way::Paged { .. } => "move",
+            Way::Mapped { .. } => "mmap",
+        }
+    }
+
+    /// Gives the calling thread a queue of its own. A thread without one faults correctly too, but reads by
+    /// plain calls, and ahead only what follows in the same call.
+    ///
+    /// # Errors
+    /// What the source refuses; a thread that is registered already, or too many of them.
+    pub fn register_thread(&self) -> Result<Registered> {
+        let none = Registered { shared: None, _this_thread: PhantomData };
+        let Some(shared) = self.paged() else { return Ok(none) };
+        shared.here()?;
+        if matches!(&self.way, Way::Paged { handler: Some(_), .. }) {
+            return Ok(none);
+        }
+        let number = open::register(shared)?;
+        Ok(Registered { shared: Some((shared.clone(), number)), ..none })
+    }
+
+    /// The pages of a range of bytes.
+    fn pages(&self, range: &Range<usize>) -> Result<Range<u32>> {
+        if range.start > range.end || range.end > self.len() {
+            let what = format!(
+                "bytes {} to {} are not within the region of {} bytes",
+                range.start,
+                range.end,
+                self.len()
+            );
+            return Err(Error::invalid(self.file().path(), what));
+        }
+        Ok((range.start / PAGE_BYTES) as u32..range.end.div_ceil(PAGE_BYTES) as u32)
+    }
+
+    /// Brings a range of bytes into memory. What is brought in may leave again before it is used, if the
+    /// budget is small; see [`Region::pin`].
+    ///
+    /// # Errors
+    /// A range past the end, or what the source refuses.
+    pub fn prefault(&self, range: Range<usize>) -> Result<()> {
+        let pages = self.pages(&range)?;
+        let Some(shared) = self.paged() else { return self.populate(&range) };
+        shared.here()?;
+        let _quiet = Quiet::new();
+        pages.into_iter().try_for_each(|page| shared.bring(page))
+    }
+
+    fn populate(&self, range: &Range<usize>) -> Result<()> {
+        let pages = self.pages(range)?;
+        let count = (pages.end - pages.start) as usize;
+        self.area()
+            .advise_range(pages.start as usize, count, libc::MADV_POPULATE_READ)
+            .map_err(|error| Error::io("reading", self.file().path(), None, error))
+    }
+
+    /// Brings a range of bytes into memory and keeps it there, so that system calls may be given it.
+    ///
+    /// # Errors
+    /// As [`Region::prefault`]; more than the budget can hold.
+    pub fn pin(&self, range: Range<usize>) -> Result<Pin> {
+        let pages = self.pages(&range)?;
+        let Some(shared) = self.paged() else {
+            self.populate(&range)?;
+            return Ok(Pin { shared: None, pages });
+        };
+        shared.here()?;
+        let _quiet = Quiet::new();
+        let count = pages.end - pages.start;
+        {
+            let mut books = shared.lock();
+            let budget = books.frames.budget();
+            if books.pinned + count > budget.saturating_sub(open::LEAST_PAGES / 2) {
+                let what = format!(
+                    "pinning {} KiB: {} KiB are pinned already, of a budget of {} KiB; pin less at once, \
+                     or open the region with a larger budget",
+                    kib(count),
+                    kib(books.pinned),
+                    kib(budget)
+                );
+                return Err(Error::invalid(shared.path(), what));
+            }
+            books.pinned += count;
+            pages.clone().for_each(|page| shared.pages.pin(page, true));
+        }
+        let pin = Pin { shared: Some(shared.clone()), pages: pages.clone() };
+        pages.into_iter().try_for_each(|page| shared.bring(page))?;
+        Ok(pin)
+    }
+
+    /// Says how a range of bytes will be used.
+    ///
+    /// # Errors
+    /// A range past the end; with [`Advice::DontNeed`], what the source refuses to take.
+    pub fn advise(&self, range: Range<usize>, advice: Advice) -> Result<()> {
+        let pages = self.pages(&range)?;
+        let Some(shared) = self.paged() else {
+            let told = match advice {
+                Advice::Normal => libc::MADV_NORMAL,
+                Advice::Sequential => libc::MADV_SEQUENTIAL,
+                Advice::Random => libc::MADV_RANDOM,
+                Advice::WillNeed => libc::MADV_WILLNEED,
+                Advice::DontNeed => libc::MADV_DONTNEED,
+            };
+            let count = (pages.end - pages.start) as usize;
+            return self
+                .area()
+                .advise_range(pages.start as usize, count, told)
+                .map_err(|error| Error::io("madvise", self.file().path(), None, error));
+        };
+        shared.here()?;
+        if advice == Advice::DontNeed {
+            return self.drop_pages(shared, pages);
+        }
+        let _quiet = Quiet::new();
+        let told = shared::Range { first: pages.start, end: pages.end };
+        {
+            let mut books = shared.lock();
+            if advice != Advice::WillNeed {
+                forget(&mut books.sequential, told);
+                forget(&mut books.random, told);
+            }
+            match advice {
+                Advice::Sequential => note(&mut books.sequential, told),
+                Advice::Random => note(&mut books.random, told),
+                Advice::WillNeed => note(&mut books.wanted, told),
+                _ => {}
+            }
+        }
+        if advice == Advice::WillNeed {
+            signal::with_own_lane(shared, |lane| {
+                lane.follow_hints(shared);
+                lane.flush();
+            });
+        }
+        Ok(())
+    }
+
+    fn drop_pages(&self, shared: &Arc<Shared>, pages: Range<u32>) -> Result<()> {
+        if shared.writes_back {
+            self.sync_pages(shared, pages.clone())?;
+        }
+        let _quiet = Quiet::new();
+        for page in pages {
+            shared.drop_page(page);
+        }
+        Ok(())
+    }
+
+    /// Publishes that the byte at `offset` will be touched soon; hints are followed in their order, by the
+    /// faults of any thread. `false` when the ring is full. Costs some nanoseconds; never waits.
+    #[inline]
+    pub fn hint(&self, offset: usize) -> bool {
+        match &self.way {
+            Way::Paged { shared, .. } => shared.hints.publish(offset as u64),
+            Way::Mapped { .. } => false,
+        }
+    }
+
+    /// Writes all that was written to the region back and makes it durable.
+    ///
+    /// # Errors
+    /// What the source refused, now or since the last sync; those pages stay in memory and are tried again.
+    pub fn sync(&self) -> Result<()> {
+        self.sync_range(0..self.len())
+    }
+
+    /// As [`Region::sync`], for a range of bytes.
+    ///
+    /// # Errors
+    /// As [`Region::sync`]; a range past the end.
+    pub fn sync_range(&self, range: Range<usize>) -> Result<()> {
+        let pages = self.pages(&range)?;
+        match &self.way {
+            Way::Paged { shared, .. } if shared.writes_back => {
+                shared.here()?;
+                self.sync_pages(shared, pages)?;
+                shared.file.sync_data()
+            }
+            Way::Mapped { area, writes_back: true, .. } => {
+                let count = (pages.end - pages.start) as usize;
+                area.flush(pages.start as usize, count)
+                    .map_err(|error| Error::io("msync", self.file().path(), None, error))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn sync_pages(&self, shared: &Arc<Shared>, pages: Range<u32>) -> Result<()> {
+        let result = crate::sync::write_back(shared, pages);
+        // What failed earlier is told once, and first.
+        match shared.taken_failure() {
+            Some(error) => Err(error),
+            None => result,
+        }
+    }
+
+    /// What was counted so far.
+    pub fn statistics(&self) -> Statistics {
+        let Some(shared) = self.paged() else { return Statistics::default() };
+        let _quiet = Quiet::new();
+        let books = shared.lock();
+        Statistics {
+            resident: books.frames.in_memory().into(),
+            peak: books.frames.peak().into(),
+            ..shared.counters.read()
+        }
+    }
+
+    /// Ends the region, as dropping it does, and says what a last sync could not write.
+    ///
+    /// # Errors
+    /// As [`Region::sync`].
+    pub fn close(self) -> Result<()> {
+        self.sync()
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        let Way::Paged { shared, known, handler } = &mut self.way else { return };
+        if !shared.is_here() {
+            // In a forked child: the region is the parent's.
+            shared.area.forget();
+            shared.pool.forget();
+            if let Some(handler) = handler.take() {
+                handler.forget();
+            }
+            return;
+        }
+        if shared.writes_back {
+            let _ = crate::sync::write_back(shared, 0..shared.pages.count());
+        }
+        shared.closing.store(true, Ordering::Release);
+        if let Some(handler) = handler.take() {
+            handler.stop();
+        }
+        shared.area.unmap();
+        if let Some(known) = known.take() {
+            signal::leave(known);
+        }
+    }
+}
+
+impl Registered {
+    /// Sets the nice value that this thread is known by in the pager; at first it is the thread's own.
+    pub fn set_nice(&self, nice: i8) {
+        let Some((shared, number)) = &self.shared else { return };
+        let _quiet = Quiet::new();
+        signal::with_lane(shared, *number, |lane| {
+            lane.nice = nice.clamp(-20, 19);
+            if let Some(seat) = lane.seat {
+                shared.board.wants_cpu(seat, lane.nice, true);
+            }
+        });
+    }
+
+    /// Says whether this thread wants the CPU, before it waits for something that the pager does not see and
+    /// after.
+    pub fn set_idle(&self, idle: bool) {
+        let Some((shared, number)) = &self.shared else { return };
+        let _quiet = Quiet::new();
+        signal::with_lane(shared, *number, |lane| {
+            if let Some(seat) = lane.seat {
+                shared.board.wants_cpu(seat, lane.nice, !idle);
+            }
+        });
+    }
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        let Some((shared, number)) = self.shared.take() else { return };
+        let _quiet = Quiet::new();
+        let Some(mut lane) = shared.lanes.leave(number) else { return };
+        if !shared.is_here() {
+            std::mem::forget((lane, shared));
+            return;
+        }
+        if let Some(seat) = lane.seat.take() {
+            shared.board.leave(seat);
+        }
+        const PATIENCE_NS: u64 = 5_000_000_000;
+        if !lane.drain(&shared, clock::now() + PATIENCE_NS) {
+            // A device that answers no more may still write to the frames: their memory is given up.
+            std::mem::forget((lane, shared));
+        }
+    }
+}
+
+impl Drop for Pin {
+    fn drop(&mut self) {
+        let Some(shared) = &self.shared else { return };
+        let _quiet = Quiet::new();
+        let mut books = shared.lock();
+        books.pinned -= self.pages.end - self.pages.start;
+        self.pages.clone().for_each(|page| shared.pages.pin(page, false));
+    }
+}
+
+fn kib(pages: u32) -> usize {
+    pages as usize * (PAGE_BYTES / 1024)
+}
+
+/// Adds a range to what was said, in place of the first that was said where there is no room.
+fn note(ranges: &mut [shared::Range; RANGES], told: shared::Range) {
+    let free = ranges.iter().position(|range| range.first >= range.end);
+    ranges[free.unwrap_or(0)] = told;
+}
+
+/// Takes a range out of what was said.
+fn forget(ranges: &mut [shared::Range; RANGES], told: shared::Range) {
+    for at in 0..RANGES {
+        let range = ranges[at];
+        if range.first >= told.end || range.end <= told.first {
+            continue;
+        }
+        let (before, after) = (
+            shared::Range { first: range.first, end: told.first.max(range.first) },
+            shared::Range { first: told.end.min(range.end), end: range.end },
+        );
+        ranges[at] = before;
+        if after.first < after.end {
+            note(ranges, after);
+        }
+    }
+}
+
+impl Shared {
+    /// Only the process that opened a region has it.
+    fn here(&self) -> Result<()> {
+        match self.is_here() {
+            true => Ok(()),
+            false => Err(Error::invalid(
+                self.path(),
+                "this region belongs to the process that opened it; a forked child opens one of its own",
+            )),
+        }
+    }
+
+    /// Brings a page in for a call of the program's, with signals kept out.
+    fn bring(&self, page: u32) -> Result<()> {
+        self.cure(page);
+        signal::bring(self, page).map_err(|errno| {
+            let source = std::io::Error::from_raw_os_error(errno);
+            Error::io("read", self.path(), Some(u64::from(page) * PAGE_BYTES as u64), source)
+        })
+    }
+
+    /// Makes a page absent, whatever it holds. Pinned pages, and those that somebody is at, stay.
+    fn drop_page(&self, page: u32) {
+        let mut books = self.lock();
+        let word = self.pages.get(page);
+        let frame = self.pages.frame(page);
+        match State::of(word) {
+            State::Standby => {
+                books.frames.unlink(frame);
+                add(&self.counters.prefetched_wasted, u64::from(word & AHEAD != 0));
+            }
+            State::Present if self.pages.pins(page) == 0 => {
+                books.frames.unlink(frame);
+                self.pages.set(page, State::Moving, 0);
+                drop(books);
+                let moved = self.take_out(page, frame, 1).is_ok();
+                books = self.lock();
+                if !moved {
+                    self.pages.set(page, State::Present, 0);
+                    books.frames.hold(frame, page, Kind::present(0));
+                    return;
+                }
+            }
+            State::Absent => return self.pages.mark(page, 0, crate::pages::SPILLED),
+            _ => return,
+        }
+        self.pages.set(page, State::Absent, 0);
+        // What a private region had written is lost: the source has what counts.
+        self.pages.mark(page, 0, DIRTY | crate::pages::SPILLED);
+        books.frames.push(frame, Kind::FREE);
+    }
+}

@@ -1,0 +1,341 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The thread that handles a region's faults, where the faulting threads do not: one queue, many faults at once.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+
+use dwell::executor::{Alarm, World};
+use dwell::park::Parker;
+use dwell::queue::{Action, Queue, Watch};
+use dwell::{Error, Result, arch, clock};
+use dwell_policy::{Decision, Driver, Kind as Asked, Mode, Ns, Reason, Route};
+use dwell_policy::{WaitMachine, Woken, drive};
+
+use crate::ahead::Plan;
+use crate::fault::{INSTALLS, account};
+use crate::lane::Lane;
+use crate::open;
+use crate::options::PAGE_BYTES;
+use crate::pages::{AHEAD, HINTED, POISONED, State};
+use crate::shared::{Books, Shared};
+use crate::signal::Quiet;
+use crate::stats::add;
+use crate::uffd::Uffd;
+
+/// What the parker knows the userfaultfd by.
+const FAULTS: usize = 0;
+/// Pages that others are at are looked at again after this long, in nanoseconds.
+const RECHECK_NS: Ns = 50_000;
+
+/// The handler thread of a region.
+pub(crate) struct Handler {
+    stop: Arc<AtomicBool>,
+    alarm: Alarm,
+    thread: JoinHandle<()>,
+}
+
+impl Handler {
+    /// Starts it; faults that come before wait for it.
+    pub fn start(shared: &Arc<Shared>, spin_ns: Ns) -> Result<Handler> {
+        let failed = |error| Error::io("starting the handler thread", shared.path(), None, error);
+        let stop = Arc::new(AtomicBool::new(false));
+        let (tell, told) = mpsc::channel();
+        let (region, stopped) = (shared.clone(), stop.clone());
+        let quiet = Quiet::new();
+        let thread = std::thread::Builder::new().name("dwell-pager".into()).spawn(move || {
+            let made = Serving::new(region, stopped, spin_ns);
+            match made {
+                Ok(mut serving) => {
+                    let _ = tell.send(Ok(serving.parker.alarm()));
+                    drop(tell);
+                    serving.run();
+                }
+                Err(error) => drop(tell.send(Err(error))),
+            }
+        });
+        drop(quiet);
+        let thread = thread.map_err(failed)?;
+        let alarm = told.recv().map_err(|_| failed(io::ErrorKind::Other.into()))??;
+        Ok(Handler { stop, alarm, thread })
+    }
+
+    /// Ends it. Threads that wait for a page then wait until the region is unmapped.
+    pub fn stop(self) {
+        self.stop.store(true, Ordering::Release);
+        (self.alarm)();
+        let _ = self.thread.join();
+    }
+
+    /// In a forked child there is no such thread.
+    pub fn forget(self) {
+        std::mem::forget(self);
+    }
+}
+
+/// A fault that is being handled.
+#[derive(Clone, Copy)]
+struct Pending {
+    page: u32,
+    /// Whether its read was sent by this thread.
+    sent: bool,
+    began: Ns,
+}
+
+struct Serving {
+    sh: Arc<Shared>,
+    lane: Lane,
+    parker: Parker,
+    pending: Vec<Pending>,
+    plan: Plan,
+    stop: Arc<AtomicBool>,
+    spin_ns: Ns,
+}
+
+impl Serving {
+    fn new(sh: Arc<Shared>, stop: Arc<AtomicBool>, spin_ns: Ns) -> Result<Serving> {
+        let failed = |error| Error::io("starting the handler thread", sh.path(), None, error);
+        let lane = open::thread_lane(&sh)?;
+        let mut parker = Parker::new().map_err(failed)?;
+        parker.watch(sh.uffd.descriptor(), FAULTS).map_err(failed)?;
+        let (pending, plan) = (Vec::new(), Plan::default());
+        Ok(Serving { sh, lane, parker, pending, plan, stop, spin_ns })
+    }
+
+    fn run(&mut self) {
+        while !self.stop.load(Ordering::Acquire) {
+            let decision = self.decide();
+            let now = clock::now();
+            let mut machine = WaitMachine::new(&decision, now, now);
+            if !self.pending.is_empty() && self.lane.in_flight == 0 {
+                machine = machine.until(now + RECHECK_NS);
+            }
+            let sh = self.sh.clone();
+            account(&sh, &drive(machine, self));
+        }
+        const PATIENCE_NS: Ns = 5_000_000_000;
+        if !self.lane.drain(&self.sh, clock::now() + PATIENCE_NS) {
+            // A device that answers no more may still write to the frames: they are given up.
+            std::mem::forget(self.sh.clone());
+        }
+    }
+
+    /// How to wait: as the policy says while pages are on their way, and else for the next fault, which comes
+    /// when it likes.
+    fn decide(&mut self) -> Decision {
+        if self.lane.in_flight > 0 {
+            let mut decision = self.lane.decide(&self.sh, Asked::Read, PAGE_BYTES);
+            decision.route = Route::Interrupt;
+            return decision;
+        }
+        let mode = if self.spin_ns > 0 { Mode::Spin } else { Mode::Block };
+        let mut decision = Decision::new(Route::Interrupt, mode, 0, Reason::Fixed);
+        decision.spin_limit_ns = self.spin_ns;
+        decision
+    }
+
+    /// Takes faults in and goes on with those that are here; whether anything happened.
+    fn work(&mut self) -> bool {
+        let mut addresses = [0; Uffd::FAULTS];
+        let told = self.sh.uffd.faults(&mut addresses);
+        for address in &addresses[..told] {
+            let Some(page) = self.sh.area.page_of(*address) else { continue };
+            let page = page as u32;
+            if self.pending.iter().any(|pending| pending.page == page) {
+                continue;
+            }
+            add(&self.sh.counters.faults, 1);
+            self.pending.push(Pending { page, sent: false, began: clock::now() });
+        }
+        let landed = self.lane.in_flight;
+        self.lane.look();
+        self.lane.land(&self.sh);
+        let landed = landed != self.lane.in_flight;
+        let mut at = 0;
+        while at < self.pending.len() {
+            match self.step(at) {
+                true => {
+                    let began = self.pending.swap_remove(at).began;
+                    add(&self.sh.counters.fault_ns, clock::now().saturating_sub(began));
+                }
+                false => at += 1,
+            }
+        }
+        if told > 0 || landed {
+            // The device is kept at work: the next plan takes the place of this one.
+            let (sh, mut plan) = (self.sh.clone(), self.plan);
+            while self.lane.issue(&sh, &mut plan) {}
+            self.plan = plan;
+        }
+        self.lane.flush();
+        told > 0 || landed
+    }
+
+    /// Goes on with one fault; whether it is over.
+    fn step(&mut self, at: usize) -> bool {
+        let sh = self.sh.clone();
+        let Pending { page, sent, .. } = self.pending[at];
+        if let Some(errno) = self.lane.take_error(page) {
+            return self.refuse(page, errno);
+        }
+        let mut books = sh.lock();
+        let word = sh.pages.get(page);
+        match State::of(word) {
+            State::Present => {
+                drop(books);
+                sh.uffd.wake(sh.area.at(page as usize), PAGE_BYTES);
+                true
+            }
+            State::Standby => {
+                if !sent {
+                    add(&sh.counters.rescued, 1);
+                    add(&sh.counters.second_chances, u64::from(word & AHEAD == 0));
+                    self.plan(&books, page);
+                }
+                let mut pages = [0; INSTALLS];
+                let plan = self.plan;
+                let count = self.lane.gather(&sh, &mut books, page, &plan, &mut pages);
+                drop(books);
+                let _ = sh.install(&mut pages[..count], self.lane.class());
+                sh.pages.state(page) == State::Present
+            }
+            State::Reading => {
+                if word & AHEAD != 0 {
+                    sh.pages.mark(page, 0, AHEAD | HINTED);
+                    add(&sh.counters.prefetched_used, 1);
+                    add(&sh.counters.joined, 1);
+                    self.plan(&books, page);
+                    self.pending[at].sent = true;
+                }
+                false
+            }
+            State::Absent => {
+                let Some(run) = sh.take(&mut books, 1) else {
+                    drop(books);
+                    if self.lane.make_room(&sh) == 0 {
+                        self.lane.make_last_room(&sh);
+                    }
+                    return false;
+                };
+                sh.pages.set_frame(page, run.first);
+                sh.pages.set(page, State::Reading, 0);
+                books.frames.assign(run.first, page, self.lane.number);
+                self.plan(&books, page);
+                drop(books);
+                add(&sh.counters.reads_awaited, 1);
+                self.pending[at].sent = true;
+                let mut decision = self.lane.decide(&sh, Asked::Read, PAGE_BYTES);
+                if self.lane.has_queue() {
+                    // Others wait for this thread too: it does not go into a call for one of them.
+                    decision.route = Route::Interrupt;
+                }
+                let ready = sh.fill(run).is_ok()
+                    && self.lane.send(&sh, Action::Read, page, run, &decision).is_some();
+                if !ready {
+                    self.lane.abandon(&sh, page, run);
+                } else if !self.lane.has_queue() {
+                    self.lane.land(&sh);
+                }
+                false
+            }
+            State::Moving | State::Writing => false,
+        }
+    }
+
+    /// What this fault asks for ahead, which is done when time is idle.
+    fn plan(&mut self, books: &Books, page: u32) {
+        let plan = self.lane.plan(&self.sh, books, page);
+        if plan != Plan::default() {
+            self.plan = plan;
+        }
+    }
+
+    /// The page cannot be had: who waits for it gets SIGBUS.
+    fn refuse(&mut self, page: u32, errno: i32) -> bool {
+        let _ = errno;
+        let _books = self.sh.lock();
+        if self.sh.pages.state(page) != State::Absent {
+            return false;
+        }
+        self.sh.pages.mark(page, POISONED, 0);
+        add(&self.sh.counters.read_errors, 1);
+        self.sh.uffd.poison(self.sh.area.at(page as usize), PAGE_BYTES)
+    }
+}
+
+impl Driver for Serving {
+    fn now(&mut self) -> Ns {
+        clock::now()
+    }
+
+    fn poll(&mut self) -> bool {
+        for _ in 0..4 {
+            if self.work() || self.stop.load(Ordering::Acquire) {
+                return true;
+            }
+            arch::relax();
+        }
+        false
+    }
+
+    fn offer(&mut self, _: Ns) -> bool {
+        let sh = self.sh.clone();
+        let mut plan = self.plan;
+        let more = self.lane.steal(&sh, &mut plan);
+        self.plan = plan;
+        more
+    }
+
+    fn sleep(&mut self, until: Ns) {
+        clock::sleep_until(until);
+    }
+
+    fn park(&mut self, until: Option<Ns>) -> Woken {
+        self.parker.disarm();
+        let mut due = until;
+        if self.lane.in_flight > 0
+            && let Some(queue) = self.lane.queue()
+        {
+            if let Some(descriptor) = self.parker.descriptor() {
+                // A sleep in the queue's ring ends with a fault too. One that came before is looked for below.
+                if queue.watch(descriptor) == Watch::Fired {
+                    queue.watch(descriptor);
+                }
+            }
+            let wake = queue.arm(1);
+            if let dwell::queue::Wake::At(at) | dwell::queue::Wake::Socket { at: Some(at), .. } =
+                wake
+            {
+                due = Some(due.map_or(at, |due| due.min(at)));
+            }
+            if !self.parker.arm(&wake) {
+                if let Some(queue) = self.lane.queue() {
+                    queue.disarm();
+                }
+                return Woken::Unwakeable;
+            }
+        }
+        // What came between the last look and now would not wake anyone.
+        if !self.work() && !self.stop.load(Ordering::Acquire) {
+            self.parker.wait(due);
+            self.parker.look(&mut |_, _| {});
+        }
+        if let Some(queue) = self.lane.queue() {
+            queue.disarm();
+        }
+        Woken::Look
+    }
+}
+
+impl Shared {
+    /// Lets a page be tried again that could not be had.
+    pub fn cure(&self, page: u32) {
+        if self.pages.get(page) & POISONED != 0 {
+            let _books = self.lock();
+            self.pages.mark(page, 0, POISONED);
+            let _ = self.area.advise_range(page as usize, 1, libc::MADV_DONTNEED);
+        }
+    }
+}

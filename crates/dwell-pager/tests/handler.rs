@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a handler may not do: allocate; and whose pages and whose waits give way.
+#![allow(unsafe_code)]
+
+mod common;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::sync::Arc;
+use std::time::Duration;
+
+use common::{Random, byte_at, emulated, file, open, pages, read, region, shared, write};
+use dwell_pager::{Ahead, Board, PAGE_BYTES};
+
+struct Counting;
+
+thread_local! {
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+}
+
+fn count() {
+    let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
+}
+
+// SAFETY: every call is passed on to the system's allocator; counting allocates nothing.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count();
+        // SAFETY: the caller's promise.
+        unsafe { System.alloc(layout) }
+    }
+    unsafe fn dealloc(&self, start: *mut u8, layout: Layout) {
+        count();
+        // SAFETY: the caller's promise.
+        unsafe { System.dealloc(start, layout) }
+    }
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+const BYTES: usize = 256 * PAGE_BYTES;
+
+#[test]
+fn a_fault_allocates_nothing_in_any_way_it_may_go() {
+    let (_dir, path) = file(BYTES);
+    let direct = dwell::File::options().direct(true).open(&path).ok();
+    let sources = [
+        ("file", Some(open(&path, true)), true),
+        ("file, unregistered", Some(open(&path, true)), false),
+        ("direct", direct.map(Arc::new), false),
+        ("emulated", Some(Arc::new(emulated(&path, "latency=20us,short-every=7"))), true),
+        ("emulated, unregistered", Some(Arc::new(emulated(&path, "latency=20us"))), false),
+    ];
+    for (name, source, registers) in sources {
+        let Some(source) = source else { continue };
+        let writes = name == "file" || name == "emulated";
+        let options = if writes { shared(24) } else { pages(24) };
+        let Some(region) = region(source, &options) else { return };
+        let _lane = registers.then(|| region.register_thread().unwrap());
+        let mut random = Random(9);
+        let before = ALLOCATIONS.get();
+        for round in 0..4_000 {
+            let at = if round % 2 == 0 { random.below(BYTES) } else { round * PAGE_BYTES % BYTES };
+            region.hint(random.below(BYTES));
+            if writes && round % 5 == 0 {
+                write(&region, at, byte_at(at));
+            } else {
+                assert_eq!(read(&region, at), byte_at(at));
+            }
+        }
+        assert_eq!(ALLOCATIONS.get() - before, 0, "{name}");
+        assert!(region.statistics().faults > 500, "{name}");
+    }
+}
+
+#[test]
+fn a_page_that_is_still_in_use_gets_its_second_chance_without_the_device() {
+    let (_dir, path) = file(BYTES);
+    let options = pages(64).ahead(Ahead::Nothing);
+    let Some(region) = region(open(&path, false), &options) else { return };
+    for round in 0..2_000 {
+        // One page again and again, among all the others in turn.
+        assert_eq!(read(&region, 0), byte_at(0));
+        let at = (1 + round % 255) * PAGE_BYTES;
+        assert_eq!(read(&region, at), byte_at(at));
+    }
+    let statistics = region.statistics();
+    let of_the_others = 2_000;
+    assert!(statistics.second_chances > 10, "{statistics:?}");
+    assert!(statistics.pages_read <= of_the_others + 5, "{statistics:?}");
+}
+
+#[test]
+fn a_thread_gives_the_cpu_away_while_one_of_higher_priority_wants_one() {
+    let (dir, path) = file(BYTES);
+    let board = Board::shared(&dir.path().join("board")).unwrap();
+    let device = Arc::new(emulated(&path, "latency=50us"));
+    let options = pages(64).ahead(Ahead::Nothing).board(board);
+    let Some(region) = region(device, &options) else { return };
+    let lane = region.register_thread().unwrap();
+    lane.set_nice(5);
+    let touch = |pages: std::ops::Range<usize>| {
+        for page in pages {
+            assert_eq!(read(&region, page * PAGE_BYTES), byte_at(page * PAGE_BYTES));
+        }
+    };
+    touch(0..40);
+    assert_eq!(region.statistics().sacrificed, 0);
+    // More threads than CPUs, all of higher priority.
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    let (end, ended) = std::sync::mpsc::channel::<()>();
+    let ended = std::sync::Mutex::new(ended);
+    let ready = std::sync::Barrier::new(cpus + 2);
+    std::thread::scope(|scope| {
+        for _ in 0..cpus + 1 {
+            let (region, ended, ready) = (&region, &ended, &ready);
+            scope.spawn(move || {
+                let lane = region.register_thread().unwrap();
+                lane.set_nice(-5);
+                ready.wait();
+                let _ = ended.lock().unwrap().recv_timeout(Duration::from_secs(20));
+            });
+        }
+        ready.wait();
+        touch(50..90);
+        let statistics = region.statistics();
+        assert_eq!(statistics.sacrificed, 40, "{statistics:?}");
+        assert!(statistics.waits_parked >= 40, "{statistics:?}");
+        // One of the highest priority gives way to nobody.
+        lane.set_nice(-20);
+        touch(100..140);
+        assert_eq!(region.statistics().sacrificed, 40);
+        drop(end);
+    });
+    lane.set_nice(5);
+    touch(150..190);
+    assert_eq!(region.statistics().sacrificed, 40);
+}
+
+#[test]
+fn pages_of_a_high_priority_outlast_those_of_a_low_one() {
+    let (_dir, path) = file(BYTES);
+    let options = pages(96).ahead(Ahead::Nothing);
+    let Some(region) = region(open(&path, false), &options) else { return };
+    let lane = region.register_thread().unwrap();
+    lane.set_nice(-10);
+    for page in 0..32 {
+        read(&region, page * PAGE_BYTES);
+    }
+    lane.set_nice(10);
+    for page in 32..256 {
+        read(&region, page * PAGE_BYTES);
+    }
+    let before = region.statistics().faults;
+    for page in 0..32 {
+        assert_eq!(read(&region, page * PAGE_BYTES), byte_at(page * PAGE_BYTES));
+    }
+    assert_eq!(region.statistics().faults, before);
+}

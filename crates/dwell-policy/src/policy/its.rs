@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The lower of two priorities gives way.
+
+use super::{Check, Looked, WaitPolicy, block, leave, spin};
+use crate::guard::scatter;
+use crate::{Decision, Kind, Ns, Reason, Wait};
+
+/// Keeps the CPU during a wait, to use it, unless what could run next has a higher priority ("How to Steal
+/// CPU Idle Time When Synchronous I/O Mode Becomes Promising", §3.2: a self-improving thread, and a
+/// self-sacrificing one).
+///
+/// A wait can be used only while it keeps the CPU, so a spin need not be cheaper than a switch, but it must not
+/// be slower: on a busy machine who serves the request may need the very CPU that is spun on. Where this queue's
+/// own estimates say so, or the device takes longer than [`Its::LONGEST_SPIN_NS`], the thread leaves. A few runs
+/// of requests try the other mode, so that both estimates stay true.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Its;
+
+impl Its {
+    /// Longest predicted latency that is busy-waited for, in nanoseconds.
+    pub const LONGEST_SPIN_NS: Ns = 200_000;
+    /// One run of requests in so many explores.
+    pub const EXPLORE_ONE_IN: u64 = 64;
+    /// Requests in a row that explore together.
+    const RUN: u64 = 32;
+
+    fn explores(wait: &Wait<'_>) -> bool {
+        let run = wait.sequence / Self::RUN;
+        run == 1 || run > 1 && scatter(run).is_multiple_of(Self::EXPLORE_ONE_IN)
+    }
+
+    /// Whether leaving the CPU serves requests like this one sooner.
+    fn leaves(wait: &Wait<'_>) -> Option<Reason> {
+        let (spun, blocked) = (wait.estimate.spun.mean_ns, wait.estimate.blocked.mean_ns);
+        if spun > 0 && blocked > 0 {
+            return (blocked < spun).then_some(Reason::SwitchCheaper);
+        }
+        (wait.predicted_ns() > Self::LONGEST_SPIN_NS).then_some(Reason::Mainstream)
+    }
+}
+
+impl WaitPolicy for Its {
+    fn name(&self) -> &str {
+        "its"
+    }
+
+    fn choose(&self, wait: &Wait<'_>) -> Decision {
+        if wait.kind == Kind::Sync {
+            return block(wait, Reason::Sync);
+        }
+        if wait.next_nice.is_some_and(|next| next < wait.nice) {
+            return block(wait, Reason::Sacrificed);
+        }
+        match (Self::leaves(wait), Self::explores(wait)) {
+            (Some(why), false) => leave(wait, why),
+            (None, false) => spin(wait, Reason::Pays),
+            (Some(_), true) => spin(wait, Reason::Explored),
+            (None, true) => leave(wait, Reason::Explored),
+        }
+    }
+
+    fn explain(&self, wait: &Wait<'_>, hear: &mut dyn FnMut(Check)) {
+        let decision = self.choose(wait);
+        let (nice, next) = (wait.nice, wait.next_nice);
+        let explored = Self::explores(wait);
+        let looks = [
+            (Looked::Kind(wait.kind), decision.why == Reason::Sync),
+            (Looked::Priority { nice, next }, decision.why == Reason::Sacrificed),
+            (Looked::Explore(explored), explored),
+            (Looked::Latency(wait.predicted_ns()), true),
+        ];
+        for (looked, decides) in looks {
+            hear(Check { looked, decision: decides.then_some(decision) });
+        }
+    }
+}
