@@ -473,11 +473,16 @@ impl Lane {
         } else {
             decision.route = Route::Interrupt;
         }
-        let now = clock::now();
-        let machine = WaitMachine::new(&decision, now, now).until(now + RECHECK_NS);
-        let mut waiting = Word { word: sh.pages.word(page), seen };
-        account(sh, &drive(machine, &mut waiting));
+        await_change(sh, page, seen, &decision);
     }
+}
+
+/// Waits until a page's word is no longer `seen`, or for a moment, as decided.
+pub(crate) fn await_change(sh: &Shared, page: u32, seen: u32, decision: &Decision) {
+    let now = clock::now();
+    let machine = WaitMachine::new(decision, now, now).until(now + RECHECK_NS);
+    let mut waiting = Word { word: sh.pages.word(page), seen };
+    account(sh, &drive(machine, &mut waiting));
 }
 
 /// Pages from here on that are absent and whose data the source has, at most `most`.
