@@ -198,7 +198,6 @@ impl Lane {
             return 0;
         }
         let before = sh.counters.written_back.load(std::sync::atomic::Ordering::Relaxed);
-        let mut flights = [usize::MAX; WRITES];
         let mut sent = 0;
         // Several at once, the one that a fault may be waiting for left aside.
         let room = if self.has_queue() { (self.room() as usize).max(1) } else { WRITES };
@@ -215,7 +214,7 @@ impl Lane {
             let run = Run { first: frame, count: 1, hollow: false };
             match self.send(sh, Action::Write, page, run, &decision) {
                 Some(flight) => {
-                    flights[sent] = flight;
+                    self.flights[flight].timed = true;
                     sent += 1;
                 }
                 None => {

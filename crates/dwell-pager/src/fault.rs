@@ -47,6 +47,7 @@ impl Lane {
         self.land(sh);
         let result = self.bring(sh, page);
         sh.lanes.set_inside(self.number, false);
+        add(&sh.counters.read_errors, u64::from(result.is_err()));
         add(&sh.counters.fault_ns, clock::now().saturating_sub(began));
         result
     }
@@ -187,6 +188,7 @@ impl Lane {
             self.abandon(sh, page, run);
             return Err(libc::EAGAIN);
         };
+        self.flights[flight].timed = true;
         self.flush();
         self.await_flight(sh, flight, &decision, plan)?;
         Ok(true)
