@@ -3,6 +3,7 @@
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Seek, Write};
+use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::OnceLock;
 
@@ -106,6 +107,11 @@ impl Worker {
         read.context("what it said of errors")?;
         let said = String::from_utf8_lossy(&said);
         let last = said.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
+        if status.signal() == Some(libc::SIGKILL) {
+            bail!(
+                "was killed, as the kernel does where a memory limit is too low to go on: raise it"
+            )
+        }
         bail!("{status}: {last}")
     }
 }
