@@ -156,3 +156,43 @@ fn the_bench_counts_every_request_of_every_contender() {
         assert!(report.path().join("report.html").exists());
     }
 }
+
+#[test]
+fn a_file_of_a_server_is_memory_paged_by_a_thread() {
+    use dwell_pager::{Faults, Options, PAGE_BYTES, Region};
+
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let export = dir.path().display().to_string();
+    let byte = |at: usize| (at / PAGE_BYTES * 7 + at % 251) as u8;
+    let data: Vec<u8> = (0..100 * PAGE_BYTES).map(byte).collect();
+    std::fs::write(dir.path().join("data"), &data).unwrap();
+    dwell_nfs::queue::register();
+    let ran = in_own_network(|| {
+        let server = Ganesha::start(&[Export::directory(dir.path())], false)?;
+        let file = dwell::File::open(server.address(&format!("{export}/data"), "")).unwrap();
+        let file = std::sync::Arc::new(file);
+        let inline = Region::open(file.clone(), &Options::new(16 * PAGE_BYTES)).err().unwrap();
+        let inline = inline.to_string();
+        assert!(
+            inline.contains("handled by a thread") || inline.contains("userfaultfd"),
+            "{inline}"
+        );
+        let options = Options::new(16 * PAGE_BYTES).faults(Faults::Thread);
+        let region = match Region::open(file, &options) {
+            Ok(region) => region,
+            Err(error) if error.to_string().contains("userfaultfd") => {
+                println!("SKIP: {error}");
+                return Ok(());
+            }
+            Err(error) => panic!("{error}"),
+        };
+        for at in (0..data.len()).step_by(1009).chain((0..data.len()).step_by(3 * PAGE_BYTES)) {
+            // SAFETY: within the region, which lives.
+            assert_eq!(unsafe { region.as_ptr().add(at).read_volatile() }, byte(at));
+        }
+        Ok::<(), Unavailable>(())
+    });
+    if let Err(why) = ran.and_then(|ran| ran) {
+        println!("SKIP: {why}");
+    }
+}

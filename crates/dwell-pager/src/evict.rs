@@ -7,7 +7,9 @@
 use dwell::queue::Action;
 use dwell::source::Source;
 use dwell::{arch, clock};
-use dwell_policy::{Driver, Kind as Asked, Ns, Route, WaitMachine, Woken, drive};
+use dwell_policy::{
+    Decision, Driver, Kind as Asked, Mode, Ns, Reason, Route, WaitMachine, Woken, drive,
+};
 
 use crate::fault::account;
 use crate::frames::{Kind, Run};
@@ -196,7 +198,6 @@ impl Lane {
             return 0;
         }
         let before = sh.counters.written_back.load(std::sync::atomic::Ordering::Relaxed);
-        let mut flights = [usize::MAX; WRITES];
         let mut sent = 0;
         // Several at once, the one that a fault may be waiting for left aside.
         let room = if self.has_queue() { (self.room() as usize).max(1) } else { WRITES };
@@ -213,7 +214,7 @@ impl Lane {
             let run = Run { first: frame, count: 1, hollow: false };
             match self.send(sh, Action::Write, page, run, &decision) {
                 Some(flight) => {
-                    flights[sent] = flight;
+                    self.flights[flight].timed = true;
                     sent += 1;
                 }
                 None => {
@@ -242,29 +243,34 @@ impl Lane {
         }
         let now = clock::now();
         let machine = WaitMachine::new(&decision, now, now);
-        account(sh, &drive(machine, &mut Writes { sh, lane: self }));
+        account(sh, &drive(machine, &mut Landing { sh, lane: self, all: false }));
     }
 
     /// Waits until nothing of this lane is in flight, or until `until`; whether nothing is.
     pub fn drain(&mut self, sh: &Shared, until: Ns) -> bool {
-        while self.in_flight > 0 && clock::now() < until {
-            self.look();
-            self.land(sh);
-            if self.in_flight > 0 {
-                self.park(Some(until.min(clock::now() + 1_000_000)));
-            }
+        if self.in_flight > 0 {
+            let decision = Decision::new(Route::Interrupt, Mode::Block, 0, Reason::Fixed);
+            let machine = WaitMachine::new(&decision, clock::now(), clock::now()).until(until);
+            drive(machine, &mut Landing { sh, lane: self, all: true });
         }
         self.in_flight == 0
     }
 }
 
-/// The wait for all writes of a lane.
-struct Writes<'a> {
+/// The wait for all writes of a lane, or for all that it has in flight.
+struct Landing<'a> {
     sh: &'a Shared,
     lane: &'a mut Lane,
+    all: bool,
 }
 
-impl Driver for Writes<'_> {
+impl Landing<'_> {
+    fn is_over(&self) -> bool {
+        if self.all { self.lane.in_flight == 0 } else { !self.lane.is_writing() }
+    }
+}
+
+impl Driver for Landing<'_> {
     fn now(&mut self) -> Ns {
         clock::now()
     }
@@ -273,7 +279,7 @@ impl Driver for Writes<'_> {
         for _ in 0..16 {
             self.lane.look();
             self.lane.land(self.sh);
-            if !self.lane.is_writing() {
+            if self.is_over() {
                 return true;
             }
             arch::relax();
@@ -286,7 +292,8 @@ impl Driver for Writes<'_> {
     }
 
     fn park(&mut self, until: Option<Ns>) -> Woken {
-        self.lane.park(until)
+        self.lane.land(self.sh);
+        if self.is_over() { Woken::Look } else { self.lane.park(until) }
     }
 }
 

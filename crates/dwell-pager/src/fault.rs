@@ -47,6 +47,7 @@ impl Lane {
         self.land(sh);
         let result = self.bring(sh, page);
         sh.lanes.set_inside(self.number, false);
+        add(&sh.counters.read_errors, u64::from(result.is_err()));
         add(&sh.counters.fault_ns, clock::now().saturating_sub(began));
         result
     }
@@ -187,6 +188,7 @@ impl Lane {
             self.abandon(sh, page, run);
             return Err(libc::EAGAIN);
         };
+        self.flights[flight].timed = true;
         self.flush();
         self.await_flight(sh, flight, &decision, plan)?;
         Ok(true)
@@ -473,11 +475,16 @@ impl Lane {
         } else {
             decision.route = Route::Interrupt;
         }
-        let now = clock::now();
-        let machine = WaitMachine::new(&decision, now, now).until(now + RECHECK_NS);
-        let mut waiting = Word { word: sh.pages.word(page), seen };
-        account(sh, &drive(machine, &mut waiting));
+        await_change(sh, page, seen, &decision);
     }
+}
+
+/// Waits until a page's word is no longer `seen`, or for a moment, as decided.
+pub(crate) fn await_change(sh: &Shared, page: u32, seen: u32, decision: &Decision) {
+    let now = clock::now();
+    let machine = WaitMachine::new(decision, now, now).until(now + RECHECK_NS);
+    let mut waiting = Word { word: sh.pages.word(page), seen };
+    account(sh, &drive(machine, &mut waiting));
 }
 
 /// Pages from here on that are absent and whose data the source has, at most `most`.

@@ -45,6 +45,8 @@ pub(crate) struct Flight {
     result: i32,
     submitted: Ns,
     mode: Mode,
+    /// Whether somebody waits for it from the beginning: when others are done is noticed at some later time.
+    pub timed: bool,
     busy: bool,
     pub done: bool,
 }
@@ -89,6 +91,7 @@ impl Lane {
             result: 0,
             submitted: 0,
             mode: Mode::Spin,
+            timed: false,
             busy: false,
             done: false,
         };
@@ -194,6 +197,7 @@ impl Lane {
             result: 0,
             submitted: clock::now(),
             mode: decision.mode,
+            timed: false,
             busy: true,
             done: false,
         };
@@ -356,7 +360,7 @@ impl Lane {
         };
         self.flights[at].busy = false;
         self.in_flight -= 1;
-        if outcome.is_ok() {
+        if outcome.is_ok() && flight.timed {
             let kind = if flight.action == Action::Read { Asked::Read } else { Asked::Write };
             let took_ns = clock::now().saturating_sub(flight.submitted);
             self.estimator.record(kind, whole as u64, flight.mode, took_ns);

@@ -56,8 +56,6 @@ counters! {
     rescued,
     /// Faults of threads that were not registered.
     unregistered,
-    /// First writes to a page that the kernel had to be asked to allow.
-    protected,
     /// Requests to the source for reading.
     requests,
     /// Pages read from the source.

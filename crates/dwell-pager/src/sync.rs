@@ -4,8 +4,10 @@
 use std::ops::Range;
 
 use dwell::buffer::Aligned;
-use dwell::{Error, Result, clock};
+use dwell::{Error, Result};
+use dwell_policy::{Decision, Mode, Reason, Route};
 
+use crate::fault::await_change;
 use crate::frames::Kind;
 use crate::options::PAGE_BYTES;
 use crate::pages::{DIRTY, State};
@@ -18,8 +20,6 @@ use crate::uffd::Found;
 const PAGES: usize = 64;
 /// Ranges that one look at the page map tells.
 const RANGES: usize = 64;
-/// Time between two looks at a page that another thread moves or writes, in nanoseconds.
-const RECHECK_NS: u64 = 50_000;
 
 /// Writes all pages of a range back that were written to. All are tried; the first error is told.
 pub(crate) fn write_back(sh: &Shared, pages: Range<u32>) -> Result<()> {
@@ -60,7 +60,16 @@ fn beside(sh: &Shared, pages: Range<u32>, buffer: &mut [u8], first: &mut Result<
             let word = sh.pages.get(page);
             match State::of(word) {
                 State::Moving | State::Writing => {
-                    clock::sleep_until(clock::now() + RECHECK_NS);
+                    let seen = {
+                        let _quiet = Quiet::new();
+                        let _books = sh.lock();
+                        match sh.pages.state(page) {
+                            State::Moving | State::Writing => sh.pages.expect_change(page),
+                            _ => continue,
+                        }
+                    };
+                    let leaves = Decision::new(Route::Interrupt, Mode::Block, 0, Reason::Sync);
+                    await_change(sh, page, seen, &leaves);
                 }
                 State::Standby if word & DIRTY != 0 => {
                     if write_standby(sh, page, &mut buffer[..PAGE_BYTES], first) {

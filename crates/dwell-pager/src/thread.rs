@@ -231,11 +231,15 @@ impl Serving {
                     // Others wait for this thread too: it does not go into a call for one of them.
                     decision.route = Route::Interrupt;
                 }
-                let ready = sh.fill(run).is_ok()
-                    && self.lane.send(&sh, Action::Read, page, run, &decision).is_some();
-                if !ready {
-                    self.lane.abandon(&sh, page, run);
-                } else if !self.lane.has_queue() {
+                let sent = match sh.fill(run) {
+                    Ok(()) => self.lane.send(&sh, Action::Read, page, run, &decision),
+                    Err(_) => None,
+                };
+                match sent {
+                    Some(flight) => self.lane.flights[flight].timed = true,
+                    None => self.lane.abandon(&sh, page, run),
+                }
+                if !self.lane.has_queue() {
                     self.lane.land(&sh);
                 }
                 false

@@ -59,6 +59,7 @@ fn a_page_that_the_device_refuses_raises_sigbus_at_its_address_and_can_be_tried_
             assert_eq!(read(&region, PAGE_BYTES), byte_at(PAGE_BYTES));
             let error = region.prefault(2 * PAGE_BYTES..3 * PAGE_BYTES).unwrap_err();
             assert!(error.to_string().contains("at byte 8192"), "{error}");
+            assert_eq!(region.statistics().read_errors, 1);
             // The next two requests are served.
             assert_eq!(read(&region, 2 * PAGE_BYTES), byte_at(2 * PAGE_BYTES));
             assert_eq!(read(&region, 3 * PAGE_BYTES), byte_at(3 * PAGE_BYTES));

@@ -499,5 +499,5 @@ fn its_leaves_the_cpu_where_spinning_was_seen_to_be_slower_and_now_and_then_trie
         (Mode::Spin, Reason::Explored)
     );
     let spun = (0..100_000).filter(|at| with(900_000, 40_000, *at).mode == Mode::Spin).count();
-    assert!((500..5_000).contains(&spun), "{spun}");
+    assert!((2_000..12_000).contains(&spun), "{spun}");
 }

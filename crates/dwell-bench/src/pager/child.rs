@@ -3,7 +3,9 @@
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Seek, Write};
+use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::OnceLock;
 
 use anyhow::{Context, Result, bail, ensure};
 
@@ -23,6 +25,7 @@ struct Worker {
 /// # Errors
 /// A process that cannot be started, that ends without an answer, or says why it failed.
 pub(super) fn perform(tasks: &[Task], hidden: &[String]) -> Result<Vec<Told>> {
+    keep_program_in_memory()?;
     let start = |task: &Task| Worker::start(task, hidden);
     let mut workers = tasks.iter().map(start).collect::<Result<Vec<_>>>()?;
     for (worker, task) in workers.iter_mut().zip(tasks) {
@@ -44,6 +47,20 @@ pub(super) fn perform(tasks: &[Task], hidden: &[String]) -> Result<Vec<Told>> {
         Line::Ready => bail!("{}: ready twice", task.way.name),
     };
     workers.iter_mut().zip(tasks).map(listen).collect()
+}
+
+/// Has all of this program's file in the page cache, counted for this process: what the workers execute is
+/// then not read anew within their limits, where pages of programs and of data would drive each other out.
+fn keep_program_in_memory() -> Result<()> {
+    static KEPT: OnceLock<()> = OnceLock::new();
+    if KEPT.get().is_none() {
+        let program = std::env::current_exe().context("cannot find this program's own file")?;
+        let file = File::open(&program).with_context(|| format!("open {}", program.display()))?;
+        let mut file = BufReader::with_capacity(1 << 20, file);
+        std::io::copy(&mut file, &mut std::io::sink()).context("reading this program's file")?;
+        let _ = KEPT.set(());
+    }
+    Ok(())
 }
 
 impl Worker {
@@ -90,6 +107,11 @@ impl Worker {
         read.context("what it said of errors")?;
         let said = String::from_utf8_lossy(&said);
         let last = said.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
+        if status.signal() == Some(libc::SIGKILL) {
+            bail!(
+                "was killed, as the kernel does where a memory limit is too low to go on: raise it"
+            )
+        }
         bail!("{status}: {last}")
     }
 }

@@ -22,8 +22,11 @@ use crate::fixture::used_bytes;
 /// while it runs. A share of the limit and a number of bytes.
 const SPARE_SHARE: u64 = 32;
 const SPARE_BYTES: u64 = 1 << 20;
-/// Fewer pages are no budget, and no limit is made for fewer than four times as many.
+/// Fewer pages are no budget.
 const LEAST_BYTES: u64 = 64 * PAGE_BYTES as u64;
+/// No limit is made for less: with fewer pages the kernel finds none that it could free while it reads some
+/// ahead, and kills.
+pub(super) const LEAST_PAGED_BYTES: u64 = 4 << 20;
 
 /// How long a handler's thread spins for a fault: always, as far as faults of a program go.
 const SPINS_NS: u64 = 1_000_000_000;
@@ -168,7 +171,7 @@ impl Memory {
 
 /// A limit that leaves `paged_bytes` for pages.
 pub(super) fn limit_bytes(private_bytes: u64, paged_bytes: u64) -> u64 {
-    let sum = private_bytes + paged_bytes.max(4 * LEAST_BYTES) + SPARE_BYTES;
+    let sum = private_bytes + paged_bytes.max(LEAST_PAGED_BYTES) + SPARE_BYTES;
     sum + sum.div_ceil(SPARE_SHARE - 1)
 }
 

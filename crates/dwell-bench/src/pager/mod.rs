@@ -92,7 +92,7 @@ pub fn regions() -> Result<(), String> {
 }
 
 /// A limit under which about `paged_bytes` of a file of `mapped_bytes` can be in memory, beside what the work
-/// has for itself and what a process needs.
+/// has for itself and what a process needs. At least 4 MiB are left for pages.
 pub fn limit_bytes(work: Work, mapped_bytes: u64, paged_bytes: u64) -> u64 {
     memory::limit_bytes(work.private_bytes(mapped_bytes), paged_bytes)
 }

@@ -84,6 +84,8 @@ pub struct ChannelQueue {
     link: Option<Link>,
     arena: Option<Arc<Arena>>,
     retry_at: Ns,
+    /// Whether a channel that is lost is not looked for again: that allocates.
+    sealed: bool,
     flights: Box<[Option<Flight>]>,
     free: Vec<u32>,
     grants: [Grant; GRANTS],
@@ -106,6 +108,7 @@ impl ChannelQueue {
             link: None,
             arena: None,
             retry_at: 0,
+            sealed: false,
             flights: (0..depth).map(|_| None).collect(),
             free: (0..depth).rev().collect(),
             grants: [NO_GRANT; GRANTS],
@@ -140,6 +143,14 @@ impl ChannelQueue {
         Ok(())
     }
 
+    /// Connects now if that can be, and never later: from here on nothing is allocated. Without a channel the
+    /// kernel is asked.
+    pub(crate) fn sealed(mut self, descriptor: RawFd) -> Self {
+        self.linked(descriptor);
+        self.sealed = true;
+        self
+    }
+
     /// A buffer that lives in the channel: requests on all of it, or on parts of it, copy nothing here.
     /// `None` where the channel was made without such memory, or all is given out.
     pub fn buffer(&self, bytes: u32) -> Option<ChannelBuffer> {
@@ -164,7 +175,7 @@ impl ChannelQueue {
     fn relink(&mut self, descriptor: RawFd) -> bool {
         self.lose();
         let now = clock::now();
-        if now < self.retry_at {
+        if now < self.retry_at || self.sealed {
             return false;
         }
         let linked = self.connect(descriptor).is_ok();

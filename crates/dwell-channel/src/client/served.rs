@@ -12,7 +12,7 @@ use std::sync::Arc;
 use dwell::any::Boxed;
 use dwell::known::Known;
 use dwell::open::{self, Opened};
-use dwell::queue::Io;
+use dwell::queue::{InHandler, Io};
 use dwell::source::Source;
 use dwell::{DeviceClass, Error, Options, Route};
 use dwell_policy::{Profile, Routes};
@@ -143,6 +143,10 @@ impl Source for Served {
 
     fn queue(&self, depth: u32) -> io::Result<ChannelQueue> {
         Ok(ChannelQueue::new(Shape::of_depth(depth), Way::Kernel, Some(self.inner.clone())))
+    }
+
+    fn handler_queue(&self, depth: u32) -> io::Result<Option<InHandler<ChannelQueue>>> {
+        Ok(Some(InHandler::new(self.queue(depth)?.sealed(self.target()))))
     }
 
     fn routes(&self) -> Routes {

@@ -4,6 +4,7 @@
 mod fixture;
 mod life;
 mod maps;
+mod paged;
 mod programs;
 mod routed;
 mod same;

@@ -20,7 +20,7 @@ impl Its {
     /// Longest predicted latency that is busy-waited for, in nanoseconds.
     pub const LONGEST_SPIN_NS: Ns = 200_000;
     /// One run of requests in so many explores.
-    pub const EXPLORE_ONE_IN: u64 = 64;
+    pub const EXPLORE_ONE_IN: u64 = 16;
     /// Requests in a row that explore together.
     const RUN: u64 = 32;
 
@@ -29,11 +29,12 @@ impl Its {
         run == 1 || run > 1 && scatter(run).is_multiple_of(Self::EXPLORE_ONE_IN)
     }
 
-    /// Whether leaving the CPU serves requests like this one sooner.
+    /// Whether leaving the CPU serves requests like this one sooner. What most requests reach is compared: the
+    /// mode that was left is not measured for a while, so a stall or two must not decide.
     fn leaves(wait: &Wait<'_>) -> Option<Reason> {
-        let (spun, blocked) = (wait.estimate.spun.mean_ns, wait.estimate.blocked.mean_ns);
-        if spun > 0 && blocked > 0 {
-            return (blocked < spun).then_some(Reason::SwitchCheaper);
+        let (spun, blocked) = (wait.estimate.spun, wait.estimate.blocked);
+        if spun.mean_ns > 0 && blocked.mean_ns > 0 {
+            return (blocked.early_ns() < spun.early_ns()).then_some(Reason::SwitchCheaper);
         }
         (wait.predicted_ns() > Self::LONGEST_SPIN_NS).then_some(Reason::Mainstream)
     }

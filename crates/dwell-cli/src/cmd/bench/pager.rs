@@ -49,7 +49,7 @@ pub struct Pager {
     /// Vertices of graphs, as a power of two
     #[arg(long, default_value_t = 18, value_parser = clap::value_parser!(u32).range(14..=26))]
     scale: u32,
-    /// How much of a file may be in memory: its length divided by this
+    /// How much of a file may be in memory: its length divided by this, but 4 MiB at least
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..=1024))]
     over: u64,
     /// Longest time of visits in each round, in milliseconds
