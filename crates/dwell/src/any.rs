@@ -8,7 +8,7 @@ use std::os::fd::RawFd;
 use dwell_policy::{Backlog, Route, Routes};
 
 use crate::kernel::{Kernel, KernelQueue};
-use crate::queue::{Completion, InHandler, Full, Io, Queue, Ticket, Wake, Watch};
+use crate::queue::{Completion, Full, InHandler, Io, Queue, Ticket, Wake, Watch};
 use crate::source::Source;
 
 /// A queue of a source that a wing brought.
@@ -177,7 +177,8 @@ where
     fn handler_queue(&self, depth: u32) -> io::Result<Option<InHandler<OtherQueue>>> {
         let queue = self.0.handler_queue(depth)?;
         // SAFETY: the queue within is one, and a call through a pointer is all that comes before it.
-        Ok(queue.map(|queue| unsafe { InHandler::assume(Box::new(queue.into_inner()) as OtherQueue) }))
+        Ok(queue
+            .map(|queue| unsafe { InHandler::assume(Box::new(queue.into_inner()) as OtherQueue) }))
     }
 
     fn call_queue(&self) -> io::Result<OtherQueue> {

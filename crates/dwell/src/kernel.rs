@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use dwell_policy::{Backlog, Kind, Route, Routes};
 
-use crate::queue::{Action, Completion, InHandler, Full, Io, Queue, Ticket, Wake, Watch};
+use crate::queue::{Action, Completion, Full, InHandler, Io, Queue, Ticket, Wake, Watch};
 use crate::ring::{self, Completed, Ring, SpinMethod};
 use crate::source::Source;
 
