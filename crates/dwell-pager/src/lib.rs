@@ -23,6 +23,7 @@ mod region;
 mod shared;
 mod signal;
 mod stats;
+mod steal;
 mod sync;
 mod thread;
 mod uffd;

@@ -122,10 +122,10 @@ impl Serving {
         }
     }
 
-    /// How to wait: as the policy says while pages are on their way, and else for the next fault, which comes
-    /// when it likes.
+    /// How to wait: as the policy says while somebody waits for a page, and else for the next fault, which
+    /// comes when it likes.
     fn decide(&mut self) -> Decision {
-        if self.lane.in_flight > 0 {
+        if self.lane.in_flight > 0 && !self.pending.is_empty() {
             let mut decision = self.lane.decide(&self.sh, Asked::Read, PAGE_BYTES);
             decision.route = Route::Interrupt;
             return decision;
