@@ -27,7 +27,7 @@ use crate::result::{Configured, Device, Load, RoundResult, Row, Run, Setting, Wo
 
 pub use ground::{Ask, Ground, Grounds, Setup, Terms};
 pub use task::{Task, Told};
-pub use way::{Advice, DEVICE, Handler, Kind, MMAP, REGION, Way};
+pub use way::{Advice, DEVICE, DEVICE_BLOCK, Handler, Kind, MMAP, REGION, Way};
 pub use work::{Done, Order, PAGE_BYTES, Program, Visits, Work};
 
 /// Work on one file, by several contenders.

@@ -115,8 +115,8 @@ impl Task {
         if let Some(cpu) = self.cpu {
             run_on(cpu)?;
         }
-        if self.way.kind == Kind::Device {
-            return self.serve_reads();
+        if let Kind::Device { policy } = &self.way.kind {
+            return self.serve_reads(policy);
         }
         let own = match &self.way.kind {
             Kind::Region { handler: Handler::SameCpu, .. } => {
@@ -146,11 +146,11 @@ impl Task {
     }
 
     /// Reads of single pages in place of memory.
-    fn serve_reads(&self) -> Result<()> {
+    fn serve_reads(&self, policy: &str) -> Result<()> {
         let Work::Visits(visits) = self.work else {
             bail!("a device by itself is only visited, page by page")
         };
-        let file = self.open(&policy_of("spin")?)?;
+        let file = self.open(&policy_of(policy)?)?;
         let pages = file.bytes()? as usize / PAGE_BYTES;
         ensure!(pages > 0, "{}: no page to read", self.address.display());
         let mut buffer = Aligned::new(PAGE_BYTES);

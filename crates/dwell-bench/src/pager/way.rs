@@ -47,8 +47,11 @@ pub enum Kind {
         /// Wait policy of its faults.
         policy: String,
     },
-    /// No memory: pages are read one by one into a buffer, and each read is spun for. What the device takes.
-    Device,
+    /// No memory: pages are read one by one into a buffer. What the device takes.
+    Device {
+        /// Wait policy of the reads.
+        policy: String,
+    },
 }
 
 /// A contender.
@@ -82,8 +85,10 @@ pub const REGION: [&str; 11] = [
     "region-thread-other",
     "region-thread-spins",
 ];
-/// The device by itself.
+/// The device by itself, spun for.
 pub const DEVICE: &str = "device";
+/// The device by itself, left the CPU for.
+pub const DEVICE_BLOCK: &str = "device-block";
 
 impl Way {
     /// A way by its name.
@@ -116,9 +121,11 @@ impl Way {
             "region-thread-same" => (lone(Handler::SameCpu), Advice::Random, false),
             "region-thread-other" => (lone(Handler::OtherCpu), Advice::Random, false),
             "region-thread-spins" => (lone(Handler::OtherCpuSpins), Advice::Random, false),
-            DEVICE => (Kind::Device, Advice::Random, false),
+            DEVICE => (Kind::Device { policy: "spin".into() }, Advice::Random, false),
+            DEVICE_BLOCK => (Kind::Device { policy: "block".into() }, Advice::Random, false),
             other => {
-                let known: Vec<&str> = MMAP.into_iter().chain(REGION).chain([DEVICE]).collect();
+                let known: Vec<&str> =
+                    MMAP.into_iter().chain(REGION).chain([DEVICE, DEVICE_BLOCK]).collect();
                 bail!("{other}: no such way to memory; there are {}", known.join(", "))
             }
         };
@@ -129,8 +136,11 @@ impl Way {
     pub fn settings(&self) -> Vec<String> {
         let mut settings = match &self.kind {
             Kind::Mmap => vec!["mmap of the file, shared, read-only".to_owned()],
-            Kind::Device => {
-                vec!["reads of one page each, spun for, past the page cache".to_owned()]
+            Kind::Device { policy } => {
+                vec![
+                    "reads of one page each, past the page cache".into(),
+                    format!("policy {policy}"),
+                ]
             }
             Kind::Region { handler, ahead, policy } => {
                 let who = match handler {
@@ -167,7 +177,8 @@ mod tests {
 
     #[test]
     fn every_name_is_a_way_of_its_own_and_others_are_refused() {
-        let names: Vec<&str> = MMAP.into_iter().chain(REGION).chain([DEVICE]).collect();
+        let names: Vec<&str> =
+            MMAP.into_iter().chain(REGION).chain([DEVICE, DEVICE_BLOCK]).collect();
         let ways: Vec<Way> = names.iter().map(|name| Way::of(name).unwrap()).collect();
         for (at, way) in ways.iter().enumerate() {
             assert_eq!(way.name, names[at]);

@@ -33,8 +33,8 @@ pub struct Pager {
     bytes: u64,
     /// Contenders: mmap, mmap-random, mmap-sequential (advice), mmap-hints, mmap-random-hints (the program's
     /// hints by MADV_WILLNEED), region, region-hints, region-sequential, region-random,
-    /// region-random-hints, region-spin, region-block (these four read nothing ahead by themselves), region-thread (a thread handles faults), device (reads
-    /// one by one)
+    /// region-random-hints, region-spin, region-block (these four read nothing ahead by themselves), region-thread (a thread handles faults), device and
+    /// device-block (reads one by one, spun and blocked for)
     #[arg(long, value_delimiter = ',', default_value = "mmap,mmap-random,mmap-random-hints,region,region-random,region-hints", value_parser = known_way)]
     ways: Vec<String>,
     /// The contender that the others are held against
