@@ -142,7 +142,7 @@ pub fn threads(
     let bare = row(&run, BARE, 8)?;
     put(
         result,
-        "window 8: CPU time of its calls alone ÷ that of 8 biods",
+        "window 8: CPU time of bare calls ÷ that of 8 biods",
         pair_by(bare, theirs, cpu),
         None,
     )?;

@@ -20,13 +20,13 @@ const MOST: u32 = 32;
 const CLIENTS: [(&str, u32); 3] = [("libnfs", MOST), ("nfs3_client", 8), ("nfs-rs", MOST)];
 
 fn throughput(size: &str, client: &str) -> String {
-    format!("{size}, {client}: throughput, window that is found ÷ its best window")
+    format!("{size}, {client}: throughput ÷ its best")
 }
 fn cpu_time(size: &str, client: &str) -> String {
-    format!("{size}, {client}: CPU per MB, the same two")
+    format!("{size}, {client}: CPU per MB ÷ its")
 }
 fn ahead(size: &str, client: &str) -> String {
-    format!("{size}, {client}: windows of 1–32 at which it is ahead in both")
+    format!("{size}, {client}: windows with it ahead in both")
 }
 fn cases(size: &str, client: &str) -> [String; 3] {
     [throughput(size, client), cpu_time(size, client), ahead(size, client)]

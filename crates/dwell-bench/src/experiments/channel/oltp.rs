@@ -28,22 +28,16 @@ const TRANSACTIONS: [Program; 2] = [
     Program {
         script: "sqlite",
         cases: &[
-            ("sqlite, rollback journal, synchronous=FULL", "delete full"),
-            ("sqlite, write-ahead log, synchronous=FULL", "wal full"),
-            ("sqlite, write-ahead log, synchronous=NORMAL", "wal normal"),
+            ("sqlite rollback, sync FULL", "delete full"),
+            ("sqlite WAL, sync FULL", "wal full"),
+            ("sqlite WAL, sync NORMAL", "wal normal"),
         ],
     },
     Program {
         script: "pgbench",
         cases: &[
-            (
-                "pgbench, synchronous_commit=on, shared_buffers=128MB",
-                "synchronous_commit=on shared_buffers=128MB",
-            ),
-            (
-                "pgbench, synchronous_commit=on, shared_buffers=1MB",
-                "synchronous_commit=on shared_buffers=1MB",
-            ),
+            ("pgbench, sync commit, 128 MB", "synchronous_commit=on shared_buffers=128MB"),
+            ("pgbench, sync commit, 1 MB", "synchronous_commit=on shared_buffers=1MB"),
         ],
     },
 ];
@@ -51,17 +45,17 @@ const TRANSACTIONS: [Program; 2] = [
 const RECORDS: [Program; 1] = [Program {
     script: "berkeleydb",
     cases: &[
-        ("Berkeley DB, B-tree, lookups", "btree lookup"),
-        ("Berkeley DB, B-tree, updates, each durable", "btree update"),
-        ("Berkeley DB, hash, lookups", "hash lookup"),
-        ("Berkeley DB, hash, updates, each durable", "hash update"),
+        ("BDB, B-tree, lookups", "btree lookup"),
+        ("BDB, B-tree, durable updates", "btree update"),
+        ("BDB, hash, lookups", "hash lookup"),
+        ("BDB, hash, durable updates", "hash update"),
     ],
 }];
 
 /// Where a program works: past the mount, through it, and through it under `dwell run`.
 const PLACES: [&str; 3] = ["bare", "mount", "channel"];
 const CHANNEL: usize = 2;
-const BASES: [&str; 2] = ["bare tmpfs", "the mount without it"];
+const BASES: [&str; 2] = ["bare tmpfs", "mount"];
 
 /// D4.
 pub fn transactions(
