@@ -57,5 +57,5 @@ fn the_bench_measures_it_beside_the_others() {
 fn an_unknown_policy_is_answered_with_all_names() {
     let output = own(&["bench", "io", "--policies", "budgett"]);
     let error = String::from_utf8(output.stderr).unwrap();
-    assert!(!output.status.success() && error.contains("predictive, budget"), "{error}");
+    assert!(!output.status.success() && error.contains("predictive, its, budget"), "{error}");
 }
