@@ -11,8 +11,8 @@ use dwell::clock;
 use dwell::monitor::{LoadReader, SpinPermit};
 use dwell::queue::Wake;
 use dwell_policy::{
-    Backlog, Call, DeviceClass, Driver, Estimate, Kind, Load, Mode, Ns, Profile, Reason, Routes,
-    Wait, WaitMachine, Woken, drive,
+    Backlog, Call, DeviceClass, Driver, Estimate, Kind, Load, Ns, Profile, Routes, Wait,
+    WaitMachine, Woken, drive,
 };
 use rustix::event::{PollFd, PollFlags, Timespec, epoll};
 
@@ -172,8 +172,11 @@ impl Service {
 
     /// Waits for something to do, as the policy and the machine say.
     fn wait(&mut self) {
-        let load = self.load.as_ref().map_or_else(Load::default, |(reader, _)| reader.load());
-        let mut decision = self.state.options.policy.choose(&Wait {
+        // To a client that spins this thread is what a kernel's worker is to others: with the only seat at the client's, both
+        // would wait badly, one spinning for a thread that sleeps. The end of every spin bounds what it burns.
+        let mut load = self.load.as_ref().map_or_else(Load::default, |(reader, _)| reader.load());
+        load.may_spin = true;
+        let decision = self.state.options.policy.choose(&Wait {
             kind: Kind::Read,
             size_bytes: 4096,
             backlog: Backlog::default(),
@@ -187,23 +190,9 @@ impl Service {
             sequence: 0,
         });
         let now = clock::now();
-        // Whoever spins because that pays needs a permit, as every such thread of the machine.
-        let permit = self.load.as_ref().map(|(_, permit)| permit.clone());
-        let guard = match (&permit, decision.mode, decision.why) {
-            (Some(permit), Mode::Spin, Reason::Pays | Reason::Explored) => {
-                let guard = permit.try_spin_at(now);
-                if guard.is_none() {
-                    decision.mode = Mode::Block;
-                }
-                guard
-            }
-            _ => None,
-        };
         let outcome = drive(WaitMachine::new(&decision, now, now), self);
-        match (guard, &permit) {
-            (Some(guard), _) => guard.finish(outcome.spun_ns),
-            (None, Some(permit)) if outcome.spun_ns > 0 => permit.add_spin(outcome.spun_ns),
-            _ => {}
+        if let Some((_, permit)) = self.load.as_ref().filter(|_| outcome.spun_ns > 0) {
+            permit.add_spin(outcome.spun_ns);
         }
     }
 
