@@ -62,20 +62,19 @@ struct Known {
 /// program that only opens and closes.
 struct Decided {
     files: OnceLock<Files>,
-    open: Box<Open>,
+    /// None where they are open from the beginning.
+    open: Option<Box<Open>>,
 }
 
 type Open = dyn Fn(&mut Option<Services>) -> Files + Send + Sync;
 
 impl Decided {
     fn later(open: impl Fn(&mut Option<Services>) -> Files + Send + Sync + 'static) -> Self {
-        Decided { files: OnceLock::new(), open: Box::new(open) }
+        Decided { files: OnceLock::new(), open: Some(Box::new(open)) }
     }
 
     fn now(files: Files) -> Self {
-        let decided = Decided::later(|_| unreachable!("they are open"));
-        let _ = decided.files.set(files);
-        decided
+        Decided { files: OnceLock::from(files), open: None }
     }
 }
 
@@ -224,8 +223,8 @@ pub fn open(word: Word) -> Option<Server> {
     let _inside = enter()?;
     let decided = device_of(word)?.decided.as_ref()?;
     let mut services = services();
-    if decided.files.get().is_none() {
-        let files = stack::on_its_own(STACK_BYTES, || (decided.open)(&mut services))?;
+    if let (None, Some(open)) = (decided.files.get(), &decided.open) {
+        let files = stack::on_its_own(STACK_BYTES, || open(&mut services))?;
         let _ = decided.files.set(files);
     }
     server_of(word)
