@@ -23,7 +23,7 @@ fn variable(name: &str) -> Option<OsString> {
 
 /// The profiles of this user, then those of the machine.
 pub(crate) fn profiles() -> ProfileStore {
-    places::known_profiles(effective_uid() == Some(0), &variable)
+    places::known_profiles(effective_uid() == 0, &variable)
 }
 
 /// What the settings of the machine and of this user say.
@@ -38,6 +38,6 @@ pub(crate) fn settings() -> Result<Settings, LayerError> {
 
 /// The system monitor of this process.
 pub(crate) fn monitor() -> std::io::Result<Arc<SystemMonitor>> {
-    let host_page: PathBuf = places::host_page(effective_uid().unwrap_or(0), &variable);
+    let host_page: PathBuf = places::host_page(effective_uid(), &variable);
     SystemMonitor::shared_with(Config { host_page: Some(host_page), ..Config::default() })
 }

@@ -23,7 +23,7 @@ mod terminal;
 use std::io::Write as _;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{Args as _, FromArgMatches as _, Parser, Subcommand};
 
 /// Storage I/O that decides per request whether to busy-wait or to context-switch.
 #[derive(Parser)]
@@ -95,7 +95,8 @@ impl Command {
 pub fn main() -> ExitCode {
     dwell_channel::client::register();
     dwell_nfs::queue::register();
-    match Cli::parse().command.run() {
+    let command = run_alone().map_or_else(|| Cli::parse().command, Command::Run);
+    match command.run() {
         Ok(()) => ExitCode::SUCCESS,
         // Whoever read the output has seen enough of it.
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
@@ -110,6 +111,15 @@ pub fn main() -> ExitCode {
             ended.or(cannot).map_or(ExitCode::FAILURE, ExitCode::from)
         }
     }
+}
+
+/// The arguments of `dwell run`, where these are in order. It stands before every program of somebody's script, and need not
+/// make those of all other commands first.
+fn run_alone() -> Option<cmd::run::Args> {
+    let mut words = std::env::args_os().skip(1);
+    words.next().filter(|word| word == "run")?;
+    let command = cmd::run::Args::augment_args(clap::Command::new("run").no_binary_name(true));
+    cmd::run::Args::from_arg_matches(&command.try_get_matches_from(words).ok()?).ok()
 }
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {

@@ -19,7 +19,7 @@ fn variable(name: &str) -> Option<OsString> {
 }
 
 fn is_root() -> bool {
-    effective_uid() == Some(0)
+    effective_uid() == 0
 }
 
 /// The profiles of this user, then those of the machine; for root only these. A directory that was
@@ -41,7 +41,7 @@ pub fn settings() -> (PathBuf, Option<PathBuf>) {
 
 /// The page that this user's Dwell processes share.
 pub fn host_page() -> PathBuf {
-    places::host_page(effective_uid().unwrap_or(0), &variable)
+    places::host_page(effective_uid(), &variable)
 }
 
 /// How this program's monitor works.

@@ -104,9 +104,9 @@ pub fn kernel_release() -> Option<String> {
     Facts::read("/proc".as_ref()).release
 }
 
-/// Effective user of this process; `None` where `/proc` is not mounted.
-pub fn effective_uid() -> Option<u32> {
-    Facts::read("/proc".as_ref()).euid
+/// Effective user of this process.
+pub fn effective_uid() -> u32 {
+    crate::monitor::sys::effective_uid()
 }
 
 /// Why a system call that was tried gave nothing.

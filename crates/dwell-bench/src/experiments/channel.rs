@@ -8,11 +8,14 @@ mod crossing;
 pub mod oltp;
 mod stage;
 
-use anyhow::Result;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use dwell::mapping::Mapping;
 use dwell::queue::Action;
 
 use contender::{Contender, Job, Sample};
-use crossing::{foreign_copy_ns, round_trip_ns};
+use crossing::{foreign_copy_ns, relay_ns, round_trip_ns};
 use stage::Stage;
 
 use super::lab::{put, skip, skip_all};
@@ -25,6 +28,8 @@ use crate::workload::spec::FileSystemKind;
 const ROUND_TRIP: &str = "cross-core round trip of a cache line";
 const WAYS: [(&str, Action); 2] = [("read", Action::Read), ("write", Action::Write)];
 const DEPTH: u32 = 64;
+/// After so long nobody spins for a request that does not come.
+const STILL: Duration = Duration::from_millis(2);
 
 /// Interleaved rounds of all contenders; the round trip is measured in each of them too.
 fn rounds(
@@ -39,6 +44,8 @@ fn rounds(
     let mut trips = Vec::new();
     for _ in 0..lab.times(31) {
         progress(what, share);
+        // Who served the last round may spin for a moment still, and two threads that pass a line need both CPUs.
+        std::thread::sleep(STILL);
         trips.push(round_trip_ns(lab.span(10)));
         for (contender, samples) in contenders.iter_mut().zip(&mut all) {
             samples.push(contender.round(job, lab.span(60))?);
@@ -187,16 +194,24 @@ pub fn bound(
     };
     let job = Job { action: Action::Read, request_bytes: 4096, file_bytes: file_bytes(lab) };
     let mut ours = Contender::queue(&stage, 1, 4096, false)?;
-    let (mut trips, mut copies, mut reads) = (Vec::new(), Vec::new(), Vec::new());
+    let file = std::fs::File::open(stage.backing().join(stage::DATA)).context("the served file")?;
+    let file = Mapping::of_file(&file, file_bytes(lab), false).context("mapping it")?;
+    let (mut trips, mut copies) = (Vec::new(), Vec::new());
+    let (mut relays, mut reads) = (Vec::new(), Vec::new());
     for _ in 0..lab.times(31) {
         progress("reads, round trips and copies", 0.0);
         trips.push(round_trip_ns(lab.span(10)));
         copies.push(foreign_copy_ns(lab.span(20)));
+        relays.push(relay_ns(lab.span(20), &file));
         reads.push(ours.round(job, lab.span(60))?.ns);
     }
     let floor = trips.iter().zip(&copies).map(|(trip, copy)| trip + copy);
     let ratio = Paired::of(reads.iter().copied().zip(floor));
     put(result, "that ÷ (round trip + copy)", ratio, None)?;
+    let ratio = Paired::of(reads.iter().copied().zip(relays.iter().copied()));
+    put(result, "4 KiB read ÷ two bare threads", ratio, None)?;
+    let case = "two bare threads: copied from the file, and out again";
+    put(result, case, middle(relays.into_iter()), None)?;
     put(result, ROUND_TRIP, middle(trips.into_iter()), None)?;
     let case = "one copy of 4 KiB that the other core wrote last";
     put(result, case, middle(copies.into_iter()), None)?;

@@ -56,7 +56,7 @@ fn host_page() -> std::path::PathBuf {
     let chosen = env::var_os("DWELL_HOST_PAGE").filter(|chosen| !chosen.is_empty());
     chosen.map_or_else(
         || {
-            let user = dwell::capability::effective_uid().unwrap_or(0);
+            let user = dwell::capability::effective_uid();
             Path::new("/dev/shm").join(format!("dwell-{user}"))
         },
         Into::into,

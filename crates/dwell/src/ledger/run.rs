@@ -115,12 +115,19 @@ pub fn gather(dir: &Path, run: u64) -> Result<Snapshot> {
     Ok(sum)
 }
 
-/// Forgets a run that is about to end: what was kept of it, and the files of its dead.
+/// Forgets a run that is about to end: what was kept of it, and the files of its dead. So it does with the dead of runs that
+/// have ended before, whom nobody will ask for.
 pub fn end_run(dir: &Path, run: u64) {
     let Ok(_lock) = place::locked(dir) else { return };
     remove(&path_of(dir, run));
     for (pid, ticks, path) in place::ledgers(dir).unwrap_or_default() {
-        if run_of(&path) == Some(run) && !process::lives(pid, ticks) {
+        if process::lives(pid, ticks) {
+            continue;
+        }
+        let is_over = |told: Snapshot| {
+            told.header.namespace == process::namespace() && !goes_on(&told.header)
+        };
+        if run_of(&path) == Some(run) || read(&path).is_ok_and(is_over) {
             remove(&path);
         }
     }

@@ -6,7 +6,10 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use dwell::buffer::Aligned;
+use dwell::mapping::Mapping;
 use dwell::{arch, clock, mapping};
+
+use crate::stats::SplitMix;
 
 /// A word on cache lines of its own.
 #[repr(align(128))]
@@ -72,20 +75,23 @@ pub fn round_trip_ns(span: Duration) -> f64 {
     began.elapsed().as_nanos() as f64 / turns as f64
 }
 
+/// Memory that is used by turns.
+struct Room(*mut u8);
+
+// SAFETY: of two threads each uses it in its own turn, and sees the other's end.
+unsafe impl Sync for Room {}
+
+impl Room {
+    fn start(&self) -> *mut u8 {
+        self.0
+    }
+}
+
 /// A copy of 4 KiB that another core wrote last.
 pub fn foreign_copy_ns(span: Duration) -> f64 {
-    struct Room(*mut u8);
-    // SAFETY: the memory is used by turns, each of which the other thread sees end.
-    unsafe impl Sync for Room {}
-    impl Room {
-        fn start(&self) -> *mut u8 {
-            self.0
-        }
-    }
     let (mut shared, mut own) = (Aligned::new(4096), Aligned::new(4096));
     let source = Aligned::new(4096);
-    let room = Room(shared.as_mut_ptr());
-    let room = &room;
+    let room = &Room(shared.as_mut_ptr());
     // SAFETY: both are 4096 bytes; the turns keep the threads apart.
     let answer = move || unsafe { mapping::copy(source.as_ptr(), room.start(), 4096) };
     Turns::play(span, answer, || {
@@ -94,4 +100,27 @@ pub fn foreign_copy_ns(span: Duration) -> f64 {
         unsafe { mapping::copy(room.start(), own.as_mut_ptr(), 4096) };
         clock::now() - began
     })
+}
+
+/// What two threads need that do nothing else: one copies 4 KiB from a random place of a mapped file to memory
+/// of both, the other one copies it out.
+pub fn relay_ns(span: Duration, file: &Mapping) -> f64 {
+    let (mut shared, mut own) = (Aligned::new(4096), Aligned::new(4096));
+    let room = &Room(shared.as_mut_ptr());
+    let pages = (file.bytes() / 4096).max(1);
+    let turn = AtomicU32::new(0);
+    let answer = move || {
+        let seed = u64::from(turn.fetch_add(1, Ordering::Relaxed));
+        let offset = SplitMix(seed).next_u64() % pages * 4096;
+        // SAFETY: a page within the file; the turns keep the threads apart.
+        unsafe { mapping::copy(file.start().add(offset as usize), room.start(), 4096) };
+    };
+    let (began, mut turns) = (Instant::now(), 0u64);
+    Turns::play(span, answer, || {
+        turns += 1;
+        // SAFETY: as above.
+        unsafe { mapping::copy(room.start(), own.as_mut_ptr(), 4096) };
+        0
+    });
+    began.elapsed().as_nanos() as f64 / turns as f64
 }
