@@ -28,8 +28,9 @@ use crate::run::Entrant;
 
 /// Lead-in of a contender that follows the load: so many windows of the system monitor, each so
 /// long. The first ends what others left behind, the second asks for a spinner's seat, the third
-/// has it.
+/// has it. A window is no longer than so many batches: where they are hardly any, nothing is measured.
 const LEAD_IN: (usize, u64) = (5, 60_000_000);
+const LEAD_IN_BATCHES: u64 = 5;
 /// Requests before the first batch.
 const WARM_UP: usize = 8;
 
@@ -150,9 +151,10 @@ fn lead_in(
     monitor: &SystemMonitor,
     stop: &AtomicBool,
 ) -> Result<()> {
+    let window_ns = LEAD_IN.1.min(LEAD_IN_BATCHES * work.span.as_nanos() as u64);
     monitor.sample_once();
     for _ in 0..LEAD_IN.0 {
-        let until = clock::now() + LEAD_IN.1;
+        let until = clock::now() + window_ns;
         while clock::now() < until {
             if stop.load(Ordering::Relaxed) {
                 return Err(Interrupted.into());

@@ -37,6 +37,8 @@ pub(crate) struct Samples {
     path: PathBuf,
     sink: Sink,
     batch: Vec<Sample>,
+    /// Most that are kept of a batch.
+    most: usize,
     /// Requests of this batch that found no room, and of those before it.
     lost: (u64, u64),
 }
@@ -53,6 +55,10 @@ enum Sink {
 impl Samples {
     /// Makes the file; its name's end says in which format.
     pub fn create(path: &Path) -> Result<Self> {
+        Self::bounded(path, MOST)
+    }
+
+    fn bounded(path: &Path, most: usize) -> Result<Self> {
         let name = path.display();
         let extension = path.extension().and_then(|end| end.to_str()).unwrap_or_default();
         if !["csv", "parquet"].contains(&extension) {
@@ -76,7 +82,7 @@ impl Samples {
                 Sink::Parquet(SerializedFileWriter::new(file, Arc::new(schema()?), properties)?)
             }
         };
-        Ok(Samples { path: path.to_owned(), sink, batch: Vec::new(), lost: (0, 0) })
+        Ok(Samples { path: path.to_owned(), sink, batch: Vec::new(), most, lost: (0, 0) })
     }
 
     /// Begins a batch.
@@ -92,7 +98,7 @@ impl Samples {
 
     /// One request, submitted `start_ns` after the batch began.
     pub fn push(&mut self, start_ns: u64, latency_ns: u64) {
-        if self.batch.len() < MOST {
+        if self.batch.len() < self.most {
             self.batch.push(Sample { start_ns, latency_ns });
         } else {
             self.lost.0 += 1;
@@ -120,9 +126,9 @@ impl Samples {
         {
             return Some(self.give_up(&error.into()));
         }
-        let (name, lost) = (self.path.display(), self.lost.1);
+        let (name, most, lost) = (self.path.display(), self.most, self.lost.1);
         (lost > 0).then(|| {
-            format!("samples: {lost} requests beyond the first {MOST} of a batch are not in {name}")
+            format!("samples: {lost} requests beyond the first {most} of a batch are not in {name}")
         })
     }
 
@@ -305,15 +311,15 @@ mod tests {
     fn requests_beyond_the_bound_are_counted_and_said() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("samples.parquet");
-        let mut samples = Samples::create(&path).unwrap();
-        (0..MOST as u64 + 3).for_each(|n| samples.push(n, 1));
-        assert_eq!(samples.batch.len(), MOST);
+        let mut samples = Samples::bounded(&path, 1000).unwrap();
+        (0..1003).for_each(|n| samples.push(n, 1));
+        assert_eq!(samples.batch.len(), 1000);
         samples.write(&sample::run().rows[0], 0).unwrap();
         samples.clear();
         let said = samples.finish().unwrap();
         assert!(said.contains(": 3 requests") && said.contains("samples.parquet"), "{said}");
         let reader = SerializedFileReader::new(File::open(&path).unwrap()).unwrap();
-        assert_eq!(reader.metadata().file_metadata().num_rows(), MOST as i64);
+        assert_eq!(reader.metadata().file_metadata().num_rows(), 1000);
     }
 
     #[test]

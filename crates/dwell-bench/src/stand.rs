@@ -4,10 +4,10 @@
 use std::path::Path;
 
 use anyhow::{Result, bail};
-use dwell::profile::{ProfileStore, SwitchCosts};
+use dwell::profile::ProfileStore;
 
 use crate::fixture::{Fixture, LoopOnTmpfs, TempFile, Unavailable, Zram};
-use crate::subject::Subject;
+use crate::subject::{Probing, Subject};
 
 /// Length of the papers' test file, in bytes.
 pub const FILE_BYTES: u64 = 256 << 20;
@@ -66,13 +66,8 @@ impl Kind {
 
 impl Stand {
     /// Makes test devices and probes each; what this machine cannot make is left out, and said.
-    pub fn make(
-        kinds: &[Kind],
-        directory: &Path,
-        write: bool,
-        switches: &SwitchCosts,
-    ) -> Result<Self> {
-        Self::make_sized(FILE_BYTES, kinds, directory, write, switches)
+    pub fn make(kinds: &[Kind], directory: &Path, write: bool, probing: &Probing) -> Result<Self> {
+        Self::make_sized(FILE_BYTES, kinds, directory, write, probing)
     }
 
     /// The same with test devices of `bytes` each.
@@ -81,18 +76,18 @@ impl Stand {
         kinds: &[Kind],
         directory: &Path,
         write: bool,
-        switches: &SwitchCosts,
+        probing: &Probing,
     ) -> Result<Self> {
         let mut stand = Stand::default();
         for kind in kinds {
             match kind.make(directory, bytes) {
                 Ok(None) => {
                     let address = format!("{},size={}MiB", kind.as_str(), (bytes >> 20).max(1));
-                    stand.add(kind.as_str(), Path::new(&address), write, None, switches)?;
+                    stand.add(kind.as_str(), Path::new(&address), write, None, probing)?;
                 }
                 Ok(Some(fixture)) => {
                     let mut subject =
-                        Subject::new(kind.as_str(), fixture.path(), write, None, switches)?;
+                        Subject::new(kind.as_str(), fixture.path(), write, None, probing)?;
                     subject.description = fixture.description();
                     stand.subjects.push(subject);
                     stand.fixtures.push(fixture);
@@ -105,15 +100,15 @@ impl Stand {
 
     /// The stand of a run without arguments: as root a loop device on memory, otherwise a file
     /// beneath `directory`; and an emulated device that needs nothing.
-    pub fn default_job(directory: &Path, write: bool, switches: &SwitchCosts) -> Result<Self> {
-        let mut stand = Self::make(&[Kind::Loop], directory, write, switches)?;
+    pub fn default_job(directory: &Path, write: bool, probing: &Probing) -> Result<Self> {
+        let mut stand = Self::make(&[Kind::Loop], directory, write, probing)?;
         if stand.subjects.is_empty() {
-            let file = Self::make(&[Kind::Disk], directory, write, switches)?;
+            let file = Self::make(&[Kind::Disk], directory, write, probing)?;
             stand.fixtures.extend(file.fixtures);
             stand.subjects.extend(file.subjects);
             stand.left_out.extend(file.left_out);
         }
-        let emulated = Self::make(&[Kind::Emulated], directory, write, switches)?;
+        let emulated = Self::make(&[Kind::Emulated], directory, write, probing)?;
         stand.subjects.extend(emulated.subjects);
         Ok(stand)
     }
@@ -125,9 +120,9 @@ impl Stand {
         address: &Path,
         write: bool,
         store: Option<&ProfileStore>,
-        switches: &SwitchCosts,
+        probing: &Probing,
     ) -> Result<()> {
-        self.subjects.push(Subject::new(name, address, write, store, switches)?);
+        self.subjects.push(Subject::new(name, address, write, store, probing)?);
         Ok(())
     }
 

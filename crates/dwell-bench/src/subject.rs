@@ -44,14 +44,39 @@ pub struct Subject {
     pub block_bytes: u64,
 }
 
+/// How a device is probed of which nothing is known.
+#[derive(Clone, Debug)]
+pub struct Probing {
+    switches: SwitchCosts,
+    hasty: bool,
+}
+
+impl Probing {
+    /// For some seconds; what a switch costs on this machine is known.
+    pub fn quick(switches: SwitchCosts) -> Self {
+        Probing { switches, hasty: false }
+    }
+
+    /// For less than a second: there is a profile then, which says little of the device.
+    pub fn hasty(switches: SwitchCosts) -> Self {
+        Probing { switches, hasty: true }
+    }
+
+    /// The probe of a file, a device or the address of a scheme.
+    pub fn of(&self, address: &Path) -> Probe {
+        let probe = Probe { switches: Some(self.switches.clone()), ..Probe::new(address) };
+        if self.hasty { probe.hasty() } else { probe.quick() }
+    }
+}
+
 impl Subject {
-    /// A subject that exists already. Its profile comes from `store`, or from a quick probe.
+    /// A subject that exists already. Its profile comes from `store`, or from a probe.
     pub fn new(
         name: impl Into<String>,
         address: &Path,
         write: bool,
         store: Option<&ProfileStore>,
-        switches: &SwitchCosts,
+        probing: &Probing,
     ) -> Result<Self> {
         let scheme = open::is_scheme(address);
         let device = if scheme { None } else { Some(Device::beneath(address)?) };
@@ -65,13 +90,10 @@ impl Subject {
         };
         let profile = match stored {
             Some(profile) => profile,
-            None => {
-                let probe =
-                    Probe { switches: Some(switches.clone()), ..Probe::new(address).quick() };
-                probe
-                    .run(&mut |_, _| {})
-                    .with_context(|| format!("probing {}", address.display()))?
-            }
+            None => probing
+                .of(address)
+                .run(&mut |_, _| {})
+                .with_context(|| format!("probing {}", address.display()))?,
         };
         let description = match &device {
             Some(device) => device.to_string(),

@@ -169,8 +169,9 @@ mod tests {
     #[test]
     fn smartcon_gains_up_to_the_threshold_of_the_probe() {
         let policies = ["block", "smartcon"].map(|name| dwell::policies::by_name(name).unwrap());
+        let short = Scenario { duration_ms: 100, ..Scenario::default() };
         let gain = |size_bytes| {
-            let scenario = of_probed(&profile(), size_bytes, &Scenario::default());
+            let scenario = of_probed(&profile(), size_bytes, &short);
             let outcome = compare(&scenario, &policies, 2);
             let speed = |at: usize| mean(&outcome.reports[at], WaitReport::per_second);
             speed(1) / speed(0)

@@ -14,7 +14,7 @@ use dwell_bench::compare::{self, Comparison, Plan, Wrapper};
 use dwell_bench::result::{Direction, Load, Metric, Pattern, Requests, Row, Run, Setting, Work};
 use dwell_bench::run::{Course, Entrant, race};
 use dwell_bench::sample;
-use dwell_bench::subject::Subject;
+use dwell_bench::subject::{Probing, Subject};
 use jsonschema::Validator;
 use serde_json::Value;
 
@@ -125,8 +125,8 @@ fn what_is_written_is_valid() {
     check(&validator, &serde_json::to_value(named).unwrap());
 
     let address = Path::new("emu:latency=2us,size=1MiB");
-    let switches = SwitchCosts { self_ns: 5_000, ..SwitchCosts::default() };
-    let subject = Subject::new("test", address, false, None, &switches).unwrap();
+    let probing = Probing::hasty(SwitchCosts { self_ns: 5_000, ..SwitchCosts::default() });
+    let subject = Subject::new("test", address, false, None, &probing).unwrap();
     let monitor = Arc::new(SystemMonitor::start(Config::default()).unwrap());
     let mut run = full();
     run.devices = vec![subject.describe()];

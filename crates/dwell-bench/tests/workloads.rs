@@ -10,12 +10,13 @@ use dwell::monitor::{Config, SystemMonitor};
 use dwell::profile::SwitchCosts;
 use dwell_bench::result::{Metric, Run, Work};
 use dwell_bench::stand::Kind;
+use dwell_bench::subject::Probing;
 use dwell_bench::workload::spec::FileSystemKind;
 use dwell_bench::workload::{self, Place, PlaceKind, Plan, Variant, WorkloadFile, shipped};
 use dwell_bench::{report, table};
 
-fn switches() -> SwitchCosts {
-    SwitchCosts { self_ns: 5_000, ..SwitchCosts::default() }
+fn probing() -> Probing {
+    Probing::hasty(SwitchCosts { self_ns: 5_000, ..SwitchCosts::default() })
 }
 
 fn plan(contenders: &[&str]) -> Plan {
@@ -31,7 +32,7 @@ fn plan(contenders: &[&str]) -> Plan {
 }
 
 fn place(kind: &PlaceKind, file_system: FileSystemKind, directory: &Path) -> Option<Place> {
-    match Place::make(kind, file_system, 48 << 20, directory, &switches()).unwrap() {
+    match Place::make(kind, file_system, 48 << 20, directory, &probing()).unwrap() {
         Ok(place) => Some(place),
         Err(why) => {
             println!("SKIP: {}: {why}", kind.name());
@@ -162,7 +163,7 @@ fn what_cannot_be_played_is_said_in_one_line() {
         FileSystemKind::Ext4,
         1 << 20,
         directory.path(),
-        &switches(),
+        &probing(),
     );
     assert!(missing.unwrap().unwrap_err().to_string().contains("/nonexistent"));
 }

@@ -254,7 +254,7 @@ fn workloads_are_listed_printed_edited_and_played() {
     // Buffered, so that it is played on any file system.
     fs::write(&mine, edited.replace("[parameters]", "direct = false\n\n[parameters]")).unwrap();
     let [mine, report, on] = [&mine, &report, dir.path()].map(|path| path.to_str().unwrap());
-    let place = ["--on", on, "--size", "16m", "--report", report];
+    let place = ["--hasty-probe", "--on", on, "--size", "16m", "--report", report];
     let plan = ["--set", "io_bytes=4096,8192", "--rounds", "2", "--batch-ms", "5", "--json"];
     let run = json(dir.path(), &[&["bench", "workload", mine], &place[..], &plan].concat());
     let rows = run["rows"].as_array().unwrap();
@@ -293,7 +293,8 @@ fn a_bench_starts_its_loads_as_processes_of_this_program() {
     let fixed =
         ["--sizes", "4k", "--rounds", "1", "--batch-ms", "100", "--crunchers", "1", "--json"];
     let bench = |more: &[&str]| {
-        let subject = ["bench", "io", "emu:latency=5us,size=2MiB", "--policies", "block"];
+        let subject =
+            ["bench", "io", "--hasty-probe", "emu:latency=5us,size=2MiB", "--policies", "block"];
         let report = ["--report", report.to_str().unwrap()];
         dwell(dir.path(), &[&subject[..], &fixed, &report, more].concat())
     };

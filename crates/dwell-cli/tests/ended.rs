@@ -27,7 +27,8 @@ struct Left {
 impl Bench {
     fn start(directory: &Path, args: &[&str]) -> Bench {
         let mut child = Command::new(env!("CARGO_BIN_EXE_dwell"))
-            .args(["bench", "io", "--report", "report", "--policies", "block,spin"])
+            .args(["bench", "io", "--hasty-probe"])
+            .args(["--report", "report", "--policies", "block,spin"])
             .args(args)
             .current_dir(directory)
             .env("DWELL_PROFILES", directory.join("profiles"))

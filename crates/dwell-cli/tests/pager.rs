@@ -8,7 +8,12 @@ use dwell_bench::result::Run;
 
 fn dwell(words: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_dwell"));
-    command.args(["bench", "pager"]).args(words).stdin(Stdio::null()).output().unwrap()
+    command
+        .args(["bench", "pager", "--hasty-probe"])
+        .args(words)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap()
 }
 
 fn said(output: &Output) -> String {

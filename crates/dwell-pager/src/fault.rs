@@ -128,11 +128,10 @@ impl Lane {
 
     /// What this fault asks for ahead.
     pub fn plan(&mut self, sh: &Shared, books: &Books, page: u32) -> Plan {
-        if Books::is_in(&books.random, page) {
+        if books.said.is_random(page) {
             return Plan::default();
         }
-        let sequential = Books::is_in(&books.sequential, page);
-        self.prefetcher.fault(page, sh.ahead_limit, sequential)
+        self.prefetcher.fault(page, sh.ahead_limit, books.said.is_sequential(page))
     }
 
     /// Reads a page that is absent (or that another thread reads and does not take care of) and waits for it.

@@ -6,6 +6,7 @@
 //! used lately. A thread of lower priority than what could run next gives the CPU away instead.
 #![deny(unsafe_code)]
 
+mod advice;
 mod ahead;
 mod board;
 mod evict;
@@ -28,7 +29,8 @@ mod sync;
 mod thread;
 mod uffd;
 
+pub use advice::Advice;
 pub use board::Board;
 pub use options::{Access, Ahead, Faults, Options, Otherwise, PAGE_BYTES};
-pub use region::{Advice, Pin, Region, Registered};
+pub use region::{Pin, Region, Registered};
 pub use stats::Statistics;

@@ -8,31 +8,16 @@ use std::sync::atomic::Ordering;
 
 use dwell::{Error, File, Result, clock};
 
+use crate::advice::Advice;
 use crate::frames::Kind;
 use crate::memory::Area;
 use crate::open;
 use crate::options::{Faults, Options, PAGE_BYTES};
 use crate::pages::{AHEAD, DIRTY, State};
-use crate::shared::{self, RANGES, Shared};
+use crate::shared::Shared;
 use crate::signal::{self, Quiet};
 use crate::stats::{Statistics, add};
 use crate::thread::Handler;
-
-/// What the program says of a range.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Advice {
-    /// Nothing: reading ahead follows what is seen.
-    Normal,
-    /// Read in order: reading ahead begins at the first fault and goes as far as it may.
-    Sequential,
-    /// Read in no order: nothing is read ahead but what hints name.
-    Random,
-    /// Wanted soon: read by the next faults while they wait, as far as the budget reaches.
-    WillNeed,
-    /// Not wanted any more: leaves memory now. What was written to a shared region is written back, to a
-    /// private one lost.
-    DontNeed,
-}
 
 /// An opened source as memory. Threads share it by reference.
 ///
@@ -232,17 +217,10 @@ impl Region {
     pub fn advise(&self, range: Range<usize>, advice: Advice) -> Result<()> {
         let pages = self.pages(&range)?;
         let Some(shared) = self.paged() else {
-            let told = match advice {
-                Advice::Normal => libc::MADV_NORMAL,
-                Advice::Sequential => libc::MADV_SEQUENTIAL,
-                Advice::Random => libc::MADV_RANDOM,
-                Advice::WillNeed => libc::MADV_WILLNEED,
-                Advice::DontNeed => libc::MADV_DONTNEED,
-            };
             let count = (pages.end - pages.start) as usize;
             return self
                 .area()
-                .advise_range(pages.start as usize, count, told)
+                .advise_range(pages.start as usize, count, advice.of_kernel())
                 .map_err(|error| Error::io("madvise", self.file().path(), None, error));
         };
         shared.here()?;
@@ -250,20 +228,7 @@ impl Region {
             return self.drop_pages(shared, pages);
         }
         let _quiet = Quiet::new();
-        let told = shared::Range { first: pages.start, end: pages.end };
-        {
-            let mut books = shared.lock();
-            if advice != Advice::WillNeed {
-                forget(&mut books.sequential, told);
-                forget(&mut books.random, told);
-            }
-            match advice {
-                Advice::Sequential => note(&mut books.sequential, told),
-                Advice::Random => note(&mut books.random, told),
-                Advice::WillNeed => note(&mut books.wanted, told),
-                _ => {}
-            }
-        }
+        shared.lock().said.note(advice, pages);
         if advice == Advice::WillNeed {
             signal::with_own_lane(shared, |lane| {
                 lane.follow_hints(shared);
@@ -437,30 +402,6 @@ impl Drop for Pin {
 
 fn kib(pages: u32) -> usize {
     pages as usize * (PAGE_BYTES / 1024)
-}
-
-/// Adds a range to what was said, in place of the first that was said where there is no room.
-fn note(ranges: &mut [shared::Range; RANGES], told: shared::Range) {
-    let free = ranges.iter().position(|range| range.first >= range.end);
-    ranges[free.unwrap_or(0)] = told;
-}
-
-/// Takes a range out of what was said.
-fn forget(ranges: &mut [shared::Range; RANGES], told: shared::Range) {
-    for at in 0..RANGES {
-        let range = ranges[at];
-        if range.first >= told.end || range.end <= told.first {
-            continue;
-        }
-        let (before, after) = (
-            shared::Range { first: range.first, end: told.first.max(range.first) },
-            shared::Range { first: told.end.min(range.end), end: range.end },
-        );
-        ranges[at] = before;
-        if after.first < after.end {
-            note(ranges, after);
-        }
-    }
 }
 
 impl Shared {

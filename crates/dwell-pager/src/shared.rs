@@ -11,6 +11,7 @@ use dwell::queue::{Action, Io};
 use dwell::source::Source;
 use dwell::{Error, File, WaitPolicy};
 
+use crate::advice::Said;
 use crate::board::Board;
 use crate::frames::{Frames, Kind, Run, Taken};
 use crate::hints::Hints;
@@ -22,36 +23,18 @@ use crate::pages::{DIRTY, Pages, State};
 use crate::stats::{Counters, add};
 use crate::uffd::Uffd;
 
-/// Ranges of pages that the program said something of.
-pub(crate) const RANGES: usize = 16;
 /// Lanes for threads that have none of their own.
 pub(crate) const GUESTS: usize = 8;
-
-/// A range of pages.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Range {
-    pub first: u32,
-    pub end: u32,
-}
 
 /// What is changed by one thread at a time. The lock is held for bookkeeping alone, never across a system call
 /// or an access to the region; outside of handlers, with signals kept out.
 #[derive(Debug)]
 pub(crate) struct Books {
     pub frames: Frames,
-    /// Pages wanted soon.
-    pub wanted: [Range; RANGES],
-    /// Ranges that are read in order, and in none.
-    pub sequential: [Range; RANGES],
-    pub random: [Range; RANGES],
+    /// What the program said of pages.
+    pub said: Said,
     /// Pages pinned, counted once for each pin.
     pub pinned: u32,
-}
-
-impl Books {
-    pub fn is_in(ranges: &[Range; RANGES], page: u32) -> bool {
-        ranges.iter().any(|range| (range.first..range.end).contains(&page))
-    }
 }
 
 /// One region.
@@ -91,8 +74,7 @@ pub(crate) struct Shared {
 
 impl Shared {
     pub fn books(frames: Frames) -> Mutex<Books> {
-        let none = [Range::default(); RANGES];
-        Mutex::new(Books { frames, wanted: none, sequential: none, random: none, pinned: 0 })
+        Mutex::new(Books { frames, said: Said::default(), pinned: 0 })
     }
 
     pub fn lock(&self) -> MutexGuard<'_, Books> {

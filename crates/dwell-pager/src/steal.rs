@@ -148,16 +148,8 @@ impl Lane {
             }
         }
         let mut books = sh.lock();
-        for range in &mut books.wanted {
-            while range.first < range.end {
-                let page = range.first;
-                range.first += 1;
-                if sh.pages.state(page) == State::Absent {
-                    return Some(page);
-                }
-            }
-        }
-        None
+        std::iter::from_fn(|| books.said.next_wanted())
+            .find(|page| sh.pages.state(*page) == State::Absent)
     }
 
     /// Moves pages out while fewer frames are ready than the next faults should find.

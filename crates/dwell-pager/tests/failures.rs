@@ -3,6 +3,8 @@
 #![allow(unsafe_code)]
 
 mod common;
+#[path = "../../dwell/tests/common/forbid.rs"]
+mod forbid;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,6 +15,7 @@ use std::{mem, ptr, thread};
 use common::alone::{dies, forked, is_child, started, succeeds, told};
 use common::{BOTH, byte_at, emulated, file, open, pages, read, region, shared, write};
 use dwell_pager::{Ahead, Faults, Otherwise, PAGE_BYTES, Region};
+use forbid::forbid;
 
 const BYTES: usize = 128 * PAGE_BYTES;
 
@@ -390,9 +393,7 @@ fn where_userfaultfd_is_forbidden_one_line_says_so_and_mmap_comes_only_when_aske
         return succeeds(name, "-");
     }
     let (_dir, path) = file(BYTES);
-    let calls = [libc::SYS_userfaultfd];
-    let openat = forbid(&calls, libc::EPERM);
-    assert!(openat);
+    assert!(forbid(&[libc::SYS_userfaultfd], libc::EPERM));
     let device = std::path::Path::new("/dev/userfaultfd");
     if device.exists() && std::fs::File::options().read(true).write(true).open(device).is_ok() {
         // SAFETY: gives rights up for good, in this process of one thread.
@@ -409,23 +410,4 @@ fn where_userfaultfd_is_forbidden_one_line_says_so_and_mmap_comes_only_when_aske
     }
     let _pin = region.pin(0..BYTES).unwrap();
     assert!(!region.hint(5));
-}
-
-/// Makes these system calls fail in this process.
-fn forbid(calls: &[libc::c_long], errno: i32) -> bool {
-    let statement =
-        |code: u32, k: u32, jt: u8, jf: u8| libc::sock_filter { code: code as u16, jt, jf, k };
-    let mut filter = vec![statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0)];
-    for call in calls {
-        let answer = libc::SECCOMP_RET_ERRNO | errno as u32;
-        filter.push(statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, *call as u32, 0, 1));
-        filter.push(statement(libc::BPF_RET | libc::BPF_K, answer, 0, 0));
-    }
-    filter.push(statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW, 0, 0));
-    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
-    // SAFETY: the program and its filter are live; both calls only restrict this process.
-    unsafe {
-        libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
-            && libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &program) == 0
-    }
 }

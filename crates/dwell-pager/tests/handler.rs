@@ -3,41 +3,15 @@
 #![allow(unsafe_code)]
 
 mod common;
+#[path = "../../dwell/tests/common/counting.rs"]
+mod counting;
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
 
 use common::{Random, byte_at, emulated, file, open, pages, read, region, shared, write};
+use counting::allocations;
 use dwell_pager::{Ahead, Board, PAGE_BYTES};
-
-struct Counting;
-
-thread_local! {
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
-fn count() {
-    let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
-}
-
-// SAFETY: every call is passed on to the system's allocator; counting allocates nothing.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count();
-        // SAFETY: the caller's promise.
-        unsafe { System.alloc(layout) }
-    }
-    unsafe fn dealloc(&self, start: *mut u8, layout: Layout) {
-        count();
-        // SAFETY: the caller's promise.
-        unsafe { System.dealloc(start, layout) }
-    }
-}
-
-#[global_allocator]
-static COUNTING: Counting = Counting;
 
 const BYTES: usize = 256 * PAGE_BYTES;
 
@@ -59,7 +33,7 @@ fn a_fault_allocates_nothing_in_any_way_it_may_go() {
         let Some(region) = region(source, &options) else { return };
         let _lane = registers.then(|| region.register_thread().unwrap());
         let mut random = Random(9);
-        let before = ALLOCATIONS.get();
+        let before = allocations();
         for round in 0..4_000 {
             let at = if round % 2 == 0 { random.below(BYTES) } else { round * PAGE_BYTES % BYTES };
             region.hint(random.below(BYTES));
@@ -69,7 +43,7 @@ fn a_fault_allocates_nothing_in_any_way_it_may_go() {
                 assert_eq!(read(&region, at), byte_at(at));
             }
         }
-        assert_eq!(ALLOCATIONS.get() - before, 0, "{name}");
+        assert_eq!(allocations() - before, 0, "{name}");
         assert!(region.statistics().faults > 500, "{name}");
     }
 }

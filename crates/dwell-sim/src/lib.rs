@@ -20,6 +20,7 @@ mod cache;
 mod device;
 mod fault;
 mod frames;
+mod held;
 pub mod isa;
 mod machine;
 pub mod model;
@@ -42,6 +43,7 @@ mod words;
 
 pub use batch::{Batch, BatchError, Entry as BatchEntry, OpenTrace};
 pub use cache::{Cache, Found, Line};
+pub use held::Held;
 pub use machine::{Machine, SimError, Task};
 pub use params::Params;
 pub use policy::{Policy, PolicyKind};

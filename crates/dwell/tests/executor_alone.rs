@@ -10,8 +10,8 @@ use std::thread;
 use std::time::Duration;
 
 use common::child::{child, forked, in_a_child_with_a_file};
-use common::forbid::{RING_CALLS, forbid};
-use common::{Way, check, read_all, skip, uncached};
+use common::forbid::forbid;
+use common::{RING_CALLS, Way, check, read_all, skip, uncached};
 use dwell::executor::Executor;
 use dwell::park::Parker;
 use dwell::{Reason, Route};

@@ -10,9 +10,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use common::child::{child, in_a_child_with_a_file};
-use common::forbid::{RING_CALLS, forbid};
+use common::forbid::forbid;
 use common::machine::{Loop, MIB, disk, pattern_file};
-use common::{BLOCK, Way, check, fast, skip, uncached};
+use common::{BLOCK, RING_CALLS, Way, check, fast, skip, uncached};
 use dwell::buffer::Aligned;
 use dwell::dwell_policy::Routes;
 use dwell::pipeline::Owned;

@@ -2,15 +2,16 @@
 //! From submit to completion nothing is allocated, in any mode, nor by tasks that wait.
 
 mod common;
+#[path = "common/counting.rs"]
+mod counting;
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
 use common::sources::{decision, read, run, write};
 use common::{Way, fast};
+use counting::allocations;
 use dwell::File;
 use dwell::emulated::wakeup::WakeMethod;
 use dwell::emulated::{Emulated, Spec};
@@ -20,48 +21,10 @@ use dwell::queue::{Io, Queue};
 use dwell::source::Source;
 use dwell_policy::{Decision, Mode, Route};
 
-struct Counting;
-
-thread_local! {
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
-fn count() {
-    // The test harness allocates on other threads; a thread that is ending has no counter.
-    let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
-}
-
-// SAFETY: every call is passed on to the system's allocator; counting allocates nothing.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count();
-        // SAFETY: the caller's promise.
-        unsafe { System.alloc(layout) }
-    }
-    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        count();
-        // SAFETY: the caller's promise.
-        unsafe { System.alloc_zeroed(layout) }
-    }
-    unsafe fn realloc(&self, start: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
-        count();
-        // SAFETY: the caller's promise.
-        unsafe { System.realloc(start, layout, bytes) }
-    }
-    unsafe fn dealloc(&self, start: *mut u8, layout: Layout) {
-        count();
-        // SAFETY: the caller's promise.
-        unsafe { System.dealloc(start, layout) }
-    }
-}
-
-#[global_allocator]
-static COUNTING: Counting = Counting;
-
 fn none_allocated<T>(what: &str, work: impl FnOnce() -> T) -> T {
-    let before = ALLOCATIONS.get();
+    let before = allocations();
     let answer = work();
-    assert_eq!(ALLOCATIONS.get() - before, 0, "{what} called the allocator");
+    assert_eq!(allocations() - before, 0, "{what} called the allocator");
     answer
 }
 
@@ -97,9 +60,9 @@ fn exercise<Q: Queue<Op = Io>>(queue: &mut Q, depth: usize, what: &str) {
 
 #[test]
 fn submit_drive_and_complete_allocate_nothing() {
-    let before = ALLOCATIONS.get();
+    let before = allocations();
     drop(std::hint::black_box(vec![1u8; 10]));
-    assert_eq!(ALLOCATIONS.get() - before, 2, "the counter counts");
+    assert_eq!(allocations() - before, 2, "the counter counts");
     for method in [WakeMethod::Sleep, WakeMethod::TimerFd] {
         let spec: Spec = "emu:latency=20us,jitter=30%,parallel=4,size=1MiB".parse().unwrap();
         let device = Emulated::open(&spec).unwrap().waking_by(method);
@@ -161,10 +124,10 @@ fn tasks_that_wait_allocate_nothing() {
         for _ in 0..4 {
             buffer = round(buffer).await;
         }
-        let before = ALLOCATIONS.get();
+        let before = allocations();
         for _ in 0..50 {
             buffer = round(buffer).await;
         }
-        assert_eq!(ALLOCATIONS.get() - before, 0);
+        assert_eq!(allocations() - before, 0);
     });
 }

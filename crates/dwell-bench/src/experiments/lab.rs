@@ -17,7 +17,7 @@ use crate::loads::Means;
 use crate::result::{Direction, Load, Pattern, Row, Run};
 use crate::run::{self, Plan};
 use crate::stand::{FILE_BYTES, Kind, Stand};
-use crate::subject::Subject;
+use crate::subject::{Probing, Subject};
 use crate::units;
 use crate::workload::spec::FileSystemKind;
 use crate::workload::{self, Place, PlaceKind};
@@ -84,6 +84,14 @@ impl Lab {
         self.subjects.push((kind, Err(why.into())));
     }
 
+    /// How devices are probed: with hardly any time, only so that there is a profile.
+    pub fn probing(&self) -> Probing {
+        match self.is_hasty() {
+            true => Probing::hasty(self.switches.clone()),
+            false => Probing::quick(self.switches.clone()),
+        }
+    }
+
     /// A probed test device, or why there is none here.
     ///
     /// # Errors
@@ -93,7 +101,7 @@ impl Lab {
             return Ok(known.clone());
         }
         let bytes = self.device_bytes;
-        let stand = Stand::make_sized(bytes, &[kind], &self.directory, false, &self.switches)?;
+        let stand = Stand::make_sized(bytes, &[kind], &self.directory, false, &self.probing())?;
         let found = match stand.get(kind) {
             Ok(subject) => Ok(subject.clone()),
             Err(_) => Err(stand.left_out.join("; ")),
@@ -134,7 +142,7 @@ impl Lab {
             file_system,
             bytes,
             &self.directory,
-            &self.switches,
+            &self.probing(),
         )?;
         Ok(place.map_err(|why| why.to_string()))
     }

@@ -38,10 +38,7 @@ pub fn measure(
     // A thorough probe also measures the switches; a short one takes them as known.
     let (times, probe) = match lab.is_thorough() {
         true => (3, Probe::new(&subject.address)),
-        false => {
-            let switches = Some(lab.switches.clone());
-            (1, Probe { switches, ..Probe::new(&subject.address).quick() })
-        }
+        false => (1, lab.probing().of(&subject.address)),
     };
     let (mut profiles, mut seconds) = (Vec::new(), Vec::new());
     for time in 0..times {

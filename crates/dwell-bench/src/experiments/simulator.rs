@@ -6,14 +6,15 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 use dwell_sim::params::PAGE_BYTES;
 use dwell_sim::synthetic::{Loop, Order};
-use dwell_sim::{Machine, Params, Plan, PolicyKind, Source, Survey, Task, survey};
+use dwell_sim::{Held, Machine, Params, Plan, PolicyKind, Source, Survey, Task, survey};
 
 use super::lab::skip;
 use super::{Lab, Progress, its};
 use crate::figure::{FigureResult, Measured};
 use crate::stats::Summary;
 
-const CACHE_ONLY: &str = "cache only, one level";
+const HELD: &str = "cache only, references in memory";
+const TRACED: &str = "cache only, one level";
 const FULL: &str = "full timing under ITS, recorded traces";
 const MEMORY: &str = "memory at 4 times the length of the trace ÷ at once";
 
@@ -27,31 +28,55 @@ pub(super) fn measure(
     memory(lab, result)?;
     let traces = match its::traces(lab, progress) {
         Ok(traces) => traces,
-        Err(why) => return skip(result, &[CACHE_ONLY, FULL], &why).map(|()| None),
+        Err(why) => return skip(result, &[HELD, TRACED, FULL], &why).map(|()| None),
     };
     let limit = (60e6 * lab.effort.min(1.0)) as u64;
-    let (mut alone, mut together) = (Vec::new(), Vec::new());
+    let (mut held, mut traced, mut together) = (Vec::new(), Vec::new(), Vec::new());
     let rounds = lab.times(5);
     for round in 0..rounds {
         progress("simulating", 0.1 + 0.9 * round as f64 / rounds as f64);
         let plan = Plan::open(&traces.join("2_Data_Intensive.toml"), 1, limit)?;
         // One level, as in the simulator of caches that it is compared with.
         let flat = Params { l1_bytes: 0, l2_bytes: 0, ..plan.params.clone() };
-        let began = Instant::now();
-        let mut references = 0;
+        let (mut from_memory, mut from_trace) = (Speed::default(), Speed::default());
         for source in &plan.sources {
-            let accesses = surveyed(&**source, &flat)?.accesses;
-            references += accesses.llc + accesses.dram;
+            from_trace.add(&**source, &flat)?;
+            from_memory.add(&Held::of(&**source)?, &flat)?;
         }
-        alone.push(references as f64 / began.elapsed().as_secs_f64() / 1e6);
+        held.push(from_memory.millions());
+        traced.push(from_trace.millions());
         together.push(full(&plan)?);
     }
-    for (case, values) in [(CACHE_ONLY, &alone), (FULL, &together)] {
+    for (case, values) in [(HELD, &held), (TRACED, &traced), (FULL, &together)] {
         if let Some(summary) = Summary::of(values.iter().copied()) {
             result.measured(case, Measured::from(summary))?;
         }
     }
+    result.note(HELD, "the recorded programs, decoded into memory before")?;
+    result.note(TRACED, "the same, unpacked and decoded on the way")?;
     Ok(None)
+}
+
+/// References a second, over the programs of a batch.
+#[derive(Default)]
+struct Speed {
+    references: u64,
+    seconds: f64,
+}
+
+impl Speed {
+    /// Executes a program over the caches alone.
+    fn add(&mut self, source: &dyn Source, params: &Params) -> Result<()> {
+        let began = Instant::now();
+        let accesses = surveyed(source, params)?.accesses;
+        self.seconds += began.elapsed().as_secs_f64();
+        self.references += accesses.llc + accesses.dram;
+        Ok(())
+    }
+
+    fn millions(&self) -> f64 {
+        self.references as f64 / self.seconds.max(1e-9) / 1e6
+    }
 }
 
 fn surveyed(source: &dyn Source, params: &Params) -> Result<Survey> {

@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, anyhow, ensure};
-use dwell::profile::{DeviceProfile, SwitchCosts};
+use dwell::profile::DeviceProfile;
 use dwell_workloads::csr;
 
 use super::way::Way;
@@ -13,7 +13,7 @@ use super::{Entry, limit_bytes};
 use crate::fixture::{Fixture as _, TempFile};
 use crate::result::Device;
 use crate::stand::Kind;
-use crate::subject::Subject;
+use crate::subject::{Probing, Subject};
 use crate::workload::spec::FileSystemKind;
 use crate::workload::{Place, PlaceKind};
 
@@ -194,18 +194,18 @@ impl Setup {
     ///
     /// # Errors
     /// What is named and cannot be opened; what was made and cannot be probed.
-    pub fn make(&self, switches: &SwitchCosts) -> Result<Grounds> {
+    pub fn make(&self, probing: &Probing) -> Result<Grounds> {
         let mut grounds = Grounds::default();
         for path in &self.paths {
             let name = path.display().to_string();
-            grounds.all.push(Ground::of(&Subject::new(name, path, false, None, switches)?));
+            grounds.all.push(Ground::of(&Subject::new(name, path, false, None, probing)?));
         }
         if !self.paths.is_empty() {
             return Ok(grounds);
         }
         let place = |kind: Kind, bytes: u64| {
             let (made, room) = (PlaceKind::Made(kind), Ground::room_bytes(bytes));
-            Place::make(&made, FileSystemKind::Ext4, room, &self.directory, switches)
+            Place::make(&made, FileSystemKind::Ext4, room, &self.directory, probing)
         };
         for &kind in &self.on {
             let mut put = |made: Result<Ground, String>| match made {

@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use dwell::known::Known;
-use dwell::profile::{DeviceProfile, SwitchCosts};
+use dwell::profile::DeviceProfile;
 
 use super::spec::FileSystemKind;
 use crate::fixture::{Directory, FileSystem, Fixture, LoopOnTmpfs, TempFile, Unavailable, Zram};
 use crate::result;
 use crate::stand::Kind;
-use crate::subject::Subject;
+use crate::subject::{Probing, Subject};
 
 /// Length of the file by which a place is probed, in bytes; less on a small device.
 const PROBED_BYTES: u64 = 64 << 20;
@@ -70,7 +70,7 @@ impl Place {
         file_system: FileSystemKind,
         bytes: u64,
         directory: &Path,
-        switches: &SwitchCosts,
+        probing: &Probing,
     ) -> Result<Result<Self, Unavailable>> {
         let ground = match ground(kind, file_system, bytes, directory) {
             Ok(ground) => ground,
@@ -86,7 +86,7 @@ impl Place {
         };
         let direct = probed.direct().is_ok();
         let name = kind.name();
-        let subject = Subject::new(&name, probed.path(), false, None, switches)
+        let subject = Subject::new(&name, probed.path(), false, None, probing)
             .with_context(|| format!("probing {name}"))?;
         let what = match &ground {
             Ground::Made(system) => system.description(),

@@ -3,6 +3,7 @@
 
 mod nfs;
 mod pager;
+pub mod probing;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,8 +19,10 @@ use dwell_bench::loads::Means;
 use dwell_bench::result::{Direction, Load, Pattern, Run};
 use dwell_bench::run::Plan;
 use dwell_bench::stand::Stand;
+use dwell_bench::subject::Probing;
 use dwell_bench::{contender, loads, report, run, sheet, table};
 
+use self::probing::ProbeArgs;
 use crate::cmd::workload::Workload;
 use crate::progress::Progress;
 use crate::show::Screen;
@@ -106,6 +109,8 @@ pub struct Io {
     /// Also read the CPU's event counters: cycles, instructions, cache and TLB misses
     #[arg(long)]
     counters: bool,
+    #[command(flatten)]
+    probe: ProbeArgs,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -143,12 +148,9 @@ fn io(args: &Io) -> Result<()> {
     std::fs::create_dir_all(&args.report)
         .with_context(|| format!("cannot make the report's directory {}", args.report.display()))?;
     let mut progress = Progress::of("bench");
-    let switches = dwell::probe::switch_costs(&mut |share| {
-        progress.show("cost of a context switch", share);
-    })
-    .context("measuring the cost of a context switch")?;
+    let probing = args.probe.probing(&mut progress)?;
     progress.show("making and probing devices", 0.0);
-    let stand = args.stand(&places::profiles()?, &switches)?;
+    let stand = args.stand(&places::profiles()?, &probing)?;
     for why in &stand.left_out {
         eprintln!("left out: {why}");
     }
@@ -278,13 +280,13 @@ impl Io {
         })
     }
 
-    fn stand(&self, store: &ProfileStore, switches: &dwell::profile::SwitchCosts) -> Result<Stand> {
+    fn stand(&self, store: &ProfileStore, probing: &Probing) -> Result<Stand> {
         if self.paths.is_empty() {
-            return Stand::default_job(Path::new("."), self.write, switches);
+            return Stand::default_job(Path::new("."), self.write, probing);
         }
         let mut stand = Stand::default();
         for path in &self.paths {
-            stand.add(&path.display().to_string(), path, self.write, Some(store), switches)?;
+            stand.add(&path.display().to_string(), path, self.write, Some(store), probing)?;
         }
         Ok(stand)
     }

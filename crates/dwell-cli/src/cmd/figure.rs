@@ -12,6 +12,7 @@ use dwell_bench::experiments::{self, Lab};
 use dwell_bench::figure;
 
 use crate::cmd::bench::hidden;
+use crate::cmd::bench::probing::switch_costs;
 use crate::progress::Progress;
 use crate::{places, show, signals};
 
@@ -79,10 +80,7 @@ pub fn run(args: &Args) -> Result<()> {
     .context("watching for Ctrl-C")?;
     if !ids.is_empty() {
         let mut progress = Progress::of("figures");
-        let switches = dwell::probe::switch_costs(&mut |share| {
-            progress.show("cost of a context switch", share);
-        })
-        .context("measuring the cost of a context switch")?;
+        let switches = switch_costs(&mut progress)?;
         let monitor =
             SystemMonitor::start(places::monitor()).context("starting the system monitor")?;
         let here = std::env::current_dir().context("finding the working directory")?;

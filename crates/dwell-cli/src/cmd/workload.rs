@@ -8,13 +8,14 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use dwell::monitor::SystemMonitor;
-use dwell::profile::SwitchCosts;
 use dwell_bench::result::Run;
 use dwell_bench::stand::Kind;
+use dwell_bench::subject::Probing;
 use dwell_bench::workload::spec::FileSystemKind;
 use dwell_bench::workload::{self, Place, PlaceKind, Plan, Variant};
 
 use crate::cmd::bench::conclude;
+use crate::cmd::bench::probing::ProbeArgs;
 use crate::progress::Progress;
 use crate::signals::Signals;
 use crate::{places, show, size};
@@ -57,6 +58,8 @@ pub struct Workload {
     /// Print a shipped workload, to copy and edit
     #[arg(long, value_name = "NAME", exclusive = true)]
     print: Option<String>,
+    #[command(flatten)]
+    probe: ProbeArgs,
 }
 
 impl Workload {
@@ -111,17 +114,14 @@ impl Workload {
             format!("cannot make the report's directory {}", self.report.display())
         })?;
         let mut progress = Progress::of("workload");
-        let switches = dwell::probe::switch_costs(&mut |share| {
-            progress.show("cost of a context switch", share);
-        })
-        .context("measuring the cost of a context switch")?;
+        let probing = self.probe.probing(&mut progress)?;
         let monitor =
             SystemMonitor::start(places::monitor()).context("starting the system monitor")?;
         let monitor = Arc::new(monitor);
         // What comes before leaves nothing behind when a signal ends it.
         let signals = Signals::watch().context("watching for Ctrl-C")?;
         plan.stop = signals.stop.clone();
-        let outcome = self.play(&plan, &variants, &switches, &monitor, &mut progress);
+        let outcome = self.play(&plan, &variants, &probing, &monitor, &mut progress);
         progress.finish();
         conclude(outcome, &signals, &self.report, self.json)
     }
@@ -130,7 +130,7 @@ impl Workload {
         &self,
         plan: &Plan,
         variants: &[Variant],
-        switches: &SwitchCosts,
+        probing: &Probing,
         monitor: &Arc<SystemMonitor>,
         progress: &mut Progress,
     ) -> Result<Run> {
@@ -141,7 +141,7 @@ impl Workload {
         // A device is made when it is its turn, so that they do not take memory all at once.
         for (kind, file_system, here) in self.grounds(variants) {
             progress.show(&format!("making and probing {}", kind.name()), done / total);
-            let Some(place) = self.place(&kind, file_system, switches)? else { continue };
+            let Some(place) = self.place(&kind, file_system, probing)? else { continue };
             let run = workload::run(plan, &here, &[place], monitor, command.clone(), &mut |what| {
                 progress.show(what, done / total);
                 done += 1.0;
@@ -191,9 +191,9 @@ impl Workload {
         &self,
         kind: &PlaceKind,
         file_system: FileSystemKind,
-        switches: &SwitchCosts,
+        probing: &Probing,
     ) -> Result<Option<Place>> {
-        let make = |kind| Place::make(kind, file_system, self.size, Path::new("."), switches);
+        let make = |kind| Place::make(kind, file_system, self.size, Path::new("."), probing);
         let why = match make(kind)? {
             Ok(place) => return Ok(Some(place)),
             Err(why) => why,

@@ -45,8 +45,12 @@ const REST_NS: Ns = 3_000_000_000;
 /// take some hundred milliseconds to learn how soon they are wanted again, and a device is judged by what
 /// a thread gets that keeps to one way.
 const SETTLE_NS: Ns = 300_000_000;
-/// Time for the race of the spin methods, in nanoseconds.
-const RACE_NS: Ns = 4_000_000_000;
+/// The race of the spin methods: they lie within some percent of each other, so also a quick probe races
+/// them long.
+const RACE: Effort =
+    Effort { rounds: 15, settle_ns: 1_000_000, batch_ns: 12_000_000, limit_ns: 4_000_000_000 };
+/// What kernel workers take is measured for so many batches, or for less where that is enough.
+const WORKER_BATCHES: Ns = 50;
 
 /// Why a probe gave up.
 #[derive(Debug, thiserror::Error)]
@@ -127,6 +131,14 @@ impl Probe {
         self
     }
 
+    /// A probe of no more than a second: its profile shows that all works and says little of the device.
+    #[must_use]
+    pub fn hasty(mut self) -> Self {
+        let short_ns = 1_000_000;
+        self.effort = Effort { rounds: 1, settle_ns: short_ns, batch_ns: short_ns, ..self.effort };
+        self
+    }
+
     /// Measures writes too, on a file that is made for it and gone afterwards.
     #[must_use]
     pub fn scratch(mut self, path: impl Into<PathBuf>) -> Self {
@@ -158,7 +170,7 @@ impl Probe {
             (None, _) => {}
         }
         progress("whether the machine is quiet", 0.0);
-        let company = Company::look();
+        let company = Company::look(self.effort.settle_ns);
         let switches = match &self.switches {
             Some(known) => known.clone(),
             None => switch_costs(&mut |share| progress("cost of a context switch", share * 0.25))
@@ -202,7 +214,10 @@ impl Probe {
 
         progress("CPU time of kernel workers", 0.95);
         let worker = match device.as_ref().is_some_and(|device| device.kernel_worker) {
-            true => worker::cost(&self.address, first, method)?,
+            true => {
+                let span_ns = worker::SPAN_NS.min(WORKER_BATCHES * self.effort.batch_ns);
+                worker::cost(&self.address, first, method, span_ns)?
+            }
             false => worker::Cost::default(),
         };
         remarks.extend(company.remark());
@@ -222,9 +237,11 @@ impl Probe {
         let ways =
             SpinMethod::ALL.map(|method| Way { route: Route::Interrupt, mode: Mode::Spin, method });
         let mut bench = Bench::open(&self.address, &ways, profile, direct)?;
-        // The methods lie within some percent of each other, so also a quick probe races them long.
-        let effort =
-            Effort { rounds: 15, settle_ns: 1_000_000, batch_ns: 12_000_000, limit_ns: RACE_NS };
+        let effort = Effort {
+            rounds: RACE.rounds.min(5 * self.effort.rounds),
+            batch_ns: RACE.batch_ns.min(self.effort.batch_ns),
+            ..RACE
+        };
         let raced = bench.sweep(&SIZES[..1], effort, &mut |_| {})?.curves;
         let fastest =
             raced.iter().zip(SpinMethod::ALL).min_by_key(|(curve, _)| curve.points[0].mean_ns);

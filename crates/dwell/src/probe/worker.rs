@@ -25,22 +25,24 @@ pub struct Cost {
 }
 
 /// Time to measure at each of two sizes: long against the 10 ms steps of the kernel's accounting.
-const SPAN_NS: Ns = 600_000_000;
+pub const SPAN_NS: Ns = 600_000_000;
 const SIZES: [u64; 2] = [4 << 10, 64 << 10];
 
 /// Spins for requests of two sizes, and takes what all CPUs did meanwhile, less what this thread
-/// and an idle machine did.
-pub fn cost(address: &Path, profile: Profile, method: SpinMethod) -> Result<Cost> {
+/// and an idle machine did; each for `span_ns`, of which [`SPAN_NS`] is enough.
+pub fn cost(address: &Path, profile: Profile, method: SpinMethod, span_ns: Ns) -> Result<Cost> {
     let way = Way { route: Route::Interrupt, mode: Mode::Spin, method };
     let known = Known { profile: Some(profile), method, ..Known::default() };
     let file = Options::new().direct(true).known(known).policy(way.policy()).open(address)?;
     let idle = {
         let (busy, started) = (monitor::busy_ns().unwrap_or(0), clock::now());
-        clock::sleep_until(started + SPAN_NS / 2);
+        clock::sleep_until(started + span_ns / 2);
         (monitor::busy_ns().unwrap_or(0) - busy) as f64 / (clock::now() - started) as f64
     };
-    let [small_ns, large_ns] =
-        [per_request(&file, SIZES[0], idle)?, per_request(&file, SIZES[1], idle)?];
+    let [small_ns, large_ns] = [
+        per_request(&file, SIZES[0], idle, span_ns)?,
+        per_request(&file, SIZES[1], idle, span_ns)?,
+    ];
     let rise_ns = (large_ns - small_ns).max(0.0);
     Ok(Cost {
         ns_per_request: small_ns as Ns,
@@ -48,17 +50,17 @@ pub fn cost(address: &Path, profile: Profile, method: SpinMethod) -> Result<Cost
     })
 }
 
-fn per_request(file: &File, size_bytes: u64, idle: f64) -> Result<f64> {
+fn per_request(file: &File, size_bytes: u64, idle: f64, span_ns: Ns) -> Result<f64> {
     let mut buffer = Aligned::new(size_bytes as usize);
     let blocks = (file.bytes()? / size_bytes).max(1);
     let (busy, own, started) = (monitor::busy_ns().unwrap_or(0), clock::thread_cpu(), clock::now());
     let mut requests = 0u64;
-    while clock::now() - started < SPAN_NS {
+    while clock::now() - started < span_ns {
         file.read_exact_at(&mut buffer, requests % blocks * size_bytes)?;
         requests += 1;
     }
-    let span_ns = (clock::now() - started) as f64;
+    let took_ns = (clock::now() - started) as f64;
     let busy_ns = (monitor::busy_ns().unwrap_or(0) - busy) as f64;
     let own_ns = (clock::thread_cpu() - own) as f64;
-    Ok((busy_ns - own_ns - idle * span_ns).max(0.0) / requests as f64)
+    Ok((busy_ns - own_ns - idle * took_ns).max(0.0) / requests as f64)
 }

@@ -24,5 +24,3 @@ pub fn forbid(calls: &[libc::c_long], errno: i32) -> bool {
             ) == 0
     }
 }
-
-pub const RING_CALLS: [libc::c_long; 2] = [libc::SYS_io_uring_setup, libc::SYS_io_uring_enter];

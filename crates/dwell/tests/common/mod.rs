@@ -23,6 +23,9 @@ use dwell::{Decision, DeviceClass, File, Mode, Reason, Route, WaitPolicy, policy
 
 pub const BLOCK: usize = 4096;
 
+/// What a process needs for rings.
+pub const RING_CALLS: [libc::c_long; 2] = [libc::SYS_io_uring_setup, libc::SYS_io_uring_enter];
+
 /// Says why a test passes without testing.
 pub fn skip(reason: impl std::fmt::Display) {
     println!("SKIP: {reason}");

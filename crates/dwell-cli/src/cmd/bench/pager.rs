@@ -8,6 +8,7 @@ use clap::{Args, ValueEnum};
 use dwell_bench::pager::{self, Ask, Order, Program, Setup, Terms, Way};
 use dwell_bench::stand::Kind;
 
+use super::probing::ProbeArgs;
 use super::{conclude, hidden};
 use crate::progress::Progress;
 use crate::signals::Signals;
@@ -64,6 +65,8 @@ pub struct Pager {
     /// Print the result as JSON instead of the table
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    probe: ProbeArgs,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -95,10 +98,7 @@ impl Pager {
             format!("cannot make the report's directory {}", self.report.display())
         })?;
         let mut progress = Progress::of("bench");
-        let switches = dwell::probe::switch_costs(&mut |share| {
-            progress.show("cost of a context switch", share);
-        })
-        .context("measuring the cost of a context switch")?;
+        let probing = self.probe.probing(&mut progress)?;
         progress.show("making and probing files", 0.0);
         let setup = Setup {
             paths: self.paths.clone(),
@@ -113,7 +113,7 @@ impl Pager {
                 most_ns: self.most_ms * 1_000_000,
             },
         };
-        let grounds = setup.make(&switches)?;
+        let grounds = setup.make(&probing)?;
         let signals = Signals::watch().context("watching for Ctrl-C")?;
         let plan = pager::Plan {
             devices: grounds.devices(),
