@@ -29,6 +29,8 @@ pub(crate) struct Errand {
     pub grows: bool,
     /// May keep whoever submits it waiting.
     pub may_block: bool,
+    /// Went out to be polled.
+    pub polled: bool,
     /// Kept, not looked at: the kernel may still write there when the channel is long gone.
     pub _shared: Arc<Shared>,
 }
@@ -63,7 +65,7 @@ impl Device {
     }
 
     /// Sends a request on its way.
-    pub fn begin(&mut self, io: Io, errand: Errand) -> Begun {
+    pub fn begin(&mut self, io: Io, mut errand: Errand) -> Begun {
         if self.errands.len() + self.done.len() >= self.depth as usize {
             return Begun::NoRoom;
         }
@@ -82,10 +84,8 @@ impl Device {
         };
         let waits = errand.may_block || errand.grows;
         let polls = errand.direct.is_some() && io.bytes() > 0 && !waits;
-        let route = match polls && self.polled.routes().has(Route::Polled) {
-            true => Route::Polled,
-            false => Route::Interrupt,
-        };
+        errand.polled = polls && self.polled.routes().has(Route::Polled);
+        let route = if errand.polled { Route::Polled } else { Route::Interrupt };
         let io = if errand.may_block { io.that_may_block() } else { io };
         match queue.submit(io, route) {
             Ok(ticket) => _ = self.errands.insert(ticket, errand),
@@ -117,9 +117,15 @@ impl Device {
         }
         if let Some(queue) = &mut self.queue {
             queue.flush();
-            let errands = &mut self.errands;
+            let (errands, polled) = (&mut self.errands, &self.polled);
             queue.poll(&mut |Completion { ticket, result }| {
                 if let Some(errand) = errands.remove(&ticket) {
+                    let refused = [-libc::EOPNOTSUPP, -libc::EAGAIN].contains(&result);
+                    if errand.polled && refused {
+                        // The device does not poll, or no more: the kernel does it, and others are not polled for.
+                        polled.refused(Route::Polled);
+                        return over(errand, Done::KERNEL);
+                    }
                     over(errand, result);
                 }
             });

@@ -76,6 +76,7 @@ impl OpenFile {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
         inode.growth.stranger_comes();
+        inode.growth.settle();
         OpenFile {
             file,
             rights: Rights::of_flags(flags),
@@ -107,13 +108,16 @@ impl OpenFile {
     }
 
     fn set_apart(&self, to: Standing) {
-        let mut standing = self.standing();
-        match *standing {
-            Standing::Vouched => self.inode.growth.stranger_comes(),
-            Standing::Apart => return,
-            Standing::Stranger => {}
+        {
+            let mut standing = self.standing();
+            match *standing {
+                Standing::Vouched => self.inode.growth.stranger_comes(),
+                Standing::Apart => return,
+                Standing::Stranger => {}
+            }
+            *standing = to;
         }
-        *standing = to;
+        self.inode.growth.settle();
     }
 
     fn standing(&self) -> MutexGuard<'_, Standing> {

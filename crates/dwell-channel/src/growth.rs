@@ -24,11 +24,15 @@ struct State {
 }
 
 impl Growth {
-    /// Somebody goes by the kernel's length. What grows is waited for, and nothing grows from then on.
+    /// Somebody goes by the kernel's length: nothing begins to grow from now on.
     pub fn stranger_comes(&self) {
+        self.state().strangers += 1;
+    }
+
+    /// Waits until what had begun before a stranger came is over. Nobody waits here who has what a command needs.
+    pub fn settle(&self) {
         let mut state = self.state();
-        state.strangers += 1;
-        while state.growing > 0 {
+        while state.growing > 0 && state.strangers > 0 {
             state = self.quiet.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
     }
@@ -84,10 +88,9 @@ mod tests {
         assert!(growth.begin() && growth.begin());
         growth.end();
         std::thread::scope(|scope| {
-            let stranger = scope.spawn(|| growth.stranger_comes());
-            while growth.state().strangers == 0 {
-                std::thread::yield_now();
-            }
+            growth.stranger_comes();
+            let stranger = scope.spawn(|| growth.settle());
+            std::thread::sleep(std::time::Duration::from_millis(5));
             assert!(!stranger.is_finished() && !growth.begin());
             growth.end();
             stranger.join().unwrap();

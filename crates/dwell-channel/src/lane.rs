@@ -287,6 +287,7 @@ fn begin(
                 direct: direct.as_ref().map(|(file, _)| file.clone()),
                 grows,
                 may_block: *may_block,
+                polled: false,
                 _shared: channel.shared.clone(),
             };
             device.begin(io, errand)

@@ -38,7 +38,6 @@ fn what_a_killed_client_had_in_flight_lands_in_no_other_memory() {
     let Some(gate) = Gate::with(vec![0xaa; 1 << 18]) else { return };
     let place = String::from_utf8(house.controller.place().to_vec()).unwrap();
     for round in 1..=5u8 {
-        // An open forgets what the kernel has kept of the file.
         let opened = house.open(&gate.path(), libc::O_RDWR);
         gate.close();
         let mut client = Client::start(Command::new(program).args(["in_flight", &place, "1", "0"]));
