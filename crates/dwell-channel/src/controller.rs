@@ -242,6 +242,7 @@ impl Grants for Controller {
                 return Err(Errno(libc::ENXIO));
             }
             open.granted.store(true, Ordering::Release);
+            open.vouch();
             let (entry, generation) = table.insert(open.clone(), way);
             self.state.counters.grants.fetch_add(1, Ordering::Relaxed);
             return Ok(GrantReply { open: open.id(), entry, generation, bytes });
@@ -251,6 +252,7 @@ impl Grants for Controller {
     fn suspect(&self, open: &Arc<OpenFile>) {
         if open.granted.load(Ordering::Acquire) {
             self.state.each_channel(|channel| channel.table().remove_open(open.id()));
+            open.distrust();
         }
     }
 

@@ -15,6 +15,7 @@ use dwell_policy::Route;
 
 use crate::controller::Options;
 use crate::grants::OpenFile;
+use crate::lane::Begun;
 use crate::shared::Shared;
 use crate::wire::Done;
 
@@ -24,6 +25,12 @@ pub(crate) struct Errand {
     pub tag: u32,
     pub open: Arc<OpenFile>,
     pub direct: Option<Arc<File>>,
+    /// Makes the file longer.
+    pub grows: bool,
+    /// May keep whoever submits it waiting.
+    pub may_block: bool,
+    /// Went out to be polled.
+    pub polled: bool,
     /// Kept, not looked at: the kernel may still write there when the channel is long gone.
     pub _shared: Arc<Shared>,
 }
@@ -57,10 +64,13 @@ impl Device {
         }
     }
 
-    /// Sends a request on its way; `false` where there is no room for it now.
-    pub fn begin(&mut self, io: Io, errand: Errand) -> bool {
+    /// Sends a request on its way.
+    pub fn begin(&mut self, io: Io, mut errand: Errand) -> Begun {
         if self.errands.len() + self.done.len() >= self.depth as usize {
-            return false;
+            return Begun::NoRoom;
+        }
+        if errand.grows && !errand.open.inode.growth.begin() {
+            return Begun::Over(Done::KERNEL);
         }
         if self.queue.is_none() && !self.none {
             self.queue = self.source.queue(self.depth).ok();
@@ -70,11 +80,13 @@ impl Device {
         let Some(queue) = &mut self.queue else {
             let result = self.source.call(&io);
             self.done.push((errand, result));
-            return true;
+            return Begun::InFlight;
         };
-        let polls =
-            errand.direct.is_some() && io.bytes() > 0 && self.polled.routes().has(Route::Polled);
-        let route = if polls { Route::Polled } else { Route::Interrupt };
+        let waits = errand.may_block || errand.grows;
+        let polls = errand.direct.is_some() && io.bytes() > 0 && !waits;
+        errand.polled = polls && self.polled.routes().has(Route::Polled);
+        let route = if errand.polled { Route::Polled } else { Route::Interrupt };
+        let io = if errand.may_block { io.that_may_block() } else { io };
         match queue.submit(io, route) {
             Ok(ticket) => _ = self.errands.insert(ticket, errand),
             Err((_, io)) => {
@@ -82,7 +94,7 @@ impl Device {
                 self.done.push((errand, result));
             }
         }
-        true
+        Begun::InFlight
     }
 
     /// Tells what is over to `out`; whether anything was.
@@ -94,6 +106,9 @@ impl Device {
         let mut any = false;
         let mut over = |errand: Errand, result: i32| {
             any = true;
+            if errand.grows {
+                errand.open.inode.growth.end();
+            }
             errand.open.inode.leave();
             out(errand.lane, Done { tag: errand.tag, result });
         };
@@ -102,9 +117,15 @@ impl Device {
         }
         if let Some(queue) = &mut self.queue {
             queue.flush();
-            let errands = &mut self.errands;
+            let (errands, polled) = (&mut self.errands, &self.polled);
             queue.poll(&mut |Completion { ticket, result }| {
                 if let Some(errand) = errands.remove(&ticket) {
+                    let refused = [-libc::EOPNOTSUPP, -libc::EAGAIN].contains(&result);
+                    if errand.polled && refused {
+                        // The device does not poll, or no more: the kernel does it, and others are not polled for.
+                        polled.refused(Route::Polled);
+                        return over(errand, Done::KERNEL);
+                    }
                     over(errand, result);
                 }
             });

@@ -2,6 +2,8 @@
 //! What the file system server and the channels share: open files, their inodes, and the grants that let
 //! a channel reach them.
 
+pub mod ioctl;
+
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;
@@ -11,6 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
+use crate::growth::{Growth, Standing};
 use crate::view::View;
 
 /// An error number, as the kernel passes it to a program.
@@ -63,13 +66,17 @@ pub struct OpenFile {
     id: u64,
     /// Whether any channel was ever granted it.
     pub(crate) granted: AtomicBool,
+    standing: Mutex<Standing>,
 }
 
 impl OpenFile {
-    /// An open file with a number of its own.
+    /// An open file with a number of its own. When this returns, no channel makes the file longer until it is granted
+    /// to one.
     pub fn new(file: File, flags: i32, inode: Arc<Inode>) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
+        inode.growth.stranger_comes();
+        inode.growth.settle();
         OpenFile {
             file,
             rights: Rights::of_flags(flags),
@@ -77,12 +84,57 @@ impl OpenFile {
             inode,
             id,
             granted: AtomicBool::new(false),
+            standing: Mutex::new(Standing::Stranger),
         }
+    }
+
+    /// It was granted to a channel. Who appends goes by the kernel's length all the same.
+    pub(crate) fn vouch(&self) {
+        let mut standing = self.standing();
+        if *standing == Standing::Stranger && !self.rights.append {
+            *standing = Standing::Vouched;
+            self.inode.growth.stranger_leaves();
+        }
+    }
+
+    /// Nobody vouches for it any more, until it is granted again.
+    pub(crate) fn distrust(&self) {
+        self.set_apart(Standing::Stranger);
+    }
+
+    /// From now on it goes by the kernel's length. When this returns, no channel makes the file longer any more.
+    pub(crate) fn leave_to_kernel(&self) {
+        self.set_apart(Standing::Apart);
+    }
+
+    fn set_apart(&self, to: Standing) {
+        {
+            let mut standing = self.standing();
+            match *standing {
+                Standing::Vouched => self.inode.growth.stranger_comes(),
+                Standing::Apart => return,
+                Standing::Stranger => {}
+            }
+            *standing = to;
+        }
+        self.inode.growth.settle();
+    }
+
+    fn standing(&self) -> MutexGuard<'_, Standing> {
+        self.standing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A number that no other open file of this controller ever has.
     pub fn id(&self) -> u64 {
         self.id
+    }
+}
+
+impl Drop for OpenFile {
+    fn drop(&mut self) {
+        if *self.standing() != Standing::Vouched {
+            self.inode.growth.stranger_leaves();
+        }
     }
 }
 
@@ -111,6 +163,7 @@ pub struct Inode {
     /// When a channel last wrote to it without the file system's knowledge, in nanoseconds since 1970; 0 for
     /// never since its times were set.
     written_ns: AtomicU64,
+    pub(crate) growth: Growth,
 }
 
 /// Whether channels may reach a file.
@@ -274,6 +327,7 @@ impl Inodes {
             quiet: Condvar::new(),
             view: Mutex::default(),
             written_ns: AtomicU64::new(0),
+            growth: Growth::default(),
         });
         open.insert(key, Arc::downgrade(&inode));
         Ok(inode)
@@ -372,74 +426,4 @@ impl Grants for NoGrants {
     }
 
     fn revoke_all(&self) {}
-}
-
-/// The ioctls by which a program asks the controller through an open file of a served mount.
-pub mod ioctl {
-    use super::{Arc, Errno, GrantReply, Grants, OpenFile, Token};
-
-    const fn both(number: u32, bytes: u32) -> u32 {
-        3 << 30 | bytes << 16 | 0xd7 << 8 | number
-    }
-
-    /// Bytes of [`GRANT`]'s argument: a token in, a reply out.
-    pub const GRANT_BYTES: usize = 32;
-    /// Bytes of [`PLACE`]'s argument: the protocol's number in, the socket's name out.
-    pub const PLACE_BYTES: usize = 64;
-    /// Grants the file to a channel: token (16 bytes), zeroes (16); back: open file (8), entry (4), generation
-    /// (4), length (8), zeroes (8), all little-endian.
-    pub const GRANT: u32 = both(1, GRANT_BYTES as u32);
-    /// Asks where to connect: [`MAGIC`] (8 bytes), zeroes (56); back: [`MAGIC`], length of the name (1), the
-    /// name.
-    pub const PLACE: u32 = both(2, PLACE_BYTES as u32);
-    /// Tells a served mount from other file systems, and this protocol from later ones.
-    pub const MAGIC: [u8; 8] = *b"dwell\0\0\x01";
-
-    /// Answers an ioctl on an open file, as a file system server is to do: the bytes to hand back.
-    ///
-    /// # Errors
-    /// ENOTTY for an ioctl of another kind; EINVAL for a malformed one; what [`Grants::grant`] says.
-    pub fn answer(
-        grants: &dyn Grants,
-        open: &Arc<OpenFile>,
-        command: u32,
-        argument: &[u8],
-    ) -> Result<Vec<u8>, Errno> {
-        match command {
-            GRANT => {
-                let (token, rest) =
-                    argument.split_first_chunk::<16>().ok_or(Errno(libc::EINVAL))?;
-                if argument.len() != GRANT_BYTES || rest.iter().any(|byte| *byte != 0) {
-                    return Err(Errno(libc::EINVAL));
-                }
-                let token: &Token = token;
-                Ok(reply(&grants.grant(token, open)?))
-            }
-            PLACE => {
-                let name = grants.place();
-                if argument.len() != PLACE_BYTES
-                    || argument[..8] != MAGIC
-                    || name.len() > PLACE_BYTES - 9
-                {
-                    return Err(Errno(libc::EINVAL));
-                }
-                let mut out = vec![0; PLACE_BYTES];
-                out[..8].copy_from_slice(&MAGIC);
-                out[8] = name.len() as u8;
-                out[9..9 + name.len()].copy_from_slice(name);
-                Ok(out)
-            }
-            _ => Err(Errno(libc::ENOTTY)),
-        }
-    }
-
-    fn reply(reply: &GrantReply) -> Vec<u8> {
-        let mut out = Vec::with_capacity(GRANT_BYTES);
-        out.extend_from_slice(&reply.open.to_le_bytes());
-        out.extend_from_slice(&reply.entry.to_le_bytes());
-        out.extend_from_slice(&reply.generation.to_le_bytes());
-        out.extend_from_slice(&reply.bytes.to_le_bytes());
-        out.resize(GRANT_BYTES, 0);
-        out
-    }
 }

@@ -14,7 +14,7 @@ use crate::layout::{COMPLETION_WORDS, Mark};
 use crate::ring::{Broken, Consumer, Producer};
 use crate::socket;
 use crate::table::Table;
-use crate::way::Way;
+use crate::way::{self, Way};
 use crate::wire::{Command, Done, Opcode};
 
 /// Most commands served before the next channel has its turn.
@@ -209,14 +209,14 @@ fn begin(
         return Begun::Over(Done::MISSING);
     };
     let rights = open.rights;
-    let writes = command.opcode == Opcode::Write;
+    let writes = matches!(command.opcode, Opcode::Write | Opcode::Extend);
     let may_write = match way {
         Way::Memory { write, .. } | Way::Device { write, .. } => *write,
     };
     match command.opcode {
         Opcode::Read if !rights.read => return Begun::Over(-libc::EBADF),
-        Opcode::Write if !rights.write => return Begun::Over(-libc::EBADF),
-        Opcode::Write if !may_write => return Begun::Over(Done::KERNEL),
+        _ if writes && !rights.write => return Begun::Over(-libc::EBADF),
+        _ if writes && !may_write => return Begun::Over(Done::KERNEL),
         _ => {}
     }
     let end = command.offset.checked_add(u64::from(command.bytes));
@@ -235,9 +235,15 @@ fn begin(
             Opcode::Sync | Opcode::DataSync => 0,
             // SAFETY: the memory lies in the data area, which belongs to no file that is served.
             Opcode::Read => unsafe { view.read(memory, command.bytes, command.offset) },
-            Opcode::Write => {
+            Opcode::Write | Opcode::Extend => {
+                let (bytes, offset) = (command.bytes, command.offset);
                 // SAFETY: as above.
-                let done = unsafe { view.write(memory, command.bytes, command.offset, &open.file) };
+                let mut done = unsafe { view.write(memory, bytes, offset, &open.file) };
+                if done.is_none() && command.opcode == Opcode::Extend && open.inode.growth.begin() {
+                    // SAFETY: as above.
+                    done = Some(unsafe { view.extend(memory, bytes, offset, &open.file) });
+                    open.inode.growth.end();
+                }
                 if done.is_some_and(|done| done > 0) {
                     if *now_ns == 0 {
                         *now_ns = since_1970_ns();
@@ -247,12 +253,10 @@ fn begin(
                 done.unwrap_or(Done::KERNEL)
             }
         }),
-        Way::Device { direct, .. } => {
-            if writes {
-                let length = open.file.metadata().map_or(0, |facts| facts.len());
-                if end.is_none_or(|end| end > length) {
-                    return Begun::Over(Done::KERNEL);
-                }
+        Way::Device { direct, may_block, .. } => {
+            let grows = writes && end > Some(way::length(&open.file));
+            if grows && command.opcode == Opcode::Write {
+                return Begun::Over(Done::KERNEL);
             }
             let aligned = |alignment: u32| {
                 let all = command.offset | u64::from(command.bytes) | memory as u64;
@@ -272,25 +276,27 @@ fn begin(
                 // is out; others may change it, and the kernel copies it like any shared memory.
                 Opcode::Read => unsafe { Io::plain(Action::Read, target, memory, bytes, offset) },
                 // SAFETY: as above.
-                Opcode::Write => unsafe { Io::plain(Action::Write, target, memory, bytes, offset) },
+                Opcode::Write | Opcode::Extend => unsafe {
+                    Io::plain(Action::Write, target, memory, bytes, offset)
+                },
             };
             let errand = Errand {
                 lane: number,
                 tag: command.tag,
                 open: open.clone(),
                 direct: direct.as_ref().map(|(file, _)| file.clone()),
+                grows,
+                may_block: *may_block,
+                polled: false,
                 _shared: channel.shared.clone(),
             };
-            match device.begin(io, errand) {
-                true => Begun::InFlight,
-                false => Begun::NoRoom,
-            }
+            device.begin(io, errand)
         }
     }
 }
 
 /// What became of a command when it was taken up.
-enum Begun {
+pub(crate) enum Begun {
     /// It is over.
     Over(i32),
     /// Its completion comes later.

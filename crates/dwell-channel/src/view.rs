@@ -15,9 +15,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use dwell::mapping::{self, Mapping};
 
+use crate::wire::Done;
+
 const PAGE_BYTES: u64 = 4096;
 /// Least that is mapped, so that a growing file need not be mapped anew all the time.
 const LEAST_BYTES: u64 = 16 << 20;
+
+/// Most that is mapped: what is known of each page takes memory, and a file can be long without taking any.
+const MOST_BYTES: u64 = 128 << 30;
 
 /// A mapped file of a tmpfs.
 #[derive(Debug)]
@@ -45,7 +50,10 @@ impl View {
             Err(_) => (File::open(&path).ok()?, false),
         };
         let bytes = file.metadata().ok()?.len();
-        let reach = bytes.checked_mul(2)?.next_multiple_of(LEAST_BYTES).max(LEAST_BYTES);
+        if bytes > MOST_BYTES / 2 {
+            return None;
+        }
+        let reach = (bytes * 2).next_multiple_of(LEAST_BYTES).max(LEAST_BYTES);
         let memory = Mapping::of_file(&file, reach, writable).ok()?;
         let words = reach.div_ceil(PAGE_BYTES * 64) as usize;
         let present = (0..words).map(|_| AtomicU64::new(0)).collect();
@@ -68,7 +76,8 @@ impl View {
         self.bytes.fetch_max(now, Ordering::Relaxed).max(now)
     }
 
-    /// Reads at most `bytes` bytes at `offset` to `into`: how many, or a negative error number.
+    /// Reads at most `bytes` bytes at `offset` to `into`: how many, a negative error number, or
+    /// [`Done::MISSING`] where the file has outgrown this view.
     ///
     /// # Safety
     /// `bytes` bytes at `into` may be written, and are no part of the file.
@@ -88,6 +97,9 @@ impl View {
             }
             return bytes as i32;
         }
+        if self.is_outgrown(offset + bytes) {
+            return Done::MISSING;
+        }
         // SAFETY: an open descriptor and memory with room, by the caller's promise.
         let done = unsafe {
             libc::pread(self.file.as_raw_fd(), into.cast(), bytes as usize, offset as i64)
@@ -99,7 +111,7 @@ impl View {
     }
 
     /// Writes `bytes` bytes from `from` at `offset`, through `by` where a system call is needed: how many, or
-    /// a negative error number; `None` where the file would become longer.
+    /// a negative error number or [`Done::MISSING`]; `None` where the file would become longer.
     ///
     /// # Safety
     /// `bytes` bytes at `from` may be read, and are no part of the file.
@@ -117,13 +129,42 @@ impl View {
             }
             return Some(bytes as i32);
         }
+        if self.is_outgrown(end) {
+            return Some(Done::MISSING);
+        }
+        // SAFETY: by the caller's promise.
+        Some(unsafe { self.write_by_call(from, bytes, offset, by) })
+    }
+
+    /// As [`View::write`], where the file may become longer: the kernel makes it so, and gives its pages memory.
+    ///
+    /// # Safety
+    /// As of [`View::write`].
+    #[cold]
+    pub unsafe fn extend(&self, from: *const u8, bytes: u32, offset: u64, by: &File) -> i32 {
+        // SAFETY: by the caller's promise.
+        let done = unsafe { self.write_by_call(from, bytes, offset, by) };
+        if let Ok(done) = u64::try_from(done) {
+            self.bytes.fetch_max(offset + done, Ordering::Relaxed);
+        }
+        done
+    }
+
+    /// # Safety
+    /// As of [`View::write`].
+    unsafe fn write_by_call(&self, from: *const u8, bytes: u32, offset: u64, by: &File) -> i32 {
         // SAFETY: an open descriptor and readable memory, by the caller's promise.
         let done =
             unsafe { libc::pwrite(by.as_raw_fd(), from.cast(), bytes as usize, offset as i64) };
         if done > 0 {
             self.mark(offset, offset + done as u64);
         }
-        Some(returned(done))
+        returned(done)
+    }
+
+    /// Whether the file has become longer than what was mapped: it is to be granted again.
+    fn is_outgrown(&self, end: u64) -> bool {
+        end > self.memory.bytes()
     }
 
     /// Whether all pages from `offset` to `end`, which are not the same, are known to have memory.

@@ -2,9 +2,13 @@
 //! How the commands of one grant reach their file, and what they may do.
 
 use std::fs::File;
+use std::io::IoSliceMut;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::sync::Arc;
+
+use rustix::fs::{AtFlags, StatxFlags};
+use rustix::io::{Errno, ReadWriteFlags};
 
 use crate::grants::OpenFile;
 use crate::view::View;
@@ -26,6 +30,8 @@ pub enum Way {
         direct: Option<(Arc<File>, u32)>,
         /// Whether channels may write.
         write: bool,
+        /// Whether its file system makes whoever submits a request wait for it.
+        may_block: bool,
     },
 }
 
@@ -48,8 +54,37 @@ impl Way {
         let durable = open.flags & (libc::O_SYNC | libc::O_DSYNC);
         let own = rustix::fs::fcntl_getfl(&open.file).ok()?.bits() as i32;
         let write = write && durable & !own == 0;
-        Some(Way::Device { direct: direct(open), write })
+        Some(Way::Device { direct: direct(open), write, may_block: may_block(&open.file) })
     }
+}
+
+/// Whether requests on a file may block, whatever they ask for: its file system says so of one that must not.
+fn may_block(file: &File) -> bool {
+    let asked = |file: &File| {
+        let mut byte = [0];
+        let room = &mut [IoSliceMut::new(&mut byte)];
+        rustix::io::preadv2(file, room, 0, ReadWriteFlags::NOWAIT)
+    };
+    let answer = match asked(file) {
+        // Opened for writing alone.
+        Err(Errno::BADF) => match File::open(path_of(file)) {
+            Ok(file) => asked(&file),
+            Err(_) => return true,
+        },
+        answer => answer,
+    };
+    answer == Err(Errno::OPNOTSUPP)
+}
+
+/// Length of a file in bytes, as far as the kernel knows without asking anybody: who asks must not wait.
+pub fn length(file: &File) -> u64 {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    rustix::fs::statx(file, "", flags, StatxFlags::SIZE).map_or(0, |facts| facts.stx_size)
+}
+
+/// Leads to the file itself.
+fn path_of(file: &File) -> String {
+    format!("/proc/self/fd/{}", file.as_raw_fd())
 }
 
 /// The file once more, past the page cache.
@@ -57,13 +92,12 @@ fn direct(open: &OpenFile) -> Option<(Arc<File>, u32)> {
     if open.flags & libc::O_DIRECT == 0 {
         return None;
     }
-    let path = format!("/proc/self/fd/{}", open.file.as_raw_fd());
     let durable = open.flags & (libc::O_SYNC | libc::O_DSYNC);
     let file = File::options()
         .read(open.rights.read)
         .write(open.rights.write)
         .custom_flags(libc::O_DIRECT | durable)
-        .open(path)
+        .open(path_of(&open.file))
         .ok()?;
     Some((Arc::new(file), 4096))
 }

@@ -15,6 +15,8 @@ pub enum Opcode {
     Sync = 3,
     /// Make data durable.
     DataSync = 4,
+    /// Data area to file, which may become longer.
+    Extend = 5,
 }
 
 /// One command. Everything that is not named is zero.
@@ -67,6 +69,7 @@ impl Command {
             2 => Opcode::Write,
             3 => Opcode::Sync,
             4 => Opcode::DataSync,
+            5 => Opcode::Extend,
             _ => return Err(Malformed { tag }),
         };
         Ok(Command {
@@ -228,7 +231,7 @@ mod tests {
 
     #[test]
     fn what_is_no_command_keeps_only_its_tag() {
-        for first in [0u64, 5, 0x100, 0x1_0001, 0xffff_ffff] {
+        for first in [0u64, 6, 0x100, 0x1_0001, 0xffff_ffff] {
             let words = [first | 9 << 32, 0, 0, 0];
             assert_eq!(Command::parse(words), Err(Malformed { tag: 9 }));
         }

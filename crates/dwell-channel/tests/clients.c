@@ -42,15 +42,17 @@ static int grant(int file, struct channel *c)
     return 0;
 }
 
-// in_flight PLACE: reads of 4 KiB of a file that does not answer; killed while they are under way.
+// in_flight PLACE OPCODE BYTE: requests of 4 KiB of a file that does not answer, with that byte in all memory; killed while they are
+// under way.
 static void in_flight(char **words)
 {
     struct channel c;
     name = words[0];
     open_channel(&c);
     granted(&c);
+    memset(c.data, atoi(words[2]), DATA);
     for (uint32_t at = 0; at < 16; at++)
-        put(&c, 1 | (uint64_t)at << 32, c.entry, c.generation, at * 4096ull, 4096, at * 4096);
+        put(&c, strtoul(words[1], NULL, 10) | (uint64_t)at << 32, c.entry, c.generation, at * 4096ull, 4096, at * 4096);
     submit(&c);
     while (*c.command_head != 16) doorbell(&c);
     say("in flight");
@@ -146,7 +148,7 @@ static void hoard(char **words)
 int main(int count, char **arguments)
 {
     static const struct { const char *name; int words; void (*run)(char **); } clients[] = {
-        { "in_flight", 1, in_flight }, { "after_fork", 1, after_fork }, { "after_exec", 1, after_exec },
+        { "in_flight", 3, in_flight }, { "after_fork", 1, after_fork }, { "after_exec", 1, after_exec },
         { "exec_became", 5, exec_became }, { "reads", 2, reads }, { "hoard", 1, hoard },
     };
     for (size_t at = 0; at < sizeof clients / sizeof *clients; at++)

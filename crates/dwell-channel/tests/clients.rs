@@ -5,19 +5,19 @@ mod common;
 
 use std::fs::{self, Permissions};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::fs::{FileExt, PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use common::House;
 use common::gate::Gate;
 use common::program::{Client, compiled};
 use common::scene::{Scene, scene, scene_with};
+use common::{House, byte_at, filled};
 use dwell::Route;
 use dwell::queue::{Action, Io, Queue};
-use dwell_channel::client::Shape;
+use dwell_channel::client::{ChannelBuffer, ChannelQueue, Shape};
 use dwell_channel::controller::{Controller, Options};
 use dwell_channel::grants::{Grants, Why};
 
@@ -38,10 +38,9 @@ fn what_a_killed_client_had_in_flight_lands_in_no_other_memory() {
     let Some(gate) = Gate::with(vec![0xaa; 1 << 18]) else { return };
     let place = String::from_utf8(house.controller.place().to_vec()).unwrap();
     for round in 1..=5u8 {
-        // An open forgets what the kernel has kept of the file.
         let opened = house.open(&gate.path(), libc::O_RDWR);
         gate.close();
-        let mut client = Client::start(Command::new(program).args(["in_flight", &place]));
+        let mut client = Client::start(Command::new(program).args(["in_flight", &place, "1", "0"]));
         client.grant(&house, &opened);
         assert_eq!(client.line(), "in flight");
         gate.holds_some();
@@ -85,6 +84,130 @@ fn what_a_killed_client_had_in_flight_lands_in_no_other_memory() {
         assert!(buffers.iter().all(|buffer| buffer.iter().all(|byte| *byte == 0xaa)));
         drop(queue);
         house.close(opened);
+    }
+}
+
+#[test]
+fn what_a_killed_client_was_writing_is_there_or_not_and_nothing_else_is() {
+    let Some(program) = compiled("clients") else { return };
+    let house = House::new(Options { device_depth: 16, ..Options::default() });
+    let Some(gate) = Gate::with(vec![0xaa; 16 * 4096]) else { return };
+    let place = String::from_utf8(house.controller.place().to_vec()).unwrap();
+    let other = filled(true, 1 << 16);
+    let other = house.open(other.path(), libc::O_RDWR);
+    let mut old = 0xaa;
+    for round in 1..=5u8 {
+        let opened = house.open(&gate.path(), libc::O_RDWR);
+        gate.close();
+        let words = ["in_flight", &place, "2", &round.to_string()];
+        let mut client = Client::start(Command::new(program).args(words));
+        client.grant(&house, &opened);
+        assert_eq!(client.line(), "in flight");
+        gate.holds_some();
+        drop(client);
+        soon("the channel of a killed client stays", || house.controller.tally().channels == 0);
+
+        // Others go on, in memory that the dead client's writes do not read.
+        let fd = other.program.as_raw_fd();
+        let shape = Shape { depth: 16, slot_bytes: 4096, arena_bytes: 64 << 10 };
+        let mut queue = house.mount().asynchronous(shape, fd).unwrap();
+        let mut buffers: Vec<_> = (0..16).map(|_| queue.buffer(4096).unwrap()).collect();
+        for (at, buffer) in buffers.iter_mut().enumerate() {
+            assert!(buffer.iter().all(|byte| *byte == 0), "memory of an earlier client");
+            read(&mut queue, fd, buffer, at as u64 * 4096);
+            assert!(buffer.iter().enumerate().all(|(n, byte)| *byte == byte_at(at * 4096 + n)));
+            buffer.fill(0xee);
+        }
+        std::thread::scope(|scope| {
+            let drained = scope.spawn(|| {
+                drop(house.controller.drain(&opened.open.inode, Why::Shorten));
+            });
+            std::thread::sleep(Duration::from_millis(20));
+            assert!(!drained.is_finished(), "drained with writes in flight");
+            gate.open();
+            drained.join().unwrap();
+        });
+        // Nothing comes later.
+        let seen = gate.content();
+        assert_eq!(seen.len(), 16 * 4096);
+        for block in seen.chunks(4096) {
+            assert!(block.iter().all(|byte| *byte == block[0]), "a torn block");
+            assert!([old, round].contains(&block[0]), "{:#x} was never written", block[0]);
+        }
+        assert!(seen.contains(&round), "what was under way comes to its end");
+        assert!(buffers.iter().all(|buffer| buffer.iter().all(|byte| *byte == 0xee)));
+        house.close(opened);
+        // From where the next round begins, whatever was written of this one.
+        let plain = fs::File::options().write(true).open(gate.path()).unwrap();
+        plain.write_all_at(&[round | 0x80; 16 * 4096], 0).unwrap();
+        old = round | 0x80;
+        // All places on the device are free again.
+        let opened = house.open(&gate.path(), libc::O_RDWR);
+        let fd = opened.program.as_raw_fd();
+        for buffer in &mut buffers {
+            read(&mut queue, fd, buffer, 0);
+            assert!(buffer.iter().all(|byte| *byte == old));
+        }
+        drop(queue);
+        house.close(opened);
+    }
+}
+
+/// Reads all of a buffer, by channel.
+fn read(queue: &mut ChannelQueue, fd: i32, buffer: &mut ChannelBuffer, at: u64) {
+    // SAFETY: the buffer outlives the completion, which is waited for.
+    let io = unsafe { Io::plain(Action::Read, fd, buffer.as_mut_ptr(), 4096, at) };
+    queue.submit(io, Route::Interrupt).unwrap();
+    let (mut result, until) = (None, Instant::now() + Duration::from_secs(10));
+    while result.is_none() {
+        queue.poll(&mut |completion| result = Some(completion.result));
+        assert!(Instant::now() < until, "no answer");
+    }
+    assert_eq!(result, Some(4096));
+}
+
+#[test]
+fn a_file_that_does_not_answer_keeps_nobody_else_waiting() {
+    let house = House::new(Options { device_depth: 64, ..Options::default() });
+    let Some(gate) = Gate::with(vec![0xaa; 1 << 18]) else { return };
+    let slow = house.open(&gate.path(), libc::O_RDWR);
+    let shape = Shape { depth: 16, slot_bytes: 4096, arena_bytes: 64 << 10 };
+    let asks = |fd| house.mount().asynchronous(shape, fd).unwrap();
+    let mut waiting = asks(slow.program.as_raw_fd());
+    let mut memory: Vec<_> = (0..16).map(|_| waiting.buffer(4096).unwrap()).collect();
+    for action in [Action::Read, Action::Write] {
+        gate.close();
+        for (at, buffer) in memory.iter_mut().enumerate() {
+            let (fd, at) = (slow.program.as_raw_fd(), (32 + at as u64) * 4096);
+            // SAFETY: the buffers outlive the completions that are waited for below.
+            let io = unsafe { Io::plain(action, fd, buffer.as_mut_ptr(), 4096, at) };
+            waiting.submit(io, Route::Interrupt).unwrap();
+        }
+        waiting.flush();
+        gate.holds_some();
+        for memory in [true, false] {
+            let backing = filled(memory, 1 << 16);
+            let opened = house.open(backing.path(), libc::O_RDWR);
+            let fd = opened.program.as_raw_fd();
+            let mut queue = asks(fd);
+            let mut buffer = queue.buffer(4096).unwrap();
+            for at in 0..16 {
+                read(&mut queue, fd, &mut buffer, at * 4096);
+                assert_eq!(buffer[1], byte_at(at as usize * 4096 + 1));
+            }
+            drop((buffer, queue));
+            house.close(opened);
+        }
+        assert_eq!(waiting.poll(&mut |_| {}), 0);
+        gate.open();
+        let (mut done, until) = (0, Instant::now() + Duration::from_secs(10));
+        while done < 16 {
+            waiting.poll(&mut |completion| {
+                assert_eq!(completion.result, 4096);
+                done += 1;
+            });
+            assert!(Instant::now() < until, "{done} of 16 requests are over");
+        }
     }
 }
 

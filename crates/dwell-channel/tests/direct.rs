@@ -12,7 +12,7 @@ use dwell::queue::{Action, Io, Queue};
 use dwell::{File, Route};
 use dwell_channel::client::{ChannelQueue, Mount, Shape};
 use dwell_channel::controller::Options;
-use dwell_channel::grants::{Grants, Why};
+use dwell_channel::grants::{Grants, Why, ioctl};
 
 fn file(mount: Mount) -> File<Mount> {
     let known = dwell::known::Known::default();
@@ -59,21 +59,93 @@ fn bytes_come_and_go_through_a_channel() {
 }
 
 #[test]
-fn nothing_past_the_end_of_a_file_is_seen_and_growth_is_the_kernels() {
+fn nothing_past_the_end_of_a_file_is_seen_until_a_write_makes_it_longer() {
     for memory in [true, false] {
         let house = House::new(Options::default());
         let backing = filled(memory, 5000);
         let opened = house.open(backing.path(), libc::O_RDWR);
-        let (file, fd) = (file(house.mount()), opened.program.as_raw_fd());
+        // What falls to the kernel fails.
+        let program = house.speak_for(&opened, std::fs::File::open(backing.path()).unwrap());
+        let (file, fd) = (file(house.mount()), program.as_raw_fd());
+        let length = || backing.as_file().metadata().unwrap().len();
         let mut buffer = vec![0xee; 8192];
         assert_eq!(read(&file, fd, &mut buffer, 0), 5000);
         assert!(buffer[5000..].iter().all(|byte| *byte == 0xee));
         assert_eq!(read(&file, fd, &mut buffer, 5000), 0);
         assert_eq!(read(&file, fd, &mut buffer, 1 << 40), 0);
-        assert_eq!(write(&file, fd, &[7; 100], 4950), 100);
-        assert_eq!(backing.as_file().metadata().unwrap().len(), 5050);
+        assert_eq!((write(&file, fd, &[7; 100], 4950), length()), (100, 5050));
         assert_eq!(read(&file, fd, &mut buffer, 4950), 100);
         assert!(buffer[..100].iter().all(|byte| *byte == 7));
+        // What is left out is zeroes.
+        assert_eq!((write(&file, fd, &[8; 10], 20_000), length()), (10, 20_010));
+        assert_eq!(read(&file, fd, &mut buffer, 15_000), 5010);
+        assert!(buffer[..5000].iter().all(|byte| *byte == 0) && buffer[5000..5010] == [8; 10]);
+        // Somebody who does not take channels: the kernel's. Whoever is granted as well takes nothing away.
+        let other = house.open(backing.path(), libc::O_RDWR);
+        assert_eq!(write(&file, fd, &[9; 10], 20_005), -libc::EBADF);
+        assert_eq!((write(&file, fd, &[9; 10], 20_000), length()), (10, 20_010));
+        assert_eq!(read(&file, other.program.as_raw_fd(), &mut buffer, 0), 8192);
+        assert_eq!((write(&file, fd, &[9; 10], 20_005), length()), (10, 20_015));
+        // Who appends goes by the kernel's length, and so does who says so.
+        let appends = house.open(backing.path(), libc::O_RDWR | libc::O_APPEND);
+        assert_eq!(read(&file, appends.program.as_raw_fd(), &mut buffer, 0), 8192);
+        assert_eq!(write(&file, fd, &[1], 20_015), -libc::EBADF);
+        house.close(appends);
+        assert_eq!((write(&file, fd, &[1], 20_015), length()), (1, 20_016));
+        ioctl::answer(&*house.controller, &other.open, ioctl::BY_KERNEL, &[]).unwrap();
+        assert_eq!(read(&file, other.program.as_raw_fd(), &mut buffer, 0), 8192);
+        assert_eq!(write(&file, fd, &[1], 20_016), -libc::EBADF);
+        house.close(other);
+        assert_eq!((write(&file, fd, &[1], 20_016), length()), (1, 20_017));
+    }
+}
+
+#[test]
+fn a_file_that_outgrows_its_mapping_is_granted_again() {
+    const STEP: u64 = 3 << 20;
+    let house = House::new(Options::default());
+    let backing = filled(true, 5000);
+    let opened = house.open(backing.path(), libc::O_RDWR);
+    let program = house.speak_for(&opened, std::fs::File::open(backing.path()).unwrap());
+    let (file, fd) = (file(house.mount()), program.as_raw_fd());
+    let data: Vec<u8> = (0..STEP as usize).map(byte_at).collect();
+    let mut seen = vec![0; STEP as usize];
+    for at in (0..15).map(|n| 5000 + n * STEP) {
+        assert_eq!(write(&file, fd, &data, at), STEP as i32);
+        assert_eq!(read(&file, fd, &mut seen, at), STEP as i32);
+        assert!(seen == data, "{at}");
+    }
+    let tally = house.controller.tally();
+    assert!((2..5).contains(&tally.grants), "{tally:?}");
+}
+
+#[test]
+fn two_clients_make_one_file_longer_and_nothing_is_lost() {
+    const PIECES: u64 = 400;
+    for memory in [true, false] {
+        let house = House::new(Options::default());
+        let backing = empty(memory);
+        let opened: Vec<_> = (0..2).map(|_| house.open(backing.path(), libc::O_RDWR)).collect();
+        std::thread::scope(|scope| {
+            for (mine, opened) in opened.iter().enumerate() {
+                let house = &house;
+                scope.spawn(move || {
+                    let (file, fd) = (file(house.mount()), opened.program.as_raw_fd());
+                    // Each has every other piece, and leaves the rest to the other.
+                    for piece in (mine as u64..PIECES).step_by(2) {
+                        let at = piece * 700;
+                        assert_eq!(write(&file, fd, &[piece as u8; 700], at), 700);
+                    }
+                });
+            }
+        });
+        let left = std::fs::read(backing.path()).unwrap();
+        assert_eq!(left.len() as u64, PIECES * 700);
+        for (piece, bytes) in left.chunks(700).enumerate() {
+            assert!(bytes.iter().all(|byte| *byte == piece as u8), "{memory}: piece {piece}");
+        }
+        let tally = house.controller.tally();
+        assert!(tally.commands >= PIECES, "{tally:?}");
     }
 }
 

@@ -13,6 +13,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use common::mapped;
 use common::scene::{scene, serve};
 use dwell::File;
 use dwell_channel::client;
@@ -31,7 +32,7 @@ fn a_path_under_a_mount_takes_the_channel_by_itself() {
         file.write_all_at(&[9; 100], 50).unwrap();
         file.sync().unwrap();
         assert!(scene.controller.tally().commands >= 3, "{:?}", scene.controller.tally());
-        // Longer than it was: through the kernel, and then the channel sees it.
+        // Longer than it was.
         file.write_all_at(&[7; 5000], 9000).unwrap();
         assert_eq!(file.bytes().unwrap(), 14_000);
         assert_eq!(file.read_at(&mut buffer, 9999).unwrap(), 4001);
@@ -63,22 +64,6 @@ impl Dice {
     }
 }
 
-/// Maps the whole file, lets `with` have it, and unmaps it again.
-fn mapped(file: &Plain, bytes: usize, with: impl FnOnce(&mut [u8])) -> io::Result<()> {
-    let access = libc::PROT_READ | libc::PROT_WRITE;
-    // SAFETY: a fresh mapping of an open file, unmapped below; nobody shortens the file meanwhile.
-    unsafe {
-        let start =
-            libc::mmap(std::ptr::null_mut(), bytes, access, libc::MAP_SHARED, file.as_raw_fd(), 0);
-        if start == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        with(std::slice::from_raw_parts_mut(start.cast(), bytes));
-        libc::munmap(start, bytes);
-    }
-    Ok(())
-}
-
 #[test]
 fn channel_kernel_and_mapping_see_one_file() {
     const MOST: u64 = 40_000;
@@ -87,44 +72,53 @@ fn channel_kernel_and_mapping_see_one_file() {
         let mut dice = Dice(0x9e37_79b9_7f4a_7c15 ^ seed);
         let mut model: Vec<u8> = vec![0; 20_000];
         std::fs::write(scene.path("data"), &model).unwrap();
-        for _reopened in 0..12 {
-            let channel = scene.open("data");
-            let plain = Plain::options().read(true).write(true).open(scene.path("data")).unwrap();
+        for reopened in 0..12 {
+            let channels = [scene.open("data"), scene.open("data")];
+            let opened =
+                || Plain::options().read(true).write(true).open(scene.path("data")).unwrap();
+            // Now and then somebody stays who takes no channel: then only the kernel makes the file longer.
+            let stays = (reopened % 3 == 0).then(opened);
             for step in 0..60 {
+                let channel = &channels[dice.below(2) as usize];
+                let kind = dice.below(if step < 50 { 11 } else { 12 });
+                let comes = (stays.is_none() && kind > 6).then(opened);
+                let plain = || comes.as_ref().or(stays.as_ref()).unwrap();
                 let at = dice.below(model.len() as u64 + 100) as usize;
                 let bytes = dice.below(9000) as usize + 1;
                 let end = model.len().min(at + bytes);
                 let seen = &model[at.min(end)..end];
                 let mut buffer = vec![0; bytes];
-                match dice.below(if step < 50 { 9 } else { 10 }) {
+                match kind {
                     0..=2 => {
                         let done = channel.read_at(&mut buffer, at as u64).unwrap();
                         assert!(buffer[..done] == *seen, "channel {at}+{bytes} gave {done}");
                     }
-                    3 => {
-                        let done = plain.read_at(&mut buffer, at as u64).unwrap();
+                    7 => {
+                        let done = plain().read_at(&mut buffer, at as u64).unwrap();
                         assert!(buffer[..done] == *seen, "kernel {at}+{bytes} gave {done}");
                     }
-                    kind @ 4..=6 => {
+                    3..=6 | 8 => {
                         let data = vec![dice.below(256) as u8; bytes];
                         if at as u64 + bytes as u64 > MOST {
                             continue;
                         }
                         match kind {
-                            6 => plain.write_all_at(&data, at as u64).unwrap(),
+                            8 => plain().write_all_at(&data, at as u64).unwrap(),
                             _ => channel.write_all_at(&data, at as u64).unwrap(),
                         }
                         model.resize(model.len().max(at + bytes), 0);
                         model[at..at + bytes].copy_from_slice(&data);
+                        let told = std::fs::metadata(scene.path("data")).unwrap().len();
+                        assert_eq!(told, model.len() as u64);
                     }
-                    7 => {
+                    9 => {
                         let bytes = dice.below(MOST) + 1;
-                        plain.set_len(bytes).unwrap();
+                        plain().set_len(bytes).unwrap();
                         model.resize(bytes as usize, 0);
                     }
-                    8 => {
+                    10 => {
                         let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
-                        let (fd, from, count) = (plain.as_raw_fd(), at as i64, bytes as i64);
+                        let (fd, from, count) = (plain().as_raw_fd(), at as i64, bytes as i64);
                         // SAFETY: an open descriptor and three numbers.
                         let rc = unsafe { libc::fallocate(fd, mode, from, count) };
                         assert_eq!(rc, 0, "{}", io::Error::last_os_error());
@@ -132,7 +126,7 @@ fn channel_kernel_and_mapping_see_one_file() {
                     }
                     _ => {
                         let byte = dice.below(256) as u8;
-                        let touched = mapped(&plain, model.len(), |memory| {
+                        let touched = mapped(plain(), model.len(), |memory| {
                             assert!(*memory == model[..], "mapping");
                             if let Some(to) = memory.get_mut(at) {
                                 *to = byte;
@@ -147,7 +141,7 @@ fn channel_kernel_and_mapping_see_one_file() {
                     }
                 }
             }
-            drop((channel, plain));
+            drop((channels, stays));
             assert!(std::fs::read(scene.path("data")).unwrap() == model);
             assert!(std::fs::read(scene.backing.path().join("data")).unwrap() == model);
         }

@@ -21,8 +21,8 @@ fn rounds() -> u32 {
     std::env::var("DWELL_RACE_ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(3000)
 }
 
-/// A writer floods a file through its channel. Meanwhile the file is drained, emptied and filled with canaries,
-/// as a new file in its space would be; while it is held, no canary may change, whatever was in flight.
+/// A writer floods a file through its channel, and makes it longer. Meanwhile the file is drained, emptied and half filled with canaries,
+/// as a new file in its space would be; while it is held, no canary may change and nothing come after them, whatever was in flight.
 fn race(memory: bool, rounds: u32) {
     let house = House::new(Options::default());
     let backing = empty(memory);
@@ -60,7 +60,8 @@ fn race(memory: bool, rounds: u32) {
                 }
             }
         });
-        let (mut seen, canaries) = (vec![0; bytes as usize], vec![0xca_u8; bytes as usize]);
+        let half = bytes as usize / 2;
+        let (mut seen, canaries) = (vec![0; half], vec![0xca_u8; half]);
         for round in 0..rounds {
             // Now and then the writer comes to write to its pages in between.
             while round % 8 == 0 && written.swap(0, Ordering::Relaxed) == 0 {
@@ -72,6 +73,8 @@ fn race(memory: bool, rounds: u32) {
             for _ in 0..4 {
                 backing.as_file().read_exact_at(&mut seen, 0).unwrap();
                 assert!(seen == canaries, "round {round}: a command landed after the drain");
+                let length = backing.as_file().metadata().unwrap().len();
+                assert_eq!(length, half as u64, "round {round}: it grew after the drain");
             }
             drop(guard);
         }

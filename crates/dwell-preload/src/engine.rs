@@ -217,6 +217,11 @@ pub fn server_of(word: Word) -> Option<Server> {
     })
 }
 
+/// Whether a descriptor's requests take channels.
+pub fn is_served(word: Word) -> bool {
+    matches!(server_of(word), Some(Server::Served(_)))
+}
+
 /// Opens what serves a descriptor's requests: the first one has come.
 #[cold]
 pub fn open(word: Word) -> Option<Server> {

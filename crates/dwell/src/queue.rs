@@ -232,6 +232,7 @@ pub struct Io {
     memory: *mut u8,
     bytes: u32,
     pieces: u32,
+    may_block: bool,
 }
 
 // SAFETY: an Io is a description; whoever made it promised that its memory stays valid, from any
@@ -252,7 +253,7 @@ impl Io {
         offset: u64,
     ) -> Io {
         debug_assert!(matches!(action, Action::Read | Action::Write));
-        Io { action, target, offset, length: u64::MAX, memory, bytes, pieces: 0 }
+        Io { action, target, offset, length: u64::MAX, memory, bytes, pieces: 0, may_block: false }
     }
 
     /// A vectored read or write.
@@ -270,20 +271,26 @@ impl Io {
     ) -> Io {
         debug_assert!(matches!(action, Action::ReadVectored | Action::WriteVectored));
         let memory = iovecs.cast_mut().cast();
-        Io { action, target, offset, length: u64::MAX, memory, bytes, pieces }
+        Io { action, target, offset, length: u64::MAX, memory, bytes, pieces, may_block: false }
     }
 
     /// A sync; `data_only` leaves metadata that no read needs.
     pub fn sync(target: i32, data_only: bool) -> Io {
         let action = if data_only { Action::DataSync } else { Action::Sync };
         let (memory, length) = (std::ptr::null_mut(), u64::MAX);
-        Io { action, target, offset: 0, length, memory, bytes: 0, pieces: 0 }
+        Io { action, target, offset: 0, length, memory, bytes: 0, pieces: 0, may_block: false }
     }
 
     /// Says how long the file is that is written to, in bytes, to sources that cannot know.
     #[must_use]
     pub fn of_length(self, bytes: u64) -> Io {
         Io { length: bytes, ..self }
+    }
+
+    /// Says that whatever serves it may block where it must not: a ring leaves it to a thread of the kernel's.
+    #[must_use]
+    pub fn that_may_block(self) -> Io {
+        Io { may_block: true, ..self }
     }
 
     /// The same request once more, to be served in place of this one when a queue refused it.
@@ -313,6 +320,11 @@ impl Io {
     /// Length of what is written to, in bytes; [`u64::MAX`] where that does not matter.
     pub fn length(&self) -> u64 {
         self.length
+    }
+
+    /// Whether it may block who serves it.
+    pub fn may_block(&self) -> bool {
+        self.may_block
     }
 
     /// Bytes in all.

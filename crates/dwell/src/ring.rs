@@ -202,7 +202,10 @@ impl Ring {
         }
         let slot = self.free.pop().ok_or(Full)?;
         let ticket = u64::from(self.slots[slot as usize].generation) << 32 | u64::from(slot);
-        let entry = entry(io).user_data(ticket);
+        let mut entry = entry(io).user_data(ticket);
+        if io.may_block() {
+            entry = entry.flags(squeue::Flags::ASYNC);
+        }
         if !self.push(&entry, slot) {
             self.free.push(slot);
             return Err(Full);

@@ -4,14 +4,12 @@
 
 mod common;
 
-use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread;
-use std::time::Duration;
 
+use common::vm::{Polling, settled_interrupts};
 use common::{BLOCK, Way, check, fill, skip};
 use dwell::buffer::Aligned;
 use dwell::policy::SmartCon;
@@ -207,30 +205,6 @@ fn the_guest_has_the_other_devices() {
     }
 }
 
-/// What this boot does with a polled read, as `vm/test` says in `DWELL_VM`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Polling {
-    /// The drive has a poll queue.
-    Real,
-    /// It has none and the kernel completes the read by interrupt without a word.
-    Fake,
-    /// It has none and the kernel refuses the read.
-    Refused,
-}
-
-impl Polling {
-    const ANY: &[Polling] = &[Polling::Real, Polling::Fake, Polling::Refused];
-
-    fn of_this_boot() -> Option<Polling> {
-        match env::var("DWELL_VM").ok()?.as_str() {
-            "poll" => Some(Polling::Real),
-            "fake" => Some(Polling::Fake),
-            "refused" => Some(Polling::Refused),
-            other => panic!("DWELL_VM={other}: want poll, fake or refused"),
-        }
-    }
-}
-
 /// The VM's NVMe drive with a known pattern in its first blocks, held by one test at a time.
 struct Drive {
     polling: Polling,
@@ -242,23 +216,16 @@ impl Drive {
     const PATTERN_BLOCKS: u64 = 16;
     const PATTERN_BYTES: u64 = Self::PATTERN_BLOCKS * BLOCK as u64;
 
-    /// The drive, or a line that says why the test skips. The serial number keeps the tests, which
-    /// overwrite the drive, off any drive that is not the VM's.
+    /// The drive, or a line that says why the test skips.
     fn in_vm(wanted: &[Polling]) -> Option<Drive> {
         static ALONE: Mutex<()> = Mutex::new(());
-        let Some(polling) = Polling::of_this_boot() else {
-            skip("not in the VM (vm/test boots it)");
-            return None;
+        let polling = match Polling::of_this_boot(wanted) {
+            Ok(polling) => polling,
+            Err(why) => {
+                skip(why);
+                return None;
+            }
         };
-        let serial = fs::read_to_string("/sys/block/nvme0n1/device/serial").unwrap_or_default();
-        if serial.trim() != "dwell-vm" {
-            skip("/dev/nvme0n1 is not the VM's drive");
-            return None;
-        }
-        if !wanted.contains(&polling) {
-            skip(format!("wants a boot with polling {wanted:?}, this one has {polling:?}"));
-            return None;
-        }
         let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         let drive = Drive { polling, _alone: alone };
         let mut pattern = Aligned::new(Self::PATTERN_BYTES as usize);
@@ -299,34 +266,6 @@ impl Drive {
         work();
         settled_interrupts() - before
     }
-}
-
-/// The drive's interrupt count once nothing from before (a partition scan, say) still changes it.
-fn settled_interrupts() -> u64 {
-    let mut last = nvme_interrupts();
-    for _ in 0..100 {
-        thread::sleep(Duration::from_millis(20));
-        let now = nvme_interrupts();
-        if now == last {
-            return now;
-        }
-        last = now;
-    }
-    panic!("{NVME} raises interrupts without any request from this test");
-}
-
-/// Sums every processor's column in the lines of /proc/interrupts that belong to the drive.
-fn nvme_interrupts() -> u64 {
-    let table = fs::read_to_string("/proc/interrupts").unwrap();
-    let mut lines = table.lines();
-    let processors = lines.next().unwrap_or_default().split_whitespace().count();
-    let counts: Vec<u64> = lines
-        .filter(|line| line.contains("nvme0q"))
-        .flat_map(|line| line.split_whitespace().skip(1).take(processors))
-        .map(|count| count.parse().unwrap())
-        .collect();
-    assert!(!counts.is_empty(), "no nvme0q line in /proc/interrupts");
-    counts.iter().sum()
 }
 
 fn open(path: &Path, policy: impl WaitPolicy + 'static) -> File {

@@ -4,11 +4,12 @@
 mod ask;
 mod buffer;
 mod copies;
+mod grant;
 mod link;
 mod queue;
 mod served;
 
-pub use ask::{Asker, Granted, grant, place};
+pub use ask::{Asker, Granted, grant, leave_to_kernel, look_again, place};
 pub use buffer::ChannelBuffer;
 pub use link::{Guest, Link, Shape};
 pub use queue::ChannelQueue;

@@ -20,6 +20,7 @@ use dwell_policy::{Backlog, Ns, Route};
 use super::ask::Way;
 use super::buffer::{Arena, ChannelBuffer};
 use super::copies::{careful, gather, scatter};
+use super::grant::{Grant, NO_GRANT};
 use super::link::{Guest, Link, Shape};
 use super::served::Inner;
 use crate::ring::Broken;
@@ -45,19 +46,6 @@ pub(crate) fn by_kernel(io: &Io) -> i32 {
         }
     }
 }
-
-/// What is known of a descriptor. It is never trusted: the controller checks each command, and says so when
-/// the entry is gone.
-#[derive(Clone, Copy, Debug)]
-struct Grant {
-    descriptor: RawFd,
-    entry: u32,
-    generation: u32,
-    /// The file is asked of the kernel so many times more.
-    refused: u32,
-}
-
-const NO_GRANT: Grant = Grant { descriptor: -1, entry: 0, generation: 0, refused: 0 };
 
 /// A request in flight.
 #[derive(Debug)]
@@ -201,11 +189,11 @@ impl ChannelQueue {
 
     /// The entry for a descriptor; `None` where its file is to be asked of the kernel.
     #[inline]
-    fn grant(&mut self, descriptor: RawFd) -> Option<(u32, u32)> {
+    fn grant(&mut self, descriptor: RawFd) -> Option<Grant> {
         let grant = &mut self.grants[descriptor as usize % GRANTS];
         if grant.descriptor == descriptor {
             if grant.refused == 0 {
-                return Some((grant.entry, grant.generation));
+                return Some(*grant);
             }
             grant.refused -= 1;
             if grant.refused > 0 {
@@ -216,19 +204,14 @@ impl ChannelQueue {
     }
 
     #[cold]
-    fn ask(&mut self, descriptor: RawFd) -> Option<(u32, u32)> {
+    fn ask(&mut self, descriptor: RawFd) -> Option<Grant> {
         let asked = self.way.grant(descriptor, self.link.as_ref()?.token());
         let grant = match &asked {
-            Ok(granted) => Grant {
-                descriptor,
-                entry: granted.entry,
-                generation: granted.generation,
-                refused: 0,
-            },
+            Ok(granted) => Grant::of(descriptor, granted),
             Err(_) => Grant { descriptor, refused: REFUSED_FOR, ..NO_GRANT },
         };
         self.grants[descriptor as usize % GRANTS] = grant;
-        asked.ok().map(|granted| (granted.entry, granted.generation))
+        asked.ok().map(|_| grant)
     }
 
     /// Puts the next command of a flight in the ring; `false` where its file is to be asked of the kernel.
@@ -238,7 +221,9 @@ impl ChannelQueue {
         else {
             return Ok(false);
         };
-        let Some((entry, generation)) = self.grant(target) else { return Ok(false) };
+        let Some(Grant { entry, generation, write, .. }) = self.grant(target) else {
+            return Ok(false);
+        };
         let (Some(flight), Some(link)) = (&mut self.flights[at as usize], &mut self.link) else {
             return Ok(false);
         };
@@ -250,11 +235,11 @@ impl ChannelQueue {
         };
         let opcode = match io.action() {
             Action::Read | Action::ReadVectored => Opcode::Read,
-            Action::Write | Action::WriteVectored => Opcode::Write,
+            Action::Write | Action::WriteVectored => write,
             Action::Sync => Opcode::Sync,
             Action::DataSync => Opcode::DataSync,
         };
-        if opcode == Opcode::Write && flight.in_channel.is_none() {
+        if opcode == write && flight.in_channel.is_none() {
             let Some(slot) = link.shared().data(place, piece) else { return Ok(false) };
             // SAFETY: the slot is this flight's, and so long; whoever made the request lends its memory.
             let whole = unsafe {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A file that answers when the test says so: whatever is read of it stays in flight in the kernel until then.
+//! A file that answers when the test says so: whatever is read of it or written to it stays in flight in the kernel until then.
 
 use std::ffi::OsStr;
 use std::path::PathBuf;
@@ -7,23 +7,39 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, SystemTime};
 
 use fuser::{
-    BackgroundSession, Config, Errno, FileAttr, FileHandle, FileType, Filesystem, Generation,
-    INodeNo, LockOwner, MountOption, OpenFlags, ReplyAttr, ReplyData, ReplyEntry, Request, Session,
+    BackgroundSession, Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags,
+    Generation, INodeNo, LockOwner, MountOption, OpenFlags, ReplyAttr, ReplyData, ReplyEntry,
+    ReplyOpen, ReplyWrite, Request, Session, WriteFlags,
 };
 
 const FILE: INodeNo = INodeNo(2);
 const TTL: Duration = Duration::ZERO;
 
+enum Asked {
+    Read(usize, usize, ReplyData),
+    Write(usize, Vec<u8>, ReplyWrite),
+}
+
 struct State {
     open: bool,
     content: Vec<u8>,
-    held: Vec<(usize, usize, ReplyData)>,
+    held: Vec<Asked>,
 }
 
 impl State {
-    fn answer(&mut self, at: usize, bytes: usize, reply: ReplyData) {
-        let end = self.content.len().min(at + bytes);
-        reply.data(&self.content[at.min(end)..end]);
+    fn answer(&mut self, asked: Asked) {
+        match asked {
+            Asked::Read(at, bytes, reply) => {
+                let end = self.content.len().min(at + bytes);
+                reply.data(&self.content[at.min(end)..end]);
+            }
+            Asked::Write(at, data, reply) => {
+                let end = at + data.len();
+                self.content.resize(self.content.len().max(end), 0);
+                self.content[at..end].copy_from_slice(&data);
+                reply.written(data.len() as u32);
+            }
+        }
     }
 }
 
@@ -32,6 +48,15 @@ type Shared = Arc<(Mutex<State>, Condvar)>;
 struct Slow(Shared);
 
 impl Slow {
+    fn asked(&self, asked: Asked) {
+        let mut state = self.0.0.lock().unwrap();
+        if state.open {
+            return state.answer(asked);
+        }
+        state.held.push(asked);
+        self.0.1.notify_all();
+    }
+
     fn attr(&self, ino: INodeNo) -> FileAttr {
         let is_file = ino == FILE;
         let bytes = if is_file { self.0.0.lock().unwrap().content.len() as u64 } else { 0 };
@@ -68,6 +93,11 @@ impl Filesystem for Slow {
         reply.attr(&TTL, &self.attr(ino));
     }
 
+    /// Past the kernel's cache, which would answer by itself, and where a file system does as it likes about those who must not wait.
+    fn open(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        reply.opened(FileHandle(1), FopenFlags::FOPEN_DIRECT_IO);
+    }
+
     fn read(
         &self,
         _: &Request,
@@ -79,13 +109,22 @@ impl Filesystem for Slow {
         _: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        let mut state = self.0.0.lock().unwrap();
-        let (at, bytes) = (offset as usize, bytes as usize);
-        if state.open {
-            return state.answer(at, bytes, reply);
-        }
-        state.held.push((at, bytes, reply));
-        self.0.1.notify_all();
+        self.asked(Asked::Read(offset as usize, bytes as usize, reply));
+    }
+
+    fn write(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        data: &[u8],
+        _: WriteFlags,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        self.asked(Asked::Write(offset as usize, data.to_vec(), reply));
     }
 }
 
@@ -135,9 +174,14 @@ impl Gate {
     pub fn open(&self) {
         let mut state = self.shared.0.lock().unwrap();
         state.open = true;
-        for (at, bytes, reply) in std::mem::take(&mut state.held) {
-            state.answer(at, bytes, reply);
+        for asked in std::mem::take(&mut state.held) {
+            state.answer(asked);
         }
+    }
+
+    /// What the file holds.
+    pub fn content(&self) -> Vec<u8> {
+        self.shared.0.lock().unwrap().content.clone()
     }
 }
 

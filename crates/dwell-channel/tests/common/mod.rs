@@ -92,6 +92,22 @@ pub fn empty(memory: bool) -> tempfile::NamedTempFile {
     tempfile::Builder::new().prefix("dwell-channel-test-").tempfile_in(dir).unwrap()
 }
 
+/// Maps so much of a file, lets `with` have it, and unmaps it again.
+pub fn mapped(file: &File, bytes: usize, with: impl FnOnce(&mut [u8])) -> std::io::Result<()> {
+    let access = libc::PROT_READ | libc::PROT_WRITE;
+    // SAFETY: a fresh mapping of an open file, unmapped below; nobody shortens the file meanwhile.
+    unsafe {
+        let start =
+            libc::mmap(std::ptr::null_mut(), bytes, access, libc::MAP_SHARED, file.as_raw_fd(), 0);
+        if start == libc::MAP_FAILED {
+            return Err(std::io::Error::last_os_error());
+        }
+        with(std::slice::from_raw_parts_mut(start.cast(), bytes));
+        libc::munmap(start, bytes);
+    }
+    Ok(())
+}
+
 pub fn byte_at(at: usize) -> u8 {
     (at ^ at >> 8 ^ at >> 16) as u8
 }

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A directory that this process serves at a mount.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use dwell::File;
 use dwell_channel::client;
@@ -51,6 +53,23 @@ pub fn serve(backing: &Path, mount: &Path, controller: Arc<Controller>) -> Resul
 impl Scene {
     pub fn path(&self, name: &str) -> PathBuf {
         self.mount.path().join(name)
+    }
+
+    /// What the kernel has asked for so far, by kind; what it says of itself, whenever it likes, left out.
+    pub fn requests(&self) -> BTreeMap<String, u64> {
+        let mut requests = self.server.as_ref().unwrap().stopper().facts().requests;
+        requests.retain(|kind, _| kind != "forget" && kind != "release");
+        requests
+    }
+
+    /// Waits until nobody has a file open: the kernel says so a little later than they close it.
+    pub fn until_closed(&self) {
+        let stopper = self.server.as_ref().unwrap().stopper();
+        let until = Instant::now() + Duration::from_secs(10);
+        while stopper.facts().open_files > 0 {
+            assert!(Instant::now() < until, "files stay open");
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     pub fn open(&self, name: &str) -> File {

@@ -7,6 +7,7 @@ pub mod fake;
 pub mod forbid;
 pub mod machine;
 pub mod sources;
+pub mod vm;
 
 use std::net::{TcpListener, TcpStream};
 
