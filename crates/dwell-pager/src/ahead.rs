@@ -15,7 +15,7 @@ const NEAR: i64 = 64;
 /// Pages that a new stream reads ahead.
 const FIRST_DEPTH: u32 = 4;
 /// Success of reading ahead by address, of 256: from this on it is done at each miss.
-const USEFUL: u32 = 96;
+const USEFUL: u32 = 128;
 /// Where it is of no use it is tried again at one miss in this many.
 const TRY_ONE_IN: u32 = 64;
 
@@ -95,7 +95,7 @@ impl Prefetcher {
             history: [i64::MIN / 2; HISTORY],
             misses: 0,
             clock: 0,
-            success: USEFUL,
+            success: 256,
         }
     }
 
@@ -143,7 +143,7 @@ impl Prefetcher {
         let stream = &mut self.streams[at];
         if stream.guessed {
             stream.guessed = false;
-            self.success += (256 - self.success) / 8;
+            self.success += (256 - self.success) / 16;
         }
         // Used up to here, or waited for: either way it was not too long.
         stream.depth = stream.depth.saturating_mul(2).clamp(1, limit);

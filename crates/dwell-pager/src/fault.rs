@@ -86,7 +86,7 @@ impl Lane {
                     }
                     if !read {
                         add(&sh.counters.rescued, 1);
-                        add(&sh.counters.second_chances, u64::from(word & AHEAD == 0));
+                        sh.asked_again(&mut books, page);
                     }
                     let mut pages = [0; INSTALLS];
                     let count = self.gather(sh, &mut books, page, plan, &mut pages);
@@ -128,7 +128,9 @@ impl Lane {
 
     /// What this fault asks for ahead.
     pub fn plan(&mut self, sh: &Shared, books: &Books, page: u32) -> Plan {
-        if books.said.is_random(page) {
+        // Where the program says itself what it will touch, its faults are no trend.
+        let told = sh.pages.get(page) & HINTED != 0;
+        if told || books.said.is_random(page) {
             return Plan::default();
         }
         self.prefetcher.fault(page, sh.ahead_limit, books.said.is_sequential(page))
@@ -216,29 +218,33 @@ impl Lane {
         pages: &mut [u32; INSTALLS],
     ) -> usize {
         let mut count = 0;
-        let mut used = 0;
-        let mut take = |page: u32, only: u32| {
-            let word = sh.pages.get(page);
-            if State::of(word) == State::Standby && word & only == only && count < INSTALLS {
-                books.frames.unlink(sh.pages.frame(page));
-                sh.pages.set(page, State::Moving, word & DIRTY);
-                used += u64::from(word & AHEAD != 0);
-                pages[count] = page;
-                count += 1;
-            }
-        };
-        take(page, 0);
+        take_in(sh, books, page, 0, pages, &mut count);
         for step in 1..=i64::from(plan.install) {
             let next = i64::from(page) + step * plan.stride;
             if (0..i64::from(sh.pages.count())).contains(&next) {
-                take(next as u32, AHEAD);
+                take_in(sh, books, next as u32, AHEAD, pages, &mut count);
             }
         }
-        while let Some(landed) = self.landed.pop() {
-            take(landed, AHEAD | HINTED);
-        }
-        add(&sh.counters.prefetched_used, used);
+        self.gather_hinted(sh, books, pages, &mut count);
         count
+    }
+
+    /// Adds the pages that hints asked for and that are there, as far as there is room.
+    pub fn gather_hinted(
+        &mut self,
+        sh: &Shared,
+        books: &mut Books,
+        pages: &mut [u32; INSTALLS],
+        count: &mut usize,
+    ) {
+        while *count < INSTALLS
+            && let Some(page) = self.landed.pop()
+        {
+            if sh.pages.get(page) & HINTED != 0 {
+                sh.asked_again(books, page);
+                take_in(sh, books, page, HINTED, pages, count);
+            }
+        }
     }
 
     /// Waits for a flight of this lane and lands it.
@@ -276,6 +282,26 @@ impl Lane {
         }
         await_change(sh, page, seen, &decision);
     }
+}
+
+/// Takes a page on standby out of its list to be brought in, if it has the flags `only`.
+fn take_in(
+    sh: &Shared,
+    books: &mut Books,
+    page: u32,
+    only: u32,
+    pages: &mut [u32; INSTALLS],
+    count: &mut usize,
+) {
+    let word = sh.pages.get(page);
+    if State::of(word) != State::Standby || word & only != only || *count == INSTALLS {
+        return;
+    }
+    books.frames.unlink(sh.pages.frame(page));
+    sh.pages.set(page, State::Moving, word & DIRTY);
+    add(&sh.counters.prefetched_used, u64::from(word & AHEAD != 0));
+    pages[*count] = page;
+    *count += 1;
 }
 
 /// Waits until a page's word is no longer `seen`, or for a moment, as decided.

@@ -90,6 +90,8 @@ pub(crate) struct Frames {
     ahead_out: u32,
     is_ahead: Vec<bool>,
     owner: Vec<u16>,
+    /// Frames whose page was asked for again after it had left: it is passed over once.
+    kept: Vec<bool>,
 }
 
 impl Frames {
@@ -109,6 +111,7 @@ impl Frames {
             ahead_out: 0,
             is_ahead: vec![false; capacity],
             owner: vec![0; capacity],
+            kept: vec![false; capacity],
         }
     }
 
@@ -161,6 +164,11 @@ impl Frames {
     /// Who has a frame that is out.
     pub fn owner(&self, frame: u32) -> u16 {
         self.owner[frame as usize]
+    }
+
+    /// The page of a frame that is out was asked for again: next time it is passed over.
+    pub fn keep(&mut self, frame: u32) {
+        self.kept[frame as usize] = true;
     }
 
     /// Takes a frame off its list.
@@ -280,14 +288,15 @@ impl Frames {
                 pages.set(page, State::Absent, 0);
             }
             self.unlink(frame);
+            self.kept[frame as usize] = false;
             count += 1;
         }
         Run { first, count, hollow: false }
     }
 
     /// Takes up to `room.len()` pages of the region out to be moved, those of the lowest priority first and of
-    /// them the ones that came in longest ago. The newest of a class are spared while other classes have any
-    /// to give. How many were found.
+    /// them the ones that came in longest ago; one that was asked for again after it had left comes round once
+    /// more. The newest of a class are spared while other classes have any to give. How many were found.
     pub fn victims(&mut self, pages: &Pages, room: &mut [u32]) -> usize {
         // What one instruction touches has to stay until it is over.
         let present: u32 = (0..CLASSES).map(|class| self.len(Kind::present(class))).sum();
@@ -303,9 +312,13 @@ impl Frames {
                     && found < room.len()
                     && let Some(frame) = self.oldest(kind)
                 {
-                    looks -= 1;
                     let page = self.page(frame);
                     self.unlink(frame);
+                    if std::mem::take(&mut self.kept[frame as usize]) {
+                        self.push(frame, kind);
+                        continue;
+                    }
+                    looks -= 1;
                     if pages.pins(page) > 0 {
                         self.push(frame, kind);
                         continue;
@@ -384,6 +397,19 @@ mod tests {
             }
         }
         assert_eq!((left as u32, pages.state(4)), (LEAST_PRESENT, State::Present));
+    }
+
+    #[test]
+    fn a_page_that_was_asked_for_again_is_passed_over_once() {
+        let (mut frames, pages) = (Frames::new(8, 8), Pages::new(8));
+        let held: Vec<u32> =
+            (0..8).map(|page| fill(&mut frames, &pages, page, Kind::present(0))).collect();
+        frames.keep(held[0]);
+        let mut room = [0; 2];
+        assert_eq!((frames.victims(&pages, &mut room), room), (2, [1, 2]));
+        // Where all were, the oldest leaves all the same.
+        (3..8).for_each(|page| frames.keep(held[page]));
+        assert_eq!((frames.victims(&pages, &mut room), room), (2, [0, 3]));
     }
 
     #[test]

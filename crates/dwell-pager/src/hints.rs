@@ -38,13 +38,14 @@ impl Hints {
         line << TURN_BITS | turn
     }
 
-    /// Publishes an offset in bytes; `false` when the ring is full.
+    /// Publishes an offset in bytes; how many hints are in the ring now, `None` when it is full.
     #[inline]
-    pub fn publish(&self, offset: u64) -> bool {
+    pub fn publish(&self, offset: u64) -> Option<u64> {
         let mut number = self.published.load(Ordering::Relaxed);
-        loop {
-            if number - self.taken.load(Ordering::Acquire).min(number) >= self.slots.len() as u64 {
-                return false;
+        let waiting = loop {
+            let waiting = number - self.taken.load(Ordering::Acquire).min(number);
+            if waiting >= self.slots.len() as u64 {
+                return None;
             }
             match self.published.compare_exchange_weak(
                 number,
@@ -52,13 +53,13 @@ impl Hints {
                 Ordering::Relaxed,
                 Ordering::Relaxed,
             ) {
-                Ok(_) => break,
+                Ok(_) => break waiting + 1,
                 Err(now) => number = now,
             }
-        }
+        };
         let at = number as usize & (self.slots.len() - 1);
         self.slots[at].store(self.slot(number, offset >> LINE_BITS), Ordering::Release);
-        true
+        Some(waiting)
     }
 
     /// Takes the oldest hint: an offset in bytes, down to its cache line.
@@ -95,9 +96,9 @@ mod tests {
         for round in 0..100_000u64 {
             assert_eq!(hints.take(), None);
             for at in 0..4 {
-                assert!(hints.publish((round * 4 + at) << 12 | 5));
+                assert_eq!(hints.publish((round * 4 + at) << 12 | 5), Some(at + 1));
             }
-            assert!(!hints.publish(1));
+            assert_eq!(hints.publish(1), None);
             for at in 0..4 {
                 assert_eq!(hints.take(), Some((round * 4 + at) << 12));
             }
@@ -113,7 +114,7 @@ mod tests {
                 let hints = &hints;
                 scope.spawn(move || {
                     for at in 0..EACH {
-                        while !hints.publish((publisher * EACH + at) << LINE_BITS) {
+                        while hints.publish((publisher * EACH + at) << LINE_BITS).is_none() {
                             std::thread::yield_now();
                         }
                     }

@@ -79,8 +79,8 @@ impl std::fmt::Debug for Lane {
 }
 
 impl Lane {
-    /// All that its faults need is made here.
-    pub fn new(number: u16, queue: Option<AnyQueue>, depth: u32, nice: i8) -> Lane {
+    /// All that its faults need is made here; `writes` says whether pages of its region may be written to.
+    pub fn new(number: u16, queue: Option<AnyQueue>, depth: u32, nice: i8, writes: bool) -> Lane {
         let none = Flight {
             ticket: Ticket(0),
             action: Action::Read,
@@ -105,7 +105,7 @@ impl Lane {
             sequence: 0,
             nice,
             seat: None,
-            bench: Aligned::new(BENCH_PAGES * PAGE_BYTES),
+            bench: Aligned::new(if writes { BENCH_PAGES * PAGE_BYTES } else { 0 }),
             landed: Vec::with_capacity(depth as usize * REQUEST_PAGES as usize),
             awaiting: None,
             awaited: None,

@@ -148,7 +148,7 @@ fn guests(file: &Arc<File>, options: &Options) -> Result<Vec<Mutex<Lane>>> {
                 true => None,
                 false => Some(queue(file, options)?),
             };
-            Ok(Mutex::new(Lane::new(GUEST, queue, options.depth, 0)))
+            Ok(Mutex::new(Lane::new(GUEST, queue, options.depth, 0, options.access.writes())))
         })
         .collect()
 }
@@ -176,7 +176,7 @@ pub(crate) fn thread_lane(shared: &Shared) -> Result<Lane> {
         Err(_) if file.source().routes().has(Route::Inline) => None,
         Err(error) => return Err(Error::io("making a queue", file.path(), None, error)),
     };
-    Ok(Lane::new(HANDLER, queue, shared.depth, board::own_nice()))
+    Ok(Lane::new(HANDLER, queue, shared.depth, board::own_nice(), shared.writes))
 }
 
 /// Has faults of a region handled by the threads that have them.
@@ -205,7 +205,8 @@ pub(crate) fn register(shared: &Arc<Shared>) -> Result<u16> {
     let _quiet = Quiet::new();
     shared.board.sweep();
     let number = shared.lanes.enter(thread, |number| {
-        let mut lane = Lane::new(number, Some(queue.into_inner()), shared.depth, nice);
+        let mut lane =
+            Lane::new(number, Some(queue.into_inner()), shared.depth, nice, shared.writes);
         lane.seat = shared.board.sit(nice);
         Ok::<_, Error>(lane)
     })?;

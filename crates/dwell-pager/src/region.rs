@@ -19,6 +19,9 @@ use crate::signal::{self, Quiet};
 use crate::stats::{Statistics, add};
 use crate::thread::Handler;
 
+/// With so many hints in the ring it is time to follow them.
+const HINTS_WAITING: u64 = 32;
+
 /// An opened source as memory. Threads share it by reference.
 ///
 /// Dropping it ends the mapping, as `munmap` does: whoever touches the memory after that is lost. What was
@@ -230,10 +233,7 @@ impl Region {
         let _quiet = Quiet::new();
         shared.lock().said.note(advice, pages);
         if advice == Advice::WillNeed {
-            signal::with_own_lane(shared, |lane| {
-                lane.follow_hints(shared);
-                lane.flush();
-            });
+            signal::with_own_lane(shared, |lane| lane.run_ahead(shared));
         }
         Ok(())
     }
@@ -250,13 +250,17 @@ impl Region {
     }
 
     /// Publishes that the byte at `offset` will be touched soon; hints are followed in their order, by the
-    /// faults of any thread. `false` when the ring is full. Costs some nanoseconds; never waits.
+    /// faults of any thread. `false` when the ring is full. Costs some nanoseconds; never waits. A registered
+    /// thread that finds many in the ring follows them itself, so that their pages are on their way before the
+    /// next fault.
     #[inline]
     pub fn hint(&self, offset: usize) -> bool {
-        match &self.way {
-            Way::Paged { shared, .. } => shared.hints.publish(offset as u64),
-            Way::Mapped { .. } => false,
+        let Way::Paged { shared, .. } = &self.way else { return false };
+        let waiting = shared.hints.publish(offset as u64);
+        if waiting.is_some_and(|waiting| waiting.is_multiple_of(HINTS_WAITING)) {
+            follow_hints(shared);
         }
+        waiting.is_some()
     }
 
     /// Writes all that was written to the region back and makes it durable.
@@ -397,6 +401,15 @@ impl Drop for Pin {
         let mut books = shared.lock();
         books.pinned -= self.pages.end - self.pages.start;
         self.pages.clone().for_each(|page| shared.pages.pin(page, false));
+    }
+}
+
+/// Follows what hints are in the ring, if the calling thread has a lane for that.
+#[cold]
+fn follow_hints(shared: &Shared) {
+    if shared.is_here() {
+        let _quiet = Quiet::new();
+        signal::with_own_lane(shared, |lane| lane.run_ahead(shared));
     }
 }
 

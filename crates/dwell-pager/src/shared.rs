@@ -19,7 +19,7 @@ use crate::lane::Lane;
 use crate::lanes::Lanes;
 use crate::memory::{Area, is_there};
 use crate::options::PAGE_BYTES;
-use crate::pages::{DIRTY, Pages, State};
+use crate::pages::{AHEAD, DIRTY, Pages, State};
 use crate::stats::{Counters, add};
 use crate::uffd::Uffd;
 
@@ -149,6 +149,16 @@ impl Shared {
         add(&self.counters.prefetched_wasted, u64::from(taken.wasted));
         add(&self.counters.over_budget, u64::from(over));
         Some(run)
+    }
+
+    /// A page on standby is wanted back: if it had been in the region before, this was its second chance, and
+    /// it will stay for longer.
+    pub fn asked_again(&self, books: &mut Books, page: u32) {
+        let word = self.pages.get(page);
+        if State::of(word) == State::Standby && word & AHEAD == 0 {
+            add(&self.counters.second_chances, 1);
+            books.frames.keep(self.pages.frame(page));
+        }
     }
 
     /// Brings pages that are [`State::Moving`] and in frames into the region. Those that cannot come in stay

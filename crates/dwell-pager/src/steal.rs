@@ -15,7 +15,8 @@ use crate::shared::Shared;
 use crate::stats::add;
 
 /// Hints followed in one turn.
-const HINTS_A_TURN: usize = 16;
+const HINTS_A_TURN: usize = 32;
+
 impl Lane {
     /// Sends one request of a plan; whether it did.
     pub fn issue(&mut self, sh: &Shared, plan: &mut Plan) -> bool {
@@ -68,7 +69,7 @@ impl Lane {
         }
         if books.frames.ready() < want {
             drop(books);
-            self.evict(sh, want as usize);
+            self.evict(sh, want.max(sh.ready_target / 2) as usize);
             books = sh.lock();
         }
         let want = absent_run(sh, page, want);
@@ -123,6 +124,18 @@ impl Lane {
         followed
     }
 
+    /// Follows all hints, brings in what earlier ones asked for and moves out what gives them room, without a
+    /// wait.
+    pub fn run_ahead(&mut self, sh: &Shared) {
+        self.look();
+        self.land(sh);
+        while self.follow_hints(sh) {}
+        self.flush();
+        self.install_hinted(sh);
+        let ready = sh.lock().frames.ready();
+        self.evict(sh, sh.ready_target.saturating_sub(ready) as usize);
+    }
+
     fn read_hinted(&mut self, sh: &Shared, mut page: u32, mut want: u32) {
         while want > 0 {
             let sent = self.read_ahead(sh, page, want, HINTED).max(1);
@@ -144,12 +157,29 @@ impl Lane {
                     add(&sh.counters.hints_warmed, 1);
                     memory::warm(sh.area.start() + offset as usize);
                 }
+                State::Standby => self.recall(sh, page),
                 _ => {}
             }
         }
         let mut books = sh.lock();
         std::iter::from_fn(|| books.said.next_wanted())
             .find(|page| sh.pages.state(*page) == State::Absent)
+    }
+
+    /// Has a page on standby come in with the next ones that hints asked for.
+    fn recall(&mut self, sh: &Shared, page: u32) {
+        let mut books = sh.lock();
+        let word = sh.pages.get(page);
+        let is_new = State::of(word) == State::Standby && word & HINTED == 0;
+        if is_new && self.landed.len() < self.landed.capacity() {
+            // What is read meanwhile takes the frames of others first.
+            let frame = sh.pages.frame(page);
+            let kind = books.frames.kind(frame);
+            books.frames.unlink(frame);
+            books.frames.push(frame, kind);
+            sh.pages.mark(page, HINTED, 0);
+            self.landed.push(page);
+        }
     }
 
     /// Moves pages out while fewer frames are ready than the next faults should find.
@@ -189,20 +219,7 @@ impl Lane {
         }
         let mut pages = [0; INSTALLS];
         let mut count = 0;
-        let mut books = sh.lock();
-        while count < INSTALLS
-            && let Some(page) = self.landed.pop()
-        {
-            let word = sh.pages.get(page);
-            if State::of(word) == State::Standby && word & HINTED != 0 {
-                books.frames.unlink(sh.pages.frame(page));
-                sh.pages.set(page, State::Moving, 0);
-                pages[count] = page;
-                count += 1;
-            }
-        }
-        drop(books);
-        add(&sh.counters.prefetched_used, count as u64);
+        self.gather_hinted(sh, &mut sh.lock(), &mut pages, &mut count);
         let _ = sh.install(&mut pages[..count], self.class());
         true
     }

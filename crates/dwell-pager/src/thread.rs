@@ -191,7 +191,7 @@ impl Serving {
             State::Standby => {
                 if !sent {
                     add(&sh.counters.rescued, 1);
-                    add(&sh.counters.second_chances, u64::from(word & AHEAD == 0));
+                    sh.asked_again(&mut books, page);
                     self.plan(&books, page);
                 }
                 let mut pages = [0; INSTALLS];

@@ -66,6 +66,34 @@ fn a_page_that_is_still_in_use_gets_its_second_chance_without_the_device() {
 }
 
 #[test]
+fn many_hints_are_followed_without_a_fault() {
+    let (_dir, path) = file(BYTES);
+    let device = Arc::new(emulated(&path, "latency=20us"));
+    let Some(region) = region(device, &pages(64).ahead(Ahead::Nothing)) else { return };
+    let hint = |pages: std::ops::Range<usize>| {
+        pages.for_each(|page| assert!(region.hint(page * PAGE_BYTES)));
+        region.statistics()
+    };
+    // A thread without a queue leaves them to the faults of others.
+    assert_eq!(hint(0..32).hints, 0);
+    let _lane = region.register_thread().unwrap();
+    let statistics = hint(32..64);
+    assert_eq!((statistics.hints, statistics.faults), (64, 0), "{statistics:?}");
+    assert!(statistics.prefetched > 0, "{statistics:?}");
+    for page in 0..64 {
+        assert_eq!(read(&region, page * PAGE_BYTES), byte_at(page * PAGE_BYTES));
+    }
+    for page in 64..128 {
+        assert_eq!(read(&region, page * PAGE_BYTES), byte_at(page * PAGE_BYTES));
+    }
+    // Pages that are still in memory beside the region come back by a hint as well.
+    let before = region.statistics();
+    let after = hint(64..96);
+    assert!(after.second_chances > before.second_chances, "{after:?}");
+    assert_eq!(after.faults, before.faults);
+}
+
+#[test]
 fn a_thread_gives_the_cpu_away_while_one_of_higher_priority_wants_one() {
     let (dir, path) = file(BYTES);
     let board = Board::shared(&dir.path().join("board")).unwrap();

@@ -145,6 +145,7 @@ pub fn walk<H: Hints>(graph: &Graph<'_>, walks: Walks, hints: &mut H) -> String 
     let mut left = walks;
     // At no time more walkers than there are walks.
     let mut at = vec![0usize; together.clamp(1, walks.max(1))];
+    let mut edges = vec![None; at.len()];
     while left > 0 && !visits.is_empty() {
         let group = at.len().min(left);
         left -= group;
@@ -153,16 +154,20 @@ pub fn walk<H: Hints>(graph: &Graph<'_>, walks: Walks, hints: &mut H) -> String 
         for _ in 0..steps {
             if H::WANTED {
                 at.iter().for_each(|&vertex| hints.soon(graph.place_of_offsets(vertex)));
-                let edges = |vertex: usize| graph.place_of_edges(graph.edges_of(vertex));
-                at.iter().map(|&vertex| edges(vertex)).for_each(|place| hints.soon(place));
             }
-            for vertex in at.iter_mut() {
+            // All edges are drawn before any is read, so that it can be told which.
+            for (vertex, edge) in at.iter().zip(&mut edges) {
+                let all = graph.edges_of(*vertex);
+                let count = all.end.saturating_sub(all.start);
+                *edge = (count > 0).then(|| all.start + random.below(count));
+                if let (true, Some(edge)) = (H::WANTED, *edge) {
+                    hints.soon(graph.place_of_edges(edge..edge.saturating_add(1)));
+                }
+            }
+            for (vertex, edge) in at.iter_mut().zip(&edges) {
                 visits[*vertex] += 1;
-                let targets = graph.of(*vertex);
-                let next = match targets {
-                    [] => random.below(graph.vertices()),
-                    _ => targets[random.below(targets.len())] as usize,
-                };
+                let target = edge.and_then(|edge| graph.targets().get(edge));
+                let next = target.map_or_else(|| random.below(visits.len()), |to| *to as usize);
                 *vertex = if next < visits.len() { next } else { 0 };
             }
         }
@@ -177,13 +182,14 @@ pub fn sssp<H: Hints>(graph: &Graph<'_>, hints: &mut H) -> String {
     let source = (0..vertices).max_by_key(|&vertex| graph.of(vertex).len()).unwrap_or(0);
     let mut distance = vec![u32::MAX; vertices];
     let mut queued = vec![false; vertices];
-    let mut frontier = Vec::new();
+    // Room for all: what is not used takes no memory, and what is used is not moved.
+    let mut frontier = Vec::with_capacity(vertices);
+    let mut next = Vec::with_capacity(vertices);
     if let Some(nearest) = distance.get_mut(source) {
         *nearest = 0;
         frontier.push(source as u32);
     }
     while !frontier.is_empty() {
-        let mut next = Vec::new();
         for (turn, &vertex) in frontier.iter().enumerate() {
             if H::WANTED {
                 if let Some(&later) = frontier.get(turn + 2 * AHEAD_VERTICES) {
@@ -206,7 +212,8 @@ pub fn sssp<H: Hints>(graph: &Graph<'_>, hints: &mut H) -> String {
                 }
             }
         }
-        frontier = next;
+        frontier.clear();
+        std::mem::swap(&mut frontier, &mut next);
     }
     let reached = distance.iter().filter(|&&d| d != u32::MAX).count();
     format!("sssp: {reached} of {vertices} vertices reached")

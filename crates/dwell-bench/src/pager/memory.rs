@@ -21,7 +21,7 @@ use crate::fixture::used_bytes;
 /// What a process needs beside pages and the program's own arrays: page tables, rings, what it allocates
 /// while it runs. A share of the limit and a number of bytes.
 const SPARE_SHARE: u64 = 32;
-const SPARE_BYTES: u64 = 1 << 20;
+const SPARE_BYTES: u64 = 512 << 10;
 /// Fewer pages are no budget.
 const LEAST_BYTES: u64 = 64 * PAGE_BYTES as u64;
 /// No limit is made for less: with fewer pages the kernel finds none that it could free while it reads some
