@@ -53,7 +53,7 @@ impl Url {
     pub fn of_server(text: &str) -> Result<Option<Url>, Error> {
         let (server, options) = text.split_once('?').unwrap_or((text, ""));
         let server = server.trim_end_matches('/');
-        if !Url::is_one(text) || server.matches('/').count() > 2 {
+        if !Url::is_one(text) || server.matches('/').count() != 2 {
             return Ok(None);
         }
         let url: Url = format!("{server}/-?{options}").parse()?;

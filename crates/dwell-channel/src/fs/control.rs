@@ -76,7 +76,7 @@ fn place(dir: &Path, mount: &Path) -> PathBuf {
 pub fn listen(dir: &Path, stopper: &Stopper) -> Result<Listening, Error> {
     let facts = stopper.facts();
     let path = place(dir, &facts.mount);
-    let failed = |error| Error::Io { action: "cannot listen", path: path.clone(), source: error };
+    let failed = |error| Error::Io { action: "cannot listen", path: path.clone(), error };
     let record = Record {
         pid: facts.pid,
         started_ticks: started_ticks(facts.pid).unwrap_or(0),

@@ -29,14 +29,14 @@ use crate::grants::{Grants, Inodes};
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The system refused.
-    #[error("{path}: {action}: {source}")]
+    #[error("{path}: {action}: {error}")]
     Io {
         /// What was being done.
         action: &'static str,
         /// Where.
         path: PathBuf,
         /// What the system said.
-        source: io::Error,
+        error: io::Error,
     },
     /// It cannot be done so; the text says what to do.
     #[error("{path}: {what}")]
@@ -64,8 +64,8 @@ fn by(users: &[String]) -> String {
 }
 
 impl Error {
-    fn io(action: &'static str, path: &Path, source: impl Into<io::Error>) -> Self {
-        Error::Io { action, path: path.to_owned(), source: source.into() }
+    fn io(action: &'static str, path: &Path, error: impl Into<io::Error>) -> Self {
+        Error::Io { action, path: path.to_owned(), error: error.into() }
     }
 
     fn invalid(path: &Path, what: impl Into<String>) -> Self {
