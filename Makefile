@@ -22,7 +22,7 @@ DESTDIR ?=
 LIBDIR ?= $(PREFIX)/lib
 FROM ?= target/release
 FUZZ_SECONDS ?= 60
-PEERS := --manifest-path peers/Cargo.toml --target-dir target/peers
+PEERS := --manifest-path peers/Cargo.toml --target-dir target
 
 # Debian packages by the program or file that shows they are there.
 NEEDS := qemu-system-x86_64:qemu-system-x86 busybox:busybox-static dmsetup:dmsetup mkfs.ext4:e2fsprogs losetup:mount cc:gcc fio:fio pkg-config:pkg-config valgrind:valgrind patch:patch fusermount3:fuse3 setfacl:acl setpriv:util-linux ip:iproute2

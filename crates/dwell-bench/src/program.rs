@@ -81,7 +81,7 @@ pub enum Reply {
 pub struct Peers(PathBuf);
 
 impl Peers {
-    /// The program at `path`, or else the one that `make peers` leaves near this program.
+    /// The program at `path`, or else the one that `make peers` leaves beside this program.
     ///
     /// # Errors
     /// There is no such file.
@@ -91,9 +91,8 @@ impl Peers {
             return Ok(Peers(path.into()));
         }
         let own = std::env::current_exe().context("cannot find this program's own file")?;
-        let beside = |relative: &str| own.parent().map(|directory| directory.join(relative));
-        let places = [beside("dwell-peers"), beside("../peers/release/dwell-peers")];
-        let found = places.into_iter().flatten().find(|path| path.is_file());
+        let beside = own.with_file_name("dwell-peers");
+        let found = Some(beside).filter(|path| path.is_file());
         found.map(Peers).context(
             "dwell-peers, which has the peers, is not beside this program: `make peers` builds it \
              (or name it by --peers-program)",

@@ -52,6 +52,16 @@ impl Bench {
         }
     }
 
+    /// Returns as soon as it watches for signals: one after the other, and SIGTERM last.
+    fn wait_until_it_watches(&self) {
+        let status = format!("/proc/{}/status", self.child.id());
+        eventually("it does not watch for signals", || {
+            let status = fs::read_to_string(&status).unwrap();
+            let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:\t")).unwrap();
+            u64::from_str_radix(caught, 16).unwrap() >> (libc::SIGTERM - 1) & 1 == 1
+        });
+    }
+
     fn signal(&self, signal: i32) {
         kill(self.child.id(), signal);
     }
@@ -158,8 +168,10 @@ fn after_a_signal_complete_rounds_are_kept_and_nothing_is_left() {
 fn before_the_first_complete_round_a_signal_leaves_nothing_at_all() {
     let directory = tempfile::tempdir().unwrap();
     let args = [EMULATED, "--load", "idle", "--sizes", "4k", "--batch-ms", "600000"];
-    let mut bench = Bench::start(directory.path(), &args);
-    bench.wait_until_it_measures();
+    let bench = Bench::start(directory.path(), &args);
+    bench.wait_until_it_watches();
+    // By now it measures, of which it tells only where it has been quiet for a while.
+    std::thread::sleep(Duration::from_millis(500));
     bench.signal(libc::SIGINT);
     let left = bench.wait();
     assert_eq!((left.status, left.stdout.as_str()), (Some(130), ""));
@@ -175,13 +187,7 @@ fn a_second_signal_ends_at_once_what_hangs() {
     // SAFETY: the path ends with NUL.
     assert_eq!(unsafe { libc::mkfifo(pipe.as_ptr(), 0o600) }, 0);
     let mut bench = Bench::start(directory.path(), &[EMULATED, "--samples", "pipe.csv"]);
-    let status = format!("/proc/{}/status", bench.child.id());
-    eventually("it does not watch for signals", || {
-        let status = fs::read_to_string(&status).unwrap();
-        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:\t")).unwrap();
-        u64::from_str_radix(caught, 16).unwrap() >> (libc::SIGTERM - 1) & 1 == 1
-    });
-    // Watched one after the other, and SIGTERM last.
+    bench.wait_until_it_watches();
     bench.signal(libc::SIGINT);
     std::thread::sleep(Duration::from_millis(300));
     assert_eq!(bench.child.try_wait().unwrap(), None);
