@@ -35,7 +35,7 @@ fn found(scene: &Scene, expected: &[u8]) {
     let copy = scene.path("copy");
     let mut to = Plain::create(&copy).unwrap();
     let copied =
-        rustix::fs::copy_file_range(&open(false).unwrap(), Some(&mut 0), &to, None, 1 << 30);
+        rustix::fs::copy_file_range(open(false).unwrap(), Some(&mut 0), &to, None, 1 << 30);
     assert_eq!(copied.unwrap(), expected.len());
     to.flush().unwrap();
     assert!(fs::read(copy).unwrap() == expected);
@@ -74,10 +74,9 @@ fn what_channels_append_is_no_request_of_the_kernels_and_seen_by_all() {
         file.write_all_at(&[6; 5000], model.len() as u64).unwrap();
         model.extend([6; 5000]);
         let plain = Plain::options().read(true).write(true).open(scene.path("data")).unwrap();
-        match mapped(&plain, model.len(), |memory| assert!(*memory == model[..])) {
-            // Linux below 6.6.
-            Err(error) => assert_eq!(error.raw_os_error(), Some(libc::ENODEV)),
-            Ok(()) => {}
+        let seen = mapped(&plain, model.len(), |memory| assert!(*memory == model[..]));
+        if let Err(error) = seen {
+            assert_eq!(error.raw_os_error(), Some(libc::ENODEV), "Linux below 6.6");
         }
         // It is the kernel's from then on, and right again when all have closed it.
         file.write_all_at(&[7; 500], model.len() as u64).unwrap();
@@ -170,7 +169,8 @@ fn who_is_about_to_map_a_file_says_so_and_sees_all_of_it() {
         assert!(memory[100..20_100] == [2; 20_000] && memory[20_100..50_100] == [3; 30_000]);
     });
     if let Err(error) = mapped {
-        assert_eq!(error.raw_os_error(), Some(libc::ENODEV), "Linux below 6.6");
+        assert_eq!(error.raw_os_error(), Some(libc::ENODEV));
+        return println!("SKIP: no shared mappings on served mounts (Linux 6.6)");
     }
     assert!(scene.requests()["write"] > before.get("write").copied().unwrap_or(0));
 }

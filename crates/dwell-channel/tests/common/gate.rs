@@ -3,6 +3,7 @@
 
 use std::ffi::OsStr;
 use std::path::PathBuf;
+use std::process::{Command, Stdio};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, SystemTime};
 
@@ -132,7 +133,7 @@ impl Filesystem for Slow {
 pub struct Gate {
     shared: Shared,
     mount: tempfile::TempDir,
-    _session: BackgroundSession,
+    session: Option<BackgroundSession>,
 }
 
 impl Gate {
@@ -145,7 +146,7 @@ impl Gate {
         config.mount_options = vec![MountOption::FSName("dwell-gate".into())];
         let session = Session::new(Slow(shared.clone()), mount.path(), &config);
         match session.and_then(Session::spawn) {
-            Ok(session) => Some(Gate { shared, mount, _session: session }),
+            Ok(session) => Some(Gate { shared, mount, session: Some(session) }),
             Err(error) => {
                 println!("SKIP: nothing can be mounted: {error}");
                 None
@@ -189,5 +190,9 @@ impl Drop for Gate {
     fn drop(&mut self) {
         // Whoever waits for an answer would keep the mount.
         self.open();
+        drop(self.session.take());
+        // And so does a child that a test beside this one is making at the moment.
+        let mut unmount = Command::new("umount");
+        let _ = unmount.arg("-l").arg(self.mount.path()).stderr(Stdio::null()).status();
     }
 }
