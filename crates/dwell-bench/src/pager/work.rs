@@ -123,8 +123,8 @@ impl Program {
         match self {
             Program::PageRank(_) => 16,
             Program::RandomWalk(_) | Program::Communities(_) => 4,
-            // Distances, marks and two frontiers, in which about 70 % of an R-MAT graph's vertices stand at
-            // most: more would be memory that only the page cache has a use for.
+            // Distances, marks and two frontiers, in which about three in four of an R-MAT graph's vertices stand
+            // at most: more would be memory that only the page cache has a use for.
             Program::ShortestPaths => 5 + 3,
         }
     }
