@@ -179,7 +179,7 @@ fn what_cannot_be_done_is_said_with_the_contenders_name() {
     let told = of(entry(&missing, visits(Order::Random, 1), &[DEVICE]));
     assert!(told.contains("none"), "{told}");
     let told =
-        of(Entry { limit_bytes: 1 << 20, ..entry(&path, visits(Order::Random, 1), &["region"]) });
+        of(Entry { limit_bytes: 768 << 10, ..entry(&path, visits(Order::Random, 1), &["region"]) });
     assert!(told.contains("leaves no room"), "{told}");
     if limits().is_ok() {
         let told = of(entry(&path, walk, &["mmap"]));
