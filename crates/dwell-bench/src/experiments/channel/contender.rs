@@ -48,7 +48,7 @@ pub enum Contender {
         /// The file.
         served: Served,
         /// Its channel.
-        queue: ChannelQueue,
+        queue: Box<ChannelQueue>,
         /// One for each request in flight.
         buffers: Vec<Memory>,
     },
@@ -111,7 +111,7 @@ impl Contender {
                 false => Memory::Own(Aligned::new(bytes as usize)),
             });
         }
-        Ok(Contender::Many { served, queue, buffers })
+        Ok(Contender::Many { served, queue: Box::new(queue), buffers })
     }
 
     /// Requests for so long.
