@@ -42,7 +42,7 @@ pub enum Contender {
     /// System calls, one after the other.
     Kernel(Plain),
     /// Blocking calls of the library, one after the other.
-    Blocking(File),
+    Blocking(Box<File>),
     /// The asynchronous interface, as many in flight as there are buffers.
     Many {
         /// The file.
@@ -96,7 +96,7 @@ impl Contender {
         client::register();
         let policy = Arc::new(dwell::policy::Spin);
         let options = File::options().write(true).direct(direct).policy(policy);
-        Ok(Contender::Blocking(options.open(stage.mount().join(DATA))?))
+        Ok(Contender::Blocking(Box::new(options.open(stage.mount().join(DATA))?)))
     }
 
     /// Many in flight through a channel. `in_channel`: buffers live there; else requests are copied.
