@@ -64,15 +64,10 @@ fn file_bytes(lab: &Lab) -> u64 {
     }
 }
 
-/// Vertices of a graph that fits the effort, as a power of two: what a process needs beside pages does not
-/// shrink with it, so a small graph would be a comparison of that.
+/// Vertices of a graph, as a power of two. A smaller one would not be four times as large as the least memory that a process
+/// can be given.
 pub(super) fn scale(lab: &Lab) -> u32 {
-    match lab.effort {
-        effort if effort >= 0.5 => 18,
-        effort if effort >= 0.05 => 17,
-        _ if !lab.is_hasty() => 16,
-        _ => 14,
-    }
+    if lab.is_hasty() { 14 } else { 18 }
 }
 
 /// Entries measured, as the part `from..to` of an experiment.
