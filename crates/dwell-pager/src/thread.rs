@@ -108,7 +108,10 @@ impl Serving {
         while !self.stop.load(Ordering::Acquire) {
             let decision = self.decide();
             let now = clock::now();
-            let machine = WaitMachine::new(&decision, now, now);
+            let mut machine = WaitMachine::new(&decision, now, now);
+            if !self.pending.is_empty() && self.lane.in_flight == 0 {
+                machine = machine.until(now + RECHECK_NS);
+            }
             let sh = self.sh.clone();
             account(&sh, &drive(machine, self));
         }
@@ -320,11 +323,6 @@ impl Driver for Serving {
         }
         // What came between the last look and now would not wake anyone.
         if !self.work() && !self.stop.load(Ordering::Acquire) {
-            if !self.pending.is_empty() && self.lane.in_flight == 0 {
-                // Nobody rings when a page that others are busy with can be had, or a frame for it.
-                let again = clock::now() + RECHECK_NS;
-                due = Some(due.map_or(again, |due| due.min(again)));
-            }
             self.parker.wait(due);
             self.parker.look(&mut |_, _| {});
         }
