@@ -177,19 +177,22 @@ impl Lane {
         self.write_back(sh)
     }
 
-    /// Makes a frame free where none could be gained: that of a page read ahead, or one beyond the budget.
-    pub fn make_last_room(&mut self, sh: &Shared) {
+    /// Makes a frame free where none could be gained: that of a page read ahead, or one beyond the budget. Whether
+    /// there was any.
+    pub fn make_last_room(&mut self, sh: &Shared) -> bool {
         let mut books = sh.lock();
-        let Some(run) = sh.take_last(&mut books) else { return };
+        let Some(run) = sh.take_last(&mut books) else { return false };
         if run.hollow {
             drop(books);
             let filled = sh.fill(run);
             books = sh.lock();
             if filled.is_err() {
-                return books.frames.hollow(run.first);
+                books.frames.hollow(run.first);
+                return false;
             }
         }
         books.frames.push(run.first, Kind::FREE);
+        true
     }
 
     /// Writes pages back that have left the region; how many became frames that can be used again.

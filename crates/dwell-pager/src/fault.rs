@@ -29,6 +29,10 @@ pub(crate) const INSTALLS: usize = 192;
 const RECHECK_NS: Ns = 1_000_000;
 /// What such a step takes, in nanoseconds: two switches cost more.
 const STEP_NS: Ns = 5_000;
+/// A fault goes beyond the budget only after it has waited so long for frames that others have, in nanoseconds.
+pub(crate) const PATIENCE_NS: Ns = 10_000_000;
+/// Nobody tells that a frame has come back: it is looked for this often, in nanoseconds.
+const ROOM_NS: Ns = 50_000;
 /// A fault that makes so many turns without success gives up.
 const TURNS: u32 = 1_000;
 
@@ -43,14 +47,14 @@ impl Lane {
         sh.lanes.set_inside(self.number, true);
         self.look();
         self.land(sh);
-        let result = self.bring(sh, page);
+        let result = self.bring(sh, page, began);
         sh.lanes.set_inside(self.number, false);
         add(&sh.counters.read_errors, u64::from(result.is_err()));
         add(&sh.counters.fault_ns, clock::now().saturating_sub(began));
         result
     }
 
-    fn bring(&mut self, sh: &Shared, page: u32) -> Result<(), i32> {
+    fn bring(&mut self, sh: &Shared, page: u32, began: Ns) -> Result<(), i32> {
         let mut plan = None;
         let mut read = false;
         for _ in 0..TURNS {
@@ -117,10 +121,10 @@ impl Lane {
                         self.await_word(sh, page, seen);
                     } else {
                         // Begun by a thread that is busy with something else, and may be for long.
-                        read |= self.read(sh, books, page, plan)?;
+                        read |= self.read(sh, books, page, plan, began)?;
                     }
                 }
-                State::Absent => read |= self.read(sh, books, page, plan)?,
+                State::Absent => read |= self.read(sh, books, page, plan, began)?,
             }
         }
         Err(libc::EFAULT)
@@ -144,6 +148,7 @@ impl Lane {
         mut books: std::sync::MutexGuard<'_, Books>,
         page: u32,
         plan: &mut Plan,
+        began: Ns,
     ) -> Result<bool, i32> {
         // Without a queue a long request takes the place of many that follow.
         let along = match plan {
@@ -156,7 +161,7 @@ impl Lane {
         };
         let Some(run) = sh.take(&mut books, 1 + along) else {
             drop(books);
-            if self.make_room(sh) == 0 {
+            if self.make_room(sh) == 0 && !self.await_room(sh, began + PATIENCE_NS) {
                 self.make_last_room(sh);
             }
             return Ok(false);
@@ -272,6 +277,19 @@ impl Lane {
         landed
     }
 
+    /// Waits for a frame that another thread has, for a moment and not beyond `until`; whether there was one to
+    /// wait for.
+    fn await_room(&mut self, sh: &Shared, until: Ns) -> bool {
+        let now = clock::now();
+        if now >= until || !sh.lock().is_passing() {
+            return false;
+        }
+        let decision = Decision::new(Route::Interrupt, Mode::Spin, STEP_NS, Reason::Pays);
+        let machine = WaitMachine::new(&decision, now, now).until(until.min(now + RECHECK_NS));
+        account(sh, &drive(machine, &mut Room { sh, lane: self }));
+        true
+    }
+
     /// Waits until a page's word is no longer `seen`, or for a moment.
     fn await_word(&mut self, sh: &Shared, page: u32, seen: u32) {
         let mut decision = self.decide(sh, Asked::Read, PAGE_BYTES);
@@ -373,6 +391,35 @@ impl Waiting<'_> {
         if let Some(seat) = self.lane.seat {
             self.sh.board.wants_cpu(seat, self.lane.nice, false);
         }
+    }
+}
+
+/// The wait for a frame that can be used.
+struct Room<'a> {
+    sh: &'a Shared,
+    lane: &'a mut Lane,
+}
+
+impl Driver for Room<'_> {
+    fn now(&mut self) -> Ns {
+        clock::now()
+    }
+
+    fn poll(&mut self) -> bool {
+        self.lane.look();
+        self.lane.land(self.sh);
+        let books = self.sh.lock();
+        books.frames.ready() > 0 || !books.is_passing()
+    }
+
+    fn sleep(&mut self, until: Ns) {
+        clock::sleep_until(until);
+    }
+
+    fn park(&mut self, until: Option<Ns>) -> Woken {
+        let again = clock::now() + ROOM_NS;
+        clock::sleep_until(until.map_or(again, |until| until.min(again)));
+        Woken::Look
     }
 }
 

@@ -86,7 +86,8 @@ pub(crate) struct Frames {
     budget: u32,
     in_memory: u32,
     peak: u32,
-    /// Frames out to be read ahead, each with a mark, and the owner of each that is out.
+    /// Frames out; those of them that are read ahead, each with a mark; and the owner of each.
+    out: u32,
     ahead_out: u32,
     is_ahead: Vec<bool>,
     owner: Vec<u16>,
@@ -108,6 +109,7 @@ impl Frames {
             budget,
             in_memory: 0,
             peak: 0,
+            out: 0,
             ahead_out: 0,
             is_ahead: vec![false; capacity],
             owner: vec![0; capacity],
@@ -150,6 +152,12 @@ impl Frames {
         self.ahead_out + self.len(Kind::AHEAD)
     }
 
+    /// Frames in somebody's hands who gives them back in a moment. What is read ahead may take longer: nobody
+    /// waits for it.
+    pub fn passing(&self) -> u32 {
+        self.out - self.ahead_out
+    }
+
     /// Whether a frame that is out is being read ahead.
     pub fn is_ahead_out(&self, frame: u32) -> bool {
         self.is_ahead[frame as usize]
@@ -187,6 +195,7 @@ impl Frames {
                 NONE => list.last = prev,
                 next => self.prev[next as usize] = prev,
             }
+            self.out += 1;
         }
         self.kind[at] = Kind::OUT.0;
     }
@@ -205,6 +214,7 @@ impl Frames {
         }
         list.last = frame;
         list.len += 1;
+        self.out -= 1;
     }
 
     /// Puts a frame that is out on a list, with the page that it holds.
@@ -265,6 +275,7 @@ impl Frames {
             let first = self.fresh;
             self.fresh += count;
             self.kind[first as usize..][..count as usize].fill(Kind::OUT.0);
+            self.out += count;
             Run { first, count, hollow: true }
         };
         self.in_memory += run.count;

@@ -35,6 +35,15 @@ pub(crate) struct Books {
     pub said: Said,
     /// Pages pinned, counted once for each pin.
     pub pinned: u32,
+    /// Pages that a sync keeps where they are for the moment.
+    pub syncing: u32,
+}
+
+impl Books {
+    /// Whether frames come back without the caller's doing that can be had then.
+    pub fn is_passing(&self) -> bool {
+        self.frames.passing() + self.syncing > 0
+    }
 }
 
 /// One region.
@@ -74,7 +83,7 @@ pub(crate) struct Shared {
 
 impl Shared {
     pub fn books(frames: Frames) -> Mutex<Books> {
-        Mutex::new(Books { frames, said: Said::default(), pinned: 0 })
+        Mutex::new(Books { frames, said: Said::default(), pinned: 0, syncing: 0 })
     }
 
     pub fn lock(&self) -> MutexGuard<'_, Books> {

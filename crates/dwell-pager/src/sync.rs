@@ -113,17 +113,19 @@ fn present(sh: &Shared, pages: Range<u32>, buffer: &mut [u8], first: &mut Result
     let mut page = pages.start;
     while page < pages.end {
         let run = {
-            let _books = sh.lock();
+            let mut books = sh.lock();
             let is_here = |page: u32| sh.pages.state(page) == State::Present;
             let begin = (page..pages.end).find(|page| is_here(*page));
             let Some(begin) = begin else { return };
             let end = (begin..pages.end).find(|page| !is_here(*page)).unwrap_or(pages.end);
             (begin..end).for_each(|page| sh.pages.pin(page, true));
+            books.syncing += end - begin;
             begin..end
         };
         page = run.end;
         write_run(sh, run.clone(), buffer, first);
-        let _books = sh.lock();
+        let mut books = sh.lock();
+        books.syncing -= run.end - run.start;
         run.for_each(|page| sh.pages.pin(page, false));
     }
 }

@@ -15,8 +15,9 @@ use dwell_policy::{Decision, Driver, Kind as Asked, Mode, Ns, Reason, Route};
 use dwell_policy::{WaitMachine, Woken, drive};
 
 use crate::ahead::Plan;
-use crate::fault::{INSTALLS, account};
+use crate::fault::{INSTALLS, PATIENCE_NS, account};
 use crate::lane::Lane;
+use crate::lanes::HANDLER;
 use crate::open;
 use crate::options::PAGE_BYTES;
 use crate::pages::{AHEAD, HINTED, POISONED, State};
@@ -84,11 +85,28 @@ struct Pending {
     began: Ns,
 }
 
+/// What came of a look at a fault.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Step {
+    /// Who faulted goes on.
+    Over,
+    /// It got further, and may get further still.
+    Further,
+    /// A request of this thread's own is in flight for it.
+    Sent,
+    /// Others have its page, or the frames: nobody tells when they are done.
+    Elsewhere,
+}
+
 struct Serving {
     sh: Arc<Shared>,
     lane: Lane,
     parker: Parker,
     pending: Vec<Pending>,
+    /// Whether a fault waits for what others do.
+    elsewhere: bool,
+    /// Whether the look before a sleep found anything.
+    news: bool,
     plan: Plan,
     stop: Arc<AtomicBool>,
     spin_ns: Ns,
@@ -101,22 +119,20 @@ impl Serving {
         let mut parker = Parker::new().map_err(failed)?;
         parker.watch(sh.uffd.descriptor(), FAULTS).map_err(failed)?;
         let (pending, plan) = (Vec::new(), Plan::default());
-        Ok(Serving { sh, lane, parker, pending, plan, stop, spin_ns })
+        let (elsewhere, news) = (false, false);
+        Ok(Serving { sh, lane, parker, pending, elsewhere, news, plan, stop, spin_ns })
     }
 
     fn run(&mut self) {
         while !self.stop.load(Ordering::Acquire) {
             let decision = self.decide();
             let now = clock::now();
-            let mut machine = WaitMachine::new(&decision, now, now);
-            if !self.pending.is_empty() && self.lane.in_flight == 0 {
-                machine = machine.until(now + RECHECK_NS);
-            }
+            let machine = WaitMachine::new(&decision, now, now);
             let sh = self.sh.clone();
             account(&sh, &drive(machine, self));
         }
-        const PATIENCE_NS: Ns = 5_000_000_000;
-        if !self.lane.drain(&self.sh, clock::now() + PATIENCE_NS) {
+        const LAST_NS: Ns = 5_000_000_000;
+        if !self.lane.drain(&self.sh, clock::now() + LAST_NS) {
             // A device that answers no more may still write to the frames: they are given up.
             std::mem::forget(self.sh.clone());
         }
@@ -136,7 +152,8 @@ impl Serving {
         decision
     }
 
-    /// Takes faults in and goes on with those that are here; whether anything happened.
+    /// Takes faults in and goes on with those that are here; whether anything happened. Where nothing did, all
+    /// faults wait: for requests in flight, or for others.
     fn work(&mut self) -> bool {
         let mut addresses = [0; Uffd::FAULTS];
         let told = self.sh.uffd.faults(&mut addresses);
@@ -152,33 +169,38 @@ impl Serving {
         let landed = self.lane.in_flight;
         self.lane.look();
         self.lane.land(&self.sh);
-        let landed = landed != self.lane.in_flight;
+        let mut news = told > 0 || landed != self.lane.in_flight;
+        self.elsewhere = false;
         let mut at = 0;
         while at < self.pending.len() {
-            match self.step(at) {
-                true => {
+            let step = self.step(at);
+            news |= matches!(step, Step::Over | Step::Further);
+            self.elsewhere |= step == Step::Elsewhere;
+            match step {
+                Step::Over => {
                     let began = self.pending.swap_remove(at).began;
                     add(&self.sh.counters.fault_ns, clock::now().saturating_sub(began));
                 }
-                false => at += 1,
+                Step::Further => {}
+                Step::Sent | Step::Elsewhere => at += 1,
             }
         }
-        if told > 0 || landed {
+        if news {
             // The device is kept at work: the next plan takes the place of this one.
             let (sh, mut plan) = (self.sh.clone(), self.plan);
             while self.lane.issue(&sh, &mut plan) {}
             self.plan = plan;
         }
         self.lane.flush();
-        told > 0 || landed
+        news
     }
 
-    /// Goes on with one fault; whether it is over.
-    fn step(&mut self, at: usize) -> bool {
+    /// Goes on with one fault.
+    fn step(&mut self, at: usize) -> Step {
         let sh = self.sh.clone();
-        let Pending { page, sent, .. } = self.pending[at];
-        if let Some(errno) = self.lane.take_error(page) {
-            return self.refuse(page, errno);
+        let Pending { page, sent, began } = self.pending[at];
+        if self.lane.take_error(page).is_some() && self.refuse(page) {
+            return Step::Over;
         }
         let mut books = sh.lock();
         let word = sh.pages.get(page);
@@ -186,7 +208,7 @@ impl Serving {
             State::Present => {
                 drop(books);
                 sh.uffd.wake(sh.area.at(page as usize), PAGE_BYTES);
-                true
+                Step::Over
             }
             State::Standby => {
                 if !sent {
@@ -199,7 +221,10 @@ impl Serving {
                 let count = self.lane.gather(&sh, &mut books, page, &plan, &mut pages);
                 drop(books);
                 let _ = sh.install(&mut pages[..count], self.lane.class());
-                sh.pages.state(page) == State::Present
+                match sh.pages.state(page) {
+                    State::Present => Step::Over,
+                    _ => Step::Elsewhere,
+                }
             }
             State::Reading => {
                 if word & AHEAD != 0 {
@@ -209,15 +234,15 @@ impl Serving {
                     self.plan(&books, page);
                     self.pending[at].sent = true;
                 }
-                false
+                match books.frames.owner(sh.pages.frame(page)) == HANDLER {
+                    true => Step::Sent,
+                    false => Step::Elsewhere,
+                }
             }
             State::Absent => {
                 let Some(run) = sh.take(&mut books, 1) else {
                     drop(books);
-                    if self.lane.make_room(&sh) == 0 {
-                        self.lane.make_last_room(&sh);
-                    }
-                    return false;
+                    return self.make_room(began);
                 };
                 sh.pages.set_frame(page, run.first);
                 sh.pages.set(page, State::Reading, 0);
@@ -235,17 +260,32 @@ impl Serving {
                     Ok(()) => self.lane.send(&sh, Action::Read, page, run, &decision),
                     Err(_) => None,
                 };
-                match sent {
-                    Some(flight) => self.lane.flights[flight].timed = true,
-                    None => self.lane.abandon(&sh, page, run),
-                }
-                if !self.lane.has_queue() {
+                let Some(flight) = sent else {
+                    self.lane.abandon(&sh, page, run);
+                    return Step::Elsewhere;
+                };
+                self.lane.flights[flight].timed = true;
+                if self.lane.flights[flight].done {
                     self.lane.land(&sh);
                 }
-                false
+                Step::Further
             }
-            State::Moving | State::Writing => false,
+            State::Moving | State::Writing => Step::Elsewhere,
         }
+    }
+
+    /// Sees to it that there is a frame for a fault that found none.
+    fn make_room(&mut self, began: Ns) -> Step {
+        let sh = self.sh.clone();
+        if self.lane.make_room(&sh) > 0 {
+            return Step::Further;
+        }
+        // What this thread has sent itself comes back with frames too.
+        let passing = self.lane.in_flight > 0 || sh.lock().is_passing();
+        if passing && clock::now() < began + PATIENCE_NS {
+            return Step::Elsewhere;
+        }
+        if self.lane.make_last_room(&sh) { Step::Further } else { Step::Elsewhere }
     }
 
     /// What this fault asks for ahead, which is done when time is idle.
@@ -257,8 +297,7 @@ impl Serving {
     }
 
     /// The page cannot be had: who waits for it gets SIGBUS.
-    fn refuse(&mut self, page: u32, errno: i32) -> bool {
-        let _ = errno;
+    fn refuse(&mut self, page: u32) -> bool {
         let _books = self.sh.lock();
         if self.sh.pages.state(page) != State::Absent {
             return false;
@@ -275,6 +314,9 @@ impl Driver for Serving {
     }
 
     fn poll(&mut self) -> bool {
+        if std::mem::take(&mut self.news) {
+            return true;
+        }
         for _ in 0..4 {
             if self.work() || self.stop.load(Ordering::Acquire) {
                 return true;
@@ -322,7 +364,12 @@ impl Driver for Serving {
             }
         }
         // What came between the last look and now would not wake anyone.
-        if !self.work() && !self.stop.load(Ordering::Acquire) {
+        self.news = self.work();
+        if !self.news && !self.stop.load(Ordering::Acquire) {
+            if self.elsewhere {
+                let again = clock::now() + RECHECK_NS;
+                due = Some(due.map_or(again, |due| due.min(again)));
+            }
             self.parker.wait(due);
             self.parker.look(&mut |_, _| {});
         }
