@@ -52,6 +52,7 @@ fn plan(entries: Vec<Entry>) -> Plan {
         entries,
         baseline: "mmap".into(),
         rounds: 2,
+        best_only: false,
         hidden: HIDDEN.map(String::from).into(),
         stop: Default::default(),
     }

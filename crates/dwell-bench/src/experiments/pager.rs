@@ -79,11 +79,14 @@ fn race(
     (from, to): (f64, f64),
     progress: &mut Progress<'_>,
 ) -> Result<Run> {
+    // A walk takes minutes where the kernel reads much that is not wanted.
+    let best_only = entries.iter().all(|entry| matches!(entry.work, Work::Graph(_)));
     let plan = Plan {
         devices: vec![ground.device.clone()],
         entries,
         baseline: "mmap".into(),
         rounds: lab.times(rounds),
+        best_only,
         hidden: lab.hidden.clone(),
         stop: Default::default(),
     };
@@ -431,7 +434,8 @@ fn geometric_mean(run: &Run, programs: &[&str], ours: &[&str], others: &[&str]) 
         Some((row(run, program, way)?, row(run, program, other)?))
     };
     let rows = programs.iter().map(rows).collect::<Option<Vec<_>>>()?;
-    let rounds = rows.iter().map(|(ours, _)| ours.rounds.len()).min()?;
+    let rounds =
+        rows.iter().map(|(ours, other)| ours.rounds.len().min(other.rounds.len())).min()?;
     let mean = |of: &dyn Fn(&(&Row, &Row)) -> f64| {
         let logs: f64 = rows.iter().map(|rows| of(rows).ln()).sum();
         (logs / rows.len() as f64).exp()

@@ -62,6 +62,9 @@ pub struct Plan {
     pub baseline: String,
     /// Interleaved rounds.
     pub rounds: usize,
+    /// Whether the kernel's ways that are less than half as fast as its best one in the first round are left out
+    /// of the others.
+    pub best_only: bool,
     /// Arguments that lead this very program to [`crate::loads::serve`].
     pub hidden: Vec<String>,
     /// Set to end early.
@@ -163,9 +166,31 @@ pub fn measure(
         for (at, result) in results {
             run.rows[at].rounds.push(result);
         }
+        if round == 0 && plan.best_only {
+            for (entry, ways) in &mut turns {
+                let behind = take_behind(ways, &run.rows);
+                if !behind.is_empty() {
+                    let work = entry.work.as_str();
+                    let names = behind.join(", ");
+                    run.notes.push(format!("{work}: {names}: less than half the kernel's best in the first round, not measured again"));
+                }
+            }
+        }
     }
     run.compare_with(&plan.baseline);
     Ok(run)
+}
+
+/// Takes the kernel's ways out that are far behind its best one; their names.
+fn take_behind(ways: &mut Vec<(&Way, usize)>, rows: &[Row]) -> Vec<String> {
+    let speed = |at: usize| rows[at].median(RoundResult::operations_per_second);
+    let kernels = ways.iter().filter(|(way, _)| way.is_kernels());
+    let best = kernels.map(|(_, at)| speed(*at)).fold(0.0, f64::max);
+    let (behind, kept) =
+        ways.drain(..).partition(|(way, at)| way.is_kernels() && speed(*at) < best / 2.0);
+    *ways = kept;
+    let behind: Vec<(&Way, usize)> = behind;
+    behind.into_iter().map(|(way, _)| way.name.clone()).collect()
 }
 
 fn row(entry: &Entry, way: &Way) -> Row {
@@ -240,4 +265,38 @@ fn once(
         round.paging.insert("peak_bytes".into(), peak_bytes);
     }
     Ok((told, round))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kernels_ways_far_behind_its_best_are_taken_out_and_regions_stay() {
+        let entry = Entry {
+            device: "loop".into(),
+            address: "graph".into(),
+            profile: None,
+            work: Work::Graph(Program::ShortestPaths),
+            ways: ["region", "mmap", "mmap-random", "mmap-hints"]
+                .map(|way| Way::of(way).unwrap())
+                .into(),
+            limit_bytes: 1 << 23,
+            most_ns: 0,
+            emulated: None,
+        };
+        let rows: Vec<Row> = std::iter::zip(&entry.ways, [9, 5, 2, 4])
+            .map(|(way, seconds)| {
+                let operations = [("done".to_owned(), 1)].into();
+                let wall_ns = seconds * 1_000_000_000;
+                let mut row = row(&entry, way);
+                row.rounds.push(RoundResult { wall_ns, operations, ..RoundResult::default() });
+                row
+            })
+            .collect();
+        let mut ways: Vec<(&Way, usize)> = entry.ways.iter().zip(0..).collect();
+        assert_eq!(take_behind(&mut ways, &rows), ["mmap"]);
+        let left: Vec<&str> = ways.iter().map(|(way, _)| way.name.as_str()).collect();
+        assert_eq!(left, ["region", "mmap-random", "mmap-hints"]);
+    }
 }

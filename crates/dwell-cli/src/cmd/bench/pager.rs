@@ -120,6 +120,7 @@ impl Pager {
             entries: grounds.entries(&setup)?,
             baseline: self.baseline.clone(),
             rounds: self.rounds.into(),
+            best_only: false,
             hidden: hidden(),
             stop: signals.stop.clone(),
         };
