@@ -27,6 +27,8 @@ pub(crate) struct Errand {
     pub direct: Option<Arc<File>>,
     /// Makes the file longer.
     pub grows: bool,
+    /// Changes it.
+    pub writes: bool,
     /// May keep whoever submits it waiting.
     pub may_block: bool,
     /// Went out to be polled.
@@ -108,6 +110,9 @@ impl Device {
             any = true;
             if errand.grows {
                 errand.open.inode.growth.end();
+            }
+            if errand.writes {
+                errand.open.inode.changed();
             }
             errand.open.inode.leave();
             out(errand.lane, Done { tag: errand.tag, result });

@@ -5,12 +5,13 @@
 pub mod ioctl;
 
 use std::collections::HashMap;
+use std::fmt;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use crate::growth::{Growth, Standing};
@@ -164,6 +165,22 @@ pub struct Inode {
     /// never since its times were set.
     written_ns: AtomicU64,
     pub(crate) growth: Growth,
+    memory: Memory,
+}
+
+/// What the kernel remembers of a file that channels may change: its length and times.
+#[derive(Default)]
+struct Memory {
+    /// Whether it may remember anything.
+    holds: AtomicBool,
+    /// Has it forget.
+    clear: OnceLock<Box<dyn Fn() + Send + Sync>>,
+}
+
+impl fmt::Debug for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Memory").field("holds", &self.holds).finish_non_exhaustive()
+    }
 }
 
 /// Whether channels may reach a file.
@@ -267,6 +284,34 @@ impl Inode {
         Some(fresh)
     }
 
+    /// Says how the kernel is made to forget what it was told of the file.
+    pub(crate) fn forgotten_by(&self, clear: impl Fn() + Send + Sync + 'static) {
+        let _ = self.memory.clear.set(Box::new(clear));
+    }
+
+    /// The kernel is about to be told of its attributes, which are looked at after this; whether it may remember them: where
+    /// it cannot be made to forget, it must not.
+    pub(crate) fn remembers(&self) -> bool {
+        let can_forget = self.memory.clear.get().is_some();
+        if can_forget {
+            self.memory.holds.store(true, Ordering::SeqCst);
+            fence(Ordering::SeqCst);
+        }
+        can_forget
+    }
+
+    /// A channel changed it. When this returns, the kernel asks before it says anything of its attributes: the command must
+    /// not be over sooner. Only the thread that serves channels says so.
+    pub(crate) fn changed(&self) {
+        fence(Ordering::SeqCst);
+        if self.memory.holds.load(Ordering::Relaxed)
+            && self.memory.holds.swap(false, Ordering::SeqCst)
+            && let Some(clear) = self.memory.clear.get()
+        {
+            clear();
+        }
+    }
+
     /// A channel wrote to it, past the file system.
     pub(crate) fn written(&self, at_ns: u64) {
         if self.written_ns.load(Ordering::Relaxed) != at_ns {
@@ -328,6 +373,7 @@ impl Inodes {
             view: Mutex::default(),
             written_ns: AtomicU64::new(0),
             growth: Growth::default(),
+            memory: Memory::default(),
         });
         open.insert(key, Arc::downgrade(&inode));
         Ok(inode)

@@ -249,6 +249,7 @@ fn begin(
                         *now_ns = since_1970_ns();
                     }
                     open.inode.written(*now_ns);
+                    open.inode.changed();
                 }
                 done.unwrap_or(Done::KERNEL)
             }
@@ -286,6 +287,7 @@ fn begin(
                 open: open.clone(),
                 direct: direct.as_ref().map(|(file, _)| file.clone()),
                 grows,
+                writes,
                 may_block: *may_block,
                 polled: false,
                 _shared: channel.shared.clone(),

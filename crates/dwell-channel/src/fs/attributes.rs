@@ -8,7 +8,7 @@ use rustix::fs::{AtFlags, CWD, Gid, Mode, Timespec, Timestamps, UTIME_NOW, UTIME
 use rustix::io::Errno;
 
 use super::node::Node;
-use super::tree::Tree;
+use super::tree::{Tree, unless_granted};
 use crate::grants::Why;
 
 /// What is to change; `None` stays.
@@ -61,7 +61,8 @@ impl Tree {
             rustix::fs::utimensat(&*node, "", &times, AtFlags::EMPTY_PATH)?;
         }
         drop(guard);
-        self.attr(&node)
+        let (attr, fresh) = self.attr(&node)?;
+        Ok((attr, unless_granted(&node, fresh)))
     }
 
     fn set_length(&self, node: &Node, handle: Option<FileHandle>, bytes: u64) -> Result<(), Errno> {

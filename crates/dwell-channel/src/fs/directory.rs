@@ -14,7 +14,7 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, SeekFrom, Stat};
 use rustix::io::Errno;
 
 use super::node::{Node, ROOT};
-use super::tree::{Entry, Tree, kind};
+use super::tree::{Entry, Tree, entry_of, kind};
 
 /// Bytes of entries asked for at a time.
 const BATCH: usize = 32 << 10;
@@ -149,7 +149,7 @@ impl Tree {
         directory.entries(place, |item| {
             if item.is_dots() {
                 // Neither is looked up; only number and kind are read.
-                let mut entry = self.entry_of(&directory.node, &own);
+                let mut entry = entry_of(&directory.node, &own);
                 entry.attr.ino = INodeNo(item.shown());
                 return Ok(add(item.next, &item.name, &entry));
             }

@@ -81,7 +81,7 @@ impl Tree {
             make(parent)?;
         }
         self.give_group(caller, parent, name);
-        Ok(self.entry(parent, name)?.1)
+        Ok(self.made(parent, name)?.1)
     }
 
     /// A program of the same user may have another group. What it may not have, it does not get.
@@ -118,7 +118,7 @@ impl Tree {
             made => made?,
         };
         self.give_group(caller, &parent, name);
-        let (node, entry) = self.entry(&parent, name)?;
+        let (node, entry) = self.made(&parent, name)?;
         if key(&rustix::fs::fstat(&file)?) != node.key {
             // Replaced beneath the mount, between two system calls.
             self.nodes.forget(node.id, 1);
@@ -131,7 +131,7 @@ impl Tree {
 
     /// The kernel believed a name free that was made beneath the mount.
     fn open_instead(&self, parent: &Node, name: &OsStr, flags: i32) -> Result<(Entry, u64), Errno> {
-        let (node, entry) = self.entry(parent, name)?;
+        let (node, entry) = self.made(parent, name)?;
         let open = || {
             let handle = self.open_node(&node, flags)?;
             if flags & libc::O_TRUNC != 0 {
@@ -198,6 +198,6 @@ impl Tree {
         let parent = self.nodes.get(parent)?;
         // By its own descriptor: no name of it can be swapped meanwhile.
         rustix::fs::linkat(CWD, node.path(), parent.as_fd(), name, AtFlags::SYMLINK_FOLLOW)?;
-        Ok(self.entry(&parent, name)?.1)
+        Ok(self.made(&parent, name)?.1)
     }
 }

@@ -102,36 +102,50 @@ impl Tree {
             self.nodes.wait_for_room();
         }
         let (node, mut stat) = self.nodes.look_up(parent, name)?;
-        if self.stamp(&node) {
+        let mut fresh = FRESH;
+        if node.granted.load(Ordering::Acquire) > 0 {
+            fresh = self.fresh(&node);
             stat = rustix::fs::fstat(&node)?;
         }
-        let entry = self.entry_of(&node, &stat);
+        let entry = Entry { fresh, ..entry_of(&node, &stat) };
         Ok((node, entry))
     }
 
-    /// Where channels may have written, lets the file's times say so; whether that may be.
-    pub fn stamp(&self, node: &Node) -> bool {
-        if node.granted.load(Ordering::Acquire) == 0 {
-            return false;
-        }
-        if let Some(inode) = self.inodes.get(node.key) {
-            inode.stamp(node);
-        }
-        true
+    /// As [`Tree::entry`], of a name that was made just now.
+    pub fn made(&self, parent: &Node, name: &OsStr) -> Result<(Arc<Node>, Entry), Errno> {
+        let (node, mut entry) = self.entry(parent, name)?;
+        entry.fresh = unless_granted(&node, entry.fresh);
+        Ok((node, entry))
     }
 
-    pub fn entry_of(&self, node: &Node, stat: &Stat) -> Entry {
-        let generation = Generation(node.generation);
-        Entry { attr: attr(node.id, stat), generation, fresh: fresh(node) }
+    /// Where channels may have written, lets the file's times say so.
+    pub fn stamp(&self, node: &Node) {
+        if node.granted.load(Ordering::Acquire) > 0
+            && let Some(inode) = self.inodes.get(node.key)
+        {
+            inode.stamp(node);
+        }
     }
 
     /// What stat shows of a node, and how long that stays so.
     pub fn attr(&self, node: &Node) -> Result<(FileAttr, Duration), Errno> {
-        self.stamp(node);
+        let fresh = self.fresh(node);
         let stat = rustix::fs::fstat(node)?;
         // The root's number in the protocol is not the one that it has.
         let shown = if node.id == ROOT { stat.st_ino } else { node.id };
-        Ok((attr(shown, &stat), fresh(node)))
+        Ok((attr(shown, &stat), fresh))
+    }
+
+    /// How long what stat shows from now on stays so: the kernel is told when a channel changes a file. Where channels may have
+    /// written, the file's times say so after this.
+    fn fresh(&self, node: &Node) -> Duration {
+        if node.granted.load(Ordering::Acquire) == 0 {
+            return FRESH;
+        }
+        let Some(inode) = self.inodes.get(node.key) else { return FRESH };
+        let remembers = inode.remembers();
+        inode.stamp(node);
+        if remembers { FRESH } else { Duration::ZERO }
     }
 
     /// Keeps channels off a file, if anybody has it open.
@@ -162,9 +176,16 @@ impl Tree {
     }
 }
 
-/// What the kernel remembers of a file that a channel may write is old at once.
-fn fresh(node: &Node) -> Duration {
-    if node.granted.load(Ordering::Acquire) > 0 { Duration::ZERO } else { FRESH }
+/// Where the kernel believes an answer even if it was made to forget the file meanwhile, what may change is to be asked for
+/// again at once: only answers to GETATTR, LOOKUP and READDIRPLUS are held against a later notification.
+pub(super) fn unless_granted(node: &Node, fresh: Duration) -> Duration {
+    if node.granted.load(Ordering::Acquire) > 0 { Duration::ZERO } else { fresh }
+}
+
+/// What is told of a node that no channel may write.
+pub(super) fn entry_of(node: &Node, stat: &Stat) -> Entry {
+    let generation = Generation(node.generation);
+    Entry { attr: attr(node.id, stat), generation, fresh: FRESH }
 }
 
 pub(super) fn errno_of(error: &std::io::Error) -> Errno {
