@@ -71,7 +71,7 @@ impl Device {
         if self.errands.len() + self.done.len() >= self.depth as usize {
             return Begun::NoRoom;
         }
-        if errand.grows && !errand.open.inode.growth.begin() {
+        if errand.grows && !errand.open.inode.begins_to_grow() {
             return Begun::Over(Done::KERNEL);
         }
         if self.queue.is_none() && !self.none {

@@ -173,6 +173,9 @@ pub struct Inode {
 struct Memory {
     /// Whether it may remember anything.
     holds: AtomicBool,
+    /// Whether channels have made the file longer. The kernel holds what it is told for true a moment before it has taken all of
+    /// it over: somebody who looks just then may see an older length, if it is to remember the answer.
+    grew: AtomicBool,
     /// Has it forget.
     clear: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
@@ -292,12 +295,22 @@ impl Inode {
     /// The kernel is about to be told of its attributes, which are looked at after this; whether it may remember them: where
     /// it cannot be made to forget, it must not.
     pub(crate) fn remembers(&self) -> bool {
-        let can_forget = self.memory.clear.get().is_some();
-        if can_forget {
-            self.memory.holds.store(true, Ordering::SeqCst);
-            fence(Ordering::SeqCst);
+        let Memory { holds, grew, clear } = &self.memory;
+        if clear.get().is_none() {
+            return false;
         }
-        can_forget
+        holds.store(true, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        !grew.load(Ordering::SeqCst)
+    }
+
+    /// As [`Growth::begin`].
+    pub(crate) fn begins_to_grow(&self) -> bool {
+        let may = self.growth.begin();
+        if may {
+            self.memory.grew.store(true, Ordering::SeqCst);
+        }
+        may
     }
 
     /// A channel changed it. When this returns, the kernel asks before it says anything of its attributes: the command must

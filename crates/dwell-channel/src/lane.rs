@@ -239,7 +239,8 @@ fn begin(
                 let (bytes, offset) = (command.bytes, command.offset);
                 // SAFETY: as above.
                 let mut done = unsafe { view.write(memory, bytes, offset, &open.file) };
-                if done.is_none() && command.opcode == Opcode::Extend && open.inode.growth.begin() {
+                if done.is_none() && command.opcode == Opcode::Extend && open.inode.begins_to_grow()
+                {
                     // SAFETY: as above.
                     done = Some(unsafe { view.extend(memory, bytes, offset, &open.file) });
                     open.inode.growth.end();

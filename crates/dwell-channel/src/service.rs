@@ -184,6 +184,7 @@ impl Service {
             routes: Routes::INTERRUPT,
             profile: Some(&self.profile),
             estimate: Estimate::default(),
+            awake: true,
             load,
             nice: 0,
             next_nice: None,

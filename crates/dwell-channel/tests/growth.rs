@@ -8,6 +8,7 @@ use std::io::{Seek, SeekFrom, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use common::mapped;
 use common::scene::{Scene, scene};
@@ -217,5 +218,64 @@ struct Small(tempfile::TempDir);
 impl Drop for Small {
     fn drop(&mut self) {
         let _ = std::process::Command::new("umount").arg("-l").arg(self.0.path()).status();
+    }
+}
+
+/// Length of the file in the test below, at its end.
+const END: u64 = 100 + 3000 * 10;
+
+#[test]
+fn attributes_are_asked_for_once_per_change_and_never_behind_what_was_acknowledged() {
+    for memory in [true, false] {
+        let Some(scene) = stage(memory) else { return };
+        let file = scene.open("data");
+        let length = |plain: &Plain| plain.metadata().unwrap().len();
+        let plain = Plain::open(scene.path("data")).unwrap();
+        file.write_all_at(&[2; 50], 0).unwrap();
+        assert_eq!(length(&plain), 100);
+        let asked = || scene.requests()["getattr"];
+        let before = asked();
+        for _ in 0..1000 {
+            assert_eq!(length(&plain), 100);
+        }
+        // What is fresh stays so for a second.
+        assert!(asked() - before < 10, "{} requests", asked() - before);
+        drop(plain);
+
+        // One thread makes it longer, others look.
+        let (acknowledged, path) = (AtomicU64::new(100), scene.path("data"));
+        std::thread::scope(|scope| {
+            let lookers: Vec<_> = (0..2)
+                .map(|looker| {
+                    let (acknowledged, path) = (&acknowledged, &path);
+                    scope.spawn(move || {
+                        let mut looks = 0u64;
+                        loop {
+                            let at_least = acknowledged.load(Ordering::SeqCst);
+                            let mut found = fs::metadata(path).unwrap();
+                            if looker == 1 {
+                                // The kernel was told of it by another request.
+                                let dir = path.parent().unwrap();
+                                let mut entries = fs::read_dir(dir).unwrap().map(Result::unwrap);
+                                let entry = entries.find(|entry| entry.path() == *path).unwrap();
+                                found = entry.metadata().unwrap();
+                            }
+                            assert!(found.len() >= at_least, "{} < {at_least}", found.len());
+                            looks += 1;
+                            if found.len() >= END {
+                                return looks;
+                            }
+                        }
+                    })
+                })
+                .collect();
+            for n in 0..3000u64 {
+                file.write_all_at(&[n as u8; 10], 100 + n * 10).unwrap();
+                acknowledged.store(110 + n * 10, Ordering::SeqCst);
+            }
+            for looker in lookers {
+                assert!(looker.join().unwrap() > 0);
+            }
+        });
     }
 }

@@ -72,11 +72,13 @@ pub enum Reason {
     Guard,
     /// What could run next has a higher priority: the CPU is given away.
     Sacrificed,
+    /// Who serves the queue sleeps: it needs a CPU before there is anything to spin for.
+    Asleep,
 }
 
 impl Reason {
     /// All reasons, in the order of their numbers.
-    pub const ALL: [Reason; 18] = [
+    pub const ALL: [Reason; 19] = [
         Reason::Fixed,
         Reason::Unprobed,
         Reason::VeryFast,
@@ -95,6 +97,7 @@ impl Reason {
         Reason::SpinExpired,
         Reason::Guard,
         Reason::Sacrificed,
+        Reason::Asleep,
     ];
 
     /// The word used in statistics and tables.
@@ -118,6 +121,7 @@ impl Reason {
             Reason::SpinExpired => "spin-expired",
             Reason::Guard => "guard",
             Reason::Sacrificed => "sacrificed",
+            Reason::Asleep => "asleep",
         }
     }
 }

@@ -148,6 +148,8 @@ pub struct Wait<'a> {
     pub profile: Option<&'a Profile>,
     /// What this queue's own completions say of requests like this one.
     pub estimate: Estimate,
+    /// Whether who serves the queue is on a CPU. A device always is; a process may sleep, and is woken by the request.
+    pub awake: bool,
     /// The machine in the last window.
     pub load: Load,
     /// The caller's nice value; policies that weigh priorities compare it with others'.
@@ -170,6 +172,7 @@ impl<'a> Wait<'a> {
             routes: Routes::INLINE | Routes::INTERRUPT | Routes::POLLED,
             profile,
             estimate: Estimate::default(),
+            awake: true,
             load: Load::default(),
             nice: 0,
             next_nice: None,

@@ -59,6 +59,7 @@ fn wait() -> impl Strategy<Value = Wait<'static>> {
                 blocked: Latency { mean_ns: blocked, deviation_ns: 0 },
             },
             sequence,
+            awake: sequence % 5 > 0,
             ..Wait::new(kind, 1 << size, None)
         },
     )
@@ -107,6 +108,7 @@ proptest! {
                 | Looked::Backlog { bytes, threshold_bytes } => Some(bytes) > threshold_bytes,
                 Looked::QueueLength { requests, limit } => limit.is_some_and(|l| requests > l),
                 Looked::Cpu { used, threshold, .. } => used > threshold,
+                Looked::Awake(awake) => !awake,
                 Looked::SpinBudget(may_spin) => !may_spin,
                 Looked::Queue(_) => true,
                 other => panic!("not a check of smartcon: {other:?}"),
@@ -121,7 +123,7 @@ fn a_large_request_is_stopped_by_its_size_and_the_checks_behind_are_told_too() {
     let profile = Profile::default();
     let wait = Wait::new(Kind::Read, 1 << 20, Some(&profile));
     let checks = checks(&SmartCon::default(), &wait);
-    assert_eq!(checks.len(), 9);
+    assert_eq!(checks.len(), 10);
     let at = checks.iter().position(|check| check.decision.is_some()).unwrap();
     let size = Looked::Size { bytes: 1 << 20, threshold_bytes: Some(64 << 10) };
     assert_eq!((checks[at].looked, checks[at].decision.unwrap().why), (size, Reason::Size));

@@ -87,6 +87,9 @@ fn smartcon_checks_class_size_backlog_queue_cpu_and_budget_in_this_order() {
     wait.backlog.bytes = 0;
     assert_eq!(policy.choose(&wait).why, Reason::QueueLength);
     wait.backlog.requests = 2;
+    wait.awake = false;
+    assert_eq!(policy.choose(&wait).why, Reason::Asleep);
+    wait.awake = true;
     assert_eq!(policy.choose(&wait).why, Reason::CpuBusy);
     wait.load = load(0.5, 0.5, 0.5, false);
     assert_eq!(policy.choose(&wait).why, Reason::SpinBudget);

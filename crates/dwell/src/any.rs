@@ -162,6 +162,11 @@ impl Queue for AnyQueue {
     fn backlog(&self) -> Backlog {
         each!(self, queue => queue.backlog())
     }
+
+    #[inline]
+    fn is_awake(&self) -> bool {
+        each!(self, queue => queue.is_awake())
+    }
 }
 
 impl<S: Source> Source for Boxed<S>

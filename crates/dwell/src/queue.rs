@@ -114,6 +114,11 @@ pub trait Queue {
 
     /// What is in flight.
     fn backlog(&self) -> Backlog;
+
+    /// Whether who serves this queue is on a CPU. Where it is a thread that sleeps, a request wakes it.
+    fn is_awake(&self) -> bool {
+        true
+    }
 }
 
 impl<Q: Queue + ?Sized> Queue for Box<Q> {
@@ -141,6 +146,9 @@ impl<Q: Queue + ?Sized> Queue for Box<Q> {
     }
     fn backlog(&self) -> Backlog {
         (**self).backlog()
+    }
+    fn is_awake(&self) -> bool {
+        (**self).is_awake()
     }
 }
 

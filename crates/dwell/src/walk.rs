@@ -35,6 +35,7 @@ where
             routes: if kind == Kind::Sync { routes.without(Route::Polled) } else { routes },
             profile: self.known.profile.as_ref(),
             estimate: Estimate::default(),
+            awake: true,
             load: self.governor.as_ref().map_or_else(Load::default, Governor::load),
             nice: 0,
             next_nice: None,
@@ -189,6 +190,7 @@ where
         let mut wait = Wait {
             estimate: turn.estimator.of(kind, size_bytes),
             sequence: turn.sequence,
+            awake: turn.queue.as_ref().is_none_or(Queue::is_awake),
             ..self.wait_of(kind, size_bytes, Call::Blocking)
         };
         if wait.routes.has(Route::Inline) && self.source.grows(io) {

@@ -173,6 +173,12 @@ impl Link {
         }
     }
 
+    /// Whether the controller looks for commands by itself.
+    #[inline]
+    pub fn is_awake(&self) -> bool {
+        self.shared.mark(Mark::ControllerAsleep).load(Ordering::Relaxed) == 0
+    }
+
     /// How many completions are there.
     ///
     /// # Errors

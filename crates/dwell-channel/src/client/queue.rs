@@ -477,6 +477,11 @@ impl Queue for ChannelQueue {
     fn backlog(&self) -> Backlog {
         Backlog { bytes: self.bytes, requests: self.in_flight() as u32 }
     }
+
+    #[inline]
+    fn is_awake(&self) -> bool {
+        self.link.as_ref().is_none_or(|link| !link.is_ours() || link.is_awake())
+    }
 }
 
 // SAFETY: submit, flush, poll, arm and disarm allocate nothing once there is a channel: what they fill was

@@ -267,6 +267,10 @@ fn words(looked: Looked) -> [String; 3] {
             units::percent(used.into()),
             format!("≤ {}", units::percent(threshold.into())),
         ],
+        Looked::Awake(awake) => {
+            let found = if awake { "awake" } else { "asleep" };
+            ["who serves it", found, "awake"].map(str::to_owned)
+        }
         Looked::SpinBudget(room) => {
             let found = if room { "has room" } else { "used up" };
             ["budget of spinners", found, "room"].map(str::to_owned)
@@ -339,5 +343,6 @@ fn sentence(why: Reason) -> &'static str {
         Reason::SpinExpired => "the spin passed its deadline",
         Reason::Guard => "the guard compares with the kernel's own way, or found it faster",
         Reason::Sacrificed => "a thread of higher priority could run next",
+        Reason::Asleep => "who serves it sleeps, and needs a CPU first",
     }
 }

@@ -45,6 +45,8 @@ pub enum Looked {
         /// How many there may be; `None` without limit.
         limit: Option<u32>,
     },
+    /// Whether who serves the queue is on a CPU.
+    Awake(bool),
     /// The CPUs.
     Cpu {
         /// Whose use of them counts.

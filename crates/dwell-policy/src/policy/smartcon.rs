@@ -17,7 +17,8 @@ pub enum CpuSignal {
 }
 
 /// Decides per request, cheapest check first (SmartCon §5.1): device class, request size, size
-/// with the backlog ahead of it, optionally the number of requests ahead, and the CPU last.
+/// with the backlog ahead of it, optionally the number of requests ahead, whether who serves it is
+/// awake, and the CPU last.
 ///
 /// A request of exactly the threshold still spins. One of several of its thread has a class and a
 /// threshold of its own ([`Profile::class_of`]). Very fast devices are served inline,
@@ -71,18 +72,20 @@ enum Rule {
     Size,
     Backlog,
     QueueLength,
+    Awake,
     Cpu,
     SpinBudget,
 }
 
 impl Rule {
-    const BEFORE_SPINNING: [Rule; 8] = [
+    const BEFORE_SPINNING: [Rule; 9] = [
         Rule::Probed,
         Rule::Class,
         Rule::Sync,
         Rule::Size,
         Rule::Backlog,
         Rule::QueueLength,
+        Rule::Awake,
         Rule::Cpu,
         Rule::SpinBudget,
     ];
@@ -126,6 +129,7 @@ impl SmartCon {
                 let over = self.queue_limit.is_some_and(|limit| wait.backlog.requests > limit);
                 blocks(over, Reason::QueueLength)
             }
+            Rule::Awake => blocks(!wait.awake, Reason::Asleep),
             Rule::Cpu => {
                 let load = self.load(wait);
                 let busy = match self.signal {
@@ -150,6 +154,7 @@ impl SmartCon {
             Rule::QueueLength => {
                 Looked::QueueLength { requests: wait.backlog.requests, limit: self.queue_limit }
             }
+            Rule::Awake => Looked::Awake(wait.awake),
             Rule::Cpu => {
                 let load = self.load(wait);
                 let used = match self.signal {

@@ -234,6 +234,7 @@ impl<'a> Machine<'a> {
             routes: if scenario.device.polled { routes | Routes::POLLED } else { routes },
             profile: Some(&self.profile),
             estimate: caller.estimator.of(Kind::Read, size_bytes),
+            awake: true,
             load,
             nice: 0,
             next_nice: None,
