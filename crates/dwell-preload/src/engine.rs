@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::{fs, io};
 
 use dwell::adopted::{self, Adopted};
+use dwell::clock;
 use dwell::device::Device;
 use dwell::ledger::{ControlReader, Publisher};
 use dwell::monitor::SystemMonitor;
@@ -118,6 +119,7 @@ pub fn switch_off() {
 
 /// Begins as `order` says.
 pub fn begin(order: RunOrder) -> io::Result<()> {
+    leave_alone(&order);
     ORDER.store(Box::into_raw(Box::new(order)), Ordering::Release);
     mark()?;
     own::make_room();
@@ -140,6 +142,29 @@ fn mark() -> io::Result<()> {
     MARK.store(word, Ordering::Relaxed);
     own_mark();
     Ok(())
+}
+
+/// Until when the process is left alone; 0 once it no longer is.
+static ALONE_UNTIL: AtomicU64 = AtomicU64::new(0);
+
+fn leave_alone(order: &RunOrder) {
+    let alone_ns = u64::from(order.settings.general().leave_alone_ms.value) * 1_000_000;
+    let until = if alone_ns > 0 { clock::now() + alone_ns } else { 0 };
+    ALONE_UNTIL.store(until, Ordering::Relaxed);
+}
+
+/// Whether the process has just begun: most end soon, and would pay for an engine that they never use.
+#[inline]
+pub fn leaves_alone() -> bool {
+    let until = ALONE_UNTIL.load(Ordering::Relaxed);
+    if until == 0 {
+        return false;
+    }
+    let alone = clock::now() < until;
+    if !alone {
+        ALONE_UNTIL.store(0, Ordering::Relaxed);
+    }
+    alone
 }
 
 static PROCESS: AtomicI32 = AtomicI32::new(0);
@@ -178,6 +203,7 @@ pub fn begin_in_child() {
     own::begin_in_child();
     own::make_room();
     own_mark();
+    order().into_iter().for_each(leave_alone);
 }
 
 /// Enters the engine; `None` where the call is to go straight through.
@@ -306,7 +332,7 @@ fn classified(fd: i32, flags: Option<i32>) -> Option<Word> {
     }
     Some(match flags {
         Some(_) => word.owned_by(inside::thread_number()),
-        None => word,
+        None => word.owned_as(table::word(fd)),
     })
 }
 

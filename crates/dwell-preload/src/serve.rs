@@ -70,10 +70,10 @@ fn serve_decided(
     if inside::is_inside() || !engine::is_on() {
         return straight();
     }
-    if word.way() == Way::Unknown {
+    if word.way() == Way::Unknown && !engine::leaves_alone() {
         word = inside::uncancelled(|| engine::classify(fd, None));
     }
-    if at.is_none() && word.way() == Way::Decide {
+    if at.is_none() && word.way() != Way::Pass {
         table::about_to_move(fd, word, inside::thread_number());
     }
     let server = match word.way() {

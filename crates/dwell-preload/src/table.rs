@@ -51,6 +51,8 @@ const OWNER_SHIFT: u32 = 32;
 impl Word {
     /// One whose requests are the kernel's.
     pub const PASSED: Word = Word(PASS);
+    /// One that has to be looked at first.
+    pub const UNKNOWN: Word = Word(0);
 
     /// One whose requests are decided.
     pub fn decided(device: u8, direct: bool, append: bool) -> Word {
@@ -75,6 +77,12 @@ impl Word {
             }
             _ => self,
         }
+    }
+
+    /// The same, opened by whoever opened `before`.
+    pub fn owned_as(self, before: Word) -> Word {
+        const OWNERSHIP: u64 = PRIVATE | 0xffff << AGE_SHIFT | 0xffff_ffff << OWNER_SHIFT;
+        if before.is_private() { Word(self.0 | before.0 & OWNERSHIP) } else { self }
     }
 
     /// What is done with its requests.

@@ -68,6 +68,8 @@ fn scenarios() -> Option<&'static Path> {
 fn run(served: &Served, stats: &Path) -> Command {
     let mut command = dwell();
     let place = served.plain.join("run");
+    std::fs::create_dir_all(&place).unwrap();
+    std::fs::write(place.join("system.toml"), "leave_alone_ms = 0\n").unwrap();
     command.args(["run", "--quiet", "--policy", "spin", "--stats"]).arg(stats).arg("--");
     command.env("DWELL_PRELOAD", library());
     command.env("DWELL_PROFILES", place.join("profiles"));

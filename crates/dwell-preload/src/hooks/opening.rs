@@ -10,6 +10,7 @@ use libc::mode_t;
 
 use super::{found, real};
 use crate::raw::bare;
+use crate::table::Word;
 use crate::{engine, inside, own, table};
 
 /// What a call that opened a file returned, once the table knows of it.
@@ -23,7 +24,10 @@ fn opened(fd: c_int, flags: c_int) -> c_int {
     }
     table::clear(fd);
     if engine::is_on() && flags & (libc::O_DIRECTORY | libc::O_PATH) == 0 {
-        inside::uncancelled(|| engine::classify(fd, Some(flags)));
+        match engine::leaves_alone() {
+            true => table::enter(fd, Word::UNKNOWN.owned_by(inside::thread_number())),
+            false => _ = inside::uncancelled(|| engine::classify(fd, Some(flags))),
+        }
     }
     fd
 }

@@ -114,6 +114,7 @@ pub struct Under {
     place: TempDir,
     policy: &'static str,
     observe: bool,
+    alone_ms: u32,
     settings: String,
 }
 
@@ -153,12 +154,17 @@ pub fn untouched(command: &mut Command) -> Ended {
 impl Under {
     pub fn policy(policy: &'static str) -> Under {
         let place = tempfile::tempdir().unwrap();
-        Under { place, policy, observe: false, settings: String::new() }
+        Under { place, policy, observe: false, alone_ms: 0, settings: String::new() }
     }
 
     /// Decisions are recorded only.
     pub fn observing(self) -> Under {
         Under { observe: true, ..self }
+    }
+
+    /// Leaves programs alone for so long when they begin.
+    pub fn leaving_alone_for(self, alone_ms: u32) -> Under {
+        Under { alone_ms, ..self }
     }
 
     /// Has more settings.
@@ -191,8 +197,8 @@ impl Under {
         let stats = self.stats();
         let _ = fs::remove_file(&stats);
         let said = format!(
-            "policy = {:?}\nguard = false\n[[device]]\nmatch = \"loop*\"\nclass = \"fast\"\n{}",
-            self.policy, self.settings
+            "policy = {:?}\nguard = false\nleave_alone_ms = {}\n[[device]]\nmatch = \"loop*\"\nclass = \"fast\"\n{}",
+            self.policy, self.alone_ms, self.settings
         );
         let order = RunOrder {
             run_id: u64::from(std::process::id()) << 32 | 7,

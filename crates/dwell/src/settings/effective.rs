@@ -28,6 +28,8 @@ pub struct General {
     pub cpu_signal: Set<CpuSignal>,
     /// Whether a policy that does worse than the kernel's own path is given up.
     pub guard: Set<bool>,
+    /// How long a process is left alone when it begins, in milliseconds.
+    pub leave_alone_ms: Set<u32>,
     /// Whether decisions are recorded only.
     pub observe: Set<bool>,
     /// Whether a device that is added is probed.
@@ -55,6 +57,10 @@ pub struct Effective {
     pub largest_threshold_bytes: Option<Set<u64>>,
 }
 
+/// How long a process is left alone where nothing is said of it, in milliseconds: one that ends before has nothing to gain,
+/// and what its engine needs would take longer than all its waits.
+const LEAVE_ALONE_MS: u32 = 20;
+
 impl Settings {
     /// What holds for a process.
     pub fn general(&self) -> General {
@@ -66,6 +72,7 @@ impl Settings {
             queue_limit,
             cpu_signal: cpu_signal.unwrap_or_else(|| Set::default(CpuSignal::default())),
             guard: or(&self.guard, true),
+            leave_alone_ms: self.leave_alone_ms.clone().unwrap_or(Set::default(LEAVE_ALONE_MS)),
             observe: or(&self.observe, false),
             probe_on_add: or(&self.probe_on_add, false),
         }

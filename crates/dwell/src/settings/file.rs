@@ -37,6 +37,7 @@ struct Raw {
     queue_limit: Option<Spanned<u32>>,
     cpu_signal: Option<Spanned<CpuSignal>>,
     guard: Option<Spanned<bool>>,
+    leave_alone_ms: Option<Spanned<u32>>,
     observe: Option<Spanned<bool>>,
     #[serde(default)]
     device: Vec<RawDevice>,
@@ -243,6 +244,7 @@ pub(super) fn parse(text: &str, origin: &Path) -> Result<Settings, SettingsError
             cpu_signal: reader.maybe(raw.cpu_signal, |signal| signal),
         },
         guard: reader.maybe(raw.guard, |on| on),
+        leave_alone_ms: reader.maybe(raw.leave_alone_ms, |ms| ms),
         observe: reader.maybe(raw.observe, |on| on),
         probe_on_add: reader.maybe(raw.probe.on_add, |on| on),
         devices: raw.device.into_iter().map(|device| reader.device(device)).collect(),

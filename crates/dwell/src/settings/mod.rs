@@ -153,6 +153,8 @@ pub struct Settings {
     pub waiting: Waiting,
     /// Whether a policy that does worse than the kernel's own path is given up.
     pub guard: Option<Set<bool>>,
+    /// How long a process is left alone when it begins, in milliseconds.
+    pub leave_alone_ms: Option<Set<u32>>,
     /// Whether decisions are recorded only.
     pub observe: Option<Set<bool>>,
     /// Whether a device that is added is probed.
@@ -185,6 +187,7 @@ impl Settings {
         Settings {
             waiting: self.waiting.under(over.waiting),
             guard: over.guard.or(self.guard),
+            leave_alone_ms: over.leave_alone_ms.or(self.leave_alone_ms),
             observe: over.observe.or(self.observe),
             probe_on_add: over.probe_on_add.or(self.probe_on_add),
             ..self

@@ -70,6 +70,7 @@ fn what_nobody_said_is_the_default() {
         let general = settings.general();
         assert_eq!(general.policy, Set::default("smartcon".to_owned()));
         assert_eq!(general.guard, Set::default(true));
+        assert_eq!(general.leave_alone_ms, Set::default(20));
         assert_eq!(general.observe, Set::default(false));
         assert_eq!(general.probe_on_add, Set::default(false));
         let device = settings.for_device(&nvme());
@@ -94,6 +95,7 @@ fn what_is_wrong_is_named_with_file_line_and_key() {
         (4, "queue_limit = 4", "queue_limit = -1", "queue_limit", "u32"),
         (5, "\"total\"", "\"all\"", "cpu_signal", "`others` or `total`"),
         (6, "guard = false", "guard = \"no\"", "guard", "expected a boolean"),
+        (6, "guard = false", "leave_alone_ms = -1", "leave_alone_ms", "u32"),
         (9, "match = \"nvme*\"", "", "device[0]", "missing field `match`"),
         (10, "match = \"nvme*\"", "match = \"[n\"", "device[0].match", "is no pattern"),
         (10, "match = \"nvme*\"", "match = \"\"", "device[0].match", "empty"),
@@ -276,7 +278,12 @@ fn the_example_says_every_key_and_changes_nothing() {
         .collect();
     let settings = parsed(&said, "packaging/dwell.toml");
     let general = settings.general();
-    let origins = [&general.guard.origin, &general.observe.origin, &general.probe_on_add.origin];
+    let origins = [
+        &general.guard.origin,
+        &general.leave_alone_ms.origin,
+        &general.observe.origin,
+        &general.probe_on_add.origin,
+    ];
     assert!(origins.iter().all(|origin| **origin != Origin::Default), "{said}");
     let said = |waiting: &Waiting| {
         waiting.policy.is_some()

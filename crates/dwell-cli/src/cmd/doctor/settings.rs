@@ -106,6 +106,7 @@ impl Found {
         rows.said("queue_limit", said.waiting.queue_limit.as_ref(), text, "none");
         rows.said("cpu_signal", said.waiting.cpu_signal.as_ref(), signal, "others");
         rows.said("guard", said.guard.as_ref(), text, "true");
+        rows.said("leave_alone_ms", said.leave_alone_ms.as_ref(), text, "20");
         rows.said("observe", said.observe.as_ref(), text, "false");
         rows.said("probe.on_add", said.probe_on_add.as_ref(), text, "false");
         for (name, patterns) in
