@@ -243,9 +243,10 @@ impl Grants for Controller {
             }
             open.granted.store(true, Ordering::Release);
             open.vouch();
+            let in_memory = matches!(way, Way::Memory { .. });
             let (entry, generation) = table.insert(open.clone(), way);
             self.state.counters.grants.fetch_add(1, Ordering::Relaxed);
-            return Ok(GrantReply { open: open.id(), entry, generation, bytes });
+            return Ok(GrantReply { open: open.id(), entry, generation, bytes, in_memory });
         }
     }
 

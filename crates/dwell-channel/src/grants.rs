@@ -409,6 +409,8 @@ pub struct GrantReply {
     pub generation: u32,
     /// Length of the file in bytes at this moment.
     pub bytes: u64,
+    /// Whether the file is memory, so that a sync of it is over at once.
+    pub in_memory: bool,
 }
 
 /// Keeps channels off a file until it is dropped.

@@ -8,7 +8,7 @@ use std::os::fd::RawFd;
 use dwell_policy::{Backlog, Route, Routes};
 
 use crate::kernel::{Kernel, KernelQueue};
-use crate::queue::{Completion, Full, InHandler, Io, Queue, Ticket, Wake, Watch};
+use crate::queue::{Completion, Full, InHandler, Io, Prospect, Queue, Ticket, Wake, Watch};
 use crate::source::Source;
 
 /// A queue of a source that a wing brought.
@@ -164,8 +164,8 @@ impl Queue for AnyQueue {
     }
 
     #[inline]
-    fn is_awake(&self) -> bool {
-        each!(self, queue => queue.is_awake())
+    fn prospect(&self, io: &Io) -> Prospect {
+        each!(self, queue => queue.prospect(io))
     }
 }
 

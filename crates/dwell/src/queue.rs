@@ -24,6 +24,20 @@ pub struct Completion {
     pub result: i32,
 }
 
+/// How soon whoever serves a queue can answer a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Prospect {
+    /// Whether it is on a CPU. A thread that sleeps is woken by the request.
+    pub awake: bool,
+    /// Whether a sync is over as soon as it is looked at: there is nothing to flush.
+    pub syncs_at_once: bool,
+}
+
+impl Prospect {
+    /// A device is always awake, and flushes for as long as it likes.
+    pub const DEVICE: Prospect = Prospect { awake: true, syncs_at_once: false };
+}
+
 /// How a thread that wants to leave the CPU is woken when the queue has something for it.
 #[derive(Debug)]
 pub enum Wake<'a> {
@@ -115,9 +129,10 @@ pub trait Queue {
     /// What is in flight.
     fn backlog(&self) -> Backlog;
 
-    /// Whether who serves this queue is on a CPU. Where it is a thread that sleeps, a request wakes it.
-    fn is_awake(&self) -> bool {
-        true
+    /// How soon an answer to a request can be expected of whoever serves this queue.
+    fn prospect(&self, op: &Self::Op) -> Prospect {
+        let _ = op;
+        Prospect::DEVICE
     }
 }
 
@@ -147,8 +162,8 @@ impl<Q: Queue + ?Sized> Queue for Box<Q> {
     fn backlog(&self) -> Backlog {
         (**self).backlog()
     }
-    fn is_awake(&self) -> bool {
-        (**self).is_awake()
+    fn prospect(&self, op: &Self::Op) -> Prospect {
+        (**self).prospect(op)
     }
 }
 

@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::file::{File, Heat, Turn};
 use crate::governed::{Governor, admit};
 use crate::monitor::SpinGuard;
-use crate::queue::{Io, Queue};
+use crate::queue::{Io, Prospect, Queue};
 use crate::source::Source;
 use crate::stats::{Counters, Family};
 use crate::wait::wait;
@@ -186,11 +186,17 @@ where
 
     /// What a request puts before its policy now.
     fn put(&self, io: &Io, turn: &Turn<S::Queue>) -> Wait<'_> {
-        let (kind, size_bytes) = (io.action().kind(), u64::from(io.bytes()));
+        let prospect = turn.queue.as_ref().map_or(Prospect::DEVICE, |queue| queue.prospect(io));
+        let kind = match io.action().kind() {
+            // It is a message and its answer, as a write is.
+            Kind::Sync if prospect.syncs_at_once => Kind::Write,
+            kind => kind,
+        };
+        let size_bytes = u64::from(io.bytes());
         let mut wait = Wait {
             estimate: turn.estimator.of(kind, size_bytes),
             sequence: turn.sequence,
-            awake: turn.queue.as_ref().is_none_or(Queue::is_awake),
+            awake: prospect.awake,
             ..self.wait_of(kind, size_bytes, Call::Blocking)
         };
         if wait.routes.has(Route::Inline) && self.source.grows(io) {

@@ -7,7 +7,7 @@ use std::io;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
-use crate::grants::ioctl::{BY_KERNEL, GRANT, GRANT_BYTES, MAGIC, PLACE, PLACE_BYTES};
+use crate::grants::ioctl::{BY_KERNEL, GRANT, GRANT_BYTES, IN_MEMORY, MAGIC, PLACE, PLACE_BYTES};
 use crate::grants::{GrantReply, Token};
 
 /// What was granted.
@@ -88,7 +88,8 @@ pub fn grant(descriptor: RawFd, token: &Token) -> io::Result<Granted> {
     ask(descriptor, GRANT, &mut argument)?;
     let four = |at: usize| u32::from_le_bytes(std::array::from_fn(|byte| argument[at + byte]));
     let eight = |at: usize| u64::from_le_bytes(std::array::from_fn(|byte| argument[at + byte]));
-    Ok(GrantReply { open: eight(0), entry: four(8), generation: four(12), bytes: eight(16) })
+    let (open, entry, generation, bytes) = (eight(0), four(8), four(12), eight(16));
+    Ok(GrantReply { open, entry, generation, bytes, in_memory: four(24) & IN_MEMORY != 0 })
 }
 
 /// Before an open file is mapped: from now on the kernel alone makes its file longer, and knows how long it is.

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use dwell::adopted::Adopted;
 use dwell::clock;
 use dwell::known::Known;
-use dwell::queue::{Action, Completion, Full, Io, Queue, SignalSafe, Ticket, Wake};
+use dwell::queue::{Action, Completion, Full, Io, Prospect, Queue, SignalSafe, Ticket, Wake};
 use dwell::source::Source;
 use dwell_policy::{Backlog, Ns, Route};
 
@@ -479,8 +479,13 @@ impl Queue for ChannelQueue {
     }
 
     #[inline]
-    fn is_awake(&self) -> bool {
-        self.link.as_ref().is_none_or(|link| !link.is_ours() || link.is_awake())
+    fn prospect(&self, io: &Io) -> Prospect {
+        let Some(link) = self.link.as_ref().filter(|link| link.is_ours()) else {
+            return Prospect::DEVICE;
+        };
+        let grant = &self.grants[io.target() as usize % GRANTS];
+        let is_here = grant.descriptor == io.target() && grant.refused == 0;
+        Prospect { awake: link.is_awake(), syncs_at_once: is_here && grant.in_memory }
     }
 }
 

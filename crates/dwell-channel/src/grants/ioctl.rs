@@ -18,8 +18,10 @@ pub const GRANT_BYTES: usize = 32;
 /// Bytes of [`PLACE`]'s argument: the protocol's number in, the socket's name out.
 pub const PLACE_BYTES: usize = 64;
 /// Grants the file to a channel: token (16 bytes), zeroes (16); back: open file (8), entry (4), generation
-/// (4), length (8), zeroes (8), all little-endian.
+/// (4), length (8), bits (4: [`IN_MEMORY`]), zeroes (4), all little-endian.
 pub const GRANT: u32 = both(1, GRANT_BYTES as u32);
+/// Bit of [`GRANT`]'s answer: the file is memory.
+pub const IN_MEMORY: u32 = 1;
 /// Asks where to connect: [`MAGIC`] (8 bytes), zeroes (56); back: [`MAGIC`], length of the name (1), the
 /// name.
 pub const PLACE: u32 = both(2, PLACE_BYTES as u32);
@@ -76,6 +78,7 @@ fn reply(reply: &GrantReply) -> Vec<u8> {
     out.extend_from_slice(&reply.entry.to_le_bytes());
     out.extend_from_slice(&reply.generation.to_le_bytes());
     out.extend_from_slice(&reply.bytes.to_le_bytes());
+    out.extend_from_slice(&if reply.in_memory { IN_MEMORY } else { 0 }.to_le_bytes());
     out.resize(GRANT_BYTES, 0);
     out
 }
