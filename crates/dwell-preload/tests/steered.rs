@@ -4,41 +4,71 @@
 mod common;
 
 use std::fs;
-use std::io::{BufRead as _, BufReader, Write as _};
-use std::process::{Command, Stdio};
+use std::io::{BufRead as _, BufReader, Lines, Write as _};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
-use common::{Fast, Under, program, skip};
+use common::{Ended, Fast, Under, program, skip};
 use dwell::ledger::{Entry, list, order};
 use dwell::{Mode, Reason, Route};
 
-#[test]
-fn orders_take_effect_at_once_in_a_program_that_runs() {
+/// A file on a fast device, and the program that reads it in phases; `None`, with the reason, where they cannot be had.
+fn scene() -> Option<(Fast, PathBuf, PathBuf)> {
     let (fast, phases) = match (Fast::new(), program("phases.c")) {
         (Ok(fast), Ok(phases)) => (fast, phases),
-        (Err(why), _) | (_, Err(why)) => return skip(why),
+        (Err(why), _) | (_, Err(why)) => {
+            skip(why);
+            return None;
+        }
     };
     let file = fast.path().join("file");
     fs::write(&file, vec![7; 1 << 20]).unwrap();
+    Some((fast, file, phases))
+}
+
+/// That program, under the library.
+struct Running {
+    child: Child,
+    input: ChildStdin,
+    output: Lines<BufReader<ChildStdout>>,
+}
+
+impl Running {
+    fn start(under: &Under, command: &mut Command) -> Running {
+        let mut command = under.command(command);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let input = child.stdin.take().unwrap();
+        let output = BufReader::new(child.stdout.take().unwrap()).lines();
+        Running { child, input, output }
+    }
+
+    fn phase(&mut self) {
+        writeln!(self.input, "go").unwrap();
+        assert_eq!(self.output.next().unwrap().unwrap(), "done");
+    }
+
+    fn end(self, under: &Under) -> Ended {
+        drop(self.input);
+        let ended = under.ended(self.child.wait_with_output().unwrap());
+        assert!(ended.status.success(), "{}", ended.stderr);
+        ended
+    }
+}
+
+#[test]
+fn orders_take_effect_at_once_in_a_program_that_runs() {
+    let Some((_fast, file, phases)) = scene() else { return };
     let under = Under::policy("spin");
-    let mut command = under.command(Command::new(phases).arg(&file));
-    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-    let mut input = child.stdin.take().unwrap();
-    let mut output = BufReader::new(child.stdout.take().unwrap()).lines();
-    let mut phase = || {
-        writeln!(input, "go").unwrap();
-        assert_eq!(output.next().unwrap().unwrap(), "done");
-    };
-    phase();
+    let mut running = Running::start(&under, Command::new(phases).arg(&file));
+    running.phase();
     let ledgers = under.ledgers();
     let [Entry { pid, .. }] = list(&ledgers).unwrap()[..] else { panic!("one process") };
     for said in ["policy=block", "off", "on", "policy=spin"] {
         order(&ledgers, pid, said).unwrap();
-        phase();
+        running.phase();
     }
-    drop(input);
-    let ended = under.ended(child.wait_with_output().unwrap());
-    assert!(ended.status.success(), "{}", ended.stderr);
+    let ended = running.end(&under);
     let run = ended.run.as_ref().unwrap();
     let requests = |route, mode, why| {
         let rows = run.stats().rows;
@@ -53,30 +83,16 @@ fn orders_take_effect_at_once_in_a_program_that_runs() {
 
 #[test]
 fn a_program_that_has_just_begun_is_left_alone() {
-    let (fast, phases) = match (Fast::new(), program("phases.c")) {
-        (Ok(fast), Ok(phases)) => (fast, phases),
-        (Err(why), _) | (_, Err(why)) => return skip(why),
-    };
-    let file = fast.path().join("file");
-    fs::write(&file, vec![7; 1 << 20]).unwrap();
+    let Some((_fast, file, phases)) = scene() else { return };
     const ALONE: Duration = Duration::from_secs(3);
     let under = Under::policy("spin").leaving_alone_for(ALONE.as_millis() as u32);
-    let mut command = under.command(Command::new(phases).arg("stand").arg(&file));
-    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-    let mut input = child.stdin.take().unwrap();
-    let mut output = BufReader::new(child.stdout.take().unwrap()).lines();
-    let mut phase = || {
-        writeln!(input, "go").unwrap();
-        assert_eq!(output.next().unwrap().unwrap(), "done");
-    };
-    phase();
+    let mut running = Running::start(&under, Command::new(phases).arg("stand").arg(&file));
+    running.phase();
     assert!(list(&under.ledgers()).unwrap_or_default().is_empty(), "a ledger already");
     std::thread::sleep(ALONE);
     // What was opened then is the same thread's still.
-    phase();
-    drop(input);
-    let ended = under.ended(child.wait_with_output().unwrap());
-    assert!(ended.status.success(), "{}", ended.stderr);
+    running.phase();
+    let ended = running.end(&under);
     assert_eq!((ended.decided(), ended.on_rings()), (100, 100), "{}", ended.stderr);
     assert!(ended.run.unwrap().passed.bytes >= 100 * 4096);
 }
