@@ -249,7 +249,6 @@ fn attributes_are_asked_for_once_per_change_and_never_behind_what_was_acknowledg
                 .map(|looker| {
                     let (acknowledged, path) = (&acknowledged, &path);
                     scope.spawn(move || {
-                        let mut looks = 0u64;
                         loop {
                             let at_least = acknowledged.load(Ordering::SeqCst);
                             let mut found = fs::metadata(path).unwrap();
@@ -261,9 +260,8 @@ fn attributes_are_asked_for_once_per_change_and_never_behind_what_was_acknowledg
                                 found = entry.metadata().unwrap();
                             }
                             assert!(found.len() >= at_least, "{} < {at_least}", found.len());
-                            looks += 1;
                             if found.len() >= END {
-                                return looks;
+                                return;
                             }
                         }
                     })
@@ -274,7 +272,7 @@ fn attributes_are_asked_for_once_per_change_and_never_behind_what_was_acknowledg
                 acknowledged.store(110 + n * 10, Ordering::SeqCst);
             }
             for looker in lookers {
-                assert!(looker.join().unwrap() > 0);
+                looker.join().unwrap();
             }
         });
     }

@@ -119,7 +119,9 @@ pub fn switch_off() {
 
 /// Begins as `order` says.
 pub fn begin(order: RunOrder) -> io::Result<()> {
-    leave_alone(&order);
+    let alone_ms = order.settings.general().leave_alone_ms.value;
+    ALONE_NS.store(u64::from(alone_ms) * 1_000_000, Ordering::Relaxed);
+    leave_alone();
     ORDER.store(Box::into_raw(Box::new(order)), Ordering::Release);
     mark()?;
     own::make_room();
@@ -144,11 +146,13 @@ fn mark() -> io::Result<()> {
     Ok(())
 }
 
-/// Until when the process is left alone; 0 once it no longer is.
+/// How long a process is left alone when it begins, in nanoseconds.
+static ALONE_NS: AtomicU64 = AtomicU64::new(0);
+/// Until when this one is; 0 once it no longer is.
 static ALONE_UNTIL: AtomicU64 = AtomicU64::new(0);
 
-fn leave_alone(order: &RunOrder) {
-    let alone_ns = u64::from(order.settings.general().leave_alone_ms.value) * 1_000_000;
+fn leave_alone() {
+    let alone_ns = ALONE_NS.load(Ordering::Relaxed);
     let until = if alone_ns > 0 { clock::now() + alone_ns } else { 0 };
     ALONE_UNTIL.store(until, Ordering::Relaxed);
 }
@@ -203,7 +207,7 @@ pub fn begin_in_child() {
     own::begin_in_child();
     own::make_room();
     own_mark();
-    order().into_iter().for_each(leave_alone);
+    leave_alone();
 }
 
 /// Enters the engine; `None` where the call is to go straight through.

@@ -6,7 +6,7 @@ use std::io::{IoSlice, IoSliceMut};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use fuser::{CopyFileRangeFlags, FileHandle, INodeNo, Notifier, WriteFlags};
+use fuser::{CopyFileRangeFlags, FileHandle, INodeNo, WriteFlags};
 use rustix::fs::{FallocateFlags, IFlags, Mode, OFlags, SeekFrom};
 use rustix::io::{Errno, ReadWriteFlags};
 
@@ -228,15 +228,15 @@ impl Tree {
 
     /// From now on a channel may change the file: the kernel forgets its attributes, and each time that it does again.
     fn granted(&self, file: &File, id: INodeNo) {
-        if !file.granted.swap(true, Ordering::AcqRel)
-            && let Some(notifier) = self.notifier.get()
-        {
+        if file.granted.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        file.node.granted.fetch_add(1, Ordering::AcqRel);
+        if let Some(notifier) = self.notifier.get().cloned() {
             // Attributes only: that waits for nothing. A kernel that no longer knows the file needs none.
-            let clear = move |notifier: &Notifier| _ = notifier.inval_inode(id, -1, 0);
-            let notifier_of_channels = notifier.clone();
-            file.open.inode.forgotten_by(move || clear(&notifier_of_channels));
-            file.node.granted.fetch_add(1, Ordering::AcqRel);
-            clear(notifier);
+            let clear = move || _ = notifier.inval_inode(id, -1, 0);
+            clear();
+            file.open.inode.forgotten_by(clear);
         }
     }
 }
