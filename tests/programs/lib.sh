@@ -71,9 +71,10 @@ become() {
 # until_true SECONDS COMMAND…: waits for a server to get where the command succeeds.
 until_true() {
   local seconds=$1 tries; shift
-  for ((tries = seconds * 20; tries > 0; tries--)); do
+  for ((tries = seconds * 100; tries > 0; tries--)); do
     "$@" >/dev/null 2>&1 && return 0
-    sleep 0.05
+    # Short: what is measured is how long a program takes, and not this.
+    sleep 0.01
   done
   fail "after $seconds s still not: $*"
 }

@@ -306,7 +306,9 @@ fn what_is_installed_is_found_by_pkg_config_and_runs() {
     };
     let output = make(&from, prefix.to_str().unwrap());
     assert!(!output.status.success() && told(&output).contains("build first"), "{}", told(&output));
-    fs::write(from.join("dwell"), "#!/bin/sh\n").unwrap();
+    for program in ["dwell", "dwell-commands"] {
+        fs::write(from.join(program), "#!/bin/sh\n").unwrap();
+    }
     let output = make(&from, "usr");
     assert!(!output.status.success() && told(&output).contains("absolute"), "{}", told(&output));
     let output = make(&from, prefix.to_str().unwrap());

@@ -8,6 +8,7 @@ mod chart;
 mod cmd;
 mod exec;
 mod exporter;
+mod front;
 mod openmetrics;
 mod places;
 mod program;
@@ -23,7 +24,9 @@ mod terminal;
 use std::io::Write as _;
 use std::process::ExitCode;
 
-use clap::{Args as _, FromArgMatches as _, Parser, Subcommand};
+use clap::{Parser, Subcommand};
+
+pub use front::front;
 
 /// Storage I/O that decides per request whether to busy-wait or to context-switch.
 #[derive(Parser)]
@@ -95,8 +98,12 @@ impl Command {
 pub fn main() -> ExitCode {
     dwell_channel::client::register();
     dwell_nfs::queue::register();
-    let command = run_alone().map_or_else(|| Cli::parse().command, Command::Run);
-    match command.run() {
+    answer(Cli::parse().command.run())
+}
+
+/// What this process ends with, after what is to be said about it.
+fn answer(done: anyhow::Result<()>) -> ExitCode {
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         // Whoever read the output has seen enough of it.
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
@@ -111,15 +118,6 @@ pub fn main() -> ExitCode {
             ended.or(cannot).map_or(ExitCode::FAILURE, ExitCode::from)
         }
     }
-}
-
-/// The arguments of `dwell run`, where these are in order. It stands before every program of somebody's script, and need not
-/// make those of all other commands first.
-fn run_alone() -> Option<cmd::run::Args> {
-    let mut words = std::env::args_os().skip(1);
-    words.next().filter(|word| word == "run")?;
-    let command = cmd::run::Args::augment_args(clap::Command::new("run").no_binary_name(true));
-    cmd::run::Args::from_arg_matches(&command.try_get_matches_from(words).ok()?).ok()
 }
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {

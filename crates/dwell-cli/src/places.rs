@@ -63,6 +63,38 @@ pub fn is_program(word: &OsStr) -> bool {
     !word.is_empty() && env::split_paths(&search).any(|directory| runs(&directory.join(path)))
 }
 
+/// The program that has all commands.
+pub const COMMANDS: &str = "dwell-commands";
+
+/// What was built or installed with this program: beside it, or in the directories for libraries that belong to its own.
+pub fn installed(name: &str) -> Result<PathBuf> {
+    let here = env::current_exe().context("where this program is")?;
+    let dir = here.parent().unwrap_or(Path::new("/"));
+    let places = [dir.to_owned(), dir.join("../lib"), dir.join("../lib/dwell")];
+    places.iter().map(|place| place.join(name)).find(|file| file.is_file()).with_context(|| {
+        format!(
+            "{name} is neither beside {} nor in ../lib nor in ../lib/dwell from there; install it",
+            here.display()
+        )
+    })
+}
+
+/// The program that a person would start in place of this one.
+pub fn front() -> Result<PathBuf> {
+    let here = env::current_exe().context("finding this program's own file")?;
+    if here.file_name() != Some(OsStr::new(COMMANDS)) {
+        return Ok(here);
+    }
+    let dir = here.parent().unwrap_or(Path::new("/"));
+    let fronts = [dir.join("dwell"), dir.join("../../bin/dwell")];
+    fronts.into_iter().find(|file| file.is_file()).with_context(|| {
+        format!(
+            "dwell is neither beside {} nor in ../../bin from there; install it",
+            here.display()
+        )
+    })
+}
+
 /// The directory with the Valgrind tool: as chosen, or beside this program, or beside its directory.
 pub fn trace_tool() -> Result<PathBuf> {
     if let Some(dir) = env::var_os("DWELL_VALGRIND").filter(|value| !value.is_empty()) {

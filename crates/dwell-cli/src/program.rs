@@ -210,9 +210,9 @@ impl Elf {
 fn raised(path: &Path) -> Option<String> {
     let facts = fs::metadata(path).ok()?;
     let mounted = rustix::fs::statvfs(path).ok()?;
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let kept = status.lines().any(|line| line.split_whitespace().eq(["NoNewPrivs:", "1"]));
-    if kept || mounted.f_flag.contains(StatVfsMountFlags::NOSUID) {
+    if rustix::thread::no_new_privs().unwrap_or(false)
+        || mounted.f_flag.contains(StatVfsMountFlags::NOSUID)
+    {
         return None;
     }
     let (uid, gid) = (rustix::process::getuid(), rustix::process::getgid());

@@ -9,15 +9,16 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
 use dwell::capability::effective_uid;
+use rustix::fs::{Access, access};
 
-/// `$XDG_RUNTIME_DIR/dwell`, else `/tmp/dwell-UID`, made if it is missing. Nobody else may look in.
+/// `$XDG_RUNTIME_DIR/dwell`, else `/dev/shm/dwell-run-UID`, else `/tmp/dwell-UID`, made if it is missing. Nobody else may look in.
 ///
 /// # Errors
 /// A directory that cannot be made, or that belongs to somebody else.
 pub fn runtime_dir() -> Result<PathBuf> {
     let uid = effective_uid();
     let chosen = env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
-    private(&place(chosen, uid), uid)
+    private(&place(chosen, Path::new("/dev/shm"), uid), uid)
 }
 
 /// Where this user's controllers are found. Root's are in one place, whoever started them: a service, or a
@@ -32,11 +33,15 @@ pub fn serve_dir() -> Result<PathBuf> {
     }
 }
 
-/// A runtime directory of another user (as after `su`) is none of ours.
-fn place(chosen: Option<PathBuf>, uid: u32) -> PathBuf {
+/// A runtime directory of another user (as after `su`) is none of ours. What is not memory is the last choice: there, a process
+/// that ends would wait for a disk, and one that publishes for a journal.
+fn place(chosen: Option<PathBuf>, memory: &Path, uid: u32) -> PathBuf {
     let own = |dir: &PathBuf| dir.is_absolute() && fs::metadata(dir).is_ok_and(|d| d.uid() == uid);
     match chosen.filter(own) {
         Some(dir) => dir.join("dwell"),
+        None if access(memory, Access::WRITE_OK | Access::EXEC_OK).is_ok() => {
+            memory.join(format!("dwell-run-{uid}"))
+        }
         None => PathBuf::from(format!("/tmp/dwell-{uid}")),
     }
 }
@@ -69,7 +74,8 @@ mod tests {
     fn a_directory_is_made_private_and_found_again() {
         let dir = tempfile::tempdir().unwrap();
         let uid = effective_uid();
-        let made = private(&place(Some(dir.path().to_owned()), uid), uid).unwrap();
+        let made =
+            private(&place(Some(dir.path().to_owned()), Path::new("/dev/shm"), uid), uid).unwrap();
         assert_eq!(made, dir.path().join("dwell"));
         assert_eq!(fs::metadata(&made).unwrap().mode() & 0o777, 0o700);
         assert_eq!(private(&made, uid).unwrap(), made);
@@ -94,7 +100,8 @@ mod tests {
             assert!(said.contains(says) && said.contains(name), "{said}");
         }
         assert!(private(&of("missing/dwell"), uid).is_err());
-        let other = place(Some(dir.path().to_owned()), uid + 1);
-        assert_eq!(other, PathBuf::from(format!("/tmp/dwell-{}", uid + 1)));
+        let other = |memory: &Path| place(Some(dir.path().to_owned()), memory, uid + 1);
+        assert_eq!(other(dir.path()), of(&format!("dwell-run-{}", uid + 1)));
+        assert_eq!(other(&of("missing")), PathBuf::from(format!("/tmp/dwell-{}", uid + 1)));
     }
 }

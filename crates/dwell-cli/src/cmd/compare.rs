@@ -92,10 +92,7 @@ impl Args {
             bail!("{}: there is no such program", show::one_line(&program.to_string_lossy()));
         }
         let wrapper = match &self.wrapper_word[..] {
-            [] => {
-                let own = std::env::current_exe().context("finding this program's own file")?;
-                Wrapper::dwell_run(&own)
-            }
+            [] => Wrapper::dwell_run(&places::front()?),
             words => Wrapper::new(words),
         };
         let policies: Vec<&str> = self.policies.iter().map(String::as_str).collect();

@@ -85,7 +85,7 @@ pub fn run(args: &Args) -> Result<()> {
             SystemMonitor::start(places::monitor()).context("starting the system monitor")?;
         let here = std::env::current_dir().context("finding the working directory")?;
         let mut lab = Lab::new(switches, Arc::new(monitor), hidden(), here, args.effort);
-        lab.dwell = Some(std::env::current_exe().context("finding this program's own file")?);
+        lab.dwell = Some(places::front()?);
         lab.programs = Some(PathBuf::from("tests/programs")).filter(|scripts| scripts.is_dir());
         lab.programs = lab.programs.map(std::path::absolute).transpose()?;
         lab.traces.clone_from(&args.traces);

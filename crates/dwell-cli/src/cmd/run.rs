@@ -163,7 +163,12 @@ fn library() -> Result<PathBuf> {
             );
             chosen
         }
-        None => installed()?,
+        // Without the way round `..`, which a chroot or a move could change.
+        None => {
+            let found = places::installed(LIBRARY)
+                .map_err(|error| anyhow!("{error:#}, or name it in {LIBRARY_VARIABLE}"))?;
+            found.canonicalize().with_context(|| found.display().to_string())?
+        }
     };
     let fits = |byte: &u8| !byte.is_ascii_whitespace() && !matches!(byte, b':' | b'$');
     ensure!(
@@ -173,22 +178,6 @@ fn library() -> Result<PathBuf> {
         library.display()
     );
     Ok(library)
-}
-
-fn installed() -> Result<PathBuf> {
-    let executable = env::current_exe().context("where this program is")?;
-    let dir = executable.parent().unwrap_or(Path::new("/"));
-    let places = [dir.to_owned(), dir.join("../lib"), dir.join("../lib/dwell")];
-    let found = places.iter().map(|place| place.join(LIBRARY)).find(|library| library.is_file());
-    let found = found.ok_or_else(|| {
-        anyhow!(
-            "{LIBRARY} is neither beside {} nor in ../lib nor in ../lib/dwell from there; install \
-             it, or name it in {LIBRARY_VARIABLE}",
-            executable.display()
-        )
-    })?;
-    // Without the way round `..`, which a chroot or a move could change.
-    found.canonicalize().with_context(|| found.display().to_string())
 }
 
 /// The library before whatever is preloaded already.

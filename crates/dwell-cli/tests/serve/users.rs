@@ -7,7 +7,7 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
 use std::path::Path;
 use std::process::{Command, Output};
 
-use crate::fixture::{Served, done, dwell, is_root, text};
+use crate::fixture::{Served, done, is_root, text};
 
 /// A shell as somebody else; words are "UID GID GROUP,GROUP".
 fn shell(who: &str, script: &str, dir: &Path) -> Output {
@@ -144,8 +144,10 @@ fn a_user_serves_their_own_files_without_root() {
     fs::create_dir(&run).unwrap();
     chown(&run, Some(1000), Some(1000)).unwrap();
     // The program may lie where that user may not go, and the device be closed to users.
-    let program = base.join("dwell");
-    fs::copy(dwell().get_program(), &program).unwrap();
+    let program = Path::new(env!("CARGO_BIN_EXE_dwell"));
+    for name in ["dwell", "dwell-commands"] {
+        fs::copy(program.with_file_name(name), base.join(name)).unwrap();
+    }
     fs::create_dir(base.join("dev")).unwrap();
     let user = "
         export XDG_RUNTIME_DIR=$PWD/run HOME=$PWD/run
