@@ -11,7 +11,7 @@ setup() {
   mkdir home
   echo 'set_cachesize 0 524288 1' >home/DB_CONFIG
   # Keys in an order that is not theirs; values from nothing to several pages.
-  awk -v count="$(pick 30000 300000)" 'BEGIN {
+  awk -v count="$(pick 30000 300000 90000)" 'BEGIN {
     pad = sprintf("%600s", ""); gsub(" ", "value.", pad)
     for (n = 0; n < count; n++) {
       key = n * 48271 % 2147483647

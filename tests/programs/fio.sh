@@ -26,7 +26,7 @@ job_file() {
   cat <<JOB
 [global]
 # A whole number of every block size: a file of another length would be laid out anew before it is read.
-size=$(pick 6m 96m)
+size=$(pick 6m 96m 12m)
 numjobs=2
 allrandrepeat=1
 verify=crc32c

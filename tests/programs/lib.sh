@@ -26,12 +26,14 @@ need() {
   [[ -z $missing ]] || { echo "not installed:$missing"; return 1; }
 }
 
-# pick SHORT LONG: the one that $LENGTH asks for.
+# pick SHORT LONG [MEDIUM]: the one that $LENGTH asks for. Medium is for measuring: there a process lasts so long that its start does
+# not decide.
 pick() {
   case $LENGTH in
     short) echo "$1" ;;
     long) echo "$2" ;;
-    *) fail "LENGTH is '$LENGTH'; say short or long" ;;
+    medium) echo "${3:-$1}" ;;
+    *) fail "LENGTH is '$LENGTH'; say short, medium or long" ;;
   esac
 }
 
@@ -128,7 +130,7 @@ leave() {
 
 usage() {
   echo "Usage: $(basename "$0") available | setup DIR | run DIR | check DIR | cleanup DIR" >&2
-  echo 'Environment: LENGTH=short|long, WRAP="words before every program that run starts"' >&2
+  echo 'Environment: LENGTH=short|medium|long, WRAP="words before every program that run starts"' >&2
   exit 2
 }
 

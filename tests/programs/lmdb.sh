@@ -18,8 +18,8 @@ pairs() {
 
 setup() {
   mkdir plain subdirectory copy compact
-  pairs first "$(pick 80000 400000)" >first
-  pairs second "$(pick 30000 150000)" >second
+  pairs first "$(pick 8000 400000 160000)" >first
+  pairs second "$(pick 3000 150000 60000)" >second
 }
 
 run() {

@@ -29,8 +29,8 @@ setup() {
       CREATE INDEX item_score ON item (score);" >/dev/null
     cp "$mode.db" "killed-$mode.db"
   done
-  transactions 0 "$(pick 800 20000)" >writer-0.sql
-  transactions 1 "$(pick 800 20000)" >writer-1.sql
+  transactions 0 "$(pick 800 20000 2400)" >writer-0.sql
+  transactions 1 "$(pick 800 20000 2400)" >writer-1.sql
   transactions 0 100000 >endless.sql
   { printf '.timeout 60000\n'; for _ in $(seq 50); do echo 'SELECT count(*) < 0, total(length(body)) < 0 FROM item;'; done; } >reader.sql
 }

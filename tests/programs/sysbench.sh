@@ -11,8 +11,8 @@ SETS='direct:direct:1 buffered::1 threads:direct:4 dsync:dsync:4'
 fileio() {
   local name flags threads
   IFS=: read -r name flags threads <<<"$1"
-  (cd "$name" && "${wrap[@]}" sysbench fileio --rand-seed=7 --file-num=8 --file-total-size="$(pick 16M 512M)" --file-block-size=8192 \
-    --file-test-mode="$3" --validate=on --threads="$threads" --time=0 --events="$(pick 2048 65536)" \
+  (cd "$name" && "${wrap[@]}" sysbench fileio --rand-seed=7 --file-num=8 --file-total-size="$(pick 16M 512M 32M)" --file-block-size=8192 \
+    --file-test-mode="$3" --validate=on --threads="$threads" --time=0 --events="$(pick 2048 65536 8192)" \
     ${flags:+--file-extra-flags="$flags"} "$2")
 }
 

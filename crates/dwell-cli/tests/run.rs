@@ -292,7 +292,10 @@ fn a_missing_library_is_named_with_where_it_was_looked_for() {
     // Nor has it the program of all other commands.
     let output = Command::new(&alone).arg("doctor").output().unwrap();
     let said = text(&output.stderr);
-    assert!(output.status.code() == Some(1) && said.contains("dwell-commands is neither"), "{said}");
+    assert!(
+        output.status.code() == Some(1) && said.contains("dwell-commands is neither"),
+        "{said}"
+    );
 }
 
 #[test]

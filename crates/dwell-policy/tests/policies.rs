@@ -442,6 +442,19 @@ proptest! {
     }
 
     #[test]
+    fn what_leaves_promises_choose_decides_whatever_came_before(wait in any_wait(), other in any_wait(), profile in proptest::option::of(any_profile())) {
+        let wait = Wait { profile: profile.as_ref(), call: Call::Blocking, ..wait };
+        let later = Wait { estimate: other.estimate, sequence: other.sequence, nice: other.nice, next_nice: other.next_nice, ..wait.clone() };
+        for name in NAMES {
+            let policy = by_name(name).unwrap();
+            if let Some(why) = policy.leaves(&wait) {
+                let decision = policy.choose(&later);
+                prop_assert_eq!((decision.mode, decision.why, decision.route), (Mode::Block, why, Route::Inline), "{}", name);
+            }
+        }
+    }
+
+    #[test]
     fn absurd_profiles_and_estimates_do_not_panic(wait in any_wait(), figures in any::<[u64; 8]>(), samples in any::<[u64; 4]>()) {
         let [size_threshold_bytes, queued_threshold_bytes, ring_threshold_bytes, switch_ns, reload_ns, sleep_overshoot_ns, latency_ns, latency_ps_per_byte] = figures;
         let profile = Profile { class: DeviceClass::Fast, size_threshold_bytes, queued_threshold_bytes, ring_threshold_bytes, switch_ns, reload_ns, sleep_overshoot_ns, latency_ns, latency_ps_per_byte };

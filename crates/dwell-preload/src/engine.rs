@@ -8,13 +8,16 @@ pub use services::{is_retired, leave, publish, retire, settle};
 
 use std::path::Path;
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{
+    AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering,
+};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::{fs, io};
 
 use dwell::adopted::{self, Adopted};
 use dwell::clock;
 use dwell::device::Device;
+use dwell::known::Known;
 use dwell::ledger::{ControlReader, Publisher};
 use dwell::monitor::SystemMonitor;
 use dwell::profile::DeviceProfile;
@@ -38,7 +41,7 @@ static MARK: AtomicPtr<AtomicU64> = AtomicPtr::new(ptr::null_mut());
 
 /// Devices that are told apart; what is on others passes.
 const MOST_DEVICES: usize = 128;
-static DEVICES: [AtomicPtr<Known>; MOST_DEVICES] =
+static DEVICES: [AtomicPtr<Seen>; MOST_DEVICES] =
     [const { AtomicPtr::new(ptr::null_mut()) }; MOST_DEVICES];
 static DEVICE_COUNT: AtomicUsize = AtomicUsize::new(0);
 
@@ -52,30 +55,42 @@ struct Services {
 }
 
 /// What is known of a device, for ever: descriptors name it by its number.
-struct Known {
+struct Seen {
     number: u64,
     is_block: bool,
     /// None where its requests pass.
     decided: Option<Decided>,
 }
 
-/// A device that is decided for. Its files are opened with its first request: what they need, a thread among it, would slow down a
-/// program that only opens and closes.
+/// A device that is decided for. Its files are opened when requests wait for it: what they need, a thread among it, would slow down
+/// a program that only opens and closes, or finds all in the page cache.
 struct Decided {
     files: OnceLock<Files>,
     /// None where they are open from the beginning.
     open: Option<Box<Open>>,
+    known: Known,
+    /// Requests that waited for it, until the files are open.
+    waits: AtomicU32,
 }
+
+/// As many requests must have waited for a device before its files are opened. A second thread slows down a program that has one:
+/// its C library begins to lock what it uses.
+const WORTH_WAITS: u32 = 16;
 
 type Open = dyn Fn(&mut Option<Services>) -> Files + Send + Sync;
 
 impl Decided {
-    fn later(open: impl Fn(&mut Option<Services>) -> Files + Send + Sync + 'static) -> Self {
-        Decided { files: OnceLock::new(), open: Some(Box::new(open)) }
+    fn later(
+        known: Known,
+        open: impl Fn(&mut Option<Services>) -> Files + Send + Sync + 'static,
+    ) -> Self {
+        let open: Option<Box<Open>> = Some(Box::new(open));
+        Decided { files: OnceLock::new(), open, known, waits: AtomicU32::new(0) }
     }
 
     fn now(files: Files) -> Self {
-        Decided { files: OnceLock::from(files), open: None }
+        let (known, waits) = (Known::default(), AtomicU32::new(0));
+        Decided { files: OnceLock::from(files), open: None, known, waits }
     }
 }
 
@@ -104,6 +119,11 @@ fn services() -> MutexGuard<'static, Option<Services>> {
 pub fn order() -> Option<&'static RunOrder> {
     // SAFETY: set once, to what is never freed.
     unsafe { ORDER.load(Ordering::Acquire).as_ref() }
+}
+
+/// Whether it is only recorded what would be decided.
+pub fn observes() -> bool {
+    order().is_some_and(|order| order.observe)
 }
 
 /// Whether anything is decided in this process.
@@ -231,16 +251,21 @@ pub fn enter() -> Option<Inside> {
 
 /// The device of a descriptor that was looked at.
 #[inline]
-fn device_of(word: Word) -> Option<&'static Known> {
+fn device_of(word: Word) -> Option<&'static Seen> {
     let device = DEVICES.get(usize::from(word.device()))?.load(Ordering::Acquire);
     // SAFETY: null, or never freed.
     unsafe { device.as_ref() }
 }
 
+#[inline]
+fn decided_for(word: Word) -> Option<&'static Decided> {
+    device_of(word)?.decided.as_ref()
+}
+
 /// What serves a descriptor's requests.
 #[inline]
 pub fn server_of(word: Word) -> Option<Server> {
-    Some(match device_of(word)?.decided.as_ref()?.files.get()? {
+    Some(match decided_for(word)?.files.get()? {
         Files::Device { direct, .. } if word.direct() => Server::Device(direct),
         Files::Device { buffered, .. } => Server::Device(buffered),
         Files::Served(file) => Server::Served(file),
@@ -252,11 +277,29 @@ pub fn is_served(word: Word) -> bool {
     matches!(server_of(word), Some(Server::Served(_)))
 }
 
-/// Opens what serves a descriptor's requests: the first one has come.
+/// Whether it is time to open what serves a descriptor's requests.
+pub fn is_worth_opening(word: Word) -> bool {
+    // Who is not left alone at all is decided for from the first request on.
+    ALONE_NS.load(Ordering::Relaxed) == 0
+        || decided_for(word)
+            .is_some_and(|decided| decided.waits.load(Ordering::Relaxed) >= WORTH_WAITS)
+}
+
+/// Notes what a request came to before that, and how long it took.
+pub fn took(word: Word, result: isize, ns: u64) {
+    let bytes = u64::try_from(result).unwrap_or(0);
+    if let Some(decided) = decided_for(word)
+        && (word.direct() || ns > decided.known.hit_ns(bytes))
+    {
+        decided.waits.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Opens what serves a descriptor's requests.
 #[cold]
 pub fn open(word: Word) -> Option<Server> {
     let _inside = enter()?;
-    let decided = device_of(word)?.decided.as_ref()?;
+    let decided = decided_for(word)?;
     let mut services = services();
     if let (None, Some(open)) = (decided.files.get(), &decided.open) {
         let files = stack::on_its_own(STACK_BYTES, || open(&mut services))?;
@@ -388,7 +431,7 @@ fn look_at_device(fd: i32, number: u64, is_block: bool) -> Option<u8> {
         stack::on_its_own(STACK_BYTES, || decided_of(fd, number, &mut services)).flatten()
     };
     let passes = found.is_none();
-    let device = Box::into_raw(Box::new(Known { number, is_block, decided: found }));
+    let device = Box::into_raw(Box::new(Seen { number, is_block, decided: found }));
     DEVICES[at].store(device, Ordering::Release);
     DEVICE_COUNT.store(at + 1, Ordering::Release);
     (!passes).then_some(at as u8)
@@ -432,7 +475,7 @@ fn decided_of(fd: i32, number: u64, services: &mut Option<Services>) -> Option<D
     let policy = effective.wait_policy().ok()?;
     let guarded = order.settings.general().guard.value && !order.observe;
     let key = key_of_number(number);
-    Some(Decided::later(move |services| {
+    Some(Decided::later(known, move |services| {
         let services = services.get_or_insert_with(|| Services::begin(order));
         let file = |direct: bool| {
             let source = Adopted::new(&known, direct);

@@ -4,7 +4,7 @@
 
 use std::ffi::c_void;
 
-use dwell::adopted;
+use dwell::adopted::{self, Adopted};
 use dwell::file::MAX_TRANSFER_BYTES;
 use dwell::queue::{Action, Io};
 use dwell::source::Source;
@@ -33,6 +33,8 @@ const MOST_PIECES: usize = 64;
 const NO_PIECE: iovec = iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
 /// One request in this many looks closely at what its descriptor is.
 const CLOSE_LOOK_ONE_IN: u32 = 64;
+/// One request in this many is decided like any other where its policy leaves all to the kernel.
+const LONG_WAY_ONE_IN: u32 = 16;
 
 /// Lets a request of the program go to the engine or, by `straight`, to the kernel. `at` is its
 /// offset; `None` for where the descriptor stands.
@@ -59,6 +61,14 @@ pub fn passed(straight: impl Fn() -> isize) -> isize {
     result
 }
 
+/// Makes a call on a device whose files are not open yet.
+fn timed(word: Word, straight: &dyn Fn() -> isize) -> isize {
+    let started = clock::now();
+    let result = straight();
+    engine::took(word, result, clock::now() - started);
+    result
+}
+
 fn serve_decided(
     fd: c_int,
     mut word: Word,
@@ -78,23 +88,19 @@ fn serve_decided(
     }
     let server = match word.way() {
         Way::Decide if action.kind() == Kind::Write && word.copies() => None,
-        Way::Decide => {
-            engine::server_of(word).or_else(|| inside::uncancelled(|| engine::open(word)))
-        }
+        Way::Decide => match engine::server_of(word) {
+            None if engine::is_worth_opening(word) => inside::uncancelled(|| engine::open(word)),
+            None if action.kind() != Kind::Sync => return passed(|| timed(word, straight)),
+            open => open,
+        },
         _ => None,
     };
     let Some(server) = server else { return passed(straight) };
     if let Server::Device(file) = server
-        && action.kind() == Kind::Read
         && inside::is_ready()
+        && let Some(result) = untouched(file, fd, action.kind(), memory, straight)
     {
-        let untouched = || match straight() {
-            -1 => -inside::errno(),
-            done => done as i32,
-        };
-        if let Some(result) = file.read_trusted(table::heat(fd), untouched) {
-            return returned(result);
-        }
+        return returned(result);
     }
     inside::cancellation_point();
     let is_served = matches!(server, Server::Served(_));
@@ -116,6 +122,36 @@ fn serve_decided(
         Some(result) => result,
         None => passed(straight),
     }
+}
+
+/// Serves by `straight` what is expected to be in the page cache, and what the policy leaves to the kernel whatever came before:
+/// neither takes more than a look.
+#[inline]
+fn untouched(
+    file: &File<Adopted>,
+    fd: c_int,
+    kind: Kind,
+    memory: Memory,
+    straight: &dyn Fn() -> isize,
+) -> Option<i32> {
+    let call = || match straight() {
+        -1 => -inside::errno(),
+        done => done as i32,
+    };
+    if kind == Kind::Read
+        && let Some(result) = file.read_trusted(table::heat(fd), call)
+    {
+        return Some(result);
+    }
+    if engine::observes() || inside::one_in(LONG_WAY_ONE_IN) {
+        return None;
+    }
+    let bytes = match memory {
+        Memory::Plain(_, bytes) => bytes,
+        // Only a look at the program's array would tell.
+        Memory::Pieces(..) | Memory::Nothing => 0,
+    };
+    file.left(kind, bytes, call)
 }
 
 fn returned(result: i32) -> isize {
@@ -144,7 +180,7 @@ impl Request {
         S::Queue: Send,
     {
         let inside = engine::enter()?;
-        let observe = engine::order()?.observe;
+        let observe = engine::observes();
         let moving = match self.at {
             None if !observe => Some(Moving::begin(self.fd, self.word, inside::thread_number())?),
             _ => None,

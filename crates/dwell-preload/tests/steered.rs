@@ -90,9 +90,24 @@ fn a_program_that_has_just_begun_is_left_alone() {
     running.phase();
     assert!(list(&under.ledgers()).unwrap_or_default().is_empty(), "a ledger already");
     std::thread::sleep(ALONE);
-    // What was opened then is the same thread's still.
+    // What was opened then is the same thread's still. Some requests must have waited first.
     running.phase();
     let ended = running.end(&under);
-    assert_eq!((ended.decided(), ended.on_rings()), (100, 100), "{}", ended.stderr);
+    assert_eq!((ended.decided(), ended.on_rings()), (84, 84), "{}", ended.stderr);
+    assert!(ended.run.unwrap().passed.bytes >= 116 * 4096);
+}
+
+#[test]
+fn a_program_that_finds_all_in_the_page_cache_gets_no_second_thread() {
+    let Some((_fast, file, phases)) = scene() else { return };
+    let under = Under::policy("spin").leaving_alone_for(1);
+    let mut running = Running::start(&under, Command::new(phases).arg("cached").arg(&file));
+    std::thread::sleep(Duration::from_millis(20));
+    running.phase();
+    let threads = fs::read_dir(format!("/proc/{}/task", running.child.id())).unwrap().count();
+    assert_eq!(threads, 1);
+    assert!(list(&under.ledgers()).unwrap_or_default().is_empty(), "a ledger already");
+    let ended = running.end(&under);
+    assert_eq!(ended.decided(), 0, "{}", ended.stderr);
     assert!(ended.run.unwrap().passed.bytes >= 100 * 4096);
 }

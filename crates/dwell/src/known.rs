@@ -30,6 +30,12 @@ impl Known {
     pub fn worker_ns_of(&self, bytes: u64) -> Ns {
         self.worker_ns + bytes.saturating_sub(4096).saturating_mul(self.worker_ps_per_byte) / 1000
     }
+
+    /// Longest that a request takes of which the page cache has all bytes.
+    pub fn hit_ns(&self, bytes: u64) -> Ns {
+        let device_ns = self.profile.map_or(0, |profile| profile.latency_of(bytes));
+        (device_ns / 2).max(2_000)
+    }
 }
 
 /// Requests that this process has in flight on one device.

@@ -4,6 +4,7 @@
 
 use dwell_policy::{
     Call, Decision, Estimate, Kind, Load, Mode, Ns, Reason, Route, Routes, Wait, WaitMachine,
+    policy,
 };
 
 use crate::clock;
@@ -96,6 +97,31 @@ where
         let counters = self.counters.get()?;
         let result = self.trusted(counters, heat, call);
         counters.moved(Kind::Read, result);
+        Some(result)
+    }
+
+    /// Serves by `call` a request of so many bytes that its policy leaves to the synchronous call whatever came before it; `None`
+    /// where [`File::request_amid`] has to be asked, if only because this thread has not done so yet. What this thread learns
+    /// from its requests it does not learn here: some have to go the long way.
+    ///
+    /// Allocates nothing and holds nothing while `call` runs, so that a signal handler may come between and even leave for good.
+    #[inline]
+    pub fn left(&self, kind: Kind, bytes: usize, call: impl FnOnce() -> i32) -> Option<i32> {
+        if self.always.is_some() {
+            return None;
+        }
+        let wait = self.wait_of(kind, bytes as u64, Call::Blocking);
+        let mut decision = policy::block(&wait, self.policy.leaves(&wait)?);
+        let counters = self.counters.get()?;
+        let started = clock::now();
+        admit(self.governor.as_ref(), &wait, &mut decision, started);
+        let result = call();
+        counters.decided(decision.route, decision.mode, decision.why);
+        counters.took(Family::Inline, clock::now() - started);
+        counters.moved(kind, result);
+        if let Some(governor) = &self.governor {
+            governor.worked(&self.known, u32::try_from(result).unwrap_or(0));
+        }
         Some(result)
     }
 
@@ -309,11 +335,8 @@ where
         result
     }
 
-    /// Longest that a hit of the page cache takes, in nanoseconds.
     fn hit_ns(&self, result: i32) -> Ns {
-        let bytes = u64::try_from(result).unwrap_or(0);
-        let device_ns = self.known.profile.map_or(0, |profile| profile.latency_of(bytes));
-        (device_ns / 2).max(2_000)
+        self.known.hit_ns(u64::try_from(result).unwrap_or(0))
     }
 
     /// Asks the page cache before waiting (SmartCon Fig. 6), but only for a file with recent misses:

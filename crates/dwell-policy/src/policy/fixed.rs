@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The two fixed policies.
 
-use super::{WaitPolicy, block, spin};
+use super::{WaitPolicy, block, left, spin};
 use crate::{Decision, Mode, Profile, Reason, Wait};
 
 /// Always leaves the CPU: what an ordinary read call does.
@@ -19,6 +19,10 @@ impl WaitPolicy for Block {
 
     fn always_inline(&self, _: Option<&Profile>) -> Option<(Mode, Reason)> {
         Some((Mode::Block, Reason::Fixed))
+    }
+
+    fn leaves(&self, wait: &Wait<'_>) -> Option<Reason> {
+        left(self.choose(wait))
     }
 }
 

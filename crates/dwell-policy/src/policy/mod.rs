@@ -36,6 +36,14 @@ pub trait WaitPolicy: Send + Sync {
         None
     }
 
+    /// Why a lone request is left to the synchronous call, where request, device and load say so: it is what
+    /// [`WaitPolicy::choose`] decides whatever the estimate, the sequence and the niceness of the [`Wait`] are. Who
+    /// hears this need not prepare what only another decision takes.
+    fn leaves(&self, wait: &Wait<'_>) -> Option<Reason> {
+        let _ = wait;
+        None
+    }
+
     /// Tells `hear` every check of this request in the order in which [`WaitPolicy::choose`] makes
     /// them, those behind the one that decides included.
     fn explain(&self, wait: &Wait<'_>, hear: &mut dyn FnMut(Check)) {
@@ -52,6 +60,9 @@ impl<P: WaitPolicy + ?Sized> WaitPolicy for &P {
     }
     fn always_inline(&self, profile: Option<&Profile>) -> Option<(Mode, Reason)> {
         (**self).always_inline(profile)
+    }
+    fn leaves(&self, wait: &Wait<'_>) -> Option<Reason> {
+        (**self).leaves(wait)
     }
     fn explain(&self, wait: &Wait<'_>, hear: &mut dyn FnMut(Check)) {
         (**self).explain(wait, hear);
@@ -90,6 +101,12 @@ pub fn leave(wait: &Wait<'_>, why: Reason) -> Decision {
         decision.route = Route::Interrupt;
     }
     decision
+}
+
+/// Why a decision leaves its request to the synchronous call, if it does.
+fn left(decision: Decision) -> Option<Reason> {
+    let is_left = (decision.route, decision.mode) == (Route::Inline, Mode::Block);
+    is_left.then_some(decision.why)
 }
 
 /// Keeps the CPU, or blocks with [`Reason::NoQueue`] where only synchronous calls are possible.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! SmartCon: device class, size, backlog, CPU.
 
-use super::{Check, Looked, WaitPolicy, block, leave, spin};
+use super::{Check, Looked, WaitPolicy, block, leave, left, spin};
 use crate::{Decision, DeviceClass, Kind, Load, Mode, Profile, Reason, Route, Wait};
 
 /// Which utilisation is held against the CPU threshold.
@@ -56,6 +56,11 @@ impl WaitPolicy for SmartCon {
             DeviceClass::VeryFast => Some((Mode::Spin, Reason::VeryFast)),
             DeviceClass::Fast => None,
         }
+    }
+
+    /// Estimates say when a wait is due, and nothing of whether it spins.
+    fn leaves(&self, wait: &Wait<'_>) -> Option<Reason> {
+        left(self.choose(wait))
     }
 
     fn explain(&self, wait: &Wait<'_>, hear: &mut dyn FnMut(Check)) {

@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// [stand] FILE: reads 100 blocks with direct I/O for each line of its input, where the descriptor stands if told to, and says so.
+// [stand|cached] FILE: reads 100 blocks with direct I/O for each line of its input, or where the descriptor stands, or by the page
+// cache, and says so.
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 int main(int count, char **words) {
     void *memory;
-    int fd = open(words[count - 1], O_RDONLY | O_DIRECT);
+    int stand = count > 2 && strcmp(words[1], "stand") == 0, cached = count > 2 && !stand;
+    int fd = open(words[count - 1], O_RDONLY | (cached ? 0 : O_DIRECT));
     if (fd < 0 || posix_memalign(&memory, 4096, 4096)) return 1;
-    int stand = count > 2;
     char line[64];
     while (fgets(line, sizeof line, stdin)) {
         if (lseek(fd, 0, SEEK_SET) != 0) return 3;

@@ -78,6 +78,11 @@ impl WaitPolicy for Steered {
         None
     }
 
+    #[inline]
+    fn leaves(&self, wait: &Wait<'_>) -> Option<Reason> {
+        self.now().leaves(wait).filter(|_| !self.control.is_off())
+    }
+
     fn explain(&self, wait: &Wait<'_>, hear: &mut dyn FnMut(Check)) {
         self.now().explain(wait, hear);
     }
