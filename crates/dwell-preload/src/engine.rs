@@ -69,13 +69,14 @@ struct Decided {
     /// None where they are open from the beginning.
     open: Option<Box<Open>>,
     known: Known,
-    /// Requests that waited for it, until the files are open.
+    /// How much requests waited for it lately, until the files are open.
     waits: AtomicU32,
 }
 
-/// As many requests must have waited for a device before its files are opened. A second thread slows down a program that has one:
-/// its C library begins to lock what it uses.
+/// As many requests must have waited for a device before its files are opened, each of which makes up for as many that did not. A second
+/// thread slows down a program that has one: its C library begins to lock what it uses, and the kernel to count.
 const WORTH_WAITS: u32 = 16;
+const HITS_PER_WAIT: u32 = 16;
 
 type Open = dyn Fn(&mut Option<Services>) -> Files + Send + Sync;
 
@@ -281,18 +282,22 @@ pub fn is_served(word: Word) -> bool {
 pub fn is_worth_opening(word: Word) -> bool {
     // Who is not left alone at all is decided for from the first request on.
     ALONE_NS.load(Ordering::Relaxed) == 0
-        || decided_for(word)
-            .is_some_and(|decided| decided.waits.load(Ordering::Relaxed) >= WORTH_WAITS)
+        || decided_for(word).is_some_and(|decided| {
+            decided.waits.load(Ordering::Relaxed) >= WORTH_WAITS * HITS_PER_WAIT
+        })
 }
 
 /// Notes what a request came to before that, and how long it took.
 pub fn took(word: Word, result: isize, ns: u64) {
     let bytes = u64::try_from(result).unwrap_or(0);
-    if let Some(decided) = decided_for(word)
-        && (word.direct() || ns > decided.known.hit_ns(bytes))
-    {
-        decided.waits.fetch_add(1, Ordering::Relaxed);
-    }
+    let Some(decided) = decided_for(word) else { return };
+    // What threads do to it at once may be lost.
+    let before = decided.waits.load(Ordering::Relaxed);
+    let after = match word.direct() || ns > decided.known.hit_ns(bytes) {
+        true => before.saturating_add(HITS_PER_WAIT),
+        false => before.saturating_sub(1),
+    };
+    decided.waits.store(after, Ordering::Relaxed);
 }
 
 /// Opens what serves a descriptor's requests.

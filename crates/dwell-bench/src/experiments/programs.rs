@@ -241,7 +241,10 @@ pub fn real(
                 let what = format!("{program}, {}: {what}", scene.name);
                 progress(&what, share(j as f64 / installed.len() as f64));
             };
-            let run = Script { script, directory: ground.path().join(program) };
+            // Where a process lasts long, its start does not decide. Beside others it lasts long anyway.
+            let long = !lab.is_hasty() && scene.crunchers == 0;
+            let length = if long { "medium" } else { "short" };
+            let run = Script { script, directory: ground.path().join(program), length };
             let case = case(program, scene);
             match run.compare(lab, &wrapping, &mut tell) {
                 Ok((ratio, remark)) => put(result, &case, ratio, both(ground.class(), remark))?,
@@ -269,6 +272,8 @@ fn available(script: &Path) -> Result<(), String> {
 struct Script<'a> {
     script: &'a PathBuf,
     directory: PathBuf,
+    /// `$LENGTH`.
+    length: &'static str,
 }
 
 impl Script<'_> {
@@ -288,6 +293,7 @@ impl Script<'_> {
         let words = format!("WRAP={} run --policy {POLICY} --quiet --", wrapping.dwell().display());
         let wrapper = Wrapper::new(["env".to_owned(), words]);
         let mut plan = wrapping.plan(self.verb("run"), wrapper, lab.times(7));
+        plan.environment.push(("LENGTH".into(), self.length.into()));
         plan.warmup = usize::from(!lab.is_hasty());
         // Each run finds a directory as new as the first.
         let anew = "\"$1\" cleanup \"$2\" && rm -rf -- \"$2\" && mkdir -- \"$2\" && \
