@@ -67,7 +67,7 @@ struct Seen {
 struct Decided {
     files: OnceLock<Files>,
     /// None where they are open from the beginning.
-    open: Option<Box<Open>>,
+    open: Option<Arc<Open>>,
     known: Known,
     /// How much requests waited for it lately, until the files are open.
     waits: AtomicU32,
@@ -85,8 +85,17 @@ impl Decided {
         known: Known,
         open: impl Fn(&mut Option<Services>) -> Files + Send + Sync + 'static,
     ) -> Self {
-        let open: Option<Box<Open>> = Some(Box::new(open));
-        Decided { files: OnceLock::new(), open, known, waits: AtomicU32::new(0) }
+        Decided::by(Arc::new(open), known)
+    }
+
+    fn by(open: Arc<Open>, known: Known) -> Self {
+        let (files, waits) = (OnceLock::new(), AtomicU32::new(0));
+        Decided { files, open: Some(open), known, waits }
+    }
+
+    /// The same device for a forked child, which opens files of its own. What is open from the beginning is the parent's.
+    fn in_child(&self) -> Option<Self> {
+        Some(Decided::by(self.open.clone()?, self.known))
     }
 
     fn now(files: Files) -> Self {
@@ -216,10 +225,7 @@ pub fn is_ours() -> bool {
 
 /// Begins anew in a forked child: the parent's files, threads and ledger are none of its own.
 pub fn begin_in_child() {
-    let count = DEVICE_COUNT.swap(0, Ordering::Relaxed);
-    for device in &DEVICES[..count.min(MOST_DEVICES)] {
-        device.store(ptr::null_mut(), Ordering::Relaxed);
-    }
+    keep_devices();
     CONTROL.store(ptr::null_mut(), Ordering::Relaxed);
     // What the parent had is given up, not dropped: its thread is not here to be ended.
     std::mem::forget(services().take());
@@ -229,6 +235,28 @@ pub fn begin_in_child() {
     own::make_room();
     own_mark();
     leave_alone();
+}
+
+/// Keeps in a child what it need not find out again.
+fn keep_devices() {
+    let count = DEVICE_COUNT.swap(0, Ordering::Relaxed).min(MOST_DEVICES);
+    let mut kept = 0;
+    for device in &DEVICES[..count] {
+        let seen = device.swap(ptr::null_mut(), Ordering::Relaxed);
+        // SAFETY: never freed, and below the count never null.
+        let Seen { number, is_block, decided } = unsafe { &*seen };
+        let decided = match decided {
+            Some(decided) => match decided.in_child() {
+                None => continue,
+                again => again,
+            },
+            None => None,
+        };
+        let seen = Seen { number: *number, is_block: *is_block, decided };
+        DEVICES[kept].store(Box::into_raw(Box::new(seen)), Ordering::Relaxed);
+        kept += 1;
+    }
+    DEVICE_COUNT.store(kept, Ordering::Relaxed);
 }
 
 /// Enters the engine; `None` where the call is to go straight through.
@@ -479,8 +507,9 @@ fn decided_of(fd: i32, number: u64, services: &mut Option<Services>) -> Option<D
     }
     let policy = effective.wait_policy().ok()?;
     let guarded = order.settings.general().guard.value && !order.observe;
-    let key = key_of_number(number);
     Some(Decided::later(known, move |services| {
+        // A child's is its own.
+        let key = key_of_number(number);
         let services = services.get_or_insert_with(|| Services::begin(order));
         let file = |direct: bool| {
             let source = Adopted::new(&known, direct);

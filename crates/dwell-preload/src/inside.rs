@@ -23,7 +23,7 @@ thread_local! {
     /// Whether a request of the thread has been decided.
     static SERVED: Cell<bool> = const { Cell::new(false) };
     static NUMBER: Cell<u32> = const { Cell::new(0) };
-    static TURN: Cell<u32> = const { Cell::new(0) };
+    static TURNS: [Cell<u32>; 3] = const { [const { Cell::new(0) }; 3] };
     /// The signals of a thread that is ending.
     static SIGNALS: Cell<u64> = const { Cell::new(0) };
     /// Whether the thread has become two processes in one memory.
@@ -88,13 +88,36 @@ pub fn now_has_served() {
     SERVED.with(|served| served.set(true));
 }
 
-/// True once in so many times that this thread asks.
-#[inline]
-pub fn one_in(many: u32) -> bool {
-    TURN.with(|turn| {
-        turn.set(turn.get().wrapping_add(1));
-        turn.get().is_multiple_of(many)
-    })
+/// What a thread does once in a while, each counted for itself.
+#[derive(Clone, Copy)]
+pub enum Seldom {
+    /// To look closely at what a request's descriptor is.
+    CloseLook,
+    /// To decide a request like any other where the policy leaves all to the kernel.
+    LongWay,
+    /// To time a request by the page cache where it is not known yet whether such requests wait.
+    Timed,
+}
+
+impl Seldom {
+    /// Of so many requests it is done with one.
+    const fn one_in(self) -> u32 {
+        match self {
+            Seldom::CloseLook => 64,
+            Seldom::LongWay => 16,
+            Seldom::Timed => 4,
+        }
+    }
+
+    /// Whether it is done this time.
+    #[inline]
+    pub fn is_due(self) -> bool {
+        TURNS.with(|turns| {
+            let turn = &turns[self as usize];
+            turn.set(turn.get().wrapping_add(1));
+            turn.get().is_multiple_of(self.one_in())
+        })
+    }
 }
 
 /// Keeps `fork` away while a thread that ends takes down what it kept: made before all that, so

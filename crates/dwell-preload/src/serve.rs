@@ -12,7 +12,7 @@ use dwell::{File, Kind, clock};
 use libc::{c_int, iovec};
 
 use crate::engine::Server;
-use crate::inside::{self, set_errno};
+use crate::inside::{self, Seldom, set_errno};
 use crate::stack::{self, STACK_BYTES};
 use crate::table::{self, Moving, Way, Word};
 use crate::{account, engine, served};
@@ -31,12 +31,6 @@ pub enum Memory {
 /// Most pieces of a request that is decided.
 const MOST_PIECES: usize = 64;
 const NO_PIECE: iovec = iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
-/// One request in this many looks closely at what its descriptor is.
-const CLOSE_LOOK_ONE_IN: u32 = 64;
-/// One request by the page cache in this many is timed where it is not known yet whether such requests wait.
-const TIMED_ONE_IN: u32 = 4;
-/// One request in this many is decided like any other where its policy leaves all to the kernel.
-const LONG_WAY_ONE_IN: u32 = 16;
 
 /// Lets a request of the program go to the engine or, by `straight`, to the kernel. `at` is its
 /// offset; `None` for where the descriptor stands.
@@ -65,7 +59,7 @@ pub fn passed(straight: impl Fn() -> isize) -> isize {
 
 /// Makes a call on a device whose files are not open yet.
 fn timed(word: Word, straight: &dyn Fn() -> isize) -> isize {
-    if !word.direct() && !inside::one_in(TIMED_ONE_IN) {
+    if !word.direct() && !Seldom::Timed.is_due() {
         return straight();
     }
     let started = clock::now();
@@ -148,7 +142,7 @@ fn untouched(
     {
         return Some(result);
     }
-    if engine::observes() || inside::one_in(LONG_WAY_ONE_IN) {
+    if engine::observes() || Seldom::LongWay.is_due() {
         return None;
     }
     let bytes = match memory {
@@ -237,8 +231,7 @@ impl Request {
         if self.is_served {
             // A grant of what had this number before is gone since its close, and without one the controller is asked
             // through the descriptor. What does not depend on where a descriptor stands is the same call then.
-            let looks =
-                self.at.is_none() && kind != Kind::Sync || inside::one_in(CLOSE_LOOK_ONE_IN);
+            let looks = self.at.is_none() && kind != Kind::Sync || Seldom::CloseLook.is_due();
             if looks && !engine::still_served(self.fd, self.word) {
                 return None;
             }
@@ -251,7 +244,7 @@ impl Request {
         if kind == Kind::Sync {
             return Some((0, u64::MAX));
         }
-        let length = match kind == Kind::Write || inside::one_in(CLOSE_LOOK_ONE_IN) {
+        let length = match kind == Kind::Write || Seldom::CloseLook.is_due() {
             true => Some(engine::still(self.fd, self.word)?),
             false => None,
         };
