@@ -34,7 +34,7 @@ pub fn measure(
         Err(why) => return skip(result, &[PASSED, CACHED, STARTED], &why).map(|()| None),
     };
     let nothing = wrapping.plan(vec!["true".into()], wrapper(&wrapping), lab.times(101));
-    more(&nothing, (result, STARTED), |run| run.wall_ns as f64, (0.0, progress))?;
+    more(&nothing, (result, STARTED), (|run: &Ran| run.wall_ns as f64, 1e6), (0.0, progress))?;
     let passed = Calls { path: "/dev/null".into(), write: true, bytes: 1, ..calls(lab) };
     compare(lab, &wrapping, (result, PASSED), passed, (0.3, progress))?;
     match lab.place(Kind::Loop, FileSystemKind::Ext4)? {
@@ -72,18 +72,18 @@ fn compare(
     // What it prints is the measured rate.
     plan.check = Some(vec!["true".into()]);
     let ns = |run: &Ran| 1e9 / run.told.unwrap_or(f64::NAN);
-    more(&plan, (result, case), ns, (from, progress))
+    more(&plan, (result, case), (ns, 1.0), (from, progress))
 }
 
 fn wrapper(wrapping: &Wrapping) -> Wrapper {
     Wrapper::dwell_run(&wrapping.dwell())
 }
 
-/// What the wrapped command needs more of `ns` than the untouched one.
+/// What the wrapped command needs more of `ns` than the untouched one, in the case's unit of so many nanoseconds.
 fn more(
     plan: &Plan,
     (result, case): (&mut FigureResult, &str),
-    ns: impl Fn(&Ran) -> f64,
+    (ns, unit_ns): (impl Fn(&Ran) -> f64, f64),
     (from, progress): (f64, &mut Progress<'_>),
 ) -> Result<()> {
     let (mut done, total) = (0.0, plan.runs() as f64);
@@ -93,7 +93,7 @@ fn more(
     })?;
     let (ours, base) = both_variants(&comparison)?;
     let rounds = ours.rounds.iter().zip(&base.rounds);
-    let more = Middle::of(rounds.map(|(ours, base)| ns(ours) - ns(base)));
+    let more = Middle::of(rounds.map(|(ours, base)| (ns(ours) - ns(base)) / unit_ns));
     let more = more.map(|Middle { value, low, high }| Measured { value, low, high });
     let remark = format!("untouched: {}", units::time_ns(base.median(&ns)));
     put(result, case, more, Some(remark))
