@@ -2,28 +2,25 @@
 //! The engine of one process: which devices its descriptors are on, and a file for each.
 #![allow(unsafe_code)]
 
+mod crowd;
+mod decided;
 mod services;
 
+use decided::{Decided, Files, decided_of};
 pub use services::{is_retired, leave, publish, retire, settle};
 
-use std::path::Path;
 use std::ptr;
-use std::sync::atomic::{
-    AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering,
-};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::{fs, io};
 
+use dwell::File;
 use dwell::adopted::{self, Adopted};
 use dwell::clock;
-use dwell::device::Device;
-use dwell::known::Known;
 use dwell::ledger::{ControlReader, Publisher};
 use dwell::monitor::SystemMonitor;
-use dwell::profile::DeviceProfile;
-use dwell::settings::{DeviceNames, RunOrder};
-use dwell::{DeviceClass, File};
-use dwell_channel::client::{self, Mount, SCHEME};
+use dwell::settings::RunOrder;
+use dwell_channel::client::Mount;
 
 use crate::inside::Inside;
 use crate::raw::bare;
@@ -60,58 +57,6 @@ struct Seen {
     is_block: bool,
     /// None where its requests pass.
     decided: Option<Decided>,
-}
-
-/// A device that is decided for. Its files are opened when requests wait for it: what they need, a thread among it, would slow down
-/// a program that only opens and closes, or finds all in the page cache.
-struct Decided {
-    files: OnceLock<Files>,
-    /// None where they are open from the beginning.
-    open: Option<Arc<Open>>,
-    known: Known,
-    /// How much requests waited for it lately, until the files are open.
-    waits: AtomicU32,
-}
-
-/// As many requests must have waited for a device before its files are opened, each of which makes up for as many that did not. A second
-/// thread slows down a program that has one: its C library begins to lock what it uses, and the kernel to count.
-const WORTH_WAITS: u32 = 16;
-const HITS_PER_WAIT: u32 = 16;
-
-type Open = dyn Fn(&mut Option<Services>) -> Files + Send + Sync;
-
-impl Decided {
-    fn later(
-        known: Known,
-        open: impl Fn(&mut Option<Services>) -> Files + Send + Sync + 'static,
-    ) -> Self {
-        Decided::by(Arc::new(open), known)
-    }
-
-    fn by(open: Arc<Open>, known: Known) -> Self {
-        let (files, waits) = (OnceLock::new(), AtomicU32::new(0));
-        Decided { files, open: Some(open), known, waits }
-    }
-
-    /// The same device for a forked child, which opens files of its own. What is open from the beginning is the parent's.
-    fn in_child(&self) -> Option<Self> {
-        Some(Decided::by(self.open.clone()?, self.known))
-    }
-
-    fn now(files: Files) -> Self {
-        let (known, waits) = (Known::default(), AtomicU32::new(0));
-        Decided { files: OnceLock::from(files), open: None, known, waits }
-    }
-}
-
-/// The files of a device that is decided for.
-enum Files {
-    Device {
-        buffered: Arc<File<Adopted>>,
-        direct: Arc<File<Adopted>>,
-    },
-    /// A served mount: its requests take channels.
-    Served(Arc<File<Mount>>),
 }
 
 /// What serves a descriptor's requests.
@@ -294,7 +239,7 @@ fn decided_for(word: Word) -> Option<&'static Decided> {
 /// What serves a descriptor's requests.
 #[inline]
 pub fn server_of(word: Word) -> Option<Server> {
-    Some(match decided_for(word)?.files.get()? {
+    Some(match decided_for(word)?.files()? {
         Files::Device { direct, .. } if word.direct() => Server::Device(direct),
         Files::Device { buffered, .. } => Server::Device(buffered),
         Files::Served(file) => Server::Served(file),
@@ -306,26 +251,16 @@ pub fn is_served(word: Word) -> bool {
     matches!(server_of(word), Some(Server::Served(_)))
 }
 
-/// Whether it is time to open what serves a descriptor's requests.
+/// Whether it is time to open what serves a descriptor's requests. Who is not left alone at all is decided for from the first request on.
 pub fn is_worth_opening(word: Word) -> bool {
-    // Who is not left alone at all is decided for from the first request on.
-    ALONE_NS.load(Ordering::Relaxed) == 0
-        || decided_for(word).is_some_and(|decided| {
-            decided.waits.load(Ordering::Relaxed) >= WORTH_WAITS * HITS_PER_WAIT
-        })
+    ALONE_NS.load(Ordering::Relaxed) == 0 || decided_for(word).is_some_and(Decided::is_waited_for)
 }
 
 /// Notes what a request came to before that, and how long it took.
 pub fn took(word: Word, result: isize, ns: u64) {
-    let bytes = u64::try_from(result).unwrap_or(0);
-    let Some(decided) = decided_for(word) else { return };
-    // What threads do to it at once may be lost.
-    let before = decided.waits.load(Ordering::Relaxed);
-    let after = match word.direct() || ns > decided.known.hit_ns(bytes) {
-        true => before.saturating_add(HITS_PER_WAIT),
-        false => before.saturating_sub(1),
-    };
-    decided.waits.store(after, Ordering::Relaxed);
+    if let Some(decided) = decided_for(word) {
+        decided.took(word.direct(), u64::try_from(result).unwrap_or(0), ns);
+    }
 }
 
 /// Opens what serves a descriptor's requests.
@@ -334,10 +269,10 @@ pub fn open(word: Word) -> Option<Server> {
     let _inside = enter()?;
     let decided = decided_for(word)?;
     let mut services = services();
-    if let (None, Some(open)) = (decided.files.get(), &decided.open) {
-        let files = stack::on_its_own(STACK_BYTES, || open(&mut services))?;
-        let _ = decided.files.set(files);
+    if ALONE_NS.load(Ordering::Relaxed) > 0 && decided.gives_way() {
+        return None;
     }
+    decided.open(&mut services)?;
     server_of(word)
 }
 
@@ -421,7 +356,7 @@ fn is_device(at: u8) -> bool {
     // SAFETY: never freed, and known, so not null.
     let known = unsafe { DEVICES[usize::from(at)].load(Ordering::Acquire).as_ref() };
     let decided = known.and_then(|known| known.decided.as_ref());
-    decided.is_some_and(|decided| !matches!(decided.files.get(), Some(Files::Served(_))))
+    decided.is_some_and(|decided| !matches!(decided.files(), Some(Files::Served(_))))
 }
 
 /// `None` where that cannot be asked now.
@@ -484,73 +419,4 @@ fn is_no_disk(fd: i32) -> bool {
     // SAFETY: a live buffer.
     let rc = unsafe { libc::fstatfs(fd, &mut status) };
     rc == 0 && [CGROUP2, DEVPTS, PIPE, PROC, RAM, SYS, TMP].contains(&(status.f_type as i64))
-}
-
-/// What is decided on a fast device, after the settings.
-fn decided_of(fd: i32, number: u64, services: &mut Option<Services>) -> Option<Decided> {
-    let order = order()?;
-    if let Ok(mount) = Mount::of(fd) {
-        return files_of_mount(mount.for_guest(served::keep), number, order, services)
-            .map(Decided::now);
-    }
-    let store = order.profiles();
-    let device = Device::beneath(Path::new(&format!("/proc/self/fd/{fd}"))).ok()?;
-    let effective = order.settings.for_device(&DeviceNames::of(&device));
-    // A profile that cannot be used, which `dwell run` has said, is as good as none.
-    let profile = store.of(&device).ok().flatten();
-    let known = effective.known(profile.as_ref().map(DeviceProfile::known).unwrap_or_default());
-    let decided = known.profile.is_some_and(|profile| {
-        profile.class == DeviceClass::Fast || profile.ring_threshold_bytes > 0
-    });
-    if effective.exclude.value || !decided {
-        return None;
-    }
-    let policy = effective.wait_policy().ok()?;
-    let guarded = order.settings.general().guard.value && !order.observe;
-    Some(Decided::later(known, move |services| {
-        // A child's is its own.
-        let key = key_of_number(number);
-        let services = services.get_or_insert_with(|| Services::begin(order));
-        let file = |direct: bool| {
-            let source = Adopted::new(&known, direct);
-            let (policy, monitor) = (services.steered(policy.clone()), services.monitor.clone());
-            let file = File::over(source, &device.kernel_name, &key, known, policy, monitor);
-            let file = Arc::new(file.guarded(guarded));
-            if let Some(publisher) = &services.publisher {
-                publisher.add(&device.kernel_name, file.clone());
-            }
-            file
-        };
-        Files::Device { buffered: file(false), direct: file(true) }
-    }))
-}
-
-/// The file of a served mount. What its controller takes back or cannot do is the kernel's, so no guard has to
-/// watch it.
-fn files_of_mount(
-    mount: Mount,
-    number: u64,
-    order: &RunOrder,
-    services: &mut Option<Services>,
-) -> Option<Files> {
-    let name = mount.name();
-    let effective = order.settings.for_device(&DeviceNames::new([name.as_str(), SCHEME]));
-    let known = effective.known(client::known());
-    let decided = known.profile.is_some_and(|profile| profile.class == DeviceClass::Fast);
-    if effective.exclude.value || !decided {
-        return None;
-    }
-    let policy = effective.wait_policy().ok()?;
-    let services = services.get_or_insert_with(|| Services::begin(order));
-    let (policy, monitor) = (services.steered(policy), services.monitor.clone());
-    let file = Arc::new(File::over(mount, &name, &key_of_number(number), known, policy, monitor));
-    if let Some(publisher) = &services.publisher {
-        publisher.add(&name, file.clone());
-    }
-    Some(Files::Served(file))
-}
-
-/// Tells a device apart. A forked child shares nothing with its parent.
-fn key_of_number(number: u64) -> String {
-    format!("{}:{}@{}", libc::major(number), libc::minor(number), std::process::id())
 }

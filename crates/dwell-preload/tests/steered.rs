@@ -7,6 +7,9 @@ use std::fs;
 use std::io::{BufRead as _, BufReader, Lines, Write as _};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use common::{Ended, Fast, Under, program, skip};
@@ -110,4 +113,44 @@ fn a_program_that_finds_all_in_the_page_cache_gets_no_second_thread() {
     let ended = running.end(&under);
     assert_eq!(ended.decided(), 0, "{}", ended.stderr);
     assert!(ended.run.unwrap().passed.bytes >= 100 * 4096);
+}
+
+/// Threads that want the CPUs, more than there are by far, until this is dropped.
+struct Crowd {
+    over: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Crowd {
+    fn new() -> Crowd {
+        let cpus = fs::read_to_string("/proc/cpuinfo").unwrap().matches("processor\t").count();
+        let over = Arc::new(AtomicBool::new(false));
+        let busy = || {
+            let over = over.clone();
+            std::thread::spawn(move || while !over.load(Ordering::Relaxed) {})
+        };
+        Crowd { threads: (0..4 * cpus.max(1)).map(|_| busy()).collect(), over }
+    }
+}
+
+impl Drop for Crowd {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Relaxed);
+        self.threads.drain(..).for_each(|thread| thread.join().unwrap());
+    }
+}
+
+#[test]
+fn in_a_crowd_only_who_spins_whatever_happens_gets_an_engine() {
+    let Some((_fast, file, phases)) = scene() else { return };
+    let crowd = Crowd::new();
+    for (policy, decided) in [("smartcon", 0), ("spin", 84)] {
+        let under = Under::policy(policy).leaving_alone_for(1);
+        let mut running = Running::start(&under, Command::new(&phases).arg(&file));
+        std::thread::sleep(Duration::from_millis(20));
+        running.phase();
+        let ended = running.end(&under);
+        assert_eq!(ended.decided(), decided, "{policy}: {}", ended.stderr);
+    }
+    drop(crowd);
 }

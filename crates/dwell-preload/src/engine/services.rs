@@ -112,7 +112,7 @@ fn without_ledger() -> Snapshot {
     for device in &DEVICES[..count] {
         // SAFETY: never freed, and below the count never null.
         let known = unsafe { &*device.load(Ordering::Acquire) };
-        match known.decided.as_ref().and_then(|decided| decided.files.get()) {
+        match known.decided.as_ref().and_then(|decided| decided.files()) {
             Some(Files::Device { buffered, direct }) => {
                 all.add_device(&buffered.tell());
                 all.add_device(&direct.tell());
