@@ -2,15 +2,14 @@
 //! What a process keeps beside its devices, the monitor and the ledger, from their beginning to what they tell at its end.
 #![allow(unsafe_code)]
 
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::{env, fs, thread};
 
-use dwell::WaitPolicy;
 use dwell::ledger::{Header, Ledger, ProcessIo, Publisher, Snapshot, Steered, Told};
 use dwell::monitor::{Config, SystemMonitor};
 use dwell::settings::RunOrder;
+use dwell::{WaitPolicy, places};
 
 use super::*;
 use crate::account;
@@ -25,7 +24,9 @@ impl Services {
 
     /// The system monitor, and the ledger that it keeps up to date. A process can do without either.
     pub(super) fn begin(order: &RunOrder) -> Services {
-        let config = Config { host_page: Some(host_page()), ..Config::default() };
+        let user = dwell::capability::effective_uid();
+        let host_page = places::host_page(user, &|name| env::var_os(name));
+        let config = Config { host_page: Some(host_page), ..Config::default() };
         let monitor = SystemMonitor::shared_with(config).ok();
         let publisher = ledger(order).map(|ledger| {
             let control = Box::into_raw(Box::new(ledger.reader()));
@@ -49,18 +50,6 @@ fn ledger(order: &RunOrder) -> Option<Ledger> {
         ..Header::default()
     };
     Ledger::create(order.ledger_dir.as_deref()?, &header).ok()
-}
-
-/// The page that this user's Dwell processes share.
-fn host_page() -> std::path::PathBuf {
-    let chosen = env::var_os("DWELL_HOST_PAGE").filter(|chosen| !chosen.is_empty());
-    chosen.map_or_else(
-        || {
-            let user = dwell::capability::effective_uid();
-            Path::new("/dev/shm").join(format!("dwell-{user}"))
-        },
-        Into::into,
-    )
 }
 
 /// Tells the ledger how things stand, before this process becomes another program.
