@@ -2,7 +2,6 @@
 //! The engine of one process: which devices its descriptors are on, and a file for each.
 #![allow(unsafe_code)]
 
-mod crowd;
 mod decided;
 mod services;
 

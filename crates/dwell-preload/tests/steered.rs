@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A program that is steered from outside while it runs.
+//! A program that runs: from when on it is decided for, and how it is steered from outside.
 
 mod common;
 

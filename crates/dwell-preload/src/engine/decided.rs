@@ -9,12 +9,13 @@ use dwell::adopted::Adopted;
 use dwell::device::Device;
 use dwell::dwell_policy::{Load, Wait};
 use dwell::known::Known;
+use dwell::monitor::is_crowded;
 use dwell::profile::DeviceProfile;
 use dwell::settings::{DeviceNames, RunOrder};
 use dwell::{DeviceClass, File, Kind};
 use dwell_channel::client::{self, Mount, SCHEME};
 
-use super::{Services, crowd, order};
+use super::{Services, order};
 use crate::served;
 use crate::stack::{self, STACK_BYTES};
 
@@ -91,7 +92,7 @@ impl Decided {
     pub(super) fn gives_way(&self) -> bool {
         let gives_way = self.files().is_none()
             && self.later.as_ref().is_some_and(|later| later.gives_way)
-            && crowd::is_here();
+            && is_crowded();
         if gives_way {
             self.waits.store(0, Ordering::Relaxed);
         }

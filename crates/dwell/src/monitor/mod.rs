@@ -24,6 +24,7 @@
 //! ```
 
 mod assess;
+mod crowd;
 mod host;
 mod lease;
 mod member;
@@ -38,6 +39,7 @@ mod window;
 #[cfg(test)]
 mod simulation;
 
+pub use crowd::is_crowded;
 pub use host::{Fellow, HostPage, Sharing};
 pub use permit::{LoadReader, SpinGuard, SpinPermit};
 

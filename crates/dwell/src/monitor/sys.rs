@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! All that the monitor needs `unsafe` for: affinity, signals, the liveness of a pid, files.
+//! All that the monitor needs `unsafe` for: affinity, CPUs, signals, the liveness of a pid, files.
 #![allow(unsafe_code)]
 
 use std::fs::File;
@@ -10,6 +10,13 @@ use std::os::fd::AsRawFd;
 pub(crate) fn effective_uid() -> u32 {
     // SAFETY: no arguments, cannot fail.
     unsafe { libc::geteuid() }
+}
+
+/// CPUs that this machine runs threads on, whether this process may use them or not.
+pub(crate) fn online_cpus() -> Option<u32> {
+    // SAFETY: asks for a number.
+    let cpus = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) };
+    u32::try_from(cpus).ok().filter(|cpus| *cpus > 0)
 }
 
 /// Leaves all signals to the other threads of the process.
