@@ -37,7 +37,7 @@ commands() {
 
 setup() {
   local who
-  for who in a b c d; do commands "$who" "$(pick 1500 60000 6000)" >"$who.commands"; done
+  for who in a b c d; do commands "$who" "$(pick 1500 60000 30000)" >"$who.commands"; done
 }
 
 run() {

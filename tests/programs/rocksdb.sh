@@ -18,7 +18,7 @@ setup() { local name; for name in $DATABASES; do mkdir "$name"; done; }
 
 run() {
   local keys direct='--use_direct_reads=1 --use_direct_io_for_flush_and_compaction=1'
-  keys=$(pick 20000 1000000)
+  keys=$(pick 20000 1000000 60000)
   # shellcheck disable=SC2086 # $direct is two words
   {
     bench direct fillrandom,overwrite,compact,readrandom,verifychecksum $direct --num="$keys" >direct.fill
