@@ -27,6 +27,8 @@ pub(super) struct Decided {
     later: Option<Arc<Later>>,
     /// How much requests waited for it lately, until the files are open.
     waits: AtomicU32,
+    /// How much of that makes files worth opening.
+    worth: AtomicU32,
 }
 
 /// How files are opened later.
@@ -44,13 +46,21 @@ type Open = dyn Fn(&mut Option<Services>) -> Files + Send + Sync;
 const WORTH_WAITS: u32 = 16;
 const HITS_PER_WAIT: u32 = 16;
 
+/// On a crowded machine twice as many each time, until so many: to look at the machine takes as long as a request of a fast device.
+const CROWDED_WAITS: u32 = 1024;
+
 impl Decided {
     fn later(later: Arc<Later>) -> Self {
-        Decided { files: OnceLock::new(), later: Some(later), waits: AtomicU32::new(0) }
+        Decided::with(OnceLock::new(), Some(later))
     }
 
     fn now(files: Files) -> Self {
-        Decided { files: OnceLock::from(files), later: None, waits: AtomicU32::new(0) }
+        Decided::with(OnceLock::from(files), None)
+    }
+
+    fn with(files: OnceLock<Files>, later: Option<Arc<Later>>) -> Self {
+        let worth = AtomicU32::new(WORTH_WAITS * HITS_PER_WAIT);
+        Decided { files, later, waits: AtomicU32::new(0), worth }
     }
 
     /// The same device for a forked child, which opens files of its own. What is open from the beginning is the parent's.
@@ -84,16 +94,18 @@ impl Decided {
 
     /// Whether so many requests had to wait that files are worth opening.
     pub(super) fn is_waited_for(&self) -> bool {
-        self.waits.load(Ordering::Relaxed) >= WORTH_WAITS * HITS_PER_WAIT
+        self.waits.load(Ordering::Relaxed) >= self.worth.load(Ordering::Relaxed)
     }
 
-    /// Whether files are not worth opening now, after all: so many want the CPUs that all would be left to the kernel. Then as many
+    /// Whether files are not worth opening now, after all: so many want the CPUs that all would be left to the kernel. Then more
     /// requests have to wait anew.
     pub(super) fn gives_way(&self) -> bool {
         let gives_way = self.files().is_none()
             && self.later.as_ref().is_some_and(|later| later.gives_way)
             && is_crowded();
         if gives_way {
+            let worth = 2 * self.worth.load(Ordering::Relaxed);
+            self.worth.store(worth.min(CROWDED_WAITS * HITS_PER_WAIT), Ordering::Relaxed);
             self.waits.store(0, Ordering::Relaxed);
         }
         gives_way
