@@ -145,7 +145,8 @@ pub(super) fn decided_of(fd: i32, number: u64, services: &mut Option<Services>) 
     let guarded = order.settings.general().guard.value && !order.observe;
     let busy = Load::new(1.0, 1.0, 0.5);
     let waits = Wait { load: busy, ..Wait::new(Kind::Read, 4096, known.profile.as_ref()) };
-    let gives_way = policy.leaves(&waits).is_some();
+    // Who observes wants to be told that too.
+    let gives_way = !order.observe && policy.leaves(&waits).is_some();
     let open = Box::new(move |services: &mut Option<Services>| {
         // A child's is its own.
         let key = key_of_number(number);
