@@ -43,12 +43,18 @@ impl Running {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let input = child.stdin.take().unwrap();
         let output = BufReader::new(child.stdout.take().unwrap()).lines();
-        Running { child, input, output }
+        let mut running = Running { child, input, output };
+        running.says("ready");
+        running
+    }
+
+    fn says(&mut self, word: &str) {
+        assert_eq!(self.output.next().unwrap().unwrap(), word);
     }
 
     fn phase(&mut self) {
         writeln!(self.input, "go").unwrap();
-        assert_eq!(self.output.next().unwrap().unwrap(), "done");
+        self.says("done");
     }
 
     fn end(self, under: &Under) -> Ended {

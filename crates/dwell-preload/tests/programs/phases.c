@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// [stand|cached] FILE: reads 100 blocks with direct I/O for each line of its input, or where the descriptor stands, or by the page
-// cache, and says so.
+// [stand|cached] FILE: says that it has begun, reads 100 blocks with direct I/O for each line of its input, or where the descriptor
+// stands, or by the page cache, and says so.
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdio.h>
@@ -14,6 +14,8 @@ int main(int count, char **words) {
     int fd = open(words[count - 1], O_RDONLY | (cached ? 0 : O_DIRECT));
     if (fd < 0 || posix_memalign(&memory, 4096, 4096)) return 1;
     char line[64];
+    puts("ready");
+    fflush(stdout);
     while (fgets(line, sizeof line, stdin)) {
         if (lseek(fd, 0, SEEK_SET) != 0) return 3;
         for (int i = 0; i < 100; i++) {
