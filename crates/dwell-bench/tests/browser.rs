@@ -73,7 +73,7 @@ fn a_comparison_is_shown_whole_and_the_console_is_silent() {
     for part in ["Comparison of one command", "Ended early", "Verdicts", "What was run"] {
         assert!(dom.contains(part), "{part}");
     }
-    for variant in comparison.wrapped() {
+    for variant in comparison.others() {
         assert!(dom.contains(&variant.finding.as_ref().unwrap().text), "{}", variant.name);
     }
     assert_eq!(console(&output), Vec::<String>::new());

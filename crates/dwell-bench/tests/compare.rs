@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
 use dwell_bench::compare::{
-    self, Comparison, Measured, Metric, Plan, Results, UNTOUCHED, Verdict, Wrapper,
+    self, AGAIN, Comparison, Measured, Metric, Plan, Results, UNTOUCHED, Verdict, Wrapper,
 };
 use dwell_bench::keep::Interrupted;
 
@@ -91,10 +91,27 @@ fn every_round_runs_every_variant_once_and_the_wrapped_ones_are_wrapped() {
 }
 
 #[test]
+fn a_control_is_the_command_as_it_is_once_more() {
+    let directory = tempfile::tempdir().unwrap();
+    let log = directory.path().join("log");
+    let script = format!("echo ${{POLICY:-none}} >>{}", log.display());
+    let result = run(&Plan { control: true, ..plan(directory.path(), &script) }).unwrap();
+    let names: Vec<&str> = result.variants.iter().map(|variant| variant.name.as_str()).collect();
+    assert_eq!(names, [UNTOUCHED, AGAIN, "block", "spin"]);
+    for round in lines(&log).chunks(4) {
+        assert_eq!(round.iter().filter(|policy| *policy == "none").count(), 2, "{round:?}");
+    }
+    let again = &result.variants[1];
+    assert!(again.rounds.len() == 2 && again.rounds.iter().all(|run| run.stats.is_none()));
+    assert!(again.finding.is_some() && result.ratio(AGAIN, Metric::Speed).is_some());
+    assert_eq!(again.words, result.variants[0].words);
+}
+
+#[test]
 fn few_rounds_are_indistinguishable_and_say_how_many_it_takes() {
     let directory = tempfile::tempdir().unwrap();
     let result = run(&plan(directory.path(), ":")).unwrap();
-    for variant in result.wrapped() {
+    for variant in result.others() {
         let finding = variant.finding.as_ref().unwrap();
         assert_eq!(finding.verdict, Verdict::Indistinguishable);
         assert!(finding.text.contains("2 rounds cannot tell, six can"), "{}", finding.text);
@@ -256,7 +273,7 @@ fn what_cannot_be_run_is_named() {
         (Plan { rounds: 0, ..plan(directory.path(), ":") }, "1 or more"),
         (Plan { policies: vec![], ..plan(directory.path(), ":") }, "no policy"),
         (Plan { policies: vec!["a".into(), "a".into()], ..plan(directory.path(), ":") }, "twice"),
-        (Plan { policies: vec![UNTOUCHED.into()], ..plan(directory.path(), ":") }, "anyway"),
+        (Plan { policies: vec![UNTOUCHED.into()], ..plan(directory.path(), ":") }, "as it is"),
         (
             Plan { directory: PathBuf::from("/proc/nothing"), ..plan(directory.path(), ":") },
             "/proc/nothing",

@@ -23,7 +23,7 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use dwell::clock;
 
 pub use outcome::{
-    Comparison, Finding, Measured, Metric, Ratio, Results, SCHEMA, UNTOUCHED, Variant, pair,
+    AGAIN, Comparison, Finding, Measured, Metric, Ratio, Results, SCHEMA, UNTOUCHED, Variant, pairs,
 };
 pub use report::{html, save_report};
 pub use table::table;
@@ -40,6 +40,8 @@ pub struct Plan {
     pub program: Vec<OsString>,
     /// Policies under which it is run; names of their variants.
     pub policies: Vec<String>,
+    /// Runs the command as it is a second time in each round, as a variant that no policy touched.
+    pub control: bool,
     /// What puts the command under a policy.
     pub wrapper: Wrapper,
     /// Interleaved rounds.
@@ -69,6 +71,7 @@ impl Plan {
         Plan {
             program,
             policies: policies.iter().map(|name| name.to_string()).collect(),
+            control: false,
             wrapper,
             rounds: 10,
             warmup: 1,
@@ -84,7 +87,21 @@ impl Plan {
 
     /// Runs of the command that it takes.
     pub fn runs(&self) -> u64 {
-        ((self.policies.len() + 1) * (self.rounds + self.warmup)) as u64
+        (self.names().count() * (self.rounds + self.warmup)) as u64
+    }
+
+    /// The variants.
+    fn names(&self) -> impl Iterator<Item = &str> {
+        let untouched = [UNTOUCHED, AGAIN].into_iter().take(1 + usize::from(self.control));
+        untouched.chain(self.policies.iter().map(String::as_str))
+    }
+
+    /// What is run of a variant.
+    fn words(&self, name: &str, stats: &Path) -> Vec<OsString> {
+        match outcome::is_untouched(name) {
+            true => self.program.clone(),
+            false => self.wrapper.wrap(name, stats, &self.program),
+        }
     }
 
     fn check(&self) -> Result<()> {
@@ -92,7 +109,7 @@ impl Plan {
         ensure!(self.rounds > 0, "no round measures nothing: 1 or more is wanted");
         ensure!(!self.policies.is_empty(), "no policy leaves nothing to compare with");
         for (i, policy) in self.policies.iter().enumerate() {
-            ensure!(policy != UNTOUCHED, "{UNTOUCHED} takes part anyway");
+            ensure!(!outcome::is_untouched(policy), "{policy} is the command as it is, no policy");
             ensure!(!self.policies[..i].contains(policy), "{policy} is named twice");
         }
         Ok(())
@@ -152,10 +169,9 @@ pub fn run(
     let runs = plan.directory.join("runs");
     fs::create_dir_all(&runs)
         .with_context(|| format!("cannot make the directory {}", runs.display()))?;
-    let names = [UNTOUCHED].into_iter().chain(plan.policies.iter().map(String::as_str));
     let mut race = Race {
         plan,
-        variants: names.map(|name| variant(plan, name)).collect(),
+        variants: plan.names().map(|name| variant(plan, name)).collect(),
         differing: Vec::new(),
         notes: Vec::new(),
         runs,
@@ -195,6 +211,7 @@ pub fn run(
     };
     notes.extend(differing.into_iter().map(told));
     notes.extend(comparison.variants.iter().filter_map(failures));
+    notes.extend(comparison.unrest());
     comparison.notes = notes;
     // It stays where something was left in it.
     let _ = fs::remove_dir(&runs);
@@ -208,13 +225,9 @@ pub fn run(
 }
 
 fn variant(plan: &Plan, name: &str) -> Variant {
-    let words = match name {
-        UNTOUCHED => plan.program.clone(),
-        policy => plan.wrapper.wrap(policy, Path::new(Wrapper::STATS), &plan.program),
-    };
     Variant {
         name: name.into(),
-        words: texts(&words),
+        words: texts(&plan.words(name, Path::new(Wrapper::STATS))),
         rounds: Vec::new(),
         finding: None,
         results: Results::Same,
@@ -372,10 +385,7 @@ impl Race<'_> {
         if let Some(setup) = &plan.setup {
             self.untimed("setup", setup, [&aside, &stderr])?;
         }
-        let words = match name {
-            UNTOUCHED => plan.program.clone(),
-            policy => plan.wrapper.wrap(policy, &stats, &plan.program),
-        };
+        let words = plan.words(name, &stats);
         let mut command = self.command(&words)?;
         command.stdout(create(&stdout)?).stderr(create(&stderr)?);
         let account = tree::run(&mut command, &|| self.stopped()).with_context(|| {
@@ -402,7 +412,7 @@ impl Race<'_> {
             run.told = told(&String::from_utf8_lossy(&text));
         }
         run.stats = fs::read(&stats).ok().and_then(|text| serde_json::from_slice(&text).ok());
-        if name != UNTOUCHED && plan.wrapper.counts() && run.stats.is_none() {
+        if !outcome::is_untouched(name) && plan.wrapper.counts() && run.stats.is_none() {
             let said = said(&stderr);
             self.note(format!("{name}: nothing was counted, so nothing was decided{said}"));
         }

@@ -19,6 +19,8 @@ pub const SCHEMA: u32 = 1;
 
 /// Name of the variant that others are held against: the command as it is.
 pub const UNTOUCHED: &str = "untouched";
+/// Name of the variant that is the command as it is once more: what the two differ in, no policy did.
+pub const AGAIN: &str = "untouched again";
 
 /// One command, untouched and under wait policies.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -52,7 +54,7 @@ pub struct Comparison {
 /// The command in one form.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Variant {
-    /// [`UNTOUCHED`] or the name of the policy.
+    /// [`UNTOUCHED`], [`AGAIN`] or the name of the policy.
     pub name: String,
     /// What was run, word by word.
     pub words: Vec<String>,
@@ -215,6 +217,11 @@ impl Measured {
 }
 
 impl Variant {
+    /// Whether it is the command as it is.
+    pub fn is_untouched(&self) -> bool {
+        is_untouched(&self.name)
+    }
+
     /// Summary of a quantity over the rounds.
     pub fn summary(&self, quantity: impl Fn(&Measured) -> f64) -> Option<Summary> {
         Summary::of(self.rounds.iter().map(quantity))
@@ -234,10 +241,14 @@ impl Variant {
     }
 }
 
-/// Variant ÷ base of one metric.
-pub fn pair(ours: &Variant, base: &Variant, metric: Metric) -> Option<Paired> {
-    let rounds = ours.rounds.iter().zip(&base.rounds);
-    Paired::of(rounds.map(|(ours, base)| (metric.of(ours), metric.of(base))))
+/// Whether a variant of this name is the command as it is.
+pub(super) fn is_untouched(name: &str) -> bool {
+    [UNTOUCHED, AGAIN].contains(&name)
+}
+
+/// Variant and base of one metric, round by round.
+pub fn pairs(ours: &Variant, base: &Variant, metric: Metric) -> impl Iterator<Item = (f64, f64)> {
+    ours.rounds.iter().zip(&base.rounds).map(move |(ours, base)| (metric.of(ours), metric.of(base)))
 }
 
 impl Comparison {
@@ -246,8 +257,8 @@ impl Comparison {
         self.variants.iter().find(|variant| variant.name == UNTOUCHED)
     }
 
-    /// The variants under a policy.
-    pub fn wrapped(&self) -> impl Iterator<Item = &Variant> {
+    /// The variants beside the first: under a policy, or [`AGAIN`].
+    pub fn others(&self) -> impl Iterator<Item = &Variant> {
         self.variants.iter().filter(|variant| variant.name != UNTOUCHED)
     }
 
@@ -261,7 +272,9 @@ impl Comparison {
     pub fn conclude(&mut self) {
         self.ratios.clear();
         let Some(base) = self.untouched().cloned() else { return };
-        let unstable = base.rounds.windows(2).any(|two| two[0].results_sum != two[1].results_sum);
+        let untouched = self.variants.iter().filter(|variant| variant.is_untouched());
+        let mut sums = untouched.flat_map(|variant| &variant.rounds).map(|run| &run.results_sum);
+        let unstable = sums.next().is_some_and(|first| sums.any(|sum| sum != first));
         for variant in &mut self.variants {
             let rounds = || variant.rounds.iter().zip(&base.rounds);
             let differ = rounds().any(|(ours, base)| ours.results_sum != base.results_sum);
@@ -270,7 +283,7 @@ impl Comparison {
                 (false, true) => Results::Differ,
                 (false, false) => Results::Same,
             };
-            let paired = |metric| pair(variant, &base, metric);
+            let paired = |metric| Paired::of(pairs(variant, &base, metric));
             let finding = paired(Metric::Speed).map(|speed| {
                 let ahead = rounds().filter(|(ours, base)| ours.wall_ns < base.wall_ns).count();
                 let behind = rounds().filter(|(ours, base)| ours.wall_ns > base.wall_ns).count();
@@ -287,6 +300,18 @@ impl Comparison {
             variant.finding = finding.filter(|_| variant.name != UNTOUCHED);
             variant.results = results;
         }
+    }
+
+    /// What to know where the command was told apart from itself.
+    pub(super) fn unrest(&self) -> Option<String> {
+        let again = self.variants.iter().find(|variant| variant.name == AGAIN)?;
+        let verdict = again.finding.as_ref()?.verdict;
+        (verdict != Verdict::Indistinguishable).then(|| {
+            format!(
+                "{AGAIN} was {verdict} than {UNTOUCHED}, which no policy did: a difference like \
+                 this one tells nothing of the others either"
+            )
+        })
     }
 
     /// Writes it as JSON.
@@ -366,5 +391,26 @@ impl Comparison {
         }
         let bytes = lines.into_inner().map_err(|error| error.into_error())?;
         String::from_utf8(bytes).context("a name that is no text")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sample;
+
+    #[test]
+    fn a_command_that_is_told_apart_from_itself_is_said_to_be() {
+        let unrest = |name: &str| {
+            let mut comparison = sample::comparison();
+            let found = comparison.variants.iter_mut().find(|variant| variant.name == name);
+            found.unwrap().name = AGAIN.into();
+            comparison.conclude();
+            comparison.unrest()
+        };
+        let said = unrest("hybrid").unwrap();
+        assert!(said.starts_with("untouched again was slower than untouched"), "{said}");
+        assert_eq!(unrest("block"), None);
+        assert_eq!(sample::comparison().unrest(), None);
     }
 }

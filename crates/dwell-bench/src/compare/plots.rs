@@ -37,7 +37,7 @@ fn ratios(comparison: &Comparison) -> Dots {
                 text: format!("{figures}  {verdict}").trim_end().into(),
             })
         };
-        let rows = comparison.wrapped().filter_map(|variant| row(&variant.name)).collect();
+        let rows = comparison.others().filter_map(|variant| row(&variant.name)).collect();
         Panel { axis_label: format!("{what} ÷ {UNTOUCHED} (×)"), rows, mark: Some(1.0) }
     };
     let mut panels = vec![panel(Metric::Speed, "speed"), panel(Metric::Cpu, "CPU time")];

@@ -27,7 +27,7 @@ pub fn html(comparison: &Comparison) -> String {
         @for note in &comparison.notes { p.note { (note) } }
         section #verdicts {
             h2 { "Verdicts" }
-            @for variant in comparison.wrapped() {
+            @for variant in comparison.others() {
                 @if let Some(finding) = &variant.finding {
                     p { strong { (variant.name) ":" } " " (finding.text) "." }
                 }

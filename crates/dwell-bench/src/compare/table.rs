@@ -41,12 +41,12 @@ pub fn table(comparison: &Comparison) -> String {
     }
     text += &table.trim_fmt();
     text += "\n\n";
-    for variant in comparison.wrapped() {
+    for variant in comparison.others() {
         if let Some(finding) = &variant.finding {
             text += &format!("{}: {}\n", variant.name, finding.text);
         }
     }
-    for variant in comparison.wrapped() {
+    for variant in comparison.others() {
         if let Some((seen, decided)) = variant.coverage() {
             text += &format!(
                 "coverage: {}: {} of the bytes moved were seen, {} decided about\n",
@@ -56,7 +56,7 @@ pub fn table(comparison: &Comparison) -> String {
             );
         }
     }
-    if comparison.wrapped().all(|variant| variant.results == Results::Same) {
+    if comparison.others().all(|variant| variant.results == Results::Same) {
         text += "results: the same in all runs\n";
     }
     if let Some(why) = &comparison.ended {

@@ -10,10 +10,10 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result};
 use dwell::DeviceClass;
 
-use super::lab::{both, put, skip, skip_all};
-use super::wrapped::{POLICY, Wrapping, both_variants, compared, open_to_all};
+use super::lab::{both, put, ratio_text, skip, skip_all};
+use super::wrapped::{POLICY, Wrapping, both_variants, compared, open_to_all, variant};
 use super::{Lab, Progress};
-use crate::compare::{Measured, Metric, Results, Wrapper, pair};
+use crate::compare::{AGAIN, Measured, Metric, Results, Wrapper, pairs};
 use crate::figure::FigureResult;
 use crate::fixture::{Directory, half_noise};
 use crate::loads::Loads;
@@ -198,6 +198,37 @@ fn case(program: &str, scene: &Scene) -> String {
     format!("{program}, {}", scene.name)
 }
 
+/// Stands for the mean of all.
+const ALL: &str = "all";
+
+/// Speeds divided by the untouched command's, round by round.
+#[derive(Default)]
+struct Ratios {
+    wrapped: Vec<f64>,
+    /// The untouched command once more.
+    again: Vec<f64>,
+}
+
+impl Ratios {
+    /// Geometric means of the programs, round by round.
+    fn mean(programs: &[Ratios]) -> Ratios {
+        let mean = |of: fn(&Ratios) -> &[f64]| {
+            let rounds = programs.iter().map(|program| of(program).len()).min().unwrap_or(0);
+            let round = |i: usize| programs.iter().map(|program| of(program)[i].ln()).sum::<f64>();
+            (0..rounds).map(|i| (round(i) / programs.len() as f64).exp()).collect()
+        };
+        Ratios { wrapped: mean(|program| &program.wrapped), again: mean(|program| &program.again) }
+    }
+
+    /// Puts the ratio in its place, with what the same command differs from itself.
+    fn put(&self, result: &mut FigureResult, case: &str, remark: Option<String>) -> Result<()> {
+        let [wrapped, again] = [&self.wrapped, &self.again]
+            .map(|ratios| Paired::of(ratios.iter().map(|ratio| (*ratio, 1.0))));
+        let again = again.map(|again| format!("{AGAIN} {}", ratio_text(&again)));
+        put(result, case, wrapped, both(again, remark))
+    }
+}
+
 /// U2.
 pub fn real(
     lab: &mut Lab,
@@ -230,12 +261,14 @@ pub fn real(
         let ground = match Ground::make(lab, scene.on, &wrapping)? {
             Ok(ground) => ground,
             Err(why) => {
-                let cases: Vec<String> = installed.iter().map(|(p, _)| case(p, scene)).collect();
+                let programs = installed.iter().map(|(program, _)| *program).chain([ALL]);
+                let cases: Vec<String> = programs.map(|program| case(program, scene)).collect();
                 skip(result, &cases, &why)?;
                 continue;
             }
         };
         let mut loads = Loads::crunchers(scene.crunchers, &lab.hidden)?;
+        let mut all = Vec::new();
         for (j, (program, script)) in installed.iter().enumerate() {
             let mut tell = |what: &str| {
                 let what = format!("{program}, {}: {what}", scene.name);
@@ -244,15 +277,22 @@ pub fn real(
             // Where a process lasts long, its start does not decide. Beside others it lasts long anyway.
             let long = !lab.is_hasty() && scene.crunchers == 0;
             let length = if long { "medium" } else { "short" };
-            let run = Script { script, directory: ground.path().join(program), length };
+            // The first scene has brought programs and libraries into memory.
+            let warmup = usize::from(i == 0 && !lab.is_hasty());
+            let run = Script { script, directory: ground.path().join(program), length, warmup };
             let case = case(program, scene);
             match run.compare(lab, &wrapping, &mut tell) {
-                Ok((ratio, remark)) => put(result, &case, ratio, both(ground.class(), remark))?,
+                Ok((ratios, remark)) => {
+                    ratios.put(result, &case, both(ground.class(), remark))?;
+                    all.push(ratios);
+                }
                 // One program's failure is that program's result.
                 Err(why) => result.note(&case, &format!("FAILED: {why:#}").replace('\n', " "))?,
             }
             loads.check()?;
         }
+        let of = format!("geometric mean of {} programs", all.len());
+        Ratios::mean(&all).put(result, &case(ALL, scene), Some(of))?;
     }
     Ok(None)
 }
@@ -274,6 +314,8 @@ struct Script<'a> {
     directory: PathBuf,
     /// `$LENGTH`.
     length: &'static str,
+    /// Rounds that are not kept.
+    warmup: usize,
 }
 
 impl Script<'_> {
@@ -282,19 +324,20 @@ impl Script<'_> {
         vec![self.script.into(), verb.into(), self.directory.clone().into()]
     }
 
-    /// Speed wrapped ÷ untouched, and what to know about it.
+    /// Speeds against the untouched command's, and what to know about them.
     fn compare(
         &self,
         lab: &Lab,
         wrapping: &Wrapping,
         progress: &mut dyn FnMut(&str),
-    ) -> Result<(Option<Paired>, Option<String>)> {
+    ) -> Result<(Ratios, Option<String>)> {
         // The script wraps each program that it starts, and not itself.
         let words = format!("WRAP={} run --policy {POLICY} --quiet --", wrapping.dwell().display());
         let wrapper = Wrapper::new(["env".to_owned(), words]);
         let mut plan = wrapping.plan(self.verb("run"), wrapper, lab.times(7));
         plan.environment.push(("LENGTH".into(), self.length.into()));
-        plan.warmup = usize::from(!lab.is_hasty());
+        plan.warmup = self.warmup;
+        plan.control = true;
         // Each run finds a directory as new as the first.
         let anew = "\"$1\" cleanup \"$2\" && rm -rf -- \"$2\" && mkdir -- \"$2\" && \
                     exec \"$1\" setup \"$2\"";
@@ -309,13 +352,24 @@ impl Script<'_> {
             Results::Unstable => Some("results vary by themselves".to_owned()),
             Results::Same => None,
         };
-        Ok((pair(ours, base, Metric::Speed), remark))
+        let speeds =
+            |variant| pairs(variant, base, Metric::Speed).map(|(ours, base)| ours / base).collect();
+        let again = speeds(variant(&comparison, AGAIN)?);
+        Ok((Ratios { wrapped: speeds(ours), again }, remark))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_mean_of_programs_is_taken_round_by_round() {
+        let program = |wrapped: [f64; 2]| Ratios { wrapped: wrapped.into(), again: vec![1.0, 4.0] };
+        let mean = Ratios::mean(&[program([2.0, 1.0]), program([0.5, 1.0])]);
+        assert_eq!((mean.wrapped, mean.again), (vec![1.0, 1.0], vec![1.0, 4.0]));
+        assert!(Ratios::mean(&[]).wrapped.is_empty());
+    }
 
     #[test]
     fn the_rate_is_found_behind_what_fio_says_first() {

@@ -106,6 +106,11 @@ pub fn compared(plan: &Plan, progress: &mut dyn FnMut(&str)) -> Result<Compariso
 
 /// The wrapped variant and the untouched one.
 pub fn both_variants(comparison: &Comparison) -> Result<(&Variant, &Variant)> {
-    let of = |name: &str| comparison.variants.iter().find(|variant| variant.name == name);
-    of(POLICY).zip(of(UNTOUCHED)).context("a variant is missing")
+    Ok((variant(comparison, POLICY)?, variant(comparison, UNTOUCHED)?))
+}
+
+/// The variant of that name.
+pub fn variant<'a>(comparison: &'a Comparison, name: &str) -> Result<&'a Variant> {
+    let found = comparison.variants.iter().find(|variant| variant.name == name);
+    found.with_context(|| format!("the variant {name} is missing"))
 }

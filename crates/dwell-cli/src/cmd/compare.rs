@@ -29,6 +29,9 @@ pub struct Args {
     /// Rounds before them that are not kept
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(0..=1000))]
     warmup: u16,
+    /// Also run the untouched command a second time in each round: what the two differ in, no policy did
+    #[arg(long)]
+    control: bool,
     /// Shell command before each run, untimed, so that each run finds the same
     #[arg(long, value_name = "CMD")]
     setup: Option<String>,
@@ -102,6 +105,7 @@ impl Args {
         Ok(Plan {
             rounds: self.rounds.into(),
             warmup: self.warmup.into(),
+            control: self.control,
             setup: shell(&self.setup),
             check: shell(&self.check),
             ignore_failure: self.ignore_failure,
