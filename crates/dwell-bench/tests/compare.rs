@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
 use dwell_bench::compare::{
-    self, AGAIN, Comparison, Measured, Metric, Plan, Results, UNTOUCHED, Verdict, Wrapper,
+    self, CONTROL, Comparison, Measured, Metric, Plan, Results, UNTOUCHED, Verdict, Wrapper,
 };
 use dwell_bench::keep::Interrupted;
 
@@ -97,14 +97,14 @@ fn a_control_is_the_command_as_it_is_once_more() {
     let script = format!("echo ${{POLICY:-none}} >>{}", log.display());
     let result = run(&Plan { control: true, ..plan(directory.path(), &script) }).unwrap();
     let names: Vec<&str> = result.variants.iter().map(|variant| variant.name.as_str()).collect();
-    assert_eq!(names, [UNTOUCHED, AGAIN, "block", "spin"]);
+    assert_eq!(names, [UNTOUCHED, CONTROL, "block", "spin"]);
     for round in lines(&log).chunks(4) {
         assert_eq!(round.iter().filter(|policy| *policy == "none").count(), 2, "{round:?}");
     }
-    let again = &result.variants[1];
-    assert!(again.rounds.len() == 2 && again.rounds.iter().all(|run| run.stats.is_none()));
-    assert!(again.finding.is_some() && result.ratio(AGAIN, Metric::Speed).is_some());
-    assert_eq!(again.words, result.variants[0].words);
+    let control = &result.variants[1];
+    assert!(control.rounds.len() == 2 && control.rounds.iter().all(|run| run.stats.is_none()));
+    assert!(control.finding.is_some() && result.ratio(CONTROL, Metric::Speed).is_some());
+    assert_eq!(control.words, result.variants[0].words);
 }
 
 #[test]

@@ -23,7 +23,8 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use dwell::clock;
 
 pub use outcome::{
-    AGAIN, Comparison, Finding, Measured, Metric, Ratio, Results, SCHEMA, UNTOUCHED, Variant, pairs,
+    CONTROL, Comparison, Finding, Measured, Metric, Ratio, Results, SCHEMA, UNTOUCHED, Variant,
+    pairs,
 };
 pub use report::{html, save_report};
 pub use table::table;
@@ -92,7 +93,7 @@ impl Plan {
 
     /// The variants.
     fn names(&self) -> impl Iterator<Item = &str> {
-        let untouched = [UNTOUCHED, AGAIN].into_iter().take(1 + usize::from(self.control));
+        let untouched = [UNTOUCHED, CONTROL].into_iter().take(1 + usize::from(self.control));
         untouched.chain(self.policies.iter().map(String::as_str))
     }
 

@@ -20,7 +20,7 @@ pub const SCHEMA: u32 = 1;
 /// Name of the variant that others are held against: the command as it is.
 pub const UNTOUCHED: &str = "untouched";
 /// Name of the variant that is the command as it is once more: what the two differ in, no policy did.
-pub const AGAIN: &str = "untouched again";
+pub const CONTROL: &str = "control";
 
 /// One command, untouched and under wait policies.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -54,7 +54,7 @@ pub struct Comparison {
 /// The command in one form.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Variant {
-    /// [`UNTOUCHED`], [`AGAIN`] or the name of the policy.
+    /// [`UNTOUCHED`], [`CONTROL`] or the name of the policy.
     pub name: String,
     /// What was run, word by word.
     pub words: Vec<String>,
@@ -243,7 +243,7 @@ impl Variant {
 
 /// Whether a variant of this name is the command as it is.
 pub(super) fn is_untouched(name: &str) -> bool {
-    [UNTOUCHED, AGAIN].contains(&name)
+    [UNTOUCHED, CONTROL].contains(&name)
 }
 
 /// Variant and base of one metric, round by round.
@@ -257,7 +257,7 @@ impl Comparison {
         self.variants.iter().find(|variant| variant.name == UNTOUCHED)
     }
 
-    /// The variants beside the first: under a policy, or [`AGAIN`].
+    /// The variants beside the first: under a policy, or [`CONTROL`].
     pub fn others(&self) -> impl Iterator<Item = &Variant> {
         self.variants.iter().filter(|variant| variant.name != UNTOUCHED)
     }
@@ -304,12 +304,12 @@ impl Comparison {
 
     /// What to know where the command was told apart from itself.
     pub(super) fn unrest(&self) -> Option<String> {
-        let again = self.variants.iter().find(|variant| variant.name == AGAIN)?;
-        let verdict = again.finding.as_ref()?.verdict;
+        let control = self.variants.iter().find(|variant| variant.name == CONTROL)?;
+        let verdict = control.finding.as_ref()?.verdict;
         (verdict != Verdict::Indistinguishable).then(|| {
             format!(
-                "{AGAIN} was {verdict} than {UNTOUCHED}, which no policy did: a difference like \
-                 this one tells nothing of the others either"
+                "{CONTROL}, the same command, was {verdict} than {UNTOUCHED}: a difference like that \
+                 tells nothing of a policy either"
             )
         })
     }
@@ -404,12 +404,12 @@ mod tests {
         let unrest = |name: &str| {
             let mut comparison = sample::comparison();
             let found = comparison.variants.iter_mut().find(|variant| variant.name == name);
-            found.unwrap().name = AGAIN.into();
+            found.unwrap().name = CONTROL.into();
             comparison.conclude();
             comparison.unrest()
         };
         let said = unrest("hybrid").unwrap();
-        assert!(said.starts_with("untouched again was slower than untouched"), "{said}");
+        assert!(said.starts_with("control, the same command, was slower"), "{said}");
         assert_eq!(unrest("block"), None);
         assert_eq!(sample::comparison().unrest(), None);
     }

@@ -13,7 +13,7 @@ use dwell::DeviceClass;
 use super::lab::{both, put, ratio_text, skip, skip_all};
 use super::wrapped::{POLICY, Wrapping, both_variants, compared, open_to_all, variant};
 use super::{Lab, Progress};
-use crate::compare::{AGAIN, Measured, Metric, Results, Wrapper, pairs};
+use crate::compare::{CONTROL, Measured, Metric, Results, Wrapper, pairs};
 use crate::figure::FigureResult;
 use crate::fixture::{Directory, half_noise};
 use crate::loads::Loads;
@@ -206,7 +206,7 @@ const ALL: &str = "all";
 struct Ratios {
     wrapped: Vec<f64>,
     /// The untouched command once more.
-    again: Vec<f64>,
+    control: Vec<f64>,
 }
 
 impl Ratios {
@@ -217,15 +217,18 @@ impl Ratios {
             let round = |i: usize| programs.iter().map(|program| of(program)[i].ln()).sum::<f64>();
             (0..rounds).map(|i| (round(i) / programs.len() as f64).exp()).collect()
         };
-        Ratios { wrapped: mean(|program| &program.wrapped), again: mean(|program| &program.again) }
+        Ratios {
+            wrapped: mean(|program| &program.wrapped),
+            control: mean(|program| &program.control),
+        }
     }
 
-    /// Puts the ratio in its place, with what the same command differs from itself.
+    /// Puts the ratio in its place, with how far the same command is from itself.
     fn put(&self, result: &mut FigureResult, case: &str, remark: Option<String>) -> Result<()> {
-        let [wrapped, again] = [&self.wrapped, &self.again]
+        let [wrapped, control] = [&self.wrapped, &self.control]
             .map(|ratios| Paired::of(ratios.iter().map(|ratio| (*ratio, 1.0))));
-        let again = again.map(|again| format!("{AGAIN} {}", ratio_text(&again)));
-        put(result, case, wrapped, both(again, remark))
+        let control = control.map(|control| format!("{CONTROL} {}", ratio_text(&control)));
+        put(result, case, wrapped, both(control, remark))
     }
 }
 
@@ -354,8 +357,8 @@ impl Script<'_> {
         };
         let speeds =
             |variant| pairs(variant, base, Metric::Speed).map(|(ours, base)| ours / base).collect();
-        let again = speeds(variant(&comparison, AGAIN)?);
-        Ok((Ratios { wrapped: speeds(ours), again }, remark))
+        let control = speeds(variant(&comparison, CONTROL)?);
+        Ok((Ratios { wrapped: speeds(ours), control }, remark))
     }
 }
 
@@ -365,9 +368,10 @@ mod tests {
 
     #[test]
     fn the_mean_of_programs_is_taken_round_by_round() {
-        let program = |wrapped: [f64; 2]| Ratios { wrapped: wrapped.into(), again: vec![1.0, 4.0] };
+        let program =
+            |wrapped: [f64; 2]| Ratios { wrapped: wrapped.into(), control: vec![1.0, 4.0] };
         let mean = Ratios::mean(&[program([2.0, 1.0]), program([0.5, 1.0])]);
-        assert_eq!((mean.wrapped, mean.again), (vec![1.0, 1.0], vec![1.0, 4.0]));
+        assert_eq!((mean.wrapped, mean.control), (vec![1.0, 1.0], vec![1.0, 4.0]));
         assert!(Ratios::mean(&[]).wrapped.is_empty());
     }
 

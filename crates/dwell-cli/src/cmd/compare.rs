@@ -29,7 +29,7 @@ pub struct Args {
     /// Rounds before them that are not kept
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(0..=1000))]
     warmup: u16,
-    /// Also run the untouched command a second time in each round: what the two differ in, no policy did
+    /// Also run the untouched command a second time in each round: what the two differ in is not a policy's doing
     #[arg(long)]
     control: bool,
     /// Shell command before each run, untimed, so that each run finds the same
