@@ -294,7 +294,7 @@ pub fn real(
             }
             loads.check()?;
         }
-        let of = format!("geometric mean of {} programs", all.len());
+        let of = format!("geometric mean of {}", all.len());
         Ratios::mean(&all).put(result, &case(ALL, scene), Some(of))?;
     }
     Ok(None)
