@@ -35,6 +35,8 @@ setup() {
   { printf '.timeout 60000\n'; for _ in $(seq 50); do echo 'SELECT count(*) < 0, total(length(body)) < 0 FROM item;'; done; } >reader.sql
 }
 
+begun() { [[ $(sqlite3 -cmd '.timeout 1000' "$1" 'SELECT count(*) > 0 FROM item') = 1 ]]; }
+
 run() {
   local mode pids pid writer
   for mode in delete wal; do
@@ -51,6 +53,7 @@ run() {
     # How much a killed writer has done differs; what it leaves must be whole.
     "${wrap[@]}" sqlite3 "killed-$mode.db" <endless.sql >/dev/null 2>&1 & writer=$!
     sleep "$(pick 0.5 3)"
+    until_true 60 begun "killed-$mode.db"
     kill -KILL "$writer"; wait "$writer" 2>/dev/null || true
     "${wrap[@]}" sqlite3 "killed-$mode.db" 'PRAGMA integrity_check; SELECT count(*) > 0 FROM item;' >"killed-$mode.out"
   done

@@ -2,7 +2,7 @@
 //! How contenders in programs of their own are spoken to, and what happens when they misbehave.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use dwell::known::Known;
@@ -14,6 +14,9 @@ use dwell_bench::program::{Answer, Order, Peers, Program};
 use dwell_bench::result::{Configured, Direction, Load, Pattern, Requests, Run};
 use dwell_bench::run::{Plan, run};
 use dwell_bench::subject::Subject;
+
+/// A peer that sleeps is found by its child's name: there must be one such child at a time.
+static SLEEPING: Mutex<()> = Mutex::new(());
 
 fn fake() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fake-peer")
@@ -120,6 +123,7 @@ fn misbehaviour_is_said_in_one_line_that_names_the_peer() {
 
 #[test]
 fn a_peer_killed_in_the_middle_of_a_batch_is_an_error_and_leaves_nothing() {
+    let _alone = SLEEPING.lock().unwrap_or_else(PoisonError::into_inner);
     let mut sleeping = program("sleeping");
     let measuring = std::thread::spawn(move || {
         let text = format!("{:#}", sleeping.measure(&order()).unwrap_err());
@@ -229,6 +233,7 @@ fn samples_are_those_that_the_peer_tells_or_a_note_says_that_it_does_not() {
 
 #[test]
 fn a_run_that_is_told_to_stop_does_not_wait_for_a_peer() {
+    let _alone = SLEEPING.lock().unwrap_or_else(PoisonError::into_inner);
     let plan = plan(&["peer:sleeping"]);
     let stop = plan.keep.stop.clone();
     let teller = std::thread::spawn(move || {

@@ -291,7 +291,7 @@ fn a_bench_starts_its_loads_as_processes_of_this_program() {
     let dir = tempfile::tempdir().unwrap();
     let report = dir.path().join("report");
     let fixed =
-        ["--sizes", "4k", "--rounds", "1", "--batch-ms", "100", "--crunchers", "1", "--json"];
+        ["--sizes", "4k", "--rounds", "1", "--batch-ms", "300", "--crunchers", "1", "--json"];
     let bench = |more: &[&str]| {
         let subject =
             ["bench", "io", "--hasty-probe", "emu:latency=5us,size=2MiB", "--policies", "block"];

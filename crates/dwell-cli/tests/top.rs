@@ -75,7 +75,7 @@ fn a_process_is_seen_with_what_it_does() {
     assert!(success(dir.path(), &["top"]).contains("no process of this user is under Dwell"));
     let ledger = ledger(dir.path(), 7);
     ledger.publish(&told(1_000_000_000, 100)).unwrap();
-    let top = command(dir.path(), &["top", "--json", "--interval", "2"])
+    let top = command(dir.path(), &["top", "--json", "--interval", "4"])
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();

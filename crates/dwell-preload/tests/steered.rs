@@ -33,6 +33,7 @@ fn scene() -> Option<(Fast, PathBuf, PathBuf)> {
 /// That program, under the library.
 struct Running {
     child: Child,
+    pid: u32,
     input: ChildStdin,
     output: Lines<BufReader<ChildStdout>>,
 }
@@ -42,19 +43,14 @@ impl Running {
         let mut command = under.command(command);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let input = child.stdin.take().unwrap();
-        let output = BufReader::new(child.stdout.take().unwrap()).lines();
-        let mut running = Running { child, input, output };
-        running.says("ready");
-        running
-    }
-
-    fn says(&mut self, word: &str) {
-        assert_eq!(self.output.next().unwrap().unwrap(), word);
+        let mut output = BufReader::new(child.stdout.take().unwrap()).lines();
+        let pid = output.next().unwrap().unwrap().parse().unwrap();
+        Running { child, pid, input, output }
     }
 
     fn phase(&mut self) {
         writeln!(self.input, "go").unwrap();
-        self.says("done");
+        assert_eq!(self.output.next().unwrap().unwrap(), "done");
     }
 
     fn end(self, under: &Under) -> Ended {
@@ -113,7 +109,7 @@ fn a_program_that_finds_all_in_the_page_cache_gets_no_second_thread() {
     let mut running = Running::start(&under, Command::new(phases).arg("cached").arg(&file));
     std::thread::sleep(Duration::from_millis(20));
     running.phase();
-    let threads = fs::read_dir(format!("/proc/{}/task", running.child.id())).unwrap().count();
+    let threads = fs::read_dir(format!("/proc/{}/task", running.pid)).unwrap().count();
     assert_eq!(threads, 1);
     assert!(list(&under.ledgers()).unwrap_or_default().is_empty(), "a ledger already");
     let ended = running.end(&under);

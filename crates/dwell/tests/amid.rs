@@ -5,7 +5,7 @@ mod common;
 
 use std::cell::RefCell;
 use std::fs;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
 use std::thread;
 
@@ -108,39 +108,38 @@ fn a_signal_handler_may_read_while_its_thread_waits() {
         action.sa_sigaction = reads_too as *const () as usize;
         libc::sigaction(libc::SIGUSR1, &action, std::ptr::null_mut());
     }
-    let enough = AtomicBool::new(false);
-    let reader = thread::scope(|scope| {
+    let (enough, rounds) = (AtomicBool::new(false), AtomicU64::new(0));
+    thread::scope(|scope| {
         let (ready, told) = mpsc::channel();
-        let enough = &enough;
+        let (enough, rounds) = (&enough, &rounds);
         let reader = scope.spawn(move || {
             let files = HANDLED.get().unwrap();
             let mut buffer = vec![0; 3000];
-            let mut rounds = 0u64;
             // What a thread's first request allocates is there before the first signal.
             files.iter().for_each(|file| file.read_exact_at(&mut buffer, 0).unwrap());
             // SAFETY: names the calling thread.
             ready.send(unsafe { libc::pthread_self() }).unwrap();
             while !enough.load(Ordering::Relaxed) {
                 for file in files {
-                    let at = rounds * 13 % 60_000;
+                    let at = rounds.fetch_add(1, Ordering::Relaxed) * 13 % 60_000;
                     let now = file.read_at(&mut buffer, at).unwrap();
                     assert_eq!(now, 3000);
                     check(&buffer, at, 5);
-                    rounds += 1;
                 }
             }
-            rounds
         });
         let thread = told.recv().unwrap();
-        for sent in 0..2000 {
+        // Signals that come while the thread has no CPU are one.
+        let seen = || SIGNALS.load(Ordering::Relaxed) > 100 && rounds.load(Ordering::Relaxed) > 0;
+        for sent in (0..200_000).take_while(|sent| *sent < 2000 || !seen()) {
             // SAFETY: the thread runs until it is told to end.
             unsafe { libc::pthread_kill(thread, libc::SIGUSR1) };
             thread::sleep(std::time::Duration::from_micros(sent % 300));
         }
         enough.store(true, Ordering::Relaxed);
-        reader.join().unwrap()
+        reader.join().unwrap();
+        assert!(seen());
     });
-    assert!(reader > 0 && SIGNALS.load(Ordering::Relaxed) > 100);
     assert_eq!(WRONG.load(Ordering::Relaxed), 0);
 }
 
@@ -196,6 +195,7 @@ fn a_read_in_a_threads_last_moments_is_served() {
         static FIRST: RefCell<Vec<LastWords>> = const { RefCell::new(Vec::new()) };
         static SECOND: RefCell<Vec<LastWords>> = const { RefCell::new(Vec::new()) };
     }
+    let _alone = alone();
     let place = disk();
     let path = place.path().join("file");
     pattern_file(&path, 64 << 10, 5);

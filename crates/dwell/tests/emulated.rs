@@ -84,7 +84,7 @@ fn vectored_requests_move_their_pieces_in_order() {
 #[test]
 fn a_stalled_device_is_parked_on_and_does_not_hold_a_core() {
     let mut buffer = [0; 512];
-    let device = open("emu:latency=1us,stall-after=1,stall-for=5ms,size=4KiB");
+    let device = open("emu:latency=1us,stall-after=1,stall-for=500ms,size=4KiB");
     let mut queue = device.queue(1).unwrap();
     let how = Decision { spin_limit_ns: 300_000, ..decision(Mode::Spin, 1_000) };
     assert_eq!(run(&mut queue, read(&mut buffer, 0), &how).0, 512);
@@ -104,7 +104,7 @@ fn a_device_stalled_for_ever_ends_only_by_cancelling() {
         let how = Decision { spin_limit_ns: 100_000, ..decision(Mode::Spin, 1_000) };
         let now = clock::now();
         let ticket = queue.submit(read(&mut buffer, 0), how.route).unwrap();
-        let machine = WaitMachine::new(&how, now, now).until(now + 3_000_000);
+        let machine = WaitMachine::new(&how, now, now).until(now + 500_000_000);
         let outcome = wait(&mut queue, machine, &mut |_| unreachable!("it is stalled"));
         assert!(!outcome.ready && outcome.expired && outcome.parks > 0, "{method:?} {outcome:?}");
         assert_eq!(queue.backlog().requests, 1);
@@ -175,7 +175,7 @@ fn a_full_queue_gives_the_request_back_and_tickets_are_unique() {
 
 #[test]
 fn completions_come_by_deadline_not_by_submission() {
-    let device = open("emu:latency=2ms,write-latency=100us,parallel=2,size=4KiB")
+    let device = open("emu:latency=500ms,write-latency=100us,parallel=2,size=4KiB")
         .waking_by(WakeMethod::Sleep);
     let mut queue = device.queue(2).unwrap();
     let mut buffer = [0; 8];

@@ -13,7 +13,7 @@ use std::thread;
 use std::time::Duration;
 
 use common::machine::{MIB, disk, pattern_file};
-use common::{Way, executor, read_all, uncached};
+use common::{Way, executor, read_all, turns, uncached};
 use dwell::clock;
 use dwell::executor::{Elapsed, Executor};
 use dwell::ring::SpinMethod;
@@ -66,16 +66,16 @@ fn a_dropped_handle_cancels_and_a_detached_one_does_not() {
         })
     };
     drop(task());
-    executor.block_on(executor.sleep(1_000_000));
+    turns(&executor);
     assert_eq!((drops.get(), runs.get()), (1, 0));
     task().detach();
-    executor.block_on(executor.sleep(2_000_000));
+    turns(&executor);
     assert_eq!((drops.get(), runs.get()), (2, 1));
     let handle = task();
     assert_eq!(executor.block_on(handle.cancel()), None);
     assert_eq!((drops.get(), runs.get()), (3, 1));
     let handle = task();
-    executor.block_on(executor.sleep(2_000_000));
+    turns(&executor);
     assert!(handle.is_finished());
     assert_eq!(executor.block_on(handle.cancel()), Some(()));
 }
@@ -119,7 +119,8 @@ fn block_on_within_a_task_of_the_same_executor_says_so() {
 fn sleeps_end_in_order_and_never_early() {
     let executor = executor();
     let ended = Rc::new(std::cell::RefCell::new(Vec::new()));
-    let start = executor.now();
+    // All are asleep before any is to wake.
+    let start = executor.now() + 500_000_000;
     let sleeps: Vec<_> = [3, 1, 2, 1, 0]
         .into_iter()
         .enumerate()
@@ -295,7 +296,7 @@ fn wakers_outlive_their_executor() {
         let _ = give.send(context.waker().clone());
         Poll::<()>::Pending
     }));
-    executor.block_on(executor.sleep(1_000_000));
+    turns(&executor);
     let waker = take.recv().unwrap();
     let other = thread::spawn(move || {
         for _ in 0..10_000 {

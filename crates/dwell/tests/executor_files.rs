@@ -12,7 +12,7 @@ use std::time::Duration;
 use common::fake::{Answer, Fake, Waking};
 use common::machine::{Loop, MIB, disk, pattern_file};
 use common::{
-    BLOCK, Way, check, executor, fast, read_all, skip, tcp, uncached, voluntary_switches,
+    BLOCK, Way, check, executor, fast, read_all, skip, tcp, turns, uncached, voluntary_switches,
 };
 use dwell::buffer::Aligned;
 use dwell::executor::Executor;
@@ -124,7 +124,7 @@ fn a_request_that_is_dropped_keeps_its_memory_until_it_is_over() {
         executor.spawn(async move { drop(file.read_at(buffer, 0).await) })
     };
     let (held, cancellable, never) = (read(), read(), read());
-    executor.block_on(executor.sleep(1_000_000));
+    turns(&executor);
     executor.block_on(async {
         assert_eq!(held.cancel().await, None);
         assert_eq!(drops.load(Ordering::Relaxed), 0, "the device may still write there");
@@ -161,7 +161,7 @@ fn more_requests_than_a_queue_takes_wait_for_room_and_pass_it_on() {
             })
         })
         .collect();
-    executor.block_on(executor.sleep(1_000_000));
+    turns(&executor);
     assert_eq!(fake.log().submitted.len(), 2);
     // Some that wait are given up, also between being told of room and taking it.
     drop(reads.drain(2..20));
@@ -285,6 +285,7 @@ fn statistics_say_how_requests_were_waited_for() {
     let hasty = common::Under { spin_limit_ns: Some(100_000), ..common::Under::patient(Spin) };
     let file = executor.file(Arc::new(fake.open(fast(), hasty))).unwrap();
     let helper = thread::spawn(move || {
+        fake.wait_until_armed();
         thread::sleep(Duration::from_millis(20));
         fake.release();
     });

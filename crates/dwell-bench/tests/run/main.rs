@@ -125,7 +125,7 @@ fn every_round_is_complete_and_counted() {
 fn number_crunchers_run_beside_and_their_time_is_counted() {
     let mut plan = plan(&["block"]);
     plan.loads = vec![Load::Cpu];
-    plan.batch = Duration::from_millis(30);
+    plan.batch = Duration::from_millis(300);
     let run = run(&plan, &[emulated("")], &monitor(), vec![], &mut |_| {}).unwrap();
     assert!(run.rows[0].rounds.iter().any(|round| round.cruncher_ns > 0));
     plan.means.hidden = vec!["--list".into()];
@@ -137,7 +137,7 @@ fn number_crunchers_run_beside_and_their_time_is_counted() {
 fn bystanders_are_counted_round_by_round_and_compared() {
     let mut plan = plan(&["block", "spin:pause=off"]);
     plan.loads = vec![Load::Bystander, Load::Idle];
-    plan.batch = Duration::from_millis(30);
+    plan.batch = Duration::from_millis(300);
     let run = run(&plan, &[emulated("")], &monitor(), vec![], &mut |_| {}).unwrap();
     for row in &run.rows {
         let counted = row.rounds.iter().map(|round| round.bystander_iterations).sum::<u64>();
@@ -472,7 +472,7 @@ fn counters_are_kept_per_round_or_missing_with_a_reason() {
 fn every_contender_lives_through_the_whole_day_in_every_round() {
     let text = "\
         [[phase]]\nname = \"quiet\"\nload = \"idle\"\nsize_bytes = 4096\nmilliseconds = 2\n\
-        [[phase]]\nname = \"busy\"\nload = \"cpu\"\nsize_bytes = 8192\nmilliseconds = 20\ndepth = 4\n";
+        [[phase]]\nname = \"busy\"\nload = \"cpu\"\nsize_bytes = 8192\nmilliseconds = 300\ndepth = 4\n";
     let mut plan = Plan { sizes: vec![], ..plan(&["block", "smartcon"]) };
     plan.day = Some(Day::parse("test", text).unwrap());
     let mut heard = Vec::new();

@@ -262,7 +262,7 @@ static void *closes(void *queue)
 static void threads_and_time(void)
 {
     char byte;
-    dwell_file *file = opened("emu:latency=200ms,size=1MiB", 0, "block");
+    dwell_file *file = opened("emu:latency=1s,size=1MiB", 0, "block");
     dwell_queue *queue;
     dwell_completion done;
     CHECK(dwell_queue_create(file, 1, &queue) == 0);

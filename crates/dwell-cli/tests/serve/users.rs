@@ -146,7 +146,7 @@ fn a_user_serves_their_own_files_without_root() {
     // The program may lie where that user may not go, and the device be closed to users.
     let program = Path::new(env!("CARGO_BIN_EXE_dwell"));
     for name in ["dwell", "dwell-commands"] {
-        fs::copy(program.with_file_name(name), base.join(name)).unwrap();
+        done(Command::new("cp").arg(program.with_file_name(name)).arg(base.join(name)));
     }
     fs::create_dir(base.join("dev")).unwrap();
     let user = "
@@ -154,8 +154,8 @@ fn a_user_serves_their_own_files_without_root() {
         ./dwell serve start --private backing mount
         echo hi > mount/file; cat mount/file; mv mount/file mount/f2; ls mount backing
         ./dwell serve status
-        kill -9 $(./dwell serve status --json | sed -n 's/.*\"pid\": \\([0-9]*\\).*/\\1/p' | head -n 1)
-        sleep 0.3
+        pid=$(./dwell serve status --json | sed -n 's/.*\"pid\": \\([0-9]*\\).*/\\1/p' | head -n 1)
+        kill -9 $pid; for try in $(seq 200); do [ -e /proc/$pid ] && sleep 0.05; done
         ./dwell serve start --private backing mount
         cat mount/f2; touch ready; while [ ! -e seen ]; do sleep 0.05; done
         ./dwell serve stop mount; cat backing/f2; ls mount";

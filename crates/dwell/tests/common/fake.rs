@@ -47,6 +47,8 @@ pub struct Log {
     pub cached: usize,
     pub refused: Vec<Route>,
     pub cancelled: usize,
+    /// Times that a thread was about to leave the CPU until a queue wakes it.
+    pub armed: usize,
 }
 
 pub struct State {
@@ -121,6 +123,16 @@ impl Fake {
         self.word.fetch_add(1, Ordering::Release);
         // SAFETY: the word lives as long as self.
         unsafe { libc::syscall(libc::SYS_futex, self.word.as_ptr(), libc::FUTEX_WAKE, i32::MAX) };
+    }
+
+    /// Waits, a minute at most, for a thread that leaves the CPU to wait for one of its queues.
+    pub fn wait_until_armed(&self) {
+        for _ in 0..60_000 {
+            if self.log().armed > 0 {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     /// A file over it, on a device of its own.
@@ -279,9 +291,12 @@ impl Queue for FakeQueue {
 
     fn arm(&mut self, _: u32) -> Wake<'_> {
         let soon = self.waiting.iter().any(|(_, _, answer)| matches!(answer, Answer::Late(_)));
-        if soon || self.fake.lock().waking == Waking::Never {
+        let mut state = self.fake.lock();
+        state.log.armed += 1;
+        if soon || state.waking == Waking::Never {
             return Wake::Never;
         }
+        drop(state);
         let word = &*self.fake.word;
         Wake::Word { word, seen: word.load(Ordering::Acquire) }
     }

@@ -37,6 +37,15 @@ pub fn executor() -> Executor {
     Executor::new().unwrap()
 }
 
+/// Lets the tasks go on as far as they can.
+pub fn turns(executor: &Executor) {
+    executor.block_on(async {
+        for _ in 0..4 {
+            executor.yield_now().await;
+        }
+    });
+}
+
 /// A connection over loopback that holds nothing back; the near end does not block.
 pub fn tcp() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
