@@ -202,7 +202,6 @@ fn case(program: &str, scene: &Scene) -> String {
 const ALL: &str = "all";
 
 /// Speeds divided by the untouched command's, round by round.
-#[derive(Default)]
 struct Ratios {
     wrapped: Vec<f64>,
     /// The untouched command once more.
