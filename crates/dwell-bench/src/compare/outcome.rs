@@ -217,11 +217,6 @@ impl Measured {
 }
 
 impl Variant {
-    /// Whether it is the command as it is.
-    pub fn is_untouched(&self) -> bool {
-        is_untouched(&self.name)
-    }
-
     /// Summary of a quantity over the rounds.
     pub fn summary(&self, quantity: impl Fn(&Measured) -> f64) -> Option<Summary> {
         Summary::of(self.rounds.iter().map(quantity))
@@ -272,7 +267,7 @@ impl Comparison {
     pub fn conclude(&mut self) {
         self.ratios.clear();
         let Some(base) = self.untouched().cloned() else { return };
-        let untouched = self.variants.iter().filter(|variant| variant.is_untouched());
+        let untouched = self.variants.iter().filter(|variant| is_untouched(&variant.name));
         let mut sums = untouched.flat_map(|variant| &variant.rounds).map(|run| &run.results_sum);
         let unstable = sums.next().is_some_and(|first| sums.any(|sum| sum != first));
         for variant in &mut self.variants {

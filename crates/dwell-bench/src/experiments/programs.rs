@@ -257,6 +257,8 @@ pub fn real(
             }
         }
     }
+    // The first scene that there is brings programs and libraries into memory.
+    let mut warmup = usize::from(!lab.is_hasty());
     for (i, scene) in SCENES.iter().enumerate() {
         let share = |part: f64| (i as f64 + part) / SCENES.len() as f64;
         progress(&format!("making {}", scene.name), share(0.0));
@@ -279,8 +281,6 @@ pub fn real(
             // Where a process lasts long, its start does not decide. Beside others it lasts long anyway.
             let long = !lab.is_hasty() && scene.crunchers == 0;
             let length = if long { "medium" } else { "short" };
-            // The first scene has brought programs and libraries into memory.
-            let warmup = usize::from(i == 0 && !lab.is_hasty());
             let run = Script { script, directory: ground.path().join(program), length, warmup };
             let case = case(program, scene);
             match run.compare(lab, &wrapping, &mut tell) {
@@ -293,6 +293,7 @@ pub fn real(
             }
             loads.check()?;
         }
+        warmup = 0;
         let of = format!("geometric mean of {}", all.len());
         Ratios::mean(&all).put(result, &case(ALL, scene), Some(of))?;
     }
