@@ -3,7 +3,7 @@
 # shellcheck shell=bash disable=SC2154
 
 # Loaded in the guest in this order, each after the modules that it depends on.
-readonly KERNEL_MODULES='null_blk brd loop dm-mod dm-flakey crc32c_generic ext4 fuse'
+readonly KERNEL_MODULES='null_blk brd loop dm-mod dm-flakey dm-log-writes crc32c_generic ext4 fuse'
 
 kernel_series() { echo 6.1 7.2; }
 
