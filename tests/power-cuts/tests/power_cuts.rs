@@ -4,8 +4,10 @@
 
 use std::env;
 use std::fs::{self, File as Plain};
+use std::io::{Read, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use dwell::buffer::Aligned;
@@ -294,6 +296,71 @@ fn what_a_channel_has_synced_survives_a_power_cut() {
             let library = Library::open(Path::new(&address), Arc::new(policy::Spin), false)?;
             Ok(ByChannel(library, mounted))
         });
+    }
+}
+
+/// What `dwell run` says in the end.
+const TOLD: &str = "/tmp/dwell-run-told";
+
+/// A program that knows nothing of Dwell, under `dwell run`: orders go to it by a pipe, and it says when each is done.
+struct Preloaded {
+    child: Child,
+    syncs: u64,
+}
+
+impl Preloaded {
+    fn start(data: &Path, policy: &str) -> Result<Preloaded, String> {
+        let (dwell, writer) = (Path::new("/bin/dwell"), Path::new("/bin/power-cut-writer"));
+        if !dwell.exists() || !writer.exists() {
+            return Err("the guest has no dwell, or no program to run under it".to_owned());
+        }
+        // Requests are decided from the first one on.
+        let settings =
+            "leave_alone_ms = 0\nguard = false\n[[device]]\nmatch = \"*\"\nclass = \"fast\"\n";
+        fs::write("/tmp/dwell.toml", settings).unwrap();
+        let mut command = Command::new(dwell);
+        command.args(["run", "--policy", policy, "--"]).arg(writer).arg(data);
+        command.env("DWELL_SYSTEM_CONFIG", "/tmp/dwell.toml").stderr(Plain::create(TOLD).unwrap());
+        let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        Ok(Preloaded { child, syncs: 0 })
+    }
+
+    fn order(&mut self, parts: &[&[u8]]) {
+        let to = self.child.stdin.as_mut().unwrap();
+        to.write_all(&parts.concat()).unwrap();
+        let mut done = [0];
+        self.child.stdout.as_mut().unwrap().read_exact(&mut done).unwrap();
+    }
+}
+
+impl Surface for Preloaded {
+    fn write(&mut self, at: u64, bytes: &[u8]) {
+        self.order(&[b"w", &at.to_le_bytes(), bytes]);
+    }
+
+    fn sync(&mut self) {
+        self.syncs += 1;
+        self.order(&[if self.syncs.is_multiple_of(2) { b"S" } else { b"s" }]);
+    }
+}
+
+impl Drop for Preloaded {
+    fn drop(&mut self) {
+        drop(self.child.stdin.take());
+        let status = self.child.wait();
+        if !std::thread::panicking() {
+            let told = fs::read_to_string(TOLD).unwrap();
+            assert!(status.unwrap().success(), "{told}");
+            // Otherwise the kernel's own way alone was tested.
+            assert!(told.contains(" decided") && !told.contains(" 0 decided"), "{told}");
+        }
+    }
+}
+
+#[test]
+fn what_a_program_under_dwell_run_has_synced_survives_a_power_cut() {
+    for policy in ["spin", "hybrid", "block"] {
+        survives(Length::Fixed, |dir| Preloaded::start(&dir.join("data"), policy));
     }
 }
 
