@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::{env, fs, thread};
+use std::{env, fs};
 
 use dwell::ledger::{Header, Ledger, ProcessIo, Publisher, Snapshot, Steered, Told};
 use dwell::monitor::{Config, SystemMonitor};
@@ -76,14 +76,7 @@ pub fn settle() -> Option<Snapshot> {
             .map(|ledger| Arc::new(Publisher::new(ledger).passed_by(Box::new(account::passed)))),
         None => return None,
     };
-    let Some(publisher) = publisher else { return Some(without_ledger()) };
-    let last = publisher.snapshot();
-    match Arc::into_inner(publisher) {
-        Some(publisher) => publisher.settle(),
-        // The monitor is publishing at this moment, and gives the ledger up at once.
-        None => thread::yield_now(),
-    }
-    Some(last)
+    Some(publisher.map_or_else(without_ledger, |publisher| publisher.settle()))
 }
 
 /// Ends the ledger and tells nobody.

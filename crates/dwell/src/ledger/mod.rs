@@ -34,6 +34,7 @@ mod watch;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{
+    AtomicBool,
     Ordering::{Acquire, Relaxed, Release},
     fence,
 };
@@ -73,6 +74,8 @@ pub struct Ledger {
     inode: u64,
     /// Rows that the file has room for.
     rows: Mutex<usize>,
+    /// What was done is with the run, and the file has gone.
+    settled: AtomicBool,
 }
 
 /// Reads what a process is told, from anywhere in it.
@@ -152,7 +155,8 @@ impl Ledger {
         }
         let rows = Mutex::new(ROWS_AT_FIRST);
         let dir = dir.to_owned();
-        Ok(Ledger { words: Arc::new(words), dir, path, header, inode, rows })
+        let settled = AtomicBool::new(false);
+        Ok(Ledger { words: Arc::new(words), dir, path, header, inode, rows, settled })
     }
 
     /// Where it lies.
@@ -227,14 +231,15 @@ impl Ledger {
     }
 
     /// Adds what this process did to what is kept of its run, and removes the file: for a process
-    /// that ends before its run does.
-    pub fn settle(self, last: &Snapshot) {
-        if self.is_ours() {
+    /// that ends before its run does. What is published afterwards reaches nobody.
+    pub fn settle(&self, last: &Snapshot) {
+        if self.is_ours() && !self.settled.swap(true, Relaxed) {
             let mut last = Snapshot { header: self.header.clone(), ..last.clone() };
             if self.is_waited_for() {
                 last.io = ProcessIo::default();
             }
             run::keep(&self.dir, &last);
+            remove(&self.path);
         }
     }
 
@@ -255,7 +260,7 @@ impl Ledger {
 impl Drop for Ledger {
     fn drop(&mut self) {
         // A forked child leaves its parent's file alone.
-        if self.is_ours() {
+        if self.is_ours() && !self.settled.load(Relaxed) {
             remove(&self.path);
         }
     }

@@ -142,10 +142,12 @@ impl Publisher {
         }));
     }
 
-    /// Ends the ledger, and leaves the figures to the run ([`Ledger::settle`]).
-    pub fn settle(self) {
+    /// Ends the ledger, leaves the figures to the run ([`Ledger::settle`]) and returns them. A window that publishes at
+    /// this moment changes neither.
+    pub fn settle(&self) -> Snapshot {
         let last = self.snapshot();
         self.ledger.settle(&last);
+        last
     }
 }
 
@@ -188,6 +190,24 @@ mod tests {
         publisher.settle();
         // This process is the run's own root, so the run goes on.
         assert_eq!(gather(&dir, 3).unwrap().stats().bytes_read, 8192);
+    }
+
+    #[test]
+    fn figures_are_kept_though_a_window_is_being_published() {
+        let parent = tempfile::tempdir().unwrap();
+        let dir = parent.path().join("dwell");
+        let header = Header { run: 5, ..Header::default() };
+        let passed = Box::new(|| Passed { calls: 4, bytes: 9 });
+        let publisher = Publisher::new(Ledger::create(&dir, &header).unwrap()).passed_by(passed);
+        let publisher = Arc::new(publisher);
+        // As the monitor's thread does for as long as it publishes.
+        let window = publisher.clone();
+        assert_eq!(publisher.settle().passed.calls, 4);
+        drop(publisher);
+        window.publish().unwrap();
+        drop(window);
+        let gathered = gather(&dir, 5).unwrap();
+        assert_eq!((gathered.processes, gathered.passed.calls), (1, 4));
     }
 
     #[test]
