@@ -272,8 +272,10 @@ fn begin(
             let target = file.as_raw_fd();
             let (bytes, offset) = (command.bytes, command.offset);
             let io = match command.opcode {
-                Opcode::Sync => Io::sync(target, false),
-                Opcode::DataSync => Io::sync(target, true),
+                // SAFETY: the errand below keeps the file open.
+                Opcode::Sync => unsafe { Io::sync(target, false) },
+                // SAFETY: as above.
+                Opcode::DataSync => unsafe { Io::sync(target, true) },
                 // SAFETY: the memory lies in a mapping that the errand below keeps until the completion
                 // is out; others may change it, and the kernel copies it like any shared memory.
                 Opcode::Read => unsafe { Io::plain(Action::Read, target, memory, bytes, offset) },

@@ -343,7 +343,9 @@ fn each_slice(io: &Io, at: u32, bytes: usize, take: &mut dyn FnMut(*mut u8, usiz
     }
 }
 
-impl Queue for NfsQueue {
+// SAFETY: a request's memory is copied to and from by `poll` and `submit` alone, on this thread, and by none
+// of them once its completion is out.
+unsafe impl Queue for NfsQueue {
     type Op = Io;
 
     fn submit(&mut self, io: Io, _: Route) -> Result<Ticket, (Full, Io)> {

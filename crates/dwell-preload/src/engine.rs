@@ -288,7 +288,8 @@ fn key_of(status: &libc::stat) -> Option<(u64, bool)> {
 /// matters to writes.
 pub fn still(fd: i32, word: Word) -> Option<u64> {
     let known = device_of(word)?;
-    let status = adopted::status(fd).ok()?;
+    // SAFETY: the number is one that the program uses.
+    let status = unsafe { adopted::status(fd) }.ok()?;
     (key_of(&status)? == (known.number, known.is_block)).then_some(match known.is_block {
         true => u64::MAX,
         false => status.st_size as u64,
@@ -320,7 +321,8 @@ pub fn classify(fd: i32, flags: Option<i32>) -> Word {
 /// `None` where it cannot be looked at. Enters the engine only where more than a look is needed.
 fn classified(fd: i32, flags: Option<i32>) -> Option<Word> {
     let errno = inside::errno();
-    let status = adopted::status(fd);
+    // SAFETY: as in `still`.
+    let status = unsafe { adopted::status(fd) };
     inside::set_errno(errno);
     let status = status.ok()?;
     let Some((number, is_block)) = key_of(&status) else { return Some(Word::PASSED) };

@@ -105,7 +105,8 @@ pub fn may_close(fd: c_int) -> bool {
 
 /// Tells what is open from what else could be; 0 where nothing is.
 fn inode(fd: c_int) -> u64 {
-    status(fd).map_or(0, |status| status.st_ino ^ status.st_dev.rotate_left(32))
+    // SAFETY: one that is not open is refused, and none is changed.
+    unsafe { status(fd) }.map_or(0, |status| status.st_ino ^ status.st_dev.rotate_left(32))
 }
 
 /// A forked child has none that it knows of: those of its parent close when it becomes another
@@ -116,8 +117,9 @@ pub fn begin_in_child() {
             continue;
         }
         let fd = fd as c_int;
-        let is_socket =
-            status(fd).is_ok_and(|status| status.st_mode & libc::S_IFMT == libc::S_IFSOCK);
+        // SAFETY: as in `inode`.
+        let is_socket = unsafe { status(fd) }
+            .is_ok_and(|status| status.st_mode & libc::S_IFMT == libc::S_IFSOCK);
         if is_socket && INODES[fd as usize].load(Ordering::Relaxed) == inode(fd) {
             state.store(NONE, Ordering::Relaxed);
             let _: c_int = bare!(SYS_close, fd);

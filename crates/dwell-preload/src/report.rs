@@ -38,7 +38,8 @@ pub fn keep_stderr(order: &RunOrder) {
     }
     // SAFETY: just made, and nobody else's.
     let double = unsafe { OwnedFd::from_raw_fd(double) };
-    if let Ok(status) = status(double.as_raw_fd()) {
+    // SAFETY: our own, open.
+    if let Ok(status) = unsafe { status(double.as_raw_fd()) } {
         let _ = STDERR.set(Stderr { double, device: status.st_dev, inode: status.st_ino });
     }
 }
@@ -49,7 +50,8 @@ impl Stderr {
         // SAFETY: borrowed for one write; whether it is open is asked first.
         let own = unsafe { BorrowedFd::borrow_raw(2) };
         [self.double.as_fd(), own].into_iter().find(|fd| {
-            status(fd.as_raw_fd())
+            // SAFETY: one that is not open is refused.
+            unsafe { status(fd.as_raw_fd()) }
                 .is_ok_and(|now| (now.st_dev, now.st_ino) == (self.device, self.inode))
         })
     }

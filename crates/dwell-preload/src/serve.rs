@@ -204,7 +204,8 @@ impl Request {
         }
         let result = file.request_amid(&io, heat);
         if moving.is_some() && result > 0 {
-            adopted::stand_at(self.fd, at + result as u64);
+            // SAFETY: the program asked for a read or write there, which moves it.
+            unsafe { adopted::stand_at(self.fd, at + result as u64) };
         }
         drop(moving);
         drop(inside);
@@ -238,7 +239,8 @@ impl Request {
             if kind == Kind::Sync {
                 return Some((0, u64::MAX));
             }
-            let at = self.at.or_else(|| adopted::position(self.fd))?;
+            // SAFETY: the number is the one that the program's call has.
+            let at = self.at.or_else(|| unsafe { adopted::position(self.fd) })?;
             return Some((at, u64::MAX));
         }
         if kind == Kind::Sync {
@@ -251,7 +253,8 @@ impl Request {
         let at = match (self.at, length) {
             (Some(at), Some(_)) => at,
             (at, _) => {
-                let position = adopted::position(self.fd)?;
+                // SAFETY: as above.
+                let position = unsafe { adopted::position(self.fd) }?;
                 at.unwrap_or(position)
             }
         };
@@ -261,7 +264,8 @@ impl Request {
     fn io(&self, at: u64, pieces: &mut [iovec; MOST_PIECES]) -> Option<Io> {
         let (action, fd) = (self.action, self.fd);
         match self.memory {
-            Memory::Nothing => Some(Io::sync(fd, action == Action::DataSync)),
+            // SAFETY: the number is the one that the program's call has.
+            Memory::Nothing => Some(unsafe { Io::sync(fd, action == Action::DataSync) }),
             Memory::Plain(memory, bytes) => {
                 if bytes == 0 || isize::try_from(bytes).is_err() {
                     return None;

@@ -38,7 +38,8 @@ impl Source for Nothing {
 
 struct Never;
 
-impl Queue for Never {
+// SAFETY: it takes no request.
+unsafe impl Queue for Never {
     type Op = Io;
     fn submit(&mut self, io: Io, _: Route) -> Result<Ticket, (Full, Io)> {
         Err((Full, io))

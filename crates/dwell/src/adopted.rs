@@ -76,7 +76,8 @@ impl Source for Adopted {
     }
 
     fn ends(&self, io: &Io, result: i32) -> bool {
-        let status = status(io.target());
+        // SAFETY: whoever made the request answers for its target.
+        let status = unsafe { status(io.target()) };
         status.is_ok_and(|status| {
             status.st_mode & libc::S_IFMT == libc::S_IFREG
                 && io.offset() + result as u64 >= status.st_size as u64
@@ -110,7 +111,11 @@ impl Source for Adopted {
 ///
 /// # Errors
 /// What it refuses.
-pub fn status(descriptor: i32) -> io::Result<libc::stat> {
+///
+/// # Safety
+/// The number is the caller's to use, or that of whoever asks the caller. One that is not open is
+/// refused.
+pub unsafe fn status(descriptor: i32) -> io::Result<libc::stat> {
     // SAFETY: a zeroed stat is a valid buffer for fstat.
     let mut status: libc::stat = unsafe { std::mem::zeroed() };
     // SAFETY: a live buffer; a number that is no descriptor is refused.
@@ -122,8 +127,11 @@ pub fn status(descriptor: i32) -> io::Result<libc::stat> {
 
 /// Where a descriptor stands, in bytes; `None` where it stands nowhere: what cannot be read by
 /// offset is none of a device's.
+///
+/// # Safety
+/// As [`status`].
 #[inline]
-pub fn position(descriptor: i32) -> Option<u64> {
+pub unsafe fn position(descriptor: i32) -> Option<u64> {
     // SAFETY: asks where a descriptor stands and moves nothing.
     let at = unsafe { libc::syscall(libc::SYS_lseek, descriptor, 0, libc::SEEK_CUR) };
     u64::try_from(at).ok()
@@ -132,7 +140,10 @@ pub fn position(descriptor: i32) -> Option<u64> {
 /// Moves a descriptor, as a read or write where it stands does. A ring's request cannot do that: the
 /// kernel forgets to move what completes later. So it is made by offset, and this follows; nobody
 /// else may move what is open there meanwhile.
-pub fn stand_at(descriptor: i32, offset: u64) {
+///
+/// # Safety
+/// As [`status`].
+pub unsafe fn stand_at(descriptor: i32, offset: u64) {
     // SAFETY: moves a descriptor, which touches no memory.
     unsafe { libc::syscall(libc::SYS_lseek, descriptor, offset, libc::SEEK_SET) };
 }

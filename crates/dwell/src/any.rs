@@ -3,7 +3,7 @@
 #![allow(unsafe_code)]
 
 use std::io;
-use std::os::fd::RawFd;
+use std::os::fd::BorrowedFd;
 
 use dwell_policy::{Backlog, Route, Routes};
 
@@ -127,7 +127,8 @@ impl Source for AnySource {
     }
 }
 
-impl Queue for AnyQueue {
+// SAFETY: every method is that of the queue within.
+unsafe impl Queue for AnyQueue {
     type Op = Io;
 
     fn submit(&mut self, io: Io, route: Route) -> Result<Ticket, (Full, Io)> {
@@ -151,7 +152,7 @@ impl Queue for AnyQueue {
         each!(self, queue => queue.disarm())
     }
 
-    fn watch(&mut self, descriptor: RawFd) -> Watch {
+    fn watch(&mut self, descriptor: BorrowedFd<'_>) -> Watch {
         each!(self, queue => queue.watch(descriptor))
     }
 

@@ -354,7 +354,9 @@ where
     /// # Errors
     /// What the device reports.
     pub fn sync(&self) -> Result<()> {
-        self.requested(&Io::sync(self.source.target(), false)).map(drop)
+        // SAFETY: the target is the source's own, which outlives this call.
+        let io = unsafe { Io::sync(self.source.target(), false) };
+        self.requested(&io).map(drop)
     }
 
     /// Makes data durable, and the metadata that reading it back needs.
@@ -362,7 +364,9 @@ where
     /// # Errors
     /// What the device reports.
     pub fn sync_data(&self) -> Result<()> {
-        self.requested(&Io::sync(self.source.target(), true)).map(drop)
+        // SAFETY: the target is the source's own, which outlives this call.
+        let io = unsafe { Io::sync(self.source.target(), true) };
+        self.requested(&io).map(drop)
     }
 
     pub(crate) fn aligned(&self, memory: *const u8, bytes: usize, offset: u64) -> bool {

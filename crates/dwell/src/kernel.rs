@@ -5,7 +5,7 @@
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use dwell_policy::{Backlog, Kind, Route, Routes};
@@ -372,7 +372,10 @@ impl KernelQueue {
     }
 }
 
-impl Queue for KernelQueue {
+// SAFETY: a ring's completion comes from the kernel, which is done with the memory then, and so is a
+// call that has returned. A forked child completes what its parent has in flight, but there the kernel
+// writes to the parent's memory alone.
+unsafe impl Queue for KernelQueue {
     type Op = Io;
 
     fn submit(&mut self, io: Io, route: Route) -> Result<Ticket, (Full, Io)> {
@@ -408,7 +411,7 @@ impl Queue for KernelQueue {
         self.with(|rings| rings.arm(enough))
     }
 
-    fn watch(&mut self, descriptor: RawFd) -> Watch {
+    fn watch(&mut self, descriptor: BorrowedFd<'_>) -> Watch {
         self.with(|rings| match rings.busy().next() {
             Some(ring) => ring.watch(descriptor),
             None => Watch::Cannot,

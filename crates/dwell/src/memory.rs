@@ -182,7 +182,8 @@ pub struct MemoryQueue {
     next: u64,
 }
 
-impl Queue for MemoryQueue {
+// SAFETY: a request is served by copying within `submit`.
+unsafe impl Queue for MemoryQueue {
     type Op = Io;
 
     fn submit(&mut self, io: Io, _: Route) -> std::result::Result<Ticket, (Full, Io)> {

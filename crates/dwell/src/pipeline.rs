@@ -199,7 +199,8 @@ where
     /// # Errors
     /// The pipeline is full.
     pub fn sync(&mut self, data_only: bool) -> Result<Ticket> {
-        let io = Io::sync(self.file.source.target(), data_only);
+        // SAFETY: the target is the source's own, which outlives the pipeline.
+        let io = unsafe { Io::sync(self.file.source.target(), data_only) };
         self.submit(io, None).map_err(|(error, _)| error)
     }
 
@@ -212,7 +213,8 @@ where
         data_only: bool,
         carried: B,
     ) -> std::result::Result<Ticket, (Error, B)> {
-        let io = Io::sync(self.file.source.target(), data_only);
+        // SAFETY: the target is the source's own, which outlives the pipeline.
+        let io = unsafe { Io::sync(self.file.source.target(), data_only) };
         self.submit(io, Some(carried))
             .map_err(|(error, carried)| (error, carried.expect("it was passed in")))
     }

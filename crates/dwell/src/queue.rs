@@ -2,7 +2,7 @@
 //! A place where a request goes in and its completion comes out later.
 #![allow(unsafe_code)]
 
-use std::os::fd::RawFd;
+use std::os::fd::{BorrowedFd, RawFd};
 use std::sync::atomic::AtomicU32;
 
 use dwell_policy::{Backlog, Kind, Ns, Route};
@@ -91,7 +91,43 @@ pub enum Watch {
 /// Parking on it takes three steps, so that no completion is slept through: [`Queue::arm`], one
 /// more [`Queue::poll`], then sleep on what `arm` returned, and [`Queue::disarm`] afterwards. See
 /// [`park::park`](crate::park::park).
-pub trait Queue {
+///
+/// # Safety
+/// Callers lend memory to a request and use it again once its completion is out, so an implementor
+/// sees to five things:
+/// - [`Queue::poll`] hands out a completion only when neither device, kernel nor thread touches the
+///   memory of its request any more.
+/// - [`Queue::submit`] gives a request back only in the same state.
+/// - No two requests in flight have the same ticket, and no completion is handed out twice.
+/// - No method unwinds while a request is in flight.
+/// - The descriptors and words that [`Queue::arm`] names stay what they are until
+///   [`Queue::disarm`], unless a forked child looks at them.
+///
+/// A request whose completion never came out keeps its memory for good, also when the queue is
+/// dropped.
+///
+/// Safe code cannot make a queue that completes early:
+/// ```compile_fail,E0200
+/// # use dwell::{Route, queue::*, dwell_policy::Backlog};
+/// struct Early(Vec<Io>, u64);
+/// impl Queue for Early {
+///     type Op = Io;
+///     fn submit(&mut self, io: Io, _: Route) -> Result<Ticket, (Full, Io)> {
+///         self.0.push(io);
+///         Ok(Ticket(self.0.len() as u64))
+///     }
+///     fn poll(&mut self, out: &mut dyn FnMut(Completion)) -> usize {
+///         self.1 += 1;
+///         out(Completion { ticket: Ticket(self.1), result: 4096 });
+///         1
+///     }
+/// #   fn flush(&mut self) {}
+/// #   fn arm(&mut self, _: u32) -> Wake<'_> { Wake::Never }
+/// #   fn cancel(&mut self, _: Ticket) {}
+/// #   fn backlog(&self) -> Backlog { Backlog::default() }
+/// }
+/// ```
+pub unsafe trait Queue {
     /// A request. It owns or pins its buffers: they stay put until the completion is out.
     type Op;
 
@@ -118,7 +154,7 @@ pub trait Queue {
 
     /// Has this descriptor, once readable, end a sleep in [`Wake::Ring`] too, so that a thread can
     /// sleep in the ring and yet be woken by others. To be asked before [`Queue::arm`].
-    fn watch(&mut self, descriptor: RawFd) -> Watch {
+    fn watch(&mut self, descriptor: BorrowedFd<'_>) -> Watch {
         let _ = descriptor;
         Watch::Cannot
     }
@@ -136,7 +172,8 @@ pub trait Queue {
     }
 }
 
-impl<Q: Queue + ?Sized> Queue for Box<Q> {
+// SAFETY: every method is that of the queue in the box.
+unsafe impl<Q: Queue + ?Sized> Queue for Box<Q> {
     type Op = Q::Op;
     fn submit(&mut self, op: Self::Op, route: Route) -> Result<Ticket, (Full, Self::Op)> {
         (**self).submit(op, route)
@@ -153,7 +190,7 @@ impl<Q: Queue + ?Sized> Queue for Box<Q> {
     fn disarm(&mut self) {
         (**self).disarm();
     }
-    fn watch(&mut self, descriptor: RawFd) -> Watch {
+    fn watch(&mut self, descriptor: BorrowedFd<'_>) -> Watch {
         (**self).watch(descriptor)
     }
     fn cancel(&mut self, ticket: Ticket) {
@@ -267,7 +304,7 @@ impl Io {
     ///
     /// # Safety
     /// The memory stays valid (and, for a read, unaliased) as long as the `Io` exists, and until
-    /// its completion is out.
+    /// its completion is out. `target` is as [`Io::sync`] demands.
     pub unsafe fn plain(
         action: Action,
         target: i32,
@@ -283,7 +320,8 @@ impl Io {
     ///
     /// # Safety
     /// The iovecs and the memory they name stay valid (and, for a read, unaliased) as long as the
-    /// `Io` exists, and until its completion is out; `bytes` is the sum of their lengths.
+    /// `Io` exists, and until its completion is out; `bytes` is the sum of their lengths. `target` is as [`Io::sync`]
+    /// demands.
     pub unsafe fn vectored(
         action: Action,
         target: i32,
@@ -298,7 +336,12 @@ impl Io {
     }
 
     /// A sync; `data_only` leaves metadata that no read needs.
-    pub fn sync(target: i32, data_only: bool) -> Io {
+    ///
+    /// # Safety
+    /// `target` names an open object that the caller may use, in the sense of the queue that gets
+    /// the `Io`. A descriptor stays open until the completion is out, or its number is one that the
+    /// caller's own caller answers for.
+    pub unsafe fn sync(target: i32, data_only: bool) -> Io {
         let action = if data_only { Action::DataSync } else { Action::Sync };
         let (memory, length) = (std::ptr::null_mut(), u64::MAX);
         Io { action, target, offset: 0, length, memory, bytes: 0, pieces: 0, may_block: false }

@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::mem::ManuallyDrop;
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicU32;
 
@@ -359,7 +359,7 @@ impl Ring {
     }
 
     /// See [`Queue::watch`](crate::queue::Queue::watch).
-    pub fn watch(&mut self, descriptor: RawFd) -> Watch {
+    pub fn watch(&mut self, descriptor: BorrowedFd<'_>) -> Watch {
         if self.completed == Completed::ByPolling || !self.usable() {
             return Watch::Cannot;
         }
@@ -367,7 +367,9 @@ impl Ring {
             return Watch::Fired;
         }
         if !self.watching {
-            let entry = opcode::PollAdd::new(types::Fd(descriptor), libc::POLLIN as u32).build();
+            let entry =
+                opcode::PollAdd::new(types::Fd(descriptor.as_raw_fd()), libc::POLLIN as u32)
+                    .build();
             self.watching = self.push(&entry.user_data(WATCHED), NO_SLOT);
         }
         if self.watching { Watch::Waiting } else { Watch::Cannot }

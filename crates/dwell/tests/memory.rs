@@ -74,8 +74,10 @@ fn stores_reach_the_file_and_other_descriptors_see_them() {
     file.as_file().set_len(8192).unwrap();
     let memory = Memory::open_with(file.path(), STABLE).unwrap();
     assert_eq!(memory.call(&write(b"hello", 4094)), 5);
-    assert_eq!(memory.call(&Io::sync(0, false)), 0);
-    assert_eq!(memory.call(&Io::sync(0, true)), 0);
+    for data_only in [false, true] {
+        // SAFETY: the number means nothing to memory.
+        assert_eq!(memory.call(&unsafe { Io::sync(0, data_only) }), 0);
+    }
     let mut seen = [0; 5];
     file.as_file().read_exact_at(&mut seen, 4094).unwrap();
     assert_eq!(&seen, b"hello");
@@ -146,7 +148,9 @@ fn a_queue_is_full_at_its_depth_and_never_sleeps_on_what_is_there() {
     assert_eq!(seen, [(first, 8), (second, 8)]);
     assert_eq!(buffer, [5; 8]);
     for mode in [Mode::Spin, Mode::Block] {
-        assert_eq!(run(&mut queue, Io::sync(0, true), &decision(mode, 0)).0, 0);
+        // SAFETY: the number means nothing to memory.
+        let sync = unsafe { Io::sync(0, true) };
+        assert_eq!(run(&mut queue, sync, &decision(mode, 0)).0, 0);
     }
 }
 

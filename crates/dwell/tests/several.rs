@@ -17,7 +17,8 @@ use dwell::wait::{Several, wait_for};
 /// Hands out so many completions at each look, then none.
 struct Looks(VecDeque<usize>);
 
-impl Queue for Looks {
+// SAFETY: it takes no request.
+unsafe impl Queue for Looks {
     type Op = Io;
 
     fn submit(&mut self, io: Io, _: Route) -> Result<Ticket, (Full, Io)> {
@@ -74,7 +75,8 @@ fn who_has_slept_takes_what_is_there() {
 
 /// A ring as a queue of its own.
 struct Only<'r>(&'r mut Ring);
-impl Queue for Only<'_> {
+// SAFETY: as the ring, and it takes no request.
+unsafe impl Queue for Only<'_> {
     type Op = Io;
     fn submit(&mut self, io: Io, _: Route) -> Result<Ticket, (Full, Io)> {
         Err((Full, io))

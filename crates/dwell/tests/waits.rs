@@ -313,7 +313,8 @@ struct PostsAfterTheLook {
     looks: u32,
 }
 
-impl Queue for PostsAfterTheLook {
+// SAFETY: it takes no request.
+unsafe impl Queue for PostsAfterTheLook {
     type Op = Io;
 
     fn submit(&mut self, op: Io, _: Route) -> Result<Ticket, (Full, Io)> {

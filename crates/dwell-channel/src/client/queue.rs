@@ -381,7 +381,9 @@ impl ChannelQueue {
     }
 }
 
-impl Queue for ChannelQueue {
+// SAFETY: a completion is handed out when the copy out of the channel, or the call that took its place, is
+// over. Memory that lies in the channel itself is the controller's to write at any time, and its makers know.
+unsafe impl Queue for ChannelQueue {
     type Op = Io;
 
     fn submit(&mut self, io: Io, _: Route) -> Result<Ticket, (Full, Io)> {

@@ -241,7 +241,8 @@ impl EmulatedQueue {
     }
 }
 
-impl Queue for EmulatedQueue {
+// SAFETY: a request is served by copying within `submit`; only its completion is kept back.
+unsafe impl Queue for EmulatedQueue {
     type Op = Io;
 
     fn submit(&mut self, io: Io, _: Route) -> std::result::Result<Ticket, (Full, Io)> {

@@ -290,7 +290,9 @@ where
     fn io(&mut self) -> Result<Io> {
         let file = &self.inner.file;
         let Some(buffer) = &mut self.buffer else {
-            return Ok(Io::sync(file.source.target(), self.action == Action::DataSync));
+            let data_only = self.action == Action::DataSync;
+            // SAFETY: the target is the source's own, which a request in flight keeps open.
+            return Ok(unsafe { Io::sync(file.source.target(), data_only) });
         };
         let (memory, bytes) = buffer.memory();
         let skip = self.skip.min(bytes);

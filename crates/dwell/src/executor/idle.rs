@@ -55,7 +55,6 @@ impl Idle<'_> {
     /// Arms everything.
     fn arm(&mut self, until: Option<Ns>) -> Armed {
         let enough = self.several.enough.saturating_sub(self.reactor.landed.len() as u32).max(1);
-        let watcher = self.reactor.world.descriptor();
         let Reactor { world, lines, words, .. } = &mut *self.reactor;
         world.disarm();
         let mut armed = Armed { wakeable: true, until, look: false };
@@ -63,7 +62,9 @@ impl Idle<'_> {
         for (_, line) in lines.iter_mut().filter(|(_, line)| line.is_busy()) {
             // One ring is slept in; it watches what the others are to be woken by.
             let watches = !in_ring
-                && watcher.is_none_or(|watcher| line.queue.watch(watcher) == Watch::Waiting);
+                && world
+                    .descriptor()
+                    .is_none_or(|watcher| line.queue.watch(watcher) == Watch::Waiting);
             let wake = match line.queue.arm(enough) {
                 Wake::Ring { fd, .. } if !watches => {
                     line.queue.flush();
@@ -93,8 +94,9 @@ impl Idle<'_> {
 
     /// Whether the ring that is slept in has seen that a descriptor is ready.
     fn ring_fired(&mut self) -> bool {
-        let Some(watcher) = self.reactor.world.descriptor() else { return false };
-        let mut busy = self.reactor.lines.iter_mut().filter(|(_, line)| line.is_busy());
+        let Reactor { world, lines, .. } = &mut *self.reactor;
+        let Some(watcher) = world.descriptor() else { return false };
+        let mut busy = lines.iter_mut().filter(|(_, line)| line.is_busy());
         let watch = busy.find_map(|(_, line)| match line.queue.watch(watcher) {
             Watch::Cannot => None,
             watch => Some(watch),

@@ -2,7 +2,7 @@
 //! What an executor needs of the world: a clock, and a way to leave the CPU.
 
 use std::io;
-use std::os::fd::{BorrowedFd, RawFd};
+use std::os::fd::BorrowedFd;
 
 use dwell_policy::Ns;
 
@@ -36,7 +36,7 @@ pub trait World {
 
     /// A descriptor that is readable once the alarm or a watched descriptor is to end a wait:
     /// queues whose ring a thread sleeps in watch it.
-    fn descriptor(&self) -> Option<RawFd> {
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         None
     }
 

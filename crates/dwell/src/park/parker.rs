@@ -4,7 +4,7 @@
 
 use std::io;
 use std::marker::PhantomData;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
 use dwell_policy::Ns;
@@ -131,7 +131,7 @@ impl Parker {
                 self.arm_descriptor(descriptor, false);
             }
             None => {
-                let epoll = self.epoll.as_raw_fd();
+                let epoll = self.epoll.as_fd();
                 if ring.watch(epoll) == Watch::Fired {
                     ring.watch(epoll);
                 }
@@ -193,8 +193,8 @@ impl World for Parker {
         })
     }
 
-    fn descriptor(&self) -> Option<RawFd> {
-        Some(self.epoll.as_raw_fd())
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.epoll.as_fd())
     }
 
     fn disarm(&mut self) {
