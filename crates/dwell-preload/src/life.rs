@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use dwell::settings::RunOrder;
 
 use crate::inside::{self, Inside};
-use crate::{engine, real, report};
+use crate::{engine, real, report, stack};
 
 /// Run by the loader before the program begins.
 #[used]
@@ -45,6 +45,7 @@ fn order() -> Option<RunOrder> {
 fn started(order: RunOrder) -> Option<()> {
     // SAFETY: nothing that was allocated so far is in use by another thread: there is none.
     unsafe { dlmalloc::enable_alloc_after_fork() };
+    stack::find_end();
     report::keep_stderr(&order);
     // SAFETY: functions of this library, which stays loaded.
     let rc = unsafe {
