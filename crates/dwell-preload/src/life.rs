@@ -71,6 +71,7 @@ unsafe extern "C" fn after_fork() {
 }
 
 unsafe extern "C" fn after_fork_in_child() {
+    inside::end_sharing(0);
     if inside::is_inside() {
         return;
     }
@@ -88,6 +89,14 @@ pub fn before_filter() {
     inside::uncancelled(engine::retire);
 }
 
+/// Before the calling thread ends. Once the first has, the process lasts as long as its other threads: none of them is to be the
+/// engine's.
+pub fn before_thread_ends() {
+    if !inside::is_inside() && engine::is_on() && inside::is_first_thread() {
+        inside::uncancelled(engine::rest);
+    }
+}
+
 static ENDED: AtomicBool = AtomicBool::new(false);
 
 extern "C" fn end_of_program() {
@@ -96,14 +105,18 @@ extern "C" fn end_of_program() {
 
 /// Tells what this process did. Afterwards everything goes straight on.
 pub fn end() {
-    inside::uncancelled(told);
+    // A child that has this memory, and perhaps this thread's locals, ends for itself alone.
+    if !inside::is_inside() && std::process::id() as i32 == engine::process() {
+        inside::uncancelled(told);
+    }
 }
 
 fn told() {
-    if engine::order().is_none() || inside::is_inside() || ENDED.swap(true, Ordering::Relaxed) {
+    if engine::order().is_none() || ENDED.swap(true, Ordering::Relaxed) {
         return;
     }
-    let Some(_inside) = Inside::enter() else { return };
+    // The last thread of a process may have been taken down already.
+    let Some(_inside) = Inside::enter_at_end() else { return };
     if engine::is_ours() && !engine::is_retired() {
         report::tell();
     }
