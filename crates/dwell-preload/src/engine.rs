@@ -6,7 +6,7 @@ mod decided;
 mod services;
 
 use decided::{Decided, Files, decided_of};
-pub use services::{is_retired, leave, publish, retire, settle};
+pub use services::{is_retired, leave, publish, rest, retire, settle};
 
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, AtomicUsize, Ordering};

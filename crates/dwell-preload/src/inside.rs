@@ -3,9 +3,12 @@
 //! straight through.
 #![allow(unsafe_code)]
 
+use std::arch::asm;
 use std::cell::Cell;
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::raw::bare;
 
 /// How far a thread has come.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -28,21 +31,78 @@ thread_local! {
     static SIGNALS: Cell<u64> = const { Cell::new(0) };
     /// Whether the thread has become two processes in one memory.
     static IN_VFORK: Cell<bool> = const { Cell::new(false) };
+    /// The kernel's number of the thread, where another may have these very thread-locals; else 0.
+    static OWNER: Cell<i32> = const { Cell::new(0) };
     static LAST: Last = const { Last };
     static FIRST: First = const { First };
 }
 
-/// Whether this thread is inside, so that its calls go straight through.
+/// Whether the caller has thread-locals at all: a thread that a program makes by `clone` may have put something of its own where
+/// a C library keeps the list of them.
+#[inline]
+fn has_locals() -> bool {
+    let list: usize;
+    // SAFETY: reads a word of what the C library's own functions read a word of.
+    #[cfg(target_arch = "x86_64")]
+    unsafe {
+        asm!("mov {}, fs:[8]", out(reg) list, options(nostack, preserves_flags, readonly));
+    }
+    // SAFETY: as above.
+    #[cfg(target_arch = "aarch64")]
+    unsafe {
+        asm!("mrs {list}, tpidr_el0", "ldr {list}, [{list}]", list = out(reg) list, options(nostack, preserves_flags, readonly));
+    }
+    list != 0
+}
+
+/// Whether the caller's thread-locals are another's: it was made to share that one's memory.
+#[inline]
+fn borrows() -> bool {
+    let owner = OWNER.with(Cell::get);
+    owner != 0 && owner != thread_id()
+}
+
+fn thread_id() -> i32 {
+    bare!(SYS_gettid)
+}
+
+/// Whether the calling thread is the one that its process began with.
+pub fn is_first_thread() -> bool {
+    thread_id() == std::process::id() as i32
+}
+
+/// Whether this thread is inside, or is none of this library's business, so that its calls go straight through.
 #[inline]
 pub fn is_inside() -> bool {
-    INSIDE.with(Cell::get)
+    !has_locals() || is_marked()
+}
+
+/// Apart from its caller, which could otherwise ask for thread-locals before it knows that there are any.
+#[inline(never)]
+fn is_marked() -> bool {
+    INSIDE.with(Cell::get) || borrows()
 }
 
 /// Whether a call that goes straight through is the engine's own, and not of a child that borrows
 /// its parent's memory.
 #[inline]
 pub fn is_own_call() -> bool {
-    !IN_VFORK.with(Cell::get)
+    has_locals() && !is_child()
+}
+
+#[inline(never)]
+fn is_child() -> bool {
+    IN_VFORK.with(Cell::get) || borrows()
+}
+
+/// The calling thread makes one that has the same thread-locals from now on. Returns what [`end_sharing`] wants.
+pub fn begin_sharing() -> i32 {
+    OWNER.with(|owner| owner.replace(thread_id()))
+}
+
+/// The other thread is gone.
+pub fn end_sharing(before: i32) {
+    OWNER.with(|owner| owner.set(before));
 }
 
 /// Marks the calling thread as one of the engine's own for good.
@@ -58,6 +118,11 @@ pub fn belong_no_more() {
 /// A number of the calling thread; 0 where numbers have run out.
 #[inline]
 pub fn thread_number() -> u32 {
+    if has_locals() { number() } else { 0 }
+}
+
+#[inline(never)]
+fn number() -> u32 {
     static THREADS: AtomicU32 = AtomicU32::new(0);
     NUMBER.with(|number| {
         if number.get() == 0 {
@@ -199,16 +264,26 @@ impl Inside {
     /// `None` where the thread is inside already, or is ending.
     #[inline]
     pub fn enter() -> Option<Inside> {
-        if is_inside() || STAGE.with(Cell::get) == Stage::Ended {
+        if STAGE.with(Cell::get) == Stage::Ended {
+            return None;
+        }
+        let inside = Inside::enter_at_end()?;
+        if STAGE.with(Cell::get) == Stage::New {
+            prepare();
+        }
+        Some(inside)
+    }
+
+    /// The same for what needs nothing that a thread keeps: `None` only where it is inside already.
+    #[inline]
+    pub fn enter_at_end() -> Option<Inside> {
+        if is_inside() {
             return None;
         }
         let errno = errno();
         let signals = set_signals(u64::MAX);
         INSIDE.with(|inside| inside.set(true));
         enter_work();
-        if STAGE.with(Cell::get) == Stage::New {
-            prepare();
-        }
         Some(Inside { signals, errno })
     }
 }
@@ -307,12 +382,20 @@ pub fn after_fork_in_child() {
 /// The calling thread becomes two processes in one memory: its calls go straight through until the
 /// child is gone.
 pub fn begin_vfork() {
-    IN_VFORK.with(|here| here.set(true));
-    INSIDE.with(|inside| inside.set(true));
+    if has_locals() {
+        set_vfork(true);
+    }
 }
 
 /// The child is gone. Nobody forks inside.
 pub fn end_vfork() {
-    INSIDE.with(|inside| inside.set(false));
-    IN_VFORK.with(|here| here.set(false));
+    if has_locals() {
+        set_vfork(false);
+    }
+}
+
+#[inline(never)]
+fn set_vfork(on: bool) {
+    IN_VFORK.with(|here| here.set(on));
+    INSIDE.with(|inside| inside.set(on));
 }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use dwell::settings::RunOrder;
 
 use crate::inside::{self, Inside};
-use crate::{engine, real, report};
+use crate::{engine, real, report, stack};
 
 /// Run by the loader before the program begins.
 #[used]
@@ -45,6 +45,7 @@ fn order() -> Option<RunOrder> {
 fn started(order: RunOrder) -> Option<()> {
     // SAFETY: nothing that was allocated so far is in use by another thread: there is none.
     unsafe { dlmalloc::enable_alloc_after_fork() };
+    stack::find_end();
     report::keep_stderr(&order);
     // SAFETY: functions of this library, which stays loaded.
     let rc = unsafe {
@@ -70,6 +71,7 @@ unsafe extern "C" fn after_fork() {
 }
 
 unsafe extern "C" fn after_fork_in_child() {
+    inside::end_sharing(0);
     if inside::is_inside() {
         return;
     }
@@ -87,6 +89,14 @@ pub fn before_filter() {
     inside::uncancelled(engine::retire);
 }
 
+/// Before the calling thread ends. Once the first has, the process lasts as long as its other threads: none of them is to be the
+/// engine's.
+pub fn before_thread_ends() {
+    if !inside::is_inside() && engine::is_on() && inside::is_first_thread() {
+        inside::uncancelled(engine::rest);
+    }
+}
+
 static ENDED: AtomicBool = AtomicBool::new(false);
 
 extern "C" fn end_of_program() {
@@ -95,14 +105,18 @@ extern "C" fn end_of_program() {
 
 /// Tells what this process did. Afterwards everything goes straight on.
 pub fn end() {
-    inside::uncancelled(told);
+    // A child that has this memory, and perhaps this thread's locals, ends for itself alone.
+    if !inside::is_inside() && std::process::id() as i32 == engine::process() {
+        inside::uncancelled(told);
+    }
 }
 
 fn told() {
-    if engine::order().is_none() || inside::is_inside() || ENDED.swap(true, Ordering::Relaxed) {
+    if engine::order().is_none() || ENDED.swap(true, Ordering::Relaxed) {
         return;
     }
-    let Some(_inside) = Inside::enter() else { return };
+    // The last thread of a process may have been taken down already.
+    let Some(_inside) = Inside::enter_at_end() else { return };
     if engine::is_ours() && !engine::is_retired() {
         report::tell();
     }

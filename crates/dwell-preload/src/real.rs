@@ -149,6 +149,7 @@ functions! {
     posix_spawnp: fn(*mut pid_t, Path, Data, Data, Texts, Texts) -> c_int;
     system: fn(Path) -> c_int;
     clone: fn(Data, Memory, c_int, Memory, Memory, Memory, Memory) -> c_int;
+    pthread_exit: fn(Memory);
     execve: fn(Path, Texts, Texts) -> c_int;
     execl: fn() -> c_int;
     execle: fn() -> c_int;

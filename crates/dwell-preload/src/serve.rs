@@ -267,13 +267,13 @@ impl Request {
             // SAFETY: the number is the one that the program's call has.
             Memory::Nothing => Some(unsafe { Io::sync(fd, action == Action::DataSync) }),
             Memory::Plain(memory, bytes) => {
-                if bytes == 0 || isize::try_from(bytes).is_err() {
+                // Of more than it moves at once the kernel looks at all whether it can be memory, and then cuts it short.
+                if bytes == 0 || bytes > MAX_TRANSFER_BYTES || !stack::can_be(memory, bytes) {
                     return None;
                 }
-                let bytes = bytes.min(MAX_TRANSFER_BYTES) as u32;
                 // SAFETY: the program lends this memory until its call returns, and where it does
                 // not, the kernel says so: nobody else touches it.
-                Some(unsafe { Io::plain(action, fd, memory.cast(), bytes, at) })
+                Some(unsafe { Io::plain(action, fd, memory.cast(), bytes as u32, at) })
             }
             Memory::Pieces(from, count) => {
                 let (count, bytes) = copied(from, count, pieces)?;
@@ -321,7 +321,8 @@ fn copied(from: *const iovec, count: c_int, into: &mut [iovec; MOST_PIECES]) -> 
         return None;
     }
     let bytes = into[..count].iter().try_fold(0usize, |sum, piece| {
-        sum.checked_add(piece.iov_len).filter(|sum| *sum <= MAX_TRANSFER_BYTES)
+        let can_be = stack::can_be(piece.iov_base, piece.iov_len);
+        sum.checked_add(piece.iov_len).filter(|sum| can_be && *sum <= MAX_TRANSFER_BYTES)
     })?;
     (bytes > 0).then_some((count as u32, bytes as u32))
 }

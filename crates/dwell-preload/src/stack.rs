@@ -3,10 +3,29 @@
 //! make its C library lock whatever it had not locked before.
 #![allow(unsafe_code)]
 
-use std::ffi::{c_int, c_uint};
+use std::ffi::{c_int, c_uint, c_void};
 use std::mem::MaybeUninit;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// The end of what can be memory of this process; 0 until it is known.
+static END: AtomicUsize = AtomicUsize::new(0);
+
+/// Finds it from the first thread's stack, above which the kernel puts nothing else.
+pub fn find_end() {
+    const PAGE_BYTES: usize = 4096;
+    let here = std::hint::black_box(0u8);
+    let address = ptr::from_ref(std::hint::black_box(&here)).addr();
+    END.store(address.next_power_of_two() - PAGE_BYTES, Ordering::Relaxed);
+}
+
+/// Whether so many bytes there can be memory of a program at all. Where they cannot the kernel moves none of them, and a
+/// route that moves them piece by piece would move the first.
+#[inline]
+pub fn can_be(memory: *const c_void, bytes: usize) -> bool {
+    memory.addr().checked_add(bytes).is_some_and(|end| end <= END.load(Ordering::Relaxed))
+}
 
 /// Enough for reading and making whatever a device or a thread needs.
 pub const STACK_BYTES: usize = 512 << 10;

@@ -115,10 +115,21 @@ pub fn is_retired() -> bool {
 pub fn retire() {
     let Some(_inside) = enter() else { return };
     RETIRED.store(true, Ordering::Relaxed);
+    end_thread();
+    settle();
+}
+
+/// Leaves everything to the kernel from now on, without a thread of the engine's. What was done so far is told at the end.
+pub fn rest() {
+    if let Some(_inside) = enter() {
+        end_thread();
+    }
+}
+
+fn end_thread() {
     switch_off();
     let monitor = services().as_ref().and_then(|services| services.monitor.clone());
     if let Some(monitor) = monitor {
         monitor.end();
     }
-    settle();
 }

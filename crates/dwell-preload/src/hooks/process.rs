@@ -109,7 +109,22 @@ pub unsafe extern "C-unwind" fn clone(
     child: *mut c_void,
 ) -> c_int {
     has_child();
-    found!(clone(function, stack, flags, argument, parent, thread_locals, child), -1)
+    let shares = flags & (libc::CLONE_VM | libc::CLONE_SETTLS) == libc::CLONE_VM;
+    let before = (shares && !inside::is_inside()).then(inside::begin_sharing);
+    let done = found!(clone(function, stack, flags, argument, parent, thread_locals, child), -1);
+    if let Some(before) = before
+        && (done < 0 || flags & libc::CLONE_VFORK != 0)
+    {
+        inside::end_sharing(before);
+    }
+    done
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn pthread_exit(result: *mut c_void) -> ! {
+    life::before_thread_ends();
+    let () = found!(pthread_exit(result), ());
+    std::process::abort()
 }
 
 /// Before this process becomes another program: what it did is told now, or never.

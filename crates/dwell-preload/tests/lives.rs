@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! How programs begin, share their memory, give up rights and end: each goes as without the library, and what it did is told.
+
+mod common;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use common::{Ended, Fast, Under, program, skip, untouched};
+
+fn numbered_blocks(path: &Path) {
+    let mut data = vec![0u8; 1 << 20];
+    for (number, block) in data.chunks_mut(4096).enumerate() {
+        block[..8].copy_from_slice(&(number as u64).to_le_bytes());
+    }
+    fs::write(path, data).unwrap();
+}
+
+/// What a scenario came to under the library, after it was compared; `None` where it cannot run.
+fn scenario(name: &str) -> Option<Ended> {
+    static PROGRAM: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+    let (fast, lives) = match (Fast::new(), PROGRAM.get_or_init(|| program("lives.c"))) {
+        (Ok(fast), Ok(lives)) => (fast, lives),
+        (Err(why), _) => {
+            skip(why);
+            return None;
+        }
+        (_, Err(why)) => {
+            skip(why);
+            return None;
+        }
+    };
+    let file = fast.path().join("file");
+    numbered_blocks(&file);
+    let command = || {
+        let mut command = Command::new(lives);
+        command.arg(name).arg(&file).arg(fast.path().join("other"));
+        command
+    };
+    let without = untouched(&mut command());
+    let with = Under::policy("spin").run(&mut command());
+    assert_eq!(with.stdout, without.stdout, "{}", with.stderr);
+    assert_eq!(with.status, without.status, "{}", with.stderr);
+    println!("{}{}", with.stdout, with.stderr);
+    Some(with)
+}
+
+macro_rules! scenarios {
+    ($($test:ident: $name:ident, $ended:pat => $holds:expr;)*) => {$(
+        #[test]
+        fn $test() {
+            let Some(ended) = scenario(stringify!($name)) else { return };
+            let $ended = &ended;
+            assert!($holds, "{}\n{}", ended.stdout, ended.stderr);
+        }
+    )*};
+}
+
+scenarios! {
+    a_thread_without_thread_locals_does_not_crash:
+        no_thread_locals, ended => ended.on_rings() == 400;
+    a_child_in_this_memory_does_not_end_the_statistics:
+        child_in_this_memory, ended => ended.on_rings() == 700;
+    a_child_in_this_memory_that_is_waited_for_does_not_end_the_statistics:
+        child_in_this_memory_waited_for, ended => ended.on_rings() == 700;
+    a_child_in_this_memory_and_of_these_files_does_not_end_the_statistics:
+        child_in_this_memory_with_files, ended => ended.on_rings() == 700;
+    a_child_in_this_memory_does_not_disturb_requests_of_its_parent:
+        child_in_this_memory_amid, ended => ended.on_rings() >= 300;
+    a_main_thread_that_ends_alone_ends_the_process_and_is_told:
+        main_ends_alone, ended => ended.on_rings() == 300;
+    a_main_thread_that_ends_first_is_told_with_the_others:
+        main_ends_first, ended => ended.on_rings() == 300;
+}

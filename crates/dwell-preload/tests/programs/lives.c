@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// How programs begin, share their memory, give up rights and end. NAME FILE OTHER; each prints the same whether the library is there or
+// not. The file is 1 MiB of 4 KiB blocks that begin with their number.
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { BLOCK = 4096, BLOCKS = 256, STACK = 256 << 10 };
+
+static const char *path, *other, *self;
+
+static void fail(const char *what) {
+    printf("%s: %s\n", what, strerror(errno));
+    fflush(stdout);
+    _exit(9);
+}
+
+static void *block(void) {
+    void *memory;
+    if (posix_memalign(&memory, BLOCK, BLOCK)) fail("memory");
+    return memory;
+}
+
+static int opened(int flags) {
+    int fd = open(path, flags);
+    if (fd < 0) fail("open");
+    return fd;
+}
+
+static int right(int fd, void *memory, uint64_t number) {
+    ssize_t done = pread(fd, memory, BLOCK, number * BLOCK);
+    return done == BLOCK && *(volatile uint64_t *)memory == number;
+}
+
+static void read_all(int fd, int times) {
+    void *memory = block();
+    for (int i = 0; i < times; i++) {
+        if (!right(fd, memory, i % BLOCKS)) fail("a wrong block");
+    }
+    free(memory);
+}
+
+static void waited(pid_t child) {
+    int status = -1;
+    if (waitpid(child, &status, 0) != child) fail("wait");
+    printf("child %x\n", status);
+}
+
+static char stack[STACK] __attribute__((aligned(64)));
+static int fd;
+static void *memory;
+
+// Only system calls by way of the C library, and nothing else of it: there is no thread of its to be had here.
+static int without_thread(void *unused) {
+    uint64_t *number = memory;
+    for (int i = 0; i < 200; i++) {
+        if (syscall(SYS_pread64, fd, memory, BLOCK, i * (long)BLOCK) != BLOCK || *number != i) return 1;
+        if (pread(fd, memory, BLOCK, i * (long)BLOCK) != BLOCK || *number != i) return 2;
+        if (lseek(fd, i * (long)BLOCK, SEEK_SET) < 0) return 3;
+        if (read(fd, memory, BLOCK) != BLOCK || *number != i) return 4;
+        int again = open(path, O_RDWR | O_DIRECT), twice = dup(again);
+        if (again < 0 || pread(again, memory, BLOCK, BLOCK) != BLOCK || *number != 1) return 5;
+        if (pwrite(twice, memory, BLOCK, BLOCK) != BLOCK || fsync(twice)) return 6;
+        if (close(again) || close(twice)) return 7;
+    }
+    return syscall(SYS_getppid) > 0 ? 40 : 8;
+}
+
+static void no_thread_locals(void) {
+#if defined(__x86_64__)
+    // As little of a thread as C libraries check: its own address, and no list of thread-locals.
+    static struct {
+        char before[BLOCK];
+        void *self, *locals, *itself;
+        char after[BLOCK];
+    } thread;
+    thread.self = thread.itself = &thread.self;
+    void *locals = &thread.self;
+#else
+    static char thread[2 * BLOCK];
+    void *locals = thread + BLOCK;
+#endif
+    fd = opened(O_RDONLY | O_DIRECT);
+    memory = block();
+    read_all(fd, 200);
+    int flags = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_SETTLS | SIGCHLD;
+    waited(clone(without_thread, stack + STACK, flags, NULL, NULL, locals, NULL));
+    read_all(fd, 200);
+}
+
+static int reads_and_ends(void *unused) {
+    uint64_t *number = memory;
+    for (int i = 0; i < 300; i++) {
+        if (pread(fd, memory, BLOCK, i % BLOCKS * (long)BLOCK) != BLOCK || *number != i % BLOCKS) _exit(1);
+    }
+    int own = open("/dev/null", O_RDONLY);
+    if (own < 0 || close(own)) _exit(2);
+    _exit(41);
+}
+
+// A child that has this process's memory and ends as processes do.
+static void borrows_memory(int flags) {
+    fd = opened(O_RDONLY | O_DIRECT);
+    memory = block();
+    read_all(fd, 200);
+    for (int i = 0; i < 5; i++) {
+        waited(clone(reads_and_ends, stack + STACK, CLONE_VM | SIGCHLD | flags, NULL));
+        read_all(fd, 100);
+    }
+}
+
+static void child_in_this_memory(void) {
+    borrows_memory(0);
+}
+
+static void child_in_this_memory_waited_for(void) {
+    borrows_memory(CLONE_VFORK);
+}
+
+static void child_in_this_memory_with_files(void) {
+    borrows_memory(CLONE_FILES | CLONE_FS);
+}
+
+// Beside a child that has this memory and this thread's locals.
+static void child_in_this_memory_amid(void) {
+    fd = opened(O_RDONLY | O_DIRECT);
+    memory = block();
+    read_all(fd, 200);
+    for (int i = 0; i < 5; i++) {
+        pid_t child = clone(reads_and_ends, stack + STACK, CLONE_VM | SIGCHLD, NULL);
+        for (int j = 0; j < 5; j++) {
+            int own = opened(O_RDONLY | O_DIRECT);
+            read_all(own, 50);
+            close(own);
+        }
+        waited(child);
+    }
+    read_all(fd, 100);
+}
+
+static void main_ends_alone(void) {
+    read_all(opened(O_RDONLY | O_DIRECT), 300);
+    printf("done\n");
+    pthread_exit(NULL);
+}
+
+static void *outlives(void *main_thread) {
+    pthread_join(*(pthread_t *)main_thread, NULL);
+    read_all(opened(O_RDONLY | O_DIRECT), 300);
+    printf("done\n");
+    return NULL;
+}
+
+static void main_ends_first(void) {
+    static pthread_t this, thread;
+    this = pthread_self();
+    read_all(opened(O_RDONLY | O_DIRECT), 300);
+    if (pthread_create(&thread, NULL, outlives, &this)) fail("thread");
+    pthread_detach(thread);
+    pthread_exit(NULL);
+}
+
+#define SCENARIO(name) {#name, name}
+
+int main(int count, char **arguments) {
+    static const struct {
+        const char *name;
+        void (*act)(void);
+    } all[] = {
+        SCENARIO(no_thread_locals), SCENARIO(child_in_this_memory), SCENARIO(child_in_this_memory_waited_for),
+        SCENARIO(child_in_this_memory_with_files), SCENARIO(child_in_this_memory_amid), SCENARIO(main_ends_alone), SCENARIO(main_ends_first),
+    };
+    if (count < 4) return 64;
+    self = arguments[0];
+    path = arguments[2];
+    other = arguments[3];
+    for (size_t at = 0; at < sizeof all / sizeof *all; at++) {
+        if (strcmp(all[at].name, arguments[1]) == 0) {
+            all[at].act();
+            return 0;
+        }
+    }
+    return 64;
+}
