@@ -53,6 +53,27 @@ pub(crate) struct Uffd {
     descriptor: OwnedFd,
     features: u64,
     pagemap: Option<File>,
+    /// What the kernel refuses in tests.
+    #[cfg(test)]
+    pub refusals: Refusals,
+}
+
+/// Moves to a range of addresses that fail with an error number, for as long as there is one.
+#[cfg(test)]
+#[derive(Debug, Default)]
+pub(crate) struct Refusals(std::sync::Mutex<Option<(std::ops::Range<usize>, i32)>>);
+
+#[cfg(test)]
+impl Refusals {
+    pub fn set(&self, refused: Option<(std::ops::Range<usize>, i32)>) {
+        *self.0.lock().unwrap() = refused;
+    }
+
+    fn errno(&self, number: libc::Ioctl, to: usize) -> Option<i32> {
+        let refused = self.0.lock().unwrap();
+        let (range, errno) = refused.as_ref()?;
+        (number == IOC_MOVE && range.contains(&to)).then_some(*errno)
+    }
 }
 
 /// Why a region cannot be had, in one line.
@@ -97,7 +118,13 @@ impl Uffd {
             true => Some(pagemap().map_err(|error| refused("/proc/self/pagemap", error))?),
             false => None,
         };
-        Ok(Uffd { descriptor, features: wanted, pagemap })
+        Ok(Uffd {
+            descriptor,
+            features: wanted,
+            pagemap,
+            #[cfg(test)]
+            refusals: Refusals::default(),
+        })
     }
 
     /// Whether pages can be moved from one mapping to another.
@@ -165,6 +192,10 @@ impl Uffd {
             len: u64,
             mode: u64,
             done: i64,
+        }
+        #[cfg(test)]
+        if let Some(errno) = self.refusals.errno(number, to) {
+            return Err((0, errno));
         }
         let (to, from, len) = (to as u64, from as u64, bytes as u64);
         let mut transfer = Transfer { to, from, len, mode, done: 0 };
