@@ -35,6 +35,7 @@ const REGISTER_WP: u64 = 2;
 const COPY_WP: u64 = 2;
 const PAGE_IS_WRITTEN: u64 = 2;
 const PAGE_IS_PRESENT: u64 = 8;
+const PAGE_IS_SWAPPED: u64 = 16;
 const SCAN_WP_MATCHING: u64 = 1;
 const EVENT_PAGEFAULT: u8 = 0x12;
 
@@ -235,7 +236,7 @@ impl Uffd {
         self.features & POISON != 0 && self.ioctl(IOC_POISON, &mut poison).is_ok()
     }
 
-    /// Finds present pages that were written since they were last protected, and protects them in the same
+    /// Finds pages, in memory or in swap, that were written since they were last protected, and protects them in the same
     /// step if `protect`. How many ranges were found, and where the scan ended.
     pub fn written(
         &self,
@@ -270,9 +271,9 @@ impl Uffd {
             vec_len: found.len() as u64,
             max_pages: 0,
             category_inverted: 0,
+            category_mask: PAGE_IS_WRITTEN,
             // Asked for written ones alone, the kernel takes absent pages for such too.
-            category_mask: PAGE_IS_WRITTEN | PAGE_IS_PRESENT,
-            category_anyof_mask: 0,
+            category_anyof_mask: PAGE_IS_PRESENT | PAGE_IS_SWAPPED,
             return_mask: PAGE_IS_WRITTEN,
         };
         // SAFETY: an open page map, the structure that this number names, and room for as many ranges as it

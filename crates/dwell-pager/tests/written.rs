@@ -89,6 +89,75 @@ fn advice_that_pages_are_not_needed_loses_nothing_that_is_written_to_them_meanwh
     assert_eq!((read(&region, 5), region.statistics().faults), (2, faults + 1));
 }
 
+/// A swap file on the test's disk, for as long as this lives.
+struct Swap(std::ffi::CString);
+
+impl Swap {
+    fn on(dir: &std::path::Path) -> Result<Swap, String> {
+        let path = dir.join("swap");
+        std::fs::write(&path, vec![0; 4 << 20]).map_err(|error| error.to_string())?;
+        let made = std::process::Command::new("mkswap").arg(&path).output();
+        if !made.is_ok_and(|output| output.status.success()) {
+            return Err("mkswap failed".into());
+        }
+        let path = std::ffi::CString::new(path.into_os_string().into_encoded_bytes()).unwrap();
+        // SAFETY: a zero-terminated path.
+        match unsafe { libc::swapon(path.as_ptr(), 0) } {
+            0 => Ok(Swap(path)),
+            _ => Err(format!("swapon: {}", std::io::Error::last_os_error())),
+        }
+    }
+}
+
+impl Drop for Swap {
+    fn drop(&mut self) {
+        // SAFETY: as above.
+        unsafe { libc::swapoff(self.0.as_ptr()) };
+    }
+}
+
+/// Whether a page of this process is in swap.
+fn is_swapped(address: usize) -> bool {
+    use std::os::unix::fs::FileExt;
+    let pagemap = std::fs::File::open("/proc/self/pagemap").unwrap();
+    let mut entry = [0; 8];
+    pagemap.read_exact_at(&mut entry, (address / PAGE_BYTES * 8) as u64).unwrap();
+    u64::from_le_bytes(entry) >> 62 & 3 == 1
+}
+
+#[test]
+fn written_pages_that_the_kernel_has_swapped_out_are_synced() {
+    let (dir, path) = file(BYTES);
+    let _swap = match Swap::on(dir.path()) {
+        Ok(swap) => swap,
+        Err(why) => return println!("SKIP: {why}"),
+    };
+    let Some(region) = region(open(&path, true), &shared(PAGES)) else { return };
+    for page in 0..PAGES {
+        write(&region, page * PAGE_BYTES, 9);
+    }
+    region.sync().unwrap();
+    for page in (0..PAGES).step_by(2) {
+        write(&region, page * PAGE_BYTES, 10);
+    }
+    // SAFETY: pages of the region, whose data stays.
+    let rc = unsafe { libc::madvise(region.as_ptr().cast(), BYTES, libc::MADV_PAGEOUT) };
+    let at = region.as_ptr() as usize;
+    let swapped = (0..PAGES).filter(|page| is_swapped(at + page * PAGE_BYTES)).count();
+    if rc != 0 || swapped == 0 {
+        return println!("SKIP: nothing was swapped out");
+    }
+    let before = region.statistics().written_back;
+    region.sync().unwrap();
+    assert_eq!(region.statistics().written_back - before, PAGES as u64 / 2);
+    let now = std::fs::read(&path).unwrap();
+    for page in 0..PAGES {
+        let byte = if page % 2 == 0 { 10 } else { 9 };
+        assert_eq!(now[page * PAGE_BYTES], byte, "page {page}, {swapped} were swapped out");
+        assert_eq!(read(&region, page * PAGE_BYTES), byte);
+    }
+}
+
 #[test]
 fn a_spill_file_that_takes_half_a_page_has_none_of_it() {
     let name = "a_spill_file_that_takes_half_a_page_has_none_of_it";
