@@ -159,6 +159,50 @@ fn written_pages_that_the_kernel_has_swapped_out_are_synced() {
 }
 
 #[test]
+fn what_a_device_writes_to_pinned_pages_between_two_syncs_is_written_back() {
+    let (dir, path) = file(BYTES);
+    let ring = match io_uring::IoUring::new(2) {
+        Ok(ring) => ring,
+        Err(error) => return println!("SKIP: io_uring: {error}"),
+    };
+    let mut ring = ring;
+    let Some(region) = region(open(&path, true), &shared(PAGES)) else { return };
+    let from = dir.path().join("from");
+    std::fs::write(&from, [77; 2 * PAGE_BYTES]).unwrap();
+    let from = std::fs::File::open(from).unwrap();
+    let at = 8 * PAGE_BYTES;
+    let pin = region.pin(at..at + 2 * PAGE_BYTES).unwrap();
+    let memory = region.as_ptr().wrapping_add(at);
+    // The kernel looks the pages up here, once; what is read into them later goes by no page table.
+    let buffer = libc::iovec { iov_base: memory.cast(), iov_len: 2 * PAGE_BYTES };
+    // SAFETY: pages of the region, pinned until the ring is gone.
+    if let Err(error) = unsafe { ring.submitter().register_buffers(&[buffer]) } {
+        return println!("SKIP: io_uring buffers: {error}");
+    }
+    region.sync().unwrap();
+    let target = io_uring::types::Fd(std::os::fd::AsRawFd::as_raw_fd(&from));
+    let read = io_uring::opcode::ReadFixed::new(target, memory, 2 * PAGE_BYTES as u32, 0).build();
+    // SAFETY: as above.
+    unsafe { ring.submission().push(&read).unwrap() };
+    ring.submit_and_wait(1).unwrap();
+    assert_eq!(ring.completion().next().unwrap().result(), 2 * PAGE_BYTES as i32);
+    region.sync().unwrap();
+    let is_there = || {
+        let now = std::fs::read(&path).unwrap();
+        now[at..at + 2 * PAGE_BYTES].iter().all(|byte| *byte == 77)
+    };
+    assert!(is_there());
+    drop((ring, pin));
+    // Once they are not pinned any more, they are written back a last time and are clean then.
+    region.sync().unwrap();
+    let before = region.statistics().written_back;
+    region.sync().unwrap();
+    assert_eq!(region.statistics().written_back, before);
+    drop(region);
+    assert!(is_there());
+}
+
+#[test]
 fn a_spill_file_that_takes_half_a_page_has_none_of_it() {
     let name = "a_spill_file_that_takes_half_a_page_has_none_of_it";
     if !is_child() {
