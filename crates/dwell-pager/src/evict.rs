@@ -54,7 +54,7 @@ impl Lane {
 
     /// Moves pages out that follow each other in the region and in the frames, and are being moved by nobody
     /// else.
-    fn evict_run(&mut self, sh: &Shared, page: u32, count: u32) -> usize {
+    pub fn evict_run(&mut self, sh: &Shared, page: u32, count: u32) -> usize {
         let mut written = 0u32;
         if sh.writes {
             written = self.written(sh, page, count);
@@ -93,9 +93,16 @@ impl Lane {
         let mut gained = 0;
         for step in 0..count {
             let (page, frame) = (page + step, sh.pages.frame(page + step));
-            let stays = written >> step & 1 != 0
-                || sh.take_out(page, frame, 1).is_err()
-                || self.changed_back(sh, page, frame, step as usize);
+            let stays = written >> step & 1 != 0 || sh.take_out(page, frame, 1).is_err();
+            if !stays && self.differs(sh, frame, step as usize) {
+                // Written to between the look at it and its move: it goes back, and stays written beside
+                // the region where the kernel refuses that.
+                let guard = sh.lock();
+                sh.pages.mark(page, DIRTY, 0);
+                drop(guard);
+                let _ = sh.install(&mut [page], self.class());
+                continue;
+            }
             let mut books = sh.lock();
             let (state, kind) = match stays {
                 true => (State::Present, Kind::present(self.class())),
@@ -107,15 +114,6 @@ impl Lane {
             add(&sh.counters.evicted, u64::from(!stays));
         }
         gained
-    }
-
-    /// Whether a page was written to between the look at it and its move, and is back in the region therefore.
-    fn changed_back(&mut self, sh: &Shared, page: u32, frame: u32, step: usize) -> bool {
-        if self.differs(sh, frame, step) {
-            let to = sh.area.at(page as usize);
-            return sh.uffd.move_pages(to, sh.pool.at(frame as usize), PAGE_BYTES).is_ok();
-        }
-        false
     }
 
     /// Which pages of a run were written to since they came in, a bit each. What they hold now is remembered,
@@ -303,4 +301,77 @@ impl Driver for Landing<'_> {
 /// Whether a source takes what is written at any length.
 pub(crate) fn takes_tail(source: &impl Source, bytes: u64) -> bool {
     bytes.is_multiple_of(u64::from(source.alignment().max(1)))
+}
+
+#[cfg(test)]
+#[allow(unsafe_code)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::options::{Access, Options};
+
+    /// A region without a handler, and the directory of its file.
+    fn shared(access: Access, pages: usize) -> Option<(tempfile::TempDir, Shared)> {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("data");
+        std::fs::write(&path, vec![1; pages * PAGE_BYTES]).unwrap();
+        let write = access == Access::Shared;
+        let file = Arc::new(dwell::File::options().write(write).open(&path).unwrap());
+        let options = Options::new(pages * PAGE_BYTES).access(access);
+        match crate::open::paged(&file, &options) {
+            Ok(shared) => Some((dir, shared)),
+            Err(error) => {
+                println!("SKIP: {error}");
+                None
+            }
+        }
+    }
+
+    fn byte(sh: &Shared, page: u32) -> *mut u8 {
+        sh.area.at(page as usize) as *mut u8
+    }
+
+    /// Takes a present page out to be moved, as the choice of victims does.
+    fn claim(sh: &Shared, page: u32) {
+        let mut books = sh.lock();
+        assert_eq!(sh.pages.state(page), State::Present);
+        books.frames.unlink(sh.pages.frame(page));
+        sh.pages.set(page, State::Moving, 0);
+    }
+
+    #[test]
+    fn a_changed_private_page_whose_move_back_is_answered_eagain_keeps_its_data() {
+        let private = Access::Private { spill: None };
+        let Some((_dir, sh)) = shared(private, 16) else { return };
+        let mut lane = sh.guests[0].lock().unwrap();
+        for page in 0..16 {
+            lane.fault(&sh, page).unwrap();
+        }
+        claim(&sh, 3);
+        let written = lane.written(&sh, 3, 1);
+        assert_eq!(written, 0);
+        // Written to between the look at the page and its move.
+        // SAFETY: a present page of the region.
+        unsafe { byte(&sh, 3).write_volatile(77) };
+        sh.uffd.refusals.set(Some((sh.area.at(0)..sh.area.at(16), libc::EAGAIN)));
+        lane.evict_unwritten(&sh, 3, 1, written);
+        // Frames are wanted for other pages: this one's is not to be had.
+        for page in (0..16).filter(|page| *page != 3) {
+            if sh.pages.state(page) == State::Present {
+                claim(&sh, page);
+                let written = lane.written(&sh, page, 1);
+                lane.evict_unwritten(&sh, page, 1, written);
+            }
+        }
+        let mut books = sh.lock();
+        while sh.take(&mut books, 1).is_some() {}
+        drop(books);
+        sh.uffd.refusals.set(None);
+        lane.fault(&sh, 3).unwrap();
+        // SAFETY: as above.
+        assert_eq!(unsafe { byte(&sh, 3).read_volatile() }, 77);
+        // It still counts as written: nothing drops it afterwards either.
+        assert_eq!(lane.written(&sh, 3, 1), 1);
+    }
 }

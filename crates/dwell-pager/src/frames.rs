@@ -330,7 +330,7 @@ impl Frames {
                         continue;
                     }
                     looks -= 1;
-                    if pages.pins(page) > 0 {
+                    if pages.stays(page) {
                         self.push(frame, kind);
                         continue;
                     }

@@ -223,7 +223,8 @@ impl Lane {
         };
         if let Some(spill) = spilled {
             // The spill file has no end within the region: what was never written is never read.
-            let part = Part { skip: 0, bytes: flight.count as usize * PAGE_BYTES };
+            let bytes = flight.count as usize * PAGE_BYTES - flight.moved;
+            let part = Part { skip: flight.moved, bytes };
             let io = sh.io(spill, flight.action, flight.page, flight.frame, part);
             return self.answer(at, spill.call(&io));
         }

@@ -76,8 +76,9 @@ pub(crate) fn paged(file: &Arc<File>, options: &Options) -> Result<Shared> {
     let writes = options.access.writes();
     let uffd = Uffd::new(options.faults, writes)
         .map_err(|Missing(why)| Error::invalid(file.path(), why))?;
-    // More than the source has is of no use.
-    let budget = budget.min(pages.max(LEAST_PAGES));
+    // More than the source has is of no use; as much holds all of it, also the part of a page at its end.
+    let all = pages.max(LEAST_PAGES);
+    let budget = if options.budget_bytes as u64 >= bytes { all } else { budget.min(all) };
     let failed = |action| move |error| Error::io(action, file.path(), None, error);
     // Places beyond the budget are for pages that cannot leave, at worst all.
     let places = pages.max(budget);
@@ -105,6 +106,7 @@ pub(crate) fn paged(file: &Arc<File>, options: &Options) -> Result<Shared> {
         pool,
         pages: Pages::new(pages as usize),
         books: Shared::books(Frames::new(budget, places)),
+        one_sync: Mutex::new(()),
         counters: Counters::default(),
         hints: Hints::new(HINTS),
         bytes,

@@ -51,6 +51,8 @@ pub(crate) const DIRTY: u32 = 1 << 6;
 pub(crate) const HINTED: u32 = 1 << 7;
 /// It could not be read: accesses to it fail until that is tried again.
 pub(crate) const POISONED: u32 = 1 << 8;
+/// A sync keeps it where it is for the moment.
+pub(crate) const SYNCING: u32 = 1 << 9;
 /// One pin; the bits from here on count them.
 pub(crate) const PIN: u32 = 1 << 12;
 const FLAGS: u32 = AHEAD | DIRTY | HINTED;
@@ -92,8 +94,8 @@ impl Pages {
         self.frames[page as usize].store(frame, Ordering::Relaxed);
     }
 
-    /// Gives a page a state and flags in place of those it had; pins and the spill file's mark stay. Whoever
-    /// waited is woken. By the holder of the lock.
+    /// Gives a page a state and flags in place of those it had; pins, and the marks of syncs and of the spill
+    /// file, stay. Whoever waited is woken. By the holder of the lock.
     pub fn set(&self, page: u32, state: State, flags: u32) {
         debug_assert!(flags & !FLAGS == 0);
         let word = self.word(page);
@@ -121,6 +123,11 @@ impl Pages {
 
     pub fn pins(&self, page: u32) -> u32 {
         self.get(page) / PIN
+    }
+
+    /// Whether a page must not leave the region: it is pinned, or a sync is at it.
+    pub fn stays(&self, page: u32) -> bool {
+        self.pins(page) > 0 || self.get(page) & SYNCING != 0
     }
 
     /// Announces that the caller will sleep until the page's word changes, and says what the word is now. By

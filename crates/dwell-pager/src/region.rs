@@ -13,7 +13,7 @@ use crate::frames::Kind;
 use crate::memory::Area;
 use crate::open;
 use crate::options::{Faults, Options, PAGE_BYTES};
-use crate::pages::{AHEAD, DIRTY, State};
+use crate::pages::{AHEAD, DIRTY, SPILLED, State};
 use crate::shared::Shared;
 use crate::signal::{self, Quiet};
 use crate::stats::{Statistics, add};
@@ -191,21 +191,24 @@ impl Region {
         };
         shared.here()?;
         let _quiet = Quiet::new();
-        let count = pages.end - pages.start;
         {
             let mut books = shared.lock();
-            let budget = books.frames.budget();
-            if books.pinned + count > budget.saturating_sub(open::LEAST_PAGES / 2) {
+            let new = pages.clone().filter(|page| shared.pages.pins(*page) == 0).count() as u32;
+            let pinned = books.pinned + new;
+            // Pages that are not pinned need a few frames to come and go by.
+            let needed = pinned + (open::LEAST_PAGES / 2).min(shared.pages.count() - pinned);
+            if needed > books.frames.budget() {
                 let what = format!(
-                    "pinning {} KiB: {} KiB are pinned already, of a budget of {} KiB; pin less at once, \
-                     or open the region with a larger budget",
-                    kib(count),
+                    "pinning {} KiB beside {} KiB that are pinned needs a budget of {} bytes; this one is of \
+                     {}: pin less at once, or open the region with a larger budget",
+                    kib(new),
                     kib(books.pinned),
-                    kib(budget)
+                    needed as usize * PAGE_BYTES,
+                    books.frames.budget() as usize * PAGE_BYTES,
                 );
                 return Err(Error::invalid(shared.path(), what));
             }
-            books.pinned += count;
+            books.pinned = pinned;
             pages.clone().for_each(|page| shared.pages.pin(page, true));
         }
         let pin = Pin { shared: Some(shared.clone()), pages: pages.clone() };
@@ -397,10 +400,16 @@ impl Drop for Registered {
 impl Drop for Pin {
     fn drop(&mut self) {
         let Some(shared) = &self.shared else { return };
+        if !shared.is_here() {
+            // In a forked child another thread may have held the lock, and holds it for ever.
+            return;
+        }
         let _quiet = Quiet::new();
         let mut books = shared.lock();
-        books.pinned -= self.pages.end - self.pages.start;
-        self.pages.clone().for_each(|page| shared.pages.pin(page, false));
+        for page in self.pages.clone() {
+            shared.pages.pin(page, false);
+            books.pinned -= u32::from(shared.pages.pins(page) == 0);
+        }
     }
 }
 
@@ -438,34 +447,43 @@ impl Shared {
         })
     }
 
-    /// Makes a page absent, whatever it holds. Pinned pages, and those that somebody is at, stay.
+    /// Makes a page absent. Pinned pages, those that somebody is at, and those of a shared region that were
+    /// written to since they were written back stay.
     fn drop_page(&self, page: u32) {
         let mut books = self.lock();
-        let word = self.pages.get(page);
-        let frame = self.pages.frame(page);
-        match State::of(word) {
-            State::Standby => {
-                books.frames.unlink(frame);
-                add(&self.counters.prefetched_wasted, u64::from(word & AHEAD != 0));
-            }
-            State::Present if self.pages.pins(page) == 0 => {
-                books.frames.unlink(frame);
-                self.pages.set(page, State::Moving, 0);
-                drop(books);
+        if self.pages.state(page) == State::Present && !self.pages.stays(page) {
+            let frame = self.pages.frame(page);
+            books.frames.unlink(frame);
+            self.pages.set(page, State::Moving, 0);
+            drop(books);
+            if self.writes_back {
+                signal::with_some_lane(self, |lane| lane.evict_run(self, page, 1));
+                books = self.lock();
+            } else {
                 let moved = self.take_out(page, frame, 1).is_ok();
                 books = self.lock();
-                if !moved {
-                    self.pages.set(page, State::Present, 0);
-                    books.frames.hold(frame, page, Kind::present(0));
-                    return;
-                }
+                let (state, kind) = match moved {
+                    true => (State::Standby, Kind::STANDBY),
+                    false => (State::Present, Kind::present(0)),
+                };
+                self.pages.set(page, state, 0);
+                books.frames.hold(frame, page, kind);
             }
-            State::Absent => return self.pages.mark(page, 0, crate::pages::SPILLED),
+        }
+        let word = self.pages.get(page);
+        match State::of(word) {
+            State::Standby if self.writes_back && word & DIRTY != 0 => return,
+            State::Standby => {
+                let frame = self.pages.frame(page);
+                books.frames.unlink(frame);
+                self.pages.set(page, State::Absent, 0);
+                books.frames.push(frame, Kind::FREE);
+                add(&self.counters.prefetched_wasted, u64::from(word & AHEAD != 0));
+            }
+            State::Absent => {}
             _ => return,
         }
-        self.pages.set(page, State::Absent, 0);
         // What a private region had written is lost: the source has what counts.
-        self.pages.mark(page, 0, DIRTY | crate::pages::SPILLED);
-        books.frames.push(frame, Kind::FREE);
+        self.pages.mark(page, 0, SPILLED);
     }
 }

@@ -33,7 +33,7 @@ pub(crate) struct Books {
     pub frames: Frames,
     /// What the program said of pages.
     pub said: Said,
-    /// Pages pinned, counted once for each pin.
+    /// Pages that are pinned.
     pub pinned: u32,
     /// Pages that a sync keeps where they are for the moment.
     pub syncing: u32,
@@ -55,6 +55,8 @@ pub(crate) struct Shared {
     pub pool: Area,
     pub pages: Pages,
     pub books: Mutex<Books>,
+    /// Held by the one sync that writes back: of two, the one with the older data could end last.
+    pub one_sync: Mutex<()>,
     pub counters: Counters,
     pub hints: Hints,
     /// Length of the source, in bytes.

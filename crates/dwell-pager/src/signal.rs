@@ -173,12 +173,17 @@ fn fault(sh: &Shared, address: usize) -> bool {
     bring(sh, page as u32).is_ok()
 }
 
-/// Brings a page in by the calling thread's lane, or by one that it borrows. With signals kept out.
+/// Brings a page in. With signals kept out.
 pub(crate) fn bring(sh: &Shared, page: u32) -> Result<(), i32> {
+    with_some_lane(sh, |lane| lane.fault(sh, page))
+}
+
+/// Does something with the calling thread's lane, or with one that it borrows. With signals kept out.
+pub(crate) fn with_some_lane<R>(sh: &Shared, act: impl FnOnce(&mut Lane) -> R) -> R {
     let thread = board::own_id();
     // SAFETY: the calling thread's own lane. Signals are kept out, so nothing else on this thread uses it.
     if let Some(lane) = sh.lanes.find(thread).and_then(|at| unsafe { sh.lanes.lane(at) }) {
-        return lane.fault(sh, page);
+        return act(lane);
     }
     crate::stats::add(&sh.counters.unregistered, 1);
     let at = thread as usize % sh.guests.len();
@@ -189,7 +194,7 @@ pub(crate) fn bring(sh: &Shared, page: u32) -> Result<(), i32> {
         None => sh.guests[at].lock().unwrap_or_else(std::sync::PoisonError::into_inner),
     };
     lane.nice = board::own_nice();
-    lane.fault(sh, page)
+    act(&mut lane)
 }
 
 /// Does something with the lane of the calling thread. With signals kept out.

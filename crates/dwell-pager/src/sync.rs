@@ -2,6 +2,7 @@
 //! Writing back what was written to a shared region, while the program goes on.
 
 use std::ops::Range;
+use std::sync::PoisonError;
 
 use dwell::buffer::Aligned;
 use dwell::{Error, Result};
@@ -10,7 +11,7 @@ use dwell_policy::{Decision, Mode, Reason, Route};
 use crate::fault::await_change;
 use crate::frames::Kind;
 use crate::options::PAGE_BYTES;
-use crate::pages::{DIRTY, State};
+use crate::pages::{DIRTY, SYNCING, State};
 use crate::shared::Shared;
 use crate::signal::Quiet;
 use crate::stats::add;
@@ -23,6 +24,7 @@ const RANGES: usize = 64;
 
 /// Writes all pages of a range back that were written to. All are tried; the first error is told.
 pub(crate) fn write_back(sh: &Shared, pages: Range<u32>) -> Result<()> {
+    let _one = sh.one_sync.lock().unwrap_or_else(PoisonError::into_inner);
     let mut first = Ok(());
     let mut buffer = Aligned::new(PAGES * PAGE_BYTES);
     beside(sh, pages.clone(), &mut buffer, &mut first);
@@ -106,27 +108,28 @@ fn write_standby(sh: &Shared, page: u32, buffer: &mut [u8], first: &mut Result<(
     true
 }
 
-/// Pages of the region, all of them written to when last looked at. They are pinned meanwhile, so that nobody
+/// Pages of the region, all of them written to when last looked at. They stay meanwhile, so that nobody
 /// takes them for clean between the moment that they are protected again and the end of their write.
 fn present(sh: &Shared, pages: Range<u32>, buffer: &mut [u8], first: &mut Result<()>) {
-    let _quiet = Quiet::new();
     let mut page = pages.start;
     while page < pages.end {
         let run = {
+            let _quiet = Quiet::new();
             let mut books = sh.lock();
             let is_here = |page: u32| sh.pages.state(page) == State::Present;
             let begin = (page..pages.end).find(|page| is_here(*page));
             let Some(begin) = begin else { return };
             let end = (begin..pages.end).find(|page| !is_here(*page)).unwrap_or(pages.end);
-            (begin..end).for_each(|page| sh.pages.pin(page, true));
+            (begin..end).for_each(|page| sh.pages.mark(page, SYNCING, 0));
             books.syncing += end - begin;
             begin..end
         };
         page = run.end;
         write_run(sh, run.clone(), buffer, first);
+        let _quiet = Quiet::new();
         let mut books = sh.lock();
         books.syncing -= run.end - run.start;
-        run.for_each(|page| sh.pages.pin(page, false));
+        run.for_each(|page| sh.pages.mark(page, 0, SYNCING));
     }
 }
 
@@ -144,6 +147,10 @@ fn write_run(sh: &Shared, run: Range<u32>, buffer: &mut [u8], first: &mut Result
     for range in &found[..ranges] {
         let from = ((range.start as usize - sh.area.start()) / PAGE_BYTES) as u32;
         let count = (range.end - range.start) as usize / PAGE_BYTES;
+        // A device may write to what is pinned, which no page table tells: it counts as written until then.
+        for page in (from..from + count as u32).filter(|page| sh.pages.pins(*page) > 0) {
+            let _ = sh.uffd.protect(sh.area.at(page as usize), PAGE_BYTES, false);
+        }
         for step in 0..count {
             let place = &mut buffer[step * PAGE_BYTES..][..PAGE_BYTES];
             sh.area.snapshot(from as usize + step, place);

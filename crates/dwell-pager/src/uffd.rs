@@ -35,6 +35,7 @@ const REGISTER_WP: u64 = 2;
 const COPY_WP: u64 = 2;
 const PAGE_IS_WRITTEN: u64 = 2;
 const PAGE_IS_PRESENT: u64 = 8;
+const PAGE_IS_SWAPPED: u64 = 16;
 const SCAN_WP_MATCHING: u64 = 1;
 const EVENT_PAGEFAULT: u8 = 0x12;
 
@@ -53,6 +54,27 @@ pub(crate) struct Uffd {
     descriptor: OwnedFd,
     features: u64,
     pagemap: Option<File>,
+    /// What the kernel refuses in tests.
+    #[cfg(test)]
+    pub refusals: Refusals,
+}
+
+/// Moves to a range of addresses that fail with an error number, for as long as there is one.
+#[cfg(test)]
+#[derive(Debug, Default)]
+pub(crate) struct Refusals(std::sync::Mutex<Option<(std::ops::Range<usize>, i32)>>);
+
+#[cfg(test)]
+impl Refusals {
+    pub fn set(&self, refused: Option<(std::ops::Range<usize>, i32)>) {
+        *self.0.lock().unwrap() = refused;
+    }
+
+    fn errno(&self, number: libc::Ioctl, to: usize) -> Option<i32> {
+        let refused = self.0.lock().unwrap();
+        let (range, errno) = refused.as_ref()?;
+        (number == IOC_MOVE && range.contains(&to)).then_some(*errno)
+    }
 }
 
 /// Why a region cannot be had, in one line.
@@ -97,7 +119,13 @@ impl Uffd {
             true => Some(pagemap().map_err(|error| refused("/proc/self/pagemap", error))?),
             false => None,
         };
-        Ok(Uffd { descriptor, features: wanted, pagemap })
+        Ok(Uffd {
+            descriptor,
+            features: wanted,
+            pagemap,
+            #[cfg(test)]
+            refusals: Refusals::default(),
+        })
     }
 
     /// Whether pages can be moved from one mapping to another.
@@ -166,6 +194,10 @@ impl Uffd {
             mode: u64,
             done: i64,
         }
+        #[cfg(test)]
+        if let Some(errno) = self.refusals.errno(number, to) {
+            return Err((0, errno));
+        }
         let (to, from, len) = (to as u64, from as u64, bytes as u64);
         let mut transfer = Transfer { to, from, len, mode, done: 0 };
         self.ioctl(number, &mut transfer).map_err(|error| {
@@ -204,7 +236,7 @@ impl Uffd {
         self.features & POISON != 0 && self.ioctl(IOC_POISON, &mut poison).is_ok()
     }
 
-    /// Finds present pages that were written since they were last protected, and protects them in the same
+    /// Finds pages, in memory or in swap, that were written since they were last protected, and protects them in the same
     /// step if `protect`. How many ranges were found, and where the scan ended.
     pub fn written(
         &self,
@@ -239,9 +271,9 @@ impl Uffd {
             vec_len: found.len() as u64,
             max_pages: 0,
             category_inverted: 0,
+            category_mask: PAGE_IS_WRITTEN,
             // Asked for written ones alone, the kernel takes absent pages for such too.
-            category_mask: PAGE_IS_WRITTEN | PAGE_IS_PRESENT,
-            category_anyof_mask: 0,
+            category_anyof_mask: PAGE_IS_PRESENT | PAGE_IS_SWAPPED,
             return_mask: PAGE_IS_WRITTEN,
         };
         // SAFETY: an open page map, the structure that this number names, and room for as many ranges as it

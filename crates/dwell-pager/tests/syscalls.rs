@@ -9,7 +9,7 @@ use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
 
 use common::{BOTH, Random, byte_at, file, open, pages, read, region, shared};
-use dwell_pager::{Advice, Ahead, Faults, PAGE_BYTES, Region};
+use dwell_pager::{Access, Advice, Ahead, Faults, Options, PAGE_BYTES, Region};
 
 const BYTES: usize = 256 * PAGE_BYTES;
 
@@ -84,6 +84,46 @@ fn a_system_call_may_write_to_pinned_pages_of_a_shared_region() {
         assert_eq!(now[at - 1], byte_at(at - 1));
         assert_eq!(now[at + 3 * PAGE_BYTES], byte_at(at + 3 * PAGE_BYTES));
     }
+}
+
+#[test]
+fn a_whole_file_can_be_pinned_with_a_budget_as_large_and_else_the_error_names_the_bytes() {
+    // Also one that ends within a page.
+    for bytes in [BYTES, BYTES - 100, 3 * PAGE_BYTES + 1] {
+        let (_dir, path) = file(bytes);
+        for faults in BOTH {
+            let options = Options::new(bytes.max(8 * PAGE_BYTES)).faults(faults);
+            let Some(region) = region(open(&path, true), &options.access(Access::Shared)) else {
+                return;
+            };
+            let _lane = region.register_thread().unwrap();
+            let part = region.pin(PAGE_BYTES..2 * PAGE_BYTES).unwrap();
+            let all = region.pin(0..bytes).unwrap();
+            // What is pinned already takes no more of the budget.
+            let again = region.pin(0..bytes).unwrap();
+            drop((part, again));
+            region.sync().unwrap();
+            let sink = tempfile::tempfile().unwrap();
+            assert_eq!(written_from(&region, 0, bytes, &sink), Ok(bytes));
+            assert_eq!(region.statistics().over_budget, 0);
+            drop(all);
+            // All of it may leave again.
+            region.advise(0..bytes, Advice::DontNeed).unwrap();
+            assert_eq!(read(&region, bytes - 1), byte_at(bytes - 1));
+        }
+    }
+    let (_dir, path) = file(BYTES);
+    let Some(region) = region(open(&path, false), &pages(100)) else { return };
+    let error = region.pin(0..BYTES).err().unwrap().to_string();
+    assert!(error.contains(&format!("a budget of {BYTES} bytes")), "{error}");
+    let _most = region.pin(0..96 * PAGE_BYTES).unwrap();
+    let error = region.pin(0..97 * PAGE_BYTES).err().unwrap().to_string();
+    assert!(error.contains(&format!("a budget of {} bytes", 101 * PAGE_BYTES)), "{error}");
+    // Others still come and go.
+    for page in 0..256 {
+        assert_eq!(read(&region, page * PAGE_BYTES), byte_at(page * PAGE_BYTES));
+    }
+    assert_eq!(region.statistics().over_budget, 0);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 #![allow(dead_code)]
 
 pub mod alone;
+pub mod gate;
 
 use std::path::Path;
 use std::sync::Arc;
