@@ -20,19 +20,27 @@ use crate::engine::{Counters, Done, Failure, Settings};
 use crate::error::Why;
 use crate::link::{Link, TOGETHER_NS};
 use crate::procedure::{Class, Procedure};
+use crate::uncommitted::Held;
 
 /// Bytes that a call sends. Clones share them, so that they can be sent again.
 #[derive(Clone, Debug)]
 pub struct Payload {
     bytes: Rc<Vec<u8>>,
     part: Range<usize>,
+    /// Kept as long as a call may send it.
+    held: Option<Rc<Held>>,
 }
 
 impl Payload {
     /// All of `bytes`.
     pub fn new(bytes: Vec<u8>) -> Self {
         let part = 0..bytes.len();
-        Payload { bytes: Rc::new(bytes), part }
+        Payload { bytes: Rc::new(bytes), part, held: None }
+    }
+
+    /// The same bytes, to be written to a range that is held as long as a call may send them.
+    pub(crate) fn held(&self, held: Option<Rc<Held>>) -> Self {
+        Payload { held, ..self.clone() }
     }
 
     /// A part of it; beyond its end there is nothing.
@@ -40,15 +48,19 @@ impl Payload {
     pub fn part(&self, part: Range<usize>) -> Self {
         let end = (self.part.start + part.end).min(self.part.end);
         let start = (self.part.start + part.start).min(end);
-        Payload { bytes: self.bytes.clone(), part: start..end }
+        Payload { bytes: self.bytes.clone(), part: start..end, held: self.held.clone() }
     }
 
     /// Its bytes, without copying them where nobody else has them.
     pub fn into_vec(self) -> Vec<u8> {
-        let mut bytes = Rc::try_unwrap(self.bytes).unwrap_or_else(|shared| (*shared).clone());
-        bytes.truncate(self.part.end);
-        bytes.drain(..self.part.start);
-        bytes
+        match Rc::try_unwrap(self.bytes) {
+            Ok(mut bytes) => {
+                bytes.truncate(self.part.end);
+                bytes.drain(..self.part.start);
+                bytes
+            }
+            Err(shared) => shared[self.part].to_vec(),
+        }
     }
 
     /// The memory that it is in, where nobody else has it.

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Data of one file: reads, and unstable writes that are kept until the server has them for good.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use crate::client::Client;
 use crate::connection::Payload;
 use crate::error::{Error, Result, Why};
-use crate::nfs3::{Commit, Handle, Read, Stable, Verifier, Write};
+use crate::nfs3::{Commit, Handle, Read, Stable, Write, Written};
 use crate::procedure::Procedure;
+use crate::uncommitted::{Piece, Ranges, Uncommitted};
 use crate::xdr::Reader;
 
 /// How often data is sent again because the server was restarted before it was durable.
@@ -21,14 +22,6 @@ pub struct RemoteFile {
     handle: Handle,
     /// Told in errors.
     path: Rc<str>,
-}
-
-/// What was written and is not known to be durable.
-#[derive(Clone, Debug)]
-struct Piece {
-    offset: u64,
-    data: Payload,
-    verifier: Verifier,
 }
 
 impl RemoteFile {
@@ -104,7 +97,7 @@ impl RemoteFile {
         offset: u64,
         data: &Payload,
         stable: Stable,
-        wrote: &mut dyn FnMut(u64, Payload, crate::nfs3::Written),
+        wrote: &mut dyn FnMut(u64, Payload, Written),
     ) -> Result<()> {
         let mut done = 0;
         while done < data.len() {
@@ -123,18 +116,19 @@ impl RemoteFile {
     }
 }
 
-/// Writes a file by unstable writes, and makes them durable. What a server took and forgot, because
-/// it was restarted, is sent again: each piece is kept until a COMMIT answers with the verifier
-/// that the piece was taken with.
+/// Writes a file by unstable writes, and makes them durable. Each byte is kept until a COMMIT answers with the
+/// verifier that the byte was taken with. What a server took and forgot, because it was restarted, is sent again.
+/// Writes to the same bytes go one after the other, in the order in which they were first polled.
 pub struct Writer {
     file: RemoteFile,
-    uncommitted: RefCell<Vec<Piece>>,
+    uncommitted: RefCell<Uncommitted>,
+    ranges: Rc<Ranges>,
 }
 
 impl Writer {
     /// Writes to this file.
     pub fn new(file: RemoteFile) -> Self {
-        Writer { file, uncommitted: RefCell::default() }
+        Writer { file, uncommitted: RefCell::default(), ranges: Rc::default() }
     }
 
     /// The file.
@@ -147,50 +141,67 @@ impl Writer {
     /// # Errors
     /// What the server says, with path and offset.
     pub async fn write(&self, offset: u64, data: &Payload) -> Result<()> {
-        let mut wrote = |offset, data, written: crate::nfs3::Written| {
-            if written.stable == Stable::Unstable {
-                let piece = Piece { offset, data, verifier: written.verifier };
-                self.uncommitted.borrow_mut().push(piece);
-            }
+        if data.is_empty() {
+            return Ok(());
+        }
+        let held = self.ranges.hold(offset..offset + data.len() as u64).await;
+        self.send(offset, &data.held(Some(held))).await
+    }
+
+    /// Writes to a range that the data holds.
+    async fn send(&self, offset: u64, data: &Payload) -> Result<()> {
+        let mut wrote = |offset, data: Payload, written: Written| {
+            let verifier = (written.stable == Stable::Unstable).then_some(written.verifier);
+            self.uncommitted.borrow_mut().took(offset, data.held(None), verifier);
         };
         self.file.write_parts(offset, data, Stable::Unstable, &mut wrote).await
     }
 
-    /// Bytes that are not known to be durable.
-    pub fn uncommitted_bytes(&self) -> u64 {
-        self.uncommitted.borrow().iter().map(|piece| piece.data.len() as u64).sum()
+    /// Sends a piece again that the server has lost, without what was written over it meanwhile: how much, in bytes.
+    async fn send_again(&self, piece: &Piece) -> Result<u64> {
+        let held = self.ranges.hold(piece.range()).await;
+        let left = self.uncommitted.borrow().left_of(piece);
+        let mut bytes = 0;
+        for part in left {
+            self.send(part.offset, &part.data.held(Some(held.clone()))).await?;
+            bytes += part.data.len() as u64;
+        }
+        Ok(bytes)
     }
 
-    /// Makes what was written durable: how many bytes had to be sent again for it.
+    /// Bytes that are not known to be durable.
+    pub fn uncommitted_bytes(&self) -> u64 {
+        self.uncommitted.borrow().bytes()
+    }
+
+    /// Makes what was written durable: how many bytes had to be sent again for it. Where it fails, or is
+    /// dropped, what is not durable is kept for the next one.
     ///
     /// # Errors
     /// What the server says; that it was restarted again and again.
     pub async fn commit(&self) -> Result<u64> {
-        let mut again_bytes = 0;
-        for _ in 0..MOST_ROUNDS {
-            let pieces = self.uncommitted.take();
-            let Some(first) = pieces.iter().map(|piece| piece.offset).min() else {
-                return Ok(again_bytes);
+        let again_bytes = Cell::new(0);
+        let mut rounds = 0;
+        while rounds < MOST_ROUNDS {
+            let (first, last) = {
+                let uncommitted = self.uncommitted.borrow();
+                let Some(first) = uncommitted.first() else { return Ok(again_bytes.get()) };
+                (first, uncommitted.last())
             };
             let call = Commit { file: self.file.handle, offset: 0, bytes: 0 };
             let client = &self.file.client;
-            let verifier = match client.call("commit", &self.file.path, &call, |seen| seen).await {
-                Ok(verifier) => verifier,
-                Err(error) => {
-                    self.uncommitted.borrow_mut().extend(pieces);
-                    return Err(error.at(first));
-                }
-            };
-            let lost: Vec<Piece> =
-                pieces.into_iter().filter(|piece| piece.verifier != verifier).collect();
+            let verifier = (client.call("commit", &self.file.path, &call, |seen| seen).await)
+                .map_err(|error| error.at(first))?;
+            let lost = self.uncommitted.borrow_mut().committed(last, verifier);
+            rounds += u32::from(!lost.is_empty());
             let at_once = client.most_outstanding().max(1) as usize;
             for some in lost.chunks(at_once) {
-                let mut writes = Vec::new();
-                for piece in some {
-                    again_bytes += piece.data.len() as u64;
-                    writes.push(self.write(piece.offset, &piece.data));
-                }
-                all(writes).await?;
+                let again = some.iter().map(|piece| async {
+                    let bytes = self.send_again(piece).await?;
+                    again_bytes.set(again_bytes.get() + bytes);
+                    Ok(())
+                });
+                all(again.collect()).await?;
             }
         }
         let what = format!(

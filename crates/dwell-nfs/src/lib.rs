@@ -24,6 +24,7 @@ pub mod queue;
 pub mod rpc;
 mod socket;
 pub mod tree;
+mod uncommitted;
 pub mod url;
 pub mod xdr;
 

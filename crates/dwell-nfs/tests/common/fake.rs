@@ -45,7 +45,7 @@ pub fn file_attributes(kind: u32, bytes: u64) -> Vec<u8> {
     out
 }
 
-fn opaque(bytes: &[u8]) -> Vec<u8> {
+pub fn opaque(bytes: &[u8]) -> Vec<u8> {
     let mut out = words(&[bytes.len() as u32]);
     out.extend(bytes);
     out.resize(out.len().next_multiple_of(4), 0);

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a writer keeps of a file: data that is not known to be durable, and ranges that calls may still write to.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::future::poll_fn;
+use std::ops::Range;
+use std::rc::Rc;
+use std::task::{Poll, Waker};
+
+use crate::connection::Payload;
+use crate::nfs3::Verifier;
+
+/// Data that the server took and that is not known to be durable.
+#[derive(Clone, Debug)]
+pub(crate) struct Piece {
+    pub offset: u64,
+    pub data: Payload,
+    /// Tells it from what is written to the same place later.
+    pub number: u64,
+    verifier: Verifier,
+}
+
+impl Piece {
+    /// Where it lies.
+    pub fn range(&self) -> Range<u64> {
+        self.offset..self.offset + self.data.len() as u64
+    }
+}
+
+/// Pieces of a file that do not overlap: each byte is that of the last write to it.
+#[derive(Debug, Default)]
+pub(crate) struct Uncommitted {
+    pieces: BTreeMap<u64, Piece>,
+    last: u64,
+}
+
+impl Uncommitted {
+    /// The server took these bytes. `verifier` is `None` where they are durable already.
+    pub fn took(&mut self, offset: u64, data: Payload, verifier: Option<Verifier>) {
+        self.cut(offset..offset + data.len() as u64);
+        self.last += 1;
+        if let Some(verifier) = verifier {
+            self.pieces.insert(offset, Piece { offset, data, number: self.last, verifier });
+        }
+    }
+
+    /// Forgets what lies in this range.
+    fn cut(&mut self, range: Range<u64>) {
+        let over = |piece: &Piece| piece.range().end > range.start;
+        while let Some((&start, _)) =
+            self.pieces.range(..range.end).next_back().filter(|(_, piece)| over(piece))
+        {
+            let Some(piece) = self.pieces.remove(&start) else { return };
+            let (whole, bytes) = (piece.range(), piece.data.len());
+            let mut keep = |offset: u64, part: Range<usize>| {
+                let piece = Piece { offset, data: piece.data.part(part), ..piece.clone() };
+                self.pieces.insert(offset, piece);
+            };
+            if whole.end > range.end {
+                keep(range.end, (range.end - start) as usize..bytes);
+            }
+            if start < range.start {
+                keep(start, 0..(range.start - start) as usize);
+                return;
+            }
+        }
+    }
+
+    /// Where the first of them is; `None` where there is nothing.
+    pub fn first(&self) -> Option<u64> {
+        self.pieces.keys().next().copied()
+    }
+
+    /// How much there is, in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.pieces.values().map(|piece| piece.data.len() as u64).sum()
+    }
+
+    /// The number of the last piece so far.
+    pub fn last(&self) -> u64 {
+        self.last
+    }
+
+    /// A COMMIT that was sent when `last` was the last piece came back with this verifier. Forgets what is
+    /// durable by that, and tells what the server has lost.
+    pub fn committed(&mut self, last: u64, verifier: Verifier) -> Vec<Piece> {
+        let is_durable = |piece: &Piece| piece.number <= last && piece.verifier == verifier;
+        self.pieces.retain(|_, piece| !is_durable(piece));
+        self.pieces.values().filter(|piece| piece.number <= last).cloned().collect()
+    }
+
+    /// What is left of a piece.
+    pub fn left_of(&self, piece: &Piece) -> Vec<Piece> {
+        let within = self.pieces.range(piece.range()).map(|(_, within)| within);
+        within.filter(|within| within.number == piece.number).cloned().collect()
+    }
+}
+
+/// Ranges of a file that calls may write to. Of two that overlap, one waits for the other, so that the later
+/// data cannot arrive first.
+#[derive(Debug, Default)]
+pub(crate) struct Ranges {
+    held: RefCell<BTreeMap<u64, u64>>,
+    waiting: RefCell<Vec<Waker>>,
+}
+
+/// A range that no other call writes to meanwhile. All copies of a call's data share it.
+#[derive(Debug)]
+pub(crate) struct Held {
+    ranges: Rc<Ranges>,
+    start: u64,
+}
+
+impl Ranges {
+    /// Waits until no other call may write to this range, which is not empty.
+    pub async fn hold(self: &Rc<Self>, range: Range<u64>) -> Rc<Held> {
+        poll_fn(|context| {
+            let mut held = self.held.borrow_mut();
+            let before = held.range(..range.end).next_back();
+            if before.is_some_and(|(_, end)| *end > range.start) {
+                self.waiting.borrow_mut().push(context.waker().clone());
+                return Poll::Pending;
+            }
+            held.insert(range.start, range.end);
+            Poll::Ready(Rc::new(Held { ranges: self.clone(), start: range.start }))
+        })
+        .await
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.ranges.held.borrow_mut().remove(&self.start);
+        let waiting = self.ranges.waiting.take();
+        waiting.into_iter().for_each(Waker::wake);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(uncommitted: &Uncommitted) -> Vec<(u64, Vec<u8>)> {
+        uncommitted.pieces.iter().map(|(at, p)| (*at, p.data.as_ref().to_vec())).collect()
+    }
+
+    #[test]
+    fn each_byte_is_that_of_the_last_write() {
+        let mut kept = Uncommitted::default();
+        let mut model = [0u8; 64];
+        let mut state = 1u64;
+        for number in 1..=255u8 {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let (start, bytes) = ((state >> 33) % 60, (state >> 40) % 20 + 1);
+            let bytes = bytes.min(64 - start);
+            let durable = number % 5 == 0;
+            let verifier = (!durable).then_some([0; 8]);
+            kept.took(start, Payload::new(vec![number; bytes as usize]), verifier);
+            model[start as usize..(start + bytes) as usize].fill(if durable { 0 } else { number });
+            let mut seen = [0u8; 64];
+            let mut end = 0;
+            for (at, data) in told(&kept) {
+                assert!(at >= end && !data.is_empty());
+                end = at + data.len() as u64;
+                seen[at as usize..end as usize].copy_from_slice(&data);
+            }
+            assert_eq!(seen, model, "after write {number}");
+            assert_eq!(kept.bytes(), model.iter().filter(|byte| **byte != 0).count() as u64);
+        }
+    }
+
+    #[test]
+    fn a_commit_covers_what_was_taken_before_it_was_sent() {
+        let mut kept = Uncommitted::default();
+        let (one, two) = ([1; 8], [2; 8]);
+        kept.took(0, Payload::new(vec![1; 4]), Some(one));
+        kept.took(4, Payload::new(vec![2; 4]), Some(two));
+        let last = kept.last();
+        kept.took(8, Payload::new(vec![3; 4]), Some(two));
+        let lost = kept.committed(last, two);
+        assert_eq!(lost.iter().map(|piece| piece.offset).collect::<Vec<_>>(), [0]);
+        kept.took(1, Payload::new(vec![4; 2]), Some(two));
+        let left: Vec<_> = kept.left_of(&lost[0]).iter().map(Piece::range).collect();
+        assert_eq!(left, [0..1, 3..4]);
+        assert_eq!(told(&kept), [(0, vec![1]), (1, vec![4; 2]), (3, vec![1]), (8, vec![3; 4])]);
+    }
+}
