@@ -7,13 +7,14 @@ use std::fs::{self, Permissions};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use common::gate::Gate;
 use common::program::{Client, compiled};
-use common::scene::{Scene, scene, scene_with};
+use common::scene::{Scene, scene, scene_in};
 use common::{House, byte_at, filled};
 use dwell::Route;
 use dwell::queue::{Action, Io, Queue};
@@ -246,7 +247,8 @@ fn for_everybody() -> Option<Scene> {
         return None;
     }
     let options = Options { most_channels: 5, ..Options::default() };
-    let scene = scene_with(true, Arc::new(Controller::start(options).unwrap()))?;
+    let scene =
+        scene_in(Path::new("/dev/shm"), Arc::new(Controller::start(options).unwrap()), true)?;
     fs::set_permissions(scene.backing.path(), Permissions::from_mode(0o755)).unwrap();
     for (name, owner, mode) in
         [("mine", ONE, 0o600), ("shown", OTHER, 0o644), ("roots", 0, 0o600), ("given", ONE, 0o666)]

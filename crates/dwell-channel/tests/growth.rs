@@ -200,7 +200,7 @@ fn limits_and_full_file_systems_are_told_as_the_kernel_tells_them() {
     }
     let held = Small(dir);
     let controller = dwell_channel::controller::Controller::start(Default::default()).unwrap();
-    let scene = common::scene::scene_in(held.0.path(), Arc::new(controller));
+    let scene = common::scene::scene_in(held.0.path(), Arc::new(controller), true);
     let Some(scene) = scene else { return };
     fs::write(scene.path("data"), [1; 100]).unwrap();
     scene.until_closed();

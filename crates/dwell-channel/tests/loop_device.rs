@@ -65,7 +65,7 @@ impl Drop for Disk {
 fn stage(bytes: usize) -> Option<(Scene, Disk)> {
     let disk = Disk::make()?;
     let controller = Arc::new(Controller::start(Options::default()).unwrap());
-    let scene = scene_in(&disk.at(), controller)?;
+    let scene = scene_in(&disk.at(), controller, true)?;
     let data: Vec<u8> = (0..bytes).map(byte_at).collect();
     let file = Plain::create(scene.path("data")).unwrap();
     file.write_all_at(&data, 0).unwrap();

@@ -210,7 +210,7 @@ fn serve_until_killed() {
         return;
     };
     let controller = Arc::new(Controller::start(Options::default()).unwrap());
-    let _server = serve(Path::new(&backing), Path::new(&mount), controller).unwrap();
+    let _server = serve(Path::new(&backing), Path::new(&mount), controller, true).unwrap();
     println!("serving");
     std::thread::sleep(Duration::from_secs(60));
 }

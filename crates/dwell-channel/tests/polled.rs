@@ -124,7 +124,7 @@ fn what_is_read_through_a_mount_is_polled_too() {
     let Some((_disk, _)) = Disk::make(&[Polling::Real]) else { return };
     let mount = tempfile::tempdir().unwrap();
     let controller = Arc::new(Controller::start(told()).unwrap());
-    let server = match serve(Path::new(AT), mount.path(), controller.clone()) {
+    let server = match serve(Path::new(AT), mount.path(), controller.clone(), true) {
         Ok(server) => server,
         Err(why) => return println!("SKIP: {why}"),
     };

@@ -16,7 +16,7 @@ use dwell_channel::fs::{Channels, Options as Serving, Server, take_over};
 fn serve(backing: &Path, mount: &Path) -> Result<Server, String> {
     let controller = Controller::start(Options::default()).map_err(|error| error.to_string())?;
     let (backing, mount) = (backing.to_owned(), mount.to_owned());
-    let serving = Serving { backing, mount, private: false, threads: 4 };
+    let serving = Serving { backing, mount, private: false, threads: 4, passthrough: true };
     take_over(&serving).map_err(|error| error.to_string())?;
     Server::start(&serving, Arc::new(controller), Channels::default).map_err(|e| e.to_string())
 }

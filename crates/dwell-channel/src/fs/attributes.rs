@@ -7,8 +7,9 @@ use fuser::{FileAttr, FileHandle, TimeOrNow};
 use rustix::fs::{AtFlags, CWD, Gid, Mode, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, Uid};
 use rustix::io::Errno;
 
+use super::caller::Caller;
 use super::node::Node;
-use super::tree::{Tree, unless_granted};
+use super::tree::{Tree, has_set_ids, unless_granted};
 use crate::grants::Why;
 
 /// What is to change; `None` stays.
@@ -25,6 +26,7 @@ pub(super) struct Change {
 impl Tree {
     pub fn setattr(
         &self,
+        caller: Caller,
         id: u64,
         handle: Option<FileHandle>,
         change: &Change,
@@ -34,12 +36,20 @@ impl Tree {
         let guard = self.drain(node.key, why);
         // What is set now is later than what channels wrote.
         self.stamp(&node);
-        if let Some(bytes) = change.bytes {
-            self.set_length(&node, handle, bytes)?;
-        }
-        if change.uid.is_some() || change.gid.is_some() {
-            let (uid, gid) = (change.uid.map(Uid::from_raw), change.gid.map(Gid::from_raw));
-            rustix::fs::chownat(&*node, "", uid, gid, AtFlags::EMPTY_PATH)?;
+        {
+            // Who is not in the file's group loses set-group-id by these, and only the backing file system knows when.
+            let changes = change.bytes.is_some() || change.uid.is_some() || change.gid.is_some();
+            let _acting = match changes && has_set_ids(&rustix::fs::fstat(&*node)?) {
+                true => Some(self.callers.become_caller(caller)?),
+                false => None,
+            };
+            if let Some(bytes) = change.bytes {
+                self.set_length(&node, handle, bytes)?;
+            }
+            if change.uid.is_some() || change.gid.is_some() {
+                let (uid, gid) = (change.uid.map(Uid::from_raw), change.gid.map(Gid::from_raw));
+                rustix::fs::chownat(&*node, "", uid, gid, AtFlags::EMPTY_PATH)?;
+            }
         }
         // After the owner, whose change takes set-user-id away.
         if let Some(mode) = change.mode {

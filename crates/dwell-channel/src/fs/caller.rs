@@ -5,6 +5,7 @@
 
 use std::fs;
 use std::marker::PhantomData;
+use std::sync::OnceLock;
 
 use rustix::fs::{Gid, Mode, Uid};
 use rustix::io::Errno;
@@ -51,17 +52,46 @@ impl Callers {
     /// # Errors
     /// EOVERFLOW: the caller has no name in the controller's user namespace.
     pub fn become_caller(&self, caller: Caller) -> Result<Acting<'_>, Errno> {
-        let acting = Acting { callers: self, changed: false, thread: PhantomData };
-        let Callers::All { as_caller, .. } = self else { return Ok(acting) };
-        if caller.uid == 0 && caller.gid == 0 {
-            return Ok(acting);
+        if !self.differs(caller) {
+            return Ok(self.nobody_else());
         }
+        self.become_one_of(caller, &groups_of(caller.tid))
+    }
+
+    /// Whether this thread has to change to act as the caller.
+    fn differs(&self, caller: Caller) -> bool {
+        matches!(self, Callers::All { .. }) && (caller.uid, caller.gid) != (0, 0)
+    }
+
+    fn nobody_else(&self) -> Acting<'_> {
+        Acting { callers: self, changed: false, thread: PhantomData }
+    }
+
+    /// As [`Callers::become_caller`], for what changes an open file. `opener` remembers the groups of the one who
+    /// opened it: to look them up takes longer than most writes.
+    ///
+    /// # Errors
+    /// As of [`Callers::become_caller`].
+    pub fn become_writer(&self, caller: Caller, opener: &Opener) -> Result<Acting<'_>, Errno> {
+        if !self.differs(caller) {
+            return Ok(self.nobody_else());
+        }
+        if (caller.uid, caller.gid) != (opener.caller.uid, opener.caller.gid) {
+            return self.become_caller(caller);
+        }
+        let groups = opener.groups.get_or_init(|| groups_of(caller.tid));
+        self.become_one_of(caller, groups)
+    }
+
+    fn become_one_of(&self, caller: Caller, groups: &[Gid]) -> Result<Acting<'_>, Errno> {
+        let acting = self.nobody_else();
+        let Callers::All { as_caller, .. } = self else { return Ok(acting) };
         if caller.uid == u32::MAX || caller.gid == u32::MAX {
             return Err(Errno::OVERFLOW);
         }
         // From here on dropping it undoes what was done, all or part.
         let acting = Acting { changed: true, ..acting };
-        match rustix::thread::set_thread_groups(&groups_of(caller.tid)) {
+        match rustix::thread::set_thread_groups(groups) {
             // A user namespace that may not choose groups.
             Ok(()) | Err(Errno::PERM) => {}
             Err(error) => return Err(error),
@@ -77,12 +107,41 @@ impl Callers {
         Ok(acting)
     }
 
+    /// Until the result is dropped this thread is nobody in no group, and has no capability but `kept`.
+    ///
+    /// # Errors
+    /// EPERM: only root's controller can.
+    pub fn become_nobody(&self, kept: CapabilitySet) -> Result<Acting<'_>, Errno> {
+        const NOBODY: u32 = 65534;
+        let Callers::All { own, .. } = self else { return Err(Errno::PERM) };
+        let acting = Acting { callers: self, changed: true, thread: PhantomData };
+        rustix::thread::set_thread_groups(&[])?;
+        rustix::thread::set_thread_res_gid(None, Gid::from_raw(NOBODY), None)?;
+        rustix::thread::set_thread_res_uid(None, Uid::from_raw(NOBODY), None)?;
+        let effective = own.permitted & kept;
+        rustix::thread::set_capabilities(None, CapabilitySets { effective, ..*own })?;
+        Ok(acting)
+    }
+
     /// The group that a new file should have and this process cannot give it by acting as the caller.
     pub fn other_group(&self, caller: Caller) -> Option<Gid> {
         match self {
             Callers::One { gid } if gid.as_raw() != caller.gid => Some(Gid::from_raw(caller.gid)),
             _ => None,
         }
+    }
+}
+
+/// The program that opened a file.
+#[derive(Debug)]
+pub(super) struct Opener {
+    pub caller: Caller,
+    groups: OnceLock<Vec<Gid>>,
+}
+
+impl From<Caller> for Opener {
+    fn from(caller: Caller) -> Self {
+        Opener { caller, groups: OnceLock::new() }
     }
 }
 

@@ -10,8 +10,9 @@ use fuser::{CopyFileRangeFlags, FileHandle, INodeNo, WriteFlags};
 use rustix::fs::{FallocateFlags, IFlags, Mode, OFlags, SeekFrom};
 use rustix::io::{Errno, ReadWriteFlags};
 
+use super::caller::Caller;
 use super::node::Node;
-use super::tree::{File, Tree};
+use super::tree::{By, File, Opened, Tree};
 use crate::grants::{Why, ioctl};
 
 /// What a backing file is opened with. Appending is decided write by write, because pages of a mapping have to
@@ -30,11 +31,16 @@ thread_local! {
 }
 
 impl Tree {
-    pub fn open(&self, id: u64, flags: i32) -> Result<u64, Errno> {
-        self.open_node(&self.nodes.get(id)?, flags)
+    pub fn open(&self, id: u64, flags: i32, by: By<'_>) -> Result<Opened, Errno> {
+        self.open_node(&self.nodes.get(id)?, flags, by)
     }
 
-    pub(super) fn open_node(&self, node: &Arc<Node>, flags: i32) -> Result<u64, Errno> {
+    pub(super) fn open_node(
+        &self,
+        node: &Arc<Node>,
+        flags: i32,
+        by: By<'_>,
+    ) -> Result<Opened, Errno> {
         // A pipe would block, a device do who knows what; the kernel opens both by itself.
         if !node.kind.is_file() {
             return Err(Errno::NXIO);
@@ -48,7 +54,7 @@ impl Tree {
             }
             opened => opened,
         }?;
-        self.open_file(file, flags, node)
+        self.open_file(file, flags, node, by)
     }
 
     /// Hands `reply` what was read.
@@ -82,8 +88,11 @@ impl Tree {
         });
     }
 
+    /// Writes as the caller, so that quotas hold and set-user-id goes as on any file system. `flags` are those of
+    /// this one write: it may append or be durable (`RWF_DSYNC`) where the descriptor is not.
     pub fn write(
         &self,
+        caller: Caller,
         handle: FileHandle,
         offset: u64,
         data: &[u8],
@@ -91,13 +100,24 @@ impl Tree {
         flags: i32,
     ) -> Result<u32, Errno> {
         let file = self.files.get(handle)?;
-        if how.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) {
-            self.drop_set_ids(&file)?;
-        }
+        let is_page = how.contains(WriteFlags::FUSE_WRITE_CACHE);
         let mut with = ReadWriteFlags::empty();
         // Pages of a mapping go where they belong, whatever the descriptor that carries them.
-        if flags & libc::O_APPEND != 0 && !how.contains(WriteFlags::FUSE_WRITE_CACHE) {
+        if flags & libc::O_APPEND != 0 && !is_page {
             with |= ReadWriteFlags::APPEND;
+        }
+        // O_SYNC has the bit of O_DSYNC in it.
+        if flags & libc::O_SYNC == libc::O_SYNC {
+            with |= ReadWriteFlags::SYNC;
+        } else if flags & libc::O_DSYNC != 0 {
+            with |= ReadWriteFlags::DSYNC;
+        }
+        // The kernel itself brings pages; the opener wrote them.
+        let caller = if is_page { file.opener.caller } else { caller };
+        let _acting = self.callers.become_writer(caller, &file.opener)?;
+        if how.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) && caller.uid == 0 {
+            // Root without the right to keep them.
+            self.drop_set_ids(&file)?;
         }
         loop {
             match rustix::io::pwritev2(&*file, &[IoSlice::new(data)], offset, with) {
@@ -107,7 +127,7 @@ impl Tree {
         }
     }
 
-    /// A write by somebody without privilege takes them away; root's own write would leave them.
+    /// Takes set-user-id away, which root's own write would leave.
     fn drop_set_ids(&self, file: &File) -> Result<(), Errno> {
         let mode = Mode::from_raw_mode(rustix::fs::fstat(file)?.st_mode & 0o7777);
         let mut kept = mode - Mode::SUID;
@@ -141,6 +161,7 @@ impl Tree {
 
     pub fn fallocate(
         &self,
+        caller: Caller,
         handle: FileHandle,
         offset: u64,
         bytes: u64,
@@ -150,6 +171,7 @@ impl Tree {
         let mode = FallocateFlags::from_bits_retain(mode as u32);
         let _guard = (!(mode - FallocateFlags::KEEP_SIZE).is_empty())
             .then(|| self.grants.drain(&file.open.inode, Why::Shorten));
+        let _acting = self.callers.become_writer(caller, &file.opener)?;
         rustix::fs::fallocate(&*file, mode, offset, bytes)
     }
 
@@ -166,6 +188,7 @@ impl Tree {
 
     pub fn copy_file_range(
         &self,
+        caller: Caller,
         (from, from_offset): (FileHandle, u64),
         (to, to_offset): (FileHandle, u64),
         bytes: u64,
@@ -175,6 +198,7 @@ impl Tree {
         let (mut from_offset, mut to_offset) = (from_offset, to_offset);
         // What the answer has room for.
         let bytes = bytes.min(0x7fff_f000) as usize;
+        let _acting = self.callers.become_writer(caller, &to.opener)?;
         rustix::fs::copy_file_range(
             &*from,
             Some(&mut from_offset),

@@ -3,6 +3,7 @@
 
 use std::ffi::OsStr;
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -17,9 +18,8 @@ use fuser::{
 use rustix::io::Errno;
 
 use super::attributes::Change;
-use super::caller::Caller;
 use super::counts::Asked;
-use super::tree::{Entry, Tree};
+use super::tree::{By, Entry, Opened, Tree};
 
 /// Bytes that one write may carry.
 const MAX_WRITE_BYTES: u32 = 1 << 20;
@@ -61,8 +61,17 @@ impl Served {
         &self.0
     }
 
-    fn open_flags(&self) -> FopenFlags {
-        self.0.open_flags.get().copied().unwrap_or(FopenFlags::FOPEN_DIRECT_IO)
+    /// Has the kernel pass requests on regular files through, if it can.
+    fn pass_through(&self, config: &mut KernelConfig) {
+        let passthrough = &self.0.passthrough;
+        if !passthrough.is_on() {
+            return;
+        }
+        let can = config.add_capabilities(InitFlags::FUSE_PASSTHROUGH).is_ok()
+            && config.set_max_stack_depth(passthrough.stack_depth()).is_ok();
+        if !can {
+            passthrough.give_up("the kernel has no FUSE passthrough (Linux 6.9)");
+        }
     }
 }
 
@@ -76,6 +85,8 @@ impl Filesystem for Served {
             | InitFlags::FUSE_HAS_IOCTL_DIR
             | InitFlags::FUSE_DONT_MASK
             | InitFlags::FUSE_POSIX_ACL
+            // Writes take set-user-id away by themselves: nobody has to ask for security.capability before.
+            | InitFlags::FUSE_HANDLE_KILLPRIV_V2
             | InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP;
         let there = wanted & config.capabilities();
         let refused = |what: &str| {
@@ -86,6 +97,7 @@ impl Filesystem for Served {
         if !there.contains(InitFlags::FUSE_POSIX_ACL) {
             return Err(refused("access lists; Linux 5.6 or newer is needed"));
         }
+        self.pass_through(config);
         // A value beyond what the kernel takes is set to what it takes.
         let _ = config.set_max_write(MAX_WRITE_BYTES);
         let _ = config.set_max_background(64);
@@ -119,7 +131,7 @@ impl Filesystem for Served {
 
     fn setattr(
         &self,
-        _: &Request,
+        request: &Request,
         id: INodeNo,
         mode: Option<u32>,
         uid: Option<u32>,
@@ -136,7 +148,7 @@ impl Filesystem for Served {
         reply: ReplyAttr,
     ) {
         let change = Change { bytes: size, mode, uid, gid, accessed: atime, modified: mtime };
-        match self.count(Asked::SetAttr).setattr(id.0, handle, &change) {
+        match self.count(Asked::SetAttr).setattr(request.into(), id.0, handle, &change) {
             Ok((attr, fresh)) => reply.attr(&fresh, &attr),
             Err(error) => reply.error(out(error)),
         }
@@ -212,9 +224,14 @@ impl Filesystem for Served {
         entry(reply, self.count(Asked::Link).link(id.0, parent.0, name));
     }
 
-    fn open(&self, _: &Request, id: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        match self.count(Asked::Open).open(id.0, flags.0) {
-            Ok(handle) => reply.opened(FileHandle(handle), self.open_flags()),
+    fn open(&self, request: &Request, id: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        let register = |file: BorrowedFd<'_>| reply.open_backing(file);
+        let by = By { caller: request.into(), register: &register };
+        match self.count(Asked::Open).open(id.0, flags.0, by) {
+            Ok(Opened { handle, backing, flags }) => match backing {
+                Some(id) => reply.opened_passthrough(FileHandle(handle), flags, &id),
+                None => reply.opened(FileHandle(handle), flags),
+            },
             Err(error) => reply.error(out(error)),
         }
     }
@@ -230,14 +247,18 @@ impl Filesystem for Served {
         reply: ReplyCreate,
     ) {
         let tree = self.count(Asked::Create);
-        match tree.create(Caller::from(request), parent.0, name, (mode, umask), flags) {
-            Ok((entry, handle)) => reply.created(
-                &entry.fresh,
-                &entry.attr,
-                entry.generation,
-                FileHandle(handle),
-                self.open_flags(),
-            ),
+        let register = |file: BorrowedFd<'_>| reply.open_backing(file);
+        let by = By { caller: request.into(), register: &register };
+        match tree.create(parent.0, name, (mode, umask), flags, by) {
+            Ok((Entry { attr, generation, fresh }, Opened { handle, backing, flags })) => {
+                let handle = FileHandle(handle);
+                match backing {
+                    Some(id) => {
+                        reply.created_passthrough(&fresh, &attr, generation, handle, flags, &id);
+                    }
+                    None => reply.created(&fresh, &attr, generation, handle, flags),
+                }
+            }
             Err(error) => reply.error(out(error)),
         }
     }
@@ -262,7 +283,7 @@ impl Filesystem for Served {
 
     fn write(
         &self,
-        _: &Request,
+        request: &Request,
         _: INodeNo,
         handle: FileHandle,
         offset: u64,
@@ -272,7 +293,8 @@ impl Filesystem for Served {
         _: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        match self.count(Asked::Write).write(handle, offset, data, how, flags.0) {
+        let tree = self.count(Asked::Write);
+        match tree.write(request.into(), handle, offset, data, how, flags.0) {
             Ok(bytes) => reply.written(bytes),
             Err(error) => reply.error(out(error)),
         }
@@ -424,7 +446,7 @@ impl Filesystem for Served {
 
     fn fallocate(
         &self,
-        _: &Request,
+        request: &Request,
         _: INodeNo,
         handle: FileHandle,
         offset: u64,
@@ -432,7 +454,8 @@ impl Filesystem for Served {
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        empty(reply, self.count(Asked::FAllocate).fallocate(handle, offset, length, mode));
+        let tree = self.count(Asked::FAllocate);
+        empty(reply, tree.fallocate(request.into(), handle, offset, length, mode));
     }
 
     fn lseek(
@@ -452,7 +475,7 @@ impl Filesystem for Served {
 
     fn copy_file_range(
         &self,
-        _: &Request,
+        request: &Request,
         _: INodeNo,
         from: FileHandle,
         from_offset: u64,
@@ -464,7 +487,8 @@ impl Filesystem for Served {
         reply: ReplyWrite,
     ) {
         let tree = self.count(Asked::CopyFileRange);
-        match tree.copy_file_range((from, from_offset), (to, to_offset), bytes, flags) {
+        let (from, to) = ((from, from_offset), (to, to_offset));
+        match tree.copy_file_range(request.into(), from, to, bytes, flags) {
             Ok(bytes) => reply.written(bytes),
             Err(error) => reply.error(out(error)),
         }

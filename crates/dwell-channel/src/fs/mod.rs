@@ -13,8 +13,10 @@ mod hidden;
 mod mounts;
 mod names;
 mod node;
+mod passthrough;
 mod server;
 mod tree;
 mod xattr;
 
+pub use passthrough::DataPath;
 pub use server::{Channels, Error, Facts, Options, Server, Stopper, take_over};

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 
 use super::caller::{Caller, take_umask};
 use super::node::{Node, key, open_at};
-use super::tree::{Entry, Tree, device_in};
+use super::tree::{By, Entry, Opened, Tree, device_in};
 use crate::grants::Why;
 
 impl Tree {
@@ -97,12 +97,13 @@ impl Tree {
     /// Makes and opens a file; where it is there already, opens it.
     pub fn create(
         &self,
-        caller: Caller,
         parent: u64,
         name: &OsStr,
         (mode, umask): (u32, u32),
         flags: i32,
-    ) -> Result<(Entry, u64), Errno> {
+        by: By<'_>,
+    ) -> Result<(Entry, Opened), Errno> {
+        let caller = by.caller;
         let parent = self.nodes.get(parent)?;
         let open = super::data::backing_flags(flags);
         let made = {
@@ -113,7 +114,7 @@ impl Tree {
         };
         let file = match made {
             Err(Errno::EXIST) if flags & libc::O_EXCL == 0 => {
-                return self.open_instead(&parent, name, flags);
+                return self.open_instead(&parent, name, flags, by);
             }
             made => made?,
         };
@@ -124,25 +125,32 @@ impl Tree {
             self.nodes.forget(node.id, 1);
             return Err(Errno::STALE);
         }
-        let handle =
-            self.open_file(file, flags, &node).inspect_err(|_| self.nodes.forget(node.id, 1))?;
-        Ok((entry, handle))
+        let opened = self
+            .open_file(file, flags, &node, by)
+            .inspect_err(|_| self.nodes.forget(node.id, 1))?;
+        Ok((entry, opened))
     }
 
     /// The kernel believed a name free that was made beneath the mount.
-    fn open_instead(&self, parent: &Node, name: &OsStr, flags: i32) -> Result<(Entry, u64), Errno> {
+    fn open_instead(
+        &self,
+        parent: &Node,
+        name: &OsStr,
+        flags: i32,
+        by: By<'_>,
+    ) -> Result<(Entry, Opened), Errno> {
         let (node, entry) = self.made(parent, name)?;
         let open = || {
-            let handle = self.open_node(&node, flags)?;
+            let opened = self.open_node(&node, flags, by)?;
             if flags & libc::O_TRUNC != 0 {
                 let _guard = self.drain(node.key, Why::Shorten);
-                let file = self.files.get(fuser::FileHandle(handle))?;
+                let file = self.files.get(fuser::FileHandle(opened.handle))?;
                 rustix::fs::ftruncate(&*file, 0)?;
             }
-            Ok(handle)
+            Ok(opened)
         };
         match open() {
-            Ok(handle) => Ok((entry, handle)),
+            Ok(opened) => Ok((entry, opened)),
             Err(error) => {
                 self.nodes.forget(node.id, 1);
                 Err(error)

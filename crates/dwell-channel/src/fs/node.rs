@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 
+use super::passthrough::Backing;
+
 /// The number of the mount's root in the kernel's protocol.
 pub(super) const ROOT: u64 = 1;
 
@@ -30,6 +32,8 @@ pub(super) struct Node {
     pub kind: FileType,
     /// Opened files on it that a channel may write: what the kernel remembers of it may be old.
     pub granted: AtomicU32,
+    /// What the kernel knows it by where it passes requests through.
+    pub backing: Backing,
     /// O_PATH: names the file itself, whatever becomes of its names.
     handle: OwnedFd,
     lookups: AtomicU64,
@@ -115,6 +119,7 @@ impl Nodes {
             key: key(&stat),
             kind: FileType::from_raw_mode(stat.st_mode),
             granted: AtomicU32::new(0),
+            backing: Backing::default(),
             handle: root,
             lookups: AtomicU64::new(1),
             place: Mutex::default(),
@@ -174,6 +179,7 @@ impl Nodes {
             key,
             kind: FileType::from_raw_mode(stat.st_mode),
             granted: AtomicU32::new(0),
+            backing: Backing::default(),
             handle,
             lookups: AtomicU64::new(1),
             place: Mutex::new((parent, name.to_owned())),

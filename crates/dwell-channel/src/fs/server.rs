@@ -22,6 +22,7 @@ use super::filesystem::Served;
 use super::hidden::Hidden;
 use super::mounts::{self, How, SERVED};
 use super::node::Nodes;
+use super::passthrough::{DataPath, Passthrough};
 use super::tree::{Table, Tree};
 use crate::grants::{Grants, Inodes};
 
@@ -84,6 +85,8 @@ pub struct Options {
     pub private: bool,
     /// Threads that answer the kernel.
     pub threads: usize,
+    /// Whether the kernel is to carry out reads and writes by itself where it can.
+    pub passthrough: bool,
 }
 
 /// What the channels of a controller are doing.
@@ -91,8 +94,11 @@ pub struct Options {
 pub struct Channels {
     /// Clients that have one.
     pub channels: u64,
-    /// Open files that they may reach.
+    /// Grants of open files so far.
     pub grants: u64,
+    /// Commands served so far.
+    #[serde(default)]
+    pub commands: u64,
 }
 
 /// What a server says of itself.
@@ -110,6 +116,8 @@ pub struct Facts {
     pub every_user: bool,
     /// Whether files can be mapped shared (Linux 6.6).
     pub shared_mappings: bool,
+    /// How reads, writes and mappings reach the backing files.
+    pub data_path: DataPath,
     /// Since when, in seconds of Unix time.
     pub since_unix_s: u64,
     /// Threads that answer the kernel.
@@ -178,6 +186,7 @@ impl Server {
             })?;
 
         let (crowded, crowds) = sync_channel(1);
+        let passthrough = Passthrough::new(options.passthrough, &callers, &root);
         let nodes = Nodes::new(root, raise_open_files() / 4 * 3)
             .map_err(|error| Error::io("cannot be looked at", &backing, error))?;
         let tree = Arc::new(Tree {
@@ -188,6 +197,7 @@ impl Server {
             grants,
             counts: Default::default(),
             callers,
+            passthrough,
             open_flags: OnceLock::new(),
             shared_mappings: OnceLock::new(),
             notifier: OnceLock::new(),
@@ -272,6 +282,7 @@ impl Stopper {
             private: options.private,
             every_user: self.0.every_user,
             shared_mappings: tree.shared_mappings.get().copied().unwrap_or(false),
+            data_path: tree.passthrough.path(),
             since_unix_s: self.0.since_unix_s,
             threads: options.threads,
             known_files: tree.nodes.len(),

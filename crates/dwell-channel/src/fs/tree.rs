@@ -9,14 +9,15 @@ use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use fuser::{FileAttr, FopenFlags, Generation, INodeNo, Notifier};
-use rustix::fs::{AtFlags, FileType, Stat};
+use fuser::{BackingId, FileAttr, FopenFlags, Generation, INodeNo, Notifier};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
-use super::caller::Callers;
+use super::caller::{Caller, Callers, Opener};
 use super::counts::Counts;
 use super::directory::OpenDirectory;
 use super::node::{Node, Nodes, ROOT, key};
+use super::passthrough::{Passthrough, Register};
 use crate::grants::{DrainGuard, Grants, Inodes, OpenFile, Why};
 
 /// Names and attributes stay known to the kernel for so long: it changes them itself where a program changes
@@ -32,7 +33,8 @@ pub(super) struct Tree {
     pub grants: Arc<dyn Grants>,
     pub counts: Counts,
     pub callers: Callers,
-    /// How files are opened, which depends on the kernel.
+    pub passthrough: Passthrough,
+    /// How files are opened for direct I/O, which depends on the kernel.
     pub open_flags: OnceLock<FopenFlags>,
     /// Whether files can be mapped shared.
     pub shared_mappings: OnceLock<bool>,
@@ -45,10 +47,28 @@ pub(super) struct Tree {
 pub(super) struct File {
     pub open: Arc<OpenFile>,
     pub node: Arc<Node>,
+    pub opener: Opener,
     /// Pages of it were given to the kernel: no channel reaches it any more.
     pub mapped: AtomicBool,
     /// A channel was granted it.
     pub granted: AtomicBool,
+    /// Kept as long as the kernel passes requests through by it.
+    _backing: Option<Arc<BackingId>>,
+}
+
+/// What the kernel is told of a file that was opened.
+pub(super) struct Opened {
+    pub handle: u64,
+    /// `None`: it asks for each request.
+    pub backing: Option<Arc<BackingId>>,
+    pub flags: FopenFlags,
+}
+
+/// Who opens a file, and how the kernel is told of it.
+#[derive(Clone, Copy)]
+pub(super) struct By<'a> {
+    pub caller: Caller,
+    pub register: Register<'a>,
 }
 
 /// What a look-up, or anything that makes a name, answers.
@@ -107,7 +127,7 @@ impl Tree {
             fresh = self.fresh(&node);
             stat = rustix::fs::fstat(&node)?;
         }
-        let entry = Entry { fresh, ..entry_of(&node, &stat) };
+        let entry = Entry { fresh: unless_special(&stat, fresh), ..entry_of(&node, &stat) };
         Ok((node, entry))
     }
 
@@ -131,6 +151,7 @@ impl Tree {
     pub fn attr(&self, node: &Node) -> Result<(FileAttr, Duration), Errno> {
         let fresh = self.fresh(node);
         let stat = rustix::fs::fstat(node)?;
+        let fresh = unless_special(&stat, fresh);
         // The root's number in the protocol is not the one that it has.
         let shown = if node.id == ROOT { stat.st_ino } else { node.id };
         Ok((attr(shown, &stat), fresh))
@@ -167,12 +188,36 @@ impl Tree {
     }
 
     /// Takes an opened file of the backing directory in.
-    pub fn open_file(&self, file: OwnedFd, flags: i32, node: &Arc<Node>) -> Result<u64, Errno> {
+    pub fn open_file(
+        &self,
+        file: OwnedFd,
+        flags: i32,
+        node: &Arc<Node>,
+        by: By<'_>,
+    ) -> Result<Opened, Errno> {
+        let By { caller, register } = by;
+        let backing = self.passthrough.id_of(&node.backing, &self.callers, &file, register)?;
+        if backing.is_some() && flags & libc::O_DIRECT != 0 {
+            // The kernel would say no more than EIO of a file system that has none.
+            let flags =
+                OFlags::from_bits_retain((flags & (libc::O_ACCMODE | libc::O_DIRECT)) as u32);
+            rustix::fs::open(node.path(), flags | OFlags::CLOEXEC, Mode::empty())?;
+        }
+        let special = has_set_ids(&rustix::fs::fstat(&file)?);
         let file = std::fs::File::from(file);
         let inode = self.inodes.of(&file).map_err(|error| errno_of(&error))?;
         let open = Arc::new(OpenFile::new(file, flags, inode));
         let (mapped, granted) = (AtomicBool::new(false), AtomicBool::new(false));
-        Ok(self.files.insert(File { open, node: node.clone(), mapped, granted }))
+        // Who may keep such bits, only the server finds out. And a backing file that was opened to append does so for
+        // ever, though the program may have changed its mind (F_SETFL).
+        let asks = open.rights.write && (open.rights.append || special);
+        let flags = match (&backing, asks) {
+            (Some(_), false) => FopenFlags::empty(),
+            _ => self.open_flags.get().copied().unwrap_or(FopenFlags::FOPEN_DIRECT_IO),
+        };
+        let (node, opener, _backing) = (node.clone(), Opener::from(caller), backing.clone());
+        let handle = self.files.insert(File { open, node, opener, mapped, granted, _backing });
+        Ok(Opened { handle, backing, flags })
     }
 }
 
@@ -185,11 +230,22 @@ pub(super) fn unless_granted(node: &Node, fresh: Duration) -> Duration {
 /// What is told of a node that no channel may write.
 pub(super) fn entry_of(node: &Node, stat: &Stat) -> Entry {
     let generation = Generation(node.generation);
-    Entry { attr: attr(node.id, stat), generation, fresh: FRESH }
+    Entry { attr: attr(node.id, stat), generation, fresh: unless_special(stat, FRESH) }
 }
 
 pub(super) fn errno_of(error: &std::io::Error) -> Errno {
     Errno::from_io_error(error).unwrap_or(Errno::IO)
+}
+
+/// A write takes set-user-id away, and the kernel that carries it out does not look at the mode again.
+fn unless_special(stat: &Stat, fresh: Duration) -> Duration {
+    let is_file = FileType::from_raw_mode(stat.st_mode).is_file();
+    if is_file && has_set_ids(stat) { Duration::ZERO } else { fresh }
+}
+
+/// Whether a write by somebody without privilege changes the mode.
+pub(super) fn has_set_ids(stat: &Stat) -> bool {
+    Mode::from_raw_mode(stat.st_mode).intersects(Mode::SUID | Mode::SGID)
 }
 
 /// A file's attributes as the protocol has them.

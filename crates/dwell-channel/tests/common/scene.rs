@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use dwell::File;
 use dwell_channel::client;
 use dwell_channel::controller::{Controller, Options};
-use dwell_channel::fs::{Channels, Options as Serving, Server, take_over};
+use dwell_channel::fs::{Channels, DataPath, Facts, Options as Serving, Server, take_over};
 
 pub struct Scene {
     pub controller: Arc<Controller>,
@@ -18,23 +18,27 @@ pub struct Scene {
     pub mount: tempfile::TempDir,
 }
 
-/// `None`, with the reason, where nothing can be mounted.
+/// Backing files in memory and not, passed through by the kernel and not.
+pub const EVERY: [(bool, bool); 4] = [(true, true), (false, true), (true, false), (false, false)];
+
+/// With passthrough where there is any; `None`, with the reason, where nothing can be mounted.
 pub fn scene(memory: bool) -> Option<Scene> {
-    scene_with(memory, Arc::new(Controller::start(Options::default()).unwrap()))
+    scene_by((memory, true))
 }
 
-/// As [`scene`], of a controller of one's own.
-pub fn scene_with(memory: bool, controller: Arc<Controller>) -> Option<Scene> {
+/// As [`scene`], one of [`EVERY`].
+pub fn scene_by((memory, passthrough): (bool, bool)) -> Option<Scene> {
     let dir = if memory { "/dev/shm" } else { "/var/tmp" };
-    scene_in(Path::new(dir), controller)
+    let controller = Arc::new(Controller::start(Options::default()).unwrap());
+    scene_in(Path::new(dir), controller, passthrough)
 }
 
-/// As [`scene_with`], with what is served in that directory.
-pub fn scene_in(dir: &Path, controller: Arc<Controller>) -> Option<Scene> {
+/// With what is served in that directory.
+pub fn scene_in(dir: &Path, controller: Arc<Controller>, passthrough: bool) -> Option<Scene> {
     let at =
         |name: &str, dir: &Path| tempfile::Builder::new().prefix(name).tempdir_in(dir).unwrap();
     let (backing, mount) = (at("dwell-backing-", dir), at("dwell-mount-", Path::new("/var/tmp")));
-    match serve(backing.path(), mount.path(), controller.clone()) {
+    match serve(backing.path(), mount.path(), controller.clone(), passthrough) {
         Ok(server) => Some(Scene { controller, server: Some(server), backing, mount }),
         Err(error) => {
             println!("SKIP: {error}");
@@ -43,9 +47,14 @@ pub fn scene_in(dir: &Path, controller: Arc<Controller>) -> Option<Scene> {
     }
 }
 
-pub fn serve(backing: &Path, mount: &Path, controller: Arc<Controller>) -> Result<Server, String> {
+pub fn serve(
+    backing: &Path,
+    mount: &Path,
+    controller: Arc<Controller>,
+    passthrough: bool,
+) -> Result<Server, String> {
     let (backing, mount) = (backing.to_owned(), mount.to_owned());
-    let serving = Serving { backing, mount, private: false, threads: 4 };
+    let serving = Serving { backing, mount, private: false, threads: 4, passthrough };
     take_over(&serving).map_err(|error| error.to_string())?;
     Server::start(&serving, controller, Channels::default).map_err(|error| error.to_string())
 }
@@ -53,6 +62,21 @@ pub fn serve(backing: &Path, mount: &Path, controller: Arc<Controller>) -> Resul
 impl Scene {
     pub fn path(&self, name: &str) -> PathBuf {
         self.mount.path().join(name)
+    }
+
+    pub fn facts(&self) -> Facts {
+        self.server.as_ref().unwrap().stopper().facts()
+    }
+
+    /// Whether the kernel passes requests through; says so where it should and cannot.
+    pub fn passes(&self) -> bool {
+        match self.facts().data_path {
+            DataPath::Passthrough => true,
+            DataPath::DirectIo { why } => {
+                println!("SKIP: no passthrough: {why}");
+                false
+            }
+        }
     }
 
     /// What the kernel has asked for so far, by kind; what it says of itself, whenever it likes, left out.

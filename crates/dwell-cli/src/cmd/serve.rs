@@ -13,9 +13,9 @@ use anyhow::{Context as _, Result, bail};
 use clap::Subcommand;
 use dwell::monitor::SystemMonitor;
 use dwell::settings::Opening;
-use dwell_channel::controller::{self, Controller};
+use dwell_channel::controller::{self, Controller, Tally};
 use dwell_channel::fs::control::{self, Record, Seen};
-use dwell_channel::fs::{Channels, Facts, Options, Server, Stopper, take_over};
+use dwell_channel::fs::{Channels, DataPath, Facts, Options, Server, Stopper, take_over};
 use serde::Serialize;
 
 use crate::show::{self, Screen, Tone, finished};
@@ -52,6 +52,9 @@ struct Start {
     /// Threads that answer the kernel (requests through channels have their own)
     #[arg(long, value_name = "N", default_value = "4", value_parser = clap::value_parser!(u8).range(1..=64))]
     threads: u8,
+    /// Has the kernel ask for every read and write, also where it could carry them out by itself
+    #[arg(long)]
+    no_passthrough: bool,
     /// How the thread that serves channels waits: a policy, in place of the settings'
     #[arg(long, value_name = "POLICY")]
     policy: Option<String>,
@@ -91,6 +94,9 @@ pub fn run(args: &Args) -> Result<()> {
     }
 }
 
+/// What is said of a mount without passthrough.
+const DIRECT_IO: &str = "the kernel asks for every read and write (direct I/O)";
+
 /// Serves until somebody stops it.
 fn serve(args: &Start) -> Result<()> {
     if args.detached {
@@ -105,13 +111,15 @@ fn serve(args: &Start) -> Result<()> {
         mount: args.mount.clone(),
         private: args.private,
         threads: args.threads.into(),
+        passthrough: !args.no_passthrough,
     };
     let notes = take_over(&options)?;
     let controller = Arc::new(controller(args)?);
     let counting = controller.clone();
     let count = move || {
         let tally = counting.tally();
-        Channels { channels: tally.channels, grants: tally.grants }
+        let Tally { channels, grants, commands, .. } = tally;
+        Channels { channels, grants, commands }
     };
     let server = Server::start(&options, controller, count)?;
     let stopper = server.stopper();
@@ -122,6 +130,9 @@ fn serve(args: &Start) -> Result<()> {
     word += &format!("serving {} at {}\n", facts.backing.display(), facts.mount.display());
     if !facts.shared_mappings {
         word += "this kernel is older than 6.6: files cannot be mapped shared there (ENODEV)\n";
+    }
+    if let DataPath::DirectIo { why } = &facts.data_path {
+        word += &format!("{DIRECT_IO}: {why}\n");
     }
     show::out(&word)?;
     if args.detached {
@@ -176,6 +187,7 @@ fn launch(args: &Start) -> Result<()> {
     let mut command = Command::new(program);
     command.args(["serve", "start", "--foreground", "--detached", "--threads"]);
     command.arg(args.threads.to_string()).args(args.private.then_some("--private"));
+    command.args(args.no_passthrough.then_some("--no-passthrough"));
     if let Some(policy) = &args.policy {
         command.args(["--policy", policy]);
     }
@@ -232,7 +244,14 @@ fn tell(args: &Status) -> Result<()> {
     if told.is_empty() {
         return Ok(show::out("nothing is served by this user\n")?);
     }
-    Ok(show::out(&finished(&table(&told)))?)
+    let mut text = finished(&table(&told));
+    for facts in told.iter().filter_map(|one| one.facts.as_deref()) {
+        if let DataPath::DirectIo { why } = &facts.data_path {
+            let mount = show::one_line(&facts.mount.to_string_lossy());
+            text += &format!("{mount}: {DIRECT_IO}: {}\n", show::one_line(why));
+        }
+    }
+    Ok(show::out(&text)?)
 }
 
 fn told(seen: Seen) -> Told {
@@ -264,12 +283,14 @@ fn table(told: &[Told]) -> comfy_table::Table {
         "state",
         "process",
         "for",
+        "data path",
         "channels",
         "grants",
+        "commands",
         "open files",
         "requests",
     ];
-    let mut table = screen.table(&heads, &[3, 4, 5, 6, 7, 8]);
+    let mut table = screen.table(&heads, &[3, 4, 6, 7, 8, 9, 10]);
     for one in told {
         let tone = if one.state == "serving" { Tone::Good } else { Tone::Bad };
         let figure =
@@ -280,8 +301,10 @@ fn table(told: &[Told]) -> comfy_table::Table {
             screen.cell(tone, one.state),
             screen.cell(Tone::Quiet, one.pid),
             screen.cell(Tone::Quiet, figure(&|facts| since(facts.since_unix_s))),
+            screen.cell(Tone::Quiet, figure(&|facts| path_name(&facts.data_path).to_owned())),
             screen.cell(Tone::Quiet, figure(&|facts| facts.channels.channels.to_string())),
             screen.cell(Tone::Quiet, figure(&|facts| facts.channels.grants.to_string())),
+            screen.cell(Tone::Quiet, figure(&|facts| facts.channels.commands.to_string())),
             screen.cell(Tone::Quiet, figure(&|facts| facts.open_files.to_string())),
             screen.cell(
                 Tone::Quiet,
@@ -290,6 +313,13 @@ fn table(told: &[Told]) -> comfy_table::Table {
         ]);
     }
     table
+}
+
+fn path_name(path: &DataPath) -> &'static str {
+    match path {
+        DataPath::Passthrough => "passthrough",
+        DataPath::DirectIo { .. } => "direct I/O",
+    }
 }
 
 fn since(start_unix_s: u64) -> String {

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Files of a mount that the kernel reads and writes by itself.
+
+mod common;
+
+use std::fs::{self, File as Plain};
+use std::io::{Read, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+
+use common::scene::{Scene, scene_by};
+
+/// A served directory whose requests the kernel passes through, in memory and not.
+fn scenes() -> impl Iterator<Item = Scene> {
+    [true, false].into_iter().filter_map(|memory| scene_by((memory, true))).filter(Scene::passes)
+}
+
+/// What the server was asked that it need not be.
+fn transfers(scene: &Scene) -> u64 {
+    let requests = scene.requests();
+    ["read", "fill", "write"].iter().filter_map(|kind| requests.get(*kind)).sum()
+}
+
+#[test]
+fn reads_writes_and_mappings_of_programs_do_not_reach_the_server() {
+    for scene in scenes() {
+        let path = scene.path("data");
+        fs::write(&path, vec![3; 10_000]).unwrap();
+        let file = Plain::options().read(true).write(true).open(&path).unwrap();
+        file.write_all_at(&[4; 5000], 8000).unwrap();
+        assert_eq!(file.metadata().unwrap().len(), 13_000);
+        common::mapped(&file, 13_000, |memory| {
+            assert!(memory[..8000].iter().all(|byte| *byte == 3));
+            memory[0] = 5;
+        })
+        .unwrap();
+        let read = fs::read(&path).unwrap();
+        assert_eq!((read.len(), read[0], read[12_999]), (13_000, 5, 4));
+        assert_eq!(transfers(&scene), 0, "{:?}", scene.requests());
+        assert!(fs::read(scene.backing.path().join("data")).unwrap() == read);
+    }
+}
+
+#[test]
+fn a_write_does_not_ask_for_extended_attributes_each_time() {
+    for scene in scenes() {
+        let file = Plain::create(scene.path("data")).unwrap();
+        for at in 0..100 {
+            file.write_all_at(&[7; 10], at * 10).unwrap();
+        }
+        let asked = scene.requests().get("getxattr").copied().unwrap_or(0);
+        assert!(asked < 10, "{asked} requests for extended attributes");
+    }
+}
+
+/// The kernel answers EIO if two opens of an inode do not share one backing id.
+#[test]
+fn opens_of_one_file_with_any_rights_go_together() {
+    for scene in scenes() {
+        let path = scene.path("data");
+        fs::write(&path, [1; 4096]).unwrap();
+        fs::hard_link(&path, scene.path("second")).unwrap();
+        let modes = [libc::O_RDONLY, libc::O_WRONLY, libc::O_RDWR, libc::O_RDWR | libc::O_APPEND];
+        // First read-only, so that the backing file is registered with no right to write, and then in turns.
+        for first in 0..modes.len() {
+            let open = |at: usize, name: &str| {
+                let flags = modes[at % modes.len()];
+                rustix::fs::open(
+                    scene.path(name),
+                    rustix::fs::OFlags::from_bits_retain(flags as u32),
+                    rustix::fs::Mode::empty(),
+                )
+            };
+            let mut open_files = Vec::new();
+            for at in 0..modes.len() {
+                open_files.push(open(first + at, "data").unwrap());
+                open_files.push(open(first + at, "second").unwrap());
+                open_files.swap_remove(0);
+            }
+            let writer = Plain::options().write(true).open(&path).unwrap();
+            writer.write_all_at(&[first as u8; 100], 0).unwrap();
+            let reader = Plain::open(scene.path("second")).unwrap();
+            assert!(reader.write_at(&[9], 0).is_err(), "opened for reading alone");
+            let mut seen = [0; 100];
+            reader.read_exact_at(&mut seen, 0).unwrap();
+            assert_eq!(seen, [first as u8; 100]);
+        }
+        scene.until_closed();
+        assert_eq!(transfers(&scene), 0);
+    }
+}
+
+#[test]
+fn threads_that_open_and_close_one_file_at_once_are_never_refused() {
+    for scene in scenes() {
+        let path = scene.path("data");
+        fs::write(&path, [1; 100]).unwrap();
+        std::thread::scope(|scope| {
+            for write in [false, true, false, true] {
+                let path = &path;
+                scope.spawn(move || {
+                    for _ in 0..300 {
+                        let file = Plain::options().read(true).write(write).open(path).unwrap();
+                        assert_eq!(file.read_at(&mut [0; 10], 0).unwrap(), 10);
+                    }
+                });
+            }
+        });
+    }
+}
+
+#[test]
+fn an_open_that_the_backing_file_system_refuses_fails_with_its_own_error() {
+    for scene in scenes() {
+        // procfs, sysfs and the like know no O_DIRECT; what is beneath here does, so only that it works is seen.
+        let path = scene.path("data");
+        fs::write(&path, [1; 8192]).unwrap();
+        let direct = |path| Plain::options().read(true).custom_flags(libc::O_DIRECT).open(path);
+        let beneath =
+            direct(scene.backing.path().join("data")).map_err(|error| error.raw_os_error());
+        let through = direct(path).map_err(|error| error.raw_os_error());
+        assert_eq!(through.as_ref().err(), beneath.as_ref().err());
+        let (Ok(through), Ok(beneath)) = (through, beneath) else { continue };
+        // Alignment matters as much as beneath.
+        let mut buffer = dwell::buffer::Aligned::new(8192);
+        for (from, bytes, at) in [(0, 4096, 0), (1, 512, 0), (0, 100, 0), (0, 512, 3)] {
+            let buffer = &mut buffer[from..from + bytes];
+            let [through, beneath] = [&through, &beneath]
+                .map(|file| file.read_at(buffer, at).map_err(|error| error.raw_os_error()));
+            assert_eq!(through, beneath, "{bytes} at {at}");
+        }
+    }
+}
+
+#[test]
+fn a_descriptor_that_no_longer_appends_writes_where_it_stands() {
+    for scene in scenes() {
+        let path = scene.path("data");
+        fs::write(&path, [1; 1000]).unwrap();
+        let file = Plain::options().read(true).append(true).open(&path).unwrap();
+        (&file).write_all(&[2; 10]).unwrap();
+        // SAFETY: an open descriptor and flags.
+        assert_eq!(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETFL, 0) }, 0);
+        file.write_all_at(&[3; 10], 0).unwrap();
+        let mut read = Vec::new();
+        Plain::open(&path).unwrap().read_to_end(&mut read).unwrap();
+        assert_eq!((read.len(), read[0], read[1009]), (1010, 3, 2));
+    }
+}
