@@ -242,7 +242,13 @@ impl Mounted {
     fn serve(directory: &Path) -> Result<Mounted, String> {
         let (backing, mount) = (directory.to_owned(), PathBuf::from("/tmp/served"));
         fs::create_dir_all(&mount).unwrap();
-        let serving = Serving { backing, mount: mount.clone(), private: false, threads: 4 };
+        let serving = Serving {
+            backing,
+            mount: mount.clone(),
+            private: false,
+            threads: 4,
+            passthrough: true,
+        };
         take_over(&serving).map_err(|error| error.to_string())?;
         let controller = Arc::new(Controller::start(ControllerOptions::default()).unwrap());
         let server = Server::start(&serving, controller, Channels::default);
