@@ -120,12 +120,14 @@ impl Queue {
 }
 
 fn completion(finished: Finished<Carried>) -> Completion {
-    let Finished { result, buffer, .. } = finished;
+    let Finished { result, buffer, given_up, .. } = finished;
+    // SAFETY: of what was lent, only the number that the program gave with it is looked at.
+    let carried = buffer.or_else(|| given_up.map(|given_up| unsafe { given_up.into_inner() }));
     let result = match result {
         Ok(bytes) => bytes as i64,
         Err(error) => -i64::from(Failure::from(error).errno()),
     };
-    Completion { user: buffer.map_or(std::ptr::null_mut(), |(_, User(user))| user), result }
+    Completion { user: carried.map_or(std::ptr::null_mut(), |(_, User(user))| user), result }
 }
 
 /// # Safety

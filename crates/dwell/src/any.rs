@@ -148,6 +148,10 @@ unsafe impl Queue for AnyQueue {
         each!(self, queue => queue.arm(enough))
     }
 
+    fn arm_beside(&mut self, enough: u32) -> Wake<'_> {
+        each!(self, queue => queue.arm_beside(enough))
+    }
+
     fn disarm(&mut self) {
         each!(self, queue => queue.disarm())
     }
@@ -162,6 +166,14 @@ unsafe impl Queue for AnyQueue {
 
     fn backlog(&self) -> Backlog {
         each!(self, queue => queue.backlog())
+    }
+
+    fn is_lost(&self) -> bool {
+        each!(self, queue => queue.is_lost())
+    }
+
+    fn give_up(&mut self) {
+        each!(self, queue => queue.give_up())
     }
 
     #[inline]

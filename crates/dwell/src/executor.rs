@@ -225,7 +225,7 @@ impl Drop for Executor {
         reactor.cancel_all();
         let until = reactor.world.now().saturating_add(DROP_PATIENCE_NS);
         reactor.wait_for_ends(until);
-        reactor.give_up();
+        reactor.give_up(true);
         drop(reactor);
         core.settle();
     }

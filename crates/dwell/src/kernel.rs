@@ -210,11 +210,39 @@ fn call(io: &Io, flags: libc::c_int) -> i32 {
 struct Rings {
     depth: u32,
     rings: [Option<Box<Ring>>; 4],
+    refusals: [Refusals; 4],
     /// Whether no ring is made any more.
     sealed: bool,
     /// Completions of requests that were served inline.
     inline: VecDeque<Completion>,
     inline_tickets: u64,
+}
+
+/// How often the system has refused a ring in a row (a limit on descriptors or locked memory), and for how
+/// many requests it is not asked again. To ask costs more than a read.
+#[derive(Clone, Copy, Default)]
+struct Refusals {
+    in_a_row: u32,
+    skip: u32,
+}
+
+impl Refusals {
+    /// Requests for which a system that goes on refusing is left alone.
+    const MOST: u32 = 4096;
+
+    fn is_too_soon(&mut self) -> bool {
+        let too_soon = self.skip > 0;
+        self.skip = self.skip.saturating_sub(1);
+        too_soon
+    }
+
+    fn note(&mut self, was_made: bool) {
+        self.in_a_row = if was_made { 0 } else { self.in_a_row.saturating_add(1) };
+        self.skip = match self.in_a_row {
+            0 => 0,
+            refusals => 1u32.checked_shl(refusals).unwrap_or(Self::MOST).min(Self::MOST),
+        };
+    }
 }
 
 /// Why rings did not take a request.
@@ -237,6 +265,7 @@ impl Rings {
         Rings {
             depth,
             rings: [const { None }; 4],
+            refusals: [Refusals::default(); 4],
             sealed: false,
             inline: VecDeque::with_capacity(depth as usize),
             inline_tickets: 0,
@@ -249,11 +278,16 @@ impl Rings {
             if self.sealed {
                 return Err(io::ErrorKind::Unsupported.into());
             }
+            if self.refusals[at].is_too_soon() {
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
             let completed = match at {
                 POLLED_RING => Completed::ByPolling,
                 at => Completed::ByInterrupt(SpinMethod::ALL[at]),
             };
-            self.rings[at] = Some(Box::new(Ring::new(self.depth, completed)?));
+            let made = Ring::new(self.depth, completed);
+            self.refusals[at].note(made.is_ok());
+            self.rings[at] = Some(Box::new(made?));
         }
         Ok(self.rings[at].as_mut().expect("made above"))
     }
@@ -318,6 +352,24 @@ impl Rings {
             (Some(ring), None) => ring.arm(enough),
             _ => Wake::Never,
         }
+    }
+
+    fn arm_beside(&mut self) -> Wake<'static> {
+        let mut busy = self.busy();
+        match (busy.next(), busy.next()) {
+            (Some(ring), None) => ring.arm_beside(),
+            _ => Wake::Never,
+        }
+    }
+
+    /// Whether nothing more comes out: all that is in flight is on rings that are lost.
+    fn is_lost(&self) -> bool {
+        let mut busy = self.rings.iter().flatten().filter(|ring| ring.backlog().requests > 0);
+        self.inline.is_empty() && busy.clone().next().is_some() && busy.all(|ring| ring.is_lost())
+    }
+
+    fn give_up(&mut self) {
+        self.busy().filter(|ring| ring.is_lost()).for_each(Ring::give_up);
     }
 
     fn backlog(&self) -> Backlog {
@@ -411,6 +463,10 @@ unsafe impl Queue for KernelQueue {
         self.with(|rings| rings.arm(enough))
     }
 
+    fn arm_beside(&mut self, _: u32) -> Wake<'_> {
+        self.with(Rings::arm_beside)
+    }
+
     fn watch(&mut self, descriptor: BorrowedFd<'_>) -> Watch {
         self.with(|rings| match rings.busy().next() {
             Some(ring) => ring.watch(descriptor),
@@ -432,5 +488,16 @@ unsafe impl Queue for KernelQueue {
             Owner::Own(rings) => rings.backlog(),
             Owner::Thread => THREAD.with_borrow(Rings::backlog),
         }
+    }
+
+    fn is_lost(&self) -> bool {
+        match &self.rings {
+            Owner::Own(rings) => rings.is_lost(),
+            Owner::Thread => THREAD.with_borrow(Rings::is_lost),
+        }
+    }
+
+    fn give_up(&mut self) {
+        self.with(Rings::give_up);
     }
 }

@@ -2,12 +2,13 @@
 //! What the hall knows of the device beneath an open source.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use dwell_policy::{Backlog, Ns, Profile};
 
 use crate::ring::SpinMethod;
+use crate::words::Words;
 
 /// What a probe learned, as far as issuing requests needs it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -38,14 +39,30 @@ impl Known {
     }
 }
 
-/// Requests that this process has in flight on one device.
-#[derive(Debug, Default)]
-pub struct InFlight {
-    bytes: AtomicU64,
-    requests: AtomicU32,
+/// Requests that this process has in flight on one device. A forked child has none of its parent's.
+///
+/// Without memory that forks wipe, nothing is counted: then nothing seems to be in flight.
+#[derive(Debug)]
+pub struct InFlight(Option<Words>);
+
+/// Where the words of [`InFlight`] stand.
+const BYTES: usize = 0;
+const REQUESTS: usize = 1;
+const PROCESS: usize = 2;
+
+/// A request that was counted. It leaves the count of the process in which it entered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "a request that entered has to leave"]
+pub struct Entered {
+    process: u64,
+    bytes: u32,
 }
 
 impl InFlight {
+    fn new() -> Self {
+        InFlight(Words::wiped_on_fork(512).ok())
+    }
+
     /// The device's count, shared by all its open files. Devices are told apart by `key`.
     pub fn of(key: &str) -> Arc<InFlight> {
         static DEVICES: OnceLock<Mutex<HashMap<String, Weak<InFlight>>>> = OnceLock::new();
@@ -55,29 +72,50 @@ impl InFlight {
             return known;
         }
         devices.retain(|_, device| device.strong_count() > 0);
-        let fresh = Arc::new(InFlight::default());
+        let fresh = Arc::new(InFlight::new());
         devices.insert(key.to_owned(), Arc::downgrade(&fresh));
         fresh
     }
 
     /// What is ahead of a new request.
     pub fn ahead(&self) -> Backlog {
+        let Some(words) = &self.0 else { return Backlog::default() };
         Backlog {
-            bytes: self.bytes.load(Ordering::Relaxed),
-            requests: self.requests.load(Ordering::Relaxed),
+            bytes: words[BYTES].load(Ordering::Relaxed),
+            requests: words[REQUESTS].load(Ordering::Relaxed) as u32,
         }
     }
 
     /// A request goes in.
-    pub fn enter(&self, bytes: u32) {
-        self.bytes.fetch_add(u64::from(bytes), Ordering::Relaxed);
-        self.requests.fetch_add(1, Ordering::Relaxed);
+    #[inline]
+    pub fn enter(&self, bytes: u32) -> Entered {
+        let Some(words) = &self.0 else { return Entered { process: 0, bytes } };
+        let process = match words[PROCESS].load(Ordering::Relaxed) {
+            0 => Self::name_process(words),
+            known => known,
+        };
+        words[BYTES].fetch_add(u64::from(bytes), Ordering::Relaxed);
+        words[REQUESTS].fetch_add(1, Ordering::Relaxed);
+        Entered { process, bytes }
     }
 
-    /// Its completion came out.
-    pub fn leave(&self, bytes: u32) {
-        self.bytes.fetch_sub(u64::from(bytes), Ordering::Relaxed);
-        self.requests.fetch_sub(1, Ordering::Relaxed);
+    /// Its completion came out, or nobody waits for it any more.
+    #[inline]
+    pub fn leave(&self, entered: Entered) {
+        let Some(words) = &self.0 else { return };
+        if words[PROCESS].load(Ordering::Relaxed) == entered.process {
+            words[BYTES].fetch_sub(u64::from(entered.bytes), Ordering::Relaxed);
+            words[REQUESTS].fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// A number that none of the process's ancestors had, as each inherits how many were given.
+    #[cold]
+    fn name_process(words: &Words) -> u64 {
+        static GIVEN: AtomicU64 = AtomicU64::new(0);
+        let fresh = GIVEN.fetch_add(1, Ordering::Relaxed) + 1;
+        let named = words[PROCESS].compare_exchange(0, fresh, Ordering::Relaxed, Ordering::Relaxed);
+        named.map_or_else(|other| other, |_| fresh)
     }
 }
 
@@ -88,10 +126,10 @@ mod tests {
     #[test]
     fn files_on_one_device_share_its_backlog() {
         let (one, same, other) = (InFlight::of("a"), InFlight::of("a"), InFlight::of("b"));
-        one.enter(4096);
+        let entered = one.enter(4096);
         assert_eq!(same.ahead(), Backlog { bytes: 4096, requests: 1 });
         assert_eq!(other.ahead(), Backlog::default());
-        same.leave(4096);
+        same.leave(entered);
         assert_eq!(one.ahead(), Backlog::default());
     }
 }

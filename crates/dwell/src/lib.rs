@@ -15,6 +15,7 @@ pub mod clock;
 pub mod device;
 pub mod emulated;
 pub mod error;
+mod eventfd;
 pub mod executor;
 pub mod file;
 mod flights;

@@ -4,6 +4,7 @@
 
 use std::collections::VecDeque;
 use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
 use std::time::Duration;
 
 use dwell_policy::{Backlog, Decision, Estimator, Mode, Ns, Outcome, Pace, Route, WaitMachine};
@@ -14,6 +15,7 @@ use crate::clock;
 use crate::error::{Error, Result};
 use crate::file::File;
 use crate::flights::{Flights, InFlight};
+use crate::known::Entered;
 use crate::queue::{Action, Completion, Io, Queue, Ticket};
 use crate::source::Source;
 use crate::wait::{Several, wait_for};
@@ -57,8 +59,31 @@ pub struct Finished<B> {
     pub ticket: Ticket,
     /// Bytes transferred, or what went wrong, with path and offset.
     pub result: Result<usize>,
-    /// Its buffer, back again; none for a sync that carried none.
+    /// Its buffer, back again; none for a sync that carried none, and none that is given up.
     pub buffer: Option<B>,
+    /// Its buffer, where the kernel hands out no completions any more (a filter that forbids
+    /// `io_uring_enter`, say). The result is an error then.
+    pub given_up: Option<GivenUp<B>>,
+}
+
+/// A buffer that a device may still write to. It is never freed.
+pub struct GivenUp<B>(ManuallyDrop<B>);
+
+impl<B> GivenUp<B> {
+    /// The buffer.
+    ///
+    /// # Safety
+    /// As long as the device may write to its memory, the caller neither touches the memory nor
+    /// drops the buffer.
+    pub unsafe fn into_inner(self) -> B {
+        ManuallyDrop::into_inner(self.0)
+    }
+}
+
+impl<B> std::fmt::Debug for GivenUp<B> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("GivenUp")
+    }
 }
 
 struct Flight<B> {
@@ -67,6 +92,7 @@ struct Flight<B> {
     buffer: Option<B>,
     submitted: Ns,
     decision: Decision,
+    entered: Entered,
     cancelled: bool,
 }
 
@@ -306,9 +332,8 @@ where
                 return Err((Error::invalid(self.file.path(), what), buffer));
             }
         };
-        self.file.in_flight.enter(io.bytes());
-        let cancelled = false;
-        self.flights.insert(Flight { ticket, io, buffer, submitted, decision, cancelled });
+        let (entered, cancelled) = (self.file.in_flight.enter(io.bytes()), false);
+        self.flights.insert(Flight { ticket, io, buffer, submitted, decision, entered, cancelled });
         Ok(ticket)
     }
 
@@ -320,6 +345,7 @@ where
             ticket,
             result: self.file.outcome(&io, result),
             buffer,
+            given_up: None,
         });
         ticket
     }
@@ -339,6 +365,26 @@ where
         queue.poll(&mut |completion| taken += u32::from(reaper.take(completion, now)));
         self.pace.note(now, taken);
         self.count(&Outcome::default());
+        self.give_up_lost();
+    }
+
+    /// Ends what a lost queue has in flight: with an error, and without the memory.
+    fn give_up_lost(&mut self) {
+        let Some(queue) = self.queue.as_mut().filter(|queue| queue.is_lost()) else { return };
+        queue.give_up();
+        for flight in self.flights.drain() {
+            self.file.in_flight.leave(flight.entered);
+            self.file.count_queued(&flight.decision, false);
+            if let Some(counters) = self.file.counters() {
+                counters.moved(flight.io.action().kind(), -libc::EIO);
+            }
+            self.finished.push_back(Finished {
+                ticket: flight.ticket,
+                result: self.file.outcome(&flight.io, -libc::EIO),
+                buffer: None,
+                given_up: flight.buffer.map(|buffer| GivenUp(ManuallyDrop::new(buffer))),
+            });
+        }
     }
 
     /// Waits as was decided for the request due first, and takes as many completions as are worth
@@ -390,6 +436,7 @@ where
         if let Some(governor) = governor {
             governor.spun(guard, outcome.spun_ns);
         }
+        self.give_up_lost();
     }
 
     /// Counts what a look or a wait has finished. The wait ended with the first completions, so
@@ -424,13 +471,17 @@ where
     /// `false` for a completion of nothing that is in flight here.
     fn take(&mut self, completion: Completion, now: Ns) -> bool {
         let Some(flight) = self.flights.take(completion.ticket) else { return false };
-        let Flight { io, buffer, submitted, decision, cancelled, .. } = flight;
+        let Flight { io, buffer, submitted, decision, entered, cancelled, .. } = flight;
         let latency_ns = now.saturating_sub(submitted);
         let learned = self.estimator.as_deref_mut().map(|estimator| (estimator, latency_ns));
-        let result = self.file.landed(&io, &decision, completion.result, learned, !cancelled);
-        self.decided.push(decision);
-        let result = self.file.outcome(&io, result);
-        self.finished.push_back(Finished { ticket: completion.ticket, result, buffer });
+        let (file, result) = (self.file, completion.result);
+        let landed = file.landed(&io, &decision, entered, result, learned, !cancelled);
+        match landed.called {
+            true => file.count_called(),
+            false => self.decided.push(decision),
+        }
+        let (ticket, result) = (completion.ticket, file.outcome(&io, landed.result));
+        self.finished.push_back(Finished { ticket, result, buffer, given_up: None });
         true
     }
 }
@@ -450,7 +501,7 @@ where
         }
         for flight in self.flights.drain() {
             // The device may still write there: the memory is given up, never reused.
-            self.file.in_flight.leave(flight.io.bytes());
+            self.file.in_flight.leave(flight.entered);
             std::mem::forget(flight.buffer);
         }
     }

@@ -149,6 +149,16 @@ pub unsafe trait Queue {
     /// there, or earlier.
     fn arm(&mut self, enough: u32) -> Wake<'_>;
 
+    /// As [`Queue::arm`], for a thread that sleeps in another queue's ring or in an epoll: never a
+    /// [`Wake::Ring`].
+    fn arm_beside(&mut self, enough: u32) -> Wake<'_> {
+        self.flush();
+        match self.arm(enough) {
+            Wake::Ring { fd, .. } => Wake::Descriptor(fd),
+            wake => wake,
+        }
+    }
+
     /// Undoes [`Queue::arm`].
     fn disarm(&mut self) {}
 
@@ -164,6 +174,15 @@ pub unsafe trait Queue {
 
     /// What is in flight.
     fn backlog(&self) -> Backlog;
+
+    /// Whether the queue will hand out nothing more of what is in flight, as the system refuses what
+    /// would bring it out. The memory of those requests stays lent for good.
+    fn is_lost(&self) -> bool {
+        false
+    }
+
+    /// Forgets what is in flight on a queue that is lost, so that it can take requests again.
+    fn give_up(&mut self) {}
 
     /// How soon an answer to a request can be expected of whoever serves this queue.
     fn prospect(&self, op: &Self::Op) -> Prospect {
@@ -187,6 +206,9 @@ unsafe impl<Q: Queue + ?Sized> Queue for Box<Q> {
     fn arm(&mut self, enough: u32) -> Wake<'_> {
         (**self).arm(enough)
     }
+    fn arm_beside(&mut self, enough: u32) -> Wake<'_> {
+        (**self).arm_beside(enough)
+    }
     fn disarm(&mut self) {
         (**self).disarm();
     }
@@ -198,6 +220,12 @@ unsafe impl<Q: Queue + ?Sized> Queue for Box<Q> {
     }
     fn backlog(&self) -> Backlog {
         (**self).backlog()
+    }
+    fn is_lost(&self) -> bool {
+        (**self).is_lost()
+    }
+    fn give_up(&mut self) {
+        (**self).give_up();
     }
     fn prospect(&self, op: &Self::Op) -> Prospect {
         (**self).prospect(op)

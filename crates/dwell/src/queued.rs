@@ -7,9 +7,17 @@ use crate::clock;
 use crate::error::{Error, Result};
 use crate::file::{File, MAX_TRANSFER_BYTES};
 use crate::governed::Governor;
+use crate::known::Entered;
 use crate::queue::Io;
 use crate::source::Source;
 use crate::stats::Family;
+
+/// What a completion came to.
+pub(crate) struct Landed {
+    pub result: i32,
+    /// Whether a call served what the queue refused.
+    pub called: bool,
+}
 
 impl<S: Source> File<S>
 where
@@ -72,29 +80,50 @@ where
         &self,
         io: &Io,
         decision: &Decision,
+        entered: Entered,
         result: i32,
         learned: Option<(&mut Estimator, Ns)>,
         wanted: bool,
-    ) -> i32 {
-        let kind = io.action().kind();
+    ) -> Landed {
+        let (kind, bytes) = (io.action().kind(), u64::from(io.bytes()));
         let counters = self.counters();
-        if let Some((estimator, latency_ns)) = learned {
-            if result == io.bytes() as i32 {
-                estimator.record(kind, u64::from(io.bytes()), decision.mode, latency_ns);
+        let called = wanted.then(|| self.retried_inline(io, decision.route, result)).flatten();
+        let learned = match called {
+            Some((_, latency_ns)) => {
+                learned.map(|(who, _)| (who, Mode::Block, Family::Inline, latency_ns))
+            }
+            None => learned.map(|(who, latency_ns)| {
+                let family = Family::of(decision.route, decision.mode, decision.why);
+                (who, decision.mode, family, latency_ns)
+            }),
+        };
+        let landed = Landed {
+            result: called.map_or(result, |(result, _)| result),
+            called: called.is_some(),
+        };
+        if let Some((estimator, mode, family, latency_ns)) = learned {
+            if landed.result == io.bytes() as i32 {
+                estimator.record(kind, bytes, mode, latency_ns);
             }
             if let Some(counters) = counters {
-                counters.took(Family::of(decision.route, decision.mode, decision.why), latency_ns);
+                counters.took(family, latency_ns);
             }
         }
-        let result = if wanted { self.retried_inline(io, decision, result) } else { result };
         if let Some(counters) = counters {
-            counters.moved(kind, result);
+            counters.moved(kind, landed.result);
         }
-        self.in_flight.leave(io.bytes());
+        self.in_flight.leave(entered);
         if let Some(governor) = &self.governor {
             governor.worked(&self.known, io.bytes());
         }
-        result
+        landed
+    }
+
+    /// Counts a request that the queue refused and a call served.
+    pub(crate) fn count_called(&self) {
+        if let Some(counters) = self.counters() {
+            counters.decided(Route::Inline, Mode::Block, Reason::NoQueue);
+        }
     }
 
     /// Counts a decision once the wait is over that ended with its completion. Where the spin

@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::mem::ManuallyDrop;
-use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicU32;
 
@@ -13,6 +13,7 @@ use dwell_policy::Backlog;
 use io_uring::{IoUring, opcode, squeue, types};
 
 use crate::capability;
+use crate::eventfd::Event;
 use crate::fork::ForkMark;
 use crate::queue::{Action, Completion, Full, Io, Ticket, Wake, Watch};
 
@@ -110,8 +111,13 @@ pub struct Ring {
     words: Vec<usize>,
     /// The kernel cannot watch words (before 6.7).
     wordless: bool,
-    /// The kernel takes no entry any more (a filter installed since, say).
+    /// The kernel takes no entry and hands out nothing any more: a filter installed since, a
+    /// descriptor that was closed, another thread than the ring's.
     broken: bool,
+    /// A thread was told to sleep in it, and nobody has looked since.
+    armed: bool,
+    /// Tells those who sleep elsewhere of completions that only a call brings out.
+    news: Option<Event>,
     backlog: Backlog,
     mark: ForkMark,
 }
@@ -158,6 +164,8 @@ impl Ring {
             words: Vec::new(),
             wordless: false,
             broken: false,
+            armed: false,
+            news: None,
             backlog: Backlog::default(),
             mark: ForkMark::new()?,
         })
@@ -178,10 +186,24 @@ impl Ring {
     }
 
     /// Whether it takes requests: not in a forked child of the process that made it, and not once
-    /// the kernel has refused it for good. What was in flight still completes, as cancelled or to be
-    /// tried again; then the ring is to be dropped.
+    /// the kernel has refused it for good. What the kernel never took still completes, as cancelled
+    /// or to be tried again; of the rest tells [`Ring::is_lost`].
     pub fn usable(&self) -> bool {
         !self.broken && self.mark.same_process()
+    }
+
+    /// Whether requests are in flight that the kernel will never complete here: it refuses the call
+    /// that would bring them out. It may still write to their memory.
+    pub fn is_lost(&self) -> bool {
+        let itself = self.completed == Completed::ByInterrupt(SpinMethod::CqPeek);
+        self.broken && !itself && self.backlog.requests > 0 && self.unsent.is_empty()
+    }
+
+    /// Forgets what is in flight; the memory of a lost ring's requests stays lent for good.
+    pub fn give_up(&mut self) {
+        for (at, slot) in self.slots.iter_mut().enumerate().filter(|(_, slot)| slot.busy) {
+            release(slot, at as u32, &mut self.free, &mut self.backlog);
+        }
     }
 
     /// How it is completed: what was asked for, or what the kernel could do.
@@ -250,7 +272,7 @@ impl Ring {
                     error.raw_os_error(),
                     Some(libc::EAGAIN | libc::EBUSY | libc::EINTR | libc::ENOMEM | libc::EBADR)
                 );
-                self.broken |= unsent > 0 && !later;
+                self.broken |= !later;
             }
         }
     }
@@ -264,19 +286,22 @@ impl Ring {
         if !self.unsent.is_empty() {
             self.forget_sent();
         }
-        let look = match self.completed {
-            Completed::ByPolling | Completed::ByInterrupt(SpinMethod::GetEvents) => {
-                self.backlog.requests > 0
-            }
-            Completed::ByInterrupt(SpinMethod::TaskrunFlag) => {
-                let submission = self.uring.submission();
-                submission.taskrun() || submission.cq_overflow() || !self.unsent.is_empty()
-            }
-            Completed::ByInterrupt(SpinMethod::CqPeek) => {
-                !self.unsent.is_empty() || self.uring.submission().cq_overflow()
-            }
-        };
-        if look && (!self.unsent.is_empty() || self.uring.completion().is_empty()) {
+        // A sleep that brought nothing may be one that the kernel refuses.
+        let slept = std::mem::take(&mut self.armed);
+        let look = slept
+            | match self.completed {
+                Completed::ByPolling | Completed::ByInterrupt(SpinMethod::GetEvents) => {
+                    self.backlog.requests > 0
+                }
+                Completed::ByInterrupt(SpinMethod::TaskrunFlag) => {
+                    let submission = self.uring.submission();
+                    submission.taskrun() || submission.cq_overflow() || !self.unsent.is_empty()
+                }
+                Completed::ByInterrupt(SpinMethod::CqPeek) => {
+                    !self.unsent.is_empty() || self.uring.submission().cq_overflow()
+                }
+            };
+        if look && !self.broken && (!self.unsent.is_empty() || self.uring.completion().is_empty()) {
             self.enter(GETEVENTS);
         }
         let handed = self.drain(out);
@@ -340,6 +365,10 @@ impl Ring {
     /// unsent goes out with the same call, once; what the kernel would not take then, it is not
     /// waited for.
     pub fn arm(&mut self, enough: u32) -> Wake<'static> {
+        // A forked child does not have the ring's memory.
+        if !self.usable() || self.completed == Completed::ByPolling {
+            return Wake::Never;
+        }
         self.forget_sent();
         if !self.unsent.is_empty() && self.armed_after == Some(self.sent) {
             self.flush();
@@ -348,14 +377,44 @@ impl Ring {
             }
         }
         self.armed_after = Some(self.sent);
+        self.armed = true;
+        let unsent = self.unsent.len() as u32;
+        Wake::Ring { fd: self.uring.as_raw_fd(), unsent, enough: enough.max(1) }
+    }
+
+    /// As [`Ring::arm`], for a thread that sleeps elsewhere and watches a descriptor meanwhile. What
+    /// is unsent goes out before. To be followed by a look.
+    ///
+    /// Where completions are brought out by a call alone (`DEFER_TASKRUN`), Linux from 6.3 on wakes
+    /// nobody who polls the ring's own descriptor, but still counts in an eventfd.
+    pub fn arm_beside(&mut self) -> Wake<'static> {
+        if !self.usable() {
+            return Wake::Never;
+        }
+        self.flush();
+        if !self.unsent.is_empty() {
+            return Wake::Never;
+        }
         match self.completed {
-            _ if !self.usable() => Wake::Never,
             Completed::ByPolling => Wake::Never,
-            Completed::ByInterrupt(_) => {
-                let unsent = self.unsent.len() as u32;
-                Wake::Ring { fd: self.uring.as_raw_fd(), unsent, enough: enough.max(1) }
+            Completed::ByInterrupt(SpinMethod::CqPeek) => Wake::Descriptor(self.uring.as_raw_fd()),
+            Completed::ByInterrupt(SpinMethod::GetEvents | SpinMethod::TaskrunFlag) => {
+                self.news().map_or(Wake::Never, Wake::Descriptor)
             }
         }
+    }
+
+    /// An eventfd that the kernel counts completions in, with nothing in it.
+    fn news(&mut self) -> Option<RawFd> {
+        match &self.news {
+            Some(news) => news.drain(),
+            None => {
+                let news = Event::new().ok()?;
+                self.uring.submitter().register_eventfd(news.as_fd().as_raw_fd()).ok()?;
+                self.news = Some(news);
+            }
+        }
+        self.news.as_ref().map(|news| news.as_fd().as_raw_fd())
     }
 
     /// See [`Queue::watch`](crate::queue::Queue::watch).
@@ -395,11 +454,6 @@ impl Ring {
     /// Whether a word is watched.
     pub(crate) fn watches_words(&self) -> bool {
         !self.words.is_empty()
-    }
-
-    /// Its descriptor.
-    pub(crate) fn descriptor(&self) -> RawFd {
-        self.uring.as_raw_fd()
     }
 
     /// Takes note of the entries that the kernel has taken from a waiting call.

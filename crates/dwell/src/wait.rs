@@ -19,6 +19,8 @@ struct Blocking<'a, Q: Queue + ?Sized> {
     out: &'a mut dyn FnMut(Completion) -> bool,
     idle: Option<&'a mut Idle<'a>>,
     several: Several,
+    /// Whether the wait ends when the queue is lost.
+    may_lose: bool,
     taken: u32,
     /// When fewer than enough were first seen.
     since: Option<Ns>,
@@ -38,9 +40,17 @@ impl Several {
     pub const ONE: Several = Several { enough: 1, patience_ns: 0 };
 }
 
-impl<Q: Queue + ?Sized> Blocking<'_, Q> {
+impl<'a, Q: Queue + ?Sized> Blocking<'a, Q> {
+    fn new(queue: &'a mut Q, out: &'a mut dyn FnMut(Completion) -> bool) -> Self {
+        let (several, may_lose) = (Several::ONE, false);
+        Blocking { queue, out, idle: None, several, may_lose, taken: 0, since: None }
+    }
+
     fn over(&mut self) -> bool {
         if self.taken >= self.several.enough {
+            return true;
+        }
+        if self.may_lose && self.queue.is_lost() {
             return true;
         }
         self.taken > 0 && {
@@ -93,6 +103,9 @@ impl<Q: Queue + ?Sized> Driver for Blocking<'_, Q> {
 /// Waits on `queue` as `machine` says, until `out` returns `true` for a completion (or the
 /// machine's time limit passes). Completions of other requests on the same queue go to `out` too.
 ///
+/// A request that is waited for so may only borrow its memory: on a queue that is lost
+/// ([`Queue::is_lost`]) the wait goes on, in naps, as the device may still write there.
+///
 /// Allocates nothing and takes no lock of its own.
 #[inline]
 pub fn wait<'a, Q: Queue + ?Sized>(
@@ -100,10 +113,10 @@ pub fn wait<'a, Q: Queue + ?Sized>(
     machine: WaitMachine,
     out: &'a mut dyn FnMut(Completion) -> bool,
 ) -> Outcome {
-    wait_for(queue, machine, Several::ONE, out)
+    drive(machine, &mut Blocking::new(queue, out))
 }
 
-/// As [`wait`], until `out` has returned `true` for several completions.
+/// As [`wait`], until `out` has returned `true` for several completions, or the queue is lost.
 #[inline]
 pub fn wait_for<'a, Q: Queue + ?Sized>(
     queue: &'a mut Q,
@@ -111,7 +124,7 @@ pub fn wait_for<'a, Q: Queue + ?Sized>(
     several: Several,
     out: &'a mut dyn FnMut(Completion) -> bool,
 ) -> Outcome {
-    drive(machine, &mut Blocking { queue, out, idle: None, several, taken: 0, since: None })
+    drive(machine, &mut Blocking { several, may_lose: true, ..Blocking::new(queue, out) })
 }
 
 /// As [`wait`], handing idle time to `idle`.
@@ -121,6 +134,5 @@ pub fn wait_and_use<'a, Q: Queue + ?Sized>(
     out: &'a mut dyn FnMut(Completion) -> bool,
     idle: &'a mut Idle<'a>,
 ) -> Outcome {
-    let (idle, several) = (Some(idle), Several::ONE);
-    drive(machine, &mut Blocking { queue, out, idle, several, taken: 0, since: None })
+    drive(machine, &mut Blocking { idle: Some(idle), ..Blocking::new(queue, out) })
 }

@@ -17,6 +17,23 @@ use crate::source::Source;
 use crate::stats::{Counters, Family};
 use crate::wait::wait;
 
+/// What became of a request that was decided.
+struct Served {
+    result: i32,
+    /// How it was waited for in the end.
+    mode: Mode,
+    latency_ns: Ns,
+    /// Whether it went the way that was decided.
+    as_decided: bool,
+}
+
+impl Served {
+    /// By a call in a queue's place.
+    fn by_call(result: i32, latency_ns: Ns) -> Self {
+        Served { result, mode: Mode::Block, latency_ns, as_decided: false }
+    }
+}
+
 /// One inline request in this many is timed.
 const SAMPLE_ONE_IN: u64 = 64;
 
@@ -163,21 +180,21 @@ where
     }
 
     /// Serves inline what a ring refused and a synchronous call can do: polling that the device
-    /// does not have after all, or a request that it could not take now. Gives any other result
-    /// back as it is.
-    pub(crate) fn retried_inline(&self, io: &Io, decision: &Decision, result: i32) -> i32 {
-        let refused =
-            matches!(-result, libc::EOPNOTSUPP | libc::EINVAL) && decision.route == Route::Polled;
+    /// does not have after all, or a request that it could not take now. The result of the call and
+    /// its time, in nanoseconds; `None` for any other result of the ring.
+    pub(crate) fn retried_inline(&self, io: &Io, route: Route, result: i32) -> Option<(i32, Ns)> {
+        let refused = matches!(-result, libc::EOPNOTSUPP | libc::EINVAL) && route == Route::Polled;
         let again = refused || matches!(-result, libc::EAGAIN | libc::EINTR);
-        if decision.route == Route::Inline || !again || !self.source.routes().has(Route::Inline) {
-            return result;
+        if route == Route::Inline || !again || !self.source.routes().has(Route::Inline) {
+            return None;
         }
+        let began = clock::now();
         let served = self.source.call(io);
         // A request that is wrong on every route says nothing of polling.
         if refused && served != result {
             self.source.refused(Route::Polled);
         }
-        served
+        Some((served, clock::now() - began))
     }
 
     /// The inline route without a decision: sampled timing only.
@@ -246,26 +263,26 @@ where
         let started = clock::now();
         let timed = self.guard.as_ref().and_then(|g| g.look(&wait, &mut decision, started));
         let guard = admit(self.governor.as_ref(), &wait, &mut decision, started);
-        self.in_flight.enter(io.bytes());
-        let (result, latency_ns) = if decision.route == Route::Inline {
+        let entered = self.in_flight.enter(io.bytes());
+        let Served { result, mode, latency_ns, as_decided } = if decision.route == Route::Inline {
             let result = self.source.call(io);
             let latency_ns = clock::now() - started;
             counters.decided(Route::Inline, decision.mode, decision.why);
             counters.took(Family::Inline, latency_ns);
-            (result, latency_ns)
+            Served { result, mode: decision.mode, latency_ns, as_decided: true }
         } else {
             self.queued(counters, turn, io, &decision, started, guard)
         };
-        self.in_flight.leave(io.bytes());
+        self.in_flight.leave(entered);
         if let Some(governor) = &self.governor {
             governor.worked(&self.known, io.bytes());
         }
         if result == io.bytes() as i32 {
-            turn.estimator.record(kind, u64::from(io.bytes()), decision.mode, latency_ns);
+            turn.estimator.record(kind, u64::from(io.bytes()), mode, latency_ns);
             if let (Some(guard), Some(timed)) = (&self.guard, timed)
                 && timed.holds_for(&decision)
-                // Where no queue was to be had, nothing was measured.
-                && latency_ns > 0
+                // A call in the queue's place says nothing of the queue.
+                && as_decided
             {
                 guard.hear(timed, latency_ns, started + latency_ns);
             }
@@ -273,7 +290,7 @@ where
         result
     }
 
-    /// A request on the thread's queue, waited for. The time is the wait's, in nanoseconds.
+    /// A request on the thread's queue, waited for; by a call where the queue does not take it.
     fn queued(
         &self,
         counters: &Counters,
@@ -282,17 +299,20 @@ where
         decision: &Decision,
         submitted: Ns,
         guard: Option<SpinGuard<'_>>,
-    ) -> (i32, u64) {
+    ) -> Served {
         if turn.queue.is_none() {
             turn.queue = self.source.call_queue().ok();
         }
-        let Some(queue) = &mut turn.queue else { return (self.unqueued(counters, io), 0) };
+        let unqueued = || {
+            let began = clock::now();
+            let result = self.unqueued(counters, io);
+            Served::by_call(result, clock::now() - began)
+        };
+        let Some(queue) = &mut turn.queue else { return unqueued() };
         // SAFETY: the memory is borrowed by the caller of this call, which waits for the completion
         // below before it serves `io` another way.
         let submitted_io = unsafe { io.again() };
-        let Ok(ticket) = queue.submit(submitted_io, decision.route) else {
-            return (self.unqueued(counters, io), 0);
-        };
+        let Ok(ticket) = queue.submit(submitted_io, decision.route) else { return unqueued() };
         queue.flush();
         let mut result = 0;
         let machine = WaitMachine::new(decision, submitted, submitted);
@@ -303,13 +323,19 @@ where
             }
             ours
         });
-        counters.waited(decision, &outcome);
         if let Some(governor) = &self.governor {
             governor.spun(guard, outcome.spun_ns);
         }
+        if let Some((result, latency_ns)) = self.retried_inline(io, decision.route, result) {
+            counters.passed(&outcome);
+            counters.decided(Route::Inline, Mode::Block, Reason::NoQueue);
+            counters.took(Family::Inline, latency_ns);
+            return Served::by_call(result, latency_ns);
+        }
+        counters.waited(decision, &outcome);
         let latency_ns = outcome.ended - submitted;
         counters.took(Family::queued(decision.mode), latency_ns);
-        (self.retried_inline(io, decision, result), latency_ns)
+        Served { result, mode: decision.mode, latency_ns, as_decided: true }
     }
 
     /// Whether a read is expected to find its data in the page cache: it missed none lately.

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use common::child::{child, in_a_child_with_a_file};
-use common::forbid::forbid;
+use common::forbid::{counted, forbid, forbid_and_count};
 use common::machine::{Loop, MIB, disk, pattern_file};
 use common::{BLOCK, RING_CALLS, Way, check, fast, skip, uncached};
 use dwell::buffer::Aligned;
@@ -19,7 +19,7 @@ use dwell::dwell_policy::Routes;
 use dwell::pipeline::Owned;
 use dwell::policy::{SmartCon, Spin};
 use dwell::queue::{Action, Io, Ticket};
-use dwell::ring::{Completed, Ring, SpinMethod};
+use dwell::ring::{self, Completed, Ring, SpinMethod};
 use dwell::source::Source;
 use dwell::{File, Mode, Options, Reason, Route, WaitPolicy};
 
@@ -121,6 +121,56 @@ fn a_ring_that_is_forbidden_after_it_was_made_loses_no_request() {
             }
         }
     }
+}
+
+#[test]
+fn a_process_without_descriptors_does_not_try_for_a_ring_at_each_request() {
+    let name = "a_process_without_descriptors_does_not_try_for_a_ring_at_each_request";
+    let Some(path) = child() else { return in_a_child_with_a_file(name) };
+    if let Some(why) = ring::unavailable() {
+        return skip(why);
+    }
+    let file = uncached(&path, Way::spin());
+    let read = |times: u64| {
+        for at in 0..times {
+            let mut buffer = [0; 10];
+            file.read_exact_at(&mut buffer, at).unwrap();
+            check(&buffer, at, 5);
+        }
+    };
+    if !forbid_and_count(libc::SYS_io_uring_setup) {
+        return skip("no seccomp filters here");
+    }
+    read(1000);
+    assert!((2..=11).contains(&counted()), "{} times in 1000 requests", counted());
+    read(9000);
+    assert!((3..=14).contains(&counted()), "{} times in 10000 requests", counted());
+}
+
+#[test]
+fn a_ring_is_made_once_there_are_descriptors_again() {
+    let name = "a_ring_is_made_once_there_are_descriptors_again";
+    let Some(path) = child() else { return in_a_child_with_a_file(name) };
+    if let Some(why) = ring::unavailable() {
+        return skip(why);
+    }
+    let file = uncached(&path, Way::spin());
+    let read = |times: u64| {
+        for at in 0..times {
+            file.read_exact_at(&mut [0; 10], at).unwrap();
+        }
+        file.stats().count(Route::Interrupt, "spin")
+    };
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: a live structure.
+    unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) };
+    let none = libc::rlimit { rlim_cur: 3, ..limit };
+    // SAFETY: a live structure.
+    unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &none) };
+    assert_eq!(read(20), 0);
+    // SAFETY: a live structure.
+    unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) };
+    assert!(read(100) > 50);
 }
 
 /// A buffer that counts how often it was dropped.

@@ -5,6 +5,7 @@
 use std::any::{Any, TypeId};
 use std::cell::{Cell, RefCell};
 use std::future::Future;
+use std::mem::ManuallyDrop;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -19,6 +20,7 @@ use crate::buffer::Aligned;
 use crate::error::{Error, Result};
 use crate::file::File;
 use crate::governed::Governor;
+use crate::known::Entered;
 use crate::pipeline::Owned;
 use crate::queue::{Action, Io};
 use crate::source::Source;
@@ -142,11 +144,24 @@ where
         }
     }
 
+    fn enter(&self, io: &Io) -> Entered {
+        self.file.in_flight.enter(io.bytes())
+    }
+
     fn landed(&self, flight: &Flight, result: i32, latency_ns: Option<Ns>, expired: bool) -> i32 {
         let mut estimator = self.estimator.borrow_mut();
         let learned = latency_ns.map(|latency_ns| (&mut *estimator, latency_ns));
-        self.file.count_queued(&flight.decision, expired);
-        self.file.landed(&flight.io, &flight.decision, result, learned, flight.wanted)
+        let Flight { io, decision, entered, wanted, .. } = flight;
+        let landed = self.file.landed(io, decision, *entered, result, learned, *wanted);
+        match landed.called {
+            true => self.file.count_called(),
+            false => self.file.count_queued(decision, expired),
+        }
+        landed.result
+    }
+
+    fn gave_up(&self, flight: &Flight) {
+        self.file.in_flight.leave(flight.entered);
     }
 }
 
@@ -165,6 +180,10 @@ where
     ///
     /// # Errors
     /// As [`File::read_at`]; direct I/O cannot take the buffer.
+    ///
+    /// # Panics
+    /// While it is in flight, the system forbids what would bring its completion (`io_uring_enter`):
+    /// the buffer, to which the device may still write, cannot be given back.
     pub async fn read_at<B: Owned>(&self, buffer: B, offset: u64) -> (Result<usize>, B) {
         self.transfer(Action::Read, buffer, 0, offset).await
     }
@@ -338,10 +357,9 @@ where
         // one, when the queue refused it.
         let kept = unsafe { io.again() };
         let owner: Rc<dyn Owner> = inner.clone();
-        let (bytes, began) = (io.bytes(), reactor.world.now());
+        let began = reactor.world.now();
         match reactor.submit(line, io, kept, decision, &owner, context.waker()) {
             Ok(request) => {
-                file.in_flight.enter(bytes);
                 self.stage = Stage::Asked(request);
                 None
             }
@@ -366,6 +384,13 @@ where
         let state = self.inner.core.reactor.borrow_mut().ask(request, context.waker());
         match state {
             State::Waiting | State::InFlight(_) => None,
+            // An executor that has ended brings nothing any more.
+            State::GivenUp if self.inner.core.closed.get() => None,
+            State::GivenUp => {
+                std::mem::forget(self.buffer.take());
+                let path = self.inner.file.path().display();
+                panic!("{path}: the kernel hands out no completions any more; the buffer is lost")
+            }
             State::Granted => self.begin(Some(request), context),
             State::Landed(result) => {
                 self.stage = Stage::Over;
@@ -399,9 +424,13 @@ where
 {
     fn drop(&mut self) {
         let (Stage::Asked(request), Some(line)) = (&self.stage, self.inner.line) else { return };
-        let buffer = &mut self.buffer;
+        // Until it is known that the request is over, the device may write there.
+        let mut buffer = ManuallyDrop::new(self.buffer.take());
         let memory = || Box::new(buffer.take()) as Box<dyn Any>;
-        self.inner.core.reactor.borrow_mut().abandon(line, *request, memory);
+        let is_over = self.inner.core.reactor.borrow_mut().abandon(line, *request, memory);
+        if is_over {
+            drop(ManuallyDrop::into_inner(buffer));
+        }
         self.inner.core.settle();
     }
 }

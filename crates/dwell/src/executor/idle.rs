@@ -43,6 +43,7 @@ impl Idle<'_> {
         if taken >= self.several.enough
             || !self.reactor.after.wakers.is_empty()
             || self.shared.has_news()
+            || self.reactor.has_lost_some()
         {
             return true;
         }
@@ -65,12 +66,9 @@ impl Idle<'_> {
                 && world
                     .descriptor()
                     .is_none_or(|watcher| line.queue.watch(watcher) == Watch::Waiting);
-            let wake = match line.queue.arm(enough) {
-                Wake::Ring { fd, .. } if !watches => {
-                    line.queue.flush();
-                    Wake::Descriptor(fd)
-                }
-                wake => wake,
+            let wake = match watches {
+                true => line.queue.arm(enough),
+                false => line.queue.arm_beside(enough),
             };
             if let Wake::At(at) | Wake::Socket { at: Some(at), .. } = wake {
                 armed.until = Some(armed.until.map_or(at, |until| until.min(at)));
@@ -251,6 +249,7 @@ impl Reactor {
         if in_flight > 0 {
             self.pace.note(outcome.ended, self.landed.len() as u32);
             self.land(true, outcome.expired);
+            self.give_up(false);
         }
         if let Some(owner) = owner {
             owner.waited(&outcome);
@@ -262,12 +261,14 @@ impl Reactor {
 
     /// Waits a while for what was cancelled.
     pub fn wait_for_ends(&mut self, until: Ns) {
+        let mut woken = Vec::new();
         while self.in_flight() > 0 && self.world.now() < until {
             let quiet = Shared::new(Box::new(|| ()));
             let timer = self.timers.insert(until, std::task::Waker::noop().clone());
             self.wait(&quiet);
             self.timers.remove(timer);
-            self.after.wakers.clear();
+            woken.append(&mut self.after.wakers);
         }
+        self.after.wakers = woken;
     }
 }

@@ -16,6 +16,7 @@ use super::descriptor::Descriptor;
 use super::world::World;
 use crate::flights::{Flights, InFlight};
 use crate::governed::Governor;
+use crate::known::Entered;
 use crate::queue::{Completion, Full, Io, Queue, Ticket};
 use crate::timers::Timers;
 
@@ -28,6 +29,10 @@ pub(super) trait Owner {
     fn switch_ns(&self) -> Ns;
     /// Accounts for a wait for one of its requests.
     fn waited(&self, outcome: &Outcome);
+    /// Counts a request that goes in.
+    fn enter(&self, io: &Io) -> Entered;
+    /// Counts out a request that is in flight and never completes.
+    fn gave_up(&self, flight: &Flight);
     /// Accounts for a completion; the latency is given where it is known. The final result.
     fn landed(&self, flight: &Flight, result: i32, latency_ns: Option<Ns>, expired: bool) -> i32;
 }
@@ -38,6 +43,7 @@ pub(super) struct Flight {
     pub io: Io,
     pub submitted: Ns,
     pub decision: Decision,
+    pub entered: Entered,
     /// Whether somebody still wants the result.
     pub wanted: bool,
     request: usize,
@@ -99,6 +105,8 @@ pub(super) enum State {
     InFlight(Ticket),
     /// It is over, with this result.
     Landed(i32),
+    /// It never completes, and the device may write to its memory for good.
+    GivenUp,
 }
 
 pub(super) struct Request {
@@ -262,13 +270,14 @@ impl Reactor {
             Ok(ticket) => {
                 let (state, waker) = (State::InFlight(ticket), Some(waker.clone()));
                 let request = self.requests.insert(Request { state, waker, orphan: None });
-                let (owner, wanted) = (owner.clone(), true);
+                let (entered, owner, wanted) = (owner.enter(&again), owner.clone(), true);
                 let io = again;
                 line.flights.insert(Flight {
                     ticket,
                     io,
                     submitted,
                     decision,
+                    entered,
                     wanted,
                     request,
                     owner,
@@ -295,7 +304,7 @@ impl Reactor {
         let state = known.state;
         match state {
             State::Landed(_) => drop(self.requests.remove(request)),
-            State::Granted => {}
+            State::Granted | State::GivenUp => {}
             State::Waiting | State::InFlight(_) => match &mut known.waker {
                 Some(kept) => kept.clone_from(waker),
                 none => *none = Some(waker.clone()),
@@ -304,8 +313,13 @@ impl Reactor {
         state
     }
 
-    /// Nobody wants a request any more. Its memory is kept until it is over.
-    pub fn abandon(&mut self, line: usize, request: usize, memory: impl FnOnce() -> Box<dyn Any>) {
+    /// Nobody wants a request any more. Its memory is kept until it is over; whether it is.
+    pub fn abandon(
+        &mut self,
+        line: usize,
+        request: usize,
+        memory: impl FnOnce() -> Box<dyn Any>,
+    ) -> bool {
         let state = self.requests[request].state;
         let line = &mut self.lines[line];
         match state {
@@ -316,16 +330,17 @@ impl Reactor {
                     flight.wanted = false;
                 }
                 line.queue.cancel(ticket);
-                return;
+                return false;
             }
             State::Waiting => line.waiting.retain(|other| *other != request),
             State::Granted => {
                 line.granted -= 1;
                 line.grant(&mut self.requests, &mut self.after.wakers);
             }
-            State::Landed(_) => {}
+            State::Landed(_) | State::GivenUp => {}
         }
         self.after.wakers.extend(self.requests.remove(request).waker);
+        state != State::GivenUp
     }
 
     pub fn in_flight(&self) -> u32 {
@@ -380,6 +395,7 @@ impl Reactor {
             let taken = self.look_at_queues();
             self.pace.note(now, taken as u32);
             self.land(false, false);
+            self.give_up(false);
         }
     }
 
@@ -387,7 +403,8 @@ impl Reactor {
     pub fn land(&mut self, waited: bool, expired: bool) {
         let mut landed = std::mem::take(&mut self.landed);
         for (at, completion, seen) in landed.drain(..) {
-            let line = &mut self.lines[at];
+            // It is gone if a completion of nothing comes after the last of a file that was let go of.
+            let Some(line) = self.lines.get_mut(at) else { continue };
             let Some(flight) = line.flights.take(completion.ticket) else { continue };
             let latency_ns = waited.then(|| seen.saturating_sub(flight.submitted));
             let result = flight.owner.landed(&flight, completion.result, latency_ns, expired);
@@ -414,14 +431,30 @@ impl Reactor {
         }
     }
 
-    /// Leaves the memory of what is still in flight to whoever may write there.
-    pub fn give_up(&mut self) {
-        for (_, line) in &mut self.lines {
+    /// Whether a queue has requests in flight that it will never complete.
+    pub fn has_lost_some(&self) -> bool {
+        self.lines.iter().any(|(_, line)| line.is_busy() && line.queue.is_lost())
+    }
+
+    /// Leaves the memory of what is still in flight, on queues that are lost or on all, to whoever may
+    /// write there.
+    pub fn give_up(&mut self, all: bool) {
+        let Reactor { lines, requests, after, .. } = self;
+        let lost = |line: &Line| line.is_busy() && (all || line.queue.is_lost());
+        for (_, line) in lines.iter_mut().filter(|(_, line)| lost(line)) {
+            line.queue.give_up();
             for flight in line.flights.drain() {
-                let orphan = self.requests.try_remove(flight.request).and_then(|r| r.orphan);
-                std::mem::forget(orphan);
-                self.after.owners.push(flight.owner);
+                flight.owner.gave_up(&flight);
+                if flight.wanted {
+                    let request = &mut requests[flight.request];
+                    request.state = State::GivenUp;
+                    after.wakers.extend(request.waker.take());
+                } else {
+                    std::mem::forget(requests.remove(flight.request).orphan);
+                }
+                after.owners.push(flight.owner);
             }
+            line.grant(requests, &mut after.wakers);
         }
     }
 }

@@ -7,11 +7,12 @@ use std::marker::PhantomData;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
-use dwell_policy::Ns;
+use dwell_policy::{Ns, WaitMachine};
 
 use super::alarm_clock::AlarmClock;
 use super::enter_ring;
 use crate::clock::{self, PreciseTimers};
+use crate::eventfd::Event;
 use crate::executor::{Alarm, Ready, World};
 use crate::fork::ForkMark;
 use crate::queue::{Wake, Watch};
@@ -39,7 +40,7 @@ const WORDS: u32 = 64;
 /// [prctl]: https://man7.org/linux/man-pages/man2/PR_SET_TIMERSLACK.2const.html
 pub struct Parker {
     epoll: OwnedFd,
-    alarm: Arc<OwnedFd>,
+    alarm: Arc<Event>,
     /// Ends sleeps in the epoll.
     clock: AlarmClock,
     /// To be watched again by a forked child, which has an epoll of its own.
@@ -61,8 +62,8 @@ impl Parker {
     /// # Errors
     /// What the system refuses: no descriptor is left, say.
     pub fn new() -> io::Result<Self> {
-        let (epoll, alarm) = (new_epoll()?, Arc::new(new_eventfd()?));
-        control(&epoll, libc::EPOLL_CTL_ADD, alarm.as_raw_fd(), EDGE, ALARM)?;
+        let (epoll, alarm) = (new_epoll()?, Arc::new(Event::new()?));
+        control(&epoll, libc::EPOLL_CTL_ADD, alarm.as_fd().as_raw_fd(), EDGE, ALARM)?;
         let clock = AlarmClock::new()?;
         control(&epoll, libc::EPOLL_CTL_ADD, clock.descriptor(), EDGE, CLOCK)?;
         Ok(Parker {
@@ -83,10 +84,10 @@ impl Parker {
     /// In a forked child, epoll and alarm are the parent's: its own take their numbers.
     fn after_fork(&mut self) {
         let own = || {
-            let (epoll, alarm, mark) = (new_epoll()?, new_eventfd()?, ForkMark::new()?);
+            let (epoll, alarm, mark) = (new_epoll()?, Event::new()?, ForkMark::new()?);
             let clock = AlarmClock::new()?;
-            replace(&self.epoll, epoll)?;
-            replace(&self.alarm, alarm)?;
+            replace(&self.epoll, &epoll)?;
+            replace(&*self.alarm, &alarm)?;
             io::Result::Ok((clock, mark))
         };
         // Nothing to be had: the child looks without sleeping long, and tries again.
@@ -94,7 +95,8 @@ impl Parker {
         (self.clock, self.mark) = (clock, mark);
         (self.words, self.main) = (None, None);
         self.events.clear();
-        let _ = control(&self.epoll, libc::EPOLL_CTL_ADD, self.alarm.as_raw_fd(), EDGE, ALARM);
+        let alarm = self.alarm.as_fd().as_raw_fd();
+        let _ = control(&self.epoll, libc::EPOLL_CTL_ADD, alarm, EDGE, ALARM);
         let _ = control(&self.epoll, libc::EPOLL_CTL_ADD, self.clock.descriptor(), EDGE, CLOCK);
         for (descriptor, key) in &self.watched {
             let _ = control(&self.epoll, libc::EPOLL_CTL_ADD, *descriptor, EDGE, *key);
@@ -114,31 +116,29 @@ impl Parker {
         if self.words.as_ref().is_none_or(|ring| !ring.usable()) {
             self.words = match ring::unavailable() {
                 Some(_) => None,
-                None => Ring::new(WORDS, Completed::ByInterrupt(SpinMethod::TaskrunFlag)).ok(),
+                None => Ring::new(WORDS, Completed::ByInterrupt(SpinMethod::CqPeek)).ok(),
             };
         }
         self.word_armed = true;
         self.words.as_mut().is_some_and(|ring| ring.watch_word(word, seen))
     }
 
-    /// Sleeps in the epoll, or where another ring is slept in, has that watch the ring for words.
-    fn prepare_words(&mut self) {
-        let Some(ring) = &mut self.words else { return };
-        match self.main {
-            Some(_) => {
-                ring.flush();
-                let descriptor = ring.descriptor();
-                self.arm_descriptor(descriptor, false);
+    /// Sleeps in the ring for words, or where another ring is slept in, has that watch it. Whether
+    /// words can end the sleep.
+    fn prepare_words(&mut self) -> bool {
+        let Some(ring) = &mut self.words else { return false };
+        let epoll = self.epoll.as_fd();
+        if self.main.is_none() && ring.watch(epoll) == Watch::Fired {
+            ring.watch(epoll);
+        }
+        let wake = if self.main.is_some() { ring.arm_beside() } else { ring.arm(1) };
+        match wake {
+            Wake::Ring { fd, unsent, enough } => {
+                self.main = Some((fd, unsent, enough));
+                true
             }
-            None => {
-                let epoll = self.epoll.as_fd();
-                if ring.watch(epoll) == Watch::Fired {
-                    ring.watch(epoll);
-                }
-                if let Wake::Ring { fd, unsent, enough } = ring.arm(1) {
-                    self.main = Some((fd, unsent, enough));
-                }
-            }
+            Wake::Descriptor(descriptor) => self.arm_descriptor(descriptor, false),
+            _ => false,
         }
     }
 
@@ -186,11 +186,7 @@ impl World for Parker {
 
     fn alarm(&self) -> Alarm {
         let alarm = self.alarm.clone();
-        Box::new(move || {
-            let one = 1u64.to_ne_bytes();
-            // SAFETY: an open eventfd and eight bytes. Full, it is readable, as it should be.
-            unsafe { libc::write(alarm.as_raw_fd(), one.as_ptr().cast(), one.len()) };
-        })
+        Box::new(move || alarm.add())
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
@@ -228,9 +224,10 @@ impl World for Parker {
             return true;
         }
         let word_armed = std::mem::take(&mut self.word_armed);
-        if word_armed {
-            self.prepare_words();
-        }
+        let until = match word_armed && !self.prepare_words() {
+            true => Some(until.unwrap_or(Ns::MAX).min(clock::now() + WaitMachine::MAX_NAP_NS)),
+            false => until,
+        };
         match self.main.take() {
             Some((fd, unsent, enough)) => enter_ring(fd, unsent, enough, until),
             None => {
@@ -294,11 +291,6 @@ fn new_epoll() -> io::Result<OwnedFd> {
     owned(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })
 }
 
-fn new_eventfd() -> io::Result<OwnedFd> {
-    // SAFETY: a number and flags.
-    owned(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) })
-}
-
 fn owned(fd: RawFd) -> io::Result<OwnedFd> {
     match fd {
         // SAFETY: just made, and nobody else's.
@@ -308,9 +300,10 @@ fn owned(fd: RawFd) -> io::Result<OwnedFd> {
 }
 
 /// Has the number of `old` mean `new`.
-fn replace(old: &OwnedFd, new: OwnedFd) -> io::Result<()> {
+fn replace(old: &impl AsFd, new: &impl AsFd) -> io::Result<()> {
+    let (old, new) = (old.as_fd().as_raw_fd(), new.as_fd().as_raw_fd());
     // SAFETY: two open descriptors; the one that is closed by this keeps its number.
-    match unsafe { libc::dup3(new.as_raw_fd(), old.as_raw_fd(), libc::O_CLOEXEC) } {
+    match unsafe { libc::dup3(new, old, libc::O_CLOEXEC) } {
         0.. => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }

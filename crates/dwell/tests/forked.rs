@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A process forks while it has blocking requests in flight, whose rings the child does not have.
+
+mod common;
+
+use std::io::{PipeWriter, Write};
+use std::sync::Arc;
+
+use common::child::{child, forked, in_a_child_with_a_file};
+use common::{Uncached, Way, check, uncached};
+use dwell::dwell_policy::{Backlog, Call, Kind};
+use dwell::executor::Executor;
+use dwell::ring::{self, SpinMethod};
+use dwell::{File, Mode};
+
+/// Every way to wait for a ring of every kind.
+fn ways() -> impl Iterator<Item = Way> {
+    let modes = [Mode::Block, Mode::Spin, Mode::Hybrid { sleep_ns: 20_000 }];
+    let of = move |method| modes.map(|mode| Way { method, mode, ..Way::block() });
+    SpinMethod::ALL.into_iter().flat_map(of)
+}
+
+/// The end of a pipe as a file, whose reads are in flight until something is written to the other.
+fn pipe(way: Way) -> (File<Uncached>, PipeWriter) {
+    let (reader, writer) = std::io::pipe().unwrap();
+    (common::uncached_over(reader.into(), way), writer)
+}
+
+/// Ends a child that hangs.
+fn watched() {
+    // SAFETY: a number.
+    unsafe { libc::alarm(60) };
+}
+
+fn backlog(file: &File<Uncached>) -> Backlog {
+    file.wait_of(Kind::Read, 64, Call::Blocking).backlog
+}
+
+#[test]
+fn a_child_forked_with_a_pipelines_request_in_flight_ends_it_and_lives() {
+    let name = "a_child_forked_with_a_pipelines_request_in_flight_ends_it_and_lives";
+    let Some(path) = child() else { return in_a_child_with_a_file(name) };
+    if let Some(why) = ring::unavailable() {
+        return common::skip(why);
+    }
+    for way in ways() {
+        let (file, mut writer) = pipe(way);
+        let other = uncached(&path, way);
+        let mut pipeline = file.pipeline::<Vec<u8>>(4).unwrap();
+        pipeline.read_at(vec![0; 10], 0).unwrap();
+        pipeline.flush();
+        let ended = forked(|| {
+            watched();
+            let error = pipeline.next().unwrap().result.unwrap_err();
+            assert_eq!(error.errno(), Some(libc::ECANCELED));
+            let mut own = other.pipeline::<Vec<u8>>(4).unwrap();
+            own.read_at(vec![0; 10], 7).unwrap();
+            check(&own.next().unwrap().buffer.unwrap(), 7, 5);
+        });
+        assert!(ended, "{way:?}: the child died");
+        let mut pipeline = Some(pipeline);
+        let dropped = forked(|| {
+            watched();
+            drop(pipeline.take());
+        });
+        assert!(dropped, "{way:?}: the child died");
+        writer.write_all(b"x").unwrap();
+    }
+}
+
+#[test]
+fn a_child_forked_with_an_executors_request_in_flight_ends_it_and_lives() {
+    let name = "a_child_forked_with_an_executors_request_in_flight_ends_it_and_lives";
+    let Some(path) = child() else { return in_a_child_with_a_file(name) };
+    if let Some(why) = ring::unavailable() {
+        return common::skip(why);
+    }
+    for way in ways() {
+        let (file, mut writer) = pipe(way);
+        let executor = Executor::new().unwrap();
+        let file = executor.file(Arc::new(file)).unwrap();
+        let other = executor.file(Arc::new(uncached(&path, way))).unwrap();
+        let begin = || {
+            let file = file.clone();
+            executor.spawn(async move { file.read_at(vec![0; 10], 0).await.0 })
+        };
+        let (first, second) = (begin(), begin());
+        common::turns(&executor);
+        let ended = forked(|| {
+            watched();
+            let error = executor.block_on(first).unwrap_err();
+            assert_eq!(error.errno(), Some(libc::ECANCELED));
+            let (result, buffer) = executor.block_on(other.read_at(vec![0; 10], 7));
+            assert_eq!(result.unwrap(), 10);
+            check(&buffer, 7, 5);
+        });
+        assert!(ended, "{way:?}: the child died");
+        let mut executor = Some(executor);
+        let dropped = forked(|| {
+            watched();
+            drop(executor.take());
+        });
+        assert!(dropped, "{way:?}: the child died");
+        writer.write_all(b"xy").unwrap();
+        drop(second);
+    }
+}
+
+#[test]
+fn the_parents_requests_are_no_backlog_in_a_forked_child() {
+    let name = "the_parents_requests_are_no_backlog_in_a_forked_child";
+    let Some(path) = child() else { return in_a_child_with_a_file(name) };
+    if let Some(why) = ring::unavailable() {
+        return common::skip(why);
+    }
+    let (file, _writer) = pipe(Way::block());
+    let other = uncached(&path, Way::block());
+    let mut pipeline = file.pipeline::<Vec<u8>>(4).unwrap();
+    (0..2).for_each(|_| assert!(pipeline.read_at(vec![0; 32], 0).is_ok()));
+    pipeline.flush();
+    let mut pipeline = Some(pipeline);
+    let parents = Backlog { bytes: 64, requests: 2 };
+    assert_eq!(backlog(&file), parents);
+    let lived = forked(|| {
+        watched();
+        assert_eq!(backlog(&file), Backlog::default(), "they are the parent's");
+        let mut own = other.pipeline::<Vec<u8>>(4).unwrap();
+        own.read_at(vec![0; 10], 7).unwrap();
+        // What ends here as the parent's was never counted here.
+        pipeline.as_mut().unwrap().next().unwrap().result.unwrap_err();
+        assert_eq!(backlog(&file), Backlog { bytes: 10, requests: 1 });
+        own.next().unwrap().result.unwrap();
+        drop(pipeline.take());
+        assert_eq!(backlog(&file), Backlog::default());
+        assert!(forked(|| assert_eq!(backlog(&file), Backlog::default())), "the child's child");
+    });
+    assert!(lived, "the child died");
+    assert_eq!(backlog(&file), parents);
+}
