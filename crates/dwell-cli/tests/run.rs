@@ -338,6 +338,24 @@ fn a_setuid_program_runs_untouched() {
 }
 
 #[test]
+fn a_program_built_with_a_sanitizer_runs_untouched() {
+    let dir = tempfile::tempdir().unwrap();
+    for (flags, why) in [
+        (&["-fsanitize=address"][..], "built with AddressSanitizer"),
+        (&["-fsanitize=address", "-static-libasan"], "built with a sanitizer"),
+        (&["-fsanitize=thread"], "built with ThreadSanitizer"),
+        (&["-fsanitize=leak"], "built with LeakSanitizer"),
+    ] {
+        let program = dir.path().join("sanitized");
+        if !compile(TELLS, &program, flags) {
+            println!("SKIP: cc cannot make programs with {flags:?} here");
+            continue;
+        }
+        runs_untouched(dir.path(), &program, why, "untouched\n");
+    }
+}
+
+#[test]
 fn a_32_bit_program_is_told_apart_by_its_header() {
     let dir = tempfile::tempdir().unwrap();
     let program = dir.path().join("old");

@@ -3,6 +3,8 @@
 #![allow(unsafe_code)]
 
 use std::env;
+use std::ffi::CStr;
+use std::os::unix::ffi::OsStrExt as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use dwell::settings::RunOrder;
@@ -37,9 +39,25 @@ extern "C" fn begin() {
 /// What `dwell run` says. Without it, or where it cannot be read, the program runs as if this
 /// library were not there.
 fn order() -> Option<RunOrder> {
+    if shares_its_place() {
+        return None;
+    }
     let order: RunOrder = serde_json::from_str(&env::var(RunOrder::VARIABLE).ok()?).ok()?;
     let executable = std::fs::read_link("/proc/self/exe").unwrap_or_default();
     order.settings.excludes_program(&executable).is_none().then_some(order)
+}
+
+/// Whether the program came with something else that stands before the C library, and counts on being the only one: a sanitizer,
+/// or Valgrind.
+fn shares_its_place() -> bool {
+    const SANITIZERS: [&CStr; 5] =
+        [c"__asan_init", c"__tsan_init", c"__msan_init", c"__hwasan_init", c"__lsan_init"];
+    // SAFETY: a terminated name, which is only looked up.
+    let is_there =
+        |name: &&CStr| !unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) }.is_null();
+    let loaded = env::var_os("LD_PRELOAD").unwrap_or_default();
+    let by_valgrind = loaded.as_bytes().windows(10).any(|part| part == b"/vgpreload");
+    by_valgrind || SANITIZERS.iter().any(is_there)
 }
 
 fn started(order: RunOrder) -> Option<()> {

@@ -171,6 +171,23 @@ static void main_ends_first(void) {
     pthread_exit(NULL);
 }
 
+static void children(void) {
+    fd = opened(O_RDONLY | O_DIRECT);
+    read_all(fd, 200);
+    for (int i = 0; i < 3; i++) {
+        pid_t child = fork();
+        if (child == 0) {
+            int own = opened(O_RDONLY | O_DIRECT);
+            read_all(fd, 200);
+            read_all(own, 200);
+            exit(i);
+        }
+        waited(child);
+        read_all(fd, 100);
+    }
+    printf("done\n");
+}
+
 #define SCENARIO(name) {#name, name}
 
 int main(int count, char **arguments) {
@@ -180,6 +197,7 @@ int main(int count, char **arguments) {
     } all[] = {
         SCENARIO(no_thread_locals), SCENARIO(child_in_this_memory), SCENARIO(child_in_this_memory_waited_for),
         SCENARIO(child_in_this_memory_with_files), SCENARIO(child_in_this_memory_amid), SCENARIO(main_ends_alone), SCENARIO(main_ends_first),
+        SCENARIO(children),
     };
     if (count < 4) return 64;
     self = arguments[0];
