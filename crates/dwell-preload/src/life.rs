@@ -123,8 +123,12 @@ extern "C" fn end_of_program() {
 
 /// Tells what this process did. Afterwards everything goes straight on.
 pub fn end() {
+    // A process that is retired may be killed for any call that is not its own.
+    if engine::is_retired() || inside::is_inside() {
+        return;
+    }
     // A child that has this memory, and perhaps this thread's locals, ends for itself alone.
-    if !inside::is_inside() && std::process::id() as i32 == engine::process() {
+    if std::process::id() as i32 == engine::process() {
         inside::uncancelled(told);
     }
 }
@@ -135,7 +139,7 @@ fn told() {
     }
     // The last thread of a process may have been taken down already.
     let Some(_inside) = Inside::enter_at_end() else { return };
-    if engine::is_ours() && !engine::is_retired() {
+    if engine::is_ours() {
         report::tell();
     }
     engine::switch_off();

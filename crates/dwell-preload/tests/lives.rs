@@ -114,4 +114,8 @@ scenarios! {
         main_ends_alone, ended => ended.on_rings() == 300;
     a_main_thread_that_ends_first_is_told_with_the_others:
         main_ends_first, ended => ended.on_rings() == 300;
+    a_filter_that_allows_few_calls_does_not_kill_at_the_end:
+        filtered_by_prctl, _ended => true;
+    a_filter_by_seccomp_that_allows_few_calls_does_not_kill_at_the_end:
+        filtered_by_seccomp, _ended => true;
 }

@@ -120,10 +120,14 @@ pub fn is_retired() -> bool {
 
 /// Ends the engine, its thread included, as long as the process may still do what that takes.
 pub fn retire() {
-    let Some(_inside) = enter() else { return };
     RETIRED.store(true, Ordering::Relaxed);
-    end_thread();
-    settle();
+    if let Some(_inside) = enter() {
+        end_thread();
+        settle();
+    }
+    switch_off();
+    // Nothing is looked after any more that would take calls.
+    table::shared_with_others();
 }
 
 /// Leaves everything to the kernel from now on, without a thread of the engine's. What was done so far is told at the end.
