@@ -118,4 +118,6 @@ scenarios! {
         filtered_by_prctl, _ended => true;
     a_filter_by_seccomp_that_allows_few_calls_does_not_kill_at_the_end:
         filtered_by_seccomp, _ended => true;
+    a_process_of_one_thread_can_have_namespaces_of_its_own:
+        unshares, ended => ended.on_rings() == 13 * 100;
 }

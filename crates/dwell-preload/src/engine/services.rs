@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 use std::{env, fs, thread};
 
 use dwell::ledger::{Header, Ledger, ProcessIo, Publisher, Snapshot, Steered, Told};
@@ -142,5 +143,19 @@ fn end_thread() {
     let monitor = services().as_ref().and_then(|services| services.monitor.clone());
     if let Some(monitor) = monitor {
         monitor.end();
+        wait_for_its_end();
+    }
+}
+
+/// A thread that can be joined may still be one of the process for the kernel, which then refuses what it grants to one alone.
+fn wait_for_its_end() {
+    const LOOKS: u32 = 1000;
+    for _ in 0..LOOKS {
+        let tasks = fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+        let mut names = tasks.map(|task| fs::read(task.path().join("comm")).unwrap_or_default());
+        if !names.any(|name| name.trim_ascii_end() == SystemMonitor::THREAD_NAME.as_bytes()) {
+            return;
+        }
+        thread::sleep(Duration::from_millis(1));
     }
 }

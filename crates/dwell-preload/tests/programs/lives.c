@@ -245,6 +245,38 @@ static void filtered_by_seccomp(void) {
     _exit(3);
 }
 
+static void told(const char *what, long result) {
+    printf("%s: %s\n", what, result < 0 ? strerror(errno) : "done");
+    fflush(stdout);
+}
+
+// What takes a process of one thread: namespaces of its own.
+static void unshares(void) {
+    fd = opened(O_RDONLY | O_DIRECT);
+    for (int way = 0; way < 6; way++) {
+        read_all(fd, 100);
+        pid_t child = fork();
+        if (child == 0) {
+            read_all(opened(O_RDONLY | O_DIRECT), 100);
+            int user = open("/proc/self/ns/user", O_RDONLY), mounts = open("/proc/self/ns/mnt", O_RDONLY);
+            switch (way) {
+            case 0: told("unshare user", unshare(CLONE_NEWUSER)); break;
+            case 1: told("unshare user by number", syscall(SYS_unshare, CLONE_NEWUSER)); break;
+            case 2: told("unshare user and mounts", unshare(CLONE_NEWUSER | CLONE_NEWNS)); break;
+            case 3: told("set mounts", setns(mounts, CLONE_NEWNS)); break;
+            case 4: told("set mounts by number", syscall(SYS_setns, mounts, 0)); break;
+            case 5: told("unshare user", unshare(CLONE_NEWUSER)), told("set user", setns(user, CLONE_NEWUSER)); break;
+            }
+            read_all(fd, 100);
+            exit(way);
+        }
+        waited(child);
+    }
+    // What any process may do leaves all as it is.
+    told("unshare files", unshare(CLONE_FILES));
+    read_all(fd, 100);
+}
+
 #define SCENARIO(name) {#name, name}
 
 int main(int count, char **arguments) {
@@ -254,7 +286,7 @@ int main(int count, char **arguments) {
     } all[] = {
         SCENARIO(no_thread_locals), SCENARIO(child_in_this_memory), SCENARIO(child_in_this_memory_waited_for),
         SCENARIO(child_in_this_memory_with_files), SCENARIO(child_in_this_memory_amid), SCENARIO(main_ends_alone), SCENARIO(main_ends_first),
-        SCENARIO(children), SCENARIO(filtered_by_prctl), SCENARIO(filtered_by_seccomp),
+        SCENARIO(children), SCENARIO(filtered_by_prctl), SCENARIO(filtered_by_seccomp), SCENARIO(unshares),
     };
     if (count < 4) return 64;
     self = arguments[0];
