@@ -8,25 +8,33 @@ use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::ptr;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 /// Whether this process was started with SIGPIPE ignored, as services are. Rust ignores it before
 /// `main`, and the program to come must not inherit that.
 static IGNORES_SIGPIPE: AtomicBool = AtomicBool::new(false);
 
+/// The standard streams that this process was started without, a bit each. Rust opens `/dev/null` in their place before `main`, and the
+/// program to come must not inherit that either.
+static CLOSED_STREAMS: AtomicU8 = AtomicU8::new(0);
+
 // SAFETY: the section holds pointers to functions without arguments that are called before `main`;
 // more arguments than a function takes do no harm in the C calling convention.
 #[used]
 #[unsafe(link_section = ".init_array")]
-static BEFORE_MAIN: extern "C" fn() = note_sigpipe;
+static BEFORE_MAIN: extern "C" fn() = note_beginning;
 
-extern "C" fn note_sigpipe() {
+extern "C" fn note_beginning() {
     // SAFETY: a zeroed sigaction is a valid buffer.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     // SAFETY: asks for the present action only, into a live buffer.
     let rc = unsafe { libc::sigaction(libc::SIGPIPE, ptr::null(), &mut action) };
     let ignores = rc == 0 && action.sa_sigaction == libc::SIG_IGN;
     IGNORES_SIGPIPE.store(ignores, Ordering::Relaxed);
+    // SAFETY: asks for the flags of a descriptor, if there is one.
+    let is_closed = |stream: &i32| unsafe { libc::fcntl(*stream, libc::F_GETFD) } < 0;
+    let closed = (0..3).filter(is_closed).fold(0, |bits, stream| bits | 1 << stream);
+    CLOSED_STREAMS.store(closed, Ordering::Relaxed);
 }
 
 /// Becomes the program at `path`, in this process's environment with `variables` put in. A file
@@ -53,6 +61,11 @@ pub fn exec(
     };
     // SAFETY: either disposition is valid for SIGPIPE, and neither calls anything.
     unsafe { libc::signal(libc::SIGPIPE, disposition) };
+    let closed = CLOSED_STREAMS.load(Ordering::Relaxed);
+    for stream in (0..3).filter(|stream| closed >> stream & 1 == 1) {
+        // SAFETY: changes what happens to a descriptor when the program begins, and no memory.
+        unsafe { libc::fcntl(stream, libc::F_SETFD, libc::FD_CLOEXEC) };
+    }
     let mut error = execute(path.as_os_str(), &arguments);
     if or_script && error.raw_os_error() == Some(libc::ENOEXEC) {
         arguments.splice(..1, [OsStr::new("sh"), path.as_os_str()]);

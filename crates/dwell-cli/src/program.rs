@@ -11,8 +11,8 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use object::Endianness;
-use object::elf::{FileHeader32, FileHeader64};
-use object::read::elf::{FileHeader, ProgramHeader as _};
+use object::elf::{DT_STRSZ, DT_STRTAB, FileHeader32, FileHeader64, PT_LOAD};
+use object::read::elf::{Dyn as _, FileHeader, ProgramHeader as _};
 use object::read::{ReadCache, ReadRef as _};
 use rustix::fs::{Access, StatVfsMountFlags};
 
@@ -161,7 +161,19 @@ struct Elf {
     machine: u16,
     /// What loads its libraries; `None` for a static program.
     loader: Option<PathBuf>,
+    /// What it was built with that stands before the C library itself, and stands no other there.
+    sanitizer: Option<&'static str>,
 }
+
+/// Names that the programs of sanitizers have or ask for, the last one of those whose sanitizer is linked in.
+const SANITIZERS: [(&str, &str); 6] = [
+    ("__asan_init", "AddressSanitizer"),
+    ("__tsan_init", "ThreadSanitizer"),
+    ("__msan_init", "MemorySanitizer"),
+    ("__hwasan_init", "HWAddressSanitizer"),
+    ("__lsan_init", "LeakSanitizer"),
+    ("__sanitizer_symbolize_code", "a sanitizer"),
+];
 
 impl Elf {
     fn read(file: File) -> object::Result<Elf> {
@@ -177,13 +189,36 @@ impl Elf {
         let header = H::parse(data)?;
         let endian = header.endian()?;
         let mut loader = None;
-        for segment in header.program_headers(endian, data)? {
+        let segments = header.program_headers(endian, data)?;
+        for segment in segments {
             if let Some(name) = segment.interpreter(endian, data)? {
                 loader = Some(PathBuf::from(OsStr::from_bytes(name)));
             }
         }
+        let names = Self::names::<H>(segments, endian, data).unwrap_or_default();
+        let of_sanitizers = names.split(|byte| *byte == 0).filter(|name| name.starts_with(b"__"));
+        let place = |name: &[u8]| SANITIZERS.iter().position(|(its, _)| its.as_bytes() == name);
+        let sanitizer = of_sanitizers.filter_map(place).min().map(|at| SANITIZERS[at].1);
         let machine = header.e_machine(endian).0;
-        Ok(Elf { is_64_bit: header.is_class_64(), machine, loader })
+        Ok(Elf { is_64_bit: header.is_class_64(), machine, loader, sanitizer })
+    }
+
+    /// The names that the loader resolves, each with a zero byte behind it; `None` where there are none to be found.
+    fn names<'data, H: FileHeader<Endian = Endianness>>(
+        segments: &[H::ProgramHeader],
+        endian: Endianness,
+        data: &'data ReadCache<File>,
+    ) -> Option<&'data [u8]> {
+        let dynamic = segments.iter().find_map(|one| one.dynamic(endian, data).ok().flatten())?;
+        let value = |tag| dynamic.iter().find(|one| one.d_tag(endian) == tag);
+        let [address, bytes] = [DT_STRTAB, DT_STRSZ].map(|tag| Some(value(tag)?.val(endian)));
+        let (address, bytes) = (address?, bytes?);
+        segments.iter().find_map(|segment| {
+            let (offset, held) = segment.file_range(endian);
+            let within = address.checked_sub(segment.p_vaddr(endian).into())?;
+            let is_loaded = segment.p_type(endian) == PT_LOAD && within.checked_add(bytes)? <= held;
+            is_loaded.then(|| data.read_bytes_at(offset.checked_add(within)?, bytes).ok()).flatten()
+        })
     }
 
     /// Why a library of this program's own kind cannot be loaded into it.
@@ -200,7 +235,7 @@ impl Elf {
                 let loader = self.loader.as_deref().unwrap_or(Path::new("")).display();
                 Some(format!("a program of another C library ({loader})"))
             }
-            _ => None,
+            _ => self.sanitizer.map(|sanitizer| format!("a program built with {sanitizer}")),
         }
     }
 }

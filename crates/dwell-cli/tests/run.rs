@@ -193,6 +193,32 @@ fn status_signals_and_dispositions_are_the_commands_own() {
 }
 
 #[test]
+fn standard_streams_that_are_closed_stay_closed() {
+    let Some(library) = stand_in() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let (program, told) = (dir.path().join("streams"), dir.path().join("told"));
+    let source = "#include <fcntl.h>\n#include <stdio.h>\nint main(int count, char **words) {\n\
+        int open[3];\nfor (int fd = 0; fd < 3; fd++) open[fd] = fcntl(fd, F_GETFD) >= 0;\n\
+        fprintf(fopen(words[1], \"w\"), \"%d%d%d\\n\", open[0], open[1], open[2]);\nreturn 0; }\n";
+    assert!(compile(source, &program, &[]));
+    for closed in 0..8 {
+        let mut command = dwell(dir.path(), library);
+        command.arg("--").arg(&program).arg(&told).stdout(Stdio::null()).stderr(Stdio::null());
+        // SAFETY: close() may be called between fork and exec.
+        unsafe {
+            command.pre_exec(move || {
+                (0..3).filter(|fd| closed >> fd & 1 == 1).for_each(|fd| _ = libc::close(fd));
+                Ok(())
+            });
+        }
+        assert!(command.status().unwrap().success());
+        let expected: String =
+            (0..3).map(|fd| if closed >> fd & 1 == 1 { '0' } else { '1' }).collect();
+        assert_eq!(fs::read_to_string(&told).unwrap().trim(), expected);
+    }
+}
+
+#[test]
 fn a_command_that_cannot_be_run_is_refused_as_by_a_shell() {
     let dir = tempfile::tempdir().unwrap();
     let at = |name: &str| dir.path().join(name).display().to_string();
@@ -334,6 +360,24 @@ fn a_setuid_program_runs_untouched() {
             true => runs_untouched(dir.path(), &program, why, "untouched\n"),
             false => println!("SKIP: {} ignores set-id bits", dir.path().display()),
         }
+    }
+}
+
+#[test]
+fn a_program_built_with_a_sanitizer_runs_untouched() {
+    let dir = tempfile::tempdir().unwrap();
+    for (flags, why) in [
+        (&["-fsanitize=address"][..], "built with AddressSanitizer"),
+        (&["-fsanitize=address", "-static-libasan"], "built with a sanitizer"),
+        (&["-fsanitize=thread"], "built with ThreadSanitizer"),
+        (&["-fsanitize=leak"], "built with LeakSanitizer"),
+    ] {
+        let program = dir.path().join("sanitized");
+        if !compile(TELLS, &program, flags) {
+            println!("SKIP: cc cannot make programs with {flags:?} here");
+            continue;
+        }
+        runs_untouched(dir.path(), &program, why, "untouched\n");
     }
 }
 

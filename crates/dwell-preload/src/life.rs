@@ -3,6 +3,8 @@
 #![allow(unsafe_code)]
 
 use std::env;
+use std::ffi::CStr;
+use std::os::unix::ffi::OsStrExt as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use dwell::settings::RunOrder;
@@ -37,9 +39,25 @@ extern "C" fn begin() {
 /// What `dwell run` says. Without it, or where it cannot be read, the program runs as if this
 /// library were not there.
 fn order() -> Option<RunOrder> {
+    if shares_its_place() {
+        return None;
+    }
     let order: RunOrder = serde_json::from_str(&env::var(RunOrder::VARIABLE).ok()?).ok()?;
     let executable = std::fs::read_link("/proc/self/exe").unwrap_or_default();
     order.settings.excludes_program(&executable).is_none().then_some(order)
+}
+
+/// Whether the program came with something else that stands before the C library, and counts on being the only one: a sanitizer,
+/// or Valgrind.
+fn shares_its_place() -> bool {
+    const SANITIZERS: [&CStr; 5] =
+        [c"__asan_init", c"__tsan_init", c"__msan_init", c"__hwasan_init", c"__lsan_init"];
+    // SAFETY: a terminated name, which is only looked up.
+    let is_there =
+        |name: &&CStr| !unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) }.is_null();
+    let loaded = env::var_os("LD_PRELOAD").unwrap_or_default();
+    let by_valgrind = loaded.as_bytes().windows(10).any(|part| part == b"/vgpreload");
+    by_valgrind || SANITIZERS.iter().any(is_there)
 }
 
 fn started(order: RunOrder) -> Option<()> {
@@ -92,7 +110,14 @@ pub fn before_filter() {
 /// Before the calling thread ends. Once the first has, the process lasts as long as its other threads: none of them is to be the
 /// engine's.
 pub fn before_thread_ends() {
-    if !inside::is_inside() && engine::is_on() && inside::is_first_thread() {
+    if !inside::is_inside() && inside::is_first_thread() {
+        before_alone();
+    }
+}
+
+/// Before the process does what only one of one thread can: the engine's thread ends.
+pub fn before_alone() {
+    if !inside::is_inside() && engine::is_on() {
         inside::uncancelled(engine::rest);
     }
 }
@@ -105,8 +130,12 @@ extern "C" fn end_of_program() {
 
 /// Tells what this process did. Afterwards everything goes straight on.
 pub fn end() {
+    // A process that is retired may be killed for any call that is not its own.
+    if engine::is_retired() || inside::is_inside() {
+        return;
+    }
     // A child that has this memory, and perhaps this thread's locals, ends for itself alone.
-    if !inside::is_inside() && std::process::id() as i32 == engine::process() {
+    if std::process::id() as i32 == engine::process() {
         inside::uncancelled(told);
     }
 }
@@ -117,7 +146,7 @@ fn told() {
     }
     // The last thread of a process may have been taken down already.
     let Some(_inside) = Inside::enter_at_end() else { return };
-    if engine::is_ours() && !engine::is_retired() {
+    if engine::is_ours() {
         report::tell();
     }
     engine::switch_off();

@@ -150,6 +150,8 @@ functions! {
     system: fn(Path) -> c_int;
     clone: fn(Data, Memory, c_int, Memory, Memory, Memory, Memory) -> c_int;
     pthread_exit: fn(Memory);
+    unshare: fn(c_int) -> c_int;
+    setns: fn(c_int, c_int) -> c_int;
     execve: fn(Path, Texts, Texts) -> c_int;
     execl: fn() -> c_int;
     execle: fn() -> c_int;

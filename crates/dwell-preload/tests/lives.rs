@@ -3,12 +3,13 @@
 
 mod common;
 
+use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-use common::{Ended, Fast, Under, program, skip, untouched};
+use common::{Ended, Fast, Under, built, program, skip, untouched};
 
 fn numbered_blocks(path: &Path) {
     let mut data = vec![0u8; 1 << 20];
@@ -47,6 +48,46 @@ fn scenario(name: &str) -> Option<Ended> {
     Some(with)
 }
 
+/// The same program built for or run by something that stands where the library would: it is left alone, and goes as without.
+fn alone(flags: &[&str], through: &[&str]) {
+    let (fast, lives) = match (Fast::new(), built("lives.c", flags)) {
+        (Ok(fast), Ok(lives)) => (fast, lives),
+        (Err(why), _) | (_, Err(why)) => return skip(why),
+    };
+    let file = fast.path().join("file");
+    numbered_blocks(&file);
+    let command = || {
+        let words = through.iter().map(OsStr::new);
+        let mut words = words.chain([lives.as_os_str()]);
+        let mut command = Command::new(words.next().unwrap());
+        command.args(words).arg("children").arg(&file).arg("other");
+        command
+    };
+    let without = untouched(&mut command());
+    if !without.status.success() {
+        return skip(format!("{through:?} {flags:?}: {}", without.stderr));
+    }
+    let with = Under::policy("spin").run(&mut command());
+    assert_eq!(with.stdout, without.stdout, "{}", with.stderr);
+    assert_eq!(with.status, without.status, "{}", with.stderr);
+    assert_eq!(with.decided(), 0, "{}", with.stderr);
+}
+
+#[test]
+fn a_child_with_thread_sanitizer_is_left_alone() {
+    alone(&["-fsanitize=thread"], &[]);
+}
+
+#[test]
+fn a_child_with_a_leak_sanitizer_is_left_alone() {
+    alone(&["-fsanitize=leak"], &[]);
+}
+
+#[test]
+fn a_program_under_valgrind_is_left_alone() {
+    alone(&[], &["valgrind", "--quiet"]);
+}
+
 macro_rules! scenarios {
     ($($test:ident: $name:ident, $ended:pat => $holds:expr;)*) => {$(
         #[test]
@@ -73,4 +114,10 @@ scenarios! {
         main_ends_alone, ended => ended.on_rings() == 300;
     a_main_thread_that_ends_first_is_told_with_the_others:
         main_ends_first, ended => ended.on_rings() == 300;
+    a_filter_that_allows_few_calls_does_not_kill_at_the_end:
+        filtered_by_prctl, _ended => true;
+    a_filter_by_seccomp_that_allows_few_calls_does_not_kill_at_the_end:
+        filtered_by_seccomp, _ended => true;
+    a_process_of_one_thread_can_have_namespaces_of_its_own:
+        unshares, ended => ended.on_rings() == 13 * 100;
 }

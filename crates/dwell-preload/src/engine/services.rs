@@ -4,7 +4,8 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::{env, fs};
+use std::time::Duration;
+use std::{env, fs, thread};
 
 use dwell::ledger::{Header, Ledger, ProcessIo, Publisher, Snapshot, Steered, Told};
 use dwell::monitor::{Config, SystemMonitor};
@@ -113,10 +114,14 @@ pub fn is_retired() -> bool {
 
 /// Ends the engine, its thread included, as long as the process may still do what that takes.
 pub fn retire() {
-    let Some(_inside) = enter() else { return };
     RETIRED.store(true, Ordering::Relaxed);
-    end_thread();
-    settle();
+    if let Some(_inside) = enter() {
+        end_thread();
+        settle();
+    }
+    switch_off();
+    // Nothing is looked after any more that would take calls.
+    table::shared_with_others();
 }
 
 /// Leaves everything to the kernel from now on, without a thread of the engine's. What was done so far is told at the end.
@@ -131,5 +136,19 @@ fn end_thread() {
     let monitor = services().as_ref().and_then(|services| services.monitor.clone());
     if let Some(monitor) = monitor {
         monitor.end();
+        wait_for_its_end();
+    }
+}
+
+/// A thread that can be joined may still be one of the process for the kernel, which then refuses what it grants to one alone.
+fn wait_for_its_end() {
+    const LOOKS: u32 = 1000;
+    for _ in 0..LOOKS {
+        let tasks = fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+        let mut names = tasks.map(|task| fs::read(task.path().join("comm")).unwrap_or_default());
+        if !names.any(|name| name.trim_ascii_end() == SystemMonitor::THREAD_NAME.as_bytes()) {
+            return;
+        }
+        thread::sleep(Duration::from_millis(1));
     }
 }

@@ -218,6 +218,35 @@ execs_of_many! {
     execle, before_execle;
 }
 
+/// Whether namespaces are only for a process of one thread.
+fn unshared_alone(flags: c_int) -> bool {
+    const OF_ONE_THREAD: c_int =
+        libc::CLONE_NEWUSER | libc::CLONE_VM | libc::CLONE_SIGHAND | libc::CLONE_THREAD;
+    flags & OF_ONE_THREAD != 0
+}
+
+/// The same of namespaces that are there already; `kind` is 0 where any is meant.
+fn entered_alone(kind: c_int) -> bool {
+    const NEW_TIME: c_int = 0x80;
+    kind == 0 || kind & (libc::CLONE_NEWUSER | libc::CLONE_NEWNS | NEW_TIME) != 0
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn unshare(flags: c_int) -> c_int {
+    if unshared_alone(flags) {
+        life::before_alone();
+    }
+    real!(unshare(flags), bare!(SYS_unshare, flags))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn setns(fd: c_int, kind: c_int) -> c_int {
+    if entered_alone(kind) {
+        life::before_alone();
+    }
+    real!(setns(fd, kind), bare!(SYS_setns, fd, kind))
+}
+
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn prctl(
     option: c_int,
@@ -255,6 +284,8 @@ pub unsafe extern "C-unwind" fn syscall(
     } else {
         match number {
             libc::SYS_seccomp => life::before_filter(),
+            libc::SYS_unshare if unshared_alone(first as c_int) => life::before_alone(),
+            libc::SYS_setns if entered_alone(second as c_int) => life::before_alone(),
             libc::SYS_close if own::is_own(first as c_int) => own::lose(first as c_int),
             libc::SYS_close => table::clear(first as c_int),
             libc::SYS_close_range => table::clear_range(first as u32, second as u32),

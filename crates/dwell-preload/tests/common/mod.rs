@@ -52,6 +52,11 @@ pub fn library() -> &'static Path {
 
 /// One of the programs beside this file; why not where there is no compiler.
 pub fn program(name: &str) -> Result<PathBuf, String> {
+    built(name, &[])
+}
+
+/// The same, compiled with more flags.
+pub fn built(name: &str, more: &[&str]) -> Result<PathBuf, String> {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs").join(name);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -59,7 +64,7 @@ pub fn program(name: &str) -> Result<PathBuf, String> {
     let made = Path::new(env!("CARGO_TARGET_TMPDIR")).join(made);
     let flags = ["-O2", "-D_FORTIFY_SOURCE=2", "-w", "-pthread", "-o"];
     let paths = [made.to_str().unwrap(), source.to_str().unwrap()];
-    run("cc", &[&flags[..], &paths].concat())?;
+    run("cc", &[more, &flags[..], &paths].concat())?;
     Ok(made)
 }
 

@@ -4,15 +4,21 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -171,6 +177,106 @@ static void main_ends_first(void) {
     pthread_exit(NULL);
 }
 
+static void children(void) {
+    fd = opened(O_RDONLY | O_DIRECT);
+    read_all(fd, 200);
+    for (int i = 0; i < 3; i++) {
+        pid_t child = fork();
+        if (child == 0) {
+            int own = opened(O_RDONLY | O_DIRECT);
+            read_all(fd, 200);
+            read_all(own, 200);
+            exit(i);
+        }
+        waited(child);
+        read_all(fd, 100);
+    }
+    printf("done\n");
+}
+
+// From now on this process is killed for all but what it needs to read, to say so and to end.
+static void only_few_calls(int by_prctl) {
+    static const int allowed[] = {
+        SYS_read, SYS_write, SYS_pread64, SYS_pwrite64, SYS_sendmsg, SYS_exit_group, SYS_exit, SYS_lseek, SYS_fdatasync,
+        SYS_newfstatat, SYS_fstat};
+    enum { ALLOWED = sizeof allowed / sizeof *allowed };
+    struct sock_filter steps[ALLOWED + 3];
+    int at = 0;
+    steps[at++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr));
+    for (int i = 0; i < ALLOWED; i++) {
+        steps[at++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, allowed[i], ALLOWED - i, 0);
+    }
+    steps[at++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS);
+    steps[at++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
+    struct sock_fprog program = {at, steps};
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)) fail("prctl");
+    long refused = by_prctl ? prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program, 0, 0)
+                            : syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program);
+    if (refused) fail("seccomp");
+}
+
+static void in_a_filter(int by_prctl) {
+    int ends[2];
+    if (socketpair(AF_UNIX, SOCK_STREAM, 0, ends)) fail("sockets");
+    fd = opened(O_RDWR | O_DIRECT);
+    memory = block();
+    printf("before\n");
+    for (int i = 0; i < 200; i++) {
+        if (read(fd, memory, BLOCK) != BLOCK) fail("read");
+    }
+    only_few_calls(by_prctl);
+    for (int i = 0; i < 200; i++) {
+        if (!right(fd, memory, i)) fail("a wrong block");
+        if (pwrite(fd, memory, BLOCK, i * (long)BLOCK) != BLOCK || fdatasync(fd)) fail("write");
+        struct iovec piece = {memory, 1};
+        struct msghdr message = {.msg_iov = &piece, .msg_iovlen = 1};
+        if (sendmsg(ends[0], &message, 0) != 1) fail("send");
+    }
+    printf("done\n");
+}
+
+static void filtered_by_prctl(void) {
+    in_a_filter(1);
+}
+
+static void filtered_by_seccomp(void) {
+    in_a_filter(0);
+    fflush(stdout);
+    _exit(3);
+}
+
+static void told(const char *what, long result) {
+    printf("%s: %s\n", what, result < 0 ? strerror(errno) : "done");
+    fflush(stdout);
+}
+
+// What takes a process of one thread: namespaces of its own.
+static void unshares(void) {
+    fd = opened(O_RDONLY | O_DIRECT);
+    for (int way = 0; way < 6; way++) {
+        read_all(fd, 100);
+        pid_t child = fork();
+        if (child == 0) {
+            read_all(opened(O_RDONLY | O_DIRECT), 100);
+            int user = open("/proc/self/ns/user", O_RDONLY), mounts = open("/proc/self/ns/mnt", O_RDONLY);
+            switch (way) {
+            case 0: told("unshare user", unshare(CLONE_NEWUSER)); break;
+            case 1: told("unshare user by number", syscall(SYS_unshare, CLONE_NEWUSER)); break;
+            case 2: told("unshare user and mounts", unshare(CLONE_NEWUSER | CLONE_NEWNS)); break;
+            case 3: told("set mounts", setns(mounts, CLONE_NEWNS)); break;
+            case 4: told("set mounts by number", syscall(SYS_setns, mounts, 0)); break;
+            case 5: told("unshare user", unshare(CLONE_NEWUSER)), told("set user", setns(user, CLONE_NEWUSER)); break;
+            }
+            read_all(fd, 100);
+            exit(way);
+        }
+        waited(child);
+    }
+    // What any process may do leaves all as it is.
+    told("unshare files", unshare(CLONE_FILES));
+    read_all(fd, 100);
+}
+
 #define SCENARIO(name) {#name, name}
 
 int main(int count, char **arguments) {
@@ -180,6 +286,7 @@ int main(int count, char **arguments) {
     } all[] = {
         SCENARIO(no_thread_locals), SCENARIO(child_in_this_memory), SCENARIO(child_in_this_memory_waited_for),
         SCENARIO(child_in_this_memory_with_files), SCENARIO(child_in_this_memory_amid), SCENARIO(main_ends_alone), SCENARIO(main_ends_first),
+        SCENARIO(children), SCENARIO(filtered_by_prctl), SCENARIO(filtered_by_seccomp), SCENARIO(unshares),
     };
     if (count < 4) return 64;
     self = arguments[0];

@@ -158,6 +158,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl SystemMonitor {
+    /// What its thread is called.
+    pub const THREAD_NAME: &str = "dwell-monitor";
+
     /// Takes a first sample and starts the thread. Until the first window is over, the published
     /// load says that nobody may spin.
     ///
@@ -178,7 +181,7 @@ impl SystemMonitor {
             window,
         };
         let thread = thread::Builder::new()
-            .name("dwell-monitor".to_string())
+            .name(SystemMonitor::THREAD_NAME.to_string())
             .stack_size(256 << 10)
             .spawn(move || ticker.run())?;
         // Set before anyone has a handle that could look for it.
