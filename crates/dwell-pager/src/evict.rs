@@ -100,7 +100,7 @@ impl Lane {
                 let guard = sh.lock();
                 sh.pages.mark(page, DIRTY, 0);
                 drop(guard);
-                let _ = sh.install(&mut [page], self.class());
+                let _ = sh.install(&mut [page], self.class(), page);
                 continue;
             }
             let mut books = sh.lock();
@@ -289,6 +289,7 @@ impl Driver for Landing<'_> {
     }
 
     fn sleep(&mut self, until: Ns) {
+        let _let_in = self.lane.mask.let_in();
         clock::sleep_until(until);
     }
 
