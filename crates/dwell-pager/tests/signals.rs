@@ -32,7 +32,7 @@ fn regions_that_come_and_go_in_many_threads_are_never_looked_at_after_their_end(
         for id in 0..6 {
             let data = &data;
             scope.spawn(move || {
-                for round in 0..2500 {
+                for round in 0..1000 {
                     let region = Region::open(data.clone(), &pages(8)).unwrap();
                     let at = (round * 7 + id) % 128 * PAGE_BYTES;
                     assert_eq!(read(&region, at), byte_at(at));
@@ -159,8 +159,7 @@ fn a_fault_on_a_stack_of_two_pages_is_handled_on_the_alternate_stack() {
     // it, which comes back to this one.
     unsafe {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-        let memory =
-            libc::mmap(ptr::null_mut(), PAGE_BYTES + STACK, libc::PROT_NONE, flags, -1, 0);
+        let memory = libc::mmap(ptr::null_mut(), PAGE_BYTES + STACK, libc::PROT_NONE, flags, -1, 0);
         assert_ne!(memory, libc::MAP_FAILED);
         let stack = memory.byte_add(PAGE_BYTES);
         assert_eq!(libc::mprotect(stack, STACK, libc::PROT_READ | libc::PROT_WRITE), 0);
