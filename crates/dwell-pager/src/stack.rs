@@ -11,7 +11,7 @@ use std::io;
 use crate::options::PAGE_BYTES;
 
 /// Bytes of a stack; memory is taken as far as it is used.
-pub(crate) const STACK_BYTES: usize = 128 << 10;
+pub(crate) const STACK_BYTES: usize = 64 << 10;
 
 /// Memory with a page below it that nobody may touch.
 #[derive(Debug)]
@@ -35,6 +35,16 @@ impl Stack {
             libc::mprotect(above, STACK_BYTES, libc::PROT_READ | libc::PROT_WRITE)
         };
         if rc != 0 { Err(io::Error::last_os_error()) } else { Ok(stack) }
+    }
+
+    /// Bytes of it that were ever used, as far as they are not zero.
+    #[cfg(test)]
+    pub fn used(&self) -> usize {
+        // SAFETY: the mapping without its first page, on which nothing runs.
+        let bytes = unsafe {
+            std::slice::from_raw_parts((self.start + PAGE_BYTES) as *const u8, STACK_BYTES)
+        };
+        bytes.iter().position(|byte| *byte != 0).map_or(0, |first| STACK_BYTES - first)
     }
 
     fn top(&self) -> usize {
