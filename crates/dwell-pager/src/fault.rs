@@ -2,7 +2,7 @@
 //! One page fault, from entry to return.
 //!
 //! Runs in a signal handler: nothing here allocates, and the one lock it takes is never held by code that a
-//! handler could interrupt.
+//! handler could interrupt. A fault ends when its page is there or the source has refused it, and waits until then.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -15,6 +15,7 @@ use crate::ahead::Plan;
 use crate::frames::{Kind, Run};
 use crate::futex;
 use crate::lane::{Lane, REQUEST_PAGES};
+use crate::mask::Mask;
 use crate::options::PAGE_BYTES;
 use crate::pages::{AHEAD, DIRTY, HINTED, State};
 use crate::shared::{Books, Shared};
@@ -33,8 +34,6 @@ const STEP_NS: Ns = 5_000;
 pub(crate) const PATIENCE_NS: Ns = 10_000_000;
 /// Nobody tells that a frame has come back: it is looked for this often, in nanoseconds.
 const ROOM_NS: Ns = 50_000;
-/// A fault that makes so many turns without success gives up.
-const TURNS: u32 = 1_000;
 
 impl Lane {
     /// Brings a page into the region.
@@ -57,7 +56,7 @@ impl Lane {
     fn bring(&mut self, sh: &Shared, page: u32, began: Ns) -> Result<(), i32> {
         let mut plan = None;
         let mut read = false;
-        for _ in 0..TURNS {
+        loop {
             if sh.is_closing() {
                 return Ok(());
             }
@@ -95,10 +94,18 @@ impl Lane {
                     let mut pages = [0; INSTALLS];
                     let count = self.gather(sh, &mut books, page, plan, &mut pages);
                     drop(books);
-                    let installed = sh.install(&mut pages[..count], self.class());
+                    let installed = sh.install(&mut pages[..count], self.class(), page);
                     self.keep_ready(sh);
-                    if installed.is_ok() || sh.pages.state(page) == State::Present {
-                        return Ok(());
+                    match installed {
+                        Ok(()) => return Ok(()),
+                        // Others are at its memory: a fork, a device.
+                        Err(libc::EAGAIN | libc::EBUSY) => {
+                            let books = sh.lock();
+                            let seen = sh.pages.expect_change(page);
+                            drop(books);
+                            self.await_word(sh, page, seen);
+                        }
+                        Err(errno) => return Err(errno),
                     }
                 }
                 State::Reading => {
@@ -127,7 +134,6 @@ impl Lane {
                 State::Absent => read |= self.read(sh, books, page, plan, began)?,
             }
         }
-        Err(libc::EFAULT)
     }
 
     /// What this fault asks for ahead.
@@ -161,8 +167,12 @@ impl Lane {
         };
         let Some(run) = sh.take(&mut books, 1 + along) else {
             drop(books);
-            if self.make_room(sh) == 0 && !self.await_room(sh, began + PATIENCE_NS) {
-                self.make_last_room(sh);
+            if self.make_room(sh) == 0
+                && !self.await_room(sh, began + PATIENCE_NS)
+                && !self.make_last_room(sh)
+            {
+                // All places are taken: some come back when the device is done with them.
+                self.await_any_room(sh);
             }
             return Ok(false);
         };
@@ -190,7 +200,8 @@ impl Lane {
         }
         let Some(flight) = self.send(sh, Action::Read, page, run, &decision) else {
             self.abandon(sh, page, run);
-            return Err(libc::EAGAIN);
+            self.await_any_room(sh);
+            return Ok(false);
         };
         self.flights[flight].timed = true;
         self.flush();
@@ -286,8 +297,16 @@ impl Lane {
         }
         let decision = Decision::new(Route::Interrupt, Mode::Spin, STEP_NS, Reason::Pays);
         let machine = WaitMachine::new(&decision, now, now).until(until.min(now + RECHECK_NS));
-        account(sh, &drive(machine, &mut Room { sh, lane: self }));
+        account(sh, &drive(machine, &mut Room { sh, lane: self, passing: true }));
         true
+    }
+
+    /// Waits for a frame that can be used, whoever has it, for a moment.
+    fn await_any_room(&mut self, sh: &Shared) {
+        let now = clock::now();
+        let decision = Decision::new(Route::Interrupt, Mode::Block, 0, Reason::Fixed);
+        let machine = WaitMachine::new(&decision, now, now).until(now + RECHECK_NS);
+        account(sh, &drive(machine, &mut Room { sh, lane: self, passing: false }));
     }
 
     /// Waits until a page's word is no longer `seen`, or for a moment.
@@ -298,7 +317,7 @@ impl Lane {
         } else {
             decision.route = Route::Interrupt;
         }
-        await_change(sh, page, seen, &decision);
+        await_change(sh, page, seen, &decision, self.mask);
     }
 }
 
@@ -323,10 +342,10 @@ fn take_in(
 }
 
 /// Waits until a page's word is no longer `seen`, or for a moment, as decided.
-pub(crate) fn await_change(sh: &Shared, page: u32, seen: u32, decision: &Decision) {
+pub(crate) fn await_change(sh: &Shared, page: u32, seen: u32, decision: &Decision, mask: Mask) {
     let now = clock::now();
     let machine = WaitMachine::new(decision, now, now).until(now + RECHECK_NS);
-    let mut waiting = Word { word: sh.pages.word(page), seen };
+    let mut waiting = Word { word: sh.pages.word(page), seen, mask };
     account(sh, &drive(machine, &mut waiting));
 }
 
@@ -372,6 +391,7 @@ impl Driver for Waiting<'_> {
 
     fn sleep(&mut self, until: Ns) {
         self.idle();
+        let _let_in = self.lane.mask.let_in();
         clock::sleep_until(until);
     }
 
@@ -398,6 +418,8 @@ impl Waiting<'_> {
 struct Room<'a> {
     sh: &'a Shared,
     lane: &'a mut Lane,
+    /// Whether to wait for those alone that come back in a moment.
+    passing: bool,
 }
 
 impl Driver for Room<'_> {
@@ -409,7 +431,7 @@ impl Driver for Room<'_> {
         self.lane.look();
         self.lane.land(self.sh);
         let books = self.sh.lock();
-        books.frames.ready() > 0 || !books.is_passing()
+        books.frames.ready() > 0 || self.passing && !books.is_passing()
     }
 
     fn sleep(&mut self, until: Ns) {
@@ -418,6 +440,7 @@ impl Driver for Room<'_> {
 
     fn park(&mut self, until: Option<Ns>) -> Woken {
         let again = clock::now() + ROOM_NS;
+        let _let_in = self.lane.mask.let_in();
         clock::sleep_until(until.map_or(again, |until| until.min(again)));
         Woken::Look
     }
@@ -427,6 +450,7 @@ impl Driver for Room<'_> {
 struct Word<'a> {
     word: &'a AtomicU32,
     seen: u32,
+    mask: Mask,
 }
 
 impl Driver for Word<'_> {
@@ -449,6 +473,7 @@ impl Driver for Word<'_> {
     }
 
     fn park(&mut self, until: Option<Ns>) -> Woken {
+        let _let_in = self.mask.let_in();
         futex::wait(self.word, self.seen, until);
         Woken::Look
     }

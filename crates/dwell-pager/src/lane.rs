@@ -14,9 +14,11 @@ use dwell_policy::{
 use crate::ahead::Prefetcher;
 use crate::frames::{Kind, Run, class_of};
 use crate::lanes::{GUEST, HANDLER};
+use crate::mask::Mask;
 use crate::options::PAGE_BYTES;
 use crate::pages::{AHEAD, HINTED, SPILLED, State};
 use crate::shared::{Part, Shared};
+use crate::stack::Stack;
 use crate::stats::add;
 
 /// Pages that are looked at twice when they leave a region that is written to.
@@ -62,6 +64,10 @@ pub(crate) struct Lane {
     sequence: u64,
     pub nice: i8,
     pub seat: Option<usize>,
+    /// Signals that the program keeps out of the thread that has the lane.
+    pub mask: Mask,
+    /// Where faults are handled that come as a signal.
+    pub stack: Option<Stack>,
     pub bench: Aligned,
     /// Pages that hints asked for and that are there.
     pub landed: Vec<u32>,
@@ -105,6 +111,8 @@ impl Lane {
             sequence: 0,
             nice,
             seat: None,
+            mask: Mask::ALL,
+            stack: None,
             bench: Aligned::new(if writes { BENCH_PAGES * PAGE_BYTES } else { 0 }),
             landed: Vec::with_capacity(depth as usize * REQUEST_PAGES as usize),
             awaiting: None,
@@ -113,6 +121,21 @@ impl Lane {
         }
     }
 
+    /// Does something on the lane's stack, where it has one.
+    pub fn on_stack<R>(&mut self, act: impl FnOnce(&mut Lane) -> R) -> R {
+        let Some(stack) = self.stack.take() else { return act(self) };
+        let mut done = None;
+        // SAFETY: nobody has the stack but this lane, which is one thread's; faults do not unwind.
+        unsafe { stack.run(|| done = Some(act(self))) };
+        self.stack = Some(stack);
+        match done {
+            Some(done) => done,
+            // What runs to its end is done.
+            None => unreachable!(),
+        }
+    }
+
+    /// The class of the pages that its faults bring in.
     pub fn class(&self) -> u8 {
         class_of(self.nice)
     }
@@ -226,7 +249,8 @@ impl Lane {
             let bytes = flight.count as usize * PAGE_BYTES - flight.moved;
             let part = Part { skip: flight.moved, bytes };
             let io = sh.io(spill, flight.action, flight.page, flight.frame, part);
-            return self.answer(at, spill.call(&io));
+            let result = self.call(spill, &io);
+            return self.answer(at, result);
         }
         let source = sh.file.source();
         let io = sh.io(source, flight.action, flight.page, flight.frame, part);
@@ -246,10 +270,16 @@ impl Lane {
             _ => io,
         };
         let result = match source.routes().has(Route::Inline) {
-            true => source.call(&refused),
+            true => self.call(source, &refused),
             false => -libc::EAGAIN,
         };
         self.answer(at, result);
+    }
+
+    /// The device is called in this thread, which may take as long as a wait.
+    fn call(&self, source: &impl Source, io: &Io) -> i32 {
+        let _let_in = self.mask.let_in();
+        source.call(io)
     }
 
     fn answer(&mut self, at: usize, result: i32) {
@@ -280,9 +310,10 @@ impl Lane {
 
     /// Leaves the CPU until the queue has something.
     pub fn park(&mut self, until: Option<Ns>) -> dwell_policy::Woken {
-        let Lane { queue: Some(queue), flights, .. } = self else {
+        let Lane { queue: Some(queue), flights, mask, .. } = self else {
             return dwell_policy::Woken::Look;
         };
+        let _let_in = mask.let_in();
         dwell::park::park(queue, until, 1, &mut |completion| {
             let ours = |flight: &&mut Flight| {
                 flight.busy && !flight.done && flight.ticket == completion.ticket

@@ -22,11 +22,13 @@ use crate::frames::Frames;
 use crate::hints::Hints;
 use crate::lane::Lane;
 use crate::lanes::{GUEST, HANDLER, Lanes};
+use crate::mask::Quiet;
 use crate::memory::Area;
 use crate::options::{Access, Ahead, Faults, Options, Otherwise, PAGE_BYTES};
 use crate::pages::Pages;
 use crate::shared::{GUESTS, Shared};
-use crate::signal::{self, Quiet};
+use crate::signal;
+use crate::stack::Stack;
 use crate::stats::Counters;
 use crate::uffd::{Missing, Uffd};
 
@@ -150,9 +152,18 @@ fn guests(file: &Arc<File>, options: &Options) -> Result<Vec<Mutex<Lane>>> {
                 true => None,
                 false => Some(queue(file, options)?),
             };
-            Ok(Mutex::new(Lane::new(GUEST, queue, options.depth, 0, options.access.writes())))
+            let mut lane = Lane::new(GUEST, queue, options.depth, 0, options.access.writes());
+            if options.faults == Faults::Inline {
+                lane.stack = Some(stack(file.path())?);
+            }
+            Ok(Mutex::new(lane))
         })
         .collect()
+}
+
+/// A stack for faults.
+fn stack(path: &Path) -> Result<Stack> {
+    Stack::new().map_err(|error| Error::io("mapping a stack", path, None, error))
 }
 
 /// A queue for faults.
@@ -204,12 +215,14 @@ pub(crate) fn register(shared: &Arc<Shared>) -> Result<u16> {
     let Some(queue) = queue else {
         return Err(refuse("cannot be read inside a signal handler"));
     };
+    let stack = stack(shared.path())?;
     let _quiet = Quiet::new();
     shared.board.sweep();
     let number = shared.lanes.enter(thread, |number| {
         let mut lane =
             Lane::new(number, Some(queue.into_inner()), shared.depth, nice, shared.writes);
         lane.seat = shared.board.sit(nice);
+        lane.stack = Some(stack);
         Ok::<_, Error>(lane)
     })?;
     number.ok_or_else(|| refuse("too many threads are registered with the region"))

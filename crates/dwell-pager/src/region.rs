@@ -10,12 +10,13 @@ use dwell::{Error, File, Result, clock};
 
 use crate::advice::Advice;
 use crate::frames::Kind;
+use crate::mask::{Mask, Quiet};
 use crate::memory::Area;
 use crate::open;
 use crate::options::{Faults, Options, PAGE_BYTES};
 use crate::pages::{AHEAD, DIRTY, SPILLED, State};
 use crate::shared::Shared;
-use crate::signal::{self, Quiet};
+use crate::signal;
 use crate::stats::{Statistics, add};
 use crate::thread::Handler;
 
@@ -167,8 +168,8 @@ impl Region {
         let pages = self.pages(&range)?;
         let Some(shared) = self.paged() else { return self.populate(&range) };
         shared.here()?;
-        let _quiet = Quiet::new();
-        pages.into_iter().try_for_each(|page| shared.bring(page))
+        let quiet = Quiet::new();
+        pages.into_iter().try_for_each(|page| shared.bring(page, quiet.mask()))
     }
 
     fn populate(&self, range: &Range<usize>) -> Result<()> {
@@ -190,7 +191,7 @@ impl Region {
             return Ok(Pin { shared: None, pages });
         };
         shared.here()?;
-        let _quiet = Quiet::new();
+        let quiet = Quiet::new();
         {
             let mut books = shared.lock();
             let new = pages.clone().filter(|page| shared.pages.pins(*page) == 0).count() as u32;
@@ -212,7 +213,7 @@ impl Region {
             pages.clone().for_each(|page| shared.pages.pin(page, true));
         }
         let pin = Pin { shared: Some(shared.clone()), pages: pages.clone() };
-        pages.into_iter().try_for_each(|page| shared.bring(page))?;
+        pages.into_iter().try_for_each(|page| shared.bring(page, quiet.mask()))?;
         Ok(pin)
     }
 
@@ -233,10 +234,10 @@ impl Region {
         if advice == Advice::DontNeed {
             return self.drop_pages(shared, pages);
         }
-        let _quiet = Quiet::new();
+        let quiet = Quiet::new();
         shared.lock().said.note(advice, pages);
         if advice == Advice::WillNeed {
-            signal::with_own_lane(shared, |lane| lane.run_ahead(shared));
+            signal::with_own_lane(shared, quiet.mask(), |lane| lane.run_ahead(shared));
         }
         Ok(())
     }
@@ -245,9 +246,9 @@ impl Region {
         if shared.writes_back {
             self.sync_pages(shared, pages.clone())?;
         }
-        let _quiet = Quiet::new();
+        let quiet = Quiet::new();
         for page in pages {
-            shared.drop_page(page);
+            shared.drop_page(page, quiet.mask());
         }
         Ok(())
     }
@@ -380,7 +381,7 @@ impl Registered {
 impl Drop for Registered {
     fn drop(&mut self) {
         let Some((shared, number)) = self.shared.take() else { return };
-        let _quiet = Quiet::new();
+        let quiet = Quiet::new();
         let Some(mut lane) = shared.lanes.leave(number) else { return };
         if !shared.is_here() {
             std::mem::forget((lane, shared));
@@ -389,6 +390,7 @@ impl Drop for Registered {
         if let Some(seat) = lane.seat.take() {
             shared.board.leave(seat);
         }
+        lane.mask = quiet.mask();
         const PATIENCE_NS: u64 = 5_000_000_000;
         if !lane.drain(&shared, clock::now() + PATIENCE_NS) {
             // A device that answers no more may still write to the frames: their memory is given up.
@@ -417,8 +419,8 @@ impl Drop for Pin {
 #[cold]
 fn follow_hints(shared: &Shared) {
     if shared.is_here() {
-        let _quiet = Quiet::new();
-        signal::with_own_lane(shared, |lane| lane.run_ahead(shared));
+        let quiet = Quiet::new();
+        signal::with_own_lane(shared, quiet.mask(), |lane| lane.run_ahead(shared));
     }
 }
 
@@ -439,9 +441,9 @@ impl Shared {
     }
 
     /// Brings a page in for a call of the program's, with signals kept out.
-    fn bring(&self, page: u32) -> Result<()> {
+    fn bring(&self, page: u32, mask: Mask) -> Result<()> {
         self.cure(page);
-        signal::bring(self, page).map_err(|errno| {
+        signal::with_some_lane(self, mask, |lane| lane.fault(self, page)).map_err(|errno| {
             let source = std::io::Error::from_raw_os_error(errno);
             Error::io("read", self.path(), Some(u64::from(page) * PAGE_BYTES as u64), source)
         })
@@ -449,7 +451,7 @@ impl Shared {
 
     /// Makes a page absent. Pinned pages, those that somebody is at, and those of a shared region that were
     /// written to since they were written back stay.
-    fn drop_page(&self, page: u32) {
+    fn drop_page(&self, page: u32, mask: Mask) {
         let mut books = self.lock();
         if self.pages.state(page) == State::Present && !self.pages.stays(page) {
             let frame = self.pages.frame(page);
@@ -457,7 +459,7 @@ impl Shared {
             self.pages.set(page, State::Moving, 0);
             drop(books);
             if self.writes_back {
-                signal::with_some_lane(self, |lane| lane.evict_run(self, page, 1));
+                signal::with_some_lane(self, mask, |lane| lane.evict_run(self, page, 1));
                 books = self.lock();
             } else {
                 let moved = self.take_out(page, frame, 1).is_ok();

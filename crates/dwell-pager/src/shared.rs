@@ -173,8 +173,8 @@ impl Shared {
     }
 
     /// Brings pages that are [`State::Moving`] and in frames into the region. Those that cannot come in stay
-    /// beside it. The pages get sorted.
-    pub fn install(&self, pages: &mut [u32], class: u8) -> Result<(), i32> {
+    /// beside it. The pages get sorted. The error is that of the page `wanted`.
+    pub fn install(&self, pages: &mut [u32], class: u8, wanted: u32) -> Result<(), i32> {
         pages.sort_unstable();
         let mut failed = Ok(());
         let mut at = 0;
@@ -195,7 +195,9 @@ impl Shared {
                 self.pages.set(page, State::Standby, dirty);
                 let kind = if dirty != 0 { Kind::DIRTY } else { Kind::STANDBY };
                 books.frames.hold(frame, page, kind);
-                failed = Err(errno);
+                if page == wanted {
+                    failed = Err(errno);
+                }
                 at += 1;
             }
             at += came;

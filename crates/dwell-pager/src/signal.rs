@@ -1,40 +1,28 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The handler of SIGBUS, and which region an address belongs to.
+//! The handler of SIGBUS.
 //!
 //! It is installed when the first region with faults inline is opened, and stays. What is not a fault of a
-//! region goes to the handler that was there before.
+//! region goes to the handler that was there before, and so does a page that the source refuses.
 #![allow(unsafe_code)]
 
 use std::cell::UnsafeCell;
 use std::mem::MaybeUninit;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::{io, ptr};
 
+use dwell::clock;
+use dwell_policy::{Decision, Driver, Mode, Ns, Reason, Route, WaitMachine, Woken, drive};
+
 use crate::board;
+use crate::known::Known;
 use crate::lane::Lane;
+use crate::mask::{Mask, disposition};
+use crate::pages::State;
 use crate::shared::Shared;
 
-/// Regions with faults inline, at once.
-const REGIONS: usize = 64;
-
-/// A region that the handler knows.
-struct Known {
-    region: AtomicPtr<Shared>,
-    start: AtomicUsize,
-    end: AtomicUsize,
-    /// Threads that are in the handler with it.
-    inside: AtomicU32,
-}
-
-static KNOWN: [Known; REGIONS] = [const {
-    Known {
-        region: AtomicPtr::new(ptr::null_mut()),
-        start: AtomicUsize::new(0),
-        end: AtomicUsize::new(0),
-        inside: AtomicU32::new(0),
-    }
-}; REGIONS];
+/// The regions of this process, made before the handler is installed.
+static KNOWN: AtomicPtr<Known<Shared>> = AtomicPtr::new(ptr::null_mut());
 
 /// What was installed for SIGBUS before, written once before the handler is installed.
 struct Before(UnsafeCell<MaybeUninit<libc::sigaction>>);
@@ -43,32 +31,10 @@ struct Before(UnsafeCell<MaybeUninit<libc::sigaction>>);
 unsafe impl Sync for Before {}
 
 static BEFORE: Before = Before(UnsafeCell::new(MaybeUninit::zeroed()));
+/// The handler that was there before has given up: the default action has taken its place.
+static GAVE_UP: AtomicBool = AtomicBool::new(false);
 /// 0: nothing installed, 1: being installed, 2: installed.
 static INSTALLED: AtomicU32 = AtomicU32::new(0);
-
-/// Keeps signals off the calling thread: what holds the region's lock must not be interrupted by a handler that
-/// touches the region.
-pub(crate) struct Quiet(libc::sigset_t);
-
-impl Quiet {
-    pub fn new() -> Quiet {
-        let mut before = MaybeUninit::uninit();
-        // SAFETY: two live sets, of which the first is filled before it is used, the second by the call.
-        unsafe {
-            let mut all = MaybeUninit::uninit();
-            libc::sigfillset(all.as_mut_ptr());
-            libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
-            Quiet(before.assume_init())
-        }
-    }
-}
-
-impl Drop for Quiet {
-    fn drop(&mut self) {
-        // SAFETY: the set that was in force before.
-        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.0, ptr::null_mut()) };
-    }
-}
 
 /// Installs the handler, once in a process and its children.
 pub(crate) fn install() -> io::Result<()> {
@@ -80,127 +46,158 @@ pub(crate) fn install() -> io::Result<()> {
             Err(_) => std::thread::yield_now(),
         }
     }
-    // SAFETY: all zeros is a valid sigaction; what was installed before is written to a place that nobody reads
-    // before the handler is installed, which the second call does.
-    let done = unsafe {
+    let done = Known::new().and_then(|known| {
+        KNOWN.store(ptr::from_ref(known).cast_mut(), Ordering::Release);
+        // SAFETY: what was installed before is written to a place that nobody reads before the handler is
+        // installed, which comes next.
+        match unsafe { libc::sigaction(libc::SIGBUS, ptr::null(), (*BEFORE.0.get()).as_mut_ptr()) }
+        {
+            0 => take_over(),
+            _ => Err(io::Error::last_os_error()),
+        }
+    });
+    INSTALLED.store(if done.is_ok() { 2 } else { 0 }, Ordering::Release);
+    done
+}
+
+/// Has SIGBUS come to the handler. A thread whose own stack is small, or not to be written to, has another one
+/// for signals: the handler takes that, and little of it.
+fn take_over() -> io::Result<()> {
+    // SAFETY: all zeros is a valid sigaction; the handler is of the kind that the flags say.
+    unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = handle as *const () as usize;
-        action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART;
+        action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART | libc::SA_ONSTACK;
         libc::sigfillset(&mut action.sa_mask);
-        libc::sigaction(libc::SIGBUS, ptr::null(), (*BEFORE.0.get()).as_mut_ptr()) == 0
-            && libc::sigaction(libc::SIGBUS, &action, ptr::null_mut()) == 0
-    };
-    let error = io::Error::last_os_error();
-    INSTALLED.store(if done { 2 } else { 0 }, Ordering::Release);
-    if done { Ok(()) } else { Err(error) }
+        match libc::sigaction(libc::SIGBUS, &action, ptr::null_mut()) {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+}
+
+fn known() -> Option<&'static Known<Shared>> {
+    // SAFETY: null, or a table that stays.
+    unsafe { KNOWN.load(Ordering::Acquire).as_ref() }
 }
 
 /// Has the handler know a region; its place, or `None` where there are too many.
 pub(crate) fn enter(region: &Arc<Shared>) -> Option<usize> {
-    let address = Arc::as_ptr(region).cast_mut();
-    let at = KNOWN.iter().position(|known| {
-        let there = known.region.load(Ordering::Acquire);
-        // A child forgets the regions of its parent, which it does not have.
-        // SAFETY: what stands there lives, or was copied by fork with all that it owns.
-        let free = there.is_null() || unsafe { !(*there).is_here() };
-        free && known
-            .region
-            .compare_exchange(there, address, Ordering::AcqRel, Ordering::Relaxed)
-            .is_ok()
-    })?;
-    let known = &KNOWN[at];
-    known.inside.store(0, Ordering::SeqCst);
-    known.end.store(region.area.at(region.area.pages()), Ordering::SeqCst);
-    known.start.store(region.area.start(), Ordering::SeqCst);
-    Some(at)
+    let area = &region.area;
+    known()?.enter(Arc::as_ptr(region), area.start()..area.at(area.pages()))
 }
 
 /// Has the handler forget a region, and waits until no thread is in the handler with it.
 pub(crate) fn leave(at: usize) {
-    let known = &KNOWN[at];
-    known.start.store(0, Ordering::SeqCst);
-    known.end.store(0, Ordering::SeqCst);
-    while known.inside.load(Ordering::SeqCst) > 0 {
-        // SAFETY: it stands there until below.
-        if let Some(region) = unsafe { known.region.load(Ordering::Acquire).as_ref() } {
-            region.pages.wake_all();
-        }
-        dwell::clock::sleep_until(dwell::clock::now() + 50_000);
+    if let Some(known) = known() {
+        known.leave(at, |region| region.pages.wake_all());
     }
-    known.region.store(ptr::null_mut(), Ordering::Release);
-}
-
-/// Does something with the region of an address, which stays until that is done.
-fn with<R>(address: usize, act: impl FnOnce(&Shared) -> R) -> Option<R> {
-    let holds = |known: &Known| {
-        let start = known.start.load(Ordering::SeqCst);
-        start != 0 && address >= start && address < known.end.load(Ordering::SeqCst)
-    };
-    for known in &KNOWN {
-        if !holds(known) {
-            continue;
-        }
-        known.inside.fetch_add(1, Ordering::SeqCst);
-        let mut done = None;
-        if holds(known) {
-            // SAFETY: whoever takes the region away clears the range first and then waits for `inside`.
-            let region = unsafe { known.region.load(Ordering::Acquire).as_ref() };
-            done = region.filter(|region| region.is_here()).map(act);
-        }
-        known.inside.fetch_sub(1, Ordering::SeqCst);
-        return done;
-    }
-    None
 }
 
 extern "C" fn handle(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     // SAFETY: the calling thread's own errno; the kernel passes a live siginfo.
     let (errno, address, code) =
         unsafe { (*libc::__errno_location(), (*info).si_addr() as usize, (*info).si_code) };
-    let handled =
-        if code == libc::BUS_ADRERR { with(address, |sh| fault(sh, address)) } else { None };
+    // SAFETY: the kernel's own context.
+    let mask = unsafe { Mask::of_context(context) };
+    let handled = match known() {
+        Some(known) if code == libc::BUS_ADRERR => {
+            known.with(address, |sh| fault(sh, address, mask)) == Some(true)
+        }
+        _ => false,
+    };
     // SAFETY: as above.
     unsafe { *libc::__errno_location() = errno };
     // A page that the source refused is an error at its address, as in a file that the kernel maps.
-    if handled != Some(true) {
-        pass_on(signal, info, context);
+    if !handled {
+        pass_on(signal, info, context, mask);
     }
 }
 
 /// Whether the page of an address is there now.
-fn fault(sh: &Shared, address: usize) -> bool {
+fn fault(sh: &Shared, address: usize, mask: Mask) -> bool {
     let Some(page) = sh.area.page_of(address) else { return false };
-    bring(sh, page as u32).is_ok()
+    with_some_lane(sh, mask, |lane| lane.on_stack(|lane| lane.fault(sh, page as u32))).is_ok()
 }
 
-/// Brings a page in. With signals kept out.
-pub(crate) fn bring(sh: &Shared, page: u32) -> Result<(), i32> {
-    with_some_lane(sh, |lane| lane.fault(sh, page))
+/// Whether the page of an address has come into its region, by another thread's trying again.
+fn has_come(address: usize) -> bool {
+    let is_there = |sh: &Shared| {
+        let page = sh.area.page_of(address);
+        page.is_some_and(|page| sh.pages.state(page as u32) == State::Present)
+    };
+    known().and_then(|known| known.with(address, is_there)) == Some(true)
 }
 
-/// Does something with the calling thread's lane, or with one that it borrows. With signals kept out.
-pub(crate) fn with_some_lane<R>(sh: &Shared, act: impl FnOnce(&mut Lane) -> R) -> R {
+/// Does something with the calling thread's lane, or with one that it borrows. With signals kept out; `mask` are
+/// those that the program keeps out itself.
+pub(crate) fn with_some_lane<R>(sh: &Shared, mask: Mask, act: impl FnOnce(&mut Lane) -> R) -> R {
     let thread = board::own_id();
     // SAFETY: the calling thread's own lane. Signals are kept out, so nothing else on this thread uses it.
     if let Some(lane) = sh.lanes.find(thread).and_then(|at| unsafe { sh.lanes.lane(at) }) {
+        lane.mask = mask;
         return act(lane);
     }
     crate::stats::add(&sh.counters.unregistered, 1);
-    let at = thread as usize % sh.guests.len();
-    let guest = sh.guests.iter().cycle().skip(at).take(sh.guests.len());
-    let free = guest.clone().find_map(|guest| guest.try_lock().ok());
-    let mut lane = match free {
-        Some(lane) => lane,
-        None => sh.guests[at].lock().unwrap_or_else(std::sync::PoisonError::into_inner),
-    };
-    lane.nice = board::own_nice();
-    act(&mut lane)
+    let mut turn = Turn { guests: &sh.guests, first: thread as usize, mask, lane: None };
+    if !turn.poll() {
+        let decision = Decision::new(Route::Interrupt, Mode::Block, 0, Reason::Fixed);
+        let now = clock::now();
+        drive(WaitMachine::new(&decision, now, now), &mut turn);
+    }
+    match turn.lane {
+        Some(mut lane) => {
+            lane.mask = mask;
+            lane.nice = board::own_nice();
+            act(&mut lane)
+        }
+        // The wait is over with one.
+        None => unreachable!(),
+    }
 }
 
-/// Does something with the lane of the calling thread. With signals kept out.
-pub(crate) fn with_own_lane(sh: &Shared, act: impl FnOnce(&mut Lane)) {
+/// The wait for a lane to borrow. It is not told when one is given back: it is looked for.
+struct Turn<'a> {
+    guests: &'a [Mutex<Lane>],
+    first: usize,
+    mask: Mask,
+    lane: Option<MutexGuard<'a, Lane>>,
+}
+
+impl Driver for Turn<'_> {
+    fn now(&mut self) -> Ns {
+        clock::now()
+    }
+
+    fn poll(&mut self) -> bool {
+        let count = self.guests.len();
+        self.lane =
+            (0..count).find_map(|step| match self.guests[(self.first + step) % count].try_lock() {
+                Ok(lane) => Some(lane),
+                Err(TryLockError::Poisoned(lane)) => Some(lane.into_inner()),
+                Err(TryLockError::WouldBlock) => None,
+            });
+        self.lane.is_some()
+    }
+
+    fn sleep(&mut self, until: Ns) {
+        let _let_in = self.mask.let_in();
+        clock::sleep_until(until);
+    }
+
+    fn park(&mut self, _: Option<Ns>) -> Woken {
+        Woken::Unwakeable
+    }
+}
+
+/// Does something with the lane of the calling thread. With signals kept out, of which the program kept out
+/// `mask`.
+pub(crate) fn with_own_lane(sh: &Shared, mask: Mask, act: impl FnOnce(&mut Lane)) {
     if let Some(at) = sh.lanes.find(board::own_id()) {
-        with_lane(sh, at, act);
+        with_lane(sh, at, |lane| {
+            lane.mask = mask;
+            act(lane);
+        });
     }
 }
 
@@ -213,38 +210,33 @@ pub(crate) fn with_lane(sh: &Shared, at: u16, act: impl FnOnce(&mut Lane)) {
 }
 
 /// Hands a signal to the handler that was there before.
-fn pass_on(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+fn pass_on(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void, mask: Mask) {
+    // SAFETY: the kernel's own siginfo.
+    let (address, code) = unsafe { ((*info).si_addr() as usize, (*info).si_code) };
+    // One that was sent, by kill(2) say, not raised by an access.
+    let sent = code <= 0;
     // SAFETY: written before this handler was installed.
     let before = unsafe { (*BEFORE.0.get()).assume_init_ref() };
     match before.sa_sigaction {
-        // The instruction is tried again when this returns, and ends the process as it would have without us.
-        libc::SIG_DFL | libc::SIG_IGN => {
-            // SAFETY: all zeros is the default action with an empty mask.
-            unsafe {
-                let default: libc::sigaction = std::mem::zeroed();
-                libc::sigaction(signal, &default, ptr::null_mut());
-                // One that was sent, by kill(2) say, does not come again by itself.
-                if (*info).si_code <= 0 {
-                    libc::raise(signal);
-                }
-            }
-        }
+        _ if GAVE_UP.load(Ordering::Acquire) => end(signal, info),
+        libc::SIG_IGN if sent => {}
+        // An access cannot be ignored.
+        libc::SIG_DFL | libc::SIG_IGN => end(signal, info),
         handler => {
-            let with_info = before.sa_flags & libc::SA_SIGINFO != 0;
-            // SAFETY: what was installed as a handler of this kind is called as one, with the mask that it asked
-            // for; it may leave by a jump, which sets a mask of its own.
+            // The handler is called with the mask that it asked for; it may leave by a jump, which sets a mask of
+            // its own.
+            let mut more = before.sa_mask;
+            if before.sa_flags & libc::SA_NODEFER == 0 {
+                // SAFETY: a live set, and the number of a signal.
+                unsafe { libc::sigaddset(&mut more, signal) };
+            }
+            if before.sa_flags & libc::SA_RESETHAND != 0 {
+                GAVE_UP.store(true, Ordering::Release);
+            }
+            mask.restore_with(&more);
+            // SAFETY: what was installed as a handler of this kind is called as one.
             unsafe {
-                let mut mask = (*context.cast::<libc::ucontext_t>()).uc_sigmask;
-                for number in 1..=64 {
-                    if libc::sigismember(&before.sa_mask, number) == 1 {
-                        libc::sigaddset(&mut mask, number);
-                    }
-                }
-                if before.sa_flags & libc::SA_NODEFER == 0 {
-                    libc::sigaddset(&mut mask, signal);
-                }
-                libc::pthread_sigmask(libc::SIG_SETMASK, &mask, ptr::null_mut());
-                if with_info {
+                if before.sa_flags & libc::SA_SIGINFO != 0 {
                     let call: extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void) =
                         std::mem::transmute(handler);
                     call(signal, info, context);
@@ -253,6 +245,27 @@ fn pass_on(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) 
                     call(signal);
                 }
             }
+            // One that installs the default action and returns, as Rust's own does, has the access tried again to
+            // end the process. Where that would not end it, later faults still need this handler.
+            if disposition(signal) == libc::SIG_DFL {
+                GAVE_UP.store(true, Ordering::Release);
+                if sent || has_come(address) {
+                    let _ = take_over();
+                } else {
+                    end(signal, info);
+                }
+            }
         }
+    }
+}
+
+/// Has a signal end the process, as it would have without this handler, as soon as the handler returns.
+fn end(signal: i32, info: *mut libc::siginfo_t) {
+    // SAFETY: all zeros is the default action with an empty mask; a process may send itself any siginfo.
+    unsafe {
+        let default: libc::sigaction = std::mem::zeroed();
+        libc::sigaction(signal, &default, ptr::null_mut());
+        let (process, thread) = (libc::getpid(), libc::gettid());
+        libc::syscall(libc::SYS_rt_tgsigqueueinfo, process, thread, signal, info);
     }
 }

@@ -14,6 +14,8 @@ use crate::pages::{AHEAD, HINTED, SPILLED, State};
 use crate::shared::Shared;
 use crate::stats::add;
 
+/// No page in particular.
+const NONE: u32 = u32::MAX;
 /// Hints followed in one turn.
 const HINTS_A_TURN: usize = 32;
 
@@ -220,7 +222,7 @@ impl Lane {
         let mut pages = [0; INSTALLS];
         let mut count = 0;
         self.gather_hinted(sh, &mut sh.lock(), &mut pages, &mut count);
-        let _ = sh.install(&mut pages[..count], self.class());
+        let _ = sh.install(&mut pages[..count], self.class(), NONE);
         true
     }
 }

@@ -10,10 +10,10 @@ use dwell_policy::{Decision, Mode, Reason, Route};
 
 use crate::fault::await_change;
 use crate::frames::Kind;
+use crate::mask::{Mask, Quiet};
 use crate::options::PAGE_BYTES;
 use crate::pages::{DIRTY, SYNCING, State};
 use crate::shared::Shared;
-use crate::signal::Quiet;
 use crate::stats::add;
 use crate::uffd::Found;
 
@@ -71,7 +71,7 @@ fn beside(sh: &Shared, pages: Range<u32>, buffer: &mut [u8], first: &mut Result<
                         }
                     };
                     let leaves = Decision::new(Route::Interrupt, Mode::Block, 0, Reason::Sync);
-                    await_change(sh, page, seen, &leaves);
+                    await_change(sh, page, seen, &leaves, Mask::ALL);
                 }
                 State::Standby if word & DIRTY != 0 => {
                     if write_standby(sh, page, &mut buffer[..PAGE_BYTES], first) {

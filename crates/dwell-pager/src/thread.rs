@@ -18,11 +18,11 @@ use crate::ahead::Plan;
 use crate::fault::{INSTALLS, PATIENCE_NS, account};
 use crate::lane::Lane;
 use crate::lanes::HANDLER;
+use crate::mask::Quiet;
 use crate::open;
 use crate::options::PAGE_BYTES;
 use crate::pages::{AHEAD, HINTED, POISONED, State};
 use crate::shared::{Books, Shared};
-use crate::signal::Quiet;
 use crate::stats::add;
 use crate::uffd::Uffd;
 
@@ -220,7 +220,7 @@ impl Serving {
                 let plan = self.plan;
                 let count = self.lane.gather(&sh, &mut books, page, &plan, &mut pages);
                 drop(books);
-                let _ = sh.install(&mut pages[..count], self.lane.class());
+                let _ = sh.install(&mut pages[..count], self.lane.class(), page);
                 match sh.pages.state(page) {
                     State::Present => Step::Over,
                     _ => Step::Elsewhere,

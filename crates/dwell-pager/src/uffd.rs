@@ -70,10 +70,12 @@ impl Refusals {
         *self.0.lock().unwrap() = refused;
     }
 
-    fn errno(&self, number: libc::Ioctl, to: usize) -> Option<i32> {
+    /// Of a move: the bytes before the first that is refused, and the error number.
+    fn of(&self, number: libc::Ioctl, to: usize, bytes: usize) -> Option<(usize, i32)> {
         let refused = self.0.lock().unwrap();
         let (range, errno) = refused.as_ref()?;
-        (number == IOC_MOVE && range.contains(&to)).then_some(*errno)
+        let meets = number == IOC_MOVE && to < range.end && range.start < to + bytes;
+        meets.then(|| (range.start.saturating_sub(to), *errno))
     }
 }
 
@@ -195,8 +197,11 @@ impl Uffd {
             done: i64,
         }
         #[cfg(test)]
-        if let Some(errno) = self.refusals.errno(number, to) {
-            return Err((0, errno));
+        if let Some((before, errno)) = self.refusals.of(number, to, bytes) {
+            if before > 0 {
+                self.transfer(number, to, from, before, mode)?;
+            }
+            return Err((before, errno));
         }
         let (to, from, len) = (to as u64, from as u64, bytes as u64);
         let mut transfer = Transfer { to, from, len, mode, done: 0 };
