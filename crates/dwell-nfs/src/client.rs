@@ -8,7 +8,7 @@ use std::rc::Rc;
 use dwell::executor::Handle as Tasks;
 use dwell_policy::Ns;
 
-use crate::connection::{Connection, Health, Payload};
+use crate::connection::{Answered, Connection, Health, Payload};
 use crate::engine::{Failure, Settings, Transport, WindowKind};
 use crate::error::{Error, Result, Why};
 use crate::mount::{self, Exports, GetPort, Mount, MountError, Unmount};
@@ -44,6 +44,14 @@ pub struct Client {
     lists_attributes: Cell<bool>,
     mount_port: u16,
     server: SocketAddr,
+}
+
+/// What came of a call that changes something.
+pub(crate) struct Changed<T> {
+    pub outcome: Result<T>,
+    /// Whether it was sent more than once: its error may be the answer to the second copy, and the first have
+    /// succeeded.
+    pub resent: bool,
 }
 
 /// What a path leads to.
@@ -320,10 +328,29 @@ impl Client {
     where
         C: for<'a> Procedure<Results<'a> = Answer<T>>,
     {
-        let results = self.bytes(call, None).await.map_err(|why| path.error(action, why))?;
-        let answer = call.read(&mut crate::xdr::Reader::new(&results));
-        let answer = answer.map_err(|malformed| path.error(action, malformed.into()))?;
-        answer.map(keep).map_err(|status| path.error(action, Why::Status(status)))
+        self.call_changing(action, path, call).await.outcome.map(keep)
+    }
+
+    /// As [`Client::call`], for a procedure that answers otherwise when it is carried out twice.
+    pub(crate) async fn call_changing<C, T>(
+        &self,
+        action: &'static str,
+        path: &dyn ToPath,
+        call: &C,
+    ) -> Changed<T>
+    where
+        C: for<'a> Procedure<Results<'a> = Answer<T>>,
+    {
+        let answered = match self.answered(call, None).await {
+            Ok(answered) => answered,
+            Err(why) => return Changed { outcome: Err(path.error(action, why)), resent: false },
+        };
+        let outcome = match call.read(&mut crate::xdr::Reader::new(&answered.bytes)) {
+            Ok(answer) => answer.map_err(|status| path.error(action, Why::Status(status))),
+            Err(malformed) => Err(path.error(action, malformed.into())),
+        };
+        self.give_back(answered.bytes);
+        Changed { outcome, resent: answered.resent }
     }
 
     /// The encoded results of a call, once the server does not ask for time any more.
@@ -332,12 +359,20 @@ impl Client {
         call: &C,
         payload: Option<Payload>,
     ) -> std::result::Result<Vec<u8>, Why> {
+        self.answered(call, payload).await.map(|answered| answered.bytes)
+    }
+
+    async fn answered<C: Procedure>(
+        &self,
+        call: &C,
+        payload: Option<Payload>,
+    ) -> std::result::Result<Answered, Why> {
         let give_up_at = self.tasks.now() + u64::from(self.url.timeout_s) * 1_000_000_000;
-        let (mut later_ns, mut tries) = (LATER_NS.0, 0);
+        let (mut later_ns, mut tries, mut resent) = (LATER_NS.0, 0, false);
         loop {
             let connection = self.connection();
             let results = match connection.results(call, payload.clone()).await {
-                // A server that is out of memory, or still at the first of two equal requests.
+                // A server that is out of memory, or, at what changes nothing, still at the first of two equal requests.
                 Err(Why::Failure(Failure::Refused(Refusal::System))) if tries < MOST_TRIES => {
                     tries += 1;
                     // At first it is mostly the latter, and over.
@@ -349,14 +384,15 @@ impl Client {
                 }
                 results => results?,
             };
-            let asks_for_time = results
+            resent |= results.resent;
+            let asks_for_time = (results.bytes)
                 .first_chunk()
                 .is_some_and(|status| u32::from_be_bytes(*status) == Status::JUKEBOX.0);
             if !asks_for_time || self.tasks.now() >= give_up_at {
-                return Ok(results);
+                return Ok(Answered { resent, ..results });
             }
             connection.congested();
-            connection.give_back(results);
+            connection.give_back(results.bytes);
             self.tasks.sleep(later_ns).await;
             later_ns = (later_ns * 2).min(LATER_NS.1);
         }

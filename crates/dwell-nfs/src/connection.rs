@@ -85,11 +85,19 @@ impl AsRef<[u8]> for Payload {
     }
 }
 
+/// The encoded results of a call.
+#[derive(Debug)]
+pub(crate) struct Answered {
+    pub bytes: Vec<u8>,
+    /// Whether the call was sent more than once.
+    pub resent: bool,
+}
+
 /// A call whose answer is awaited.
 #[derive(Debug)]
 enum Slot {
     Waiting(Option<Waker>),
-    Over(Result<Vec<u8>, Failure>),
+    Over(Result<Answered, Failure>),
     /// Nobody waits any more; the place is free once the answer is there.
     Abandoned,
 }
@@ -153,7 +161,7 @@ impl Connection {
         payload: Option<Payload>,
         keep: impl FnOnce(C::Results<'_>) -> T,
     ) -> Result<T, Why> {
-        let bytes = self.results(call, payload).await?;
+        let bytes = self.results(call, payload).await?.bytes;
         let kept = call.read(&mut crate::xdr::Reader::new(&bytes)).map(keep);
         self.give_back(bytes);
         Ok(kept?)
@@ -164,7 +172,7 @@ impl Connection {
         &self,
         call: &C,
         payload: Option<Payload>,
-    ) -> Result<Vec<u8>, Why> {
+    ) -> Result<Answered, Why> {
         let shared = &self.shared;
         if let Some(error) = shared.link.borrow().broken() {
             return Err(copy(error).into());
@@ -235,7 +243,7 @@ struct Waiting<'s> {
 }
 
 impl Waiting<'_> {
-    fn poll(&self, waker: &Waker) -> Poll<Result<Vec<u8>, Failure>> {
+    fn poll(&self, waker: &Waker) -> Poll<Result<Answered, Failure>> {
         let mut slots = self.shared.slots.borrow_mut();
         match &mut slots[self.tag] {
             Slot::Waiting(known) => {
@@ -282,7 +290,7 @@ impl Shared {
                     let mut buffer = self.buffers.borrow_mut().pop().unwrap_or_default();
                     buffer.clear();
                     buffer.extend_from_slice(results);
-                    buffer
+                    Answered { bytes: buffer, resent: done.resent }
                 });
                 let Slot::Waiting(waker) = std::mem::replace(slot, Slot::Over(results)) else {
                     return;

@@ -258,7 +258,7 @@ impl<'w> Copy<'w> {
         }
         node.take_after(facts, times(&self.options)).await?;
         if part != name {
-            into.rename(&part, name).await?;
+            into.rename(&node, &part, name).await?;
         }
         self.progress.borrow_mut().files_done += 1;
         self.tell();

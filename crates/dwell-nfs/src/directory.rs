@@ -4,13 +4,14 @@
 use std::collections::HashSet;
 use std::rc::Rc;
 
-use crate::client::{Client, Found, ToPath};
+use crate::client::{Changed, Client, Found, ToPath};
 use crate::error::{Error, Result, Why};
 use crate::nfs3::{
     Attributes, ChangeAttributes, Create, Entries, Handle, Kind, List, ListNames, MakeDirectory,
     MakeLink, ReadLink, Remove, RemoveDirectory, Rename, SetAttributes, Space, SpaceLeft, Status,
 };
 use crate::procedure::Procedure;
+use crate::replay::{Place, marked};
 use crate::url::Url;
 use crate::xdr::Reader;
 
@@ -186,6 +187,29 @@ impl Client {
         self.made(handle, directory, name, path).await
     }
 
+    /// Makes a file, which must not be there. Its access time is this client's mark.
+    ///
+    /// # Errors
+    /// What the server says.
+    pub async fn create_new(
+        &self,
+        directory: Handle,
+        name: &[u8],
+        attributes: SetAttributes,
+        path: &dyn ToPath,
+    ) -> Result<Handle> {
+        let attributes = marked(attributes);
+        let call = Create { directory, name, attributes, fresh: true };
+        let place = Place { client: self, directory, name, path };
+        let (handle, _) = match self.call_changing("creating", path, &call).await {
+            Changed { outcome: Err(error), resent } => {
+                return place.unless_made(error, resent, &attributes).await;
+            }
+            Changed { outcome: Ok(made), .. } => made,
+        };
+        self.made(handle, directory, name, path).await
+    }
+
     async fn made(
         &self,
         handle: Option<Handle>,
@@ -202,7 +226,7 @@ impl Client {
         }
     }
 
-    /// Makes a directory; with `may_exist`, one that is there will do.
+    /// Makes a directory; with `may_exist`, one that is there will do. Its access time is this client's mark.
     ///
     /// # Errors
     /// What the server says.
@@ -214,8 +238,11 @@ impl Client {
         may_exist: bool,
         path: &dyn ToPath,
     ) -> Result<Handle> {
+        let attributes = marked(attributes);
         let call = MakeDirectory { directory, name, attributes };
-        match self.call("making the directory", path, &call, |made| made).await {
+        let Changed { outcome, resent } =
+            self.call_changing("making the directory", path, &call).await;
+        match outcome {
             Ok((handle, _)) => self.made(handle, directory, name, path).await,
             Err(error) if may_exist && error.status() == Some(Status::EXIST) => {
                 match self.look_up(directory, name, path).await? {
@@ -223,7 +250,10 @@ impl Client {
                     _ => Err(error),
                 }
             }
-            Err(error) => Err(error),
+            Err(error) => {
+                let place = Place { client: self, directory, name, path };
+                place.unless_made(error, resent, &attributes).await
+            }
         }
     }
 
@@ -263,21 +293,43 @@ impl Client {
         name: &[u8],
         target: &[u8],
         path: &dyn ToPath,
-    ) -> Result<()> {
+    ) -> Result<Handle> {
         let attributes = SetAttributes::default();
         let call = MakeLink { directory, name, attributes, target };
-        self.call("making the link", path, &call, |_| ()).await
+        match self.call_changing("making the link", path, &call).await {
+            Changed { outcome: Ok((handle, _)), .. } => {
+                self.made(handle, directory, name, path).await
+            }
+            Changed { outcome: Err(error), resent } => {
+                let place = Place { client: self, directory, name, path };
+                place.unless_linked(error, resent, target).await
+            }
+        }
     }
 
-    /// Removes a name of anything but a directory.
+    /// Removes a name of anything but a directory; `was` is what it stands for.
     ///
     /// # Errors
     /// What the server says.
-    pub async fn remove(&self, directory: Handle, name: &[u8], path: &dyn ToPath) -> Result<()> {
-        self.call("removing", path, &Remove { directory, name }, |()| ()).await
+    pub async fn remove(
+        &self,
+        directory: Handle,
+        name: &[u8],
+        was: &Found,
+        path: &dyn ToPath,
+    ) -> Result<()> {
+        let call = Remove { directory, name };
+        match self.call_changing("removing", path, &call).await {
+            Changed { outcome: Err(error), resent } => {
+                let place = Place { client: self, directory, name, path };
+                place.unless_removed(error, resent, was).await
+            }
+            done => done.outcome,
+        }
     }
 
-    /// Gives a file another name in the same directory; one that has the name is replaced.
+    /// Gives a file another name in the same directory; one that has the name is replaced. `what` is the file's
+    /// handle.
     ///
     /// # Errors
     /// What the server says.
@@ -286,10 +338,17 @@ impl Client {
         directory: Handle,
         from: &[u8],
         to: &[u8],
+        what: Handle,
         path: &dyn ToPath,
     ) -> Result<()> {
         let call = Rename { from: (directory, from), to: (directory, to) };
-        self.call("renaming", path, &call, |()| ()).await
+        match self.call_changing("renaming", path, &call).await {
+            Changed { outcome: Err(error), resent } => {
+                let place = Place { client: self, directory, name: to, path };
+                place.unless_renamed(error, resent, what).await
+            }
+            done => done.outcome,
+        }
     }
 
     /// Removes what a name stands for; a directory only with all that is in it, if `whole` says so,
@@ -307,7 +366,7 @@ impl Client {
     ) -> Result<()> {
         enum Step {
             Visit(Handle, Item, Url),
-            Leave(Handle, Vec<u8>, Url),
+            Leave(Handle, Item, Url),
         }
         let mut steps = vec![Step::Visit(directory, item, url.clone())];
         while let Some(step) = steps.pop() {
@@ -315,7 +374,7 @@ impl Client {
                 Step::Visit(parent, item, url) => {
                     let handle = item.found.handle;
                     if item.found.attributes.kind == Kind::Directory {
-                        steps.push(Step::Leave(parent, item.name, url.clone()));
+                        steps.push(Step::Leave(parent, item, url.clone()));
                         let inside =
                             if whole { self.list(handle, &url).await? } else { Vec::new() };
                         steps.extend(inside.into_iter().map(|inner| {
@@ -324,11 +383,11 @@ impl Client {
                         }));
                         continue;
                     }
-                    self.remove(parent, &item.name, &url).await?;
+                    self.remove(parent, &item.name, &item.found, &url).await?;
                     url
                 }
-                Step::Leave(parent, name, url) => {
-                    self.remove_directory(parent, &name, &url).await?;
+                Step::Leave(parent, item, url) => {
+                    self.remove_directory(parent, &item, &url).await?;
                     url
                 }
             };
@@ -337,9 +396,16 @@ impl Client {
         Ok(())
     }
 
-    async fn remove_directory(&self, parent: Handle, name: &[u8], url: &Url) -> Result<()> {
-        let call = RemoveDirectory { directory: parent, name };
-        self.call("removing the directory", url, &call, |()| ()).await
+    async fn remove_directory(&self, parent: Handle, item: &Item, url: &Url) -> Result<()> {
+        let call = RemoveDirectory { directory: parent, name: &item.name };
+        match self.call_changing("removing the directory", url, &call).await {
+            Changed { outcome: Err(error), resent } => {
+                let (directory, name) = (parent, &item.name[..]);
+                let place = Place { client: self, directory, name, path: url };
+                place.unless_removed(error, resent, &item.found).await
+            }
+            done => done.outcome,
+        }
     }
 
     /// The directory that an address's last name is in, and that name.

@@ -21,6 +21,7 @@ pub mod mount;
 pub mod nfs3;
 pub mod procedure;
 pub mod queue;
+mod replay;
 pub mod rpc;
 mod socket;
 pub mod tree;

@@ -291,7 +291,7 @@ impl Node {
     ///
     /// # Errors
     /// What the system or the server says.
-    pub async fn rename(&self, from: &[u8], to: &[u8]) -> Result<()> {
+    pub async fn rename(&self, what: &Node, from: &[u8], to: &[u8]) -> Result<()> {
         match self {
             Node::Local(path) => {
                 let target = Self::inner(path, to);
@@ -299,7 +299,11 @@ impl Node {
             }
             Node::Remote { client, handle, url } => {
                 let url = url.join(&String::from_utf8_lossy(to));
-                client.rename(*handle, from, to, &url).await
+                let what = match what {
+                    Node::Remote { handle, .. } => *handle,
+                    Node::Local(_) => Handle::NONE,
+                };
+                client.rename(*handle, from, to, what, &url).await
             }
         }
     }
@@ -322,11 +326,11 @@ impl Node {
                 let url = url.join(&String::from_utf8_lossy(name));
                 match client.look_up(*handle, name, &url).await? {
                     Some(found) if found.attributes.kind == Kind::Link => {
-                        client.remove(*handle, name, &url).await?;
+                        client.remove(*handle, name, &found, &url).await?;
                     }
                     _ => {}
                 }
-                client.make_link(*handle, name, target, &url).await
+                client.make_link(*handle, name, target, &url).await.map(|_| ())
             }
         }
     }

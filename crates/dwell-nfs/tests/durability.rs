@@ -17,7 +17,7 @@ use dwell_nfs::client::Client;
 use dwell_nfs::connection::Payload;
 use dwell_nfs::file::{RemoteFile, Writer};
 use dwell_nfs::nfs3::{Handle, Status};
-use fake::Call;
+use fake::{Call, Fake, Told};
 use model::{Fault, Model};
 
 const CHUNK: usize = 512;
@@ -208,4 +208,56 @@ fn a_write_that_was_dropped_never_overwrites_a_later_one() {
         writer.commit().await.unwrap();
         assert!(model.at("x").unwrap().durable == vec![2; CHUNK]);
     });
+}
+
+/// A server remembers the XIDs of what it carried out. A copy that the network kept back for long may still arrive.
+#[test]
+fn a_copy_of_a_write_that_arrives_late_never_overwrites_a_later_one() {
+    /// Copies of the write that are lost: more than after which it was once sent as another call.
+    const LOST: u32 = 9;
+    let model = Model::default();
+    let id = model.put("x", b"");
+    let mut done = std::collections::HashMap::new();
+    let (mut first, mut lost): (Option<Call>, u32) = (None, 0);
+    let served = model.clone();
+    let server = Fake::start_datagrams(move |call| {
+        if !is_write(call) {
+            return served.tell(call);
+        }
+        if let Some(results) = done.get(&call.xid) {
+            return Told::Results(Vec::clone(results));
+        }
+        if call.arguments.ends_with(&[1; 8]) && lost < LOST {
+            first.get_or_insert_with(|| call.clone());
+            lost += 1;
+            return Told::Close;
+        }
+        let told = served.tell(call);
+        if let Told::Results(results) = &told {
+            done.insert(call.xid, results.clone());
+        }
+        if let Some(late) = first.take_if(|_| call.arguments.ends_with(&[2; 8]))
+            && !done.contains_key(&late.xid)
+        {
+            served.tell(&late);
+        }
+        told
+    });
+    let executor = Executor::new().unwrap();
+    let tasks = executor.handle();
+    let url = server.url("/e/x", "&proto=udp&timeout=60").parse().unwrap();
+    executor.block_on(async {
+        let client = Client::mount(&tasks, &url).await.unwrap();
+        let handle = Handle::new(&id.to_be_bytes()).unwrap();
+        let writer = Writer::new(RemoteFile::new(&client, handle, "x"));
+        // So that it knows how soon answers come.
+        for _ in 0..20 {
+            writer.write(0, &Payload::new(vec![3; CHUNK])).await.unwrap();
+        }
+        writer.write(0, &Payload::new(vec![1; CHUNK])).await.unwrap();
+        writer.write(0, &Payload::new(vec![2; CHUNK])).await.unwrap();
+        writer.commit().await.unwrap();
+        assert!(client.health().counters.resends >= u64::from(LOST));
+    });
+    assert!(model.at("x").unwrap().durable == vec![2; CHUNK]);
 }

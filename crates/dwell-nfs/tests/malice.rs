@@ -3,6 +3,7 @@
 //! never in a panic, a hang or memory without bound.
 
 mod common;
+#[allow(dead_code)]
 #[path = "common/fake.rs"]
 mod fake;
 

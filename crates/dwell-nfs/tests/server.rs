@@ -126,7 +126,7 @@ fn every_procedure_does_what_it_says() {
             client.make_directory(root, b"d", keep, false, &"d").await.unwrap();
             let again = client.make_directory(root, b"d", keep, false, &"d").await.unwrap_err();
             assert_eq!(again.status(), Some(Status::EXIST));
-            client.rename(root, b"a", b"b", &"b").await.unwrap();
+            client.rename(root, b"a", b"b", handle, &"b").await.unwrap();
             assert_eq!(client.may(handle, access::READ, &"b").await.unwrap(), access::READ);
             assert!(client.space(root, &"").await.unwrap().total_bytes > 0);
             let names: Vec<_> = client.list(root, &"").await.unwrap();
@@ -136,7 +136,8 @@ fn every_procedure_does_what_it_says() {
             // Names alone, as from a server without READDIRPLUS.
             client.list_names_only();
             assert_eq!(client.list(root, &"").await.unwrap().len(), 3);
-            client.remove(root, b"b", &"b").await.unwrap();
+            let b = client.require(&url.join("b")).await.unwrap();
+            client.remove(root, b"b", &b, &"b").await.unwrap();
             let stale = file.read(0, 10).await.unwrap_err().to_string();
             assert!(stale.starts_with("a: read at byte 0: stale handle"), "{stale}");
             let gone = client.require(&url.join("b")).await.unwrap_err();
@@ -310,7 +311,8 @@ fn a_full_server_says_where() {
                 assert_eq!(error.status(), Some(nfs3::Status::NOSPC));
                 let offset = error.offset.unwrap();
                 assert!((512 << 10..=1 << 20).contains(&offset), "{error}");
-                client.remove(client.root(), b"f", &"f").await.unwrap();
+                let f = client.require(&url.join("f")).await.unwrap();
+                client.remove(client.root(), b"f", &f, &"f").await.unwrap();
             });
             // A copy ends with one line that says which file, and from which byte on.
             let local = tempfile::NamedTempFile::new_in("/dev/shm").unwrap();

@@ -94,6 +94,8 @@ pub struct Done<'a, P> {
     pub tag: u64,
     /// Its payload, given back.
     pub payload: Option<P>,
+    /// Whether it was sent more than once, so that the server may have carried it out more than once.
+    pub resent: bool,
     /// The encoded results, or why there are none.
     pub results: Result<&'a [u8], Failure>,
 }
@@ -152,6 +154,8 @@ pub struct Engine<P> {
     heads: Vec<Vec<u8>>,
 }
 
+/// Before a copy of a request is sent again that the server refused, in nanoseconds; doubled each time.
+const REFUSED_NS: Ns = 5_000_000;
 /// Room for the head and the arguments of most requests, in bytes.
 const HEAD_BYTES: usize = 256;
 const MOST_HEADS: usize = 64;
@@ -296,8 +300,14 @@ impl<P: AsRef<[u8]>> Engine<P> {
             }
             request.sends += 1;
             request.sent_at = now;
-            let rto_ns = self.rtt[request.class as usize].resend_after_ns(request.sends);
-            request.resend_at = now.saturating_add(rto_ns);
+            request.resend_at = match self.settings.transport {
+                // Only what the server refuses is sent twice on one connection.
+                Transport::Stream => Ns::MAX,
+                Transport::Datagram => {
+                    let rtt = &self.rtt[request.class as usize];
+                    now.saturating_add(rtt.resend_after_ns(request.sends))
+                }
+            };
             self.to_send.pop_front();
             if self.settings.transport == Transport::Datagram || bytes == 0 {
                 return;
@@ -391,6 +401,9 @@ impl<P: AsRef<[u8]>> Engine<P> {
             self.counters.garbage += 1;
             return;
         }
+        if matches!(results, Err(Failure::Refused(Refusal::System))) && self.is_at_it(now, xid) {
+            return;
+        }
         let full = self.outstanding.len() >= self.window.size() as usize;
         let Some(request) = self.take(xid) else { return };
         self.counters.answered += 1;
@@ -408,11 +421,23 @@ impl<P: AsRef<[u8]>> Engine<P> {
                 self.window.answered(took_ns, self.rtt[class].least_ns(), full);
             }
         }
+        let resent = request.sends > 1;
         let (tag, payload, head) = request.into_parts();
         if self.heads.len() < MOST_HEADS {
             self.heads.push(head);
         }
-        done(Done { tag, payload, results });
+        done(Done { tag, payload, resent, results });
+    }
+
+    /// Whether the server refused a copy of a request because it may still be at another. As a new request, it could be
+    /// carried out twice, the older copy last; so it is sent again as it is.
+    fn is_at_it(&mut self, now: Ns, xid: u32) -> bool {
+        let Some(request) = self.outstanding.get_mut(xid) else { return false };
+        if request.sends == 1 || !matches!(request.class, Class::Write | Class::Change) {
+            return false;
+        }
+        request.resend_at = now.saturating_add(REFUSED_NS << request.sends.min(8));
+        true
     }
 
     /// Whether an answer came as a datagram that is not whole.

@@ -146,7 +146,7 @@ fn a_lost_request_is_sent_again_with_its_xid_ever_more_slowly() {
 #[test]
 fn a_request_that_a_server_keeps_dropping_is_at_last_sent_as_a_new_one() {
     let mut play = Play::new(|s| s.give_up_ns = 10_000 * MS, Transport::Datagram);
-    play.write(7, 8);
+    play.read(7, 8);
     play.at(0);
     for _ in 0..6 {
         let at = play.engine.next_timer().unwrap();
@@ -165,6 +165,54 @@ fn a_request_that_a_server_keeps_dropping_is_at_last_sent_as_a_new_one() {
          6300 ms: 7 ends: Ok(100)",
     );
     assert_eq!(play.engine.counters().strays, 1);
+}
+
+#[test]
+fn a_write_keeps_its_xid_so_that_a_late_copy_cannot_undo_a_later_write() {
+    let mut play = Play::new(|s| s.give_up_ns = 60_000 * MS, Transport::Datagram);
+    play.write(7, 8);
+    play.at(0);
+    for _ in 0..15 {
+        let at = play.engine.next_timer().unwrap();
+        play.at(at);
+    }
+    assert_eq!(play.engine.counters().resends, 15);
+    assert!(play.told.lines().all(|line| line.ends_with("sends [1]")), "{}", play.told);
+    play.answer(1);
+    assert_eq!(play.engine.pending(), 0);
+}
+
+/// A server that refused a call as one of its own failures.
+fn failed(xid: u32) -> Vec<u8> {
+    [xid, 1, 0, 0, 0, 5].into_iter().flat_map(|word: u32| word.to_be_bytes()).collect()
+}
+
+#[test]
+fn a_copy_that_is_refused_while_the_server_may_be_at_another_is_sent_again_as_it_is() {
+    let mut play = Play::new(|_| (), Transport::Stream);
+    play.write(7, 8);
+    play.read(8, 8);
+    play.at(0);
+    // Sent once: the server did not carry it out.
+    play.reply(&failed(2));
+    play.engine.disconnected();
+    play.engine.connected(MS);
+    play.at(MS);
+    play.reply(&failed(1));
+    let at = play.engine.next_timer().unwrap();
+    play.at(at);
+    play.reply(&failed(1));
+    let at = play.engine.next_timer().unwrap();
+    play.at(at);
+    play.answer(1);
+    play.told(
+        "0 ms: sends [1, 2]
+         0 ms: 8 ends: Err(Refused(System))
+         1 ms: sends [1]
+         21 ms: sends [1]
+         61 ms: sends [1]
+         61 ms: 7 ends: Ok(100)",
+    );
 }
 
 #[test]

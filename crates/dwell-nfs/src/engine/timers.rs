@@ -7,8 +7,8 @@ use super::window::WAITING_MOST;
 use super::{Done, Engine, Failure, Request, Transport};
 use crate::procedure::Class;
 
-/// Sends after which a request may get another XID: with an answer due in milliseconds, some tenths of
-/// a second.
+/// Sends after which a request may get another XID, if it changes nothing: with an answer due in milliseconds, some
+/// tenths of a second.
 const RENEW_AFTER_SENDS: u32 = 6;
 
 impl<P: AsRef<[u8]>> Engine<P> {
@@ -26,14 +26,16 @@ impl<P: AsRef<[u8]>> Engine<P> {
         for xid in over {
             if let Some(request) = self.take(xid) {
                 let results = Err(Failure::NoAnswer { after_ns });
-                done(Done { tag: request.tag, payload: request.payload, results });
+                let resent = request.sends > 1;
+                done(Done { tag: request.tag, payload: request.payload, resent, results });
             }
         }
         while self.queued.front().is_some_and(|request| now >= request.give_up_at) {
             if let Some(request) = self.queued.pop_front() {
                 self.backlog_bytes -= request.moves_bytes();
                 let results = Err(Failure::NoAnswer { after_ns });
-                done(Done { tag: request.tag, payload: request.payload, results });
+                let (tag, payload) = (request.tag, request.payload);
+                done(Done { tag, payload, resent: false, results });
             }
         }
         self.admit();
@@ -41,18 +43,20 @@ impl<P: AsRef<[u8]>> Engine<P> {
     }
 
     fn resend(&mut self, now: Ns) -> bool {
-        if self.settings.transport == Transport::Stream {
-            return !self.up || now < self.silent_at();
-        }
         if !self.up {
             return true;
+        }
+        if self.settings.transport == Transport::Stream && now >= self.silent_at() {
+            return false;
         }
         let late: Vec<u32> = (self.outstanding.iter())
             .filter(|request| request.sends > 0 && now >= request.resend_at)
             .map(|request| request.xid)
             .collect();
         let late: Vec<u32> = late.into_iter().filter(|xid| !self.to_send.contains(xid)).collect();
-        if let Some(request) = late.first().and_then(|xid| self.outstanding.get(*xid)) {
+        if self.settings.transport == Transport::Datagram
+            && let Some(request) = late.first().and_then(|xid| self.outstanding.get(*xid))
+        {
             let round_trip_ns = self.rtt[request.class as usize].smoothed_ns();
             self.window.congested(now, round_trip_ns);
         }
@@ -63,10 +67,11 @@ impl<P: AsRef<[u8]>> Engine<P> {
     }
 
     /// The request's XID from now on. A server may keep dropping what it takes for a copy of a request
-    /// that it is still at; where doing it twice does no harm, it is at last sent as a new one.
+    /// that it is still at; what changes nothing is at last sent as a new one. What changes something keeps its XID:
+    /// by that the server tells a late copy of it, which must not undo what was changed later.
     fn renewed(&mut self, xid: u32) -> u32 {
         let may = |request: &Request<P>| {
-            request.class != Class::Change
+            !matches!(request.class, Class::Change | Class::Write)
                 && request.sends >= RENEW_AFTER_SENDS
                 && request.sends.is_multiple_of(2)
         };
@@ -96,16 +101,20 @@ impl<P: AsRef<[u8]>> Engine<P> {
         }
     }
 
+    fn first_resend_at(&self) -> Ns {
+        let sent = self.outstanding.iter().filter(|request| request.sends > 0);
+        sent.filter(|request| request.resend_at != Ns::MAX && !self.to_send.contains(&request.xid))
+            .map(|request| request.resend_at)
+            .min()
+            .unwrap_or(Ns::MAX)
+    }
+
     /// When [`Engine::timers`] has something to do; `None` when it never will.
     pub fn next_timer(&self) -> Option<Ns> {
         let resend_at = match (self.settings.transport, self.up) {
             (_, false) => Ns::MAX,
-            (Transport::Stream, true) => self.silent_at(),
-            (Transport::Datagram, true) => (self.outstanding.iter())
-                .filter(|request| request.sends > 0 && !self.to_send.contains(&request.xid))
-                .map(|request| request.resend_at)
-                .min()
-                .unwrap_or(Ns::MAX),
+            (Transport::Stream, true) => self.silent_at().min(self.first_resend_at()),
+            (Transport::Datagram, true) => self.first_resend_at(),
         };
         Some(self.give_up_at().min(resend_at)).filter(|at| *at != Ns::MAX)
     }

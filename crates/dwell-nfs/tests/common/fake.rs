@@ -14,7 +14,9 @@ pub fn words(words: &[u32]) -> Vec<u8> {
 }
 
 /// A call that came.
+#[derive(Clone)]
 pub struct Call {
+    pub xid: u32,
     pub program: u32,
     pub procedure: u32,
     /// Arguments, encoded.
@@ -22,9 +24,22 @@ pub struct Call {
 }
 
 impl Call {
+    fn of(message: &[u8]) -> Call {
+        let at = |place| word(message, place).unwrap_or(0);
+        // Behind the credential and the verifier.
+        let credential = 28 + 4 + at(28) as usize;
+        let arguments = message.get(credential + 8..).unwrap_or_default().to_vec();
+        Call { xid: at(0), program: at(12), procedure: at(20), arguments }
+    }
+
     pub fn is_nfs(&self, procedure: u32) -> bool {
         self.program == 100_003 && self.procedure == procedure
     }
+}
+
+/// The head of an answer.
+fn head(call: &Call) -> Vec<u8> {
+    words(&[call.xid, 1, 0, 0, 0, 0])
 }
 
 /// What is done with a call.
@@ -33,7 +48,7 @@ pub enum Told {
     Results(Vec<u8>),
     /// These bytes, mark and all, and the connection stays.
     Raw(Vec<u8>),
-    /// The connection is closed.
+    /// The connection is closed; a datagram is not answered.
     Close,
 }
 
@@ -105,6 +120,26 @@ impl Fake {
         Fake { address, stop }
     }
 
+    /// As [`Fake::start`], by datagrams.
+    pub fn start_datagrams(tell: impl FnMut(&Call) -> Told + Send + 'static) -> Fake {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        socket.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
+        let address = socket.local_addr().unwrap();
+        let stop = Arc::new(AtomicBool::new(false));
+        let (stopped, mut tell) = (stop.clone(), tell);
+        std::thread::spawn(move || {
+            let mut buffer = vec![0; 1 << 16];
+            while !stopped.load(Ordering::Relaxed) {
+                let Ok((bytes, from)) = socket.recv_from(&mut buffer) else { continue };
+                let call = Call::of(&buffer[..bytes]);
+                if let Told::Results(results) = tell(&call) {
+                    let _ = socket.send_to(&[head(&call), results].concat(), from);
+                }
+            }
+        });
+        Fake { address, stop }
+    }
+
     pub fn url(&self, path: &str, options: &str) -> String {
         let port = self.address.port();
         format!("nfs://127.0.0.1:{port}{path}?mountport={port}{options}")
@@ -128,16 +163,12 @@ fn serve(mut stream: TcpStream, tell: &Teller) -> std::io::Result<()> {
         stream.read_exact(&mut mark)?;
         let mut message = vec![0; (u32::from_be_bytes(mark) & 0x7fff_ffff) as usize];
         stream.read_exact(&mut message)?;
-        let at = |place| word(&message, place).unwrap_or(0);
-        // Behind the credential and the verifier.
-        let credential = 28 + 4 + at(28) as usize;
-        let arguments = message.get(credential + 8..).unwrap_or_default().to_vec();
-        let call = Call { program: at(12), procedure: at(20), arguments };
+        let call = Call::of(&message);
         let reply = match tell(&call) {
             Told::Close => return stream.shutdown(Shutdown::Both),
             Told::Raw(bytes) => bytes,
             Told::Results(results) => {
-                let reply = [words(&[at(0), 1, 0, 0, 0, 0]), results].concat();
+                let reply = [head(&call), results].concat();
                 [words(&[0x8000_0000 | reply.len() as u32]), reply].concat()
             }
         };
