@@ -242,7 +242,6 @@ impl Grants for Controller {
                 return Err(Errno(libc::ENXIO));
             }
             open.granted.store(true, Ordering::Release);
-            open.vouch();
             let in_memory = matches!(way, Way::Memory { .. });
             let (entry, generation) = table.insert(open.clone(), way);
             self.state.counters.grants.fetch_add(1, Ordering::Relaxed);
@@ -253,7 +252,6 @@ impl Grants for Controller {
     fn suspect(&self, open: &Arc<OpenFile>) {
         if open.granted.load(Ordering::Acquire) {
             self.state.each_channel(|channel| channel.table().remove_open(open.id()));
-            open.distrust();
         }
     }
 

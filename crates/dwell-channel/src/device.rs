@@ -25,8 +25,6 @@ pub(crate) struct Errand {
     pub tag: u32,
     pub open: Arc<OpenFile>,
     pub direct: Option<Arc<File>>,
-    /// Makes the file longer.
-    pub grows: bool,
     /// Changes it.
     pub writes: bool,
     /// May keep whoever submits it waiting.
@@ -71,9 +69,6 @@ impl Device {
         if self.errands.len() + self.done.len() >= self.depth as usize {
             return Begun::NoRoom;
         }
-        if errand.grows && !errand.open.inode.begins_to_grow() {
-            return Begun::Over(Done::KERNEL);
-        }
         if self.queue.is_none() && !self.none {
             self.queue = self.source.queue(self.depth).ok();
             self.none = self.queue.is_none();
@@ -84,8 +79,7 @@ impl Device {
             self.done.push((errand, result));
             return Begun::InFlight;
         };
-        let waits = errand.may_block || errand.grows;
-        let polls = errand.direct.is_some() && io.bytes() > 0 && !waits;
+        let polls = errand.direct.is_some() && io.bytes() > 0 && !errand.may_block;
         errand.polled = polls && self.polled.routes().has(Route::Polled);
         let route = if errand.polled { Route::Polled } else { Route::Interrupt };
         let io = if errand.may_block { io.that_may_block() } else { io };
@@ -108,9 +102,6 @@ impl Device {
         let mut any = false;
         let mut over = |errand: Errand, result: i32| {
             any = true;
-            if errand.grows {
-                errand.open.inode.growth.end();
-            }
             if errand.writes {
                 errand.open.inode.changed();
             }

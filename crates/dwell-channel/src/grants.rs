@@ -14,7 +14,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
-use crate::growth::{Growth, Standing};
 use crate::view::View;
 
 /// An error number, as the kernel passes it to a program.
@@ -67,17 +66,13 @@ pub struct OpenFile {
     id: u64,
     /// Whether any channel was ever granted it.
     pub(crate) granted: AtomicBool,
-    standing: Mutex<Standing>,
 }
 
 impl OpenFile {
-    /// An open file with a number of its own. When this returns, no channel makes the file longer until it is granted
-    /// to one.
+    /// An open file with a number of its own.
     pub fn new(file: File, flags: i32, inode: Arc<Inode>) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
-        inode.growth.stranger_comes();
-        inode.growth.settle();
         OpenFile {
             file,
             rights: Rights::of_flags(flags),
@@ -85,57 +80,12 @@ impl OpenFile {
             inode,
             id,
             granted: AtomicBool::new(false),
-            standing: Mutex::new(Standing::Stranger),
         }
-    }
-
-    /// It was granted to a channel. Who appends goes by the kernel's length all the same.
-    pub(crate) fn vouch(&self) {
-        let mut standing = self.standing();
-        if *standing == Standing::Stranger && !self.rights.append {
-            *standing = Standing::Vouched;
-            self.inode.growth.stranger_leaves();
-        }
-    }
-
-    /// Nobody vouches for it any more, until it is granted again.
-    pub(crate) fn distrust(&self) {
-        self.set_apart(Standing::Stranger);
-    }
-
-    /// From now on it goes by the kernel's length. When this returns, no channel makes the file longer any more.
-    pub(crate) fn leave_to_kernel(&self) {
-        self.set_apart(Standing::Apart);
-    }
-
-    fn set_apart(&self, to: Standing) {
-        {
-            let mut standing = self.standing();
-            match *standing {
-                Standing::Vouched => self.inode.growth.stranger_comes(),
-                Standing::Apart => return,
-                Standing::Stranger => {}
-            }
-            *standing = to;
-        }
-        self.inode.growth.settle();
-    }
-
-    fn standing(&self) -> MutexGuard<'_, Standing> {
-        self.standing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A number that no other open file of this controller ever has.
     pub fn id(&self) -> u64 {
         self.id
-    }
-}
-
-impl Drop for OpenFile {
-    fn drop(&mut self) {
-        if *self.standing() != Standing::Vouched {
-            self.inode.growth.stranger_leaves();
-        }
     }
 }
 
@@ -164,18 +114,14 @@ pub struct Inode {
     /// When a channel last wrote to it without the file system's knowledge, in nanoseconds since 1970; 0 for
     /// never since its times were set.
     written_ns: AtomicU64,
-    pub(crate) growth: Growth,
     memory: Memory,
 }
 
-/// What the kernel remembers of a file that channels may change: its length and times.
+/// What the kernel remembers of a file that channels may change: its times.
 #[derive(Default)]
 struct Memory {
     /// Whether it may remember anything.
     holds: AtomicBool,
-    /// Whether channels have made the file longer. The kernel holds what it is told for true a moment before it has taken all of
-    /// it over: somebody who looks just then may see an older length, if it is to remember the answer.
-    grew: AtomicBool,
     /// Has it forget.
     clear: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
@@ -295,22 +241,13 @@ impl Inode {
     /// The kernel is about to be told of its attributes, which are looked at after this; whether it may remember them: where
     /// it cannot be made to forget, it must not.
     pub(crate) fn remembers(&self) -> bool {
-        let Memory { holds, grew, clear } = &self.memory;
+        let Memory { holds, clear } = &self.memory;
         if clear.get().is_none() {
             return false;
         }
         holds.store(true, Ordering::SeqCst);
         fence(Ordering::SeqCst);
-        !grew.load(Ordering::SeqCst)
-    }
-
-    /// As [`Growth::begin`].
-    pub(crate) fn begins_to_grow(&self) -> bool {
-        let may = self.growth.begin();
-        if may {
-            self.memory.grew.store(true, Ordering::SeqCst);
-        }
-        may
+        true
     }
 
     /// A channel changed it. When this returns, the kernel asks before it says anything of its attributes: the command must
@@ -385,7 +322,6 @@ impl Inodes {
             quiet: Condvar::new(),
             view: Mutex::default(),
             written_ns: AtomicU64::new(0),
-            growth: Growth::default(),
             memory: Memory::default(),
         });
         open.insert(key, Arc::downgrade(&inode));

@@ -209,7 +209,7 @@ fn begin(
         return Begun::Over(Done::MISSING);
     };
     let rights = open.rights;
-    let writes = matches!(command.opcode, Opcode::Write | Opcode::Extend);
+    let writes = command.opcode == Opcode::Write;
     let may_write = match way {
         Way::Memory { write, .. } | Way::Device { write, .. } => *write,
     };
@@ -235,16 +235,10 @@ fn begin(
             Opcode::Sync | Opcode::DataSync => 0,
             // SAFETY: the memory lies in the data area, which belongs to no file that is served.
             Opcode::Read => unsafe { view.read(memory, command.bytes, command.offset) },
-            Opcode::Write | Opcode::Extend => {
+            Opcode::Write => {
                 let (bytes, offset) = (command.bytes, command.offset);
                 // SAFETY: as above.
-                let mut done = unsafe { view.write(memory, bytes, offset, &open.file) };
-                if done.is_none() && command.opcode == Opcode::Extend && open.inode.begins_to_grow()
-                {
-                    // SAFETY: as above.
-                    done = Some(unsafe { view.extend(memory, bytes, offset, &open.file) });
-                    open.inode.growth.end();
-                }
+                let done = unsafe { view.write(memory, bytes, offset, &open.file) };
                 if done.is_some_and(|done| done > 0) {
                     if *now_ns == 0 {
                         *now_ns = since_1970_ns();
@@ -256,8 +250,7 @@ fn begin(
             }
         }),
         Way::Device { direct, may_block, .. } => {
-            let grows = writes && end > Some(way::length(&open.file));
-            if grows && command.opcode == Opcode::Write {
+            if writes && end > Some(way::length(&open.file)) {
                 return Begun::Over(Done::KERNEL);
             }
             let aligned = |alignment: u32| {
@@ -280,16 +273,13 @@ fn begin(
                 // is out; others may change it, and the kernel copies it like any shared memory.
                 Opcode::Read => unsafe { Io::plain(Action::Read, target, memory, bytes, offset) },
                 // SAFETY: as above.
-                Opcode::Write | Opcode::Extend => unsafe {
-                    Io::plain(Action::Write, target, memory, bytes, offset)
-                },
+                Opcode::Write => unsafe { Io::plain(Action::Write, target, memory, bytes, offset) },
             };
             let errand = Errand {
                 lane: number,
                 tag: command.tag,
                 open: open.clone(),
                 direct: direct.as_ref().map(|(file, _)| file.clone()),
-                grows,
                 writes,
                 may_block: *may_block,
                 polled: false,

@@ -9,7 +9,6 @@ pub mod controller;
 mod device;
 pub mod fs;
 pub mod grants;
-mod growth;
 mod lane;
 pub mod layout;
 pub mod ring;

@@ -136,20 +136,6 @@ impl View {
         Some(unsafe { self.write_by_call(from, bytes, offset, by) })
     }
 
-    /// As [`View::write`], where the file may become longer: the kernel makes it so, and gives its pages memory.
-    ///
-    /// # Safety
-    /// As of [`View::write`].
-    #[cold]
-    pub unsafe fn extend(&self, from: *const u8, bytes: u32, offset: u64, by: &File) -> i32 {
-        // SAFETY: by the caller's promise.
-        let done = unsafe { self.write_by_call(from, bytes, offset, by) };
-        if let Ok(done) = u64::try_from(done) {
-            self.bytes.fetch_max(offset + done, Ordering::Relaxed);
-        }
-        done
-    }
-
     /// # Safety
     /// As of [`View::write`].
     unsafe fn write_by_call(&self, from: *const u8, bytes: u32, offset: u64, by: &File) -> i32 {

@@ -9,14 +9,12 @@ use crate::layout::{COMMAND_WORDS, COMPLETION_WORDS};
 pub enum Opcode {
     /// File to data area.
     Read = 1,
-    /// Data area to file.
+    /// Data area to file, which becomes no longer by it.
     Write = 2,
     /// Make data and metadata durable.
     Sync = 3,
     /// Make data durable.
     DataSync = 4,
-    /// Data area to file, which may become longer.
-    Extend = 5,
 }
 
 /// One command. Everything that is not named is zero.
@@ -69,7 +67,6 @@ impl Command {
             2 => Opcode::Write,
             3 => Opcode::Sync,
             4 => Opcode::DataSync,
-            5 => Opcode::Extend,
             _ => return Err(Malformed { tag }),
         };
         Ok(Command {
@@ -231,7 +228,7 @@ mod tests {
 
     #[test]
     fn what_is_no_command_keeps_only_its_tag() {
-        for first in [0u64, 6, 0x100, 0x1_0001, 0xffff_ffff] {
+        for first in [0u64, 5, 6, 0x100, 0x1_0001, 0xffff_ffff] {
             let words = [first | 9 << 32, 0, 0, 0];
             assert_eq!(Command::parse(words), Err(Malformed { tag: 9 }));
         }

@@ -51,7 +51,7 @@ static inline int dial(void)
 
 static inline void hello(int fd, uint32_t entries, uint64_t data)
 {
-    uint8_t message[24] = "dwell\0\0\1";
+    uint8_t message[24] = "dwell\0\0\2";
     memcpy(message + 8, &entries, 4);
     memcpy(message + 16, &data, 8);
     CHECK(send(fd, message, sizeof message, MSG_NOSIGNAL) == sizeof message);
@@ -85,7 +85,7 @@ static inline int welcome(int fd, struct channel *c)
     if (poll(&watched, 1, 3000) != 1) return ETIMEDOUT;
     ssize_t got = recvmsg(fd, &header, MSG_CMSG_CLOEXEC);
     if (got <= 0) return ECONNRESET;
-    CHECK(got == 48 && memcmp(message, "dwell\0\0\1", 8) == 0);
+    CHECK(got == 48 && memcmp(message, "dwell\0\0\2", 8) == 0);
     uint32_t error;
     memcpy(&error, message + 8, 4);
     if (error) return (int)error;

@@ -24,7 +24,7 @@ static void wait_for_input(void)
 static void channel_of(int file, struct channel *c)
 {
     static char place[64];
-    uint8_t argument[64] = "dwell\0\0\1";
+    uint8_t argument[64] = "dwell\0\0\2";
     CHECK(ioctl(file, PLACE, argument) == 0);
     memcpy(place, argument + 9, argument[8]);
     name = place;

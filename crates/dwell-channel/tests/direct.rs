@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Files through channels, without a mount: bytes, ends of files, rights, holes, growth.
+//! Files through channels, without a mount: bytes, ends of files, rights, holes.
 
 mod common;
 
@@ -12,7 +12,7 @@ use dwell::queue::{Action, Io, Queue};
 use dwell::{File, Route};
 use dwell_channel::client::{ChannelQueue, Mount, Shape};
 use dwell_channel::controller::Options;
-use dwell_channel::grants::{Grants, Why, ioctl};
+use dwell_channel::grants::{Grants, Why};
 
 fn file(mount: Mount) -> File<Mount> {
     let known = dwell::known::Known::default();
@@ -59,7 +59,7 @@ fn bytes_come_and_go_through_a_channel() {
 }
 
 #[test]
-fn nothing_past_the_end_of_a_file_is_seen_until_a_write_makes_it_longer() {
+fn nothing_past_the_end_of_a_file_is_seen_or_written() {
     for memory in [true, false] {
         let house = House::new(Options::default());
         let backing = filled(memory, 5000);
@@ -73,30 +73,16 @@ fn nothing_past_the_end_of_a_file_is_seen_until_a_write_makes_it_longer() {
         assert!(buffer[5000..].iter().all(|byte| *byte == 0xee));
         assert_eq!(read(&file, fd, &mut buffer, 5000), 0);
         assert_eq!(read(&file, fd, &mut buffer, 1 << 40), 0);
-        assert_eq!((write(&file, fd, &[7; 100], 4950), length()), (100, 5050));
-        assert_eq!(read(&file, fd, &mut buffer, 4950), 100);
-        assert!(buffer[..100].iter().all(|byte| *byte == 7));
-        // What is left out is zeroes.
-        assert_eq!((write(&file, fd, &[8; 10], 20_000), length()), (10, 20_010));
+        assert_eq!((write(&file, fd, &[7; 100], 4900), length()), (100, 5000));
+        for at in [4901, 4999, 5000, 20_000, 1 << 40] {
+            assert_eq!((write(&file, fd, &[8; 100], at), length()), (-libc::EBADF, 5000));
+        }
+        // Longer by the kernel: the channel has what there is now.
+        backing.as_file().write_all_at(&[9; 10], 20_000).unwrap();
+        assert_eq!((write(&file, fd, &[8; 100], 15_000), length()), (100, 20_010));
         assert_eq!(read(&file, fd, &mut buffer, 15_000), 5010);
-        assert!(buffer[..5000].iter().all(|byte| *byte == 0) && buffer[5000..5010] == [8; 10]);
-        // Somebody who does not take channels: the kernel's. Whoever is granted as well takes nothing away.
-        let other = house.open(backing.path(), libc::O_RDWR);
-        assert_eq!(write(&file, fd, &[9; 10], 20_005), -libc::EBADF);
-        assert_eq!((write(&file, fd, &[9; 10], 20_000), length()), (10, 20_010));
-        assert_eq!(read(&file, other.program.as_raw_fd(), &mut buffer, 0), 8192);
-        assert_eq!((write(&file, fd, &[9; 10], 20_005), length()), (10, 20_015));
-        // Who appends goes by the kernel's length, and so does who says so.
-        let appends = house.open(backing.path(), libc::O_RDWR | libc::O_APPEND);
-        assert_eq!(read(&file, appends.program.as_raw_fd(), &mut buffer, 0), 8192);
-        assert_eq!(write(&file, fd, &[1], 20_015), -libc::EBADF);
-        house.close(appends);
-        assert_eq!((write(&file, fd, &[1], 20_015), length()), (1, 20_016));
-        ioctl::answer(&*house.controller, &other.open, ioctl::BY_KERNEL, &[]).unwrap();
-        assert_eq!(read(&file, other.program.as_raw_fd(), &mut buffer, 0), 8192);
-        assert_eq!(write(&file, fd, &[1], 20_016), -libc::EBADF);
-        house.close(other);
-        assert_eq!((write(&file, fd, &[1], 20_016), length()), (1, 20_017));
+        assert!(buffer[..100] == [8; 100] && buffer[100..5000].iter().all(|byte| *byte == 0));
+        assert_eq!(buffer[5000..5010], [9; 10]);
     }
 }
 
@@ -106,11 +92,11 @@ fn a_file_that_outgrows_its_mapping_is_granted_again() {
     let house = House::new(Options::default());
     let backing = filled(true, 5000);
     let opened = house.open(backing.path(), libc::O_RDWR);
-    let program = house.speak_for(&opened, std::fs::File::open(backing.path()).unwrap());
-    let (file, fd) = (file(house.mount()), program.as_raw_fd());
+    let (file, fd) = (file(house.mount()), opened.program.as_raw_fd());
     let data: Vec<u8> = (0..STEP as usize).map(byte_at).collect();
     let mut seen = vec![0; STEP as usize];
     for at in (0..15).map(|n| 5000 + n * STEP) {
+        // The kernel makes it longer.
         assert_eq!(write(&file, fd, &data, at), STEP as i32);
         assert_eq!(read(&file, fd, &mut seen, at), STEP as i32);
         assert!(seen == data, "{at}");

@@ -14,15 +14,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use common::mapped;
-use common::scene::{scene, serve};
+use common::scene::{EVERY, scene, scene_by, serve};
 use dwell::File;
 use dwell_channel::client;
 use dwell_channel::controller::{Controller, Options};
+use dwell_channel::fs::DataPath;
 
 #[test]
 fn a_path_under_a_mount_takes_the_channel_by_itself() {
-    for memory in [true, false] {
-        let Some(scene) = scene(memory) else { return };
+    for way in EVERY {
+        let Some(scene) = scene_by(way) else { return };
         std::fs::write(scene.path("data"), vec![5; 10_000]).unwrap();
         let file = scene.open("data");
         assert_eq!(file.bytes().unwrap(), 10_000);
@@ -67,8 +68,8 @@ impl Dice {
 #[test]
 fn channel_kernel_and_mapping_see_one_file() {
     const MOST: u64 = 40_000;
-    for (memory, seed) in [(true, 1), (true, 2), (false, 3)] {
-        let Some(scene) = scene(memory) else { return };
+    for (way, seed) in EVERY.into_iter().zip(1..) {
+        let Some(scene) = scene_by(way) else { return };
         let mut dice = Dice(0x9e37_79b9_7f4a_7c15 ^ seed);
         let mut model: Vec<u8> = vec![0; 20_000];
         std::fs::write(scene.path("data"), &model).unwrap();
@@ -76,7 +77,7 @@ fn channel_kernel_and_mapping_see_one_file() {
             let channels = [scene.open("data"), scene.open("data")];
             let opened =
                 || Plain::options().read(true).write(true).open(scene.path("data")).unwrap();
-            // Now and then somebody stays who takes no channel: then only the kernel makes the file longer.
+            // Now and then somebody stays who takes no channel.
             let stays = (reopened % 3 == 0).then(opened);
             for step in 0..60 {
                 let channel = &channels[dice.below(2) as usize];
@@ -210,7 +211,8 @@ fn serve_until_killed() {
         return;
     };
     let controller = Arc::new(Controller::start(Options::default()).unwrap());
-    let _server = serve(Path::new(&backing), Path::new(&mount), controller, true).unwrap();
+    let passthrough = std::env::var_os("DIRECT").is_none();
+    let _server = serve(Path::new(&backing), Path::new(&mount), controller, passthrough).unwrap();
     println!("serving");
     std::thread::sleep(Duration::from_secs(60));
 }
@@ -224,15 +226,17 @@ impl Drop for Killed {
     }
 }
 
-fn served_elsewhere(backing: &Path, mount: &Path) -> Killed {
-    let child = Command::new(std::env::current_exe().unwrap())
+fn served_elsewhere(backing: &Path, mount: &Path, passthrough: bool) -> Killed {
+    let mut program = Command::new(std::env::current_exe().unwrap());
+    program
         .args(["--ignored", "--exact", "serve_until_killed", "--nocapture"])
         .env("BACKING", backing)
         .env("MOUNT", mount)
-        .stdout(Stdio::null())
-        .spawn()
-        .unwrap();
-    let killed = Killed(child);
+        .stdout(Stdio::null());
+    if !passthrough {
+        program.env("DIRECT", "");
+    }
+    let killed = Killed(program.spawn().unwrap());
     let until = Instant::now() + Duration::from_secs(10);
     let own = std::fs::metadata(backing).unwrap();
     while std::fs::File::open(mount.join("probe")).is_err() {
@@ -244,18 +248,24 @@ fn served_elsewhere(backing: &Path, mount: &Path) -> Killed {
 
 #[test]
 fn a_killed_controller_is_noticed_soon_and_found_again() {
-    drop(match scene(true) {
-        Some(scene) => scene,
-        None => return,
-    });
+    for passthrough in [true, false] {
+        let Some(scene) = scene_by((true, passthrough)) else { return };
+        // What is open is then read and written by the kernel all the same.
+        let goes_on = scene.facts().data_path == DataPath::Passthrough;
+        drop(scene);
+        noticed_and_found_again(passthrough, goes_on);
+    }
+}
+
+fn noticed_and_found_again(passthrough: bool, goes_on: bool) {
     let at = |name: &str| tempfile::Builder::new().prefix(name).tempdir_in("/dev/shm").unwrap();
     let (backing, mount) = (at("dwell-backing-"), at("dwell-mount-"));
     std::fs::write(backing.path().join("probe"), "").unwrap();
     std::fs::write(backing.path().join("data"), vec![0; 1 << 20]).unwrap();
     client::register();
-    let mut controller = served_elsewhere(backing.path(), mount.path());
+    let mut controller = served_elsewhere(backing.path(), mount.path(), passthrough);
     let file = File::options().write(true).open(mount.path().join("data")).unwrap();
-    for round in 1..=3u8 {
+    for round in 1..=2u8 {
         // Killed while requests are under way; what was acknowledged as durable before is there.
         let mut acknowledged = 0;
         let started = Instant::now();
@@ -280,12 +290,12 @@ fn a_killed_controller_is_noticed_soon_and_found_again() {
         let sure = acknowledged.min(2048) as usize * 512;
         assert!(sure > 0 && below[..sure].iter().all(|byte| *byte == round));
         let before = Instant::now();
-        assert!(file.read_at(&mut [0; 512], 0).is_err());
+        assert_eq!(file.read_at(&mut [0; 512], 0).is_ok(), goes_on);
         assert!(before.elapsed() < Duration::from_secs(1));
-        controller = served_elsewhere(backing.path(), mount.path());
+        controller = served_elsewhere(backing.path(), mount.path(), passthrough);
         let until = Instant::now() + Duration::from_secs(2);
         let mut buffer = [0; 512];
-        while file.read_at(&mut buffer, 0).is_err() {
+        while file.sync_data().is_err() || file.read_at(&mut buffer, 0).is_err() {
             assert!(Instant::now() < until, "never found again");
             std::thread::sleep(Duration::from_millis(10));
         }

@@ -30,7 +30,7 @@ impl Drop for Ending<'_> {
     }
 }
 
-/// A writer floods a file through its channel, and makes it longer. Meanwhile the file is drained, emptied and half filled with canaries,
+/// A writer floods a file through its channel, past its end too. Meanwhile the file is drained, emptied and half filled with canaries,
 /// as a new file in its space would be; while it is held, no canary may change and nothing come after them, whatever was in flight.
 fn race(memory: bool, rounds: u32) {
     let house = House::new(Options::default());

@@ -245,11 +245,6 @@ pub fn server_of(word: Word) -> Option<Server> {
     })
 }
 
-/// Whether a descriptor's requests take channels.
-pub fn is_served(word: Word) -> bool {
-    matches!(server_of(word), Some(Server::Served(_)))
-}
-
 /// Whether it is time to open what serves a descriptor's requests. Who is not left alone at all is decided for from the first request on.
 pub fn is_worth_opening(word: Word) -> bool {
     ALONE_NS.load(Ordering::Relaxed) == 0 || decided_for(word).is_some_and(Decided::is_waited_for)

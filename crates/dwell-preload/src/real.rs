@@ -117,9 +117,6 @@ functions! {
     fdatasync: fn(c_int) -> c_int;
     lseek: fn(c_int, off64_t, c_int) -> off64_t;
     lseek64: fn(c_int, off64_t, c_int) -> off64_t;
-    mmap: fn(Memory, size_t, c_int, c_int, c_int, off64_t) -> Memory;
-    mmap64: fn(Memory, size_t, c_int, c_int, c_int, off64_t) -> Memory;
-    copy_file_range: fn(c_int, *mut off64_t, c_int, *mut off64_t, size_t, c_uint) -> ssize_t;
 
     fopen: fn(Path, Path) -> Stream;
     fopen64: fn(Path, Path) -> Stream;

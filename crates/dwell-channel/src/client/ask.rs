@@ -7,7 +7,7 @@ use std::io;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
-use crate::grants::ioctl::{BY_KERNEL, GRANT, GRANT_BYTES, IN_MEMORY, MAGIC, PLACE, PLACE_BYTES};
+use crate::grants::ioctl::{GRANT, GRANT_BYTES, IN_MEMORY, MAGIC, PLACE, PLACE_BYTES};
 use crate::grants::{GrantReply, Token};
 
 /// What was granted.
@@ -90,31 +90,6 @@ pub fn grant(descriptor: RawFd, token: &Token) -> io::Result<Granted> {
     let eight = |at: usize| u64::from_le_bytes(std::array::from_fn(|byte| argument[at + byte]));
     let (open, entry, generation, bytes) = (eight(0), four(8), four(12), eight(16));
     Ok(GrantReply { open, entry, generation, bytes, in_memory: four(24) & IN_MEMORY != 0 })
-}
-
-/// Before an open file is mapped: from now on the kernel alone makes its file longer, and knows how long it is.
-///
-/// # Errors
-/// What the system says.
-pub fn leave_to_kernel(descriptor: RawFd) -> io::Result<()> {
-    ask(descriptor, BY_KERNEL, &mut [])?;
-    look_again(descriptor)
-}
-
-/// Has the kernel ask how long a file is that channels may have made longer: it does not by itself where it copies from one file to
-/// another.
-///
-/// # Errors
-/// What the system says.
-pub fn look_again(descriptor: RawFd) -> io::Result<()> {
-    // SAFETY: zero bytes are a valid buffer.
-    let mut facts: libc::statx = unsafe { std::mem::zeroed() };
-    let flags = libc::AT_EMPTY_PATH | libc::AT_STATX_FORCE_SYNC;
-    let (nowhere, size) = (c"".as_ptr(), libc::STATX_SIZE);
-    // SAFETY: a terminated text and a live buffer.
-    let rc =
-        unsafe { libc::syscall(libc::SYS_statx, descriptor, nowhere, flags, size, &raw mut facts) };
-    if rc < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 /// A bare system call: nothing that stands in place of the C library's function sees it.

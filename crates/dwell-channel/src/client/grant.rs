@@ -3,11 +3,8 @@
 
 use std::os::fd::RawFd;
 
-use rustix::process::{Resource, getrlimit};
-
 use super::ask::Granted;
 use crate::grants::GrantReply;
-use crate::wire::Opcode;
 
 /// What is known of a descriptor. It is never trusted: the controller checks each command, and says so when
 /// the entry is gone.
@@ -16,29 +13,18 @@ pub(super) struct Grant {
     pub descriptor: RawFd,
     pub entry: u32,
     pub generation: u32,
-    /// How its file is written.
-    pub write: Opcode,
     /// Whether the file is memory.
     pub in_memory: bool,
     /// The file is asked of the kernel so many times more.
     pub refused: u32,
 }
 
-pub(super) const NO_GRANT: Grant = Grant {
-    descriptor: -1,
-    entry: 0,
-    generation: 0,
-    write: Opcode::Write,
-    in_memory: false,
-    refused: 0,
-};
+pub(super) const NO_GRANT: Grant =
+    Grant { descriptor: -1, entry: 0, generation: 0, in_memory: false, refused: 0 };
 
 impl Grant {
     pub fn of(descriptor: RawFd, granted: &Granted) -> Grant {
-        // Of a process whose files may only be so long the kernel makes them longer, and says where the end is.
-        let has_limit = getrlimit(Resource::Fsize).current.is_some();
-        let write = if has_limit { Opcode::Write } else { Opcode::Extend };
         let GrantReply { entry, generation, in_memory, .. } = *granted;
-        Grant { descriptor, entry, generation, write, in_memory, refused: 0 }
+        Grant { descriptor, entry, generation, in_memory, refused: 0 }
     }
 }

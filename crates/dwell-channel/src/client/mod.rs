@@ -9,7 +9,7 @@ mod link;
 mod queue;
 mod served;
 
-pub use ask::{Asker, Granted, grant, leave_to_kernel, look_again, place};
+pub use ask::{Asker, Granted, grant, place};
 pub use buffer::ChannelBuffer;
 pub use link::{Guest, Link, Shape};
 pub use queue::ChannelQueue;

@@ -221,7 +221,7 @@ impl ChannelQueue {
         else {
             return Ok(false);
         };
-        let Some(Grant { entry, generation, write, .. }) = self.grant(target) else {
+        let Some(Grant { entry, generation, .. }) = self.grant(target) else {
             return Ok(false);
         };
         let (Some(flight), Some(link)) = (&mut self.flights[at as usize], &mut self.link) else {
@@ -235,11 +235,11 @@ impl ChannelQueue {
         };
         let opcode = match io.action() {
             Action::Read | Action::ReadVectored => Opcode::Read,
-            Action::Write | Action::WriteVectored => write,
+            Action::Write | Action::WriteVectored => Opcode::Write,
             Action::Sync => Opcode::Sync,
             Action::DataSync => Opcode::DataSync,
         };
-        if opcode == write && flight.in_channel.is_none() {
+        if opcode == Opcode::Write && flight.in_channel.is_none() {
             let Some(slot) = link.shared().data(place, piece) else { return Ok(false) };
             // SAFETY: the slot is this flight's, and so long; whoever made the request lends its memory.
             let whole = unsafe {

@@ -72,7 +72,7 @@ impl Callers {
     ///
     /// # Errors
     /// As of [`Callers::become_caller`].
-    pub fn become_writer(&self, caller: Caller, opener: &Opener) -> Result<Acting<'_>, Errno> {
+    pub fn become_writer(&self, caller: Caller, opener: &OpenedBy) -> Result<Acting<'_>, Errno> {
         if !self.differs(caller) {
             return Ok(self.nobody_else());
         }
@@ -134,14 +134,14 @@ impl Callers {
 
 /// The program that opened a file.
 #[derive(Debug)]
-pub(super) struct Opener {
+pub(super) struct OpenedBy {
     pub caller: Caller,
     groups: OnceLock<Vec<Gid>>,
 }
 
-impl From<Caller> for Opener {
+impl From<Caller> for OpenedBy {
     fn from(caller: Caller) -> Self {
-        Opener { caller, groups: OnceLock::new() }
+        OpenedBy { caller, groups: OnceLock::new() }
     }
 }
 

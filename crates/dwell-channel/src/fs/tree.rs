@@ -13,7 +13,7 @@ use fuser::{BackingId, FileAttr, FopenFlags, Generation, INodeNo, Notifier};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
-use super::caller::{Caller, Callers, Opener};
+use super::caller::{Caller, Callers, OpenedBy};
 use super::counts::Counts;
 use super::directory::OpenDirectory;
 use super::node::{Node, Nodes, ROOT, key};
@@ -47,7 +47,7 @@ pub(super) struct Tree {
 pub(super) struct File {
     pub open: Arc<OpenFile>,
     pub node: Arc<Node>,
-    pub opener: Opener,
+    pub opener: OpenedBy,
     /// Pages of it were given to the kernel: no channel reaches it any more.
     pub mapped: AtomicBool,
     /// A channel was granted it.
@@ -215,7 +215,7 @@ impl Tree {
             (Some(_), false) => FopenFlags::empty(),
             _ => self.open_flags.get().copied().unwrap_or(FopenFlags::FOPEN_DIRECT_IO),
         };
-        let (node, opener, _backing) = (node.clone(), Opener::from(caller), backing.clone());
+        let (node, opener, _backing) = (node.clone(), OpenedBy::from(caller), backing.clone());
         let handle = self.files.insert(File { open, node, opener, mapped, granted, _backing });
         Ok(Opened { handle, backing, flags })
     }

@@ -5,10 +5,6 @@ use std::sync::Arc;
 
 use super::{Errno, GrantReply, Grants, OpenFile, Token};
 
-const fn plain(number: u32) -> u32 {
-    0xd7 << 8 | number
-}
-
 const fn both(number: u32, bytes: u32) -> u32 {
     3 << 30 | bytes << 16 | 0xd7 << 8 | number
 }
@@ -25,11 +21,8 @@ pub const IN_MEMORY: u32 = 1;
 /// Asks where to connect: [`MAGIC`] (8 bytes), zeroes (56); back: [`MAGIC`], length of the name (1), the
 /// name.
 pub const PLACE: u32 = both(2, PLACE_BYTES as u32);
-/// Says that the open file is about to be mapped, or used in another way in which the kernel goes by its own length of the file: as
-/// long as it is open, the kernel alone makes the file longer. Whoever says so asks the kernel for attributes after.
-pub const BY_KERNEL: u32 = plain(3);
 /// Tells a served mount from other file systems, and this protocol from later ones.
-pub const MAGIC: [u8; 8] = *b"dwell\0\0\x01";
+pub const MAGIC: [u8; 8] = *b"dwell\0\0\x02";
 
 /// Answers an ioctl on an open file, as a file system server is to do: the bytes to hand back.
 ///
@@ -63,10 +56,6 @@ pub fn answer(
             out[8] = name.len() as u8;
             out[9..9 + name.len()].copy_from_slice(name);
             Ok(out)
-        }
-        BY_KERNEL => {
-            open.leave_to_kernel();
-            Ok(Vec::new())
         }
         _ => Err(Errno(libc::ENOTTY)),
     }

@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use dwell_channel::controller::{Controller, Options};
-use dwell_channel::grants::{Grants, Inodes, OpenFile, ioctl};
+use dwell_channel::grants::{Grants, Inodes, OpenFile};
 use dwell_channel::layout::{Layout, Mark};
 use dwell_channel::shared::Shared;
 use dwell_channel::socket::{self, Came};
@@ -38,8 +38,6 @@ fn target() -> &'static Target {
         };
         let controller = Controller::start(Options::default()).expect("a controller");
         let victim = open(&[1; 8192]);
-        // It stays as long as it is.
-        ioctl::answer(&controller, &victim, ioctl::BY_KERNEL, &[]).expect("the answer to an ioctl");
         Target { controller, victim, canary: open(CANARY) }
     })
 }

@@ -44,6 +44,9 @@ pub struct Args {
     /// Records what would be decided, and changes nothing.
     #[arg(long)]
     observe: bool,
+    /// Lets files under a mount of dwell serve take channels; the kernel serves them otherwise.
+    #[arg(long)]
+    channels: bool,
     /// Writes the figures of the run to a file too, as JSON.
     #[arg(long, value_name = "FILE")]
     stats: Option<PathBuf>,
@@ -131,6 +134,7 @@ fn order(args: &Args, settings: Settings) -> Result<RunOrder> {
         profile_dir: absolute(&profiles.dir)?,
         machine_profile_dir: profiles.machine,
         quiet: args.quiet,
+        channels: args.channels,
         settings,
     })
 }

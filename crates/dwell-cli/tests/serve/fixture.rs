@@ -80,7 +80,23 @@ impl Served {
     }
 
     pub fn serve(&self, options: &[&str]) -> String {
-        done(dwell().args(["serve", "start"]).args(options).args([&self.backing, &self.mount]))
+        let mut start = dwell();
+        start.args(["serve", "start"]).args(crate::OPTIONS).args(options);
+        done(start.args([&self.backing, &self.mount]))
+    }
+
+    /// What the controller says of itself.
+    pub fn facts(&self) -> serde_json::Value {
+        let told = done(dwell().args(["serve", "status", "--json"]));
+        let told: Vec<serde_json::Value> = serde_json::from_str(&told).unwrap();
+        let mine = told.iter().find(|one| one["mount"] == self.mount.to_str().unwrap()).unwrap();
+        assert_eq!(mine["state"], "serving");
+        mine["facts"].clone()
+    }
+
+    /// Whether the kernel reads and writes by itself.
+    pub fn passes(&self) -> bool {
+        self.facts()["data_path"]["path"] == "passthrough"
     }
 
     /// The controller's process.

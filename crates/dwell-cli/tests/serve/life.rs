@@ -34,9 +34,16 @@ fn a_mount_in_use_is_stopped_only_by_force() {
     assert!(text(&said).contains(&own), "it names who uses it: {}", text(&said));
     // It still serves.
     fs::write(served.mount.join("other"), "still").unwrap();
+    let passes = served.passes();
     let said = served.stop(&["--force"]);
     assert!(said.status.success(), "{}", text(&said));
-    assert!(open.read_at(&mut [0], 0).is_err(), "an open file gets errors");
+    let read = open.read_at(&mut [0], 0);
+    assert_eq!(
+        read.is_ok(),
+        passes,
+        "an open file gets errors, unless the kernel reads it by itself"
+    );
+    assert!(open.set_len(1).is_err() && open.sync_all().is_err(), "what it asks gets errors");
     assert_eq!(fs::read_to_string(served.backing.join("other")).unwrap(), "still");
 }
 
@@ -63,10 +70,11 @@ fn a_killed_controller_is_taken_over() {
     fs::write(served.mount.join("file"), "before").unwrap();
     let open = fs::File::open(served.mount.join("file")).unwrap();
     fs::File::open(served.mount.join("file")).unwrap().sync_all().unwrap();
+    let passes = served.passes();
     served.kill();
     let error = fs::read(served.mount.join("file")).unwrap_err();
     assert!(matches!(error.raw_os_error(), Some(libc::ENOTCONN | libc::ECONNABORTED)), "{error}");
-    assert!(open.read_at(&mut [0], 0).is_err());
+    assert_eq!(open.read_at(&mut [0], 0).is_ok(), passes, "the kernel by itself goes on");
     let told = done(dwell().args(["serve", "status"]));
     assert!(told.contains("killed"), "{told}");
     let said = served.serve(&["--private"]);
@@ -164,8 +172,28 @@ fn signals_stop_a_controller_in_the_foreground() {
 }
 
 #[test]
-fn status_counts_what_was_asked() {
+fn status_says_whether_the_kernel_reads_and_writes_by_itself_and_why_not() {
     let Some(served) = Served::start() else { return };
+    let told = done(dwell().args(["serve", "status"]));
+    if served.passes() {
+        assert!(told.contains("passthrough"), "{told}");
+        drop(served);
+        let Some(served) = Served::start_with(&["--no-passthrough"]) else { return };
+        let path = &served.facts()["data_path"];
+        assert_eq!(path["path"], "direct-io");
+        assert_eq!(path["why"], "switched off (--no-passthrough)");
+        let told = done(dwell().args(["serve", "status"]));
+        assert!(told.contains("(direct I/O): switched off (--no-passthrough)"), "{told}");
+    } else {
+        let path = served.facts()["data_path"].clone();
+        let why = path["why"].as_str().unwrap();
+        assert!(path["path"] == "direct-io" && told.contains(why), "{path}, {told}");
+    }
+}
+
+#[test]
+fn status_counts_what_was_asked() {
+    let Some(served) = Served::start_with(&["--no-passthrough"]) else { return };
     fs::write(served.mount.join("file"), "12345").unwrap();
     let _open = fs::File::open(served.mount.join("file")).unwrap();
     let status = || {

@@ -11,3 +11,6 @@ mod same;
 mod step;
 mod together;
 mod users;
+
+/// What directories are served with. The kernel passes requests through where it can.
+const OPTIONS: &[&str] = &[];

@@ -49,8 +49,14 @@ fn at_random(seeds: std::ops::Range<u64>, steps: usize) {
             }
         }
         let mut dice = Dice::of(seed);
-        let steps =
-            (0..steps).map(|_| Step::any(&mut dice)).filter(|step| is_root() || allowed(step));
+        // Whoever writes to a file that was open before it got set-user-id takes it away, root included: another test's.
+        let passes = served.passes();
+        let any = |dice: &mut Dice| match Step::any(dice) {
+            Step::Chmod(name, mode) if passes => Step::Chmod(name, mode & 0o1777),
+            Step::ChmodOpen(slot, mode) if passes => Step::ChmodOpen(slot, mode & 0o1777),
+            step => step,
+        };
+        let steps = (0..steps).map(|_| any(&mut dice)).filter(|step| is_root() || allowed(step));
         play(&served, steps, &format!("seed {seed}"));
     }
 }

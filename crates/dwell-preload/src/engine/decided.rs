@@ -125,7 +125,9 @@ pub(super) enum Files {
 /// What is decided on a fast device, after the settings.
 pub(super) fn decided_of(fd: i32, number: u64, services: &mut Option<Services>) -> Option<Decided> {
     let order = order()?;
-    if let Ok(mount) = Mount::of(fd) {
+    if order.channels
+        && let Ok(mount) = Mount::of(fd)
+    {
         return files_of_mount(mount.for_guest(served::keep), number, order, services)
             .map(Decided::now);
     }

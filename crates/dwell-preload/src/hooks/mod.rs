@@ -2,7 +2,6 @@
 //! The functions that programs find here in place of the C library's.
 
 mod descriptors;
-mod mapping;
 mod opening;
 mod process;
 mod transfer;

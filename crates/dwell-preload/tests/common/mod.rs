@@ -120,6 +120,7 @@ pub struct Under {
     policy: &'static str,
     observe: bool,
     alone_ms: u32,
+    channels: bool,
     settings: String,
 }
 
@@ -159,7 +160,8 @@ pub fn untouched(command: &mut Command) -> Ended {
 impl Under {
     pub fn policy(policy: &'static str) -> Under {
         let place = tempfile::tempdir().unwrap();
-        Under { place, policy, observe: false, alone_ms: 0, settings: String::new() }
+        let settings = String::new();
+        Under { place, policy, observe: false, alone_ms: 0, channels: false, settings }
     }
 
     /// Decisions are recorded only.
@@ -170,6 +172,11 @@ impl Under {
     /// Leaves programs alone for so long when they begin.
     pub fn leaving_alone_for(self, alone_ms: u32) -> Under {
         Under { alone_ms, ..self }
+    }
+
+    /// Files of served mounts take channels.
+    pub fn with_channels(self) -> Under {
+        Under { channels: true, ..self }
     }
 
     /// Has more settings.
@@ -216,6 +223,7 @@ impl Under {
             profile_dir: self.place.path().join("profiles"),
             machine_profile_dir: None,
             quiet: false,
+            channels: self.channels,
             settings: Settings::parse(&said, "test").unwrap(),
         };
         let order = serde_json::to_string(&order).unwrap();

@@ -37,6 +37,9 @@ pub struct RunOrder {
     /// Whether nothing is said at the end of the run.
     #[serde(default)]
     pub quiet: bool,
+    /// Whether files of served mounts take channels: `--channels`.
+    #[serde(default)]
+    pub channels: bool,
     /// All that was said, `policy` and `observe` of this order included.
     #[serde(default)]
     pub settings: Settings,

@@ -113,7 +113,10 @@ fn measure(
     for program in programs {
         let bench = Bench {
             script: scripts.join(format!("{}.sh", program.script)),
-            wrap: format!("{} run --policy {POLICY} --quiet --", wrapping.dwell().display()),
+            wrap: format!(
+                "{} run --policy {POLICY} --channels --quiet --",
+                wrapping.dwell().display()
+            ),
             stage: &stage,
             span: lab.span(2000),
             rounds: lab.times(9),

@@ -37,7 +37,13 @@ impl Stage {
         let mount = tempfile::tempdir().context("a directory to serve at")?;
         let controller = Controller::start(options)?;
         let (at, threads) = (mount.path().to_owned(), 2);
-        let serving = Serving { backing: backing.clone(), mount: at, private: false, threads, passthrough: false };
+        let serving = Serving {
+            backing: backing.clone(),
+            mount: at,
+            private: false,
+            threads,
+            passthrough: false,
+        };
         Ok(match Server::start(&serving, Arc::new(controller), Channels::default) {
             Ok(_server) => Ok(Stage { _server, backing, mount, _directory: own }),
             Err(error) => Err(error.to_string()),
