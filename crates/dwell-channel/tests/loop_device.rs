@@ -6,61 +6,15 @@ mod common;
 use std::fs::{self, File as Plain};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
-use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use common::byte_at;
+use common::disk::Disk;
 use common::scene::{Scene, scene_in};
 use dwell::File;
 use dwell::buffer::Aligned;
 use dwell_channel::client;
 use dwell_channel::controller::{Controller, Options};
-
-/// An ext4 on a loop device over memory.
-struct Disk(tempfile::TempDir);
-
-impl Disk {
-    /// `None`, and said so, where there can be none.
-    fn make() -> Option<Disk> {
-        if !rustix::process::geteuid().is_root() {
-            println!("SKIP: only root has loop devices");
-            return None;
-        }
-        let dir = tempfile::Builder::new().prefix("dwell-loop-").tempdir_in("/dev/shm").unwrap();
-        let (image, at) = (dir.path().join("image"), dir.path().join("at"));
-        Plain::create(&image).unwrap().set_len(64 << 20).unwrap();
-        fs::create_dir(&at).unwrap();
-        let did = |command: &mut Command| command.output().is_ok_and(|done| done.status.success());
-        let made = did(Command::new("mkfs.ext4").args(["-q", "-F"]).arg(&image))
-            && did(Command::new("mount").args(["-o", "loop"]).args([&image, &at]));
-        if !made {
-            println!("SKIP: no ext4 on a loop device can be made here");
-        }
-        made.then_some(Disk(dir))
-    }
-
-    fn at(&self) -> std::path::PathBuf {
-        self.0.path().join("at")
-    }
-}
-
-impl Drop for Disk {
-    fn drop(&mut self) {
-        // What served it may be closing its files still.
-        for _ in 0..100 {
-            if Command::new("umount")
-                .arg(self.at())
-                .stderr(Stdio::null())
-                .status()
-                .is_ok_and(|s| s.success())
-            {
-                return;
-            }
-            std::thread::sleep(std::time::Duration::from_millis(20));
-        }
-        let _ = Command::new("umount").arg("-l").arg(self.at()).status();
-    }
-}
 
 fn stage(bytes: usize) -> Option<(Scene, Disk)> {
     let disk = Disk::make()?;

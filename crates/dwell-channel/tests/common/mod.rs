@@ -2,6 +2,7 @@
 //! A controller in this process, and files that it grants without a mount.
 #![allow(dead_code)]
 
+pub mod disk;
 pub mod gate;
 pub mod program;
 pub mod scene;
