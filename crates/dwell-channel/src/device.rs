@@ -14,6 +14,7 @@ use dwell::source::Source;
 use dwell_policy::Route;
 
 use crate::controller::Options;
+use crate::credentials::Opener;
 use crate::grants::OpenFile;
 use crate::lane::Begun;
 use crate::shared::Shared;
@@ -46,9 +47,14 @@ pub(crate) struct Device {
     /// No queue is to be had: requests are synchronous calls.
     none: bool,
     errands: HashMap<Ticket, Errand>,
+    /// As whom requests of an opener are carried out on a route.
+    personalities: HashMap<(Opener, Route), u16>,
     /// What was served by a call.
     done: Vec<(Errand, i32)>,
 }
+
+/// Openers whose credentials a ring knows at a time.
+const MOST_PERSONALITIES: usize = 256;
 
 impl Device {
     pub fn new(options: &Options) -> Self {
@@ -62,6 +68,7 @@ impl Device {
             queue: None,
             none: false,
             errands: HashMap::new(),
+            personalities: HashMap::new(),
             done: Vec::new(),
         }
     }
@@ -79,24 +86,61 @@ impl Device {
             self.none = self.queue.is_none();
         }
         errand.open.inode.enter();
-        let Some(queue) = &mut self.queue else {
-            let result = self.source.call(&io);
-            self.done.push((errand, result));
-            return Begun::InFlight;
-        };
         let waits = errand.may_block || errand.grows;
         let polls = errand.direct.is_some() && io.bytes() > 0 && !waits;
         errand.polled = polls && self.polled.routes().has(Route::Polled);
         let route = if errand.polled { Route::Polled } else { Route::Interrupt };
+        let Some(personality) = self.personality(errand.open.opener, route) else {
+            return self.call(&io, errand);
+        };
+        let io = io.as_personality(personality);
         let io = if errand.may_block { io.that_may_block() } else { io };
+        let Some(queue) = &mut self.queue else { return self.call(&io, errand) };
         match queue.submit(io, route) {
             Ok(ticket) => _ = self.errands.insert(ticket, errand),
-            Err((_, io)) => {
-                let result = self.source.call(&io);
-                self.done.push((errand, result));
-            }
+            Err((_, io)) => return self.call(&io, errand),
         }
         Begun::InFlight
+    }
+
+    /// Serves a request by a call, as the opener of its file.
+    #[cold]
+    fn call(&mut self, io: &Io, errand: Errand) -> Begun {
+        let result = match errand.open.opener.act() {
+            Ok(_acting) => self.source.call(io),
+            Err(error) => -error.raw_os_error(),
+        };
+        self.done.push((errand, result));
+        Begun::InFlight
+    }
+
+    /// As whom a ring carries out an opener's requests; `None` where no ring can. 0 stands for this thread, which is what an
+    /// opener may be too.
+    fn personality(&mut self, opener: Opener, route: Route) -> Option<u16> {
+        if opener.is_this_process() && self.queue.is_some() {
+            return Some(0);
+        }
+        if let Some(known) = self.personalities.get(&(opener, route)) {
+            return Some(*known);
+        }
+        if self.personalities.len() >= MOST_PERSONALITIES {
+            self.forget_personalities();
+        }
+        let queue = self.queue.as_mut()?;
+        let fresh = {
+            let _acting = opener.act().ok()?;
+            queue.personality(route).ok()?
+        };
+        self.personalities.insert((opener, route), fresh);
+        Some(fresh)
+    }
+
+    fn forget_personalities(&mut self) {
+        for ((_, route), personality) in self.personalities.drain() {
+            if let Some(queue) = &mut self.queue {
+                queue.forget_personality(route, personality);
+            }
+        }
     }
 
     /// Tells what is over to `out`; whether anything was.
@@ -105,7 +149,7 @@ impl Device {
         if self.errands.is_empty() && self.done.is_empty() {
             return false;
         }
-        let mut any = false;
+        let (mut any, mut stale) = (false, false);
         let mut over = |errand: Errand, result: i32| {
             any = true;
             if errand.grows {
@@ -122,9 +166,14 @@ impl Device {
         }
         if let Some(queue) = &mut self.queue {
             queue.flush();
-            let (errands, polled) = (&mut self.errands, &self.polled);
+            let (errands, polled, stale) = (&mut self.errands, &self.polled, &mut stale);
             queue.poll(&mut |Completion { ticket, result }| {
                 if let Some(errand) = errands.remove(&ticket) {
+                    if result == -libc::EINVAL && !errand.open.opener.is_this_process() {
+                        // A ring that was made anew knows nobody yet: the kernel says whether it was that.
+                        *stale = true;
+                        return over(errand, Done::KERNEL);
+                    }
                     let refused = [-libc::EOPNOTSUPP, -libc::EAGAIN].contains(&result);
                     if errand.polled && refused {
                         // The device does not poll, or no more: the kernel does it, and others are not polled for.
@@ -134,6 +183,9 @@ impl Device {
                     over(errand, result);
                 }
             });
+        }
+        if stale {
+            self.forget_personalities();
         }
         any
     }

@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
+use crate::credentials::Opener;
 use crate::growth::{Growth, Standing};
 use crate::view::View;
 
@@ -64,6 +65,8 @@ pub struct OpenFile {
     pub flags: i32,
     /// The file it is open on.
     pub inode: Arc<Inode>,
+    /// The user who opened it: writes of channels are made as that user.
+    pub opener: Opener,
     id: u64,
     /// Whether any channel was ever granted it.
     pub(crate) granted: AtomicBool,
@@ -83,10 +86,18 @@ impl OpenFile {
             rights: Rights::of_flags(flags),
             flags,
             inode,
+            opener: Opener::itself(),
             id,
             granted: AtomicBool::new(false),
             standing: Mutex::new(Standing::Stranger),
         }
+    }
+
+    /// The same, opened by that user.
+    #[must_use]
+    pub fn opened_by(mut self, opener: Opener) -> Self {
+        self.opener = opener;
+        self
     }
 
     /// It was granted to a channel. Who appends goes by the kernel's length all the same.

@@ -6,6 +6,7 @@
 mod accept;
 pub mod client;
 pub mod controller;
+pub mod credentials;
 mod device;
 pub mod fs;
 pub mod grants;

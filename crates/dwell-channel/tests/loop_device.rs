@@ -3,7 +3,7 @@
 
 mod common;
 
-use std::fs::{self, File as Plain};
+use std::fs::File as Plain;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;

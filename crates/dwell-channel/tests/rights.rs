@@ -10,7 +10,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
+use common::disk::Disk;
 use common::scene::{Scene, scene_in};
+use dwell::buffer::Aligned;
+use dwell_channel::client;
 use dwell_channel::controller::{Controller, Options};
 use rustix::fs::{Gid, Uid};
 
@@ -91,4 +94,98 @@ fn creating_a_name_that_somebody_else_makes_meanwhile_does_not_open_their_file()
         "a file was emptied that its opener may not write"
     );
     println!("{own} made, {refused} refused");
+}
+
+/// Bytes that are free on a file system, and those of them that are the superuser's alone.
+fn free(dir: &Path) -> (u64, u64) {
+    let facts = rustix::fs::statvfs(dir).unwrap();
+    (facts.f_bfree * facts.f_frsize, (facts.f_bfree - facts.f_bavail) * facts.f_frsize)
+}
+
+const PIECE: usize = 64 << 10;
+
+/// Writes pieces until one is refused: how many bytes were taken, and why the next was not.
+fn fill(mut write: impl FnMut(&[u8], u64) -> io::Result<()>) -> (u64, Option<i32>) {
+    let piece = Aligned::new(PIECE);
+    for at in (0..DISK_BYTES).step_by(PIECE) {
+        if let Err(error) = write(&piece, at) {
+            return (at, error.raw_os_error());
+        }
+    }
+    (DISK_BYTES, None)
+}
+
+const DISK_BYTES: u64 = 48 << 20;
+
+/// Fills a file through the mount, as a program that knows nothing of Dwell.
+fn fill_by_kernel(path: &Path) -> (u64, Option<i32>) {
+    use std::os::unix::fs::FileExt;
+    let file = Plain::options().write(true).create(true).truncate(true).open(path).unwrap();
+    fill(|piece, at| file.write_all_at(piece, at))
+}
+
+/// Fills a file that is one hole, by channel: past the page cache or not.
+fn fill_by_channel(path: &Path, direct: bool) -> (u64, Option<i32>) {
+    client::register();
+    Plain::create(path).unwrap().set_len(DISK_BYTES).unwrap();
+    let file = dwell::File::options().write(true).direct(direct).open(path).unwrap();
+    fill(|piece, at| {
+        let done = file.write_all_at(piece, at);
+        done.map_err(|error| io::Error::from_raw_os_error(error.errno().unwrap_or(0)))
+    })
+}
+
+#[test]
+fn a_user_gets_no_block_that_ext4_keeps_for_the_superuser() {
+    let Some(disk) = Disk::make_with(DISK_BYTES, &["-m", "30"], "loop") else { return };
+    let Some(scene) = served_in(&disk.at()) else { return };
+    let (_, kept) = free(&disk.at());
+    assert!(kept > 8 << 20, "the superuser's reserve is {kept} bytes");
+    for (name, direct) in [("kernel", None), ("channel", Some(false)), ("direct", Some(true))] {
+        let (path, before) = (scene.path(name), scene.controller.tally().commands);
+        let (bytes, why) = as_user(USER, || match direct {
+            None => fill_by_kernel(&path),
+            Some(direct) => fill_by_channel(&path, direct),
+        });
+        assert_eq!(why, Some(libc::ENOSPC), "{name}: after {bytes} bytes");
+        let commands = scene.controller.tally().commands - before;
+        assert!(
+            direct.is_none() || commands * PIECE as u64 >= bytes,
+            "{name}: {commands} commands"
+        );
+        let (left, kept_now) = free(&disk.at());
+        // Blocks that tell where others are count too.
+        assert!(
+            left + (1 << 20) > kept && kept_now > kept / 2,
+            "{name}: {left} bytes left of {kept}"
+        );
+        // It is the superuser's still.
+        fs::write(scene.path("roots"), vec![1; 4 << 20]).unwrap();
+        fs::remove_file(scene.path("roots")).unwrap();
+        fs::remove_file(path).unwrap();
+        scene.until_closed();
+    }
+}
+
+#[test]
+fn no_thread_that_serves_has_the_capability_to_pass_quotas() {
+    const SYS_RESOURCE: u64 = 1 << 24;
+    let Some(scene) = served_in(Path::new("/var/tmp")) else { return };
+    fs::write(scene.path("file"), "text").unwrap();
+    let mut seen = 0;
+    for task in fs::read_dir("/proc/self/task").unwrap().flatten() {
+        let Ok(status) = fs::read_to_string(task.path().join("status")) else { continue };
+        let of =
+            |field: &str| status.lines().find_map(|line| line.strip_prefix(field)).unwrap().trim();
+        let serves = ["fuser-", "dwell-channels", "dwell-accept", "dwell-slow"];
+        if !serves.iter().any(|name| of("Name:").starts_with(name)) {
+            continue;
+        }
+        seen += 1;
+        for set in ["CapEff:", "CapPrm:"] {
+            let held = u64::from_str_radix(of(set), 16).unwrap();
+            assert_eq!(held & SYS_RESOURCE, 0, "{}: {set} {held:x}", of("Name:"));
+        }
+    }
+    assert!(seen >= 4, "{seen} threads that serve");
 }

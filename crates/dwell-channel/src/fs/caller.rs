@@ -10,6 +10,8 @@ use rustix::fs::{Gid, Mode, Uid};
 use rustix::io::Errno;
 use rustix::thread::{CapabilitySet, CapabilitySets, UnshareFlags};
 
+use crate::credentials::Opener;
+
 /// The program that made a request, as the kernel names it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Caller {
@@ -75,6 +77,14 @@ impl Callers {
             rustix::thread::set_capabilities(None, *as_caller)?;
         }
         Ok(acting)
+    }
+
+    /// The user as whom the data of what the caller opens is written.
+    pub fn opener(&self, caller: Caller) -> Opener {
+        match self {
+            Callers::One { .. } => Opener::itself(),
+            Callers::All { .. } => Opener::new(caller.uid, caller.gid),
+        }
     }
 
     /// The group that a new file should have and this process cannot give it by acting as the caller.

@@ -3,14 +3,13 @@
 
 use std::cell::RefCell;
 use std::io::{IoSlice, IoSliceMut};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use fuser::{CopyFileRangeFlags, FileHandle, INodeNo, WriteFlags};
 use rustix::fs::{FallocateFlags, IFlags, Mode, OFlags, SeekFrom};
 use rustix::io::{Errno, ReadWriteFlags};
 
-use super::node::Node;
+use super::caller::Caller;
 use super::tree::{File, Tree};
 use crate::grants::{Why, ioctl};
 
@@ -30,11 +29,8 @@ thread_local! {
 }
 
 impl Tree {
-    pub fn open(&self, id: u64, flags: i32) -> Result<u64, Errno> {
-        self.open_node(&self.nodes.get(id)?, flags)
-    }
-
-    pub(super) fn open_node(&self, node: &Arc<Node>, flags: i32) -> Result<u64, Errno> {
+    pub fn open(&self, caller: Caller, id: u64, flags: i32) -> Result<u64, Errno> {
+        let node = &self.nodes.get(id)?;
         // A pipe would block, a device do who knows what; the kernel opens both by itself.
         if !node.kind.is_file() {
             return Err(Errno::NXIO);
@@ -48,7 +44,7 @@ impl Tree {
             }
             opened => opened,
         }?;
-        self.open_file(file, flags, node)
+        self.open_file(file, flags, node, caller)
     }
 
     /// Hands `reply` what was read.
@@ -99,6 +95,7 @@ impl Tree {
         if flags & libc::O_APPEND != 0 && !how.contains(WriteFlags::FUSE_WRITE_CACHE) {
             with |= ReadWriteFlags::APPEND;
         }
+        let _as_opener = file.open.opener.act()?;
         loop {
             match rustix::io::pwritev2(&*file, &[IoSlice::new(data)], offset, with) {
                 Err(Errno::INTR) => {}
@@ -150,6 +147,7 @@ impl Tree {
         let mode = FallocateFlags::from_bits_retain(mode as u32);
         let _guard = (!(mode - FallocateFlags::KEEP_SIZE).is_empty())
             .then(|| self.grants.drain(&file.open.inode, Why::Shorten));
+        let _as_opener = file.open.opener.act()?;
         rustix::fs::fallocate(&*file, mode, offset, bytes)
     }
 
@@ -175,6 +173,7 @@ impl Tree {
         let (mut from_offset, mut to_offset) = (from_offset, to_offset);
         // What the answer has room for.
         let bytes = bytes.min(0x7fff_f000) as usize;
+        let _as_opener = to.open.opener.act()?;
         rustix::fs::copy_file_range(
             &*from,
             Some(&mut from_offset),
@@ -188,6 +187,7 @@ impl Tree {
     /// Answers an ioctl on an open file: those of channels, and the flags that lsattr and chattr know.
     pub fn ioctl(
         &self,
+        caller: Caller,
         id: INodeNo,
         handle: FileHandle,
         command: u32,
@@ -198,6 +198,8 @@ impl Tree {
             FS_IOC_GETFLAGS => flags_out(&*file),
             FS_IOC_SETFLAGS => {
                 let _guard = self.grants.drain(&file.open.inode, Why::Attributes);
+                // Whose file it is and what they may set, the file system checks.
+                let _as_caller = self.callers.opener(caller).act()?;
                 flags_in(&*file, argument)
             }
             _ => {
@@ -214,6 +216,7 @@ impl Tree {
     /// As [`Tree::ioctl`], on a directory: no channel reaches one.
     pub fn ioctl_on_directory(
         &self,
+        caller: Caller,
         handle: FileHandle,
         command: u32,
         argument: &[u8],
@@ -221,7 +224,10 @@ impl Tree {
         let directory = self.directories.get(handle)?;
         match command {
             FS_IOC_GETFLAGS => flags_out(&*directory),
-            FS_IOC_SETFLAGS => flags_in(&*directory, argument),
+            FS_IOC_SETFLAGS => {
+                let _as_caller = self.callers.opener(caller).act()?;
+                flags_in(&*directory, argument)
+            }
             _ => Err(Errno::NOTTY),
         }
     }

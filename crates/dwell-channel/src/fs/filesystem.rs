@@ -212,8 +212,8 @@ impl Filesystem for Served {
         entry(reply, self.count(Asked::Link).link(id.0, parent.0, name));
     }
 
-    fn open(&self, _: &Request, id: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        match self.count(Asked::Open).open(id.0, flags.0) {
+    fn open(&self, request: &Request, id: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        match self.count(Asked::Open).open(request.into(), id.0, flags.0) {
             Ok(handle) => reply.opened(FileHandle(handle), self.open_flags()),
             Err(error) => reply.error(out(error)),
         }
@@ -472,7 +472,7 @@ impl Filesystem for Served {
 
     fn ioctl(
         &self,
-        _: &Request,
+        request: &Request,
         id: INodeNo,
         handle: FileHandle,
         flags: IoctlFlags,
@@ -483,8 +483,8 @@ impl Filesystem for Served {
     ) {
         let tree = self.count(Asked::IoCtl);
         let answer = match flags.contains(IoctlFlags::FUSE_IOCTL_DIR) {
-            true => tree.ioctl_on_directory(handle, command, argument),
-            false => tree.ioctl(id, handle, command, argument),
+            true => tree.ioctl_on_directory(request.into(), handle, command, argument),
+            false => tree.ioctl(request.into(), id, handle, command, argument),
         };
         match answer {
             Ok(answer) => reply.ioctl(0, &answer[..answer.len().min(room as usize)]),

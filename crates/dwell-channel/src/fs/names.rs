@@ -133,8 +133,9 @@ impl Tree {
             self.nodes.forget(node.id, 1);
             return Err(Errno::STALE);
         }
-        let handle =
-            self.open_file(file, flags, &node).inspect_err(|_| self.nodes.forget(node.id, 1))?;
+        let handle = self
+            .open_file(file, flags, &node, caller)
+            .inspect_err(|_| self.nodes.forget(node.id, 1))?;
         Ok((entry, handle))
     }
 

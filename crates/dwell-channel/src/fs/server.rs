@@ -23,6 +23,7 @@ use super::hidden::Hidden;
 use super::mounts::{self, How, SERVED};
 use super::node::Nodes;
 use super::tree::{Table, Tree};
+use crate::credentials;
 use crate::grants::{Grants, Inodes};
 
 /// What went wrong with serving a directory.
@@ -155,6 +156,17 @@ impl Server {
     /// # Errors
     /// What cannot be opened, mounted or hidden, and why.
     pub fn start(
+        options: &Options,
+        grants: Arc<dyn Grants>,
+        count_channels: impl Fn() -> Channels + Send + Sync + 'static,
+    ) -> Result<Server, Error> {
+        let start = || Self::start_here(options, grants, count_channels);
+        credentials::with_what_is_needed(start).unwrap_or_else(|error| {
+            Err(Error::io("capabilities cannot be given up", &options.mount, error))
+        })
+    }
+
+    fn start_here(
         options: &Options,
         grants: Arc<dyn Grants>,
         count_channels: impl Fn() -> Channels + Send + Sync + 'static,
@@ -384,8 +396,31 @@ fn open_directory(path: &Path) -> Result<OwnedFd, Error> {
     }
 }
 
+/// The oldest kernel whose FUSE leaves nothing for a server to check: from 5.13 on it sees to it that only owners set flags
+/// (`chattr`), and 5.15 is the oldest that is maintained.
+const OLDEST_KERNEL: (u32, u32) = (5, 15);
+
+/// Whether a kernel's release (`uname -r`) is old enough to be refused.
+fn is_too_old(release: &str) -> bool {
+    let mut numbers =
+        release.split(|c: char| !c.is_ascii_digit()).map(|number| number.parse().ok());
+    match (numbers.next().flatten(), numbers.next().flatten()) {
+        (Some(major), Some(minor)) => (major, minor) < OLDEST_KERNEL,
+        // A release of another form is none of an old kernel.
+        _ => false,
+    }
+}
+
 /// What every request will need.
 fn check_system(mount: &Path) -> Result<(), Error> {
+    let release = rustix::system::uname().release().to_string_lossy().into_owned();
+    if is_too_old(&release) {
+        let (major, minor) = OLDEST_KERNEL;
+        let what = format!(
+            "is not served on Linux {release}, which does not check all rights; Linux {major}.{minor} or newer is needed"
+        );
+        return Err(Error::invalid(mount, what));
+    }
     let need = |what: &'static str| move |error: rustix::io::Errno| Error::io(what, mount, error);
     rustix::fs::stat("/dev/fuse").map_err(need(
         "/dev/fuse is needed to serve it (modprobe fuse; in a container, pass the device in)",
@@ -444,6 +479,21 @@ fn forget_old(tree: &Weak<Tree>, crowds: &Receiver<()>) {
         for (parent, name) in tree.nodes.oldest() {
             // What is open or gone stays as it is.
             let _ = notifier.inval_entry(INodeNo(parent), &name);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kernels_below_5_15_are_refused() {
+        for old in ["5.8.0", "5.10.0-28-amd64", "4.19.0", "5.14.21-150500.55-default"] {
+            assert!(is_too_old(old), "{old}");
+        }
+        for new in ["5.15.0", "5.15", "6.1.0-18-amd64", "6.18.44-fc-v669", "10.0.1", "unknown"] {
+            assert!(!is_too_old(new), "{new}");
         }
     }
 }

@@ -13,7 +13,7 @@ use fuser::{FileAttr, FopenFlags, Generation, INodeNo, Notifier};
 use rustix::fs::{AtFlags, FileType, Stat};
 use rustix::io::Errno;
 
-use super::caller::Callers;
+use super::caller::{Caller, Callers};
 use super::counts::Counts;
 use super::directory::OpenDirectory;
 use super::node::{Node, Nodes, ROOT, key};
@@ -167,10 +167,17 @@ impl Tree {
     }
 
     /// Takes an opened file of the backing directory in.
-    pub fn open_file(&self, file: OwnedFd, flags: i32, node: &Arc<Node>) -> Result<u64, Errno> {
+    pub fn open_file(
+        &self,
+        file: OwnedFd,
+        flags: i32,
+        node: &Arc<Node>,
+        caller: Caller,
+    ) -> Result<u64, Errno> {
         let file = std::fs::File::from(file);
         let inode = self.inodes.of(&file).map_err(|error| errno_of(&error))?;
-        let open = Arc::new(OpenFile::new(file, flags, inode));
+        let open = OpenFile::new(file, flags, inode).opened_by(self.callers.opener(caller));
+        let open = Arc::new(open);
         let (mapped, granted) = (AtomicBool::new(false), AtomicBool::new(false));
         Ok(self.files.insert(File { open, node: node.clone(), mapped, granted }))
     }
