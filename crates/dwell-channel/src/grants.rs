@@ -289,7 +289,9 @@ impl Inode {
     pub(crate) fn view(&self, file: &File, epoch: u64) -> Option<Arc<View>> {
         let mut view = self.view.lock().unwrap_or_else(PoisonError::into_inner);
         let bytes = file.metadata().ok()?.len();
-        let known = view.1.upgrade().filter(|known| view.0 == epoch && known.reaches(bytes));
+        let known = view.1.upgrade().filter(|known| {
+            view.0 == epoch && known.reaches(bytes) && !known.is_lost()
+        });
         if known.is_some() {
             return known;
         }

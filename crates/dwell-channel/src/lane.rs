@@ -96,7 +96,12 @@ impl Lane {
     #[inline]
     pub fn serve(&mut self, device: &mut Device, counters: &Counters) -> Turn {
         match self.served(device, counters) {
-            Ok(worked) if worked => Turn::Worked,
+            // What was taken for commands and data may have been zeroes in their place.
+            Ok(true) if self.channel.shared.is_lost() => {
+                self.end = End::Broken;
+                Turn::Over
+            }
+            Ok(true) => Turn::Worked,
             Ok(_) if self.channel.ended.load(Ordering::Relaxed) => Turn::Over,
             Ok(_) => Turn::Idle,
             Err(Broken { .. }) => {

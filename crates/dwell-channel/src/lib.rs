@@ -11,6 +11,7 @@ mod device;
 pub mod fs;
 pub mod grants;
 mod growth;
+mod guarded;
 mod lane;
 pub mod layout;
 pub mod ring;
@@ -21,3 +22,5 @@ pub mod table;
 mod view;
 mod way;
 pub mod wire;
+
+pub use guarded::survive_lost_memory;
