@@ -166,7 +166,8 @@ fn put_page(at: usize) -> bool {
     for spare in &SPARES {
         let from = spare.swap(0, Ordering::AcqRel);
         if from != 0 {
-            let (from, flags) = (from as *mut libc::c_void, libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED);
+            let (from, flags) =
+                (from as *mut libc::c_void, libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED);
             // SAFETY: a page that nobody else has, moved over one of a guarded mapping, whose threads take any bytes there.
             return unsafe { libc::mremap(from, bytes, bytes, flags, page) } != libc::MAP_FAILED;
         }

@@ -9,9 +9,10 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
 use common::disk::Disk;
-use common::scene::{Scene, scene_in};
+use common::scene::{Scene, scene_in, serve};
 use dwell::buffer::Aligned;
 use dwell_channel::client;
 use dwell_channel::controller::{Controller, Options};
@@ -188,4 +189,22 @@ fn no_thread_that_serves_has_the_capability_to_pass_quotas() {
         }
     }
     assert!(seen >= 4, "{seen} threads that serve");
+}
+
+#[test]
+fn a_backing_directory_has_one_controller() {
+    let Some(scene) = served_in(Path::new("/var/tmp")) else { return };
+    let second = tempfile::tempdir().unwrap();
+    let start = || {
+        let controller = Arc::new(Controller::start(Options::default()).unwrap());
+        serve(scene.backing.path(), second.path(), controller)
+    };
+    let refused = start().err().expect("served twice");
+    assert!(refused.contains(&format!("by process {}", std::process::id())), "{refused}");
+    scene.server.as_ref().unwrap().stopper().stop(true).unwrap();
+    // A child that a test beside this one is making may have the directory for a moment.
+    let until = Instant::now() + Duration::from_secs(20);
+    while let Err(error) = start() {
+        assert!(Instant::now() < until, "{error}");
+    }
 }

@@ -10,10 +10,11 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::thread;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use fuser::{Config, INodeNo, MountOption, Session, SessionACL};
-use rustix::fs::{Access, FileType, Mode, OFlags};
+use rustix::fs::{Access, FileType, FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit};
 use serde::{Deserialize, Serialize};
 
@@ -143,6 +144,8 @@ struct Shared {
     since_unix_s: u64,
     count_channels: Box<dyn Fn() -> Channels + Send + Sync>,
     hidden: Mutex<Option<Hidden>>,
+    /// Keeps other controllers off the backing directory.
+    lock: Mutex<Option<OwnedFd>>,
     ended: Mutex<Option<Result<(), String>>>,
     ends: Condvar,
 }
@@ -175,6 +178,7 @@ impl Server {
         // Names of the backing directory are looked up in it, whatever is mounted above later.
         let root = open_directory(&backing)?;
         open_directory(&mount)?;
+        let lock = lock(&root, &backing)?;
         let callers = Callers::of_this_process()
             .map_err(|error| Error::io("cannot learn who this process is", &mount, error))?;
         let every_user = matches!(callers, Callers::All { .. });
@@ -222,6 +226,7 @@ impl Server {
             since_unix_s,
             count_channels: Box::new(count_channels),
             hidden: Mutex::new(hidden),
+            lock: Mutex::new(lock),
             ended: Mutex::new(None),
             ends: Condvar::new(),
         });
@@ -337,6 +342,7 @@ impl Shared {
         }
         self.tree.grants.revoke_all();
         drop(self.hidden.lock().unwrap_or_else(PoisonError::into_inner).take());
+        drop(self.lock.lock().unwrap_or_else(PoisonError::into_inner).take());
         self.ends.notify_all();
     }
 }
@@ -394,6 +400,53 @@ fn open_directory(path: &Path) -> Result<OwnedFd, Error> {
         FileType::Directory => Ok(opened),
         _ => Err(Error::invalid(path, "is no directory")),
     }
+}
+
+/// How long a controller that is ending may take to let its backing directory go.
+const LOCK_PATIENCE: Duration = Duration::from_secs(1);
+
+/// Locks a backing directory until the result is closed, or this process is gone: of two controllers on one directory, neither knows what
+/// the other's channels may reach. `None` where its file system has no such locks.
+fn lock(root: &OwnedFd, backing: &Path) -> Result<Option<OwnedFd>, Error> {
+    let failed = |error: Errno| Error::io("cannot be locked", backing, error);
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let dir = rustix::fs::openat(root, ".", flags, Mode::empty()).map_err(failed)?;
+    let until = Instant::now() + LOCK_PATIENCE;
+    let locked = loop {
+        match rustix::fs::flock(&dir, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::WOULDBLOCK) if Instant::now() < until => {
+                thread::sleep(Duration::from_millis(10));
+            }
+            done => break done,
+        }
+    };
+    match locked {
+        Ok(()) => Ok(Some(dir)),
+        Err(Errno::WOULDBLOCK) => {
+            let by = locked_by(&dir).map_or_else(String::new, |pid| format!(" by process {pid}"));
+            let what = format!(
+                "is locked{by}: another controller serves it (dwell serve status, dwell serve stop)"
+            );
+            Err(Error::invalid(backing, what))
+        }
+        // NFS locks only what can be written, and others nothing.
+        Err(Errno::BADF | Errno::OPNOTSUPP | Errno::NOLCK | Errno::NOSYS | Errno::INVAL) => {
+            Ok(None)
+        }
+        Err(error) => Err(failed(error)),
+    }
+}
+
+/// The process that has a directory locked, as far as the kernel says.
+fn locked_by(dir: &OwnedFd) -> Option<u32> {
+    let stat = rustix::fs::fstat(dir).ok()?;
+    let (major, minor) = (rustix::fs::major(stat.st_dev), rustix::fs::minor(stat.st_dev));
+    let file = format!("{major:02x}:{minor:02x}:{}", stat.st_ino);
+    let locks = std::fs::read_to_string("/proc/locks").ok()?;
+    let mut lines = locks.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let line = lines
+        .find(|words| words.get(1) == Some(&"FLOCK") && words.get(5) == Some(&file.as_str()))?;
+    line.get(4)?.parse().ok().filter(|pid| *pid > 0)
 }
 
 /// The oldest kernel whose FUSE leaves nothing for a server to check: from 5.13 on it sees to it that only owners set flags
