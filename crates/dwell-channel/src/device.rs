@@ -2,6 +2,7 @@
 //! Commands on files that are not memory: many in flight, on one queue of the serving thread.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::fs::File;
 use std::sync::Arc;
 
@@ -11,19 +12,24 @@ use dwell::known::Known;
 use dwell::queue::{Completion, Io, Queue, Ticket, Wake};
 use dwell::ring::SpinMethod;
 use dwell::source::Source;
-use dwell_policy::Route;
+use dwell::{clock, wait};
+use dwell_policy::{Decision, Mode, Reason, Route, WaitMachine};
 
 use crate::controller::Options;
 use crate::credentials::Opener;
 use crate::grants::OpenFile;
-use crate::lane::Begun;
+use crate::lane::{Begun, Part};
 use crate::shared::Shared;
 use crate::wire::Done;
 
 /// A command in flight, and all that it must not lose meanwhile.
 pub(crate) struct Errand {
     pub lane: u64,
-    pub tag: u32,
+    /// The user whose channel it is.
+    pub user: u32,
+    /// What it is the next piece of, and that piece's bytes.
+    pub part: Part,
+    pub piece: u32,
     pub open: Arc<OpenFile>,
     pub direct: Option<Arc<File>>,
     /// Makes the file longer.
@@ -47,6 +53,8 @@ pub(crate) struct Device {
     /// No queue is to be had: requests are synchronous calls.
     none: bool,
     errands: HashMap<Ticket, Errand>,
+    /// How many of them each user has.
+    of_user: HashMap<u32, u32>,
     /// As whom requests of an opener are carried out on a route.
     personalities: HashMap<(Opener, Route), u16>,
     /// What was served by a call.
@@ -68,24 +76,35 @@ impl Device {
             queue: None,
             none: false,
             errands: HashMap::new(),
+            of_user: HashMap::new(),
             personalities: HashMap::new(),
             done: Vec::new(),
         }
     }
 
+    /// Whether a user may have one more in flight: no more than are free after it. So whoever comes when others' files do not
+    /// answer finds room, however many those others are.
+    fn has_room_for(&self, user: u32) -> bool {
+        let free = (self.depth as usize).saturating_sub(self.errands.len() + self.done.len());
+        let own = self.of_user.get(&user).copied().unwrap_or(0);
+        free > 0 && (own as usize) < free
+    }
+
     /// Sends a request on its way.
     pub fn begin(&mut self, io: Io, mut errand: Errand) -> Begun {
-        if self.errands.len() + self.done.len() >= self.depth as usize {
+        if !self.has_room_for(errand.user) {
             return Begun::NoRoom;
         }
         if errand.grows && !errand.open.inode.begins_to_grow() {
-            return Begun::Over(Done::KERNEL);
+            return Begun::Over(0, Done::KERNEL);
         }
         if self.queue.is_none() && !self.none {
             self.queue = self.source.queue(self.depth).ok();
             self.none = self.queue.is_none();
         }
         errand.open.inode.enter();
+        let piece = errand.piece;
+        *self.of_user.entry(errand.user).or_default() += 1;
         let waits = errand.may_block || errand.grows;
         let polls = errand.direct.is_some() && io.bytes() > 0 && !waits;
         errand.polled = polls && self.polled.routes().has(Route::Polled);
@@ -100,18 +119,19 @@ impl Device {
             Ok(ticket) => _ = self.errands.insert(ticket, errand),
             Err((_, io)) => return self.call(&io, errand),
         }
-        Begun::InFlight
+        Begun::InFlight(piece)
     }
 
     /// Serves a request by a call, as the opener of its file.
     #[cold]
     fn call(&mut self, io: &Io, errand: Errand) -> Begun {
+        let piece = errand.piece;
         let result = match errand.open.opener.act() {
             Ok(_acting) => self.source.call(io),
             Err(error) => -error.raw_os_error(),
         };
         self.done.push((errand, result));
-        Begun::InFlight
+        Begun::InFlight(piece)
     }
 
     /// As whom a ring carries out an opener's requests; `None` where no ring can. 0 stands for this thread, which is what an
@@ -143,13 +163,14 @@ impl Device {
         }
     }
 
-    /// Tells what is over to `out`; whether anything was.
+    /// Tells what is over to `out`, which is the lane, the part, its piece's bytes and the result; whether anything was.
     #[inline]
-    pub fn reap(&mut self, out: &mut dyn FnMut(u64, Done)) -> bool {
+    pub fn reap(&mut self, out: &mut dyn FnMut(u64, Part, u32, i32)) -> bool {
         if self.errands.is_empty() && self.done.is_empty() {
             return false;
         }
         let (mut any, mut stale) = (false, false);
+        let of_user = &mut self.of_user;
         let mut over = |errand: Errand, result: i32| {
             any = true;
             if errand.grows {
@@ -159,7 +180,13 @@ impl Device {
                 errand.open.inode.changed();
             }
             errand.open.inode.leave();
-            out(errand.lane, Done { tag: errand.tag, result });
+            if let Entry::Occupied(mut own) = of_user.entry(errand.user) {
+                *own.get_mut() -= 1;
+                if *own.get() == 0 {
+                    own.remove();
+                }
+            }
+            out(errand.lane, errand.part, errand.piece, result);
         };
         for (errand, result) in self.done.drain(..) {
             over(errand, result);
@@ -199,10 +226,17 @@ impl Device {
 
     /// Waits for all that is in flight: the kernel still has memory of it.
     pub fn settle(&mut self) {
-        while !(self.errands.is_empty() && self.done.is_empty()) {
-            if !self.reap(&mut |_, _| {}) {
-                dwell::clock::sleep_until(dwell::clock::now() + 1_000_000);
-            }
+        let Device { queue, errands, done, .. } = self;
+        if let (Some(queue), false) = (queue, errands.is_empty()) {
+            // Nobody is served meanwhile: the thread leaves the CPU.
+            let decision = Decision::new(Route::Interrupt, Mode::Block, 0, Reason::Fixed);
+            let now = clock::now();
+            wait::wait(queue, WaitMachine::new(&decision, now, now), &mut |completion| {
+                let errand = errands.remove(&completion.ticket);
+                done.extend(errand.map(|errand| (errand, completion.result)));
+                errands.is_empty()
+            });
         }
+        self.reap(&mut |_, _, _, _| {});
     }
 }
