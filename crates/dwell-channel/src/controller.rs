@@ -16,6 +16,7 @@ use dwell_policy::policy::SmartCon;
 use rustix::event::EventfdFlags;
 
 use crate::accept::Acceptor;
+use crate::credentials;
 use crate::grants::{DrainGuard, Errno, GrantReply, Grants, Inode, OpenFile, Reach, Token, Why};
 use crate::service::Service;
 use crate::shared::Shared;
@@ -161,6 +162,10 @@ impl Controller {
     /// # Errors
     /// What the system refuses: a thread, a socket, random bytes.
     pub fn start(options: Options) -> io::Result<Controller> {
+        credentials::with_what_is_needed(|| Self::start_here(options))?
+    }
+
+    fn start_here(options: Options) -> io::Result<Controller> {
         let mut number = [0u8; 16];
         random(&mut number)?;
         let place = format!("dwell-{:032x}", u128::from_le_bytes(number)).into_bytes();

@@ -2,6 +2,7 @@
 //! Commands on files that are not memory: many in flight, on one queue of the serving thread.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::fs::File;
 use std::sync::Arc;
 
@@ -11,18 +12,24 @@ use dwell::known::Known;
 use dwell::queue::{Completion, Io, Queue, Ticket, Wake};
 use dwell::ring::SpinMethod;
 use dwell::source::Source;
-use dwell_policy::Route;
+use dwell::{clock, wait};
+use dwell_policy::{Decision, Mode, Reason, Route, WaitMachine};
 
 use crate::controller::Options;
+use crate::credentials::Opener;
 use crate::grants::OpenFile;
-use crate::lane::Begun;
+use crate::lane::{Begun, Part};
 use crate::shared::Shared;
 use crate::wire::Done;
 
 /// A command in flight, and all that it must not lose meanwhile.
 pub(crate) struct Errand {
     pub lane: u64,
-    pub tag: u32,
+    /// The user whose channel it is.
+    pub user: u32,
+    /// What it is the next piece of, and that piece's bytes.
+    pub part: Part,
+    pub piece: u32,
     pub open: Arc<OpenFile>,
     pub direct: Option<Arc<File>>,
     /// Changes it.
@@ -44,9 +51,16 @@ pub(crate) struct Device {
     /// No queue is to be had: requests are synchronous calls.
     none: bool,
     errands: HashMap<Ticket, Errand>,
+    /// How many of them each user has.
+    of_user: HashMap<u32, u32>,
+    /// As whom requests of an opener are carried out on a route.
+    personalities: HashMap<(Opener, Route), u16>,
     /// What was served by a call.
     done: Vec<(Errand, i32)>,
 }
+
+/// Openers whose credentials a ring knows at a time.
+const MOST_PERSONALITIES: usize = 256;
 
 impl Device {
     pub fn new(options: &Options) -> Self {
@@ -60,13 +74,23 @@ impl Device {
             queue: None,
             none: false,
             errands: HashMap::new(),
+            of_user: HashMap::new(),
+            personalities: HashMap::new(),
             done: Vec::new(),
         }
     }
 
+    /// Whether a user may have one more in flight: no more than are free after it. So whoever comes when others' files do not
+    /// answer finds room, however many those others are.
+    fn has_room_for(&self, user: u32) -> bool {
+        let free = (self.depth as usize).saturating_sub(self.errands.len() + self.done.len());
+        let own = self.of_user.get(&user).copied().unwrap_or(0);
+        free > 0 && (own as usize) < free
+    }
+
     /// Sends a request on its way.
     pub fn begin(&mut self, io: Io, mut errand: Errand) -> Begun {
-        if self.errands.len() + self.done.len() >= self.depth as usize {
+        if !self.has_room_for(errand.user) {
             return Begun::NoRoom;
         }
         if self.queue.is_none() && !self.none {
@@ -74,48 +98,100 @@ impl Device {
             self.none = self.queue.is_none();
         }
         errand.open.inode.enter();
-        let Some(queue) = &mut self.queue else {
-            let result = self.source.call(&io);
-            self.done.push((errand, result));
-            return Begun::InFlight;
-        };
+        let piece = errand.piece;
+        *self.of_user.entry(errand.user).or_default() += 1;
         let polls = errand.direct.is_some() && io.bytes() > 0 && !errand.may_block;
         errand.polled = polls && self.polled.routes().has(Route::Polled);
         let route = if errand.polled { Route::Polled } else { Route::Interrupt };
+        let Some(personality) = self.personality(errand.open.opener, route) else {
+            return self.call(&io, errand);
+        };
+        let io = io.as_personality(personality);
         let io = if errand.may_block { io.that_may_block() } else { io };
+        let Some(queue) = &mut self.queue else { return self.call(&io, errand) };
         match queue.submit(io, route) {
             Ok(ticket) => _ = self.errands.insert(ticket, errand),
-            Err((_, io)) => {
-                let result = self.source.call(&io);
-                self.done.push((errand, result));
-            }
+            Err((_, io)) => return self.call(&io, errand),
         }
-        Begun::InFlight
+        Begun::InFlight(piece)
     }
 
-    /// Tells what is over to `out`; whether anything was.
+    /// Serves a request by a call, as the opener of its file.
+    #[cold]
+    fn call(&mut self, io: &Io, errand: Errand) -> Begun {
+        let piece = errand.piece;
+        let result = match errand.open.opener.act() {
+            Ok(_acting) => self.source.call(io),
+            Err(error) => -error.raw_os_error(),
+        };
+        self.done.push((errand, result));
+        Begun::InFlight(piece)
+    }
+
+    /// As whom a ring carries out an opener's requests; `None` where no ring can. 0 stands for this thread, which is what an
+    /// opener may be too.
+    fn personality(&mut self, opener: Opener, route: Route) -> Option<u16> {
+        if opener.is_this_process() && self.queue.is_some() {
+            return Some(0);
+        }
+        if let Some(known) = self.personalities.get(&(opener, route)) {
+            return Some(*known);
+        }
+        if self.personalities.len() >= MOST_PERSONALITIES {
+            self.forget_personalities();
+        }
+        let queue = self.queue.as_mut()?;
+        let fresh = {
+            let _acting = opener.act().ok()?;
+            queue.personality(route).ok()?
+        };
+        self.personalities.insert((opener, route), fresh);
+        Some(fresh)
+    }
+
+    fn forget_personalities(&mut self) {
+        for ((_, route), personality) in self.personalities.drain() {
+            if let Some(queue) = &mut self.queue {
+                queue.forget_personality(route, personality);
+            }
+        }
+    }
+
+    /// Tells what is over to `out`, which is the lane, the part, its piece's bytes and the result; whether anything was.
     #[inline]
-    pub fn reap(&mut self, out: &mut dyn FnMut(u64, Done)) -> bool {
+    pub fn reap(&mut self, out: &mut dyn FnMut(u64, Part, u32, i32)) -> bool {
         if self.errands.is_empty() && self.done.is_empty() {
             return false;
         }
-        let mut any = false;
+        let (mut any, mut stale) = (false, false);
+        let of_user = &mut self.of_user;
         let mut over = |errand: Errand, result: i32| {
             any = true;
             if errand.writes {
                 errand.open.inode.changed();
             }
             errand.open.inode.leave();
-            out(errand.lane, Done { tag: errand.tag, result });
+            if let Entry::Occupied(mut own) = of_user.entry(errand.user) {
+                *own.get_mut() -= 1;
+                if *own.get() == 0 {
+                    own.remove();
+                }
+            }
+            out(errand.lane, errand.part, errand.piece, result);
         };
         for (errand, result) in self.done.drain(..) {
             over(errand, result);
         }
         if let Some(queue) = &mut self.queue {
             queue.flush();
-            let (errands, polled) = (&mut self.errands, &self.polled);
+            let (errands, polled, stale) = (&mut self.errands, &self.polled, &mut stale);
             queue.poll(&mut |Completion { ticket, result }| {
                 if let Some(errand) = errands.remove(&ticket) {
+                    if result == -libc::EINVAL && !errand.open.opener.is_this_process() {
+                        // A ring that was made anew knows nobody yet: the kernel says whether it was that.
+                        *stale = true;
+                        return over(errand, Done::KERNEL);
+                    }
                     let refused = [-libc::EOPNOTSUPP, -libc::EAGAIN].contains(&result);
                     if errand.polled && refused {
                         // The device does not poll, or no more: the kernel does it, and others are not polled for.
@@ -125,6 +201,9 @@ impl Device {
                     over(errand, result);
                 }
             });
+        }
+        if stale {
+            self.forget_personalities();
         }
         any
     }
@@ -138,10 +217,17 @@ impl Device {
 
     /// Waits for all that is in flight: the kernel still has memory of it.
     pub fn settle(&mut self) {
-        while !(self.errands.is_empty() && self.done.is_empty()) {
-            if !self.reap(&mut |_, _| {}) {
-                dwell::clock::sleep_until(dwell::clock::now() + 1_000_000);
-            }
+        let Device { queue, errands, done, .. } = self;
+        if let (Some(queue), false) = (queue, errands.is_empty()) {
+            // Nobody is served meanwhile: the thread leaves the CPU.
+            let decision = Decision::new(Route::Interrupt, Mode::Block, 0, Reason::Fixed);
+            let now = clock::now();
+            wait::wait(queue, WaitMachine::new(&decision, now, now), &mut |completion| {
+                let errand = errands.remove(&completion.ticket);
+                done.extend(errand.map(|errand| (errand, completion.result)));
+                errands.is_empty()
+            });
         }
+        self.reap(&mut |_, _, _, _| {});
     }
 }

@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
+use crate::credentials::Opener;
 use crate::view::View;
 
 /// An error number, as the kernel passes it to a program.
@@ -63,6 +64,8 @@ pub struct OpenFile {
     pub flags: i32,
     /// The file it is open on.
     pub inode: Arc<Inode>,
+    /// The user who opened it: writes of channels are made as that user.
+    pub opener: Opener,
     id: u64,
     /// Whether any channel was ever granted it.
     pub(crate) granted: AtomicBool,
@@ -78,9 +81,17 @@ impl OpenFile {
             rights: Rights::of_flags(flags),
             flags,
             inode,
+            opener: Opener::itself(),
             id,
             granted: AtomicBool::new(false),
         }
+    }
+
+    /// The same, opened by that user.
+    #[must_use]
+    pub fn opened_by(mut self, opener: Opener) -> Self {
+        self.opener = opener;
+        self
     }
 
     /// A number that no other open file of this controller ever has.
@@ -224,7 +235,10 @@ impl Inode {
     pub(crate) fn view(&self, file: &File, epoch: u64) -> Option<Arc<View>> {
         let mut view = self.view.lock().unwrap_or_else(PoisonError::into_inner);
         let bytes = file.metadata().ok()?.len();
-        let known = view.1.upgrade().filter(|known| view.0 == epoch && known.reaches(bytes));
+        let known = view
+            .1
+            .upgrade()
+            .filter(|known| view.0 == epoch && known.reaches(bytes) && !known.is_lost());
         if known.is_some() {
             return known;
         }

@@ -6,9 +6,11 @@
 mod accept;
 pub mod client;
 pub mod controller;
+pub mod credentials;
 mod device;
 pub mod fs;
 pub mod grants;
+mod guarded;
 mod lane;
 pub mod layout;
 pub mod ring;
@@ -19,3 +21,5 @@ pub mod table;
 mod view;
 mod way;
 pub mod wire;
+
+pub use guarded::survive_lost_memory;

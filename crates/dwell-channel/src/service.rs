@@ -16,9 +16,9 @@ use dwell_policy::{
 };
 use rustix::event::{PollFd, PollFlags, Timespec, epoll};
 
-use crate::controller::{Channel, State};
+use crate::controller::{Channel, Counters, State};
 use crate::device::Device;
-use crate::lane::{Lane, Turn};
+use crate::lane::{Allowance, Lane, Turn};
 use crate::socket;
 
 /// Looks between two readings of the clock, while nothing is asked for.
@@ -31,8 +31,8 @@ const OWN_WAKE: u64 = 0;
 /// The serving thread's own things.
 pub(crate) struct Service {
     state: Arc<State>,
-    /// Channels by number; the numbers begin at 1 and are never used again.
-    lanes: Vec<Lane>,
+    users: Vec<User>,
+    /// Channels have numbers, which begin at 1 and are never used again.
     next_number: u64,
     /// Who is served first next time.
     first: usize,
@@ -41,6 +41,37 @@ pub(crate) struct Service {
     load: Option<(LoadReader, SpinPermit)>,
     profile: Profile,
     turns: u32,
+}
+
+/// One user's channels, which share that user's turns.
+struct User {
+    uid: u32,
+    lanes: Vec<Lane>,
+    /// Which is served first next time.
+    first: usize,
+}
+
+impl User {
+    /// Serves this user's channels for one turn.
+    fn turn(&mut self, device: &mut Device, counters: &Counters) -> Turn {
+        let (count, mut allowance) = (self.lanes.len(), Allowance::TURN);
+        let (mut came_of_it, start) = (Turn::Idle, self.first);
+        for step in 0..count {
+            let at = (start + step) % count;
+            // Where the turn ends here, the next one begins behind it.
+            self.first = (at + 1) % count;
+            match self.lanes[at].serve(&mut allowance, device, counters) {
+                Turn::Idle => {}
+                Turn::Worked if came_of_it == Turn::Over => {}
+                turn => came_of_it = turn,
+            }
+            if allowance.is_spent() {
+                return came_of_it;
+            }
+        }
+        self.first = (start + 1) % count.max(1);
+        came_of_it
+    }
 }
 
 impl Service {
@@ -55,8 +86,8 @@ impl Service {
         let (class, size_threshold_bytes) = (DeviceClass::Fast, u64::MAX);
         let profile = Profile { class, size_threshold_bytes, latency_ns: 0, ..profile };
         let device = Device::new(&state.options);
-        let (lanes, next_number, first, turns) = (Vec::new(), 1, 0, 0);
-        Ok(Service { state, lanes, next_number, first, epoll, device, load, profile, turns })
+        let (users, next_number, first, turns) = (Vec::new(), 1, 0, 0);
+        Ok(Service { state, users, next_number, first, epoll, device, load, profile, turns })
     }
 
     pub fn run(mut self) {
@@ -66,11 +97,11 @@ impl Service {
             }
         }
         // What is in flight may still be written by the kernel: its memory stays until then.
-        self.lanes.clear();
+        self.users.clear();
         self.device.settle();
     }
 
-    /// Serves every channel once; whether there was anything to do.
+    /// Serves every user once; whether there was anything to do.
     fn turn(&mut self) -> bool {
         let mut worked = false;
         if self.state.news.load(Ordering::Acquire) {
@@ -81,10 +112,10 @@ impl Service {
         if self.turns.is_multiple_of(TURNS_PER_ROLL_CALL) {
             self.roll_call(Some(0));
         }
-        let (count, mut over) = (self.lanes.len(), false);
+        let (count, mut over) = (self.users.len(), false);
         for step in 0..count {
-            let lane = &mut self.lanes[(self.first + step) % count];
-            match lane.serve(&mut self.device, &self.state.counters) {
+            let user = &mut self.users[(self.first + step) % count];
+            match user.turn(&mut self.device, &self.state.counters) {
                 Turn::Idle => {}
                 Turn::Worked => worked = true,
                 Turn::Over => over = true,
@@ -96,11 +127,11 @@ impl Service {
         if over {
             self.bury();
         }
-        let lanes = &mut self.lanes;
+        let users = &mut self.users;
         worked
-            | self.device.reap(&mut |number, done| {
-                if let Some(lane) = lanes.iter_mut().find(|lane| lane.number == number) {
-                    lane.complete(done);
+            | self.device.reap(&mut |number, part, piece, result| {
+                if let Some(lane) = lane_of(users, number) {
+                    lane.complete(part, piece, result);
                 }
             })
     }
@@ -116,18 +147,31 @@ impl Service {
             self.next_number += 1;
             let data = epoll::EventData::new_u64(number);
             match epoll::add(&self.epoll, &channel.socket, data, epoll::EventFlags::IN) {
-                Ok(()) => self.lanes.push(Lane::new(number, channel)),
+                Ok(()) => self.seat(Lane::new(number, channel)),
                 Err(_) => self.forget(&channel),
             }
         }
         self.bury();
     }
 
+    /// Gives a channel its place among its user's.
+    fn seat(&mut self, lane: Lane) {
+        let uid = lane.channel.uid;
+        match self.users.iter_mut().find(|user| user.uid == uid) {
+            Some(user) => user.lanes.push(lane),
+            None => self.users.push(User { uid, lanes: vec![lane], first: 0 }),
+        }
+    }
+
     /// Lets go of channels that are over.
     #[cold]
     fn bury(&mut self) {
-        let (over, rest): (Vec<_>, Vec<_>) = self.lanes.drain(..).partition(Lane::is_over);
-        self.lanes = rest;
+        let mut over = Vec::new();
+        for user in &mut self.users {
+            over.extend(user.lanes.extract_if(.., |lane| lane.is_over()));
+            user.first = 0;
+        }
+        self.users.retain(|user| !user.lanes.is_empty());
         for lane in over {
             if lane.is_broken() {
                 self.state.counters.broken.fetch_add(1, Ordering::Relaxed);
@@ -158,7 +202,7 @@ impl Service {
         let mut gone = false;
         for event in &events {
             let number = event.data.u64();
-            if let Some(lane) = self.lanes.iter_mut().find(|lane| lane.number == number)
+            if let Some(lane) = lane_of(&mut self.users, number)
                 && !socket::drain(&lane.channel.socket)
             {
                 lane.leave();
@@ -198,12 +242,16 @@ impl Service {
     }
 
     fn arm(&self, on: bool) {
-        self.lanes.iter().for_each(|lane| lane.arm(on));
+        self.users.iter().flat_map(|user| &user.lanes).for_each(|lane| lane.arm(on));
     }
 
     fn is_over(&self) -> bool {
         self.state.stop.load(Ordering::Acquire)
     }
+}
+
+fn lane_of(users: &mut [User], number: u64) -> Option<&mut Lane> {
+    users.iter_mut().flat_map(|user| &mut user.lanes).find(|lane| lane.number == number)
 }
 
 impl Driver for Service {
@@ -265,5 +313,39 @@ impl Service {
             }
         }
         Woken::Look
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lane::tests::{Both, device};
+    use crate::wire::Opcode;
+
+    #[test]
+    fn all_channels_of_a_user_share_that_users_turn() {
+        let mut sides: Vec<_> = (0..3).map(|_| Both::new(1, &[1; 1 << 16])).collect();
+        for both in &mut sides {
+            (0..8).for_each(|_| both.submit(Opcode::Read, 0, 1 << 16));
+        }
+        let (lanes, clients): (Vec<_>, Vec<_>) =
+            sides.into_iter().map(|both| (both.lane, both.shared)).unzip();
+        let answered = || -> Vec<u32> {
+            let tail = |client: &crate::shared::Shared| {
+                client.mark(crate::layout::Mark::CompletionTail).load(Ordering::Relaxed)
+            };
+            clients.iter().map(tail).collect()
+        };
+        let mut user = User { uid: 1, lanes, first: 0 };
+        let (mut device, counters) = (device(), Counters::default());
+        for turn in 1..=6 {
+            assert_eq!(user.turn(&mut device, &counters), Turn::Worked);
+            // 256 KiB, whichever channel they are of.
+            assert_eq!(answered().iter().sum::<u32>(), turn * 4, "{:?}", answered());
+            if turn == 3 {
+                assert_eq!(answered(), [4, 4, 4], "each channel has its turn");
+            }
+        }
+        assert_eq!(user.turn(&mut device, &counters), Turn::Idle);
     }
 }

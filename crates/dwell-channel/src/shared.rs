@@ -10,13 +10,14 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 use dwell::mapping::Mapping;
 use rustix::fs::{MemfdFlags, SealFlags};
 
+use crate::guarded::Guarded;
 use crate::layout::{BESIDE, COMMAND_WORDS, COMPLETION_WORDS, Layout, Mark};
 use crate::ring::Beside;
 
 /// A channel's memory. The other side may change any byte of it at any time.
 #[derive(Debug)]
 pub struct Shared {
-    memory: Mapping,
+    memory: Guarded,
     layout: Layout,
 }
 
@@ -34,7 +35,7 @@ impl Shared {
         rustix::fs::ftruncate(&memory, layout.bytes())?;
         rustix::fs::fcntl_add_seals(&memory, SEALS)?;
         let file = File::from(memory);
-        let shared = Shared { memory: Mapping::of_file(&file, layout.bytes(), true)?, layout };
+        let shared = Shared::over(&file, layout)?;
         Ok((shared, file.into()))
     }
 
@@ -51,7 +52,25 @@ impl Shared {
             return Err(io::Error::new(io::ErrorKind::InvalidData, what));
         }
         let file = File::from(memory);
-        Ok(Shared { memory: Mapping::of_file(&file, layout.bytes(), true)?, layout })
+        Shared::over(&file, layout)
+    }
+
+    fn over(file: &File, layout: Layout) -> io::Result<Shared> {
+        let memory = Guarded::new(Mapping::of_file(file, layout.bytes(), true)?);
+        Ok(Shared { memory, layout })
+    }
+
+    /// Whether the other side has taken pages of it away.
+    #[inline]
+    pub fn is_lost(&self) -> bool {
+        self.memory.is_lost()
+    }
+
+    /// Memory that can become shorter, as a client's cannot.
+    #[cfg(test)]
+    pub fn unsealed(file: &File, layout: Layout) -> Shared {
+        file.set_len(layout.bytes()).unwrap();
+        Shared::over(file, layout).unwrap()
     }
 
     /// Where everything lies.

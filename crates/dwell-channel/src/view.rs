@@ -5,7 +5,8 @@
 //! A load or store to a hole of a full tmpfs, or past the end of a file, is not an error but a SIGBUS. So a
 //! page is only touched when it is known to have memory: a system call has just read or written it. It
 //! keeps that memory until the file is shortened or a hole is made, and before that channels are drained and
-//! their views are gone.
+//! their views are gone. If somebody shortens the file past the controller, the view is [lost](View::is_lost), and the
+//! command is to be tried again with a fresh one.
 #![allow(unsafe_code)]
 
 use std::fs::File;
@@ -15,6 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use dwell::mapping::{self, Mapping};
 
+use crate::guarded::{Guarded, LOOK_BYTES};
 use crate::wire::Done;
 
 const PAGE_BYTES: u64 = 4096;
@@ -28,7 +30,7 @@ const MOST_BYTES: u64 = 128 << 30;
 #[derive(Debug)]
 pub struct View {
     file: File,
-    memory: Mapping,
+    memory: Guarded,
     writable: bool,
     /// Length of the file at least: it becomes no shorter while a view of it exists.
     bytes: AtomicU64,
@@ -54,10 +56,32 @@ impl View {
             return None;
         }
         let reach = (bytes * 2).next_multiple_of(LEAST_BYTES).max(LEAST_BYTES);
-        let memory = Mapping::of_file(&file, reach, writable).ok()?;
+        let memory = Guarded::new(Mapping::of_file(&file, reach, writable).ok()?);
         let words = reach.div_ceil(PAGE_BYTES * 64) as usize;
         let present = (0..words).map(|_| AtomicU64::new(0)).collect();
         Some(View { file, memory, writable, bytes: AtomicU64::new(bytes), present })
+    }
+
+    /// Whether pages of the file were taken away past the controller: it is to be granted again.
+    #[inline]
+    pub fn is_lost(&self) -> bool {
+        self.memory.is_lost()
+    }
+
+    /// Copies between the view and memory of a channel's: how many bytes, or [`Done::MISSING`] where the view is lost.
+    ///
+    /// # Safety
+    /// Both ranges may be read and written respectively, and do not overlap.
+    #[inline]
+    unsafe fn copy(&self, from: *const u8, to: *mut u8, bytes: usize) -> i32 {
+        let mut at = 0;
+        while at < bytes && !self.is_lost() {
+            let piece = (bytes - at).min(LOOK_BYTES);
+            // SAFETY: parts of what the caller promised.
+            unsafe { mapping::copy(from.add(at), to.add(at), piece) };
+            at += piece;
+        }
+        if self.is_lost() { Done::MISSING } else { bytes as i32 }
     }
 
     /// Whether all of the file lies in it.
@@ -77,7 +101,7 @@ impl View {
     }
 
     /// Reads at most `bytes` bytes at `offset` to `into`: how many, a negative error number, or
-    /// [`Done::MISSING`] where the file has outgrown this view.
+    /// [`Done::MISSING`] where the file has outgrown this view, or the view is lost.
     ///
     /// # Safety
     /// `bytes` bytes at `into` may be written, and are no part of the file.
@@ -91,11 +115,10 @@ impl View {
         if self.is_present(offset, offset + bytes) {
             // SAFETY: the pages have memory, and lie within the mapping because they have bits; `into` has
             // room for more than this.
-            unsafe {
+            return unsafe {
                 let from = self.memory.start().add(offset as usize);
-                mapping::copy(from, into, bytes as usize);
-            }
-            return bytes as i32;
+                self.copy(from, into, bytes as usize)
+            };
         }
         if self.is_outgrown(offset + bytes) {
             return Done::MISSING;
@@ -123,11 +146,10 @@ impl View {
         }
         if self.writable && self.is_present(offset, end) {
             // SAFETY: as in `read`, and mapped writable.
-            unsafe {
+            return Some(unsafe {
                 let to = self.memory.start().add(offset as usize);
-                mapping::copy(from, to, bytes as usize);
-            }
-            return Some(bytes as i32);
+                self.copy(from, to, bytes as usize)
+            });
         }
         if self.is_outgrown(end) {
             return Some(Done::MISSING);

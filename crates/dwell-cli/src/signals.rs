@@ -6,7 +6,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::{flag, iterator};
 
 const WATCHED: [i32; 2] = [SIGINT, SIGTERM];
@@ -61,6 +61,11 @@ pub fn each(mut heard: impl FnMut(i32) + Send + 'static) -> io::Result<()> {
         }
     })?;
     Ok(())
+}
+
+/// A write beyond the limit of file sizes (`ulimit -f`) fails from now on, and does not end the program.
+pub fn survive_file_size_limit() -> io::Result<()> {
+    flag::register(SIGXFSZ, Arc::default()).map(|_| ())
 }
 
 /// What a shell says of a program that a signal ended.

@@ -414,6 +414,34 @@ impl KernelQueue {
         KernelQueue { rings: Owner::Thread, method }
     }
 
+    /// Registers the calling thread's credentials of this moment with the ring of a route, as of [`Ring::personality`].
+    ///
+    /// # Errors
+    /// What the kernel refuses; a route that no ring serves.
+    pub fn personality(&mut self, route: Route) -> io::Result<u16> {
+        let at = self.at(route).ok_or(io::ErrorKind::Unsupported)?;
+        self.with(|rings| rings.ring(at)?.personality())
+    }
+
+    /// As [`Ring::forget_personality`].
+    pub fn forget_personality(&mut self, route: Route, personality: u16) {
+        if let Some(at) = self.at(route) {
+            self.with(|rings| {
+                if let Ok(ring) = rings.ring(at) {
+                    ring.forget_personality(personality);
+                }
+            });
+        }
+    }
+
+    fn at(&self, route: Route) -> Option<usize> {
+        match route {
+            Route::Inline => None,
+            Route::Interrupt => Some(self.method as usize),
+            Route::Polled => Some(POLLED_RING),
+        }
+    }
+
     /// For everything that follows a submission: the rings are there and not in use.
     #[inline]
     fn with<R>(&mut self, serve: impl FnOnce(&mut Rings) -> R) -> R {
@@ -435,7 +463,8 @@ unsafe impl Queue for KernelQueue {
             // One of many requests is served here and now rather than lost; a lone one is given
             // back, and its caller counts it as what it becomes, an inline call.
             Owner::Own(rings) => match rings.submit(&io, route, self.method) {
-                Err(Refused::NoRing) => rings.serve(&io),
+                // A call would be carried out as this thread.
+                Err(Refused::NoRing) if io.personality() == 0 => rings.serve(&io),
                 submitted => submitted.map_err(|_| Full),
             },
             Owner::Thread => THREAD

@@ -321,6 +321,7 @@ pub struct Io {
     bytes: u32,
     pieces: u32,
     may_block: bool,
+    personality: u16,
 }
 
 // SAFETY: an Io is a description; whoever made it promised that its memory stays valid, from any
@@ -341,7 +342,17 @@ impl Io {
         offset: u64,
     ) -> Io {
         debug_assert!(matches!(action, Action::Read | Action::Write));
-        Io { action, target, offset, length: u64::MAX, memory, bytes, pieces: 0, may_block: false }
+        Io {
+            action,
+            target,
+            offset,
+            length: u64::MAX,
+            memory,
+            bytes,
+            pieces: 0,
+            may_block: false,
+            personality: 0,
+        }
     }
 
     /// A vectored read or write.
@@ -360,7 +371,17 @@ impl Io {
     ) -> Io {
         debug_assert!(matches!(action, Action::ReadVectored | Action::WriteVectored));
         let memory = iovecs.cast_mut().cast();
-        Io { action, target, offset, length: u64::MAX, memory, bytes, pieces, may_block: false }
+        Io {
+            action,
+            target,
+            offset,
+            length: u64::MAX,
+            memory,
+            bytes,
+            pieces,
+            may_block: false,
+            personality: 0,
+        }
     }
 
     /// A sync; `data_only` leaves metadata that no read needs.
@@ -372,7 +393,17 @@ impl Io {
     pub unsafe fn sync(target: i32, data_only: bool) -> Io {
         let action = if data_only { Action::DataSync } else { Action::Sync };
         let (memory, length) = (std::ptr::null_mut(), u64::MAX);
-        Io { action, target, offset: 0, length, memory, bytes: 0, pieces: 0, may_block: false }
+        Io {
+            action,
+            target,
+            offset: 0,
+            length,
+            memory,
+            bytes: 0,
+            pieces: 0,
+            may_block: false,
+            personality: 0,
+        }
     }
 
     /// Says how long the file is that is written to, in bytes, to sources that cannot know.
@@ -385,6 +416,13 @@ impl Io {
     #[must_use]
     pub fn that_may_block(self) -> Io {
         Io { may_block: true, ..self }
+    }
+
+    /// Says as whom a ring carries it out: what [`KernelQueue::personality`](crate::kernel::KernelQueue::personality)
+    /// returned for the route that it takes. A call is carried out as the calling thread.
+    #[must_use]
+    pub fn as_personality(self, personality: u16) -> Io {
+        Io { personality, ..self }
     }
 
     /// The same request once more, to be served in place of this one when a queue refused it.
@@ -414,6 +452,11 @@ impl Io {
     /// Length of what is written to, in bytes; [`u64::MAX`] where that does not matter.
     pub fn length(&self) -> u64 {
         self.length
+    }
+
+    /// As whom a ring carries it out; 0 for the thread that made the ring's calls.
+    pub fn personality(&self) -> u16 {
+        self.personality
     }
 
     /// Whether it may block who serves it.

@@ -224,7 +224,7 @@ impl Ring {
         }
         let slot = self.free.pop().ok_or(Full)?;
         let ticket = u64::from(self.slots[slot as usize].generation) << 32 | u64::from(slot);
-        let mut entry = entry(io).user_data(ticket);
+        let mut entry = entry(io).user_data(ticket).personality(io.personality());
         if io.may_block() {
             entry = entry.flags(squeue::Flags::ASYNC);
         }
@@ -471,6 +471,27 @@ impl Ring {
             if self.push(&entry, NO_SLOT) {
                 self.flush();
             }
+        }
+    }
+
+    /// Registers the credentials that the calling thread has at this moment, for requests that are to be carried out with
+    /// them ([`Io::as_personality`]), whatever the thread's are by then.
+    ///
+    /// # Errors
+    /// What the kernel refuses: more than 65,535 of them, above all.
+    pub fn personality(&mut self) -> io::Result<u16> {
+        if !self.usable() {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        self.uring.submitter().register_personality()
+    }
+
+    /// Forgets what [`Ring::personality`] returned. Requests in flight keep it.
+    pub fn forget_personality(&mut self, personality: u16) {
+        self.flush();
+        if self.usable() {
+            // A ring that was made anew since never knew it.
+            let _ = self.uring.submitter().unregister_personality(personality);
         }
     }
 

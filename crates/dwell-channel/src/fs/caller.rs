@@ -11,6 +11,8 @@ use rustix::fs::{Gid, Mode, Uid};
 use rustix::io::Errno;
 use rustix::thread::{CapabilitySet, CapabilitySets, UnshareFlags};
 
+use crate::credentials::Opener;
+
 /// The program that made a request, as the kernel names it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Caller {
@@ -121,6 +123,14 @@ impl Callers {
         let effective = own.permitted & kept;
         rustix::thread::set_capabilities(None, CapabilitySets { effective, ..*own })?;
         Ok(acting)
+    }
+
+    /// The user as whom the data of what the caller opens is written.
+    pub fn opener(&self, caller: Caller) -> Opener {
+        match self {
+            Callers::One { .. } => Opener::itself(),
+            Callers::All { .. } => Opener::new(caller.uid, caller.gid),
+        }
     }
 
     /// The group that a new file should have and this process cannot give it by acting as the caller.

@@ -3,7 +3,6 @@
 
 use std::cell::RefCell;
 use std::io::{IoSlice, IoSliceMut};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use fuser::{CopyFileRangeFlags, FileHandle, INodeNo, WriteFlags};
@@ -11,7 +10,6 @@ use rustix::fs::{FallocateFlags, IFlags, Mode, OFlags, SeekFrom};
 use rustix::io::{Errno, ReadWriteFlags};
 
 use super::caller::Caller;
-use super::node::Node;
 use super::tree::{By, File, Opened, Tree};
 use crate::grants::{Why, ioctl};
 
@@ -32,15 +30,7 @@ thread_local! {
 
 impl Tree {
     pub fn open(&self, id: u64, flags: i32, by: By<'_>) -> Result<Opened, Errno> {
-        self.open_node(&self.nodes.get(id)?, flags, by)
-    }
-
-    pub(super) fn open_node(
-        &self,
-        node: &Arc<Node>,
-        flags: i32,
-        by: By<'_>,
-    ) -> Result<Opened, Errno> {
+        let node = &self.nodes.get(id)?;
         // A pipe would block, a device do who knows what; the kernel opens both by itself.
         if !node.kind.is_file() {
             return Err(Errno::NXIO);
@@ -212,6 +202,7 @@ impl Tree {
     /// Answers an ioctl on an open file: those of channels, and the flags that lsattr and chattr know.
     pub fn ioctl(
         &self,
+        caller: Caller,
         id: INodeNo,
         handle: FileHandle,
         command: u32,
@@ -222,6 +213,8 @@ impl Tree {
             FS_IOC_GETFLAGS => flags_out(&*file),
             FS_IOC_SETFLAGS => {
                 let _guard = self.grants.drain(&file.open.inode, Why::Attributes);
+                // Whose file it is and what they may set, the file system checks.
+                let _as_caller = self.callers.opener(caller).act()?;
                 flags_in(&*file, argument)
             }
             _ => {
@@ -238,6 +231,7 @@ impl Tree {
     /// As [`Tree::ioctl`], on a directory: no channel reaches one.
     pub fn ioctl_on_directory(
         &self,
+        caller: Caller,
         handle: FileHandle,
         command: u32,
         argument: &[u8],
@@ -245,7 +239,10 @@ impl Tree {
         let directory = self.directories.get(handle)?;
         match command {
             FS_IOC_GETFLAGS => flags_out(&*directory),
-            FS_IOC_SETFLAGS => flags_in(&*directory, argument),
+            FS_IOC_SETFLAGS => {
+                let _as_caller = self.callers.opener(caller).act()?;
+                flags_in(&*directory, argument)
+            }
             _ => Err(Errno::NOTTY),
         }
     }

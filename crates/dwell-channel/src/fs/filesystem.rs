@@ -496,7 +496,7 @@ impl Filesystem for Served {
 
     fn ioctl(
         &self,
-        _: &Request,
+        request: &Request,
         id: INodeNo,
         handle: FileHandle,
         flags: IoctlFlags,
@@ -507,8 +507,8 @@ impl Filesystem for Served {
     ) {
         let tree = self.count(Asked::IoCtl);
         let answer = match flags.contains(IoctlFlags::FUSE_IOCTL_DIR) {
-            true => tree.ioctl_on_directory(handle, command, argument),
-            false => tree.ioctl(id, handle, command, argument),
+            true => tree.ioctl_on_directory(request.into(), handle, command, argument),
+            false => tree.ioctl(request.into(), id, handle, command, argument),
         };
         match answer {
             Ok(answer) => reply.ioctl(0, &answer[..answer.len().min(room as usize)]),

@@ -12,7 +12,9 @@ use rustix::io::Errno;
 use super::caller::{Caller, take_umask};
 use super::node::{Node, key, open_at};
 use super::tree::{By, Entry, Opened, Tree, device_in};
-use crate::grants::Why;
+
+/// Times that a name is tried which somebody else has made since the kernel looked.
+const CREATE_TRIES: usize = 4;
 
 impl Tree {
     pub fn lookup(&self, parent: u64, name: &OsStr) -> Result<Entry, Errno> {
@@ -94,7 +96,13 @@ impl Tree {
         }
     }
 
-    /// Makes and opens a file; where it is there already, opens it.
+    /// Makes and opens a file that the kernel has just looked up in vain.
+    ///
+    /// If the name was made beneath the mount meanwhile, nobody has checked what the caller may do with that file, so it is
+    /// not opened here.
+    ///
+    /// # Errors
+    /// ESTALE: somebody else made the name. The kernel then looks it up again, once, and checks what it finds.
     pub fn create(
         &self,
         parent: u64,
@@ -110,12 +118,13 @@ impl Tree {
             let _acting = self.callers.become_caller(caller)?;
             take_umask(umask)?;
             let flags = open | OFlags::CREATE | OFlags::EXCL;
-            open_at(&*parent, name, flags, Mode::from_raw_mode(mode & 0o7777))
+            let mode = Mode::from_raw_mode(mode & 0o7777);
+            let mut tries = (0..CREATE_TRIES).map(|_| open_at(&*parent, name, flags, mode));
+            // A name that comes and goes may be free the next time.
+            tries.find(|made| !matches!(made, Err(Errno::EXIST))).unwrap_or(Err(Errno::EXIST))
         };
         let file = match made {
-            Err(Errno::EXIST) if flags & libc::O_EXCL == 0 => {
-                return self.open_instead(&parent, name, flags, by);
-            }
+            Err(Errno::EXIST) if flags & libc::O_EXCL == 0 => return Err(Errno::STALE),
             made => made?,
         };
         self.give_group(caller, &parent, name);
@@ -129,33 +138,6 @@ impl Tree {
             .open_file(file, flags, &node, by)
             .inspect_err(|_| self.nodes.forget(node.id, 1))?;
         Ok((entry, opened))
-    }
-
-    /// The kernel believed a name free that was made beneath the mount.
-    fn open_instead(
-        &self,
-        parent: &Node,
-        name: &OsStr,
-        flags: i32,
-        by: By<'_>,
-    ) -> Result<(Entry, Opened), Errno> {
-        let (node, entry) = self.made(parent, name)?;
-        let open = || {
-            let opened = self.open_node(&node, flags, by)?;
-            if flags & libc::O_TRUNC != 0 {
-                let _guard = self.drain(node.key, Why::Shorten);
-                let file = self.files.get(fuser::FileHandle(opened.handle))?;
-                rustix::fs::ftruncate(&*file, 0)?;
-            }
-            Ok(opened)
-        };
-        match open() {
-            Ok(opened) => Ok((entry, opened)),
-            Err(error) => {
-                self.nodes.forget(node.id, 1);
-                Err(error)
-            }
-        }
     }
 
     pub fn unlink(&self, parent: u64, name: &OsStr) -> Result<(), Errno> {

@@ -10,10 +10,11 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::thread;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use fuser::{Config, INodeNo, MountOption, Session, SessionACL};
-use rustix::fs::{Access, FileType, Mode, OFlags};
+use rustix::fs::{Access, FileType, FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit};
 use serde::{Deserialize, Serialize};
 
@@ -24,6 +25,7 @@ use super::mounts::{self, How, SERVED};
 use super::node::Nodes;
 use super::passthrough::{DataPath, Passthrough};
 use super::tree::{Table, Tree};
+use crate::credentials;
 use crate::grants::{Grants, Inodes};
 
 /// What went wrong with serving a directory.
@@ -150,6 +152,8 @@ struct Shared {
     since_unix_s: u64,
     count_channels: Box<dyn Fn() -> Channels + Send + Sync>,
     hidden: Mutex<Option<Hidden>>,
+    /// Keeps other controllers off the backing directory.
+    lock: Mutex<Option<OwnedFd>>,
     ended: Mutex<Option<Result<(), String>>>,
     ends: Condvar,
 }
@@ -167,10 +171,22 @@ impl Server {
         grants: Arc<dyn Grants>,
         count_channels: impl Fn() -> Channels + Send + Sync + 'static,
     ) -> Result<Server, Error> {
+        let start = || Self::start_here(options, grants, count_channels);
+        credentials::with_what_is_needed(start).unwrap_or_else(|error| {
+            Err(Error::io("capabilities cannot be given up", &options.mount, error))
+        })
+    }
+
+    fn start_here(
+        options: &Options,
+        grants: Arc<dyn Grants>,
+        count_channels: impl Fn() -> Channels + Send + Sync + 'static,
+    ) -> Result<Server, Error> {
         let (backing, mount) = places(options)?;
         // Names of the backing directory are looked up in it, whatever is mounted above later.
         let root = open_directory(&backing)?;
         open_directory(&mount)?;
+        let lock = lock(&root, &backing)?;
         let callers = Callers::of_this_process()
             .map_err(|error| Error::io("cannot learn who this process is", &mount, error))?;
         let every_user = matches!(callers, Callers::All { .. });
@@ -220,6 +236,7 @@ impl Server {
             since_unix_s,
             count_channels: Box::new(count_channels),
             hidden: Mutex::new(hidden),
+            lock: Mutex::new(lock),
             ended: Mutex::new(None),
             ends: Condvar::new(),
         });
@@ -336,6 +353,7 @@ impl Shared {
         }
         self.tree.grants.revoke_all();
         drop(self.hidden.lock().unwrap_or_else(PoisonError::into_inner).take());
+        drop(self.lock.lock().unwrap_or_else(PoisonError::into_inner).take());
         self.ends.notify_all();
     }
 }
@@ -395,8 +413,78 @@ fn open_directory(path: &Path) -> Result<OwnedFd, Error> {
     }
 }
 
+/// How long a controller that is ending may take to let its backing directory go.
+const LOCK_PATIENCE: Duration = Duration::from_secs(1);
+
+/// Locks a backing directory until the result is closed, or this process is gone: of two controllers on one directory, neither knows what
+/// the other's channels may reach. `None` where its file system has no such locks.
+fn lock(root: &OwnedFd, backing: &Path) -> Result<Option<OwnedFd>, Error> {
+    let failed = |error: Errno| Error::io("cannot be locked", backing, error);
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let dir = rustix::fs::openat(root, ".", flags, Mode::empty()).map_err(failed)?;
+    let until = Instant::now() + LOCK_PATIENCE;
+    let locked = loop {
+        match rustix::fs::flock(&dir, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::WOULDBLOCK) if Instant::now() < until => {
+                thread::sleep(Duration::from_millis(10));
+            }
+            done => break done,
+        }
+    };
+    match locked {
+        Ok(()) => Ok(Some(dir)),
+        Err(Errno::WOULDBLOCK) => {
+            let by = locked_by(&dir).map_or_else(String::new, |pid| format!(" by process {pid}"));
+            let what = format!(
+                "is locked{by}: another controller serves it (dwell serve status, dwell serve stop)"
+            );
+            Err(Error::invalid(backing, what))
+        }
+        // NFS locks only what can be written, and others nothing.
+        Err(Errno::BADF | Errno::OPNOTSUPP | Errno::NOLCK | Errno::NOSYS | Errno::INVAL) => {
+            Ok(None)
+        }
+        Err(error) => Err(failed(error)),
+    }
+}
+
+/// The process that has a directory locked, as far as the kernel says.
+fn locked_by(dir: &OwnedFd) -> Option<u32> {
+    let stat = rustix::fs::fstat(dir).ok()?;
+    let (major, minor) = (rustix::fs::major(stat.st_dev), rustix::fs::minor(stat.st_dev));
+    let file = format!("{major:02x}:{minor:02x}:{}", stat.st_ino);
+    let locks = std::fs::read_to_string("/proc/locks").ok()?;
+    let mut lines = locks.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let line = lines
+        .find(|words| words.get(1) == Some(&"FLOCK") && words.get(5) == Some(&file.as_str()))?;
+    line.get(4)?.parse().ok().filter(|pid| *pid > 0)
+}
+
+/// The oldest kernel whose FUSE leaves nothing for a server to check: from 5.13 on it sees to it that only owners set flags
+/// (`chattr`), and 5.15 is the oldest that is maintained.
+const OLDEST_KERNEL: (u32, u32) = (5, 15);
+
+/// Whether a kernel's release (`uname -r`) is old enough to be refused.
+fn is_too_old(release: &str) -> bool {
+    let mut numbers =
+        release.split(|c: char| !c.is_ascii_digit()).map(|number| number.parse().ok());
+    match (numbers.next().flatten(), numbers.next().flatten()) {
+        (Some(major), Some(minor)) => (major, minor) < OLDEST_KERNEL,
+        // A release of another form is none of an old kernel.
+        _ => false,
+    }
+}
+
 /// What every request will need.
 fn check_system(mount: &Path) -> Result<(), Error> {
+    let release = rustix::system::uname().release().to_string_lossy().into_owned();
+    if is_too_old(&release) {
+        let (major, minor) = OLDEST_KERNEL;
+        let what = format!(
+            "is not served on Linux {release}, which does not check all rights; Linux {major}.{minor} or newer is needed"
+        );
+        return Err(Error::invalid(mount, what));
+    }
     let need = |what: &'static str| move |error: rustix::io::Errno| Error::io(what, mount, error);
     rustix::fs::stat("/dev/fuse").map_err(need(
         "/dev/fuse is needed to serve it (modprobe fuse; in a container, pass the device in)",
@@ -455,6 +543,21 @@ fn forget_old(tree: &Weak<Tree>, crowds: &Receiver<()>) {
         for (parent, name) in tree.nodes.oldest() {
             // What is open or gone stays as it is.
             let _ = notifier.inval_entry(INodeNo(parent), &name);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kernels_below_5_15_are_refused() {
+        for old in ["5.8.0", "5.10.0-28-amd64", "4.19.0", "5.14.21-150500.55-default"] {
+            assert!(is_too_old(old), "{old}");
+        }
+        for new in ["5.15.0", "5.15", "6.1.0-18-amd64", "6.18.44-fc-v669", "10.0.1", "unknown"] {
+            assert!(!is_too_old(new), "{new}");
         }
     }
 }

@@ -206,7 +206,8 @@ impl Tree {
         let special = has_set_ids(&rustix::fs::fstat(&file)?);
         let file = std::fs::File::from(file);
         let inode = self.inodes.of(&file).map_err(|error| errno_of(&error))?;
-        let open = Arc::new(OpenFile::new(file, flags, inode));
+        let open = OpenFile::new(file, flags, inode).opened_by(self.callers.opener(caller));
+        let open = Arc::new(open);
         let (mapped, granted) = (AtomicBool::new(false), AtomicBool::new(false));
         // Who may keep such bits, only the server finds out. And a backing file that was opened to append does so for
         // ever, though the program may have changed its mind (F_SETFL).

@@ -106,6 +106,9 @@ fn serve(args: &Start) -> Result<()> {
     if let Some(Record { pid, .. }) = control::serving(&dir, &args.mount) {
         bail!("{}: is served already, by process {pid}", args.mount.display());
     }
+    abort_on_panic();
+    signals::survive_file_size_limit().context("cannot watch for signals")?;
+    dwell_channel::survive_lost_memory().context("cannot watch for lost memory")?;
     let options = Options {
         backing: args.backing.clone(),
         mount: args.mount.clone(),
@@ -141,6 +144,16 @@ fn serve(args: &Start) -> Result<()> {
     places::tell_service_manager("READY=1");
     server.wait()?;
     Ok(())
+}
+
+/// A thread that panics may have left half of something done: the whole controller ends, and whoever watches over it starts
+/// another.
+fn abort_on_panic() {
+    let tell = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        tell(panic);
+        std::process::abort();
+    }));
 }
 
 /// The channels' side, which waits as settings and what is known of the device beneath want it.
@@ -328,5 +341,27 @@ fn since(start_unix_s: u64) -> String {
         seconds @ 0..=119 => format!("{seconds} s"),
         seconds @ 120..=7199 => format!("{} min", seconds / 60),
         seconds => format!("{} h", seconds / 3600),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::ExitStatusExt as _;
+
+    use super::*;
+
+    #[test]
+    fn a_panic_of_any_thread_ends_a_controller() {
+        const NAME: &str = "cmd::serve::tests::a_panic_of_any_thread_ends_a_controller";
+        if env::var_os("DWELL_TEST_PANIC").is_some() {
+            abort_on_panic();
+            let _ = std::thread::spawn(|| panic!("as it must")).join();
+            return;
+        }
+        let mut again = Command::new(env::current_exe().unwrap());
+        let again = again.args(["--exact", NAME]).env("DWELL_TEST_PANIC", "1");
+        let ended = again.stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap();
+        const SIGABRT: i32 = 6;
+        assert_eq!(ended.signal(), Some(SIGABRT), "{ended}");
     }
 }
