@@ -34,6 +34,7 @@
 //! ```
 
 mod descriptor;
+mod doorbell;
 mod file;
 mod idle;
 mod reactor;
