@@ -34,6 +34,7 @@
 //! ```
 
 mod descriptor;
+mod doorbell;
 mod file;
 mod idle;
 mod reactor;
@@ -208,8 +209,7 @@ impl Drop for Executor {
     fn drop(&mut self) {
         let core = &*self.handle.core;
         core.closed.set(true);
-        // A task that another thread is just about to wake comes into the list a moment later.
-        while !core.active.borrow().is_empty() {
+        loop {
             let wakers: Vec<Waker> =
                 core.active.borrow().iter().map(|(_, waker)| waker.clone()).collect();
             wakers.into_iter().for_each(Waker::wake);
@@ -218,9 +218,16 @@ impl Drop for Executor {
             while let Some(task) = core.next_task() {
                 drop(task);
             }
-            std::thread::yield_now();
+            core.settle();
+            if core.active.borrow().is_empty() {
+                break;
+            }
+            // Another thread is just about to wake the rest.
+            if !core.shared.has_news() {
+                core.reactor.borrow_mut().wait(&core.shared);
+                core.settle();
+            }
         }
-        core.settle();
         let mut reactor = core.reactor.borrow_mut();
         reactor.cancel_all();
         let until = reactor.world.now().saturating_add(DROP_PATIENCE_NS);

@@ -62,7 +62,7 @@ pub struct Finished<B> {
     /// Its buffer, back again; none for a sync that carried none, and none that is given up.
     pub buffer: Option<B>,
     /// Its buffer, where the kernel hands out no completions any more (a filter that forbids
-    /// `io_uring_enter`, say). The result is an error then.
+    /// `io_uring_enter`, say). The result is `ENOTRECOVERABLE` then.
     pub given_up: Option<GivenUp<B>>,
 }
 
@@ -142,6 +142,9 @@ where
     /// Rings belong to the thread that made them.
     _this_thread: PhantomData<*const ()>,
 }
+
+/// Result of a request that the kernel never completes: like no error of a device.
+const LOST: i32 = -libc::ENOTRECOVERABLE;
 
 /// How long a dropped pipeline waits for its requests before it leaves their memory to the kernel.
 const DROP_PATIENCE: Duration = Duration::from_millis(200);
@@ -376,11 +379,11 @@ where
             self.file.in_flight.leave(flight.entered);
             self.file.count_queued(&flight.decision, false);
             if let Some(counters) = self.file.counters() {
-                counters.moved(flight.io.action().kind(), -libc::EIO);
+                counters.moved(flight.io.action().kind(), LOST);
             }
             self.finished.push_back(Finished {
                 ticket: flight.ticket,
-                result: self.file.outcome(&flight.io, -libc::EIO),
+                result: self.file.outcome(&flight.io, LOST),
                 buffer: None,
                 given_up: flight.buffer.map(|buffer| GivenUp(ManuallyDrop::new(buffer))),
             });

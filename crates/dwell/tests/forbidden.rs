@@ -11,8 +11,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use common::child::{child, in_a_child_with_a_file};
-use common::forbid::{counted, forbid, forbid_and_count};
+use common::forbid::forbid;
 use common::machine::{Loop, MIB, disk, pattern_file};
+use common::refused::{counted, forbid_and_count};
 use common::{BLOCK, RING_CALLS, Way, check, fast, skip, uncached};
 use dwell::buffer::Aligned;
 use dwell::dwell_policy::Routes;

@@ -93,7 +93,8 @@ fn a_pipelines_wait_ends_when_its_ring_is_forbidden_and_the_memory_is_given_up()
             let before = drops.load(Ordering::Relaxed);
             for _ in 0..2 {
                 let done = pipeline.next().unwrap();
-                assert_eq!(done.result.unwrap_err().errno(), Some(libc::EIO), "{method}");
+                let errno = done.result.unwrap_err().errno();
+                assert_eq!(errno, Some(libc::ENOTRECOVERABLE), "{method}");
                 assert!(done.buffer.is_none() && done.given_up.is_some(), "{method}");
             }
             assert_eq!(drops.load(Ordering::Relaxed), before, "{method}: it may be written to");

@@ -8,24 +8,23 @@ use std::task::Wake;
 
 use async_task::Runnable;
 
+use super::doorbell::Doorbell;
 use super::world::Alarm;
 
 /// As a waker, it wakes the future of `block_on`.
 pub(super) struct Shared {
     ready: Mutex<VecDeque<Runnable>>,
-    /// Something is ready: looked at by a thread that spins, without the lock.
-    news: AtomicBool,
+    /// Something is ready.
+    bell: Doorbell,
     /// The future of `block_on` was woken.
     main: AtomicBool,
-    /// The thread sleeps, or is about to: whoever brings news rings.
-    asleep: AtomicBool,
     alarm: Alarm,
 }
 
 impl Shared {
     pub fn new(alarm: Alarm) -> Self {
-        let (ready, no) = (Mutex::default(), || AtomicBool::new(false));
-        Shared { ready, news: no(), main: no(), asleep: no(), alarm }
+        let (ready, bell) = (Mutex::default(), Doorbell::default());
+        Shared { ready, bell, main: AtomicBool::new(false), alarm }
     }
 
     fn ready(&self) -> MutexGuard<'_, VecDeque<Runnable>> {
@@ -38,38 +37,28 @@ impl Shared {
     }
 
     fn tell(&self) {
-        self.news.store(true, Ordering::Release);
-        // Both sides exchange this word, so one of them sees what the other did before.
-        if self.asleep.swap(false, Ordering::AcqRel) {
-            (self.alarm)();
-        }
+        self.bell.tell(|| (self.alarm)());
     }
 
     #[inline]
     pub fn has_news(&self) -> bool {
-        self.news.load(Ordering::Acquire)
+        self.bell.has_news()
     }
 
     /// Moves what is ready behind `batch`; whether the future of `block_on` was woken too.
     pub fn take(&self, batch: &mut VecDeque<Runnable>) -> bool {
-        // What was told of before is seen below; what comes later is told of again.
-        self.news.swap(false, Ordering::AcqRel);
+        self.bell.answer();
         batch.append(&mut self.ready());
         self.main.swap(false, Ordering::AcqRel)
     }
 
     /// Has others ring from here on; `false`, and they need not, when there is news already.
     pub fn fall_asleep(&self) -> bool {
-        self.asleep.swap(true, Ordering::AcqRel);
-        let quiet = !self.has_news();
-        if !quiet {
-            self.wake_up();
-        }
-        quiet
+        self.bell.fall_asleep()
     }
 
     pub fn wake_up(&self) {
-        self.asleep.store(false, Ordering::Relaxed);
+        self.bell.wake_up();
     }
 }
 

@@ -6,6 +6,7 @@ pub mod child;
 pub mod fake;
 pub mod forbid;
 pub mod machine;
+pub mod refused;
 pub mod sources;
 pub mod vm;
 
