@@ -64,6 +64,8 @@ impl Lane {
         }
         let frame = sh.pages.frame(page);
         let moved = sh.take_out(page, frame, count).map_or_else(|(moved, _)| moved, |()| count);
+        // One that would not be moved stays for another round: a device has it, say.
+        let lost = moved < count && sh.uffd.is_empty(sh.area.at((page + moved) as usize));
         if sh.writes {
             written |= self.changed(sh, frame, moved);
         }
@@ -71,8 +73,11 @@ impl Lane {
         let mut books = sh.lock();
         for step in 0..count {
             let (page, frame) = (page + step, frame + step);
-            if step >= moved {
-                // It would not be moved: a device has it, say. It stays for another round.
+            if step == moved && lost {
+                // The program itself has given it up.
+                sh.pages.set(page, State::Absent, 0);
+                books.frames.hollow(frame);
+            } else if step >= moved {
                 sh.pages.set(page, State::Present, 0);
                 books.frames.hold(frame, page, Kind::present(self.class()));
             } else if written >> step & 1 != 0 {
@@ -119,12 +124,14 @@ impl Lane {
     /// Which pages of a run were written to since they came in, a bit each. What they hold now is remembered,
     /// because they may be written to until they are moved.
     fn written(&mut self, sh: &Shared, page: u32, count: u32) -> u32 {
-        for step in 0..count as usize {
+        let (start, end) = (sh.area.at(page as usize), sh.area.at((page + count) as usize));
+        // What the program itself has unmapped or given up cannot be looked at.
+        let there = sh.uffd.there(start, count as usize);
+        for step in (0..count as usize).filter(|step| there >> step & 1 != 0) {
             let place = &mut self.bench[step * PAGE_BYTES..][..PAGE_BYTES];
             sh.area.snapshot(page as usize + step, place);
         }
         let mut found = [Found::default(); BENCH_PAGES];
-        let (start, end) = (sh.area.at(page as usize), sh.area.at((page + count) as usize));
         let Ok((ranges, _)) = sh.uffd.written(start, end, false, &mut found) else {
             // Not to know is to assume the worst.
             return u32::MAX;
