@@ -185,7 +185,7 @@ fn forks_beside_faults_and_write_back_lose_nothing_and_no_child_touches_the_file
                     })
                 })
                 .collect();
-            for turn in 0..60 {
+            for turn in 0..30 {
                 // SAFETY: the child calls what a child may, and ends.
                 match unsafe { libc::fork() } {
                     0 => unsafe {
