@@ -244,7 +244,7 @@ impl Region {
 
     fn drop_pages(&self, shared: &Arc<Shared>, pages: Range<u32>) -> Result<()> {
         if shared.writes_back {
-            self.sync_pages(shared, pages.clone())?;
+            crate::sync::write_back(shared, pages.clone())?;
         }
         let quiet = Quiet::new();
         for page in pages {
@@ -284,8 +284,7 @@ impl Region {
         match &self.way {
             Way::Paged { shared, .. } if shared.writes_back => {
                 shared.here()?;
-                self.sync_pages(shared, pages)?;
-                shared.file.sync_data()
+                crate::sync::make_durable(shared, pages)
             }
             Way::Mapped { area, writes_back: true, .. } => {
                 let count = (pages.end - pages.start) as usize;
@@ -293,15 +292,6 @@ impl Region {
                     .map_err(|error| Error::io("msync", self.file().path(), None, error))
             }
             _ => Ok(()),
-        }
-    }
-
-    fn sync_pages(&self, shared: &Arc<Shared>, pages: Range<u32>) -> Result<()> {
-        let result = crate::sync::write_back(shared, pages);
-        // What failed earlier is told once, and first.
-        match shared.taken_failure() {
-            Some(error) => Err(error),
-            None => result,
         }
     }
 

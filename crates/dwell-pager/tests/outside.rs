@@ -188,6 +188,7 @@ fn forks_beside_faults_and_write_back_lose_nothing_and_no_child_touches_the_file
             for turn in 0..30 {
                 // SAFETY: the child calls what a child may, and ends.
                 match unsafe { libc::fork() } {
+                    // SAFETY: as above; the region is not used after it is dropped.
                     0 => unsafe {
                         let refused = region.sync().is_err() && region.prefault(0..1).is_err();
                         // It drops what it has inherited, as one that returns from its main would.
