@@ -32,7 +32,7 @@ fn regions_that_come_and_go_in_many_threads_are_never_looked_at_after_their_end(
         for id in 0..6 {
             let data = &data;
             scope.spawn(move || {
-                for round in 0..1000 {
+                for round in 0..400 {
                     let region = Region::open(data.clone(), &pages(8)).unwrap();
                     let at = (round * 7 + id) % 128 * PAGE_BYTES;
                     assert_eq!(read(&region, at), byte_at(at));

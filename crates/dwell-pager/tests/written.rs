@@ -221,7 +221,7 @@ fn a_sync_covers_what_was_written_before_it_while_pages_leave_and_come_back() {
             }
         });
         let mut wrong = None;
-        for round in 1..=2_000u32 {
+        for round in 1..=1_000u32 {
             let page = 56 + round as usize % 8;
             let at = page * PAGE_BYTES + 8;
             write(&region, at, round as u8);
