@@ -277,6 +277,38 @@ fn a_signal_that_is_sent_is_ignored_where_it_was_before_and_faults_go_on() {
     }
 }
 
+/// Where the stack of a handler is.
+static STACK: AtomicUsize = AtomicUsize::new(0);
+
+extern "C" fn tells_its_stack(_: i32) {
+    let here = 0u8;
+    STACK.store(&raw const here as usize, Ordering::SeqCst);
+}
+
+#[test]
+fn a_handler_that_was_there_before_is_called_on_the_stack_that_it_asked_for() {
+    let name = "a_handler_that_was_there_before_is_called_on_the_stack_that_it_asked_for";
+    if !is_child() {
+        return succeeds(name, "-");
+    }
+    let (_dir, path) = file(BYTES);
+    for flags in [0, libc::SA_ONSTACK] {
+        let status = forked(|| {
+            let alternate = Painted::new(64 << 10);
+            install(libc::SIGBUS, tells_its_stack as *const () as usize, flags, &[]);
+            let Some(region) = region(refusing(&path, 1), &pages(16).ahead(Ahead::Nothing)) else {
+                return SKIPPED;
+            };
+            assert_eq!(read(&region, PAGE_BYTES), byte_at(PAGE_BYTES));
+            let at = STACK.load(Ordering::SeqCst);
+            let on_it = alternate.memory.as_ptr_range().contains(&(at as *const u8));
+            assert!(at != 0 && on_it == (flags == libc::SA_ONSTACK));
+            0
+        });
+        assert!(status == 0 || status == SKIPPED, "{flags:#x}: {status}");
+    }
+}
+
 /// A handler of the plain kind: what it saw, and what was kept out of its thread then.
 static TIMES: AtomicUsize = AtomicUsize::new(0);
 static KEPT_OUT: AtomicUsize = AtomicUsize::new(0);
