@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Writing back what was written to a shared region, while the program goes on.
 //!
-//! A sync goes through its range once. It either holds a page in the region, where a scan then tells whether it
-//! was written to, or finds it beside the region and unchanged, or writes it from there. A page that came back
-//! after that was written back before, or is written by the program after the sync had begun.
+//! A sync goes through its range once. It either has a page stay in the region, where a scan then tells whether it
+//! was written to, or finds it beside the region and unchanged, or writes it from there. So no page is missed
+//! that leaves and comes back meanwhile.
 
 use std::ops::Range;
 use std::sync::PoisonError;
@@ -67,26 +67,20 @@ impl<'a> Sync<'a> {
     fn write_back(&mut self, pages: Range<u32>) -> Result<()> {
         let mut page = pages.start;
         while page < pages.end {
-            let word = self.sh.pages.get(page);
-            let held = match State::of(word) {
-                State::Present => hold(self.sh, page..pages.end),
-                State::Moving | State::Writing => {
-                    await_step(self.sh, page);
-                    continue;
-                }
-                State::Standby if word & DIRTY != 0 => {
-                    if self.write_standby(page) {
-                        page += 1;
-                    }
-                    continue;
-                }
-                State::Standby | State::Absent | State::Reading => {
-                    page += 1;
-                    continue;
-                }
-            };
-            page = held.end;
+            let held = Held::hold(self.sh, page..pages.end);
+            page = held.next;
             self.write_held(held);
+            if page == pages.end {
+                break;
+            }
+            let word = self.sh.pages.get(page);
+            match State::of(word) {
+                State::Moving | State::Writing => await_step(self.sh, page),
+                State::Standby if word & DIRTY != 0 => {
+                    page += u32::from(self.write_standby(page));
+                }
+                _ => {}
+            }
         }
         std::mem::replace(&mut self.first, Ok(()))
     }
@@ -115,26 +109,50 @@ impl<'a> Sync<'a> {
         true
     }
 
-    /// Writes those of the held pages back that were written to, and lets go of all. They stay until then, so that
-    /// nobody takes them for clean between the moment that they are protected again and the end of their write.
-    fn write_held(&mut self, held: Range<u32>) {
+    /// Writes those of the held pages back that were written to, and lets go of all.
+    fn write_held(&mut self, mut held: Held) {
         let sh = self.sh;
-        let (start, end) = (sh.area.at(held.start as usize), sh.area.at(held.end as usize));
+        let (Some(first), Some(last)) = (held.pages().next(), held.pages().last()) else { return };
+        let (mut at, end) = (sh.area.at(first as usize), sh.area.at(last as usize + 1));
+        let mut written = 0;
+        while at < end {
+            let mut found = [Found::default(); PAGES];
+            let (ranges, walked) = match sh.uffd.written(at, end, false, &mut found) {
+                Ok(scanned) => scanned,
+                Err(error) => {
+                    self.keep(Error::io("PAGEMAP_SCAN", sh.path(), None, error));
+                    break;
+                }
+            };
+            for range in &found[..ranges] {
+                written |= held.those_of(&page_range(sh, range));
+            }
+            if walked <= at {
+                break;
+            }
+            at = walked;
+        }
+        // The device takes its time: pages that were not written to need not stay for it.
+        held.let_go_but(sh, written);
+        while let Some(run) = held.next_run() {
+            self.write_run(run.clone());
+            let_go(sh, run);
+        }
+    }
+
+    /// Writes held pages back that were written to when last looked at. They stay until then, so that nobody
+    /// takes them for clean between the moment that they are protected again and the end of their write.
+    fn write_run(&mut self, run: Range<u32>) {
+        let sh = self.sh;
+        let (start, end) = (sh.area.at(run.start as usize), sh.area.at(run.end as usize));
         let mut found = [Found::default(); PAGES];
         // From here on what is written counts anew.
         let ranges = match sh.uffd.written(start, end, true, &mut found) {
             Ok((ranges, _)) => ranges,
-            Err(error) => {
-                self.keep(Error::io("PAGEMAP_SCAN", sh.path(), None, error));
-                0
-            }
+            Err(error) => return self.keep(Error::io("PAGEMAP_SCAN", sh.path(), None, error)),
         };
-        let page_of = |address: u64| ((address as usize - sh.area.start()) / PAGE_BYTES) as u32;
-        let mut done = held.start;
         for range in &found[..ranges] {
-            let pages = page_of(range.start)..page_of(range.end);
-            // The device takes its time: those before that were not written to need not stay for it.
-            let_go(sh, done..pages.start);
+            let pages = page_range(sh, range);
             // A device may write to what is pinned, which no page table tells: it counts as written until then.
             for page in pages.clone().filter(|page| sh.pages.pins(*page) > 0) {
                 count_as_written(sh, page..page + 1);
@@ -143,12 +161,9 @@ impl<'a> Sync<'a> {
                 sh.area.snapshot(page as usize, place);
             }
             if !self.write(pages.start, pages.end - pages.start) {
-                count_as_written(sh, pages.clone());
+                count_as_written(sh, pages);
             }
-            let_go(sh, pages.clone());
-            done = pages.end;
         }
-        let_go(sh, done..held.end);
     }
 
     /// Writes so many pages from the buffer; whether the source took them.
@@ -176,55 +191,127 @@ impl<'a> Sync<'a> {
 
     /// What was written back may not have arrived: as far as it is still in memory it counts as written again.
     fn take_back(&mut self) {
-        for mut pages in std::mem::take(&mut self.written) {
-            while let Some(page) = pages.next() {
-                match self.sh.pages.state(page) {
-                    State::Present => {
-                        let held = hold(self.sh, page..pages.end);
-                        count_as_written(self.sh, held.clone());
-                        let_go(self.sh, held.clone());
-                        pages.start = held.end;
-                    }
-                    State::Moving | State::Writing => {
-                        await_step(self.sh, page);
-                        pages.start = page;
-                    }
-                    State::Standby => {
-                        let _quiet = Quiet::new();
-                        let mut books = self.sh.lock();
-                        if self.sh.pages.state(page) != State::Standby {
-                            pages.start = page;
-                            continue;
-                        }
-                        let frame = self.sh.pages.frame(page);
-                        books.frames.unlink(frame);
-                        self.sh.pages.set(page, State::Standby, DIRTY);
-                        books.frames.hold(frame, page, Kind::DIRTY);
-                    }
-                    State::Absent | State::Reading => {}
-                }
+        let sh = self.sh;
+        for page in std::mem::take(&mut self.written).into_iter().flatten() {
+            while !take_back(sh, page) {
+                await_step(sh, page);
             }
         }
     }
 }
 
-/// Has pages stay in the region that are there, from the first on as far as they follow each other.
-fn hold(sh: &Shared, pages: Range<u32>) -> Range<u32> {
+/// Has a page count as written where it is in memory; `false` where somebody is at it.
+fn take_back(sh: &Shared, page: u32) -> bool {
+    if let Some(run) = Held::hold(sh, page..page + 1).next_run() {
+        count_as_written(sh, run.clone());
+        let_go(sh, run);
+        return true;
+    }
     let _quiet = Quiet::new();
     let mut books = sh.lock();
-    let most = pages.end.min(pages.start.saturating_add(PAGES as u32));
-    let end = (pages.start..most).find(|page| sh.pages.state(*page) != State::Present);
-    let held = pages.start..end.unwrap_or(most);
-    held.clone().for_each(|page| sh.pages.mark(page, SYNCING, 0));
-    books.syncing += held.end - held.start;
-    held
+    match State::of(sh.pages.get(page)) {
+        State::Standby => {
+            let frame = sh.pages.frame(page);
+            books.frames.unlink(frame);
+            sh.pages.set(page, State::Standby, DIRTY);
+            books.frames.hold(frame, page, Kind::DIRTY);
+            true
+        }
+        State::Absent | State::Reading => true,
+        // It came in since it was looked for.
+        State::Present | State::Moving | State::Writing => false,
+    }
+}
+
+/// Pages that stay in the region for the moment, in their order.
+struct Held {
+    pages: [u32; PAGES],
+    count: usize,
+    /// Those of them that are still held, a bit each.
+    bits: u64,
+    /// The first page of the range that was not looked at.
+    next: u32,
+}
+
+impl Held {
+    /// Pages looked at while the lock is held, at most.
+    const LOOKS: u32 = 4096;
+
+    /// Has pages of a range stay that are in the region. Passes over those that are as the source has them, and
+    /// ends before one that somebody is at or that is to be written beside the region.
+    fn hold(sh: &Shared, pages: Range<u32>) -> Held {
+        let mut held = Held { pages: [0; PAGES], count: 0, bits: 0, next: pages.start };
+        let _quiet = Quiet::new();
+        let mut books = sh.lock();
+        let end = pages.end.min(pages.start.saturating_add(Self::LOOKS));
+        while held.next < end && held.count < PAGES {
+            let page = held.next;
+            let word = sh.pages.get(page);
+            match State::of(word) {
+                State::Present => {
+                    sh.pages.mark(page, SYNCING, 0);
+                    held.pages[held.count] = page;
+                    held.bits |= 1 << held.count;
+                    held.count += 1;
+                }
+                State::Moving | State::Writing => break,
+                State::Standby if word & DIRTY != 0 => break,
+                State::Standby | State::Absent | State::Reading => {}
+            }
+            held.next += 1;
+        }
+        books.syncing += held.count as u32;
+        held
+    }
+
+    fn pages(&self) -> impl Iterator<Item = u32> {
+        self.pages[..self.count].iter().copied()
+    }
+
+    /// Which of them lie in a range.
+    fn those_of(&self, range: &Range<u32>) -> u64 {
+        let within = |(at, page)| u64::from(range.contains(&page)) << at;
+        self.pages().enumerate().map(within).fold(0, |bits, bit| bits | bit)
+    }
+
+    /// Lets go of all but those of these bits.
+    fn let_go_but(&mut self, sh: &Shared, bits: u64) {
+        let gone = self.bits & !bits;
+        if gone != 0 {
+            let _quiet = Quiet::new();
+            let mut books = sh.lock();
+            books.syncing -= gone.count_ones();
+            for (_, page) in self.pages().enumerate().filter(|(at, _)| gone >> at & 1 != 0) {
+                sh.pages.mark(page, 0, SYNCING);
+            }
+        }
+        self.bits &= bits;
+    }
+
+    /// Takes the next ones out that follow each other.
+    fn next_run(&mut self) -> Option<Range<u32>> {
+        let first = (self.bits != 0).then(|| self.bits.trailing_zeros() as usize)?;
+        let start = self.pages[first];
+        let mut end = start;
+        for at in first..self.count {
+            if self.bits >> at & 1 == 0 || self.pages[at] != end {
+                break;
+            }
+            self.bits &= !(1 << at);
+            end += 1;
+        }
+        Some(start..end)
+    }
+}
+
+/// The pages of a range of addresses.
+fn page_range(sh: &Shared, found: &Found) -> Range<u32> {
+    let page_of = |address: u64| ((address as usize - sh.area.start()) / PAGE_BYTES) as u32;
+    page_of(found.start)..page_of(found.end)
 }
 
 /// Lets go of pages that were held.
 fn let_go(sh: &Shared, pages: Range<u32>) {
-    if pages.is_empty() {
-        return;
-    }
     let _quiet = Quiet::new();
     let mut books = sh.lock();
     books.syncing -= pages.end - pages.start;
