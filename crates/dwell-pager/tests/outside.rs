@@ -18,9 +18,10 @@ const BYTES: usize = PAGES * PAGE_BYTES;
 fn pages_that_the_program_discards_itself_are_read_again() {
     let (_dir, path) = file(BYTES);
     for faults in BOTH {
-        for budget in [16, PAGES] {
-            let options = pages(budget).faults(faults).ahead(Ahead::Nothing);
-            let Some(region) = region(open(&path, false), &options) else { return };
+        for (budget, writes) in [(16, false), (PAGES, false), (16, true), (PAGES, true)] {
+            let options = if writes { shared(budget) } else { pages(budget) };
+            let options = options.faults(faults).ahead(Ahead::Nothing);
+            let Some(region) = region(open(&path, writes), &options) else { return };
             for round in 0..3 {
                 for page in 0..PAGES {
                     assert_eq!(
