@@ -212,7 +212,8 @@ unsafe fn asked(options: *const MapOptions) -> Result<dwell_pager::Options, Fail
 /// are touched, and leave when others need the room.
 ///
 /// Where the faulting thread handles faults (no DWELL_MAP_THREAD), a handler of SIGBUS is installed;
-/// signals that are not the library's go to the handler that was there before. A system call that
+/// signals that are not the library's go to the handler that was there before. While a fault waits for a
+/// device, signals with a handler wait too; one without ends the process at once. A system call that
 /// is given memory whose pages are not there then fails with EFAULT: see dwell_region_pin. A
 /// thread faults more cheaply once it has called dwell_region_register. A forked child must not touch
 /// the memory.
@@ -369,12 +370,12 @@ pub unsafe extern "C" fn dwell_region_sync(
 }
 
 /// Brings a range into memory and keeps it there until dwell_region_unpin, so that system calls can be
-/// given it.
+/// given it. With a budget as large as the file, all of it can be pinned.
 ///
 /// pin  receives the pin
 ///
 /// Returns 0, or -1 with errno set: EINVAL for NULL, a range past the end, or more than the budget can
-/// hold; else what the file refused.
+/// hold (dwell_last_error names the bytes that it would need); else what the file refused.
 ///
 /// # Safety
 /// The region is NULL or mapped; pin is NULL or valid.

@@ -68,7 +68,12 @@ impl Lane {
             }
             let plan = plan.get_or_insert_default();
             match state {
-                State::Present => return Ok(()),
+                State::Present => {
+                    drop(books);
+                    if !sh.is_lost(page) {
+                        return Ok(());
+                    }
+                }
                 State::Moving | State::Writing => {
                     let seen = sh.pages.expect_change(page);
                     drop(books);

@@ -313,8 +313,8 @@ impl Lane {
         let Lane { queue: Some(queue), flights, mask, .. } = self else {
             return dwell_policy::Woken::Look;
         };
-        let _let_in = mask.let_in();
-        dwell::park::park(queue, until, 1, &mut |completion| {
+        let let_in = mask.let_in();
+        dwell::park::park(queue, let_in.at_most(until), 1, &mut |completion| {
             let ours = |flight: &&mut Flight| {
                 flight.busy && !flight.done && flight.ticket == completion.ticket
             };

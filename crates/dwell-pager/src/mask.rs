@@ -62,6 +62,14 @@ impl Mask {
 /// Some signals are let in.
 pub(crate) struct LetIn(Option<u64>);
 
+impl LetIn {
+    /// When it is to be asked again which signals nobody handles, in a wait that goes on until `until`.
+    pub fn at_most(&self, until: Option<Ns>) -> Option<Ns> {
+        let again = self.0.map(|_| clock::now() + ASKED_FOR_NS);
+        again.into_iter().chain(until).min()
+    }
+}
+
 impl Drop for LetIn {
     fn drop(&mut self) {
         if let Some(before) = self.0 {

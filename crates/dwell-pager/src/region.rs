@@ -180,10 +180,11 @@ impl Region {
             .map_err(|error| Error::io("reading", self.file().path(), None, error))
     }
 
-    /// Brings a range of bytes into memory and keeps it there, so that system calls may be given it.
+    /// Brings a range of bytes into memory and keeps it there, so that system calls may be given it. With a
+    /// budget as large as the file, all of it can be pinned.
     ///
     /// # Errors
-    /// As [`Region::prefault`]; more than the budget can hold.
+    /// As [`Region::prefault`]; more than the budget can hold, with the budget that would.
     pub fn pin(&self, range: Range<usize>) -> Result<Pin> {
         let pages = self.pages(&range)?;
         let Some(shared) = self.paged() else {
@@ -244,7 +245,7 @@ impl Region {
 
     fn drop_pages(&self, shared: &Arc<Shared>, pages: Range<u32>) -> Result<()> {
         if shared.writes_back {
-            self.sync_pages(shared, pages.clone())?;
+            crate::sync::write_back(shared, pages.clone())?;
         }
         let quiet = Quiet::new();
         for page in pages {
@@ -284,8 +285,7 @@ impl Region {
         match &self.way {
             Way::Paged { shared, .. } if shared.writes_back => {
                 shared.here()?;
-                self.sync_pages(shared, pages)?;
-                shared.file.sync_data()
+                crate::sync::make_durable(shared, pages)
             }
             Way::Mapped { area, writes_back: true, .. } => {
                 let count = (pages.end - pages.start) as usize;
@@ -296,18 +296,13 @@ impl Region {
         }
     }
 
-    fn sync_pages(&self, shared: &Arc<Shared>, pages: Range<u32>) -> Result<()> {
-        let result = crate::sync::write_back(shared, pages);
-        // What failed earlier is told once, and first.
-        match shared.taken_failure() {
-            Some(error) => Err(error),
-            None => result,
-        }
-    }
-
     /// What was counted so far.
     pub fn statistics(&self) -> Statistics {
         let Some(shared) = self.paged() else { return Statistics::default() };
+        if !shared.is_here() {
+            // In a forked child another thread may have held the lock, and holds it for ever.
+            return shared.counters.read();
+        }
         let _quiet = Quiet::new();
         let books = shared.lock();
         Statistics {
@@ -355,7 +350,10 @@ impl Drop for Region {
 impl Registered {
     /// Sets the nice value that this thread is known by in the pager; at first it is the thread's own.
     pub fn set_nice(&self, nice: i8) {
-        let Some((shared, number)) = &self.shared else { return };
+        let Some((shared, number)) = self.shared.as_ref().filter(|(shared, _)| shared.is_here())
+        else {
+            return;
+        };
         let _quiet = Quiet::new();
         signal::with_lane(shared, *number, |lane| {
             lane.nice = nice.clamp(-20, 19);
@@ -368,7 +366,10 @@ impl Registered {
     /// Says whether this thread wants the CPU, before it waits for something that the pager does not see and
     /// after.
     pub fn set_idle(&self, idle: bool) {
-        let Some((shared, number)) = &self.shared else { return };
+        let Some((shared, number)) = self.shared.as_ref().filter(|(shared, _)| shared.is_here())
+        else {
+            return;
+        };
         let _quiet = Quiet::new();
         signal::with_lane(shared, *number, |lane| {
             if let Some(seat) = lane.seat {

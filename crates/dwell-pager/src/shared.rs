@@ -292,6 +292,35 @@ impl Shared {
         result
     }
 
+    /// Whether a page that counts as present is not there: the program itself has given it up, by `madvise` say.
+    /// It is absent then, and read again when it is wanted.
+    pub fn is_lost(&self, page: u32) -> bool {
+        let address = self.area.at(page as usize);
+        if !self.uffd.is_empty(address) {
+            return false;
+        }
+        // Nobody moves it while it is looked at again.
+        let mut books = self.lock();
+        if self.pages.state(page) != State::Present {
+            return true;
+        }
+        let frame = self.pages.frame(page);
+        let kind = books.frames.kind(frame);
+        books.frames.unlink(frame);
+        self.pages.set(page, State::Moving, 0);
+        drop(books);
+        let lost = self.uffd.is_empty(address);
+        let mut books = self.lock();
+        if lost {
+            self.pages.set(page, State::Absent, 0);
+            books.frames.hollow(frame);
+        } else {
+            self.pages.set(page, State::Present, 0);
+            books.frames.hold(frame, page, kind);
+        }
+        lost
+    }
+
     /// Notes a write that the source refused, for the next sync to tell.
     pub fn write_failed(&self, page: u32, errno: i32) {
         add(&self.counters.write_errors, 1);

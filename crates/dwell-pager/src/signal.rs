@@ -7,8 +7,8 @@
 
 use std::cell::UnsafeCell;
 use std::mem::MaybeUninit;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::{io, ptr};
 
 use dwell::clock;
@@ -20,6 +20,7 @@ use crate::lane::Lane;
 use crate::mask::{Mask, disposition};
 use crate::pages::State;
 use crate::shared::Shared;
+use crate::stack;
 
 /// The regions of this process, made before the handler is installed.
 static KNOWN: AtomicPtr<Known<Shared>> = AtomicPtr::new(ptr::null_mut());
@@ -33,31 +34,24 @@ unsafe impl Sync for Before {}
 static BEFORE: Before = Before(UnsafeCell::new(MaybeUninit::zeroed()));
 /// The handler that was there before has given up: the default action has taken its place.
 static GAVE_UP: AtomicBool = AtomicBool::new(false);
-/// 0: nothing installed, 1: being installed, 2: installed.
-static INSTALLED: AtomicU32 = AtomicU32::new(0);
+/// Whether the handler is installed.
+static INSTALLED: Mutex<bool> = Mutex::new(false);
 
 /// Installs the handler, once in a process and its children.
 pub(crate) fn install() -> io::Result<()> {
-    loop {
-        match INSTALLED.compare_exchange(0, 1, Ordering::AcqRel, Ordering::Acquire) {
-            Ok(_) => break,
-            Err(2) => return Ok(()),
-            // Another thread is at it.
-            Err(_) => std::thread::yield_now(),
-        }
+    let mut installed = INSTALLED.lock().unwrap_or_else(PoisonError::into_inner);
+    if *installed {
+        return Ok(());
     }
-    let done = Known::new().and_then(|known| {
-        KNOWN.store(ptr::from_ref(known).cast_mut(), Ordering::Release);
-        // SAFETY: what was installed before is written to a place that nobody reads before the handler is
-        // installed, which comes next.
-        match unsafe { libc::sigaction(libc::SIGBUS, ptr::null(), (*BEFORE.0.get()).as_mut_ptr()) }
-        {
-            0 => take_over(),
-            _ => Err(io::Error::last_os_error()),
-        }
-    });
-    INSTALLED.store(if done.is_ok() { 2 } else { 0 }, Ordering::Release);
-    done
+    KNOWN.store(ptr::from_ref(Known::new()?).cast_mut(), Ordering::Release);
+    // SAFETY: what was installed before is written to a place that nobody reads before the handler is installed,
+    // which comes next.
+    if unsafe { libc::sigaction(libc::SIGBUS, ptr::null(), (*BEFORE.0.get()).as_mut_ptr()) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    take_over()?;
+    *installed = true;
+    Ok(())
 }
 
 /// Has SIGBUS come to the handler. A thread whose own stack is small, or not to be written to, has another one
@@ -235,7 +229,7 @@ fn pass_on(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void, 
             }
             mask.restore_with(&more);
             // SAFETY: what was installed as a handler of this kind is called as one.
-            unsafe {
+            let call = || unsafe {
                 if before.sa_flags & libc::SA_SIGINFO != 0 {
                     let call: extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void) =
                         std::mem::transmute(handler);
@@ -244,6 +238,14 @@ fn pass_on(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void, 
                     let call: extern "C" fn(i32) = std::mem::transmute(handler);
                     call(signal);
                 }
+            };
+            // SAFETY: the kernel's own context.
+            match unsafe { stack::left_by(context) } {
+                // SAFETY: nothing is in use below the place where the thread was interrupted.
+                Some(top) if before.sa_flags & libc::SA_ONSTACK == 0 => unsafe {
+                    stack::run_below(top, call);
+                },
+                _ => call(),
             }
             // One that installs the default action and returns, as Rust's own does, has the access tried again to
             // end the process. Where that would not end it, later faults still need this handler.

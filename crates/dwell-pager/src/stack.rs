@@ -55,18 +55,49 @@ impl Stack {
     ///
     /// # Safety
     /// Nothing else runs on this stack meanwhile, and `work` neither unwinds nor leaves by a jump.
-    pub unsafe fn run<F: FnOnce()>(&self, work: F) {
-        extern "C" fn call<F: FnOnce()>(work: *mut c_void) {
-            // SAFETY: the caller's own, which waits meanwhile; taken once.
-            if let Some(work) = unsafe { (*work.cast::<Option<F>>()).take() } {
-                work();
-            }
-        }
-        let mut work = Some(work);
-        // SAFETY: the top of a stack that is nobody's, as the caller promises, and live work of the kind that
-        // the function takes.
-        unsafe { switch(self.top(), call::<F>, (&raw mut work).cast()) };
+    pub unsafe fn run(&self, work: impl FnOnce()) {
+        // SAFETY: the top of a stack that is nobody's, as the caller promises.
+        unsafe { run_below(self.top(), work) };
     }
+}
+
+/// Runs `work` on a stack, below an address, and comes back on the caller's.
+///
+/// # Safety
+/// The memory below the address is a stack's, of which nothing is in use. `work` does not unwind.
+pub(crate) unsafe fn run_below<F: FnOnce()>(top: usize, work: F) {
+    extern "C" fn call<F: FnOnce()>(work: *mut c_void) {
+        // SAFETY: the caller's own, which waits meanwhile; taken once.
+        if let Some(work) = unsafe { (*work.cast::<Option<F>>()).take() } {
+            work();
+        }
+    }
+    let mut work = Some(work);
+    // SAFETY: as the caller promises, and live work of the kind that the function takes.
+    unsafe { switch(top & !15, call::<F>, (&raw mut work).cast()) };
+}
+
+/// Where the stack goes on that a signal's handler has left for the thread's alternate one; `None` where it has
+/// not, or where that cannot be told.
+///
+/// # Safety
+/// The context is that of the handler that asks.
+pub(crate) unsafe fn left_by(context: *mut c_void) -> Option<usize> {
+    // What a function may use below its stack pointer.
+    const RED_ZONE: usize = 128;
+    // SAFETY: a live context, as the caller promises.
+    let context = unsafe { &*context.cast::<libc::ucontext_t>() };
+    #[cfg(target_arch = "x86_64")]
+    let pointer = context.uc_mcontext.gregs[libc::REG_RSP as usize] as usize;
+    #[cfg(target_arch = "aarch64")]
+    let pointer = context.uc_mcontext.sp as usize;
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    let pointer = 0;
+    let stack = &context.uc_stack;
+    let is_on = |address: usize| address.wrapping_sub(stack.ss_sp as usize) < stack.ss_size;
+    let here = std::ptr::from_ref(&pointer) as usize;
+    let left = stack.ss_flags & libc::SS_DISABLE == 0 && is_on(here) && !is_on(pointer);
+    (left && pointer != 0).then(|| pointer - RED_ZONE)
 }
 
 impl Drop for Stack {

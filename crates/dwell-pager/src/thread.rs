@@ -207,6 +207,9 @@ impl Serving {
         match State::of(word) {
             State::Present => {
                 drop(books);
+                if sh.is_lost(page) {
+                    return Step::Further;
+                }
                 sh.uffd.wake(sh.area.at(page as usize), PAGE_BYTES);
                 Step::Over
             }

@@ -7,9 +7,9 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 
-use crate::options::Faults;
+use crate::options::{Faults, PAGE_BYTES};
 
 const API: u64 = 0xaa;
 const SIGBUS: u64 = 1 << 7;
@@ -54,6 +54,8 @@ pub(crate) struct Uffd {
     descriptor: OwnedFd,
     features: u64,
     pagemap: Option<File>,
+    /// Whether written pages are told from others.
+    protects: bool,
     /// What the kernel refuses in tests.
     #[cfg(test)]
     pub refusals: Refusals,
@@ -119,12 +121,14 @@ impl Uffd {
         handshake(&descriptor, wanted).map_err(|error| refused("handshake", error))?;
         let pagemap = match written {
             true => Some(pagemap().map_err(|error| refused("/proc/self/pagemap", error))?),
-            false => None,
+            // Without it, what the program takes away itself is not noticed.
+            false => pagemap().ok(),
         };
         Ok(Uffd {
             descriptor,
             features: wanted,
             pagemap,
+            protects: written,
             #[cfg(test)]
             refusals: Refusals::default(),
         })
@@ -158,7 +162,7 @@ impl Uffd {
             mode: u64,
             ioctls: u64,
         }
-        let mode = REGISTER_MISSING | if self.pagemap.is_some() { REGISTER_WP } else { 0 };
+        let mode = REGISTER_MISSING | if self.protects { REGISTER_WP } else { 0 };
         let mut register = Register { start: start as u64, len: bytes as u64, mode, ioctls: 0 };
         self.ioctl(IOC_REGISTER, &mut register)
     }
@@ -265,7 +269,9 @@ impl Uffd {
             category_anyof_mask: u64,
             return_mask: u64,
         }
-        let Some(pagemap) = &self.pagemap else { return Ok((0, end)) };
+        let Some(pagemap) = self.pagemap.as_ref().filter(|_| self.protects) else {
+            return Ok((0, end));
+        };
         let mut scan = Scan {
             size: size_of::<Scan>() as u64,
             flags: if protect { SCAN_WP_MATCHING } else { 0 },
@@ -288,6 +294,29 @@ impl Uffd {
             Ok(count) => Ok((count, scan.walk_end as usize)),
             Err(_) => Err(io::Error::last_os_error()),
         }
+    }
+
+    /// Which pages of a run are there, in memory or in swap, a bit each. All, where that cannot be told.
+    pub fn there(&self, start: usize, pages: usize) -> u32 {
+        const IN_MEMORY_OR_SWAP: u64 = 3 << 62;
+        const MOST: usize = 32;
+        let Some(pagemap) = &self.pagemap else { return !0 };
+        let mut entries = [0; MOST * 8];
+        let entries = &mut entries[..pages.min(MOST) * 8];
+        match pagemap.read_at(entries, (start / PAGE_BYTES * 8) as u64) {
+            Ok(bytes) if bytes == entries.len() => {}
+            _ => return !0,
+        }
+        let (entries, _) = entries.as_chunks();
+        entries.iter().enumerate().fold(0, |there, (at, entry)| {
+            let is_there = u64::from_ne_bytes(*entry) & IN_MEMORY_OR_SWAP != 0;
+            there | u32::from(is_there) << at
+        })
+    }
+
+    /// Whether nothing is at the address of a page. `false` where that cannot be told.
+    pub fn is_empty(&self, address: usize) -> bool {
+        self.there(address, 1) & 1 == 0
     }
 
     /// The addresses of faults that wait to be handled; how many were told.

@@ -103,8 +103,9 @@ fn a_device_that_stalls_is_waited_for_without_holding_the_cpu() {
 fn a_write_that_the_device_refuses_is_told_by_sync_and_the_page_stays() {
     let (_dir, path) = file(BYTES);
     for budget in [16, 200] {
-        // Each request in two fails: reads of this test are tried again until they succeed.
-        let device = Arc::new(emulated(&path, "latency=2us,error-every=2"));
+        // Each request in three fails: reads of this test are tried again until they succeed. Were it one in two,
+        // a write and the sync of the device after it would never both succeed.
+        let device = Arc::new(emulated(&path, "latency=2us,error-every=3"));
         let options = shared(budget).ahead(Ahead::Nothing);
         let Some(region) = region(device, &options) else { return };
         for page in 0..40usize {

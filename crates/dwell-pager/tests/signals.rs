@@ -32,7 +32,7 @@ fn regions_that_come_and_go_in_many_threads_are_never_looked_at_after_their_end(
         for id in 0..6 {
             let data = &data;
             scope.spawn(move || {
-                for round in 0..1000 {
+                for round in 0..400 {
                     let region = Region::open(data.clone(), &pages(8)).unwrap();
                     let at = (round * 7 + id) % 128 * PAGE_BYTES;
                     assert_eq!(read(&region, at), byte_at(at));
@@ -274,6 +274,38 @@ fn a_signal_that_is_sent_is_ignored_where_it_was_before_and_faults_go_on() {
             0
         });
         assert!(status == 0 || status == SKIPPED, "{handler:#x}: {status}");
+    }
+}
+
+/// Where the stack of a handler is.
+static STACK: AtomicUsize = AtomicUsize::new(0);
+
+extern "C" fn tells_its_stack(_: i32) {
+    let here = 0u8;
+    STACK.store(&raw const here as usize, Ordering::SeqCst);
+}
+
+#[test]
+fn a_handler_that_was_there_before_is_called_on_the_stack_that_it_asked_for() {
+    let name = "a_handler_that_was_there_before_is_called_on_the_stack_that_it_asked_for";
+    if !is_child() {
+        return succeeds(name, "-");
+    }
+    let (_dir, path) = file(BYTES);
+    for flags in [0, libc::SA_ONSTACK] {
+        let status = forked(|| {
+            let alternate = Painted::new(64 << 10);
+            install(libc::SIGBUS, tells_its_stack as *const () as usize, flags, &[]);
+            let Some(region) = region(refusing(&path, 1), &pages(16).ahead(Ahead::Nothing)) else {
+                return SKIPPED;
+            };
+            assert_eq!(read(&region, PAGE_BYTES), byte_at(PAGE_BYTES));
+            let at = STACK.load(Ordering::SeqCst);
+            let on_it = alternate.memory.as_ptr_range().contains(&(at as *const u8));
+            assert!(at != 0 && on_it == (flags == libc::SA_ONSTACK));
+            0
+        });
+        assert!(status == 0 || status == SKIPPED, "{flags:#x}: {status}");
     }
 }
 

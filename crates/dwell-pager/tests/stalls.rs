@@ -12,7 +12,7 @@ use std::{mem, ptr, thread};
 use common::alone::{is_child, succeeds};
 use common::gate::gated;
 use common::{BOTH, byte_at, emulated, file, pages, read, region, shared, write};
-use dwell_pager::{Ahead, PAGE_BYTES};
+use dwell_pager::{Ahead, Faults, PAGE_BYTES};
 
 const BYTES: usize = 64 * PAGE_BYTES;
 /// What a forked child ends with where the machine has no regions.
@@ -68,7 +68,7 @@ fn ended(pid: i32) -> i32 {
         let mut status = 0;
         // SAFETY: a child of this process and a live integer.
         match unsafe { libc::waitpid(pid, &mut status, libc::WNOHANG) } {
-            0 if began.elapsed() > Duration::from_secs(20) => {
+            0 if began.elapsed() > Duration::from_secs(60) => {
                 // SAFETY: as above.
                 unsafe { libc::kill(pid, libc::SIGKILL) };
             }
@@ -117,8 +117,15 @@ fn catch(signal: i32) {
 }
 
 /// Ways into a stalled device. The first request is served; the device then stalls for ever.
-const WAYS: [&str; 6] =
-    ["registered", "unregistered", "in a call", "prefault", "sync", "write back in a fault"];
+const WAYS: [&str; 7] = [
+    "registered",
+    "unregistered",
+    "by a thread",
+    "in a call",
+    "prefault",
+    "sync",
+    "write back in a fault",
+];
 
 fn stall(way: &str, path: &std::path::Path) -> i32 {
     catch(libc::SIGUSR2);
@@ -137,7 +144,9 @@ fn stall(way: &str, path: &std::path::Path) -> i32 {
         }
         _ => Arc::new(emulated(path, "latency=5us,stall-after=1,stall-for=forever")),
     };
-    let Some(region) = region(source, &shared(8).ahead(Ahead::Nothing)) else { return SKIPPED };
+    let faults = if way == "by a thread" { Faults::Thread } else { Faults::Inline };
+    let options = shared(8).ahead(Ahead::Nothing).faults(faults);
+    let Some(region) = region(source, &options) else { return SKIPPED };
     let _lane = (way == "registered").then(|| region.register_thread().unwrap());
     write(&region, 0, 1);
     match way {
@@ -162,8 +171,8 @@ fn a_signal_that_ends_the_process_ends_it_while_a_device_stalls() {
         let status = beside(
             || stall(way, &path),
             |child| match way {
-                // Nothing is kept out while a sync waits.
-                "sync" => {
+                // Nothing is kept out of the program's threads there.
+                "sync" | "by a thread" => {
                     thread::sleep(Duration::from_millis(100));
                     // SAFETY: as in `signal_in_the_pager`.
                     unsafe { libc::kill(child, libc::SIGINT) };

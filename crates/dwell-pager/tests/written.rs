@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 
 use common::alone::{is_child, succeeds};
 use common::gate::gated;
-use common::{byte_at, file, open, pages, read, region, shared, write};
+use common::{BOTH, byte_at, file, open, pages, read, region, shared, write};
 use dwell::queue::Action;
-use dwell_pager::{Access, Advice, Ahead, PAGE_BYTES};
+use dwell_pager::{Access, Advice, Ahead, Faults, PAGE_BYTES};
 
 const PAGES: usize = 64;
 const BYTES: usize = PAGES * PAGE_BYTES;
@@ -200,6 +200,72 @@ fn what_a_device_writes_to_pinned_pages_between_two_syncs_is_written_back() {
     assert_eq!(region.statistics().written_back, before);
     drop(region);
     assert!(is_there());
+}
+
+#[test]
+fn a_sync_covers_what_was_written_before_it_while_pages_leave_and_come_back() {
+    BOTH.into_iter().for_each(covers);
+}
+
+fn covers(faults: Faults) {
+    let (_dir, path) = file(BYTES);
+    let options = shared(24).ahead(Ahead::Nothing).faults(faults);
+    let Some(region) = region(gated(&path, |_| None), &options) else { return };
+    let now = std::fs::File::open(&path).unwrap();
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let others = scope.spawn(|| {
+            let mut page = 0;
+            while !over.load(Ordering::SeqCst) {
+                // Pages leave; the ones that are synced are brought back again and again.
+                page = (page * 5 + 7) % PAGES;
+                read(&region, page * PAGE_BYTES);
+                read(&region, (page % 8 + 56) * PAGE_BYTES);
+            }
+        });
+        let mut wrong = None;
+        for round in 1..=700u32 {
+            let page = 56 + round as usize % 8;
+            let at = page * PAGE_BYTES + 8;
+            write(&region, at, round as u8);
+            region.sync().unwrap();
+            let mut byte = [0];
+            std::os::unix::fs::FileExt::read_exact_at(&now, &mut byte, at as u64).unwrap();
+            if byte[0] != round as u8 {
+                wrong = Some((round, page));
+                break;
+            }
+        }
+        over.store(true, Ordering::SeqCst);
+        others.join().unwrap();
+        assert_eq!(wrong, None, "{faults:?}");
+    });
+}
+
+#[test]
+fn pages_whose_sync_the_device_refuses_are_written_again_by_the_next() {
+    let (_dir, path) = file(BYTES);
+    let (syncs, writes) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let (of_syncs, of_writes) = (syncs.clone(), writes.clone());
+    let source = gated(&path, move |io| match io.action() {
+        Action::DataSync => (of_syncs.fetch_add(1, Ordering::SeqCst) == 0).then_some(-libc::EIO),
+        Action::Write => {
+            of_writes.fetch_add(io.bytes() as usize / PAGE_BYTES, Ordering::SeqCst);
+            None
+        }
+        _ => None,
+    });
+    let Some(region) = region(source, &shared(PAGES).ahead(Ahead::Nothing)) else { return };
+    for page in 3..6 {
+        write(&region, page * PAGE_BYTES, 8);
+    }
+    read(&region, 9 * PAGE_BYTES);
+    assert!(region.sync().unwrap_err().to_string().contains("Input/output error"));
+    assert_eq!(writes.load(Ordering::SeqCst), 3);
+    region.sync().unwrap();
+    assert_eq!(writes.load(Ordering::SeqCst), 6);
+    region.sync().unwrap();
+    assert_eq!((writes.load(Ordering::SeqCst), syncs.load(Ordering::SeqCst)), (6, 3));
 }
 
 #[test]

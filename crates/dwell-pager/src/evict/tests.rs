@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Moves that the kernel refuses, in part or whole, and the stack that a fault takes.
+#![allow(unsafe_code)]
+
+use std::sync::Arc;
+
+use super::*;
+use crate::options::{Access, Options};
+
+/// A region without a handler, and the directory of its file.
+fn shared(access: Access, pages: usize, budget: usize) -> Option<(tempfile::TempDir, Shared)> {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("data");
+    std::fs::write(&path, vec![1; pages * PAGE_BYTES]).unwrap();
+    let write = access == Access::Shared;
+    let file = Arc::new(dwell::File::options().write(write).open(&path).unwrap());
+    let options = Options::new(budget * PAGE_BYTES).access(access.clone());
+    match crate::open::paged(&file, &options) {
+        Ok(shared) => Some((dir, shared)),
+        Err(error) => {
+            println!("SKIP: {error}");
+            None
+        }
+    }
+}
+
+fn byte(sh: &Shared, page: u32) -> *mut u8 {
+    sh.area.at(page as usize) as *mut u8
+}
+
+/// Takes a present page out to be moved, as the choice of victims does.
+fn claim(sh: &Shared, page: u32) {
+    let mut books = sh.lock();
+    assert_eq!(sh.pages.state(page), State::Present);
+    books.frames.unlink(sh.pages.frame(page));
+    sh.pages.set(page, State::Moving, 0);
+}
+
+#[test]
+fn a_fault_uses_less_than_half_of_its_stack() {
+    for access in [Access::ReadOnly, Access::Shared] {
+        let Some((_dir, sh)) = shared(access.clone(), 256, 16) else { return };
+        for registered in [false, true] {
+            let mut lane = sh.guests[0].lock().unwrap();
+            if registered {
+                let queue = sh.file.source().handler_queue(sh.depth).unwrap().unwrap();
+                let (depth, queue) = (sh.depth, Some(queue.into_inner()));
+                *lane = Lane::new(0, queue, depth, 0, sh.writes);
+                lane.stack = Some(crate::stack::Stack::new().unwrap());
+            }
+            for round in 0..2_000u32 {
+                let page = if round % 3 == 0 { round * 7 % 256 } else { round % 256 };
+                sh.hints.publish(u64::from(round * 11 % 256) * PAGE_BYTES as u64);
+                lane.on_stack(|lane| lane.fault(&sh, page)).unwrap();
+                if sh.writes && sh.pages.state(page) == State::Present {
+                    // SAFETY: a present page: nothing moves pages but this lane.
+                    unsafe { byte(&sh, page).write_volatile(round as u8) };
+                }
+            }
+            let used = lane.stack.as_ref().unwrap().used();
+            println!("{access:?}, registered: {registered}: {used} bytes");
+            assert!(used > 0 && used < crate::stack::STACK_BYTES / 2, "{used} bytes");
+            assert!(lane.drain(&sh, clock::now() + 60_000_000_000));
+        }
+    }
+}
+
+#[test]
+fn pages_that_a_partial_move_left_behind_are_present_and_keep_what_was_written() {
+    for (access, errno) in [(Access::Shared, libc::EBUSY), (Access::Shared, libc::EAGAIN)] {
+        let Some((_dir, sh)) = shared(access, 16, 16) else { return };
+        let mut lane = sh.guests[0].lock().unwrap();
+        for page in 0..12 {
+            lane.fault(&sh, page).unwrap();
+        }
+        let first = (0..4).find(|page| sh.pages.frame(page + 7) == sh.pages.frame(*page) + 7);
+        let Some(first) = first else { panic!("no run of frames") };
+        (first..first + 8).for_each(|page| claim(&sh, page));
+        // SAFETY: present pages of the region.
+        (first..first + 8).for_each(|page| unsafe { byte(&sh, page).write_volatile(9) });
+        let stops = sh.pool.at(sh.pages.frame(first + 3) as usize);
+        sh.uffd.refusals.set(Some((stops..stops + PAGE_BYTES, errno)));
+        assert_eq!(lane.evict_run(&sh, first, 8), 0);
+        sh.uffd.refusals.set(None);
+        for page in first..first + 8 {
+            let word = sh.pages.get(page);
+            let expected = if page < first + 3 { State::Standby } else { State::Present };
+            assert_eq!((State::of(word), word & DIRTY != 0), (expected, page < first + 3));
+            lane.fault(&sh, page).unwrap();
+            // SAFETY: as above.
+            assert_eq!(unsafe { byte(&sh, page).read_volatile() }, 9);
+            assert_eq!(lane.written(&sh, page, 1), 1);
+        }
+    }
+}
+
+#[test]
+fn a_changed_private_page_whose_move_back_is_answered_eagain_keeps_its_data() {
+    let private = Access::Private { spill: None };
+    let Some((_dir, sh)) = shared(private, 16, 16) else { return };
+    let mut lane = sh.guests[0].lock().unwrap();
+    for page in 0..16 {
+        lane.fault(&sh, page).unwrap();
+    }
+    claim(&sh, 3);
+    let written = lane.written(&sh, 3, 1);
+    assert_eq!(written, 0);
+    // Written to between the look at the page and its move.
+    // SAFETY: a present page of the region.
+    unsafe { byte(&sh, 3).write_volatile(77) };
+    sh.uffd.refusals.set(Some((sh.area.at(0)..sh.area.at(16), libc::EAGAIN)));
+    lane.evict_unwritten(&sh, 3, 1, written);
+    // Frames are wanted for other pages: this one's is not to be had.
+    for page in (0..16).filter(|page| *page != 3) {
+        if sh.pages.state(page) == State::Present {
+            claim(&sh, page);
+            let written = lane.written(&sh, page, 1);
+            lane.evict_unwritten(&sh, page, 1, written);
+        }
+    }
+    let mut books = sh.lock();
+    while sh.take(&mut books, 1).is_some() {}
+    drop(books);
+    sh.uffd.refusals.set(None);
+    lane.fault(&sh, 3).unwrap();
+    // SAFETY: as above.
+    assert_eq!(unsafe { byte(&sh, 3).read_volatile() }, 77);
+    // It still counts as written: nothing drops it afterwards either.
+    assert_eq!(lane.written(&sh, 3, 1), 1);
+}
