@@ -147,10 +147,12 @@ impl Client {
         let (export, root) = Self::find_export(&mounting, url).await?;
         drop(mounting);
         let address = url.address(nfs_port)?;
-        let connections = (0..url.connections)
-            .map(|_| Connection::open(tasks, address, settings(url, url.transport)))
-            .collect::<std::io::Result<Vec<_>>>()
-            .map_err(|error| Error::new("connecting to the server", url, error))?;
+        let mut settings = settings(url, url.transport);
+        let open = |settings: &Settings| {
+            Connection::open(tasks, address, settings.clone())
+                .map_err(|error| Error::new("connecting to the server", url, error))
+        };
+        let connections = vec![open(&settings)?];
         let mut client = Client {
             tasks: tasks.clone(),
             url: url.clone(),
@@ -170,6 +172,10 @@ impl Client {
         let ask = Limits(root);
         let limits = client.call("asking for its limits", url, &ask, |limits| limits).await?;
         client.limits = client.bounded(limits);
+        settings.has_answered = true;
+        for _ in 1..url.connections {
+            client.connections.push(open(&settings)?);
+        }
         Ok(Rc::new(client))
     }
 
@@ -237,9 +243,9 @@ impl Client {
         self.server
     }
 
-    /// How its connections are set up.
+    /// How further connections are set up.
     pub(crate) fn settings(&self) -> Settings {
-        settings(&self.url, self.url.transport)
+        Settings { has_answered: true, ..settings(&self.url, self.url.transport) }
     }
 
     /// The tasks that its calls run beside.

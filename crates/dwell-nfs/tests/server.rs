@@ -377,3 +377,24 @@ fn a_file_on_a_server_is_a_file_like_any_other() {
         }
     });
 }
+
+#[test]
+fn a_file_that_is_open_outlives_a_restart_before_its_first_request() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let export = dir.path().display().to_string();
+    fs::write(dir.path().join("file"), common::noise(5000)).unwrap();
+    dwell_nfs::queue::register();
+    on_server(&[Export::directory(dir.path())], false, |server| {
+        let file = dwell::File::open(server.address(&format!("{export}/file"), "")).unwrap();
+        server.kill();
+        std::thread::scope(|scope| {
+            let read = scope.spawn(|| {
+                let mut data = vec![0; 5000];
+                file.read_exact_at(&mut data, 0).map(|()| data)
+            });
+            server.restart().unwrap();
+            assert!(read.join().unwrap().unwrap() == common::noise(5000));
+        });
+        assert_eq!(file.bytes().unwrap(), 5000);
+    });
+}
