@@ -36,18 +36,28 @@ impl Side {
         }
     }
 
-    /// What is there, if anything is.
-    async fn find(&self) -> Result<Option<(Node, Facts)>> {
+    /// What is there, if anything is; with `follow`, behind a symbolic link.
+    async fn find(&self, follow: bool) -> Result<Option<(Node, Facts)>> {
+        let find = |path: &PathBuf| match follow {
+            true => std::fs::metadata(path),
+            false => std::fs::symlink_metadata(path),
+        };
         match self {
-            Side::Here(path) => match std::fs::metadata(path) {
+            Side::Here(path) => match find(path) {
                 Ok(found) => Ok(Some((Node::Local(path.clone()), (&found).into()))),
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
                 Err(error) => Err(Error::new("reading attributes", path.display(), error)),
             },
-            Side::There(client, url) => Ok(client.find(url).await?.map(|found| {
-                let (client, handle, url) = (client.clone(), found.handle, url.clone());
-                (Node::Remote { client, handle, url }, (&found.attributes).into())
-            })),
+            Side::There(client, url) => {
+                let found = match follow {
+                    true => client.find_followed(url).await?,
+                    false => client.find(url).await?,
+                };
+                Ok(found.map(|found| {
+                    let (client, handle, url) = (client.clone(), found.handle, url.clone());
+                    (Node::Remote { client, handle, url }, (&found.attributes).into())
+                }))
+            }
         }
     }
 
@@ -77,8 +87,9 @@ impl Side {
     fn name(&self) -> Option<Vec<u8>> {
         match self {
             Side::Here(path) => {
-                let whole = std::fs::canonicalize(path).ok()?;
-                let name = path.file_name().or(whole.file_name())?;
+                let whole = || std::fs::canonicalize(path).ok();
+                let name = path.file_name().map(ToOwned::to_owned);
+                let name = name.or_else(|| Some(whole()?.file_name()?.to_owned()))?;
                 Some(name.as_bytes().to_vec())
             }
             Side::There(client, url) => match client.names(url).pop() {
@@ -103,8 +114,8 @@ pub async fn between(
 ) -> Result<(Progress, u64)> {
     let (source, target) = (Side::of(tasks, from).await?, Side::of(tasks, to).await?);
     let missing = || Error::new("", from, Why::Status(crate::nfs3::Status::NOENT));
-    let (node, _) = source.find().await?.ok_or_else(missing)?;
-    let (into, name) = match target.find().await? {
+    let (node, _) = source.find(false).await?.ok_or_else(missing)?;
+    let (into, name) = match target.find(true).await? {
         Some((into, facts)) if facts.kind == Kind::Directory => {
             let name = source.name().filter(|name| !name.is_empty());
             (into, name.ok_or_else(|| Error::invalid(from, "has no name of its own"))?)

@@ -2,6 +2,7 @@
 //! A mounted export: finds its ports and its root, calls procedures, follows paths.
 
 use std::cell::Cell;
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::rc::Rc;
 
@@ -31,6 +32,8 @@ const LATER_NS: (Ns, Ns) = (20_000_000, 5_000_000_000);
 const MOST_TRIES: u32 = 8;
 /// Names that a path may have.
 const MOST_NAMES: usize = 1024;
+/// Symbolic links that a path may lead through, as in the kernel.
+const MOST_LINKS: u32 = 40;
 
 /// A mounted export. One thread has it; its calls run beside each other.
 pub struct Client {
@@ -144,10 +147,12 @@ impl Client {
         let (export, root) = Self::find_export(&mounting, url).await?;
         drop(mounting);
         let address = url.address(nfs_port)?;
-        let connections = (0..url.connections)
-            .map(|_| Connection::open(tasks, address, settings(url, url.transport)))
-            .collect::<std::io::Result<Vec<_>>>()
-            .map_err(|error| Error::new("connecting to the server", url, error))?;
+        let mut settings = settings(url, url.transport);
+        let open = |settings: &Settings| {
+            Connection::open(tasks, address, settings.clone())
+                .map_err(|error| Error::new("connecting to the server", url, error))
+        };
+        let connections = vec![open(&settings)?];
         let mut client = Client {
             tasks: tasks.clone(),
             url: url.clone(),
@@ -167,6 +172,10 @@ impl Client {
         let ask = Limits(root);
         let limits = client.call("asking for its limits", url, &ask, |limits| limits).await?;
         client.limits = client.bounded(limits);
+        settings.has_answered = true;
+        for _ in 1..url.connections {
+            client.connections.push(open(&settings)?);
+        }
         Ok(Rc::new(client))
     }
 
@@ -234,9 +243,9 @@ impl Client {
         self.server
     }
 
-    /// How its connections are set up.
+    /// How further connections are set up.
     pub(crate) fn settings(&self) -> Settings {
-        settings(&self.url, self.url.transport)
+        Settings { has_answered: true, ..settings(&self.url, self.url.transport) }
     }
 
     /// The tasks that its calls run beside.
@@ -247,6 +256,11 @@ impl Client {
     /// The address that it was mounted by.
     pub fn url(&self) -> &Url {
         &self.url
+    }
+
+    /// The export's path on the server.
+    pub(crate) fn export(&self) -> &str {
+        &self.export
     }
 
     /// The export's own directory.
@@ -441,26 +455,73 @@ impl Client {
         below.split('/').filter(|name| !name.is_empty()).collect()
     }
 
-    /// Follows an address from the root of the export.
+    /// Follows an address from the root of the export, and the symbolic links on its way. Of a last name that is a
+    /// link, it finds the link.
     ///
     /// # Errors
-    /// What the server says; a name that is not there.
+    /// What the server says; links that lead out of the export, or round and round.
     pub async fn find(&self, url: &Url) -> Result<Option<Found>> {
-        let names = self.names(url);
-        if names.len() > MOST_NAMES {
-            return Err(Error::invalid(url, "the path has too many names"));
-        }
-        let mut here = self.attributes(self.root, url).await?;
-        for name in names {
+        self.walk(url, false).await
+    }
+
+    /// As [`Client::find`], but it follows the last name too.
+    ///
+    /// # Errors
+    /// As [`Client::find`].
+    pub async fn find_followed(&self, url: &Url) -> Result<Option<Found>> {
+        self.walk(url, true).await
+    }
+
+    async fn walk(&self, url: &Url, follow_last: bool) -> Result<Option<Found>> {
+        let mut names: VecDeque<Vec<u8>> =
+            self.names(url).into_iter().map(|name| name.as_bytes().to_vec()).collect();
+        // From the root to where it is.
+        let mut way = vec![self.attributes(self.root, url).await?];
+        let mut links = 0;
+        while let Some(name) = names.pop_front() {
+            if names.len() > MOST_NAMES {
+                return Err(Error::invalid(url, "the path has too many names"));
+            }
+            let here = way[way.len() - 1];
             if here.attributes.kind != Kind::Directory {
                 return Err(Error::new("looking up", url, Why::Status(Status::NOTDIR)));
             }
-            match self.look_up(here.handle, name.as_bytes(), url).await? {
-                Some(found) => here = found,
-                None => return Ok(None),
+            match &name[..] {
+                b"." => continue,
+                b".." if way.len() > 1 => {
+                    way.pop();
+                    continue;
+                }
+                b".." => {
+                    return Err(Error::invalid(url, "a symbolic link leads out of the export"));
+                }
+                _ => {}
             }
+            let Some(found) = self.look_up(here.handle, &name, url).await? else { return Ok(None) };
+            if found.attributes.kind != Kind::Link || (names.is_empty() && !follow_last) {
+                way.push(found);
+                continue;
+            }
+            links += 1;
+            if links > MOST_LINKS {
+                let round = std::io::Error::from_raw_os_error(libc::ELOOP);
+                return Err(Error::new("looking up", url, round));
+            }
+            let target = self.read_link(found.handle, url).await?;
+            let target = match target.strip_prefix(b"/") {
+                None => &target[..],
+                Some(_) => {
+                    way.truncate(1);
+                    below(&target, self.export.as_bytes()).ok_or_else(|| {
+                        let target = String::from_utf8_lossy(&target);
+                        Error::invalid(url, format!("a link leads out of the export, to {target}"))
+                    })?
+                }
+            };
+            let parts = target.rsplit(|byte| *byte == b'/').filter(|part| !part.is_empty());
+            parts.for_each(|part| names.push_front(part.to_vec()));
         }
-        Ok(Some(here))
+        Ok(way.pop())
     }
 
     /// As [`Client::find`], where something must be.
@@ -468,8 +529,15 @@ impl Client {
     /// # Errors
     /// That it is not there, too.
     pub async fn require(&self, url: &Url) -> Result<Found> {
-        let missing = || Error::new("looking up", url, Why::Status(Status::NOENT));
-        self.find(url).await?.ok_or_else(missing)
+        self.find(url).await?.ok_or_else(|| missing(url))
+    }
+
+    /// As [`Client::find_followed`], where something must be.
+    ///
+    /// # Errors
+    /// That it is not there, too.
+    pub async fn require_followed(&self, url: &Url) -> Result<Found> {
+        self.find_followed(url).await?.ok_or_else(|| missing(url))
     }
 
     /// Tells the server that the export is no longer used. A server that does not answer is left
@@ -481,6 +549,17 @@ impl Client {
             let _ = self.tasks.timeout_at(self.tasks.now() + 1_000_000_000, done).await;
         }
     }
+}
+
+fn missing(url: &Url) -> Error {
+    Error::new("looking up", url, Why::Status(Status::NOENT))
+}
+
+/// What of an absolute path lies below an export.
+fn below<'p>(path: &'p [u8], export: &[u8]) -> Option<&'p [u8]> {
+    let export = export.strip_suffix(b"/").unwrap_or(export);
+    let rest = path.strip_prefix(export)?;
+    (rest.is_empty() || rest.starts_with(b"/")).then_some(rest)
 }
 
 /// What errors call a file by.

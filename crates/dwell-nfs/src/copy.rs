@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Copying: one file with many requests under way, whole trees, resuming, verifying.
+//! Copying: whole trees, and which of it is there already.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::PathBuf;
 use std::rc::Rc;
 
 use dwell::executor::Handle as Tasks;
@@ -9,33 +12,39 @@ use dwell::executor::Handle as Tasks;
 pub use crate::between::between;
 use crate::client::Client;
 use crate::engine::Counters;
-use crate::error::{Error, Result, Why};
+use crate::error::{Error, Result};
 use crate::file::all;
+use crate::keep::Keep;
 use crate::nfs3::Kind;
-use crate::tree::{Facts, Node, Source, Target, checked};
+use crate::resume;
+use crate::tree::{Facts, Node, checked, system};
 
-/// So much is written before it is made durable, in bytes. A copy that broke off has lost no more
-/// than that before its end, so resuming begins so far before it.
+/// So much is written before it is made durable and recorded, in bytes, where nothing else is said.
 pub const EXTENT_BYTES: u64 = 64 << 20;
-/// Between files here, in bytes.
-const LOCAL_BYTES: u32 = 256 << 10;
 /// Files copied beside each other.
 const FILES_AT_ONCE: usize = 8;
-/// Names that long leave no room for the name of a copy in progress.
-const LONGEST_NAME: usize = 200;
 
 /// How to copy.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
     /// Directories too, with all that is in them.
     pub recursive: bool,
-    /// Goes on where an earlier copy broke off, and leaves out files that are there already: of the
-    /// same length and time. Times are kept for that.
+    /// Goes on where an earlier copy of an unchanged source broke off, and leaves out files that are there already:
+    /// of the same length and time. Times are kept for that.
     pub resume: bool,
     /// Reads back what was written and compares checksums.
     pub verify: bool,
-    /// Keeps times.
+    /// Keeps times, owners, and set-user-id, set-group-id and sticky bits.
     pub times: bool,
+    /// So much is written before it is made durable and recorded, in bytes: what a resumed copy writes again at most.
+    pub extent_bytes: u64,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        let (recursive, resume, verify, times) = (false, false, false, false);
+        Options { recursive, resume, verify, times, extent_bytes: EXTENT_BYTES }
+    }
 }
 
 /// How far a copy is.
@@ -71,27 +80,30 @@ pub trait Watcher {
     fn progress(&self, progress: &Progress);
     /// Something could not be copied; the rest goes on.
     fn failed(&self, error: &Error);
+    /// Something that a person wants to know, in one line: an earlier copy cannot be resumed, say.
+    fn noted(&self, line: &str) {
+        let _ = line;
+    }
 }
 
-struct Job {
-    from: Node,
-    facts: Facts,
-    into: Node,
-    name: Vec<u8>,
+/// Something that is to be copied into a directory.
+pub(crate) struct Job {
+    pub from: Node,
+    pub facts: Facts,
+    pub into: Node,
+    pub name: Vec<u8>,
 }
 
 /// One copy of a file or a tree.
 pub struct Copy<'w> {
-    tasks: Tasks,
-    options: Options,
-    watcher: &'w dyn Watcher,
-    progress: RefCell<Progress>,
+    pub(crate) tasks: Tasks,
+    pub(crate) options: Options,
+    pub(crate) watcher: &'w dyn Watcher,
+    pub(crate) progress: RefCell<Progress>,
     clients: Vec<Rc<Client>>,
     failures: Cell<u64>,
-}
-
-fn times(options: &Options) -> bool {
-    options.times || options.resume
+    /// Directories here in which names were made.
+    touched: RefCell<BTreeSet<PathBuf>>,
 }
 
 impl<'w> Copy<'w> {
@@ -102,8 +114,12 @@ impl<'w> Copy<'w> {
         clients: Vec<Rc<Client>>,
         watcher: &'w dyn Watcher,
     ) -> Self {
-        let (progress, failures) = (RefCell::default(), Cell::new(0));
-        Copy { tasks: tasks.clone(), options, watcher, progress, clients, failures }
+        let (progress, failures, touched) = (RefCell::default(), Cell::new(0), RefCell::default());
+        Copy { tasks: tasks.clone(), options, watcher, progress, clients, failures, touched }
+    }
+
+    pub(crate) fn keep(&self) -> Keep {
+        Keep { times: self.options.times || self.options.resume, rights: self.options.times }
     }
 
     /// Copies `from` into the directory `into` by this name: how it went, and how much could not be
@@ -169,10 +185,15 @@ impl<'w> Copy<'w> {
         all((0..FILES_AT_ONCE).map(|_| worker()).collect()).await?;
         // What is copied into a directory changes its times.
         while let Some((made, facts)) = directories.pop() {
-            if let Err(error) = made.take_after(&facts, times(&self.options)).await {
+            let done = async {
+                let there = made.facts().await?;
+                made.take_after(&facts, &there, self.keep()).await
+            };
+            if let Err(error) = done.await {
                 self.fail(&error);
             }
         }
+        self.sync_names();
         self.tell();
         Ok((self.progress.borrow().clone(), self.failures.get()))
     }
@@ -182,7 +203,26 @@ impl<'w> Copy<'w> {
         self.watcher.failed(error);
     }
 
-    fn tell(&self) {
+    /// Makes names that were made here durable. Servers do that by themselves.
+    fn sync_names(&self) {
+        for path in self.touched.take() {
+            match fs::File::open(&path).and_then(|directory| directory.sync_all()) {
+                // File systems that have nothing to make durable.
+                Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {}
+                Err(error) => self.fail(&system("sync", &path)(error)),
+                Ok(()) => {}
+            }
+        }
+    }
+
+    /// Names in this directory are to be made durable.
+    fn touch(&self, directory: &Node) {
+        if let Node::Local(path) = directory {
+            self.touched.borrow_mut().insert(path.clone());
+        }
+    }
+
+    pub(crate) fn tell(&self) {
         let mut progress = self.progress.borrow_mut();
         (progress.window, progress.round_trip_ns) = (0, 0);
         progress.counters = Counters::default();
@@ -198,12 +238,31 @@ impl<'w> Copy<'w> {
     async fn enter(&self, job: &Job) -> Result<(Node, Vec<(Vec<u8>, Node, Facts)>)> {
         let name = checked(&job.name, &job.from)?;
         let inside = job.from.list().await?;
+        self.touch(&job.into);
         Ok((job.into.make_directory(name, job.facts.mode).await?, inside))
     }
 
+    /// Makes a link beside what has its name, so that there is always one or the other.
     async fn link(&self, job: &Job) -> Result<()> {
-        let target = job.from.link().await?;
-        job.into.make_link(checked(&job.name, &job.from)?, &target).await
+        let Job { from, facts, into, name } = job;
+        let name = checked(name, from)?;
+        let target = from.link().await?;
+        let (part, _) = resume::names(name);
+        self.touch(into);
+        let made = into.make_link(&part, &target).await?;
+        let done = async {
+            if self.options.times {
+                made.take_after(facts, &made.facts().await?, self.keep()).await?;
+            }
+            into.rename(&made, &part, name).await
+        };
+        let done = done.await;
+        if done.is_err()
+            && let Err(error) = into.remove(&part).await
+        {
+            self.watcher.noted(&error.to_string());
+        }
+        done
     }
 
     async fn file(&self, job: &Job) -> Result<()> {
@@ -223,170 +282,20 @@ impl<'w> Copy<'w> {
             self.tell();
             return Ok(());
         }
-        // Under its own name there is never half a file.
-        let part = match name.len() <= LONGEST_NAME {
-            true => [b".", name, b".dwell-part"].concat(),
-            false => name.to_vec(),
-        };
-        let begun = match self.options.resume && part != name {
-            true => into.get(&part).await?,
-            false => None,
-        };
-        // What was written before the source last changed is not of this source.
-        let begun =
-            begun.filter(|(_, there)| there.kind == Kind::File && there.modified > facts.modified);
-        let start = begun.as_ref().map_or(0, |(_, there)| {
-            (there.bytes.min(facts.bytes) / EXTENT_BYTES).saturating_sub(1) * EXTENT_BYTES
-        });
-        let source = from.open(&self.tasks)?;
-        let (node, target) = into.create(&self.tasks, &part, facts.mode).await?;
-        if begun.is_none() {
-            node.set_length(0).await?;
-        }
+        self.touch(into);
+        let mut part = self.part(job, name).await?;
         {
             let mut progress = self.progress.borrow_mut();
-            progress.bytes_done += start;
-            progress.bytes_there += start;
+            progress.bytes_done += part.start();
+            progress.bytes_there += part.start();
         }
-        let (end, sums) = self.data(&source, &target, start, facts.bytes).await?;
-        if begun.is_some_and(|(_, there)| there.bytes > end) {
-            node.set_length(end).await?;
-        }
-        if self.options.verify {
-            self.verify(&source, &node, start, end, sums).await?;
-            self.progress.borrow_mut().verified += 1;
-        }
-        node.take_after(facts, times(&self.options)).await?;
-        if part != name {
-            into.rename(&node, &part, name).await?;
+        let filled = self.fill(job, name, &mut part).await;
+        if let Err(error) = &filled {
+            self.leave(job, &part, error).await;
+            return filled;
         }
         self.progress.borrow_mut().files_done += 1;
         self.tell();
         Ok(())
     }
-
-    fn chunk_bytes(source: &Source, target: &Target) -> u64 {
-        let bytes = [source.read_bytes(), target.write_bytes()];
-        u64::from(bytes.into_iter().flatten().min().unwrap_or(LOCAL_BYTES))
-    }
-
-    fn at_once(source: &Source, target: Option<&Target>) -> u32 {
-        let clients = [source.client(), target.and_then(Target::client)];
-        let most = clients.into_iter().flatten().map(|client| client.most_outstanding());
-        most.max().unwrap_or(4)
-    }
-
-    /// Copies the data from `start` on: where it ends, and the checksum of each chunk.
-    async fn data(
-        &self,
-        source: &Source,
-        target: &Target,
-        start: u64,
-        expected: u64,
-    ) -> Result<(u64, Vec<blake3::Hash>)> {
-        let chunk = Self::chunk_bytes(source, target);
-        let at_once = Self::at_once(source, Some(target));
-        let sums = RefCell::new(Vec::new());
-        let end = Cell::new(expected);
-        let mut extent = start;
-        let step = (EXTENT_BYTES / chunk).max(1) * chunk;
-        while extent < end.get() {
-            let next = Cell::new(extent);
-            let stop = (extent + step).min(end.get());
-            let worker = || async {
-                loop {
-                    let at = next.get();
-                    if at >= stop.min(end.get()) {
-                        return Ok(());
-                    }
-                    next.set(at + chunk);
-                    let data = source.read(at, chunk.min(stop - at) as u32).await?;
-                    if (data.len() as u64) < chunk.min(stop - at) {
-                        // The source became shorter meanwhile.
-                        end.set(end.get().min(at + data.len() as u64));
-                    }
-                    if self.options.verify {
-                        let place = ((at - start) / chunk) as usize;
-                        let mut sums = sums.borrow_mut();
-                        if sums.len() <= place {
-                            sums.resize(place + 1, blake3::Hash::from([0; 32]));
-                        }
-                        sums[place] = blake3::hash(data.as_ref());
-                    }
-                    let bytes = data.len() as u64;
-                    target.write(at, data).await?;
-                    self.progress.borrow_mut().bytes_done += bytes;
-                    self.tell();
-                }
-            };
-            all((0..at_once).map(|_| worker()).collect()).await?;
-            let again = target.commit().await?;
-            self.progress.borrow_mut().bytes_again += again;
-            extent = stop;
-        }
-        Ok((end.get(), sums.into_inner()))
-    }
-
-    /// Reads back what was written and compares it with the checksums of what was read; what an earlier
-    /// copy wrote, with the source.
-    async fn verify(
-        &self,
-        source: &Source,
-        written: &Node,
-        start: u64,
-        end: u64,
-        sums: Vec<blake3::Hash>,
-    ) -> Result<()> {
-        let back = written.open(&self.tasks)?;
-        let bytes = [source.read_bytes(), back.read_bytes()];
-        let target_bytes = match written {
-            Node::Remote { client, .. } => Some(client.write_bytes()),
-            Node::Local(_) => None,
-        };
-        let chunk_of = |bytes: &[Option<u32>]| {
-            u64::from(bytes.iter().flatten().min().copied().unwrap_or(LOCAL_BYTES))
-        };
-        // As the data was written, so that the checksums fit.
-        let chunk = chunk_of(&[source.read_bytes(), target_bytes]);
-        let at_once = Self::at_once(source, None).max(Self::at_once(&back, None));
-        let read_chunk = chunk_of(&bytes).min(chunk);
-        let next = Cell::new(0);
-        let worker = || async {
-            loop {
-                let at: u64 = next.get();
-                let stop = if at < start { start } else { end };
-                if at >= end {
-                    return Ok(());
-                }
-                let length = chunk.min(stop - at);
-                next.set(at + length);
-                let there = hash(&back, at, length, read_chunk as u32).await?;
-                let wanted = match at < start {
-                    true => hash(source, at, length, read_chunk as u32).await?,
-                    false => sums[((at - start) / chunk) as usize],
-                };
-                if there != wanted {
-                    let what = "what was read back is not what was written";
-                    let wrong = Why::Invalid(what.into());
-                    return Err(Error::new("verifying", written, wrong).at(at));
-                }
-            }
-        };
-        all((0..at_once).map(|_| worker()).collect()).await
-    }
-}
-
-async fn hash(source: &Source, offset: u64, bytes: u64, chunk: u32) -> Result<blake3::Hash> {
-    let mut hasher = blake3::Hasher::new();
-    let mut done = 0;
-    while done < bytes {
-        let wanted = u64::from(chunk).min(bytes - done) as u32;
-        let data = source.read(offset + done, wanted).await?;
-        if data.is_empty() {
-            break;
-        }
-        hasher.update(data.as_ref());
-        done += data.len() as u64;
-    }
-    Ok(hasher.finalize())
 }

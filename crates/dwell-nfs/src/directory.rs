@@ -274,8 +274,10 @@ impl Client {
             return self.make_directory(parent, name, attributes, false, url).await.map(|_| ());
         }
         let mut here = self.root();
+        let mut path = url.with_path(self.export());
         for name in self.names(url) {
-            here = match self.look_up(here, name.as_bytes(), url).await? {
+            path = path.join(name);
+            here = match self.find_followed(&path).await? {
                 Some(found) if found.attributes.kind == Kind::Directory => found.handle,
                 _ => self.make_directory(here, name.as_bytes(), attributes, true, url).await?,
             };
@@ -417,7 +419,7 @@ impl Client {
             return Err(Error::invalid(url, "the export itself; name something in it"));
         };
         let path = url.path.rfind('/').map_or("", |at| &url.path[..at]);
-        let parent = self.require(&url.with_path(path)).await?;
+        let parent = self.require_followed(&url.with_path(path)).await?;
         match parent.attributes.kind {
             Kind::Directory => Ok((parent.handle, name)),
             _ => Err(Error::new("looking up", url, Why::Status(Status::NOTDIR))),

@@ -229,7 +229,8 @@ pub(crate) async fn all<F: Future<Output = Result<()>>>(futures: Vec<F>) -> Resu
     .await
 }
 
-/// Reads a whole file in order, many requests ahead of `take`.
+/// Reads a whole file in order, many requests ahead of `take`: `bytes` as long as it was, and what was added
+/// meanwhile. If it is cut meanwhile, reading ends there.
 ///
 /// # Errors
 /// What the server says; what `take` fails with.
@@ -239,23 +240,23 @@ pub async fn read_in_order(
     take: &mut dyn FnMut(&[u8]) -> std::io::Result<()>,
 ) -> Result<()> {
     let client = file.client();
-    let chunk = u64::from(client.read_bytes());
+    let chunk = client.read_bytes();
     let mut ahead = std::collections::VecDeque::new();
-    let (mut next, mut at) = (0, 0);
-    while at < bytes {
-        while next < bytes && ahead.len() < client.most_outstanding() as usize {
+    let mut next = 0;
+    loop {
+        // One request goes beyond the end that was known.
+        let most = if next < bytes { client.most_outstanding() as usize } else { 1 };
+        while ahead.is_empty() || (ahead.len() < most && next < bytes) {
             let (file, offset) = (file.clone(), next);
-            let wanted = chunk.min(bytes - next) as u32;
-            ahead.push_back(client.tasks().spawn(async move { file.read(offset, wanted).await }));
-            next += u64::from(wanted);
+            ahead.push_back(client.tasks().spawn(async move { file.read(offset, chunk).await }));
+            next += u64::from(chunk);
         }
         let Some(first) = ahead.pop_front() else { return Ok(()) };
         let data = first.await?;
         take(data.as_ref()).map_err(|error| Error::new("writing on", file.path(), error))?;
-        if data.is_empty() {
+        // The end: what lies behind it, if the file grew since, does not follow.
+        if data.len() < chunk as usize {
             return Ok(());
         }
-        at += chunk.min(bytes - at);
     }
-    Ok(())
 }

@@ -70,7 +70,7 @@ impl<P: AsRef<[u8]>> Link<P> {
     /// # Errors
     /// What the system refuses.
     pub fn new(now: Ns, to: SocketAddr, mut settings: Settings) -> io::Result<Self> {
-        let transport = settings.transport;
+        let (transport, heard) = (settings.transport, settings.has_answered);
         let (send_bytes, receive_bytes) = buffer_bytes(transport);
         settings.send_bytes = settings.send_bytes.min(send_bytes);
         settings.receive_bytes = settings.receive_bytes.min(receive_bytes);
@@ -91,7 +91,7 @@ impl<P: AsRef<[u8]>> Link<P> {
             retry_ns: RETRY_NS.0,
             blocked: false,
             datagram,
-            heard: false,
+            heard,
             broken: None,
         })
     }

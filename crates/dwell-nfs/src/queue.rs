@@ -8,8 +8,6 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
 use std::rc::Rc;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use dwell::any::Boxed;
 use dwell::clock;
@@ -22,10 +20,11 @@ use dwell_policy::{Backlog, Ns, Route, Routes};
 use slab::Slab;
 
 use crate::client::Client;
+use crate::connection::Connection;
 use crate::engine::{Done, Failure, Settings};
 use crate::error::{Error, Why};
 use crate::link::{Link, TOGETHER_NS};
-use crate::nfs3::{Handle, Kind, Read, SetAttributes, Stable, Status, Write};
+use crate::nfs3::{GetAttributes, Handle, Kind, Read, SetAttributes, Stable, Status, Write};
 use crate::procedure::Procedure;
 use crate::rpc::Refusal;
 use crate::url::{SCHEME, Url};
@@ -56,7 +55,7 @@ fn opened(address: &str, options: &open::Options) -> crate::Result<Opened> {
 }
 
 async fn find(client: &Rc<Client>, url: &Url, options: &open::Options) -> crate::Result<NfsFile> {
-    let found = match client.find(url).await? {
+    let found = match client.find_followed(url).await? {
         Some(found) => found,
         None if options.create => {
             let (parent, name) = client.parent(url).await?;
@@ -77,7 +76,6 @@ async fn find(client: &Rc<Client>, url: &Url, options: &open::Options) -> crate:
         handle: found.handle,
         read_bytes: client.read_bytes(),
         write_bytes: client.write_bytes(),
-        bytes: Arc::new(AtomicU64::new(found.attributes.bytes)),
     })
 }
 
@@ -92,8 +90,6 @@ pub struct NfsFile {
     handle: Handle,
     read_bytes: u32,
     write_bytes: u32,
-    /// Length, as known here.
-    bytes: Arc<AtomicU64>,
 }
 
 impl Source for NfsFile {
@@ -109,7 +105,6 @@ impl Source for NfsFile {
             file: self.handle,
             read_bytes: self.read_bytes,
             write_bytes: self.write_bytes,
-            length: self.bytes.clone(),
             flights: Slab::with_capacity(depth as usize),
             parts: Slab::with_capacity(depth as usize),
             later: VecDeque::new(),
@@ -131,8 +126,19 @@ impl Source for NfsFile {
         0
     }
 
+    /// Asks the server: others may write to the file.
     fn bytes(&self) -> io::Result<u64> {
-        Ok(self.bytes.load(Ordering::Relaxed))
+        let executor = Executor::new()?;
+        let settings = self.settings.clone();
+        let connection = Connection::open(&executor.handle(), self.server, settings)?;
+        let call = GetAttributes(self.handle);
+        let asked = connection.call(&call, None, |found| found.map(|found| found.bytes));
+        let why = match executor.block_on(asked) {
+            Ok(Ok(bytes)) => return Ok(bytes),
+            Ok(Err(status)) => Why::Status(status),
+            Err(why) => why,
+        };
+        Err(io::Error::from_raw_os_error(Error::new("stat", "", why).errno()))
     }
 }
 
@@ -187,7 +193,6 @@ pub struct NfsQueue {
     file: Handle,
     read_bytes: u32,
     write_bytes: u32,
-    length: Arc<AtomicU64>,
     flights: Slab<Flight>,
     parts: Slab<Part>,
     /// Calls to be made again, and when.
@@ -236,10 +241,6 @@ impl NfsQueue {
             Some(error) if flight.good_bytes == 0 => -error,
             _ => flight.good_bytes as i32,
         };
-        if matches!(flight.io.action(), Action::Write | Action::WriteVectored) && result > 0 {
-            let end = flight.io.offset() + result as u64;
-            self.length.fetch_max(end, Ordering::Relaxed);
-        }
         self.over.push_back(Completion { ticket: flight.ticket, result });
     }
 

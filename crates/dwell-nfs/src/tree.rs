@@ -5,11 +5,10 @@ use std::ffi::OsStr;
 use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
 
 use dwell::executor::{AsyncFile, Handle as Tasks};
 
@@ -18,7 +17,7 @@ use crate::connection::Payload;
 use crate::directory::is_safe;
 use crate::error::{Error, Result, Why};
 use crate::file::{RemoteFile, Writer};
-use crate::nfs3::{Attributes, Handle, Kind, SetAttributes, SetTime, Time};
+use crate::nfs3::{Attributes, Handle, Kind, SetAttributes, Time};
 use crate::url::Url;
 
 /// What is known of a file or directory.
@@ -26,20 +25,32 @@ use crate::url::Url;
 pub struct Facts {
     /// What it is.
     pub kind: Kind,
-    /// Permission bits.
+    /// Permission bits, with set-user-id, set-group-id and sticky.
     pub mode: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
     /// Length, in bytes.
     pub bytes: u64,
+    /// Space it takes, in bytes: less than its length where it has holes.
+    pub used_bytes: u64,
+    /// Its number on its file system.
+    pub file: u64,
     /// Last written.
     pub modified: Time,
     /// Last read.
     pub accessed: Time,
+    /// Last changed in any way.
+    pub changed: Time,
 }
 
 impl From<&Attributes> for Facts {
     fn from(found: &Attributes) -> Self {
-        let Attributes { kind, mode, bytes, modified, accessed, .. } = *found;
-        Facts { kind, mode, bytes, modified, accessed }
+        let Attributes { kind, mode, uid, gid, bytes, used_bytes, file, .. } = *found;
+        let Attributes { modified, accessed, changed, .. } = *found;
+        let mode = mode & 0o7777;
+        Facts { kind, mode, uid, gid, bytes, used_bytes, file, modified, accessed, changed }
     }
 }
 
@@ -61,9 +72,14 @@ impl From<&fs::Metadata> for Facts {
         Facts {
             kind,
             mode: found.mode() & 0o7777,
+            uid: found.uid(),
+            gid: found.gid(),
             bytes: found.len(),
+            used_bytes: found.blocks() * 512,
+            file: found.ino(),
             modified: time(found.mtime(), found.mtime_nsec()),
             accessed: time(found.atime(), found.atime_nsec()),
+            changed: time(found.ctime(), found.ctime_nsec()),
         }
     }
 }
@@ -86,8 +102,8 @@ pub enum Node {
 
 /// Data of a file to read from.
 pub enum Source {
-    /// Here.
-    Local(AsyncFile),
+    /// Here; and opened once more, to look for holes.
+    Local(AsyncFile, fs::File),
     /// There.
     Remote(RemoteFile),
 }
@@ -100,7 +116,7 @@ pub enum Target {
     Remote(Writer),
 }
 
-fn system(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
+pub(crate) fn system(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
     let path = path.display().to_string();
     move |error| Error::new(action, path, error)
 }
@@ -241,33 +257,120 @@ impl Node {
         }
     }
 
-    /// Makes a file in this directory, or opens the one that is there, for writing.
+    /// Makes a file in this directory, in place of one of this name that is left over, and opens it for
+    /// writing: it, and whether there was one.
     ///
     /// # Errors
     /// What the system or the server says.
-    pub async fn create(&self, tasks: &Tasks, name: &[u8], mode: u32) -> Result<(Node, Target)> {
-        let mode = mode & 0o777;
+    pub async fn create(
+        &self,
+        tasks: &Tasks,
+        name: &[u8],
+        mode: u32,
+    ) -> Result<(Node, Target, bool)> {
+        // Who copies into it must be able to.
+        let mode = mode & 0o777 | 0o600;
+        let mut is_left_over = false;
+        let made = loop {
+            let made = match self {
+                Node::Local(path) => {
+                    let path = Self::inner(path, name);
+                    let mut options = fs::File::options();
+                    let made = options.write(true).create_new(true).mode(mode).open(&path);
+                    made.map_err(system("creating", &path)).map(|_| Node::Local(path))
+                }
+                Node::Remote { client, handle, url } => {
+                    let url = url.join(&String::from_utf8_lossy(name));
+                    let attributes = SetAttributes { mode: Some(mode), ..SetAttributes::default() };
+                    let made = client.create_new(*handle, name, attributes, &url).await;
+                    made.map(|handle| Node::Remote { client: client.clone(), handle, url })
+                }
+            };
+            match made {
+                Err(error) if !is_left_over && error.errno() == libc::EEXIST => {
+                    is_left_over = true;
+                    self.remove(name).await?;
+                }
+                made => break made?,
+            }
+        };
+        let target = made.open_to_write(tasks)?;
+        Ok((made, target, is_left_over))
+    }
+
+    /// Opens a file for writing.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn open_to_write(&self, tasks: &Tasks) -> Result<Target> {
+        match self {
+            Node::Local(path) => {
+                let open = || tasks.file(Arc::new(dwell::File::options().write(true).open(path)?));
+                open().map(Target::Local).map_err(|error| hall("opening", path, error))
+            }
+            Node::Remote { client, handle, url } => {
+                Ok(Target::Remote(Writer::new(RemoteFile::new(client, *handle, url))))
+            }
+        }
+    }
+
+    /// Removes a name of anything but a directory from this directory, if it has it.
+    ///
+    /// # Errors
+    /// What the system or the server says.
+    pub async fn remove(&self, name: &[u8]) -> Result<()> {
         match self {
             Node::Local(path) => {
                 let path = Self::inner(path, name);
-                let open = || -> dwell::Result<AsyncFile> {
-                    let file = dwell::File::options().write(true).create(true).open(&path)?;
-                    tasks.file(Arc::new(file))
-                };
-                let file = open().map_err(|error| hall("creating", &path, error))?;
-                let permissions = fs::Permissions::from_mode(mode | 0o600);
-                fs::set_permissions(&path, permissions).map_err(system("creating", &path))?;
-                Ok((Node::Local(path), Target::Local(file)))
+                match fs::remove_file(&path) {
+                    Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                        Err(system("removing", &path)(error))
+                    }
+                    _ => Ok(()),
+                }
             }
             Node::Remote { client, handle, url } => {
                 let url = url.join(&String::from_utf8_lossy(name));
-                let attributes =
-                    SetAttributes { mode: Some(mode | 0o600), ..SetAttributes::default() };
-                let made = client.create(*handle, name, attributes, &url).await?;
-                let writer = Writer::new(RemoteFile::new(client, made, &url));
-                let node = Node::Remote { client: client.clone(), handle: made, url };
-                Ok((node, Target::Remote(writer)))
+                match client.look_up(*handle, name, &url).await? {
+                    Some(found) => client.remove(*handle, name, &found, &url).await,
+                    None => Ok(()),
+                }
             }
+        }
+    }
+
+    /// Its number, where it is here: by that [`Node::is`] knows it.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(crate) fn number(&self) -> Result<u64> {
+        match self {
+            Node::Local(path) => fs::symlink_metadata(path)
+                .map(|found| found.ino())
+                .map_err(system("reading attributes", path)),
+            Node::Remote { .. } => Ok(0),
+        }
+    }
+
+    /// Whether what was found by a name is this file, which had this number when it was opened.
+    pub(crate) async fn is(&self, number: u64, found: &(Node, Facts)) -> bool {
+        match (self, &found.0) {
+            (Node::Local(_), _) => number == found.1.file,
+            (Node::Remote { handle, .. }, Node::Remote { handle: there, .. })
+                if handle == there =>
+            {
+                true
+            }
+            // Some servers have several handles for one file.
+            _ => self.facts().await.is_ok_and(|facts| facts.file == found.1.file),
+        }
+    }
+
+    /// What a name in this directory is called in messages.
+    pub(crate) fn path_of(&self, name: &[u8]) -> String {
+        match self {
+            Node::Local(path) => Self::inner(path, name).display().to_string(),
+            Node::Remote { url, .. } => url.join(&String::from_utf8_lossy(name)).to_string(),
         }
     }
 
@@ -279,7 +382,9 @@ impl Node {
         match self {
             Node::Local(path) => {
                 let open = || tasks.file(Arc::new(dwell::File::open(path)?));
-                open().map(Source::Local).map_err(|error| hall("opening", path, error))
+                let file = open().map_err(|error| hall("opening", path, error))?;
+                let holes = fs::File::open(path).map_err(system("opening", path))?;
+                Ok(Source::Local(file, holes))
             }
             Node::Remote { client, handle, url } => {
                 Ok(Source::Remote(RemoteFile::new(client, *handle, url)))
@@ -308,29 +413,32 @@ impl Node {
         }
     }
 
-    /// Makes a symbolic link in this directory, in place of a link that is there.
+    /// Makes a symbolic link in this directory, in place of what is left over by this name.
     ///
     /// # Errors
     /// What the system or the server says.
-    pub async fn make_link(&self, name: &[u8], target: &[u8]) -> Result<()> {
-        match self {
-            Node::Local(path) => {
-                let path = Self::inner(path, name);
-                if path.is_symlink() {
-                    fs::remove_file(&path).map_err(system("removing", &path))?;
+    pub async fn make_link(&self, name: &[u8], target: &[u8]) -> Result<Node> {
+        let mut is_left_over = false;
+        loop {
+            let made = match self {
+                Node::Local(path) => {
+                    let path = Self::inner(path, name);
+                    std::os::unix::fs::symlink(OsStr::from_bytes(target), &path)
+                        .map_err(system("making the link", &path))
+                        .map(|()| Node::Local(path))
                 }
-                std::os::unix::fs::symlink(OsStr::from_bytes(target), &path)
-                    .map_err(system("making the link", &path))
-            }
-            Node::Remote { client, handle, url } => {
-                let url = url.join(&String::from_utf8_lossy(name));
-                match client.look_up(*handle, name, &url).await? {
-                    Some(found) if found.attributes.kind == Kind::Link => {
-                        client.remove(*handle, name, &found, &url).await?;
-                    }
-                    _ => {}
+                Node::Remote { client, handle, url } => {
+                    let url = url.join(&String::from_utf8_lossy(name));
+                    let made = client.make_link(*handle, name, target, &url).await;
+                    made.map(|handle| Node::Remote { client: client.clone(), handle, url })
                 }
-                client.make_link(*handle, name, target, &url).await.map(|_| ())
+            };
+            match made {
+                Err(error) if !is_left_over && error.errno() == libc::EEXIST => {
+                    is_left_over = true;
+                    self.remove(name).await?;
+                }
+                made => return made,
             }
         }
     }
@@ -365,41 +473,6 @@ impl Node {
             }
         }
     }
-
-    /// Gives it the permissions of another, and its times if `times` says so.
-    ///
-    /// # Errors
-    /// What the system or the server says.
-    pub async fn take_after(&self, facts: &Facts, times: bool) -> Result<()> {
-        match self {
-            Node::Local(path) => {
-                let permissions = fs::Permissions::from_mode(facts.mode & 0o777);
-                fs::set_permissions(path, permissions)
-                    .map_err(system("setting attributes", path))?;
-                if !times {
-                    return Ok(());
-                }
-                let at = |time: Time| {
-                    let since = Duration::new(u64::from(time.seconds), time.nanoseconds);
-                    SystemTime::UNIX_EPOCH + since
-                };
-                let set = fs::FileTimes::new()
-                    .set_accessed(at(facts.accessed))
-                    .set_modified(at(facts.modified));
-                let file = fs::File::open(path).map_err(system("setting attributes", path))?;
-                file.set_times(set).map_err(system("setting attributes", path))
-            }
-            Node::Remote { client, handle, url } => {
-                let mut to =
-                    SetAttributes { mode: Some(facts.mode & 0o777), ..SetAttributes::default() };
-                if times {
-                    to.accessed = SetTime::To(facts.accessed);
-                    to.modified = SetTime::To(facts.modified);
-                }
-                client.change(*handle, to, url).await
-            }
-        }
-    }
 }
 
 /// Whether a name may be made here.
@@ -418,7 +491,7 @@ impl Source {
     pub async fn read(&self, offset: u64, bytes: u32) -> Result<Payload> {
         match self {
             Source::Remote(file) => file.read(offset, bytes).await,
-            Source::Local(file) => {
+            Source::Local(file, _) => {
                 let (read, mut buffer) = file.read_at(vec![0; bytes as usize], offset).await;
                 let read = read.map_err(|error| hall("read", file.file().path(), error))?;
                 buffer.truncate(read);
@@ -427,10 +500,23 @@ impl Source {
         }
     }
 
+    /// Where data begins that may be other than zeros, at `offset` or after it. Servers do not tell.
+    pub fn data_from(&self, offset: u64) -> u64 {
+        let Source::Local(_, holes) = self else { return offset };
+        match rustix::fs::seek(holes, rustix::fs::SeekFrom::Data(offset)) {
+            Ok(data) => data,
+            // None until the end.
+            Err(rustix::io::Errno::NXIO) => {
+                holes.metadata().map_or(offset, |facts| facts.len().max(offset))
+            }
+            Err(_) => offset,
+        }
+    }
+
     /// The best length of one read, in bytes.
     pub fn read_bytes(&self) -> Option<u32> {
         match self {
-            Source::Local(_) => None,
+            Source::Local(..) => None,
             Source::Remote(file) => Some(file.client().read_bytes()),
         }
     }
@@ -438,7 +524,7 @@ impl Source {
     /// The export, if it is on a server.
     pub fn client(&self) -> Option<&Rc<Client>> {
         match self {
-            Source::Local(_) => None,
+            Source::Local(..) => None,
             Source::Remote(file) => Some(file.client()),
         }
     }

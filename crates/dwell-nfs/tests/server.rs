@@ -18,7 +18,13 @@ use dwell_nfs::file::{RemoteFile, Writer};
 use dwell_nfs::nfs3::{self, SetAttributes, Status, access};
 use dwell_nfs::url::Url;
 
-const WHOLE: Options = Options { recursive: true, resume: false, verify: true, times: true };
+const WHOLE: Options = Options {
+    recursive: true,
+    resume: false,
+    verify: true,
+    times: true,
+    extent_bytes: copy::EXTENT_BYTES,
+};
 
 fn copy(from: &str, to: &str, options: Options) -> dwell_nfs::Result<copy::Progress> {
     let executor = Executor::new().unwrap();
@@ -217,17 +223,16 @@ fn a_copy_that_broke_off_is_resumed_and_what_is_there_is_left_out() {
         let source = dir.path().join("data");
         let data = common::noise((150 << 20) + 5);
         fs::write(&source, &data).unwrap();
-        // 140 MiB are there, the last of them holes, as a broken pipeline leaves them.
-        let mut part = data[..140 << 20].to_vec();
-        part[130 << 20..].fill(0);
-        fs::write(exported.join(".data.dwell-part"), &part).unwrap();
         let address = server.address(&format!("{}/data", exported.display()), "");
         let options = Options { resume: true, verify: true, ..Options::default() };
-        let done = copy(source.to_str().unwrap(), &address, options).unwrap();
-        assert_eq!(done.bytes_there, copy::EXTENT_BYTES);
+        let from = source.to_str().unwrap();
+        let stopped = common::copy_up_to(135 << 20, from, &address, options);
+        assert!(stopped && exported.join(".data.dwell-part").exists());
+        let done = copy(from, &address, options).unwrap();
+        assert_eq!(done.bytes_there, 2 * copy::EXTENT_BYTES);
         assert!(fs::read(exported.join("data")).unwrap() == data);
-        assert!(!exported.join(".data.dwell-part").exists());
-        let done = copy(source.to_str().unwrap(), &address, options).unwrap();
+        assert_eq!(fs::read_dir(&exported).unwrap().count(), 1, "the part and its record are gone");
+        let done = copy(from, &address, options).unwrap();
         assert_eq!((done.files_there, done.bytes_there), (1, data.len() as u64));
     });
 }
@@ -370,5 +375,26 @@ fn a_file_on_a_server_is_a_file_like_any_other() {
                 }
             });
         }
+    });
+}
+
+#[test]
+fn a_file_that_is_open_outlives_a_restart_before_its_first_request() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let export = dir.path().display().to_string();
+    fs::write(dir.path().join("file"), common::noise(5000)).unwrap();
+    dwell_nfs::queue::register();
+    on_server(&[Export::directory(dir.path())], false, |server| {
+        let file = dwell::File::open(server.address(&format!("{export}/file"), "")).unwrap();
+        server.kill();
+        std::thread::scope(|scope| {
+            let read = scope.spawn(|| {
+                let mut data = vec![0; 5000];
+                file.read_exact_at(&mut data, 0).map(|()| data)
+            });
+            server.restart().unwrap();
+            assert!(read.join().unwrap().unwrap() == common::noise(5000));
+        });
+        assert_eq!(file.bytes().unwrap(), 5000);
     });
 }

@@ -56,14 +56,14 @@ pub struct Cp {
     /// Directories too, with all that is in them
     #[arg(short, long)]
     recursive: bool,
-    /// Go on where an earlier copy broke off; leave out files of the same length and time (keeps
-    /// times)
+    /// Go on where an earlier copy of an unchanged source broke off; leave out files of the same
+    /// length and time (keeps times)
     #[arg(long)]
     resume: bool,
     /// Read back what was written and compare checksums
     #[arg(long)]
     verify: bool,
-    /// Keep times
+    /// Keep times, owners, and set-user-id, set-group-id and sticky bits
     #[arg(short = 'p', long)]
     times: bool,
     /// Say nothing but errors
@@ -118,10 +118,14 @@ pub fn run(command: &Nfs) -> Result<()> {
             }
             let (client, url) = open(&args.address)?;
             let items = executor.block_on(async {
-                let found = client.require(&url).await?;
-                match found.attributes.kind {
-                    Kind::Directory => client.list(found.handle, &url).await,
-                    _ => Ok(vec![Item { name: last_name(&url), found }]),
+                match client.find_followed(&url).await? {
+                    Some(found) if found.attributes.kind == Kind::Directory => {
+                        client.list(found.handle, &url).await
+                    }
+                    _ => {
+                        let found = client.require(&url).await?;
+                        Ok(vec![Item { name: last_name(&url), found }])
+                    }
                 }
             })?;
             Ok(show::out(&listing(items))?)
@@ -145,7 +149,7 @@ pub fn run(command: &Nfs) -> Result<()> {
             let (client, url) = open(&args.address)?;
             let mut out = std::io::stdout().lock();
             executor.block_on(async {
-                let found = client.require(&url).await?;
+                let found = client.require_followed(&url).await?;
                 if found.attributes.kind == Kind::Directory {
                     return Err(Error::invalid(&url, "is a directory; dwell nfs ls lists it"));
                 }
@@ -206,6 +210,10 @@ impl Watcher for Shown {
     fn failed(&self, error: &Error) {
         let _ = writeln!(std::io::stderr(), "dwell: {}", show::one_line(&error.to_string()));
     }
+
+    fn noted(&self, line: &str) {
+        let _ = writeln!(std::io::stderr(), "dwell: {}", show::one_line(line));
+    }
 }
 
 fn speed(at: &copy::Progress, began: std::time::Instant) -> String {
@@ -226,7 +234,7 @@ fn cp(executor: &Executor, args: &Cp) -> Result<()> {
         );
     }
     let Cp { recursive, resume, verify, times, .. } = *args;
-    let options = Options { recursive, resume, verify, times };
+    let options = Options { recursive, resume, verify, times, ..Options::default() };
     let progress = (!args.quiet).then(|| RefCell::new(Progress::of("cp")));
     let shown = Shown { progress, began: std::time::Instant::now() };
     let tasks = executor.handle();

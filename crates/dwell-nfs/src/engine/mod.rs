@@ -50,6 +50,9 @@ pub struct Settings {
     pub send_bytes: u64,
     /// See [`Settings::send_bytes`].
     pub receive_bytes: u64,
+    /// The server has answered before: if it does not now, it is tried again until a request gives up. Otherwise an
+    /// error of the connection before the first answer is final.
+    pub has_answered: bool,
     /// First XID: to be chosen at random, so that a server does not take requests for old ones.
     pub first_xid: u32,
 }
@@ -65,6 +68,7 @@ impl Settings {
             silence_ns: 10_000_000_000,
             send_bytes: u64::MAX,
             receive_bytes: u64::MAX,
+            has_answered: false,
             first_xid: 1,
         }
     }

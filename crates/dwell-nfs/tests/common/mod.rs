@@ -2,14 +2,15 @@
 //! A server for a test, trees to copy, and what hears of copies.
 #![allow(dead_code)]
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::process::Command;
 
+use dwell::executor::Executor;
 use dwell_bench::fixture::{Export, Ganesha, in_own_network};
-use dwell_nfs::copy::{Progress, Watcher};
+use dwell_nfs::copy::{self, Options, Progress, Watcher};
 
 /// Runs `test` beside a server in a network of its own; where there can be none, says why.
 pub fn on_server(exports: &[Export], rpcbind: bool, test: impl FnOnce(&mut Ganesha) + Send) {
@@ -83,18 +84,29 @@ pub fn same(a: &Path, b: &Path) {
 
 /// Hears of a copy and says nothing.
 #[derive(Default)]
-pub struct Quiet(RefCell<Vec<String>>);
+pub struct Quiet {
+    errors: RefCell<Vec<String>>,
+    notes: RefCell<Vec<String>>,
+}
 
 impl Quiet {
     pub fn errors(&self) -> Vec<String> {
-        self.0.borrow().clone()
+        self.errors.borrow().clone()
+    }
+
+    pub fn notes(&self) -> Vec<String> {
+        self.notes.borrow().clone()
     }
 }
 
 impl Watcher for Quiet {
     fn progress(&self, _: &Progress) {}
     fn failed(&self, error: &dwell_nfs::Error) {
-        self.0.borrow_mut().push(error.to_string());
+        self.errors.borrow_mut().push(error.to_string());
+    }
+
+    fn noted(&self, line: &str) {
+        self.notes.borrow_mut().push(line.to_string());
     }
 }
 
@@ -127,6 +139,28 @@ impl<F: FnOnce()> Watcher for AtByte<F> {
     fn failed(&self, error: &dwell_nfs::Error) {
         self.quiet.failed(error);
     }
+}
+
+/// Copies until so many bytes are copied, and then stops without a word, as a process does that is killed. Whether
+/// it was stopped.
+pub fn copy_up_to(byte: u64, from: &str, to: &str, options: Options) -> bool {
+    let executor = Executor::new().unwrap();
+    let tasks = executor.handle();
+    let (came, stop) = (Cell::new(false), Cell::new(false));
+    let watcher = AtByte::new(byte, || came.set(true));
+    let copied = copy::between(&tasks, from, to, options, &watcher);
+    executor.block_on(async {
+        let mut copied = Box::pin(copied);
+        std::future::poll_fn(|context| {
+            if !came.get() && copied.as_mut().poll(context).is_ready() {
+                return std::task::Poll::Ready(());
+            }
+            stop.set(came.get());
+            if stop.get() { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
+        })
+        .await;
+    });
+    stop.get()
 }
 
 /// Has a file system of 1 MiB on a directory meanwhile.
