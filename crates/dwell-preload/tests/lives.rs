@@ -118,6 +118,14 @@ scenarios! {
         filtered_by_prctl, _ended => true;
     a_filter_by_seccomp_that_allows_few_calls_does_not_kill_at_the_end:
         filtered_by_seccomp, _ended => true;
+    a_descriptor_sent_by_sendmsg_is_shared_from_then_on:
+        sends_by_sendmsg, ended => ended.on_rings() == 100;
+    a_descriptor_sent_by_the_number_of_sendmsg_is_shared_from_then_on:
+        sends_by_number, ended => ended.on_rings() == 100;
+    a_descriptor_sent_by_sendmmsg_is_shared_from_then_on:
+        sends_by_sendmmsg, ended => ended.on_rings() == 100;
+    a_descriptor_sent_by_the_number_of_sendmmsg_is_shared_from_then_on:
+        sends_many_by_number, ended => ended.on_rings() == 100;
     a_process_of_one_thread_can_have_namespaces_of_its_own:
         unshares, ended => ended.on_rings() == 13 * 100;
 }
