@@ -346,6 +346,51 @@ static void sends_many_by_number(void) {
     sends(3);
 }
 
+// As much as all the rest of what a process reads is little beside it.
+static void reads_much(void) {
+    enum { LARGE = 256 << 10, TIMES = 256 };
+    void *memory;
+    if (posix_memalign(&memory, BLOCK, LARGE)) fail("memory");
+    fd = opened(O_RDONLY | O_DIRECT);
+    for (int i = 0; i < TIMES; i++) {
+        if (pread(fd, memory, LARGE, i % 4 * (long)LARGE) != LARGE) fail("pread");
+    }
+}
+
+static void a_childs_work(void) {
+    pid_t child = fork();
+    if (child == 0) {
+        pid_t grandchild = fork();
+        if (grandchild == 0) {
+            reads_much();
+            exit(1);
+        }
+        waited(grandchild);
+        _exit(2);
+    }
+    waited(child);
+}
+
+// Nobody in the run waits for the one who works.
+static void an_orphans_work(void) {
+    int ends[2];
+    if (pipe(ends)) fail("pipe");
+    pid_t child = fork();
+    if (child == 0) {
+        pid_t parent = getpid();
+        if (fork() == 0) {
+            while (getppid() == parent) sched_yield();
+            reads_much();
+            exit(1);
+        }
+        _exit(2);
+    }
+    waited(child);
+    close(ends[1]);
+    char byte;
+    printf("end %zd\n", read(ends[0], &byte, 1));
+}
+
 #define SCENARIO(name) {#name, name}
 
 int main(int count, char **arguments) {
@@ -355,7 +400,8 @@ int main(int count, char **arguments) {
     } all[] = {
         SCENARIO(no_thread_locals), SCENARIO(child_in_this_memory), SCENARIO(child_in_this_memory_waited_for),
         SCENARIO(child_in_this_memory_with_files), SCENARIO(child_in_this_memory_amid), SCENARIO(main_ends_alone), SCENARIO(main_ends_first),
-        SCENARIO(children), SCENARIO(filtered_by_prctl), SCENARIO(filtered_by_seccomp), SCENARIO(unshares), SCENARIO(sends_by_sendmsg),
+        SCENARIO(children), SCENARIO(filtered_by_prctl), SCENARIO(filtered_by_seccomp), SCENARIO(unshares), SCENARIO(reads_much), SCENARIO(a_childs_work), SCENARIO(an_orphans_work),
+         SCENARIO(sends_by_sendmsg),
         SCENARIO(sends_by_number), SCENARIO(sends_by_sendmmsg), SCENARIO(sends_many_by_number),
     };
     if (count < 4) return 64;
