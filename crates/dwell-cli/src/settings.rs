@@ -9,6 +9,9 @@ use dwell::settings::{LayerError, Settings};
 
 use crate::places;
 
+/// Whose the settings are that belong to the person who started the command.
+const USER: &str = "user";
+
 /// One settings file.
 pub struct Layer {
     /// Whose it is: `system`, `user`, `--config`.
@@ -23,7 +26,7 @@ pub struct Layer {
 pub fn layers(given: Option<&Path>) -> Vec<Layer> {
     let (system, user) = places::settings();
     let mut layers = vec![layer("system", system)];
-    layers.extend(user.map(|path| layer("user", path)));
+    layers.extend(user.map(|path| layer(USER, path)));
     if let Some(path) = given {
         let mut layer = layer("--config", path.to_owned());
         if let Ok(None) = layer.found {
@@ -46,8 +49,29 @@ pub fn together(layers: &[Layer]) -> Settings {
 /// # Errors
 /// The first that cannot: file, line and key.
 pub fn read(given: Option<&Path>) -> Result<Settings> {
+    usable(given, |_| false)
+}
+
+/// The same for what can do without the user's own file where the system does not let that be read: `passed_over` hears of it.
+///
+/// # Errors
+/// Those of [`read`].
+pub fn read_with(given: Option<&Path>, passed_over: impl Fn(&LayerError)) -> Result<Settings> {
+    usable(given, |layer| match &layer.found {
+        Err(error @ LayerError::Unreadable { source, .. })
+            if layer.whose == USER && source.raw_os_error().is_some() =>
+        {
+            passed_over(error);
+            true
+        }
+        _ => false,
+    })
+}
+
+fn usable(given: Option<&Path>, is_passed_over: impl Fn(&Layer) -> bool) -> Result<Settings> {
     let layers = layers(given);
-    match layers.iter().find_map(|layer| layer.found.as_ref().err()) {
+    let failed = |layer: &&Layer| layer.found.is_err() && !is_passed_over(layer);
+    match layers.iter().find(failed).and_then(|layer| layer.found.as_ref().err()) {
         Some(error) => Err(anyhow!("{error}")),
         None => Ok(together(&layers)),
     }

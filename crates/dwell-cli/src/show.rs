@@ -37,7 +37,15 @@ pub struct Screen {
 impl Screen {
     /// Standard output.
     pub fn stdout() -> Screen {
-        let terminal = io::stdout().is_terminal();
+        Screen::of(io::stdout().is_terminal())
+    }
+
+    /// Standard error.
+    pub fn stderr() -> Screen {
+        Screen::of(io::stderr().is_terminal())
+    }
+
+    fn of(terminal: bool) -> Screen {
         let width = Table::new().width().filter(|_| terminal);
         let width = width.map(|width| usize::from(width).max(NARROWEST));
         Screen { width, colour: terminal && !places::no_colour() }

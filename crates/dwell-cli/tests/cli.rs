@@ -412,7 +412,16 @@ fn a_trace_is_cut_looked_at_converted_and_refused_where_it_is_damaged() {
     assert!(failure(dir.path(), &["trace", "cut", &part, "-o", &part]).contains("onto itself"));
     let champsim = file("champsim");
     success(dir.path(), &["trace", "export", &trace, "-o", &champsim]);
+    assert_eq!(fs::metadata(&champsim).unwrap().len(), 500 * 64);
+    // Of nothing, nothing is written, and what is there stays.
+    let none = file("none");
+    let told = failure(dir.path(), &["trace", "export", &trace, "--thread", "99", "-o", &none]);
+    assert!(told.contains("thread 99") && told.contains("a.dwt"), "{told}");
+    failure(dir.path(), &["trace", "export", &trace, "--thread", "99", "-o", &champsim]);
     assert_eq!(fs::metadata(champsim).unwrap().len(), 500 * 64);
+    let told = failure(dir.path(), &["trace", "cut", &trace, "--skip", "500", "-o", &none]);
+    assert!(told.contains("500 instructions") && told.contains("a.dwt"), "{told}");
+    assert!(!Path::new(&none).exists());
     let mut bytes = fs::read(&trace).unwrap();
     let middle = bytes.len() / 2;
     bytes[middle] ^= 1;
@@ -422,6 +431,46 @@ fn a_trace_is_cut_looked_at_converted_and_refused_where_it_is_damaged() {
     assert!(failure(dir.path(), &["trace", "info", &text]).contains("byte 0"));
     let listed = success(dir.path(), &["trace", "workloads", "--list"]);
     assert!(listed.contains("graph500") && listed.contains("stands for"), "{listed}");
+}
+
+#[test]
+fn a_trace_that_ends_early_is_simulated_only_where_that_is_asked_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let lines: String = (0..400_000)
+        .map(|i| {
+            format!("I  {:x},4\n L {:x},8\n", 0x1000 + 4 * (i % 50), 0x8000 + 4096 * (i * 7 % 97))
+        })
+        .collect();
+    fs::write(file("text"), lines).unwrap();
+    success(dir.path(), &["trace", "import", &file("text"), "-o", &file("a.dwt")]);
+    let bytes = fs::read(file("a.dwt")).unwrap();
+    fs::write(file("a.dwt"), &bytes[..bytes.len() - 100]).unwrap();
+    let batch = file("batch.toml");
+    let process = "[[process]]\nname = \"p\"\ntrace = \"a.dwt\"\n";
+    fs::write(&batch, format!("name = \"b\"\n{process}")).unwrap();
+    let sim = ["sim", "its", &batch, "--seeds", "1", "--policies", "its"];
+    let told = failure(dir.path(), &sim);
+    assert!(told.contains("a.dwt") && told.contains("--partial"), "{told}");
+    let shown = success(dir.path(), &[&sim[..], &["--partial"]].concat());
+    assert!(shown.contains("its"), "{shown}");
+}
+
+#[test]
+fn what_was_recorded_is_not_told_on_the_programs_standard_output() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("t.dwt").to_str().unwrap().to_owned();
+    let words = ["trace", "record", "-o", &out, "--limit", "1000000", "--", "echo", "its own"];
+    let output = dwell(dir.path(), &words);
+    let said = text(&output.stderr);
+    if !output.status.success() && said.contains("make trace-tool") {
+        return println!("SKIP: {said}");
+    }
+    assert!(output.status.success(), "{said}");
+    assert_eq!(text(&output.stdout), "its own\n");
+    assert!(said.contains("t.dwt") && said.contains("instructions"), "{said}");
+    let output = dwell(dir.path(), &["trace", "record", "--bogus", "echo"]);
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
 }
 
 #[test]

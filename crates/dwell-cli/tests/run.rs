@@ -5,7 +5,7 @@
 use std::ffi::OsStr;
 use std::fs::{self, Permissions};
 use std::io::Read as _;
-use std::os::unix::fs::{PermissionsExt as _, chown};
+use std::os::unix::fs::{PermissionsExt as _, chown, symlink};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -250,6 +250,48 @@ fn an_unknown_policy_is_refused_with_those_that_there_are() {
     let said = text(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{said}");
     assert!(said.contains("fastest") && said.contains("block, spin, hybrid, smartcon"), "{said}");
+}
+
+#[test]
+fn an_unknown_option_is_no_command() {
+    let dir = tempfile::tempdir().unwrap();
+    for words in [&["--bogus"][..], &["--bogus", "true"], &["--quiet", "-x", "--", "true"]] {
+        let output = run(dir.path(), words);
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{words:?}: {said}");
+        assert!(said.contains("unexpected argument '-") && said.contains("Usage: "), "{said}");
+    }
+    // Behind the command they are the command's, and behind `--` the first is one.
+    let output = run(dir.path(), &["echo", "--bogus", "--quiet", "-x", "--", "-y"]);
+    assert_eq!(text(&output.stdout), "--bogus --quiet -x -- -y\n", "{}", text(&output.stderr));
+    let (status, said) = failure(dir.path(), &["--", "--bogus"]);
+    assert!(status == 127 && said.contains("--bogus: command not found"), "{said}");
+}
+
+#[test]
+fn settings_of_a_user_that_cannot_be_read_are_told_and_passed_over() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(library) = stand_in() else { return };
+    let config = dir.path().join("config");
+    fs::create_dir_all(&config).unwrap();
+    fs::write(dir.path().join("system.toml"), "policy = \"block\"\n").unwrap();
+    let user = config.join("dwell/dwell.toml");
+    let told = || {
+        let mut command = dwell(dir.path(), library);
+        let output = command.args(["--", "sh", "-c", "echo $DWELL_RUN"]).output().unwrap();
+        let said = text(&output.stderr);
+        assert!(output.status.success(), "{said}");
+        let order: RunOrder = serde_json::from_str(text(&output.stdout).trim()).unwrap();
+        assert!(order.settings.general().policy.to_string().starts_with("block ("));
+        let said: Vec<_> = said.lines().filter(|line| line.starts_with("dwell: ")).collect();
+        assert!(said.len() == 1 && said[0].contains(user.to_str().unwrap()), "{said:?}");
+    };
+    // A directory in the place of the file, then a link to itself in the place of its directory.
+    fs::create_dir_all(&user).unwrap();
+    told();
+    fs::remove_dir_all(config.join("dwell")).unwrap();
+    symlink("dwell", config.join("dwell")).unwrap();
+    told();
 }
 
 #[test]

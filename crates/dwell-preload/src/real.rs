@@ -141,6 +141,7 @@ functions! {
     mkostemp: fn(*mut c_char, c_int) -> c_int;
     mkostemp64: fn(*mut c_char, c_int) -> c_int;
     sendmsg: fn(c_int, *const libc::msghdr, c_int) -> ssize_t;
+    sendmmsg: fn(c_int, *mut libc::mmsghdr, c_uint, c_int) -> c_int;
 
     posix_spawn: fn(*mut pid_t, Path, Data, Data, Texts, Texts) -> c_int;
     posix_spawnp: fn(*mut pid_t, Path, Data, Data, Texts, Texts) -> c_int;

@@ -88,6 +88,16 @@ fn a_program_under_valgrind_is_left_alone() {
     alone(&[], &["valgrind", "--quiet"]);
 }
 
+/// Whether 64 MiB were read, and by the kernel's count not half as much again.
+fn counts_once(ended: &Ended) -> bool {
+    const BYTES: u64 = 64 << 20;
+    let run = ended.run.as_ref().unwrap();
+    let on_storage = run.io.read_bytes;
+    run.stats().bytes_read == BYTES
+        && (BYTES..BYTES * 3 / 2).contains(&on_storage)
+        && run.coverage().unwrap() > 0.6
+}
+
 macro_rules! scenarios {
     ($($test:ident: $name:ident, $ended:pat => $holds:expr;)*) => {$(
         #[test]
@@ -118,6 +128,20 @@ scenarios! {
         filtered_by_prctl, _ended => true;
     a_filter_by_seccomp_that_allows_few_calls_does_not_kill_at_the_end:
         filtered_by_seccomp, _ended => true;
+    a_descriptor_sent_by_sendmsg_is_shared_from_then_on:
+        sends_by_sendmsg, ended => ended.on_rings() == 100;
+    a_descriptor_sent_by_the_number_of_sendmsg_is_shared_from_then_on:
+        sends_by_number, ended => ended.on_rings() == 100;
+    a_descriptor_sent_by_sendmmsg_is_shared_from_then_on:
+        sends_by_sendmmsg, ended => ended.on_rings() == 100;
+    a_descriptor_sent_by_the_number_of_sendmmsg_is_shared_from_then_on:
+        sends_many_by_number, ended => ended.on_rings() == 100;
+    the_bytes_of_one_process_are_counted_once:
+        reads_much, ended => counts_once(ended);
+    the_bytes_of_a_child_that_was_waited_for_are_counted_once:
+        a_childs_work, ended => counts_once(ended);
+    the_bytes_of_an_orphan_are_counted_once:
+        an_orphans_work, ended => counts_once(ended);
     a_process_of_one_thread_can_have_namespaces_of_its_own:
         unshares, ended => ended.on_rings() == 13 * 100;
 }

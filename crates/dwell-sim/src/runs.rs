@@ -13,7 +13,7 @@ use crate::params::PAGE_BYTES;
 use crate::program::Source;
 use crate::sched::assign;
 use crate::survey::{Survey, survey};
-use crate::trace::Recorded;
+use crate::trace::{Extent, Recorded};
 use crate::{Params, PolicyKind, Report};
 
 /// What is simulated.
@@ -52,14 +52,13 @@ impl Plan {
         })
     }
 
-    /// The batch in a file, its traces found beside it, each executed for at most `limit`
-    /// instructions.
-    pub fn open(path: &Path, seeds: u64, limit: u64) -> Result<Plan, BatchError> {
+    /// The batch in a file, its traces found beside it, so much of each executed.
+    pub fn open(path: &Path, seeds: u64, extent: Extent) -> Result<Plan, BatchError> {
         let failed = |why: String| BatchError::File { path: path.display().to_string(), why };
         let text = std::fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;
         let beside = path.parent().unwrap_or(Path::new(""));
         let mut open = |name: &str, trace: &Path| {
-            Recorded::open(name, &beside.join(trace), limit)
+            Recorded::open(name, &beside.join(trace), extent)
                 .map(|trace| Arc::new(trace) as Arc<dyn Source>)
         };
         let plan = Batch::parse(&text)

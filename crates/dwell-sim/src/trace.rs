@@ -30,14 +30,42 @@ struct Block {
     by_step: bool,
 }
 
+/// How much of a trace is executed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// Instructions at most.
+    pub limit: u64,
+    /// Whether a file that ends early will do, as far as it goes.
+    pub partial: bool,
+}
+
+impl Extent {
+    /// All of it, of a whole file.
+    pub const WHOLE: Extent = Extent { limit: u64::MAX, partial: false };
+}
+
 fn failed(error: dwell_trace::Error) -> ProgramError {
     ProgramError(error.to_string())
 }
 
 impl Recorded {
-    /// Opens the trace at `path`; at most `limit` instructions of it are executed.
-    pub fn open(name: &str, path: &Path, limit: u64) -> Result<Recorded, ProgramError> {
+    /// Opens the trace at `path`, of which so much is to be executed.
+    ///
+    /// # Errors
+    /// What is no trace; a file that ends before so many instructions where all of it, or so many, were asked for.
+    pub fn open(name: &str, path: &Path, extent: Extent) -> Result<Recorded, ProgramError> {
         let reader = Reader::open(path).map_err(failed)?;
+        let limit = extent.limit;
+        if let Some(at) = reader.cut_short_at()
+            && !extent.partial
+            && reader.instructions() < limit
+        {
+            let (path, whole) = (path.display(), reader.instructions());
+            return Err(ProgramError(format!(
+                "{path}: ends early at byte {at}, after {whole} instructions; record it again, or \
+                 simulate what is there with --partial"
+            )));
+        }
         let code = reader.dictionary();
         let mut decode = Decode::new();
         let mut unknown = 0;

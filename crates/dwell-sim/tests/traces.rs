@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use dwell_sim::trace::Recorded;
+use dwell_sim::trace::{Extent, Recorded};
 use dwell_sim::{Params, Source, Tape, survey};
 use dwell_trace::{About, AccessKind, NewBlock, NewInstruction, Site, Writer};
 
@@ -52,7 +52,7 @@ fn a_change_in_place_is_a_load_and_a_store_and_a_failed_condition_is_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a.dwt");
     record(&path, &[[0x5000, 0x6000], [0, 0x6008]]);
-    let trace = Recorded::open("a", &path, u64::MAX).unwrap();
+    let trace = Recorded::open("a", &path, Extent::WHOLE).unwrap();
     assert_eq!((trace.instructions(), trace.unknown()), (6, 1));
     let (steps, accesses) = play(&trace);
     assert_eq!(steps, [(0, 1), (1, 2), (2, 0), (0, 0), (1, 2), (2, 0)]);
@@ -66,8 +66,11 @@ fn a_trace_ends_at_its_limit_with_the_block_that_reaches_it() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a.dwt");
     record(&path, &[[0x5000, 0x6000]; 10]);
-    assert_eq!(play(&Recorded::open("a", &path, 4).unwrap()).0.len(), 6);
-    assert_eq!(play(&Recorded::open("a", &path, u64::MAX).unwrap()).0.len(), 30);
+    assert_eq!(
+        play(&Recorded::open("a", &path, Extent { limit: 4, ..Extent::WHOLE }).unwrap()).0.len(),
+        6
+    );
+    assert_eq!(play(&Recorded::open("a", &path, Extent::WHOLE).unwrap()).0.len(), 30);
 }
 
 #[test]
@@ -75,7 +78,24 @@ fn what_is_no_trace_is_refused_with_its_path() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("text");
     std::fs::write(&path, "not a trace").unwrap();
-    let error = Recorded::open("a", &path, u64::MAX).err().unwrap().to_string();
+    let error = Recorded::open("a", &path, Extent::WHOLE).err().unwrap().to_string();
     assert!(error.contains("text"), "{error}");
-    assert!(Recorded::open("a", &dir.path().join("none"), u64::MAX).is_err());
+    assert!(Recorded::open("a", &dir.path().join("none"), Extent::WHOLE).is_err());
+}
+
+#[test]
+fn a_trace_that_ends_early_is_refused_unless_that_will_do() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.dwt");
+    record(&path, &[[0x5000, 0x6000]; 10]);
+    let bytes = std::fs::read(&path).unwrap();
+    // Without its trailer all of it is there, and nobody knows.
+    std::fs::write(&path, &bytes[..bytes.len() - 1]).unwrap();
+    let error = Recorded::open("a", &path, Extent::WHOLE).err().unwrap().to_string();
+    assert!(error.contains("a.dwt: ends early") && error.contains("--partial"), "{error}");
+    let partial = Extent { partial: true, ..Extent::WHOLE };
+    assert_eq!(Recorded::open("a", &path, partial).unwrap().instructions(), 30);
+    // So many are whole.
+    let some = Extent { limit: 30, ..Extent::WHOLE };
+    assert_eq!(Recorded::open("a", &path, some).unwrap().instructions(), 30);
 }

@@ -3,12 +3,15 @@
 
 use std::path::Path;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::reader::{Event, Reader};
 use crate::writer::{Writer, Written};
 
 /// Copies the blocks from the one that holds instruction `skip` on, until at least `limit`
 /// instructions are copied: blocks stay whole. `progress` hears how many are.
+///
+/// # Errors
+/// A trace that ends before instruction `skip`: then no file is made. What the system refuses; a damaged trace.
 pub fn cut(
     trace: &mut Reader,
     out: &Path,
@@ -16,6 +19,12 @@ pub fn cut(
     limit: u64,
     progress: &mut dyn FnMut(u64),
 ) -> Result<Written> {
+    if skip >= trace.instructions() {
+        let (path, all) = (trace.path().display(), trace.instructions());
+        return Err(Error::Invalid(format!(
+            "{path}: holds {all} instructions, and none from number {skip} on; skip fewer"
+        )));
+    }
     let mut about = trace.about().clone();
     let from = trace.seek(skip)?;
     about.skipped_instructions += from;

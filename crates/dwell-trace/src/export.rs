@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Traces as ChampSim's records: 64 bytes per instruction.
 
+use std::collections::BTreeSet;
 use std::io::Write;
 
 use crate::dictionary::AccessKind;
@@ -19,6 +20,9 @@ const GENERAL: [u8; 16] = [10, 9, 8, 7, STACK_POINTER, 5, 4, 3, 11, 12, 13, 14, 
 
 /// Writes one record per instruction of thread `thread`, or of all threads in the order in which
 /// they ran, and answers how many. A register or access beyond those that a record holds is left out.
+///
+/// # Errors
+/// A trace without an instruction of that thread, before anything is written. What `out` refuses; a damaged trace.
 pub fn champsim(
     trace: &mut Reader,
     out: &mut dyn Write,
@@ -30,6 +34,7 @@ pub fn champsim(
     let operands = operands(trace.dictionary());
     let mut waiting: Option<([u8; RECORD_BYTES], u64)> = None;
     let (mut records, mut running) = (0u64, trace.thread());
+    let mut others = BTreeSet::new();
     let failed = |e| Error::io("writing records", std::path::Path::new("output"), e);
     while let Some(event) = trace.next_event()? {
         let run = match event {
@@ -38,7 +43,11 @@ pub fn champsim(
                 running = thread;
                 continue;
             }
-            _ => continue,
+            Event::Block(_) => {
+                others.insert(running);
+                continue;
+            }
+            Event::Syscall(_) => continue,
         };
         for executed in run.instructions() {
             // Whether a branch was taken shows where the next instruction stands.
@@ -56,6 +65,16 @@ pub fn champsim(
             let next = executed.instruction.address + u64::from(executed.instruction.length);
             waiting = Some((record(&executed, &operands[executed.number]), next));
         }
+    }
+    if records == 0 {
+        let (path, others) = (trace.path().display(), others.iter().map(u32::to_string));
+        let others = others.collect::<Vec<_>>().join(", ");
+        return Err(Error::Invalid(match thread {
+            Some(thread) => {
+                format!("{path}: has no instruction of thread {thread}; its threads are {others}")
+            }
+            None => format!("{path}: has no instruction"),
+        }));
     }
     if let Some((mut record, _)) = waiting {
         record[9] = 0;

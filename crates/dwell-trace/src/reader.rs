@@ -153,6 +153,11 @@ impl Reader {
         Ok(reader)
     }
 
+    /// What it is called in errors.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// What was recorded, and how.
     pub fn about(&self) -> &About {
         &self.about

@@ -117,7 +117,25 @@ fn a_part_has_the_blocks_of_the_whole() {
     assert_eq!(addresses(&mut cut_out), all[150..350]);
     let rest = cut::cut(&mut trace, &part, 999, u64::MAX, &mut |_| {}).unwrap();
     assert_eq!(rest.instructions, 3, "the block that holds it stays whole");
-    assert_eq!(cut::cut(&mut trace, &part, 5000, 1, &mut |_| {}).unwrap().instructions, 0);
+    std::fs::remove_file(&part).unwrap();
+    for skip in [1001, 5000] {
+        let error = cut::cut(&mut trace, &part, skip, 1, &mut |_| {}).unwrap_err().to_string();
+        assert!(error.contains("whole.dwt: holds 1001 instructions"), "{error}");
+        assert!(!part.exists());
+    }
+}
+
+#[test]
+fn records_of_a_thread_that_never_ran_are_an_error_that_names_those_that_did() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("t.dwt");
+    looping(&path, 3);
+    let mut trace = Reader::open(&path).unwrap();
+    let mut bytes = Vec::new();
+    let error = export::champsim(&mut trace, &mut bytes, Some(99), u64::MAX, &mut |_| {});
+    let error = error.unwrap_err().to_string();
+    assert!(error.contains("t.dwt: has no instruction of thread 99; its threads are 0"), "{error}");
+    assert!(bytes.is_empty());
 }
 
 #[test]

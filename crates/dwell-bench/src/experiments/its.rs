@@ -55,6 +55,7 @@ fn study(lab: &mut Lab, progress: &mut Progress<'_>) -> Result<Result<Rc<Study>,
             effort if effort < 1.0 => (4e8 * effort) as u64,
             _ => u64::MAX,
         },
+        partial: false,
         sets: vec![],
     };
     let study = simulate(&ask, progress)?;

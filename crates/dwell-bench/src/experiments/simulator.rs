@@ -6,6 +6,7 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 use dwell_sim::params::PAGE_BYTES;
 use dwell_sim::synthetic::{Loop, Order};
+use dwell_sim::trace::Extent;
 use dwell_sim::{Held, Machine, Params, Plan, PolicyKind, Source, Survey, Task, survey};
 
 use super::lab::skip;
@@ -35,7 +36,8 @@ pub(super) fn measure(
     let rounds = lab.times(5);
     for round in 0..rounds {
         progress("simulating", 0.1 + 0.9 * round as f64 / rounds as f64);
-        let plan = Plan::open(&traces.join("2_Data_Intensive.toml"), 1, limit)?;
+        let plan =
+            Plan::open(&traces.join("2_Data_Intensive.toml"), 1, Extent { limit, partial: false })?;
         // One level, as in the simulator of caches that it is compared with.
         let flat = Params { l1_bytes: 0, l2_bytes: 0, ..plan.params.clone() };
         let (mut from_memory, mut from_trace) = (Speed::default(), Speed::default());

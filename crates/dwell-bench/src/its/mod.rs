@@ -11,6 +11,7 @@ use std::sync::atomic::AtomicBool;
 use anyhow::{Context, Result, ensure};
 use dwell_sim::params::PAGE_BYTES;
 use dwell_sim::summary::{Measure, Spread, Summary, summarise};
+use dwell_sim::trace::Extent;
 use dwell_sim::{Params, Plan, PolicyKind, Progress, Report, SimError};
 use serde::{Deserialize, Serialize};
 
@@ -31,6 +32,8 @@ pub struct Ask {
     pub seeds: u64,
     /// Instructions of each trace at most.
     pub limit: u64,
+    /// Whether traces that end early will do.
+    pub partial: bool,
     /// Parameters, each as `name=value`.
     pub sets: Vec<String>,
 }
@@ -243,7 +246,8 @@ fn plans(ask: &Ask) -> Result<Vec<Plan>> {
 }
 
 fn plan(ask: &Ask, path: &Path) -> Result<Plan> {
-    let mut plan = Plan::open(path, ask.seeds, ask.limit)?;
+    let extent = Extent { limit: ask.limit, partial: ask.partial };
+    let mut plan = Plan::open(path, ask.seeds, extent)?;
     let set = |plan: &mut Plan| {
         ask.sets.iter().try_for_each(|set| plan.params.set(set))?;
         plan.params.check()
@@ -318,6 +322,7 @@ pub(crate) mod tests {
             policies: vec![],
             seeds: 2,
             limit: u64::MAX,
+            partial: false,
             sets: vec!["switch_ns=5000".into()],
         };
         Study::simulate(&ask, &|_, _, _| {}, &AtomicBool::new(false)).unwrap()
@@ -344,8 +349,14 @@ pub(crate) mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("b.toml");
         std::fs::write(&file, "name = \"b\"\n[[process]]\nname = \"p\"\nloop = { order = \"draw\", bytes = 400000, visits = 3000 }\n").unwrap();
-        let mut ask =
-            Ask { batches: vec![file], policies: vec![], seeds: 1, limit: 1, sets: vec![] };
+        let mut ask = Ask {
+            batches: vec![file],
+            policies: vec![],
+            seeds: 1,
+            limit: 1,
+            partial: false,
+            sets: vec![],
+        };
         let stopped = Study::simulate(&ask, &|_, _, _| {}, &AtomicBool::new(true)).unwrap();
         assert!(stopped.batches.is_empty() && stopped.ended.unwrap().contains("in b"));
         let told = |ask: &Ask| {

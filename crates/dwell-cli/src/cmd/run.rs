@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use dwell::profile::ProfileStore;
-use dwell::settings::{RunOrder, Set, Settings, Waiting};
+use dwell::settings::{LayerError, RunOrder, Set, Settings, Waiting};
 
 use super::explain::policy_name;
 use crate::exec;
@@ -57,12 +57,7 @@ pub struct Args {
     #[arg(long)]
     quiet: bool,
     /// The command and its arguments.
-    #[arg(
-        required = true,
-        trailing_var_arg = true,
-        allow_hyphen_values = true,
-        value_name = "CMD"
-    )]
+    #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
     command: Vec<OsString>,
 }
 
@@ -84,7 +79,8 @@ pub fn run(args: &Args) -> Result<()> {
 
 /// What the command's processes are to find in their environment.
 fn variables(args: &Args) -> Result<Vec<(&'static str, OsString)>> {
-    let said = settings::read(args.config.as_deref())?.under(options(args));
+    let passed_over = |error: &LayerError| say(&format!("{error}; it is passed over"));
+    let said = settings::read_with(args.config.as_deref(), passed_over)?.under(options(args));
     let library = library()?;
     let order = serde_json::to_string(&order(args, said)?)?;
     ensure!(

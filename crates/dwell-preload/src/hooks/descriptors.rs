@@ -6,7 +6,7 @@
 
 use std::ffi::{c_int, c_uint};
 
-use libc::{size_t, ssize_t};
+use libc::{mmsghdr, msghdr, size_t, ssize_t};
 
 use super::{found, real};
 use crate::raw::bare;
@@ -151,15 +151,36 @@ controls! {
     fcntl64;
 }
 
+/// Before so many messages are sent, each so many bytes after the one before: what is sent beside data may be descriptors.
+pub(super) fn sends(messages: *const msghdr, count: usize, stride: usize) {
+    // The kernel sends no more by one call.
+    const MOST: usize = 1024;
+    if inside::is_inside() || !table::has_private() {
+        return;
+    }
+    let mut each = (0..count.min(MOST)).map(|at| messages.wrapping_byte_add(at * stride));
+    if each.any(serve::carries_more) {
+        table::shared_with_others();
+    }
+}
+
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn sendmsg(
     fd: c_int,
-    message: *const libc::msghdr,
+    message: *const msghdr,
     flags: c_int,
 ) -> ssize_t {
-    // What is sent beside data may be descriptors.
-    if !inside::is_inside() && table::has_private() && serve::carries_more(message) {
-        table::shared_with_others();
-    }
+    sends(message, 1, 0);
     found!(sendmsg(fd, message, flags), -1)
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn sendmmsg(
+    fd: c_int,
+    messages: *mut mmsghdr,
+    count: c_uint,
+    flags: c_int,
+) -> c_int {
+    sends(messages.cast(), count as usize, size_of::<mmsghdr>());
+    found!(sendmmsg(fd, messages, count, flags), -1)
 }

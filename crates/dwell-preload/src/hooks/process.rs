@@ -8,6 +8,7 @@ use std::ffi::{c_char, c_int, c_long, c_void};
 
 use libc::{pid_t, size_t};
 
+use super::descriptors::sends;
 use super::{found, real};
 use crate::raw::bare;
 use crate::{engine, inside, life, own, raw, real, table};
@@ -295,6 +296,10 @@ pub unsafe extern "C-unwind" fn syscall(
                 table::clear(second as c_int);
             }
             libc::SYS_dup => table::share(first as c_int),
+            libc::SYS_sendmsg => sends(second as *const libc::msghdr, 1, 0),
+            libc::SYS_sendmmsg => {
+                sends(second as *const libc::msghdr, third as usize, size_of::<libc::mmsghdr>());
+            }
             libc::SYS_clone | libc::SYS_clone3 | libc::SYS_fork | libc::SYS_vfork => has_child(),
             _ => {}
         }

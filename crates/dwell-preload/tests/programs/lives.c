@@ -277,6 +277,120 @@ static void unshares(void) {
     read_all(fd, 100);
 }
 
+// Where a descriptor stands is two processes' once it was sent.
+static void sends(int way) {
+    int ends[2];
+    if (socketpair(AF_UNIX, SOCK_STREAM, 0, ends)) fail("sockets");
+    pid_t child = fork();
+    memory = block();
+    union {
+        char bytes[CMSG_SPACE(sizeof(int))];
+        struct cmsghdr aligned;
+    } beside = {0};
+    struct iovec piece = {"x", 1};
+    if (child == 0) {
+        char byte;
+        piece.iov_base = &byte;
+        struct msghdr message = {.msg_iov = &piece, .msg_iovlen = 1, .msg_control = &beside, .msg_controllen = sizeof beside};
+        if (recvmsg(ends[1], &message, 0) != 1) fail("receive");
+        fd = *(int *)CMSG_DATA(CMSG_FIRSTHDR(&message));
+        for (int i = 0; i < 50; i++) {
+            if (read(fd, memory, BLOCK) != BLOCK) fail("read");
+        }
+        exit(0);
+    }
+    fd = opened(O_RDONLY | O_DIRECT);
+    for (int i = 0; i < 100; i++) {
+        if (read(fd, memory, BLOCK) != BLOCK) fail("read");
+    }
+    struct mmsghdr messages[3] = {0};
+    for (int i = 0; i < 3; i++) messages[i].msg_hdr = (struct msghdr){.msg_iov = &piece, .msg_iovlen = 1};
+    struct msghdr *last = &messages[2].msg_hdr;
+    last->msg_control = &beside;
+    last->msg_controllen = sizeof beside;
+    struct cmsghdr *head = CMSG_FIRSTHDR(last);
+    *head = (struct cmsghdr){.cmsg_len = CMSG_LEN(sizeof(int)), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
+    *(int *)CMSG_DATA(head) = fd;
+    long sent = 0;
+    switch (way) {
+    case 0: sent = sendmsg(ends[0], last, 0); break;
+    case 1: sent = syscall(SYS_sendmsg, ends[0], last, 0); break;
+    case 2: sent = sendmmsg(ends[0], messages + 2, 1, 0); break;
+    case 3: sent = syscall(SYS_sendmmsg, ends[0], messages + 2, 1, 0); break;
+    }
+    told("sent", sent);
+    for (int i = 0; i < 50; i++) {
+        if (read(fd, memory, BLOCK) != BLOCK) fail("read");
+    }
+    waited(child);
+    if (read(fd, memory, BLOCK) != BLOCK) fail("read");
+    printf("block %llu\n", *(unsigned long long *)memory);
+    // Without a descriptor beside it, and from where there is nothing.
+    told("sent more", sendmmsg(ends[0], messages, 2, 0));
+    told("sent from nowhere", sendmmsg(ends[0], NULL, 2, 0));
+}
+
+static void sends_by_sendmsg(void) {
+    sends(0);
+}
+
+static void sends_by_number(void) {
+    sends(1);
+}
+
+static void sends_by_sendmmsg(void) {
+    sends(2);
+}
+
+static void sends_many_by_number(void) {
+    sends(3);
+}
+
+// As much as all the rest of what a process reads is little beside it.
+static void reads_much(void) {
+    enum { LARGE = 256 << 10, TIMES = 256 };
+    void *memory;
+    if (posix_memalign(&memory, BLOCK, LARGE)) fail("memory");
+    fd = opened(O_RDONLY | O_DIRECT);
+    for (int i = 0; i < TIMES; i++) {
+        if (pread(fd, memory, LARGE, i % 4 * (long)LARGE) != LARGE) fail("pread");
+    }
+}
+
+static void a_childs_work(void) {
+    pid_t child = fork();
+    if (child == 0) {
+        pid_t grandchild = fork();
+        if (grandchild == 0) {
+            reads_much();
+            exit(1);
+        }
+        waited(grandchild);
+        _exit(2);
+    }
+    waited(child);
+}
+
+// Nobody in the run waits for the one who works.
+static void an_orphans_work(void) {
+    int ends[2];
+    if (pipe(ends)) fail("pipe");
+    pid_t child = fork();
+    if (child == 0) {
+        pid_t parent = getpid();
+        if (fork() == 0) {
+            while (getppid() == parent) sched_yield();
+            reads_much();
+            exit(1);
+        }
+        _exit(2);
+    }
+    waited(child);
+    close(ends[1]);
+    char byte;
+    printf("end %zd\n", read(ends[0], &byte, 1));
+}
+
 #define SCENARIO(name) {#name, name}
 
 int main(int count, char **arguments) {
@@ -286,7 +400,9 @@ int main(int count, char **arguments) {
     } all[] = {
         SCENARIO(no_thread_locals), SCENARIO(child_in_this_memory), SCENARIO(child_in_this_memory_waited_for),
         SCENARIO(child_in_this_memory_with_files), SCENARIO(child_in_this_memory_amid), SCENARIO(main_ends_alone), SCENARIO(main_ends_first),
-        SCENARIO(children), SCENARIO(filtered_by_prctl), SCENARIO(filtered_by_seccomp), SCENARIO(unshares),
+        SCENARIO(children), SCENARIO(filtered_by_prctl), SCENARIO(filtered_by_seccomp), SCENARIO(unshares), SCENARIO(reads_much), SCENARIO(a_childs_work), SCENARIO(an_orphans_work),
+         SCENARIO(sends_by_sendmsg),
+        SCENARIO(sends_by_number), SCENARIO(sends_by_sendmmsg), SCENARIO(sends_many_by_number),
     };
     if (count < 4) return 64;
     self = arguments[0];

@@ -243,14 +243,17 @@ impl Ledger {
         }
     }
 
-    /// Whether the parent belongs to the same run: once it has waited for this process, the kernel
-    /// accounts to it what this process read and wrote.
+    /// Whether an ancestor is the run's root, or tells for the same run: once each has waited for its child, the kernel accounts to
+    /// that ancestor what this process read and wrote. One that has not yet told anything may have no ledger.
     fn is_waited_for(&self) -> bool {
-        let parent = std::os::unix::process::parent_id();
-        let parents = place::ledgers(&self.dir).unwrap_or_default().into_iter();
-        parents
-            .filter(|(pid, ..)| *pid == parent)
-            .any(|(.., path)| read(&path).is_ok_and(|told| told.header.run == self.header.run))
+        let root = self.header.root_pid;
+        let ledgers = place::ledgers(&self.dir).unwrap_or_default();
+        let tells = |pid: &u32| {
+            let own = ledgers.iter().filter(|(of, ..)| of == pid);
+            *pid == root && process::lives(root, self.header.root_start_ticks)
+                || own.into_iter().any(|(.., path)| run_of(path) == Some(self.header.run))
+        };
+        process::ancestors().any(|pid| tells(&pid))
     }
 
     /// Removes the file.

@@ -18,6 +18,19 @@ pub fn start_ticks(pid: u32) -> Option<u64> {
     if has_ended { None } else { parse_start_ticks(&text) }
 }
 
+/// The processes that this one descends from, its parent first.
+pub(super) fn ancestors() -> impl Iterator<Item = u32> {
+    // Deeper than processes start each other; should numbers be used anew meanwhile, the way up ends all the same.
+    const MOST: usize = 256;
+    let parent_of = |pid: &u32| {
+        let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        let (_, after_name) = text.rsplit_once(')')?;
+        after_name.split_ascii_whitespace().nth(1)?.parse().ok()
+    };
+    let first = std::os::unix::process::parent_id();
+    std::iter::successors(Some(first), parent_of).take_while(|pid| *pid > 0).take(MOST)
+}
+
 /// Whether this very process still runs.
 pub(super) fn lives(pid: u32, ticks: u64) -> bool {
     start_ticks(pid) == Some(ticks)
@@ -59,6 +72,9 @@ mod tests {
         let ticks = start_ticks(pid).unwrap();
         assert!(lives(pid, ticks) && !lives(pid, ticks + 1) && !lives(u32::MAX, ticks));
         assert_eq!(owner(pid), Some(crate::monitor::sys::effective_uid()));
+        let all: Vec<_> = ancestors().collect();
+        assert_eq!(all.first(), Some(&std::os::unix::process::parent_id()));
+        assert!(all.iter().all(|ancestor| *ancestor != pid), "{all:?}");
         assert!(command().starts_with("dwell-") && namespace() != 0);
     }
 

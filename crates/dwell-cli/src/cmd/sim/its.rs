@@ -32,6 +32,9 @@ pub struct Its {
     /// Execute at most so many instructions of each trace
     #[arg(long, default_value_t = u64::MAX, hide_default_value = true)]
     limit: u64,
+    /// Simulate traces that end early as far as they go
+    #[arg(long)]
+    partial: bool,
     /// Vary what the paper leaves open, too, with two seeds
     #[arg(long)]
     sensitivity: bool,
@@ -73,6 +76,7 @@ impl Its {
             policies: self.policies.clone(),
             seeds: self.seeds,
             limit: self.limit,
+            partial: self.partial,
             sets: self.sets.clone(),
         };
         let study = Study::simulate(&ask, &tell, &signals.stop);

@@ -6,7 +6,7 @@ mod workloads;
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{BufReader, BufWriter};
+use std::io::{self, BufReader, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -51,7 +51,7 @@ pub struct Record {
     #[arg(long)]
     json: bool,
     /// The command and its arguments
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    #[arg(required = true, trailing_var_arg = true)]
     command: Vec<OsString>,
 }
 
@@ -131,11 +131,11 @@ impl Record {
         };
         let signals = Signals::watch().context("watching for Ctrl-C")?;
         let outcome = record_with_progress(&plan, &name.to_string_lossy(), &signals)?;
-        let told = match self.json {
-            true => show::json(&recorded_json(&outcome))?,
-            false => recorded_table(&outcome),
-        };
-        show::out(&told)?;
+        match self.json {
+            true => show::out(&show::json(&recorded_json(&outcome))?)?,
+            // Standard output is the program's.
+            false => _ = io::stderr().write_all(recorded_table(&outcome).as_bytes()),
+        }
         if let Some(signal) = signals.received() {
             let kept = "what was recorded until then is kept".into();
             bail!(signals::Ended { signal, kept });
@@ -160,7 +160,7 @@ fn record_with_progress(plan: &Recording, name: &str, signals: &Signals) -> Resu
 }
 
 fn recorded_table(outcome: &Outcome) -> String {
-    let screen = show::Screen::stdout();
+    let screen = show::Screen::stderr();
     let heads = ["trace", "process", "instructions", "accesses", "size", "bytes per event*", ""];
     let mut table = screen.table(&heads, &[1, 2, 3, 4, 5]);
     for trace in &outcome.traces {
@@ -255,24 +255,40 @@ impl Import {
     }
 }
 
+/// A file that is made when the first bytes come.
+struct Late<'a> {
+    path: &'a Path,
+    file: Option<BufWriter<File>>,
+}
+
+impl Write for Late<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match &mut self.file {
+            Some(file) => file.write(bytes),
+            none => none.insert(BufWriter::new(File::create(self.path)?)).write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.as_mut().map_or(Ok(()), BufWriter::flush)
+    }
+}
+
 impl Export {
     fn run(&self) -> Result<()> {
         let mut trace = open(&self.trace)?;
         let total = self.limit.min(trace.instructions()).max(1) as f64;
         let mut progress = Progress::of("export");
-        let mut out: Box<dyn std::io::Write> = match self.out.to_str() {
+        let mut out: Box<dyn Write> = match self.out.to_str() {
             Some("-") => Box::new(BufWriter::new(std::io::stdout().lock())),
-            _ => {
-                let file = File::create(&self.out);
-                Box::new(BufWriter::new(file.with_context(|| self.out.display().to_string())?))
-            }
+            _ => Box::new(Late { path: &self.out, file: None }),
         };
         let records =
             export::champsim(&mut trace, &mut out, self.thread, self.limit, &mut |done| {
                 progress.show("writing records", done as f64 / total);
             });
         progress.finish();
-        let records = records?;
+        let records = records.with_context(|| self.out.display().to_string())?;
         eprintln!("{records} records of {} bytes", export::RECORD_BYTES);
         Ok(())
     }
