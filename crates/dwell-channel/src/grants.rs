@@ -292,6 +292,13 @@ impl Inode {
             return;
         }
         let at = Duration::from_nanos(at_ns);
+        let is_earlier = |stat: rustix::fs::Stat| {
+            (stat.st_mtime, stat.st_mtime_nsec) < (at.as_secs() as i64, at.subsec_nanos().into())
+        };
+        // Somebody may have written by the kernel since.
+        if !rustix::fs::fstat(&file).is_ok_and(is_earlier) {
+            return;
+        }
         let times = rustix::fs::Timestamps {
             last_access: rustix::fs::Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_OMIT },
             last_modification: rustix::fs::Timespec {

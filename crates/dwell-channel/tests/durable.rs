@@ -23,7 +23,7 @@ fn is_on(disk: &Disk, bytes: &[u8]) -> bool {
 #[test]
 fn a_write_that_asks_for_it_by_itself_is_durable() {
     for passthrough in [true, false] {
-        let Some(disk) = Disk::make() else { return };
+        let Some(disk) = Disk::make_with(16 << 20, &["-b", "4096"], "loop") else { return };
         let controller = Arc::new(Controller::start(Options::default()).unwrap());
         let Some(scene) = scene_in(&disk.at(), controller, passthrough) else { return };
         let story = format!("{:?}", scene.facts().data_path);

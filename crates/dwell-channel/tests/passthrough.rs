@@ -147,3 +147,101 @@ fn a_descriptor_that_no_longer_appends_writes_where_it_stands() {
         assert_eq!((read.len(), read[0], read[1009]), (1010, 3, 2));
     }
 }
+
+/// As dd does with the last piece of a file.
+#[test]
+fn a_descriptor_that_is_no_longer_direct_writes_pieces_of_any_length() {
+    let Some(disk) = common::disk::Disk::make() else { return };
+    let controller = dwell_channel::controller::Controller::start(Default::default()).unwrap();
+    let Some(scene) = common::scene::scene_in(&disk.at(), controller.into(), true) else { return };
+    let path = scene.path("data");
+    let direct = libc::O_DIRECT;
+    let file = Plain::options().write(true).create(true).custom_flags(direct).open(&path).unwrap();
+    let mut buffer = dwell::buffer::Aligned::new(4096);
+    buffer.fill(7);
+    file.write_all_at(&buffer, 0).unwrap();
+    // SAFETY: an open descriptor and flags.
+    assert_eq!(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETFL, 0) }, 0);
+    file.write_all_at(&[8; 904], 4096).unwrap();
+    let read = fs::read(&path).unwrap();
+    assert_eq!((read.len(), read[4095], read[4096]), (5000, 7, 8));
+}
+
+#[test]
+fn an_overlay_is_passed_through_too() {
+    use std::process::Command;
+    struct Mounted(tempfile::TempDir);
+    impl Drop for Mounted {
+        fn drop(&mut self) {
+            let _ = Command::new("umount").arg("-l").arg(self.0.path().join("merged")).status();
+        }
+    }
+    if !rustix::process::geteuid().is_root() {
+        return println!("SKIP: only root mounts overlays");
+    }
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    for name in ["lower", "upper", "work", "merged"] {
+        fs::create_dir(dir.path().join(name)).unwrap();
+    }
+    fs::write(dir.path().join("lower/data"), [1; 100]).unwrap();
+    let options = "lowerdir=lower,upperdir=upper,workdir=work";
+    let mut mount = Command::new("mount");
+    mount.args(["-t", "overlay", "-o", options, "overlay", "merged"]).current_dir(dir.path());
+    if !mount.status().is_ok_and(|status| status.success()) {
+        return println!("SKIP: no overlay can be mounted");
+    }
+    let below = Mounted(dir);
+    let controller = dwell_channel::controller::Controller::start(Default::default()).unwrap();
+    let merged = below.0.path().join("merged");
+    let at = tempfile::tempdir().unwrap();
+    let server = match common::scene::serve(&merged, at.path(), controller.into(), true) {
+        Ok(server) => server,
+        Err(why) => return println!("SKIP: {why}"),
+    };
+    let path = at.path().join("data");
+    let file = Plain::options().read(true).write(true).open(&path).unwrap();
+    file.write_all_at(&[2; 100], 50).unwrap();
+    let read = fs::read(&path).unwrap();
+    assert_eq!((read.len(), read[49], read[50]), (150, 1, 2));
+    assert_eq!(fs::read(below.0.path().join("upper/data")).unwrap(), read);
+    let facts = server.stopper().facts();
+    if facts.data_path == dwell_channel::fs::DataPath::Passthrough {
+        assert!(!facts.requests.contains_key("read") && !facts.requests.contains_key("write"));
+    }
+    drop((file, server));
+}
+
+#[test]
+fn a_write_by_the_kernel_is_no_older_than_one_by_channel_before() {
+    for way in common::scene::EVERY {
+        let Some(scene) = scene_by(way) else { return };
+        let path = scene.path("data");
+        fs::write(&path, [1; 1000]).unwrap();
+        let channel = scene.open("data");
+        channel.write_all_at(&[2; 10], 0).unwrap();
+        let file = Plain::options().write(true).open(&path).unwrap();
+        let modified = || fs::metadata(&path).unwrap().modified().unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        file.write_all_at(&[3; 10], 0).unwrap();
+        let beneath = fs::metadata(scene.backing.path().join("data")).unwrap().modified().unwrap();
+        assert_eq!(modified(), beneath, "{way:?}: the times go back");
+    }
+}
+
+/// The kernel carries requests out as whoever registered the backing file, and that must not be the superuser.
+#[test]
+fn the_superusers_reserve_is_nobodys() {
+    const BYTES: u64 = 16 << 20;
+    let Some(disk) = common::disk::Disk::make_with(BYTES, &["-m", "50"], "loop") else { return };
+    let controller = dwell_channel::controller::Controller::start(Default::default()).unwrap();
+    let scene = common::scene::scene_in(&disk.at(), controller.into(), true);
+    let Some(scene) = scene.filter(Scene::passes) else { return };
+    let taken = |path: std::path::PathBuf| {
+        let file = Plain::create(path).unwrap();
+        (0..).find(|at| file.write_all_at(&[1; 65_536], at * 65_536).is_err()).unwrap() * 65_536
+    };
+    let through = taken(scene.path("data"));
+    assert!(through < BYTES * 6 / 10, "{through} bytes");
+    let more = taken(scene.backing.path().join("more"));
+    assert!(more > BYTES / 4, "root beneath has the reserve, and took {more} bytes");
+}

@@ -198,11 +198,22 @@ impl Seen {
     }
 }
 
-/// The controller that serves a mount, if one of this user's lives.
+/// How long a controller whose mount is gone may take to end.
+const ENDING: Duration = Duration::from_secs(10);
+
+/// The controller that serves a mount, if one of this user's lives. If its mount is gone it is about to end, which this
+/// waits for.
 pub fn serving(dir: &Path, mount: &Path) -> Option<Record> {
     let path = place(dir, &mounts::absolute(mount).ok()?);
-    let text = fs::read(path.with_extension("json")).ok()?;
-    serde_json::from_slice(&text).ok().filter(Record::is_alive)
+    let limit = Instant::now() + ENDING;
+    loop {
+        let text = fs::read(path.with_extension("json")).ok()?;
+        let record = serde_json::from_slice(&text).ok().filter(Record::is_alive)?;
+        if is_mounted(&record.mount) || Instant::now() > limit {
+            return Some(record);
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
 }
 
 /// Stops the controller of a mount and waits until its process is gone; where it was killed, clears its mount

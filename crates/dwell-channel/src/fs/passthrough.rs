@@ -26,6 +26,13 @@ pub enum DataPath {
     },
 }
 
+/// What is assumed of a controller that says nothing of it.
+impl Default for DataPath {
+    fn default() -> Self {
+        direct("the controller is of an older version")
+    }
+}
+
 /// Registers a backing file with the kernel.
 pub(super) type Register<'a> = &'a dyn Fn(BorrowedFd<'_>) -> io::Result<BackingId>;
 
@@ -40,6 +47,21 @@ pub(super) struct Passthrough {
     stacked: bool,
 }
 
+const OVERLAY: i64 = 0x794c_7630;
+
+/// Whether a file system leaves it to the kernel to check who may do what, and checks nobody who reads and writes what
+/// is open. A server of files may not. Those on a block device do, and these, which have none of their own.
+fn is_local(kind: i64, root: impl AsFd) -> bool {
+    const BCACHEFS: i64 = 0xca45_1a4e;
+    const BTRFS: i64 = 0x9123_683e;
+    const FUSE: i64 = 0x6573_5546;
+    const RAM: i64 = 0x8584_58f6;
+    const TMP: i64 = 0x0102_1994;
+    const ZFS: i64 = 0x2fc1_2fc1;
+    let on_device = || rustix::fs::fstat(root).is_ok_and(|stat| rustix::fs::major(stat.st_dev) > 0);
+    [BCACHEFS, BTRFS, OVERLAY, RAM, TMP, ZFS].contains(&kind) || kind != FUSE && on_device()
+}
+
 fn direct(why: &str) -> DataPath {
     DataPath::DirectIo { why: why.to_owned() }
 }
@@ -49,15 +71,17 @@ impl Passthrough {
     pub fn new(wanted: bool, callers: &Callers, backing: impl AsFd) -> Self {
         let may = rustix::thread::capabilities(None)
             .is_ok_and(|own| own.effective.contains(CapabilitySet::SYS_ADMIN));
+        let kind = rustix::fs::fstatfs(&backing).map_or(0, |facts| facts.f_type as i64);
         let path = match callers {
             _ if !wanted => direct("switched off (--no-passthrough)"),
-            Callers::All { .. } if may => DataPath::Passthrough,
-            _ => direct("the controller needs to be root and have CAP_SYS_ADMIN"),
+            Callers::One { .. } => direct("the controller is not root's"),
+            _ if !may => direct("the controller has no CAP_SYS_ADMIN"),
+            _ if !is_local(kind, &backing) => {
+                direct("the backing file system may ask who reads and writes")
+            }
+            Callers::All { .. } => DataPath::Passthrough,
         };
-        // Overlayfs, eCryptfs, FUSE.
-        const STACKED: [i64; 3] = [0x794c_7630, 0xf15f, 0x6573_5546];
-        let kind = rustix::fs::fstatfs(backing).map_or(0, |facts| facts.f_type as i64);
-        Passthrough { path: RwLock::new(path), stacked: STACKED.contains(&kind) }
+        Passthrough { path: RwLock::new(path), stacked: kind == OVERLAY }
     }
 
     /// How it is done at this moment.

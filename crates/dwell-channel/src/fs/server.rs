@@ -119,6 +119,7 @@ pub struct Facts {
     /// Whether files can be mapped shared (Linux 6.6).
     pub shared_mappings: bool,
     /// How reads, writes and mappings reach the backing files.
+    #[serde(default)]
     pub data_path: DataPath,
     /// Since when, in seconds of Unix time.
     pub since_unix_s: u64,

@@ -18,7 +18,7 @@ use super::counts::Counts;
 use super::directory::OpenDirectory;
 use super::node::{Node, Nodes, ROOT, key};
 use super::passthrough::{Passthrough, Register};
-use crate::grants::{DrainGuard, Grants, Inodes, OpenFile, Why};
+use crate::grants::{DrainGuard, Grants, Inodes, OpenFile, Rights, Why};
 
 /// Names and attributes stay known to the kernel for so long: it changes them itself where a program changes
 /// them through the mount, and whoever changes the backing directory directly is seen a little later.
@@ -209,9 +209,11 @@ impl Tree {
         let open = OpenFile::new(file, flags, inode).opened_by(self.callers.opener(caller));
         let open = Arc::new(open);
         let (mapped, granted) = (AtomicBool::new(false), AtomicBool::new(false));
-        // Who may keep such bits, only the server finds out. And a backing file that was opened to append does so for
-        // ever, though the program may have changed its mind (F_SETFL).
-        let asks = open.rights.write && (open.rights.append || special);
+        // Who may keep such bits, only the server finds out. And a backing file keeps the flags that it was opened with,
+        // whatever the program does (F_SETFL): it would append for ever, and refuse the last piece that dd writes.
+        let Rights { read, write, append } = open.rights;
+        let only_past_the_cache = flags & libc::O_DIRECT != 0 && !read;
+        let asks = write && (append || special || only_past_the_cache);
         let flags = match (&backing, asks) {
             (Some(_), false) => FopenFlags::empty(),
             _ => self.open_flags.get().copied().unwrap_or(FopenFlags::FOPEN_DIRECT_IO),

@@ -64,6 +64,34 @@ fn whoever_unmounts_it_ends_the_controller() {
     served.serve(&[]);
 }
 
+/// The controller notices a little later, and may be without a CPU for longer.
+#[test]
+fn what_was_unmounted_is_served_again_without_waiting() {
+    use rustix::process::{Pid, Signal, kill_process};
+    let Some(served) = Served::start_with(&["--private"]) else { return };
+    if !is_root() {
+        return println!("SKIP: fusermount3 asks a controller that is held up here");
+    }
+    for round in 0..3 {
+        let pid = Pid::from_raw(served.pid() as i32).unwrap();
+        kill_process(pid, Signal::STOP).unwrap();
+        // The program of that name would ask the controller something first.
+        let mount = std::ffi::CString::new(served.mount.to_str().unwrap()).unwrap();
+        // SAFETY: a terminated text.
+        let unmounted = unsafe { libc::umount2(mount.as_ptr(), libc::UMOUNT_NOFOLLOW) };
+        std::thread::scope(|scope| {
+            let start = scope.spawn(|| served.serve(&["--private"]));
+            std::thread::sleep(std::time::Duration::from_millis(100 * round));
+            kill_process(pid, Signal::CONT).unwrap();
+            assert_eq!(unmounted, 0);
+            assert!(start.join().unwrap().starts_with("serving "));
+        });
+        fs::write(served.mount.join("file"), [round as u8]).unwrap();
+        assert_eq!(fs::read(served.mount.join("file")).unwrap(), [round as u8]);
+        assert_ne!(served.pid() as i32, pid.as_raw_nonzero().get());
+    }
+}
+
 #[test]
 fn a_killed_controller_is_taken_over() {
     let Some(served) = Served::start_with(&["--private"]) else { return };

@@ -73,6 +73,65 @@ fn every_users_script_does_the_same_as_without_the_server() {
     }
 }
 
+/// `stat` asks for nothing but the mode, which the kernel may have remembered.
+#[test]
+fn set_id_bits_go_with_a_write_as_without_the_server_and_at_once() {
+    let Some(served) = as_root() else { return };
+    let modes = [0o4777, 0o2777, 0o6777, 0o2666, 0o4666, 0o6666];
+    let script = "
+        for mode in 4777 2777 6777 2666 4666 6666; do
+            stat -c %a w$mode; printf x | dd of=w$mode conv=notrunc status=none; stat -c %a w$mode
+            stat -c %a a$mode; echo x >> a$mode; stat -c %a a$mode
+            stat -c %a t$mode; truncate -s 3 t$mode; stat -c %a t$mode
+            stat -c %a e$mode; : > e$mode; stat -c %a e$mode
+            stat -c %a f$mode; fallocate -l 9000 f$mode; stat -c %a f$mode
+            stat -c %a c$mode; cp --reflink=never w$mode c$mode; stat -c %a c$mode
+        done";
+    for who in ["1000 1000", "1000 3000", "1000 1000 3000,3001", "0 0", "0 1000"] {
+        let found = [&served.mount, &served.plain].map(|dir| {
+            let dir = dir.join(format!("set-ids {who}"));
+            fs::create_dir(&dir).unwrap();
+            fs::set_permissions(&dir, fs::Permissions::from_mode(0o777)).unwrap();
+            for (mode, kind) in
+                modes.into_iter().flat_map(|mode| "watefc".chars().map(move |k| (mode, k)))
+            {
+                let path = dir.join(format!("{kind}{mode:o}"));
+                fs::write(&path, "as it was").unwrap();
+                chown(&path, Some(0), Some(3000)).unwrap();
+                fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+            }
+            text(&shell(who, script, &dir))
+        });
+        assert_eq!(found[0], found[1], "as {who}");
+    }
+}
+
+/// A file that is open already is written as nobody's: the bits go, and nobody sees them a moment longer.
+#[test]
+fn set_id_bits_given_to_an_open_file_go_with_the_next_write() {
+    use std::os::unix::fs::FileExt as _;
+    let Some(served) = as_root() else { return };
+    let path = served.mount.join("open");
+    fs::write(&path, "as it was").unwrap();
+    chown(&path, Some(1000), Some(3000)).unwrap();
+    let file = fs::File::options().write(true).open(&path).unwrap();
+    for mode in [0o4777, 0o2777, 0o6777, 0o2666] {
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        let told = || {
+            let (flags, only) = (rustix::fs::AtFlags::empty(), rustix::fs::StatxFlags::MODE);
+            let told = rustix::fs::statx(rustix::fs::CWD, &path, flags, only).unwrap();
+            u32::from(told.stx_mode) & 0o7777
+        };
+        assert_eq!(told(), mode);
+        file.write_all_at(b"x", 0).unwrap();
+        // Root keeps them where the server writes as root.
+        assert_eq!(told(), if served.passes() { mode & 0o777 } else { mode });
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        assert!(shell("1000 1000", "echo y >> open", &served.mount).status.success());
+        assert_eq!(told(), mode & 0o777, "written by somebody outside of the group");
+    }
+}
+
 #[test]
 fn access_lists_count() {
     let Some(served) = as_root() else { return };
