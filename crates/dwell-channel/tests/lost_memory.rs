@@ -29,7 +29,8 @@ fn a_file_that_is_truncated_past_the_controller_kills_nobody() {
     dwell_channel::survive_lost_memory().unwrap();
     let house = House::new(Options::default());
     let (backing, other) = (filled(true, 1 << 20), filled(true, 1 << 16));
-    let (opened, kept) = (house.open(backing.path(), libc::O_RDWR), house.open(other.path(), libc::O_RDWR));
+    let (opened, kept) =
+        (house.open(backing.path(), libc::O_RDWR), house.open(other.path(), libc::O_RDWR));
     let (file, good) = (client(&house), client(&house));
     let mut buffer = vec![0; 1 << 20];
     assert_eq!(ask(&file, &opened, Action::Read, &mut buffer, 0), 1 << 20);

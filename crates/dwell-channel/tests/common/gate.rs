@@ -165,9 +165,14 @@ impl Gate {
 
     /// Waits until a request is held.
     pub fn holds_some(&self) {
+        self.holds(1);
+    }
+
+    /// Waits until so many requests are held.
+    pub fn holds(&self, count: usize) {
         let state = self.shared.0.lock().unwrap();
-        let limit = Duration::from_secs(10);
-        let wait = self.shared.1.wait_timeout_while(state, limit, |state| state.held.is_empty());
+        let limit = Duration::from_secs(20);
+        let wait = self.shared.1.wait_timeout_while(state, limit, |state| state.held.len() < count);
         assert!(!wait.unwrap().1.timed_out(), "nothing is in flight");
     }
 
