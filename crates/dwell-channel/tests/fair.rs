@@ -6,15 +6,17 @@ mod common;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use common::gate::Gate;
+use common::scene::serve;
 use common::{House, Opened, USER, as_user, byte_at, filled};
 use dwell::Route;
 use dwell::queue::{Action, Io, Queue};
 use dwell::{File, policy};
 use dwell_channel::client::{ChannelQueue, Mount, Shape};
-use dwell_channel::controller::Options;
+use dwell_channel::controller::{Controller, Options};
 use dwell_channel::credentials::Opener;
 use dwell_channel::grants::Grants;
 use dwell_channel::socket;
@@ -179,4 +181,45 @@ fn a_controller_that_does_not_answer_is_not_asked_at_every_request() {
     // Each took a second; one more may have been due since.
     assert!((1..25).contains(&dialled), "{dialled} of 50 requests connected anew");
     assert_eq!(asked.load(Ordering::Relaxed), 0);
+}
+
+#[test]
+fn syncs_that_a_device_does_not_end_leave_threads_for_other_requests() {
+    if !is_root() {
+        return;
+    }
+    const SYNCS: usize = 12;
+    let Some(gate) = Gate::with(vec![0xaa; 8192]) else { return };
+    let below = gate.path();
+    let mount = tempfile::tempdir().unwrap();
+    let controller = Arc::new(Controller::start(Options::default()).unwrap());
+    let server = match serve(below.parent().unwrap(), mount.path(), controller) {
+        Ok(server) => server,
+        Err(why) => return println!("SKIP: {why}"),
+    };
+    let open = |at| {
+        let path = mount.path().join(format!("more-{at}"));
+        std::fs::File::options().write(true).open(path).unwrap()
+    };
+    let files: Vec<_> = (0..SYNCS).map(open).collect();
+    let path = mount.path().join("data");
+    gate.close();
+    let (say, said) = channel();
+    let looked = std::thread::scope(|scope| {
+        for file in &files {
+            scope.spawn(|| file.sync_all().unwrap());
+        }
+        // More than there are threads for the kernel's requests are with the device.
+        gate.holds(SYNCS);
+        let look = std::thread::spawn(move || {
+            let _ = std::fs::metadata(path);
+            let _ = say.send(());
+        });
+        let looked = said.recv_timeout(Duration::from_secs(20));
+        gate.open();
+        look.join().unwrap();
+        looked
+    });
+    drop((files, server));
+    assert!(looked.is_ok(), "a look-up waits for a sync of another file");
 }

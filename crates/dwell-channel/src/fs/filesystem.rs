@@ -61,6 +61,12 @@ impl Served {
         &self.0
     }
 
+    /// Answers a request that may take long on a thread that has nothing else to do.
+    fn slowly(&self, request: &Request, answer: impl FnOnce(&Tree) + Send + 'static) {
+        let tree = self.0.clone();
+        self.0.slow.run(request.uid(), move || answer(&tree));
+    }
+
     fn open_flags(&self) -> FopenFlags {
         self.0.open_flags.get().copied().unwrap_or(FopenFlags::FOPEN_DIRECT_IO)
     }
@@ -119,7 +125,7 @@ impl Filesystem for Served {
 
     fn setattr(
         &self,
-        _: &Request,
+        request: &Request,
         id: INodeNo,
         mode: Option<u32>,
         uid: Option<u32>,
@@ -136,9 +142,14 @@ impl Filesystem for Served {
         reply: ReplyAttr,
     ) {
         let change = Change { bytes: size, mode, uid, gid, accessed: atime, modified: mtime };
-        match self.count(Asked::SetAttr).setattr(id.0, handle, &change) {
+        let set = move |tree: &Tree| match tree.setattr(id.0, handle, &change) {
             Ok((attr, fresh)) => reply.attr(&fresh, &attr),
             Err(error) => reply.error(out(error)),
+        };
+        let tree = self.count(Asked::SetAttr);
+        match tree.setattr_may_take_long(id.0, size) {
+            true => self.slowly(request, set),
+            false => set(tree),
         }
     }
 
@@ -298,17 +309,18 @@ impl Filesystem for Served {
 
     fn fsync(
         &self,
-        _: &Request,
+        request: &Request,
         _: INodeNo,
         handle: FileHandle,
         data_only: bool,
         reply: ReplyEmpty,
     ) {
-        empty(reply, self.count(Asked::FSync).fsync(handle, data_only));
+        self.count(Asked::FSync);
+        self.slowly(request, move |tree| empty(reply, tree.fsync(handle, data_only)));
     }
 
-    fn opendir(&self, _: &Request, id: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        match self.count(Asked::OpenDir).opendir(id.0) {
+    fn opendir(&self, request: &Request, id: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        match self.count(Asked::OpenDir).opendir(request.into(), id.0) {
             Ok(handle) => reply.opened(FileHandle(handle), FopenFlags::empty()),
             Err(error) => reply.error(out(error)),
         }
@@ -370,13 +382,14 @@ impl Filesystem for Served {
 
     fn fsyncdir(
         &self,
-        _: &Request,
+        request: &Request,
         _: INodeNo,
         handle: FileHandle,
         data_only: bool,
         reply: ReplyEmpty,
     ) {
-        empty(reply, self.count(Asked::FSyncDir).fsyncdir(handle, data_only));
+        self.count(Asked::FSyncDir);
+        self.slowly(request, move |tree| empty(reply, tree.fsyncdir(handle, data_only)));
     }
 
     fn statfs(&self, _: &Request, id: INodeNo, reply: ReplyStatfs) {
@@ -424,7 +437,7 @@ impl Filesystem for Served {
 
     fn fallocate(
         &self,
-        _: &Request,
+        request: &Request,
         _: INodeNo,
         handle: FileHandle,
         offset: u64,
@@ -432,7 +445,10 @@ impl Filesystem for Served {
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        empty(reply, self.count(Asked::FAllocate).fallocate(handle, offset, length, mode));
+        self.count(Asked::FAllocate);
+        let allocate =
+            move |tree: &Tree| empty(reply, tree.fallocate(handle, offset, length, mode));
+        self.slowly(request, allocate);
     }
 
     fn lseek(
@@ -452,7 +468,7 @@ impl Filesystem for Served {
 
     fn copy_file_range(
         &self,
-        _: &Request,
+        request: &Request,
         _: INodeNo,
         from: FileHandle,
         from_offset: u64,
@@ -463,11 +479,13 @@ impl Filesystem for Served {
         flags: CopyFileRangeFlags,
         reply: ReplyWrite,
     ) {
-        let tree = self.count(Asked::CopyFileRange);
-        match tree.copy_file_range((from, from_offset), (to, to_offset), bytes, flags) {
-            Ok(bytes) => reply.written(bytes),
-            Err(error) => reply.error(out(error)),
-        }
+        self.count(Asked::CopyFileRange);
+        self.slowly(request, move |tree| {
+            match tree.copy_file_range((from, from_offset), (to, to_offset), bytes, flags) {
+                Ok(bytes) => reply.written(bytes),
+                Err(error) => reply.error(out(error)),
+            }
+        });
     }
 
     fn ioctl(

@@ -14,6 +14,7 @@ mod mounts;
 mod names;
 mod node;
 mod server;
+mod slow;
 mod tree;
 mod xattr;
 

@@ -17,7 +17,9 @@ use super::caller::{Caller, Callers};
 use super::counts::Counts;
 use super::directory::OpenDirectory;
 use super::node::{Node, Nodes, ROOT, key};
+use super::slow::Slow;
 use crate::grants::{DrainGuard, Grants, Inodes, OpenFile, Why};
+use crate::shares::Shares;
 
 /// Names and attributes stay known to the kernel for so long: it changes them itself where a program changes
 /// them through the mount, and whoever changes the backing directory directly is seen a little later.
@@ -32,6 +34,9 @@ pub(super) struct Tree {
     pub grants: Arc<dyn Grants>,
     pub counts: Counts,
     pub callers: Callers,
+    /// Files and directories that users may have open.
+    pub open_files: Arc<Shares>,
+    pub slow: Slow,
     /// How files are opened, which depends on the kernel.
     pub open_flags: OnceLock<FopenFlags>,
     /// Whether files can be mapped shared.
@@ -174,9 +179,11 @@ impl Tree {
         node: &Arc<Node>,
         caller: Caller,
     ) -> Result<u64, Errno> {
+        let share = self.open_files.take(caller.uid, 1).ok_or(Errno::NFILE)?;
         let file = std::fs::File::from(file);
         let inode = self.inodes.of(&file).map_err(|error| errno_of(&error))?;
-        let open = OpenFile::new(file, flags, inode).opened_by(self.callers.opener(caller));
+        let open =
+            OpenFile::new(file, flags, inode).opened_by(self.callers.opener(caller)).counted(share);
         let open = Arc::new(open);
         let (mapped, granted) = (AtomicBool::new(false), AtomicBool::new(false));
         Ok(self.files.insert(File { open, node: node.clone(), mapped, granted }))
