@@ -16,15 +16,22 @@ use crate::socket::{self, Came};
 use crate::table::Table;
 use crate::wire::{Hello, Welcome};
 
-/// Connections that have not said yet what they want.
-const MOST_UNDECIDED: usize = 64;
-/// How long they may take.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// Connections of one user that have not said yet what they want. One more takes the place of the oldest.
+const MOST_UNDECIDED: usize = 16;
+/// Connections that are taken up before those that are there are heard.
+const MOST_AT_ONCE: usize = 64;
+
+/// A connection that has not said yet what it wants.
+struct Undecided {
+    socket: OwnedFd,
+    uid: u32,
+    until: Instant,
+}
 
 pub(crate) struct Acceptor {
     state: Arc<State>,
     listener: OwnedFd,
-    undecided: Vec<(OwnedFd, Instant)>,
+    undecided: Vec<Undecided>,
 }
 
 impl Acceptor {
@@ -34,15 +41,14 @@ impl Acceptor {
 
     pub fn run(mut self) {
         while !self.state.stop.load(Ordering::Acquire) {
-            let listens = self.undecided.len() < MOST_UNDECIDED;
-            let patient = self.undecided.iter().map(|(_, until)| *until).min();
-            self.wait(listens, patient);
+            let patient = self.undecided.iter().map(|one| one.until).min();
+            self.wait(patient);
             let mut undecided = std::mem::take(&mut self.undecided);
-            undecided.retain(|(socket, until)| self.listen_to(socket, *until));
+            undecided.retain(|one| self.listen_to(&one.socket, one.until));
             self.undecided = undecided;
-            while self.undecided.len() < MOST_UNDECIDED {
+            for _ in 0..MOST_AT_ONCE {
                 match socket::accept(&self.listener) {
-                    Ok(Some(socket)) => self.undecided.push((socket, Instant::now() + PATIENCE)),
+                    Ok(Some(socket)) => self.take_up(socket),
                     Ok(None) => break,
                     // Nothing can be taken up before something is given back.
                     Err(_) => {
@@ -54,14 +60,25 @@ impl Acceptor {
         }
     }
 
+    /// A user who connects and says nothing keeps nobody else waiting: their own older connections go.
+    fn take_up(&mut self, socket: OwnedFd) {
+        let Ok(uid) = socket::peer_uid(&socket) else { return };
+        let own = self.undecided.iter().filter(|one| one.uid == uid).count();
+        if own >= MOST_UNDECIDED
+            && let Some(oldest) = self.undecided.iter().position(|one| one.uid == uid)
+        {
+            self.undecided.remove(oldest);
+        }
+        let until = Instant::now() + self.state.options.patience;
+        self.undecided.push(Undecided { socket, uid, until });
+    }
+
     /// Sleeps until somebody connects or says something, or time is up for somebody.
-    fn wait(&self, listens: bool, until: Option<Instant>) {
+    fn wait(&self, until: Option<Instant>) {
         let wanted = PollFlags::IN;
         let mut watched = vec![PollFd::new(&self.state.wake_acceptor, wanted)];
-        if listens {
-            watched.push(PollFd::new(&self.listener, wanted));
-        }
-        watched.extend(self.undecided.iter().map(|(socket, _)| PollFd::new(socket, wanted)));
+        watched.push(PollFd::new(&self.listener, wanted));
+        watched.extend(self.undecided.iter().map(|one| PollFd::new(&one.socket, wanted)));
         let left = until.map(|until| until.saturating_duration_since(Instant::now()));
         let left = left.and_then(|left| Timespec::try_from(left).ok());
         let _ = rustix::event::poll(&mut watched, left.as_ref());

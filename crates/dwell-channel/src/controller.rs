@@ -8,6 +8,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use dwell::known::Known;
 use dwell::monitor::SystemMonitor;
@@ -20,6 +21,7 @@ use crate::credentials;
 use crate::grants::{DrainGuard, Errno, GrantReply, Grants, Inode, OpenFile, Reach, Token, Why};
 use crate::service::Service;
 use crate::shared::Shared;
+use crate::shares::Shares;
 use crate::socket;
 use crate::table::Table;
 use crate::way::Way;
@@ -39,8 +41,13 @@ pub struct Options {
     pub most_channels: u32,
     /// Memory of one user's channels, in bytes.
     pub most_bytes: u64,
-    /// Commands in flight, of all channels, on files that are not memory.
+    /// Memory of files that one user's channels have mapped, in bytes. Files beyond are reached in another way.
+    pub most_mapped_bytes: u64,
+    /// Commands in flight, of all channels, on files that are not memory. One user has half of them at most, two a third
+    /// each, and so on: some are free for whoever comes next.
     pub device_depth: u32,
+    /// How long a connection may take to say what it wants.
+    pub patience: Duration,
 }
 
 impl Default for Options {
@@ -52,7 +59,9 @@ impl Default for Options {
             table_capacity: 1024,
             most_channels: 512,
             most_bytes: 1 << 30,
-            device_depth: 256,
+            most_mapped_bytes: 256 << 30,
+            device_depth: 512,
+            patience: Duration::from_secs(1),
         }
     }
 }
@@ -127,6 +136,8 @@ pub(crate) struct State {
     /// Wakes the accepting thread.
     pub wake_acceptor: OwnedFd,
     pub counters: Counters,
+    /// What users have mapped, in bytes.
+    pub mapped: Arc<Shares>,
 }
 
 impl State {
@@ -172,6 +183,7 @@ impl Controller {
         let listener = socket::listen(&place)?;
         let event = || rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         let state = Arc::new(State {
+            mapped: Shares::new(options.most_mapped_bytes),
             options,
             place,
             channels: Mutex::default(),
@@ -235,7 +247,7 @@ impl Grants for Controller {
         loop {
             let epoch = open.inode.wait_until_free();
             // Made before the table is locked: the channel is not to wait for it.
-            let way = Way::to(open, epoch).ok_or(Errno(libc::EBUSY))?;
+            let way = Way::to(open, epoch, &self.state.mapped).ok_or(Errno(libc::EBUSY))?;
             let bytes = open.file.metadata().map_err(|_| Errno(libc::EBADF))?.len();
             let mut table = channel.table();
             match open.inode.reach(epoch) {

@@ -15,6 +15,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use crate::credentials::Opener;
+use crate::shares::Share;
 use crate::view::View;
 
 /// An error number, as the kernel passes it to a program.
@@ -67,6 +68,10 @@ pub struct OpenFile {
     /// The user who opened it: writes of channels are made as that user.
     pub opener: Opener,
     id: u64,
+    /// The file once more, past the page cache, for all channels that are granted it.
+    pub(crate) direct: OnceLock<Option<(Arc<File>, u32)>>,
+    /// The opener's part of the files that users may have open.
+    share: Option<Share>,
     /// Whether any channel was ever granted it.
     pub(crate) granted: AtomicBool,
 }
@@ -83,6 +88,8 @@ impl OpenFile {
             inode,
             opener: Opener::itself(),
             id,
+            direct: OnceLock::new(),
+            share: None,
             granted: AtomicBool::new(false),
         }
     }
@@ -91,6 +98,13 @@ impl OpenFile {
     #[must_use]
     pub fn opened_by(mut self, opener: Opener) -> Self {
         self.opener = opener;
+        self
+    }
+
+    /// Counts as this part of the files that users may have open.
+    #[must_use]
+    pub(crate) fn counted(mut self, share: Share) -> Self {
+        self.share = Some(share);
         self
     }
 
@@ -232,7 +246,12 @@ impl Inode {
 
     /// The mapping that all channels share while the inode has been held `epoch` times; `None` where the
     /// file is not memory.
-    pub(crate) fn view(&self, file: &File, epoch: u64) -> Option<Arc<View>> {
+    pub(crate) fn view(
+        &self,
+        file: &File,
+        epoch: u64,
+        share: impl FnOnce(u64) -> Option<Share>,
+    ) -> Option<Arc<View>> {
         let mut view = self.view.lock().unwrap_or_else(PoisonError::into_inner);
         let bytes = file.metadata().ok()?.len();
         let known = view
@@ -242,7 +261,7 @@ impl Inode {
         if known.is_some() {
             return known;
         }
-        let fresh = Arc::new(View::of(file)?);
+        let fresh = Arc::new(View::of(file, share)?);
         *view = (epoch, Arc::downgrade(&fresh));
         Some(fresh)
     }

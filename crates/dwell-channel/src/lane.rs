@@ -422,6 +422,7 @@ pub(crate) mod tests {
     use crate::grants::{Inodes, OpenFile};
     use crate::layout::Layout;
     use crate::shared::Shared;
+    use crate::shares::Shares;
 
     pub const DATA_BYTES: u64 = 4 << 20;
 
@@ -448,7 +449,7 @@ pub(crate) mod tests {
             let file = File::options().read(true).write(true).open(backing.path()).unwrap();
             let inode = Inodes::default().of(&file).unwrap();
             let open = Arc::new(OpenFile::new(file, libc::O_RDWR, inode));
-            let way = Way::to(&open, 0).unwrap();
+            let way = Way::to(&open, 0, &Shares::new(u64::MAX)).unwrap();
             let mut table = Table::new(8);
             let granted = table.insert(open, way);
             let (flags, kind) =

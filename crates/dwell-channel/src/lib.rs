@@ -16,6 +16,7 @@ pub mod layout;
 pub mod ring;
 mod service;
 pub mod shared;
+mod shares;
 pub mod socket;
 pub mod table;
 mod view;

@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use dwell::mapping::{self, Mapping};
 
 use crate::guarded::{Guarded, LOOK_BYTES};
+use crate::shares::Share;
 use crate::wire::Done;
 
 const PAGE_BYTES: u64 = 4096;
@@ -36,11 +37,13 @@ pub struct View {
     bytes: AtomicU64,
     /// One bit a page: known to have memory.
     present: Box<[AtomicU64]>,
+    _share: Share,
 }
 
 impl View {
-    /// Maps an open file; `None` where it is not memory, or cannot be mapped.
-    pub fn of(file: &File) -> Option<View> {
+    /// Maps an open file, if `share` finds that its opener may have so many bytes mapped; `None` where it is not
+    /// memory, or cannot be mapped.
+    pub(crate) fn of(file: &File, share: impl FnOnce(u64) -> Option<Share>) -> Option<View> {
         const TMPFS: i64 = 0x0102_1994;
         if rustix::fs::fstatfs(file).ok()?.f_type as i64 != TMPFS {
             return None;
@@ -56,10 +59,11 @@ impl View {
             return None;
         }
         let reach = (bytes * 2).next_multiple_of(LEAST_BYTES).max(LEAST_BYTES);
+        let share = share(reach)?;
         let memory = Guarded::new(Mapping::of_file(&file, reach, writable).ok()?);
         let words = reach.div_ceil(PAGE_BYTES * 64) as usize;
         let present = (0..words).map(|_| AtomicU64::new(0)).collect();
-        Some(View { file, memory, writable, bytes: AtomicU64::new(bytes), present })
+        Some(View { file, memory, writable, bytes: AtomicU64::new(bytes), present, _share: share })
     }
 
     /// Whether pages of the file were taken away past the controller: it is to be granted again.

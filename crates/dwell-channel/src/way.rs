@@ -11,6 +11,7 @@ use rustix::fs::{AtFlags, StatxFlags};
 use rustix::io::{Errno, ReadWriteFlags};
 
 use crate::grants::OpenFile;
+use crate::shares::Shares;
 use crate::view::View;
 
 /// The way to a file.
@@ -37,8 +38,8 @@ pub enum Way {
 
 impl Way {
     /// The way to an open file, while its inode has been held `epoch` times; `None` where only the kernel may
-    /// go: what is no regular file.
-    pub fn to(open: &OpenFile, epoch: u64) -> Option<Way> {
+    /// go: what is no regular file. `mapped` is what users have mapped so far.
+    pub(crate) fn to(open: &OpenFile, epoch: u64, mapped: &Arc<Shares>) -> Option<Way> {
         let facts = open.file.metadata().ok()?;
         if !facts.is_file() {
             return None;
@@ -47,14 +48,17 @@ impl Way {
         let special = facts.mode() & (libc::S_ISUID | libc::S_ISGID) != 0
             || rustix::fs::fgetxattr(&open.file, "security.capability", &mut [0u8; 0][..]).is_ok();
         let write = open.rights.write && !open.rights.append && !special;
-        if let Some(view) = open.inode.view(&open.file, epoch) {
+        if let Some(view) =
+            open.inode.view(&open.file, epoch, |bytes| mapped.take(open.opener.uid(), bytes))
+        {
             return Some(Way::Memory { view, write });
         }
         // What is to be durable at once was opened so, or is left to the kernel.
         let durable = open.flags & (libc::O_SYNC | libc::O_DSYNC);
         let own = rustix::fs::fcntl_getfl(&open.file).ok()?.bits() as i32;
         let write = write && durable & !own == 0;
-        Some(Way::Device { direct: direct(open), write, may_block: may_block(&open.file) })
+        let direct = open.direct.get_or_init(|| direct(open)).clone();
+        Some(Way::Device { direct, write, may_block: may_block(&open.file) })
     }
 }
 

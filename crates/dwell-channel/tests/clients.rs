@@ -35,7 +35,7 @@ fn soon(what: &str, is_so: impl Fn() -> bool) {
 fn what_a_killed_client_had_in_flight_lands_in_no_other_memory() {
     let Some(program) = compiled("clients") else { return };
     // The gate goes first, and lets go of what the controller waits for when it ends.
-    let house = House::new(Options { device_depth: 16, ..Options::default() });
+    let house = House::new(Options { device_depth: 32, ..Options::default() });
     let Some(gate) = Gate::with(vec![0xaa; 1 << 18]) else { return };
     let place = String::from_utf8(house.controller.place().to_vec()).unwrap();
     for round in 1..=5u8 {
@@ -91,7 +91,7 @@ fn what_a_killed_client_had_in_flight_lands_in_no_other_memory() {
 #[test]
 fn what_a_killed_client_was_writing_is_there_or_not_and_nothing_else_is() {
     let Some(program) = compiled("clients") else { return };
-    let house = House::new(Options { device_depth: 16, ..Options::default() });
+    let house = House::new(Options { device_depth: 32, ..Options::default() });
     let Some(gate) = Gate::with(vec![0xaa; 16 * 4096]) else { return };
     let place = String::from_utf8(house.controller.place().to_vec()).unwrap();
     let other = filled(true, 1 << 16);

@@ -13,24 +13,10 @@ use std::time::{Duration, Instant};
 
 use common::disk::Disk;
 use common::scene::{Scene, scene_in, serve};
+use common::{USER, as_user};
 use dwell::buffer::Aligned;
 use dwell_channel::client;
 use dwell_channel::controller::{Controller, Options};
-use rustix::fs::{Gid, Uid};
-
-const USER: u32 = 54_321;
-
-/// Runs something in a thread that acts as a user without rights; what it makes stays that user's.
-fn as_user<T: Send>(uid: u32, what: impl FnOnce() -> T + Send) -> T {
-    let act = || {
-        let (user, group) = (Uid::from_raw(uid), Gid::from_raw(uid));
-        rustix::thread::set_thread_groups(&[]).unwrap();
-        rustix::thread::set_thread_res_gid(group, group, group).unwrap();
-        rustix::thread::set_thread_res_uid(user, user, user).unwrap();
-        what()
-    };
-    std::thread::scope(|scope| scope.spawn(act).join().unwrap())
-}
 
 /// A directory of everybody's, served by root, passed through by the kernel or not.
 fn served_in(dir: &Path, passthrough: bool) -> Option<Scene> {

@@ -162,13 +162,13 @@ impl ChannelQueue {
     #[cold]
     fn relink(&mut self, descriptor: RawFd) -> bool {
         self.lose();
-        let now = clock::now();
-        if now < self.retry_at || self.sealed {
+        if clock::now() < self.retry_at || self.sealed {
             return false;
         }
         let linked = self.connect(descriptor).is_ok();
         if !linked {
-            self.retry_at = now + RETRY_NS;
+            // From now on: a controller that does not answer has taken its time already.
+            self.retry_at = clock::now() + RETRY_NS;
         }
         linked
     }

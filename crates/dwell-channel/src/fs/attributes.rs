@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Attributes of files: length, owner, mode, times.
 
+use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fuser::{FileAttr, FileHandle, TimeOrNow};
@@ -23,7 +24,17 @@ pub(super) struct Change {
     pub modified: Option<TimeOrNow>,
 }
 
+/// Blocks of 512 bytes that take long to give back.
+const MANY_BLOCKS: i64 = (64 << 20) / 512;
+
 impl Tree {
+    /// Whether a change waits for what channels have in flight, or gives many blocks back.
+    pub fn setattr_may_take_long(&self, id: u64, bytes: Option<u64>) -> bool {
+        let Ok(node) = self.nodes.get(id) else { return false };
+        let many = || rustix::fs::fstat(&*node).is_ok_and(|stat| stat.st_blocks > MANY_BLOCKS);
+        node.granted.load(Ordering::Acquire) > 0 || (bytes.is_some() && many())
+    }
+
     pub fn setattr(
         &self,
         caller: Caller,

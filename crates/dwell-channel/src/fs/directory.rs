@@ -13,8 +13,10 @@ use fuser::{FileHandle, INodeNo};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, SeekFrom, Stat};
 use rustix::io::Errno;
 
+use super::caller::Caller;
 use super::node::{Node, ROOT};
 use super::tree::{Entry, Tree, entry_of, kind};
+use crate::shares::Share;
 
 /// Bytes of entries asked for at a time.
 const BATCH: usize = 32 << 10;
@@ -24,6 +26,7 @@ pub(super) struct OpenDirectory {
     handle: OwnedFd,
     node: Arc<Node>,
     reading: Mutex<Reading>,
+    _share: Share,
 }
 
 #[derive(Default)]
@@ -117,11 +120,13 @@ impl Item {
 }
 
 impl Tree {
-    pub fn opendir(&self, id: u64) -> Result<u64, Errno> {
+    pub fn opendir(&self, caller: Caller, id: u64) -> Result<u64, Errno> {
         let node = self.nodes.get(id)?;
+        let _share = self.open_files.take(caller.uid, 1).ok_or(Errno::NFILE)?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let handle = rustix::fs::open(node.path(), flags, Mode::empty())?;
-        Ok(self.directories.insert(OpenDirectory { handle, node, reading: Mutex::default() }))
+        let reading = Mutex::default();
+        Ok(self.directories.insert(OpenDirectory { handle, node, reading, _share }))
     }
 
     /// `add` takes number, place behind it, kind and name, and says whether there was room.

@@ -73,6 +73,12 @@ impl Served {
             passthrough.give_up("the kernel has no FUSE passthrough (Linux 6.9)");
         }
     }
+
+    /// Answers a request that may take long on a thread that has nothing else to do.
+    fn slowly(&self, request: &Request, answer: impl FnOnce(&Tree) + Send + 'static) {
+        let tree = self.0.clone();
+        self.0.slow.run(request.uid(), move || answer(&tree));
+    }
 }
 
 impl Filesystem for Served {
@@ -148,9 +154,15 @@ impl Filesystem for Served {
         reply: ReplyAttr,
     ) {
         let change = Change { bytes: size, mode, uid, gid, accessed: atime, modified: mtime };
-        match self.count(Asked::SetAttr).setattr(request.into(), id.0, handle, &change) {
+        let caller = request.into();
+        let set = move |tree: &Tree| match tree.setattr(caller, id.0, handle, &change) {
             Ok((attr, fresh)) => reply.attr(&fresh, &attr),
             Err(error) => reply.error(out(error)),
+        };
+        let tree = self.count(Asked::SetAttr);
+        match tree.setattr_may_take_long(id.0, size) {
+            true => self.slowly(request, set),
+            false => set(tree),
         }
     }
 
@@ -320,17 +332,18 @@ impl Filesystem for Served {
 
     fn fsync(
         &self,
-        _: &Request,
+        request: &Request,
         _: INodeNo,
         handle: FileHandle,
         data_only: bool,
         reply: ReplyEmpty,
     ) {
-        empty(reply, self.count(Asked::FSync).fsync(handle, data_only));
+        self.count(Asked::FSync);
+        self.slowly(request, move |tree| empty(reply, tree.fsync(handle, data_only)));
     }
 
-    fn opendir(&self, _: &Request, id: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        match self.count(Asked::OpenDir).opendir(id.0) {
+    fn opendir(&self, request: &Request, id: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        match self.count(Asked::OpenDir).opendir(request.into(), id.0) {
             Ok(handle) => reply.opened(FileHandle(handle), FopenFlags::empty()),
             Err(error) => reply.error(out(error)),
         }
@@ -392,13 +405,14 @@ impl Filesystem for Served {
 
     fn fsyncdir(
         &self,
-        _: &Request,
+        request: &Request,
         _: INodeNo,
         handle: FileHandle,
         data_only: bool,
         reply: ReplyEmpty,
     ) {
-        empty(reply, self.count(Asked::FSyncDir).fsyncdir(handle, data_only));
+        self.count(Asked::FSyncDir);
+        self.slowly(request, move |tree| empty(reply, tree.fsyncdir(handle, data_only)));
     }
 
     fn statfs(&self, _: &Request, id: INodeNo, reply: ReplyStatfs) {
@@ -454,8 +468,11 @@ impl Filesystem for Served {
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        let tree = self.count(Asked::FAllocate);
-        empty(reply, tree.fallocate(request.into(), handle, offset, length, mode));
+        self.count(Asked::FAllocate);
+        let caller = request.into();
+        self.slowly(request, move |tree| {
+            empty(reply, tree.fallocate(caller, handle, offset, length, mode));
+        });
     }
 
     fn lseek(
@@ -486,12 +503,14 @@ impl Filesystem for Served {
         flags: CopyFileRangeFlags,
         reply: ReplyWrite,
     ) {
-        let tree = self.count(Asked::CopyFileRange);
-        let (from, to) = ((from, from_offset), (to, to_offset));
-        match tree.copy_file_range(request.into(), from, to, bytes, flags) {
-            Ok(bytes) => reply.written(bytes),
-            Err(error) => reply.error(out(error)),
-        }
+        self.count(Asked::CopyFileRange);
+        let (caller, from, to) = (request.into(), (from, from_offset), (to, to_offset));
+        self.slowly(request, move |tree| {
+            match tree.copy_file_range(caller, from, to, bytes, flags) {
+                Ok(bytes) => reply.written(bytes),
+                Err(error) => reply.error(out(error)),
+            }
+        });
     }
 
     fn ioctl(

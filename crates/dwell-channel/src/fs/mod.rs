@@ -15,6 +15,7 @@ mod names;
 mod node;
 mod passthrough;
 mod server;
+mod slow;
 mod tree;
 mod xattr;
 

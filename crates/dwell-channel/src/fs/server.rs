@@ -24,9 +24,11 @@ use super::hidden::Hidden;
 use super::mounts::{self, How, SERVED};
 use super::node::Nodes;
 use super::passthrough::{DataPath, Passthrough};
+use super::slow::Slow;
 use super::tree::{Table, Tree};
 use crate::credentials;
 use crate::grants::{Grants, Inodes};
+use crate::shares::Shares;
 
 /// What went wrong with serving a directory.
 #[derive(Debug, thiserror::Error)]
@@ -204,7 +206,8 @@ impl Server {
 
         let (crowded, crowds) = sync_channel(1);
         let passthrough = Passthrough::new(options.passthrough, &callers, &root);
-        let nodes = Nodes::new(root, raise_open_files() / 4 * 3)
+        let most_files = raise_open_files();
+        let nodes = Nodes::new(root, most_files / 4 * 3)
             .map_err(|error| Error::io("cannot be looked at", &backing, error))?;
         let tree = Arc::new(Tree {
             nodes,
@@ -215,6 +218,8 @@ impl Server {
             counts: Default::default(),
             callers,
             passthrough,
+            open_files: Shares::new(files_per_user(most_files, every_user)),
+            slow: Slow::default(),
             open_flags: OnceLock::new(),
             shared_mappings: OnceLock::new(),
             notifier: OnceLock::new(),
@@ -510,6 +515,13 @@ fn raise_open_files() -> usize {
         Err(_) => found.current,
     };
     now.map_or(1 << 20, |files| usize::try_from(files).unwrap_or(usize::MAX))
+}
+
+/// Files and directories that one user may have open, of so many descriptors. A quarter of all is for what is open, and one that
+/// a channel reaches past the page cache takes two.
+fn files_per_user(most_files: usize, every_user: bool) -> u64 {
+    let part = if every_user { 16 } else { 8 };
+    (most_files / part).max(16) as u64
 }
 
 fn config(options: &Options, every_user: bool) -> Config {

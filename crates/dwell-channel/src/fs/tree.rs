@@ -18,7 +18,9 @@ use super::counts::Counts;
 use super::directory::OpenDirectory;
 use super::node::{Node, Nodes, ROOT, key};
 use super::passthrough::{Passthrough, Register};
+use super::slow::Slow;
 use crate::grants::{DrainGuard, Grants, Inodes, OpenFile, Rights, Why};
+use crate::shares::Shares;
 
 /// Names and attributes stay known to the kernel for so long: it changes them itself where a program changes
 /// them through the mount, and whoever changes the backing directory directly is seen a little later.
@@ -34,6 +36,9 @@ pub(super) struct Tree {
     pub counts: Counts,
     pub callers: Callers,
     pub passthrough: Passthrough,
+    /// Files and directories that users may have open.
+    pub open_files: Arc<Shares>,
+    pub slow: Slow,
     /// How files are opened for direct I/O, which depends on the kernel.
     pub open_flags: OnceLock<FopenFlags>,
     /// Whether files can be mapped shared.
@@ -196,6 +201,7 @@ impl Tree {
         by: By<'_>,
     ) -> Result<Opened, Errno> {
         let By { caller, register } = by;
+        let share = self.open_files.take(caller.uid, 1).ok_or(Errno::NFILE)?;
         let backing = self.passthrough.id_of(&node.backing, &self.callers, &file, register)?;
         if backing.is_some() && flags & libc::O_DIRECT != 0 {
             // The kernel would say no more than EIO of a file system that has none.
@@ -206,7 +212,8 @@ impl Tree {
         let special = has_set_ids(&rustix::fs::fstat(&file)?);
         let file = std::fs::File::from(file);
         let inode = self.inodes.of(&file).map_err(|error| errno_of(&error))?;
-        let open = OpenFile::new(file, flags, inode).opened_by(self.callers.opener(caller));
+        let open =
+            OpenFile::new(file, flags, inode).opened_by(self.callers.opener(caller)).counted(share);
         let open = Arc::new(open);
         let (mapped, granted) = (AtomicBool::new(false), AtomicBool::new(false));
         // Who may keep such bits, only the server finds out. And a backing file keeps the flags that it was opened with,

@@ -9,8 +9,8 @@ use std::time::{Duration, SystemTime};
 
 use fuser::{
     BackgroundSession, Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags,
-    Generation, INodeNo, LockOwner, MountOption, OpenFlags, ReplyAttr, ReplyData, ReplyEntry,
-    ReplyOpen, ReplyWrite, Request, Session, WriteFlags,
+    Generation, INodeNo, LockOwner, MountOption, OpenFlags, ReplyAttr, ReplyData, ReplyEmpty,
+    ReplyEntry, ReplyOpen, ReplyWrite, Request, Session, WriteFlags,
 };
 
 const FILE: INodeNo = INodeNo(2);
@@ -19,6 +19,7 @@ const TTL: Duration = Duration::ZERO;
 enum Asked {
     Read(usize, usize, ReplyData),
     Write(usize, Vec<u8>, ReplyWrite),
+    Sync(ReplyEmpty),
 }
 
 struct State {
@@ -34,6 +35,7 @@ impl State {
                 let end = self.content.len().min(at + bytes);
                 reply.data(&self.content[at.min(end)..end]);
             }
+            Asked::Sync(reply) => reply.ok(),
             Asked::Write(at, data, reply) => {
                 let end = at + data.len();
                 self.content.resize(self.content.len().max(end), 0);
@@ -59,7 +61,7 @@ impl Slow {
     }
 
     fn attr(&self, ino: INodeNo) -> FileAttr {
-        let is_file = ino == FILE;
+        let is_file = ino.0 >= FILE.0;
         let bytes = if is_file { self.0.0.lock().unwrap().content.len() as u64 } else { 0 };
         let time = SystemTime::UNIX_EPOCH;
         FileAttr {
@@ -86,6 +88,14 @@ impl Filesystem for Slow {
     fn lookup(&self, _: &Request, _: INodeNo, name: &OsStr, reply: ReplyEntry) {
         match name.to_str() {
             Some("data") => reply.entry(&TTL, &self.attr(FILE), Generation(0)),
+            // Other files with the same content.
+            Some(name) if name.starts_with("more-") => match name[5..].parse::<u64>() {
+                Ok(number) => {
+                    let ino = INodeNo(FILE.0 + 1 + number);
+                    reply.entry(&TTL, &self.attr(ino), Generation(0));
+                }
+                Err(_) => reply.error(Errno::ENOENT),
+            },
             _ => reply.error(Errno::ENOENT),
         }
     }
@@ -111,6 +121,10 @@ impl Filesystem for Slow {
         reply: ReplyData,
     ) {
         self.asked(Asked::Read(offset as usize, bytes as usize, reply));
+    }
+
+    fn fsync(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
+        self.asked(Asked::Sync(reply));
     }
 
     fn write(
@@ -165,9 +179,14 @@ impl Gate {
 
     /// Waits until a request is held.
     pub fn holds_some(&self) {
+        self.holds(1);
+    }
+
+    /// Waits until so many requests are held.
+    pub fn holds(&self, count: usize) {
         let state = self.shared.0.lock().unwrap();
-        let limit = Duration::from_secs(10);
-        let wait = self.shared.1.wait_timeout_while(state, limit, |state| state.held.is_empty());
+        let limit = Duration::from_secs(20);
+        let wait = self.shared.1.wait_timeout_while(state, limit, |state| state.held.len() < count);
         assert!(!wait.unwrap().1.timed_out(), "nothing is in flight");
     }
 

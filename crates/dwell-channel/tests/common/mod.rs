@@ -15,7 +15,9 @@ use std::sync::{Arc, Mutex};
 
 use dwell_channel::client::Mount;
 use dwell_channel::controller::{Controller, Options};
+use dwell_channel::credentials::Opener;
 use dwell_channel::grants::{Grants, Inodes, OpenFile};
+use rustix::fs::{Gid, Uid};
 
 pub struct House {
     pub controller: Arc<Controller>,
@@ -48,10 +50,15 @@ impl House {
     }
 
     pub fn open(&self, path: &Path, flags: i32) -> Opened {
+        self.open_as(Opener::itself(), path, flags)
+    }
+
+    /// As that user opened it.
+    pub fn open_as(&self, opener: Opener, path: &Path, flags: i32) -> Opened {
         let program = opened(path, flags);
         let backing = opened(path, flags);
         let inode = self.inodes.of(&backing).unwrap();
-        let open = Arc::new(OpenFile::new(backing, flags, inode));
+        let open = Arc::new(OpenFile::new(backing, flags, inode).opened_by(opener));
         self.opens.lock().unwrap().insert(program.as_raw_fd(), open.clone());
         Opened { program, open }
     }
@@ -111,4 +118,19 @@ pub fn mapped(file: &File, bytes: usize, with: impl FnOnce(&mut [u8])) -> std::i
 
 pub fn byte_at(at: usize) -> u8 {
     (at ^ at >> 8 ^ at >> 16) as u8
+}
+
+/// A user without rights.
+pub const USER: u32 = 54_321;
+
+/// Runs something in a thread that acts as that user. Only root can.
+pub fn as_user<T: Send>(uid: u32, what: impl FnOnce() -> T + Send) -> T {
+    let act = || {
+        let (user, group) = (Uid::from_raw(uid), Gid::from_raw(uid));
+        rustix::thread::set_thread_groups(&[]).unwrap();
+        rustix::thread::set_thread_res_gid(group, group, group).unwrap();
+        rustix::thread::set_thread_res_uid(user, user, user).unwrap();
+        what()
+    };
+    std::thread::scope(|scope| scope.spawn(act).join().unwrap())
 }
