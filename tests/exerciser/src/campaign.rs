@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Seed after seed over a surface.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+
+use crate::compare::{Counts, Difference, count, difference};
+use crate::generate::{Abilities, sanitized, script};
+use crate::operation::{Op, Script};
+use crate::run::run;
+use crate::shrink::minimal;
+use crate::surface::{Programs, Site};
+
+/// What came of one seed.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    /// Operations carried out with Dwell in between.
+    pub operations: u64,
+    /// Kills of actors and of servers.
+    pub kills: (u64, u64),
+    /// Requests that were not left to the kernel.
+    pub decided: u64,
+    /// What differed, with the smallest sequence that still does.
+    pub difference: Option<String>,
+}
+
+/// Something that seeds are run over.
+pub trait Surface {
+    /// Runs one seed.
+    ///
+    /// # Errors
+    /// What is not the surface's fault.
+    fn exercise(&mut self, seed: u64, lines: usize, counts: &mut Counts) -> Result<Outcome>;
+    /// Makes the sequence of a seed as a person reads it.
+    fn listed(&self, seed: u64, lines: usize) -> String;
+}
+
+/// So long is a difference shrunk.
+const SHRINKING: Duration = Duration::from_secs(150);
+
+/// A script as a person reads it.
+pub fn listed(script: &Script) -> String {
+    let mut text = format!("{:?} order\n", script.order);
+    for (number, line) in script.lines.iter().enumerate() {
+        text += &format!("  {number:4} {}.{} {:?}\n", line.process, line.thread, line.op);
+    }
+    text
+}
+
+impl Site {
+    /// Runs a script without and with Dwell.
+    ///
+    /// # Errors
+    /// What is not the surface's fault.
+    pub fn compared(&self, script: &Script) -> Result<(Option<Difference>, crate::run::Ran)> {
+        let plain = run(self, script, false, None)?;
+        let beneath = run(self, script, true, None)?;
+        Ok((difference(script, &plain, &beneath), beneath))
+    }
+
+    /// The smallest script that still differs.
+    pub fn shrunk(&self, script: &Script, first: &Difference) -> (Script, Difference) {
+        let until = Instant::now() + SHRINKING;
+        let mut last = first.clone();
+        // What comes after the line that differs is not needed for it.
+        let mut lines = script.lines.clone();
+        if let Some(line) = first.line
+            && script.order == crate::operation::Order::Serial
+        {
+            lines.truncate(line + 1);
+        }
+        let order = script.order;
+        // Free actors do not always meet.
+        let again = if order == crate::operation::Order::Free { 3 } else { 1 };
+        let mut fails = |lines: &[crate::operation::Line]| {
+            if Instant::now() > until {
+                return false;
+            }
+            let candidate = sanitized(&Script { order, lines: lines.to_vec() });
+            (0..again).any(|_| match self.compared(&candidate) {
+                Ok((Some(found), _)) if found.is_models == first.is_models => {
+                    last = found;
+                    true
+                }
+                _ => false,
+            })
+        };
+        if !fails(&lines) {
+            lines = script.lines.clone();
+        }
+        let lines = minimal(&lines, 2000, &mut fails);
+        (sanitized(&Script { order, lines }), last)
+    }
+
+    /// A difference with its smallest sequence.
+    pub fn report(&self, script: &Script, first: &Difference) -> String {
+        let (small, last) = self.shrunk(script, first);
+        let whose = if first.is_models {
+            "the plain file system does not do what the model says"
+        } else {
+            "a difference"
+        };
+        let at = |one: &Difference| one.line.map_or(String::new(), |line| format!("line {line}: "));
+        let file = std::env::temp_dir().join(format!(
+            "exerciser-{}-{}.json",
+            self.name,
+            std::process::id()
+        ));
+        let kept = serde_json::to_vec(&small).is_ok_and(|text| std::fs::write(&file, text).is_ok());
+        let mut text = format!(
+            "{whose}\n first seen: {}{}\n smallest: {}{}\n{}",
+            at(first),
+            first.what,
+            at(&last),
+            last.what,
+            listed(&small)
+        );
+        if kept {
+            text += &format!(
+                " again: dwell-exerciser --surface {} --script {}\n",
+                self.name,
+                file.display()
+            );
+        }
+        text
+    }
+}
+
+impl Surface for Site {
+    fn exercise(&mut self, seed: u64, lines: usize, counts: &mut Counts) -> Result<Outcome> {
+        let script = script(seed, lines, self.abilities());
+        let (found, ran) = self.compared(&script)?;
+        count(&script, &ran, counts);
+        let mut outcome = Outcome { decided: ran.decided, ..Outcome::default() };
+        for (line, seen) in script.lines.iter().zip(&ran.seen) {
+            outcome.operations += u64::from(seen.is_some());
+            match line.op {
+                Op::Kill { .. } if seen.is_some() => outcome.kills.0 += 1,
+                Op::Disturb if seen.is_some() => outcome.kills.1 += 1,
+                _ => {}
+            }
+        }
+        outcome.difference = found.map(|found| self.report(&script, &found));
+        Ok(outcome)
+    }
+
+    fn listed(&self, seed: u64, lines: usize) -> String {
+        listed(&script(seed, lines, self.abilities()))
+    }
+}
+
+/// The surface of a name.
+///
+/// # Errors
+/// There is none, or not here.
+pub fn surface(name: &str, programs: &Programs) -> Result<Box<dyn Surface>> {
+    Ok(Box::new(Site::new(name, programs)?))
+}
+
+/// The names of all surfaces.
+pub fn names() -> Vec<String> {
+    crate::surface::names()
+}
+
+/// Runs a script of a file on a surface; what differs.
+///
+/// # Errors
+/// It cannot be read, or the surface is not to be had.
+pub fn again(name: &str, file: &Path, programs: &Programs) -> Result<Option<String>> {
+    let script: Script = serde_json::from_slice(&std::fs::read(file)?)?;
+    let site = Site::new(name, programs)?;
+    let (found, _) = site.compared(&sanitized(&script))?;
+    Ok(found.map(|found| format!("{:?}: {}\n{}", found.line, found.what, listed(&script))))
+}
+
+/// The kinds that were tried and never succeeded.
+pub fn dead(counts: &Counts) -> Vec<&str> {
+    let dead =
+        |(kind, (_, done)): &(&String, &(u64, u64))| *done == 0 && !Op::may_always_fail(kind);
+    counts.iter().filter(dead).map(|(kind, _)| kind.as_str()).collect()
+}
+
+/// What scripts can do at all, for the tests of generating.
+pub fn everything() -> Abilities {
+    Abilities { unnamed: true, disturb: true }
+}

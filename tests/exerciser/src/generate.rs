@@ -1,0 +1,548 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Random scripts: the same seed makes the same script.
+
+use crate::model::Model;
+use crate::operation::{
+    BLOCK_COUNT, BLOCKS, BatchBy, By, CloseBy, CopyBy, DupBy, Line, Name, Op, OpenBy, Order, Part,
+    RANGE_BYTES, RECORDS, SHARED, Script, StatBy, SyncBy, Transfer,
+};
+use crate::pattern::Dice;
+
+/// What a surface can do at all.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Abilities {
+    /// Files without a name (`O_TMPFILE`).
+    pub unnamed: bool,
+    /// A server beneath that can be killed.
+    pub disturb: bool,
+}
+
+/// Who acts, and what is theirs.
+#[derive(Clone, Debug)]
+struct Owner {
+    process: u8,
+    thread: u8,
+    names: Vec<Name>,
+    slots: Vec<u8>,
+    maps: Vec<u8>,
+    /// Their part of [`SHARED`], if not all is everybody's.
+    range: Option<u64>,
+}
+
+struct Generator {
+    dice: Dice,
+    model: Model,
+    order: Order,
+    abilities: Abilities,
+    lines: Vec<Line>,
+    /// Number of what is written next.
+    seed: u64,
+}
+
+/// Farthest that files grow by choice.
+const REACH: u64 = 200 << 10;
+
+/// Removes the lines that a script cannot have because others were removed.
+pub fn sanitized(script: &Script) -> Script {
+    let mut model = Model::new(script.order);
+    let mut lines = Vec::new();
+    for line in &script.lines {
+        if model.allows(line) && model.apply(line, None).is_ok() {
+            lines.push(line.clone());
+        }
+    }
+    Script { order: script.order, lines }
+}
+
+/// Makes the script of a seed with so many lines.
+pub fn script(seed: u64, lines: usize, abilities: Abilities) -> Script {
+    let mut dice = Dice::new(seed);
+    let order = if dice.chance(65) { Order::Serial } else { Order::Free };
+    let (model, all) = (Model::new(order), Vec::with_capacity(lines));
+    let mut generator = Generator { dice, model, order, abilities, lines: all, seed: seed << 20 };
+    match order {
+        Order::Serial => generator.serial(lines),
+        Order::Free => generator.free(lines),
+    }
+    Script { order, lines: generator.lines }
+}
+
+impl Generator {
+    fn serial(&mut self, lines: usize) {
+        let all = |process, thread| Owner {
+            process,
+            thread,
+            names: (0..=SHARED).collect(),
+            slots: (0..10).collect(),
+            maps: (0..4).collect(),
+            range: None,
+        };
+        let threads = 1 + self.dice.below(3) as u8;
+        let mut owner = all(0, 0);
+        while self.lines.len() < lines {
+            if self.dice.chance(30) {
+                let alive: Vec<u8> = (0..5).filter(|one| self.model.is_alive(*one)).collect();
+                let process = self.dice.one_of(&alive);
+                owner = all(process, self.dice.below(threads.into()) as u8);
+            }
+            let op = match self.dice.below(1000) {
+                0..4 => Op::Fork { child: self.dice.below(5) as u8 },
+                4..7 => Op::Kill { child: self.dice.below(5) as u8 },
+                7 if self.abilities.disturb && self.dice.chance(20) => Op::Disturb,
+                _ => self.op(&owner),
+            };
+            self.push(&owner, op);
+        }
+    }
+
+    fn free(&mut self, lines: usize) {
+        // Processes with their threads; all but the first begin later.
+        let shape: &[(u8, u8)] = match self.dice.below(4) {
+            0 => &[(0, 0), (0, 1), (0, 2), (0, 3)],
+            1 => &[(0, 0), (0, 1), (1, 0), (1, 1)],
+            2 => &[(0, 0), (1, 0), (2, 0), (3, 0)],
+            _ => &[(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (2, 0)],
+        };
+        let owners: Vec<Owner> = (shape.iter().enumerate())
+            .map(|(place, (process, thread))| Owner {
+                process: *process,
+                thread: *thread,
+                names: vec![2 * place as u8, 2 * place as u8 + 1],
+                slots: (thread * 8..thread * 8 + 6).collect(),
+                maps: (thread * 4..thread * 4 + 3).collect(),
+                range: Some(place as u64 * RANGE_BYTES),
+            })
+            .collect();
+        let mut blocks = 0;
+        while self.lines.len() < lines {
+            let there: Vec<usize> =
+                (0..owners.len()).filter(|one| self.model.is_alive(owners[*one].process)).collect();
+            let owner = &owners[self.dice.one_of(&there)];
+            let first = (owner.process, owner.thread) == (0, 0);
+            let op = match self.dice.below(1000) {
+                0..30 if first => Op::Fork { child: 1 + self.dice.below(3) as u8 },
+                30..33 if first => Op::Kill { child: 1 + self.dice.below(3) as u8 },
+                40..90 => self.contended(owner, &mut blocks),
+                _ => self.op(owner),
+            };
+            if let Op::Fork { child } = &op
+                && !shape.iter().any(|(process, _)| process == child)
+            {
+                continue;
+            }
+            self.push(owner, op);
+        }
+    }
+
+    fn push(&mut self, owner: &Owner, op: Op) {
+        let line = Line { process: owner.process, thread: owner.thread, op };
+        // Its own slots for what all touch: open before use.
+        if self.model.allows(&line) && self.model.apply(&line, None).is_ok() {
+            self.lines.push(line);
+        }
+    }
+
+    /// Something that several do with one file at once.
+    fn contended(&mut self, owner: &Owner, blocks: &mut u32) -> Op {
+        let (records, of_blocks) = (owner.thread * 8 + 6, owner.thread * 8 + 7);
+        let is_open = |model: &Model, slot| model.open(owner.process, slot).is_some();
+        let by = OpenBy::Open;
+        if !is_open(&self.model, records) {
+            let flags = libc::O_WRONLY | libc::O_APPEND;
+            return Op::Open { slot: records, name: RECORDS, flags, by };
+        }
+        if !is_open(&self.model, of_blocks) {
+            return Op::Open { slot: of_blocks, name: BLOCKS, flags: libc::O_RDWR, by };
+        }
+        let seed = self.next_seed();
+        if self.dice.chance(50) {
+            return Op::Record { slot: records, seed };
+        }
+        *blocks += 1;
+        let write = *blocks < 200 && self.dice.chance(60);
+        Op::Block { slot: of_blocks, block: self.dice.below(BLOCK_COUNT), write, seed }
+    }
+
+    fn next_seed(&mut self) -> u64 {
+        self.seed += 1;
+        self.seed
+    }
+
+    /// A slot: mostly one that is open on a file.
+    fn slot(&mut self, owner: &Owner) -> u8 {
+        let open: Vec<u8> = (owner.slots.iter().copied())
+            .filter(|slot| self.model.open(owner.process, *slot).is_some())
+            .collect();
+        if open.is_empty() || self.dice.chance(4) && self.order == Order::Serial {
+            return self.dice.one_of(&owner.slots);
+        }
+        self.dice.one_of(&open)
+    }
+
+    fn slot_that(&mut self, owner: &Owner, reads: bool, writes: bool) -> u8 {
+        let mut slot = self.slot(owner);
+        for _ in 0..6 {
+            let open = self.model.open(owner.process, slot);
+            if open.is_some_and(|open| (!reads || open.reads()) && (!writes || open.writes())) {
+                break;
+            }
+            slot = self.slot(owner);
+        }
+        slot
+    }
+
+    /// Whether a slot is open on the file of which everybody has a part.
+    fn is_parted(&self, owner: &Owner, slot: u8) -> bool {
+        let inode = self.model.open(owner.process, slot).map(|open| open.inode);
+        owner.range.is_some() && inode.is_some() && inode == self.model.names[SHARED as usize]
+    }
+
+    fn length(&self, owner: &Owner, slot: u8) -> u64 {
+        let open = self.model.open(owner.process, slot);
+        open.map_or(0, |open| self.model.inodes[open.inode].len())
+    }
+
+    fn bytes(&mut self) -> u32 {
+        match self.dice.below(20) {
+            0 => 0,
+            1..4 => self.dice.one_of(&[1, 7, 511, 513, 4095, 4097]),
+            4..8 => 512 * (1 + self.dice.below(8) as u32),
+            8..13 => 4096,
+            13..16 => 4096 * (1 + self.dice.below(4) as u32),
+            16..19 => 1 + self.dice.below(9000) as u32,
+            _ => self.dice.one_of(&[65536, 32768 + 4096, 40000]),
+        }
+    }
+
+    fn place(&mut self, length: u64, aligned: bool) -> u64 {
+        let place = match self.dice.below(20) {
+            0..8 => self.dice.below(length.max(1)),
+            8..13 => self.dice.below(length / 4096 + 1) * 4096,
+            13..15 => length,
+            15 => length.saturating_sub(self.dice.below(5000)),
+            16 => length + self.dice.below(20000),
+            17 => 0,
+            _ => self.dice.below(REACH),
+        };
+        let place = place.min(REACH);
+        if aligned && self.dice.chance(92) { place & !4095 } else { place }
+    }
+
+    /// Where and how much, within the owner's part where there are parts.
+    fn span(&mut self, owner: &Owner, slot: u8) -> (u64, u32) {
+        let direct = self.model.open(owner.process, slot).is_some_and(|open| open.is_direct());
+        let mut bytes = self.bytes();
+        if direct && self.dice.chance(92) {
+            bytes = bytes.next_multiple_of(4096);
+        }
+        match owner.range {
+            Some(range) if self.is_parted(owner, slot) => {
+                let bytes = bytes.min(RANGE_BYTES as u32);
+                let mut at = self.dice.below(RANGE_BYTES - u64::from(bytes) + 1);
+                if direct || self.dice.chance(50) {
+                    at &= !4095;
+                }
+                (range + at, bytes)
+            }
+            _ => (self.place(self.length(owner, slot), direct), bytes),
+        }
+    }
+
+    fn open(&mut self, owner: &Owner) -> Op {
+        let slot = self.dice.one_of(&owner.slots);
+        if self.abilities.unnamed && self.dice.chance(3) {
+            return Op::OpenUnnamed { slot };
+        }
+        let by = self.dice.one_of(&[
+            OpenBy::Open,
+            OpenBy::Open,
+            OpenBy::Absolute,
+            OpenBy::Openat,
+            OpenBy::Raw,
+            OpenBy::Uring,
+            OpenBy::Creat,
+        ]);
+        if owner.range.is_some() && self.dice.chance(25) {
+            let direct = if self.dice.chance(30) { libc::O_DIRECT } else { 0 };
+            let by = if by == OpenBy::Creat { OpenBy::Open } else { by };
+            return Op::Open { slot, name: SHARED, flags: libc::O_RDWR | direct, by };
+        }
+        let name = self.dice.one_of(&owner.names);
+        if by == OpenBy::Creat {
+            let flags = libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC;
+            return Op::Open { slot, name, flags, by };
+        }
+        let mut flags = self.dice.one_of(&[libc::O_RDWR, libc::O_RDWR, libc::O_RDWR, 0, 1]);
+        for (flag, of_100) in [
+            (libc::O_CREAT, 75),
+            (libc::O_TRUNC, 6),
+            (libc::O_APPEND, 12),
+            (libc::O_DIRECT, 20),
+            (libc::O_SYNC, 4),
+            (libc::O_DSYNC, 4),
+            (libc::O_NOATIME, 4),
+            (libc::O_NONBLOCK, 4),
+            (libc::O_CLOEXEC, 30),
+            (libc::O_NOFOLLOW, 5),
+        ] {
+            if self.dice.chance(of_100) {
+                flags |= flag;
+            }
+        }
+        if flags & libc::O_CREAT != 0 && self.dice.chance(6) {
+            flags |= libc::O_EXCL;
+        }
+        if self.dice.chance(3) {
+            flags = libc::O_PATH | libc::O_CLOEXEC;
+        }
+        Op::Open { slot, name, flags, by }
+    }
+
+    fn transfer(&mut self, owner: &Owner, write: bool) -> Op {
+        let slot = self.slot_that(owner, !write, write);
+        let parted = self.is_parted(owner, slot);
+        let direct = self.model.open(owner.process, slot).is_some_and(|open| open.is_direct());
+        let (place, bytes) = self.span(owner, slot);
+        let by = self.dice.one_of(&[
+            By::Plain,
+            By::Plain,
+            By::Plain,
+            By::Wide,
+            By::Vector,
+            By::Vector2,
+            By::Raw,
+            By::Uring,
+            By::Aio,
+        ]);
+        let mut at = Some(place as i64);
+        if !parted && by != By::Aio && self.dice.chance(30) {
+            at = None;
+        } else if !parted && by != By::Uring && by != By::Vector2 && self.dice.chance(1) {
+            at = Some(-(1 + self.dice.below(5000) as i64));
+        }
+        let mut pieces = vec![bytes];
+        if matches!(by, By::Vector | By::Vector2) {
+            let unit = if direct { 4096 } else { 1 };
+            let cuts = self.dice.below(4);
+            for _ in 0..cuts {
+                let last = pieces.pop().unwrap_or(0);
+                let cut = (self.dice.below(u64::from(last) + 1) as u32) / unit * unit;
+                pieces.extend([cut, last - cut]);
+            }
+        }
+        let mut rwf = 0;
+        if by == By::Vector2 && self.dice.chance(60) {
+            rwf = match write {
+                true => self.dice.one_of(&[1, 2, 4, 8, 0x10, 0x12, 0x20]),
+                false => self.dice.one_of(&[1, 8]),
+            };
+        } else if by == By::Uring && write && self.dice.chance(40) {
+            rwf = self.dice.one_of(&[2, 4, 0x10]);
+        }
+        if parted {
+            rwf &= !0x10;
+        }
+        let skew = match self.dice.below(10) {
+            0..6 => 0,
+            6..8 => 512,
+            _ if direct && self.dice.chance(80) => 0,
+            _ => self.dice.below(4096) as u16,
+        };
+        let mut claim = 0;
+        if by == By::Plain && bytes > 0 && !parted && self.dice.chance(3) {
+            let beyond = u64::from(bytes) + 4096 + self.dice.below(100_000);
+            claim = self.dice.one_of(&[i64::MAX as u64, 1 << 48, beyond]);
+        }
+        let seed = self.next_seed();
+        Op::Transfer(Transfer { slot, write, at, pieces, by, rwf, seed, skew, claim })
+    }
+
+    fn batch(&mut self, owner: &Owner) -> Op {
+        let slot = self.slot_that(owner, true, true);
+        let (from, to) = match owner.range {
+            Some(range) if self.is_parted(owner, slot) => (range, range + RANGE_BYTES),
+            _ => (0, self.length(owner, slot).min(REACH)),
+        };
+        let count = 2 + self.dice.below(5);
+        let share = (to - from) / (count + 1) & !4095;
+        let direct = self.model.open(owner.process, slot).is_some_and(|open| open.is_direct());
+        let mut parts = Vec::new();
+        for place in 0..count {
+            let bytes = self.dice.below(share.min(16 << 10) + 1) as u32;
+            let bytes = if direct { bytes & !4095 } else { bytes };
+            let at = from + place * share;
+            let (write, seed) = (self.dice.chance(50), self.next_seed());
+            if bytes > 0 {
+                parts.push(Part { write, at, bytes, seed });
+            }
+        }
+        let beside = (self.dice.chance(50) && share > 0).then_some(from + count * share);
+        let by = self.dice.one_of(&[BatchBy::Uring, BatchBy::Aio]);
+        if parts.is_empty() {
+            return self.transfer(owner, true);
+        }
+        Op::Batch { slot, by, parts, beside }
+    }
+
+    fn memory(&mut self, owner: &Owner) -> Op {
+        let map = self.dice.one_of(&owner.maps);
+        let Some(mapping) = self.model.mapping(owner.process, map).cloned() else {
+            let slot = self.slot_that(owner, true, true);
+            let pages = 1 + self.dice.below(12);
+            let at = match owner.range {
+                Some(range) if self.is_parted(owner, slot) => {
+                    range + self.dice.below(RANGE_BYTES / 4096 - pages + 1) * 4096
+                }
+                _ => self.dice.below(self.length(owner, slot) / 4096 + 1) * 4096,
+            };
+            let (shared, write) = (self.dice.chance(65), self.dice.chance(80));
+            return Op::Map { map, slot, shared, write, at, bytes: pages * 4096 };
+        };
+        let there = self.model.inodes[mapping.inode].len().saturating_sub(mapping.at);
+        let there = there.min(mapping.bytes);
+        let at = self.dice.below(there.max(1));
+        let bytes = (1 + self.dice.below(6000)).min(there - at.min(there)) as u32;
+        match self.dice.below(10) {
+            0 => Op::Unmap { map },
+            1..3 => {
+                let flags = [libc::MS_SYNC, libc::MS_ASYNC, libc::MS_SYNC | libc::MS_INVALIDATE];
+                Op::Msync { map, flags: self.dice.one_of(&flags) }
+            }
+            3..6 => Op::Peek { map, at, bytes },
+            _ => Op::Poke { map, at, bytes, seed: self.next_seed() },
+        }
+    }
+
+    fn copy(&mut self, owner: &Owner) -> Op {
+        let from = self.slot_that(owner, true, false);
+        let to = self.slot_that(owner, false, true);
+        let by = self.dice.one_of(&[CopyBy::CopyFileRange, CopyBy::Sendfile, CopyBy::Splice]);
+        let (place, mut bytes) = self.span(owner, from);
+        let mut from_at = Some(place as i64);
+        if !self.is_parted(owner, from) && self.dice.chance(40) {
+            from_at = None;
+        }
+        let mut to_at = None;
+        if self.is_parted(owner, to) {
+            let (place, most) = self.span(owner, to);
+            bytes = bytes.min(most);
+            to_at = Some(place as i64);
+            if by == CopyBy::Sendfile {
+                return Op::StatOpen { slot: to, by: StatBy::Stat };
+            }
+        } else if self.dice.chance(60) {
+            to_at = Some(self.place(self.length(owner, to), false) as i64);
+        }
+        Op::Copy { from, to, from_at, to_at, bytes: bytes.into(), by }
+    }
+
+    fn op(&mut self, owner: &Owner) -> Op {
+        let name = self.dice.one_of(&owner.names);
+        let other = self.dice.one_of(&owner.names);
+        let slot = self.slot(owner);
+        let parted = self.is_parted(owner, slot);
+        let none_open = self.model.open(owner.process, slot).is_none();
+        if none_open && self.dice.chance(70) {
+            return self.open(owner);
+        }
+        match self.dice.below(1000) {
+            0..70 => self.open(owner),
+            70..120 => {
+                let by = self.dice.one_of(&[
+                    CloseBy::Close,
+                    CloseBy::Close,
+                    CloseBy::Raw,
+                    CloseBy::Range,
+                    CloseBy::Uring,
+                    CloseBy::Stream,
+                ]);
+                Op::Close { slot, by }
+            }
+            120..135 => {
+                let by = self.dice.one_of(&[DupBy::Dup, DupBy::Fcntl, DupBy::Raw]);
+                Op::Dup { from: slot, to: self.dice.one_of(&owner.slots), by }
+            }
+            135..150 => Op::DupOver { from: slot, to: self.slot(owner) },
+            150..160 => {
+                let mut flags = 0;
+                if !parted && self.dice.chance(30) {
+                    flags |= libc::O_APPEND;
+                }
+                if self.dice.chance(40) {
+                    flags |= libc::O_DIRECT;
+                }
+                Op::SetFlags { slot, flags }
+            }
+            160..165 => Op::GetFlags { slot },
+            165..345 => self.transfer(owner, false),
+            345..545 => self.transfer(owner, true),
+            545..575 => self.batch(owner),
+            575..625 => {
+                let length = self.length(owner, slot) as i64;
+                let whence = self.dice.below(5) as i32;
+                let to = match whence {
+                    libc::SEEK_END => -(self.dice.below(length as u64 + 10) as i64),
+                    libc::SEEK_CUR => self.dice.one_of(&[0, 0, 100, -100, 4096]),
+                    _ => self.place(length as u64, false) as i64,
+                };
+                Op::Seek { slot, whence, to }
+            }
+            625..640 => Op::Truncate { name: other, to: self.new_length() },
+            640..665 if !parted => Op::Ftruncate { slot, to: self.new_length() },
+            665..695 => {
+                let (at, bytes) = self.span(owner, slot);
+                let mut mode = self.dice.one_of(&[0, 1, 3, 3, 0x10, 0x11, 8, 0x20, 0x40]);
+                let mut bytes = bytes.max(1).into();
+                let mut at = at as i64;
+                if parted {
+                    mode = self.dice.one_of(&[3, 0x11, 1]);
+                } else if mode == 8 || mode == 0x20 {
+                    bytes = 4096 * (1 + self.dice.below(3) as i64);
+                    at &= !4095;
+                }
+                Op::Fallocate { slot, mode, at, bytes }
+            }
+            695..720 => {
+                let flags = [0, 0, 0, libc::RENAME_NOREPLACE, libc::RENAME_EXCHANGE];
+                Op::Rename { from: name, to: other, flags: self.dice.one_of(&flags) }
+            }
+            720..735 => Op::Unlink { name },
+            735..745 => Op::Link { from: name, to: other },
+            745..835 => self.memory(owner),
+            835..880 => {
+                let by = self.dice.one_of(&[
+                    SyncBy::Fsync,
+                    SyncBy::Fsync,
+                    SyncBy::Fdatasync,
+                    SyncBy::Fdatasync,
+                    SyncBy::Range,
+                    SyncBy::Uring,
+                ]);
+                // All of a file system at once takes long where many use it.
+                let by = if self.dice.chance(2) { SyncBy::Syncfs } else { by };
+                Op::Sync { slot, by }
+            }
+            880..910 => {
+                let advice = [
+                    libc::POSIX_FADV_DONTNEED,
+                    libc::POSIX_FADV_DONTNEED,
+                    libc::POSIX_FADV_WILLNEED,
+                    libc::POSIX_FADV_RANDOM,
+                ];
+                Op::Advise { slot, advice: self.dice.one_of(&advice) }
+            }
+            910..960 => self.copy(owner),
+            960..980 => Op::StatOpen { slot, by: self.dice.one_of(&[StatBy::Stat, StatBy::Statx]) },
+            _ => Op::StatName { name, by: self.dice.one_of(&[StatBy::Stat, StatBy::Statx]) },
+        }
+    }
+
+    fn new_length(&mut self) -> i64 {
+        match self.dice.below(30) {
+            0 => -1,
+            1..4 => 0,
+            4..14 => 4096 * self.dice.below(40) as i64,
+            _ => self.dice.below(150_000) as i64,
+        }
+    }
+}

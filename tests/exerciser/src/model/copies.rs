@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Bytes from file to file.
+
+use super::{Description, Model, judged, said};
+use crate::operation::CopyBy;
+use crate::record::Seen;
+
+/// Most bytes that one splice takes.
+const SPLICED: u64 = 60 << 10;
+
+impl Model {
+    pub(super) fn copy(
+        &mut self,
+        process: u8,
+        (from, from_at): (u8, Option<i64>),
+        (to, to_at): (u8, Option<i64>),
+        bytes: u64,
+        by: CopyBy,
+        seen: Option<Seen>,
+    ) -> Result<Seen, String> {
+        let bad = || Seen::error(libc::EBADF);
+        let (source_id, target_id) = (self.id(process, from), self.id(process, to));
+        let at = |id: Option<usize>| id.map(|id| self.descriptions[id].clone());
+        let (source, target) = (at(source_id), at(target_id));
+        let Some(source) = source.filter(Description::reads) else {
+            return judged(seen, bad(), &[]);
+        };
+        let from_place = from_at.unwrap_or(source.offset) as u64;
+        let file = &self.inodes[source.inode];
+        let left = file.len().saturating_sub(from_place);
+        let vague = file.vague_length || !file.knows(from_place..from_place + bytes);
+        self.free |= vague;
+        let mut most = bytes.min(left);
+        if by == CopyBy::Splice {
+            most = most.min(SPLICED);
+        }
+        // What leaves the source although nothing arrives.
+        let mut taken = 0;
+        if by == CopyBy::Splice {
+            let refused = seen.filter(|seen| seen.more == 0);
+            if let Some(seen) = refused
+                && seen.failed()
+                && source.is_direct()
+                && seen.errno == libc::EINVAL
+            {
+                return Ok(seen);
+            }
+            taken = seen.map_or(most, |seen| seen.more);
+            if taken > most || (taken == 0) != (most == 0) {
+                return Err(format!("expected a splice of {most} bytes, got {taken}"));
+            }
+            if taken == 0 {
+                return judged(seen, Seen::ok(0), &[]);
+            }
+            // A pipe is filled as far as it has room.
+            self.free |= taken < most;
+            most = taken;
+            if let (None, Some(id)) = (from_at, source_id) {
+                self.descriptions[id].offset += taken as i64;
+            }
+        }
+        let told = |seen: Seen| Seen { more: taken, ..seen };
+        let Some(target) = target.filter(Description::writes) else {
+            return judged(seen, told(bad()), &[]);
+        };
+        if target.appends() {
+            let error = if by == CopyBy::CopyFileRange { libc::EBADF } else { libc::EINVAL };
+            return judged(seen, told(Seen::error(error)), &[]);
+        }
+        let to_place = match by {
+            CopyBy::Sendfile => target.offset,
+            _ => to_at.unwrap_or(target.offset),
+        } as u64;
+        let overlaps = to_place + most > from_place && to_place < from_place + most;
+        if by == CopyBy::CopyFileRange && source.inode == target.inode && overlaps {
+            return judged(seen, Seen::error(libc::EINVAL), &[]);
+        }
+        let mut refusals = Vec::new();
+        if source.is_direct() || target.is_direct() {
+            refusals.push(libc::EINVAL);
+        }
+        if by == CopyBy::CopyFileRange && source.severed != target.severed {
+            refusals.push(libc::EXDEV);
+        }
+        let done = match seen {
+            Some(seen) if !seen.failed() => {
+                let done = seen.ret as u64;
+                if done > most || (done == 0) != (most == 0) {
+                    return Err(format!("expected {most} bytes, got {}", said(&seen)));
+                }
+                self.free |= done < most && (source.is_direct() || target.is_direct());
+                done
+            }
+            _ => most,
+        };
+        let seen = judged(seen, told(Seen::ok(done as i64)), &refusals)?;
+        if seen.failed() {
+            return Ok(seen);
+        }
+        let bytes = self.inodes[source.inode].read(from_place, done).to_vec();
+        let file = &mut self.inodes[target.inode];
+        file.write(to_place, &bytes);
+        if vague {
+            file.vague.push(to_place..to_place + done);
+        }
+        if let (None, Some(id), true) = (from_at, source_id, by != CopyBy::Splice) {
+            self.descriptions[id].offset = (from_place + done) as i64;
+        }
+        if let (true, Some(id)) = (to_at.is_none() || by == CopyBy::Sendfile, target_id)
+            && done > 0
+        {
+            self.descriptions[id].offset = (to_place + done) as i64;
+        }
+        Ok(seen)
+    }
+}
