@@ -59,7 +59,7 @@ fn counts_above_the_limit_and_memory_that_ends_go_as_without_by_channel() {
     let serving = || {
         let controller = Controller::start(Options::default()).map_err(|e| e.to_string())?;
         let (backing, mount) = (backing.path().to_owned(), mount.path().to_owned());
-        let serving = Serving { backing, mount, private: false, threads: 4 };
+        let serving = Serving { backing, mount, private: false, threads: 4, passthrough: true };
         take_over(&serving).map_err(|error| error.to_string())?;
         Server::start(&serving, Arc::new(controller), Channels::default).map_err(|e| e.to_string())
     };
@@ -69,7 +69,7 @@ fn counts_above_the_limit_and_memory_that_ends_go_as_without_by_channel() {
     };
     let [plain, mounted] =
         [plain.path(), mount.path()].map(|place| untouched(&mut table(&sizes, place, &[])));
-    let ended = Under::policy("spin").run(&mut table(&sizes, mount.path(), &[]));
+    let ended = Under::policy("spin").with_channels().run(&mut table(&sizes, mount.path(), &[]));
     // Where the kernel's own requests on a served mount go otherwise than on a file system, both are right.
     let right = lines(&plain).into_iter().zip(lines(&mounted));
     for (with, (plain, mounted)) in lines(&ended).into_iter().zip(right) {
