@@ -200,8 +200,10 @@ impl Reactor {
         let first = first.min_by_key(|(due, _)| *due).map(|(_, waited)| waited);
         // A thread that will leave the CPU sends its requests with the call that waits for them.
         if first.as_ref().is_some_and(|(_, decision, _)| decision.mode != Mode::Block) {
+            let before = self.counts.completions;
             self.look();
-            if !self.after.wakers.is_empty() {
+            // What was over decides for nobody, even if no task wanted it.
+            if !self.after.wakers.is_empty() || self.counts.completions > before {
                 return;
             }
         }
