@@ -139,7 +139,7 @@ impl Writer {
     /// Writes all of `data`. It is durable only after [`Writer::commit`].
     ///
     /// # Errors
-    /// What the server says, with path and offset.
+    /// What the server says, with path and offset. A write that had no answer in time may still be carried out.
     pub async fn write(&self, offset: u64, data: &Payload) -> Result<()> {
         if data.is_empty() {
             return Ok(());

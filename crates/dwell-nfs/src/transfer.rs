@@ -11,10 +11,9 @@ use crate::engine::Failure;
 use crate::error::{Error, Result, Why};
 use crate::file::all;
 use crate::holes;
-use crate::keep::Keep;
 use crate::nfs3::Kind;
 use crate::resume::{self, Extent, HEAD_BYTES, LINE_BYTES, Record};
-use crate::tree::{Node, Source, Target};
+use crate::tree::{Facts, Node, Source, Target};
 
 /// Of one request between files here, in bytes.
 const LOCAL_BYTES: u32 = 256 << 10;
@@ -85,10 +84,7 @@ impl Copy<'_> {
 
     /// The part of an earlier copy, cut behind what is sure to be this source's data.
     async fn begun(&self, job: &Job, name: &[u8], record_name: &[u8]) -> Result<Option<Part>> {
-        let is_file = |found: &(Node, _)| {
-            let facts: &crate::tree::Facts = &found.1;
-            facts.kind == Kind::File
-        };
+        let is_file = |found: &(Node, Facts)| found.1.kind == Kind::File;
         let Some((node, there)) = job.into.get(name).await?.filter(is_file) else {
             return Ok(None);
         };
@@ -116,7 +112,7 @@ impl Copy<'_> {
         let mut sound = 0;
         for extent in &extents {
             let Extent { start, bytes, chunk, .. } = *extent;
-            let sums = match extent.end() <= there.bytes {
+            let sums = match extent.end() <= there.bytes.min(job.facts.bytes) {
                 true => self.sums(&back, start, bytes, chunk).await?,
                 false => break,
             };
@@ -204,8 +200,7 @@ impl Copy<'_> {
             let what = "another program has changed or replaced it meanwhile";
             return Err(Error::invalid(into.path_of(&part.name), what));
         };
-        let Keep { times, rights } = self.keep();
-        part.node.take_after(facts, &there, Keep { times, rights }).await?;
+        part.node.take_after(facts, &there, self.keep()).await?;
         into.rename(&part.node, &part.name, name).await?;
         // The file is there; its record is only in the way.
         if (part.record.is_some() || part.is_left_over)

@@ -195,7 +195,8 @@ fn a_write_that_was_dropped_never_overwrites_a_later_one() {
         {
             let old = Payload::new(vec![1; CHUNK]);
             let mut old = pin!(writer.write(0, &old));
-            poll_fn(|context| Poll::Ready(assert!(old.as_mut().poll(context).is_pending()))).await;
+            let pending = poll_fn(|context| Poll::Ready(old.as_mut().poll(context).is_pending()));
+            assert!(pending.await);
             while writes() == 0 {
                 tasks.sleep(1_000_000).await;
             }

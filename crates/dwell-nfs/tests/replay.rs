@@ -11,12 +11,15 @@ mod model;
 
 use std::rc::Rc;
 
+use common::on_server;
 use dwell::executor::Executor;
+use dwell_bench::fixture::{Export, Ganesha};
 use dwell_nfs::Result;
 use dwell_nfs::client::{Client, Found};
 use dwell_nfs::directory::Item;
 use dwell_nfs::nfs3::{Handle, SetAttributes, Status};
 use dwell_nfs::url::Url;
+use fake::Cutter;
 use model::{Fault, Model};
 
 /// The root's handle in a model.
@@ -209,5 +212,47 @@ fn a_call_that_was_sent_once_is_not_forgiven() {
         client.make_link(root, b"l", b"there", &url).await.unwrap();
         let again = client.make_link(root, b"l", b"there", &url).await.unwrap_err();
         assert_eq!(again.status(), Some(Status::EXIST));
+    });
+}
+
+/// A relay cuts the connection at any byte of the answers. The server sees a new connection from another port, so it takes
+/// each call that comes again for a new one.
+#[test]
+fn changes_at_a_real_server_succeed_whichever_answer_is_lost() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let export = dir.path().display().to_string();
+    on_server(&[Export::directory(dir.path())], false, |_| {
+        let to = format!("127.0.0.1:{}", Ganesha::PORT).parse().unwrap();
+        let run = |cut: u64| {
+            let relay = Cutter::start(to, u64::MAX, cut);
+            let port = Ganesha::MOUNT_PORT;
+            let url = format!("nfs://127.0.0.1:{}{export}?mountport={port}", relay.port);
+            let url: Url = url.parse().unwrap();
+            let executor = Executor::new().unwrap();
+            let tasks = executor.handle();
+            executor.block_on(async {
+                let client = Client::mount(&tasks, &url).await.unwrap();
+                let (root, keep) = (client.root(), SetAttributes::default());
+                let d = client.make_directory(root, b"d", keep, false, &url).await.unwrap();
+                client.make_link(d, b"l", b"there", &url).await.unwrap();
+                let file = client.create_new(d, b"f", keep, &url).await.unwrap();
+                client.rename(d, b"f", b"g", file, &url).await.unwrap();
+                let item = Item { name: b"d".to_vec(), found: found(&client, &url, "d").await };
+                client.remove_all(root, item, true, &url, &mut |_| ()).await.unwrap();
+                client.health().counters.reconnects
+            })
+        };
+        // Behind what is said before the first change: the limits.
+        let (mut at, mut cut_off) = (200, 0);
+        loop {
+            let reconnects = run(at);
+            cut_off += reconnects;
+            assert!(std::fs::read_dir(dir.path()).unwrap().next().is_none(), "cut at {at}");
+            if reconnects == 0 {
+                break;
+            }
+            at += 60;
+        }
+        assert!(cut_off >= 10, "{cut_off} cuts up to byte {at}");
     });
 }
