@@ -68,7 +68,7 @@ fn what_is_excluded_passes() {
 /// The bytes that reads and writes of a sequence moved, as it tells them.
 fn moved(told: &str) -> u64 {
     let of_line = |line: &str| {
-        let (what, rest) = line.split_once(|c: char| c == ' ').unwrap_or((line, ""));
+        let (what, rest) = line.split_once(' ').unwrap_or((line, ""));
         let words: Vec<&str> = rest.split(' ').collect();
         let numbers = match what {
             "child" => &words[..2],
