@@ -49,6 +49,10 @@ pub(super) struct Passthrough {
 
 const OVERLAY: i64 = 0x794c_7630;
 
+fn kind_of(root: impl AsFd) -> Option<i64> {
+    Some(rustix::fs::fstatfs(root).ok()?.f_type as i64)
+}
+
 /// Whether a file system leaves it to the kernel to check who may do what, and checks nobody who reads and writes what
 /// is open. A server of files may not. Those on a block device do, and these, which have none of their own.
 fn is_local(kind: i64, root: impl AsFd) -> bool {
@@ -71,7 +75,7 @@ impl Passthrough {
     pub fn new(wanted: bool, callers: &Callers, backing: impl AsFd) -> Self {
         let may = rustix::thread::capabilities(None)
             .is_ok_and(|own| own.effective.contains(CapabilitySet::SYS_ADMIN));
-        let kind = rustix::fs::fstatfs(&backing).map_or(0, |facts| facts.f_type as i64);
+        let kind = kind_of(&backing).unwrap_or(0);
         let path = match callers {
             _ if !wanted => direct("switched off (--no-passthrough)"),
             Callers::One { .. } => direct("the controller is not root's"),
