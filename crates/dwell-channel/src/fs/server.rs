@@ -22,7 +22,7 @@ use super::filesystem::Served;
 use super::hidden::Hidden;
 use super::mounts::{self, How, SERVED};
 use super::node::Nodes;
-use super::passthrough::{DataPath, Passthrough};
+use super::passthrough::{DataPath, Passthrough, TMPFS, kind_of};
 use super::tree::{Table, Tree};
 use crate::grants::{Grants, Inodes};
 
@@ -188,6 +188,7 @@ impl Server {
 
         let (crowded, crowds) = sync_channel(1);
         let passthrough = Passthrough::new(options.passthrough, &callers, &root);
+        let in_memory = kind_of(&root) == Some(TMPFS);
         let nodes = Nodes::new(root, raise_open_files() / 4 * 3)
             .map_err(|error| Error::io("cannot be looked at", &backing, error))?;
         let tree = Arc::new(Tree {
@@ -199,6 +200,7 @@ impl Server {
             counts: Default::default(),
             callers,
             passthrough,
+            in_memory,
             open_flags: OnceLock::new(),
             shared_mappings: OnceLock::new(),
             notifier: OnceLock::new(),

@@ -34,6 +34,8 @@ pub(super) struct Tree {
     pub counts: Counts,
     pub callers: Callers,
     pub passthrough: Passthrough,
+    /// All of it is one tmpfs, since no name leads to another file system: nothing is ever more durable than it is.
+    pub in_memory: bool,
     /// How files are opened for direct I/O, which depends on the kernel.
     pub open_flags: OnceLock<FopenFlags>,
     /// Whether files can be mapped shared.
