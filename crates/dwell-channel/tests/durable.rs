@@ -54,3 +54,30 @@ fn a_write_that_asks_for_it_by_itself_is_durable() {
         assert!(is_on(&disk, b"and a sync"), "{story}");
     }
 }
+
+#[test]
+fn a_sync_of_what_is_in_memory_is_asked_for_once() {
+    let counts = |dir: &std::path::Path, passthrough| {
+        let controller = Arc::new(Controller::start(Options::default()).unwrap());
+        let scene = scene_in(dir, controller, passthrough)?;
+        let (file, root) =
+            (Plain::create(scene.path("data")).unwrap(), Plain::open(scene.mount.path()));
+        let root = root.unwrap();
+        for at in 0..20 {
+            file.write_all_at(&[1; 100], at * 100).unwrap();
+            file.sync_all().unwrap();
+            file.sync_data().unwrap();
+            root.sync_all().unwrap();
+        }
+        let requests = scene.requests();
+        Some(["fsync", "fsyncdir"].map(|kind| requests.get(kind).copied().unwrap_or(0)))
+    };
+    let disk = Disk::make();
+    for passthrough in [true, false] {
+        let Some(in_memory) = counts(std::path::Path::new("/dev/shm"), passthrough) else { return };
+        assert_eq!(in_memory, [1, 1]);
+        if let Some(disk) = &disk {
+            assert_eq!(counts(&disk.at(), passthrough), Some([40, 20]));
+        }
+    }
+}

@@ -144,7 +144,12 @@ impl Tree {
         }
     }
 
+    /// # Errors
+    /// ENOSYS: there is nothing to sync. The kernel then answers all that follow by itself.
     pub fn fsync(&self, handle: FileHandle, data_only: bool) -> Result<(), Errno> {
+        if self.in_memory {
+            return Err(Errno::NOSYS);
+        }
         let file = self.files.get(handle)?;
         if data_only { rustix::fs::fdatasync(&*file) } else { rustix::fs::fsync(&*file) }
     }

@@ -179,7 +179,12 @@ impl Tree {
         self.directories.remove(handle);
     }
 
+    /// # Errors
+    /// As of [`Tree::fsync`].
     pub fn fsyncdir(&self, handle: FileHandle, data_only: bool) -> Result<(), Errno> {
+        if self.in_memory {
+            return Err(Errno::NOSYS);
+        }
         let directory = self.directories.get(handle)?;
         if data_only { rustix::fs::fdatasync(&*directory) } else { rustix::fs::fsync(&*directory) }
     }

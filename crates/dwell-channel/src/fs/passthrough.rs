@@ -47,7 +47,14 @@ pub(super) struct Passthrough {
     stacked: bool,
 }
 
+/// Numbers of file systems.
 const OVERLAY: i64 = 0x794c_7630;
+pub(super) const TMPFS: i64 = 0x0102_1994;
+
+/// The number of a directory's file system.
+pub(super) fn kind_of(root: impl AsFd) -> Option<i64> {
+    Some(rustix::fs::fstatfs(root).ok()?.f_type as i64)
+}
 
 /// Whether a file system leaves it to the kernel to check who may do what, and checks nobody who reads and writes what
 /// is open. A server of files may not. Those on a block device do, and these, which have none of their own.
@@ -56,10 +63,9 @@ fn is_local(kind: i64, root: impl AsFd) -> bool {
     const BTRFS: i64 = 0x9123_683e;
     const FUSE: i64 = 0x6573_5546;
     const RAM: i64 = 0x8584_58f6;
-    const TMP: i64 = 0x0102_1994;
     const ZFS: i64 = 0x2fc1_2fc1;
     let on_device = || rustix::fs::fstat(root).is_ok_and(|stat| rustix::fs::major(stat.st_dev) > 0);
-    [BCACHEFS, BTRFS, OVERLAY, RAM, TMP, ZFS].contains(&kind) || kind != FUSE && on_device()
+    [BCACHEFS, BTRFS, OVERLAY, RAM, TMPFS, ZFS].contains(&kind) || kind != FUSE && on_device()
 }
 
 fn direct(why: &str) -> DataPath {
@@ -71,7 +77,7 @@ impl Passthrough {
     pub fn new(wanted: bool, callers: &Callers, backing: impl AsFd) -> Self {
         let may = rustix::thread::capabilities(None)
             .is_ok_and(|own| own.effective.contains(CapabilitySet::SYS_ADMIN));
-        let kind = rustix::fs::fstatfs(&backing).map_or(0, |facts| facts.f_type as i64);
+        let kind = kind_of(&backing).unwrap_or(0);
         let path = match callers {
             _ if !wanted => direct("switched off (--no-passthrough)"),
             Callers::One { .. } => direct("the controller is not root's"),

@@ -23,7 +23,7 @@ use super::filesystem::Served;
 use super::hidden::Hidden;
 use super::mounts::{self, How, SERVED};
 use super::node::Nodes;
-use super::passthrough::{DataPath, Passthrough};
+use super::passthrough::{DataPath, Passthrough, TMPFS, kind_of};
 use super::slow::Slow;
 use super::tree::{Table, Tree};
 use crate::credentials;
@@ -206,6 +206,7 @@ impl Server {
 
         let (crowded, crowds) = sync_channel(1);
         let passthrough = Passthrough::new(options.passthrough, &callers, &root);
+        let in_memory = kind_of(&root) == Some(TMPFS);
         let most_files = raise_open_files();
         let nodes = Nodes::new(root, most_files / 4 * 3)
             .map_err(|error| Error::io("cannot be looked at", &backing, error))?;
@@ -220,6 +221,7 @@ impl Server {
             passthrough,
             open_files: Shares::new(files_per_user(most_files, every_user)),
             slow: Slow::default(),
+            in_memory,
             open_flags: OnceLock::new(),
             shared_mappings: OnceLock::new(),
             notifier: OnceLock::new(),

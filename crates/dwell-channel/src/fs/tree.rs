@@ -39,6 +39,8 @@ pub(super) struct Tree {
     /// Files and directories that users may have open.
     pub open_files: Arc<Shares>,
     pub slow: Slow,
+    /// All of it is one tmpfs, since no name leads to another file system: nothing is ever more durable than it is.
+    pub in_memory: bool,
     /// How files are opened for direct I/O, which depends on the kernel.
     pub open_flags: OnceLock<FopenFlags>,
     /// Whether files can be mapped shared.
