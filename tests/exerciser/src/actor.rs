@@ -6,7 +6,7 @@ mod memory;
 mod queues;
 
 use std::path::Path;
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 use std::sync::{Arc, Barrier};
 
 use crate::operation::{Line, Op, Order, PROCESSES, SLOTS, Script, THREADS};
@@ -149,11 +149,22 @@ impl Actor {
             }
             self.line = number;
             self.wait_for_turn(number);
+            self.follow_mount();
             shared.records.begin(number);
             if let Some(seen) = self.one(&line.op, number) {
                 shared.records.tell(number, seen);
             }
             self.pass_turn(number);
+        }
+    }
+
+    /// A directory of a mount that is gone leads nowhere: goes to where it is now.
+    fn follow_mount(&self) {
+        static MOUNTS: AtomicU32 = AtomicU32::new(0);
+        let mounts = self.shared.records.head().mounts.load(Ordering::SeqCst);
+        if MOUNTS.swap(mounts, Ordering::SeqCst) != mounts {
+            std::env::set_current_dir(&self.shared.directory)
+                .unwrap_or_else(|_| fail("the directory"));
         }
     }
 

@@ -155,13 +155,22 @@ impl Surface for Site {
 ///
 /// # Errors
 /// There is none, or not here.
-pub fn surface(name: &str, programs: &Programs) -> Result<Box<dyn Surface>> {
-    Ok(Box::new(Site::new(name, programs)?))
+pub fn surface(name: &str, programs: &Programs, with_known: bool) -> Result<Box<dyn Surface>> {
+    Ok(match name {
+        "pager" => Box::new(crate::pager::Pager::new(programs)?),
+        "nfs" => Box::new(crate::nfs::Nfs::new()?),
+        name => {
+            let mut site = Site::new(name, programs)?;
+            site.with_known = with_known;
+            Box::new(site)
+        }
+    })
 }
 
 /// The names of all surfaces.
 pub fn names() -> Vec<String> {
-    crate::surface::names()
+    let others = ["pager", "nfs"].map(str::to_owned);
+    crate::surface::names().into_iter().chain(others).collect()
 }
 
 /// Runs a script of a file on a surface; what differs.
@@ -184,5 +193,11 @@ pub fn dead(counts: &Counts) -> Vec<&str> {
 
 /// What scripts can do at all, for the tests of generating.
 pub fn everything() -> Abilities {
-    Abilities { unnamed: true, disturb: true }
+    Abilities {
+        unnamed: true,
+        disturb: true,
+        ring_position: true,
+        no_append: true,
+        beyond_addresses: true,
+    }
 }

@@ -15,6 +15,13 @@ pub struct Abilities {
     pub unnamed: bool,
     /// A server beneath that can be killed.
     pub disturb: bool,
+    /// Requests of an io_uring at the descriptor's own position. The kernel does not move the position of a request
+    /// that completes later: one past the page cache, as of FUSE with direct I/O and of `O_DIRECT`.
+    pub ring_position: bool,
+    /// `RWF_NOAPPEND`, of which a FUSE server is not told.
+    pub no_append: bool,
+    /// Counts that reach beyond what a program can address.
+    pub beyond_addresses: bool,
 }
 
 /// Who acts, and what is theirs.
@@ -315,7 +322,9 @@ impl Generator {
             By::Aio,
         ]);
         let mut at = Some(place as i64);
-        if !parted && by != By::Aio && self.dice.chance(30) {
+        let no_position =
+            by == By::Aio || by == By::Uring && (direct || !self.abilities.ring_position);
+        if !parted && !no_position && self.dice.chance(30) {
             at = None;
         } else if !parted && by != By::Uring && by != By::Vector2 && self.dice.chance(1) {
             at = Some(-(1 + self.dice.below(5000) as i64));
@@ -342,6 +351,9 @@ impl Generator {
         if parted {
             rwf &= !0x10;
         }
+        if rwf == 0x20 && !self.abilities.no_append {
+            rwf = 0;
+        }
         let skew = match self.dice.below(10) {
             0..6 => 0,
             6..8 => 512,
@@ -352,6 +364,9 @@ impl Generator {
         if by == By::Plain && bytes > 0 && !parted && self.dice.chance(3) {
             let beyond = u64::from(bytes) + 4096 + self.dice.below(100_000);
             claim = self.dice.one_of(&[i64::MAX as u64, 1 << 48, beyond]);
+            if !self.abilities.beyond_addresses {
+                claim = beyond;
+            }
         }
         let seed = self.next_seed();
         Op::Transfer(Transfer { slot, write, at, pieces, by, rwf, seed, skew, claim })

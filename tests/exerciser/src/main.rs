@@ -40,6 +40,12 @@ struct Arguments {
     /// Go on after so many differences on a surface
     #[arg(long, default_value_t = 3)]
     most: usize,
+    /// Include what is known to differ at this commit
+    #[arg(long)]
+    known: bool,
+    /// Carry out the steps of a pager's sequence, in this process
+    #[arg(long, hide = true, num_args = 3)]
+    pager_steps: Vec<PathBuf>,
     /// Print the operations of the seed and run nothing
     #[arg(long)]
     list: bool,
@@ -57,6 +63,9 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: &Arguments) -> Result<bool> {
+    if let [steps, records, file] = arguments.pager_steps.as_slice() {
+        return dwell_exerciser::pager::carry_out(steps, records, file).map(|()| true);
+    }
     let programs = Programs::find()?;
     let all = campaign::names();
     let chosen: Vec<String> = match arguments.surface.as_str() {
@@ -95,7 +104,7 @@ fn run(arguments: &Arguments) -> Result<bool> {
 
 /// All seeds over one surface.
 fn one(arguments: &Arguments, name: &str, programs: &Programs) -> Result<(Row, bool)> {
-    let mut surface = campaign::surface(name, programs)?;
+    let mut surface = campaign::surface(name, programs, arguments.known)?;
     if arguments.list {
         print!("{}", surface.listed(arguments.seed, arguments.ops));
     }

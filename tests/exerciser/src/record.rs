@@ -73,6 +73,8 @@ pub struct Head {
     pub turn: AtomicU32,
     /// Lines carried out so far.
     pub beats: AtomicU32,
+    /// How often the mount was made anew.
+    pub mounts: AtomicU32,
     /// Advances when somebody's turn comes, one word per actor.
     pub calls: [AtomicU32; PROCESSES * THREADS],
 }

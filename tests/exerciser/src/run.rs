@@ -135,6 +135,7 @@ fn watch(
                         "line {line}: the server does not come back: {error:#}"
                     )));
                 }
+                records.head().mounts.fetch_add(1, Ordering::SeqCst);
                 records.tell(*line, Seen::ok(0));
             }
         }

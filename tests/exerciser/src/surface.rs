@@ -33,6 +33,8 @@ pub struct Programs {
     pub dwell: PathBuf,
     /// The actors' program.
     pub actor: PathBuf,
+    /// The exerciser itself.
+    pub exerciser: PathBuf,
 }
 
 impl Programs {
@@ -54,7 +56,11 @@ impl Programs {
             Some(path) => path.into(),
             None => find("dwell")?,
         };
-        Ok(Programs { dwell, actor: find("dwell-exerciser-actor")? })
+        Ok(Programs {
+            dwell,
+            actor: find("dwell-exerciser-actor")?,
+            exerciser: find("dwell-exerciser")?,
+        })
     }
 }
 
@@ -73,6 +79,8 @@ pub struct Site {
     /// Settings, scripts and results.
     pub scratch: TempDir,
     passes_channels: bool,
+    /// Whether scripts contain what is known to differ at this commit; see `known` in `tests/exerciser/README.md`.
+    pub with_known: bool,
     // The file system goes before the directory that it is mounted in.
     _system: Option<FileSystem>,
 }
@@ -138,6 +146,7 @@ impl Site {
             backing: None,
             scratch,
             passes_channels: false,
+            with_known: false,
             _system: system,
         };
         if !matches!(layer, Layer::Preload(_)) {
@@ -151,10 +160,21 @@ impl Site {
         Ok(site)
     }
 
+    /// Whether requests take channels only where they are asked for, and channels make no file longer.
+    pub fn asks_for_channels(&self) -> bool {
+        self.passes_channels
+    }
+
     /// What scripts may do here.
     pub fn abilities(&self) -> Abilities {
         let served = self.backing.is_some();
-        Abilities { unnamed: !served, disturb: served }
+        Abilities {
+            unnamed: !served,
+            disturb: served,
+            ring_position: !served,
+            no_append: !served,
+            beyond_addresses: self.with_known,
+        }
     }
 
     /// `dwell`, without what this machine's settings say.

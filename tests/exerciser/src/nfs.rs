@@ -1,0 +1,433 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The NFS client against a server of its own, which is killed and started again.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+use anyhow::{Context as _, Result, anyhow};
+use dwell::executor::Executor;
+use dwell_bench::fixture::{Export, Ganesha, in_own_network};
+use dwell_nfs::client::Client;
+use dwell_nfs::connection::Payload;
+use dwell_nfs::file::{RemoteFile, Writer};
+use dwell_nfs::nfs3::SetAttributes;
+use dwell_nfs::url::Url;
+use tempfile::TempDir;
+
+use crate::campaign::{Outcome, Surface};
+use crate::compare::Counts;
+use crate::pattern::{self, Dice};
+use crate::shrink::minimal;
+
+/// What is done to files of a server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs)] // Fields are the arguments of the functions that the variants are named after.
+pub enum Step {
+    Create {
+        name: u8,
+    },
+    Write {
+        name: u8,
+        at: u64,
+        bytes: usize,
+        seed: u64,
+    },
+    /// Writes in disjoint ranges, all on their way together; the server is killed meanwhile if `killed`.
+    Together {
+        name: u8,
+        parts: Vec<(u64, usize, u64)>,
+        killed: bool,
+    },
+    Commit {
+        name: u8,
+    },
+    Read {
+        name: u8,
+        at: u64,
+        bytes: u32,
+    },
+    Resize {
+        name: u8,
+        to: u64,
+    },
+    Rename {
+        from: u8,
+        to: u8,
+    },
+    Remove {
+        name: u8,
+    },
+    Stat {
+        name: u8,
+    },
+    List,
+    /// The server is killed and started again.
+    Restart,
+}
+
+impl Step {
+    fn kind(&self) -> String {
+        let text = match self {
+            Step::Together { killed: true, .. } => "Together, server killed".into(),
+            other => format!("{other:?}"),
+        };
+        let end = text.find(" {").unwrap_or(text.len());
+        format!("nfs {}", &text[..end])
+    }
+}
+
+const NAMES: u64 = 5;
+const REACH: u64 = 300_000;
+
+/// The steps of a seed; restarts are rare, because a server takes a second to come up.
+pub fn steps(seed: u64, count: usize) -> Vec<Step> {
+    let mut dice = Dice::new(seed);
+    let mut steps = Vec::new();
+    for number in 0..count as u64 {
+        let name = dice.below(NAMES) as u8;
+        let at = dice.below(REACH);
+        let bytes = if dice.chance(70) { dice.below(9000) } else { dice.below(100_000) };
+        let seed = seed << 20 | number << 3;
+        steps.push(match dice.below(1000) {
+            0..80 => Step::Create { name },
+            80..380 => Step::Write { name, at, bytes: bytes as usize, seed },
+            380..480 => {
+                let part = |place: u64| {
+                    let bytes = 1 + dice.below(60_000);
+                    (place * 60_000, bytes as usize, seed | place)
+                };
+                let parts = (0..5).map(part).collect();
+                Step::Together { name, parts, killed: dice.chance(2) }
+            }
+            480..560 => Step::Commit { name },
+            560..800 => Step::Read { name, at, bytes: bytes as u32 },
+            800..850 => Step::Resize { name, to: at },
+            850..890 => Step::Rename { from: name, to: dice.below(NAMES) as u8 },
+            890..920 => Step::Remove { name },
+            920..970 => Step::Stat { name },
+            970..998 => Step::List,
+            _ => Step::Restart,
+        });
+    }
+    steps
+}
+
+type Told = Result<Option<String>>;
+
+/// A server and the thread in whose network it is.
+pub struct Nfs {
+    ask: Sender<(Vec<Step>, bool)>,
+    told: Receiver<Told>,
+}
+
+impl Nfs {
+    /// Starts a server.
+    ///
+    /// # Errors
+    /// There can be none here.
+    pub fn new() -> Result<Self> {
+        let (ask, asked) = channel::<(Vec<Step>, bool)>();
+        let (tell, told) = channel();
+        std::thread::spawn(move || {
+            let memory = Path::new("/dev/shm");
+            let parent = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
+            let missing = |why: String| anyhow::Error::new(crate::surface::Missing(why));
+            let tell_why = tell.clone();
+            let ran = in_own_network(move || {
+                let made = TempDir::with_prefix_in("dwell-exerciser-nfs-", parent);
+                let directory = match made {
+                    Ok(directory) => directory,
+                    Err(error) => return drop(tell.send(Err(error.into()))),
+                };
+                let mut server = match Ganesha::start(&[Export::directory(directory.path())], false)
+                {
+                    Ok(server) => server,
+                    Err(why) => return drop(tell.send(Err(missing(why.to_string())))),
+                };
+                let _ = tell.send(Ok(None));
+                for (number, (steps, over_udp)) in asked.iter().enumerate() {
+                    let place = directory.path().join(format!("run{number}"));
+                    let _ = tell.send(run(&mut server, directory.path(), &place, &steps, over_udp));
+                    let _ = std::fs::remove_dir_all(place);
+                }
+            });
+            if let Err(why) = ran {
+                let _ = tell_why.send(Err(missing(why.to_string())));
+            }
+        });
+        told.recv().context("the server's thread ended")??;
+        Ok(Nfs { ask, told })
+    }
+
+    fn ran(&self, steps: &[Step], over_udp: bool) -> Told {
+        self.ask.send((steps.to_vec(), over_udp)).ok().context("the server's thread ended")?;
+        self.told.recv().context("the server's thread ended")?
+    }
+}
+
+struct Session {
+    client: Rc<Client>,
+    url: Url,
+    directory: dwell_nfs::nfs3::Handle,
+    /// What was written and not yet committed, by the number of the file on the server.
+    writers: BTreeMap<u64, (Writer, Vec<u8>)>,
+}
+
+fn name(name: u8) -> String {
+    format!("f{name}")
+}
+
+/// Runs steps in a directory of their own; what differed.
+fn run(
+    server: &mut Ganesha,
+    export: &Path,
+    place: &PathBuf,
+    steps: &[Step],
+    over_udp: bool,
+) -> Told {
+    std::fs::create_dir(place)?;
+    let options = if over_udp { "&proto=udp&size=8192" } else { "&size=32768" };
+    let url: Url = server
+        .address(&place.display().to_string(), options)
+        .parse()
+        .map_err(|error| anyhow!("{error}"))?;
+    let url = Url { export: Some(export.display().to_string()), ..url };
+    let executor = Executor::new()?;
+    let tasks = executor.handle();
+    executor.block_on(async {
+        let client = Client::mount(&tasks, &url).await.map_err(|error| anyhow!("{error}"))?;
+        let directory = client.require(&url).await.map_err(|error| anyhow!("{error}"))?.handle;
+        let mut session = Session { client, url: url.clone(), directory, writers: BTreeMap::new() };
+        let mut model: BTreeMap<u8, Vec<u8>> = BTreeMap::new();
+        for (number, step) in steps.iter().enumerate() {
+            let done = session.step(server, &mut model, step).await;
+            if let Err(what) = done {
+                return Ok(Some(format!("step {number} ({step:?}): {what}")));
+            }
+        }
+        for (writer, _) in session.writers.values() {
+            if let Err(error) = writer.commit().await {
+                return Ok(Some(format!("commit at the end: {error}")));
+            }
+            if writer.uncommitted_bytes() != 0 {
+                return Ok(Some("bytes are uncommitted after a commit".into()));
+            }
+        }
+        session.client.unmount().await;
+        for number in 0..NAMES as u8 {
+            let found = std::fs::read(place.join(name(number))).ok();
+            if found.as_ref() != model.get(&number) {
+                let (is, was) = (found.map(|one| one.len()), model.get(&number).map(Vec::len));
+                return Ok(Some(format!(
+                    "f{number} at the end: {is:?} bytes, should be {was:?}; or others"
+                )));
+            }
+        }
+        Ok(None)
+    })
+}
+
+impl Session {
+    /// What is not committed of a file that is about to go will never be.
+    async fn forget(&mut self, number: u8) -> dwell_nfs::Result<()> {
+        if let Some(found) = self.client.find(&self.url.join(&name(number))).await? {
+            self.writers.remove(&found.attributes.file);
+        }
+        Ok(())
+    }
+
+    async fn step(
+        &mut self,
+        server: &mut Ganesha,
+        model: &mut BTreeMap<u8, Vec<u8>>,
+        step: &Step,
+    ) -> Result<(), String> {
+        let said = |error: dwell_nfs::Error| error.to_string();
+        let client = self.client.clone();
+        match step {
+            Step::Restart => return server.restart().map_err(|why| why.to_string()),
+            Step::List => {
+                let items = client.list(self.directory, &"").await.map_err(said)?;
+                let mut names: Vec<Vec<u8>> = items.into_iter().map(|item| item.name).collect();
+                names.sort();
+                let expected: Vec<Vec<u8>> = model.keys().map(|one| name(*one).into()).collect();
+                let same = names == expected;
+                return if same {
+                    Ok(())
+                } else {
+                    Err(format!("{names:?}, should be {expected:?}"))
+                };
+            }
+            Step::Create { name: number } => {
+                let mode = SetAttributes { mode: Some(0o644), ..SetAttributes::default() };
+                let text = name(*number);
+                client.create(self.directory, text.as_bytes(), mode, &text).await.map_err(said)?;
+                model.entry(*number).or_default();
+                return Ok(());
+            }
+            Step::Rename { from, to } => {
+                let (old, new) = (name(*from), name(*to));
+                if from != to && model.contains_key(from) {
+                    self.forget(*to).await.map_err(said)?;
+                }
+                let done =
+                    client.rename(self.directory, old.as_bytes(), new.as_bytes(), &old).await;
+                return match (done, model.remove(from)) {
+                    (Ok(()), Some(data)) => {
+                        model.insert(*to, data);
+                        Ok(())
+                    }
+                    (Err(error), None) if error.errno() == libc::ENOENT => Ok(()),
+                    (done, data) => {
+                        Err(format!("{done:?} where the file {}", there(data.is_some())))
+                    }
+                };
+            }
+            Step::Remove { name: number } => {
+                let text = name(*number);
+                self.forget(*number).await.map_err(said)?;
+                let done = client.remove(self.directory, text.as_bytes(), &text).await;
+                return match (done, model.remove(number)) {
+                    (Ok(()), Some(_)) => Ok(()),
+                    (Err(error), None) if error.errno() == libc::ENOENT => Ok(()),
+                    (done, data) => {
+                        Err(format!("{done:?} where the file {}", there(data.is_some())))
+                    }
+                };
+            }
+            _ => {}
+        }
+        let (Step::Write { name: number, .. }
+        | Step::Together { name: number, .. }
+        | Step::Commit { name: number }
+        | Step::Read { name: number, .. }
+        | Step::Resize { name: number, .. }
+        | Step::Stat { name: number }) = step
+        else {
+            return Ok(());
+        };
+        let text = name(*number);
+        let found = client.find(&self.url.join(&text)).await.map_err(said)?;
+        let (found, data) = match (found, model.get_mut(number)) {
+            (Some(found), Some(data)) => (found, data),
+            (None, None) => return Ok(()),
+            (found, _) => {
+                return Err(format!("the file {}, but should not", there(found.is_some())));
+            }
+        };
+        let file = RemoteFile::new(&client, found.handle, &text);
+        let new = || (Writer::new(file.clone()), Vec::new());
+        let (writer, _) = self.writers.entry(found.attributes.file).or_insert_with(new);
+        let put = |data: &mut Vec<u8>, at: u64, bytes: usize, seed: u64| {
+            let end = at as usize + bytes;
+            if bytes > 0 {
+                data.resize(data.len().max(end), 0);
+                data[at as usize..end].copy_from_slice(&pattern::bytes(bytes, seed));
+            }
+        };
+        match step {
+            Step::Write { at, bytes, seed, .. } => {
+                let payload = Payload::new(pattern::bytes(*bytes, *seed));
+                writer.write(*at, &payload).await.map_err(said)?;
+                put(data, *at, *bytes, *seed);
+            }
+            Step::Together { parts, killed, .. } => {
+                let tasks = client.tasks().clone();
+                let own = Rc::new(std::mem::replace(writer, Writer::new(file.clone())));
+                let mut all = Vec::new();
+                for (at, bytes, seed) in parts.clone() {
+                    let own = own.clone();
+                    all.push(tasks.spawn(async move {
+                        own.write(at, &Payload::new(pattern::bytes(bytes, seed))).await
+                    }));
+                }
+                if *killed {
+                    // Some have been sent by then, and some answered.
+                    tasks.sleep(300_000).await;
+                    server.restart().map_err(|why| why.to_string())?;
+                }
+                for one in all {
+                    one.await.map_err(said)?;
+                }
+                *writer = Rc::into_inner(own).ok_or("a write is still there")?;
+                for (at, bytes, seed) in parts {
+                    put(data, *at, *bytes, *seed);
+                }
+            }
+            Step::Commit { .. } => {
+                writer.commit().await.map_err(said)?;
+                if writer.uncommitted_bytes() != 0 {
+                    return Err("bytes are uncommitted after a commit".into());
+                }
+            }
+            Step::Read { at, bytes, .. } => {
+                let read = file.read(*at, *bytes).await.map_err(said)?;
+                let from = (*at as usize).min(data.len());
+                let to = (from + *bytes as usize).min(data.len());
+                if read.as_ref() != &data[from..to] {
+                    let (is, was) = (read.len(), to - from);
+                    return Err(format!("{is} bytes were read, should be {was}; or others"));
+                }
+            }
+            Step::Resize { to, .. } => {
+                // What is not committed yet would be written again behind the end.
+                writer.commit().await.map_err(said)?;
+                let change = SetAttributes { bytes: Some(*to), ..SetAttributes::default() };
+                client.change(found.handle, change, &text).await.map_err(said)?;
+                data.resize(*to as usize, 0);
+            }
+            _ => {
+                let (is, was) = (found.attributes.bytes, data.len() as u64);
+                if is != was || found.attributes.links != 1 {
+                    return Err(format!("{is} bytes, should be {was}"));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn there(is: bool) -> &'static str {
+    if is { "is there" } else { "is not there" }
+}
+
+impl Surface for Nfs {
+    fn exercise(&mut self, seed: u64, lines: usize, counts: &mut Counts) -> Result<Outcome> {
+        let steps = steps(seed, lines);
+        let over_udp = seed.is_multiple_of(3);
+        let found = self.ran(&steps, over_udp)?;
+        let mut outcome = Outcome::default();
+        for step in &steps {
+            // Each step's outcome is checked as it comes: what came this far succeeded or was rightly refused.
+            let (tried, done) = counts.entry(step.kind()).or_default();
+            *tried += 1;
+            *done += u64::from(found.is_none());
+            outcome.operations += 1;
+            let kills = matches!(step, Step::Restart | Step::Together { killed: true, .. });
+            outcome.kills.1 += u64::from(kills);
+        }
+        if let Some(first) = found {
+            let mut last = first.clone();
+            let small = minimal(&steps, 200, |some| match self.ran(some, over_udp) {
+                Ok(Some(what)) => {
+                    last = what;
+                    true
+                }
+                _ => false,
+            });
+            let list: Vec<String> = small.iter().map(|step| format!("  {step:?}")).collect();
+            let transport = if over_udp { "UDP" } else { "TCP" };
+            outcome.difference = Some(format!(
+                "a difference over {transport}\n first seen: {first}\n smallest: {last}\n{}",
+                list.join("\n")
+            ));
+        }
+        Ok(outcome)
+    }
+
+    fn listed(&self, seed: u64, lines: usize) -> String {
+        steps(seed, lines).iter().map(|step| format!("  {step:?}\n")).collect()
+    }
+}
