@@ -129,6 +129,13 @@ pub fn tell_service_manager(word: &str) {
     let _ = address.and_then(|to| UnixDatagram::unbound()?.send_to_addr(word.as_bytes(), &to));
 }
 
+/// How often the service manager wants to hear that all is well (`WatchdogSec=` of systemd), if it does.
+pub fn watchdog() -> Option<Duration> {
+    let number = |name: &str| env::var(name).ok()?.parse::<u64>().ok();
+    let mine = number("WATCHDOG_PID").is_none_or(|pid| pid == u64::from(std::process::id()));
+    number("WATCHDOG_USEC").filter(|usec| mine && *usec > 0).map(Duration::from_micros)
+}
+
 /// Whether the environment asks for output without colours.
 pub fn no_colour() -> bool {
     env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
