@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -136,6 +136,9 @@ pub(crate) struct State {
     /// Wakes the accepting thread.
     pub wake_acceptor: OwnedFd,
     pub counters: Counters,
+    /// How often the serving thread has heard that something has changed.
+    pub heard: Mutex<u64>,
+    pub hears: Condvar,
     /// What users have mapped, in bytes.
     pub mapped: Arc<Shares>,
 }
@@ -184,6 +187,8 @@ impl Controller {
         let event = || rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         let state = Arc::new(State {
             mapped: Shares::new(options.most_mapped_bytes),
+            heard: Mutex::default(),
+            hears: Condvar::new(),
             options,
             place,
             channels: Mutex::default(),
@@ -201,6 +206,16 @@ impl Controller {
         controller.threads.push(thread("dwell-accept").spawn(move || acceptor.run())?);
         controller.threads.push(thread("dwell-channels").spawn(move || service.run())?);
         Ok(controller)
+    }
+
+    /// Whether the thread that serves channels takes notice within that time: a service manager may ask.
+    pub fn answers(&self, within: Duration) -> bool {
+        let heard = self.state.heard.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = *heard;
+        self.state.tell_service();
+        let wait = self.state.hears.wait_timeout_while(heard, within, |heard| *heard == before);
+        let (heard, _) = wait.unwrap_or_else(PoisonError::into_inner);
+        *heard != before
     }
 
     /// What its channels did so far.
@@ -305,4 +320,20 @@ pub(crate) fn random(out: &mut [u8]) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_controller_answers_as_long_as_its_thread_serves() {
+        let mut controller = Controller::start(Options::default()).unwrap();
+        assert!((0..3).all(|_| controller.answers(Duration::from_secs(20))));
+        controller.state.stop.store(true, Ordering::Release);
+        controller.state.tell_service();
+        let _ = rustix::io::write(&controller.state.wake_acceptor, &1u64.to_ne_bytes());
+        controller.threads.drain(..).for_each(|thread| thread.join().unwrap());
+        assert!(!controller.answers(Duration::from_millis(10)));
+    }
 }

@@ -4,8 +4,8 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 
 use dwell::clock;
 use dwell::monitor::{LoadReader, SpinPermit};
@@ -141,6 +141,8 @@ impl Service {
     fn take_up(&mut self) {
         self.state.news.store(false, Ordering::Release);
         let _ = rustix::io::read(&self.state.wake, &mut [0; 8]);
+        *self.state.heard.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        self.state.hears.notify_all();
         let fresh = std::mem::take(&mut *self.state.fresh());
         for channel in fresh {
             let number = self.next_number;

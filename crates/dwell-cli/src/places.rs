@@ -7,6 +7,7 @@ use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use dwell::capability::effective_uid;
@@ -127,6 +128,13 @@ pub fn tell_service_manager(word: &str) {
     };
     // A manager that is not there has nothing to learn.
     let _ = address.and_then(|to| UnixDatagram::unbound()?.send_to_addr(word.as_bytes(), &to));
+}
+
+/// How often the service manager wants to hear that all is well (`WatchdogSec=` of systemd), if it does.
+pub fn watchdog() -> Option<Duration> {
+    let number = |name: &str| env::var(name).ok()?.parse::<u64>().ok();
+    let mine = number("WATCHDOG_PID").is_none_or(|pid| pid == u64::from(std::process::id()));
+    number("WATCHDOG_USEC").filter(|usec| mine && *usec > 0).map(Duration::from_micros)
 }
 
 /// Whether the environment asks for output without colours.

@@ -10,6 +10,7 @@ mod data;
 mod directory;
 mod filesystem;
 mod hidden;
+mod lock;
 mod mounts;
 mod names;
 mod node;

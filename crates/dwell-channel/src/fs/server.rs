@@ -10,17 +10,17 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::thread;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use fuser::{Config, INodeNo, MountOption, Session, SessionACL};
-use rustix::fs::{Access, FileType, FlockOperation, Mode, OFlags};
-use rustix::io::Errno;
+use rustix::fs::{Access, FileType, Mode, OFlags};
 use rustix::process::{Resource, Rlimit};
 use serde::{Deserialize, Serialize};
 
 use super::caller::{Callers, take_umask};
 use super::filesystem::Served;
 use super::hidden::Hidden;
+use super::lock::lock;
 use super::mounts::{self, How, SERVED};
 use super::node::Nodes;
 use super::passthrough::{DataPath, Passthrough, TMPFS, kind_of};
@@ -69,11 +69,11 @@ fn by(users: &[String]) -> String {
 }
 
 impl Error {
-    fn io(action: &'static str, path: &Path, error: impl Into<io::Error>) -> Self {
+    pub(super) fn io(action: &'static str, path: &Path, error: impl Into<io::Error>) -> Self {
         Error::Io { action, path: path.to_owned(), error: error.into() }
     }
 
-    fn invalid(path: &Path, what: impl Into<String>) -> Self {
+    pub(super) fn invalid(path: &Path, what: impl Into<String>) -> Self {
         Error::Invalid { path: path.to_owned(), what: what.into() }
     }
 }
@@ -419,53 +419,6 @@ fn open_directory(path: &Path) -> Result<OwnedFd, Error> {
         FileType::Directory => Ok(opened),
         _ => Err(Error::invalid(path, "is no directory")),
     }
-}
-
-/// How long a controller that is ending may take to let its backing directory go.
-const LOCK_PATIENCE: Duration = Duration::from_secs(1);
-
-/// Locks a backing directory until the result is closed, or this process is gone: of two controllers on one directory, neither knows what
-/// the other's channels may reach. `None` where its file system has no such locks.
-fn lock(root: &OwnedFd, backing: &Path) -> Result<Option<OwnedFd>, Error> {
-    let failed = |error: Errno| Error::io("cannot be locked", backing, error);
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let dir = rustix::fs::openat(root, ".", flags, Mode::empty()).map_err(failed)?;
-    let until = Instant::now() + LOCK_PATIENCE;
-    let locked = loop {
-        match rustix::fs::flock(&dir, FlockOperation::NonBlockingLockExclusive) {
-            Err(Errno::WOULDBLOCK) if Instant::now() < until => {
-                thread::sleep(Duration::from_millis(10));
-            }
-            done => break done,
-        }
-    };
-    match locked {
-        Ok(()) => Ok(Some(dir)),
-        Err(Errno::WOULDBLOCK) => {
-            let by = locked_by(&dir).map_or_else(String::new, |pid| format!(" by process {pid}"));
-            let what = format!(
-                "is locked{by}: another controller serves it (dwell serve status, dwell serve stop)"
-            );
-            Err(Error::invalid(backing, what))
-        }
-        // NFS locks only what can be written, and others nothing.
-        Err(Errno::BADF | Errno::OPNOTSUPP | Errno::NOLCK | Errno::NOSYS | Errno::INVAL) => {
-            Ok(None)
-        }
-        Err(error) => Err(failed(error)),
-    }
-}
-
-/// The process that has a directory locked, as far as the kernel says.
-fn locked_by(dir: &OwnedFd) -> Option<u32> {
-    let stat = rustix::fs::fstat(dir).ok()?;
-    let (major, minor) = (rustix::fs::major(stat.st_dev), rustix::fs::minor(stat.st_dev));
-    let file = format!("{major:02x}:{minor:02x}:{}", stat.st_ino);
-    let locks = std::fs::read_to_string("/proc/locks").ok()?;
-    let mut lines = locks.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
-    let line = lines
-        .find(|words| words.get(1) == Some(&"FLOCK") && words.get(5) == Some(&file.as_str()))?;
-    line.get(4)?.parse().ok().filter(|pid| *pid > 0)
 }
 
 /// The oldest kernel whose FUSE leaves nothing for a server to check: from 5.13 on it sees to it that only owners set flags

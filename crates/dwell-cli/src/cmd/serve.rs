@@ -7,6 +7,7 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::path::{PathBuf, absolute};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
+use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result, bail};
@@ -124,7 +125,7 @@ fn serve(args: &Start) -> Result<()> {
         let Tally { channels, grants, commands, .. } = tally;
         Channels { channels, grants, commands }
     };
-    let server = Server::start(&options, controller, count)?;
+    let server = Server::start(&options, controller.clone(), count)?;
     let stopper = server.stopper();
     let _listening = control::listen(&dir, &stopper)?;
     stop_at_signals(stopper.clone())?;
@@ -141,8 +142,29 @@ fn serve(args: &Start) -> Result<()> {
     if args.detached {
         leave_output(&dir)?;
     }
+    keep_watchdog(&controller)?;
     places::tell_service_manager("READY=1");
     server.wait()?;
+    Ok(())
+}
+
+/// Tells a service manager that wants to know that channels are served, as long as they are.
+fn keep_watchdog(controller: &Arc<Controller>) -> Result<()> {
+    let Some(limit) = places::watchdog() else { return Ok(()) };
+    let (pause, controller) = (limit / 3, Arc::downgrade(controller));
+    let watch = move || {
+        while let Some(controller) = controller.upgrade() {
+            if controller.answers(pause) {
+                places::tell_service_manager("WATCHDOG=1");
+            }
+            drop(controller);
+            thread::sleep(pause);
+        }
+    };
+    thread::Builder::new()
+        .name("dwell-watchdog".to_owned())
+        .spawn(watch)
+        .context("no thread for the watchdog")?;
     Ok(())
 }
 

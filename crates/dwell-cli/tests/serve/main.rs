@@ -3,6 +3,7 @@
 
 mod fixture;
 mod life;
+mod limits;
 mod maps;
 mod paged;
 mod programs;
