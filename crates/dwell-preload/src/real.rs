@@ -148,7 +148,8 @@ functions! {
     posix_spawn: fn(*mut pid_t, Path, Data, Data, Texts, Texts) -> c_int;
     posix_spawnp: fn(*mut pid_t, Path, Data, Data, Texts, Texts) -> c_int;
     system: fn(Path) -> c_int;
-    clone: fn(Data, Memory, c_int, Memory, Memory, Memory, Memory) -> c_int;
+    _Fork: fn() -> pid_t;
+    clone: fn(Option<extern "C" fn(Memory) -> c_int>, Memory, c_int, Memory, Memory, Memory, Memory) -> c_int;
     execve: fn(Path, Texts, Texts) -> c_int;
     execl: fn() -> c_int;
     execle: fn() -> c_int;

@@ -14,6 +14,8 @@ use crate::wire::Opcode;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Grant {
     pub descriptor: RawFd,
+    /// The descriptor's epoch when it was asked for.
+    pub epoch: u32,
     pub entry: u32,
     pub generation: u32,
     /// How its file is written.
@@ -26,6 +28,7 @@ pub(super) struct Grant {
 
 pub(super) const NO_GRANT: Grant = Grant {
     descriptor: -1,
+    epoch: 0,
     entry: 0,
     generation: 0,
     write: Opcode::Write,
@@ -34,11 +37,11 @@ pub(super) const NO_GRANT: Grant = Grant {
 };
 
 impl Grant {
-    pub fn of(descriptor: RawFd, granted: &Granted) -> Grant {
+    pub fn of(descriptor: RawFd, epoch: u32, granted: &Granted) -> Grant {
         // Of a process whose files may only be so long the kernel makes them longer, and says where the end is.
         let has_limit = getrlimit(Resource::Fsize).current.is_some();
         let write = if has_limit { Opcode::Write } else { Opcode::Extend };
         let GrantReply { entry, generation, in_memory, .. } = *granted;
-        Grant { descriptor, entry, generation, write, in_memory, refused: 0 }
+        Grant { descriptor, epoch, entry, generation, write, in_memory, refused: 0 }
     }
 }

@@ -126,7 +126,7 @@ pub(super) enum Files {
 pub(super) fn decided_of(fd: i32, number: u64, services: &mut Option<Services>) -> Option<Decided> {
     let order = order()?;
     if let Ok(mount) = Mount::of(fd) {
-        return files_of_mount(mount.for_guest(served::keep), number, order, services)
+        return files_of_mount(mount.for_guest(served::GUEST), number, order, services)
             .map(Decided::now);
     }
     let store = order.profiles();
