@@ -10,7 +10,7 @@ use std::sync::Arc;
 use common::{House, byte_at, empty, filled};
 use dwell::queue::{Action, Io, Queue};
 use dwell::{File, Route};
-use dwell_channel::client::{ChannelQueue, Mount, Shape};
+use dwell_channel::client::{ChannelQueue, Guest, Mount, Shape};
 use dwell_channel::controller::Options;
 use dwell_channel::grants::{Grants, Why};
 
@@ -266,7 +266,7 @@ fn no_request_of_a_guest_falls_to_the_kernel_without_need() {
     let house = House::new(Options::default());
     let backing = filled(true, 1 << 20);
     let opened = house.open(backing.path(), libc::O_RDWR);
-    let (file, fd) = (file(house.mount().for_guest(|socket| socket)), opened.program.as_raw_fd());
+    let (file, fd) = (file(house.mount().for_guest(guest())), opened.program.as_raw_fd());
     let mut buffer = vec![0u8; 4096];
     for n in 0..500usize {
         let at = n * 2048 % (1 << 19);
@@ -282,4 +282,32 @@ fn no_request_of_a_guest_falls_to_the_kernel_without_need() {
     // SAFETY: nobody but the kernel looks there, and it finds nothing.
     let io = unsafe { Io::plain(Action::Write, fd, nowhere, 4096, 0) };
     assert_eq!(file.request(&io), -libc::EFAULT);
+}
+
+/// How often the test has had a number name another file.
+static EPOCH: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+
+fn guest() -> Guest {
+    Guest { keep: Ok, epoch: |_| EPOCH.load(std::sync::atomic::Ordering::SeqCst) }
+}
+
+/// The controller never hears of the close here: the number's epoch alone tells.
+#[test]
+fn a_number_that_is_used_again_is_granted_again() {
+    let house = House::new(Options::default());
+    let (first, second) = (filled(true, 8192), filled(true, 8192));
+    let (one, other) = [&first, &second].map(|file| house.open(file.path(), libc::O_RDWR)).into();
+    let (file, fd) = (file(house.mount().for_guest(guest())), one.program.as_raw_fd());
+    assert_eq!(write(&file, fd, &[1; 4096], 0), 4096);
+    let commands = house.controller.tally().commands;
+    house.speak_for(&other, one.program.try_clone().unwrap());
+    // SAFETY: both are open, and both stay so.
+    assert_eq!(unsafe { libc::dup2(other.program.as_raw_fd(), fd) }, fd);
+    let number = house.speak_for(&other, one.program);
+    EPOCH.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+    assert_eq!(write(&file, fd, &[2; 4096], 0), 4096);
+    drop(number);
+    assert!(house.controller.tally().commands > commands, "by channel");
+    let left = [first, second].map(|file| std::fs::read(file.path()).unwrap()[..2].to_vec());
+    assert_eq!(left, [[1, 1], [2, 2]], "what was written went into another file");
 }

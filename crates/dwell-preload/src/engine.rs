@@ -25,7 +25,7 @@ use crate::inside::Inside;
 use crate::raw::bare;
 use crate::stack::{self, STACK_BYTES};
 use crate::table::{self, Word};
-use crate::{account, inside, own, served};
+use crate::{account, inside, own, report, served};
 
 /// What this process is told, once it is known.
 static ORDER: AtomicPtr<RunOrder> = AtomicPtr::new(ptr::null_mut());
@@ -160,24 +160,44 @@ fn own_mark() {
     }
 }
 
-/// Whether this is the process that the engine began in, or a child whose fork it saw.
-pub fn is_ours() -> bool {
+fn marked() -> Option<bool> {
     // SAFETY: null, or a page that stays mapped.
-    unsafe { MARK.load(Ordering::Relaxed).as_ref() }
-        .is_some_and(|word| word.load(Ordering::Relaxed) == 1)
+    let word = unsafe { MARK.load(Ordering::Relaxed).as_ref() };
+    word.map(|word| word.load(Ordering::Relaxed) == 1)
+}
+
+/// Whether this is the process that the engine began in, or a child whose fork it saw.
+#[inline]
+pub fn is_ours() -> bool {
+    marked() == Some(true)
+}
+
+/// Whether this process was forked behind this library's back: whatever other threads were at, they left it half done.
+#[inline]
+pub fn is_foreign() -> bool {
+    marked() == Some(false)
+}
+
+/// Leaves a child to the kernel that was forked past the C library's `fork`. Safe in a signal handler.
+pub fn leave_child() {
+    switch_off();
+    table::renew_range(0, u32::MAX);
+    own::close_in_child();
+    report::close_in_child();
 }
 
 /// Begins anew in a forked child: the parent's files, threads and ledger are none of its own.
 pub fn begin_in_child() {
+    own_mark();
     keep_devices();
     CONTROL.store(ptr::null_mut(), Ordering::Relaxed);
     // What the parent had is given up, not dropped: its thread is not here to be ended.
     std::mem::forget(services().take());
-    table::clear_range(0, u32::MAX);
+    table::renew_range(0, u32::MAX);
     account::begin_in_child();
-    own::begin_in_child();
+    own::close_in_child();
+    report::close_in_child();
     own::make_room();
-    own_mark();
     leave_alone();
 }
 
@@ -209,11 +229,11 @@ pub fn enter() -> Option<Inside> {
     if !is_on() {
         return None;
     }
-    let inside = Inside::enter()?;
-    if !is_ours() {
+    if is_foreign() {
         switch_off();
         return None;
     }
+    let inside = Inside::enter()?;
     // SAFETY: null, or never freed.
     let control = unsafe { CONTROL.load(Ordering::Relaxed).as_ref() };
     if control.is_some_and(ControlReader::is_off) {
@@ -260,6 +280,9 @@ pub fn took(word: Word, result: isize, ns: u64) {
 /// Opens what serves a descriptor's requests.
 #[cold]
 pub fn open(word: Word) -> Option<Server> {
+    if !own::may_borrow() {
+        return None;
+    }
     let _inside = enter()?;
     let decided = decided_for(word)?;
     let mut services = services();
@@ -324,6 +347,9 @@ fn classified(fd: i32, flags: Option<i32>) -> Option<Word> {
     let at = match known(number, is_block) {
         Some(at) => at,
         None => {
+            if !own::may_borrow() {
+                return Some(Word::PASSED);
+            }
             let _inside = enter()?;
             look_at_device(fd, number, is_block)
         }

@@ -9,6 +9,7 @@ use std::ffi::c_int;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::raw::bare;
+use crate::{engine, futex};
 
 /// How far a thread has come.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -192,6 +193,7 @@ struct First;
 impl Drop for First {
     fn drop(&mut self) {
         leave_work();
+        INSIDE.with(|inside| inside.set(false));
         set_signals(SIGNALS.with(Cell::get));
     }
 }
@@ -203,6 +205,8 @@ impl Drop for Last {
     fn drop(&mut self) {
         STAGE.with(|stage| stage.set(Stage::Ended));
         SIGNALS.with(|signals| signals.set(set_signals(u64::MAX)));
+        // What is closed from here on is this library's own.
+        INSIDE.with(|inside| inside.set(true));
         enter_work();
     }
 }
@@ -261,7 +265,7 @@ pub fn uncancelled<R: Copy>(act: impl FnOnce() -> R) -> R {
 }
 
 impl Inside {
-    /// `None` where the thread is inside already, or is ending.
+    /// `None` where the thread is inside already, or is ending, or nothing here is this process's.
     #[inline]
     pub fn enter() -> Option<Inside> {
         if STAGE.with(Cell::get) == Stage::Ended {
@@ -274,10 +278,10 @@ impl Inside {
         Some(inside)
     }
 
-    /// The same for what needs nothing that a thread keeps: `None` only where it is inside already.
+    /// The same for what needs nothing that a thread keeps.
     #[inline]
     pub fn enter_at_end() -> Option<Inside> {
-        if is_inside() {
+        if is_inside() || engine::is_foreign() {
             return None;
         }
         let errno = errno();
@@ -338,40 +342,46 @@ pub fn set_errno(errno: i32) {
     unsafe { *libc::__errno_location() = errno };
 }
 
-/// Threads at work inside; the highest bit says that one wants to fork.
+/// Threads at work inside; the highest bit says that one wants to fork. Whoever waits for it to change sleeps on it:
+/// there is no request to wait for, but threads that are about to leave, or a fork.
 static WORK: AtomicU32 = AtomicU32::new(0);
 const FORKS: u32 = 1 << 31;
 
 fn enter_work() {
-    loop {
-        let before = WORK.fetch_add(1, Ordering::Acquire);
-        if before & FORKS == 0 {
-            return;
-        }
-        WORK.fetch_sub(1, Ordering::Relaxed);
-        while WORK.load(Ordering::Relaxed) & FORKS != 0 {
-            std::thread::yield_now();
-        }
+    // Of threads that are not in this process the count says nothing.
+    while !engine::is_foreign() && WORK.fetch_add(1, Ordering::Acquire) & FORKS != 0 {
+        leave_work();
+        sleep_if(|work| work & FORKS != 0);
     }
 }
 
 fn leave_work() {
-    WORK.fetch_sub(1, Ordering::Release);
+    if !engine::is_foreign() && WORK.fetch_sub(1, Ordering::Release) == FORKS | 1 {
+        futex::wake_all(WORK.as_ptr());
+    }
+}
+
+fn sleep_if(waits: impl Fn(u32) -> bool) {
+    let work = WORK.load(Ordering::Acquire);
+    if waits(work) {
+        futex::wait(WORK.as_ptr(), work);
+    }
 }
 
 /// Waits until no thread is inside and keeps all out.
 pub fn before_fork() {
     while WORK.fetch_or(FORKS, Ordering::Acquire) & FORKS != 0 {
-        std::thread::yield_now();
+        sleep_if(|work| work & FORKS != 0);
     }
     while WORK.load(Ordering::Acquire) != FORKS {
-        std::thread::yield_now();
+        sleep_if(|work| work != FORKS);
     }
 }
 
 /// Lets them in again.
 pub fn after_fork() {
     WORK.fetch_and(!FORKS, Ordering::Release);
+    futex::wake_all(WORK.as_ptr());
 }
 
 /// In a child, where only the calling thread is left.

@@ -14,13 +14,16 @@
 //! - The program's allocator may be what was interrupted, or may itself be reading a file. So this
 //!   library has an allocator of its own.
 //! - A process may fork, with or without its memory. So a child begins anew (`life`), and a child
-//!   that borrows its parent's memory passes everything straight on.
+//!   that borrows its parent's memory passes everything straight on. One that was forked past the
+//!   C library's `fork` passes all on too: other threads may have left anything half done.
 //! - Numbers of descriptors are used again. So each request that is decided looks at what its
-//!   descriptor is now (`serve`).
+//!   descriptor is now (`serve`), and each number has an epoch (`table`).
 #![deny(unsafe_code)]
 
 mod account;
 mod engine;
+mod futex;
+mod heap;
 mod hooks;
 mod inside;
 mod life;
@@ -34,7 +37,5 @@ mod served;
 mod stack;
 mod table;
 
-/// The program's allocator may call functions of this library, and may have been interrupted by a
-/// signal handler that does.
 #[global_allocator]
-static ALLOCATOR: dlmalloc::GlobalDlmalloc = dlmalloc::GlobalDlmalloc;
+static HEAP: heap::Heap = heap::Heap::new();

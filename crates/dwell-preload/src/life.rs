@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use dwell::settings::RunOrder;
 
 use crate::inside::{self, Inside};
-use crate::{engine, real, report, stack};
+use crate::{HEAP, engine, own, real, report, stack, table};
 
 /// Run by the loader before the program begins.
 #[used]
@@ -61,8 +61,12 @@ fn shares_its_place() -> bool {
 }
 
 fn started(order: RunOrder) -> Option<()> {
-    // SAFETY: nothing that was allocated so far is in use by another thread: there is none.
-    unsafe { dlmalloc::enable_alloc_after_fork() };
+    let limit = own::limit();
+    if limit < own::LEAST_LIMIT {
+        let (why, least) = ("descriptors (RLIMIT_NOFILE)", own::LEAST_LIMIT);
+        report::left_alone(&order, &format!("it may have {limit} {why}, fewer than {least}"));
+        return None;
+    }
     stack::find_end();
     report::keep_stderr(&order);
     // SAFETY: functions of this library, which stays loaded.
@@ -76,14 +80,21 @@ fn started(order: RunOrder) -> Option<()> {
 }
 
 unsafe extern "C" fn before_fork() {
-    if !inside::is_inside() {
-        inside::before_fork();
+    if inside::is_inside() {
+        return;
     }
+    // What other threads had half done when this process was forked behind this library's back stays so in its children.
+    if engine::is_foreign() {
+        return engine::switch_off();
+    }
+    inside::before_fork();
+    HEAP.hold();
 }
 
 unsafe extern "C" fn after_fork() {
-    if !inside::is_inside() {
-        crate::table::shared_with_others();
+    if !inside::is_inside() && !engine::is_foreign() {
+        HEAP.let_go();
+        table::shared_with_others();
         inside::after_fork();
     }
 }
@@ -93,12 +104,21 @@ unsafe extern "C" fn after_fork_in_child() {
     if inside::is_inside() {
         return;
     }
+    HEAP.let_go();
     inside::after_fork_in_child();
-    ENDED.store(false, Ordering::Relaxed);
-    crate::table::shared_with_others();
-    if engine::is_on() {
-        engine::begin_in_child();
+    if !engine::is_on() {
+        return engine::leave_child();
     }
+    ENDED.store(false, Ordering::Relaxed);
+    table::shared_with_others();
+    engine::begin_in_child();
+}
+
+/// In a child that was forked past the C library's `fork`: other threads may have left anything half done.
+pub fn leave_child() {
+    let errno = inside::errno();
+    engine::leave_child();
+    inside::set_errno(errno);
 }
 
 /// Before the program forbids itself system calls, some of them perhaps on pain of death: from then

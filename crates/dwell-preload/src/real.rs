@@ -146,7 +146,8 @@ functions! {
     posix_spawn: fn(*mut pid_t, Path, Data, Data, Texts, Texts) -> c_int;
     posix_spawnp: fn(*mut pid_t, Path, Data, Data, Texts, Texts) -> c_int;
     system: fn(Path) -> c_int;
-    clone: fn(Data, Memory, c_int, Memory, Memory, Memory, Memory) -> c_int;
+    _Fork: fn() -> pid_t;
+    clone: fn(Option<extern "C" fn(Memory) -> c_int>, Memory, c_int, Memory, Memory, Memory, Memory) -> c_int;
     pthread_exit: fn(Memory);
     unshare: fn(c_int) -> c_int;
     setns: fn(c_int, c_int) -> c_int;

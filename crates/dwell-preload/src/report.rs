@@ -12,6 +12,7 @@ use dwell::adopted::status;
 use dwell::ledger::{self, Snapshot};
 use dwell::settings::RunOrder;
 
+use crate::raw::bare;
 use crate::{engine, own};
 
 /// Where the closing words go.
@@ -44,16 +45,28 @@ pub fn keep_stderr(order: &RunOrder) {
     }
 }
 
+/// A forked child has no part in the closing words, nor in what they go to.
+pub fn close_in_child() {
+    let Some(stderr) = STDERR.get() else { return };
+    let fd = stderr.double.as_raw_fd();
+    if stderr.is(fd) {
+        let _: i32 = bare!(SYS_close, fd);
+    }
+}
+
 impl Stderr {
+    /// Whether a descriptor is still what it was.
+    fn is(&self, fd: i32) -> bool {
+        // SAFETY: one that is not open is refused.
+        let now = unsafe { status(fd) };
+        now.is_ok_and(|now| (now.st_dev, now.st_ino) == (self.device, self.inode))
+    }
+
     /// The double, or else stderr itself, whichever still is what it was.
     fn there(&self) -> Option<BorrowedFd<'_>> {
         // SAFETY: borrowed for one write; whether it is open is asked first.
         let own = unsafe { BorrowedFd::borrow_raw(2) };
-        [self.double.as_fd(), own].into_iter().find(|fd| {
-            // SAFETY: one that is not open is refused.
-            unsafe { status(fd.as_raw_fd()) }
-                .is_ok_and(|now| (now.st_dev, now.st_ino) == (self.device, self.inode))
-        })
+        [self.double.as_fd(), own].into_iter().find(|fd| self.is(fd.as_raw_fd()))
     }
 }
 
@@ -86,6 +99,16 @@ pub fn tell() {
     }
     if !order.quiet {
         say(&ledger::closing(&all));
+    }
+}
+
+/// Says why the first process of a run is left alone, as `dwell run` says it of programs that it cannot preload.
+pub fn left_alone(order: &RunOrder, why: &str) {
+    if !order.quiet && order.root_pid == std::process::id() {
+        let program = std::env::current_exe().unwrap_or_default();
+        let text = format!("dwell: {}: {why}; it runs untouched\n", program.display());
+        // SAFETY: a live text.
+        unsafe { libc::write(2, text.as_ptr().cast(), text.len()) };
     }
 }
 

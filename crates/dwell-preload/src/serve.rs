@@ -223,7 +223,7 @@ impl Request {
         }
         let found = self.looked_at(kind);
         if found.is_none() {
-            table::clear(self.fd);
+            table::renew(self.fd);
         }
         found
     }
@@ -299,6 +299,16 @@ unsafe fn copy(from: *const c_void, into: *mut c_void, size: usize) -> bool {
         libc::syscall(libc::SYS_process_vm_readv, process, &local, one, &remote, one, flags)
     };
     done == size as i64
+}
+
+/// A word of the program's memory, where it is there.
+pub fn word_at(at: *const c_void) -> Option<u64> {
+    let errno = inside::errno();
+    let mut word = 0u64;
+    // SAFETY: room for a word, of which any bytes are valid.
+    let there = unsafe { copy(at, (&raw mut word).cast(), size_of::<u64>()) };
+    set_errno(errno);
+    there.then_some(word)
 }
 
 /// Whether a message may carry descriptors.

@@ -2,17 +2,26 @@
 //! Descriptors on served mounts: what can be asked of them without asking their controller.
 #![allow(unsafe_code)]
 
+use std::io;
 use std::mem;
 use std::os::fd::{FromRawFd as _, IntoRawFd as _, OwnedFd};
 
-use crate::own;
+use dwell_channel::client::Guest;
+
 use crate::raw::bare;
+use crate::{own, table};
+
+/// What channels have to know of the program around them.
+pub const GUEST: Guest = Guest { keep, epoch: table::epoch };
 
 /// Takes a descriptor that a channel needs out of the program's way.
-pub fn keep(descriptor: OwnedFd) -> OwnedFd {
-    let fd = own::adopt(descriptor.into_raw_fd());
+fn keep(descriptor: OwnedFd) -> io::Result<OwnedFd> {
+    let fd = own::keep(descriptor.into_raw_fd());
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
     // SAFETY: what was given, under another number.
-    unsafe { OwnedFd::from_raw_fd(fd) }
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 /// Whether a descriptor is a regular file on the device of that number. The kernel answers from what it has:

@@ -1,15 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is known of each descriptor of this process: one atomic word, and how lately its reads
-//! missed the page cache.
+//! What is known of each descriptor of this process: one atomic word, how lately its reads
+//! missed the page cache, and how often its number came to name something else.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use dwell::file::Heat;
 
+use crate::{engine, futex};
+
 /// Descriptors that are told apart; higher ones are left to the kernel.
 pub const MOST: usize = 1 << 16;
 
 static WORDS: [AtomicU64; MOST] = [const { AtomicU64::new(0) }; MOST];
+/// How often each number was opened, closed or replaced. What was granted for it before is another file's.
+static EPOCHS: [AtomicU32; MOST] = [const { AtomicU32::new(0) }; MOST];
 static HEATS: [Heat; MOST] = [const { Heat::new() }; MOST];
 /// One more than the highest descriptor that was ever entered.
 static HIGHEST: AtomicUsize = AtomicUsize::new(0);
@@ -44,6 +48,8 @@ const PRIVATE: u64 = 1 << 4;
 const MOVING: u64 = 1 << 5;
 /// Its writes are copies into the page cache.
 const COPIES: u64 = 1 << 6;
+/// Somebody sleeps until it is no longer moving.
+const AWAITED: u64 = 1 << 7;
 const DEVICE_SHIFT: u32 = 8;
 const AGE_SHIFT: u32 = 16;
 const OWNER_SHIFT: u32 = 32;
@@ -152,25 +158,44 @@ pub fn enter(fd: i32, word: Word) {
     if let Some(slot) = slot(fd) {
         HIGHEST.fetch_max(fd as usize + 1, Ordering::Relaxed);
         heat(fd).cool();
-        slot.store(word.0, Ordering::Relaxed);
+        if slot.swap(word.0, Ordering::SeqCst) & AWAITED != 0 {
+            wake(slot);
+        }
     }
 }
 
-/// Forgets a descriptor.
+/// Forgets what was found of a descriptor, whose number names the same as before.
 #[inline]
-pub fn clear(fd: i32) {
+pub fn forget(fd: i32) {
     if let Some(slot) = slot(fd)
         && slot.load(Ordering::Relaxed) != 0
+        && slot.swap(0, Ordering::SeqCst) & AWAITED != 0
     {
-        slot.store(0, Ordering::Relaxed);
+        wake(slot);
     }
 }
 
-/// Forgets descriptors from `first` to `last`.
-pub fn clear_range(first: u32, last: u32) {
+/// A number is about to name something else, or just came to: what is known of it, and granted for it, is no longer
+/// so. Closing says so before and after, because another thread may open or ask in between.
+#[inline]
+pub fn renew(fd: i32) {
+    forget(fd);
+    if let Some(epoch) = usize::try_from(fd).ok().and_then(|fd| EPOCHS.get(fd)) {
+        epoch.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// How often a number was renewed.
+pub fn epoch(fd: i32) -> u32 {
+    let epoch = usize::try_from(fd).ok().and_then(|fd| EPOCHS.get(fd));
+    epoch.map_or(0, |epoch| epoch.load(Ordering::SeqCst))
+}
+
+/// The same for all numbers from `first` to `last`.
+pub fn renew_range(first: u32, last: u32) {
     let highest = HIGHEST.load(Ordering::Relaxed) as u32;
     for fd in first..last.saturating_add(1).min(highest) {
-        clear(fd as i32);
+        renew(fd as i32);
     }
 }
 
@@ -196,9 +221,30 @@ pub fn share(fd: i32) {
     if slot.load(Ordering::SeqCst) & PRIVATE != 0 {
         slot.fetch_and(!PRIVATE, Ordering::SeqCst);
     }
-    while slot.load(Ordering::SeqCst) & MOVING != 0 {
-        std::thread::yield_now();
+    // The owner waits for a device, not this thread: as for a lock that is held meanwhile, there is nothing to decide.
+    loop {
+        let word = slot.load(Ordering::SeqCst);
+        // In a child whose fork was not seen, the owner is not there.
+        if word & MOVING == 0 || !engine::is_ours() {
+            return;
+        }
+        let awaited = word | AWAITED;
+        let known = Ordering::SeqCst;
+        if word == awaited || slot.compare_exchange(word, awaited, known, known).is_ok() {
+            futex::wait(low_half(slot), awaited as u32);
+        }
     }
+}
+
+/// The half of a word that says whether it is moving.
+fn low_half(slot: &AtomicU64) -> *const u32 {
+    let halves = slot.as_ptr().cast_const().cast::<u32>();
+    if cfg!(target_endian = "big") { halves.wrapping_add(1) } else { halves }
+}
+
+#[cold]
+fn wake(slot: &AtomicU64) {
+    futex::wake_all(low_half(slot));
 }
 
 /// The calling thread is about to use a descriptor where it stands, by a plain system call: whoever
@@ -228,6 +274,8 @@ impl Moving {
 
 impl Drop for Moving {
     fn drop(&mut self) {
-        self.0.fetch_and(!MOVING, Ordering::SeqCst);
+        if self.0.fetch_and(!(MOVING | AWAITED), Ordering::SeqCst) & AWAITED != 0 {
+            wake(self.0);
+        }
     }
 }

@@ -35,8 +35,9 @@ impl Drop for Alive {
 
 thread_local! {
     static ALIVE: Alive = {
-        // What the `ThreadLocal`s keep is made first, so that it is taken down after this.
+        // What the `ThreadLocal`s keep and the rings are made first, so that they are taken down after this.
         ThreadLocal::<u8>::new().get_or_default();
+        crate::kernel::prepare_thread();
         Alive
     };
 }

@@ -386,6 +386,12 @@ thread_local! {
     static THREAD: RefCell<Rings> = RefCell::new(Rings::new(CALL_DEPTH));
 }
 
+/// Makes the place of the calling thread's rings, though none of them yet.
+pub(crate) fn prepare_thread() {
+    // A thread that is ending makes nothing any more.
+    let _ = THREAD.try_with(|_| ());
+}
+
 enum Owner {
     /// The calling thread's own rings, shared by its blocking calls on all files.
     Thread,

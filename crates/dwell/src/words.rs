@@ -7,13 +7,16 @@ use std::io;
 use std::ops::Deref;
 use std::os::fd::AsRawFd;
 use std::ptr::NonNull;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Mapped memory, seen only as atomic words.
+/// Mapped memory, seen only as atomic words. A forked child has words of its own, which read zero: it is no party to
+/// what its parent shares with others, and may have given up its parent's rights.
 #[derive(Debug)]
 pub(crate) struct Words {
     start: NonNull<AtomicU64>,
     len: usize,
+    /// What a child has in place of words that are shared with others, and behind them a word that is zero in a child.
+    apart: Option<Box<Words>>,
 }
 
 // SAFETY: the mapping lives as long as the value, and every access to it is atomic.
@@ -38,7 +41,7 @@ impl Words {
             return Err(io::Error::last_os_error());
         }
         let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(Words { start, len })
+        Ok(Words { start, len, apart: None })
     }
 
     /// `len` words of a file that is at least that long, shared with its other users.
@@ -46,16 +49,31 @@ impl Words {
     /// Should somebody truncate the file, an access raises SIGBUS: the caller admits only files
     /// that nobody less trusted may write.
     pub(crate) fn of_file(file: &File, len: usize) -> io::Result<Words> {
-        Words::map(len, libc::MAP_SHARED, file.as_raw_fd())
+        let apart = Words::wiped_on_fork(len + 1)?;
+        apart[len].store(1, Ordering::Relaxed);
+        let mut words = Words::map(len, libc::MAP_SHARED, file.as_raw_fd())?;
+        words.advise(libc::MADV_DONTFORK)?;
+        words.apart = Some(Box::new(apart));
+        Ok(words)
     }
 
     /// `len` private words that read zero after a fork, in the child.
     pub(crate) fn wiped_on_fork(len: usize) -> io::Result<Words> {
         let words = Words::map(len, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1)?;
-        // SAFETY: the range is the mapping just made, private and anonymous.
-        let rc =
-            unsafe { libc::madvise(words.start.as_ptr().cast(), len * 8, libc::MADV_WIPEONFORK) };
-        if rc < 0 { Err(io::Error::last_os_error()) } else { Ok(words) }
+        words.advise(libc::MADV_WIPEONFORK)?;
+        Ok(words)
+    }
+
+    fn advise(&self, advice: i32) -> io::Result<()> {
+        // SAFETY: the range is this mapping; nothing of this process changes.
+        let rc = unsafe { libc::madvise(self.start.as_ptr().cast(), self.len * 8, advice) };
+        if rc < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+
+    /// What a child has instead.
+    #[inline]
+    fn instead(&self) -> Option<&Words> {
+        self.apart.as_deref().filter(|apart| apart[self.len].load(Ordering::Relaxed) == 0)
     }
 }
 
@@ -64,6 +82,9 @@ impl Deref for Words {
 
     #[inline]
     fn deref(&self) -> &[AtomicU64] {
+        if let Some(instead) = self.instead() {
+            return &instead[..self.len];
+        }
         // SAFETY: `start` is page-aligned and `len` words from it stay mapped while `self` lives;
         // zero bytes, or whatever bytes another process wrote, are valid words.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
@@ -72,8 +93,11 @@ impl Deref for Words {
 
 impl Drop for Words {
     fn drop(&mut self) {
-        // SAFETY: the mapping is ours, and no reference into it outlives `self`.
-        unsafe { libc::munmap(self.start.as_ptr().cast(), self.len * 8) };
+        // In a child something else may lie there.
+        if self.instead().is_none() {
+            // SAFETY: the mapping is ours, and no reference into it outlives `self`.
+            unsafe { libc::munmap(self.start.as_ptr().cast(), self.len * 8) };
+        }
     }
 }
 
@@ -91,6 +115,27 @@ mod tests {
         if child == 0 {
             // SAFETY: ends the child at once.
             unsafe { libc::_exit(words[3].load(Relaxed) as i32) };
+        }
+        let mut status = -1;
+        // SAFETY: `status` is a valid place to write to.
+        assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+        assert_eq!((status, words[3].load(Relaxed)), (0, 7));
+    }
+
+    #[test]
+    fn a_forked_child_has_no_part_in_words_that_its_parent_shares() {
+        use std::sync::atomic::Ordering::Relaxed;
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(4096).unwrap();
+        let words = Words::of_file(&file, 512).unwrap();
+        words[3].store(7, Relaxed);
+        // SAFETY: the child uses atomics, unmaps and calls `_exit`.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let seen = words[3].swap(9, Relaxed) + words[511].load(Relaxed);
+            drop(words);
+            // SAFETY: ends the child at once.
+            unsafe { libc::_exit(seen as i32) };
         }
         let mut status = -1;
         // SAFETY: `status` is a valid place to write to.

@@ -11,6 +11,8 @@ use crate::grants::GrantReply;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Grant {
     pub descriptor: RawFd,
+    /// The descriptor's epoch when it was asked for.
+    pub epoch: u32,
     pub entry: u32,
     pub generation: u32,
     /// Whether the file is memory.
@@ -20,11 +22,11 @@ pub(super) struct Grant {
 }
 
 pub(super) const NO_GRANT: Grant =
-    Grant { descriptor: -1, entry: 0, generation: 0, in_memory: false, refused: 0 };
+    Grant { descriptor: -1, epoch: 0, entry: 0, generation: 0, in_memory: false, refused: 0 };
 
 impl Grant {
-    pub fn of(descriptor: RawFd, granted: &Granted) -> Grant {
+    pub fn of(descriptor: RawFd, epoch: u32, granted: &Granted) -> Grant {
         let GrantReply { entry, generation, in_memory, .. } = *granted;
-        Grant { descriptor, entry, generation, in_memory, refused: 0 }
+        Grant { descriptor, epoch, entry, generation, in_memory, refused: 0 }
     }
 }

@@ -22,9 +22,16 @@ const LEAST_ENTRIES: u32 = 16;
 /// How long a controller may take to welcome a client.
 const PATIENCE_S: i64 = 1;
 
-/// What a library that is a guest in somebody else's program does with a descriptor of its own: it may give it
-/// another number.
-pub type Guest = fn(OwnedFd) -> OwnedFd;
+/// What a library does that is a guest in somebody else's program.
+#[derive(Clone, Copy, Debug)]
+pub struct Guest {
+    /// Takes a descriptor that a channel needs out of the program's way: it may give it another number, or refuse.
+    /// A forked child of the program closes it by itself.
+    pub keep: fn(OwnedFd) -> io::Result<OwnedFd>,
+    /// A number that changes whenever a descriptor may have become another file: before and after each close, after
+    /// each open. What was granted before is not used any more.
+    pub epoch: fn(RawFd) -> u32,
+}
 
 /// How large a channel is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,7 +68,8 @@ impl Shape {
 /// A channel.
 #[derive(Debug)]
 pub struct Link {
-    socket: OwnedFd,
+    socket: ManuallyDrop<OwnedFd>,
+    is_guest: bool,
     /// Not unmapped in a forked child, which never had it: something else may lie there.
     shared: ManuallyDrop<Arc<Shared>>,
     token: Token,
@@ -83,7 +91,7 @@ impl Link {
         let layout = shape.layout().ok_or_else(|| invalid("no channel has such a shape"))?;
         let socket = socket::connect(place)?;
         let socket = match guest {
-            Some(keep) => keep(socket),
+            Some(guest) => (guest.keep)(socket)?,
             None => socket,
         };
         let uid = socket::peer_uid(&socket)?;
@@ -110,7 +118,8 @@ impl Link {
         let shared = Shared::adopt(memory, layout)?;
         shared.keep_from_children()?;
         Ok(Link {
-            socket,
+            socket: ManuallyDrop::new(socket),
+            is_guest: guest.is_some(),
             shared: ManuallyDrop::new(Arc::new(shared)),
             token: welcome.token,
             commands: Producer::new(layout.entries()),
@@ -226,11 +235,17 @@ impl Link {
 impl Drop for Link {
     #[allow(unsafe_code)]
     fn drop(&mut self) {
-        if self.is_ours() {
+        let is_ours = self.is_ours();
+        if is_ours {
             // A forked child may still have the socket.
             socket::end(&self.socket);
             // SAFETY: nobody looks there any more. Buffers in the channel may still keep the memory.
             unsafe { ManuallyDrop::drop(&mut self.shared) };
+        }
+        // In a guest's child the number may be the program's by now.
+        if is_ours || !self.is_guest {
+            // SAFETY: nobody uses it any more.
+            unsafe { ManuallyDrop::drop(&mut self.socket) };
         }
     }
 }

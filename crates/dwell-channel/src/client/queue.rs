@@ -60,6 +60,8 @@ struct Flight {
     in_channel: Option<u32>,
     /// Which use of the entry its command named.
     generation: u32,
+    /// Its descriptor's epoch when it was submitted.
+    epoch: u32,
     tries: u8,
 }
 
@@ -187,11 +189,17 @@ impl ChannelQueue {
         }
     }
 
-    /// The entry for a descriptor; `None` where its file is to be asked of the kernel.
+    /// A descriptor's epoch; where nobody counts, whoever makes requests keeps it open.
     #[inline]
-    fn grant(&mut self, descriptor: RawFd) -> Option<Grant> {
+    fn epoch(&self, descriptor: RawFd) -> u32 {
+        self.guest.map_or(0, |guest| (guest.epoch)(descriptor))
+    }
+
+    /// The entry for a descriptor in this epoch; `None` where its file is to be asked of the kernel.
+    #[inline]
+    fn grant(&mut self, descriptor: RawFd, epoch: u32) -> Option<Grant> {
         let grant = &mut self.grants[descriptor as usize % GRANTS];
-        if grant.descriptor == descriptor {
+        if grant.descriptor == descriptor && grant.epoch == epoch {
             if grant.refused == 0 {
                 return Some(*grant);
             }
@@ -200,15 +208,16 @@ impl ChannelQueue {
                 return None;
             }
         }
-        self.ask(descriptor)
+        self.ask(descriptor, epoch)
     }
 
+    /// Asks for it. The epoch is older than the question: a file that the number names since is no less a file of it.
     #[cold]
-    fn ask(&mut self, descriptor: RawFd) -> Option<Grant> {
+    fn ask(&mut self, descriptor: RawFd, epoch: u32) -> Option<Grant> {
         let asked = self.way.grant(descriptor, self.link.as_ref()?.token());
         let grant = match &asked {
-            Ok(granted) => Grant::of(descriptor, granted),
-            Err(_) => Grant { descriptor, refused: REFUSED_FOR, ..NO_GRANT },
+            Ok(granted) => Grant::of(descriptor, epoch, granted),
+            Err(_) => Grant { descriptor, epoch, refused: REFUSED_FOR, ..NO_GRANT },
         };
         self.grants[descriptor as usize % GRANTS] = grant;
         asked.ok().map(|_| grant)
@@ -221,7 +230,14 @@ impl ChannelQueue {
         else {
             return Ok(false);
         };
-        let Some(Grant { entry, generation, .. }) = self.grant(target) else {
+        let epoch = self.epoch(target);
+        if let Some(flight) = &mut self.flights[at as usize] {
+            if flight.moved > 0 && flight.epoch != epoch {
+                return Ok(false);
+            }
+            flight.epoch = epoch;
+        }
+        let Some(Grant { entry, generation, .. }) = self.grant(target, epoch) else {
             return Ok(false);
         };
         let (Some(flight), Some(link)) = (&mut self.flights[at as usize], &mut self.link) else {
@@ -288,7 +304,13 @@ impl ChannelQueue {
     /// Lets the kernel do all, or the rest, of a flight.
     #[cold]
     fn by_kernel(&mut self, at: u32) -> Option<Completion> {
+        let guest = self.guest;
         let flight = self.flights[at as usize].as_mut()?;
+        let renewed = guest.is_some_and(|guest| (guest.epoch)(flight.io.target()) != flight.epoch);
+        if flight.moved > 0 && renewed {
+            // The number may name another file now: what was moved was moved.
+            return self.finish(at, 0);
+        }
         // Whole: what was moved before is moved again, to the same place.
         flight.moved = 0;
         let result = by_kernel(&flight.io);
@@ -398,7 +420,9 @@ unsafe impl Queue for ChannelQueue {
         self.bytes += u64::from(io.bytes());
         let place = self.link.as_ref().filter(|_| self.arena.is_some() && io.pieces() == 0);
         let in_channel = place.and_then(|link| link.shared().place_of(io.memory(), io.bytes()));
-        let flight = Flight { io, ticket, moved: 0, piece: 0, in_channel, generation: 0, tries: 0 };
+        let epoch = self.epoch(io.target());
+        let (moved, piece, generation, tries) = (0, 0, 0, 0);
+        let flight = Flight { io, ticket, moved, piece, in_channel, generation, epoch, tries };
         self.flights[at as usize] = Some(flight);
         let staged = if linked { self.stage(at) } else { Ok(false) };
         match staged {
@@ -486,7 +510,9 @@ unsafe impl Queue for ChannelQueue {
             return Prospect::DEVICE;
         };
         let grant = &self.grants[io.target() as usize % GRANTS];
-        let is_here = grant.descriptor == io.target() && grant.refused == 0;
+        let is_here = grant.descriptor == io.target()
+            && grant.epoch == self.epoch(io.target())
+            && grant.refused == 0;
         Prospect { awake: link.is_awake(), syncs_at_once: is_here && grant.in_memory }
     }
 }

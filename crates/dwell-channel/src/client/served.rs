@@ -169,6 +169,9 @@ impl Source for Served {
 }
 
 /// All descriptors of one served mount. None belongs to it: each request names its own as its target.
+///
+/// A grant is remembered by its descriptor's number. Callers keep a descriptor open as long as a queue may get
+/// requests that name it, or say by [`Mount::for_guest`] when numbers are used again.
 #[derive(Clone, Debug)]
 pub struct Mount {
     place: Vec<u8>,
@@ -192,11 +195,11 @@ impl Mount {
         Mount { place: place.to_vec(), way, guest: None }
     }
 
-    /// For requests that a program makes which knows nothing of channels: their memory may not be there, which
-    /// the kernel then says as it always does, and descriptors that channels need are handed to `keep`.
+    /// For requests that a program makes which knows nothing of channels. If their memory is not there, the kernel
+    /// says so as it always does. `guest` says when a descriptor's number has come to name another file.
     #[must_use]
-    pub fn for_guest(self, keep: Guest) -> Mount {
-        Mount { guest: Some(keep), ..self }
+    pub fn for_guest(self, guest: Guest) -> Mount {
+        Mount { guest: Some(guest), ..self }
     }
 
     fn channel(&self, shape: Shape) -> ChannelQueue {

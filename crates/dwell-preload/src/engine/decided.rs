@@ -128,7 +128,7 @@ pub(super) fn decided_of(fd: i32, number: u64, services: &mut Option<Services>) 
     if order.channels
         && let Ok(mount) = Mount::of(fd)
     {
-        return files_of_mount(mount.for_guest(served::keep), number, order, services)
+        return files_of_mount(mount.for_guest(served::GUEST), number, order, services)
             .map(Decided::now);
     }
     let store = order.profiles();

@@ -8,7 +8,7 @@ use std::ffi::{c_int, c_uint};
 
 use libc::{mmsghdr, msghdr, size_t, ssize_t};
 
-use super::{found, real};
+use super::{came, found, real};
 use crate::raw::bare;
 use crate::{inside, own, serve, table};
 
@@ -19,83 +19,90 @@ pub unsafe extern "C-unwind" fn close(fd: c_int) -> c_int {
         let closes = !inside::is_own_call() || own::may_close(fd);
         return if closes { bare!(SYS_close, fd) } else { 0 };
     }
+    close_by(fd, || real!(close(fd), bare!(SYS_close, fd)))
+}
+
+/// Closes a descriptor of the program by `close`.
+pub(super) fn close_by(fd: c_int, close: impl FnOnce() -> c_int) -> c_int {
     if own::is_own(fd) {
         // As far as the program knows, there is none.
         inside::set_errno(libc::EBADF);
         return -1;
     }
-    // Before the call: after it, the number may be another thread's already.
-    table::clear(fd);
-    real!(close(fd), bare!(SYS_close, fd))
+    // After the call the number may be another thread's already, and before it a third may still ask.
+    table::renew(fd);
+    let result = close();
+    table::renew(fd);
+    result
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
-    const ON_EXEC: c_int = 1 << 2;
-    if inside::is_inside() || flags & ON_EXEC != 0 || first > last {
-        return real!(close_range(first, last, flags), bare!(SYS_close_range, first, last, flags));
-    }
-    table::clear_range(first, last);
-    around_own(first, last, |first, last| {
+    close_range_by(first, last, flags, |first, last| {
         real!(close_range(first, last, flags), bare!(SYS_close_range, first, last, flags))
     })
 }
 
-/// Closes from `first` to `last`, by `close`, all but this library's own.
-fn around_own(first: c_uint, last: c_uint, close: impl Fn(c_uint, c_uint) -> c_int) -> c_int {
-    let mut from = first;
-    while let Some(own) = own::next(from, last) {
-        if own > from && close(from, own - 1) != 0 {
-            return -1;
-        }
-        if own == last {
-            return 0;
-        }
-        from = own + 1;
+/// Closes the program's descriptors from `first` to `last` by `close`.
+pub(super) fn close_range_by(
+    first: c_uint,
+    last: c_uint,
+    flags: c_int,
+    close: impl Fn(c_uint, c_uint) -> c_int,
+) -> c_int {
+    const ON_EXEC: c_int = 1 << 2;
+    if inside::is_inside() || flags & ON_EXEC != 0 || first > last {
+        return close(first, last);
     }
-    close(from, last)
+    table::renew_range(first, last);
+    let result = own::close_around(first, last, close);
+    table::renew_range(first, last);
+    result
 }
+
+/// No process has more, unless its administrator has raised `fs.nr_open`.
+const MOST_NUMBERS: u64 = 1 << 20;
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn closefrom(first: c_int) {
     let from = c_uint::try_from(first).unwrap_or(0);
-    if inside::is_inside() || own::next(from, c_uint::MAX).is_none() {
-        table::clear_range(from, c_uint::MAX);
+    if inside::is_inside() {
         return real!(closefrom(first), {
             let _: c_int = bare!(SYS_close_range, from, c_uint::MAX, 0);
         });
     }
-    table::clear_range(from, c_uint::MAX);
-    around_own(from, c_uint::MAX, |first, last| bare!(SYS_close_range, first, last, 0));
+    close_range_by(from, c_uint::MAX, 0, |first, last| {
+        let done: c_int = bare!(SYS_close_range, first, last, 0);
+        // Kernels before 5.9 have no such call.
+        if done != 0 {
+            let end = last.min(own::limit().min(MOST_NUMBERS) as c_uint);
+            (first..=end).for_each(|fd| {
+                let _: c_int = bare!(SYS_close, fd);
+            });
+        }
+        0
+    });
 }
 
 /// A descriptor that is to have a double: where it stands is no longer one descriptor's alone.
-fn doubles(fd: c_int) {
+pub(super) fn doubles(fd: c_int) {
     if !inside::is_inside() {
         table::share(fd);
     }
 }
 
 /// A number that is about to name another thing.
-fn replaces(fd: c_int) {
+pub(super) fn replaces(fd: c_int) {
     if !inside::is_inside() {
         own::lose(fd);
-        table::clear(fd);
+        table::renew(fd);
     }
-}
-
-/// The double.
-fn doubled(fd: c_int) -> c_int {
-    if fd >= 0 && !inside::is_inside() {
-        table::clear(fd);
-    }
-    fd
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn dup(fd: c_int) -> c_int {
     doubles(fd);
-    doubled(real!(dup(fd), bare!(SYS_dup, fd)))
+    came(real!(dup(fd), bare!(SYS_dup, fd)))
 }
 
 #[unsafe(no_mangle)]
@@ -105,7 +112,7 @@ pub unsafe extern "C-unwind" fn dup2(fd: c_int, other: c_int) -> c_int {
         return real!(dup2(fd, other), bare!(SYS_fcntl, fd, libc::F_GETFD));
     }
     replaces(other);
-    doubled(real!(dup2(fd, other), bare!(SYS_dup3, fd, other, 0)))
+    came(real!(dup2(fd, other), bare!(SYS_dup3, fd, other, 0)))
 }
 
 #[unsafe(no_mangle)]
@@ -114,7 +121,7 @@ pub unsafe extern "C-unwind" fn dup3(fd: c_int, other: c_int, flags: c_int) -> c
     if fd != other {
         replaces(other);
     }
-    doubled(real!(dup3(fd, other, flags), bare!(SYS_dup3, fd, other, flags)))
+    came(real!(dup3(fd, other, flags), bare!(SYS_dup3, fd, other, flags)))
 }
 
 macro_rules! controls {
@@ -132,12 +139,14 @@ macro_rules! controls {
             match command {
                 libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => {
                     doubles(fd);
-                    doubled(straight())
+                    came(straight())
                 }
                 libc::F_SETFL => {
                     let result = straight();
-                    // Whether it is direct, appends or never waits may have changed.
-                    doubled(if result == 0 { fd } else { -1 });
+                    if !inside::is_inside() {
+                        // Whether it is direct, appends or never waits may have changed.
+                        table::forget(fd);
+                    }
                     result
                 }
                 _ => straight(),

@@ -6,6 +6,21 @@ mod opening;
 mod process;
 mod transfer;
 
+use std::ffi::c_int;
+
+use crate::{inside, own, table};
+
+/// A number that the program was just given for something new.
+#[inline]
+fn came(fd: c_int) -> c_int {
+    if fd >= 0 && !inside::is_inside() {
+        // Where one of this library's stood, it was closed unseen.
+        own::lose(fd);
+        table::renew(fd);
+    }
+    fd
+}
+
 /// A function behind this library, or what does the same where that is not known yet.
 macro_rules! real {
     ($name:ident($($argument:expr),*), $otherwise:expr) => {

@@ -8,7 +8,7 @@ use std::ffi::{c_char, c_int, c_uint, c_void};
 
 use libc::mode_t;
 
-use super::{found, real};
+use super::{came, found, real};
 use crate::raw::bare;
 use crate::table::Word;
 use crate::{engine, inside, own, table};
@@ -22,21 +22,12 @@ fn opened(fd: c_int, flags: c_int) -> c_int {
     if inside::is_inside() {
         return if inside::is_own_call() { own::adopt(fd) } else { fd };
     }
-    table::clear(fd);
+    came(fd);
     if engine::is_on() && flags & (libc::O_DIRECTORY | libc::O_PATH) == 0 {
         match engine::leaves_alone() {
             true => table::enter(fd, Word::UNKNOWN.owned_by(inside::thread_number())),
             false => _ = inside::uncancelled(|| engine::classify(fd, Some(flags))),
         }
-    }
-    fd
-}
-
-/// What a call that made a descriptor of another kind returned.
-#[inline]
-fn made(fd: c_int) -> c_int {
-    if fd >= 0 && !inside::is_inside() {
-        table::clear(fd);
     }
     fd
 }
@@ -146,7 +137,7 @@ macro_rules! makes {
     ($($name:ident($($argument:ident: $kind:ty),*);)*) => {$(
         #[unsafe(no_mangle)]
         pub unsafe extern "C-unwind" fn $name($($argument: $kind),*) -> c_int {
-            made(found!($name($($argument),*), -1))
+            came(found!($name($($argument),*), -1))
         }
     )*};
 }
@@ -169,8 +160,8 @@ fn made_two(result: c_int, ends: *const c_int) -> c_int {
     if result == 0 {
         // SAFETY: the call succeeded, so there are two.
         let [one, other] = unsafe { *ends.cast::<[c_int; 2]>() };
-        made(one);
-        made(other);
+        came(one);
+        came(other);
     }
     result
 }
@@ -209,11 +200,20 @@ fn of_stream(stream: *mut c_void) -> Option<c_int> {
     Some(unsafe { fileno(stream) })
 }
 
-fn stream_changed(stream: *mut c_void) -> *mut c_void {
+fn stream_came(stream: *mut c_void) -> *mut c_void {
     if let Some(fd) = of_stream(stream) {
-        table::clear(fd);
+        came(fd);
     }
     stream
+}
+
+/// Does what closes the descriptor of a stream.
+fn stream_goes<R>(stream: *mut c_void, close: impl FnOnce() -> R) -> R {
+    let fd = of_stream(stream).unwrap_or(-1);
+    table::renew(fd);
+    let result = close();
+    table::renew(fd);
+    result
 }
 
 macro_rules! opens_streams {
@@ -223,7 +223,7 @@ macro_rules! opens_streams {
             path: *const c_char,
             mode: *const c_char,
         ) -> *mut c_void {
-            stream_changed(found!($name(path, mode), std::ptr::null_mut()))
+            stream_came(found!($name(path, mode), std::ptr::null_mut()))
         }
     )*};
 }
@@ -241,8 +241,9 @@ macro_rules! reopens_streams {
             mode: *const c_char,
             stream: *mut c_void,
         ) -> *mut c_void {
-            stream_changed(stream);
-            stream_changed(found!($name(path, mode, stream), std::ptr::null_mut()))
+            let reopened =
+                || found!($name(path, mode, stream), std::ptr::null_mut());
+            stream_came(stream_goes(stream, reopened))
         }
     )*};
 }
@@ -256,8 +257,7 @@ macro_rules! closes_streams {
     ($($name:ident;)*) => {$(
         #[unsafe(no_mangle)]
         pub unsafe extern "C-unwind" fn $name(stream: *mut c_void) -> c_int {
-            stream_changed(stream);
-            found!($name(stream), libc::EOF)
+            stream_goes(stream, || found!($name(stream), libc::EOF))
         }
     )*};
 }
@@ -272,24 +272,30 @@ pub unsafe extern "C-unwind" fn popen(path: *const c_char, mode: *const c_char) 
     if !inside::is_inside() {
         table::shared_with_others();
     }
-    stream_changed(found!(popen(path, mode), std::ptr::null_mut()))
+    stream_came(found!(popen(path, mode), std::ptr::null_mut()))
 }
 
-fn directory_changed(directory: *mut c_void) -> *mut c_void {
-    if !directory.is_null() && !inside::is_inside() {
-        // SAFETY: a stream that the C library just made, or was given to close.
-        table::clear(unsafe { dirfd(directory) });
+/// The descriptor of a directory's stream.
+fn of_directory(directory: *mut c_void) -> c_int {
+    if directory.is_null() || inside::is_inside() {
+        return -1;
     }
-    directory
+    // SAFETY: a stream that the C library just made, or was given to close.
+    unsafe { dirfd(directory) }
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn opendir(path: *const c_char) -> *mut c_void {
-    directory_changed(found!(opendir(path), std::ptr::null_mut()))
+    let directory = found!(opendir(path), std::ptr::null_mut());
+    came(of_directory(directory));
+    directory
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn closedir(directory: *mut c_void) -> c_int {
-    directory_changed(directory);
-    found!(closedir(directory), -1)
+    let fd = of_directory(directory);
+    table::renew(fd);
+    let result = found!(closedir(directory), -1);
+    table::renew(fd);
+    result
 }

@@ -5,13 +5,14 @@
 #![allow(clippy::missing_safety_doc)]
 
 use std::ffi::{c_char, c_int, c_long, c_void};
+use std::ptr;
 
 use libc::{pid_t, size_t};
 
-use super::descriptors::sends;
-use super::{found, real};
+use super::descriptors::{close_by, close_range_by, doubles, replaces, sends};
+use super::{came, found, real};
 use crate::raw::bare;
-use crate::{engine, inside, life, own, raw, real, table};
+use crate::{engine, inside, life, own, raw, real, serve, table};
 
 /// A child may have this process's descriptors, and move them.
 fn has_child() {
@@ -99,9 +100,23 @@ pub unsafe extern "C-unwind" fn system(command: *const c_char) -> c_int {
     found!(system(command), -1)
 }
 
+/// What a child of `clone` is to do, in its parent's memory or in a copy.
+struct Start {
+    function: extern "C" fn(*mut c_void) -> c_int,
+    argument: *mut c_void,
+    flags: c_int,
+}
+
+extern "C" fn start(start: *mut c_void) -> c_int {
+    // SAFETY: made below; the child has a copy of all of its parent's memory.
+    let Start { function, argument, flags } = unsafe { start.cast::<Start>().read() };
+    begins(flags as u32 as u64);
+    function(argument)
+}
+
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn clone(
-    function: *const c_void,
+    function: Option<extern "C" fn(*mut c_void) -> c_int>,
     stack: *mut c_void,
     flags: c_int,
     argument: *mut c_void,
@@ -110,9 +125,17 @@ pub unsafe extern "C-unwind" fn clone(
     child: *mut c_void,
 ) -> c_int {
     has_child();
-    let shares = flags & (libc::CLONE_VM | libc::CLONE_SETTLS) == libc::CLONE_VM;
-    let before = (shares && !inside::is_inside()).then(inside::begin_sharing);
-    let done = found!(clone(function, stack, flags, argument, parent, thread_locals, child), -1);
+    let begin = function.map(|function| Start { function, argument, flags });
+    let shares_memory = flags & libc::CLONE_VM != 0;
+    let (mut entry, mut given, mut before) = (function, argument, None);
+    if inside::is_inside() {
+        // A child of the engine's own.
+    } else if shares_memory && flags & libc::CLONE_SETTLS == 0 {
+        before = Some(inside::begin_sharing());
+    } else if let (Some(begin), false) = (&begin, shares_memory) {
+        (entry, given) = (Some(start as _), ptr::from_ref(begin).cast_mut().cast());
+    }
+    let done = found!(clone(entry, stack, flags, given, parent, thread_locals, child), -1);
     if let Some(before) = before
         && (done < 0 || flags & libc::CLONE_VFORK != 0)
     {
@@ -275,37 +298,102 @@ pub unsafe extern "C-unwind" fn syscall(
     fifth: c_long,
     sixth: c_long,
 ) -> c_long {
-    if inside::is_inside() {
-        if number == libc::SYS_io_uring_setup {
-            // SAFETY: the engine's own arguments.
-            let ring =
-                unsafe { raw::call_as_c(number, [first, second, third, fourth, fifth, sixth]) };
-            return own::adopt(ring as c_int).into();
-        }
-    } else {
-        match number {
-            libc::SYS_seccomp => life::before_filter(),
-            libc::SYS_unshare if unshared_alone(first as c_int) => life::before_alone(),
-            libc::SYS_setns if entered_alone(second as c_int) => life::before_alone(),
-            libc::SYS_close if own::is_own(first as c_int) => own::lose(first as c_int),
-            libc::SYS_close => table::clear(first as c_int),
-            libc::SYS_close_range => table::clear_range(first as u32, second as u32),
-            libc::SYS_dup2 | libc::SYS_dup3 => {
-                table::share(first as c_int);
-                own::lose(second as c_int);
-                table::clear(second as c_int);
-            }
-            libc::SYS_dup => table::share(first as c_int),
-            libc::SYS_sendmsg => sends(second as *const libc::msghdr, 1, 0),
-            libc::SYS_sendmmsg => {
-                sends(second as *const libc::msghdr, third as usize, size_of::<libc::mmsghdr>());
-            }
-            libc::SYS_clone | libc::SYS_clone3 | libc::SYS_fork | libc::SYS_vfork => has_child(),
-            _ => {}
-        }
-    }
     // SAFETY: the caller's arguments, as they came.
-    unsafe { raw::call_as_c(number, [first, second, third, fourth, fifth, sixth]) }
+    let straight =
+        || unsafe { raw::call_as_c(number, [first, second, third, fourth, fifth, sixth]) };
+    let fd = first as c_int;
+    if inside::is_inside() {
+        return match number {
+            libc::SYS_io_uring_setup => own::keep(straight() as c_int).into(),
+            _ => straight(),
+        };
+    }
+    match number {
+        libc::SYS_seccomp => life::before_filter(),
+        libc::SYS_unshare if unshared_alone(fd) => life::before_alone(),
+        libc::SYS_setns if entered_alone(second as c_int) => life::before_alone(),
+        libc::SYS_sendmsg => sends(second as *const libc::msghdr, 1, 0),
+        libc::SYS_sendmmsg => {
+            sends(second as *const libc::msghdr, third as usize, size_of::<libc::mmsghdr>());
+        }
+        libc::SYS_close => return close_by(fd, || straight() as c_int).into(),
+        libc::SYS_close_range => {
+            let flags = third as c_int;
+            return close_range_by(first as u32, second as u32, flags, |first, last| {
+                bare!(SYS_close_range, first, last, flags)
+            })
+            .into();
+        }
+        #[cfg(target_arch = "x86_64")]
+        libc::SYS_open | libc::SYS_creat => return came(straight() as c_int).into(),
+        libc::SYS_openat | libc::SYS_openat2 => return came(straight() as c_int).into(),
+        libc::SYS_dup => {
+            doubles(fd);
+            return came(straight() as c_int).into();
+        }
+        #[cfg(target_arch = "x86_64")]
+        libc::SYS_dup2 => return replaced(fd, second as c_int, straight),
+        libc::SYS_dup3 => return replaced(fd, second as c_int, straight),
+        libc::SYS_fcntl if matches!(second as c_int, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC) => {
+            doubles(fd);
+            return came(straight() as c_int).into();
+        }
+        _ => {}
+    }
+    match forks(number, first) {
+        Some(flags) => {
+            has_child();
+            let result = straight();
+            if result == 0 {
+                begins(flags);
+            }
+            result
+        }
+        None => straight(),
+    }
+}
+
+fn replaced(fd: c_int, other: c_int, replace: impl FnOnce() -> c_long) -> c_long {
+    doubles(fd);
+    if fd == other {
+        return replace();
+    }
+    replaces(other);
+    came(replace() as c_int).into()
+}
+
+/// What a child shares with its parent, where a system call makes one.
+fn forks(number: c_long, first: c_long) -> Option<u64> {
+    match number {
+        #[cfg(target_arch = "x86_64")]
+        libc::SYS_fork => Some(0),
+        #[cfg(target_arch = "x86_64")]
+        libc::SYS_vfork => Some(libc::CLONE_VM as u64 | libc::CLONE_VFORK as u64),
+        libc::SYS_clone => Some(first as u64),
+        // Its flags lie in the program's memory, in what comes first there.
+        libc::SYS_clone3 => Some(serve::word_at(first as *const c_void).unwrap_or(u64::MAX)),
+        _ => None,
+    }
+}
+
+/// In a child that did not come by the C library's `fork`. One that borrows its parent's memory, or its table of
+/// descriptors, has nothing of its own to leave.
+fn begins(flags: u64) {
+    if flags & (libc::CLONE_VM | libc::CLONE_FILES) as u64 == 0 {
+        life::leave_child();
+    } else if flags & libc::CLONE_VM as u64 == 0 {
+        engine::switch_off();
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn _Fork() -> pid_t {
+    has_child();
+    let child = real!(_Fork(), bare!(SYS_clone, libc::SIGCHLD, 0, 0, 0, 0));
+    if child == 0 && !inside::is_inside() {
+        begins(0);
+    }
+    child
 }
 
 /// Ends the process without running what `exit` runs.

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Descriptors of programs and of the library beneath them: numbers that are used again, children, threads that end, limits.
+
+mod common;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use common::{Ended, Fast, Under, program, skip, untouched};
+use dwell_channel::controller::{Controller, Options};
+use dwell_channel::fs::{Channels, Options as Serving, Server, take_over};
+use dwell_channel::grants::{DrainGuard, Errno, GrantReply, Grants, Inode, OpenFile, Token, Why};
+
+fn numbers() -> Result<PathBuf, String> {
+    static PROGRAM: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+    PROGRAM.get_or_init(|| program("numbers.c")).clone()
+}
+
+fn numbered_blocks(path: &Path) {
+    let mut data = vec![0u8; 1 << 20];
+    for (number, block) in data.chunks_mut(4096).enumerate() {
+        block[..8].copy_from_slice(&(number as u64).to_le_bytes());
+    }
+    fs::write(path, data).unwrap();
+}
+
+/// What `mode` came to under the library on a file of a fast device, after its output was compared; `None` where it cannot run.
+fn compared(mode: &str) -> Option<Ended> {
+    let (fast, numbers) = match (Fast::new(), numbers()) {
+        (Ok(fast), Ok(numbers)) => (fast, numbers),
+        (Err(why), _) | (_, Err(why)) => {
+            skip(why);
+            return None;
+        }
+    };
+    let file = fast.path().join("file");
+    numbered_blocks(&file);
+    let command = || {
+        let mut command = Command::new(&numbers);
+        command.arg(mode).arg(&file);
+        command
+    };
+    let without = untouched(&mut command());
+    assert!(without.status.success(), "{}", without.stdout);
+    let with = Under::policy("spin").run(&mut command());
+    assert_eq!(with.stdout, without.stdout, "{}", with.stderr);
+    assert_eq!(with.status, without.status, "{}", with.stderr);
+    Some(with)
+}
+
+#[test]
+fn a_thread_that_ends_leaves_no_descriptor_behind() {
+    if let Some(ended) = compared("threads") {
+        assert!(ended.stdout.contains("as many"), "{}", ended.stdout);
+        assert!(ended.on_rings() > 6000, "{}", ended.on_rings());
+    }
+}
+
+#[test]
+fn many_threads_take_few_of_the_programs_descriptors() {
+    if let Some(ended) = compared("many_threads") {
+        assert_eq!(ended.stdout, "few descriptors\nmost are mine\n");
+        // Those without a ring are served all the same.
+        assert!(ended.on_rings() > 100 && ended.decided() > 1000, "{}", ended.on_rings());
+    }
+}
+
+#[test]
+fn a_forked_child_has_no_ring_socket_or_shared_mapping_of_its_parent() {
+    if let Some(ended) = compared("children") {
+        assert!(ended.on_rings() > 1000, "{}", ended.on_rings());
+    }
+}
+
+#[test]
+fn a_fork_after_one_that_was_not_seen_does_not_wait_for_ever() {
+    if let Some(ended) = compared("unseen_forks") {
+        assert!(ended.on_rings() > 200, "{}", ended.on_rings());
+    }
+}
+
+#[test]
+fn a_bare_close_range_leaves_the_librarys_descriptors_its_own() {
+    if let Some(ended) = compared("bare_closes") {
+        assert!(ended.on_rings() > 500, "{}", ended.on_rings());
+    }
+}
+
+#[test]
+fn under_a_small_limit_a_program_has_all_the_descriptors_that_it_has_untouched() {
+    let (fast, numbers) = match (Fast::new(), numbers()) {
+        (Ok(fast), Ok(numbers)) => (fast, numbers),
+        (Err(why), _) | (_, Err(why)) => return skip(why),
+    };
+    let file = fast.path().join("file");
+    numbered_blocks(&file);
+    for limit in [6, 7, 8, 10, 16, 24, 32, 64] {
+        let command = || {
+            let mut command = Command::new("sh");
+            let script = format!("ulimit -n {limit}; exec \"$0\" limited \"$1\"");
+            command.args(["-c", &script]).arg(&numbers).arg(&file);
+            command
+        };
+        let without = untouched(&mut command());
+        let with = Under::policy("spin").run(&mut command());
+        assert_eq!(with.stdout, without.stdout, "{limit}: {}", with.stderr);
+        assert_eq!(with.status, without.status, "{limit}: {}", with.stderr);
+        assert_eq!(with.decided(), 0, "{limit}");
+        let says = format!("may have {limit} descriptors (RLIMIT_NOFILE), fewer than 256; it runs");
+        assert!(with.stderr.contains(&says), "{limit}: {}", with.stderr);
+    }
+}
+
+/// A controller that hears of the close of a descriptor only once a file is there.
+struct Late {
+    controller: Controller,
+    until: PathBuf,
+}
+
+impl Grants for Late {
+    fn place(&self) -> &[u8] {
+        self.controller.place()
+    }
+
+    fn grant(&self, token: &Token, open: &Arc<OpenFile>) -> Result<GrantReply, Errno> {
+        self.controller.grant(token, open)
+    }
+
+    fn suspect(&self, open: &Arc<OpenFile>) {
+        let limit = Instant::now() + Duration::from_secs(60);
+        while !self.until.exists() && Instant::now() < limit {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        self.controller.suspect(open);
+    }
+
+    fn release(&self, open: &Arc<OpenFile>) {
+        self.controller.release(open);
+    }
+
+    fn drain(&self, inode: &Arc<Inode>, why: Why) -> DrainGuard {
+        self.controller.drain(inode, why)
+    }
+
+    fn revoke_all(&self) {
+        self.controller.revoke_all();
+    }
+}
+
+#[test]
+fn a_number_that_is_used_again_reaches_the_file_that_it_names_now() {
+    let numbers = match numbers() {
+        Ok(numbers) => numbers,
+        Err(why) => return skip(why),
+    };
+    let at = |place: &str| tempfile::tempdir_in(place).unwrap();
+    let (backing, mount, flag) = (at("/dev/shm"), at("/var/tmp"), at("/dev/shm"));
+    let until = flag.path().join("done");
+    let controller = Controller::start(Options::default()).unwrap();
+    let late = Arc::new(Late { controller, until: until.clone() });
+    let serving = Serving {
+        backing: backing.path().to_owned(),
+        mount: mount.path().to_owned(),
+        private: false,
+        threads: 4,
+        passthrough: true,
+    };
+    let started =
+        take_over(&serving).and_then(|_| Server::start(&serving, late.clone(), Channels::default));
+    let _server = match started {
+        Ok(server) => server,
+        Err(why) => return skip(why),
+    };
+    for how in ["close", "close_range", "syscall", "fclose", "dup2", "dup3", "syscall-dup"] {
+        let _ = fs::remove_file(&until);
+        let files = ["first", "second"].map(|name| mount.path().join(name));
+        for name in ["first", "second"] {
+            fs::write(backing.path().join(name), [b'-'; 8192]).unwrap();
+        }
+        let commands = late.controller.tally().commands;
+        let mut command = Command::new(&numbers);
+        command.arg("again").args(&files).arg(&until).arg(how);
+        let with = Under::policy("spin").with_channels().run(&mut command);
+        assert!(with.status.success(), "{how}: {}{}", with.stdout, with.stderr);
+        assert_eq!(with.stdout, "ab\n", "{how}: what was written went into another file");
+        let commands = late.controller.tally().commands - commands;
+        assert!(commands > 50, "{how}: {commands} requests took channels");
+    }
+}
