@@ -502,6 +502,10 @@ unsafe impl Queue for KernelQueue {
         self.with(Rings::arm_beside)
     }
 
+    fn disarm(&mut self) {
+        self.with(|rings| rings.busy().for_each(Ring::disarm));
+    }
+
     fn watch(&mut self, descriptor: BorrowedFd<'_>) -> Watch {
         self.with(|rings| match rings.busy().next() {
             Some(ring) => ring.watch(descriptor),

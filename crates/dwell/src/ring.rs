@@ -114,8 +114,9 @@ pub struct Ring {
     /// The kernel takes no entry and hands out nothing any more: a filter installed since, a
     /// descriptor that was closed, another thread than the ring's.
     broken: bool,
-    /// A thread was told to sleep in it, and nobody has looked since.
+    /// Whether a thread was told to sleep in it; whether it did, and nobody has looked since.
     armed: bool,
+    slept: bool,
     /// Tells those who sleep elsewhere of completions that only a call brings out.
     news: Option<Event>,
     backlog: Backlog,
@@ -165,6 +166,7 @@ impl Ring {
             wordless: false,
             broken: false,
             armed: false,
+            slept: false,
             news: None,
             backlog: Backlog::default(),
             mark: ForkMark::new()?,
@@ -287,8 +289,7 @@ impl Ring {
             self.forget_sent();
         }
         // A sleep that brought nothing may be one that the kernel refuses.
-        let slept = std::mem::take(&mut self.armed);
-        let look = slept
+        let look = std::mem::take(&mut self.slept)
             | match self.completed {
                 Completed::ByPolling | Completed::ByInterrupt(SpinMethod::GetEvents) => {
                     self.backlog.requests > 0
@@ -380,6 +381,11 @@ impl Ring {
         self.armed = true;
         let unsent = self.unsent.len() as u32;
         Wake::Ring { fd: self.uring.as_raw_fd(), unsent, enough: enough.max(1) }
+    }
+
+    /// The sleep that [`Ring::arm`] was for is over.
+    pub fn disarm(&mut self) {
+        self.slept |= std::mem::take(&mut self.armed);
     }
 
     /// As [`Ring::arm`], for a thread that sleeps elsewhere and watches a descriptor meanwhile. What
