@@ -273,6 +273,10 @@ impl<'w> Copy<'w> {
             && (there.kind, there.bytes) == (Kind::File, facts.bytes)
             && there.modified == facts.modified
         {
+            if facts.bytes > self.options.extent_bytes {
+                // Of a copy that was killed after it gave the file its name.
+                into.remove(&resume::names(name).1).await?;
+            }
             let mut progress = self.progress.borrow_mut();
             progress.files_done += 1;
             progress.files_there += 1;

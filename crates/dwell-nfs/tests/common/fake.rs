@@ -113,6 +113,7 @@ impl Fake {
                 }
                 let tell = tell.clone();
                 if let Ok(stream) = stream {
+                    let _ = stream.set_nodelay(true);
                     std::thread::spawn(move || drop(serve(stream, &tell)));
                 }
             }
