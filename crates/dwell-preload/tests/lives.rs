@@ -126,6 +126,8 @@ scenarios! {
         main_ends_first, ended => ended.on_rings() == 300;
     a_filter_that_allows_few_calls_does_not_kill_at_the_end:
         filtered_by_prctl, _ended => true;
+    a_filter_that_a_program_begins_with_does_not_kill_it:
+        begins_filtered, ended => ended.decided() == 0;
     a_filter_by_seccomp_that_allows_few_calls_does_not_kill_at_the_end:
         filtered_by_seccomp, _ended => true;
     a_descriptor_sent_by_sendmsg_is_shared_from_then_on:

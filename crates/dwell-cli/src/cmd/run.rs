@@ -8,6 +8,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
+use dwell::capability::filters;
 use dwell::profile::ProfileStore;
 use dwell::settings::{LayerError, RunOrder, Set, Settings, Waiting};
 
@@ -127,6 +128,7 @@ fn order(args: &Args, settings: Settings) -> Result<RunOrder> {
         profile_dir: absolute(&profiles.dir)?,
         machine_profile_dir: profiles.machine,
         quiet: args.quiet,
+        filters: filters(),
         settings,
     })
 }

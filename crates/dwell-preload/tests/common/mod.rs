@@ -8,6 +8,7 @@ use std::process::{Command, ExitStatus, Output, Stdio};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use dwell::capability::filters;
 use dwell::ledger::Snapshot;
 use dwell::settings::{RunOrder, Settings};
 use tempfile::TempDir;
@@ -120,6 +121,7 @@ pub struct Under {
     policy: &'static str,
     observe: bool,
     alone_ms: u32,
+    filters: u32,
     settings: String,
 }
 
@@ -159,7 +161,7 @@ pub fn untouched(command: &mut Command) -> Ended {
 impl Under {
     pub fn policy(policy: &'static str) -> Under {
         let place = tempfile::tempdir().unwrap();
-        Under { place, policy, observe: false, alone_ms: 0, settings: String::new() }
+        Under { place, policy, observe: false, alone_ms: 0, filters: 0, settings: String::new() }
     }
 
     /// Decisions are recorded only.
@@ -170,6 +172,11 @@ impl Under {
     /// Leaves programs alone for so long when they begin.
     pub fn leaving_alone_for(self, alone_ms: u32) -> Under {
         Under { alone_ms, ..self }
+    }
+
+    /// Takes so many seccomp filters of the program for such as were there before.
+    pub fn beneath_filters(self, filters: u32) -> Under {
+        Under { filters, ..self }
     }
 
     /// Has more settings.
@@ -216,6 +223,7 @@ impl Under {
             profile_dir: self.place.path().join("profiles"),
             machine_profile_dir: None,
             quiet: false,
+            filters: filters() + self.filters,
             settings: Settings::parse(&said, "test").unwrap(),
         };
         let order = serde_json::to_string(&order).unwrap();

@@ -253,6 +253,7 @@ fn an_order_survives_the_environment() {
         profile_dir: "/p".into(),
         machine_profile_dir: Some("/m".into()),
         quiet: true,
+        filters: 2,
         settings: parsed(ALL, "a.toml"),
     };
     let text = serde_json::to_string(&order).unwrap();
