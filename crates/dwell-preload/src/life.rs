@@ -127,7 +127,7 @@ pub fn before_filter() {
 /// Before the calling thread ends. Once the first has, the process lasts as long as its other threads: none of them is to be the
 /// engine's.
 pub fn before_thread_ends() {
-    if !inside::is_inside() && inside::is_first_thread() {
+    if !inside::is_inside() && engine::is_on() && inside::is_first_thread() {
         before_alone();
     }
 }

@@ -211,6 +211,19 @@ static void only(const int *allowed, int count, int by_prctl) {
     if (refused) fail("seccomp");
 }
 
+static void *cancels(void *main_thread) {
+    pthread_cancel(*(pthread_t *)main_thread);
+    return outlives(main_thread);
+}
+
+static void main_is_cancelled(void) {
+    static pthread_t this, thread;
+    this = pthread_self();
+    read_all(opened(O_RDONLY | O_DIRECT), 300);
+    if (pthread_create(&thread, NULL, cancels, &this)) fail("thread");
+    for (;;) pause();
+}
+
 #define ONLY(by_prctl, ...)                                                                        \
     do {                                                                                           \
         static const int allowed[] = {__VA_ARGS__};                                                \
@@ -254,6 +267,22 @@ static void filtered_by_seccomp(void) {
 static void reads_and_tells(void) {
     fd = opened(O_RDWR | O_DIRECT);
     read_all(fd, 100);
+    printf("done\n");
+}
+
+static void *filtered_to_its_end(void *unused) {
+    int own = opened(O_RDONLY | O_DIRECT);
+    read_all(own, 200);
+    ONLY(0, FEW, SYS_madvise, SYS_munmap, SYS_mmap, SYS_futex, SYS_close, SYS_rt_sigprocmask);
+    read_all(own, 200);
+    return NULL;
+}
+
+static void thread_filtered(void) {
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, filtered_to_its_end, NULL)) fail("thread");
+    pthread_join(thread, NULL);
+    read_all(opened(O_RDONLY | O_DIRECT), 100);
     printf("done\n");
 }
 
@@ -425,9 +454,9 @@ int main(int count, char **arguments) {
         void (*act)(void);
     } all[] = {
         SCENARIO(no_thread_locals), SCENARIO(child_in_this_memory), SCENARIO(child_in_this_memory_waited_for),
-        SCENARIO(child_in_this_memory_with_files), SCENARIO(child_in_this_memory_amid), SCENARIO(main_ends_alone), SCENARIO(main_ends_first),
+        SCENARIO(child_in_this_memory_with_files), SCENARIO(child_in_this_memory_amid), SCENARIO(main_ends_alone), SCENARIO(main_ends_first), SCENARIO(main_is_cancelled),
         SCENARIO(children), SCENARIO(filtered_by_prctl), SCENARIO(filtered_by_seccomp), SCENARIO(unshares), SCENARIO(reads_and_tells),
-        SCENARIO(begins_filtered), SCENARIO(reads_much), SCENARIO(a_childs_work), SCENARIO(an_orphans_work),
+        SCENARIO(begins_filtered), SCENARIO(thread_filtered), SCENARIO(reads_much), SCENARIO(a_childs_work), SCENARIO(an_orphans_work),
          SCENARIO(sends_by_sendmsg),
         SCENARIO(sends_by_number), SCENARIO(sends_by_sendmmsg), SCENARIO(sends_many_by_number),
     };
