@@ -8,6 +8,7 @@ use std::cell::Cell;
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use crate::life;
 use crate::raw::bare;
 use crate::{engine, futex};
 
@@ -203,6 +204,8 @@ struct Last;
 
 impl Drop for Last {
     fn drop(&mut self) {
+        // That of the first thread comes only where it ends before its process, cancelled perhaps.
+        life::before_thread_ends();
         STAGE.with(|stage| stage.set(Stage::Ended));
         SIGNALS.with(|signals| signals.set(set_signals(u64::MAX)));
         // What is closed from here on is this library's own.

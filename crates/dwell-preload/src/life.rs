@@ -7,9 +7,11 @@ use std::ffi::CStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use dwell::capability::filters_in;
 use dwell::settings::RunOrder;
 
 use crate::inside::{self, Inside};
+use crate::raw::bare;
 use crate::{HEAP, engine, own, real, report, stack, table};
 
 /// Run by the loader before the program begins.
@@ -43,8 +45,23 @@ fn order() -> Option<RunOrder> {
         return None;
     }
     let order: RunOrder = serde_json::from_str(&env::var(RunOrder::VARIABLE).ok()?).ok()?;
+    if filters() > order.filters {
+        return None;
+    }
     let executable = std::fs::read_link("/proc/self/exe").unwrap_or_default();
     order.settings.excludes_program(&executable).is_none().then_some(order)
+}
+
+/// How many seccomp filters the program begins with, by calls that its loader has just made too.
+fn filters() -> u32 {
+    let mut status = [0u8; 4096];
+    let fd: i32 = bare!(SYS_openat, libc::AT_FDCWD, c"/proc/self/status".as_ptr(), libc::O_CLOEXEC);
+    if fd < 0 {
+        return 0;
+    }
+    let read: isize = bare!(SYS_read, fd, status.as_mut_ptr(), status.len());
+    let _: i32 = bare!(SYS_close, fd);
+    filters_in(&status[..usize::try_from(read).unwrap_or(0)])
 }
 
 /// Whether the program came with something else that stands before the C library, and counts on being the only one: a sanitizer,
@@ -130,7 +147,7 @@ pub fn before_filter() {
 /// Before the calling thread ends. Once the first has, the process lasts as long as its other threads: none of them is to be the
 /// engine's.
 pub fn before_thread_ends() {
-    if !inside::is_inside() && inside::is_first_thread() {
+    if !inside::is_inside() && engine::is_on() && inside::is_first_thread() {
         before_alone();
     }
 }
@@ -150,8 +167,8 @@ extern "C" fn end_of_program() {
 
 /// Tells what this process did. Afterwards everything goes straight on.
 pub fn end() {
-    // A process that is retired may be killed for any call that is not its own.
-    if engine::is_retired() || inside::is_inside() {
+    // A process that was left alone, or is retired, may be killed for any call that is not its own.
+    if engine::order().is_none() || engine::is_retired() || inside::is_inside() {
         return;
     }
     // A child that has this memory, and perhaps this thread's locals, ends for itself alone.
@@ -161,7 +178,7 @@ pub fn end() {
 }
 
 fn told() {
-    if engine::order().is_none() || ENDED.swap(true, Ordering::Relaxed) {
+    if ENDED.swap(true, Ordering::Relaxed) {
         return;
     }
     // The last thread of a process may have been taken down already.

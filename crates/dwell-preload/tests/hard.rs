@@ -51,7 +51,7 @@ fn scenario(name: &str) -> Option<Ended> {
     };
     let left_without = left();
     numbered_blocks(&file);
-    let with = Under::policy("spin").run(&mut command());
+    let with = Under::policy("spin").beneath_filters(1).run(&mut command());
     assert_eq!(with.stdout, without.stdout, "{}", with.stderr);
     assert_eq!(with.status, without.status, "{}", with.stderr);
     assert!(left() == left_without, "a file is another");

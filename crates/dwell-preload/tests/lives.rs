@@ -124,8 +124,14 @@ scenarios! {
         main_ends_alone, ended => ended.on_rings() == 300;
     a_main_thread_that_ends_first_is_told_with_the_others:
         main_ends_first, ended => ended.on_rings() == 300;
+    a_main_thread_that_is_cancelled_lets_the_process_end:
+        main_is_cancelled, ended => ended.on_rings() == 300;
+    a_filter_of_a_thread_does_not_kill_it_when_it_ends:
+        thread_filtered, _ended => true;
     a_filter_that_allows_few_calls_does_not_kill_at_the_end:
         filtered_by_prctl, _ended => true;
+    a_filter_that_a_program_begins_with_does_not_kill_it:
+        begins_filtered, ended => ended.decided() == 0;
     a_filter_by_seccomp_that_allows_few_calls_does_not_kill_at_the_end:
         filtered_by_seccomp, _ended => true;
     a_descriptor_sent_by_sendmsg_is_shared_from_then_on:

@@ -104,6 +104,22 @@ pub fn kernel_release() -> Option<String> {
     Facts::read("/proc".as_ref()).release
 }
 
+/// How many seccomp filters the calling process has: those that it began with and its own, which nobody takes off. Before Linux 5.9
+/// any number is one.
+pub fn filters() -> u32 {
+    filters_in(&std::fs::read("/proc/self/status").unwrap_or_default())
+}
+
+/// The same from the text of a process's `/proc/PID/status`, or from as much of it as was read.
+pub fn filters_in(status: &[u8]) -> u32 {
+    let number = |name: &[u8]| {
+        let mut lines = status.split(|byte| *byte == b'\n');
+        let value = lines.find_map(|line| line.strip_prefix(name))?;
+        std::str::from_utf8(value).ok()?.trim().parse::<u32>().ok()
+    };
+    number(b"Seccomp_filters:").unwrap_or(u32::from(number(b"Seccomp:").unwrap_or(0) > 0))
+}
+
 /// Effective user of this process.
 pub fn effective_uid() -> u32 {
     crate::monitor::sys::effective_uid()
@@ -163,6 +179,14 @@ mod tests {
             assert!(!survey[..i].iter().any(|earlier| earlier.name == *name), "{name} twice");
             assert!(*state != State::Works || remedy.is_none(), "{name}");
         }
+    }
+
+    #[test]
+    fn filters_are_counted_where_the_kernel_counts_them() {
+        let new = b"Name:\tx\nSeccomp:\t2\nSeccomp_filters:\t3\nThreads:\t1\n";
+        assert_eq!(filters_in(new), 3);
+        assert_eq!(filters_in(b"Seccomp:\t2\n"), 1);
+        assert_eq!((filters_in(b"Seccomp:\t0\n"), filters_in(b"")), (0, 0));
     }
 
     #[test]

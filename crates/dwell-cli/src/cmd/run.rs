@@ -8,6 +8,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
+use dwell::capability::filters;
 use dwell::profile::ProfileStore;
 use dwell::settings::{LayerError, RunOrder, Set, Settings, Waiting};
 
@@ -131,6 +132,7 @@ fn order(args: &Args, settings: Settings) -> Result<RunOrder> {
         machine_profile_dir: profiles.machine,
         quiet: args.quiet,
         channels: args.channels,
+        filters: filters(),
         settings,
     })
 }

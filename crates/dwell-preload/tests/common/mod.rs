@@ -8,6 +8,7 @@ use std::process::{Command, ExitStatus, Output, Stdio};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use dwell::capability::filters;
 use dwell::ledger::Snapshot;
 use dwell::settings::{RunOrder, Settings};
 use tempfile::TempDir;
@@ -121,6 +122,7 @@ pub struct Under {
     observe: bool,
     alone_ms: u32,
     channels: bool,
+    filters: u32,
     settings: String,
 }
 
@@ -160,8 +162,8 @@ pub fn untouched(command: &mut Command) -> Ended {
 impl Under {
     pub fn policy(policy: &'static str) -> Under {
         let place = tempfile::tempdir().unwrap();
-        let settings = String::new();
-        Under { place, policy, observe: false, alone_ms: 0, channels: false, settings }
+        let (settings, channels) = (String::new(), false);
+        Under { place, policy, observe: false, alone_ms: 0, channels, filters: 0, settings }
     }
 
     /// Decisions are recorded only.
@@ -177,6 +179,11 @@ impl Under {
     /// Files of served mounts take channels.
     pub fn with_channels(self) -> Under {
         Under { channels: true, ..self }
+    }
+
+    /// Takes so many seccomp filters of the program for such as were there before.
+    pub fn beneath_filters(self, filters: u32) -> Under {
+        Under { filters, ..self }
     }
 
     /// Has more settings.
@@ -224,6 +231,7 @@ impl Under {
             machine_profile_dir: None,
             quiet: false,
             channels: self.channels,
+            filters: filters() + self.filters,
             settings: Settings::parse(&said, "test").unwrap(),
         };
         let order = serde_json::to_string(&order).unwrap();

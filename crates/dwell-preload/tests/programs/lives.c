@@ -194,17 +194,13 @@ static void children(void) {
     printf("done\n");
 }
 
-// From now on this process is killed for all but what it needs to read, to say so and to end.
-static void only_few_calls(int by_prctl) {
-    static const int allowed[] = {
-        SYS_read, SYS_write, SYS_pread64, SYS_pwrite64, SYS_sendmsg, SYS_exit_group, SYS_exit, SYS_lseek, SYS_fdatasync,
-        SYS_newfstatat, SYS_fstat};
-    enum { ALLOWED = sizeof allowed / sizeof *allowed };
-    struct sock_filter steps[ALLOWED + 3];
+// From now on this process is killed for all but these calls.
+static void only(const int *allowed, int count, int by_prctl) {
+    struct sock_filter steps[64];
     int at = 0;
     steps[at++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr));
-    for (int i = 0; i < ALLOWED; i++) {
-        steps[at++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, allowed[i], ALLOWED - i, 0);
+    for (int i = 0; i < count; i++) {
+        steps[at++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, allowed[i], count - i, 0);
     }
     steps[at++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS);
     steps[at++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
@@ -215,6 +211,29 @@ static void only_few_calls(int by_prctl) {
     if (refused) fail("seccomp");
 }
 
+static void *cancels(void *main_thread) {
+    pthread_cancel(*(pthread_t *)main_thread);
+    return outlives(main_thread);
+}
+
+static void main_is_cancelled(void) {
+    static pthread_t this, thread;
+    this = pthread_self();
+    read_all(opened(O_RDONLY | O_DIRECT), 300);
+    if (pthread_create(&thread, NULL, cancels, &this)) fail("thread");
+    for (;;) pause();
+}
+
+#define ONLY(by_prctl, ...)                                                                        \
+    do {                                                                                           \
+        static const int allowed[] = {__VA_ARGS__};                                                \
+        only(allowed, sizeof allowed / sizeof *allowed, by_prctl);                                 \
+    } while (0)
+
+// What it takes to read, to write, to say so and to end.
+#define FEW                                                                                        \
+    SYS_read, SYS_write, SYS_pread64, SYS_pwrite64, SYS_sendmsg, SYS_exit_group, SYS_exit, SYS_lseek, SYS_fdatasync, SYS_newfstatat, SYS_fstat
+
 static void in_a_filter(int by_prctl) {
     int ends[2];
     if (socketpair(AF_UNIX, SOCK_STREAM, 0, ends)) fail("sockets");
@@ -224,7 +243,7 @@ static void in_a_filter(int by_prctl) {
     for (int i = 0; i < 200; i++) {
         if (read(fd, memory, BLOCK) != BLOCK) fail("read");
     }
-    only_few_calls(by_prctl);
+    ONLY(by_prctl, FEW);
     for (int i = 0; i < 200; i++) {
         if (!right(fd, memory, i)) fail("a wrong block");
         if (pwrite(fd, memory, BLOCK, i * (long)BLOCK) != BLOCK || fdatasync(fd)) fail("write");
@@ -243,6 +262,42 @@ static void filtered_by_seccomp(void) {
     in_a_filter(0);
     fflush(stdout);
     _exit(3);
+}
+
+static void reads_and_tells(void) {
+    fd = opened(O_RDWR | O_DIRECT);
+    read_all(fd, 100);
+    printf("done\n");
+}
+
+static void *filtered_to_its_end(void *unused) {
+    int own = opened(O_RDONLY | O_DIRECT);
+    read_all(own, 200);
+    ONLY(0, FEW, SYS_madvise, SYS_munmap, SYS_mmap, SYS_futex, SYS_close, SYS_rt_sigprocmask);
+    read_all(own, 200);
+    return NULL;
+}
+
+static void thread_filtered(void) {
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, filtered_to_its_end, NULL)) fail("thread");
+    pthread_join(thread, NULL);
+    read_all(opened(O_RDONLY | O_DIRECT), 100);
+    printf("done\n");
+}
+
+// A program that begins with a filter, which allows what loaders do and little else.
+static void begins_filtered(void) {
+    ONLY(1, FEW, SYS_execve, SYS_brk, SYS_openat, SYS_close, SYS_mmap, SYS_munmap, SYS_mprotect, SYS_set_tid_address, SYS_set_robust_list,
+         SYS_rseq, SYS_prlimit64, SYS_getrandom, SYS_futex
+#if defined(__x86_64__)
+         , SYS_access, SYS_arch_prctl
+#else
+         , SYS_faccessat
+#endif
+    );
+    execl(self, self, "reads_and_tells", path, other, NULL);
+    fail("exec");
 }
 
 static void told(const char *what, long result) {
@@ -399,8 +454,9 @@ int main(int count, char **arguments) {
         void (*act)(void);
     } all[] = {
         SCENARIO(no_thread_locals), SCENARIO(child_in_this_memory), SCENARIO(child_in_this_memory_waited_for),
-        SCENARIO(child_in_this_memory_with_files), SCENARIO(child_in_this_memory_amid), SCENARIO(main_ends_alone), SCENARIO(main_ends_first),
-        SCENARIO(children), SCENARIO(filtered_by_prctl), SCENARIO(filtered_by_seccomp), SCENARIO(unshares), SCENARIO(reads_much), SCENARIO(a_childs_work), SCENARIO(an_orphans_work),
+        SCENARIO(child_in_this_memory_with_files), SCENARIO(child_in_this_memory_amid), SCENARIO(main_ends_alone), SCENARIO(main_ends_first), SCENARIO(main_is_cancelled),
+        SCENARIO(children), SCENARIO(filtered_by_prctl), SCENARIO(filtered_by_seccomp), SCENARIO(unshares), SCENARIO(reads_and_tells),
+        SCENARIO(begins_filtered), SCENARIO(thread_filtered), SCENARIO(reads_much), SCENARIO(a_childs_work), SCENARIO(an_orphans_work),
          SCENARIO(sends_by_sendmsg),
         SCENARIO(sends_by_number), SCENARIO(sends_by_sendmmsg), SCENARIO(sends_many_by_number),
     };

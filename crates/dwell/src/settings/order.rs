@@ -40,6 +40,9 @@ pub struct RunOrder {
     /// Whether files of served mounts take channels: `--channels`.
     #[serde(default)]
     pub channels: bool,
+    /// Seccomp filters that `dwell run` had. A process that begins with more may be killed for calls that it does not make itself.
+    #[serde(default)]
+    pub filters: u32,
     /// All that was said, `policy` and `observe` of this order included.
     #[serde(default)]
     pub settings: Settings,

@@ -254,6 +254,7 @@ fn an_order_survives_the_environment() {
         machine_profile_dir: Some("/m".into()),
         quiet: true,
         channels: true,
+        filters: 2,
         settings: parsed(ALL, "a.toml"),
     };
     let text = serde_json::to_string(&order).unwrap();
