@@ -2,6 +2,8 @@
 //! Files and devices that the kernel serves: synchronous calls, interrupt rings, polled rings.
 #![allow(unsafe_code)]
 
+mod refusals;
+
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::io;
@@ -13,6 +15,7 @@ use dwell_policy::{Backlog, Kind, Route, Routes};
 use crate::queue::{Action, Completion, Full, InHandler, Io, Queue, Ticket, Wake, Watch};
 use crate::ring::{self, Completed, Ring, SpinMethod};
 use crate::source::Source;
+use refusals::Refusals;
 
 /// An open descriptor.
 #[derive(Debug)]
@@ -216,33 +219,6 @@ struct Rings {
     /// Completions of requests that were served inline.
     inline: VecDeque<Completion>,
     inline_tickets: u64,
-}
-
-/// How often the system has refused a ring in a row (a limit on descriptors or locked memory), and for how
-/// many requests it is not asked again. To ask costs more than a read.
-#[derive(Clone, Copy, Default)]
-struct Refusals {
-    in_a_row: u32,
-    skip: u32,
-}
-
-impl Refusals {
-    /// Requests for which a system that goes on refusing is left alone.
-    const MOST: u32 = 4096;
-
-    fn is_too_soon(&mut self) -> bool {
-        let too_soon = self.skip > 0;
-        self.skip = self.skip.saturating_sub(1);
-        too_soon
-    }
-
-    fn note(&mut self, was_made: bool) {
-        self.in_a_row = if was_made { 0 } else { self.in_a_row.saturating_add(1) };
-        self.skip = match self.in_a_row {
-            0 => 0,
-            refusals => 1u32.checked_shl(refusals).unwrap_or(Self::MOST).min(Self::MOST),
-        };
-    }
 }
 
 /// Why rings did not take a request.

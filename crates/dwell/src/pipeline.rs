@@ -2,9 +2,10 @@
 //! Many requests in flight from one thread.
 #![allow(unsafe_code)]
 
+mod finished;
+
 use std::collections::VecDeque;
 use std::marker::PhantomData;
-use std::mem::ManuallyDrop;
 use std::time::Duration;
 
 use dwell_policy::{Backlog, Decision, Estimator, Mode, Ns, Outcome, Pace, Route, WaitMachine};
@@ -19,6 +20,8 @@ use crate::known::Entered;
 use crate::queue::{Action, Completion, Io, Queue, Ticket};
 use crate::source::Source;
 use crate::wait::{Several, wait_for};
+
+pub use finished::{Finished, GivenUp};
 
 /// Memory that a request in flight owns. A pair owns the memory of its first part; the second is
 /// whatever the caller wants back with the request.
@@ -49,40 +52,6 @@ unsafe impl<B: Owned, T: Send + 'static> Owned for (B, T) {
 unsafe impl Owned for Aligned {
     fn memory(&mut self) -> (*mut u8, usize) {
         (self.as_mut_ptr(), self.len())
-    }
-}
-
-/// A finished request.
-#[derive(Debug)]
-pub struct Finished<B> {
-    /// Which one.
-    pub ticket: Ticket,
-    /// Bytes transferred, or what went wrong, with path and offset.
-    pub result: Result<usize>,
-    /// Its buffer, back again; none for a sync that carried none, and none that is given up.
-    pub buffer: Option<B>,
-    /// Its buffer, where the kernel hands out no completions any more (a filter that forbids
-    /// `io_uring_enter`, say). The result is `ENOTRECOVERABLE` then.
-    pub given_up: Option<GivenUp<B>>,
-}
-
-/// A buffer that a device may still write to. It is never freed.
-pub struct GivenUp<B>(ManuallyDrop<B>);
-
-impl<B> GivenUp<B> {
-    /// The buffer.
-    ///
-    /// # Safety
-    /// As long as the device may write to its memory, the caller neither touches the memory nor
-    /// drops the buffer.
-    pub unsafe fn into_inner(self) -> B {
-        ManuallyDrop::into_inner(self.0)
-    }
-}
-
-impl<B> std::fmt::Debug for GivenUp<B> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("GivenUp")
     }
 }
 
@@ -385,7 +354,7 @@ where
                 ticket: flight.ticket,
                 result: self.file.outcome(&flight.io, LOST),
                 buffer: None,
-                given_up: flight.buffer.map(|buffer| GivenUp(ManuallyDrop::new(buffer))),
+                given_up: flight.buffer.map(|buffer| GivenUp::new(buffer)),
             });
         }
     }

@@ -2,6 +2,8 @@
 //! One io_uring: requests in, completions out, looked for in the way that is cheapest here.
 #![allow(unsafe_code)]
 
+mod entry;
+
 use std::collections::VecDeque;
 use std::io;
 use std::mem::ManuallyDrop;
@@ -15,7 +17,8 @@ use io_uring::{IoUring, opcode, squeue, types};
 use crate::capability;
 use crate::eventfd::Event;
 use crate::fork::ForkMark;
-use crate::queue::{Action, Completion, Full, Io, Ticket, Wake, Watch};
+use crate::queue::{Completion, Full, Io, Ticket, Wake, Watch};
+use entry::entry;
 
 /// How a spinning thread looks for completions on an interrupt ring.
 #[derive(
@@ -522,22 +525,4 @@ fn release(slot: &mut Slot, at: u32, free: &mut Vec<u32>, backlog: &mut Backlog)
     free.push(at);
     backlog.bytes -= u64::from(slot.bytes);
     backlog.requests -= 1;
-}
-
-fn entry(io: &Io) -> squeue::Entry {
-    let fd = types::Fd(io.target());
-    match io.action() {
-        Action::Read => opcode::Read::new(fd, io.memory(), io.bytes()).offset(io.offset()).build(),
-        Action::Write => {
-            opcode::Write::new(fd, io.memory(), io.bytes()).offset(io.offset()).build()
-        }
-        Action::ReadVectored => {
-            opcode::Readv::new(fd, io.iovecs().cast(), io.pieces()).offset(io.offset()).build()
-        }
-        Action::WriteVectored => {
-            opcode::Writev::new(fd, io.iovecs().cast(), io.pieces()).offset(io.offset()).build()
-        }
-        Action::Sync => opcode::Fsync::new(fd).build(),
-        Action::DataSync => opcode::Fsync::new(fd).flags(types::FsyncFlags::DATASYNC).build(),
-    }
 }
