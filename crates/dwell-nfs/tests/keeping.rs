@@ -151,16 +151,6 @@ fn permission_bits_owners_and_times_of_links_are_kept_if_asked_for_and_only_then
                 assert_eq!((found.mode() & 0o7000, found.uid(), found.gid()), (0, 0, 0), "{name}");
             }
         }
-        // A directory that is there keeps the bits of its own, and one in it gets them as the system gives them.
-        fs::set_permissions(&there, fs::Permissions::from_mode(0o3777)).unwrap();
-        ok(source.to_str().unwrap(), &at("", ""), plain);
-        ok(source.to_str().unwrap(), &at("not/", ""), plain);
-        let renamed = dir.join("not-source");
-        fs::create_dir(&renamed).unwrap();
-        fs::rename(&renamed, dir.join("n")).unwrap();
-        fs::create_dir(dir.join("n/not")).unwrap();
-        ok(dir.join("n/not").to_str().unwrap(), &at("", ""), plain);
-        assert_eq!(fs::metadata(&there).unwrap().mode() & 0o7000, 0o3000);
         // Who may not give a file away does not give its rights to somebody else's.
         let nobody = "&user=65534:65534";
         fs::set_permissions(exported, fs::Permissions::from_mode(0o777)).unwrap();
@@ -185,6 +175,26 @@ fn a_server_is_told_the_times_of_a_link() {
         let modified = (found.mtime() as u32, found.mtime_nsec() as u32);
         assert_eq!(model.at("link").unwrap().modified == modified, times);
     }
+}
+
+#[test]
+fn a_directory_that_is_there_keeps_its_special_bits() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let (source, here) = (dir.path().join("source/d"), dir.path().join("d"));
+    for directory in [&source, &here] {
+        fs::create_dir_all(directory).unwrap();
+    }
+    fs::set_permissions(&source, fs::Permissions::from_mode(0o755)).unwrap();
+    fs::set_permissions(&here, fs::Permissions::from_mode(0o3777)).unwrap();
+    let model = Model::default();
+    let id = model.make(1, "d", 2, "");
+    model.state().entries.get_mut(&id).unwrap().mode = 0o3777;
+    let server = model.serve();
+    let options = Options { recursive: true, ..Options::default() };
+    ok(source.to_str().unwrap(), &server.url("/e", ""), options);
+    assert_eq!(model.at("d").unwrap().mode, 0o3755);
+    ok(&server.url("/e/d", ""), dir.path().to_str().unwrap(), options);
+    assert_eq!(fs::metadata(&here).unwrap().mode() & 0o7777, 0o3755);
 }
 
 #[test]
