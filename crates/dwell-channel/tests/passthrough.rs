@@ -245,3 +245,40 @@ fn the_superusers_reserve_is_nobodys() {
     let more = taken(scene.backing.path().join("more"));
     assert!(more > BYTES / 4, "root beneath has the reserve, and took {more} bytes");
 }
+
+#[test]
+fn a_change_of_a_file_takes_its_capabilities_away() {
+    const NAME: &str = "security.capability";
+    // CAP_NET_RAW, permitted and effective.
+    let value = [1, 0, 0, 2, 0, 0x20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    let disk = common::disk::Disk::make();
+    let Some(disk) = disk else { return };
+    for passthrough in [true, false] {
+        let controller = dwell_channel::controller::Controller::start(Default::default()).unwrap();
+        let scene = common::scene::scene_in(&disk.at(), controller.into(), passthrough);
+        let Some(scene) = scene else { return };
+        let path = scene.path("data");
+        fs::write(&path, [1; 100]).unwrap();
+        let open = |append| Plain::options().write(true).append(append).open(&path).unwrap();
+        let (file, appends, channel) = (open(false), open(true), scene.open("data"));
+        channel.write_all_at(&[2; 10], 0).unwrap();
+        let changes: [&dyn Fn(); 5] = [
+            &|| file.write_all_at(&[3; 10], 0).unwrap(),
+            &|| (&appends).write_all(&[4; 10]).unwrap(),
+            &|| file.set_len(50).unwrap(),
+            &|| channel.write_all_at(&[5; 10], 0).unwrap(),
+            &|| fs::write(&path, [6; 10]).unwrap(),
+        ];
+        for (number, change) in changes.iter().enumerate() {
+            let has = |path: &std::path::Path| {
+                rustix::fs::getxattr(path, NAME, &mut [0u8; 64][..]).is_ok()
+            };
+            let flags = rustix::fs::XattrFlags::empty();
+            rustix::fs::setxattr(&path, NAME, &value, flags).unwrap();
+            assert!(has(&path));
+            change();
+            assert!(!has(&path), "{:?}: change {number}", scene.facts().data_path);
+            assert!(!has(&scene.backing.path().join("data")));
+        }
+    }
+}
