@@ -245,3 +245,90 @@ fn the_superusers_reserve_is_nobodys() {
     let more = taken(scene.backing.path().join("more"));
     assert!(more > BYTES / 4, "root beneath has the reserve, and took {more} bytes");
 }
+
+#[test]
+fn a_change_of_a_file_takes_its_capabilities_away() {
+    const NAME: &str = "security.capability";
+    // CAP_NET_RAW, permitted and effective.
+    let value = [1, 0, 0, 2, 0, 0x20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    let disk = common::disk::Disk::make();
+    let Some(disk) = disk else { return };
+    for passthrough in [true, false] {
+        let controller = dwell_channel::controller::Controller::start(Default::default()).unwrap();
+        let scene = common::scene::scene_in(&disk.at(), controller.into(), passthrough);
+        let Some(scene) = scene else { return };
+        let path = scene.path("data");
+        fs::write(&path, [1; 100]).unwrap();
+        let open = |append| Plain::options().write(true).append(append).open(&path).unwrap();
+        let (file, appends, channel) = (open(false), open(true), scene.open("data"));
+        channel.write_all_at(&[2; 10], 0).unwrap();
+        let changes: [&dyn Fn(); 5] = [
+            &|| file.write_all_at(&[3; 10], 0).unwrap(),
+            &|| (&appends).write_all(&[4; 10]).unwrap(),
+            &|| file.set_len(50).unwrap(),
+            &|| channel.write_all_at(&[5; 10], 0).unwrap(),
+            &|| fs::write(&path, [6; 10]).unwrap(),
+        ];
+        for (number, change) in changes.iter().enumerate() {
+            let has = |path: &std::path::Path| {
+                rustix::fs::getxattr(path, NAME, &mut [0u8; 64][..]).is_ok()
+            };
+            let flags = rustix::fs::XattrFlags::empty();
+            rustix::fs::setxattr(&path, NAME, &value, flags).unwrap();
+            assert!(has(&path));
+            change();
+            assert!(!has(&path), "{:?}: change {number}", scene.facts().data_path);
+            assert!(!has(&scene.backing.path().join("data")));
+        }
+    }
+}
+
+/// The kernel has a cache for what it asks the server for by `sendfile`, and none of what it writes by itself.
+#[test]
+fn sendfile_by_any_descriptor_never_sends_old_bytes() {
+    for (way, late) in common::scene::EVERY.into_iter().flat_map(|way| [(way, true), (way, false)])
+    {
+        let Some(scene) = scene_by(way) else { return };
+        let path = scene.path("data");
+        let flags = [libc::O_APPEND, libc::O_DIRECT, 0];
+        let open = |flags| {
+            Plain::options().read(true).write(true).custom_flags(flags).open(&path).unwrap()
+        };
+        let sent = |file: &Plain| {
+            let out = tempfile::tempfile().unwrap();
+            let sent = rustix::fs::sendfile(&out, file, Some(&mut 0), 8192)?;
+            assert_eq!(sent, 8192);
+            let mut seen = vec![0; 8192];
+            out.read_exact_at(&mut seen, 0).unwrap();
+            Ok(seen)
+        };
+        // Made and written by the descriptor that appends, which the server sees.
+        Plain::options()
+            .append(true)
+            .create(true)
+            .open(&path)
+            .unwrap()
+            .write_all(&[1; 8192])
+            .unwrap();
+        let appends = open(libc::O_APPEND);
+        if late {
+            assert!(sent(&appends) == Ok::<_, rustix::io::Errno>(vec![1; 8192]), "{way:?}");
+        }
+        let files = flags.map(open);
+        let channel = scene.open("data");
+        for round in 2..20u8 {
+            match round % 2 {
+                0 => files[2].write_all_at(&[round; 8192], 0).unwrap(),
+                _ => channel.write_all_at(&[round; 8192], 0).unwrap(),
+            }
+            for (number, file) in files.iter().chain([&appends]).enumerate() {
+                let story = format!("{way:?}: {number}, round {round}");
+                match sent(file) {
+                    Ok(seen) => assert!(seen == [round; 8192], "{story}"),
+                    // Nothing, rather than what was there before.
+                    Err(_) => assert!(way.1 && [0, 3].contains(&number), "{story}"),
+                }
+            }
+        }
+    }
+}

@@ -85,7 +85,9 @@ pub fn listen(dir: &Path, stopper: &Stopper) -> Result<Listening, Error> {
     };
     let socket = path.with_extension("sock");
     let answering = Arc::new(Mutex::new(()));
-    let listening = Listening { path: path.clone(), answering: answering.clone() };
+    let listening =
+        Listening { path: path.clone(), record: record.clone(), answering: answering.clone() };
+    let _changing = changing(dir).map_err(failed)?;
     // What is there was left by a killed controller: the mount itself was free.
     let _ = fs::remove_file(&socket);
     let listener = UnixListener::bind(&socket).map_err(failed)?;
@@ -109,17 +111,34 @@ pub fn listen(dir: &Path, stopper: &Stopper) -> Result<Listening, Error> {
 #[derive(Debug)]
 pub struct Listening {
     path: PathBuf,
+    record: Record,
     answering: Arc<Mutex<()>>,
 }
 
 impl Drop for Listening {
     fn drop(&mut self) {
         let _answered = self.answering.lock();
-        clear(&self.path);
+        clear(&self.path, &self.record);
     }
 }
 
-fn clear(path: &Path) {
+/// Nobody else changes what lies in a directory of records until the result is dropped.
+fn changing(dir: &Path) -> io::Result<fs::File> {
+    let dir = fs::File::open(dir)?;
+    rustix::fs::flock(&dir, rustix::fs::FlockOperation::LockExclusive)?;
+    Ok(dir)
+}
+
+fn read(path: &Path) -> Option<Record> {
+    serde_json::from_slice(&fs::read(path.with_extension("json")).ok()?).ok()
+}
+
+/// Takes away what a controller left, unless another that serves the same mount has put its own there meanwhile.
+fn clear(path: &Path, left: &Record) {
+    let Some(Ok(_changing)) = path.parent().map(changing) else { return };
+    if read(path).as_ref() != Some(left) {
+        return;
+    }
     for extension in ["sock", "json"] {
         let _ = fs::remove_file(path.with_extension(extension));
     }
@@ -172,13 +191,13 @@ pub fn all(dir: &Path) -> io::Result<Vec<Seen>> {
 }
 
 fn look(path: &Path) -> Option<Seen> {
-    let record: Record = serde_json::from_slice(&fs::read(path).ok()?).ok()?;
+    let record = read(path)?;
     match ask(path, "status") {
         Ok(Answer::Facts(facts)) => Some(Seen::Serving(facts)),
         _ if record.is_alive() => Some(Seen::Silent(record)),
         _ if is_mounted(&record.mount) => Some(Seen::Stale(record)),
         _ => {
-            clear(path);
+            clear(path, &record);
             None
         }
     }
@@ -207,8 +226,7 @@ pub fn serving(dir: &Path, mount: &Path) -> Option<Record> {
     let path = place(dir, &mounts::absolute(mount).ok()?);
     let limit = Instant::now() + ENDING;
     loop {
-        let text = fs::read(path.with_extension("json")).ok()?;
-        let record = serde_json::from_slice(&text).ok().filter(Record::is_alive)?;
+        let record = read(&path).filter(Record::is_alive)?;
         if is_mounted(&record.mount) || Instant::now() > limit {
             return Some(record);
         }
@@ -226,10 +244,8 @@ pub fn stop(dir: &Path, mount: &Path, force: bool) -> Result<&'static str, Error
     let found = mounts::absolute(mount);
     let at = found.map_err(|error| invalid(error.to_string()))?;
     let path = place(dir, &at);
-    let record: Option<Record> = fs::read(path.with_extension("json"))
-        .ok()
-        .and_then(|text| serde_json::from_slice(&text).ok());
-    let Some(record) = record.filter(Record::is_alive) else {
+    let left = read(&path);
+    let Some(record) = left.clone().filter(Record::is_alive) else {
         let stale = mounts::mounted_at(&at)
             .ok()
             .flatten()
@@ -242,7 +258,9 @@ pub fn stop(dir: &Path, mount: &Path, force: bool) -> Result<&'static str, Error
         mounts::unmount(&stale.at, mounts::How::Now).map_err(|error| {
             invalid(format!("its controller was killed; cannot be unmounted: {error}"))
         })?;
-        clear(&path);
+        if let Some(left) = left {
+            clear(&path, &left);
+        }
         return Ok("its controller had been killed; unmounted");
     };
     match ask(&path, if force { "stop force" } else { "stop" }) {
@@ -313,6 +331,14 @@ mod tests {
         fs::write(&path, serde_json::to_vec(&gone).unwrap()).unwrap();
         fs::write(dir.path().join("serve-0.json"), "no JSON").unwrap();
         assert!(all(dir.path()).unwrap().is_empty());
+        assert!(!path.exists());
+
+        // Somebody looked at the old one, and a new controller is there before it can be cleared away.
+        let fresh = Record { pid: 1, ..gone.clone() };
+        fs::write(&path, serde_json::to_vec(&fresh).unwrap()).unwrap();
+        clear(&path, &gone);
+        assert!(path.exists());
+        clear(&path, &fresh);
         assert!(!path.exists());
     }
 }

@@ -63,6 +63,11 @@ impl Tree {
             Ok(file) => file,
             Err(error) => return reply(Err(error)),
         };
+        if !owner && file.node.backing.is_written() {
+            // Where the kernel writes by itself it has no pages of its own, but for `sendfile` and `splice` on a
+            // descriptor whose reads are the server's. Better no bytes than old ones.
+            return reply(Err(Errno::INVAL));
+        }
         if !owner && !file.mapped.load(Ordering::Acquire) {
             drop(self.grants.drain(&file.open.inode, Why::Map));
             file.mapped.store(true, Ordering::Release);

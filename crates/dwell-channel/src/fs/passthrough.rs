@@ -4,6 +4,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 
 use fuser::BackingId;
@@ -36,9 +37,26 @@ impl Default for DataPath {
 /// Registers a backing file with the kernel.
 pub(super) type Register<'a> = &'a dyn Fn(BorrowedFd<'_>) -> io::Result<BackingId>;
 
-/// The backing id of one inode, while somebody has it open: all its opens share one, or the kernel answers EIO.
+/// What the kernel does with one inode by itself.
 #[derive(Debug, Default)]
-pub(super) struct Backing(Mutex<Weak<BackingId>>);
+pub(super) struct Backing {
+    /// While somebody has it open: all its opens share one id, or the kernel answers EIO.
+    id: Mutex<Weak<BackingId>>,
+    /// Whether it may write. A mapping may outlive what it was made of, so that never ends.
+    writes: AtomicBool,
+}
+
+impl Backing {
+    /// The kernel is about to write by itself.
+    pub fn lets_write(&self) {
+        self.writes.store(true, Ordering::Release);
+    }
+
+    /// Whether pages that the kernel is given may be old a moment later, without anybody knowing.
+    pub fn is_written(&self) -> bool {
+        self.writes.load(Ordering::Acquire)
+    }
+}
 
 /// Whether files of this mount are passed through.
 pub(super) struct Passthrough {
@@ -130,7 +148,7 @@ impl Passthrough {
         file: impl AsFd,
         register: Register<'_>,
     ) -> Result<Option<Arc<BackingId>>, Errno> {
-        let mut known = backing.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = backing.id.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(id) = known.upgrade() {
             return Ok(Some(id));
         }

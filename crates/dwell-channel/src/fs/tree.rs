@@ -223,6 +223,9 @@ impl Tree {
         let Rights { read, write, append } = open.rights;
         let only_past_the_cache = flags & libc::O_DIRECT != 0 && !read;
         let asks = write && (append || special || only_past_the_cache);
+        if backing.is_some() && write && !asks {
+            node.backing.lets_write();
+        }
         let flags = match (&backing, asks) {
             (Some(_), false) => FopenFlags::empty(),
             _ => self.open_flags.get().copied().unwrap_or(FopenFlags::FOPEN_DIRECT_IO),

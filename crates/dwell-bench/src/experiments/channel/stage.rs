@@ -42,6 +42,7 @@ impl Stage {
             mount: at,
             private: false,
             threads,
+            // What a channel saves is a request of the kernel's to the controller.
             passthrough: false,
         };
         Ok(match Server::start(&serving, Arc::new(controller), Channels::default) {
