@@ -56,10 +56,17 @@ pub fn difference(script: &Script, plain: &Ran, beneath: &Ran) -> Option<Differe
             break;
         }
         let (Some(one), Some(other)) = (one, other) else { continue };
-        if one.seen != other.seen && !one.free && !other.free {
+        if one.seen == other.seen {
+            continue;
+        }
+        if !one.free && !other.free {
             let what =
                 format!("the plain file system: {}; here: {}", said(&one.seen), said(&other.seen));
             return Some(Difference { line: Some(line), what, is_models: false });
+        }
+        if (one.seen.ret, one.seen.errno) != (other.seen.ret, other.seen.errno) {
+            // Both may be, and from here on the files are others. The model has followed each.
+            break;
         }
     }
     None

@@ -297,6 +297,21 @@ impl Model {
                 }
                 return Ok(Verdict { seen, free: true });
             }
+            // The kernel answers some by what it knew last.
+            let remembered = match &line.op {
+                Op::Transfer(transfer) => !transfer.write && seen.ret == 0,
+                Op::StatOpen { .. } | Op::Advise { .. } => true,
+                Op::Seek { slot, whence, .. } if *whence >= libc::SEEK_END => {
+                    if let Some(id) = self.id(line.process, *slot) {
+                        self.descriptions[id].offset = seen.ret;
+                    }
+                    true
+                }
+                _ => false,
+            };
+            if remembered {
+                return Ok(Verdict { seen, free: true });
+            }
             self.free = true;
         }
         let seen = self.carried_out(line, seen)?;
@@ -434,15 +449,27 @@ impl Model {
             Op::Poke { map, at, bytes, seed } => {
                 self.poke(line, *map, *at, u64::from(*bytes), *seed, seen)
             }
-            Op::Msync { .. } => judged(seen, Seen::ok(0), &[]),
+            Op::Msync { map, flags } => {
+                let inode = self.mapping(process, *map).map(|mapping| mapping.inode);
+                if let Some(inode) = inode.filter(|_| flags & libc::MS_SYNC != 0) {
+                    self.inodes[inode].unsynced.clear();
+                }
+                judged(seen, Seen::ok(0), &[])
+            }
             Op::Sync { slot, by } => {
                 let open = self.open(process, *slot);
                 let refused = match open {
                     None => true,
-                    Some(open) => open.only_path() && *by != SyncBy::Syncfs || open.only_path(),
+                    Some(open) => open.only_path(),
                 };
+                let inode = open.map(|open| open.inode);
                 let expected = if refused { Seen::error(libc::EBADF) } else { Seen::ok(0) };
-                judged(seen, expected, &[])
+                let seen = judged(seen, expected, &[])?;
+                let whole = matches!(by, SyncBy::Fsync | SyncBy::Fdatasync | SyncBy::Uring);
+                if let Some(inode) = inode.filter(|_| whole && !seen.failed()) {
+                    self.inodes[inode].unsynced.clear();
+                }
+                Ok(seen)
             }
             Op::Advise { slot, .. } => {
                 let fine = self.open(process, *slot).is_some_and(|open| !open.only_path());
@@ -497,6 +524,11 @@ impl Model {
                 judged(seen, Seen::ok(0), &[])
             }
             Op::Disturb => {
+                // Nobody promised that mapped memory reached the server.
+                for inode in &mut self.inodes {
+                    let unsynced = std::mem::take(&mut inode.unsynced);
+                    inode.vague.extend(unsynced);
+                }
                 self.descriptions.iter_mut().for_each(|one| one.severed = true);
                 for process in self.processes.iter_mut().flatten() {
                     process.maps.iter_mut().flatten().for_each(|map| map.severed = true);

@@ -329,8 +329,13 @@ impl Session {
         };
         match step {
             Step::Write { at, bytes, seed, .. } => {
-                let payload = Payload::new(pattern::bytes(*bytes, *seed));
-                writer.write(*at, &payload).await.map_err(said)?;
+                // A caller sends no more at once than the server takes.
+                let most = client.write_bytes() as usize;
+                let all = pattern::bytes(*bytes, *seed);
+                for (place, piece) in all.chunks(most).enumerate() {
+                    let at = at + (place * most) as u64;
+                    writer.write(at, &Payload::new(piece.to_vec())).await.map_err(said)?;
+                }
                 put(data, *at, *bytes, *seed);
             }
             Step::Together { parts, killed, .. } => {
@@ -339,8 +344,14 @@ impl Session {
                 let mut all = Vec::new();
                 for (at, bytes, seed) in parts.clone() {
                     let own = own.clone();
+                    let most = client.write_bytes() as usize;
                     all.push(tasks.spawn(async move {
-                        own.write(at, &Payload::new(pattern::bytes(bytes, seed))).await
+                        let all = pattern::bytes(bytes, seed);
+                        for (place, piece) in all.chunks(most).enumerate() {
+                            let at = at + (place * most) as u64;
+                            own.write(at, &Payload::new(piece.to_vec())).await?;
+                        }
+                        Ok::<(), dwell_nfs::Error>(())
                     }));
                 }
                 if *killed {
@@ -363,9 +374,10 @@ impl Session {
                 }
             }
             Step::Read { at, bytes, .. } => {
-                let read = file.read(*at, *bytes).await.map_err(said)?;
+                let bytes = (*bytes).min(client.read_bytes());
+                let read = file.read(*at, bytes).await.map_err(said)?;
                 let from = (*at as usize).min(data.len());
-                let to = (from + *bytes as usize).min(data.len());
+                let to = (from + bytes as usize).min(data.len());
                 if read.as_ref() != &data[from..to] {
                     let (is, was) = (read.len(), to - from);
                     return Err(format!("{is} bytes were read, should be {was}; or others"));

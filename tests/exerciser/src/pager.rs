@@ -156,6 +156,19 @@ pub fn steps(seed: u64, count: usize) -> Vec<Step> {
     steps
 }
 
+/// Whether steps begin with a region, and write to none that is only read.
+fn can_be(steps: &[Step]) -> bool {
+    let mut writable = None;
+    steps.iter().all(|step| match step {
+        Step::Open { kind, .. } => {
+            writable = Some(*kind != Kind::ReadOnly);
+            true
+        }
+        Step::Write { .. } | Step::Together { .. } => writable == Some(true),
+        _ => writable.is_some(),
+    })
+}
+
 struct Opened {
     region: Region,
     lane: Option<dwell_pager::Registered>,
@@ -456,11 +469,8 @@ impl Surface for Pager {
         if let Some(first) = found {
             let mut last = first.clone();
             let small = minimal(&steps, 300, |some| {
-                if !matches!(some.first(), Some(Step::Open { .. })) {
-                    return false;
-                }
-                match self.run(some) {
-                    Ok((_, Some(what))) => {
+                match can_be(some).then(|| self.run(some)).transpose() {
+                    Ok(Some((_, Some(what)))) => {
                         last = what;
                         true
                     }

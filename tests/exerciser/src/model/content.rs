@@ -15,6 +15,8 @@ pub struct Inode {
     pub links: u32,
     /// Bytes of which nobody can say what they are.
     pub vague: Vec<Range<u64>>,
+    /// Bytes written through shared memory and not synced since.
+    pub unsynced: Vec<Range<u64>>,
     /// Whether nobody can say how long it is.
     pub vague_length: bool,
     /// Whether nobody can say which names it has.
