@@ -69,7 +69,8 @@ impl Site {
     pub fn compared(&self, script: &Script) -> Result<(Option<Difference>, crate::run::Ran)> {
         let plain = run(self, script, false, None)?;
         let beneath = run(self, script, true, None)?;
-        Ok((difference(script, &plain, &beneath), beneath))
+        let served = self.backing.is_some();
+        Ok((difference(script, &plain, &beneath, served), beneath))
     }
 
     /// The smallest script that still differs.

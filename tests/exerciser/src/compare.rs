@@ -36,12 +36,17 @@ pub fn count(script: &Script, ran: &Ran, counts: &mut Counts) {
 }
 
 /// The first thing in which runs and model differ.
-pub fn difference(script: &Script, plain: &Ran, beneath: &Ran) -> Option<Difference> {
-    let plain_verdicts = match checked(script, plain) {
+pub fn difference(
+    script: &Script,
+    plain: &Ran,
+    beneath: &Ran,
+    takes_odd_direct: bool,
+) -> Option<Difference> {
+    let plain_verdicts = match checked(script, plain, takes_odd_direct) {
         Ok(verdicts) => verdicts,
         Err(difference) => return Some(Difference { is_models: true, ..difference }),
     };
-    let verdicts = match checked(script, beneath) {
+    let verdicts = match checked(script, beneath, takes_odd_direct) {
         Ok(verdicts) => verdicts,
         Err(mut difference) => {
             if let Some(Some(seen)) = difference.line.map(|line| plain.seen[line]) {
@@ -82,13 +87,18 @@ fn killed(script: &Script) -> BTreeSet<u8> {
 }
 
 /// What the model says of each line, and of the files at the end.
-fn checked(script: &Script, ran: &Ran) -> Result<Vec<Option<Verdict>>, Difference> {
+fn checked(
+    script: &Script,
+    ran: &Ran,
+    takes_odd_direct: bool,
+) -> Result<Vec<Option<Verdict>>, Difference> {
     let at = |line: Option<usize>, what: String| Difference { line, what, is_models: false };
     let killed = match script.order {
         Order::Free => killed(script),
         Order::Serial => BTreeSet::new(),
     };
     let mut model = Model::new(script.order);
+    model.takes_odd_direct = takes_odd_direct;
     let mut verdicts = Vec::with_capacity(script.lines.len());
     for (number, line) in script.lines.iter().enumerate() {
         let Some(seen) = ran.seen[number] else {

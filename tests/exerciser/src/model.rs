@@ -97,6 +97,8 @@ pub struct Model {
     processes: Vec<Option<Process>>,
     next_number: i32,
     free: bool,
+    /// Whether direct requests that a file system refuses for their alignment may be carried out: FUSE takes all.
+    pub takes_odd_direct: bool,
     /// What was appended to [`RECORDS`], by actor.
     pub records: BTreeMap<(u8, u8), Vec<(u64, bool)>>,
     /// What was written last to each block of [`BLOCKS`], by actor.
@@ -144,6 +146,7 @@ impl Model {
             processes: (0..PROCESSES).map(|_| None).collect(),
             next_number: 10_000,
             free: false,
+            takes_odd_direct: false,
             records: BTreeMap::new(),
             blocks: BTreeMap::new(),
         };

@@ -172,7 +172,9 @@ struct Session {
     url: Url,
     directory: dwell_nfs::nfs3::Handle,
     /// What was written and not yet committed, by the number of the file on the server.
-    writers: BTreeMap<u64, (Writer, Vec<u8>)>,
+    writers: BTreeMap<u64, Writer>,
+    /// The server has forgotten what was not committed.
+    restarted: bool,
 }
 
 fn name(name: u8) -> String {
@@ -199,7 +201,13 @@ fn run(
     executor.block_on(async {
         let client = Client::mount(&tasks, &url).await.map_err(|error| anyhow!("{error}"))?;
         let directory = client.require(&url).await.map_err(|error| anyhow!("{error}"))?.handle;
-        let mut session = Session { client, url: url.clone(), directory, writers: BTreeMap::new() };
+        let mut session = Session {
+            client,
+            url: url.clone(),
+            directory,
+            writers: BTreeMap::new(),
+            restarted: false,
+        };
         let mut model: BTreeMap<u8, Vec<u8>> = BTreeMap::new();
         for (number, step) in steps.iter().enumerate() {
             let done = session.step(server, &mut model, step).await;
@@ -207,7 +215,7 @@ fn run(
                 return Ok(Some(format!("step {number} ({step:?}): {what}")));
             }
         }
-        for (writer, _) in session.writers.values() {
+        for writer in session.writers.values() {
             if let Err(error) = writer.commit().await {
                 return Ok(Some(format!("commit at the end: {error}")));
             }
@@ -247,7 +255,10 @@ impl Session {
         let said = |error: dwell_nfs::Error| error.to_string();
         let client = self.client.clone();
         match step {
-            Step::Restart => return server.restart().map_err(|why| why.to_string()),
+            Step::Restart => {
+                self.restarted = true;
+                return server.restart().map_err(|why| why.to_string());
+            }
             Step::List => {
                 let items = client.list(self.directory, &"").await.map_err(said)?;
                 let mut names: Vec<Vec<u8>> = items.into_iter().map(|item| item.name).collect();
@@ -308,6 +319,12 @@ impl Session {
         else {
             return Ok(());
         };
+        if std::mem::take(&mut self.restarted) {
+            // What is sent again would lie over what is written from now on.
+            for writer in self.writers.values() {
+                writer.commit().await.map_err(said)?;
+            }
+        }
         let text = name(*number);
         let found = client.find(&self.url.join(&text)).await.map_err(said)?;
         let (found, data) = match (found, model.get_mut(number)) {
@@ -318,8 +335,8 @@ impl Session {
             }
         };
         let file = RemoteFile::new(&client, found.handle, &text);
-        let new = || (Writer::new(file.clone()), Vec::new());
-        let (writer, _) = self.writers.entry(found.attributes.file).or_insert_with(new);
+        let new = || Writer::new(file.clone());
+        let writer = self.writers.entry(found.attributes.file).or_insert_with(new);
         let put = |data: &mut Vec<u8>, at: u64, bytes: usize, seed: u64| {
             let end = at as usize + bytes;
             if bytes > 0 {
@@ -327,6 +344,9 @@ impl Session {
                 data[at as usize..end].copy_from_slice(&pattern::bytes(bytes, seed));
             }
         };
+        if matches!(step, Step::Together { killed: true, .. }) {
+            writer.commit().await.map_err(said)?;
+        }
         match step {
             Step::Write { at, bytes, seed, .. } => {
                 // A caller sends no more at once than the server takes.
@@ -355,6 +375,7 @@ impl Session {
                     }));
                 }
                 if *killed {
+                    self.restarted = true;
                     // Some have been sent by then, and some answered.
                     tasks.sleep(300_000).await;
                     server.restart().map_err(|why| why.to_string())?;
