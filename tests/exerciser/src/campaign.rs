@@ -185,7 +185,7 @@ impl Surface for Site {
 /// There is none, or not here.
 pub fn surface(name: &str, programs: &Programs, with_known: bool) -> Result<Box<dyn Surface>> {
     Ok(match name {
-        "pager" => Box::new(crate::pager::Pager::new(programs)?),
+        "pager" => Box::new(crate::pager::Pager::new(programs, with_known)?),
         "nfs" => Box::new(crate::nfs::Nfs::new()?),
         name => {
             let mut site = Site::new(name, programs)?;

@@ -40,13 +40,13 @@ pub fn difference(
     script: &Script,
     plain: &Ran,
     beneath: &Ran,
-    takes_odd_direct: bool,
+    through_fuse: bool,
 ) -> Option<Difference> {
-    let plain_verdicts = match checked(script, plain, takes_odd_direct) {
+    let plain_verdicts = match checked(script, plain, through_fuse) {
         Ok(verdicts) => verdicts,
         Err(difference) => return Some(Difference { is_models: true, ..difference }),
     };
-    let verdicts = match checked(script, beneath, takes_odd_direct) {
+    let verdicts = match checked(script, beneath, through_fuse) {
         Ok(verdicts) => verdicts,
         Err(mut difference) => {
             if let Some(Some(seen)) = difference.line.map(|line| plain.seen[line]) {
@@ -90,7 +90,7 @@ fn killed(script: &Script) -> BTreeSet<u8> {
 fn checked(
     script: &Script,
     ran: &Ran,
-    takes_odd_direct: bool,
+    through_fuse: bool,
 ) -> Result<Vec<Option<Verdict>>, Difference> {
     let at = |line: Option<usize>, what: String| Difference { line, what, is_models: false };
     let killed = match script.order {
@@ -98,7 +98,7 @@ fn checked(
         Order::Serial => BTreeSet::new(),
     };
     let mut model = Model::new(script.order);
-    model.takes_odd_direct = takes_odd_direct;
+    model.through_fuse = through_fuse;
     let mut verdicts = Vec::with_capacity(script.lines.len());
     for (number, line) in script.lines.iter().enumerate() {
         let Some(seen) = ran.seen[number] else {

@@ -97,8 +97,9 @@ pub struct Model {
     processes: Vec<Option<Process>>,
     next_number: i32,
     free: bool,
-    /// Whether direct requests that a file system refuses for their alignment may be carried out: FUSE takes all.
-    pub takes_odd_direct: bool,
+    /// Whether FUSE lies between: it takes direct requests of any alignment, knows fewer modes of `fallocate`, and
+    /// looks for holes past mapped memory that was not synced.
+    pub through_fuse: bool,
     /// What was appended to [`RECORDS`], by actor.
     pub records: BTreeMap<(u8, u8), Vec<(u64, bool)>>,
     /// What was written last to each block of [`BLOCKS`], by actor.
@@ -146,7 +147,7 @@ impl Model {
             processes: (0..PROCESSES).map(|_| None).collect(),
             next_number: 10_000,
             free: false,
-            takes_odd_direct: false,
+            through_fuse: false,
             records: BTreeMap::new(),
             blocks: BTreeMap::new(),
         };
@@ -239,6 +240,10 @@ impl Model {
                     || inode(*from).is_none()
                     || inode(*from) != inode(*to)
             }
+            // What is left of a direct request whose memory ends is not said by anybody.
+            Op::Transfer(transfer) if transfer.claim > 0 => {
+                self.open(line.process, transfer.slot).is_none_or(|open| !open.is_direct())
+            }
             Op::Batch { slot, parts, .. } => {
                 self.open(line.process, *slot).is_none_or(|description| {
                     let length = self.inodes[description.inode].len();
@@ -302,6 +307,7 @@ impl Model {
             }
             // The kernel answers some by what it knew last.
             let remembered = match &line.op {
+                _ if seen.failed() => false,
                 Op::Transfer(transfer) => !transfer.write && seen.ret == 0,
                 Op::StatOpen { .. } | Op::Advise { .. } => true,
                 Op::Seek { slot, whence, .. } if *whence >= libc::SEEK_END => {
