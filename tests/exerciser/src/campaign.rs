@@ -49,6 +49,18 @@ pub fn listed(script: &Script) -> String {
     text
 }
 
+/// A long text without its middle; the file has all of it.
+fn shortened(text: String) -> String {
+    const MOST: usize = 60;
+    let lines: Vec<&str> = text.lines().collect();
+    if lines.len() <= MOST {
+        return text;
+    }
+    let left_out = lines.len() - MOST;
+    let (first, last) = (lines[..MOST / 2].join("\n"), lines[lines.len() - MOST / 2..].join("\n"));
+    format!("{first}\n  … {left_out} more, which the file has …\n{last}\n")
+}
+
 impl Site {
     /// Runs a script without and with Dwell.
     ///
@@ -57,7 +69,8 @@ impl Site {
     pub fn compared(&self, script: &Script) -> Result<(Option<Difference>, crate::run::Ran)> {
         let plain = run(self, script, false, None)?;
         let beneath = run(self, script, true, None)?;
-        Ok((difference(script, &plain, &beneath), beneath))
+        let served = self.backing.is_some();
+        Ok((difference(script, &plain, &beneath, served), beneath))
     }
 
     /// The smallest script that still differs.
@@ -90,6 +103,21 @@ impl Site {
         if !fails(&lines) {
             lines = script.lines.clone();
         }
+        if order == crate::operation::Order::Free {
+            // Free actors stay within what is theirs only if slots stand for the same files.
+            let numbered: Vec<(usize, crate::operation::Line)> =
+                lines.into_iter().enumerate().collect();
+            let (kept, rest): (Vec<_>, Vec<_>) =
+                numbered.into_iter().partition(|(_, line)| line.op.is_structural());
+            let whole = |some: &[(usize, crate::operation::Line)]| {
+                let mut all = [some, kept.as_slice()].concat();
+                all.sort_by_key(|(number, _)| *number);
+                all.into_iter().map(|(_, line)| line).collect::<Vec<_>>()
+            };
+            let some = minimal(&rest, 2000, |some| fails(&whole(some)));
+            let lines = whole(&some);
+            return (sanitized(&Script { order, lines }), last);
+        }
         let lines = minimal(&lines, 2000, &mut fails);
         (sanitized(&Script { order, lines }), last)
     }
@@ -115,7 +143,7 @@ impl Site {
             first.what,
             at(&last),
             last.what,
-            listed(&small)
+            shortened(listed(&small))
         );
         if kept {
             text += &format!(
@@ -157,7 +185,7 @@ impl Surface for Site {
 /// There is none, or not here.
 pub fn surface(name: &str, programs: &Programs, with_known: bool) -> Result<Box<dyn Surface>> {
     Ok(match name {
-        "pager" => Box::new(crate::pager::Pager::new(programs)?),
+        "pager" => Box::new(crate::pager::Pager::new(programs, with_known)?),
         "nfs" => Box::new(crate::nfs::Nfs::new()?),
         name => {
             let mut site = Site::new(name, programs)?;

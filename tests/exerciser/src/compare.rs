@@ -36,12 +36,17 @@ pub fn count(script: &Script, ran: &Ran, counts: &mut Counts) {
 }
 
 /// The first thing in which runs and model differ.
-pub fn difference(script: &Script, plain: &Ran, beneath: &Ran) -> Option<Difference> {
-    let plain_verdicts = match checked(script, plain) {
+pub fn difference(
+    script: &Script,
+    plain: &Ran,
+    beneath: &Ran,
+    through_fuse: bool,
+) -> Option<Difference> {
+    let plain_verdicts = match checked(script, plain, through_fuse) {
         Ok(verdicts) => verdicts,
         Err(difference) => return Some(Difference { is_models: true, ..difference }),
     };
-    let verdicts = match checked(script, beneath) {
+    let verdicts = match checked(script, beneath, through_fuse) {
         Ok(verdicts) => verdicts,
         Err(mut difference) => {
             if let Some(Some(seen)) = difference.line.map(|line| plain.seen[line]) {
@@ -56,10 +61,17 @@ pub fn difference(script: &Script, plain: &Ran, beneath: &Ran) -> Option<Differe
             break;
         }
         let (Some(one), Some(other)) = (one, other) else { continue };
-        if one.seen != other.seen && !one.free && !other.free {
+        if one.seen == other.seen {
+            continue;
+        }
+        if !one.free && !other.free {
             let what =
                 format!("the plain file system: {}; here: {}", said(&one.seen), said(&other.seen));
             return Some(Difference { line: Some(line), what, is_models: false });
+        }
+        if (one.seen.ret, one.seen.errno) != (other.seen.ret, other.seen.errno) {
+            // Both may be, and from here on the files are others. The model has followed each.
+            break;
         }
     }
     None
@@ -75,13 +87,18 @@ fn killed(script: &Script) -> BTreeSet<u8> {
 }
 
 /// What the model says of each line, and of the files at the end.
-fn checked(script: &Script, ran: &Ran) -> Result<Vec<Option<Verdict>>, Difference> {
+fn checked(
+    script: &Script,
+    ran: &Ran,
+    through_fuse: bool,
+) -> Result<Vec<Option<Verdict>>, Difference> {
     let at = |line: Option<usize>, what: String| Difference { line, what, is_models: false };
     let killed = match script.order {
         Order::Free => killed(script),
         Order::Serial => BTreeSet::new(),
     };
     let mut model = Model::new(script.order);
+    model.through_fuse = through_fuse;
     let mut verdicts = Vec::with_capacity(script.lines.len());
     for (number, line) in script.lines.iter().enumerate() {
         let Some(seen) = ran.seen[number] else {

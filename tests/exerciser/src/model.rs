@@ -97,6 +97,9 @@ pub struct Model {
     processes: Vec<Option<Process>>,
     next_number: i32,
     free: bool,
+    /// Whether FUSE lies between: it takes direct requests of any alignment, knows fewer modes of `fallocate`, and
+    /// looks for holes past mapped memory that was not synced.
+    pub through_fuse: bool,
     /// What was appended to [`RECORDS`], by actor.
     pub records: BTreeMap<(u8, u8), Vec<(u64, bool)>>,
     /// What was written last to each block of [`BLOCKS`], by actor.
@@ -144,6 +147,7 @@ impl Model {
             processes: (0..PROCESSES).map(|_| None).collect(),
             next_number: 10_000,
             free: false,
+            through_fuse: false,
             records: BTreeMap::new(),
             blocks: BTreeMap::new(),
         };
@@ -236,6 +240,10 @@ impl Model {
                     || inode(*from).is_none()
                     || inode(*from) != inode(*to)
             }
+            // What is left of a direct request whose memory ends is not said by anybody.
+            Op::Transfer(transfer) if transfer.claim > 0 => {
+                self.open(line.process, transfer.slot).is_none_or(|open| !open.is_direct())
+            }
             Op::Batch { slot, parts, .. } => {
                 self.open(line.process, *slot).is_none_or(|description| {
                     let length = self.inodes[description.inode].len();
@@ -295,6 +303,22 @@ impl Model {
                 if let Op::Close { slot, .. } = line.op {
                     self.close(line, slot);
                 }
+                return Ok(Verdict { seen, free: true });
+            }
+            // The kernel answers some by what it knew last.
+            let remembered = match &line.op {
+                _ if seen.failed() => false,
+                Op::Transfer(transfer) => !transfer.write && seen.ret == 0,
+                Op::StatOpen { .. } | Op::Advise { .. } => true,
+                Op::Seek { slot, whence, .. } if *whence >= libc::SEEK_END => {
+                    if let Some(id) = self.id(line.process, *slot) {
+                        self.descriptions[id].offset = seen.ret;
+                    }
+                    true
+                }
+                _ => false,
+            };
+            if remembered {
                 return Ok(Verdict { seen, free: true });
             }
             self.free = true;
@@ -434,15 +458,27 @@ impl Model {
             Op::Poke { map, at, bytes, seed } => {
                 self.poke(line, *map, *at, u64::from(*bytes), *seed, seen)
             }
-            Op::Msync { .. } => judged(seen, Seen::ok(0), &[]),
+            Op::Msync { map, flags } => {
+                let inode = self.mapping(process, *map).map(|mapping| mapping.inode);
+                if let Some(inode) = inode.filter(|_| flags & libc::MS_SYNC != 0) {
+                    self.inodes[inode].unsynced.clear();
+                }
+                judged(seen, Seen::ok(0), &[])
+            }
             Op::Sync { slot, by } => {
                 let open = self.open(process, *slot);
                 let refused = match open {
                     None => true,
-                    Some(open) => open.only_path() && *by != SyncBy::Syncfs || open.only_path(),
+                    Some(open) => open.only_path(),
                 };
+                let inode = open.map(|open| open.inode);
                 let expected = if refused { Seen::error(libc::EBADF) } else { Seen::ok(0) };
-                judged(seen, expected, &[])
+                let seen = judged(seen, expected, &[])?;
+                let whole = matches!(by, SyncBy::Fsync | SyncBy::Fdatasync | SyncBy::Uring);
+                if let Some(inode) = inode.filter(|_| whole && !seen.failed()) {
+                    self.inodes[inode].unsynced.clear();
+                }
+                Ok(seen)
             }
             Op::Advise { slot, .. } => {
                 let fine = self.open(process, *slot).is_some_and(|open| !open.only_path());
@@ -497,6 +533,11 @@ impl Model {
                 judged(seen, Seen::ok(0), &[])
             }
             Op::Disturb => {
+                // Nobody promised that mapped memory reached the server.
+                for inode in &mut self.inodes {
+                    let unsynced = std::mem::take(&mut inode.unsynced);
+                    inode.vague.extend(unsynced);
+                }
                 self.descriptions.iter_mut().for_each(|one| one.severed = true);
                 for process in self.processes.iter_mut().flatten() {
                     process.maps.iter_mut().flatten().for_each(|map| map.severed = true);

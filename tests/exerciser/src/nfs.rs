@@ -172,7 +172,11 @@ struct Session {
     url: Url,
     directory: dwell_nfs::nfs3::Handle,
     /// What was written and not yet committed, by the number of the file on the server.
-    writers: BTreeMap<u64, (Writer, Vec<u8>)>,
+    writers: BTreeMap<u64, Writer>,
+    /// Ranges written since the last commit, by the number of the file.
+    written: BTreeMap<u64, Vec<(u64, u64)>>,
+    /// The server has forgotten what was not committed.
+    restarted: bool,
 }
 
 fn name(name: u8) -> String {
@@ -199,7 +203,14 @@ fn run(
     executor.block_on(async {
         let client = Client::mount(&tasks, &url).await.map_err(|error| anyhow!("{error}"))?;
         let directory = client.require(&url).await.map_err(|error| anyhow!("{error}"))?.handle;
-        let mut session = Session { client, url: url.clone(), directory, writers: BTreeMap::new() };
+        let mut session = Session {
+            client,
+            url: url.clone(),
+            directory,
+            writers: BTreeMap::new(),
+            written: BTreeMap::new(),
+            restarted: false,
+        };
         let mut model: BTreeMap<u8, Vec<u8>> = BTreeMap::new();
         for (number, step) in steps.iter().enumerate() {
             let done = session.step(server, &mut model, step).await;
@@ -207,7 +218,7 @@ fn run(
                 return Ok(Some(format!("step {number} ({step:?}): {what}")));
             }
         }
-        for (writer, _) in session.writers.values() {
+        for writer in session.writers.values() {
             if let Err(error) = writer.commit().await {
                 return Ok(Some(format!("commit at the end: {error}")));
             }
@@ -234,6 +245,7 @@ impl Session {
     async fn forget(&mut self, number: u8) -> dwell_nfs::Result<()> {
         if let Some(found) = self.client.find(&self.url.join(&name(number))).await? {
             self.writers.remove(&found.attributes.file);
+            self.written.remove(&found.attributes.file);
         }
         Ok(())
     }
@@ -247,7 +259,10 @@ impl Session {
         let said = |error: dwell_nfs::Error| error.to_string();
         let client = self.client.clone();
         match step {
-            Step::Restart => return server.restart().map_err(|why| why.to_string()),
+            Step::Restart => {
+                self.restarted = true;
+                return server.restart().map_err(|why| why.to_string());
+            }
             Step::List => {
                 let items = client.list(self.directory, &"").await.map_err(said)?;
                 let mut names: Vec<Vec<u8>> = items.into_iter().map(|item| item.name).collect();
@@ -308,6 +323,12 @@ impl Session {
         else {
             return Ok(());
         };
+        if std::mem::take(&mut self.restarted) {
+            // What is sent again would lie over what is written from now on.
+            for writer in self.writers.values() {
+                writer.commit().await.map_err(said)?;
+            }
+        }
         let text = name(*number);
         let found = client.find(&self.url.join(&text)).await.map_err(said)?;
         let (found, data) = match (found, model.get_mut(number)) {
@@ -318,8 +339,8 @@ impl Session {
             }
         };
         let file = RemoteFile::new(&client, found.handle, &text);
-        let new = || (Writer::new(file.clone()), Vec::new());
-        let (writer, _) = self.writers.entry(found.attributes.file).or_insert_with(new);
+        let new = || Writer::new(file.clone());
+        let writer = self.writers.entry(found.attributes.file).or_insert_with(new);
         let put = |data: &mut Vec<u8>, at: u64, bytes: usize, seed: u64| {
             let end = at as usize + bytes;
             if bytes > 0 {
@@ -327,10 +348,34 @@ impl Session {
                 data[at as usize..end].copy_from_slice(&pattern::bytes(bytes, seed));
             }
         };
+        // Pieces that are sent again after a restart come in any order: none may lie over another.
+        if matches!(step, Step::Together { .. } | Step::Write { .. }) {
+            let ranges: Vec<(u64, u64)> = match step {
+                Step::Together { parts, .. } => {
+                    parts.iter().map(|(at, bytes, _)| (*at, at + *bytes as u64)).collect()
+                }
+                Step::Write { at, bytes, .. } => vec![(*at, at + *bytes as u64)],
+                _ => Vec::new(),
+            };
+            let written = self.written.entry(found.attributes.file).or_default();
+            let overlap = |(from, to): &(u64, u64)| {
+                written.iter().any(|(other, end): &(u64, u64)| other < to && from < end)
+            };
+            if ranges.iter().any(overlap) {
+                writer.commit().await.map_err(said)?;
+                written.clear();
+            }
+            written.extend(ranges);
+        }
         match step {
             Step::Write { at, bytes, seed, .. } => {
-                let payload = Payload::new(pattern::bytes(*bytes, *seed));
-                writer.write(*at, &payload).await.map_err(said)?;
+                // A caller sends no more at once than the server takes.
+                let most = client.write_bytes() as usize;
+                let all = pattern::bytes(*bytes, *seed);
+                for (place, piece) in all.chunks(most).enumerate() {
+                    let at = at + (place * most) as u64;
+                    writer.write(at, &Payload::new(piece.to_vec())).await.map_err(said)?;
+                }
                 put(data, *at, *bytes, *seed);
             }
             Step::Together { parts, killed, .. } => {
@@ -339,11 +384,18 @@ impl Session {
                 let mut all = Vec::new();
                 for (at, bytes, seed) in parts.clone() {
                     let own = own.clone();
+                    let most = client.write_bytes() as usize;
                     all.push(tasks.spawn(async move {
-                        own.write(at, &Payload::new(pattern::bytes(bytes, seed))).await
+                        let all = pattern::bytes(bytes, seed);
+                        for (place, piece) in all.chunks(most).enumerate() {
+                            let at = at + (place * most) as u64;
+                            own.write(at, &Payload::new(piece.to_vec())).await?;
+                        }
+                        Ok::<(), dwell_nfs::Error>(())
                     }));
                 }
                 if *killed {
+                    self.restarted = true;
                     // Some have been sent by then, and some answered.
                     tasks.sleep(300_000).await;
                     server.restart().map_err(|why| why.to_string())?;
@@ -363,9 +415,10 @@ impl Session {
                 }
             }
             Step::Read { at, bytes, .. } => {
-                let read = file.read(*at, *bytes).await.map_err(said)?;
+                let bytes = (*bytes).min(client.read_bytes());
+                let read = file.read(*at, bytes).await.map_err(said)?;
                 let from = (*at as usize).min(data.len());
-                let to = (from + *bytes as usize).min(data.len());
+                let to = (from + bytes as usize).min(data.len());
                 if read.as_ref() != &data[from..to] {
                     let (is, was) = (read.len(), to - from);
                     return Err(format!("{is} bytes were read, should be {was}; or others"));

@@ -345,6 +345,22 @@ impl Op {
         }
     }
 
+    /// Whether later lines mean something else without it: it changes what slots and mappings stand for.
+    pub fn is_structural(&self) -> bool {
+        matches!(
+            self,
+            Op::Open { .. }
+                | Op::OpenUnnamed { .. }
+                | Op::Close { .. }
+                | Op::Dup { .. }
+                | Op::DupOver { .. }
+                | Op::SetFlags { .. }
+                | Op::Map { .. }
+                | Op::Unmap { .. }
+                | Op::Fork { .. }
+        )
+    }
+
     /// Kinds that some file systems refuse every time, so that success is not asked of them.
     pub fn may_always_fail(kind: &str) -> bool {
         let everywhere = ["fallocate 0x0", "fallocate 0x1", "fallocate 0x3"];

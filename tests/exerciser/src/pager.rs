@@ -100,8 +100,8 @@ impl Step {
 
 const FILE_BYTES: usize = 150 * PAGE_BYTES + 777;
 
-/// The steps of a seed.
-pub fn steps(seed: u64, count: usize) -> Vec<Step> {
+/// The steps of a seed; private regions only `with_private`.
+pub fn steps(seed: u64, count: usize, with_private: bool) -> Vec<Step> {
     let mut dice = Dice::new(seed);
     let mut steps = Vec::new();
     let mut kind = Kind::Shared;
@@ -118,6 +118,9 @@ pub fn steps(seed: u64, count: usize) -> Vec<Step> {
         steps.push(match roll {
             0..25 => {
                 kind = dice.one_of(&[Kind::Shared, Kind::Shared, Kind::Private, Kind::ReadOnly]);
+                if kind == Kind::Private && !with_private {
+                    kind = Kind::Shared;
+                }
                 budget = dice.one_of(&[16, 32, 64, 200]);
                 Step::Open {
                     kind,
@@ -154,6 +157,19 @@ pub fn steps(seed: u64, count: usize) -> Vec<Step> {
         steps.push(Step::Die);
     }
     steps
+}
+
+/// Whether steps begin with a region, and write to none that is only read.
+fn can_be(steps: &[Step]) -> bool {
+    let mut writable = None;
+    steps.iter().all(|step| match step {
+        Step::Open { kind, .. } => {
+            writable = Some(*kind != Kind::ReadOnly);
+            true
+        }
+        Step::Write { .. } | Step::Together { .. } => writable == Some(true),
+        _ => writable.is_some(),
+    })
 }
 
 struct Opened {
@@ -292,6 +308,7 @@ fn touched(region: &Region, step: &Step) -> Seen {
 pub struct Pager {
     programs: Programs,
     scratch: TempDir,
+    with_known: bool,
 }
 
 impl Pager {
@@ -299,7 +316,7 @@ impl Pager {
     ///
     /// # Errors
     /// There cannot.
-    pub fn new(programs: &Programs) -> Result<Self> {
+    pub fn new(programs: &Programs, with_known: bool) -> Result<Self> {
         let memory = Path::new("/dev/shm");
         let parent = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
         let scratch = TempDir::with_prefix_in("dwell-exerciser-pager-", parent)?;
@@ -312,7 +329,7 @@ impl Pager {
                 return Err(crate::surface::Missing(error.to_string()).into());
             }
         }
-        Ok(Pager { programs: programs.clone(), scratch })
+        Ok(Pager { programs: programs.clone(), scratch, with_known })
     }
 
     fn run(&self, steps: &[Step]) -> Result<(Vec<Option<Seen>>, Option<String>)> {
@@ -440,7 +457,7 @@ fn wrong(
 
 impl Surface for Pager {
     fn exercise(&mut self, seed: u64, lines: usize, counts: &mut Counts) -> Result<Outcome> {
-        let steps = steps(seed, lines);
+        let steps = steps(seed, lines, self.with_known);
         let (seen, found) = self.run(&steps)?;
         let mut outcome = Outcome::default();
         for (step, seen) in steps.iter().zip(&seen) {
@@ -456,11 +473,8 @@ impl Surface for Pager {
         if let Some(first) = found {
             let mut last = first.clone();
             let small = minimal(&steps, 300, |some| {
-                if !matches!(some.first(), Some(Step::Open { .. })) {
-                    return false;
-                }
-                match self.run(some) {
-                    Ok((_, Some(what))) => {
+                match can_be(some).then(|| self.run(some)).transpose() {
+                    Ok(Some((_, Some(what)))) => {
                         last = what;
                         true
                     }
@@ -477,6 +491,6 @@ impl Surface for Pager {
     }
 
     fn listed(&self, seed: u64, lines: usize) -> String {
-        steps(seed, lines).iter().map(|step| format!("  {step:?}\n")).collect()
+        steps(seed, lines, self.with_known).iter().map(|step| format!("  {step:?}\n")).collect()
     }
 }

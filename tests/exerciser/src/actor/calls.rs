@@ -354,6 +354,29 @@ impl Actor {
                 self.queues.ring_all(&entries, plain)
             }
         };
+        // A request may come back with less than was asked for; programs ask for the rest.
+        let finished = |request: &Request, done: i32| {
+            let mut done = done;
+            while done >= 0 && (done as u32) < request.bytes {
+                let (at, left) =
+                    (request.at + i64::from(done), (request.bytes - done as u32) as usize);
+                // SAFETY: the rest of the request's memory.
+                let more = unsafe {
+                    let memory = request.memory.add(done as usize);
+                    match request.write {
+                        true => libc::pwrite(request.fd, memory.cast(), left, at),
+                        false => libc::pread(request.fd, memory.cast(), left, at),
+                    }
+                };
+                if more <= 0 {
+                    break;
+                }
+                done += more as i32;
+            }
+            done
+        };
+        let results: Vec<i32> =
+            (requests.iter().zip(results)).map(|(request, done)| finished(request, done)).collect();
         // What every one returned, and what was read.
         let mut told = Vec::new();
         let mut seen = Seen::ok(0);

@@ -15,6 +15,8 @@ pub struct Inode {
     pub links: u32,
     /// Bytes of which nobody can say what they are.
     pub vague: Vec<Range<u64>>,
+    /// Bytes written through shared memory and not synced since.
+    pub unsynced: Vec<Range<u64>>,
     /// Whether nobody can say how long it is.
     pub vague_length: bool,
     /// Whether nobody can say which names it has.
@@ -85,6 +87,7 @@ impl Model {
             return judged(seen, Seen::error(libc::EBADF), &[]);
         };
         let unlucky = [libc::EBADF, libc::EINVAL, libc::EOPNOTSUPP];
+        self.free |= self.through_fuse && (!open.writes() || at < 0 || bytes <= 0);
         if !open.writes() {
             return judged(seen, Seen::error(libc::EBADF), &unlucky);
         }
@@ -92,6 +95,10 @@ impl Model {
             return judged(seen, Seen::error(libc::EINVAL), &unlucky);
         }
         let plain = [0, libc::FALLOC_FL_KEEP_SIZE].contains(&mode);
+        let shifts = libc::FALLOC_FL_COLLAPSE_RANGE
+            | libc::FALLOC_FL_INSERT_RANGE
+            | libc::FALLOC_FL_UNSHARE_RANGE;
+        self.free |= self.through_fuse && mode & shifts != 0;
         let refusals: &[i32] = if plain { &[] } else { &[libc::EINVAL, libc::EOPNOTSUPP] };
         let seen = judged(seen, Seen::ok(0), refusals)?;
         if seen.failed() {
@@ -177,8 +184,11 @@ impl Model {
             self.descriptions[id].offset = place;
             return Ok(Seen::ok(place));
         };
+        let through_fuse = self.through_fuse;
         let empty = |to: i64, end: i64| {
-            !file.knows(to as u64..end as u64)
+            let touches = |range: &Range<u64>| range.start < end as u64 && (to as u64) < range.end;
+            through_fuse && file.unsynced.iter().any(touches)
+                || !file.knows(to as u64..end as u64)
                 || file.data[to as usize..end as usize].iter().all(|byte| *byte == 0)
         };
         if seen.failed() {

@@ -46,8 +46,10 @@ impl Model {
                 && source.is_direct()
                 && seen.errno == libc::EINVAL
             {
+                self.free |= self.through_fuse;
                 return Ok(seen);
             }
+            self.free |= source.is_direct() && self.through_fuse;
             taken = seen.map_or(most, |seen| seen.more);
             if taken > most || (taken == 0) != (most == 0) {
                 return Err(format!("expected a splice of {most} bytes, got {taken}"));
@@ -81,6 +83,7 @@ impl Model {
         let mut refusals = Vec::new();
         if source.is_direct() || target.is_direct() {
             refusals.push(libc::EINVAL);
+            self.free |= self.through_fuse;
         }
         if by == CopyBy::CopyFileRange && source.severed != target.severed {
             refusals.push(libc::EXDEV);

@@ -93,7 +93,7 @@ impl Model {
         };
         let file = &self.inodes[mapping.inode];
         let from = mapping.at + at;
-        if from + bytes > file.len().next_multiple_of(PAGE) {
+        if bytes > 0 && from + bytes > file.len().next_multiple_of(PAGE) {
             self.process(line).maps[map as usize] = None;
             self.free = true;
             return judged(seen, Seen::error(libc::EFAULT), &[]);
@@ -130,7 +130,7 @@ impl Model {
         let from = mapping.at + at;
         let file = &mut self.inodes[mapping.inode];
         let end = file.len().next_multiple_of(PAGE);
-        let there = from + bytes <= end;
+        let there = bytes == 0 || from + bytes <= end;
         let expected = if there { Seen::ok(bytes as i64) } else { Seen::error(libc::EFAULT) };
         let seen = judged(seen, expected, &[])?;
         let mut memory = pattern::bytes(bytes as usize, seed);
@@ -139,6 +139,9 @@ impl Model {
             let length = file.len();
             let inside = length.saturating_sub(from).min(memory.len() as u64);
             file.write(from, &memory[..inside as usize]);
+            // The kernel writes whole pages.
+            let pages = from / PAGE * PAGE..(from + inside).next_multiple_of(PAGE);
+            file.unsynced.push(pages);
             if from + memory.len() as u64 > length {
                 file.vague.push(length..end);
             }

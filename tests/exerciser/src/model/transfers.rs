@@ -60,6 +60,7 @@ impl Model {
             .fold(place | u64::from(transfer.skew), |odd, piece| odd | u64::from(*piece));
         if open.is_direct() && (odd % 4096 != 0 || transfer.claim > 0) {
             refusals.push(libc::EINVAL);
+            self.free |= self.through_fuse;
         }
         let may_be_less = rwf & RWF_NOWAIT != 0 || transfer.claim > 0;
         if transfer.claim > 0 {
