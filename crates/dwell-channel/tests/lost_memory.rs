@@ -68,7 +68,7 @@ fn truncating_all_the_time_gives_old_bytes_or_zeroes_and_kills_nobody() {
         let file = client(&house);
         let mut buffer = vec![0; 1 << 14];
         for round in 0..12u64 {
-            let at = round % 4 << 14;
+            let at = (round % 4) << 14;
             let done = ask(&file, &opened, Action::Read, &mut buffer, at);
             assert!((0..=1 << 14).contains(&done), "{done}");
             let old = |n: usize| byte_at(at as usize + n);
