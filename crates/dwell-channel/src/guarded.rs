@@ -31,7 +31,8 @@ use dwell::mapping::Mapping;
 #[derive(Debug)]
 pub(crate) struct Guarded {
     memory: ManuallyDrop<Mapping>,
-    slot: &'static Slot,
+    /// `None` where no handler is installed: a client takes no lock, which a fork might leave locked.
+    slot: Option<&'static Slot>,
 }
 
 /// Where one mapping lies. Slots are used again and never freed: a handler may look at any at any time.
@@ -50,14 +51,17 @@ static SLOTS: AtomicPtr<Slot> = AtomicPtr::new(ptr::null_mut());
 static FREE: Mutex<Vec<&'static Slot>> = Mutex::new(Vec::new());
 
 impl Guarded {
-    /// From now on, the loss of any of its pages is noted.
+    /// From now on the loss of any of its pages is noted, if [`survive_lost_memory`] was called before.
     pub fn new(memory: Mapping) -> Self {
+        if !INSTALLED.load(Ordering::Acquire) {
+            return Guarded { memory: ManuallyDrop::new(memory), slot: None };
+        }
         let free = FREE.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let slot = free.unwrap_or_else(Slot::fresh);
         slot.lost.store(false, Ordering::Relaxed);
         slot.start.store(memory.start() as usize, Ordering::Relaxed);
         slot.bytes.store(memory.bytes() as usize, Ordering::Release);
-        Guarded { memory: ManuallyDrop::new(memory), slot }
+        Guarded { memory: ManuallyDrop::new(memory), slot: Some(slot) }
     }
 
     /// Where it lies.
@@ -75,18 +79,22 @@ impl Guarded {
     /// Whether pages of it are gone: what was read from there may be zeroes, and what was written is nowhere.
     #[inline]
     pub fn is_lost(&self) -> bool {
-        self.slot.lost.load(Ordering::Relaxed)
+        self.slot.is_some_and(|slot| slot.lost.load(Ordering::Relaxed))
     }
 }
 
 impl Drop for Guarded {
     fn drop(&mut self) {
-        // Before somebody else's memory may lie there.
-        self.slot.bytes.store(0, Ordering::Release);
         let lost = self.is_lost();
+        if let Some(slot) = self.slot {
+            // Before somebody else's memory may lie there.
+            slot.bytes.store(0, Ordering::Release);
+        }
         // SAFETY: dropped here and nowhere else.
         unsafe { ManuallyDrop::drop(&mut self.memory) };
-        FREE.lock().unwrap_or_else(PoisonError::into_inner).push(self.slot);
+        if let Some(slot) = self.slot {
+            FREE.lock().unwrap_or_else(PoisonError::into_inner).push(slot);
+        }
         if lost {
             // Now that the pages that were put there are free.
             keep_spares();
@@ -186,7 +194,7 @@ static BEFORE: Before = Before(UnsafeCell::new(MaybeUninit::uninit()));
 static INSTALLED: AtomicBool = AtomicBool::new(false);
 
 /// Has this process survive that memory of channels and views is taken away. It installs a handler of SIGBUS, which hands what is
-/// none of its own to the handler that was there before. Doing so once more changes nothing.
+/// none of its own to the handler that was there before. Call it before a controller starts: what was mapped before is not covered.
 ///
 /// # Errors
 /// What the system says.

@@ -20,6 +20,7 @@ use rustix::io::Errno;
 use super::attributes::Change;
 use super::counts::Asked;
 use super::tree::{By, Entry, Opened, Tree};
+use crate::grants::ioctl::GRANT;
 
 /// Bytes that one write may carry.
 const MAX_WRITE_BYTES: u32 = 1 << 20;
@@ -199,8 +200,13 @@ impl Filesystem for Served {
         entry(reply, self.count(Asked::MkDir).mkdir(request.into(), parent.0, name, mode, umask));
     }
 
-    fn unlink(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        empty(reply, self.count(Asked::Unlink).unlink(parent.0, name));
+    fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let tree = self.count(Asked::Unlink);
+        if !tree.is_granted(parent.0, name) {
+            return empty(reply, tree.unlink(parent.0, name));
+        }
+        let name = name.to_owned();
+        self.slowly(request, move |tree| empty(reply, tree.unlink(parent.0, &name)));
     }
 
     fn rmdir(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
@@ -220,7 +226,7 @@ impl Filesystem for Served {
 
     fn rename(
         &self,
-        _: &Request,
+        request: &Request,
         parent: INodeNo,
         name: &OsStr,
         newparent: INodeNo,
@@ -229,7 +235,15 @@ impl Filesystem for Served {
         reply: ReplyEmpty,
     ) {
         let tree = self.count(Asked::Rename);
-        empty(reply, tree.rename((parent.0, name), (newparent.0, newname), flags.bits()));
+        if !tree.is_granted(newparent.0, newname) {
+            let rename = tree.rename((parent.0, name), (newparent.0, newname), flags.bits());
+            return empty(reply, rename);
+        }
+        let (name, newname) = (name.to_owned(), newname.to_owned());
+        self.slowly(request, move |tree| {
+            let to = (newparent.0, newname.as_os_str());
+            empty(reply, tree.rename((parent.0, &name), to, flags.bits()));
+        });
     }
 
     fn link(&self, _: &Request, id: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
@@ -525,13 +539,21 @@ impl Filesystem for Served {
         reply: ReplyIoctl,
     ) {
         let tree = self.count(Asked::IoCtl);
-        let answer = match flags.contains(IoctlFlags::FUSE_IOCTL_DIR) {
-            true => tree.ioctl_on_directory(request.into(), handle, command, argument),
-            false => tree.ioctl(request.into(), id, handle, command, argument),
-        };
-        match answer {
+        let answered = move |reply: ReplyIoctl, answer: Result<Vec<u8>, Errno>| match answer {
             Ok(answer) => reply.ioctl(0, &answer[..answer.len().min(room as usize)]),
             Err(error) => reply.error(out(error)),
+        };
+        let caller = Caller::from(request);
+        if flags.contains(IoctlFlags::FUSE_IOCTL_DIR) {
+            answered(reply, tree.ioctl_on_directory(caller, handle, command, argument));
+        } else if command == GRANT {
+            // It waits while the file is held, and that may be for a device.
+            let argument = argument.to_vec();
+            self.slowly(request, move |tree| {
+                answered(reply, tree.ioctl(caller, id, handle, command, &argument));
+            });
+        } else {
+            answered(reply, tree.ioctl(caller, id, handle, command, argument));
         }
     }
 

@@ -184,6 +184,14 @@ impl Tree {
         }
     }
 
+    /// Whether a channel may be at work on what has this name, and somebody who is to change it has to wait for that.
+    pub fn is_granted(&self, parent: u64, name: &OsStr) -> bool {
+        let Ok(parent) = self.nodes.get(parent) else { return false };
+        let stat = rustix::fs::statat(&*parent, name, AtFlags::SYMLINK_NOFOLLOW);
+        let node = stat.ok().and_then(|stat| self.nodes.known(key(&stat)));
+        node.is_some_and(|node| node.granted.load(Ordering::Acquire) > 0)
+    }
+
     /// Keeps channels off a file whose last name is about to go.
     pub fn drain_name(&self, parent: &Node, name: &OsStr) -> DrainGuard {
         match rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW) {
