@@ -155,6 +155,19 @@ fn a_forked_child_has_no_channel_of_its_parent() {
     }
 }
 
+#[test]
+fn a_number_that_a_program_takes_from_a_channel_is_no_channel_any_more() {
+    let controller = Arc::new(Controller::start(Options::default()).unwrap());
+    let (_backing, mount, _server) = match served(controller.clone()) {
+        Ok(served) => served,
+        Err(why) => return skip(why),
+    };
+    if compared_on(&mount.path().join("file"), "bare_closes").is_some() {
+        let tally = controller.tally();
+        assert!(tally.commands > 500, "{tally:?}");
+    }
+}
+
 /// A controller that hears of the close of a descriptor only once a file is there.
 struct Late {
     controller: Controller,

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -344,6 +345,19 @@ static void bare_closes(void) {
     pthread_t thread;
     pthread_create(&thread, NULL, brief, &fd);
     pthread_join(thread, NULL);
+    int ends[2], heard = 0;
+    char byte;
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET, 0, ends)) fail("socketpair");
+    for (int other = 890; other < 1024; other++) {
+        if (syscall(SYS_dup3, ends[0], other, 0) != other) fail("dup3");
+    }
+    for (int i = 0; i < 200; i++) {
+        read_all(fd, 1);
+        // Whoever serves may be asleep by the next.
+        if (i % 20 == 0) usleep(2000);
+        heard += recv(ends[1], &byte, 1, MSG_DONTWAIT) >= 0;
+    }
+    printf("%d messages from nobody\n", heard);
     int gone = 0;
     for (int other = 3; other < 1024; other++) gone += fcntl(other, F_GETFD) < 0;
     printf("%d are gone\n", gone);
