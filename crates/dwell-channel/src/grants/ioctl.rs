@@ -33,7 +33,8 @@ pub const PLACE: u32 = both(2, PLACE_BYTES as u32);
 pub const BY_KERNEL: u32 = plain(3);
 /// Bytes of [`IDENTITY`]'s argument.
 pub const IDENTITY_BYTES: usize = 32;
-/// Asks which file is open, for ever: [`MAGIC`] (8 bytes), zeroes (24); back: what [`identity`] says.
+/// Asks which file is open, for ever: [`MAGIC`] (8 bytes), zeroes (24); back: device (8), inode (8), time of
+/// creation (seconds (8), nanoseconds (8)), all little-endian.
 pub const IDENTITY: u32 = both(4, IDENTITY_BYTES as u32);
 /// Tells a served mount from other file systems, and this protocol from later ones.
 pub const MAGIC: [u8; 8] = *b"dwell\0\0\x01";
@@ -86,8 +87,7 @@ pub fn answer(
     }
 }
 
-/// Tells a file in the backing directory from all others, those that have its inode number later among them: device
-/// (8 bytes), inode (8), and when it was made (seconds (8), nanoseconds (8)), all little-endian.
+/// Tells a file in the backing directory from all others, those that have its inode number later among them.
 fn identity(file: &File) -> Result<[u8; IDENTITY_BYTES], Errno> {
     let asked = StatxFlags::INO | StatxFlags::BTIME;
     let facts = rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, asked)
