@@ -51,7 +51,7 @@ pub fn may_borrow() -> bool {
 }
 
 /// Whether this library may keep one more.
-fn may_keep() -> bool {
+pub fn may_keep() -> bool {
     let limit = limit();
     limit >= LEAST_LIMIT && (COUNT.load(Ordering::Relaxed) as u64) < (limit / SHARE).min(MOST_OWN)
 }

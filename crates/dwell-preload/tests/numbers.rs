@@ -13,6 +13,7 @@ use common::{Ended, Fast, Under, program, skip, untouched};
 use dwell_channel::controller::{Controller, Options};
 use dwell_channel::fs::{Channels, Options as Serving, Server, take_over};
 use dwell_channel::grants::{DrainGuard, Errno, GrantReply, Grants, Inode, OpenFile, Token, Why};
+use tempfile::TempDir;
 
 fn numbers() -> Result<PathBuf, String> {
     static PROGRAM: OnceLock<Result<PathBuf, String>> = OnceLock::new();
@@ -29,23 +30,32 @@ fn numbered_blocks(path: &Path) {
 
 /// What `mode` came to under the library on a file of a fast device, after its output was compared; `None` where it cannot run.
 fn compared(mode: &str) -> Option<Ended> {
-    let (fast, numbers) = match (Fast::new(), numbers()) {
-        (Ok(fast), Ok(numbers)) => (fast, numbers),
-        (Err(why), _) | (_, Err(why)) => {
+    match Fast::new() {
+        Ok(fast) => compared_on(&fast.path().join("file"), mode),
+        Err(why) => {
+            skip(why);
+            None
+        }
+    }
+}
+
+fn compared_on(file: &Path, mode: &str) -> Option<Ended> {
+    let numbers = match numbers() {
+        Ok(numbers) => numbers,
+        Err(why) => {
             skip(why);
             return None;
         }
     };
-    let file = fast.path().join("file");
-    numbered_blocks(&file);
+    numbered_blocks(file);
     let command = || {
         let mut command = Command::new(&numbers);
-        command.arg(mode).arg(&file);
+        command.arg(mode).arg(file);
         command
     };
     let without = untouched(&mut command());
     assert!(without.status.success(), "{}", without.stdout);
-    let with = Under::policy("spin").run(&mut command());
+    let with = Under::policy("spin").with_channels().run(&mut command());
     assert_eq!(with.stdout, without.stdout, "{}", with.stderr);
     assert_eq!(with.status, without.status, "{}", with.stderr);
     Some(with)
@@ -90,6 +100,13 @@ fn a_bare_close_range_leaves_the_librarys_descriptors_its_own() {
 }
 
 #[test]
+fn an_eventfd_in_the_place_of_a_ring_is_not_closed_for_the_ring() {
+    if let Some(ended) = compared("taken_unseen") {
+        assert!(ended.on_rings() > 20, "{}", ended.on_rings());
+    }
+}
+
+#[test]
 fn under_a_small_limit_a_program_has_all_the_descriptors_that_it_has_untouched() {
     let (fast, numbers) = match (Fast::new(), numbers()) {
         (Ok(fast), Ok(numbers)) => (fast, numbers),
@@ -111,6 +128,51 @@ fn under_a_small_limit_a_program_has_all_the_descriptors_that_it_has_untouched()
         assert_eq!(with.decided(), 0, "{limit}");
         let says = format!("may have {limit} descriptors (RLIMIT_NOFILE), fewer than 256; it runs");
         assert!(with.stderr.contains(&says), "{limit}: {}", with.stderr);
+    }
+}
+
+type Place = (TempDir, TempDir, Server);
+
+/// A directory in memory, served at a mount.
+fn served(grants: Arc<dyn Grants>) -> Result<Place, String> {
+    let at = |place: &str| tempfile::tempdir_in(place).unwrap();
+    let (backing, mount) = (at("/dev/shm"), at("/var/tmp"));
+    let serving = Serving {
+        backing: backing.path().to_owned(),
+        mount: mount.path().to_owned(),
+        private: false,
+        threads: 4,
+        passthrough: true,
+    };
+    let server = take_over(&serving)
+        .and_then(|_| Server::start(&serving, grants, Channels::default))
+        .map_err(|error| error.to_string())?;
+    Ok((backing, mount, server))
+}
+
+#[test]
+fn a_forked_child_has_no_channel_of_its_parent() {
+    let controller = Arc::new(Controller::start(Options::default()).unwrap());
+    let (_backing, mount, _server) = match served(controller.clone()) {
+        Ok(served) => served,
+        Err(why) => return skip(why),
+    };
+    if compared_on(&mount.path().join("file"), "children").is_some() {
+        let tally = controller.tally();
+        assert!(tally.commands > 1000 && tally.missing < tally.commands / 10, "{tally:?}");
+    }
+}
+
+#[test]
+fn a_number_that_a_program_takes_from_a_channel_is_no_channel_any_more() {
+    let controller = Arc::new(Controller::start(Options::default()).unwrap());
+    let (_backing, mount, _server) = match served(controller.clone()) {
+        Ok(served) => served,
+        Err(why) => return skip(why),
+    };
+    if compared_on(&mount.path().join("file"), "bare_closes").is_some() {
+        let tally = controller.tally();
+        assert!(tally.commands > 500, "{tally:?}");
     }
 }
 
@@ -156,22 +218,12 @@ fn a_number_that_is_used_again_reaches_the_file_that_it_names_now() {
         Ok(numbers) => numbers,
         Err(why) => return skip(why),
     };
-    let at = |place: &str| tempfile::tempdir_in(place).unwrap();
-    let (backing, mount, flag) = (at("/dev/shm"), at("/var/tmp"), at("/dev/shm"));
+    let flag = tempfile::tempdir_in("/dev/shm").unwrap();
     let until = flag.path().join("done");
     let controller = Controller::start(Options::default()).unwrap();
     let late = Arc::new(Late { controller, until: until.clone() });
-    let serving = Serving {
-        backing: backing.path().to_owned(),
-        mount: mount.path().to_owned(),
-        private: false,
-        threads: 4,
-        passthrough: true,
-    };
-    let started =
-        take_over(&serving).and_then(|_| Server::start(&serving, late.clone(), Channels::default));
-    let _server = match started {
-        Ok(server) => server,
+    let (backing, mount, _server) = match served(late.clone()) {
+        Ok(served) => served,
         Err(why) => return skip(why),
     };
     for how in ["close", "close_range", "syscall", "fclose", "dup2", "dup3", "syscall-dup"] {

@@ -9,14 +9,21 @@ use std::os::fd::AsRawFd;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Mapped memory, seen only as atomic words. A forked child has words of its own, which read zero: it is no party to
-/// what its parent shares with others, and may have given up its parent's rights.
+/// Mapped memory, seen only as atomic words. A forked child writes words that its parent shares with others for itself
+/// alone: it may have given up its parent's rights.
 #[derive(Debug)]
 pub(crate) struct Words {
     start: NonNull<AtomicU64>,
     len: usize,
-    /// What a child has in place of words that are shared with others, and behind them a word that is zero in a child.
-    apart: Option<Box<Words>>,
+    /// What a child has in place of words that are shared with others.
+    apart: Option<Box<Apart>>,
+}
+
+/// The same words, as they are until somebody writes to them here, and one that is zero in a child.
+#[derive(Debug)]
+struct Apart {
+    words: Words,
+    mark: Words,
 }
 
 // SAFETY: the mapping lives as long as the value, and every access to it is atomic.
@@ -49,8 +56,11 @@ impl Words {
     /// Should somebody truncate the file, an access raises SIGBUS: the caller admits only files
     /// that nobody less trusted may write.
     pub(crate) fn of_file(file: &File, len: usize) -> io::Result<Words> {
-        let apart = Words::wiped_on_fork(len + 1)?;
-        apart[len].store(1, Ordering::Relaxed);
+        let apart = Apart {
+            words: Words::map(len, libc::MAP_PRIVATE, file.as_raw_fd())?,
+            mark: Words::wiped_on_fork(512)?,
+        };
+        apart.mark[0].store(1, Ordering::Relaxed);
         let mut words = Words::map(len, libc::MAP_SHARED, file.as_raw_fd())?;
         words.advise(libc::MADV_DONTFORK)?;
         words.apart = Some(Box::new(apart));
@@ -73,7 +83,8 @@ impl Words {
     /// What a child has instead.
     #[inline]
     fn instead(&self) -> Option<&Words> {
-        self.apart.as_deref().filter(|apart| apart[self.len].load(Ordering::Relaxed) == 0)
+        let apart = self.apart.as_deref()?;
+        (apart.mark[0].load(Ordering::Relaxed) == 0).then_some(&apart.words)
     }
 }
 
@@ -83,7 +94,7 @@ impl Deref for Words {
     #[inline]
     fn deref(&self) -> &[AtomicU64] {
         if let Some(instead) = self.instead() {
-            return &instead[..self.len];
+            return instead;
         }
         // SAFETY: `start` is page-aligned and `len` words from it stay mapped while `self` lives;
         // zero bytes, or whatever bytes another process wrote, are valid words.
@@ -123,24 +134,26 @@ mod tests {
     }
 
     #[test]
-    fn a_forked_child_has_no_part_in_words_that_its_parent_shares() {
+    fn what_a_forked_child_writes_to_words_that_its_parent_shares_is_its_own() {
         use std::sync::atomic::Ordering::Relaxed;
         let file = tempfile::tempfile().unwrap();
         file.set_len(4096).unwrap();
         let words = Words::of_file(&file, 512).unwrap();
         words[3].store(7, Relaxed);
+        // What others of the file's users see.
+        let others = Words::of_file(&file, 512).unwrap();
         // SAFETY: the child uses atomics, unmaps and calls `_exit`.
         let child = unsafe { libc::fork() };
         if child == 0 {
-            let seen = words[3].swap(9, Relaxed) + words[511].load(Relaxed);
+            let seen = words[3].swap(9, Relaxed) == 7 && words[3].load(Relaxed) == 9;
             drop(words);
             // SAFETY: ends the child at once.
-            unsafe { libc::_exit(seen as i32) };
+            unsafe { libc::_exit(i32::from(!seen)) };
         }
         let mut status = -1;
         // SAFETY: `status` is a valid place to write to.
         assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
-        assert_eq!((status, words[3].load(Relaxed)), (0, 7));
+        assert_eq!((status, words[3].load(Relaxed), others[3].load(Relaxed)), (0, 7, 7));
     }
 
     #[test]

@@ -7,7 +7,9 @@ use std::io;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
-use crate::grants::ioctl::{GRANT, GRANT_BYTES, IN_MEMORY, MAGIC, PLACE, PLACE_BYTES};
+use crate::grants::ioctl::{
+    GRANT, GRANT_BYTES, IDENTITY, IDENTITY_BYTES, IN_MEMORY, MAGIC, PLACE, PLACE_BYTES,
+};
 use crate::grants::{GrantReply, Token};
 
 /// What was granted.
@@ -75,6 +77,20 @@ pub fn place(descriptor: RawFd) -> io::Result<Vec<u8>> {
         Some(name) if argument[..8] == MAGIC => Ok(name.to_vec()),
         _ => Err(io::Error::from_raw_os_error(libc::ENOTTY)),
     }
+}
+
+/// Which file is open, whatever its path: compared, not read.
+pub(crate) type Identity = [u8; IDENTITY_BYTES];
+
+/// Which file a descriptor of a served mount is open on.
+///
+/// # Errors
+/// What the system says; ENOTTY of a controller that knows no such question.
+pub(crate) fn identity(descriptor: RawFd) -> io::Result<Identity> {
+    let mut argument = [0u8; IDENTITY_BYTES];
+    argument[..8].copy_from_slice(&MAGIC);
+    ask(descriptor, IDENTITY, &mut argument)?;
+    Ok(argument)
 }
 
 /// Asks for this open file to be granted to the channel of that token.

@@ -69,7 +69,8 @@ impl Shape {
 #[derive(Debug)]
 pub struct Link {
     socket: ManuallyDrop<OwnedFd>,
-    is_guest: bool,
+    /// Who is asked whether the socket's number is still the socket's, and what was said at first.
+    guest: Option<(Guest, u32)>,
     /// Not unmapped in a forked child, which never had it: something else may lie there.
     shared: ManuallyDrop<Arc<Shared>>,
     token: Token,
@@ -118,8 +119,8 @@ impl Link {
         let shared = Shared::adopt(memory, layout)?;
         shared.keep_from_children()?;
         Ok(Link {
+            guest: guest.map(|guest| (guest, (guest.epoch)(socket.as_raw_fd()))),
             socket: ManuallyDrop::new(socket),
-            is_guest: guest.is_some(),
             shared: ManuallyDrop::new(Arc::new(shared)),
             token: welcome.token,
             commands: Producer::new(layout.entries()),
@@ -140,10 +141,12 @@ impl Link {
         &self.shared
     }
 
-    /// Whether the calling process may use it: it made it, and is no forked child.
+    /// Whether the calling process may use it: it made it, is no forked child, and has put nothing else in the place
+    /// of its socket.
     #[inline]
     pub fn is_ours(&self) -> bool {
         self.mark.same_process()
+            && self.guest.is_none_or(|(guest, epoch)| (guest.epoch)(self.descriptor()) == epoch)
     }
 
     /// The process that made it.
@@ -242,8 +245,8 @@ impl Drop for Link {
             // SAFETY: nobody looks there any more. Buffers in the channel may still keep the memory.
             unsafe { ManuallyDrop::drop(&mut self.shared) };
         }
-        // In a guest's child the number may be the program's by now.
-        if is_ours || !self.is_guest {
+        // A guest's number may be the program's by now.
+        if is_ours || self.guest.is_none() {
             // SAFETY: nobody uses it any more.
             unsafe { ManuallyDrop::drop(&mut self.socket) };
         }

@@ -4,6 +4,7 @@
 mod ask;
 mod buffer;
 mod copies;
+mod flight;
 mod grant;
 mod link;
 mod queue;

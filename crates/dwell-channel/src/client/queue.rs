@@ -20,6 +20,7 @@ use dwell_policy::{Backlog, Ns, Route};
 use super::ask::Way;
 use super::buffer::{Arena, ChannelBuffer};
 use super::copies::{careful, gather, scatter};
+use super::flight::Flight;
 use super::grant::{Grant, NO_GRANT};
 use super::link::{Guest, Link, Shape};
 use super::served::Inner;
@@ -45,24 +46,6 @@ pub(crate) fn by_kernel(io: &Io) -> i32 {
             return done;
         }
     }
-}
-
-/// A request in flight.
-#[derive(Debug)]
-struct Flight {
-    io: Io,
-    ticket: Ticket,
-    /// Bytes that earlier commands moved.
-    moved: u32,
-    /// Bytes of the command that is in flight.
-    piece: u32,
-    /// The request's memory lies in the channel, here.
-    in_channel: Option<u32>,
-    /// Which use of the entry its command named.
-    generation: u32,
-    /// Its descriptor's epoch when it was submitted.
-    epoch: u32,
-    tries: u8,
 }
 
 /// One thread's queue to the files of a served mount.

@@ -17,7 +17,7 @@ use dwell::source::Source;
 use dwell::{DeviceClass, Error, Options, Route};
 use dwell_policy::{Profile, Routes};
 
-use super::ask::{self, Asker, Way};
+use super::ask::{self, Asker, Identity, Way};
 use super::link::{Guest, Shape};
 use super::queue::{ChannelQueue, by_kernel};
 
@@ -67,8 +67,11 @@ pub struct Served {
 
 #[derive(Debug)]
 pub(crate) struct Inner {
+    /// The number is this file's until nobody can make a request on it any more: queues hold this too.
     file: File,
+    /// Where it was opened, whatever the current directory is later.
     path: PathBuf,
+    identity: Identity,
     place: Vec<u8>,
     flags: i32,
     write: bool,
@@ -100,8 +103,11 @@ impl Served {
             }
             Err(error) => return Err(Error::io("ask the controller of", path, None, error)),
         };
-        let (path, write) = (path.to_owned(), options.write);
-        Ok(Served { inner: Arc::new(Inner { file, path, place, flags, write }) })
+        let asked = |error| Error::io("ask the controller of", path, None, error);
+        let identity = ask::identity(file.as_raw_fd()).map_err(asked)?;
+        let path = std::path::absolute(path).map_err(asked)?;
+        let write = options.write;
+        Ok(Served { inner: Arc::new(Inner { file, path, identity, place, flags, write }) })
     }
 
     fn opened(self) -> Opened {
@@ -125,16 +131,40 @@ impl Served {
 impl Inner {
     /// Opens the file again under the same descriptor when its mount has come back: what was open of the old
     /// one never comes back.
+    ///
+    /// # Errors
+    /// ESTALE where another file, or none, lies where it was; what else the system says.
     pub fn reopen(&self) -> io::Result<()> {
+        // Where the kernel says that it is now: it may have another name since. Of a mount that was taken out of the
+        // way it says nothing useful, which what is found there then shows.
+        let link = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+        let places = [std::fs::read_link(link).ok(), Some(self.path.clone())];
+        let fresh = places.into_iter().flatten().find_map(|path| self.again(&path).ok());
+        let fresh = fresh.ok_or_else(|| io::Error::from_raw_os_error(libc::ESTALE))?;
+        // SAFETY: both are open; the number stays so throughout, whatever other threads do with it now.
+        let rc = unsafe { libc::dup3(fresh.as_raw_fd(), self.file.as_raw_fd(), libc::O_CLOEXEC) };
+        if rc < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+}
+
+impl Inner {
+    /// The same file, opened again by a path where it may lie.
+    fn again(&self, path: &Path) -> io::Result<File> {
+        // What lies there may be a pipe by now, or a device: looking at it must neither block nor change it.
+        let found = File::options().read(true).custom_flags(libc::O_PATH).open(path)?;
+        if !found.metadata()?.is_file() {
+            return Err(io::Error::from_raw_os_error(libc::ESTALE));
+        }
         let fresh = File::options()
             .read(true)
             .write(self.write)
             .custom_flags(self.flags)
-            .open(&self.path)?;
+            .open(format!("/proc/self/fd/{}", found.as_raw_fd()))?;
         ask::place(fresh.as_raw_fd())?;
-        // SAFETY: both are open; the number stays so throughout, whatever other threads do with it now.
-        let rc = unsafe { libc::dup3(fresh.as_raw_fd(), self.file.as_raw_fd(), libc::O_CLOEXEC) };
-        if rc < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+        match ask::identity(fresh.as_raw_fd())? == self.identity {
+            true => Ok(fresh),
+            false => Err(io::Error::from_raw_os_error(libc::ESTALE)),
+        }
     }
 }
 

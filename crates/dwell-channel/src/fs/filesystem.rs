@@ -18,6 +18,7 @@ use fuser::{
 use rustix::io::Errno;
 
 use super::attributes::Change;
+use super::caller::Caller;
 use super::counts::Asked;
 use super::tree::{By, Entry, Opened, Tree};
 use crate::grants::ioctl::GRANT;

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The ioctls by which a program asks the controller through an open file of a served mount.
 
+use std::fs::File;
 use std::sync::Arc;
+
+use rustix::fs::{AtFlags, StatxFlags};
 
 use super::{Errno, GrantReply, Grants, OpenFile, Token};
 
@@ -21,6 +24,11 @@ pub const IN_MEMORY: u32 = 1;
 /// Asks where to connect: [`MAGIC`] (8 bytes), zeroes (56); back: [`MAGIC`], length of the name (1), the
 /// name.
 pub const PLACE: u32 = both(2, PLACE_BYTES as u32);
+/// Bytes of [`IDENTITY`]'s argument.
+pub const IDENTITY_BYTES: usize = 32;
+/// Asks which file is open, for ever: [`MAGIC`] (8 bytes), zeroes (24); back: device (8), inode (8), time of
+/// creation (seconds (8), nanoseconds (8)), all little-endian.
+pub const IDENTITY: u32 = both(4, IDENTITY_BYTES as u32);
 /// Tells a served mount from other file systems, and this protocol from later ones.
 pub const MAGIC: [u8; 8] = *b"dwell\0\0\x02";
 
@@ -57,8 +65,34 @@ pub fn answer(
             out[9..9 + name.len()].copy_from_slice(name);
             Ok(out)
         }
+        IDENTITY => {
+            let asks = argument.len() == IDENTITY_BYTES && argument[..8] == MAGIC;
+            if !asks {
+                return Err(Errno(libc::EINVAL));
+            }
+            identity(&open.file).map(|bytes| bytes.to_vec())
+        }
         _ => Err(Errno(libc::ENOTTY)),
     }
+}
+
+/// Tells a file in the backing directory from all others, those that have its inode number later among them.
+fn identity(file: &File) -> Result<[u8; IDENTITY_BYTES], Errno> {
+    let asked = StatxFlags::INO | StatxFlags::BTIME;
+    let facts = rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, asked)
+        .map_err(|error| Errno(error.raw_os_error()))?;
+    let device = u64::from(facts.stx_dev_major) << 32 | u64::from(facts.stx_dev_minor);
+    let has_birth = StatxFlags::from_bits_retain(facts.stx_mask).contains(StatxFlags::BTIME);
+    let (seconds, nanoseconds) = match has_birth {
+        true => (facts.stx_btime.tv_sec as u64, u64::from(facts.stx_btime.tv_nsec)),
+        false => (0, 0),
+    };
+    let words = [device, facts.stx_ino, seconds, nanoseconds];
+    let mut bytes = [0; IDENTITY_BYTES];
+    for (eight, word) in bytes.chunks_exact_mut(8).zip(words) {
+        eight.copy_from_slice(&word.to_le_bytes());
+    }
+    Ok(bytes)
 }
 
 fn reply(reply: &GrantReply) -> Vec<u8> {

@@ -304,7 +304,11 @@ pub unsafe extern "C-unwind" fn syscall(
     let fd = first as c_int;
     if inside::is_inside() {
         return match number {
-            libc::SYS_io_uring_setup => own::keep(straight() as c_int).into(),
+            libc::SYS_io_uring_setup if own::may_keep() => own::keep(straight() as c_int).into(),
+            libc::SYS_io_uring_setup => {
+                inside::set_errno(libc::EMFILE);
+                -1
+            }
             _ => straight(),
         };
     }

@@ -12,7 +12,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -344,8 +346,38 @@ static void bare_closes(void) {
     pthread_t thread;
     pthread_create(&thread, NULL, brief, &fd);
     pthread_join(thread, NULL);
+    int ends[2], heard = 0;
+    char byte;
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET, 0, ends)) fail("socketpair");
+    for (int other = 890; other < 1024; other++) {
+        if (syscall(SYS_dup3, ends[0], other, 0) != other) fail("dup3");
+    }
+    for (int i = 0; i < 200; i++) {
+        read_all(fd, 1);
+        // Whoever serves may be asleep by the next.
+        if (i % 20 == 0) usleep(2000);
+        heard += recv(ends[1], &byte, 1, MSG_DONTWAIT) >= 0;
+    }
+    printf("%d messages from nobody\n", heard);
     int gone = 0;
     for (int other = 3; other < 1024; other++) gone += fcntl(other, F_GETFD) < 0;
+    printf("%d are gone\n", gone);
+}
+
+// What stands where a thread's ring was is the program's, of whatever kind, when that thread ends.
+static void taken_unseen(void) {
+    int fd = opened(O_RDONLY | O_DIRECT), event = eventfd(0, 0), gone = 0;
+    read_all(fd, 20);
+    pthread_barrier_init(&has_read, NULL, 2);
+    pthread_barrier_init(&may_end, NULL, 2);
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, stays, &fd)) fail("thread");
+    pthread_barrier_wait(&has_read);
+    for (int other = 890; other < 1024; other++) unseen(SYS_dup3, event, other, 0);
+    pthread_barrier_wait(&may_end);
+    pthread_join(thread, NULL);
+    read_all(fd, 20);
+    for (int other = 890; other < 1024; other++) gone += fcntl(other, F_GETFD) < 0;
     printf("%d are gone\n", gone);
 }
 
@@ -354,7 +386,7 @@ static const struct {
     void (*act)(void);
 } all[] = {
     {"again", again}, {"threads", threads}, {"many_threads", many_threads}, {"limited", limited}, {"children", children},
-    {"program", program}, {"unseen_forks", unseen_forks}, {"bare_closes", bare_closes},
+    {"program", program}, {"unseen_forks", unseen_forks}, {"bare_closes", bare_closes}, {"taken_unseen", taken_unseen},
 };
 
 int main(int count, char **arguments) {
