@@ -2,6 +2,7 @@
 # make demo    installs what is needed, builds, runs the main job, prints the report's path
 # make test    everything: lint, unit and property tests, the engine on real devices, real NVMe in a VM
 # make test-long   real programs untouched and under `dwell run`, minutes each, postgres and mariadb among them
+#              and the exerciser for EXERCISE_MINUTES=10 on each of its surfaces, fsx and pjdfstest beside it
 # make trace-tool  builds the Valgrind tool with which `dwell trace record` records, part of make build where valgrind is installed
 # make peers   builds the other runtimes and NFS clients that `dwell bench io --policies block,peer:NAME` and
 #              `dwell bench nfs --contenders single,peer:NAME` measure beside it
@@ -22,6 +23,7 @@ DESTDIR ?=
 LIBDIR ?= $(PREFIX)/lib
 FROM ?= target/release
 FUZZ_SECONDS ?= 60
+EXERCISE_MINUTES ?= 10
 PEERS := --manifest-path peers/Cargo.toml --target-dir target
 
 # Debian packages by the program or file that shows they are there.
@@ -70,6 +72,10 @@ test-long: build
 	$(CARGO) test --release --locked -p dwell-cli --test serve -- --ignored --nocapture
 	DWELL_POWER_CUTS=150 ./vm/test --situation poll survives_a_power_cut
 	DWELL_RACE_ROUNDS=1000000 $(CARGO) test --release --locked -p dwell-channel --test race -- --nocapture --test-threads=1
+	$(CARGO) build --release --locked -p dwell-exerciser
+	./target/release/dwell-exerciser --surface all --minutes $(EXERCISE_MINUTES) --log target/exerciser-log.md
+	@for tool in fsx pjdfstest; do [ -x target/tools/bin/$$tool ] || $(CARGO) install --quiet --locked --root target/tools $$tool; done
+	./tests/exerciser/suites
 
 install:
 	$(CARGO) build --release --locked

@@ -299,7 +299,8 @@ impl Model {
             && self.severed(line)
         {
             // The mount is another one: errors do nothing, and what succeeds must be right.
-            if seen.failed() && GONE.contains(&seen.errno) {
+            let copies = matches!(line.op, Op::Copy { .. });
+            if seen.failed() && (copies || GONE.contains(&seen.errno)) {
                 if let Op::Close { slot, .. } = line.op {
                     self.close(line, slot);
                 }
@@ -309,6 +310,7 @@ impl Model {
             let remembered = match &line.op {
                 _ if seen.failed() => false,
                 Op::Transfer(transfer) => !transfer.write && seen.ret == 0,
+                Op::Copy { .. } => seen.ret == 0,
                 Op::StatOpen { .. } | Op::Advise { .. } => true,
                 Op::Seek { slot, whence, .. } if *whence >= libc::SEEK_END => {
                     if let Some(id) = self.id(line.process, *slot) {

@@ -128,7 +128,9 @@ impl Model {
         }
         let mut told = Vec::new();
         let mut expected = Seen::ok(0);
-        let mut known = true;
+        // What is read behind the end depends on which of them comes first.
+        let length = self.inodes[open.inode].len();
+        let mut known = parts.iter().all(|part| part.at + u64::from(part.bytes) <= length);
         for part in parts {
             let end = part.at + u64::from(part.bytes);
             if !(if part.write { open.writes() } else { open.reads() }) {
