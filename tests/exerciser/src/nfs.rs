@@ -287,8 +287,11 @@ impl Session {
                 if from != to && model.contains_key(from) {
                     self.forget(*to).await.map_err(said)?;
                 }
+                let what = client.find(&self.url.join(&old)).await.map_err(said)?;
+                // A name that is not there has no handle; any will do, and the server says so.
+                let what = what.map_or(self.directory, |found| found.handle);
                 let done =
-                    client.rename(self.directory, old.as_bytes(), new.as_bytes(), &old).await;
+                    client.rename(self.directory, old.as_bytes(), new.as_bytes(), what, &old).await;
                 return match (done, model.remove(from)) {
                     (Ok(()), Some(data)) => {
                         model.insert(*to, data);
@@ -303,7 +306,13 @@ impl Session {
             Step::Remove { name: number } => {
                 let text = name(*number);
                 self.forget(*number).await.map_err(said)?;
-                let done = client.remove(self.directory, text.as_bytes(), &text).await;
+                let Some(was) = client.find(&self.url.join(&text)).await.map_err(said)? else {
+                    return match model.contains_key(number) {
+                        true => Err("the file is gone".to_owned()),
+                        false => Ok(()),
+                    };
+                };
+                let done = client.remove(self.directory, text.as_bytes(), &was, &text).await;
                 return match (done, model.remove(number)) {
                     (Ok(()), Some(_)) => Ok(()),
                     (Err(error), None) if error.errno() == libc::ENOENT => Ok(()),
