@@ -311,7 +311,7 @@ impl Model {
         {
             // The mount is another one: errors do nothing, and what succeeds must be right.
             let copies = matches!(line.op, Op::Copy { .. });
-            if seen.failed() && (copies || GONE.contains(&seen.errno)) {
+            if seen.failed() && seen.more == 0 && (copies || GONE.contains(&seen.errno)) {
                 if let Op::Close { slot, .. } = line.op {
                     self.close(line, slot);
                 }
