@@ -70,7 +70,7 @@ impl Site {
         let plain = run(self, script, false, None)?;
         let beneath = run(self, script, true, None)?;
         let served = self.backing.is_some();
-        Ok((difference(script, &plain, &beneath, served), beneath))
+        Ok((difference(script, &plain, &beneath, served, !self.with_known), beneath))
     }
 
     /// The smallest script that still differs.

@@ -383,7 +383,7 @@ impl Generator {
             _ => (0, self.length(owner, slot).min(REACH)),
         };
         let count = 2 + self.dice.below(5);
-        let share = (to - from) / (count + 1) & !4095;
+        let share = ((to - from) / (count + 1)) & !4095;
         let direct = self.model.open(owner.process, slot).is_some_and(|open| open.is_direct());
         let mut parts = Vec::new();
         for place in 0..count {
@@ -498,7 +498,8 @@ impl Generator {
             545..575 => self.batch(owner),
             575..625 => {
                 let length = self.length(owner, slot) as i64;
-                let whence = self.dice.below(5) as i32;
+                // Where holes are in parts of others changes meanwhile.
+                let whence = self.dice.below(if parted { 3 } else { 5 }) as i32;
                 let to = match whence {
                     libc::SEEK_END => -(self.dice.below(length as u64 + 10) as i64),
                     libc::SEEK_CUR => self.dice.one_of(&[0, 0, 100, -100, 4096]),

@@ -100,6 +100,8 @@ pub struct Model {
     /// Whether FUSE lies between: it takes direct requests of any alignment, knows fewer modes of `fallocate`, and
     /// looks for holes past mapped memory that was not synced.
     pub through_fuse: bool,
+    /// Whether a new descriptor may have another number than the lowest: the library's own may be there just then.
+    pub any_number: bool,
     /// What was appended to [`RECORDS`], by actor.
     pub records: BTreeMap<(u8, u8), Vec<(u64, bool)>>,
     /// What was written last to each block of [`BLOCKS`], by actor.
@@ -148,6 +150,7 @@ impl Model {
             next_number: 10_000,
             free: false,
             through_fuse: false,
+            any_number: false,
             records: BTreeMap::new(),
             blocks: BTreeMap::new(),
         };
@@ -275,7 +278,15 @@ impl Model {
         seen: Option<Seen>,
         also: &[i32],
     ) -> Result<Seen, String> {
-        let number = self.free_number(line.process);
+        let mut number = self.free_number(line.process);
+        if let Some(seen) = seen.filter(|seen| self.any_number && !seen.failed())
+            && self.order == Order::Serial
+            && seen.ret > number.into()
+            && !self.process(line).table.contains_key(&(seen.ret as i32))
+        {
+            number = seen.ret as i32;
+            self.free = true;
+        }
         let told = if self.order == Order::Free { 0 } else { number };
         let seen = judged(seen, Seen::ok(told.into()), also)?;
         if !seen.failed() {
@@ -300,7 +311,7 @@ impl Model {
         {
             // The mount is another one: errors do nothing, and what succeeds must be right.
             let copies = matches!(line.op, Op::Copy { .. });
-            if seen.failed() && (copies || GONE.contains(&seen.errno)) {
+            if seen.failed() && seen.more == 0 && (copies || GONE.contains(&seen.errno)) {
                 if let Op::Close { slot, .. } = line.op {
                     self.close(line, slot);
                 }
@@ -624,7 +635,8 @@ impl Model {
     fn forget(&mut self, inode: usize) {
         let shared = self.names[SHARED as usize] == Some(inode);
         let inode = &mut self.inodes[inode];
-        inode.vague = vec![0..u64::MAX];
+        inode.vague.clear();
+        inode.vague.push(0..u64::MAX);
         inode.vague_length = !shared;
     }
 }

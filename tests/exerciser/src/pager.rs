@@ -381,8 +381,11 @@ fn wrong(
         let mut wrote = |memory: &mut Vec<u8>, at: usize, bytes: usize, seed: u64| {
             memory[at..at + bytes].copy_from_slice(&pattern::bytes(bytes, seed));
             // Written byte by byte: a page may leave half written, so only its ends count.
-            for page in at / PAGE_BYTES..(at + bytes).div_ceil(PAGE_BYTES) {
-                versions[page].push(page_of(memory, page));
+            let pages = at / PAGE_BYTES..(at + bytes).div_ceil(PAGE_BYTES);
+            for (page, versions) in versions.iter_mut().enumerate() {
+                if pages.contains(&page) {
+                    versions.push(page_of(memory, page));
+                }
             }
         };
         match step {
@@ -440,11 +443,11 @@ fn wrong(
             found.len()
         ));
     }
-    for page in 0..versions.len() {
+    for (page, versions) in versions.iter().enumerate() {
         let is = page_of(found, page);
-        let fine = is == page_of(&file, page) || dies && versions[page].contains(&is);
+        let fine = is == page_of(&file, page) || dies && versions.contains(&is);
         // Several threads' parts of one page reach it in any order.
-        let vague = dies && versions[page].len() > 1;
+        let vague = dies && versions.len() > 1;
         if !fine && !vague {
             let place = is.iter().zip(page_of(&file, page)).position(|(is, was)| *is != was);
             return Some(format!(

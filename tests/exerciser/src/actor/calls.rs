@@ -75,8 +75,8 @@ impl Actor {
                 let made = of(unsafe { libc::dup2(fd(*from), fd(*to)) }.into());
                 if made.failed() || self.is_serial() { made } else { Seen::ok(0) }
             }
-            // SAFETY: see above.
             Op::SetFlags { slot, flags } => {
+                // SAFETY: see above.
                 of(unsafe { libc::fcntl(fd(*slot), libc::F_SETFL, *flags) }.into())
             }
             Op::GetFlags { slot } => {
@@ -105,8 +105,8 @@ impl Actor {
                 of(unsafe { libc::renameat2(here, from.as_ptr(), here, to.as_ptr(), *flags) }
                     .into())
             }
-            // SAFETY: see above.
             Op::Unlink { name: of_name } => {
+                // SAFETY: see above.
                 of(unsafe { libc::unlink(name(*of_name).as_ptr()) }.into())
             }
             Op::Link { from, to } => {

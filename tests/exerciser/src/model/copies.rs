@@ -101,6 +101,12 @@ impl Model {
         };
         let seen = judged(seen, told(Seen::ok(done as i64)), &refusals)?;
         if seen.failed() {
+            if target.is_direct() {
+                // The kernel may have written a part before it found the rest misaligned.
+                let file = &mut self.inodes[target.inode];
+                file.vague.push(to_place..to_place + most);
+                file.vague_length |= to_place + most > file.len();
+            }
             return Ok(seen);
         }
         let bytes = self.inodes[source.inode].read(from_place, done).to_vec();

@@ -116,7 +116,7 @@ impl Model {
         let Some(open) = self.open(process, slot).cloned() else {
             return judged(seen, Seen::error(libc::EBADF), &[]);
         };
-        let odd = |part: &Part| (part.at | u64::from(part.bytes)) % 4096 != 0;
+        let odd = |part: &Part| !(part.at | u64::from(part.bytes)).is_multiple_of(4096);
         if open.is_direct() && (parts.iter().any(odd)) || open.severed {
             // Some are refused and some are not: nothing is known of what is written to.
             self.free = true;
