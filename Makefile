@@ -70,6 +70,7 @@ test-long: build
 	@./scripts/packages $(NEEDS_PROGRAMS) $(NEEDS_LONG_PROGRAMS)
 	./tests/programs/run-all --long
 	$(CARGO) test --release --locked -p dwell-cli --test serve -- --ignored --nocapture
+	DWELL_NFS_RESTARTS=1000 $(CARGO) test --locked -p dwell-nfs --test restart -- --nocapture
 	DWELL_POWER_CUTS=150 ./vm/test --situation poll survives_a_power_cut
 	DWELL_RACE_ROUNDS=1000000 $(CARGO) test --release --locked -p dwell-channel --test race -- --nocapture --test-threads=1
 	$(CARGO) build --release --locked -p dwell-exerciser
