@@ -311,7 +311,13 @@ impl Model {
         {
             // The mount is another one: errors do nothing, and what succeeds must be right.
             let copies = matches!(line.op, Op::Copy { .. });
-            if seen.failed() && seen.more == 0 && (copies || GONE.contains(&seen.errno)) {
+            if seen.failed() && (copies || GONE.contains(&seen.errno)) {
+                // A splice has taken from its source all the same.
+                if let Op::Copy { from, from_at: None, .. } = line.op
+                    && let Some(id) = self.id(line.process, from)
+                {
+                    self.descriptions[id].offset += seen.more as i64;
+                }
                 if let Op::Close { slot, .. } = line.op {
                     self.close(line, slot);
                 }

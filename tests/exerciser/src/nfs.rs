@@ -118,8 +118,17 @@ type Told = Result<Option<String>>;
 
 /// A server and the thread in whose network it is.
 pub struct Nfs {
-    ask: Sender<(Vec<Step>, bool)>,
+    ask: Option<Sender<(Vec<Step>, bool)>>,
     told: Receiver<Told>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Drop for Nfs {
+    fn drop(&mut self) {
+        self.ask = None;
+        // It takes the server and its directory along.
+        let _ = self.thread.take().map(std::thread::JoinHandle::join);
+    }
 }
 
 impl Nfs {
@@ -130,7 +139,7 @@ impl Nfs {
     pub fn new() -> Result<Self> {
         let (ask, asked) = channel::<(Vec<Step>, bool)>();
         let (tell, told) = channel();
-        std::thread::spawn(move || {
+        let thread = std::thread::spawn(move || {
             let memory = Path::new("/dev/shm");
             let parent = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
             let missing = |why: String| anyhow::Error::new(crate::surface::Missing(why));
@@ -158,11 +167,12 @@ impl Nfs {
             }
         });
         told.recv().context("the server's thread ended")??;
-        Ok(Nfs { ask, told })
+        Ok(Nfs { ask: Some(ask), told, thread: Some(thread) })
     }
 
     fn ran(&self, steps: &[Step], over_udp: bool) -> Told {
-        self.ask.send((steps.to_vec(), over_udp)).ok().context("the server's thread ended")?;
+        let ask = self.ask.as_ref().context("the server's thread ended")?;
+        ask.send((steps.to_vec(), over_udp)).ok().context("the server's thread ended")?;
         self.told.recv().context("the server's thread ended")?
     }
 }

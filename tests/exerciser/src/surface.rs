@@ -76,13 +76,13 @@ pub struct Site {
     pub beneath: PathBuf,
     /// The same files, past a server.
     pub backing: Option<PathBuf>,
+    // The file system goes before the directory that it is mounted in.
+    _system: Option<FileSystem>,
     /// Settings, scripts and results.
     pub scratch: TempDir,
     passes_channels: bool,
     /// Whether scripts contain what is known to differ at this commit; see `known` in `tests/exerciser/README.md`.
     pub with_known: bool,
-    // The file system goes before the directory that it is mounted in.
-    _system: Option<FileSystem>,
 }
 
 /// The names of all surfaces that actors use.
