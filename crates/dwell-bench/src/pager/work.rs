@@ -243,7 +243,9 @@ impl Visits {
         }
         let mut latencies = Latencies::new();
         let (mut done, mut sum, mut spent) = (0, 0u64, seed);
-        while done < self.visits && (done % LOOK_EVERY != 0 || clock::now() < until_ns) {
+        // At least one, however late it has become: of none there is nothing to say.
+        while done < self.visits && (done == 0 || done % LOOK_EVERY != 0 || clock::now() < until_ns)
+        {
             if hint.is_some() {
                 tell(later.draw());
             }
