@@ -6,6 +6,7 @@
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
+use crate::engine;
 use crate::raw::bare;
 use crate::table::MOST;
 
@@ -188,7 +189,8 @@ pub fn may_close(fd: c_int) -> bool {
         NONE => true,
         OWN | KEPT => {
             COUNT.fetch_sub(1, Ordering::Relaxed);
-            is_marked(fd)
+            // A filter may kill for the question; then it stays open.
+            !engine::is_retired() && is_marked(fd)
         }
         _ => false,
     }

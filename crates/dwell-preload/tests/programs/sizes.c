@@ -38,8 +38,10 @@ static const char *const layouts[] = {"forbidden", "another", "constant", "the e
 
 static unsigned char *region;
 
+// Always the same place, far from the end: how far it is decides about some counts.
 static unsigned char *anywhere(void) {
-    return mmap(NULL, 5 * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    int kind = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE;
+    return mmap((void *)0x100000000000, 5 * PAGE, PROT_NONE, kind, -1, 0);
 }
 
 // Close below the end of all that a program can have.
