@@ -35,6 +35,8 @@ pub struct Description {
     pub inode: usize,
     /// Its flags.
     pub flags: i32,
+    /// The flags that it was opened with.
+    pub opened: i32,
     /// Its position.
     pub offset: i64,
     /// The server that it was opened through is gone.
@@ -567,7 +569,13 @@ impl Model {
     }
 
     fn described(&mut self, inode: usize, flags: i32) -> usize {
-        self.descriptions.push(Description { inode, flags, offset: 0, severed: false });
+        self.descriptions.push(Description {
+            inode,
+            flags,
+            opened: flags,
+            offset: 0,
+            severed: false,
+        });
         self.descriptions.len() - 1
     }
 

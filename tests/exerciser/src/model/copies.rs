@@ -28,6 +28,19 @@ impl Model {
         let Some(source) = source.filter(Description::reads) else {
             return judged(seen, bad(), &[]);
         };
+        // FUSE passthrough has no pages to send of a file that was opened to append.
+        if let Some(seen) = seen
+            && seen.failed()
+            && seen.more == 0
+            && matches!(seen.errno, libc::EINVAL | libc::EIO)
+            && self.through_fuse
+            && by != CopyBy::CopyFileRange
+            && source.writes()
+            && source.opened & libc::O_APPEND != 0
+        {
+            self.free = true;
+            return Ok(seen);
+        }
         let from_place = from_at.unwrap_or(source.offset) as u64;
         let file = &self.inodes[source.inode];
         let left = file.len().saturating_sub(from_place);
@@ -43,13 +56,13 @@ impl Model {
             let refused = seen.filter(|seen| seen.more == 0);
             if let Some(seen) = refused
                 && seen.failed()
-                && source.is_direct()
+                && self.goes_direct(&source)
                 && seen.errno == libc::EINVAL
             {
                 self.free |= self.through_fuse;
                 return Ok(seen);
             }
-            self.free |= source.is_direct() && self.through_fuse;
+            self.free |= self.goes_direct(&source) && self.through_fuse;
             taken = seen.map_or(most, |seen| seen.more);
             if taken > most || (taken == 0) != (most == 0) {
                 return Err(format!("expected a splice of {most} bytes, got {taken}"));
@@ -81,7 +94,7 @@ impl Model {
             return judged(seen, Seen::error(libc::EINVAL), &[]);
         }
         let mut refusals = Vec::new();
-        if source.is_direct() || target.is_direct() {
+        if self.goes_direct(&source) || self.goes_direct(&target) {
             refusals.push(libc::EINVAL);
             self.free |= self.through_fuse;
         }
@@ -94,14 +107,15 @@ impl Model {
                 if done > most || (done == 0) != (most == 0) {
                     return Err(format!("expected {most} bytes, got {}", said(&seen)));
                 }
-                self.free |= done < most && (source.is_direct() || target.is_direct());
+                let direct = self.goes_direct(&source) || self.goes_direct(&target);
+                self.free |= done < most && direct;
                 done
             }
             _ => most,
         };
         let seen = judged(seen, told(Seen::ok(done as i64)), &refusals)?;
         if seen.failed() {
-            if target.is_direct() {
+            if self.goes_direct(&target) {
                 // The kernel may have written a part before it found the rest misaligned.
                 let file = &mut self.inodes[target.inode];
                 file.vague.push(to_place..to_place + most);

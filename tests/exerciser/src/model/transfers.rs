@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Reading and writing by descriptor.
 
-use super::{Model, judged, said};
+use super::{Description, Model, judged, said};
 use crate::operation::{By, Line, Part, Transfer};
 use crate::pattern;
 use crate::record::Seen;
@@ -14,6 +14,11 @@ const RWF_APPEND: i32 = 0x10;
 const RWF_NOAPPEND: i32 = 0x20;
 
 impl Model {
+    /// Whether requests go past the page cache. What FUSE passes through keeps the flags that it was opened with.
+    pub(super) fn goes_direct(&self, open: &Description) -> bool {
+        open.is_direct() || self.through_fuse && open.opened & libc::O_DIRECT != 0
+    }
+
     pub(super) fn transfer(
         &mut self,
         line: &Line,
@@ -58,7 +63,8 @@ impl Model {
         };
         let odd = (transfer.pieces.iter())
             .fold(place | u64::from(transfer.skew), |odd, piece| odd | u64::from(*piece));
-        if open.is_direct() && (odd % 4096 != 0 || transfer.claim > 0) {
+        let is_direct = self.goes_direct(&open);
+        if is_direct && (odd % 4096 != 0 || transfer.claim > 0) {
             refusals.push(libc::EINVAL);
             self.free |= self.through_fuse;
         }
@@ -93,7 +99,7 @@ impl Model {
         }
         let seen = judged(seen, expected, &refusals)?;
         if seen.failed() {
-            if transfer.write && open.is_direct() && !odd.is_multiple_of(4096) {
+            if transfer.write && is_direct && !odd.is_multiple_of(4096) {
                 // The kernel may have written whole blocks before it came to the odd rest.
                 let file = &mut self.inodes[open.inode];
                 file.vague.push(place..place + length);
@@ -123,7 +129,7 @@ impl Model {
             return judged(seen, Seen::error(libc::EBADF), &[]);
         };
         let odd = |part: &Part| !(part.at | u64::from(part.bytes)).is_multiple_of(4096);
-        if open.is_direct() && (parts.iter().any(odd)) || open.severed {
+        if self.goes_direct(&open) && (parts.iter().any(odd)) || open.severed {
             // Some are refused and some are not: nothing is known of what is written to.
             self.free = true;
             for part in parts.iter().filter(|part| part.write && open.writes()) {
