@@ -17,7 +17,7 @@ use crate::futex;
 use crate::lane::{Lane, REQUEST_PAGES};
 use crate::mask::Mask;
 use crate::options::PAGE_BYTES;
-use crate::pages::{AHEAD, DIRTY, HINTED, State};
+use crate::pages::{AHEAD, DIRTY, HINTED, SPILLED, State};
 use crate::shared::{Books, Shared};
 use crate::stats::add;
 use crate::steal::absent_run;
@@ -161,10 +161,11 @@ impl Lane {
         plan: &mut Plan,
         began: Ns,
     ) -> Result<bool, i32> {
-        // Without a queue a long request takes the place of many that follow.
+        // Without a queue a long request takes the place of many that follow, of which the source has the data.
+        let is_spilled = sh.pages.get(page) & SPILLED != 0;
         let along = match plan {
             Plan { stride: 1, first, count, .. }
-                if !self.has_queue() && *first == i64::from(page) + 1 =>
+                if !self.has_queue() && !is_spilled && *first == i64::from(page) + 1 =>
             {
                 absent_run(sh, page + 1, (*count).min(REQUEST_PAGES - 1))
             }

@@ -185,7 +185,7 @@ impl Surface for Site {
 /// There is none, or not here.
 pub fn surface(name: &str, programs: &Programs, with_known: bool) -> Result<Box<dyn Surface>> {
     Ok(match name {
-        "pager" => Box::new(crate::pager::Pager::new(programs, with_known)?),
+        "pager" => Box::new(crate::pager::Pager::new(programs)?),
         "nfs" => Box::new(crate::nfs::Nfs::new()?),
         name => {
             let mut site = Site::new(name, programs)?;
@@ -221,11 +221,5 @@ pub fn dead(counts: &Counts) -> Vec<&str> {
 
 /// What scripts can do at all, for the tests of generating.
 pub fn everything() -> Abilities {
-    Abilities {
-        unnamed: true,
-        disturb: true,
-        ring_position: true,
-        no_append: true,
-        beyond_addresses: true,
-    }
+    Abilities { unnamed: true, disturb: true, ring_position: true, no_append: true }
 }

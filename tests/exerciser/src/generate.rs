@@ -20,8 +20,6 @@ pub struct Abilities {
     pub ring_position: bool,
     /// `RWF_NOAPPEND`, of which a FUSE server is not told.
     pub no_append: bool,
-    /// Counts that reach beyond what a program can address.
-    pub beyond_addresses: bool,
 }
 
 /// Who acts, and what is theirs.
@@ -364,9 +362,6 @@ impl Generator {
         if by == By::Plain && bytes > 0 && !parted && self.dice.chance(3) {
             let beyond = u64::from(bytes) + 4096 + self.dice.below(100_000);
             claim = self.dice.one_of(&[i64::MAX as u64, 1 << 48, beyond]);
-            if !self.abilities.beyond_addresses {
-                claim = beyond;
-            }
             // ext4 itself loses its way after a write whose memory ends.
             if write && claim == beyond {
                 claim = 0;

@@ -100,8 +100,8 @@ impl Step {
 
 const FILE_BYTES: usize = 150 * PAGE_BYTES + 777;
 
-/// The steps of a seed; private regions only `with_private`.
-pub fn steps(seed: u64, count: usize, with_private: bool) -> Vec<Step> {
+/// The steps of a seed.
+pub fn steps(seed: u64, count: usize) -> Vec<Step> {
     let mut dice = Dice::new(seed);
     let mut steps = Vec::new();
     let mut kind = Kind::Shared;
@@ -118,9 +118,6 @@ pub fn steps(seed: u64, count: usize, with_private: bool) -> Vec<Step> {
         steps.push(match roll {
             0..25 => {
                 kind = dice.one_of(&[Kind::Shared, Kind::Shared, Kind::Private, Kind::ReadOnly]);
-                if kind == Kind::Private && !with_private {
-                    kind = Kind::Shared;
-                }
                 budget = dice.one_of(&[16, 32, 64, 200]);
                 Step::Open {
                     kind,
@@ -308,7 +305,6 @@ fn touched(region: &Region, step: &Step) -> Seen {
 pub struct Pager {
     programs: Programs,
     scratch: TempDir,
-    with_known: bool,
 }
 
 impl Pager {
@@ -316,7 +312,7 @@ impl Pager {
     ///
     /// # Errors
     /// There cannot.
-    pub fn new(programs: &Programs, with_known: bool) -> Result<Self> {
+    pub fn new(programs: &Programs) -> Result<Self> {
         let memory = Path::new("/dev/shm");
         let parent = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
         let scratch = TempDir::with_prefix_in("dwell-exerciser-pager-", parent)?;
@@ -329,7 +325,7 @@ impl Pager {
                 return Err(crate::surface::Missing(error.to_string()).into());
             }
         }
-        Ok(Pager { programs: programs.clone(), scratch, with_known })
+        Ok(Pager { programs: programs.clone(), scratch })
     }
 
     fn run(&self, steps: &[Step]) -> Result<(Vec<Option<Seen>>, Option<String>)> {
@@ -350,7 +346,11 @@ impl Pager {
         let trouble = (!status.success() && !dies).then(|| format!("{status}: {}", words.trim()));
         let found = std::fs::read(&file)?;
         let wrong = wrong(steps, &seen, &content, &found, dies);
-        Ok((seen, wrong.or(trouble)))
+        let both = |what: String| match &trouble {
+            Some(trouble) => format!("{what}; {trouble}"),
+            None => what,
+        };
+        Ok((seen, wrong.map(both).or(trouble)))
     }
 }
 
@@ -460,7 +460,7 @@ fn wrong(
 
 impl Surface for Pager {
     fn exercise(&mut self, seed: u64, lines: usize, counts: &mut Counts) -> Result<Outcome> {
-        let steps = steps(seed, lines, self.with_known);
+        let steps = steps(seed, lines);
         let (seen, found) = self.run(&steps)?;
         let mut outcome = Outcome::default();
         for (step, seen) in steps.iter().zip(&seen) {
@@ -494,6 +494,6 @@ impl Surface for Pager {
     }
 
     fn listed(&self, seed: u64, lines: usize) -> String {
-        steps(seed, lines, self.with_known).iter().map(|step| format!("  {step:?}\n")).collect()
+        steps(seed, lines).iter().map(|step| format!("  {step:?}\n")).collect()
     }
 }

@@ -168,13 +168,7 @@ impl Site {
     /// What scripts may do here.
     pub fn abilities(&self) -> Abilities {
         let served = self.backing.is_some();
-        Abilities {
-            unnamed: !served,
-            disturb: served,
-            ring_position: !served,
-            no_append: !served,
-            beyond_addresses: self.with_known,
-        }
+        Abilities { unnamed: !served, disturb: served, ring_position: !served, no_append: !served }
     }
 
     /// `dwell`, without what this machine's settings say.

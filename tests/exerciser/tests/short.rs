@@ -2,6 +2,7 @@
 //! The exerciser's short form: the same seeds every time, bounded by operations.
 #![allow(missing_docs)]
 
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::OnceLock;
@@ -31,15 +32,15 @@ fn programs() -> Programs {
     made.clone()
 }
 
-/// So many seeds of so many operations over a surface.
-fn no_difference(name: &str, seeds: u64, lines: usize) {
+/// Seeds of so many operations each over a surface.
+fn no_difference(name: &str, seeds: RangeInclusive<u64>, lines: usize) {
     let mut surface = match campaign::surface(name, &programs(), false) {
         Ok(surface) => surface,
         Err(error) if is_missing(&error) => return println!("SKIP: {name}: {error:#}"),
         Err(error) => panic!("{name}: {error:#}"),
     };
     let mut counts = Counts::new();
-    for seed in 1..=seeds {
+    for seed in seeds {
         let outcome = surface.exercise(seed, lines, &mut counts).unwrap();
         if let Some(difference) = outcome.difference {
             panic!(
@@ -73,20 +74,20 @@ fn a_kind_that_never_succeeded_is_named() {
 
 #[test]
 fn preloaded_programs_do_what_they_do_untouched_on_tmpfs() {
-    no_difference("preload-tmpfs-spin", 6, 500);
+    no_difference("preload-tmpfs-spin", 1..=6, 500);
 }
 
 #[test]
 fn preloaded_programs_do_what_they_do_untouched_on_ext4_under_every_policy() {
     for policy in dwell_exerciser::surface::POLICIES {
-        no_difference(&format!("preload-ext4-{policy}"), 3, 500);
+        no_difference(&format!("preload-ext4-{policy}"), 1..=3, 500);
     }
 }
 
 #[test]
 fn programs_on_a_served_mount_do_what_they_do_beside_it() {
-    no_difference("served-tmpfs", 6, 500);
-    no_difference("served-ext4", 3, 500);
+    no_difference("served-tmpfs", 1..=6, 500);
+    no_difference("served-ext4", 1..=3, 500);
 }
 
 #[test]
@@ -103,15 +104,17 @@ fn programs_with_channels_do_what_they_do_beside_the_mount() {
         );
     }
     drop(site);
-    no_difference("channels-tmpfs", 6, 500);
+    no_difference("channels-tmpfs", 1..=6, 500);
 }
 
 #[test]
 fn regions_read_what_was_written() {
-    no_difference("pager", 10, 300);
+    no_difference("pager", 1..=10, 300);
+    // Pages beside spilled ones once came from holes of the spill file here.
+    no_difference("pager", 110..=113, 3000);
 }
 
 #[test]
 fn a_server_of_nfs_has_what_was_written() {
-    no_difference("nfs", 5, 120);
+    no_difference("nfs", 1..=5, 120);
 }
