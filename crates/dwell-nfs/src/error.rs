@@ -82,6 +82,7 @@ impl Error {
         match &self.why {
             Why::Status(status) => status.errno(),
             Why::Failure(Failure::NoAnswer { .. }) => libc::ETIMEDOUT,
+            Why::Failure(Failure::TooLong { .. }) => libc::EMSGSIZE,
             Why::Failure(Failure::Refused(crate::rpc::Refusal::Credential(_))) => libc::EACCES,
             Why::Failure(_) => libc::EIO,
             Why::Mount(MountError::Denied) => libc::EACCES,

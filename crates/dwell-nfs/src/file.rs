@@ -58,7 +58,7 @@ impl RemoteFile {
         if ends || first.len() == bytes as usize {
             return Ok(first);
         }
-        // The server has more, and gave less than it was asked for.
+        // More than one transfer, or the server gave less than it could.
         let mut whole = first.as_ref().to_vec();
         while whole.len() < bytes as usize {
             let (at, left) = (offset + whole.len() as u64, bytes - whole.len() as u32);
@@ -76,6 +76,7 @@ impl RemoteFile {
     }
 
     async fn read_once(&self, offset: u64, bytes: u32) -> Result<(Payload, bool)> {
+        let bytes = bytes.min(self.client.read_bytes());
         let call = Read { file: self.handle, offset, bytes };
         let failed = |why| self.failed("read", offset, why);
         let results = self.client.bytes(&call, None).await.map_err(failed)?;
@@ -90,8 +91,8 @@ impl RemoteFile {
         Ok((Payload::new(results).part(start..start + length), ends))
     }
 
-    /// Writes all of `data`, at least as durably as asked for; calls `wrote` for each part that the
-    /// server took.
+    /// Writes all of `data`, one transfer after the other and at least as durably as asked for; calls `wrote` for
+    /// each part that the server took.
     async fn write_parts(
         &self,
         offset: u64,
@@ -99,17 +100,18 @@ impl RemoteFile {
         stable: Stable,
         wrote: &mut dyn FnMut(u64, Payload, Written),
     ) -> Result<()> {
+        let most = self.client.write_bytes() as usize;
         let mut done = 0;
         while done < data.len() {
-            let (at, rest) = (offset + done as u64, data.part(done..data.len()));
-            let call = Write { file: self.handle, offset: at, bytes: rest.len() as u32, stable };
+            let (at, part) = (offset + done as u64, data.part(done..done + most));
+            let call = Write { file: self.handle, offset: at, bytes: part.len() as u32, stable };
             let failed = |why| self.failed("write", at, why);
-            let results = self.client.bytes(&call, Some(rest.clone())).await.map_err(failed)?;
+            let results = self.client.bytes(&call, Some(part.clone())).await.map_err(failed)?;
             let answer = call.read(&mut Reader::new(&results)).map_err(|bad| failed(bad.into()))?;
             self.client.give_back(results);
             let written = answer.map_err(|status| failed(Why::Status(status)))?;
             let bytes = written.bytes as usize;
-            wrote(at, rest.part(0..bytes), written);
+            wrote(at, part.part(0..bytes), written);
             done += bytes;
         }
         Ok(())

@@ -196,7 +196,7 @@ impl<P: AsRef<[u8]>> Link<P> {
             };
             let bytes = match tried {
                 Tried::Bytes(bytes) => bytes,
-                Tried::Later => return Ok(()),
+                Tried::Later | Tried::TooLong => return Ok(()),
                 Tried::Closed => return Err(io::ErrorKind::ConnectionReset.into()),
             };
             self.heard = true;
@@ -230,7 +230,11 @@ impl<P: AsRef<[u8]>> Link<P> {
                     drop(slices);
                     self.engine.sent(now, bytes);
                 }
-                _ => {
+                Tried::TooLong => {
+                    drop(slices);
+                    self.engine.too_long();
+                }
+                Tried::Later | Tried::Closed => {
                     self.blocked = true;
                     return Ok(());
                 }

@@ -251,6 +251,7 @@ impl NfsQueue {
             Err(Failure::NoAnswer { .. }) => {
                 return self.end_part(part, 0, Some(libc::ETIMEDOUT));
             }
+            Err(Failure::TooLong { .. }) => return self.end_part(part, 0, Some(libc::EMSGSIZE)),
             // As in copies: out of memory, or still at the first of two equal requests.
             Err(Failure::Refused(Refusal::System)) if part.failures < MOST_FAILURES => {
                 let again = Part { failures: part.failures + 1, ..part };

@@ -30,6 +30,8 @@ pub(crate) enum Tried {
     Bytes(usize),
     /// The socket would have to wait.
     Later,
+    /// No datagram can be so long.
+    TooLong,
     /// The other side has closed.
     Closed,
 }
@@ -106,7 +108,8 @@ impl Socket {
     pub fn send(&self, slices: &[IoSlice<'_>]) -> io::Result<Tried> {
         let flags = net::SendFlags::NOSIGNAL;
         let mut control = net::SendAncillaryBuffer::default();
-        match net::sendmsg(&self.descriptor, slices, &mut control, flags) {
+        let mut send = || net::sendmsg(&self.descriptor, slices, &mut control, flags);
+        match self.past_old_error(&mut send) {
             Ok(bytes) => Ok(Tried::Bytes(bytes)),
             // A full queue of the device loses a datagram or makes a stream wait.
             Err(Errno::AGAIN | Errno::INTR | Errno::NOBUFS) => Ok(Tried::Later),
@@ -114,16 +117,32 @@ impl Socket {
             Err(Errno::PERM) if self.transport == Transport::Datagram => {
                 Ok(Tried::Bytes(slices.iter().map(|slice| slice.len()).sum()))
             }
+            Err(Errno::MSGSIZE) if self.transport == Transport::Datagram => Ok(Tried::TooLong),
             Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Makes a call on the socket, a second time where a datagram was too long: once, a router may have said that of
+    /// an earlier one, which the kernel sends in smaller pieces from then on.
+    fn past_old_error<T>(
+        &self,
+        call: &mut dyn FnMut() -> rustix::io::Result<T>,
+    ) -> rustix::io::Result<T> {
+        match call() {
+            Err(Errno::MSGSIZE) if self.transport == Transport::Datagram => call(),
+            result => result,
         }
     }
 
     /// Takes what is there, as much as there is room for.
     pub fn receive(&self, room: &mut [u8]) -> io::Result<Tried> {
-        match net::recv(&self.descriptor, &mut *room, net::RecvFlags::empty()) {
+        let mut receive = || net::recv(&self.descriptor, &mut *room, net::RecvFlags::empty());
+        match self.past_old_error(&mut receive) {
             Ok((0, _)) if self.transport == Transport::Stream => Ok(Tried::Closed),
             Ok((bytes, _)) => Ok(Tried::Bytes(bytes)),
             Err(Errno::AGAIN | Errno::INTR) => Ok(Tried::Later),
+            // Of what was sent, twice: the requests are sent again when their time comes.
+            Err(Errno::MSGSIZE) if self.transport == Transport::Datagram => Ok(Tried::Later),
             Err(error) => Err(error.into()),
         }
     }

@@ -182,6 +182,73 @@ fn later_data_over_data_that_was_lost_wins() {
 }
 
 #[test]
+fn of_lost_data_that_overlaps_the_newest_wins_also_when_a_resend_is_refused() {
+    // Offset and length of each write; the number of a write is its data.
+    let writes =
+        [(0, 512), (512, 512), (1024, 512), (100, 512), (400, 300), (350, 100), (600, 500)];
+    let mut expected = vec![0; 3 * CHUNK];
+    for (number, (at, bytes)) in (1..).zip(writes) {
+        expected[at..at + bytes].fill(number);
+    }
+    // The server forgets all before this write, and refuses that resend.
+    for restart in 0..=writes.len() {
+        for refused in 0..8 {
+            let model = Model::default();
+            with_writer(&model, async |writer| {
+                for (place, (at, bytes)) in writes.into_iter().enumerate() {
+                    if place == restart {
+                        model.state().restart();
+                    }
+                    let data = Payload::new(vec![place as u8 + 1; bytes]);
+                    writer.write(at as u64, &data).await.unwrap();
+                }
+                model.state().restart();
+                let mut resends = 0;
+                model.fail(move |call, _| {
+                    resends += u64::from(is_write(call));
+                    (is_write(call) && resends == refused).then_some(Fault::Refuse(28))
+                });
+                if writer.commit().await.is_err() {
+                    assert!(writer.uncommitted_bytes() > 0);
+                    model.state().restart();
+                    writer.commit().await.unwrap();
+                }
+                let durable = model.at("x").unwrap().durable;
+                assert!(durable == expected, "restart {restart}, refused {refused}");
+            });
+        }
+    }
+}
+
+#[test]
+fn writes_over_each_other_land_in_the_order_in_which_they_began() {
+    // The second waits for the first; the third overlaps the second alone.
+    let writes = [(0, 512), (256, 512), (600, 500)];
+    let model = Model::default();
+    with_writer(&model, async |writer| {
+        let mut expected = vec![0; 1100];
+        let mut writing = Vec::new();
+        for (number, (at, bytes)) in (1..).zip(writes) {
+            expected[at..at + bytes].fill(number);
+            writing.push(Some(Box::pin(async move {
+                writer.write(at as u64, &Payload::new(vec![number; bytes])).await.unwrap();
+            })));
+        }
+        poll_fn(|context| {
+            for place in &mut writing {
+                if place.as_mut().is_some_and(|write| write.as_mut().poll(context).is_ready()) {
+                    *place = None;
+                }
+            }
+            if writing.iter().all(Option::is_none) { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+        writer.commit().await.unwrap();
+        assert!(model.at("x").unwrap().durable == expected);
+    });
+}
+
+#[test]
 fn a_write_that_was_dropped_never_overwrites_a_later_one() {
     let model = Model::default();
     with_writer_over(2, &model, async |writer| {

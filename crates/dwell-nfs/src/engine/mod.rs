@@ -74,6 +74,9 @@ impl Settings {
     }
 }
 
+/// Longest message in a datagram of IPv4, in bytes: 64 KiB less one byte and the heads.
+const MOST_DATAGRAM_BYTES: usize = 65_507;
+
 /// Why a request has no results.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
@@ -82,6 +85,15 @@ pub enum Failure {
     NoAnswer {
         /// How long it was waited for.
         after_ns: Ns,
+    },
+    /// No datagram can carry it.
+    #[error(
+        "no datagram to the server can carry the request's {bytes} bytes ({MOST_DATAGRAM_BYTES} at most): \
+         use proto=tcp"
+    )]
+    TooLong {
+        /// Its length, in bytes.
+        bytes: usize,
     },
     /// The server did not carry it out.
     #[error(transparent)]

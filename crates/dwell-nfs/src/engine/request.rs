@@ -21,6 +21,8 @@ pub(super) struct Request<P> {
     pub sent_at: Ns,
     pub resend_at: Ns,
     pub give_up_at: Ns,
+    /// No datagram can carry it.
+    pub is_too_long: bool,
     /// Shortest and longest answer, in bytes.
     pub least: u32,
     pub largest: u32,
@@ -54,6 +56,7 @@ impl<P: AsRef<[u8]>> Request<P> {
             sent_at,
             resend_at,
             give_up_at,
+            is_too_long: false,
             least,
             largest,
             whole,

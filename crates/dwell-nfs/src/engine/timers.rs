@@ -6,6 +6,7 @@ use dwell_policy::Ns;
 use super::window::WAITING_MOST;
 use super::{Done, Engine, Failure, Request, Transport};
 use crate::procedure::Class;
+use crate::rpc::record::MARK_BYTES;
 
 /// Sends after which a request may get another XID, if it changes nothing: with an answer due in milliseconds, some
 /// tenths of a second.
@@ -25,7 +26,10 @@ impl<P: AsRef<[u8]>> Engine<P> {
         let after_ns = self.settings.give_up_ns;
         for xid in over {
             if let Some(request) = self.take(xid) {
-                let results = Err(Failure::NoAnswer { after_ns });
+                let results = Err(match request.is_too_long {
+                    true => Failure::TooLong { bytes: request.length() - MARK_BYTES },
+                    false => Failure::NoAnswer { after_ns },
+                });
                 let resent = request.sends > 1;
                 done(Done { tag: request.tag, payload: request.payload, resent, results });
             }
@@ -40,6 +44,16 @@ impl<P: AsRef<[u8]>> Engine<P> {
         }
         self.admit();
         self.resend(now)
+    }
+
+    /// The datagram of [`Engine::outgoing`] is longer than any can be: its request fails at the next look at
+    /// the timers.
+    pub fn too_long(&mut self) {
+        let Some(xid) = self.to_send.pop_front() else { return };
+        if let Some(request) = self.outstanding.get_mut(xid) {
+            request.give_up_at = 0;
+            request.is_too_long = true;
+        }
     }
 
     fn resend(&mut self, now: Ns) -> bool {
