@@ -183,8 +183,6 @@ struct Session {
     directory: dwell_nfs::nfs3::Handle,
     /// What was written and not yet committed, by the number of the file on the server.
     writers: BTreeMap<u64, Writer>,
-    /// Ranges written since the last commit, by the number of the file.
-    written: BTreeMap<u64, Vec<(u64, u64)>>,
     /// The server has forgotten what was not committed.
     restarted: bool,
 }
@@ -218,7 +216,6 @@ fn run(
             url: url.clone(),
             directory,
             writers: BTreeMap::new(),
-            written: BTreeMap::new(),
             restarted: false,
         };
         let mut model: BTreeMap<u8, Vec<u8>> = BTreeMap::new();
@@ -255,7 +252,6 @@ impl Session {
     async fn forget(&mut self, number: u8) -> dwell_nfs::Result<()> {
         if let Some(found) = self.client.find(&self.url.join(&name(number))).await? {
             self.writers.remove(&found.attributes.file);
-            self.written.remove(&found.attributes.file);
         }
         Ok(())
     }
@@ -367,25 +363,6 @@ impl Session {
                 data[at as usize..end].copy_from_slice(&pattern::bytes(bytes, seed));
             }
         };
-        // Pieces that are sent again after a restart come in any order: none may lie over another.
-        if matches!(step, Step::Together { .. } | Step::Write { .. }) {
-            let ranges: Vec<(u64, u64)> = match step {
-                Step::Together { parts, .. } => {
-                    parts.iter().map(|(at, bytes, _)| (*at, at + *bytes as u64)).collect()
-                }
-                Step::Write { at, bytes, .. } => vec![(*at, at + *bytes as u64)],
-                _ => Vec::new(),
-            };
-            let written = self.written.entry(found.attributes.file).or_default();
-            let overlap = |(from, to): &(u64, u64)| {
-                written.iter().any(|(other, end): &(u64, u64)| other < to && from < end)
-            };
-            if ranges.iter().any(overlap) {
-                writer.commit().await.map_err(said)?;
-                written.clear();
-            }
-            written.extend(ranges);
-        }
         match step {
             Step::Write { at, bytes, seed, .. } => {
                 // A caller sends no more at once than the server takes.
