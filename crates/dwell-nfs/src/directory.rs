@@ -17,6 +17,8 @@ use crate::xdr::Reader;
 
 /// More entries than this a directory may not have: a server that lists on and on is left.
 const MOST_ENTRIES: usize = 16 << 20;
+/// How often a listing is begun whose directory changes meanwhile.
+const MOST_LISTINGS: u32 = 8;
 
 /// One entry of a directory.
 #[derive(Clone, Debug)]
@@ -30,6 +32,7 @@ pub struct Item {
 /// What one part of a listing says of an entry.
 struct Listed {
     name: Vec<u8>,
+    cookie: u64,
     handle: Option<Handle>,
     attributes: Option<Attributes>,
 }
@@ -37,22 +40,28 @@ struct Listed {
 /// A part of a listing, copied.
 struct Part {
     listed: Vec<Listed>,
-    last_cookie: Option<u64>,
     verifier: [u8; 8],
     ends: bool,
 }
 
 impl Part {
     fn of(entries: Entries<'_>) -> Part {
-        let last_cookie = entries.entries.last().map(|entry| entry.cookie);
         let listed = entries.entries.iter().map(|entry| Listed {
             name: entry.name.to_vec(),
+            cookie: entry.cookie,
             handle: entry.handle,
             attributes: entry.attributes,
         });
         let listed = listed.collect();
-        Part { listed, last_cookie, verifier: entries.verifier, ends: entries.ends }
+        Part { listed, verifier: entries.verifier, ends: entries.ends }
     }
+}
+
+/// What came of a listing that was begun.
+enum Ended {
+    Whole(Vec<Item>),
+    /// The directory changed meanwhile: the server does not know a cookie any more, or went back to an earlier one.
+    Changed(Error),
 }
 
 /// Whether a name that came from a server may become part of a path here.
@@ -61,18 +70,42 @@ pub(crate) fn is_safe(name: &[u8]) -> bool {
 }
 
 impl Client {
-    /// The entries of a directory, without `.` and `..`.
+    /// The entries of a directory, without `.` and `..`. A listing is begun anew where the directory
+    /// changed meanwhile.
     ///
     /// # Errors
     /// What the server says; names that cannot be used; a listing that does not end.
     pub async fn list(&self, directory: Handle, path: &dyn ToPath) -> Result<Vec<Item>> {
+        let mut begun = 0;
+        loop {
+            begun += 1;
+            match self.list_once(directory, path).await? {
+                Ended::Whole(items) => return Ok(items),
+                Ended::Changed(error) if begun == MOST_LISTINGS => return Err(error),
+                Ended::Changed(_) => {}
+            }
+        }
+    }
+
+    async fn list_once(&self, directory: Handle, path: &dyn ToPath) -> Result<Ended> {
         let wrong = |what: &str| path.error("listing", Why::Invalid(what.into()));
         let mut items = Vec::new();
         let (mut cookie, mut verifier) = (0, [0; 8]);
-        let mut cookies = HashSet::new();
+        let (mut seen, mut cookies) = (HashSet::new(), HashSet::new());
         loop {
-            let part = self.list_part(directory, cookie, verifier, path).await?;
-            for Listed { name, handle, attributes } in part.listed {
+            let part = match self.list_part(directory, cookie, verifier, path).await {
+                Err(error) if cookie != 0 && error.status() == Some(Status::BAD_COOKIE) => {
+                    return Ok(Ended::Changed(error));
+                }
+                part => part?,
+            };
+            let last_cookie = part.listed.last().map(|listed| listed.cookie);
+            for Listed { name, cookie, handle, attributes } in part.listed {
+                if !seen.insert((cookie, name.clone())) {
+                    return Ok(Ended::Changed(wrong(
+                        "the server lists the same entries again and again",
+                    )));
+                }
                 if name == b"." || name == b".." {
                     continue;
                 }
@@ -90,14 +123,14 @@ impl Client {
                 };
                 // Removed since it was listed: not there.
                 items.extend(found.map(|found| Item { name, found }));
-                if items.len() > MOST_ENTRIES {
+                if seen.len() > MOST_ENTRIES {
                     return Err(wrong("the server lists more entries than a directory can have"));
                 }
             }
             if part.ends {
-                return Ok(items);
+                return Ok(Ended::Whole(items));
             }
-            match part.last_cookie {
+            match last_cookie {
                 Some(next) if cookies.insert(next) => (cookie, verifier) = (next, part.verifier),
                 Some(_) => return Err(wrong("the server lists the same entries again and again")),
                 None => return Err(wrong("the server lists nothing and says that there is more")),
