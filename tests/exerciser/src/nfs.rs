@@ -140,20 +140,12 @@ impl Nfs {
         let (ask, asked) = channel::<(Vec<Step>, bool)>();
         let (tell, told) = channel();
         let thread = std::thread::spawn(move || {
-            let memory = Path::new("/dev/shm");
-            let parent = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
             let missing = |why: String| anyhow::Error::new(crate::surface::Missing(why));
             let tell_why = tell.clone();
             let ran = in_own_network(move || {
-                let made = TempDir::with_prefix_in("dwell-exerciser-nfs-", parent);
-                let directory = match made {
-                    Ok(directory) => directory,
-                    Err(error) => return drop(tell.send(Err(error.into()))),
-                };
-                let mut server = match Ganesha::start(&[Export::directory(directory.path())], false)
-                {
-                    Ok(server) => server,
-                    Err(why) => return drop(tell.send(Err(missing(why.to_string())))),
+                let (directory, mut server) = match serve() {
+                    Ok(started) => started,
+                    Err(why) => return drop(tell.send(Err(missing(format!("{why:#}"))))),
                 };
                 let _ = tell.send(Ok(None));
                 for (number, (steps, over_udp)) in asked.iter().enumerate() {
@@ -175,6 +167,17 @@ impl Nfs {
         ask.send((steps.to_vec(), over_udp)).ok().context("the server's thread ended")?;
         self.told.recv().context("the server's thread ended")?
     }
+}
+
+/// A server of a new directory: on a disk, or in memory where that cannot be served. A tmpfs begins to list again where
+/// the entry that was listed last is gone, and the server passes that on.
+fn serve() -> Result<(TempDir, Ganesha)> {
+    let on = |parent: PathBuf| {
+        let directory = TempDir::with_prefix_in("dwell-exerciser-nfs-", parent)?;
+        let server = Ganesha::start(&[Export::directory(directory.path())], false)?;
+        Ok((directory, server))
+    };
+    on(std::env::temp_dir()).or_else(|_: anyhow::Error| on("/dev/shm".into()))
 }
 
 struct Session {
