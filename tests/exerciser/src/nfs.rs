@@ -186,8 +186,6 @@ struct Session {
     directory: dwell_nfs::nfs3::Handle,
     /// What was written and not yet committed, by the number of the file on the server.
     writers: BTreeMap<u64, Writer>,
-    /// The server has forgotten what was not committed.
-    restarted: bool,
 }
 
 fn name(name: u8) -> String {
@@ -214,13 +212,7 @@ fn run(
     executor.block_on(async {
         let client = Client::mount(&tasks, &url).await.map_err(|error| anyhow!("{error}"))?;
         let directory = client.require(&url).await.map_err(|error| anyhow!("{error}"))?.handle;
-        let mut session = Session {
-            client,
-            url: url.clone(),
-            directory,
-            writers: BTreeMap::new(),
-            restarted: false,
-        };
+        let mut session = Session { client, url: url.clone(), directory, writers: BTreeMap::new() };
         let mut model: BTreeMap<u8, Vec<u8>> = BTreeMap::new();
         for (number, step) in steps.iter().enumerate() {
             let done = session.step(server, &mut model, step).await;
@@ -269,7 +261,6 @@ impl Session {
         let client = self.client.clone();
         match step {
             Step::Restart => {
-                self.restarted = true;
                 return server.restart().map_err(|why| why.to_string());
             }
             Step::List => {
@@ -341,12 +332,6 @@ impl Session {
         else {
             return Ok(());
         };
-        if std::mem::take(&mut self.restarted) {
-            // What is sent again would lie over what is written from now on.
-            for writer in self.writers.values() {
-                writer.commit().await.map_err(said)?;
-            }
-        }
         let text = name(*number);
         let found = client.find(&self.url.join(&text)).await.map_err(said)?;
         let (found, data) = match (found, model.get_mut(number)) {
@@ -394,7 +379,6 @@ impl Session {
                     }));
                 }
                 if *killed {
-                    self.restarted = true;
                     // Some have been sent by then, and some answered.
                     tasks.sleep(300_000).await;
                     server.restart().map_err(|why| why.to_string())?;
