@@ -37,7 +37,17 @@ impl Client {
         self.walk(url, true).await
     }
 
+    /// Walks a second time where a directory on the way was removed or replaced after it was found.
     async fn walk(&self, url: &Url, follow_last: bool) -> Result<Option<Found>> {
+        match self.walk_once(url, follow_last).await {
+            Err(error) if error.status() == Some(Status::STALE) => {
+                self.walk_once(url, follow_last).await
+            }
+            walked => walked,
+        }
+    }
+
+    async fn walk_once(&self, url: &Url, follow_last: bool) -> Result<Option<Found>> {
         let mut names: VecDeque<Vec<u8>> =
             self.names(url).into_iter().map(|name| name.as_bytes().to_vec()).collect();
         // From the root to where it is.

@@ -11,6 +11,8 @@ mod model;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use common::on_server;
 use dwell::executor::Executor;
@@ -19,6 +21,7 @@ use dwell_nfs::client::Client;
 use dwell_nfs::file::{RemoteFile, read_in_order};
 use dwell_nfs::nfs3::{Kind, SetAttributes};
 use dwell_nfs::url::Url;
+use fake::{Call, Fake, Told, words};
 use model::Model;
 
 const ROOT: u64 = 1;
@@ -27,6 +30,31 @@ fn with<T>(url: &Url, work: impl AsyncFnOnce(Rc<Client>) -> T) -> T {
     let executor = Executor::new().unwrap();
     let tasks = executor.handle();
     executor.block_on(async { work(Client::mount(&tasks, url).await.unwrap()).await })
+}
+
+#[test]
+fn a_path_whose_directory_is_replaced_meanwhile_is_walked_again() {
+    for is_stale_for_ever in [false, true] {
+        let model = Model::default();
+        let a = model.make(ROOT, "a", 2, "");
+        let file = model.make(a, "x", 1, "");
+        let (served, asked) = (model.clone(), Arc::new(AtomicU32::new(0)));
+        let counted = asked.clone();
+        let server = Fake::start(move |call: &Call| {
+            let is_x = call.is_nfs(3) && call.arguments.ends_with(b"x\0\0\0");
+            match is_x && (counted.fetch_add(1, Ordering::Relaxed) == 0 || is_stale_for_ever) {
+                true => Told::Results(words(&[70, 0])),
+                false => served.tell(call),
+            }
+        });
+        let url: Url = server.url("/e", "&timeout=20").parse().unwrap();
+        let found = with(&url, async |client| client.find(&url.with_path("/e/a/x")).await);
+        match is_stale_for_ever {
+            true => assert_eq!(found.unwrap_err().errno(), libc::ESTALE),
+            false => assert_eq!(found.unwrap().unwrap().attributes.file, file),
+        }
+        assert_eq!(asked.load(Ordering::Relaxed), 2);
+    }
 }
 
 #[test]
