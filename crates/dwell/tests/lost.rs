@@ -73,17 +73,20 @@ fn cut_off<R: Send>(call: impl FnOnce() -> R + Send, then: impl FnOnce()) -> Opt
             call()
         });
         let thread = receive.recv().unwrap();
-        // The call that it is in sends its request, or was made after that.
-        let in_flight = || {
+        let inside = || {
             let call = std::fs::read_to_string(format!("/proc/self/task/{thread}/syscall"));
-            call.is_ok_and(|line| line.starts_with(&libc::SYS_io_uring_enter.to_string()))
+            call.ok()?.split(' ').next()?.parse::<libc::c_long>().ok()
         };
-        while !in_flight() {
+        // The call that it is in sends its request, or was made after that.
+        while inside() != Some(libc::SYS_io_uring_enter) {
             std::thread::yield_now();
         }
         let forbidden = without_enter();
-        // It leaves the call that it is in, and the filter keeps it from another.
         interrupt(thread);
+        // It is out of that call, and the filter keeps it from another.
+        while forbidden && inside() != Some(libc::SYS_clock_nanosleep) {
+            std::thread::yield_now();
+        }
         then();
         let result = calling.join().unwrap();
         forbidden.then_some(result)
