@@ -2,7 +2,7 @@
 # make demo    installs what is needed, builds, runs the main job, prints the report's path
 # make test    everything: lint, unit and property tests, the engine on real devices, real NVMe in a VM
 # make test-long   real programs untouched and under `dwell run`, minutes each, postgres and mariadb among them
-#              and the exerciser for EXERCISE_MINUTES=10 on each of its surfaces, fsx and pjdfstest beside it
+#              and the exerciser for EXERCISE_MINUTES=10 on each of its surfaces, fsx and pjdfstest beside it; Miri on what makes no system calls
 # make trace-tool  builds the Valgrind tool with which `dwell trace record` records, part of make build where valgrind is installed
 # make peers   builds the other runtimes and NFS clients that `dwell bench io --policies block,peer:NAME` and
 #              `dwell bench nfs --contenders single,peer:NAME` measure beside it
@@ -72,6 +72,7 @@ test-long: build
 	$(CARGO) test --release --locked -p dwell-cli --test serve -- --ignored --nocapture
 	DWELL_NFS_RESTARTS=1000 $(CARGO) test --locked -p dwell-nfs --test restart -- --nocapture
 	DWELL_POWER_CUTS=150 ./vm/test --situation poll survives_a_power_cut
+	./scripts/miri
 	DWELL_RACE_ROUNDS=1000000 $(CARGO) test --release --locked -p dwell-channel --test race -- --nocapture --test-threads=1
 	$(CARGO) build --release --locked -p dwell-exerciser
 	./target/release/dwell-exerciser --surface all --minutes $(EXERCISE_MINUTES) --log target/exerciser-log.md

@@ -63,7 +63,18 @@ impl Lane {
             }
         }
         let frame = sh.pages.frame(page);
-        let moved = sh.take_out(page, frame, count).map_or_else(|(moved, _)| moved, |()| count);
+        let take_out = || sh.take_out(page, frame, count);
+        let taken = match take_out() {
+            // The program has locked all its memory: the frames have pages where the region's are to go.
+            Err((0, libc::EEXIST | libc::EINVAL)) => {
+                sh.area.unlock();
+                sh.pool.unlock();
+                let _ = sh.pool.advise_range(frame as usize, count as usize, libc::MADV_DONTNEED);
+                take_out()
+            }
+            taken => taken,
+        };
+        let moved = taken.map_or_else(|(moved, _)| moved, |()| count);
         // One that would not be moved stays for another round: a device has it, say.
         let lost = moved < count && sh.uffd.is_empty(sh.area.at((page + moved) as usize));
         if sh.writes {

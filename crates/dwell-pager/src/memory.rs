@@ -26,9 +26,7 @@ impl Area {
         area.advise(libc::MADV_DONTFORK)?;
         // Pages are moved one by one; a kernel without huge pages refuses to be told so.
         let _ = area.advise(libc::MADV_NOHUGEPAGE);
-        // A process that locks all its memory would have them present, and never absent again.
-        // SAFETY: the range just mapped.
-        unsafe { libc::munlock(start as *const libc::c_void, bytes) };
+        area.unlock();
         area.advise(libc::MADV_DONTNEED)?;
         Ok(area)
     }
@@ -45,6 +43,12 @@ impl Area {
     /// No memory.
     pub fn none() -> Area {
         Area { start: 0, pages: 0, bytes: 0, mapped: AtomicBool::new(false) }
+    }
+
+    /// A process that locks all its memory would have the pages present, and never absent again.
+    pub fn unlock(&self) {
+        // SAFETY: the range is the mapping, which is the pager's own.
+        unsafe { libc::munlock(self.start as *const libc::c_void, self.pages * PAGE_BYTES) };
     }
 
     fn advise(&self, advice: libc::c_int) -> io::Result<()> {

@@ -271,7 +271,8 @@ impl Region {
     /// Writes all that was written to the region back and makes it durable.
     ///
     /// # Errors
-    /// What the source refused, now or since the last sync; those pages stay in memory and are tried again.
+    /// What the source refused, now or since the last sync; those pages stay in memory and are tried again. EDEADLK
+    /// in a signal handler that interrupted a sync of its own thread.
     pub fn sync(&self) -> Result<()> {
         self.sync_range(0..self.len())
     }
@@ -334,7 +335,7 @@ impl Drop for Region {
             return;
         }
         if shared.writes_back {
-            let _ = crate::sync::write_back(shared, 0..shared.pages.count());
+            let _ = crate::sync::write_back_last(shared, 0..shared.pages.count());
         }
         shared.closing.store(true, Ordering::Release);
         if let Some(handler) = handler.take() {

@@ -5,6 +5,7 @@
 //! was written to, or finds it beside the region and unchanged, or writes it from there. So no page is missed
 //! that leaves and comes back meanwhile.
 
+use std::cell::Cell;
 use std::ops::Range;
 use std::sync::PoisonError;
 
@@ -24,8 +25,40 @@ use crate::uffd::Found;
 /// Pages written by one request at most, and held at once.
 const PAGES: usize = 64;
 
+/// Whether the calling thread is in a sync.
+struct Turn;
+
+thread_local! {
+    static IN_TURN: Cell<bool> = const { Cell::new(false) };
+}
+
+impl Turn {
+    /// # Errors
+    /// EDEADLK in a signal handler that interrupted a sync of its own thread: that one goes on only after it, and
+    /// two threads could wait for each other's.
+    fn take(sh: &Shared) -> Result<Turn> {
+        if IN_TURN.replace(true) {
+            let error = std::io::Error::from_raw_os_error(libc::EDEADLK);
+            return Err(Error::io("sync within a sync of the same thread", sh.path(), None, error));
+        }
+        Ok(Turn)
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        IN_TURN.set(false);
+    }
+}
+
 /// Writes all pages of a range back that were written to. All are tried; the first error is told.
 pub(crate) fn write_back(sh: &Shared, pages: Range<u32>) -> Result<()> {
+    let _turn = Turn::take(sh)?;
+    write_back_last(sh, pages)
+}
+
+/// As [`write_back`], of a region that nobody else has any more.
+pub(crate) fn write_back_last(sh: &Shared, pages: Range<u32>) -> Result<()> {
     let _one = sh.one_sync.lock().unwrap_or_else(PoisonError::into_inner);
     Sync::new(sh).write_back(pages)
 }
@@ -33,6 +66,7 @@ pub(crate) fn write_back(sh: &Shared, pages: Range<u32>) -> Result<()> {
 /// As [`write_back`], and makes the pages durable. Those of which the device says that they may not be count as
 /// written once more.
 pub(crate) fn make_durable(sh: &Shared, pages: Range<u32>) -> Result<()> {
+    let _turn = Turn::take(sh)?;
     let _one = sh.one_sync.lock().unwrap_or_else(PoisonError::into_inner);
     let mut sync = Sync::new(sh);
     let result = sync.write_back(pages);

@@ -358,3 +358,45 @@ fn a_plain_handler_that_was_there_before_is_called_with_the_mask_that_it_asked_f
         assert!(status == expected || status == SKIPPED, "once: {once}: {status}");
     }
 }
+
+static SYNCED: AtomicUsize = AtomicUsize::new(0);
+static REGION: AtomicUsize = AtomicUsize::new(0);
+
+extern "C" fn syncs(_: i32) {
+    let region = REGION.load(Ordering::SeqCst) as *const Region;
+    // SAFETY: stored while the region lives, and taken back before it ends.
+    let result = unsafe { &*region }.sync();
+    let errno = result.map_or_else(|error| error.errno().unwrap_or(-1), |()| 0);
+    SYNCED.store(errno as usize + 1, Ordering::SeqCst);
+}
+
+#[test]
+fn a_handler_that_syncs_during_a_sync_of_its_thread_is_refused_and_waits_for_nobody() {
+    let name = "a_handler_that_syncs_during_a_sync_of_its_thread_is_refused_and_waits_for_nobody";
+    if !is_child() {
+        return succeeds(name, "-");
+    }
+    // SAFETY: a number: who waits for ever dies of it.
+    unsafe { libc::alarm(60) };
+    let (_dir, path) = file(BYTES);
+    install(libc::SIGUSR1, syncs as *const () as usize, 0, &[]);
+    let source = gated(&path, |io| {
+        if io.action() == dwell::queue::Action::Write && SYNCED.load(Ordering::SeqCst) == 0 {
+            // SAFETY: sends the calling thread a signal.
+            unsafe { libc::raise(libc::SIGUSR1) };
+        }
+        None
+    });
+    let Some(region) = region(source, &shared(16)) else { return };
+    REGION.store(&raw const region as usize, Ordering::SeqCst);
+    write(&region, 0, 7);
+    region.sync().unwrap();
+    assert_eq!(SYNCED.load(Ordering::SeqCst), libc::EDEADLK as usize + 1);
+    assert_eq!(std::fs::read(&path).unwrap()[0], 7);
+    // Outside, a handler may.
+    write(&region, 1, 8);
+    // SAFETY: sends the calling thread a signal.
+    unsafe { libc::raise(libc::SIGUSR1) };
+    assert_eq!(SYNCED.load(Ordering::SeqCst), 1);
+    assert_eq!(std::fs::read(&path).unwrap()[1], 8);
+}

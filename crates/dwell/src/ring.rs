@@ -3,6 +3,7 @@
 #![allow(unsafe_code)]
 
 mod entry;
+mod lost;
 
 use std::collections::VecDeque;
 use std::io;
@@ -17,7 +18,7 @@ use io_uring::{IoUring, opcode, squeue, types};
 use crate::capability;
 use crate::eventfd::Event;
 use crate::fork::ForkMark;
-use crate::queue::{Completion, Full, Io, Ticket, Wake, Watch};
+use crate::queue::{Action, Completion, Full, Io, Ticket, Wake, Watch};
 use entry::entry;
 
 /// How a spinning thread looks for completions on an interrupt ring.
@@ -91,6 +92,8 @@ struct Slot {
     bytes: u32,
     generation: u32,
     busy: bool,
+    /// Whether it only reads, so that it may be carried out again.
+    reads: bool,
 }
 
 /// An io_uring of one thread. At most as many requests are in flight as its queues hold, so
@@ -114,9 +117,11 @@ pub struct Ring {
     words: Vec<usize>,
     /// The kernel cannot watch words (before 6.7).
     wordless: bool,
-    /// The kernel takes no entry and hands out nothing any more: a filter installed since, a
+    /// Why the kernel takes no entry and hands out nothing any more: a filter installed since, a
     /// descriptor that was closed, another thread than the ring's.
-    broken: bool,
+    broken: Option<i32>,
+    /// The kernel's side is to stay as long as the process.
+    kept: bool,
     /// Whether a thread was told to sleep in it; whether it did, and nobody has looked since.
     armed: bool,
     slept: bool,
@@ -154,7 +159,8 @@ impl Ring {
             }
             made => (made?, completed),
         };
-        let slots = vec![Slot { bytes: 0, generation: 0, busy: false }; entries as usize];
+        let slots =
+            vec![Slot { bytes: 0, generation: 0, busy: false, reads: false }; entries as usize];
         Ok(Ring {
             uring: ManuallyDrop::new(uring),
             completed,
@@ -167,7 +173,8 @@ impl Ring {
             fired: false,
             words: Vec::new(),
             wordless: false,
-            broken: false,
+            broken: None,
+            kept: false,
             armed: false,
             slept: false,
             news: None,
@@ -182,8 +189,8 @@ impl Ring {
         match completed {
             Completed::ByPolling => builder.setup_iopoll(),
             Completed::ByInterrupt(SpinMethod::CqPeek) => &mut builder,
-            Completed::ByInterrupt(SpinMethod::GetEvents) => builder.setup_defer_taskrun(),
-            Completed::ByInterrupt(SpinMethod::TaskrunFlag) => {
+            // The flag tells of a completion that no call brings out.
+            Completed::ByInterrupt(SpinMethod::GetEvents | SpinMethod::TaskrunFlag) => {
                 builder.setup_defer_taskrun().setup_taskrun_flag()
             }
         };
@@ -194,21 +201,7 @@ impl Ring {
     /// the kernel has refused it for good. What the kernel never took still completes, as cancelled
     /// or to be tried again; of the rest tells [`Ring::is_lost`].
     pub fn usable(&self) -> bool {
-        !self.broken && self.mark.same_process()
-    }
-
-    /// Whether requests are in flight that the kernel will never complete here: it refuses the call
-    /// that would bring them out. It may still write to their memory.
-    pub fn is_lost(&self) -> bool {
-        let itself = self.completed == Completed::ByInterrupt(SpinMethod::CqPeek);
-        self.broken && !itself && self.backlog.requests > 0 && self.unsent.is_empty()
-    }
-
-    /// Forgets what is in flight; the memory of a lost ring's requests stays lent for good.
-    pub fn give_up(&mut self) {
-        for (at, slot) in self.slots.iter_mut().enumerate().filter(|(_, slot)| slot.busy) {
-            release(slot, at as u32, &mut self.free, &mut self.backlog);
-        }
+        self.broken.is_none() && self.mark.same_process()
     }
 
     /// How it is completed: what was asked for, or what the kernel could do.
@@ -237,8 +230,9 @@ impl Ring {
             self.free.push(slot);
             return Err(Full);
         }
-        self.slots[slot as usize].bytes = io.bytes();
-        self.slots[slot as usize].busy = true;
+        let entered = &mut self.slots[slot as usize];
+        (entered.bytes, entered.busy) = (io.bytes(), true);
+        entered.reads = matches!(io.action(), Action::Read | Action::ReadVectored);
         self.backlog.bytes += u64::from(io.bytes());
         self.backlog.requests += 1;
         Ok(Ticket(ticket))
@@ -268,7 +262,7 @@ impl Ring {
 
     fn enter(&mut self, flags: u32) {
         self.forget_sent();
-        let unsent = if self.broken { 0 } else { self.unsent.len() };
+        let unsent = if self.broken.is_some() { 0 } else { self.unsent.len() };
         // SAFETY: no argument is passed, and the entries were pushed by `submit`.
         match unsafe { self.uring.submitter().enter::<()>(unsent as u32, 0, flags, None) } {
             Ok(_) => self.forget_sent(),
@@ -277,7 +271,9 @@ impl Ring {
                     error.raw_os_error(),
                     Some(libc::EAGAIN | libc::EBUSY | libc::EINTR | libc::ENOMEM | libc::EBADR)
                 );
-                self.broken |= !later;
+                if !later {
+                    self.broken = Some(error.raw_os_error().unwrap_or(libc::EIO));
+                }
             }
         }
     }
@@ -305,11 +301,17 @@ impl Ring {
                     !self.unsent.is_empty() || self.uring.submission().cq_overflow()
                 }
             };
-        if look && !self.broken && (!self.unsent.is_empty() || self.uring.completion().is_empty()) {
+        if look
+            && self.broken.is_none()
+            && (!self.unsent.is_empty() || self.uring.completion().is_empty())
+        {
             self.enter(GETEVENTS);
         }
         let handed = self.drain(out);
-        if self.broken { handed + self.never_sent(out) } else { handed }
+        match self.broken {
+            Some(_) => handed + self.never_sent(out) + self.ended_unseen(out),
+            None => handed,
+        }
     }
 
     fn drain(&mut self, out: &mut dyn FnMut(Completion)) -> usize {
@@ -512,7 +514,7 @@ impl Ring {
 
 impl Drop for Ring {
     fn drop(&mut self) {
-        if self.mark.same_process() {
+        if self.mark.same_process() && !self.kept {
             // SAFETY: dropped here and nowhere else.
             unsafe { ManuallyDrop::drop(&mut self.uring) };
         }

@@ -104,7 +104,7 @@ impl<Q: Queue + ?Sized> Driver for Blocking<'_, Q> {
 /// machine's time limit passes). Completions of other requests on the same queue go to `out` too.
 ///
 /// A request that is waited for so may only borrow its memory: on a queue that is lost
-/// ([`Queue::is_lost`]) the wait goes on, in naps, as the device may still write there.
+/// ([`Queue::is_lost`]) the wait goes on, in naps, while the device may still write there.
 ///
 /// Allocates nothing and takes no lock of its own.
 #[inline]

@@ -48,6 +48,119 @@ fn pipe(way: Way) -> (File<Uncached>, PipeWriter) {
     (common::uncached_over(reader.into(), way), writer)
 }
 
+extern "C" fn nothing(_: i32) {}
+
+/// Has a thread of this process leave the call that it sleeps in.
+fn interrupt(thread: libc::pid_t) {
+    // SAFETY: numbers; the handler was set before.
+    unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), thread, libc::SIGUSR1) };
+}
+
+/// Carries out `call` in a thread, in flight on its ring as long as the pipe's other end does nothing, and takes the ring away from it.
+/// What it comes to after `then`.
+fn cut_off<R: Send>(call: impl FnOnce() -> R + Send, then: impl FnOnce()) -> Option<R> {
+    // SAFETY: a handler that does nothing, which ends the calls that it interrupts.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = nothing as *const () as usize;
+        assert_eq!(libc::sigaction(libc::SIGUSR1, &action, std::ptr::null_mut()), 0);
+    }
+    std::thread::scope(|scope| {
+        let (send, receive) = std::sync::mpsc::channel();
+        let calling = scope.spawn(move || {
+            // SAFETY: no argument.
+            send.send(unsafe { libc::gettid() }).unwrap();
+            call()
+        });
+        let thread = receive.recv().unwrap();
+        let inside = || {
+            let call = std::fs::read_to_string(format!("/proc/self/task/{thread}/syscall"));
+            call.ok()?.split(' ').next()?.parse::<libc::c_long>().ok()
+        };
+        // The call that it is in sends its request, or was made after that.
+        while inside() != Some(libc::SYS_io_uring_enter) {
+            std::thread::yield_now();
+        }
+        let forbidden = without_enter();
+        interrupt(thread);
+        // It is out of that call, and the filter keeps it from another.
+        while forbidden && inside() != Some(libc::SYS_clock_nanosleep) {
+            std::thread::yield_now();
+        }
+        then();
+        let result = calling.join().unwrap();
+        forbidden.then_some(result)
+    })
+}
+
+/// A pipe's buffer, with no room for more.
+fn full() -> (std::io::PipeReader, PipeWriter) {
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    // SAFETY: an open descriptor and numbers.
+    let bytes =
+        unsafe { libc::fcntl(std::os::fd::AsRawFd::as_raw_fd(&writer), libc::F_GETPIPE_SZ) };
+    writer.write_all(&vec![1; bytes as usize]).unwrap();
+    (reader, writer)
+}
+
+/// One child for each method: a filter is for good.
+fn blocking_calls_that_are_cut_off(name: &str, of: impl Fn(SpinMethod)) {
+    if let Some(why) = ring::unavailable() {
+        return common::skip(why);
+    }
+    match std::env::var("DWELL_TEST_METHOD") {
+        Ok(at) if child().is_some() => of(SpinMethod::ALL[at.parse::<usize>().unwrap()]),
+        _ => {
+            static TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
+            let _turn = TURN.lock();
+            for at in 0..SpinMethod::ALL.len() {
+                // SAFETY: set by whose turn it is, and read by its children alone.
+                unsafe { std::env::set_var("DWELL_TEST_METHOD", at.to_string()) };
+                in_a_child_with_a_file(name);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_blocking_read_whose_ring_is_forbidden_is_carried_out_by_a_call() {
+    let name = "a_blocking_read_whose_ring_is_forbidden_is_carried_out_by_a_call";
+    blocking_calls_that_are_cut_off(name, |method| {
+        let (file, mut writer) = pipe(Way { method, ..Way::block() });
+        let mut buffer = [0; 10];
+        let read = || file.read_at(&mut buffer, 0);
+        let Some(result) = cut_off(read, || writer.write_all(b"x").unwrap()) else {
+            return common::skip("no seccomp filters here");
+        };
+        match method {
+            // What is completed into shared memory comes all the same.
+            SpinMethod::CqPeek => assert_eq!((result.unwrap(), buffer[0]), (1, b'x')),
+            // No call reads a pipe at an offset.
+            _ => assert_eq!(result.unwrap_err().errno(), Some(libc::ESPIPE), "{method}"),
+        }
+    });
+}
+
+#[test]
+fn a_blocking_write_whose_ring_is_forbidden_ends_with_an_error() {
+    let name = "a_blocking_write_whose_ring_is_forbidden_ends_with_an_error";
+    blocking_calls_that_are_cut_off(name, |method| {
+        let (mut reader, writer) = full();
+        let file = common::uncached_over(writer.into(), Way { method, ..Way::block() });
+        let written = [2; 10];
+        let write = || file.write_at(&written, 0);
+        let room = || std::io::Read::read_exact(&mut reader, &mut [0; 8192]).unwrap();
+        let Some(result) = cut_off(write, room) else {
+            return common::skip("no seccomp filters here");
+        };
+        match method {
+            SpinMethod::CqPeek => assert_eq!(result.unwrap(), 10),
+            // It may have been carried out.
+            _ => assert_eq!(result.unwrap_err().errno(), Some(libc::ENOTRECOVERABLE), "{method}"),
+        }
+    });
+}
+
 /// Takes the call away that sends requests and brings completions, from a process that ends if it
 /// hangs; whether it could.
 fn without_enter() -> bool {

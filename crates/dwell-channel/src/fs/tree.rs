@@ -277,9 +277,9 @@ pub(super) fn attr(shown: u64, stat: &Stat) -> FileAttr {
         ino: INodeNo(shown),
         size: stat.st_size as u64,
         blocks: stat.st_blocks as u64,
-        atime: time(stat.st_atime, stat.st_atime_nsec),
-        mtime: time(stat.st_mtime, stat.st_mtime_nsec),
-        ctime: time(stat.st_ctime, stat.st_ctime_nsec),
+        atime: time(stat.st_atime, stat.st_atime_nsec as u32),
+        mtime: time(stat.st_mtime, stat.st_mtime_nsec as u32),
+        ctime: time(stat.st_ctime, stat.st_ctime_nsec as u32),
         crtime: UNIX_EPOCH,
         kind: kind(FileType::from_raw_mode(stat.st_mode)),
         perm: (stat.st_mode & 0o7777) as u16,
@@ -292,11 +292,11 @@ pub(super) fn attr(shown: u64, stat: &Stat) -> FileAttr {
     }
 }
 
-fn time(seconds: i64, nanoseconds: u64) -> SystemTime {
+fn time(seconds: i64, nanoseconds: u32) -> SystemTime {
     let whole = Duration::from_secs(seconds.unsigned_abs());
     let start =
         if seconds < 0 { UNIX_EPOCH.checked_sub(whole) } else { UNIX_EPOCH.checked_add(whole) };
-    start.unwrap_or(UNIX_EPOCH) + Duration::from_nanos(nanoseconds)
+    start.unwrap_or(UNIX_EPOCH) + Duration::from_nanos(nanoseconds.into())
 }
 
 pub(super) fn kind(kind: FileType) -> fuser::FileType {

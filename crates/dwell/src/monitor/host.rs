@@ -3,8 +3,9 @@
 
 use super::member::{Ask, Fellows, Member, Report};
 use super::procstat::parse_start_ticks;
+use super::sync::WORDS;
 use super::sys;
-use super::table::{Field, Identity, Table, WORDS};
+use super::table::{Field, Identity, Table};
 use crate::clock;
 use crate::words::Words;
 use std::fs::{self, File, OpenOptions, Permissions};

@@ -2,7 +2,8 @@
 //! One process's part in the host page: signs of life, what fellows use, seats taken and passed on.
 
 use super::lease::{self, Action, Holder, Seat, View, Waiter};
-use super::table::{Field, Identity, Owner, SLOTS, SeatWord, Table, halves};
+use super::sync::SLOTS;
+use super::table::{Field, Identity, Owner, SeatWord, Table, halves, seats, slots};
 
 /// Silent periods after which a seat's holder, or a slot's process, is suspected to be dead.
 const SUSPECT_PERIODS: u64 = 3;
@@ -117,7 +118,7 @@ impl Member {
         (self.cpus, self.moved) = (mask, true);
         let cpus = self.cpus;
         self.seats.clear();
-        self.seats.extend((0..=255u8).filter(|c| cpus[usize::from(c >> 6)] >> (c & 63) & 1 == 1));
+        self.seats.extend(seats().filter(|c| cpus[usize::from(c >> 6)] >> (c & 63) & 1 == 1));
     }
 
     /// Takes a slot if it has none (any more); `false` when all are taken by the living.
@@ -130,10 +131,16 @@ impl Member {
         self.slot = None;
         let start = self.identity.pid() as usize;
         let order = || (0..SLOTS).map(|i| ((start + i) % SLOTS) as u8);
-        let free = order().filter(|&slot| table.identity(slot).is_none());
-        let dead = order().filter(|&slot| Self::is_dead(table, slot, now_ns, gone));
-        for slot in free.chain(dead) {
-            let seen = table.identity(slot);
+        let free = order().map(|slot| (slot, None));
+        let dead = order().filter_map(|slot| {
+            let identity = table.identity(slot)?;
+            Self::is_dead(table, slot, identity, now_ns, gone).then_some((slot, Some(identity)))
+        });
+        // Taken as it was seen: somebody else may come first.
+        for (slot, seen) in free.chain(dead) {
+            if table.identity(slot) != seen {
+                continue;
+            }
             // The sign of life comes first: a fellow must not find us dead on arrival.
             table.set(slot, Field::PeriodMs, 1000);
             table.set(slot, Field::HeartbeatNs, now_ns);
@@ -148,8 +155,14 @@ impl Member {
         false
     }
 
-    fn is_dead(table: Table<'_>, slot: u8, now_ns: u64, gone: Gone<'_>) -> bool {
-        let Some(identity) = table.identity(slot) else { return false };
+    /// Whether the process that was seen in a slot is dead.
+    fn is_dead(
+        table: Table<'_>,
+        slot: u8,
+        identity: Identity,
+        now_ns: u64,
+        gone: Gone<'_>,
+    ) -> bool {
         match table.silent_periods(slot, now_ns) {
             0..SUSPECT_PERIODS => false,
             SLOT_PERIODS.. => true,
@@ -184,7 +197,7 @@ impl Member {
     /// What fellows use of our CPUs, by their last reports.
     pub fn fellows(&self, table: Table<'_>, now_ns: u64, group: u64) -> Fellows {
         let mut sum = Fellows::default();
-        for slot in 0..=255 {
+        for slot in slots() {
             if Some(slot) == self.slot
                 || table.identity(slot).is_none()
                 || table.silent_periods(slot, now_ns) >= SUSPECT_PERIODS
@@ -220,7 +233,7 @@ impl Member {
         if std::mem::take(&mut self.moved) {
             let cpus = self.cpus;
             let lost = |cpu: &u8| cpus[usize::from(cpu >> 6)] >> (cpu & 63) & 1 == 0;
-            Self::free_seats(table, my_owner, now_ms, (0..=255).filter(lost));
+            Self::free_seats(table, my_owner, now_ms, seats().filter(lost));
         }
 
         let words: Vec<SeatWord> = self.seats.iter().map(|&cpu| table.seat(cpu)).collect();
@@ -286,7 +299,7 @@ impl Member {
 
     fn waiters(&self, table: Table<'_>, now_ns: u64, held_by: &[u32; SLOTS]) -> Vec<Waiter> {
         let mut waiters = Vec::new();
-        for slot in 0..=255u8 {
+        for slot in slots() {
             if Some(slot) == self.slot || table.identity(slot).is_none() {
                 continue;
             }
@@ -313,13 +326,13 @@ impl Member {
     /// Frees at most one slot of the dead, so that a window's cost stays small.
     fn sweep(&mut self, table: Table<'_>, now_ns: u64, gone: Gone<'_>) {
         for _ in 0..SLOTS {
-            self.sweep_at = self.sweep_at.wrapping_add(1);
-            let slot = self.sweep_at;
+            let slot = ((usize::from(self.sweep_at) + 1) % SLOTS) as u8;
+            self.sweep_at = slot;
             let Some(identity) = table.identity(slot) else { continue };
             if table.silent_periods(slot, now_ns) < SUSPECT_PERIODS {
                 continue;
             }
-            if Self::is_dead(table, slot, now_ns, gone) {
+            if Self::is_dead(table, slot, identity, now_ns, gone) {
                 table.change_identity(slot, Some(identity), None);
             }
             return;
@@ -329,7 +342,7 @@ impl Member {
     /// Gives up all seats and the slot.
     pub fn leave(&mut self, table: Table<'_>, now_ns: u64) {
         let Some(slot) = self.slot.take() else { return };
-        Self::free_seats(table, Owner::new(slot, self.identity), ms(now_ns), 0..=255);
+        Self::free_seats(table, Owner::new(slot, self.identity), ms(now_ns), seats());
         table.change_identity(slot, Some(self.identity), None);
     }
 

@@ -32,12 +32,19 @@ mod permit;
 pub(crate) mod procstat;
 mod quota;
 mod sources;
+mod sync;
 pub(crate) mod sys;
 mod table;
 mod window;
 
 #[cfg(test)]
+mod checked;
+#[cfg(test)]
+mod permit_tests;
+#[cfg(test)]
 mod simulation;
+#[cfg(test)]
+mod table_tests;
 
 pub use crowd::is_crowded;
 pub use host::{Fellow, HostPage, Sharing};

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What the I/O path touches: the published load, and the permit that bounds spinning threads.
 
+use super::sync::{AtomicU64, Thread, Words};
 use crate::clock;
-use crate::words::Words;
 use dwell_policy::{Load, Ns};
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering::*};
+use std::sync::atomic::Ordering::*;
 use std::sync::{Arc, OnceLock};
-use std::thread::Thread;
 
 /// Words shared by the monitor's thread and the I/O path. They read zero in a forked child, which
 /// has no monitor: its load then says "do not spin", and it holds no lease.
@@ -42,11 +41,11 @@ pub(super) struct PermitWord {
 }
 
 impl PermitWord {
-    fn pack(self) -> u64 {
+    pub(super) fn pack(self) -> u64 {
         u64::from(self.leased) << 48 | u64::from(self.starts) << 16 | u64::from(self.active)
     }
 
-    fn unpack(word: u64) -> PermitWord {
+    pub(super) fn unpack(word: u64) -> PermitWord {
         PermitWord { leased: (word >> 48) as u16, starts: (word >> 16) as u32, active: word as u16 }
     }
 }
@@ -248,75 +247,5 @@ impl SpinGuard<'_> {
 impl Drop for SpinGuard<'_> {
     fn drop(&mut self) {
         self.give_back(clock::now().saturating_sub(self.since_ns));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn permit(leased: u32) -> SpinPermit {
-        let shared = Shared::new().unwrap();
-        shared.set_leased(leased);
-        SpinPermit(Arc::new(shared))
-    }
-
-    #[test]
-    fn permit_words_keep_their_parts() {
-        let word = PermitWord { leased: 0x1234, starts: u32::MAX, active: 0xffff };
-        assert_eq!(PermitWord::unpack(word.pack()), word);
-    }
-
-    #[test]
-    fn no_more_threads_spin_than_there_are_leases() {
-        let permit = permit(3);
-        let most = AtomicU64::new(0);
-        std::thread::scope(|scope| {
-            for _ in 0..8 {
-                scope.spawn(|| {
-                    for _ in 0..2000 {
-                        if let Some(guard) = permit.try_spin() {
-                            most.fetch_max(permit.active().into(), Relaxed);
-                            guard.finish(5);
-                        }
-                    }
-                });
-            }
-        });
-        assert!((1..=3).contains(&most.load(Relaxed)));
-        let word = permit.0.permit();
-        assert_eq!((word.active, permit.0.totals().0), (0, u64::from(word.starts) * 5));
-    }
-
-    #[test]
-    fn a_spinner_that_never_ends_keeps_its_lease_and_no_more() {
-        let permit = permit(1);
-        let stalled = permit.try_spin().unwrap();
-        for _ in 0..100 {
-            assert!(permit.try_spin().is_none());
-        }
-        // A lease that was lost meanwhile is not overdrawn, and one more admits one more.
-        permit.0.set_leased(0);
-        assert!(permit.try_spin().is_none());
-        permit.0.set_leased(2);
-        let second = permit.try_spin().unwrap();
-        assert!(permit.try_spin().is_none());
-        drop((stalled, second));
-        assert_eq!(permit.active(), 0);
-        // Time is counted from what the caller said it was.
-        let (spun_ns, _, _) = permit.0.totals();
-        drop(permit.try_spin_at(clock::now() - 5_000_000).unwrap());
-        assert!(permit.0.totals().0 - spun_ns >= 5_000_000);
-    }
-
-    #[test]
-    fn signals_are_raised_once_per_window_and_end_a_doze() {
-        let shared = permit(0).0;
-        assert_eq!(shared.take_signals(), 0);
-        SpinPermit(shared.clone()).want();
-        assert!(!shared.doze() && shared.take_signals() == REQUESTED | REFUSED | DOZING);
-        assert!(shared.doze() && shared.dozes());
-        LoadReader(shared.clone()).note_request();
-        assert!(!shared.dozes() && shared.take_signals() == REQUESTED);
     }
 }

@@ -4,7 +4,8 @@
 
 use super::lease::{Demand, WindowUse, age_ms, scatter};
 use super::member::{Ask, Member, Report};
-use super::table::{Identity, Table, WORDS};
+use super::sync::WORDS;
+use super::table::{Identity, Table};
 use std::cell::Cell;
 use std::sync::atomic::AtomicU64;
 

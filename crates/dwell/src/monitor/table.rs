@@ -6,22 +6,15 @@
 //! by one compare-and-swap: a process that dies between two instructions leaves no half-done step.
 
 use super::lease::scatter;
-use std::sync::atomic::{AtomicU64, Ordering::*};
-
-/// Seats, and the modulus of CPU numbers.
-pub const SEATS: usize = 256;
-/// Slots: processes that can take part.
-pub const SLOTS: usize = 256;
+use super::sync::{AtomicU64, SEATS, SLOTS, WORDS};
+use std::sync::atomic::Ordering::*;
 
 /// "dwellpg" and the version of this layout.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"dwellpg\x01");
 
 const HEADER_WORDS: usize = 16;
 const SLOT_WORDS: usize = 16;
-/// Length of the page in words, and in bytes a multiple of 4096.
-pub const WORDS: usize = 4608;
-const _: () =
-    assert!(HEADER_WORDS + SEATS + SLOTS * SLOT_WORDS <= WORDS && WORDS.is_multiple_of(512));
+const _: () = assert!(HEADER_WORDS + SEATS + SLOTS * SLOT_WORDS <= WORDS);
 
 /// Which process: its pid (22 bits, as the kernel bounds it), when it started (32 bits of clock
 /// ticks since boot) and in which pid namespace (10 bits of a hash). 0 is nobody.
@@ -125,6 +118,16 @@ pub fn halves(high: u32, low: u32) -> u64 {
     u64::from(high) << 32 | u64::from(low)
 }
 
+/// The slots of a page.
+pub fn slots() -> impl DoubleEndedIterator<Item = u8> + Clone {
+    (0..SLOTS).map(|slot| slot as u8)
+}
+
+/// The CPUs that have seats.
+pub fn seats() -> impl DoubleEndedIterator<Item = u8> + Clone {
+    (0..SEATS).map(|cpu| cpu as u8)
+}
+
 /// The page.
 #[derive(Clone, Copy)]
 pub struct Table<'a>(&'a [AtomicU64; WORDS]);
@@ -213,49 +216,5 @@ impl<'a> Table<'a> {
             return u64::MAX;
         }
         now_ns.saturating_sub(heartbeat_ns) / period_ns
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn identities_keep_their_parts() {
-        let id = Identity::new(4_194_304 - 1, 0x1_2345_6789, 4_026_531_836);
-        assert_eq!((id.pid(), id.start_ticks()), (4_194_303, 0x2345_6789));
-        assert_ne!(id.namespace(), Identity::new(1, 0, 4_026_531_837).namespace());
-    }
-
-    #[test]
-    fn seat_words_keep_their_parts() {
-        let owner = Owner::new(255, Identity::new(7, 8, 9));
-        let word = SeatWord::new(Some(owner), u32::MAX);
-        assert_eq!((word.owner(), word.changed_ms()), (Some(owner), u32::MAX));
-        assert_eq!(SeatWord::new(None, 5).owner(), None);
-        assert_ne!(owner, Owner::new(255, Identity::new(7, 9, 9)));
-    }
-
-    #[test]
-    fn only_a_page_of_this_version_is_admitted() {
-        let page: Vec<AtomicU64> = (0..WORDS).map(|_| AtomicU64::new(0)).collect();
-        assert!(Table::new(&page[1..]).is_none());
-        let table = Table::new(&page).unwrap();
-        assert!(table.admit() && table.admit());
-        page[0].store(MAGIC ^ 1 << 56, Relaxed);
-        assert!(!table.admit());
-    }
-
-    #[test]
-    fn any_words_can_be_read() {
-        for fill in [u64::MAX, 0x8000_0000_0000_0000, 1, 0xaaaa_aaaa_aaaa_aaaa] {
-            let page: Vec<AtomicU64> = (0..WORDS).map(|_| AtomicU64::new(fill)).collect();
-            let table = Table::new(&page).unwrap();
-            for i in 0..=255 {
-                table.seat(i).owner();
-                table.identity(i).map(Identity::pid);
-                table.silent_periods(i, 12_345);
-            }
-        }
     }
 }

@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The monitor's words under every order in which threads and processes can meet: the same sources as above, over the words of a
+//! model checker.
+
+#![allow(dead_code)]
+
+use loom::sync::{Arc, Mutex};
+use loom::thread;
+
+use super::lease;
+use member::{Ask, Member, Report};
+use permit::{LoadReader, Shared, SpinPermit};
+use sync::{AtomicU64, WORDS};
+use table::{Identity, Table};
+
+mod sync {
+    use std::ops::Deref;
+
+    pub use loom::sync::atomic::AtomicU64;
+    pub use loom::thread::Thread;
+
+    /// One CPU, for two processes.
+    pub const SEATS: usize = 1;
+    pub const SLOTS: usize = 2;
+    pub const WORDS: usize = 16 + SEATS + SLOTS * 16;
+
+    #[derive(Debug)]
+    pub struct Words(Vec<AtomicU64>);
+
+    impl Words {
+        pub fn wiped_on_fork(_: usize) -> std::io::Result<Words> {
+            Ok(Words((0..18).map(|_| AtomicU64::new(0)).collect()))
+        }
+    }
+
+    impl Deref for Words {
+        type Target = [AtomicU64];
+        fn deref(&self) -> &[AtomicU64] {
+            &self.0
+        }
+    }
+}
+
+#[path = "member.rs"]
+mod member;
+#[path = "permit.rs"]
+mod permit;
+#[path = "table.rs"]
+mod table;
+
+/// Runs a model in the orders in which threads are interrupted so often.
+fn explore(interruptions: usize, model: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(interruptions);
+    // Two whole windows beside each other have too many for a test of every day.
+    builder.max_permutations = Some(400);
+    builder.check(model);
+}
+
+fn shared(leased: u32) -> std::sync::Arc<Shared> {
+    let shared = std::sync::Arc::new(Shared::new().unwrap());
+    shared.set_leased(leased);
+    shared
+}
+
+#[test]
+fn no_more_threads_spin_than_are_leased_in_any_order() {
+    explore(2, || {
+        let shared = shared(1);
+        let spinning = Arc::new(Mutex::new(0));
+        let spinners: Vec<_> = (0..2)
+            .map(|_| {
+                let (permit, spinning) = (SpinPermit(shared.clone()), spinning.clone());
+                thread::spawn(move || {
+                    let Some(guard) = permit.try_spin_at(0) else { return 0 };
+                    *spinning.lock().unwrap() += 1;
+                    assert!(*spinning.lock().unwrap() <= 1);
+                    *spinning.lock().unwrap() -= 1;
+                    guard.finish(5);
+                    1
+                })
+            })
+            .collect();
+        let spins: u32 = spinners.into_iter().map(|spinner| spinner.join().unwrap()).sum();
+        let word = shared.permit();
+        assert!(spins >= 1);
+        assert_eq!((word.active, word.leased, word.starts), (0, 1, spins));
+        assert_eq!(shared.totals().0, u64::from(spins) * 5);
+    });
+}
+
+/// What the monitor leases and what spinners do to the same word is neither lost.
+#[test]
+fn a_lease_that_changes_beside_a_spin_stays_and_the_spin_is_counted() {
+    explore(2, || {
+        let shared = shared(1);
+        let permit = SpinPermit(shared.clone());
+        let spinner =
+            thread::spawn(move || permit.try_spin_at(0).map(|guard| guard.finish(7)).is_some());
+        shared.set_leased(0);
+        shared.set_leased(2);
+        let spun = spinner.join().unwrap();
+        let word = shared.permit();
+        assert_eq!((word.active, word.leased, word.starts), (0, 2, u32::from(spun)));
+    });
+}
+
+/// A monitor that sleeps for long, and requests: the model ends with a deadlock where nobody wakes it.
+#[test]
+fn a_request_wakes_a_monitor_that_dozes() {
+    explore(2, || {
+        let shared = shared(0);
+        let awake = Arc::new(Mutex::new(false));
+        let monitor = {
+            let (shared, awake) = (shared.clone(), awake.clone());
+            thread::spawn(move || {
+                shared.take_signals();
+                if shared.doze() {
+                    // From here on requests see it.
+                    drop(awake.lock().unwrap());
+                    while shared.dozes() {
+                        thread::park();
+                    }
+                }
+                *awake.lock().unwrap() = true;
+            })
+        };
+        shared.thread.set(monitor.thread().clone()).unwrap();
+        let reader = LoadReader(shared.clone());
+        while !*awake.lock().unwrap() {
+            reader.note_request();
+            thread::yield_now();
+        }
+        monitor.join().unwrap();
+    });
+}
+
+/// A thread wants to spin while the monitor sleeps through a window: it is woken, and the thread gets the seat.
+#[test]
+fn the_first_wish_to_spin_wakes_the_monitor() {
+    explore(2, || {
+        let shared = shared(0);
+        let monitor = {
+            let shared = shared.clone();
+            thread::spawn(move || {
+                while !shared.wants_first_seat() {
+                    thread::park();
+                }
+                shared.set_leased(1);
+                shared.forget_refusals();
+            })
+        };
+        shared.thread.set(monitor.thread().clone()).unwrap();
+        let permit = SpinPermit(shared.clone());
+        assert!(permit.try_spin_at(0).is_none());
+        monitor.join().unwrap();
+        assert!(permit.try_spin_at(0).is_some());
+    });
+}
+
+fn page() -> Arc<Vec<AtomicU64>> {
+    Arc::new((0..WORDS).map(|_| AtomicU64::new(0)).collect())
+}
+
+const NOW_NS: u64 = 5_000_000_000;
+
+fn process(pid: u32) -> Member {
+    let mut member = Member::new(Identity::new(pid, u64::from(pid), 1));
+    member.set_cpus(0..1);
+    member
+}
+
+/// Its window at a time; the seats that it holds afterwards.
+fn window(
+    member: &mut Member,
+    page: &[AtomicU64],
+    now_ns: u64,
+    gone: &dyn Fn(Identity) -> bool,
+) -> u32 {
+    let table = Table::new(page).unwrap();
+    let report = Report { elapsed_ns: 100_000_000, period_ms: 100, ..Report::default() };
+    // A slot that is being freed may be the last.
+    if !member.report(table, now_ns, &report, gone) {
+        return 0;
+    }
+    let ask = Ask { budget: 1, wanted: 1, stuck: 0, window_ms: 100, max_hold_ms: 1000 };
+    member.settle(table, now_ns, &ask, gone)
+}
+
+#[test]
+fn processes_that_join_at_once_have_slots_of_their_own_and_one_takes_the_seat() {
+    explore(1, || {
+        let page = page();
+        let theirs = page.clone();
+        let other = thread::spawn(move || {
+            let mut member = process(2);
+            let held = window(&mut member, &theirs, NOW_NS, &|_| false);
+            (member.slot(), held)
+        });
+        // Both look for a slot at the same place first.
+        let mut member = process(4);
+        let held = window(&mut member, &page, NOW_NS, &|_| false);
+        let (slot, theirs) = other.join().unwrap();
+        assert!(slot.is_some() && member.slot().is_some() && slot != member.slot());
+        assert!(held + theirs <= 1, "one seat has two holders");
+        let owner = Table::new(&page).unwrap().seat(0).owner().map(|owner| Some(owner.slot));
+        assert_eq!(owner.is_some(), held + theirs == 1);
+        assert!(owner.is_none_or(|of| of == if held == 1 { member.slot() } else { slot }));
+    });
+}
+
+/// The holder leaves, or is dead and found so by the other two at once.
+#[test]
+fn a_seat_of_the_dead_is_taken_by_one() {
+    explore(1, || {
+        let page = page();
+        assert_eq!(window(&mut process(2), &page, NOW_NS, &|_| false), 1);
+        let later = NOW_NS + 2_000_000_000;
+        let gone = |who: Identity| who.pid() == 2;
+        let theirs = page.clone();
+        let other = thread::spawn(move || window(&mut process(6), &theirs, later, &gone));
+        // There is room for one more beside the dead one; the other takes its slot, now or with a later window.
+        let held = window(&mut process(4), &page, later, &gone);
+        assert!(held + other.join().unwrap() <= 1, "one seat has two holders");
+    });
+}
+
+#[test]
+fn a_process_that_leaves_beside_one_that_wants_its_seat_leaves_nothing_behind() {
+    explore(1, || {
+        let page = page();
+        let mut first = process(2);
+        assert_eq!(window(&mut first, &page, NOW_NS, &|_| false), 1);
+        let theirs = page.clone();
+        let leaving = thread::spawn(move || first.leave(Table::new(&theirs).unwrap(), NOW_NS));
+        let later = NOW_NS + 200_000_000;
+        let mut member = process(3);
+        let held = window(&mut member, &page, later, &|_| false);
+        leaving.join().unwrap();
+        let table = Table::new(&page).unwrap();
+        let owner = table.seat(0).owner().map(|owner| Some(owner.slot));
+        assert_eq!(owner, (held == 1).then(|| member.slot()));
+        assert_eq!(window(&mut member, &page, later + 200_000_000, &|_| false), 1);
+    });
+}
