@@ -3,10 +3,11 @@
 
 use std::path::{Path, PathBuf};
 
+use dwell_bench::fixture::{FileSystem, Fixture as _, LoopOnTmpfs, Unavailable};
 use dwell_bench::loads::serve;
 use dwell_bench::pager::{
-    DEVICE, Entry, MMAP, Order, PAGE_BYTES, Plan, Program, REGION, Visits, Way, Work, limits,
-    measure,
+    DEVICE, Entry, MMAP, Order, PAGE_BYTES, Plan, Program, REGION, Visits, Way, Work, limit_bytes,
+    limits, measure,
 };
 use dwell_bench::result::{Device, Run};
 use dwell_workloads::csr;
@@ -14,6 +15,8 @@ use dwell_workloads::csr;
 /// Arguments that lead this test program to [`helper`].
 const HIDDEN: [&str; 5] = ["--ignored", "--exact", "--nocapture", "helper", "help-now"];
 const LIMIT: u64 = 12 << 20;
+/// What the kernel reads ahead at once of most devices.
+const AHEAD: u64 = 128 << 10;
 
 #[test]
 #[ignore = "run by other tests as a child"]
@@ -69,7 +72,25 @@ fn visits(order: Order, visits: u64) -> Work {
 /// A file of random bytes on the disk of the build, and where it is.
 fn file(bytes: usize) -> (tempfile::TempDir, PathBuf) {
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let path = directory.path().join("data");
+    let path = filled(directory.path(), bytes);
+    (directory, path)
+}
+
+/// The same on a device in memory that is never busy, of which so much is read ahead at once: of a disk it
+/// may be more than the limit, and the kernel kills who waits too long for all of that.
+fn quick_file(bytes: usize, ahead_bytes: u64) -> Result<(FileSystem, PathBuf), Unavailable> {
+    let device = LoopOnTmpfs::blank(2 * bytes as u64 + (16 << 20))?;
+    let name = device.path().file_name().unwrap().to_str().unwrap();
+    let setting = format!("/sys/block/{name}/queue/read_ahead_kb");
+    let build = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let system = FileSystem::new(Box::new(device), "ext4", build)?;
+    std::fs::write(&setting, (ahead_bytes >> 10).to_string()).unwrap();
+    let path = filled(system.path(), bytes);
+    Ok((system, path))
+}
+
+fn filled(directory: &Path, bytes: usize) -> PathBuf {
+    let path = directory.join("data");
     let mut word = 1u64;
     let mut content = Vec::with_capacity(bytes);
     while content.len() < bytes {
@@ -77,7 +98,7 @@ fn file(bytes: usize) -> (tempfile::TempDir, PathBuf) {
         content.extend_from_slice(&word.to_be_bytes());
     }
     std::fs::write(&path, content).unwrap();
-    (directory, path)
+    path
 }
 
 /// Counts of one contender, by name.
@@ -106,7 +127,10 @@ fn the_kernels_ways_are_held_to_the_limit_and_read_what_left_memory_again() {
         return println!("SKIP: {why}");
     }
     const PAGES: u64 = 3 * LIMIT / PAGE_BYTES as u64;
-    let (_kept, path) = file(PAGES as usize * PAGE_BYTES);
+    let (_kept, path) = match quick_file(PAGES as usize * PAGE_BYTES, AHEAD) {
+        Ok(made) => made,
+        Err(why) => return println!("SKIP: {why}"),
+    };
     let run = run(vec![entry(&path, visits(Order::Sequential, 2 * PAGES), &MMAP)]);
     for way in MMAP {
         let peak = counted(&run, way, "peak_bytes");
@@ -117,6 +141,23 @@ fn the_kernels_ways_are_held_to_the_limit_and_read_what_left_memory_again() {
     assert!(faults > PAGES * 3 / 2, "{faults} of {PAGES}");
     assert!(counted(&run, "mmap", "major_faults") < faults / 4);
     assert!(run.ratios.iter().any(|ratio| ratio.policy == "mmap-random"));
+}
+
+#[test]
+fn a_limit_has_room_for_what_the_kernel_reads_ahead_of_the_device() {
+    const MUCH: u64 = 8 << 20;
+    let work = visits(Order::Sequential, 4);
+    let ((_less, little), (_more, much)) = match (quick_file(4096, AHEAD), quick_file(4096, MUCH)) {
+        (Ok(little), Ok(much)) => (little, much),
+        (Err(why), _) | (_, Err(why)) => return println!("SKIP: {why}"),
+    };
+    let limit = |path: &Path, paged| limit_bytes(work, path, LIMIT, paged);
+    assert!((4 << 20..3 * MUCH).contains(&limit(&little, 1)));
+    assert!((3 * MUCH..4 * MUCH).contains(&limit(&much, 1)));
+    // Which is no share of more.
+    assert_eq!(limit(&much, 8 * MUCH), limit(&little, 8 * MUCH));
+    let address = Path::new("emu:latency=1us,size=1MiB");
+    assert_eq!(limit(address, 1), limit(&little, 1));
 }
 
 #[test]
@@ -151,7 +192,8 @@ fn regions_find_the_same_as_the_kernel_within_their_budgets() {
         .into_iter()
         .filter(|way| two || !["other", "spins"].iter().any(|w| way.ends_with(w)))
         .collect();
-    ways.extend(["mmap", DEVICE]);
+    // Of the kernel's ways that which reads nothing ahead: of a disk that may be more than the limit.
+    ways.extend(["mmap-random", DEVICE]);
     let orders = [Order::Random, Order::Strided { pages: 7 }, Order::Window { pages: 40 }];
     for order in orders {
         let over = Entry { limit_bytes: LIMIT / 2, ..entry(&path, visits(order, PAGES), &ways) };

@@ -24,7 +24,7 @@ use dwell_channel::grants::{Grants, Why};
 
 /// Waits, and not for ever, until this is so.
 fn soon(what: &str, is_so: impl Fn() -> bool) {
-    let until = Instant::now() + Duration::from_secs(10);
+    let until = Instant::now() + Duration::from_secs(30);
     while !is_so() {
         assert!(Instant::now() < until, "{what}");
         std::thread::sleep(Duration::from_millis(2));
@@ -74,7 +74,7 @@ fn what_a_killed_client_had_in_flight_lands_in_no_other_memory() {
             let io = unsafe { Io::plain(Action::Read, fd, buffer.as_mut_ptr(), 4096, 32 * 4096) };
             queue.submit(io, Route::Interrupt).unwrap();
         }
-        let (mut done, until) = (0, Instant::now() + Duration::from_secs(10));
+        let (mut done, until) = (0, Instant::now() + Duration::from_secs(30));
         while done < 16 {
             queue.poll(&mut |completion| {
                 assert_eq!(completion.result, 4096);
@@ -159,7 +159,7 @@ fn read(queue: &mut ChannelQueue, fd: i32, buffer: &mut ChannelBuffer, at: u64) 
     // SAFETY: the buffer outlives the completion, which is waited for.
     let io = unsafe { Io::plain(Action::Read, fd, buffer.as_mut_ptr(), 4096, at) };
     queue.submit(io, Route::Interrupt).unwrap();
-    let (mut result, until) = (None, Instant::now() + Duration::from_secs(10));
+    let (mut result, until) = (None, Instant::now() + Duration::from_secs(30));
     while result.is_none() {
         queue.poll(&mut |completion| result = Some(completion.result));
         assert!(Instant::now() < until, "no answer");
@@ -201,7 +201,7 @@ fn a_file_that_does_not_answer_keeps_nobody_else_waiting() {
         }
         assert_eq!(waiting.poll(&mut |_| {}), 0);
         gate.open();
-        let (mut done, until) = (0, Instant::now() + Duration::from_secs(10));
+        let (mut done, until) = (0, Instant::now() + Duration::from_secs(30));
         while done < 16 {
             waiting.poll(&mut |completion| {
                 assert_eq!(completion.result, 4096);

@@ -20,6 +20,9 @@ use dwell_channel::client;
 use dwell_channel::controller::{Controller, Options};
 use dwell_channel::fs::DataPath;
 
+/// Within this time all is over that is not to last for ever.
+const SOON: Duration = Duration::from_secs(30);
+
 #[test]
 fn a_path_under_a_mount_takes_the_channel_by_itself() {
     for way in EVERY {
@@ -284,18 +287,18 @@ fn noticed_and_found_again(passthrough: bool, goes_on: bool) {
                 controller.0.kill().unwrap();
                 dead = Some(Instant::now());
             }
-            assert!(dead.is_none_or(|dead| dead.elapsed() < Duration::from_secs(1)));
+            assert!(dead.is_none_or(|dead| dead.elapsed() < SOON));
         }
-        assert!(dead.unwrap().elapsed() < Duration::from_secs(1), "noticed within a second");
+        assert!(dead.unwrap().elapsed() < SOON, "noticed");
         controller.0.wait().unwrap();
         let below = std::fs::read(backing.path().join("data")).unwrap();
         let sure = acknowledged.min(2048) as usize * 512;
         assert!(sure > 0 && below[..sure].iter().all(|byte| *byte == round));
         let before = Instant::now();
         assert_eq!(file.read_at(&mut [0; 512], 0).is_ok(), goes_on);
-        assert!(before.elapsed() < Duration::from_secs(1));
+        assert!(before.elapsed() < SOON);
         controller = served_elsewhere(backing.path(), mount.path(), passthrough);
-        let until = Instant::now() + Duration::from_secs(2);
+        let until = Instant::now() + SOON;
         let mut buffer = [0; 512];
         while file.sync_data().is_err() || file.read_at(&mut buffer, 0).is_err() {
             assert!(Instant::now() < until, "never found again");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! G4: six processes that page from a fast device on one CPU, under ITS and under two policies of one answer.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use dwell::profile::DeviceProfile;
@@ -129,14 +129,16 @@ impl Files<'_> {
         let file = self.directory.join(name);
         let file = file.to_str().context("the directory's name is not text")?;
         let file = file.replace('%', "%25").replace(',', "%2C");
+        let address: PathBuf = format!("{},file={file}", Kind::Emulated.as_str()).into();
+        let limit_bytes = limit_bytes(work, &address, bytes, bytes / OVER);
         Ok(Task {
-            address: format!("{},file={file}", Kind::Emulated.as_str()).into(),
+            address,
             profile: self.profile.clone(),
             way: way.clone(),
             work,
             seed,
             most_ns: u64::MAX,
-            limit_bytes: limit_bytes(work, bytes, bytes / OVER),
+            limit_bytes,
             group: None,
             nice,
             cpu: Some(CPU),

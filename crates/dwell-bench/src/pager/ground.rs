@@ -147,6 +147,10 @@ impl Ground {
         72 << scale
     }
 
+    fn limit_bytes(&self, work: Work, terms: &Terms) -> u64 {
+        limit_bytes(work, &self.address, self.bytes, self.bytes / terms.over.max(1))
+    }
+
     /// Work on it.
     pub fn entry(&self, work: Work, terms: &Terms) -> Entry {
         Entry {
@@ -155,7 +159,7 @@ impl Ground {
             profile: self.profile.clone(),
             work,
             ways: terms.ways.clone(),
-            limit_bytes: limit_bytes(work, self.bytes, self.bytes / terms.over.max(1)),
+            limit_bytes: self.limit_bytes(work, terms),
             most_ns: terms.most_ns,
             emulated: self.emulated.clone(),
         }

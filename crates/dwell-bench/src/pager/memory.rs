@@ -5,6 +5,7 @@
 use std::fs::File;
 use std::ops::Range;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -24,9 +25,11 @@ const SPARE_SHARE: u64 = 32;
 const SPARE_BYTES: u64 = 512 << 10;
 /// Fewer pages are no budget.
 const LEAST_BYTES: u64 = 64 * PAGE_BYTES as u64;
-/// No limit is made for less: with fewer pages the kernel finds none that it could free while it reads some
-/// ahead, and kills.
-pub(super) const LEAST_PAGED_BYTES: u64 = 4 << 20;
+/// No limit is made for less.
+const LEAST_PAGED_BYTES: u64 = 4 << 20;
+/// Nor for less than this many times what the kernel reads ahead at once. Two such reads can be under way
+/// while a page faults; the kernel frees no page that is being read, waits for none, and kills.
+const READS_AHEAD: u64 = 3;
 
 /// How long a handler's thread spins for a fault: always, as far as faults of a program go.
 const SPINS_NS: u64 = 1_000_000_000;
@@ -169,10 +172,27 @@ impl Memory {
     }
 }
 
-/// A limit that leaves `paged_bytes` for pages.
-pub(super) fn limit_bytes(private_bytes: u64, paged_bytes: u64) -> u64 {
-    let sum = private_bytes + paged_bytes.max(LEAST_PAGED_BYTES) + SPARE_BYTES;
+/// A limit that leaves `paged_bytes` for pages of a file.
+pub(super) fn limit_bytes(private_bytes: u64, paged_bytes: u64, read_ahead_bytes: u64) -> u64 {
+    let least = LEAST_PAGED_BYTES.max(READS_AHEAD.saturating_mul(read_ahead_bytes));
+    let sum = private_bytes + paged_bytes.max(least) + SPARE_BYTES;
     sum + sum.div_ceil(SPARE_SHARE - 1)
+}
+
+/// The most that the kernel reads ahead at once of a file; 0 of what is no file, or where it does not say.
+pub(super) fn read_ahead_bytes(address: &Path) -> u64 {
+    let Ok(metadata) = std::fs::metadata(address) else { return 0 };
+    let device = metadata.dev();
+    let numbers = format!("{}:{}", libc::major(device), libc::minor(device));
+    // A partition has its disk's; a file system without a device has its own.
+    let places = [
+        format!("/sys/dev/block/{numbers}/queue"),
+        format!("/sys/dev/block/{numbers}/../queue"),
+        format!("/sys/class/bdi/{numbers}"),
+    ];
+    let read = |at: &String| std::fs::read_to_string(format!("{at}/read_ahead_kb")).ok();
+    let text = places.iter().find_map(read).unwrap_or_default();
+    text.trim().parse::<u64>().unwrap_or(0) << 10
 }
 
 /// What is left of the limit for a region's pages: the same memory that the kernel would have for the

@@ -13,7 +13,7 @@ mod task;
 mod way;
 mod work;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -95,9 +95,11 @@ pub fn regions() -> Result<(), String> {
 }
 
 /// A limit under which about `paged_bytes` of a file of `mapped_bytes` can be in memory, beside what the work
-/// has for itself and what a process needs. At least 4 MiB are left for pages.
-pub fn limit_bytes(work: Work, mapped_bytes: u64, paged_bytes: u64) -> u64 {
-    memory::limit_bytes(work.private_bytes(mapped_bytes), paged_bytes)
+/// has for itself and what a process needs. At least 4 MiB are left for pages, and three times what the kernel
+/// reads ahead at once of the file: with less, it kills the process where the device is slow.
+pub fn limit_bytes(work: Work, address: &Path, mapped_bytes: u64, paged_bytes: u64) -> u64 {
+    let private = work.private_bytes(mapped_bytes);
+    memory::limit_bytes(private, paged_bytes, memory::read_ahead_bytes(address))
 }
 
 /// What is said where no limit can be set.

@@ -69,20 +69,24 @@ impl Callers {
         Acting { callers: self, changed: false, thread: PhantomData }
     }
 
-    /// As [`Callers::become_caller`], for what changes an open file. `opener` remembers the groups of the one who
-    /// opened it: to look them up takes longer than most writes.
+    /// As [`Callers::become_caller`], for what changes a file that `opener` opened. `groups` remembers the opener's: to
+    /// look them up takes longer than most writes.
     ///
     /// # Errors
     /// As of [`Callers::become_caller`].
-    pub fn become_writer(&self, caller: Caller, opener: &OpenedBy) -> Result<Acting<'_>, Errno> {
+    pub fn become_writer(
+        &self,
+        caller: Caller,
+        opener: Caller,
+        groups: &OnceLock<Vec<Gid>>,
+    ) -> Result<Acting<'_>, Errno> {
         if !self.differs(caller) {
             return Ok(self.nobody_else());
         }
-        if (caller.uid, caller.gid) != (opener.caller.uid, opener.caller.gid) {
+        if (caller.uid, caller.gid) != (opener.uid, opener.gid) {
             return self.become_caller(caller);
         }
-        let groups = opener.groups.get_or_init(|| groups_of(caller.tid));
-        self.become_one_of(caller, groups)
+        self.become_one_of(caller, groups.get_or_init(|| groups_of(caller.tid)))
     }
 
     fn become_one_of(&self, caller: Caller, groups: &[Gid]) -> Result<Acting<'_>, Errno> {
@@ -139,19 +143,6 @@ impl Callers {
             Callers::One { gid } if gid.as_raw() != caller.gid => Some(Gid::from_raw(caller.gid)),
             _ => None,
         }
-    }
-}
-
-/// The program that opened a file.
-#[derive(Debug)]
-pub(super) struct OpenedBy {
-    pub caller: Caller,
-    groups: OnceLock<Vec<Gid>>,
-}
-
-impl From<Caller> for OpenedBy {
-    fn from(caller: Caller) -> Self {
-        OpenedBy { caller, groups: OnceLock::new() }
     }
 }
 

@@ -108,8 +108,8 @@ impl Tree {
             with |= ReadWriteFlags::DSYNC;
         }
         // The kernel itself brings pages; the opener wrote them.
-        let caller = if is_page { file.opener.caller } else { caller };
-        let _acting = self.callers.become_writer(caller, &file.opener)?;
+        let caller = if is_page { file.by } else { caller };
+        let _acting = self.callers.become_writer(caller, file.by, &file.groups)?;
         if how.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) && caller.uid == 0 {
             // Root without the right to keep them.
             self.drop_set_ids(&file)?;
@@ -171,7 +171,7 @@ impl Tree {
         let mode = FallocateFlags::from_bits_retain(mode as u32);
         let _guard = (!(mode - FallocateFlags::KEEP_SIZE).is_empty())
             .then(|| self.grants.drain(&file.open.inode, Why::Shorten));
-        let _acting = self.callers.become_writer(caller, &file.opener)?;
+        let _acting = self.callers.become_writer(caller, file.by, &file.groups)?;
         rustix::fs::fallocate(&*file, mode, offset, bytes)
     }
 
@@ -198,7 +198,7 @@ impl Tree {
         let (mut from_offset, mut to_offset) = (from_offset, to_offset);
         // What the answer has room for.
         let bytes = bytes.min(0x7fff_f000) as usize;
-        let _acting = self.callers.become_writer(caller, &to.opener)?;
+        let _acting = self.callers.become_writer(caller, to.by, &to.groups)?;
         rustix::fs::copy_file_range(
             &*from,
             Some(&mut from_offset),

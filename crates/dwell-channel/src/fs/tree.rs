@@ -10,10 +10,10 @@ use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fuser::{BackingId, FileAttr, FopenFlags, Generation, INodeNo, Notifier};
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
+use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
-use super::caller::{Caller, Callers, OpenedBy};
+use super::caller::{Caller, Callers};
 use super::counts::Counts;
 use super::directory::OpenDirectory;
 use super::node::{Node, Nodes, ROOT, key};
@@ -54,7 +54,10 @@ pub(super) struct Tree {
 pub(super) struct File {
     pub open: Arc<OpenFile>,
     pub node: Arc<Node>,
-    pub opener: OpenedBy,
+    /// The program that opened it.
+    pub by: Caller,
+    /// The groups of that program, once they were asked for.
+    pub groups: OnceLock<Vec<Gid>>,
     /// Pages of it were given to the kernel: no channel reaches it any more.
     pub mapped: AtomicBool,
     /// A channel was granted it.
@@ -238,8 +241,9 @@ impl Tree {
             (Some(_), false) => FopenFlags::empty(),
             _ => self.open_flags.get().copied().unwrap_or(FopenFlags::FOPEN_DIRECT_IO),
         };
-        let (node, opener, _backing) = (node.clone(), OpenedBy::from(caller), backing.clone());
-        let handle = self.files.insert(File { open, node, opener, mapped, granted, _backing });
+        let (node, groups, _backing) = (node.clone(), OnceLock::new(), backing.clone());
+        let file = File { open, node, by: caller, groups, mapped, granted, _backing };
+        let handle = self.files.insert(file);
         Ok(Opened { handle, backing, flags })
     }
 }

@@ -47,7 +47,7 @@ impl Target {
         let socket = socket::connect(self.controller.place()).expect("the controller listens");
         let hello = Hello { entries: ENTRIES, data_bytes: DATA_BYTES };
         socket::send(&socket, &hello.message(), None).expect("there is room in the socket");
-        let until = Instant::now() + Duration::from_secs(5);
+        let until = Instant::now() + Duration::from_secs(30);
         loop {
             let mut message = [0; 64];
             match socket::receive(&socket, &mut message, true) {
