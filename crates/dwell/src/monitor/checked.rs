@@ -2,7 +2,8 @@
 //! The monitor's words under every order in which threads and processes can meet: the same sources as above, over the words of a
 //! model checker.
 
-#![allow(dead_code)]
+// They are loaded twice on purpose.
+#![allow(dead_code, clippy::duplicate_mod)]
 
 use loom::sync::{Arc, Mutex};
 use loom::thread;
