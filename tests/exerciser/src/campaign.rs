@@ -2,6 +2,7 @@
 //! Seed after seed over a surface.
 
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
@@ -131,11 +132,11 @@ impl Site {
             "a difference"
         };
         let at = |one: &Difference| one.line.map_or(String::new(), |line| format!("line {line}: "));
-        let file = std::env::temp_dir().join(format!(
-            "exerciser-{}-{}.json",
-            self.name,
-            std::process::id()
-        ));
+        static REPORTS: AtomicU64 = AtomicU64::new(0);
+        let number = REPORTS.fetch_add(1, Ordering::Relaxed);
+        let process = std::process::id();
+        let file = format!("exerciser-{}-{process}-{number}.json", self.name);
+        let file = std::env::temp_dir().join(file);
         let kept = serde_json::to_vec(&small).is_ok_and(|text| std::fs::write(&file, text).is_ok());
         let mut text = format!(
             "{whose}\n first seen: {}{}\n smallest: {}{}\n{}",

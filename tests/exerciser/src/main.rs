@@ -4,11 +4,13 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use clap::Parser;
-use dwell_exerciser::campaign::{self, dead};
+use dwell_exerciser::campaign::{self, Outcome, Surface, dead};
 use dwell_exerciser::compare::Counts;
 use dwell_exerciser::log::{self, Row};
 use dwell_exerciser::surface::{Programs, is_missing};
@@ -31,6 +33,12 @@ struct Arguments {
     /// Go on with further seeds for so many minutes on each surface
     #[arg(long)]
     minutes: Option<f64>,
+    /// Go on with further seeds until they have so many operations on each surface
+    #[arg(long)]
+    operations: Option<u64>,
+    /// How many seeds run at once, each on a surface of its own
+    #[arg(long, default_value_t = 1)]
+    jobs: usize,
     /// Run this script instead, as a difference left it
     #[arg(long)]
     script: Option<PathBuf>,
@@ -102,54 +110,42 @@ fn run(arguments: &Arguments) -> Result<bool> {
     Ok(fine)
 }
 
-/// All seeds over one surface.
+/// All seeds over one surface, by as many workers as were asked for, each with a surface of its own.
 fn one(arguments: &Arguments, name: &str, programs: &Programs) -> Result<(Row, bool)> {
-    let mut surface = campaign::surface(name, programs, arguments.known)?;
+    let new = || campaign::surface(name, programs, arguments.known);
+    let mut surface = new()?;
     if arguments.list {
         print!("{}", surface.listed(arguments.seed, arguments.ops));
     }
-    let started = Instant::now();
-    let limit = arguments.minutes.map(|minutes| Duration::from_secs_f64(minutes * 60.0));
-    let mut counts = Counts::new();
     let first = arguments.seed;
-    let mut row = Row {
-        surface: name.to_owned(),
-        seeds: (first, first),
-        operations: 0,
-        kills: (0, 0),
-        differences: Vec::new(),
+    let work = Work {
+        arguments,
+        name,
+        started: Instant::now(),
+        next: AtomicU64::new(first),
+        all: Mutex::new(All::default()),
     };
-    let mut decided = 0;
-    for seed in first.. {
-        let done = seed - first;
-        let over = match (limit, arguments.seeds) {
-            _ if arguments.list => true,
-            (_, Some(seeds)) if done >= seeds => true,
-            (Some(limit), _) => started.elapsed() >= limit && done > 0,
-            (None, None) => done > 0,
-            (None, Some(_)) => false,
-        };
-        if over {
-            break;
+    std::thread::scope(|scope| -> Result<()> {
+        let more = if arguments.list { 0 } else { arguments.jobs.saturating_sub(1) };
+        let others: Vec<_> =
+            (0..more).map(|_| scope.spawn(|| work.seeds(new()?.as_mut()))).collect();
+        let mut done = work.seeds(surface.as_mut());
+        for other in others {
+            done = done.and(other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
         }
-        let outcome = surface.exercise(seed, arguments.ops, &mut counts)?;
-        row.seeds.1 = seed;
-        row.operations += outcome.operations;
-        row.kills.0 += outcome.kills.0;
-        row.kills.1 += outcome.kills.1;
-        decided += outcome.decided;
-        if let Some(difference) = outcome.difference {
-            println!("{name}: seed {seed}: {difference}");
-            println!(
-                " all of it: dwell-exerciser --surface {name} --seed {seed} --ops {}\n",
-                arguments.ops
-            );
-            row.differences.push(seed);
-            if row.differences.len() >= arguments.most {
-                break;
-            }
-        }
-    }
+        done
+    })?;
+    let seconds = work.started.elapsed().as_secs_f64();
+    let All { counts, outcome, last, mut differences, .. } =
+        work.all.into_inner().unwrap_or_else(PoisonError::into_inner);
+    differences.sort_unstable();
+    let row = Row {
+        surface: name.to_owned(),
+        seeds: (first, last.unwrap_or(first)),
+        operations: outcome.operations,
+        kills: outcome.kills,
+        differences,
+    };
     for (kind, (tried, done)) in &counts {
         println!("  {kind:32} {tried:>9} tried {done:>9} succeeded");
     }
@@ -160,15 +156,95 @@ fn one(arguments: &Arguments, name: &str, programs: &Programs) -> Result<(Row, b
         println!("{name}: never succeeded: {}", dead.join(", "));
     }
     println!(
-        "{name}: seeds {}–{}, {} operations, {} kills of actors, {} of servers, {decided} requests not left to the kernel, {} differences, {:.0} s",
+        "{name}: seeds {}–{}, {} operations, {} kills of actors, {} of servers, {} requests not left to the kernel, {} differences, {seconds:.0} s",
         row.seeds.0,
         row.seeds.1,
         row.operations,
         row.kills.0,
         row.kills.1,
+        outcome.decided,
         row.differences.len(),
-        started.elapsed().as_secs_f64()
     );
     let fine = row.differences.is_empty() && (!enough || dead.is_empty());
     Ok((row, fine))
+}
+
+/// What came of all seeds so far.
+#[derive(Default)]
+struct All {
+    counts: Counts,
+    outcome: Outcome,
+    last: Option<u64>,
+    differences: Vec<u64>,
+    broken: bool,
+}
+
+/// The seeds over one surface, of which workers take one after the other.
+struct Work<'a> {
+    arguments: &'a Arguments,
+    name: &'a str,
+    started: Instant,
+    next: AtomicU64,
+    all: Mutex<All>,
+}
+
+impl Work<'_> {
+    fn all(&self) -> MutexGuard<'_, All> {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the seed that comes after so many is not to be run.
+    fn is_over(&self, done: u64) -> bool {
+        let Arguments { list, seeds, minutes, most, ops, operations, .. } = self.arguments;
+        let all = self.all();
+        if *list || all.broken || all.differences.len() >= *most {
+            return true;
+        }
+        if operations.is_some_and(|enough| done * *ops as u64 >= enough) {
+            return true;
+        }
+        let limit = minutes.map(|minutes| Duration::from_secs_f64(minutes * 60.0));
+        match (limit, seeds) {
+            (_, Some(seeds)) if done >= *seeds => true,
+            (Some(limit), _) => self.started.elapsed() >= limit && done > 0,
+            (None, None) => done > 0 && operations.is_none(),
+            (None, Some(_)) => false,
+        }
+    }
+
+    /// Runs seeds on a surface until it is enough.
+    fn seeds(&self, surface: &mut dyn Surface) -> Result<()> {
+        let done = self.until_over(surface);
+        self.all().broken |= done.is_err();
+        done
+    }
+
+    fn until_over(&self, surface: &mut dyn Surface) -> Result<()> {
+        loop {
+            let seed = self.next.fetch_add(1, Ordering::Relaxed);
+            if self.is_over(seed - self.arguments.seed) {
+                return Ok(());
+            }
+            let mut counts = Counts::new();
+            let outcome = surface.exercise(seed, self.arguments.ops, &mut counts)?;
+            let mut all = self.all();
+            for (kind, (tried, done)) in counts {
+                let sum = all.counts.entry(kind).or_default();
+                *sum = (sum.0 + tried, sum.1 + done);
+            }
+            all.last = all.last.max(Some(seed));
+            all.outcome.operations += outcome.operations;
+            all.outcome.kills.0 += outcome.kills.0;
+            all.outcome.kills.1 += outcome.kills.1;
+            all.outcome.decided += outcome.decided;
+            if let Some(difference) = outcome.difference {
+                let (name, ops) = (self.name, self.arguments.ops);
+                println!("{name}: seed {seed}: {difference}");
+                println!(
+                    " all of it: dwell-exerciser --surface {name} --seed {seed} --ops {ops}\n"
+                );
+                all.differences.push(seed);
+            }
+        }
+    }
 }
