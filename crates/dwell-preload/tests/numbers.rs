@@ -107,6 +107,14 @@ fn an_eventfd_in_the_place_of_a_ring_is_not_closed_for_the_ring() {
 }
 
 #[test]
+fn a_new_descriptor_has_the_lowest_free_number_whatever_the_librarys_threads_open() {
+    if let Some(ended) = compared("lowest") {
+        assert_eq!(ended.stdout, "0 were higher\n");
+        assert!(ended.on_rings() > 20, "{}", ended.on_rings());
+    }
+}
+
+#[test]
 fn under_a_small_limit_a_program_has_all_the_descriptors_that_it_has_untouched() {
     let (fast, numbers) = match (Fast::new(), numbers()) {
         (Ok(fast), Ok(numbers)) => (fast, numbers),

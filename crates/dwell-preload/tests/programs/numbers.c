@@ -18,6 +18,7 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { BLOCK = 4096, BLOCKS = 256 };
@@ -381,12 +382,46 @@ static void taken_unseen(void) {
     printf("%d are gone\n", gone);
 }
 
+static void *sleeps(void *ends) {
+    char byte;
+    if (read(*(int *)ends, &byte, 1) != 0) fail("read");
+    return NULL;
+}
+
+// A new descriptor has the lowest free number, whatever threads of a library open meanwhile.
+static void lowest(void) {
+    int fd = opened(O_RDONLY | O_DIRECT), ends[2], least = 1 << 20, higher = 0;
+    if (pipe(ends)) fail("pipe");
+    pthread_t threads[3];
+    for (int at = 0; at < 3; at++)
+        if (pthread_create(&threads[at], NULL, sleeps, ends)) fail("thread");
+    uint64_t *memory = block();
+    read_into(memory, fd, 20);
+    // Whatever begins with the first requests has begun.
+    usleep(400000);
+    time_t until = time(NULL) + 3;
+    do {
+        read_into(memory, fd, 1);
+        for (int at = 0; at < 50; at++) {
+            int one = open("/dev/null", O_RDONLY);
+            if (one < 0) fail("open");
+            if (one < least) least = one;
+            higher += one > least;
+            close(one);
+        }
+    } while (time(NULL) < until);
+    close(ends[1]);
+    for (int at = 0; at < 3; at++) pthread_join(threads[at], NULL);
+    printf("%d were higher\n", higher);
+}
+
 static const struct {
     const char *name;
     void (*act)(void);
 } all[] = {
     {"again", again}, {"threads", threads}, {"many_threads", many_threads}, {"limited", limited}, {"children", children},
     {"program", program}, {"unseen_forks", unseen_forks}, {"bare_closes", bare_closes}, {"taken_unseen", taken_unseen},
+    {"lowest", lowest},
 };
 
 int main(int count, char **arguments) {

@@ -151,10 +151,11 @@ impl Drop for HostPage {
 
 /// Asks the kernel whether a process of our pid namespace is dead; of others nothing is known.
 fn gone_from_here(member: &Member) -> impl Fn(Identity) -> bool + use<> {
-    let namespace = member.identity().namespace();
+    let own = member.identity();
     move |who| {
         let pid = who.pid();
-        who.namespace() == namespace
+        who != own
+            && who.namespace() == own.namespace()
             && (sys::no_such_process(pid as i32)
                 || fs::read_to_string(format!("/proc/{pid}/stat"))
                     .ok()

@@ -8,7 +8,8 @@ use super::quota::{self, Group, Version};
 use super::sys;
 use crate::clock;
 use dwell_policy::Ns;
-use std::fs::{self, File};
+use rustix::fs::Dir;
+use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -30,8 +31,13 @@ pub struct Sources {
     root: PathBuf,
     stat: Option<File>,
     own: Option<File>,
+    tasks: Option<Dir>,
+    mounts: Option<File>,
+    groups: Option<File>,
     buffer: Vec<u8>,
     allowed: Vec<u32>,
+    /// Hash of the texts that `limits` were found by.
+    found_by: u64,
     limits: Vec<Limit>,
     tightest: Option<Tightest>,
     windows: u32,
@@ -60,12 +66,17 @@ impl Sources {
 
     /// The same below another root, for tests.
     fn under(root: &Path) -> Sources {
+        let open = |name: &str| File::open(root.join("proc").join(name)).ok();
         Sources {
             root: root.to_path_buf(),
-            stat: File::open(root.join("proc/stat")).ok(),
-            own: File::open(root.join("proc/self/stat")).ok(),
+            stat: open("stat"),
+            own: open("self/stat"),
+            tasks: open("self/task").and_then(|directory| Dir::new(directory).ok()),
+            mounts: open("self/mountinfo"),
+            groups: open("self/cgroup"),
             buffer: vec![0; 8192],
             allowed: Vec::new(),
+            found_by: 0,
             limits: Vec::new(),
             tightest: None,
             windows: 0,
@@ -76,8 +87,8 @@ impl Sources {
     pub fn sample(&mut self) -> Sample {
         let moved = self.windows.is_multiple_of(PLACE_EVERY);
         if moved {
-            self.allowed = allowed_cpus();
-            self.limits = self.open_limits();
+            self.allowed = self.allowed_cpus();
+            self.find_limits();
         }
         if moved || self.windows.is_multiple_of(LIMITS_EVERY) {
             self.tightest = self.read_limits();
@@ -110,20 +121,52 @@ impl Sources {
         sample
     }
 
+    /// The threads of this process.
+    fn thread_ids(&mut self) -> Vec<i32> {
+        let Some(tasks) = &mut self.tasks else { return Vec::new() };
+        tasks.rewind();
+        let id = |entry: rustix::io::Result<rustix::fs::DirEntry>| {
+            entry.ok()?.file_name().to_str().ok()?.parse().ok()
+        };
+        tasks.filter_map(id).collect()
+    }
+
     /// The threads of this process in ascending order of their ids, and how long each has run.
-    fn threads(&self) -> Vec<(i32, Ns)> {
-        let Ok(entries) = fs::read_dir(self.root.join("proc/self/task")) else { return Vec::new() };
-        let ids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    fn threads(&mut self) -> Vec<(i32, Ns)> {
+        let ids = self.thread_ids().into_iter();
         let mut threads: Vec<(i32, Ns)> =
             ids.filter_map(|id| Some((id, clock::cpu_of_thread(id)?))).collect();
         threads.sort_unstable();
         threads
     }
 
-    fn open_limits(&self) -> Vec<Limit> {
-        let text = |name: &str| fs::read_to_string(self.root.join(name)).unwrap_or_default();
-        let groups = quota::groups(&text("proc/self/mountinfo"), &text("proc/self/cgroup"));
-        groups.iter().filter_map(|group| self.open_limit(group)).collect()
+    /// The CPUs that any thread of this process may run on: a process that pins its threads one by
+    /// one has all their CPUs.
+    fn allowed_cpus(&mut self) -> Vec<u32> {
+        let mut cpus = sys::affinity(0).unwrap_or_default();
+        for id in self.thread_ids().into_iter().take(MAX_THREADS) {
+            cpus.extend(sys::affinity(id).unwrap_or_default());
+        }
+        cpus.sort_unstable();
+        cpus.dedup();
+        cpus
+    }
+
+    /// Opens the limits of the control groups that this process is in, unless they are the same.
+    fn find_limits(&mut self) {
+        let mut text = |file: &Option<File>| {
+            let file = file.as_ref()?;
+            read_text(file, &mut self.buffer).map(str::to_owned)
+        };
+        let mounts = text(&self.mounts).unwrap_or_default();
+        let groups = text(&self.groups).unwrap_or_default();
+        let bytes = mounts.bytes().chain([0]).chain(groups.bytes());
+        let found_by = bytes.fold(1, |hash, byte| scatter(hash ^ u64::from(byte)));
+        if found_by != self.found_by {
+            let groups = quota::groups(&mounts, &groups);
+            self.limits = groups.iter().filter_map(|group| self.open_limit(group)).collect();
+            self.found_by = found_by;
+        }
     }
 
     fn open_limit(&self, group: &Group) -> Option<Limit> {
@@ -188,23 +231,10 @@ fn read_text<'a>(file: &File, buffer: &'a mut Vec<u8>) -> Option<&'a str> {
     }
 }
 
-/// The CPUs that any thread of this process may run on: a process that pins its threads one by
-/// one has all their CPUs.
-fn allowed_cpus() -> Vec<u32> {
-    let mut cpus = sys::affinity(0).unwrap_or_default();
-    let tasks = fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
-    for task in tasks.take(MAX_THREADS) {
-        if let Some(tid) = task.file_name().to_str().and_then(|name| name.parse().ok()) {
-            cpus.extend(sys::affinity(tid).unwrap_or_default());
-        }
-    }
-    cpus.sort_unstable();
-    cpus.dedup();
-    cpus
-}
-
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]
