@@ -10,7 +10,7 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
 use crate::quiet::{self, Noise};
@@ -41,9 +41,9 @@ impl Until {
 
 /// What is sampled.
 pub trait Trial {
-    /// One measured part of a contender, in anything of which more is better. What it did before it
-    /// settled does not count.
-    fn part(&mut self, contender: usize) -> Result<f64>;
+    /// One measured part of a contender: positive numbers, always as many, such as its throughput
+    /// and its CPU time per request. What it did before it settled does not count.
+    fn part(&mut self, contender: usize) -> Result<Vec<f64>>;
 
     /// Begins a window; what [`Trial::noise`] says is that of the time since.
     fn begin(&mut self) {}
@@ -59,13 +59,13 @@ pub trait Trial {
     }
 }
 
-/// Ratios of all contenders to the first, the control first.
+/// Ratios of all contenders to the baseline, for each number that a part gives.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Sampled {
     /// The baseline beside itself.
-    pub control: Paired,
+    pub control: Vec<Paired>,
     /// The others, in their order.
-    pub ratios: Vec<Paired>,
+    pub ratios: Vec<Vec<Paired>>,
     /// Blocks that count.
     pub blocks: usize,
     /// Blocks measured again because something else ran.
@@ -79,8 +79,9 @@ pub struct Sampled {
 impl Sampled {
     /// What a reader needs to know beside the ratios.
     pub fn remark(&self) -> String {
-        let Paired { median, low, high, .. } = self.control;
-        let mut text = format!("control {median:.3}× [{low:.3}–{high:.3}], {} blocks", self.blocks);
+        let control = |of: &Paired| format!("{:.3}× [{:.3}–{:.3}]", of.median, of.low, of.high);
+        let controls: Vec<String> = self.control.iter().map(control).collect();
+        let mut text = format!("control {}, {} blocks", controls.join(" and "), self.blocks);
         for (count, why) in [(self.noisy, "not quiet"), (self.left_state, "out of state")] {
             if count > 0 {
                 text += &format!(", {count} more {why}");
@@ -118,7 +119,10 @@ pub fn sample(
             let ratios = ratios(&blocks);
             let narrow = ratios.iter().all(|ratio| half_width(ratio) <= until.width);
             if narrow || late {
-                let (control, ratios) = (ratios[0], ratios[1..].to_vec());
+                let each = ratios.len() / (contenders + 1);
+                let mut of = ratios.chunks(each).map(<[Paired]>::to_vec);
+                let control = of.next().context("a part gave no number")?;
+                let ratios = of.collect();
                 let blocks = blocks.len();
                 return Ok(Sampled { control, ratios, blocks, noisy, left_state, narrow });
             }
@@ -142,17 +146,23 @@ pub fn sample(
     }
 }
 
-/// Turns there and back for so long: of each, the logarithms of all ratios.
+/// Turns there and back for so long: of each, the logarithms of all ratios, contender by contender.
 fn block(contenders: usize, length: Duration, trial: &mut dyn Trial) -> Result<Vec<Vec<f64>>> {
     let began = Instant::now();
     let mut turns = Vec::new();
     let all = contenders + 2;
     while turns.is_empty() || began.elapsed() < length {
-        let mut logs = vec![0.0; all];
+        let mut logs = vec![Vec::new(); all];
         for at in (0..all).chain((0..all).rev()) {
-            logs[at] += trial.part(at)?.ln() / 2.0;
+            let part = trial.part(at)?;
+            logs[at].resize(part.len(), 0.0);
+            let add = |(log, value): (&mut f64, f64)| *log += value.ln() / 2.0;
+            logs[at].iter_mut().zip(part).for_each(add);
         }
-        let turn: Vec<f64> = logs[1..].iter().map(|log| log - logs[0]).collect();
+        let base = |of: &Vec<f64>| -> Vec<f64> {
+            of.iter().zip(&logs[0]).map(|(log, base)| log - base).collect()
+        };
+        let turn: Vec<f64> = logs[1..].iter().flat_map(base).collect();
         if turn.iter().all(|log| log.is_finite()) {
             turns.push(turn);
         }
@@ -228,11 +238,12 @@ mod tests {
     }
 
     impl Trial for Known {
-        fn part(&mut self, contender: usize) -> Result<f64> {
+        fn part(&mut self, contender: usize) -> Result<Vec<f64>> {
             self.parts += 1;
             self.order.push(contender);
             let shake = (self.random.below(2001) as f64 / 1000.0 - 1.0) * self.shake;
-            Ok(self.speeds[contender] * (shake + self.drift * f64::from(self.parts)).exp())
+            let value = self.speeds[contender] * (shake + self.drift * f64::from(self.parts)).exp();
+            Ok(vec![value, 1.0 / value])
         }
 
         fn noise(&mut self) -> Noise {
@@ -253,8 +264,10 @@ mod tests {
         let mut trial = Known { drift: 0.01, ..Known::new(&[2.0, 2.0, 3.0], 0.0) };
         let sampled = sample(1, until(0.01, 60_000), &mut trial, &mut |_| ()).unwrap();
         assert_eq!(trial.order[..6], [0, 1, 2, 2, 1, 0]);
-        assert!((sampled.ratios[0].median - 1.5).abs() < 1e-9, "{sampled:?}");
-        assert!((sampled.control.median - 1.0).abs() < 1e-9);
+        let [speed, time] = sampled.ratios[0][..] else { panic!("two numbers each") };
+        assert!((speed.median - 1.5).abs() < 1e-9, "{sampled:?}");
+        assert!((time.median * 1.5 - 1.0).abs() < 1e-9, "{sampled:?}");
+        assert!((sampled.control[0].median - 1.0).abs() < 1e-9);
         assert!(sampled.narrow && sampled.blocks == LEAST_BLOCKS);
     }
 
@@ -264,10 +277,11 @@ mod tests {
             let mut trial = Known::new(&[1.0, 1.0, 1.2], 0.1);
             let sampled = sample(1, until(width, 60_000), &mut trial, &mut |_| ()).unwrap();
             assert!(sampled.narrow);
-            for ratio in [sampled.control, sampled.ratios[0]] {
-                assert!(half_width(&ratio) <= width, "{ratio:?}");
+            for ratio in sampled.control.iter().chain(&sampled.ratios[0]) {
+                assert!(half_width(ratio) <= width, "{ratio:?}");
             }
-            assert!(sampled.ratios[0].low < 1.2 && sampled.ratios[0].high > 1.2, "{sampled:?}");
+            let speed = sampled.ratios[0][0];
+            assert!(speed.low < 1.2 && speed.high > 1.2, "{sampled:?}");
             sampled.blocks
         };
         assert!(blocks(0.05) < blocks(0.02));
@@ -299,8 +313,8 @@ mod tests {
     fn a_machine_that_is_never_quiet_is_an_error_that_says_so() {
         struct Loud;
         impl Trial for Loud {
-            fn part(&mut self, _: usize) -> Result<f64> {
-                Ok(1.0)
+            fn part(&mut self, _: usize) -> Result<Vec<f64>> {
+                Ok(vec![1.0])
             }
             fn noise(&mut self) -> Noise {
                 Noise { others: 1.0, stolen: 0.0 }
@@ -315,7 +329,7 @@ mod tests {
         let holds = |seed| {
             let mut trial = Known { random: SplitMix(seed), ..Known::new(&[1.0, 1.0, 1.0], 0.1) };
             let sampled = sample(1, until(0.04, 60_000), &mut trial, &mut |_| ()).unwrap();
-            sampled.ratios[0].low <= 1.0 && sampled.ratios[0].high >= 1.0
+            sampled.ratios[0][0].low <= 1.0 && sampled.ratios[0][0].high >= 1.0
         };
         let held = (0..60).filter(|&seed| holds(seed)).count();
         assert!(held >= 52, "{held} of 60");
