@@ -5,6 +5,8 @@
 //! [`FigureResult`] and saves it; [`regenerate_docs`] copies saved results into the documents.
 
 mod docs;
+mod inputs;
+mod verdict;
 
 use std::{collections::BTreeMap, fmt::Write as _, fs, path::Path, sync::LazyLock};
 
@@ -15,14 +17,15 @@ use crate::{
     chart::{DotRow, Dots, Panel},
     machine::Machine,
     result::{in_order, write},
-    stats::{Paired, Summary, Target, Verdict},
+    stats::{Paired, Summary},
     units,
 };
 
 pub use docs::regenerate_docs;
+pub use verdict::{Agreement, Better, RULES, Target, Verdict};
 
 /// Version of the JSON of a [`FigureResult`].
-pub const SCHEMA: u32 = 1;
+pub const SCHEMA: u32 = 2;
 
 /// The committed list of figures.
 #[derive(Debug, Deserialize)]
@@ -60,6 +63,8 @@ pub struct Figure {
     pub what: String,
     /// Privileges and hardware without which some or all cases are left out.
     pub needs: String,
+    /// The code that it is measured with: crates, and parts of this one, as `experiment/job`.
+    pub uses: Vec<String>,
     /// The cases, in the order in which they are shown.
     pub cases: Vec<Case>,
 }
@@ -76,8 +81,21 @@ pub struct Case {
     pub theirs_range: Option<(f64, f64)>,
     /// What Dwell is held to; a case without one is shown and not judged.
     pub target: Option<Target>,
+    /// Which way a value is better; where it is not given, as the target says, or higher.
+    pub better: Option<Better>,
+    /// Why the value is not the paper's, in one sentence; shown where it is not.
+    pub differs: Option<String>,
     /// Unit of `theirs_range`, `target` and of what is measured.
     pub unit: String,
+}
+
+impl Case {
+    /// What an interval says about the paper's numbers, where the paper has some.
+    fn agreement(&self, low: f64, high: f64) -> Option<Agreement> {
+        let better = self.better.or(self.target.map(Target::better)).unwrap_or(Better::Higher);
+        let theirs = self.theirs_range?;
+        Some(Agreement::of(low, high, theirs, better, self.unit == "×"))
+    }
 }
 
 /// The committed figures.
@@ -109,6 +127,10 @@ pub struct FigureResult {
     pub what: String,
     /// Where and when.
     pub machine: Machine,
+    /// [`Figure::inputs`] of the code that measured it.
+    pub inputs: String,
+    /// [`RULES`] that its intervals were sampled by.
+    pub rules: u32,
     /// How long measuring took, in seconds.
     #[serde(default)]
     pub seconds: f64,
@@ -142,6 +164,10 @@ pub struct FigureRow {
     pub high: Option<f64>,
     /// The outcome, where there is a target.
     pub verdict: Option<Verdict>,
+    /// What the value says about the paper's, where the paper has one.
+    pub agreement: Option<Agreement>,
+    /// Why the value is not the paper's.
+    pub differs: Option<String>,
     /// Unit of all values.
     pub unit: String,
     /// Why nothing was measured, or what to know about the value.
@@ -196,6 +222,8 @@ impl FigureResult {
             low: None,
             high: None,
             verdict: None,
+            agreement: None,
+            differs: None,
             unit: case.unit.clone(),
             note: Some("not measured".into()),
         };
@@ -204,6 +232,8 @@ impl FigureResult {
             id: id.into(),
             what: figure.what.clone(),
             machine,
+            inputs: figure.inputs(),
+            rules: RULES,
             seconds: 0.0,
             effort: 1.0,
             rows: figure.cases.iter().map(unmeasured).collect(),
@@ -222,7 +252,11 @@ impl FigureResult {
         ensure!(value.is_finite(), "figure {}: the value of {case:?} is not a number", self.id);
         let row = self.row_mut(case)?;
         (row.ours, row.low, row.high, row.note) = (Some(value), Some(low), Some(high), None);
-        row.verdict = row.target.map(|target| target.judge(value, low, high));
+        row.verdict = row.target.map(|target| target.judge(low, high));
+        let known = catalogue().figure(&self.id)?.cases.iter().find(|known| known.case == case);
+        let row = self.row_mut(case)?;
+        row.agreement = known.and_then(|known| known.agreement(low, high));
+        row.differs = known.and_then(|known| known.differs.clone());
         Ok(())
     }
 
@@ -240,15 +274,27 @@ impl FigureResult {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             text => text.with_context(|| format!("cannot read {name}"))?,
         };
-        let result: Self = serde_json::from_str(&text)
-            .with_context(|| format!("{name} is not a figure's result: measure it again"))?;
-        ensure!(
-            result.schema == SCHEMA && result.id == id,
-            "{name} holds figure {} of schema {}: measure {id} again",
-            result.id,
-            result.schema
-        );
-        Ok(Some(result))
+        #[derive(Deserialize)]
+        struct Head {
+            schema: u32,
+            id: String,
+        }
+        let not_one = || format!("{name} is not a figure's result: measure it again");
+        let Head { schema, id: of } = serde_json::from_str(&text).with_context(not_one)?;
+        ensure!(of == id, "{name} holds figure {of}: measure {id} again");
+        if schema != SCHEMA {
+            return Ok(None);
+        }
+        serde_json::from_str(&text).map(Some).with_context(not_one)
+    }
+
+    /// Why its numbers say nothing about the present code; `None` where they do.
+    pub fn stale(&self) -> Option<&'static str> {
+        match catalogue().figure(&self.id) {
+            _ if self.rules != RULES => Some("it was sampled by other rules"),
+            Ok(figure) if figure.inputs() == self.inputs => None,
+            _ => Some("the code that it measures has changed"),
+        }
     }
 
     /// Saves `ID.json` and `ID.svg` in a directory. The chart is `svg`, for figures that are
@@ -293,7 +339,8 @@ impl FigureResult {
     pub fn markdown(&self) -> String {
         let cell = |text: &str| text.replace('|', "\\|");
         let mut text = String::from(
-            "| case | theirs | target | ours | interval | verdict |\n|---|---|---|---|---|---|\n",
+            "| case | theirs | target | ours | interval | verdict | beside theirs |\n\
+             |---|---|---|---|---|---|---|\n",
         );
         for row in &self.rows {
             let target = row
@@ -308,18 +355,23 @@ impl FigureResult {
             };
             let _ = writeln!(
                 text,
-                "| {} | {} | {target} | {} | {interval} | {} |",
+                "| {} | {} | {target} | {} | {interval} | {} | {} |",
                 cell(&row.case),
                 cell(&row.theirs),
                 with_unit(row.ours, &row.unit),
                 cell(&outcome(row)),
+                cell(&beside_theirs(row)),
             );
         }
         let effort = match self.effort {
             1.0 => String::new(),
             effort => format!(", with `--effort {effort}`"),
         };
-        text + &format!("\n{}. `make figure ID={}`{effort}\n", self.machine.line(), self.id)
+        let Self { id, inputs, rules, .. } = self;
+        let machine = self.machine.line();
+        text + &format!(
+            "\n{machine}. `make figure ID={id}`{effort}. Code {inputs}, rules {rules}.\n"
+        )
     }
 }
 
@@ -327,6 +379,17 @@ fn outcome(row: &FigureRow) -> String {
     let verdict = row.verdict.map(|verdict| verdict.to_string());
     let parts = [verdict, row.note.clone()];
     parts.into_iter().flatten().collect::<Vec<_>>().join("; ")
+}
+
+fn beside_theirs(row: &FigureRow) -> String {
+    match (row.agreement, &row.differs) {
+        (None, _) => "–".into(),
+        (Some(agreement @ (Agreement::Agrees | Agreement::Inconclusive)), _) => {
+            agreement.to_string()
+        }
+        (Some(agreement), Some(why)) => format!("{agreement}: {why}"),
+        (Some(agreement), None) => format!("{agreement}; not explained"),
+    }
 }
 
 /// What stands beside a case in a chart, where there is room for few words: the remark only where
@@ -408,7 +471,7 @@ mod tests {
     fn measuring_judges_and_unknown_cases_are_errors() {
         let mut result = measured();
         assert_eq!(result.rows[0].verdict, None);
-        assert_eq!(result.rows[1].verdict, Some(Verdict::Indistinguishable));
+        assert_eq!(result.rows[1].verdict, Some(Verdict::Inconclusive));
         assert!(result.measured("nonsense", Measured::exact(1.0)).is_err());
         assert!(result.measured(S4_CASE, Measured::exact(f64::NAN)).is_err());
         assert!(FigureResult::new("S99", Machine::default()).is_err());
@@ -424,7 +487,7 @@ mod tests {
         assert_eq!(FigureResult::load(directory.path(), "S4").unwrap(), Some(result.clone()));
         let svg = fs::read_to_string(directory.path().join("S4.svg")).unwrap();
         assert!(svg.contains("S4: Size threshold") && svg.contains("64.0 KiB"));
-        assert!(!svg.contains("remark") && svg.contains("indistinguishable"));
+        assert!(!svg.contains("remark") && svg.contains("inconclusive"));
         result.note("one block more: requests spun for", &"long ".repeat(20)).unwrap();
         assert!(result.svg().contains("long lo…"));
         assert!(result.markdown().contains("a \\| remark"));

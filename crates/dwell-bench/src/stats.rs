@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Summaries of samples, ratios of interleaved rounds, and what a ratio says about a target.
+//! Summaries of samples and ratios of interleaved rounds.
 
 use serde::{Deserialize, Serialize};
 
@@ -43,7 +43,7 @@ impl Summary {
 }
 
 /// The `fraction` quantile of non-empty sorted samples, linear between neighbours.
-fn quantile(sorted: &[f64], fraction: f64) -> f64 {
+pub(crate) fn quantile(sorted: &[f64], fraction: f64) -> f64 {
     let place = fraction * (sorted.len() - 1) as f64;
     let (below, above) = (sorted[place.floor() as usize], sorted[place.ceil() as usize]);
     below + (above - below) * place.fract()
@@ -136,91 +136,6 @@ pub fn sign_test(one: usize, other: usize) -> f64 {
     (2.0 * tail).min(1.0)
 }
 
-/// What a figure is held to.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Target {
-    /// More is better: the figure must not be below this.
-    AtLeast(f64),
-    /// Less is better: the figure must not be above this.
-    AtMost(f64),
-}
-
-impl Target {
-    /// Whether one value satisfies the target; exactly on it does.
-    pub fn allows(self, value: f64) -> bool {
-        match self {
-            Target::AtLeast(target) => value >= target,
-            Target::AtMost(target) => value <= target,
-        }
-    }
-
-    /// The bound itself.
-    pub fn bound(self) -> f64 {
-        match self {
-            Target::AtLeast(target) | Target::AtMost(target) => target,
-        }
-    }
-
-    /// Judges a measured value with its interval `low..=high`; see [`Verdict`].
-    pub fn judge(self, median: f64, low: f64, high: f64) -> Verdict {
-        let best = match self {
-            Target::AtLeast(_) => high,
-            Target::AtMost(_) => low,
-        };
-        if self.allows(median) {
-            Verdict::Met
-        } else if self.allows(best) {
-            Verdict::Indistinguishable
-        } else {
-            Verdict::Short
-        }
-    }
-}
-
-impl std::fmt::Display for Target {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let sign = match self {
-            Target::AtLeast(_) => "≥",
-            Target::AtMost(_) => "≤",
-        };
-        write!(f, "{sign} {}", self.bound())
-    }
-}
-
-/// What a measurement says about its target.
-///
-/// The median decides for *met*; only a whole interval on the wrong side decides for *short*.
-/// What lies between is a miss that the noise of this run cannot tell from a hit: it claims
-/// neither, and more rounds settle it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Verdict {
-    /// The median satisfies the target.
-    Met,
-    /// The median misses it, and so does the whole interval.
-    Short,
-    /// The median misses it, but the interval reaches it.
-    Indistinguishable,
-}
-
-impl Verdict {
-    /// The word used in tables.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Verdict::Met => "met",
-            Verdict::Short => "short",
-            Verdict::Indistinguishable => "indistinguishable",
-        }
-    }
-}
-
-impl std::fmt::Display for Verdict {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.pad(self.as_str())
-    }
-}
-
 /// SplitMix64: small, seedable and good enough to draw rounds and to fill devices.
 #[derive(Clone, Debug)]
 pub struct SplitMix(pub u64);
@@ -300,21 +215,6 @@ mod tests {
         assert_eq!(sign_test(9, 1), 22.0 / 1024.0);
         assert_eq!(sign_test(4, 4), 1.0);
         assert!(sign_test(1000, 0) < 1e-12 && sign_test(500, 500) <= 1.0);
-    }
-
-    #[test]
-    fn verdicts() {
-        let at_least = Target::AtLeast(1.8);
-        assert_eq!(at_least.judge(1.9, 1.7, 2.0), Verdict::Met);
-        assert_eq!(at_least.judge(1.8, 1.8, 1.8), Verdict::Met);
-        assert_eq!(at_least.judge(1.75, 1.7, 1.85), Verdict::Indistinguishable);
-        assert_eq!(at_least.judge(1.75, 1.7, 1.79), Verdict::Short);
-        let at_most = Target::AtMost(1.05);
-        assert_eq!(at_most.judge(1.0, 0.9, 1.2), Verdict::Met);
-        assert_eq!(at_most.judge(1.1, 1.0, 1.2), Verdict::Indistinguishable);
-        assert_eq!(at_most.judge(1.1, 1.06, 1.2), Verdict::Short);
-        assert_eq!(Verdict::Met.to_string(), "met");
-        assert_eq!(at_most.to_string(), "≤ 1.05");
     }
 
     #[test]

@@ -31,11 +31,22 @@ pub fn process_cpu() -> Ns {
 /// CPU time that a thread of this process has used, in nanoseconds; `None` when there is none of that
 /// id.
 pub(crate) fn cpu_of_thread(id: i32) -> Option<Ns> {
-    // How the kernel makes a clock of a thread's id: its complement, the kind of clock (2: time that
-    // it ran) and the mark of a single thread (4).
-    let clock = (!id << 3) | 6;
+    // The mark of a single thread.
+    cpu_clock(id, 4)
+}
+
+/// CPU time that all threads of a process have used, in nanoseconds, kernel threads included;
+/// `None` when there is no process of that id.
+pub fn cpu_of_process(id: i32) -> Option<Ns> {
+    cpu_clock(id, 0)
+}
+
+fn cpu_clock(id: i32, mark: i32) -> Option<Ns> {
+    // How the kernel makes a clock of an id: its complement, the kind of clock (2: time that it ran)
+    // and the mark.
+    let clock = (!id << 3) | 2 | mark;
     let mut time = timespec(0);
-    // SAFETY: a live buffer; a thread that is gone is an error.
+    // SAFETY: a live buffer; an id that is gone is an error.
     let rc = unsafe { libc::clock_gettime(clock, &mut time) };
     (rc == 0).then(|| time.tv_sec as Ns * 1_000_000_000 + time.tv_nsec as Ns)
 }

@@ -6,7 +6,7 @@ use super::{
     canvas::{Anchor, BAND, Canvas, GRID, MUTED, TEXT, draw, text_width},
     lines::{WIDTH, flow, head},
 };
-use crate::stats::Target;
+use crate::figure::{Better, Target};
 
 const ROW: f64 = 42.0;
 const LEFT: f64 = 20.0;
@@ -100,7 +100,7 @@ impl DotRow {
 
 /// The target: a stroke with a tip towards the side that satisfies it.
 fn target_key(canvas: &Canvas<'_>, x: f64, y: f64, target: Target) {
-    let tip = if matches!(target, Target::AtLeast(_)) { 5.0 } else { -5.0 };
+    let tip = if target.better() == Better::Higher { 5.0 } else { -5.0 };
     canvas.line(&[(x, y - 9.0), (x, y + 9.0)], TEXT, 1.6);
     for edge in [-9.0, 9.0] {
         canvas.line(&[(x, y + edge), (x + tip, y + edge)], TEXT, 1.6);

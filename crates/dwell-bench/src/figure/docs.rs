@@ -11,9 +11,9 @@ use super::{FigureResult, catalogue};
 use crate::result::write;
 
 /// Rewrites the tables in all `*.md` files of `docs` from the results saved in `results`, and
-/// returns the files that changed. Doing it again changes nothing. A table of a figure that was
-/// never measured stays as it is; an unknown id and a marker without its end are errors, and then
-/// nothing is written.
+/// returns the files that changed. Doing it again changes nothing. A figure without a result of the
+/// present code and rules says so in place of numbers; an unknown id and a marker without its end
+/// are errors, and then nothing is written.
 pub fn regenerate_docs(docs: &Path, results: &Path) -> Result<Vec<PathBuf>> {
     let list = || -> std::io::Result<Vec<PathBuf>> {
         let paths: Vec<PathBuf> =
@@ -56,8 +56,16 @@ fn fill_in(text: &str, load: impl Fn(&str) -> Result<Option<FigureResult>>) -> R
         if old.contains(BEGIN) {
             bail!("figure {id}: another marker begins before `{END}`");
         }
-        let table = load(id)?.map(|result| format!("\n{}", result.markdown()));
-        let table = table.as_deref().unwrap_or(old);
+        let table = match load(id)? {
+            None => format!("Not measured with this code: `make figure ID={id}` does."),
+            Some(result) => match result.stale() {
+                None => format!("\n{}", result.markdown()),
+                Some(why) => {
+                    let when = &result.machine.date;
+                    format!("Measured last on {when}, and {why} since: `make figure ID={id}`.")
+                }
+            },
+        };
         let _ = write!(filled, "{before}{BEGIN}{id} -->{table}{END}");
         rest = after;
     }
@@ -70,26 +78,20 @@ const LIST_END: &str = "<!-- /figures -->";
 /// A document with its list of all figures brought up to date, where it has one.
 fn fill_in_list(text: &str, load: impl Fn(&str) -> Result<Option<FigureResult>>) -> Result<String> {
     let Some((before, rest)) = text.split_once(LIST_BEGIN) else { return Ok(text.into()) };
-    let (old, after) = rest
+    let (_, after) = rest
         .split_once(LIST_END)
         .with_context(|| format!("`{LIST_BEGIN}` without its `{LIST_END}`"))?;
-    // What no result says anew stays as it was, as the tables do.
-    let before_that = |id: &str| {
-        let cells = old.lines().map(|line| line.split('|').map(str::trim).collect::<Vec<_>>());
-        let row = cells.into_iter().find(|cells| cells.get(1) == Some(&id))?;
-        Some((*row.get(3)?).to_owned())
-    };
     let mut list = String::from("| figure | what | time | needs |\n|---|---|---|---|\n");
     for (id, figure) in &catalogue().figures {
         let time = match load(id)? {
-            Some(result) if result.seconds > 0.0 => {
+            Some(result) if result.seconds > 0.0 && result.stale().is_none() => {
                 let seconds = result.seconds.ceil();
                 match result.effort {
                     1.0 => format!("{seconds:.0} s"),
                     effort => format!("{seconds:.0} s with `--effort {effort}`"),
                 }
             }
-            _ => before_that(id).unwrap_or_else(|| "not measured".into()),
+            _ => "not measured".into(),
         };
         let _ = writeln!(list, "| {id} | {} | {time} | {} |", figure.what, figure.needs);
     }
@@ -110,7 +112,8 @@ mod tests {
         assert!(text.contains("| S4 | Size threshold found by the probe | 13 s | root: loop"));
         assert_eq!(text.matches("not measured").count(), catalogue().figures.len() - 1);
         assert_eq!(fill_in_list(&text, load).unwrap(), text);
-        assert_eq!(fill_in_list(&text, |_| Ok(None)).unwrap(), text, "what is not at hand stays");
+        let old = |_: &str| Ok(Some(FigureResult { rules: 1, seconds: 12.3, ..measured() }));
+        assert!(!fill_in_list(&text, old).unwrap().contains("13 s"), "stale");
         assert!(fill_in_list("<!-- figures -->", load).is_err());
     }
 
@@ -119,7 +122,7 @@ mod tests {
         let (docs, results) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let page = docs.path().join("probe.md");
         let text = "# Probe\n\n<!-- figure:S4 -->stale<!-- /figure -->\n\nand\n\
-                    <!-- figure:M1 -->\nkept\n<!-- /figure -->\n";
+                    <!-- figure:M1 -->\nof other code\n<!-- /figure -->\n";
         fs::write(&page, text).unwrap();
         fs::write(docs.path().join("other.txt"), "<!-- figure:S99 -->").unwrap();
         measured().save(results.path(), None).unwrap();
@@ -127,10 +130,24 @@ mod tests {
         assert!(changed.iter().eq([&page]));
         let filled = fs::read_to_string(&page).unwrap();
         assert!(filled.starts_with("# Probe\n\n<!-- figure:S4 -->\n| case |"), "{filled}");
-        assert!(filled.contains("| 61.0 s | 59.0–63.0 s | indistinguishable |"), "{filled}");
-        assert!(filled.contains("\nkept\n") && !filled.contains(">old<"));
+        assert!(filled.contains("| 61.0 s | 59.0–63.0 s | inconclusive |"), "{filled}");
+        assert!(filled.contains("<!-- figure:M1 -->Not measured with this code"), "{filled}");
         assert!(regenerate_docs(docs.path(), results.path()).unwrap().is_empty());
         assert_eq!(fs::read_to_string(&page).unwrap(), filled);
+    }
+
+    #[test]
+    fn a_table_of_other_code_or_rules_is_not_printed() {
+        let text = "<!-- figure:S4 -->old<!-- /figure -->";
+        let filled = |result: FigureResult| fill_in(text, |_| Ok(Some(result.clone()))).unwrap();
+        assert!(filled(measured()).contains("| 61.0 s |"));
+        let rules = filled(FigureResult { rules: 1, ..measured() });
+        assert!(!rules.contains('|') && rules.contains("other rules"), "{rules}");
+        let code = filled(FigureResult { inputs: "0".into(), ..measured() });
+        assert!(
+            !code.contains('|') && code.contains("code that it measures has changed"),
+            "{code}"
+        );
     }
 
     #[test]

@@ -1,0 +1,337 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Ratios sampled until their interval is narrow enough.
+//!
+//! Contenders follow each other there and back (A B B A), so that a drift of the machine falls on
+//! both alike. The baseline takes part twice: its ratio to itself is the control, which shows what
+//! the method finds where there is nothing to find. Turns are grouped into blocks of at least a
+//! second; a block in which something else ran is measured again. Intervals come from a bootstrap
+//! over whole blocks, because neighbours in time resemble each other. Sampling ends on the width of
+//! the intervals or at a limit, and never on what they say.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+
+use crate::quiet::{self, Noise};
+use crate::stats::{Paired, SplitMix, quantile};
+
+/// Fewest blocks that an interval is taken from.
+const LEAST_BLOCKS: usize = 8;
+const RESAMPLES: usize = 2_000;
+const SEED: u64 = 0x7061_6972;
+
+/// When to stop.
+#[derive(Clone, Copy, Debug)]
+pub struct Until {
+    /// Half the width of each interval, as a share of the ratio: 0.03 is ±3 %.
+    pub width: f64,
+    /// Longest time, after which the intervals are as they are.
+    pub limit: Duration,
+    /// Length of a block.
+    pub block: Duration,
+}
+
+impl Until {
+    /// For intervals of this half-width: ten minutes at most, blocks as long as noise needs.
+    pub fn within(width: f64) -> Self {
+        Until { width, limit: Duration::from_secs(600), block: quiet::SHORTEST }
+    }
+}
+
+/// What is sampled.
+pub trait Trial {
+    /// One measured part of a contender: positive numbers, always as many, such as its throughput
+    /// and its CPU time per request. What it did before it settled does not count.
+    fn part(&mut self, contender: usize) -> Result<Vec<f64>>;
+
+    /// Begins a window; what [`Trial::noise`] says is that of the time since.
+    fn begin(&mut self) {}
+
+    /// What else ran since the window began.
+    fn noise(&mut self) -> Noise {
+        Noise::default()
+    }
+
+    /// Whether the machine is still in the state that was asked for.
+    fn in_state(&mut self) -> bool {
+        true
+    }
+}
+
+/// Ratios of all contenders to the baseline, for each number that a part gives.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Sampled {
+    /// The baseline beside itself.
+    pub control: Vec<Paired>,
+    /// The others, in their order.
+    pub ratios: Vec<Vec<Paired>>,
+    /// Blocks that count.
+    pub blocks: usize,
+    /// Blocks measured again because something else ran.
+    pub noisy: usize,
+    /// Blocks measured again because the machine had left its state.
+    pub left_state: usize,
+    /// Whether all intervals are as narrow as was asked for.
+    pub narrow: bool,
+}
+
+impl Sampled {
+    /// What a reader needs to know beside the ratios.
+    pub fn remark(&self) -> String {
+        let control = |of: &Paired| format!("{:.3}× [{:.3}–{:.3}]", of.median, of.low, of.high);
+        let controls: Vec<String> = self.control.iter().map(control).collect();
+        let mut text = format!("control {}, {} blocks", controls.join(" and "), self.blocks);
+        for (count, why) in [(self.noisy, "not quiet"), (self.left_state, "out of state")] {
+            if count > 0 {
+                text += &format!(", {count} more {why}");
+            }
+        }
+        if !self.narrow {
+            text += ", ended at its limit";
+        }
+        text
+    }
+}
+
+/// Samples `contenders` beside a baseline. The trial knows the baseline as 0, its second self as 1
+/// and the contenders from 2 on.
+///
+/// # Errors
+/// Those of the trial; no block that counts.
+pub fn sample(
+    contenders: usize,
+    until: Until,
+    trial: &mut dyn Trial,
+    progress: &mut dyn FnMut(f64),
+) -> Result<Sampled> {
+    let began = Instant::now();
+    // Of each block, the log ratios of each turn: control first.
+    let mut blocks: Vec<Vec<Vec<f64>>> = Vec::new();
+    let (mut noisy, mut left_state) = (0, 0);
+    let mut look_at = LEAST_BLOCKS;
+    loop {
+        let spent = began.elapsed();
+        progress(spent.as_secs_f64() / until.limit.as_secs_f64());
+        let late = spent >= until.limit && blocks.len() >= LEAST_BLOCKS;
+        if late || blocks.len() >= look_at {
+            look_at = blocks.len() + 1 + blocks.len() / 8;
+            let ratios = ratios(&blocks);
+            let narrow = ratios.iter().all(|ratio| half_width(ratio) <= until.width);
+            if narrow || late {
+                let each = ratios.len() / (contenders + 1);
+                let mut of = ratios.chunks(each).map(<[Paired]>::to_vec);
+                let control = of.next().context("a part gave no number")?;
+                let ratios = of.collect();
+                let blocks = blocks.len();
+                return Ok(Sampled { control, ratios, blocks, noisy, left_state, narrow });
+            }
+        }
+        anyhow::ensure!(
+            spent < until.limit * 2,
+            "{} of {LEAST_BLOCKS} blocks counted in {} s ({noisy} were not quiet, {left_state} out of \
+             state): measure when nothing else runs",
+            blocks.len(),
+            spent.as_secs()
+        );
+        trial.begin();
+        let block = block(contenders, until.block, trial)?;
+        if !trial.in_state() {
+            left_state += 1;
+        } else if !trial.noise().is_quiet() {
+            noisy += 1;
+        } else {
+            blocks.push(block);
+        }
+    }
+}
+
+/// Turns there and back for so long: of each, the logarithms of all ratios, contender by contender.
+fn block(contenders: usize, length: Duration, trial: &mut dyn Trial) -> Result<Vec<Vec<f64>>> {
+    let began = Instant::now();
+    let mut turns = Vec::new();
+    let all = contenders + 2;
+    while turns.is_empty() || began.elapsed() < length {
+        let mut logs = vec![Vec::new(); all];
+        for at in (0..all).chain((0..all).rev()) {
+            let part = trial.part(at)?;
+            logs[at].resize(part.len(), 0.0);
+            let add = |(log, value): (&mut f64, f64)| *log += value.ln() / 2.0;
+            logs[at].iter_mut().zip(part).for_each(add);
+        }
+        let base = |of: &Vec<f64>| -> Vec<f64> {
+            of.iter().zip(&logs[0]).map(|(log, base)| log - base).collect()
+        };
+        let turn: Vec<f64> = logs[1..].iter().flat_map(base).collect();
+        if turn.iter().all(|log| log.is_finite()) {
+            turns.push(turn);
+        }
+    }
+    Ok(turns)
+}
+
+fn half_width(ratio: &Paired) -> f64 {
+    (ratio.high / ratio.low).ln() / 2.0
+}
+
+/// The ratio of each contender with its interval, by a bootstrap over blocks.
+fn ratios(blocks: &[Vec<Vec<f64>>]) -> Vec<Paired> {
+    let count = blocks.first().and_then(|block| block.first()).map_or(0, Vec::len);
+    let of = |at: usize| {
+        let logs: Vec<Vec<f64>> =
+            blocks.iter().map(|block| block.iter().map(|turn| turn[at]).collect()).collect();
+        let middle = |sorted: &mut Vec<f64>| {
+            sorted.sort_by(f64::total_cmp);
+            quantile(sorted, 0.5)
+        };
+        let mut random = SplitMix(SEED);
+        let mut drawn = Vec::new();
+        let mut medians: Vec<f64> = (0..RESAMPLES)
+            .map(|_| {
+                drawn.clear();
+                for _ in 0..logs.len() {
+                    drawn.extend_from_slice(&logs[random.below(logs.len())]);
+                }
+                middle(&mut drawn)
+            })
+            .collect();
+        medians.sort_by(f64::total_cmp);
+        Paired {
+            median: middle(&mut logs.concat()).exp(),
+            low: quantile(&medians, 0.025).exp(),
+            high: quantile(&medians, 0.975).exp(),
+            rounds: logs.iter().map(Vec::len).sum(),
+        }
+    };
+    (0..count).map(of).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Contenders of known speed on a machine that drifts and shakes.
+    struct Known {
+        speeds: Vec<f64>,
+        drift: f64,
+        shake: f64,
+        random: SplitMix,
+        parts: u32,
+        order: Vec<usize>,
+        noise: Vec<Noise>,
+        states: Vec<bool>,
+    }
+
+    impl Known {
+        fn new(speeds: &[f64], shake: f64) -> Self {
+            Known {
+                speeds: speeds.into(),
+                drift: 0.0,
+                shake,
+                random: SplitMix(5),
+                parts: 0,
+                order: vec![],
+                noise: vec![],
+                states: vec![],
+            }
+        }
+    }
+
+    impl Trial for Known {
+        fn part(&mut self, contender: usize) -> Result<Vec<f64>> {
+            self.parts += 1;
+            self.order.push(contender);
+            let shake = (self.random.below(2001) as f64 / 1000.0 - 1.0) * self.shake;
+            let value = self.speeds[contender] * (shake + self.drift * f64::from(self.parts)).exp();
+            Ok(vec![value, 1.0 / value])
+        }
+
+        fn noise(&mut self) -> Noise {
+            self.noise.pop().unwrap_or_default()
+        }
+
+        fn in_state(&mut self) -> bool {
+            self.states.pop().unwrap_or(true)
+        }
+    }
+
+    fn until(width: f64, limit_ms: u64) -> Until {
+        Until { width, limit: Duration::from_millis(limit_ms), block: Duration::ZERO }
+    }
+
+    #[test]
+    fn turns_go_there_and_back_so_drift_cancels() {
+        let mut trial = Known { drift: 0.01, ..Known::new(&[2.0, 2.0, 3.0], 0.0) };
+        let sampled = sample(1, until(0.01, 60_000), &mut trial, &mut |_| ()).unwrap();
+        assert_eq!(trial.order[..6], [0, 1, 2, 2, 1, 0]);
+        let [speed, time] = sampled.ratios[0][..] else { panic!("two numbers each") };
+        assert!((speed.median - 1.5).abs() < 1e-9, "{sampled:?}");
+        assert!((time.median * 1.5 - 1.0).abs() < 1e-9, "{sampled:?}");
+        assert!((sampled.control[0].median - 1.0).abs() < 1e-9);
+        assert!(sampled.narrow && sampled.blocks == LEAST_BLOCKS);
+    }
+
+    #[test]
+    fn sampling_ends_when_every_interval_is_narrow() {
+        let blocks = |width| {
+            let mut trial = Known::new(&[1.0, 1.0, 1.2], 0.1);
+            let sampled = sample(1, until(width, 60_000), &mut trial, &mut |_| ()).unwrap();
+            assert!(sampled.narrow);
+            for ratio in sampled.control.iter().chain(&sampled.ratios[0]) {
+                assert!(half_width(ratio) <= width, "{ratio:?}");
+            }
+            let speed = sampled.ratios[0][0];
+            assert!(speed.low < 1.2 && speed.high > 1.2, "{sampled:?}");
+            sampled.blocks
+        };
+        assert!(blocks(0.05) < blocks(0.02));
+    }
+
+    #[test]
+    fn what_stays_wide_ends_at_its_limit_and_says_so() {
+        let mut trial = Known::new(&[1.0, 1.0, 1.2], 0.5);
+        let sampled = sample(1, until(1e-6, 50), &mut trial, &mut |_| ()).unwrap();
+        assert!(!sampled.narrow && sampled.remark().contains("ended at its limit"));
+    }
+
+    #[test]
+    fn blocks_beside_noise_or_out_of_state_are_measured_again_and_counted() {
+        let loud = Noise { others: 0.2, stolen: 0.0 };
+        let quiet = Noise::default();
+        let mut trial = Known {
+            noise: vec![quiet, loud, loud],
+            states: vec![true, false],
+            ..Known::new(&[1.0, 1.0, 1.2], 0.0)
+        };
+        let sampled = sample(1, until(0.01, 60_000), &mut trial, &mut |_| ()).unwrap();
+        assert_eq!((sampled.blocks, sampled.noisy, sampled.left_state), (LEAST_BLOCKS, 2, 1));
+        let remark = sampled.remark();
+        assert!(remark.contains("2 more not quiet, 1 more out of state"), "{remark}");
+    }
+
+    #[test]
+    fn a_machine_that_is_never_quiet_is_an_error_that_says_so() {
+        struct Loud;
+        impl Trial for Loud {
+            fn part(&mut self, _: usize) -> Result<Vec<f64>> {
+                Ok(vec![1.0])
+            }
+            fn noise(&mut self) -> Noise {
+                Noise { others: 1.0, stolen: 0.0 }
+            }
+        }
+        let error = sample(1, until(0.1, 20), &mut Loud, &mut |_| ()).unwrap_err().to_string();
+        assert!(error.contains("not quiet") && error.contains("when nothing else runs"), "{error}");
+    }
+
+    #[test]
+    fn the_interval_of_nothing_holds_one_as_often_as_it_says() {
+        let holds = |seed| {
+            let mut trial = Known { random: SplitMix(seed), ..Known::new(&[1.0, 1.0, 1.0], 0.1) };
+            let sampled = sample(1, until(0.04, 60_000), &mut trial, &mut |_| ()).unwrap();
+            sampled.ratios[0][0].low <= 1.0 && sampled.ratios[0][0].high >= 1.0
+        };
+        let held = (0..60).filter(|&seed| holds(seed)).count();
+        assert!(held >= 52, "{held} of 60");
+    }
+}
