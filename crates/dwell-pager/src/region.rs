@@ -7,8 +7,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use dwell::{Error, File, Result, clock};
+use dwell_policy::{Decision, Mode, Reason, Route};
 
 use crate::advice::Advice;
+use crate::fault::await_change;
 use crate::frames::Kind;
 use crate::mask::{Mask, Quiet};
 use crate::memory::Area;
@@ -247,9 +249,11 @@ impl Region {
         if shared.writes_back {
             crate::sync::write_back(shared, pages.clone())?;
         }
-        let quiet = Quiet::new();
+        let leaves = Decision::new(Route::Interrupt, Mode::Block, 0, Reason::Fixed);
         for page in pages {
-            shared.drop_page(page, quiet.mask());
+            while let Some(seen) = shared.drop_page(page) {
+                await_change(shared, page, seen, &leaves, Mask::ALL);
+            }
         }
         Ok(())
     }
@@ -451,9 +455,11 @@ impl Shared {
         })
     }
 
-    /// Makes a page absent. Pinned pages, those that somebody is at, and those of a shared region that were
-    /// written to since they were written back stay.
-    fn drop_page(&self, page: u32, mask: Mask) {
+    /// Makes a page absent. Pinned pages stay, and those of a shared region that somebody is at or that were
+    /// written to since they were written back. Of a private region nothing may come back that was written
+    /// to it: the word to wait for where somebody is at the page.
+    fn drop_page(&self, page: u32) -> Option<u32> {
+        let quiet = Quiet::new();
         let mut books = self.lock();
         if self.pages.state(page) == State::Present && !self.pages.stays(page) {
             let frame = self.pages.frame(page);
@@ -461,7 +467,7 @@ impl Shared {
             self.pages.set(page, State::Moving, 0);
             drop(books);
             if self.writes_back {
-                signal::with_some_lane(self, mask, |lane| lane.evict_run(self, page, 1));
+                signal::with_some_lane(self, quiet.mask(), |lane| lane.evict_run(self, page, 1));
                 books = self.lock();
             } else {
                 let moved = self.take_out(page, frame, 1).is_ok();
@@ -476,7 +482,7 @@ impl Shared {
         }
         let word = self.pages.get(page);
         match State::of(word) {
-            State::Standby if self.writes_back && word & DIRTY != 0 => return,
+            State::Standby if self.writes_back && word & DIRTY != 0 => return None,
             State::Standby => {
                 let frame = self.pages.frame(page);
                 books.frames.unlink(frame);
@@ -485,9 +491,15 @@ impl Shared {
                 add(&self.counters.prefetched_wasted, u64::from(word & AHEAD != 0));
             }
             State::Absent => {}
-            _ => return,
+            State::Moving | State::Writing if !self.writes_back => {
+                return Some(self.pages.expect_change(page));
+            }
+            // Whoever reads it finds that it is not wanted any more, and frees its frame.
+            State::Reading if !self.writes_back => self.pages.set(page, State::Absent, 0),
+            _ => return None,
         }
         // What a private region had written is lost: the source has what counts.
         self.pages.mark(page, 0, SPILLED);
+        None
     }
 }

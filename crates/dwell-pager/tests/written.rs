@@ -295,3 +295,26 @@ fn a_spill_file_that_takes_half_a_page_has_none_of_it() {
     assert!(region.statistics().written_back > 0);
     assert!(region.statistics().write_errors > 0);
 }
+
+#[test]
+fn what_was_written_to_a_private_page_is_gone_however_soon_it_is_dropped_after_its_fault() {
+    for faults in BOTH {
+        let (dir, path) = file(BYTES);
+        let access = Access::Private { spill: Some(dir.path().into()) };
+        let options = pages(8).access(access).faults(faults);
+        let Some(region) = region(open(&path, false), &options) else { return };
+        for round in 0..3000usize {
+            let page = round % PAGES;
+            let at = page * PAGE_BYTES;
+            let own = !byte_at(at);
+            write(&region, at, own);
+            // It leaves, and a fault brings it back right before it is dropped.
+            if round % 3 == 0 {
+                (1..9).for_each(|step| _ = read(&region, (page + step) % PAGES * PAGE_BYTES));
+                assert_eq!(read(&region, at), own);
+            }
+            region.advise(at..at + PAGE_BYTES, Advice::DontNeed).unwrap();
+            assert_eq!(read(&region, at), byte_at(at), "{faults:?}, round {round}");
+        }
+    }
+}
