@@ -210,7 +210,7 @@ impl Model {
 
     /// Whether a line can be carried out without an outcome that nobody can foretell.
     pub fn allows(&self, line: &Line) -> bool {
-        if !self.is_alive(line.process) {
+        if !self.is_alive(line.process) || self.resizes_severed(line) {
             return false;
         }
         let within = |map: u8, at: u64, bytes: u32, writes: bool| {
@@ -323,6 +323,12 @@ impl Model {
                 if let Op::Close { slot, .. } = line.op {
                     self.close(line, slot);
                 }
+                self.undecided(line);
+                return Ok(Verdict { seen, free: true });
+            }
+            // The length that a dead mount remembers may lie before the place that is looked for.
+            let looks = matches!(line.op, Op::Seek { whence, .. } if whence >= libc::SEEK_END);
+            if looks && [libc::EINVAL, libc::ENXIO].contains(&seen.errno) {
                 return Ok(Verdict { seen, free: true });
             }
             // The kernel answers some by what it knew last.
@@ -346,6 +352,44 @@ impl Model {
         }
         let seen = self.carried_out(line, seen)?;
         Ok(Verdict { seen, free: self.free })
+    }
+
+    /// Whether a line may change a file through a dead mount by more than bytes within its length. Another mount
+    /// sees a new length late, and of a request that failed nobody can say what it did.
+    fn resizes_severed(&self, line: &Line) -> bool {
+        let writable =
+            |slot: u8| self.open(line.process, slot).filter(|open| open.severed && open.writes());
+        match &line.op {
+            Op::Transfer(transfer) if transfer.write => {
+                writable(transfer.slot).is_some_and(|open| {
+                    let end = transfer
+                        .at
+                        .filter(|at| *at >= 0)
+                        .map(|at| (at as u64).saturating_add(transfer.length() as u64));
+                    open.appends()
+                        || transfer.rwf & libc::RWF_APPEND != 0
+                        || transfer.claim > 0
+                        || end.is_none_or(|end| end > self.inodes[open.inode].len())
+                })
+            }
+            Op::Batch { slot, parts, .. } => {
+                writable(*slot).is_some() && parts.iter().any(|part| part.write)
+            }
+            Op::Ftruncate { slot, .. } | Op::Fallocate { slot, .. } => writable(*slot).is_some(),
+            Op::Copy { to, .. } => writable(*to).is_some(),
+            _ => false,
+        }
+    }
+
+    /// Notes a write through a dead mount that failed: it may have been carried out all the same.
+    fn undecided(&mut self, line: &Line) {
+        if let Op::Transfer(transfer) = &line.op
+            && let (true, Some(at)) = (transfer.write, transfer.at.filter(|at| *at >= 0))
+            && let Some(inode) = self.open(line.process, transfer.slot).map(|open| open.inode)
+        {
+            let (at, bytes) = (at as u64, transfer.length() as u64);
+            self.inodes[inode].vague.push(at..at.saturating_add(bytes));
+        }
     }
 
     /// Whether a line touches something whose server is gone.
