@@ -71,7 +71,7 @@ impl Site {
         let plain = run(self, script, false, None)?;
         let beneath = run(self, script, true, None)?;
         let served = self.backing.is_some();
-        Ok((difference(script, &plain, &beneath, served, !self.with_known), beneath))
+        Ok((difference(script, &plain, &beneath, served), beneath))
     }
 
     /// The smallest script that still differs.
@@ -184,15 +184,11 @@ impl Surface for Site {
 ///
 /// # Errors
 /// There is none, or not here.
-pub fn surface(name: &str, programs: &Programs, with_known: bool) -> Result<Box<dyn Surface>> {
+pub fn surface(name: &str, programs: &Programs) -> Result<Box<dyn Surface>> {
     Ok(match name {
         "pager" => Box::new(crate::pager::Pager::new(programs)?),
         "nfs" => Box::new(crate::nfs::Nfs::new()?),
-        name => {
-            let mut site = Site::new(name, programs)?;
-            site.with_known = with_known;
-            Box::new(site)
-        }
+        name => Box::new(Site::new(name, programs)?),
     })
 }
 

@@ -41,13 +41,12 @@ pub fn difference(
     plain: &Ran,
     beneath: &Ran,
     through_fuse: bool,
-    any_number: bool,
 ) -> Option<Difference> {
-    let plain_verdicts = match checked(script, plain, through_fuse, false) {
+    let plain_verdicts = match checked(script, plain, through_fuse) {
         Ok(verdicts) => verdicts,
         Err(difference) => return Some(Difference { is_models: true, ..difference }),
     };
-    let verdicts = match checked(script, beneath, through_fuse, any_number) {
+    let verdicts = match checked(script, beneath, through_fuse) {
         Ok(verdicts) => verdicts,
         Err(mut difference) => {
             if let Some(Some(seen)) = difference.line.map(|line| plain.seen[line]) {
@@ -92,7 +91,6 @@ fn checked(
     script: &Script,
     ran: &Ran,
     through_fuse: bool,
-    any_number: bool,
 ) -> Result<Vec<Option<Verdict>>, Difference> {
     let at = |line: Option<usize>, what: String| Difference { line, what, is_models: false };
     let killed = match script.order {
@@ -101,7 +99,6 @@ fn checked(
     };
     let mut model = Model::new(script.order);
     model.through_fuse = through_fuse;
-    model.any_number = any_number;
     let mut verdicts = Vec::with_capacity(script.lines.len());
     for (number, line) in script.lines.iter().enumerate() {
         let Some(seen) = ran.seen[number] else {

@@ -48,9 +48,6 @@ struct Arguments {
     /// Go on after so many differences on a surface
     #[arg(long, default_value_t = 3)]
     most: usize,
-    /// Include what is known to differ at this commit
-    #[arg(long)]
-    known: bool,
     /// Carry out the steps of a pager's sequence, in this process
     #[arg(long, hide = true, num_args = 3)]
     pager_steps: Vec<PathBuf>,
@@ -112,7 +109,7 @@ fn run(arguments: &Arguments) -> Result<bool> {
 
 /// All seeds over one surface, by as many workers as were asked for, each with a surface of its own.
 fn one(arguments: &Arguments, name: &str, programs: &Programs) -> Result<(Row, bool)> {
-    let new = || campaign::surface(name, programs, arguments.known);
+    let new = || campaign::surface(name, programs);
     let mut surface = new()?;
     if arguments.list {
         print!("{}", surface.listed(arguments.seed, arguments.ops));

@@ -102,8 +102,6 @@ pub struct Model {
     /// Whether FUSE lies between: it takes direct requests of any alignment, knows fewer modes of `fallocate`, and
     /// looks for holes past mapped memory that was not synced.
     pub through_fuse: bool,
-    /// Whether a new descriptor may have another number than the lowest: the library's own may be there just then.
-    pub any_number: bool,
     /// What was appended to [`RECORDS`], by actor.
     pub records: BTreeMap<(u8, u8), Vec<(u64, bool)>>,
     /// What was written last to each block of [`BLOCKS`], by actor.
@@ -152,7 +150,6 @@ impl Model {
             next_number: 10_000,
             free: false,
             through_fuse: false,
-            any_number: false,
             records: BTreeMap::new(),
             blocks: BTreeMap::new(),
         };
@@ -280,15 +277,7 @@ impl Model {
         seen: Option<Seen>,
         also: &[i32],
     ) -> Result<Seen, String> {
-        let mut number = self.free_number(line.process);
-        if let Some(seen) = seen.filter(|seen| self.any_number && !seen.failed())
-            && self.order == Order::Serial
-            && seen.ret > number.into()
-            && !self.process(line).table.contains_key(&(seen.ret as i32))
-        {
-            number = seen.ret as i32;
-            self.free = true;
-        }
+        let number = self.free_number(line.process);
         let told = if self.order == Order::Free { 0 } else { number };
         let seen = judged(seen, Seen::ok(told.into()), also)?;
         if !seen.failed() {

@@ -81,8 +81,6 @@ pub struct Site {
     /// Settings, scripts and results.
     pub scratch: TempDir,
     passes_channels: bool,
-    /// Whether scripts contain what is known to differ at this commit; see `known` in `tests/exerciser/README.md`.
-    pub with_known: bool,
 }
 
 /// The names of all surfaces that actors use.
@@ -146,7 +144,6 @@ impl Site {
             backing: None,
             scratch,
             passes_channels: false,
-            with_known: false,
             _system: system,
         };
         if !matches!(layer, Layer::Preload(_)) {

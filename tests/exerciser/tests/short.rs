@@ -34,7 +34,7 @@ fn programs() -> Programs {
 
 /// Seeds of so many operations each over a surface.
 fn no_difference(name: &str, seeds: RangeInclusive<u64>, lines: usize) {
-    let mut surface = match campaign::surface(name, &programs(), false) {
+    let mut surface = match campaign::surface(name, &programs()) {
         Ok(surface) => surface,
         Err(error) if is_missing(&error) => return println!("SKIP: {name}: {error:#}"),
         Err(error) => panic!("{name}: {error:#}"),
