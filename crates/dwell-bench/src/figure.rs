@@ -22,7 +22,7 @@ use crate::{
 };
 
 pub use docs::regenerate_docs;
-pub use verdict::{Agreement, Better, RULES, Target, Verdict};
+pub use verdict::{AGREES_WITHIN, Agreement, Better, EQUAL_WITHIN, RULES, Target, Verdict};
 
 /// Version of the JSON of a [`FigureResult`].
 pub const SCHEMA: u32 = 2;
