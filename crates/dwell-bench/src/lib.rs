@@ -41,6 +41,7 @@ pub mod stand;
 pub mod stats;
 pub mod subject;
 pub mod table;
+pub mod trial;
 pub mod units;
 pub mod usage;
 pub mod waits;
