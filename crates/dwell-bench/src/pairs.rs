@@ -14,12 +14,10 @@ use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
 use crate::quiet::{self, Noise};
-use crate::stats::{Paired, SplitMix, quantile};
+use crate::stats::{Middle, Paired};
 
 /// Fewest blocks that an interval is taken from.
 const LEAST_BLOCKS: usize = 8;
-const RESAMPLES: usize = 2_000;
-const SEED: u64 = 0x7061_6972;
 
 /// When to stop.
 #[derive(Clone, Copy, Debug)]
@@ -174,41 +172,24 @@ fn half_width(ratio: &Paired) -> f64 {
     (ratio.high / ratio.low).ln() / 2.0
 }
 
-/// The ratio of each contender with its interval, by a bootstrap over blocks.
+/// The ratio of each contender with its interval.
 fn ratios(blocks: &[Vec<Vec<f64>>]) -> Vec<Paired> {
     let count = blocks.first().and_then(|block| block.first()).map_or(0, Vec::len);
     let of = |at: usize| {
         let logs: Vec<Vec<f64>> =
             blocks.iter().map(|block| block.iter().map(|turn| turn[at]).collect()).collect();
-        let middle = |sorted: &mut Vec<f64>| {
-            sorted.sort_by(f64::total_cmp);
-            quantile(sorted, 0.5)
-        };
-        let mut random = SplitMix(SEED);
-        let mut drawn = Vec::new();
-        let mut medians: Vec<f64> = (0..RESAMPLES)
-            .map(|_| {
-                drawn.clear();
-                for _ in 0..logs.len() {
-                    drawn.extend_from_slice(&logs[random.below(logs.len())]);
-                }
-                middle(&mut drawn)
-            })
-            .collect();
-        medians.sort_by(f64::total_cmp);
-        Paired {
-            median: middle(&mut logs.concat()).exp(),
-            low: quantile(&medians, 0.025).exp(),
-            high: quantile(&medians, 0.975).exp(),
-            rounds: logs.iter().map(Vec::len).sum(),
-        }
+        let logs: Vec<&[f64]> = logs.iter().map(Vec::as_slice).collect();
+        let Middle { value, low, high } = Middle::of_blocks(&logs)?;
+        let rounds = logs.iter().map(|block| block.len()).sum();
+        Some(Paired { median: value.exp(), low: low.exp(), high: high.exp(), rounds })
     };
-    (0..count).map(of).collect()
+    (0..count).filter_map(of).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stats::SplitMix;
 
     /// Contenders of known speed on a machine that drifts and shakes.
     struct Known {

@@ -43,7 +43,7 @@ impl Summary {
 }
 
 /// The `fraction` quantile of non-empty sorted samples, linear between neighbours.
-pub(crate) fn quantile(sorted: &[f64], fraction: f64) -> f64 {
+fn quantile(sorted: &[f64], fraction: f64) -> f64 {
     let place = fraction * (sorted.len() - 1) as f64;
     let (below, above) = (sorted[place.floor() as usize], sorted[place.ceil() as usize]);
     below + (above - below) * place.fract()
@@ -105,18 +105,32 @@ impl Middle {
             return None;
         }
         samples.sort_by(f64::total_cmp);
+        Self::of_blocks(&samples.chunks(1).collect::<Vec<_>>())
+    }
+
+    /// Of samples in blocks, which are drawn as a whole: neighbours in time resemble each other.
+    /// `None` without a sample.
+    pub(crate) fn of_blocks(blocks: &[&[f64]]) -> Option<Self> {
+        let mut samples = blocks.concat();
+        if samples.is_empty() {
+            return None;
+        }
+        samples.sort_by(f64::total_cmp);
         let mut random = SplitMix(SEED);
-        let mut drawn = vec![0.0; samples.len()];
+        let mut drawn = Vec::with_capacity(samples.len());
         let mut medians: Vec<f64> = (0..RESAMPLES)
             .map(|_| {
-                drawn.fill_with(|| samples[random.below(samples.len())]);
+                drawn.clear();
+                for _ in blocks {
+                    drawn.extend_from_slice(blocks[random.below(blocks.len())]);
+                }
                 drawn.sort_by(f64::total_cmp);
                 quantile(&drawn, 0.5)
             })
             .collect();
         medians.sort_by(f64::total_cmp);
         Some(Middle {
-            value: quantile(samples, 0.5),
+            value: quantile(&samples, 0.5),
             low: quantile(&medians, 0.025),
             high: quantile(&medians, 0.975),
         })

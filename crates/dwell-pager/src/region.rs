@@ -7,10 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use dwell::{Error, File, Result, clock};
-use dwell_policy::{Decision, Mode, Reason, Route};
 
 use crate::advice::Advice;
-use crate::fault::await_change;
 use crate::frames::Kind;
 use crate::mask::{Mask, Quiet};
 use crate::memory::Area;
@@ -249,10 +247,9 @@ impl Region {
         if shared.writes_back {
             crate::sync::write_back(shared, pages.clone())?;
         }
-        let leaves = Decision::new(Route::Interrupt, Mode::Block, 0, Reason::Fixed);
         for page in pages {
-            while let Some(seen) = shared.drop_page(page) {
-                await_change(shared, page, seen, &leaves, Mask::ALL);
+            while !shared.drop_page(page) {
+                crate::sync::await_step(shared, page);
             }
         }
         Ok(())
@@ -456,9 +453,9 @@ impl Shared {
     }
 
     /// Makes a page absent. Pinned pages stay, and those of a shared region that somebody is at or that were
-    /// written to since they were written back. Of a private region nothing may come back that was written
-    /// to it: the word to wait for where somebody is at the page.
-    fn drop_page(&self, page: u32) -> Option<u32> {
+    /// written to since they were written back. A private page must lose what was written to it: `false`
+    /// where somebody is at the page.
+    fn drop_page(&self, page: u32) -> bool {
         let quiet = Quiet::new();
         let mut books = self.lock();
         if self.pages.state(page) == State::Present && !self.pages.stays(page) {
@@ -482,7 +479,7 @@ impl Shared {
         }
         let word = self.pages.get(page);
         match State::of(word) {
-            State::Standby if self.writes_back && word & DIRTY != 0 => return None,
+            State::Standby if self.writes_back && word & DIRTY != 0 => return true,
             State::Standby => {
                 let frame = self.pages.frame(page);
                 books.frames.unlink(frame);
@@ -491,15 +488,13 @@ impl Shared {
                 add(&self.counters.prefetched_wasted, u64::from(word & AHEAD != 0));
             }
             State::Absent => {}
-            State::Moving | State::Writing if !self.writes_back => {
-                return Some(self.pages.expect_change(page));
-            }
-            // Whoever reads it finds that it is not wanted any more, and frees its frame.
+            State::Moving | State::Writing if !self.writes_back => return false,
+            // The lane that reads it finds it absent, and frees its frame.
             State::Reading if !self.writes_back => self.pages.set(page, State::Absent, 0),
-            _ => return None,
+            _ => return true,
         }
         // What a private region had written is lost: the source has what counts.
         self.pages.mark(page, 0, SPILLED);
-        None
+        true
     }
 }

@@ -359,7 +359,7 @@ fn count_as_written(sh: &Shared, pages: Range<u32>) {
 }
 
 /// Waits until somebody who moves or writes a page is done, or for a moment.
-fn await_step(sh: &Shared, page: u32) {
+pub(crate) fn await_step(sh: &Shared, page: u32) {
     let seen = {
         let _quiet = Quiet::new();
         let _books = sh.lock();
