@@ -28,7 +28,7 @@ fn part(entries: &[(&str, u32)], ends: bool) -> Vec<u8> {
     out
 }
 
-/// What is listed where a server answers by `tell`, which is told the number of the listing and its cookie, and how
+/// Lists a directory of a server that answers by `tell`, which is told the number of the listing and its cookie, and how
 /// often the listing was begun.
 fn listed(
     tell: impl Fn(u32, u32) -> Vec<u8> + Send + Sync + 'static,
