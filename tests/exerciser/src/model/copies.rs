@@ -59,10 +59,10 @@ impl Model {
                 && self.goes_direct(&source)
                 && seen.errno == libc::EINVAL
             {
-                self.free |= self.through_fuse;
+                self.free |= self.alignment_is_luck();
                 return Ok(seen);
             }
-            self.free |= self.goes_direct(&source) && self.through_fuse;
+            self.free |= self.goes_direct(&source) && self.alignment_is_luck();
             taken = seen.map_or(most, |seen| seen.more);
             if taken > most || (taken == 0) != (most == 0) {
                 return Err(format!("expected a splice of {most} bytes, got {taken}"));
@@ -96,7 +96,7 @@ impl Model {
         let mut refusals = Vec::new();
         if self.goes_direct(&source) || self.goes_direct(&target) {
             refusals.push(libc::EINVAL);
-            self.free |= self.through_fuse;
+            self.free |= self.alignment_is_luck();
         }
         if by == CopyBy::CopyFileRange && source.severed != target.severed {
             refusals.push(libc::EXDEV);

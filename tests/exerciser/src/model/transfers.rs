@@ -2,7 +2,7 @@
 //! Reading and writing by descriptor.
 
 use super::{Description, Model, judged, said};
-use crate::operation::{By, Line, Part, Transfer};
+use crate::operation::{By, Line, Order, Part, Transfer};
 use crate::pattern;
 use crate::record::Seen;
 
@@ -17,6 +17,13 @@ impl Model {
     /// Whether requests go past the page cache. What FUSE passes through keeps the flags that it was opened with.
     pub(super) fn goes_direct(&self, open: &Description) -> bool {
         open.is_direct() || self.through_fuse && open.opened & libc::O_DIRECT != 0
+    }
+
+    /// Whether a direct request that is not aligned may succeed in one run and fail in another. Through FUSE it may
+    /// be buffered. On a disk's file system a read succeeds where nothing was written to the disk yet, and a write is
+    /// buffered where pages cannot be dropped: beside free actors both are a matter of time.
+    pub(super) fn alignment_is_luck(&self) -> bool {
+        self.through_fuse || self.order == Order::Free
     }
 
     pub(super) fn transfer(
@@ -66,7 +73,7 @@ impl Model {
         let is_direct = self.goes_direct(&open);
         if is_direct && (odd % 4096 != 0 || transfer.claim > 0) {
             refusals.push(libc::EINVAL);
-            self.free |= self.through_fuse;
+            self.free |= self.alignment_is_luck();
         }
         let may_be_less = rwf & RWF_NOWAIT != 0 || transfer.claim > 0;
         if transfer.claim > 0 {
