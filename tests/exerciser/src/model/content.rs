@@ -60,6 +60,20 @@ impl Inode {
         }
         self.data[at as usize..end].copy_from_slice(bytes);
     }
+
+    /// A direct write that was refused or cut short for its alignment: the kernel may have written whole blocks of it
+    /// before it came to the odd rest.
+    pub fn half_written(&mut self, range: Range<u64>) {
+        self.vague_length |= range.end > self.len();
+        self.vague.push(range.start..range.end.next_multiple_of(PAGE));
+    }
+
+    /// What lies behind `from` moves, and with it what is vague.
+    fn vague_moves(&mut self, from: u64) {
+        if self.vague.iter().any(|vague| vague.end > from) {
+            self.vague.push(from..u64::MAX);
+        }
+    }
 }
 
 impl Model {
@@ -111,12 +125,14 @@ impl Model {
             if to < length {
                 self.inodes[open.inode].data.drain(from as usize..to as usize);
             }
+            self.inodes[open.inode].vague_moves(from);
             self.shifted(open.inode);
         } else if mode & libc::FALLOC_FL_INSERT_RANGE != 0 {
             if from < length {
                 let zeros = std::iter::repeat_n(0, bytes as usize);
                 self.inodes[open.inode].data.splice(from as usize..from as usize, zeros);
             }
+            self.inodes[open.inode].vague_moves(from);
             self.shifted(open.inode);
         } else {
             let zeroes = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_ZERO_RANGE;
