@@ -10,7 +10,7 @@ use anyhow::Result;
 use crate::compare::{Counts, Difference, count, difference};
 use crate::generate::{Abilities, sanitized, script};
 use crate::operation::{Op, Script};
-use crate::run::run;
+use crate::run::{Requests, run};
 use crate::shrink::minimal;
 use crate::surface::{Programs, Site};
 
@@ -19,10 +19,12 @@ use crate::surface::{Programs, Site};
 pub struct Outcome {
     /// Operations carried out with Dwell in between.
     pub operations: u64,
-    /// Kills of actors and of servers.
+    /// Kills of actors and of servers, by the status that whoever waited for them found.
     pub kills: (u64, u64),
-    /// Requests that were not left to the kernel.
-    pub decided: u64,
+    /// Servers of others that died by themselves.
+    pub deaths: u64,
+    /// What a policy was asked for.
+    pub requests: Requests,
     /// What differed, with the smallest sequence that still does.
     pub difference: Option<String>,
 }
@@ -162,15 +164,9 @@ impl Surface for Site {
         let script = script(seed, lines, self.abilities());
         let (found, ran) = self.compared(&script)?;
         count(&script, &ran, counts);
-        let mut outcome = Outcome { decided: ran.decided, ..Outcome::default() };
-        for (line, seen) in script.lines.iter().zip(&ran.seen) {
-            outcome.operations += u64::from(seen.is_some());
-            match line.op {
-                Op::Kill { .. } if seen.is_some() => outcome.kills.0 += 1,
-                Op::Disturb if seen.is_some() => outcome.kills.1 += 1,
-                _ => {}
-            }
-        }
+        let operations = ran.seen.iter().flatten().count() as u64;
+        let (kills, requests) = (ran.kills, ran.requests);
+        let mut outcome = Outcome { operations, kills, requests, ..Outcome::default() };
         outcome.difference = found.map(|found| self.report(&script, &found));
         Ok(outcome)
     }

@@ -114,7 +114,10 @@ fn checked(
         };
         match model.apply(line, Some(seen)) {
             Ok(verdict) => verdicts.push(Some(verdict)),
-            Err(what) => return Err(at(Some(number), what)),
+            Err(what) => {
+                let more = ran.trouble.iter().map(|trouble| format!("; {trouble}"));
+                return Err(at(Some(number), what + &more.collect::<String>()));
+            }
         }
     }
     if let Some(trouble) = &ran.trouble {
