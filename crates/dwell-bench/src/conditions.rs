@@ -57,7 +57,7 @@ impl Conditions {
             parts.push(format!("{} measured again because of that", rounds(self.repeated_rounds)));
         }
         if self.noisy_rounds > 0 {
-            parts.push(format!("{} kept all the same", rounds(self.noisy_rounds)));
+            parts.push(format!("{} not quiet but kept", rounds(self.noisy_rounds)));
         }
         parts.extend(machine.governor.as_ref().map(|governor| format!("governor {governor}")));
         if self.on_battery == Some(true) {
@@ -289,7 +289,11 @@ mod tests {
         let met = watch.conditions().unwrap();
         assert_eq!((met.quiet, met.repeated_rounds, met.noisy_rounds), (Some(false), 3, 2));
         let line = met.line(&Machine::default());
-        for part in ["not quiet, others used 13.7 %", "3 rounds measured again", "2 rounds kept"] {
+        for part in [
+            "not quiet, others used 13.7 %",
+            "3 rounds measured again",
+            "2 rounds not quiet but kept",
+        ] {
             assert!(line.contains(part), "{part}: {line}");
         }
         assert!(!line.contains("hypervisor") && !line.contains('\n'), "{line}");

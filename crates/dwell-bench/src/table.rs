@@ -34,7 +34,7 @@ pub fn table(run: &Run, width: u16) -> String {
     if !text.is_empty() {
         text += "\n";
     }
-    text += &(run.machine.line() + "\n");
+    text += &wrapped(&run.machine.line(), width);
     for setting in run.settings() {
         let rows: Vec<&Row> = run.rows.iter().filter(|row| row.setting == *setting).collect();
         text += &format!("\n{setting}; medians of {}\n", rounds(&rows));
@@ -54,7 +54,7 @@ pub fn table(run: &Run, width: u16) -> String {
             text += &format!("\npaging, medians of a round\n{paging}\n");
         }
         for note in in_order(rows.iter().filter_map(|row| row.emulated.as_deref())) {
-            text += &format!("emulated device: {note}\n");
+            text += &wrapped(&format!("emulated device: {note}"), width);
         }
     }
     let base = in_order(run.ratios.iter().map(|ratio| ratio.baseline.as_str()));
@@ -268,6 +268,7 @@ mod tests {
     fn the_verdict_and_the_machine_as_it_was_met_come_first() {
         let text = table(&sample::run(), 100);
         let verdict = text.split("The machine as it was met: not quiet").next().unwrap();
+        let verdict = verdict.replace('\n', " ");
         assert!(verdict.starts_with("On loop, for random reads, beside what else ran here dwell "));
         assert!(verdict.contains("On nvme-emu, which is emulated,"), "{verdict}");
         let machine = text.find("Invented CPU").unwrap();
