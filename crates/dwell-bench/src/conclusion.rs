@@ -161,13 +161,11 @@ impl Place<'_> {
         for (setting, when) in settings.iter().zip(&when) {
             let cells = of(setting);
             let claims = claims(&cells, setting.load, size.is_none());
-            let is_open = |cell: &&Cell| cell.finding == Finding::Open;
-            let unsure: Vec<&Cell> = cells.into_iter().filter(is_open).collect();
+            if let Some(unsure) = unsure(&cells, when, size.is_none()) {
+                open.push(unsure);
+            }
             if !claims.is_empty() {
                 told.push((claims, when));
-            }
-            if !unsure.is_empty() {
-                open.push(self::unsure(&unsure, when, size.is_none()));
             }
         }
         let unsure = format!("cannot tell {}", series(open.iter().map(String::as_str), " nor "));
@@ -304,16 +302,20 @@ fn claims(cells: &[&Cell<'_>], load: Load, sized: bool) -> String {
     series(parts.iter().map(String::as_str), ", and ")
 }
 
-/// What is open in one setting.
-fn unsure(cells: &[&Cell<'_>], when: &str, sized: bool) -> String {
-    let ratio = match cells {
+/// What is open in one setting; `None` where all is certain.
+fn unsure(cells: &[&Cell<'_>], when: &str, sized: bool) -> Option<String> {
+    let is_open = |cell: &&Cell<'_>| cell.finding == Finding::Open;
+    let open: Vec<&Cell> = cells.iter().copied().filter(is_open).collect();
+    let ratio = match open[..] {
+        [] => return None,
         [only] => format!(" ({})", only.interval()),
         _ => String::new(),
     };
-    match sized {
-        true => format!("at {} {when}{ratio}", sizes(cells)),
+    Some(match sized {
+        true if open.len() > 1 && open.len() == cells.len() => format!("at any size {when}"),
+        true => format!("at {} {when}{ratio}", sizes(&open)),
         false => format!("{when}{ratio}"),
-    }
+    })
 }
 
 fn sizes(cells: &[&Cell<'_>]) -> String {

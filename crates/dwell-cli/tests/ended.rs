@@ -26,9 +26,13 @@ struct Left {
 
 impl Bench {
     fn start(directory: &Path, args: &[&str]) -> Bench {
+        let policies = match args.contains(&"--policies") {
+            true => &[][..],
+            false => &["--policies", "block,spin"],
+        };
         let mut child = Command::new(env!("CARGO_BIN_EXE_dwell"))
-            .args(["bench", "io", "--hasty-probe"])
-            .args(["--report", "report", "--policies", "block,spin"])
+            .args(["bench", "io", "--hasty-probe", "--report", "report"])
+            .args(policies)
             .args(args)
             .current_dir(directory)
             .env("DWELL_PROFILES", directory.join("profiles"))
@@ -347,7 +351,8 @@ impl Drop for Doomed {
 fn a_device_that_is_lost_is_named_with_offset_and_reason() {
     let directory = tempfile::tempdir().unwrap();
     let Some(doomed) = Doomed::over(directory.path().join("backing")) else { return };
-    for policies in ["block", "pread", "raw-get-events"] {
+    // Two, so that it tells of the second when it measures.
+    for policies in ["block,spin", "pread,spin", "raw-get-events,spin"] {
         fs::write(&doomed.file, vec![7; 4 << 20]).unwrap();
         let args = [&doomed.device, "--load=idle", "--sizes=4k", "--rounds=1000", "--policies"];
         let mut bench = Bench::start(directory.path(), &[&args[..], &[policies]].concat());

@@ -117,6 +117,20 @@ fn several_sizes_are_told_in_two_sentences_with_the_clearest_ratios() {
 }
 
 #[test]
+fn where_no_size_is_certain_none_is_listed() {
+    let at = |load, kib, low, high| ("d", load, 1, kib, low, high);
+    let both = [at(Load::Idle, 4, 0.9, 1.1), at(Load::Idle, 64, 0.9, 1.1)];
+    let text = says(&run(&both));
+    let head = "On this device, for random reads, this run cannot tell what dwell does at any size";
+    assert!(text.starts_with(&format!("{head} when idle. More")), "{text}");
+    let more = [at(Load::Cpu, 4, 0.9, 1.1), at(Load::Cpu, 64, 0.99, 1.01)];
+    let text = says(&run(&[both, more].concat()));
+    let part =
+        "cannot tell at any size when idle nor at 4 KiB beside CPU load (0.99× [0.90–1.10]).";
+    assert!(text.contains(part), "{text}");
+}
+
+#[test]
 fn several_loads_are_told_apart_and_batches_that_are_too_short_beside_them() {
     let text = says(&run(&[
         ("d", Load::Idle, 1, 4, 1.3, 1.4),
