@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use super::{Model, PAGE, judged};
+use super::{Model, PAGE, judged, said};
 use crate::record::Seen;
 
 /// A file.
@@ -175,6 +175,20 @@ impl Model {
     ) -> Result<Seen, String> {
         let file = &self.inodes[self.descriptions[id].inode];
         let length = file.len() as i64;
+        if let Some(seen) = seen.filter(|_| to >= 0 && (file.untracked || file.vague_length)) {
+            self.free = true;
+            let fine = match seen.failed() {
+                true => seen.errno == libc::ENXIO,
+                false => seen.ret >= to,
+            };
+            if !fine {
+                return Err(format!("{} is no answer, asked from {to}", said(&seen)));
+            }
+            if !seen.failed() {
+                self.descriptions[id].offset = seen.ret;
+            }
+            return Ok(seen);
+        }
         if to < 0 || to >= length {
             return judged(seen, Seen::error(libc::ENXIO), &[]);
         }
