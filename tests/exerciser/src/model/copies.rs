@@ -43,7 +43,8 @@ impl Model {
         }
         let from_place = from_at.unwrap_or(source.offset) as u64;
         let file = &self.inodes[source.inode];
-        let left = file.len().saturating_sub(from_place);
+        let any_length = file.vague_length;
+        let left = if any_length { bytes } else { file.len().saturating_sub(from_place) };
         let vague = file.vague_length || !file.knows(from_place..from_place + bytes);
         self.free |= vague;
         let mut most = bytes.min(left);
@@ -64,7 +65,7 @@ impl Model {
             }
             self.free |= self.goes_direct(&source) && self.through_fuse;
             taken = seen.map_or(most, |seen| seen.more);
-            if taken > most || (taken == 0) != (most == 0) {
+            if taken > most || !any_length && (taken == 0) != (most == 0) {
                 return Err(format!("expected a splice of {most} bytes, got {taken}"));
             }
             if taken == 0 {
@@ -104,7 +105,7 @@ impl Model {
         let done = match seen {
             Some(seen) if !seen.failed() => {
                 let done = seen.ret as u64;
-                if done > most || (done == 0) != (most == 0) {
+                if done > most || !any_length && (done == 0) != (most == 0) {
                     return Err(format!("expected {most} bytes, got {}", said(&seen)));
                 }
                 let direct = self.goes_direct(&source) || self.goes_direct(&target);
@@ -123,7 +124,8 @@ impl Model {
             }
             return Ok(seen);
         }
-        let bytes = self.inodes[source.inode].read(from_place, done).to_vec();
+        let mut bytes = self.inodes[source.inode].read(from_place, done).to_vec();
+        bytes.resize(done as usize, 0);
         let file = &mut self.inodes[target.inode];
         file.write(to_place, &bytes);
         if vague {
