@@ -49,16 +49,6 @@ impl Inode {
         &self.data[from..to]
     }
 
-    /// Follows bytes that are elsewhere since.
-    fn moved(&mut self, place: impl Fn(u64) -> u64) {
-        for ranges in [&mut self.vague, &mut self.unsynced] {
-            for range in ranges.iter_mut().filter(|range| range.end < u64::MAX) {
-                *range = place(range.start)..place(range.end);
-            }
-            ranges.retain(|range| !range.is_empty());
-        }
-    }
-
     /// Puts bytes, making the file longer if need be.
     pub fn write(&mut self, at: u64, bytes: &[u8]) {
         if bytes.is_empty() {
@@ -69,6 +59,20 @@ impl Inode {
             self.data.resize(end, 0);
         }
         self.data[at as usize..end].copy_from_slice(bytes);
+    }
+
+    /// A direct write that was refused or cut short for its alignment: the kernel may have written whole blocks of it
+    /// before it came to the odd rest.
+    pub fn half_written(&mut self, range: Range<u64>) {
+        self.vague_length |= range.end > self.len();
+        self.vague.push(range.start..range.end.next_multiple_of(PAGE));
+    }
+
+    /// What lies behind `from` moves, and with it what is vague.
+    fn vague_moves(&mut self, from: u64) {
+        if self.vague.iter().any(|vague| vague.end > from) {
+            self.vague.push(from..u64::MAX);
+        }
     }
 }
 
@@ -118,19 +122,17 @@ impl Model {
         let length = self.inodes[open.inode].len();
         let keeps = mode & libc::FALLOC_FL_KEEP_SIZE != 0;
         if mode & libc::FALLOC_FL_COLLAPSE_RANGE != 0 {
-            let file = &mut self.inodes[open.inode];
             if to < length {
-                file.data.drain(from as usize..to as usize);
+                self.inodes[open.inode].data.drain(from as usize..to as usize);
             }
-            file.moved(|at| if at <= from { at } else { at.saturating_sub(to - from).max(from) });
+            self.inodes[open.inode].vague_moves(from);
             self.shifted(open.inode);
         } else if mode & libc::FALLOC_FL_INSERT_RANGE != 0 {
-            let file = &mut self.inodes[open.inode];
             if from < length {
                 let zeros = std::iter::repeat_n(0, bytes as usize);
-                file.data.splice(from as usize..from as usize, zeros);
+                self.inodes[open.inode].data.splice(from as usize..from as usize, zeros);
             }
-            file.moved(|at| if at <= from { at } else { at.saturating_add(to - from) });
+            self.inodes[open.inode].vague_moves(from);
             self.shifted(open.inode);
         } else {
             let zeroes = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_ZERO_RANGE;

@@ -117,10 +117,7 @@ impl Model {
         let seen = judged(seen, told(Seen::ok(done as i64)), &refusals)?;
         if seen.failed() {
             if self.goes_direct(&target) {
-                // The kernel may have written a part before it found the rest misaligned.
-                let file = &mut self.inodes[target.inode];
-                file.vague.push(to_place..to_place + most);
-                file.vague_length |= to_place + most > file.len();
+                self.inodes[target.inode].half_written(to_place..to_place + most);
             }
             return Ok(seen);
         }
@@ -130,6 +127,9 @@ impl Model {
         file.write(to_place, &bytes);
         if vague {
             file.vague.push(to_place..to_place + done);
+        }
+        if done < most && self.goes_direct(&target) {
+            self.inodes[target.inode].half_written(to_place + done..to_place + most);
         }
         if let (None, Some(id), true) = (from_at, source_id, by != CopyBy::Splice) {
             self.descriptions[id].offset = (from_place + done) as i64;

@@ -100,10 +100,7 @@ impl Model {
         let seen = judged(seen, expected, &refusals)?;
         if seen.failed() {
             if transfer.write && is_direct && !odd.is_multiple_of(4096) {
-                // The kernel may have written whole blocks before it came to the odd rest.
-                let file = &mut self.inodes[open.inode];
-                file.vague.push(place..place + length);
-                file.vague_length |= place + length > file.len();
+                self.inodes[open.inode].half_written(place..place + length);
             }
             return Ok(seen);
         }
@@ -134,9 +131,7 @@ impl Model {
             self.free = true;
             for part in parts.iter().filter(|part| part.write && open.writes()) {
                 let end = part.at + u64::from(part.bytes);
-                let file = &mut self.inodes[open.inode];
-                file.vague.push(part.at..end);
-                file.vague_length |= end > file.len();
+                self.inodes[open.inode].half_written(part.at..end);
             }
             return Ok(seen.unwrap_or_default());
         }
