@@ -91,10 +91,13 @@ impl Model {
             _ => to_at.unwrap_or(target.offset),
         } as u64;
         let overlaps = to_place + most > from_place && to_place < from_place + most;
-        if by == CopyBy::CopyFileRange && source.inode == target.inode && overlaps {
-            return judged(seen, Seen::error(libc::EINVAL), &[]);
-        }
         let mut refusals = Vec::new();
+        if by == CopyBy::CopyFileRange && source.inode == target.inode && overlaps {
+            if !any_length {
+                return judged(seen, Seen::error(libc::EINVAL), &[]);
+            }
+            refusals.push(libc::EINVAL);
+        }
         if self.goes_direct(&source) || self.goes_direct(&target) {
             refusals.push(libc::EINVAL);
             self.free |= self.through_fuse;
