@@ -49,6 +49,14 @@ impl Inode {
         &self.data[from..to]
     }
 
+    /// Whether a mapping has memory there; `seen` tells if nobody can say how long the file is.
+    pub(super) fn has_page_of(&self, from: u64, bytes: u64, seen: Option<Seen>) -> bool {
+        match seen {
+            Some(seen) if self.vague_length => !seen.failed(),
+            _ => bytes == 0 || from + bytes <= self.len().next_multiple_of(PAGE),
+        }
+    }
+
     /// Puts bytes, making the file longer if need be.
     pub fn write(&mut self, at: u64, bytes: &[u8]) {
         if bytes.is_empty() {
@@ -167,6 +175,8 @@ impl Model {
         let (length, vague) = (file.len() as i64, file.untracked || file.vague_length);
         let place = match whence {
             libc::SEEK_SET => to,
+            // After a write to its end, too.
+            libc::SEEK_CUR if file.vague_length => seen.map_or(0, |seen| seen.ret),
             libc::SEEK_CUR => open.offset + to,
             libc::SEEK_END if vague => seen.map_or(0, |seen| seen.ret),
             libc::SEEK_END => length + to,
