@@ -9,7 +9,9 @@ use anyhow::Result;
 
 use crate::compare::{Counts, Difference, count, difference};
 use crate::generate::{Abilities, sanitized, script};
+use crate::model::said;
 use crate::operation::{Op, Script};
+use crate::record::Seen;
 use crate::run::{Requests, run};
 use crate::shrink::minimal;
 use crate::surface::{Programs, Site};
@@ -200,9 +202,17 @@ pub fn names() -> Vec<String> {
 /// It cannot be read, or the surface is not to be had.
 pub fn again(name: &str, file: &Path, programs: &Programs) -> Result<Option<String>> {
     let script: Script = serde_json::from_slice(&std::fs::read(file)?)?;
+    let script = sanitized(&script);
     let site = Site::new(name, programs)?;
-    let (found, _) = site.compared(&sanitized(&script))?;
-    Ok(found.map(|found| format!("{:?}: {}\n{}", found.line, found.what, listed(&script))))
+    let (found, ran) = site.compared(&script)?;
+    let told = |(number, seen): (usize, &Option<Seen>)| {
+        let what = seen.as_ref().map_or("not carried out".to_owned(), said);
+        format!("  {number:4} {what}\n")
+    };
+    let results: String = ran.seen.iter().enumerate().map(told).collect();
+    Ok(found.map(|found| {
+        format!("{:?}: {}\n{}results\n{results}", found.line, found.what, listed(&script))
+    }))
 }
 
 /// The kinds that were tried and never succeeded.

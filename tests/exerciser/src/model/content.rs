@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use super::{Model, PAGE, judged};
+use super::{Model, PAGE, judged, said};
 use crate::record::Seen;
 
 /// A file.
@@ -47,6 +47,14 @@ impl Inode {
         let from = at.min(self.len()) as usize;
         let to = at.saturating_add(bytes).min(self.len()) as usize;
         &self.data[from..to]
+    }
+
+    /// Whether a mapping has memory there; `seen` tells if nobody can say how long the file is.
+    pub(super) fn has_page_of(&self, from: u64, bytes: u64, seen: Option<Seen>) -> bool {
+        match seen {
+            Some(seen) if self.vague_length => !seen.failed(),
+            _ => bytes == 0 || from + bytes <= self.len().next_multiple_of(PAGE),
+        }
     }
 
     /// Puts bytes, making the file longer if need be.
@@ -167,6 +175,8 @@ impl Model {
         let (length, vague) = (file.len() as i64, file.untracked || file.vague_length);
         let place = match whence {
             libc::SEEK_SET => to,
+            // After a write to its end, too.
+            libc::SEEK_CUR if file.vague_length => seen.map_or(0, |seen| seen.ret),
             libc::SEEK_CUR => open.offset + to,
             libc::SEEK_END if vague => seen.map_or(0, |seen| seen.ret),
             libc::SEEK_END => length + to,
@@ -191,6 +201,20 @@ impl Model {
     ) -> Result<Seen, String> {
         let file = &self.inodes[self.descriptions[id].inode];
         let length = file.len() as i64;
+        if let Some(seen) = seen.filter(|_| to >= 0 && (file.untracked || file.vague_length)) {
+            self.free = true;
+            let fine = match seen.failed() {
+                true => seen.errno == libc::ENXIO,
+                false => seen.ret >= to,
+            };
+            if !fine {
+                return Err(format!("{} is no answer, asked from {to}", said(&seen)));
+            }
+            if !seen.failed() {
+                self.descriptions[id].offset = seen.ret;
+            }
+            return Ok(seen);
+        }
         if to < 0 || to >= length {
             return judged(seen, Seen::error(libc::ENXIO), &[]);
         }

@@ -113,7 +113,12 @@ impl Model {
         }
         if transfer.write && done > 0 {
             let bytes = pattern::bytes(transfer.length(), transfer.seed);
-            self.inodes[open.inode].write(place, &bytes[..done as usize]);
+            let file = &mut self.inodes[open.inode];
+            file.write(place, &bytes[..done as usize]);
+            if file.vague_length && (appends || at.is_none()) {
+                // Nobody can say where.
+                file.vague.push(0..u64::MAX);
+            }
         }
         if at.is_none() && (done > 0 || !transfer.write && length > 0) {
             self.descriptions[id].offset = (place + done) as i64;
