@@ -11,6 +11,7 @@ use anyhow::Result;
 use dwell::clock;
 
 use crate::batch::Sample;
+use crate::conditions::{Conditions, Rounds, Watch};
 use crate::counters::Counters;
 use crate::result::Row;
 use crate::samples::Samples;
@@ -24,6 +25,9 @@ pub struct Keep {
     pub samples: Option<PathBuf>,
     /// Whether the CPU's event counters are read.
     pub counters: bool,
+    /// Whether it looks what else runs: rounds that were not quiet are then measured again, but none
+    /// whose samples are kept.
+    pub watch: bool,
 }
 
 /// A run was told to stop.
@@ -44,6 +48,7 @@ pub(crate) struct Keeper {
     stop: Arc<AtomicBool>,
     samples: Option<Samples>,
     counters: bool,
+    watch: Option<Watch>,
     notes: Vec<String>,
 }
 
@@ -53,7 +58,8 @@ const NAP: Duration = Duration::from_millis(20);
 impl Keeper {
     /// Fails where the samples cannot go: better before the measurement than in it.
     pub fn new(keep: &Keep) -> Result<Self> {
-        let mut keeper = Keeper { stop: keep.stop.clone(), ..Keeper::default() };
+        let watch = keep.watch.then(|| Watch::begin(keep.samples.is_none()));
+        let mut keeper = Keeper { stop: keep.stop.clone(), watch, ..Keeper::default() };
         if let Some(path) = &keep.samples {
             keeper.samples = Some(Samples::create(path)?);
         }
@@ -91,6 +97,23 @@ impl Keeper {
         while !self.stopped() && clock::now() < until {
             std::thread::sleep(NAP.min(Duration::from_nanos(until.saturating_sub(clock::now()))));
         }
+    }
+
+    /// The rounds of a race of which so many are wanted.
+    pub fn rounds(&self, wanted: usize) -> Rounds {
+        Rounds::new(wanted, self.watch.as_ref())
+    }
+
+    /// Takes note of what ran beside them.
+    pub fn add(&mut self, rounds: &Rounds) {
+        if let Some(watch) = &mut self.watch {
+            watch.add(rounds);
+        }
+    }
+
+    /// What was met on the machine so far.
+    pub fn conditions(&self) -> Option<Conditions> {
+        self.watch.as_ref()?.conditions()
     }
 
     /// Begins a batch.

@@ -9,6 +9,8 @@
 pub mod batch;
 pub mod chart;
 pub mod compare;
+mod conclusion;
+pub mod conditions;
 pub mod contender;
 pub mod counters;
 pub mod day;

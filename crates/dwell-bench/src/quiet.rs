@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Whether anything else ran while something was measured.
 //!
-//! The root control group accounts all CPU time of the machine to the nanosecond, that of processes
-//! that began and ended meanwhile too. Without the bench's own, that of its children and that of
-//! kernel threads, which work for the bench where nobody else does, the rest is what others used.
+//! The root control group accounts all CPU time of the machine, that of processes that began and
+//! ended meanwhile too. Without the bench's own, that of its children, and that of kernel threads
+//! and interrupts, which work for the bench where nobody else does, the rest is what others used.
+//! In a container there is no root group to be seen, and so nothing to be said.
 //! A hypervisor that gave a CPU to another guest says so in ticks, so short windows tell nothing.
 
 use std::fs;
+use std::path::Path;
 use std::time::Duration;
 
 use dwell::clock;
@@ -19,9 +21,10 @@ pub const LIMIT: f64 = 0.03;
 /// Stolen time comes in ticks of 10 ms: a shorter window says nothing.
 pub const SHORTEST: Duration = Duration::from_secs(1);
 
-/// The sum of all groups: version 2, version 2 beside 1, version 1.
-const V2: [&str; 2] = ["/sys/fs/cgroup/cpu.stat", "/sys/fs/cgroup/unified/cpu.stat"];
-const V1: &str = "/sys/fs/cgroup/cpuacct/cpuacct.usage";
+/// The group of all groups. Version 1 counts what tasks had, to the nanosecond; version 2, alone or
+/// beside 1, sums up the ticks of /proc/stat, those of interrupts among them.
+const V1: &str = "sys/fs/cgroup/cpuacct";
+const V2: [&str; 2] = ["sys/fs/cgroup", "sys/fs/cgroup/unified"];
 
 /// CPU time so far, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -64,7 +67,7 @@ impl std::fmt::Display for Noise {
 }
 
 impl Window {
-    /// Begins; `None` where the kernel does not account CPU time to the root control group.
+    /// Begins; `None` where the CPU time of the whole machine cannot be seen.
     pub fn begin() -> Option<Self> {
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
         Some(Window { began: Used::now()?, cpus })
@@ -78,7 +81,8 @@ impl Window {
 
 impl Used {
     fn now() -> Option<Self> {
-        let all = V2.iter().find_map(|path| usage(&fs::read_to_string(path).ok()?)).or_else(v1)?;
+        let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
+        let all = all(Path::new("/"), &stat)?;
         let kernel_threads = children_of("2");
         let kernel = kernel_threads.iter().filter_map(|&id| clock::cpu_of_process(id)).sum();
         let mut ours = clock::process_cpu() + children_cpu_ns();
@@ -89,8 +93,7 @@ impl Used {
                 families.push(child);
             }
         }
-        let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
-        Some(Used { at: clock::now(), all, ours, kernel, stolen: stolen(&stat) })
+        Some(Used { at: clock::now(), all, ours, kernel, stolen: ticks(&stat, 7) })
     }
 
     fn since(self, earlier: &Used, cpus: usize) -> Noise {
@@ -103,8 +106,21 @@ impl Used {
     }
 }
 
-fn v1() -> Option<u64> {
-    fs::read_to_string(V1).ok()?.trim().parse().ok()
+/// What all tasks of the machine had; `None` where they cannot all be seen.
+fn all(root: &Path, stat: &str) -> Option<u64> {
+    let read = |path: &str| fs::read_to_string(root.join(path)).ok();
+    let exists = |path: &str| root.join(path).exists();
+    // In a container it is somebody else.
+    if read("proc/2/comm")?.trim() != "kthreadd" {
+        return None;
+    }
+    // Each of the two files tells a root group from others.
+    if exists(&format!("{V1}/release_agent")) {
+        return read(&format!("{V1}/cpuacct.usage"))?.trim().parse().ok();
+    }
+    let mut roots = V2.into_iter().filter(|group| !exists(&format!("{group}/cgroup.type")));
+    let used = roots.find_map(|group| usage(&read(&format!("{group}/cpu.stat"))?))?;
+    Some(used.saturating_sub(ticks(stat, 5) + ticks(stat, 6)))
 }
 
 /// From the text of a `cpu.stat`.
@@ -113,10 +129,10 @@ fn usage(text: &str) -> Option<u64> {
     Some(microseconds.trim().parse::<u64>().ok()? * 1000)
 }
 
-/// From the text of /proc/stat: the eighth figure of its first line, in ticks of 10 ms.
-fn stolen(text: &str) -> u64 {
-    let mut fields = text.lines().next().unwrap_or("").split_whitespace();
-    fields.nth(8).and_then(|ticks| ticks.parse::<u64>().ok()).unwrap_or(0) * 10_000_000
+/// A figure of the first line of /proc/stat, counted from 0, which is in ticks of 10 ms.
+fn ticks(text: &str, figure: usize) -> u64 {
+    let mut fields = text.lines().next().unwrap_or("").split_whitespace().skip(1);
+    fields.nth(figure).and_then(|ticks| ticks.parse::<u64>().ok()).unwrap_or(0) * 10_000_000
 }
 
 /// Children of all threads of a process.
@@ -151,14 +167,39 @@ mod tests {
     fn the_kernels_texts_are_read() {
         assert_eq!(usage("usage_usec 12\nuser_usec 3\n"), Some(12_000));
         assert_eq!(usage("nothing"), None);
-        assert_eq!(stolen("cpu  1 2 3 4 5 6 7 8 9\ncpu0 1\n"), 80_000_000);
-        assert_eq!(stolen("cpu 1"), 0);
+        assert_eq!(ticks("cpu  1 2 3 4 5 6 7 8 9\ncpu0 1\n", 7), 80_000_000);
+        assert_eq!(ticks("cpu 1", 7), 0);
+    }
+
+    #[test]
+    fn only_the_root_group_of_the_machine_is_believed() {
+        let root = tempfile::tempdir().unwrap();
+        let put = |path: &str, text: &str| {
+            let path = root.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        let stat = "cpu  1 2 3 4 5 6 7 8 9\n";
+        let all = || all(root.path(), stat);
+        put("sys/fs/cgroup/cpu.stat", "usage_usec 500000\n");
+        assert_eq!(all(), None);
+        put("proc/2/comm", "sh\n");
+        assert_eq!(all(), None);
+        put("proc/2/comm", "kthreadd\n");
+        // Without 60 ms and 70 ms of interrupts.
+        assert_eq!(all(), Some(370_000_000));
+        put("sys/fs/cgroup/cgroup.type", "domain\n");
+        assert_eq!(all(), None);
+        put("sys/fs/cgroup/cpuacct/cpuacct.usage", "123\n");
+        assert_eq!(all(), None);
+        put("sys/fs/cgroup/cpuacct/release_agent", "");
+        assert_eq!(all(), Some(123));
     }
 
     #[test]
     fn our_own_work_is_no_noise_and_that_of_children_neither() {
         let Some(before) = Used::now() else {
-            println!("SKIP: the kernel does not account CPU time to the root control group");
+            println!("SKIP: the CPU time of the whole machine cannot be seen");
             return;
         };
         let mut child =

@@ -11,6 +11,8 @@ use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    conclusion,
+    conditions::Conditions,
     machine::Machine,
     stats::{Paired, Summary},
 };
@@ -29,6 +31,12 @@ pub struct Run {
     pub machine: Machine,
     /// The command that made it.
     pub command: Vec<String>,
+    /// What it says about Dwell, in a sentence or two; made by [`Run::conclude`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verdict: Option<String>,
+    /// What it met on the machine, where it looked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub conditions: Option<Conditions>,
     /// What was measured on.
     pub devices: Vec<Device>,
     /// How contenders that are not Dwell's own were set up.
@@ -284,6 +292,8 @@ impl Run {
             schema: SCHEMA,
             machine,
             command,
+            verdict: None,
+            conditions: None,
             devices,
             contenders: vec![],
             rows: vec![],
@@ -320,6 +330,12 @@ impl Run {
             }));
         }
         self.ratios = ratios;
+    }
+
+    /// Compares with a baseline and says what that means for Dwell.
+    pub fn conclude(&mut self, baseline: &str) {
+        self.compare_with(baseline);
+        self.verdict = Some(conclusion::sentence(self, baseline));
     }
 
     /// Remembers how a contender was set up.

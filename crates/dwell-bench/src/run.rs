@@ -140,6 +140,7 @@ pub fn run(
     let mut keeper = Keeper::new(&plan.keep)?;
     let from = Sources { monitor, peers: peers.as_ref() };
     let outcome = measure(plan, subjects, from, &mut keeper, progress, &mut run);
+    run.conditions = keeper.conditions();
     run.notes = keeper.finish();
     if let Err(why) = outcome {
         if run.rows.is_empty() {
@@ -147,7 +148,7 @@ pub fn run(
         }
         run.ended = Some(format!("{why:#}").replace('\n', " "));
     }
-    run.compare_with(&plan.baseline);
+    run.conclude(&plan.baseline);
     Ok(run)
 }
 
@@ -364,19 +365,29 @@ fn race_until(
     };
     let (stop, counters) = (keeper.stop(), keeper.wants_counters());
     let mut measure = Measure::new(requests, size_bytes, subject.bytes, batch, keeper);
-    let (complete, outcome) = std::thread::scope(|scope| {
+    let mut tally = measure.keeper.rounds(rounds);
+    let outcome = std::thread::scope(|scope| {
         let start = |entrant| Lane::start(scope, entrant, stop.clone(), counters);
         let lanes: Vec<Lane> = entrants.iter_mut().map(start).collect();
         let mut outcome =
             lanes.iter().try_for_each(|lane| measure.ask(lane, Ask::WarmUp).map(drop));
-        let mut complete = 0;
-        while outcome.is_ok() && complete < rounds {
-            outcome = one_round(&lanes, complete, &mut measure, &mut loads, progress, &mut rows);
-            complete += usize::from(outcome.is_ok());
+        while outcome.is_ok() && tally.wants_more() {
+            tally.begin();
+            let round = tally.complete();
+            outcome = one_round(&lanes, round, &mut measure, &mut loads, progress, &mut rows);
+            if outcome.is_ok() {
+                tally.end();
+            }
         }
-        (complete, outcome)
+        outcome
     });
-    rows.iter_mut().for_each(|row| row.rounds.truncate(complete));
+    tally.close();
+    measure.keeper.add(&tally);
+    let counting = tally.counting();
+    for row in &mut rows {
+        let mut counts = counting.iter().copied();
+        row.rounds.retain(|_| counts.next().unwrap_or(false));
+    }
     rows.retain(|row| !row.rounds.is_empty());
     // A signal may end number crunchers too: what was asked for is the reason then.
     let outcome = outcome.with_context(|| setting.device.clone());

@@ -3,6 +3,7 @@
 
 use crate::{
     compare::{self, Comparison, Measured as Ran, Results, UNTOUCHED, Variant},
+    conditions::Conditions,
     figure::{FigureResult, Measured, catalogue},
     machine::Machine,
     report::Curve,
@@ -61,8 +62,21 @@ pub fn run() -> Run {
             }
         }
     }
-    run.compare_with("block");
+    run.conditions = Some(conditions());
+    run.conclude("block");
     run
+}
+
+fn conditions() -> Conditions {
+    Conditions {
+        quiet: Some(false),
+        others_share: Some(0.041),
+        stolen_share: Some(0.002),
+        repeated_rounds: 3,
+        noisy_rounds: 1,
+        on_battery: Some(true),
+        throttled: Some(true),
+    }
 }
 
 /// An invented run with as much of everything as a report must hold: sixteen contenders, long names,
@@ -121,7 +135,7 @@ pub fn crowded() -> Run {
             }
         }
     }
-    run.compare_with("block");
+    run.conclude("block");
     run
 }
 

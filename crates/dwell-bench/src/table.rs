@@ -27,7 +27,14 @@ const HEAD: [&str; 8] = [
 
 /// The run as text, one table per setting, followed by notes.
 pub fn table(run: &Run, width: u16) -> String {
-    let mut text = run.machine.line() + "\n";
+    let mut text = run.verdict.as_deref().map_or(String::new(), |says| wrapped(says, width));
+    if let Some(met) = &run.conditions {
+        text += &wrapped(&met.line(&run.machine), width);
+    }
+    if !text.is_empty() {
+        text += "\n";
+    }
+    text += &wrapped(&run.machine.line(), width);
     for setting in run.settings() {
         let rows: Vec<&Row> = run.rows.iter().filter(|row| row.setting == *setting).collect();
         text += &format!("\n{setting}; medians of {}\n", rounds(&rows));
@@ -47,7 +54,7 @@ pub fn table(run: &Run, width: u16) -> String {
             text += &format!("\npaging, medians of a round\n{paging}\n");
         }
         for note in in_order(rows.iter().filter_map(|row| row.emulated.as_deref())) {
-            text += &format!("emulated device: {note}\n");
+            text += &wrapped(&format!("emulated device: {note}"), width);
         }
     }
     let base = in_order(run.ratios.iter().map(|ratio| ratio.baseline.as_str()));
@@ -62,6 +69,21 @@ pub fn table(run: &Run, width: u16) -> String {
         text += &format!("\nended early: {why}\n");
     }
     text
+}
+
+/// In lines of so many columns.
+fn wrapped(text: &str, width: u16) -> String {
+    let (mut lines, mut column) = (String::new(), 0);
+    for word in text.split(' ') {
+        let length = word.chars().count();
+        if column > 0 && column + 1 + length > usize::from(width) {
+            (lines, column) = (lines + "\n", 0);
+        } else if column > 0 {
+            (lines, column) = (lines + " ", column + 1);
+        }
+        (lines, column) = (lines + word, column + length);
+    }
+    lines + "\n"
 }
 
 fn rounds(rows: &[&Row]) -> String {
@@ -240,6 +262,20 @@ mod tests {
         }
         assert!(text.contains("emulated device: software emulation"));
         assert!(text.contains("io-uring spin (version 1.2.3)\n  one thread\n"), "{text}");
+    }
+
+    #[test]
+    fn the_verdict_and_the_machine_as_it_was_met_come_first() {
+        let text = table(&sample::run(), 100);
+        let verdict = text.split("The machine as it was met: not quiet").next().unwrap();
+        let verdict = verdict.replace('\n', " ");
+        assert!(verdict.starts_with("On loop, for random reads, beside what else ran here dwell "));
+        assert!(verdict.contains("On nvme-emu, which is emulated,"), "{verdict}");
+        let machine = text.find("Invented CPU").unwrap();
+        assert!(verdict.len() < machine && text.lines().all(|line| !line.ends_with(' ')));
+        let mut without = sample::run();
+        (without.verdict, without.conditions) = (None, None);
+        assert!(table(&without, 100).starts_with("Invented CPU"));
     }
 
     #[test]

@@ -151,6 +151,8 @@ fn what_is_missing_or_strange_is_not_valid() {
     assert!(validator.is_valid(&run));
     for (path, value) in [
         ("/schema", Some(Value::from(2))),
+        ("/verdict", Some(Value::from(1))),
+        ("/conditions/noisy_rounds", None),
         ("/rows/0/load", Some(Value::from("heavy"))),
         ("/rows/0/rounds/0/requests", Some(Value::from(-1))),
         ("/rows/0/rounds/0/wall_ns", Some(Value::from("long"))),

@@ -4,7 +4,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering, compiler_fence};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use dwell::queue::{Action, Io};
@@ -200,8 +200,11 @@ impl Lane {
                     *in_flight += 1;
                     let beside = commands.take_beside(shared.beside_commands());
                     alone = beside.is_some();
-                    Command::parse(beside.unwrap_or_else(|| commands.take(shared.commands())))
-                        .map(|command| Part { command, moved: 0 })
+                    let words = beside.unwrap_or_else(|| commands.take(shared.commands()));
+                    // Before anything comes of it: what a dead controller did not take was not begun.
+                    commands.release(shared.mark(Mark::CommandHead));
+                    compiler_fence(Ordering::SeqCst);
+                    Command::parse(words).map(|command| Part { command, moved: 0 })
                 }
             };
             let done = match part {
@@ -248,7 +251,6 @@ impl Lane {
         if served > 0 {
             add(&counters.missing, missing);
             show(completions, channel, answer.filter(|_| alone));
-            commands.release(shared.mark(Mark::CommandHead));
         }
         Ok(served > 0)
     }

@@ -4,6 +4,7 @@
 mod common;
 
 use std::fs;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -12,7 +13,8 @@ use std::time::{Duration, Instant};
 
 use common::scene::{scene, serve};
 use dwell::File;
-use dwell_channel::client;
+use dwell::queue::{Action, Io};
+use dwell_channel::client::{self, Guest, Mount};
 use dwell_channel::controller::{Controller, Options};
 use tempfile::TempDir;
 
@@ -156,6 +158,39 @@ fn a_file_that_is_reopened_is_the_same_file_after_rename_or_chdir() {
     assert_eq!(byte(backing.join("there/moved")), if found { 2 } else { 1 });
 }
 
+/// The number names another file by then, and nothing said so: it was closed by io_uring, say.
+#[test]
+fn a_request_that_a_killed_controller_never_took_is_the_kernels() {
+    if scene(true).is_none() {
+        return;
+    }
+    let mut scene = Elsewhere::new();
+    fs::create_dir(scene.backing.path().join("here")).unwrap();
+    fs::write(scene.backing.path().join("here/data"), [0; 512]).unwrap();
+    let plain = scene.backing.path().join("plain");
+    fs::write(&plain, [0; 512]).unwrap();
+    scene.served_again(|_| ());
+    let both = |path: &Path| fs::File::options().read(true).write(true).open(path).unwrap();
+    let program = both(&scene.path("here/data"));
+    let fd = program.as_raw_fd();
+    let mount = Mount::of(fd).unwrap().for_guest(Guest { keep: Ok, epoch: |_| 0 });
+    let policy = Arc::new(dwell::policy::Spin);
+    let file = File::over(mount, "test", "test", client::known(), policy, None);
+    let write = |byte: u8| {
+        let bytes = [byte; 512];
+        // SAFETY: the bytes are borrowed until the call returns, and a write changes nothing in them.
+        let io = unsafe { Io::plain(Action::Write, fd, bytes.as_ptr().cast_mut(), 512, 0) };
+        file.request(&io)
+    };
+    assert_eq!(write(1), 512);
+    scene.kill();
+    let other = both(&plain);
+    // SAFETY: both are open, and both stay so.
+    assert_eq!(unsafe { libc::dup2(other.as_raw_fd(), fd) }, fd);
+    assert_eq!(write(2), 512);
+    assert_eq!((byte(scene.backing.path().join("here/data")), byte(plain)), (1, 2));
+}
+
 /// The number of a served file belongs to it and to all queues over it: no program can come to have it meanwhile.
 #[test]
 fn the_number_of_a_served_file_is_not_used_again_while_a_queue_lives() {
@@ -166,7 +201,6 @@ fn the_number_of_a_served_file_is_not_used_again_while_a_queue_lives() {
     let (number, queue) = (served.target(), served.queue(1).unwrap());
     drop(served);
     let others: Vec<_> = (0..64).map(|_| fs::File::open("/dev/null").unwrap()).collect();
-    use std::os::fd::AsRawFd;
     assert!(others.iter().all(|other| other.as_raw_fd() != number));
     let there = fs::read_link(format!("/proc/self/fd/{number}")).unwrap();
     assert!(there.ends_with("data"), "{}", there.display());

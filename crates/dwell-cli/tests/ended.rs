@@ -26,9 +26,13 @@ struct Left {
 
 impl Bench {
     fn start(directory: &Path, args: &[&str]) -> Bench {
+        let policies = match args.contains(&"--policies") {
+            true => &[][..],
+            false => &["--policies", "block,spin"],
+        };
         let mut child = Command::new(env!("CARGO_BIN_EXE_dwell"))
-            .args(["bench", "io", "--hasty-probe"])
-            .args(["--report", "report", "--policies", "block,spin"])
+            .args(["bench", "io", "--hasty-probe", "--report", "report"])
+            .args(policies)
             .args(args)
             .current_dir(directory)
             .env("DWELL_PROFILES", directory.join("profiles"))
@@ -131,6 +135,9 @@ fn rounds_kept(report: &Path) -> Vec<usize> {
 
 const EMULATED: &str = "emu:latency=20us,size=4MiB";
 
+/// A round is soon complete and the run is not.
+const SOON: [&str; 4] = ["--rounds", "1000", "--batch-ms", "60"];
+
 #[test]
 fn after_a_signal_complete_rounds_are_kept_and_nothing_is_left() {
     for (signal, name, status) in [(libc::SIGINT, "SIGINT", 130), (libc::SIGTERM, "SIGTERM", 143)] {
@@ -138,7 +145,7 @@ fn after_a_signal_complete_rounds_are_kept_and_nothing_is_left() {
         // As root its own devices are loop devices.
         let mut bench = Bench::start(
             directory.path(),
-            &["--load", "cpu", "--crunchers", "2", "--sizes", "4k", "--rounds", "1000"],
+            &[&["--load", "cpu", "--crunchers", "2", "--sizes", "4k"], &SOON[..]].concat(),
         );
         bench.wait_until_it_measures();
         let (id, crunchers) = (bench.child.id(), bench.children());
@@ -218,8 +225,8 @@ fn a_second_signal_ends_at_once_what_hangs() {
 #[test]
 fn without_one_of_its_number_crunchers_a_run_ends() {
     let directory = tempfile::tempdir().unwrap();
-    let args = ["--load", "cpu", "--crunchers", "1", "--sizes", "4k", "--rounds", "1000"];
-    let mut bench = Bench::start(directory.path(), &[&[EMULATED], &args[..]].concat());
+    let args = [EMULATED, "--load", "cpu", "--crunchers", "1", "--sizes", "4k"];
+    let mut bench = Bench::start(directory.path(), &[&args[..], &SOON[..]].concat());
     bench.wait_until_it_measures();
     std::thread::sleep(Duration::from_millis(1500));
     let [cruncher] = bench.children()[..] else { panic!("one number cruncher was asked for") };
@@ -344,7 +351,8 @@ impl Drop for Doomed {
 fn a_device_that_is_lost_is_named_with_offset_and_reason() {
     let directory = tempfile::tempdir().unwrap();
     let Some(doomed) = Doomed::over(directory.path().join("backing")) else { return };
-    for policies in ["block", "pread", "raw-get-events"] {
+    // Two, so that it tells of the second when it measures.
+    for policies in ["block,spin", "pread,spin", "raw-get-events,spin"] {
         fs::write(&doomed.file, vec![7; 4 << 20]).unwrap();
         let args = [&doomed.device, "--load=idle", "--sizes=4k", "--rounds=1000", "--policies"];
         let mut bench = Bench::start(directory.path(), &[&args[..], &[policies]].concat());

@@ -314,7 +314,13 @@ pub fn still(fd: i32, word: Word) -> Option<u64> {
     })
 }
 
-/// The same for a descriptor of a served mount, of which nobody but the controller knows the length.
+/// Whether writes through a descriptor go to the end, whatever its word says; also where that cannot be asked.
+pub fn appends(fd: i32) -> bool {
+    let flags: i32 = bare!(SYS_fcntl, fd, libc::F_GETFL);
+    flags < 0 || flags & libc::O_APPEND != 0
+}
+
+/// As [`still`] for a descriptor of a served mount, of which nobody but the controller knows the length.
 pub fn still_served(fd: i32, word: Word) -> bool {
     device_of(word).is_some_and(|known| served::is_on(fd, known.number))
 }

@@ -246,6 +246,10 @@ impl Request {
         if kind == Kind::Sync {
             return Some((0, u64::MAX));
         }
+        // Only the kernel knows where a write at the end of a file ended.
+        if kind == Kind::Write && self.at.is_none() && engine::appends(self.fd) {
+            return None;
+        }
         let length = match kind == Kind::Write || Seldom::CloseLook.is_due() {
             true => Some(engine::still(self.fd, self.word)?),
             false => None,

@@ -9,7 +9,7 @@ use std::os::fd::{FromRawFd as _, IntoRawFd as _, OwnedFd};
 use dwell_channel::client::Guest;
 
 use crate::raw::bare;
-use crate::{own, table};
+use crate::{engine, own, table};
 
 /// What channels have to know of the program around them.
 pub const GUEST: Guest = Guest { keep, epoch: table::epoch };
@@ -39,8 +39,7 @@ pub fn is_on(fd: i32, number: u64) -> bool {
 /// Whether writes have to be the kernel's: those that go to the end, as whoever shares what is open may have
 /// said meanwhile, and those of a process whose files may only be so long.
 pub fn only_kernel_writes(fd: i32) -> bool {
-    let flags: i32 = bare!(SYS_fcntl, fd, libc::F_GETFL);
-    flags < 0 || flags & libc::O_APPEND != 0 || has_limit()
+    engine::appends(fd) || has_limit()
 }
 
 fn has_limit() -> bool {

@@ -115,6 +115,14 @@ fn a_new_descriptor_has_the_lowest_free_number_whatever_the_librarys_threads_ope
 }
 
 #[test]
+fn a_descriptor_that_appends_unseen_stands_where_its_write_ended() {
+    if let Some(ended) = compared("appends_unseen") {
+        assert!(ended.stdout.contains("stands 0 before the end"), "{}", ended.stdout);
+        assert!(ended.on_rings() > 10, "{}", ended.on_rings());
+    }
+}
+
+#[test]
 fn under_a_small_limit_a_program_has_all_the_descriptors_that_it_has_untouched() {
     let (fast, numbers) = match (Fast::new(), numbers()) {
         (Ok(fast), Ok(numbers)) => (fast, numbers),

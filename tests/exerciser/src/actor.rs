@@ -6,7 +6,7 @@ mod memory;
 mod queues;
 
 use std::path::Path;
-use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 use std::sync::{Arc, Barrier};
 
 use crate::operation::{Line, Op, Order, PROCESSES, SLOTS, Script, THREADS};
@@ -61,6 +61,7 @@ fn process(shared: &Arc<Shared>, process: u8, from: usize) -> ! {
     for child in &CHILDREN {
         child.store(0, Ordering::Relaxed);
     }
+    BROKEN.store(false, Ordering::Relaxed);
     let has_lines = |thread: u8| {
         let mut lines = shared.script.lines[from..].iter();
         lines.any(|line| (line.process, line.thread) == (process, thread))
@@ -86,18 +87,30 @@ fn process(shared: &Arc<Shared>, process: u8, from: usize) -> ! {
             std::process::abort();
         }
     }
-    let mut code = 0;
     for child in &CHILDREN {
         let pid = child.load(Ordering::Relaxed);
         if pid != 0 {
-            let status = waited(pid);
-            if status != 0 {
-                eprintln!("actor: a child of process {process} ended with status {status:#x}");
-                code = 70;
-            }
+            ended(process, waited(pid));
         }
     }
-    std::process::exit(code)
+    let kill = Op::Kill { child: process };
+    while shared.script.lines[from..].iter().any(|line| line.op == kill) {
+        // What is to be killed must be there.
+        // SAFETY: waits for a signal.
+        unsafe { libc::pause() };
+    }
+    std::process::exit(if BROKEN.load(Ordering::Relaxed) { 70 } else { 0 })
+}
+
+/// Whether a child ended as none should.
+static BROKEN: AtomicBool = AtomicBool::new(false);
+
+/// Notes how a child ended that nobody killed.
+fn ended(process: u8, status: i32) {
+    if status != 0 {
+        eprintln!("actor: a child of process {process} ended with status {status:#x}");
+        BROKEN.store(true, Ordering::Relaxed);
+    }
 }
 
 fn waited(pid: i32) -> i32 {
@@ -206,7 +219,7 @@ impl Actor {
     fn one(&mut self, op: &Op, number: usize) -> Option<Seen> {
         match op {
             Op::Fork { child } => Some(self.fork(*child, number)),
-            Op::Kill { child } => Some(kill(*child)),
+            Op::Kill { child } => Some(self.kill(*child)),
             Op::Disturb => {
                 // Whoever runs us does it, and tells.
                 while self.shared.records.seen(number).is_none() {
@@ -239,21 +252,25 @@ impl Actor {
         }
     }
 
+    fn kill(&self, child: u8) -> Seen {
+        let pid = CHILDREN[child as usize].swap(0, Ordering::Relaxed);
+        if pid == 0 {
+            return Seen::error(libc::ESRCH);
+        }
+        // SAFETY: a child of ours that was not waited for.
+        unsafe { libc::kill(pid, libc::SIGKILL) };
+        let status = waited(pid);
+        match libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGKILL {
+            true => _ = self.shared.records.head().killed.fetch_add(1, Ordering::Relaxed),
+            false => ended(self.process, status),
+        }
+        Seen::ok(0)
+    }
+
     /// Leaves what a line read where somebody looks for it.
     fn dump(&self, bytes: &[u8]) {
         if let Some(directory) = &self.shared.dump {
             let _ = std::fs::write(format!("{directory}/{}", self.line), bytes);
         }
     }
-}
-
-fn kill(child: u8) -> Seen {
-    let pid = CHILDREN[child as usize].swap(0, Ordering::Relaxed);
-    if pid == 0 {
-        return Seen::error(libc::ESRCH);
-    }
-    // SAFETY: a child of ours that was not waited for.
-    unsafe { libc::kill(pid, libc::SIGKILL) };
-    waited(pid);
-    Seen::ok(0)
 }

@@ -9,8 +9,10 @@ use anyhow::Result;
 
 use crate::compare::{Counts, Difference, count, difference};
 use crate::generate::{Abilities, sanitized, script};
+use crate::model::said;
 use crate::operation::{Op, Script};
-use crate::run::run;
+use crate::record::Seen;
+use crate::run::{Requests, run};
 use crate::shrink::minimal;
 use crate::surface::{Programs, Site};
 
@@ -19,10 +21,12 @@ use crate::surface::{Programs, Site};
 pub struct Outcome {
     /// Operations carried out with Dwell in between.
     pub operations: u64,
-    /// Kills of actors and of servers.
+    /// Kills of actors and of servers, by the status that whoever waited for them found.
     pub kills: (u64, u64),
-    /// Requests that were not left to the kernel.
-    pub decided: u64,
+    /// Servers of others that died by themselves.
+    pub deaths: u64,
+    /// What a policy was asked for.
+    pub requests: Requests,
     /// What differed, with the smallest sequence that still does.
     pub difference: Option<String>,
 }
@@ -162,15 +166,9 @@ impl Surface for Site {
         let script = script(seed, lines, self.abilities());
         let (found, ran) = self.compared(&script)?;
         count(&script, &ran, counts);
-        let mut outcome = Outcome { decided: ran.decided, ..Outcome::default() };
-        for (line, seen) in script.lines.iter().zip(&ran.seen) {
-            outcome.operations += u64::from(seen.is_some());
-            match line.op {
-                Op::Kill { .. } if seen.is_some() => outcome.kills.0 += 1,
-                Op::Disturb if seen.is_some() => outcome.kills.1 += 1,
-                _ => {}
-            }
-        }
+        let operations = ran.seen.iter().flatten().count() as u64;
+        let (kills, requests) = (ran.kills, ran.requests);
+        let mut outcome = Outcome { operations, kills, requests, ..Outcome::default() };
         outcome.difference = found.map(|found| self.report(&script, &found));
         Ok(outcome)
     }
@@ -204,9 +202,17 @@ pub fn names() -> Vec<String> {
 /// It cannot be read, or the surface is not to be had.
 pub fn again(name: &str, file: &Path, programs: &Programs) -> Result<Option<String>> {
     let script: Script = serde_json::from_slice(&std::fs::read(file)?)?;
+    let script = sanitized(&script);
     let site = Site::new(name, programs)?;
-    let (found, _) = site.compared(&sanitized(&script))?;
-    Ok(found.map(|found| format!("{:?}: {}\n{}", found.line, found.what, listed(&script))))
+    let (found, ran) = site.compared(&script)?;
+    let told = |(number, seen): (usize, &Option<Seen>)| {
+        let what = seen.as_ref().map_or("not carried out".to_owned(), said);
+        format!("  {number:4} {what}\n")
+    };
+    let results: String = ran.seen.iter().enumerate().map(told).collect();
+    Ok(found.map(|found| {
+        format!("{:?}: {}\n{}results\n{results}", found.line, found.what, listed(&script))
+    }))
 }
 
 /// The kinds that were tried and never succeeded.

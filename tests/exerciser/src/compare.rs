@@ -8,6 +8,7 @@ use crate::operation::{
     BLOCK_BYTES, BLOCK_COUNT, BLOCKS, NAMES, Op, Order, RECORD_BYTES, RECORDS, Script, path,
 };
 use crate::pattern;
+use crate::record::Seen;
 use crate::run::Ran;
 
 /// What is not as it should be.
@@ -69,7 +70,10 @@ pub fn difference(
                 format!("the plain file system: {}; here: {}", said(&one.seen), said(&other.seen));
             return Some(Difference { line: Some(line), what, is_models: false });
         }
-        if (one.seen.ret, one.seen.errno) != (other.seen.ret, other.seen.errno) {
+        // A copy that failed may have taken from its source all the same.
+        let copies = matches!(script.lines[line].op, Op::Copy { .. });
+        let came = |seen: &Seen| (seen.ret, seen.errno, if copies { seen.more } else { 0 });
+        if came(&one.seen) != came(&other.seen) {
             // Both may be, and from here on the files are others. The model has followed each.
             break;
         }
@@ -114,7 +118,10 @@ fn checked(
         };
         match model.apply(line, Some(seen)) {
             Ok(verdict) => verdicts.push(Some(verdict)),
-            Err(what) => return Err(at(Some(number), what)),
+            Err(what) => {
+                let more = ran.trouble.iter().map(|trouble| format!("; {trouble}"));
+                return Err(at(Some(number), what + &more.collect::<String>()));
+            }
         }
     }
     if let Some(trouble) = &ran.trouble {

@@ -17,5 +17,6 @@ pub mod pager;
 pub mod pattern;
 pub mod record;
 pub mod run;
+pub mod server;
 pub mod shrink;
 pub mod surface;

@@ -17,6 +17,8 @@ pub struct Row {
     pub operations: u64,
     /// Kills: of actors, of servers.
     pub kills: (u64, u64),
+    /// Servers that ended by themselves.
+    pub deaths: u64,
     /// Seeds that differed.
     pub differences: Vec<u64>,
 }
@@ -52,9 +54,13 @@ pub fn append(file: &Path, rows: &[Row]) -> io::Result<()> {
         let differing = if differing.is_empty() { "none".into() } else { differing.join(", ") };
         let (first, last) = row.seeds;
         let (actors, servers) = row.kills;
+        let deaths = match row.deaths {
+            0 => String::new(),
+            deaths => format!(" ({deaths} more ended by themselves)"),
+        };
         writeln!(
             out,
-            "| {date} | {commit} | {} | {first}–{last} | {} | {actors}, {servers} | {differing} |",
+            "| {date} | {commit} | {} | {first}–{last} | {} | {actors}, {servers}{deaths} | {differing} |",
             row.surface, row.operations
         )?;
     }

@@ -91,26 +91,37 @@ fn run(arguments: &Arguments) -> Result<bool> {
     }
     let mut fine = true;
     let mut rows = Vec::new();
+    let mut broken = Ok(());
     for name in &chosen {
-        match one(arguments, name, &programs) {
-            Ok(row) => {
-                fine &= row.1;
-                rows.push(row.0);
+        match campaign::surface(name, &programs) {
+            Ok(surface) => {
+                let (row, is_fine, done) = one(arguments, name, &programs, surface);
+                fine &= is_fine;
+                rows.push(row);
+                broken = done;
             }
             Err(error) if is_missing(&error) => println!("SKIP: {name}: {error:#}"),
-            Err(error) => return Err(error),
+            Err(error) => broken = Err(error),
+        }
+        if broken.is_err() {
+            break;
         }
     }
+    // What was run before it broke was run.
     if let Some(file) = &arguments.log {
         log::append(file, &rows)?;
     }
-    Ok(fine)
+    broken.map(|()| fine)
 }
 
 /// All seeds over one surface, by as many workers as were asked for, each with a surface of its own.
-fn one(arguments: &Arguments, name: &str, programs: &Programs) -> Result<(Row, bool)> {
+fn one(
+    arguments: &Arguments,
+    name: &str,
+    programs: &Programs,
+    mut surface: Box<dyn Surface>,
+) -> (Row, bool, Result<()>) {
     let new = || campaign::surface(name, programs);
-    let mut surface = new()?;
     if arguments.list {
         print!("{}", surface.listed(arguments.seed, arguments.ops));
     }
@@ -122,7 +133,7 @@ fn one(arguments: &Arguments, name: &str, programs: &Programs) -> Result<(Row, b
         next: AtomicU64::new(first),
         all: Mutex::new(All::default()),
     };
-    std::thread::scope(|scope| -> Result<()> {
+    let done = std::thread::scope(|scope| -> Result<()> {
         let more = if arguments.list { 0 } else { arguments.jobs.saturating_sub(1) };
         let others: Vec<_> =
             (0..more).map(|_| scope.spawn(|| work.seeds(new()?.as_mut()))).collect();
@@ -131,7 +142,7 @@ fn one(arguments: &Arguments, name: &str, programs: &Programs) -> Result<(Row, b
             done = done.and(other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
         }
         done
-    })?;
+    });
     let seconds = work.started.elapsed().as_secs_f64();
     let All { counts, outcome, last, mut differences, .. } =
         work.all.into_inner().unwrap_or_else(PoisonError::into_inner);
@@ -141,6 +152,7 @@ fn one(arguments: &Arguments, name: &str, programs: &Programs) -> Result<(Row, b
         seeds: (first, last.unwrap_or(first)),
         operations: outcome.operations,
         kills: outcome.kills,
+        deaths: outcome.deaths,
         differences,
     };
     for (kind, (tried, done)) in &counts {
@@ -153,17 +165,19 @@ fn one(arguments: &Arguments, name: &str, programs: &Programs) -> Result<(Row, b
         println!("{name}: never succeeded: {}", dead.join(", "));
     }
     println!(
-        "{name}: seeds {}–{}, {} operations, {} kills of actors, {} of servers, {} requests not left to the kernel, {} differences, {seconds:.0} s",
+        "{name}: seeds {}–{}, {} operations, {} kills of actors, {} of servers, {} servers that ended by themselves, {} requests decided, {} not left to the kernel, {} differences, {seconds:.0} s",
         row.seeds.0,
         row.seeds.1,
         row.operations,
         row.kills.0,
         row.kills.1,
-        outcome.decided,
+        row.deaths,
+        outcome.requests.decided,
+        outcome.requests.taken,
         row.differences.len(),
     );
     let fine = row.differences.is_empty() && (!enough || dead.is_empty());
-    Ok((row, fine))
+    (row, fine, done)
 }
 
 /// What came of all seeds so far.
@@ -233,7 +247,8 @@ impl Work<'_> {
             all.outcome.operations += outcome.operations;
             all.outcome.kills.0 += outcome.kills.0;
             all.outcome.kills.1 += outcome.kills.1;
-            all.outcome.decided += outcome.decided;
+            all.outcome.deaths += outcome.deaths;
+            all.outcome.requests += outcome.requests;
             if let Some(difference) = outcome.difference {
                 let (name, ops) = (self.name, self.arguments.ops);
                 println!("{name}: seed {seed}: {difference}");

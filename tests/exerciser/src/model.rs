@@ -338,9 +338,29 @@ impl Model {
                 return Ok(Verdict { seen, free: true });
             }
             self.free = true;
+            if !seen.failed() && self.resizes_severed(line) {
+                // Scripts do that only where a position was not to be foretold.
+                if let Some(inode) = self.written(line) {
+                    self.forget(inode);
+                    self.inodes[inode].vague_length = true;
+                }
+            }
         }
         let seen = self.carried_out(line, seen)?;
         Ok(Verdict { seen, free: self.free })
+    }
+
+    /// The file that a line writes to by descriptor, or changes the length of.
+    fn written(&self, line: &Line) -> Option<usize> {
+        let of = |slot: u8| self.open(line.process, slot).map(|open| open.inode);
+        match &line.op {
+            Op::Transfer(transfer) if transfer.write => of(transfer.slot),
+            Op::Batch { slot, .. } | Op::Ftruncate { slot, .. } | Op::Fallocate { slot, .. } => {
+                of(*slot)
+            }
+            Op::Copy { to, .. } => of(*to),
+            _ => None,
+        }
     }
 
     /// Whether a line may change a file through a dead mount by more than bytes within its length. Another mount
@@ -376,8 +396,10 @@ impl Model {
             && let (true, Some(at)) = (transfer.write, transfer.at.filter(|at| *at >= 0))
             && let Some(inode) = self.open(line.process, transfer.slot).map(|open| open.inode)
         {
-            let (at, bytes) = (at as u64, transfer.length() as u64);
-            self.inodes[inode].vague.push(at..at.saturating_add(bytes));
+            let end = (at as u64).saturating_add(transfer.length() as u64);
+            let file = &mut self.inodes[inode];
+            file.vague.push(at as u64..end);
+            file.vague_length |= end > file.len();
         }
     }
 
@@ -635,13 +657,7 @@ impl Model {
 
     /// Notes a line that its process may have been killed in.
     pub fn interrupted(&mut self, line: &Line) {
-        let of = |slot: u8| self.open(line.process, slot).map(|open| open.inode);
         let all = match &line.op {
-            Op::Transfer(transfer) if transfer.write => of(transfer.slot),
-            Op::Batch { slot, .. } | Op::Ftruncate { slot, .. } | Op::Fallocate { slot, .. } => {
-                of(*slot)
-            }
-            Op::Copy { to, .. } => of(*to),
             Op::Poke { map, .. } => self.mapping(line.process, *map).map(|map| map.inode),
             Op::Record { seed, .. } => {
                 let actor = (line.process, line.thread);
@@ -660,7 +676,7 @@ impl Model {
                 self.forget_name(*to);
                 self.forget_name(*from)
             }
-            _ => None,
+            _ => self.written(line),
         };
         if let Some(inode) = all {
             self.forget(inode);

@@ -1,25 +1,30 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The NFS client against a server of its own, which is killed and started again.
 
+mod server;
+
+use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::{Context as _, Result, anyhow, bail};
 use dwell::executor::Executor;
-use dwell_bench::fixture::{Export, Ganesha, in_own_network};
+use dwell_bench::fixture::in_own_network;
 use dwell_nfs::client::Client;
 use dwell_nfs::connection::Payload;
 use dwell_nfs::file::{RemoteFile, Writer};
 use dwell_nfs::nfs3::SetAttributes;
 use dwell_nfs::url::Url;
-use tempfile::TempDir;
 
 use crate::campaign::{Outcome, Surface};
 use crate::compare::Counts;
 use crate::pattern::{self, Dice};
 use crate::shrink::minimal;
+use server::{Server, looked_after};
 
 /// What is done to files of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -114,13 +119,27 @@ pub fn steps(seed: u64, count: usize) -> Vec<Step> {
     steps
 }
 
-type Told = Result<Option<String>>;
+/// What came of steps.
+#[derive(Debug, Default)]
+struct Ran {
+    /// What differed.
+    found: Option<String>,
+    /// Kills of the server.
+    kills: u64,
+    /// How often it ended by itself, since the steps before.
+    deaths: u64,
+    /// Whether it did so during these steps.
+    suffered: bool,
+}
+
+type Told = Result<Ran>;
 
 /// A server and the thread in whose network it is.
 pub struct Nfs {
     ask: Option<Sender<(Vec<Step>, bool)>>,
     told: Receiver<Told>,
     thread: Option<std::thread::JoinHandle<()>>,
+    server: Arc<AtomicU32>,
 }
 
 impl Drop for Nfs {
@@ -139,19 +158,19 @@ impl Nfs {
     pub fn new() -> Result<Self> {
         let (ask, asked) = channel::<(Vec<Step>, bool)>();
         let (tell, told) = channel();
+        let server = Arc::new(AtomicU32::new(0));
+        let process = server.clone();
         let thread = std::thread::spawn(move || {
             let missing = |why: String| anyhow::Error::new(crate::surface::Missing(why));
             let tell_why = tell.clone();
             let ran = in_own_network(move || {
-                let (directory, mut server) = match serve() {
-                    Ok(started) => started,
+                let server = match Server::start(process) {
+                    Ok(started) => Rc::new(RefCell::new(started)),
                     Err(why) => return drop(tell.send(Err(missing(format!("{why:#}"))))),
                 };
-                let _ = tell.send(Ok(None));
+                let _ = tell.send(Ok(Ran::default()));
                 for (number, (steps, over_udp)) in asked.iter().enumerate() {
-                    let place = directory.path().join(format!("run{number}"));
-                    let _ = tell.send(run(&mut server, directory.path(), &place, &steps, over_udp));
-                    let _ = std::fs::remove_dir_all(place);
+                    let _ = tell.send(run(&server, number, &steps, over_udp));
                 }
             });
             if let Err(why) = ran {
@@ -159,7 +178,12 @@ impl Nfs {
             }
         });
         told.recv().context("the server's thread ended")??;
-        Ok(Nfs { ask: Some(ask), told, thread: Some(thread) })
+        Ok(Nfs { ask: Some(ask), told, thread: Some(thread), server })
+    }
+
+    /// The process of the server.
+    pub fn server_id(&self) -> u32 {
+        self.server.load(Ordering::SeqCst)
     }
 
     fn ran(&self, steps: &[Step], over_udp: bool) -> Told {
@@ -167,17 +191,6 @@ impl Nfs {
         ask.send((steps.to_vec(), over_udp)).ok().context("the server's thread ended")?;
         self.told.recv().context("the server's thread ended")?
     }
-}
-
-/// A server of a new directory: on a disk, or in memory where that cannot be served. A tmpfs begins to list again where
-/// the entry that was listed last is gone, and the server passes that on.
-fn serve() -> Result<(TempDir, Ganesha)> {
-    let on = |parent: PathBuf| {
-        let directory = TempDir::with_prefix_in("dwell-exerciser-nfs-", parent)?;
-        let server = Ganesha::start(&[Export::directory(directory.path())], false)?;
-        Ok((directory, server))
-    };
-    on(std::env::temp_dir()).or_else(|_: anyhow::Error| on("/dev/shm".into()))
 }
 
 struct Session {
@@ -192,26 +205,60 @@ fn name(name: u8) -> String {
     format!("f{name}")
 }
 
-/// Runs steps in a directory of their own; what differed.
-fn run(
-    server: &mut Ganesha,
-    export: &Path,
-    place: &PathBuf,
+/// Runs steps in a directory of their own.
+fn run(server: &Rc<RefCell<Server>>, number: usize, steps: &[Step], over_udp: bool) -> Told {
+    let before = {
+        let mut server = server.borrow_mut();
+        let before = (server.kills, server.deaths);
+        server.look_after();
+        (before, server.deaths)
+    };
+    let place = server.borrow().directory.path().join(format!("run{number}"));
+    std::fs::create_dir(&place)?;
+    let found = differs(server, &place, steps, over_udp);
+    let _ = std::fs::remove_dir_all(place);
+    let mut server = server.borrow_mut();
+    server.look_after();
+    if let Some(why) = server.gone.take() {
+        bail!("the server does not come up again: {why}");
+    }
+    let ((kills, deaths), during) = before;
+    Ok(Ran {
+        found: found?,
+        kills: server.kills - kills,
+        deaths: server.deaths - deaths,
+        suffered: server.deaths > during,
+    })
+}
+
+/// Runs steps in an empty directory; what differed.
+fn differs(
+    server: &Rc<RefCell<Server>>,
+    place: &Path,
     steps: &[Step],
     over_udp: bool,
-) -> Told {
-    std::fs::create_dir(place)?;
+) -> Result<Option<String>> {
     let options = if over_udp { "&proto=udp&size=8192" } else { "&size=32768" };
     let url: Url = server
+        .borrow()
         .address(&place.display().to_string(), options)
         .parse()
         .map_err(|error| anyhow!("{error}"))?;
-    let url = Url { export: Some(export.display().to_string()), ..url };
+    let export = Some(server.borrow().directory.path().display().to_string());
+    let url = Url { export, ..url };
     let executor = Executor::new()?;
     let tasks = executor.handle();
+    let _looked_after = looked_after(&tasks, server);
     executor.block_on(async {
-        let client = Client::mount(&tasks, &url).await.map_err(|error| anyhow!("{error}"))?;
-        let directory = client.require(&url).await.map_err(|error| anyhow!("{error}"))?.handle;
+        let mounted = async {
+            let client = Client::mount(&tasks, &url).await?;
+            let directory = client.require(&url).await?.handle;
+            Ok::<_, dwell_nfs::Error>((client, directory))
+        };
+        let (client, directory) = match mounted.await {
+            Ok(mounted) => mounted,
+            Err(error) => return Ok(Some(format!("before the first step: {error}"))),
+        };
         let mut session = Session { client, url: url.clone(), directory, writers: BTreeMap::new() };
         let mut model: BTreeMap<u8, Vec<u8>> = BTreeMap::new();
         for (number, step) in steps.iter().enumerate() {
@@ -253,7 +300,7 @@ impl Session {
 
     async fn step(
         &mut self,
-        server: &mut Ganesha,
+        server: &RefCell<Server>,
         model: &mut BTreeMap<u8, Vec<u8>>,
         step: &Step,
     ) -> Result<(), String> {
@@ -261,7 +308,7 @@ impl Session {
         let client = self.client.clone();
         match step {
             Step::Restart => {
-                return server.restart().map_err(|why| why.to_string());
+                return server.borrow_mut().restart();
             }
             Step::List => {
                 let items = client.list(self.directory, &"").await.map_err(said)?;
@@ -381,7 +428,7 @@ impl Session {
                 if *killed {
                     // Some have been sent by then, and some answered.
                     tasks.sleep(300_000).await;
-                    server.restart().map_err(|why| why.to_string())?;
+                    server.borrow_mut().restart()?;
                 }
                 for one in all {
                     one.await.map_err(said)?;
@@ -433,21 +480,34 @@ impl Surface for Nfs {
     fn exercise(&mut self, seed: u64, lines: usize, counts: &mut Counts) -> Result<Outcome> {
         let steps = steps(seed, lines);
         let over_udp = seed.is_multiple_of(3);
-        let found = self.ran(&steps, over_udp)?;
+        let first = self.ran(&steps, over_udp)?;
         let mut outcome = Outcome::default();
+        let mut add = |ran: &Ran| {
+            outcome.kills.1 += ran.kills;
+            outcome.deaths += ran.deaths;
+        };
+        add(&first);
+        let found = match first {
+            Ran { found: Some(what), suffered: true, .. } => {
+                // What a server answered before it died of itself says nothing of the client.
+                println!("nfs: seed {seed}, whose server ended by itself, is run again: {what}");
+                let second = self.ran(&steps, over_udp)?;
+                add(&second);
+                second.found
+            }
+            Ran { found, .. } => found,
+        };
         for step in &steps {
             // Each step's outcome is checked as it comes: what came this far succeeded or was rightly refused.
             let (tried, done) = counts.entry(step.kind()).or_default();
             *tried += 1;
             *done += u64::from(found.is_none());
             outcome.operations += 1;
-            let kills = matches!(step, Step::Restart | Step::Together { killed: true, .. });
-            outcome.kills.1 += u64::from(kills);
         }
         if let Some(first) = found {
             let mut last = first.clone();
             let small = minimal(&steps, 200, |some| match self.ran(some, over_udp) {
-                Ok(Some(what)) => {
+                Ok(Ran { found: Some(what), suffered: false, .. }) => {
                     last = what;
                     true
                 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The pager: memory as the interface. A process of its own touches a region, so that its death is one more outcome.
 
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -328,7 +329,8 @@ impl Pager {
         Ok(Pager { programs: programs.clone(), scratch })
     }
 
-    fn run(&self, steps: &[Step]) -> Result<(Vec<Option<Seen>>, Option<String>)> {
+    /// What came of each step, whether the process was killed, and what differed.
+    fn run(&self, steps: &[Step]) -> Result<(Vec<Option<Seen>>, bool, Option<String>)> {
         let of = |name: &str| self.scratch.path().join(name);
         let [text, memory, file, said] = ["steps", "records", "file", "said"].map(of);
         let _ = std::fs::remove_file(&memory);
@@ -343,14 +345,16 @@ impl Pager {
         let seen: Vec<_> = (0..steps.len()).map(|step| records.seen(step)).collect();
         let dies = steps.last() == Some(&Step::Die);
         let words = std::fs::read_to_string(&said).unwrap_or_default();
-        let trouble = (!status.success() && !dies).then(|| format!("{status}: {}", words.trim()));
+        let killed = status.signal() == Some(libc::SIGKILL);
+        let fine = if dies { killed } else { status.success() };
+        let trouble = (!fine).then(|| format!("{status}: {}", words.trim()));
         let found = std::fs::read(&file)?;
         let wrong = wrong(steps, &seen, &content, &found, dies);
         let both = |what: String| match &trouble {
             Some(trouble) => format!("{what}; {trouble}"),
             None => what,
         };
-        Ok((seen, wrong.map(both).or(trouble)))
+        Ok((seen, killed && dies, wrong.map(both).or(trouble)))
     }
 }
 
@@ -461,8 +465,8 @@ fn wrong(
 impl Surface for Pager {
     fn exercise(&mut self, seed: u64, lines: usize, counts: &mut Counts) -> Result<Outcome> {
         let steps = steps(seed, lines);
-        let (seen, found) = self.run(&steps)?;
-        let mut outcome = Outcome::default();
+        let (seen, killed, found) = self.run(&steps)?;
+        let mut outcome = Outcome { kills: (killed.into(), 0), ..Outcome::default() };
         for (step, seen) in steps.iter().zip(&seen) {
             let dead = *step == Step::Die;
             if seen.is_some() || dead {
@@ -470,14 +474,13 @@ impl Surface for Pager {
                 *tried += 1;
                 *done += u64::from(seen.is_none_or(|seen| !seen.failed()));
                 outcome.operations += 1;
-                outcome.kills.0 += u64::from(dead);
             }
         }
         if let Some(first) = found {
             let mut last = first.clone();
             let small = minimal(&steps, 300, |some| {
                 match can_be(some).then(|| self.run(some)).transpose() {
-                    Ok(Some((_, Some(what)))) => {
+                    Ok(Some((.., Some(what)))) => {
                         last = what;
                         true
                     }

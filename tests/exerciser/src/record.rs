@@ -75,6 +75,8 @@ pub struct Head {
     pub beats: AtomicU32,
     /// How often the mount was made anew.
     pub mounts: AtomicU32,
+    /// Processes that a kill ended, as their parent waited for them.
+    pub killed: AtomicU32,
     /// Advances when somebody's turn comes, one word per actor.
     pub calls: [AtomicU32; PROCESSES * THREADS],
 }

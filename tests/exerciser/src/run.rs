@@ -34,8 +34,26 @@ pub struct Ran {
     pub files: Vec<Option<Vec<u8>>>,
     /// The same past a server, if there is one.
     pub backing: Option<Vec<Option<Vec<u8>>>>,
-    /// Requests that were not left to the kernel.
+    /// What a policy was asked for.
+    pub requests: Requests,
+    /// Kills of actors and of servers, by the status that whoever waited for them found.
+    pub kills: (u64, u64),
+}
+
+/// How many requests a policy was asked about.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Requests {
+    /// Requests that it decided.
     pub decided: u64,
+    /// Those of them that it did not leave to the kernel.
+    pub taken: u64,
+}
+
+impl std::ops::AddAssign for Requests {
+    fn add_assign(&mut self, other: Self) {
+        self.decided += other.decided;
+        self.taken += other.taken;
+    }
 }
 
 static RUNS: AtomicU64 = AtomicU64::new(0);
@@ -64,6 +82,10 @@ pub fn run(site: &Site, script: &Script, with_dwell: bool, dump: Option<&Path>) 
     let name = format!("run-{number}");
     let top = if with_dwell { &site.beneath } else { &site.plain };
     let directory = top.join(&name);
+    // What it died of, it died of since the last script.
+    let death_before = if with_dwell { site.server_death()? } else { None };
+    site.has_server()?;
+    let kills_before = site.server_kills();
     prepared(&directory).with_context(|| directory.display().to_string())?;
     let file = |what: &str| site.scratch.path().join(format!("{what}-{number}"));
     let [text, memory, said] = ["script", "records", "said"].map(file);
@@ -89,7 +111,8 @@ pub fn run(site: &Site, script: &Script, with_dwell: bool, dump: Option<&Path>) 
     }
     let _ = fs::remove_file(site.stats());
     let mut child = command.spawn().context("starting the actors")?;
-    let mut trouble = watch(&mut child, site, script, with_dwell, &records)?;
+    let watched = watch(&mut child, site, script, with_dwell, &records)?;
+    let mut trouble = watched.or(death_before);
     let words = fs::read_to_string(&said).unwrap_or_default();
     if let Some(trouble) = &mut trouble {
         let words: Vec<&str> = words.lines().take(10).collect();
@@ -101,12 +124,17 @@ pub fn run(site: &Site, script: &Script, with_dwell: bool, dump: Option<&Path>) 
     let found = files(&directory);
     let backing = site.backing.as_ref().filter(|_| with_dwell);
     let backing = backing.map(|backing| files(&backing.join(&name)));
-    let decided = if with_dwell { decided(&site.stats()) } else { 0 };
+    let requests = if with_dwell { requests(&site.stats()) } else { Requests::default() };
+    let killed = records.head().killed.load(Ordering::Relaxed);
     for one in [&text, &memory, &said] {
         let _ = fs::remove_file(one);
     }
     let _ = fs::remove_dir_all(&directory);
-    Ok(Ran { seen, begun, trouble, files: found, backing, decided })
+    if with_dwell && let Some(death) = site.server_death()? {
+        trouble.get_or_insert(death);
+    }
+    let kills = (killed.into(), site.server_kills() - kills_before);
+    Ok(Ran { seen, begun, trouble, files: found, backing, requests, kills })
 }
 
 /// Waits for the end of the actors, and kills the server when the script says so; what went wrong.
@@ -127,13 +155,15 @@ fn watch(
             unsafe { libc::kill(-(child.id() as i32), libc::SIGKILL) };
             return Ok(ended(status));
         }
+        if with_dwell && let Some(death) = site.server_death()? {
+            end(child);
+            return Ok(Some(death));
+        }
         for line in &disturbances {
             if records.is_begun(*line) {
                 if with_dwell && let Err(error) = site.disturb() {
                     end(child);
-                    return Ok(Some(format!(
-                        "line {line}: the server does not come back: {error:#}"
-                    )));
+                    return Ok(Some(format!("line {line}: {error:#}")));
                 }
                 records.head().mounts.fetch_add(1, Ordering::SeqCst);
                 records.tell(*line, Seen::ok(0));
@@ -184,23 +214,29 @@ fn end(child: &mut Child) {
     let _ = child.wait();
 }
 
-/// Requests in the figures of a process that took another route than a synchronous call.
-fn decided(stats: &Path) -> u64 {
-    fn sum(value: &serde_json::Value) -> u64 {
+/// Requests in the figures of a process.
+fn requests(stats: &Path) -> Requests {
+    fn add(value: &serde_json::Value, sum: &mut Requests) {
         match value {
             serde_json::Value::Object(object) => {
                 let route = object.get("route").and_then(serde_json::Value::as_str);
                 let requests = object.get("requests").and_then(serde_json::Value::as_u64);
                 match (route, requests) {
-                    (Some("inline"), _) => 0,
-                    (Some(_), Some(requests)) => requests,
-                    _ => object.values().map(sum).sum(),
+                    (Some(route), Some(decided)) => {
+                        // A synchronous call is the kernel's.
+                        let taken = if route == "inline" { 0 } else { decided };
+                        *sum += Requests { decided, taken };
+                    }
+                    _ => object.values().for_each(|value| add(value, sum)),
                 }
             }
-            serde_json::Value::Array(array) => array.iter().map(sum).sum(),
-            _ => 0,
+            serde_json::Value::Array(array) => array.iter().for_each(|value| add(value, sum)),
+            _ => {}
         }
     }
-    let text = fs::read(stats).unwrap_or_default();
-    serde_json::from_slice(&text).map_or(0, |value| sum(&value))
+    let mut sum = Requests::default();
+    if let Ok(value) = serde_json::from_slice(&fs::read(stats).unwrap_or_default()) {
+        add(&value, &mut sum);
+    }
+    sum
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Where scripts are run: a directory with Dwell in between, and one like it without.
 
+use std::cell::{Cell, RefCell};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -11,6 +12,7 @@ use dwell_bench::fixture::{FileSystem, LoopOnTmpfs, Unavailable};
 use tempfile::TempDir;
 
 use crate::generate::Abilities;
+use crate::server::Server;
 
 /// The policies of `dwell run`.
 pub const POLICIES: [&str; 6] = ["spin", "block", "hybrid", "smartcon", "predictive", "its"];
@@ -81,6 +83,8 @@ pub struct Site {
     /// Settings, scripts and results.
     pub scratch: TempDir,
     passes_channels: bool,
+    server: RefCell<Option<Server>>,
+    server_kills: Cell<u64>,
 }
 
 /// The names of all surfaces that actors use.
@@ -144,13 +148,15 @@ impl Site {
             backing: None,
             scratch,
             passes_channels: false,
+            server: RefCell::new(None),
+            server_kills: Cell::new(0),
             _system: system,
         };
         if !matches!(layer, Layer::Preload(_)) {
             let mount = made("mount")?;
             let backing = std::mem::replace(&mut site.beneath, mount);
             site.backing = Some(backing);
-            site.serve()?;
+            site.serve().map_err(|error| missing(&format!("nothing can be served: {error:#}")))?;
         }
         let help = site.dwell().args(["run", "--help"]).output()?;
         site.passes_channels = layer == Layer::Channels && text(&help).contains("--channels");
@@ -206,42 +212,69 @@ impl Site {
 
     fn serve(&self) -> Result<()> {
         let backing = self.backing.as_deref().context("nothing is served here")?;
+        let errors = self.scratch.path().join("server");
         let until = Instant::now() + Duration::from_secs(30);
         loop {
             let mut command = self.dwell();
-            command.args(["serve", "start"]).arg(backing).arg(&self.beneath);
-            let output = command.output()?;
-            if output.status.success() {
-                return Ok(());
+            command.args(["serve", "start", "--foreground"]).arg(backing).arg(&self.beneath);
+            match Server::start(&mut command, &errors) {
+                Ok(server) => {
+                    self.server.replace(Some(server));
+                    return Ok(());
+                }
+                // A controller that just ended may not be gone for everybody yet.
+                Err(error) if !format!("{error:#}").contains("served already") => {
+                    return Err(error);
+                }
+                Err(error) if Instant::now() > until => return Err(error),
+                Err(_) => std::thread::sleep(Duration::from_millis(20)),
             }
-            // A controller that just ended may not be gone for everybody yet.
-            if !text(&output).contains("served already") || Instant::now() > until {
-                return Err(missing(&format!("nothing can be served: {}", text(&output).trim())));
-            }
-            std::thread::sleep(Duration::from_millis(20));
         }
+    }
+
+    /// The process of the server beneath, if there is one.
+    pub fn server_id(&self) -> Option<u32> {
+        self.server.borrow().as_ref().map(Server::id)
+    }
+
+    /// Kills of servers so far: those whose waited status is the kill's.
+    pub fn server_kills(&self) -> u64 {
+        self.server_kills.get()
+    }
+
+    /// What to say of a server that ended by itself. There is none then, until [`Site::has_server`].
+    ///
+    /// # Errors
+    /// It cannot be asked after.
+    pub fn server_death(&self) -> Result<Option<String>> {
+        let mut server = self.server.borrow_mut();
+        let death = server.as_mut().map(Server::ended).transpose()?.flatten();
+        if death.is_some() {
+            *server = None;
+        }
+        Ok(death)
+    }
+
+    /// Starts a server beneath where there should be one and is none.
+    ///
+    /// # Errors
+    /// It does not come up.
+    pub fn has_server(&self) -> Result<()> {
+        let is_missing = self.backing.is_some() && self.server.borrow().is_none();
+        if is_missing { self.serve().context("the server does not come up again") } else { Ok(()) }
     }
 
     /// Kills the server beneath as nothing else does, and starts it again.
     ///
     /// # Errors
-    /// It is not there, or does not come back.
+    /// It was not there, had ended by itself, or does not come back.
     pub fn disturb(&self) -> Result<()> {
-        let output = self.dwell().args(["serve", "status", "--json"]).output()?;
-        let told: Vec<serde_json::Value> = serde_json::from_slice(&output.stdout)?;
-        let mine = told.iter().find(|one| one["mount"] == self.beneath.display().to_string());
-        let pid =
-            mine.and_then(|one| one["pid"].as_i64()).context("no controller of this mount")?;
-        // SAFETY: a number.
-        unsafe { libc::kill(pid as i32, libc::SIGKILL) };
-        let until = Instant::now() + Duration::from_secs(60);
-        while Path::new(&format!("/proc/{pid}/exe")).exists() {
-            if Instant::now() > until {
-                bail!("a killed controller does not end");
-            }
-            std::thread::sleep(Duration::from_millis(2));
+        let server = self.server.take().context("there is no server to kill")?;
+        if let Some(death) = server.kill()? {
+            bail!(death);
         }
-        self.serve()
+        self.server_kills.update(|kills| kills + 1);
+        self.serve().context("the server does not come back")
     }
 }
 
@@ -277,6 +310,7 @@ impl Drop for Site {
             let mut stop = self.dwell();
             stop.args(["serve", "stop", "--force"]).arg(&self.beneath);
             let _ = stop.output();
+            drop(self.server.take());
             let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
             let at = self.beneath.display().to_string();
             if mounts.lines().any(|line| line.split(' ').nth(4) == Some(&at)) {

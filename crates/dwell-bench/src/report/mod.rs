@@ -23,6 +23,8 @@ pub fn html(run: &Run) -> String {
     let body = html! {
         header {
             h1 { "Bench report" }
+            @if let Some(verdict) = &run.verdict { p.verdict { (verdict) } }
+            @if let Some(met) = &run.conditions { p { (met.line(&run.machine)) } }
             (facts(&run.machine))
             p.command { "$ " (run.command.join(" ")) }
         }
@@ -302,6 +304,19 @@ mod tests {
         run.rows.iter_mut().for_each(|row| row.setting.device = "<i>".into());
         let html = html(&run);
         assert!(!html.contains("<b>") && !html.contains("<i>"));
+    }
+
+    #[test]
+    fn the_verdict_stands_at_the_top() {
+        let mut run = sample::run();
+        let html = html(&run);
+        let at = |part: &str| html.find(part).unwrap();
+        assert!(
+            at("<p class=\"verdict\">On loop, for random reads") < at("The machine as it was met")
+        );
+        assert!(at("The machine as it was met") < at("<dl class=\"facts\">"));
+        run.verdict = None;
+        assert!(!super::html(&run).contains("class=\"verdict\""));
     }
 
     #[test]

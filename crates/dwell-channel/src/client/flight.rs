@@ -18,5 +18,7 @@ pub(super) struct Flight {
     pub generation: u32,
     /// Its descriptor's epoch when it was submitted.
     pub epoch: u32,
+    /// Where in the ring its command stands.
+    pub place: u32,
     pub tries: u8,
 }

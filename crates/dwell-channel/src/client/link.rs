@@ -168,6 +168,17 @@ impl Link {
         Ok(true)
     }
 
+    /// Where the command that was put in last stands in the ring.
+    #[inline]
+    pub fn place(&self) -> u32 {
+        self.commands.tail()
+    }
+
+    /// As far as the controller has taken commands, which it says before it begins what they ask for.
+    pub fn taken(&self) -> u32 {
+        self.shared.mark(Mark::CommandHead).load(Ordering::Acquire)
+    }
+
     /// Submits all commands that were put in, in one store, and wakes the controller if it sleeps; `alone` where it is
     /// one, and every command before it has been answered.
     #[inline]

@@ -158,6 +158,22 @@ impl ChannelQueue {
         linked
     }
 
+    /// The controller is dead, or ended the channel, of which it takes back all grants first. A command that it did not
+    /// take will never be carried out, so the kernel does that.
+    #[cold]
+    fn mourn(&mut self) {
+        let Some(taken) = self.link.as_ref().map(Link::taken) else { return };
+        let untouched = |flight: &Flight| flight.place.wrapping_sub(taken) as i32 > 0;
+        for at in 0..self.flights.len() {
+            if self.flights[at].as_ref().is_some_and(untouched)
+                && let Some(completion) = self.by_kernel(at as u32)
+            {
+                self.done.push_back(completion);
+            }
+        }
+        self.lose();
+    }
+
     /// The channel is over: nobody knows what became of what was in flight.
     #[cold]
     fn lose(&mut self) {
@@ -265,6 +281,7 @@ impl ChannelQueue {
         if !link.put(&command)? {
             return Ok(false);
         }
+        flight.place = link.place();
         self.unsent += 1;
         Ok(true)
     }
@@ -404,8 +421,9 @@ unsafe impl Queue for ChannelQueue {
         let place = self.link.as_ref().filter(|_| self.arena.is_some() && io.pieces() == 0);
         let in_channel = place.and_then(|link| link.shared().place_of(io.memory(), io.bytes()));
         let epoch = self.epoch(io.target());
-        let (moved, piece, generation, tries) = (0, 0, 0, 0);
-        let flight = Flight { io, ticket, moved, piece, in_channel, generation, epoch, tries };
+        let (moved, piece, generation, place, tries) = (0, 0, 0, 0, 0);
+        let flight =
+            Flight { io, ticket, moved, piece, in_channel, generation, epoch, place, tries };
         self.flights[at as usize] = Some(flight);
         let staged = if linked { self.stage(at) } else { Ok(false) };
         match staged {
@@ -445,7 +463,7 @@ unsafe impl Queue for ChannelQueue {
                     if self.idle_looks.is_multiple_of(LOOKS_PER_PULSE)
                         && self.link.as_ref().is_some_and(|link| !link.is_alive())
                     {
-                        self.lose();
+                        self.mourn();
                     }
                 }
                 Ok(reaped) => handed = reaped,
@@ -476,7 +494,7 @@ unsafe impl Queue for ChannelQueue {
 
     fn disarm(&mut self) {
         if self.link.as_ref().is_some_and(|link| link.is_ours() && !link.disarm()) {
-            self.lose();
+            self.mourn();
         }
     }
 

@@ -234,7 +234,8 @@ impl Tree {
         let Rights { read, write, append } = open.rights;
         let only_past_the_cache = flags & libc::O_DIRECT != 0 && !read;
         let asks = write && (append || special || only_past_the_cache);
-        if backing.is_some() && write && !asks {
+        // A shared mapping is the kernel's whoever reads and writes by calls, and takes a descriptor that may do both.
+        if backing.is_some() && write && (read || !asks) {
             node.backing.lets_write();
         }
         let flags = match (&backing, asks) {

@@ -20,7 +20,7 @@ use dwell_bench::result::{Direction, Load, Pattern, Run};
 use dwell_bench::run::Plan;
 use dwell_bench::stand::Stand;
 use dwell_bench::subject::Probing;
-use dwell_bench::{contender, loads, report, run, sheet, table};
+use dwell_bench::{contender, loads, report, run, sheet, table, units};
 
 use self::probing::ProbeArgs;
 use crate::cmd::workload::Workload;
@@ -53,9 +53,9 @@ pub struct Io {
     /// raw-taskrun-flag, raw-iopoll) and other runtimes (peer:glommio, ...: dwell-peers --list)
     #[arg(long, value_delimiter = ',', default_value = "block,smartcon,spin,hybrid,predictive")]
     policies: Vec<String>,
-    /// The policy that the others are held against
-    #[arg(long, default_value = "block")]
-    baseline: String,
+    /// The policy that the others are held against, block if not said
+    #[arg(long)]
+    baseline: Option<String>,
     /// Request sizes
     #[arg(long, value_delimiter = ',', default_value = "4k,64k,512k", value_parser = size::request_bytes)]
     sizes: Vec<u64>,
@@ -65,17 +65,17 @@ pub struct Io {
     /// Also measure writes: overwrites what PATH holds
     #[arg(long)]
     write: bool,
-    /// What else runs: nothing; number crunchers; four I/O programs on the same device; nine
+    /// What else it starts: nothing; number crunchers; four I/O programs on the same device; nine
     /// arithmetic processes; four slow readers of a file in the working directory; bystanders whose
     /// speed is measured
-    #[arg(long, value_enum, value_delimiter = ',', default_value = "idle,cpu")]
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "idle")]
     load: Vec<LoadArg>,
-    /// Number crunchers of the cpu load
-    #[arg(long, default_value_t = 10)]
-    crunchers: usize,
-    /// Bystanders of the bystander load
-    #[arg(long, default_value_t = 1)]
-    bystanders: usize,
+    /// Number crunchers of the cpu load, 10 if not said
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=4096))]
+    crunchers: Option<u16>,
+    /// Bystanders of the bystander load, 1 if not said
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=4096))]
+    bystanders: Option<u16>,
     /// I/O schedulers to set on the device while it is measured (needs root); without any, the one
     /// it has
     #[arg(long, value_delimiter = ',')]
@@ -83,12 +83,12 @@ pub struct Io {
     /// Requests in flight
     #[arg(long, value_delimiter = ',', default_value = "1", value_parser = clap::value_parser!(u32).range(1..=4096))]
     depth: Vec<u32>,
-    /// Interleaved rounds
+    /// Interleaved rounds; where something else ran meanwhile, up to twice as many are measured
     #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u16).range(1..=1000))]
     rounds: u16,
-    /// Milliseconds for each policy in each round
-    #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=600_000))]
-    batch_ms: u64,
+    /// Milliseconds for each policy in each round: 60 if not said, 1000 where --load names a load
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=600_000))]
+    batch_ms: Option<u64>,
     /// Phases of load and request size, of which no contender is told, in place of all combinations:
     /// `mixed`, or a file like it (docs/bench.md)
     #[arg(long, value_name = "FILE", conflicts_with_all = ["sizes", "pattern", "load", "scheduler", "depth", "batch_ms"])]
@@ -112,6 +112,9 @@ pub struct Io {
     #[command(flatten)]
     probe: ProbeArgs,
 }
+
+/// The policy that the others are held against where none is named.
+const BASELINE: &str = "block";
 
 #[derive(Clone, Copy, ValueEnum)]
 enum PatternArg {
@@ -141,9 +144,6 @@ pub fn run(bench: &Bench) -> Result<()> {
 
 fn io(args: &Io) -> Result<()> {
     let mut plan = args.plan()?;
-    for name in &args.policies {
-        contender::check_name(name)?;
-    }
     // Where the report cannot go, nothing needs to be measured.
     std::fs::create_dir_all(&args.report)
         .with_context(|| format!("cannot make the report's directory {}", args.report.display()))?;
@@ -163,7 +163,8 @@ fn io(args: &Io) -> Result<()> {
     plan.keep.stop = signals.stop.clone();
     let outcome = run::run(&plan, &stand.subjects, &Arc::new(monitor), command, &mut |what| {
         done += 1;
-        progress.show(what, f64::from(done) / total as f64);
+        // Rounds that are measured again are not known beforehand.
+        progress.show(what, (f64::from(done) / total as f64).min(1.0));
     });
     progress.finish();
     conclude(outcome, &signals, &args.report, args.json)
@@ -247,37 +248,76 @@ impl Crunch {
 
 impl Io {
     fn plan(&self) -> Result<Plan> {
+        self.check()?;
+        let loads: Vec<Load> = self.load.iter().map(|&load| load.into()).collect();
+        // A loaded machine hands out the CPU in slices of milliseconds.
+        let loaded = loads.iter().any(|&load| load != Load::Idle);
+        let batch_ms = self.batch_ms.unwrap_or(if loaded { 1000 } else { 60 });
         Ok(Plan {
             contenders: self.policies.clone(),
-            baseline: self.baseline.clone(),
+            baseline: self.baseline.clone().unwrap_or_else(|| BASELINE.into()),
             sizes: self.sizes.clone(),
             patterns: self.pattern.iter().map(|&pattern| pattern.into()).collect(),
             directions: match self.write {
                 true => vec![Direction::Read, Direction::Write],
                 false => vec![Direction::Read],
             },
-            loads: self.load.iter().map(|&load| load.into()).collect(),
+            loads,
             schedulers: match self.scheduler.is_empty() {
                 true => vec![None],
                 false => self.scheduler.iter().cloned().map(Some).collect(),
             },
             depths: self.depth.clone(),
             rounds: self.rounds.into(),
-            batch: Duration::from_millis(self.batch_ms),
+            batch: Duration::from_millis(batch_ms),
             means: Means {
                 hidden: hidden(),
-                crunchers: self.crunchers,
-                bystanders: self.bystanders,
+                crunchers: self.crunchers.unwrap_or(10).into(),
+                bystanders: self.bystanders.unwrap_or(1).into(),
                 directory: ".".into(),
             },
             keep: Keep {
                 samples: self.samples.clone(),
                 counters: self.counters,
+                watch: true,
                 ..Keep::default()
             },
             peers_program: self.peers_program.clone(),
             day: self.day.as_deref().map(Day::find).transpose()?,
         })
+    }
+
+    /// What can be known to be wrong before anything is opened.
+    fn check(&self) -> Result<()> {
+        for name in &self.policies {
+            contender::check_name(name)?;
+        }
+        let size = |&bytes: &u64| units::bytes(bytes);
+        let load = |&load: &LoadArg| Load::from(load).to_string();
+        let pattern = |&pattern: &PatternArg| Pattern::from(pattern).to_string();
+        once("--policies", self.policies.iter().cloned())?;
+        once("--sizes", self.sizes.iter().map(size))?;
+        once("--load", self.load.iter().map(load))?;
+        once("--pattern", self.pattern.iter().map(pattern))?;
+        once("--depth", self.depth.iter().map(u32::to_string))?;
+        once("--scheduler", self.scheduler.iter().cloned())?;
+        if let Some(baseline) = &self.baseline
+            && !self.policies.contains(baseline)
+        {
+            let measured = self.policies.join(",");
+            bail!("--baseline {baseline}: it is not among those that are measured ({measured})");
+        }
+        let starts = |load: Load| self.load.iter().any(|&other| Load::from(other) == load);
+        let without = [
+            ("--crunchers", self.crunchers, Load::Cpu),
+            ("--bystanders", self.bystanders, Load::Bystander),
+        ];
+        for (option, count, load) in without {
+            if count.is_some() && self.day.is_none() && !starts(load) {
+                bail!("{option}: none is started without --load {load}");
+            }
+        }
+        Ok(())
     }
 
     fn stand(&self, store: &ProfileStore, probing: &Probing) -> Result<Stand> {
@@ -290,6 +330,18 @@ impl Io {
         }
         Ok(stand)
     }
+}
+
+/// Fails where an option names something twice.
+fn once(option: &str, names: impl Iterator<Item = String>) -> Result<()> {
+    let mut seen = Vec::new();
+    for name in names {
+        if seen.contains(&name) {
+            bail!("{option}: {name} is named twice");
+        }
+        seen.push(name);
+    }
+    Ok(())
 }
 
 /// Words that make this program one of a load's processes.

@@ -382,14 +382,38 @@ static void taken_unseen(void) {
     printf("%d are gone\n", gone);
 }
 
+// What is opened unseen under an old number may append: then only the kernel knows where a write ended.
+static void appends_unseen(void) {
+    int fd = opened(O_RDWR | O_DIRECT);
+    read_all(fd, 20);
+    if (unseen(SYS_close, fd, 0, 0)) fail("close");
+    if (unseen(SYS_openat, AT_FDCWD, (long)path, O_RDWR | O_DIRECT | O_APPEND) != fd) fail("another number");
+    void *memory = block();
+    memset(memory, 'a', BLOCK);
+    for (int at = 0; at < 3; at++) {
+        if (write(fd, memory, BLOCK) != BLOCK) fail("write");
+        off_t stands = lseek(fd, 0, SEEK_CUR);
+        printf("stands %ld before the end\n", (long)(lseek(fd, 0, SEEK_END) - stands));
+    }
+}
+
 static void *sleeps(void *ends) {
     char byte;
     if (read(*(int *)ends, &byte, 1) != 0) fail("read");
     return NULL;
 }
 
-// A new descriptor has the lowest free number, whatever threads of a library open meanwhile.
+// A new descriptor has the lowest free number, whatever threads of a library open meanwhile. Beside it is a process that
+// makes requests and then stands still.
 static void lowest(void) {
+    pid_t still = fork();
+    if (still == 0) {
+        read_all(opened(O_RDONLY | O_DIRECT), 20);
+        usleep(400000);
+        raise(SIGSTOP);
+        _exit(0);
+    }
+    if (waitpid(still, NULL, WUNTRACED) != still) fail("waitpid");
     int fd = opened(O_RDONLY | O_DIRECT), ends[2], least = 1 << 20, higher = 0;
     if (pipe(ends)) fail("pipe");
     pthread_t threads[3];
@@ -412,6 +436,7 @@ static void lowest(void) {
     } while (time(NULL) < until);
     close(ends[1]);
     for (int at = 0; at < 3; at++) pthread_join(threads[at], NULL);
+    kill(still, SIGKILL);
     printf("%d were higher\n", higher);
 }
 
@@ -421,7 +446,7 @@ static const struct {
 } all[] = {
     {"again", again}, {"threads", threads}, {"many_threads", many_threads}, {"limited", limited}, {"children", children},
     {"program", program}, {"unseen_forks", unseen_forks}, {"bare_closes", bare_closes}, {"taken_unseen", taken_unseen},
-    {"lowest", lowest},
+    {"lowest", lowest}, {"appends_unseen", appends_unseen},
 };
 
 int main(int count, char **arguments) {

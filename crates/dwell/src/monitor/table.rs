@@ -33,11 +33,6 @@ impl Identity {
         (self.0 >> 42) as u32
     }
 
-    /// Low 32 bits of the start time, in clock ticks since boot.
-    pub fn start_ticks(self) -> u32 {
-        (self.0 >> 10) as u32
-    }
-
     /// Hash of the pid namespace.
     pub fn namespace(self) -> u64 {
         self.0 & 0x3ff

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use super::{Model, PAGE, judged};
+use super::{Model, PAGE, judged, said};
 use crate::record::Seen;
 
 /// A file.
@@ -49,6 +49,14 @@ impl Inode {
         &self.data[from..to]
     }
 
+    /// Whether a mapping has memory there; `seen` tells if nobody can say how long the file is.
+    pub(super) fn has_page_of(&self, from: u64, bytes: u64, seen: Option<Seen>) -> bool {
+        match seen {
+            Some(seen) if self.vague_length => !seen.failed(),
+            _ => bytes == 0 || from + bytes <= self.len().next_multiple_of(PAGE),
+        }
+    }
+
     /// Puts bytes, making the file longer if need be.
     pub fn write(&mut self, at: u64, bytes: &[u8]) {
         if bytes.is_empty() {
@@ -59,6 +67,20 @@ impl Inode {
             self.data.resize(end, 0);
         }
         self.data[at as usize..end].copy_from_slice(bytes);
+    }
+
+    /// A direct write that was refused or cut short for its alignment: the kernel may have written whole blocks of it
+    /// before it came to the odd rest.
+    pub fn half_written(&mut self, range: Range<u64>) {
+        self.vague_length |= range.end > self.len();
+        self.vague.push(range.start..range.end.next_multiple_of(PAGE));
+    }
+
+    /// What lies behind `from` moves, and with it what is vague.
+    fn vague_moves(&mut self, from: u64) {
+        if self.vague.iter().any(|vague| vague.end > from) {
+            self.vague.push(from..u64::MAX);
+        }
     }
 }
 
@@ -111,12 +133,14 @@ impl Model {
             if to < length {
                 self.inodes[open.inode].data.drain(from as usize..to as usize);
             }
+            self.inodes[open.inode].vague_moves(from);
             self.shifted(open.inode);
         } else if mode & libc::FALLOC_FL_INSERT_RANGE != 0 {
             if from < length {
                 let zeros = std::iter::repeat_n(0, bytes as usize);
                 self.inodes[open.inode].data.splice(from as usize..from as usize, zeros);
             }
+            self.inodes[open.inode].vague_moves(from);
             self.shifted(open.inode);
         } else {
             let zeroes = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_ZERO_RANGE;
@@ -151,6 +175,8 @@ impl Model {
         let (length, vague) = (file.len() as i64, file.untracked || file.vague_length);
         let place = match whence {
             libc::SEEK_SET => to,
+            // After a write to its end, too.
+            libc::SEEK_CUR if file.vague_length => seen.map_or(0, |seen| seen.ret),
             libc::SEEK_CUR => open.offset + to,
             libc::SEEK_END if vague => seen.map_or(0, |seen| seen.ret),
             libc::SEEK_END => length + to,
@@ -175,6 +201,20 @@ impl Model {
     ) -> Result<Seen, String> {
         let file = &self.inodes[self.descriptions[id].inode];
         let length = file.len() as i64;
+        if let Some(seen) = seen.filter(|_| to >= 0 && (file.untracked || file.vague_length)) {
+            self.free = true;
+            let fine = match seen.failed() {
+                true => seen.errno == libc::ENXIO,
+                false => seen.ret >= to,
+            };
+            if !fine {
+                return Err(format!("{} is no answer, asked from {to}", said(&seen)));
+            }
+            if !seen.failed() {
+                self.descriptions[id].offset = seen.ret;
+            }
+            return Ok(seen);
+        }
         if to < 0 || to >= length {
             return judged(seen, Seen::error(libc::ENXIO), &[]);
         }

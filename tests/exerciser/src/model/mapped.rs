@@ -93,7 +93,7 @@ impl Model {
         };
         let file = &self.inodes[mapping.inode];
         let from = mapping.at + at;
-        if bytes > 0 && from + bytes > file.len().next_multiple_of(PAGE) {
+        if !file.has_page_of(from, bytes, seen) {
             self.process(line).maps[map as usize] = None;
             self.free = true;
             return judged(seen, Seen::error(libc::EFAULT), &[]);
@@ -130,11 +130,14 @@ impl Model {
         let from = mapping.at + at;
         let file = &mut self.inodes[mapping.inode];
         let end = file.len().next_multiple_of(PAGE);
-        let there = bytes == 0 || from + bytes <= end;
+        let there = file.has_page_of(from, bytes, seen);
         let expected = if there { Seen::ok(bytes as i64) } else { Seen::error(libc::EFAULT) };
         let seen = judged(seen, expected, &[])?;
         let mut memory = pattern::bytes(bytes as usize, seed);
         memory.truncate(end.saturating_sub(from) as usize);
+        if mapping.shared && file.vague_length {
+            file.vague.push(from..from + bytes);
+        }
         if mapping.shared {
             let length = file.len();
             let inside = length.saturating_sub(from).min(memory.len() as u64);

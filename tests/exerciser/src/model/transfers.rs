@@ -2,7 +2,7 @@
 //! Reading and writing by descriptor.
 
 use super::{Description, Model, judged, said};
-use crate::operation::{By, Line, Part, Transfer};
+use crate::operation::{By, Line, Order, Part, Transfer};
 use crate::pattern;
 use crate::record::Seen;
 
@@ -17,6 +17,13 @@ impl Model {
     /// Whether requests go past the page cache. What FUSE passes through keeps the flags that it was opened with.
     pub(super) fn goes_direct(&self, open: &Description) -> bool {
         open.is_direct() || self.through_fuse && open.opened & libc::O_DIRECT != 0
+    }
+
+    /// Whether a direct request that is not aligned may succeed in one run and fail in another. Through FUSE it may
+    /// be buffered. On a disk's file system a read succeeds where nothing was written to the disk yet, and a write is
+    /// buffered where pages cannot be dropped: beside free actors both are a matter of time.
+    pub(super) fn alignment_is_luck(&self) -> bool {
+        self.through_fuse || self.order == Order::Free
     }
 
     pub(super) fn transfer(
@@ -66,7 +73,7 @@ impl Model {
         let is_direct = self.goes_direct(&open);
         if is_direct && (odd % 4096 != 0 || transfer.claim > 0) {
             refusals.push(libc::EINVAL);
-            self.free |= self.through_fuse;
+            self.free |= self.alignment_is_luck();
         }
         let may_be_less = rwf & RWF_NOWAIT != 0 || transfer.claim > 0;
         if transfer.claim > 0 {
@@ -100,16 +107,18 @@ impl Model {
         let seen = judged(seen, expected, &refusals)?;
         if seen.failed() {
             if transfer.write && is_direct && !odd.is_multiple_of(4096) {
-                // The kernel may have written whole blocks before it came to the odd rest.
-                let file = &mut self.inodes[open.inode];
-                file.vague.push(place..place + length);
-                file.vague_length |= place + length > file.len();
+                self.inodes[open.inode].half_written(place..place + length);
             }
             return Ok(seen);
         }
         if transfer.write && done > 0 {
             let bytes = pattern::bytes(transfer.length(), transfer.seed);
-            self.inodes[open.inode].write(place, &bytes[..done as usize]);
+            let file = &mut self.inodes[open.inode];
+            file.write(place, &bytes[..done as usize]);
+            if file.vague_length && (appends || at.is_none()) {
+                // Nobody can say where.
+                file.vague.push(0..u64::MAX);
+            }
         }
         if at.is_none() && (done > 0 || !transfer.write && length > 0) {
             self.descriptions[id].offset = (place + done) as i64;
@@ -134,9 +143,7 @@ impl Model {
             self.free = true;
             for part in parts.iter().filter(|part| part.write && open.writes()) {
                 let end = part.at + u64::from(part.bytes);
-                let file = &mut self.inodes[open.inode];
-                file.vague.push(part.at..end);
-                file.vague_length |= end > file.len();
+                self.inodes[open.inode].half_written(part.at..end);
             }
             return Ok(seen.unwrap_or_default());
         }
