@@ -3,10 +3,11 @@
 //!
 //! Judged is the throughput under the default policy by the rules of [`crate::figure::Verdict`]: by
 //! the whole interval. An interval that lies on both sides of 1 says nothing, and the sentence says
-//! so.
+//! so. Nor do few rounds, or short batches while anything else ran: which contender then got the CPU
+//! is luck.
 
 use crate::figure::{Better, Target, Verdict};
-use crate::result::{Direction, Load, Metric, Pattern, Requests, Run, Setting, in_order};
+use crate::result::{Direction, Load, Metric, Pattern, Ratio, Requests, Run, Setting, in_order};
 use crate::stats::Paired;
 use crate::units;
 
@@ -18,7 +19,8 @@ const LEAST_ROUNDS: usize = 6;
 const TOLD_SETTINGS: usize = 2;
 /// So many ratios are told of each kind.
 const TOLD_RATIOS: usize = 2;
-/// Beside a load the CPU is handed out in slices of milliseconds; batches this long have many.
+/// Where anything else runs the CPU is handed out in slices of milliseconds; batches this long have
+/// many.
 const LONG_BATCH_NS: f64 = 900e6;
 
 /// What an interval says.
@@ -31,11 +33,11 @@ enum Finding {
 }
 
 impl Finding {
-    fn of(ratio: &Paired) -> Self {
+    fn of(ratio: &Paired, steady: bool) -> Self {
         let judged = |target: Target| target.judge(ratio.low, ratio.high);
         // All of it on one side: it misses a bound of 1 on the other side as a whole.
         match () {
-            () if ratio.rounds < LEAST_ROUNDS => Finding::Open,
+            () if ratio.rounds < LEAST_ROUNDS || !steady => Finding::Open,
             () if judged(Target::CostsNothing(Better::Higher)) == Verdict::Equivalent => {
                 Finding::Same
             }
@@ -51,7 +53,30 @@ struct Cell<'r> {
     setting: &'r Setting,
     size_bytes: u64,
     ratio: Paired,
+    /// Typical length of a batch.
+    batch_ns: f64,
+    /// Whether anything that is known of ran beside it.
+    beside: bool,
     finding: Finding,
+}
+
+impl<'r> Cell<'r> {
+    fn new(run: &'r Run, ratio: &'r Ratio) -> Self {
+        let Ratio { setting, size_bytes, paired, .. } = ratio;
+        let row = run.row(setting, *size_bytes, DEFAULT_POLICY);
+        let batch_ns = row.map_or(0.0, |row| row.median(|round| round.wall_ns as f64));
+        let beside = setting.load != Load::Idle || is_quiet(run) == Some(false);
+        let finding = Finding::of(paired, !beside || batch_ns >= LONG_BATCH_NS);
+        Cell { setting, size_bytes: *size_bytes, ratio: *paired, batch_ns, beside, finding }
+    }
+
+    fn is_short(&self) -> bool {
+        self.beside && self.batch_ns < LONG_BATCH_NS
+    }
+}
+
+fn is_quiet(run: &Run) -> Option<bool> {
+    run.conditions.and_then(|met| met.quiet)
 }
 
 impl Cell<'_> {
@@ -79,14 +104,7 @@ pub fn sentence(run: &Run, baseline: &str) -> String {
         (ratio.policy.as_str(), ratio.baseline.as_str(), ratio.metric)
             == (DEFAULT_POLICY, baseline, Metric::Throughput)
     });
-    let cells: Vec<Cell> = of_interest
-        .map(|ratio| Cell {
-            setting: &ratio.setting,
-            size_bytes: ratio.size_bytes,
-            ratio: ratio.paired,
-            finding: Finding::of(&ratio.paired),
-        })
-        .collect();
+    let cells: Vec<Cell> = of_interest.map(|ratio| Cell::new(run, ratio)).collect();
     let measured = |policy: &str| run.rows.iter().any(|row| row.policy == policy);
     if !measured(DEFAULT_POLICY) {
         return format!(
@@ -196,8 +214,7 @@ impl Place<'_> {
 
     /// Beside what something was measured. Idle is only what was seen to be so.
     fn when(&self, setting: &Setting) -> String {
-        let quiet = self.run.conditions.and_then(|met| met.quiet);
-        match (setting.load, quiet) {
+        match (setting.load, is_quiet(self.run)) {
             (Load::Idle, Some(true)) => "when idle",
             (Load::Idle, Some(false)) => "beside what else ran here",
             (Load::Idle, None) => "with no load added",
@@ -343,24 +360,18 @@ fn remedy(run: &Run, open: &[&Cell<'_>]) -> String {
             None => format!("{rounds} round{plural} cannot tell: take {} or more (--rounds).", 7),
         };
     }
-    let mut ways = Vec::new();
-    if run.conditions.and_then(|met| met.quiet) == Some(false) {
-        ways.push("a quieter machine".to_owned());
+    let noisy = is_quiet(run) == Some(false);
+    if let Some(cell) = open.iter().find(|cell| cell.is_short()) {
+        let quieter = if noisy { "a quieter machine or " } else { "" };
+        let batch = units::time_ns(cell.batch_ns);
+        return format!(
+            "Batches of {batch} tell nothing beside other work: {quieter}longer ones (--batch-ms \
+             1000) would."
+        );
     }
-    let short = open.iter().any(|cell| {
-        let rows = run.row(cell.setting, cell.size_bytes, DEFAULT_POLICY);
-        let length = rows.map_or(0.0, |row| row.median(|round| round.wall_ns as f64));
-        cell.setting.load != Load::Idle && length < LONG_BATCH_NS
-    });
-    if short {
-        ways.push("longer batches (--batch-ms 1000)".to_owned());
-    }
+    let quieter = if noisy { "A quieter machine or more" } else { "More" };
     // Four times as many make an interval half as wide.
-    ways.push(format!("more rounds (--rounds {})", (4 * rounds).min(1000)));
-    let ways = series(ways.iter().map(String::as_str), " or ");
-    let mut ways = ways.chars();
-    let first = ways.next().map(|first| first.to_uppercase().to_string()).unwrap_or_default();
-    format!("{first}{} would tell.", ways.as_str())
+    format!("{quieter} rounds (--rounds {}) would tell.", (4 * rounds).min(1000))
 }
 
 #[cfg(test)]

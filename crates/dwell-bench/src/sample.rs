@@ -69,11 +69,11 @@ pub fn run() -> Run {
 
 fn conditions() -> Conditions {
     Conditions {
-        quiet: Some(false),
-        others_share: Some(0.041),
+        quiet: Some(true),
+        others_share: Some(0.006),
         stolen_share: Some(0.002),
         repeated_rounds: 3,
-        noisy_rounds: 1,
+        noisy_rounds: 0,
         on_battery: Some(true),
         throttled: Some(true),
     }
