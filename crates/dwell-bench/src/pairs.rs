@@ -251,7 +251,7 @@ pub fn sample(
         trial.begin();
         let block = block(contenders, until.block, trial)?;
         let in_state = trial.in_state();
-        let quiet = trial.noise().is_quiet();
+        let quiet = in_state && trial.noise().is_quiet();
         trial.end(in_state && quiet);
         match (in_state, quiet) {
             (false, _) => left_state += 1,
@@ -440,9 +440,9 @@ mod tests {
         let mut trial = Known::new(&[2.0, 2.0, 3.0, 6.0], 0.02);
         let sampled = sample(2, until(0.02, 60_000), &mut trial, &mut |_| ()).unwrap();
         let (ratio, sampling) = sampled.row(3, 2, 0).unwrap();
-        assert!(ratio.low < 2.0 && ratio.high > 2.0, "{ratio:?}");
+        assert!((ratio.median / 2.0 - 1.0).abs() < 0.02, "{ratio:?}");
         let (inverse, _) = sampled.row(0, 3, 0).unwrap();
-        assert!(inverse.low * 3.0 < 1.0 && inverse.high * 3.0 > 1.0, "{inverse:?}");
+        assert!((inverse.median * 3.0 - 1.0).abs() < 0.02, "{inverse:?}");
         assert_eq!(sampled.row(2, 0, 1).unwrap().0, sampled.ratios[0][1]);
         assert_eq!((sampling.control, sampling.blocks), (sampled.control[0], sampled.blocks));
         assert_eq!(sampling.doubt(), None);
