@@ -52,6 +52,11 @@ impl Bench {
         }
     }
 
+    /// Returns when a round of its two policies is complete: a third batch is told of, some seconds later.
+    fn wait_until_a_round_is_complete(&mut self) {
+        (0..3).for_each(|_| self.wait_until_it_measures());
+    }
+
     /// Returns as soon as it watches for signals: one after the other, and SIGTERM last.
     fn wait_until_it_watches(&self) {
         let status = format!("/proc/{}/status", self.child.id());
@@ -143,7 +148,8 @@ fn after_a_signal_complete_rounds_are_kept_and_nothing_is_left() {
         bench.wait_until_it_measures();
         let (id, crunchers) = (bench.child.id(), bench.children());
         eventually("no number cruncher", || children(id).len() >= 2);
-        std::thread::sleep(Duration::from_millis(1500));
+        // Of its first batch it told above.
+        (0..2).for_each(|_| bench.wait_until_it_measures());
         bench.signal(signal);
         let left = bench.wait();
         assert_eq!(left.status, Some(status), "{}", left.last_line);
@@ -220,8 +226,7 @@ fn without_one_of_its_number_crunchers_a_run_ends() {
     let directory = tempfile::tempdir().unwrap();
     let args = ["--load", "cpu", "--crunchers", "1", "--sizes", "4k", "--rounds", "1000"];
     let mut bench = Bench::start(directory.path(), &[&[EMULATED], &args[..]].concat());
-    bench.wait_until_it_measures();
-    std::thread::sleep(Duration::from_millis(1500));
+    bench.wait_until_a_round_is_complete();
     let [cruncher] = bench.children()[..] else { panic!("one number cruncher was asked for") };
     kill(cruncher, libc::SIGKILL);
     let left = bench.wait();
