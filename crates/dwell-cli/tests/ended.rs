@@ -56,6 +56,11 @@ impl Bench {
         }
     }
 
+    /// Returns when a round of its two policies is complete: a third batch is told of, some seconds later.
+    fn wait_until_a_round_is_complete(&mut self) {
+        (0..3).for_each(|_| self.wait_until_it_measures());
+    }
+
     /// Returns as soon as it watches for signals: one after the other, and SIGTERM last.
     fn wait_until_it_watches(&self) {
         let status = format!("/proc/{}/status", self.child.id());
@@ -150,7 +155,8 @@ fn after_a_signal_complete_rounds_are_kept_and_nothing_is_left() {
         bench.wait_until_it_measures();
         let (id, crunchers) = (bench.child.id(), bench.children());
         eventually("no number cruncher", || children(id).len() >= 2);
-        std::thread::sleep(Duration::from_millis(1500));
+        // Of its first batch it told above.
+        (0..2).for_each(|_| bench.wait_until_it_measures());
         bench.signal(signal);
         let left = bench.wait();
         assert_eq!(left.status, Some(status), "{}", left.last_line);
@@ -227,8 +233,7 @@ fn without_one_of_its_number_crunchers_a_run_ends() {
     let directory = tempfile::tempdir().unwrap();
     let args = [EMULATED, "--load", "cpu", "--crunchers", "1", "--sizes", "4k"];
     let mut bench = Bench::start(directory.path(), &[&args[..], &SOON[..]].concat());
-    bench.wait_until_it_measures();
-    std::thread::sleep(Duration::from_millis(1500));
+    bench.wait_until_a_round_is_complete();
     let [cruncher] = bench.children()[..] else { panic!("one number cruncher was asked for") };
     kill(cruncher, libc::SIGKILL);
     let left = bench.wait();
@@ -356,8 +361,7 @@ fn a_device_that_is_lost_is_named_with_offset_and_reason() {
         fs::write(&doomed.file, vec![7; 4 << 20]).unwrap();
         let args = [&doomed.device, "--load=idle", "--sizes=4k", "--rounds=1000", "--policies"];
         let mut bench = Bench::start(directory.path(), &[&args[..], &[policies]].concat());
-        bench.wait_until_it_measures();
-        std::thread::sleep(Duration::from_millis(1000));
+        bench.wait_until_a_round_is_complete();
         doomed.lose_everything();
         let left = bench.wait();
         assert_eq!(left.status, Some(1));

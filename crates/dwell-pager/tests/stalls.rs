@@ -129,9 +129,6 @@ const WAYS: [&str; 7] = [
 
 fn stall(way: &str, path: &std::path::Path) -> i32 {
     catch(libc::SIGUSR2);
-    // Whoever started the tests may have it ignored.
-    // SAFETY: the disposition of a signal.
-    unsafe { libc::signal(libc::SIGINT, libc::SIG_DFL) };
     let source = match way {
         "in a call" => {
             let requests = AtomicUsize::new(0);
@@ -169,6 +166,9 @@ fn a_signal_that_ends_the_process_ends_it_while_a_device_stalls() {
     if !is_child() {
         return succeeds(name, "-");
     }
+    // Inherited, it may be ignored. A child has it from its first instruction on: the signal may come before it runs.
+    // SAFETY: the disposition of a signal.
+    unsafe { libc::signal(libc::SIGINT, libc::SIG_DFL) };
     let (_dir, path) = file(BYTES);
     for way in WAYS {
         let status = beside(
