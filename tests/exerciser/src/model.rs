@@ -401,6 +401,10 @@ impl Model {
             file.vague.push(at as u64..end);
             file.vague_length |= end > file.len();
         }
+        if let Op::Copy { to, to_at, bytes, by, .. } = line.op {
+            let target = self.open(line.process, to).cloned();
+            self.half_copied(target, to_at, bytes, by);
+        }
     }
 
     /// Whether a line touches something whose server is gone.

@@ -73,7 +73,7 @@ impl Inode {
     /// before it came to the odd rest.
     pub fn half_written(&mut self, range: Range<u64>) {
         self.vague_length |= range.end > self.len();
-        self.vague.push(range.start..range.end.next_multiple_of(PAGE));
+        self.vague.push(range.start..range.end.checked_next_multiple_of(PAGE).unwrap_or(u64::MAX));
     }
 
     /// What lies behind `from` moves, and with it what is vague.

@@ -8,7 +8,26 @@ use crate::record::Seen;
 /// Most bytes that one splice takes.
 const SPLICED: u64 = 60 << 10;
 
+/// Where in its target a copy goes.
+fn target_place(target: &Description, to_at: Option<i64>, by: CopyBy) -> u64 {
+    to_at.filter(|_| by != CopyBy::Sendfile).unwrap_or(target.offset) as u64
+}
+
 impl Model {
+    /// Notes a copy that failed: of a direct one the kernel may have written blocks.
+    pub(super) fn half_copied(
+        &mut self,
+        target: Option<Description>,
+        to_at: Option<i64>,
+        bytes: u64,
+        by: CopyBy,
+    ) {
+        if let Some(target) = target.filter(|target| target.writes() && self.goes_direct(target)) {
+            let place = target_place(&target, to_at, by);
+            self.inodes[target.inode].half_written(place..place.saturating_add(bytes));
+        }
+    }
+
     pub(super) fn copy(
         &mut self,
         process: u8,
@@ -39,6 +58,7 @@ impl Model {
             && source.opened & libc::O_APPEND != 0
         {
             self.free = true;
+            self.half_copied(target, to_at, bytes, by);
             return Ok(seen);
         }
         let from_place = from_at.unwrap_or(source.offset) as u64;
@@ -86,10 +106,7 @@ impl Model {
             let error = if by == CopyBy::CopyFileRange { libc::EBADF } else { libc::EINVAL };
             return judged(seen, told(Seen::error(error)), &[]);
         }
-        let to_place = match by {
-            CopyBy::Sendfile => target.offset,
-            _ => to_at.unwrap_or(target.offset),
-        } as u64;
+        let to_place = target_place(&target, to_at, by);
         let itself = by == CopyBy::CopyFileRange && source.inode == target.inode;
         // The kernel does not see that two mounts have one file, which grows while it is read.
         let unseen = itself && source.severed != target.severed;

@@ -71,7 +71,9 @@ impl Model {
         let odd = (transfer.pieces.iter())
             .fold(place | u64::from(transfer.skew), |odd, piece| odd | u64::from(*piece));
         let is_direct = self.goes_direct(&open);
-        if is_direct && (odd % 4096 != 0 || transfer.claim > 0) {
+        // What is appended goes to a place that nobody knows where nobody knows the length.
+        let may_be_odd = transfer.claim > 0 || appends && file.vague_length;
+        if is_direct && (odd % 4096 != 0 || may_be_odd) {
             refusals.push(libc::EINVAL);
             self.free |= self.alignment_is_luck();
         }
