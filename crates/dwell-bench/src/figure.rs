@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     chart::{DotRow, Dots, Panel},
     machine::Machine,
+    pairs::Sampling,
     result::{in_order, write},
     stats::{Paired, Summary},
     units,
@@ -172,7 +173,14 @@ pub struct FigureRow {
     pub unit: String,
     /// Why nothing was measured, or what to know about the value.
     pub note: Option<String>,
+    /// How it was sampled, where its interval was sampled until it was narrow.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sampling: Option<Sampling>,
 }
+
+/// What a row says that has not been measured yet, and how the reasons begin for which measuring it
+/// later may work.
+const NOT_MEASURED: &str = "not measured";
 
 /// A measured value with the interval that is believed to hold it.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -225,7 +233,8 @@ impl FigureResult {
             agreement: None,
             differs: None,
             unit: case.unit.clone(),
-            note: Some("not measured".into()),
+            note: Some(NOT_MEASURED.into()),
+            sampling: None,
         };
         Ok(FigureResult {
             schema: SCHEMA,
@@ -258,6 +267,55 @@ impl FigureResult {
         row.agreement = known.and_then(|known| known.agreement(low, high));
         row.differs = known.and_then(|known| known.differs.clone());
         Ok(())
+    }
+
+    /// Sets what was sampled in one case, in the case's unit, and judges it: without a doubt by its
+    /// interval, otherwise as inconclusive, for the reason that its note gives.
+    pub fn sampled(
+        &mut self,
+        case: &str,
+        ours: impl Into<Measured>,
+        sampling: Sampling,
+    ) -> Result<()> {
+        self.measured(case, ours)?;
+        let row = self.row_mut(case)?;
+        if let Some(doubt) = sampling.doubt() {
+            row.verdict = row.verdict.map(|_| Verdict::Inconclusive);
+            row.agreement = row.agreement.map(|_| Agreement::Inconclusive);
+            row.note = Some(doubt);
+        }
+        row.sampling = Some(sampling);
+        Ok(())
+    }
+
+    /// Says that one case may be measured later, and why it was not now.
+    pub fn postpone(&mut self, case: &str, why: &str) -> Result<()> {
+        self.note(case, &format!("{NOT_MEASURED}: {why}"))
+    }
+
+    /// Whether a case is still to be measured.
+    pub fn lacks(&self, case: &str) -> bool {
+        self.rows.iter().any(|row| row.case == case && row.is_lacking())
+    }
+
+    /// Whether every case has a value, or a reason why it cannot have one on this machine.
+    pub fn is_complete(&self) -> bool {
+        !self.rows.iter().any(FigureRow::is_lacking)
+    }
+
+    /// Forgets what is known of the cases whose names contain a text.
+    pub fn forget(&mut self, text: &str) -> Result<()> {
+        let blank = FigureResult::new(&self.id, self.machine.clone())?;
+        let matching = |(row, _): &(&mut FigureRow, FigureRow)| row.case.contains(text);
+        let rows = self.rows.iter_mut().zip(blank.rows);
+        rows.filter(matching).for_each(|(row, blank)| *row = blank);
+        Ok(())
+    }
+
+    /// Whether measuring may go on here where this result ends: the same code, rules, effort, and a
+    /// machine of the same kind.
+    pub fn goes_on(&self, machine: &Machine, effort: f64) -> bool {
+        self.stale().is_none() && self.effort == effort && self.machine.is_like(machine)
     }
 
     /// Says why one case was not measured, or adds a remark to what was.
@@ -339,8 +397,8 @@ impl FigureResult {
     pub fn markdown(&self) -> String {
         let cell = |text: &str| text.replace('|', "\\|");
         let mut text = String::from(
-            "| case | theirs | target | ours | interval | verdict | beside theirs |\n\
-             |---|---|---|---|---|---|---|\n",
+            "| case | theirs | target | ours | interval | control | verdict | beside theirs |\n\
+             |---|---|---|---|---|---|---|---|\n",
         );
         for row in &self.rows {
             let target = row
@@ -355,10 +413,11 @@ impl FigureResult {
             };
             let _ = writeln!(
                 text,
-                "| {} | {} | {target} | {} | {interval} | {} | {} |",
+                "| {} | {} | {target} | {} | {interval} | {} | {} | {} |",
                 cell(&row.case),
                 cell(&row.theirs),
                 with_unit(row.ours, &row.unit),
+                control(row),
                 cell(&outcome(row)),
                 cell(&beside_theirs(row)),
             );
@@ -379,6 +438,28 @@ fn outcome(row: &FigureRow) -> String {
     let verdict = row.verdict.map(|verdict| verdict.to_string());
     let parts = [verdict, row.note.clone()];
     parts.into_iter().flatten().collect::<Vec<_>>().join("; ")
+}
+
+impl FigureRow {
+    /// Whether it is still to be measured.
+    fn is_lacking(&self) -> bool {
+        self.ours.is_none() && self.note.as_ref().is_some_and(|why| why.starts_with(NOT_MEASURED))
+    }
+}
+
+/// What the baseline beside itself gave, and the blocks that were measured.
+fn control(row: &FigureRow) -> String {
+    let Some(Sampling { control, blocks, noisy, left_state, .. }) = &row.sampling else {
+        return "–".into();
+    };
+    let Paired { median, low, high, .. } = control;
+    let mut text = format!("{median:.3} [{low:.3}–{high:.3}], {blocks} blocks");
+    for (count, why) in [(noisy, "not quiet"), (left_state, "out of state")] {
+        if *count > 0 {
+            let _ = write!(text, ", {count} more {why}");
+        }
+    }
+    text
 }
 
 fn beside_theirs(row: &FigureRow) -> String {
@@ -475,6 +556,58 @@ mod tests {
         assert!(result.measured("nonsense", Measured::exact(1.0)).is_err());
         assert!(result.measured(S4_CASE, Measured::exact(f64::NAN)).is_err());
         assert!(FigureResult::new("S99", Machine::default()).is_err());
+    }
+
+    fn sampling() -> Sampling {
+        Sampling {
+            control: Paired { median: 1.0, low: 0.99, high: 1.01, rounds: 80 },
+            width: 0.03,
+            limit_s: 600.0,
+            narrow: true,
+            blocks: 20,
+            noisy: 2,
+            left_state: 0,
+        }
+    }
+
+    #[test]
+    fn a_sampled_row_has_its_control_and_one_at_its_limit_is_inconclusive_and_says_why() {
+        let case = "loop on tmpfs, idle, 4 KiB, apart";
+        let ours = Paired { median: 2.0, low: 1.98, high: 2.02, rounds: 80 };
+        let mut result = FigureResult::new("M1", Machine::default()).unwrap();
+        result.sampled(case, ours, sampling()).unwrap();
+        let row = |result: &FigureResult| {
+            result.rows.iter().find(|row| row.case == case).cloned().unwrap()
+        };
+        assert_eq!(row(&result).verdict, Some(Verdict::Met));
+        let table = result.markdown();
+        let control = "1.000 [0.990–1.010], 20 blocks, 2 more not quiet";
+        assert!(table.contains(control), "{table}");
+        assert!(serde_json::to_string(&result).unwrap().contains("\"control\""));
+        result.sampled(case, ours, Sampling { narrow: false, ..sampling() }).unwrap();
+        assert_eq!(row(&result).verdict, Some(Verdict::Inconclusive));
+        assert!(row(&result).note.unwrap().contains("limit of 600 s"));
+    }
+
+    #[test]
+    fn a_figure_knows_which_rows_it_lacks_and_goes_on_only_on_such_a_machine() {
+        let machine = Machine { cpu_model: "one".into(), cpus: 2, ..Machine::default() };
+        let mut result = FigureResult::new("S4", machine.clone()).unwrap();
+        assert!(result.lacks(S4_CASE) && !result.is_complete());
+        result.measured(S4_CASE, Measured::exact(1.0)).unwrap();
+        assert!(!result.lacks(S4_CASE) && !result.is_complete());
+        let cases: Vec<String> = result.rows.iter().map(|row| row.case.clone()).collect();
+        cases.iter().skip(1).for_each(|case| result.note(case, "no root").unwrap());
+        result.measured(S4_CASE, Measured::exact(1.0)).unwrap();
+        assert!(result.is_complete());
+        result.postpone(&cases[1], "never quiet").unwrap();
+        assert!(result.lacks(&cases[1]) && !result.is_complete());
+        result.forget("size threshold").unwrap();
+        assert!(result.lacks(S4_CASE));
+        assert!(result.goes_on(&machine, 1.0) && !result.goes_on(&machine, 0.1));
+        let other = Machine { cpus: 3, ..machine.clone() };
+        assert!(!result.goes_on(&other, 1.0));
+        assert!(!FigureResult { rules: 1, ..result }.goes_on(&machine, 1.0));
     }
 
     #[test]

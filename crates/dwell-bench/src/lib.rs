@@ -36,6 +36,7 @@ pub mod run;
 #[doc(hidden)]
 pub mod sample;
 mod samples;
+pub mod settling;
 pub mod sheet;
 pub mod stand;
 pub mod stats;

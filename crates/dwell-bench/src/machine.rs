@@ -64,6 +64,16 @@ impl Machine {
         }
     }
 
+    /// Whether what was measured on one tells of the other: processor, kernel and clock are alike.
+    pub fn is_like(&self, other: &Machine) -> bool {
+        let kind = |of: &Machine| {
+            // Its first two numbers; what follows them mends.
+            let class: Vec<String> = of.kernel.split('.').take(2).map(str::to_owned).collect();
+            (of.cpu_model.clone(), of.cpus, class, of.clocksource.clone(), of.virtualised.clone())
+        };
+        kind(self) == kind(other)
+    }
+
     /// One line for the head of a table.
     pub fn line(&self) -> String {
         let plural = if self.cpus == 1 { "" } else { "s" };

@@ -10,14 +10,16 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 
-use crate::quiet::{self, Noise};
+use crate::quiet::{self, Noise, Window};
 use crate::stats::{Middle, Paired};
 
 /// Fewest blocks that an interval is taken from.
 const LEAST_BLOCKS: usize = 8;
+/// After so many turns without a number the trial has none.
+const USELESS: usize = 16;
 
 /// When to stop.
 #[derive(Clone, Copy, Debug)]
@@ -28,14 +30,50 @@ pub struct Until {
     pub limit: Duration,
     /// Length of a block.
     pub block: Duration,
+    /// Fewest blocks that an interval is taken from.
+    pub least: usize,
 }
 
 impl Until {
     /// For intervals of this half-width: ten minutes at most, blocks as long as noise needs.
     pub fn within(width: f64) -> Self {
-        Until { width, limit: Duration::from_secs(600), block: quiet::SHORTEST }
+        let limit = Duration::from_secs(600);
+        Until { width, limit, block: quiet::SHORTEST, least: LEAST_BLOCKS }
+    }
+
+    /// The same with a part of the time: a hundredth and less only sees that all works, in blocks
+    /// that are too short to tell whether the machine is quiet.
+    pub fn with_effort(self, effort: f64, hasty: bool) -> Self {
+        let limit = self.limit.mul_f64(effort);
+        match hasty {
+            true => Until { limit, block: Duration::ZERO, least: 2, ..self },
+            false => Until { limit, ..self },
+        }
+    }
+
+    /// Whether blocks are long enough to see what else runs.
+    pub fn watches(&self) -> bool {
+        self.block >= quiet::SHORTEST
     }
 }
+
+/// Why nothing was sampled: the machine was not quiet, or not in its state, until the limit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Restless(String);
+
+impl Restless {
+    pub(crate) fn new(why: String) -> Self {
+        Restless(why)
+    }
+}
+
+impl std::fmt::Display for Restless {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Restless {}
 
 /// What is sampled.
 pub trait Trial {
@@ -55,10 +93,73 @@ pub trait Trial {
     fn in_state(&mut self) -> bool {
         true
     }
+
+    /// A block has ended, and counts or does not.
+    fn end(&mut self, _counts: bool) {}
+}
+
+/// A trial of parts alone. What else runs is watched where blocks are long enough.
+pub struct Parts<F> {
+    part: F,
+    watches: bool,
+    window: Option<Window>,
+}
+
+impl<F: FnMut(usize) -> Result<Vec<f64>>> Parts<F> {
+    /// Each call of `part` is one part of that contender.
+    pub fn new(until: Until, part: F) -> Self {
+        Parts { part, watches: until.watches(), window: None }
+    }
+}
+
+impl<F: FnMut(usize) -> Result<Vec<f64>>> Trial for Parts<F> {
+    fn part(&mut self, contender: usize) -> Result<Vec<f64>> {
+        (self.part)(contender)
+    }
+
+    fn begin(&mut self) {
+        self.window = Window::begin().filter(|_| self.watches);
+    }
+
+    fn noise(&mut self) -> Noise {
+        self.window.map_or(Noise::default(), |window| window.noise())
+    }
+}
+
+/// How a row was sampled.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Sampling {
+    /// The baseline beside itself: what the method finds where there is nothing to find.
+    pub control: Paired,
+    /// Half the width that was asked for, as a share.
+    pub width: f64,
+    /// Longest time, in seconds.
+    pub limit_s: f64,
+    /// Whether the row and its control are as narrow as was asked for.
+    pub narrow: bool,
+    /// Blocks that count.
+    pub blocks: usize,
+    /// Blocks measured again because something else ran.
+    pub noisy: usize,
+    /// Blocks measured again because the machine had left its state.
+    pub left_state: usize,
+}
+
+impl Sampling {
+    /// Why the row decides nothing, however its interval lies.
+    pub fn doubt(&self) -> Option<String> {
+        let Sampling { control, width, limit_s, .. } = self;
+        let percent = width * 100.0;
+        if !self.narrow {
+            return Some(format!("ended at its limit of {limit_s} s, wider than ±{percent} %"));
+        }
+        let itself = control.low <= 1.0 + width && control.high >= 1.0 - width;
+        (!itself).then(|| format!("the baseline differs from itself by more than {percent} %"))
+    }
 }
 
 /// Ratios of all contenders to the baseline, for each number that a part gives.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Sampled {
     /// The baseline beside itself.
     pub control: Vec<Paired>,
@@ -72,23 +173,25 @@ pub struct Sampled {
     pub left_state: usize,
     /// Whether all intervals are as narrow as was asked for.
     pub narrow: bool,
+    width: f64,
+    limit_s: f64,
+    /// Of each block, the log ratios of each turn: control first.
+    logs: Vec<Vec<Vec<f64>>>,
 }
 
 impl Sampled {
-    /// What a reader needs to know beside the ratios.
-    pub fn remark(&self) -> String {
-        let control = |of: &Paired| format!("{:.3}× [{:.3}–{:.3}]", of.median, of.low, of.high);
-        let controls: Vec<String> = self.control.iter().map(control).collect();
-        let mut text = format!("control {}, {} blocks", controls.join(" and "), self.blocks);
-        for (count, why) in [(self.noisy, "not quiet"), (self.left_state, "out of state")] {
-            if count > 0 {
-                text += &format!(", {count} more {why}");
-            }
-        }
-        if !self.narrow {
-            text += ", ended at its limit";
-        }
-        text
+    /// One contender's number beside another's, as the trial knows them, and how it was sampled.
+    pub fn row(&self, ours: usize, base: usize, number: usize) -> Option<(Paired, Sampling)> {
+        let numbers = self.control.len();
+        let log = |turn: &[f64], contender: usize| match contender {
+            0 => 0.0,
+            contender => turn[(contender - 1) * numbers + number],
+        };
+        let ratio = middle(&self.logs, |turn| log(turn, ours) - log(turn, base))?;
+        let control = *self.control.get(number)?;
+        let narrow = [&ratio, &control].into_iter().all(|of| half_width(of) <= self.width);
+        let Sampled { width, limit_s, blocks, noisy, left_state, .. } = *self;
+        Some((ratio, Sampling { control, width, limit_s, narrow, blocks, noisy, left_state }))
     }
 }
 
@@ -107,11 +210,12 @@ pub fn sample(
     // Of each block, the log ratios of each turn: control first.
     let mut blocks: Vec<Vec<Vec<f64>>> = Vec::new();
     let (mut noisy, mut left_state) = (0, 0);
-    let mut look_at = LEAST_BLOCKS;
+    let least = until.least.max(1);
+    let mut look_at = least;
     loop {
         let spent = began.elapsed();
-        progress(spent.as_secs_f64() / until.limit.as_secs_f64());
-        let late = spent >= until.limit && blocks.len() >= LEAST_BLOCKS;
+        progress((spent.as_secs_f64() / until.limit.as_secs_f64()).min(1.0));
+        let late = spent >= until.limit && blocks.len() >= least;
         if late || blocks.len() >= look_at {
             look_at = blocks.len() + 1 + blocks.len() / 8;
             let ratios = ratios(&blocks);
@@ -121,25 +225,38 @@ pub fn sample(
                 let mut of = ratios.chunks(each).map(<[Paired]>::to_vec);
                 let control = of.next().context("a part gave no number")?;
                 let ratios = of.collect();
-                let blocks = blocks.len();
-                return Ok(Sampled { control, ratios, blocks, noisy, left_state, narrow });
+                let (blocks, logs) = (blocks.len(), blocks);
+                let (width, limit_s) = (until.width, until.limit.as_secs_f64());
+                return Ok(Sampled {
+                    control,
+                    ratios,
+                    blocks,
+                    noisy,
+                    left_state,
+                    narrow,
+                    width,
+                    limit_s,
+                    logs,
+                });
             }
         }
-        anyhow::ensure!(
-            spent < until.limit * 2,
-            "{} of {LEAST_BLOCKS} blocks counted in {} s ({noisy} were not quiet, {left_state} out of \
-             state): measure when nothing else runs",
-            blocks.len(),
-            spent.as_secs()
-        );
+        if spent >= until.limit && noisy + left_state > blocks.len() {
+            let (counted, seconds) = (blocks.len(), spent.as_secs());
+            return Err(Restless(format!(
+                "{counted} of {least} blocks counted in {seconds} s ({noisy} were not quiet, \
+                 {left_state} out of state): measure when nothing else runs"
+            ))
+            .into());
+        }
         trial.begin();
         let block = block(contenders, until.block, trial)?;
-        if !trial.in_state() {
-            left_state += 1;
-        } else if !trial.noise().is_quiet() {
-            noisy += 1;
-        } else {
-            blocks.push(block);
+        let in_state = trial.in_state();
+        let quiet = in_state && trial.noise().is_quiet();
+        trial.end(quiet);
+        match (in_state, quiet) {
+            (false, _) => left_state += 1,
+            (true, false) => noisy += 1,
+            (true, true) => blocks.push(block),
         }
     }
 }
@@ -148,6 +265,7 @@ pub fn sample(
 fn block(contenders: usize, length: Duration, trial: &mut dyn Trial) -> Result<Vec<Vec<f64>>> {
     let began = Instant::now();
     let mut turns = Vec::new();
+    let mut useless = 0;
     let all = contenders + 2;
     while turns.is_empty() || began.elapsed() < length {
         let mut logs = vec![Vec::new(); all];
@@ -163,6 +281,12 @@ fn block(contenders: usize, length: Duration, trial: &mut dyn Trial) -> Result<V
         let turn: Vec<f64> = logs[1..].iter().flat_map(base).collect();
         if turn.iter().all(|log| log.is_finite()) {
             turns.push(turn);
+        } else {
+            useless += 1;
+            ensure!(
+                useless < USELESS || !turns.is_empty(),
+                "parts give zero where a ratio is wanted"
+            );
         }
     }
     Ok(turns)
@@ -175,15 +299,17 @@ fn half_width(ratio: &Paired) -> f64 {
 /// The ratio of each contender with its interval.
 fn ratios(blocks: &[Vec<Vec<f64>>]) -> Vec<Paired> {
     let count = blocks.first().and_then(|block| block.first()).map_or(0, Vec::len);
-    let of = |at: usize| {
-        let logs: Vec<Vec<f64>> =
-            blocks.iter().map(|block| block.iter().map(|turn| turn[at]).collect()).collect();
-        let logs: Vec<&[f64]> = logs.iter().map(Vec::as_slice).collect();
-        let Middle { value, low, high } = Middle::of_blocks(&logs)?;
-        let rounds = logs.iter().map(|block| block.len()).sum();
-        Some(Paired { median: value.exp(), low: low.exp(), high: high.exp(), rounds })
-    };
-    (0..count).filter_map(of).collect()
+    (0..count).filter_map(|at| middle(blocks, |turn| turn[at])).collect()
+}
+
+/// The ratio whose logarithm `of` finds in a turn.
+fn middle(blocks: &[Vec<Vec<f64>>], of: impl Fn(&[f64]) -> f64) -> Option<Paired> {
+    let logs: Vec<Vec<f64>> =
+        blocks.iter().map(|block| block.iter().map(|turn| of(turn)).collect()).collect();
+    let logs: Vec<&[f64]> = logs.iter().map(Vec::as_slice).collect();
+    let Middle { value, low, high } = Middle::of_blocks(&logs)?;
+    let rounds = logs.iter().map(|block| block.len()).sum();
+    Some(Paired { median: value.exp(), low: low.exp(), high: high.exp(), rounds })
 }
 
 #[cfg(test)]
@@ -237,7 +363,8 @@ mod tests {
     }
 
     fn until(width: f64, limit_ms: u64) -> Until {
-        Until { width, limit: Duration::from_millis(limit_ms), block: Duration::ZERO }
+        let limit = Duration::from_millis(limit_ms);
+        Until { width, limit, block: Duration::ZERO, least: LEAST_BLOCKS }
     }
 
     #[test]
@@ -272,7 +399,8 @@ mod tests {
     fn what_stays_wide_ends_at_its_limit_and_says_so() {
         let mut trial = Known::new(&[1.0, 1.0, 1.2], 0.5);
         let sampled = sample(1, until(1e-6, 50), &mut trial, &mut |_| ()).unwrap();
-        assert!(!sampled.narrow && sampled.remark().contains("ended at its limit"));
+        assert!(!sampled.narrow);
+        assert!(sampled.row(2, 0, 0).unwrap().1.doubt().unwrap().contains("ended at its limit"));
     }
 
     #[test]
@@ -286,8 +414,8 @@ mod tests {
         };
         let sampled = sample(1, until(0.01, 60_000), &mut trial, &mut |_| ()).unwrap();
         assert_eq!((sampled.blocks, sampled.noisy, sampled.left_state), (LEAST_BLOCKS, 2, 1));
-        let remark = sampled.remark();
-        assert!(remark.contains("2 more not quiet, 1 more out of state"), "{remark}");
+        let (_, sampling) = sampled.row(2, 0, 0).unwrap();
+        assert_eq!((sampling.noisy, sampling.left_state), (2, 1));
     }
 
     #[test]
@@ -301,8 +429,36 @@ mod tests {
                 Noise { others: 1.0, stolen: 0.0 }
             }
         }
-        let error = sample(1, until(0.1, 20), &mut Loud, &mut |_| ()).unwrap_err().to_string();
+        let error = sample(1, until(0.1, 20), &mut Loud, &mut |_| ()).unwrap_err();
+        assert!(error.is::<Restless>());
+        let error = error.to_string();
         assert!(error.contains("not quiet") && error.contains("when nothing else runs"), "{error}");
+    }
+
+    #[test]
+    fn any_two_contenders_can_be_compared_and_the_row_knows_how_it_was_sampled() {
+        let mut trial = Known::new(&[2.0, 2.0, 3.0, 6.0], 0.0);
+        let sampled = sample(2, until(0.02, 60_000), &mut trial, &mut |_| ()).unwrap();
+        let (ratio, sampling) = sampled.row(3, 2, 0).unwrap();
+        assert!((ratio.median - 2.0).abs() < 1e-9, "{ratio:?}");
+        let (inverse, _) = sampled.row(0, 3, 0).unwrap();
+        assert!((inverse.median * 3.0 - 1.0).abs() < 1e-9, "{inverse:?}");
+        assert_eq!(sampled.row(2, 0, 1).unwrap().0, sampled.ratios[0][1]);
+        assert_eq!((sampling.control, sampling.blocks), (sampled.control[0], sampled.blocks));
+        assert_eq!(sampling.doubt(), None);
+        let wide = Sampling { narrow: false, ..sampling.clone() };
+        assert!(wide.doubt().unwrap().contains("limit of 60 s"));
+        let odd = Paired { median: 1.1, low: 1.09, high: 1.11, rounds: 9 };
+        let odd = Sampling { control: odd, ..sampling };
+        assert!(odd.doubt().unwrap().contains("differs from itself"));
+    }
+
+    #[test]
+    fn parts_that_give_zero_are_an_error() {
+        let until = until(0.02, 60_000);
+        let mut parts = Parts::new(until, |_| Ok(vec![0.0]));
+        let error = sample(1, until, &mut parts, &mut |_| ()).unwrap_err().to_string();
+        assert!(error.contains("zero"), "{error}");
     }
 
     #[test]

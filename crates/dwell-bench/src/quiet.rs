@@ -11,6 +11,8 @@ use std::time::Duration;
 
 use dwell::clock;
 
+use crate::usage::children_cpu_ns;
+
 /// A window in which others used more than this share of all CPUs is measured again.
 pub const LIMIT: f64 = 0.03;
 
@@ -79,7 +81,7 @@ impl Used {
         let all = V2.iter().find_map(|path| usage(&fs::read_to_string(path).ok()?)).or_else(v1)?;
         let kernel_threads = children_of("2");
         let kernel = kernel_threads.iter().filter_map(|&id| clock::cpu_of_process(id)).sum();
-        let mut ours = clock::process_cpu();
+        let mut ours = clock::process_cpu() + children_cpu_ns();
         let mut families = vec![std::process::id() as i32];
         while let Some(id) = families.pop() {
             for child in children_of(&id.to_string()) {
@@ -167,6 +169,9 @@ mod tests {
         let now = std::iter::repeat_with(|| Used::now().unwrap()).find(worked).unwrap();
         child.kill().unwrap();
         child.wait().unwrap();
+        // The kernel tells the time of those that ended in microseconds.
+        let ended = Used::now().unwrap().ours;
+        assert!(ended + 1_000_000 >= now.ours, "the time of one that ended is lost");
         assert!(now.all - before.all >= 50_000_000, "{now:?} {before:?}");
     }
 }

@@ -4,20 +4,42 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use dwell::monitor::SystemMonitor;
 
 use crate::contender::PauseChoice;
 use crate::fixture::{Made, State};
-use crate::keep::Keeper;
+use crate::keep::{Keep, Keeper};
 use crate::lane::{Ask, Lane};
 use crate::loads::{Loads, Means};
 use crate::measure::Measure;
 use crate::pairs::{self, Sampled, Trial, Until};
 use crate::quiet::{Noise, Window};
-use crate::result::{Load, Metric, Requests};
+use crate::result::{Load, Metric, Requests, RoundResult, Row, Setting};
 use crate::run::Entrant;
+use crate::stand::Kind;
 use crate::subject::Subject;
+
+/// A number that each measured part gives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Number {
+    /// By its name in runs.
+    Metric(Metric),
+    /// Events per request, by their name in [`crate::counters`].
+    Counter(&'static str),
+}
+
+impl Number {
+    fn of(self, round: &RoundResult) -> f64 {
+        match self {
+            Number::Metric(metric) => metric.of(round),
+            Number::Counter(name) => {
+                let count = round.counters.get(name).copied().unwrap_or(f64::NAN);
+                count / round.requests as f64
+            }
+        }
+    }
+}
 
 /// What is sampled.
 #[derive(Clone, Copy, Debug)]
@@ -37,24 +59,48 @@ pub struct Question<'a> {
     /// Where the kernel's workers run.
     pub state: State,
     /// What is compared.
-    pub metrics: &'a [Metric],
+    pub numbers: &'a [Number],
     /// Length of one measured part.
     pub part: Duration,
     /// When to stop.
     pub until: Until,
 }
 
+/// Length of one measured part on a device. As long, or until the scheduler and the monitor have
+/// seen the contender, it works unmeasured before. R0 measures how long the ways need to settle:
+/// hardly at all where no worker of the kernel takes part.
+pub fn part(kind: Kind, load: Load) -> Duration {
+    // Time slices are milliseconds long: a part must hold many of them.
+    const BESIDE_LOAD: Duration = Duration::from_secs(1);
+    match (load, kind) {
+        (Load::Idle, Kind::Emulated | Kind::Zram) => Duration::from_millis(10),
+        (Load::Idle, Kind::Loop | Kind::Disk) => Duration::from_millis(200),
+        _ => BESIDE_LOAD,
+    }
+}
+
+/// What a question gave.
+pub struct Asked {
+    /// Ratios of all contenders.
+    pub sampled: Sampled,
+    /// All that each did in the blocks that count: the baseline, its second self, the others.
+    pub rows: Vec<Row>,
+}
+
+/// So long a load runs before anything is measured beside it.
+const SETTLE: Duration = Duration::from_millis(300);
+
 /// Samples; the inner error is why the state cannot be made here.
 ///
 /// # Errors
-/// A device or process that failed; a machine that was never quiet.
+/// A device or process that failed; a machine that was never quiet, as [`pairs::Restless`].
 pub fn ask(
     question: &Question<'_>,
     monitor: &Arc<SystemMonitor>,
     means: &Means,
     progress: &mut dyn FnMut(f64),
-) -> Result<Result<Sampled, String>> {
-    let Question { subject, requests, size_bytes, part, .. } = *question;
+) -> Result<Result<Asked, String>> {
+    let Question { subject, requests, size_bytes, part, load, until, numbers, .. } = *question;
     // Before its threads are started: they have the CPU that it chooses.
     let made = match question.state.make() {
         Ok(made) => made,
@@ -64,45 +110,71 @@ pub fn ask(
     let names: Vec<&str> = twice.iter().chain(question.contenders).copied().collect();
     let open = |name: &&str| Entrant::open(name, subject, monitor);
     let mut entrants: Vec<Entrant> = names.iter().map(open).collect::<Result<_>>()?;
-    let loads = match question.load {
+    let mut loads = match load {
         Load::Idle => None,
         load => Some(Loads::start(load, subject, means)?),
     };
-    let mut keeper = Keeper::default();
+    let counters = numbers.iter().any(|number| matches!(number, Number::Counter(_)));
+    let mut keeper = Keeper::new(&Keep { counters, ..Keep::default() })?;
+    if loads.is_some() {
+        keeper.pause(SETTLE.min(part));
+    }
     let stop = keeper.stop();
     let mut measure = Measure::new(requests, size_bytes, subject.bytes, part, &mut keeper);
     std::thread::scope(|scope| {
-        let start = |entrant| Lane::start(scope, entrant, stop.clone(), false);
+        let start = |entrant| Lane::start(scope, entrant, stop.clone(), counters);
         let lanes: Vec<Lane> = entrants.iter_mut().map(start).collect();
         lanes.iter().try_for_each(|lane| measure.ask(lane, Ask::WarmUp).map(drop))?;
-        let metrics = question.metrics;
-        let loads = loads.as_ref();
-        let mut race = Race { names, lanes, measure, metrics, loads, made: &made, window: None };
-        pairs::sample(question.contenders.len(), question.until, &mut race, progress).map(Ok)
+        let setting = Setting::new(subject, load, requests);
+        let row = |name: &&str| Row {
+            setting: setting.clone(),
+            size_bytes,
+            policy: name.to_string(),
+            rounds: Vec::new(),
+            emulated: subject.emulated.clone(),
+        };
+        let rows: Vec<Row> = names.iter().map(row).collect();
+        let kept = vec![0; rows.len()];
+        let (loads, made, watches) = (loads.as_mut(), &made, until.watches());
+        let mut race =
+            Race { lanes, measure, numbers, loads, made, watches, window: None, rows, kept };
+        let sampled = pairs::sample(question.contenders.len(), until, &mut race, progress)?;
+        Ok(Ok(Asked { sampled, rows: race.rows }))
     })
 }
 
 struct Race<'a> {
-    names: Vec<&'a str>,
     lanes: Vec<Lane>,
     measure: Measure<'a>,
-    metrics: &'a [Metric],
-    loads: Option<&'a Loads>,
+    numbers: &'a [Number],
+    loads: Option<&'a mut Loads>,
     made: &'a Made,
+    watches: bool,
     window: Option<Window>,
+    rows: Vec<Row>,
+    /// Of each row, the rounds of blocks that count.
+    kept: Vec<usize>,
 }
 
 impl Trial for Race<'_> {
     fn part(&mut self, contender: usize) -> Result<Vec<f64>> {
-        let (name, lane) = (self.names[contender], &self.lanes[contender]);
-        let _pause = PauseChoice::of(name);
-        self.measure.ask(lane, Ask::LeadIn)?;
-        let round = self.measure.measure(name, lane, self.loads)?;
-        Ok(self.metrics.iter().map(|metric| metric.of(&round)).collect())
+        let (row, lane) = (&mut self.rows[contender], &self.lanes[contender]);
+        let _pause = PauseChoice::of(&row.policy);
+        let measured = self
+            .measure
+            .ask(lane, Ask::LeadIn)
+            .and_then(|_| self.measure.measure(&row.policy, lane, self.loads.as_deref()));
+        let round = measured.with_context(|| row.policy.clone())?;
+        if let Some(loads) = &mut self.loads {
+            loads.check()?;
+        }
+        let numbers = self.numbers.iter().map(|number| number.of(&round)).collect();
+        row.rounds.push(round);
+        Ok(numbers)
     }
 
     fn begin(&mut self) {
-        self.window = Window::begin();
+        self.window = Window::begin().filter(|_| self.watches);
     }
 
     fn noise(&mut self) -> Noise {
@@ -111,6 +183,15 @@ impl Trial for Race<'_> {
 
     fn in_state(&mut self) -> bool {
         self.made.holds()
+    }
+
+    fn end(&mut self, counts: bool) {
+        for (row, kept) in self.rows.iter_mut().zip(&mut self.kept) {
+            match counts {
+                true => *kept = row.rounds.len(),
+                false => row.rounds.truncate(*kept),
+            }
+        }
     }
 }
 
@@ -140,19 +221,19 @@ mod tests {
             size_bytes: 4096,
             load: Load::Idle,
             state: State::Free,
-            metrics: &[Metric::Throughput, Metric::CpuPerRequest],
+            numbers: &[Number::Metric(Metric::Throughput), Number::Metric(Metric::CpuPerRequest)],
             part: Duration::from_millis(2),
-            until: Until { width: 10.0, limit: Duration::from_secs(2), block: Duration::ZERO },
+            until: Until::within(10.0).with_effort(0.01, true),
         };
-        match ask(&question, &monitor, &means, &mut |_| ()) {
-            Ok(sampled) => {
-                let sampled = sampled.unwrap();
-                assert_eq!((sampled.ratios.len(), sampled.ratios[0].len()), (1, 2));
-                assert_eq!(sampled.control.len(), 2);
-                assert!(sampled.narrow && sampled.blocks >= 8, "{sampled:?}");
-            }
-            // Beside a compiler no block is quiet, and then it says so.
-            Err(why) => assert!(why.to_string().contains("not quiet"), "{why:#}"),
-        }
+        let Asked { sampled, rows } =
+            ask(&question, &monitor, &means, &mut |_| ()).unwrap().unwrap();
+        assert_eq!((sampled.ratios.len(), sampled.ratios[0].len()), (1, 2));
+        assert_eq!(sampled.control.len(), 2);
+        assert!(sampled.narrow && sampled.blocks >= 2, "{sampled:?}");
+        let policies: Vec<&str> = rows.iter().map(|row| row.policy.as_str()).collect();
+        assert_eq!(policies, ["block", "block", "spin"]);
+        // There and back in each turn.
+        let parts = 2 * sampled.control[0].rounds;
+        assert!(rows.iter().all(|row| row.rounds.len() == parts), "{rows:?}");
     }
 }

@@ -98,6 +98,13 @@ pub fn faults() -> Faults {
     Faults { major: usage.ru_majflt as u64, minor: usage.ru_minflt as u64 }
 }
 
+/// CPU time of the children that have ended and were waited for, and of theirs, in nanoseconds.
+pub fn children_cpu_ns() -> u64 {
+    let usage = rusage(libc::RUSAGE_CHILDREN);
+    let ns = |time: libc::timeval| time.tv_sec as u64 * 1_000_000_000 + time.tv_usec as u64 * 1000;
+    ns(usage.ru_utime) + ns(usage.ru_stime)
+}
+
 fn rusage(who: libc::c_int) -> libc::rusage {
     // SAFETY: a zeroed rusage is a valid buffer.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };

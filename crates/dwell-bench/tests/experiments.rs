@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use dwell::monitor::{Config, SystemMonitor};
 use dwell::profile::SwitchCosts;
 use dwell_bench::experiments::{self, Lab};
-use dwell_bench::figure::{FigureResult, FigureRow, catalogue};
+use dwell_bench::figure::{FigureResult, FigureRow, Verdict, catalogue};
 use dwell_bench::loads::serve;
 use dwell_bench::stand::Kind;
 
@@ -255,6 +255,90 @@ fn every_case_is_measured_or_says_why_not() {
         };
         assert_eq!(left_out, expected, "{}", result.id);
     });
+}
+
+/// What a figure says of rows that are sampled until their intervals are narrow.
+fn sampled_rows_have_a_control(result: &FigureResult) {
+    let saved = serde_json::to_value(result).unwrap();
+    let table = result.markdown();
+    let mut sampled = 0;
+    for (row, saved) in result.rows.iter().zip(saved["rows"].as_array().unwrap()) {
+        let Some(sampling) = &row.sampling else {
+            println!("{}: {}: {:?}", result.id, row.case, row.note);
+            continue;
+        };
+        sampled += 1;
+        assert!(sampling.blocks >= 2 && sampling.control.low <= sampling.control.high, "{row:?}");
+        assert!(saved["sampling"]["control"]["median"].is_number(), "{saved}");
+        let cells: Vec<&str> =
+            table.lines().find(|line| line.contains(&row.case)).unwrap().split(" | ").collect();
+        assert!(cells[5].contains(" blocks") && cells[5].contains('['), "{cells:?}");
+        let verdict = row.verdict.map_or("", |verdict| verdict.as_str());
+        assert!(cells[6].starts_with(verdict), "{cells:?}");
+        if let Some(doubt) = sampling.doubt() {
+            assert!(row.verdict.is_none_or(|verdict| verdict == Verdict::Inconclusive), "{row:?}");
+            assert!(row.note.as_ref().is_some_and(|note| note.contains(&doubt)), "{row:?}");
+        }
+    }
+    assert!(sampled > 0 || result.rows.iter().all(|row| row.ours.is_none()), "{}", result.id);
+}
+
+#[test]
+fn a_sampled_row_carries_its_control_and_a_verdict_that_fits() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut lab = lab();
+    all_complete(&mut lab, &["M1"], sampled_rows_have_a_control);
+}
+
+#[test]
+fn a_figure_that_was_stopped_goes_on_with_the_rows_that_it_lacks() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let results = tempfile::tempdir().unwrap();
+    let emulated = || {
+        let mut lab = lab();
+        for kind in Kind::ALL.into_iter().filter(|kind| *kind != Kind::Emulated) {
+            lab.leave_out(kind, "seen on the emulated device");
+        }
+        lab.results = Some(results.path().into());
+        lab
+    };
+    let measure = |lab: &mut Lab| {
+        let mut heard = Vec::new();
+        experiments::measure("R0", lab, &mut |what, _| heard.push(what.to_owned()))
+            .map(|(result, _)| (result, heard))
+    };
+    let mut stopped = emulated();
+    let directory = results.path().to_owned();
+    stopped.keep = Box::new(move |result| {
+        result.save(&directory, None)?;
+        anyhow::bail!("stopped")
+    });
+    let error = measure(&mut stopped).unwrap_err();
+    assert!(format!("{error:#}").contains("stopped"), "{error:#}");
+    let half = FigureResult::load(results.path(), "R0").unwrap().unwrap();
+    let case = "emu:z-nand, free: block";
+    assert!(!half.lacks(case) && half.lacks("emu:z-nand, free: spin"));
+
+    let (result, heard) = measure(&mut emulated()).unwrap();
+    assert!(!heard.iter().any(|what| what == case), "{heard:?}");
+    assert!(heard.iter().any(|what| what == "emu:z-nand, free: smartcon"), "{heard:?}");
+    assert!(result.is_complete() && result.seconds > half.seconds);
+    let row = |of: &FigureResult| of.rows.iter().find(|row| row.case == case).cloned();
+    assert_eq!(row(&result), row(&half));
+    result.save(results.path(), None).unwrap();
+    assert!(!experiments::is_due("R0", &emulated()).unwrap());
+    assert!(experiments::is_due("M1", &emulated()).unwrap());
+    let mut longer = emulated();
+    longer.effort = 0.0002;
+    assert!(experiments::is_due("R0", &longer).unwrap(), "another effort");
+
+    // Only what is asked for is measured anew.
+    let mut one = emulated();
+    one.only = Some("spin".into());
+    let (result, heard) = measure(&mut one).unwrap();
+    assert!(heard.iter().any(|what| what == "emu:z-nand, free: spin"), "{heard:?}");
+    assert!(!heard.iter().any(|what| what == case), "{heard:?}");
+    assert!(result.is_complete());
 }
 
 #[test]

@@ -4,22 +4,31 @@
 use anyhow::Result;
 use dwell::DeviceClass;
 
-use super::lab::{both, put, ratio_text, row, skip, unless_class};
+use super::lab::{both, ratio_text, skip, unless_class};
+use super::sampled::{CPU, THROUGHPUT, enter, step, width};
 use super::{Lab, Progress};
 use crate::figure::FigureResult;
-use crate::result::{Load, Metric, Run, pair};
+use crate::fixture::State;
+use crate::result::Load;
 use crate::stand::Kind;
 use crate::subject::Subject;
+use crate::trial::Question;
 
-const SIZE_BYTES: u64 = 4096;
 const LARGE: [u64; 3] = [128 << 10, 256 << 10, 512 << 10];
 const SPINS: [&str; 3] = ["raw-cq-peek", "raw-get-events", "raw-taskrun-flag"];
 
-const IDLE: &str = "loop on tmpfs, idle, 4 KiB";
+const IDLE: [(State, &str); 3] = [
+    (State::Apart, "loop on tmpfs, idle, 4 KiB, apart"),
+    (State::Together, "loop on tmpfs, idle, 4 KiB, together"),
+    (State::Free, "loop on tmpfs, idle, 4 KiB, free"),
+];
 const AGAINST_BEST: &str = "loop on tmpfs, idle, 4 KiB: ÷ best hand-written spin";
 const LOADED: &str = "loop on tmpfs, ten number crunchers, 4 KiB";
 const ZRAM: &str = "zram, idle, 4 KiB: smartcon ÷ plain pread";
 const DISK: [&str; 2] = ["virtio disk, idle, 4 KiB", "virtio disk, idle, 4 KiB: CPU per request"];
+
+/// Questions of the figure.
+const STEPS: usize = 10;
 
 fn large(size_bytes: u64) -> [String; 2] {
     let case = format!("loop on tmpfs, idle, {} KiB", size_bytes >> 10);
@@ -32,96 +41,125 @@ pub fn measure(
     result: &mut FigureResult,
     progress: &mut Progress<'_>,
 ) -> Result<Option<String>> {
-    match lab.subject(Kind::Loop)? {
-        Ok(subject) => on_loop(lab, result, subject, progress)?,
-        Err(why) => {
-            skip(result, &[IDLE, AGAINST_BEST, LOADED], &why)?;
-            LARGE.into_iter().try_for_each(|size| skip(result, &large(size), &why))?;
+    let mut on_loop: Vec<String> = IDLE.map(|(_, case)| case.to_owned()).into();
+    on_loop.extend([AGAINST_BEST, LOADED].map(String::from));
+    on_loop.extend(LARGE.into_iter().flat_map(large));
+    if lab.wants(result, &on_loop) {
+        progress("making and probing loop", 0.0);
+        match lab.subject(Kind::Loop)? {
+            Ok(subject) => measure_on_loop(lab, result, &subject, progress)?,
+            Err(why) => skip(result, &on_loop, &why)?,
         }
     }
-    match lab.subject(Kind::Zram)? {
-        Ok(subject) => {
-            let odd = unless_class(&subject, DeviceClass::VeryFast);
-            let plan = lab.plan(&["pread", "smartcon"], &[SIZE_BYTES], (41, 100));
-            let run = lab.run(&plan, &[subject], (0.8, 0.87), progress)?;
-            put(
-                result,
-                ZRAM,
-                ratio(&run, Kind::Zram, "smartcon", "pread", Metric::Throughput)?,
-                odd,
-            )?;
-        }
-        Err(why) => skip(result, &[ZRAM], &why)?,
-    }
-    match lab.subject(Kind::Disk)? {
-        Ok(subject) => {
-            let odd = unless_class(&subject, DeviceClass::Mainstream);
-            let remark = both(odd, Some(subject.description.clone()));
-            let plan = lab.plan(&["block", "smartcon"], &[SIZE_BYTES], (61, 150));
-            let run = lab.run(&plan, &[subject], (0.87, 1.0), progress)?;
-            for (case, metric) in DISK.into_iter().zip(Metric::ALL) {
-                let ratio = ratio(&run, Kind::Disk, "smartcon", "block", metric)?;
-                put(result, case, ratio, remark.clone())?;
+    if lab.wants(result, &[ZRAM]) {
+        match lab.subject(Kind::Zram)? {
+            Ok(subject) => {
+                let odd = unless_class(&subject, DeviceClass::VeryFast);
+                let question = lab.question(
+                    (Kind::Zram, &subject),
+                    &["smartcon"],
+                    width(result, ZRAM, Load::Idle),
+                );
+                let question = Question { baseline: "pread", ..question };
+                pairs(lab, result, &[ZRAM], &question, odd, (8, progress))?;
             }
+            Err(why) => skip(result, &[ZRAM], &why)?,
         }
-        Err(why) => skip(result, &DISK, &why)?,
+    }
+    if lab.wants(result, &DISK) {
+        match lab.subject(Kind::Disk)? {
+            Ok(subject) => {
+                let odd = unless_class(&subject, DeviceClass::Mainstream);
+                let remark = both(odd, Some(subject.description.clone()));
+                let question = lab.question(
+                    (Kind::Disk, &subject),
+                    &["smartcon"],
+                    width(result, DISK[1], Load::Idle),
+                );
+                let question = Question { numbers: &[THROUGHPUT, CPU], ..question };
+                pairs(lab, result, &DISK, &question, remark, (9, progress))?;
+            }
+            Err(why) => skip(result, &DISK, &why)?,
+        }
     }
     Ok(None)
 }
 
-/// Two contenders of a run at 4 KiB.
-fn ratio(
-    run: &Run,
-    kind: Kind,
-    ours: &str,
-    base: &str,
-    metric: Metric,
-) -> Result<Option<crate::stats::Paired>> {
-    let (ours, base) = (row(run, kind, SIZE_BYTES, ours)?, row(run, kind, SIZE_BYTES, base)?);
-    Ok(pair(ours, base, metric))
-}
-
-fn on_loop(
+/// The first contender's numbers beside the baseline's, a case each.
+fn pairs<S: AsRef<str>>(
     lab: &Lab,
     result: &mut FigureResult,
-    subject: Subject,
+    cases: &[S],
+    question: &Question<'_>,
+    remark: Option<String>,
+    (at, progress): (usize, &mut Progress<'_>),
+) -> Result<()> {
+    let mut step = step(progress, cases[0].as_ref(), at, STEPS);
+    let asked = lab.sample(result, cases, || lab.ask(question, &lab.means(), &mut step))?;
+    let Some(asked) = asked else { return Ok(()) };
+    for (number, case) in cases.iter().enumerate() {
+        enter(result, case.as_ref(), &asked.sampled, (2, 0, number), remark.clone())?;
+    }
+    lab.keep(result)
+}
+
+fn measure_on_loop(
+    lab: &Lab,
+    result: &mut FigureResult,
+    subject: &Subject,
     progress: &mut Progress<'_>,
 ) -> Result<()> {
-    let odd = unless_class(&subject, DeviceClass::Fast);
-    let subjects = [subject];
-    let of =
-        |run: &Run, ours: &str, base: &str| ratio(run, Kind::Loop, ours, base, Metric::Throughput);
+    let odd = unless_class(subject, DeviceClass::Fast);
+    let on = (Kind::Loop, subject);
+    for (at, (state, case)) in IDLE.into_iter().enumerate() {
+        let question = lab.question(on, &["smartcon", "spin"], width(result, case, Load::Idle));
+        let question = Question { state, ..question };
+        let mut step = step(progress, case, at, STEPS);
+        let asked = lab.sample(result, &[case], || lab.ask(&question, &lab.means(), &mut step))?;
+        let Some(asked) = asked else { continue };
+        let spin = asked.sampled.row(3, 0, 0);
+        let spin = spin.map(|(spin, _)| format!("always spinning ÷ block: {}", ratio_text(&spin)));
+        enter(result, case, &asked.sampled, (2, 0, 0), both(odd.clone(), spin))?;
+        lab.keep(result)?;
+    }
 
-    let contenders = [&["block", "smartcon"], &SPINS[..]].concat();
-    let plan = lab.plan(&contenders, &[SIZE_BYTES], (41, 100));
-    let run = lab.run(&plan, &subjects, (0.0, 0.3), progress)?;
-    put(result, IDLE, of(&run, "smartcon", "block")?, odd.clone())?;
-    // The best of three by its median: taking the best of each round anew would hold smartcon
-    // against three draws of noise.
-    let throughput = |name: &&str| {
-        let row = row(&run, Kind::Loop, SIZE_BYTES, name);
-        row.map_or(0.0, |row| row.median(|round| round.throughput()))
-    };
-    let best = SPINS.into_iter().max_by(|a, b| throughput(a).total_cmp(&throughput(b)));
-    let best = best.unwrap_or(SPINS[0]);
-    put(result, AGAINST_BEST, of(&run, "smartcon", best)?, both(odd.clone(), Some(best.into())))?;
+    let question = lab.question(on, &SPINS, width(result, AGAINST_BEST, Load::Idle));
+    let question = Question { baseline: "smartcon", ..question };
+    let mut step_best = step(progress, AGAINST_BEST, 3, STEPS);
+    let asked = lab.sample(result, &[AGAINST_BEST], || {
+        let best = match lab.scout(&question, &lab.means(), &mut step_best)? {
+            Ok((best, _)) => SPINS[best],
+            Err(why) => return Ok(Err(why)),
+        };
+        let until = lab.after_scouting(question.until);
+        let question = Question { contenders: &[best], until, ..question };
+        let asked = lab.ask(&question, &lab.means(), &mut step_best)?;
+        Ok(asked.map(|asked| (asked, best)))
+    })?;
+    if let Some((asked, best)) = asked {
+        let remark = both(odd.clone(), Some(best.into()));
+        enter(result, AGAINST_BEST, &asked.sampled, (0, 2, 0), remark)?;
+        lab.keep(result)?;
+    }
 
-    // Time slices are milliseconds long: a batch must hold many of them.
-    let mut plan = lab.plan(&["block", "smartcon", "spin"], &[SIZE_BYTES], (21, 600));
-    plan.loads = vec![Load::Cpu];
-    let run = lab.run(&plan, &subjects, (0.3, 0.62), progress)?;
-    let contrast = of(&run, "spin", "block")?
-        .map(|spin| format!("always spinning ÷ block: {}", ratio_text(&spin)));
-    put(result, LOADED, of(&run, "smartcon", "block")?, both(odd.clone(), contrast))?;
+    let load = Load::Cpu;
+    let question = lab.question(on, &["smartcon", "spin"], width(result, LOADED, load));
+    let question = Question { load, part: lab.part(Kind::Loop, load), ..question };
+    let mut step_loaded = step(progress, LOADED, 4, STEPS);
+    let asked =
+        lab.sample(result, &[LOADED], || lab.ask(&question, &lab.means(), &mut step_loaded))?;
+    if let Some(asked) = asked {
+        let spin = asked.sampled.row(3, 0, 0);
+        let spin = spin.map(|(spin, _)| format!("always spinning ÷ block: {}", ratio_text(&spin)));
+        enter(result, LOADED, &asked.sampled, (2, 0, 0), both(odd.clone(), spin))?;
+        lab.keep(result)?;
+    }
 
-    let plan = lab.plan(&["block", "smartcon"], &LARGE, (31, 120));
-    let run = lab.run(&plan, &subjects, (0.62, 0.8), progress)?;
-    for size in LARGE {
-        let [ours, base] = ["smartcon", "block"].map(|name| row(&run, Kind::Loop, size, name));
-        let (ours, base) = (ours?, base?);
-        for (case, metric) in large(size).iter().zip(Metric::ALL) {
-            put(result, case, pair(ours, base, metric), odd.clone())?;
-        }
+    for (at, size_bytes) in LARGE.into_iter().enumerate() {
+        let cases = large(size_bytes);
+        let question = lab.question(on, &["smartcon"], width(result, &cases[0], Load::Idle));
+        let question = Question { size_bytes, numbers: &[THROUGHPUT, CPU], ..question };
+        pairs(lab, result, &cases, &question, odd.clone(), (5 + at, progress))?;
     }
     Ok(())
 }

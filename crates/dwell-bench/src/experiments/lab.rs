@@ -13,7 +13,6 @@ use dwell::profile::SwitchCosts;
 use super::Progress;
 use crate::figure::{FigureResult, Measured};
 use crate::keep::Keep;
-use crate::loads::Means;
 use crate::result::{Direction, Load, Pattern, Row, Run};
 use crate::run::{self, Plan};
 use crate::stand::{FILE_BYTES, Kind, Stand};
@@ -47,6 +46,12 @@ pub struct Lab {
     pub programs: Option<PathBuf>,
     /// Directory of recorded workloads and their batches; `target/traces` where it is not given.
     pub traces: Option<PathBuf>,
+    /// Directory of earlier results; a figure that was stopped goes on with the rows that it lacks.
+    pub results: Option<PathBuf>,
+    /// Keeps a figure of which some rows are measured.
+    pub keep: Box<dyn Fn(&FigureResult) -> Result<()>>,
+    /// Measure only cases whose names contain this, in figures that are sampled row by row.
+    pub only: Option<String>,
     /// What was simulated for one figure and serves others.
     pub(super) study: Option<std::rc::Rc<crate::its::Study>>,
     subjects: Vec<(Kind, Result<Subject, String>)>,
@@ -72,6 +77,9 @@ impl Lab {
             dwell: None,
             programs: None,
             traces: None,
+            results: None,
+            keep: Box::new(|_| Ok(())),
+            only: None,
             study: None,
             subjects: Vec::new(),
             stands: Vec::new(),
@@ -200,12 +208,7 @@ impl Lab {
             depths: vec![1],
             rounds: self.times(full.0),
             batch: self.span(full.1),
-            means: Means {
-                hidden: self.hidden.clone(),
-                crunchers: 10,
-                bystanders: 1,
-                directory: self.directory.clone(),
-            },
+            means: self.means(),
             keep: Keep::default(),
             peers_program: None,
             day: None,

@@ -31,7 +31,9 @@ mod probe;
 mod programs;
 mod recording;
 mod response;
+mod sampled;
 mod sequential;
+mod settle;
 mod simulator;
 mod spinning;
 mod switches;
@@ -56,7 +58,7 @@ pub type Progress<'a> = dyn FnMut(&str, f64) + 'a;
 /// Fills in a result; a figure that is more than its cases returns its own chart.
 type Experiment = fn(&mut Lab, &mut FigureResult, &mut Progress<'_>) -> Result<Option<String>>;
 
-const EXPERIMENTS: [(&str, Experiment); 56] = [
+const EXPERIMENTS: [(&str, Experiment); 57] = [
     ("S1", switches::direct),
     ("S2", switches::indirect),
     ("S3", classes::measure),
@@ -109,6 +111,7 @@ const EXPERIMENTS: [(&str, Experiment); 56] = [
     ("P1", peers::measure),
     ("P2", simulator::measure),
     ("P3", recording::measure),
+    ("R0", settle::measure),
     ("U1", programs::reads),
     ("U2", programs::real),
     ("U3", calls::measure),
@@ -120,7 +123,43 @@ pub fn ids() -> Vec<&'static str> {
     EXPERIMENTS.map(|(id, _)| id).into()
 }
 
-/// Measures one figure. The second part is its chart, where it is not the usual one
+/// Whether a figure is to be measured: rows of the present code and rules, from a machine of this
+/// kind, are lacking.
+///
+/// # Errors
+/// A file of results that cannot be read.
+pub fn is_due(id: &str, lab: &Lab) -> Result<bool> {
+    Ok(earlier(id, lab, &Machine::gather())?.is_none_or(|result| !result.is_complete()))
+}
+
+/// What was measured of a figure and still holds.
+fn earlier(id: &str, lab: &Lab, machine: &Machine) -> Result<Option<FigureResult>> {
+    let Some(directory) = &lab.results else { return Ok(None) };
+    let result = FigureResult::load(directory, id)?;
+    Ok(result.filter(|result| result.goes_on(machine, lab.effort)))
+}
+
+/// The result to fill in. A figure that was stopped goes on with the rows that it lacks; one that is
+/// complete begins anew. Where only some rows are asked for and none of them is lacking, those do.
+fn begin(id: &str, lab: &Lab) -> Result<FigureResult> {
+    let machine = Machine::gather();
+    let mut new = FigureResult::new(id, machine.clone())?;
+    new.effort = lab.effort;
+    let Some(mut result) = earlier(id, lab, &machine)? else { return Ok(new) };
+    match &lab.only {
+        None if result.is_complete() => return Ok(new),
+        Some(only) => {
+            let mut asked = result.rows.iter().filter(|row| row.case.contains(only));
+            if !asked.any(|row| result.lacks(&row.case)) {
+                result.forget(only)?;
+            }
+        }
+        None => {}
+    }
+    Ok(result)
+}
+
+/// Measures one figure, or what it lacks. The second part is its chart, where it is not the usual one
 /// ([`FigureResult::svg`]).
 ///
 /// # Errors
@@ -134,11 +173,10 @@ pub fn measure(
     let known = EXPERIMENTS.iter().find(|(known, _)| *known == id);
     let (id, experiment) = known
         .with_context(|| format!("there is no experiment {id}: known are {}", ids().join(", ")))?;
-    let mut result = FigureResult::new(id, Machine::gather())?;
-    let began = Instant::now();
+    let mut result = begin(id, lab)?;
+    let (began, before) = (Instant::now(), result.seconds);
     let svg = experiment(lab, &mut result, progress).with_context(|| format!("figure {id}"))?;
-    result.effort = lab.effort;
-    result.seconds = began.elapsed().as_secs_f64();
+    result.seconds = before + began.elapsed().as_secs_f64();
     progress("done", 1.0);
     Ok((result, svg))
 }

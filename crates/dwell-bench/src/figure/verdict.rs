@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 /// Version of the rules of this file and of how intervals are sampled. A saved result that names
 /// another version is stale.
-pub const RULES: u32 = 2;
+pub const RULES: u32 = 3;
 
 /// Two ways that differ by no more than this share are equally good.
 pub const EQUAL_WITHIN: f64 = 0.02;

@@ -21,9 +21,12 @@ use crate::{places, show, signals};
 pub struct Args {
     /// Ids, as in S4; see --list
     ids: Vec<String>,
-    /// All of them
+    /// All of which rows are lacking that were measured with this code, on a machine of this kind
     #[arg(long)]
     all: bool,
+    /// Only rows whose names contain this, in figures that are sampled row by row
+    #[arg(long, value_name = "TEXT")]
+    case: Option<String>,
     /// List the figures and what they show
     #[arg(long)]
     list: bool,
@@ -63,14 +66,14 @@ pub fn run(args: &Args) -> Result<()> {
         figure::catalogue().figure(id)?;
     }
     // Whoever holds it is writing; what is in it was written.
-    let written = Arc::new(Mutex::new(Vec::new()));
+    let written: Arc<Mutex<Vec<String>>> = Arc::default();
     let seen = written.clone();
     let out = args.out.display().to_string();
     signals::end_with(move |signal| {
         let written = seen.lock().unwrap_or_else(PoisonError::into_inner);
         let kept = match &written[..] {
-            [] => "no figure was complete, nothing was kept".to_owned(),
-            ids => format!("kept {} in {out}", ids.join(", ")),
+            [] => "no row was complete, nothing was kept".to_owned(),
+            ids => format!("kept {} in {out}; the same command goes on there", ids.join(", ")),
         };
         let line = signals::Ended { signal, kept };
         let _ = writeln!(std::io::stderr(), "dwell: {line}");
@@ -89,7 +92,29 @@ pub fn run(args: &Args) -> Result<()> {
         lab.programs = Some(PathBuf::from("tests/programs")).filter(|scripts| scripts.is_dir());
         lab.programs = lab.programs.map(std::path::absolute).transpose()?;
         lab.traces.clone_from(&args.traces);
-        for id in &ids {
+        lab.results = Some(args.out.clone());
+        lab.only.clone_from(&args.case);
+        let (kept, directory) = (written.clone(), args.out.clone());
+        lab.keep = Box::new(move |result| {
+            let mut written = kept.lock().unwrap_or_else(PoisonError::into_inner);
+            let rows = format!("rows of {}", result.id);
+            if !written.contains(&rows) {
+                written.push(rows);
+            }
+            result.save(&directory, None)
+        });
+        let due = |id: &&String| -> Result<bool> {
+            let due = !args.all || experiments::is_due(id, &lab)?;
+            if !due {
+                show::out(&format!("{id}: nothing of it is stale\n"))?;
+            }
+            Ok(due)
+        };
+        let due: Vec<&String> = ids
+            .iter()
+            .filter_map(|id| due(&id).map(|due| due.then_some(id)).transpose())
+            .collect::<Result<_>>()?;
+        for id in due {
             let mut progress = Progress::of(id);
             let (result, svg) = experiments::measure(id, &mut lab, &mut |what, share| {
                 progress.show(what, share);
@@ -97,6 +122,7 @@ pub fn run(args: &Args) -> Result<()> {
             progress.finish();
             let mut written = written.lock().unwrap_or_else(PoisonError::into_inner);
             result.save(&args.out, svg.as_deref())?;
+            written.retain(|kept| *kept != format!("rows of {id}"));
             written.push(id.clone());
             drop(written);
             show::out(&format!("{id}: {}\n\n{}\n", result.what, result.markdown()))?;

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! R0: how long each way of waiting needs to settle after another one. The length of measured parts
+//! follows from it ([`crate::trial::part`]).
+
+use anyhow::Result;
+
+use super::lab::skip;
+use super::sampled::step;
+use super::{Lab, Progress};
+use crate::figure::{FigureResult, Measured};
+use crate::fixture::State;
+use crate::settling::{self, Switches};
+use crate::stand::Kind;
+
+const SCENES: [(Kind, State); 5] = [
+    (Kind::Loop, State::Free),
+    (Kind::Loop, State::Apart),
+    (Kind::Loop, State::Together),
+    (Kind::Zram, State::Free),
+    (Kind::Emulated, State::Free),
+];
+/// Each with the way before it.
+const WAYS: [(&str, &str); 3] = [("block", "spin"), ("spin", "block"), ("smartcon", "block")];
+
+fn case(kind: Kind, state: State, way: &str) -> String {
+    format!("{}, {}: {way}", kind.as_str(), state.as_str())
+}
+
+/// R0.
+pub fn measure(
+    lab: &mut Lab,
+    result: &mut FigureResult,
+    progress: &mut Progress<'_>,
+) -> Result<Option<String>> {
+    for (i, (kind, state)) in SCENES.into_iter().enumerate() {
+        let cases = WAYS.map(|(way, _)| case(kind, state, way));
+        if !lab.wants(result, &cases) {
+            continue;
+        }
+        progress(&format!("making and probing {}", kind.as_str()), i as f64 / SCENES.len() as f64);
+        let subject = match lab.subject(kind)? {
+            Ok(subject) => subject,
+            Err(why) => {
+                skip(result, &cases, &why)?;
+                continue;
+            }
+        };
+        for (j, (way, before)) in WAYS.into_iter().enumerate() {
+            let case = case(kind, state, way);
+            let mut step = step(progress, &case, i * WAYS.len() + j, SCENES.len() * WAYS.len());
+            let switches = Switches {
+                subject: &subject,
+                before: (before, lab.span(300)),
+                way: (way, lab.span(1000)),
+                size_bytes: 4096,
+                state,
+                times: lab.times(20),
+            };
+            let sampled = lab.sample(result, &[&case], || {
+                settling::measure(&switches, &lab.monitor, &mut |share| step.show(share))
+            })?;
+            let Some(settling) = sampled else { continue };
+            result.measured(&case, Measured::exact(settling.ms))?;
+            let (lost, times) = (100.0 * settling.lost_first, switches.times);
+            let note =
+                format!("after {before}, {times} switches; first hundredth {lost:.0} % slower");
+            result.note(&case, &note)?;
+            lab.keep(result)?;
+        }
+    }
+    Ok(None)
+}
