@@ -443,7 +443,9 @@ fn outcome(row: &FigureRow) -> String {
 impl FigureRow {
     /// Whether it is still to be measured.
     fn is_lacking(&self) -> bool {
-        self.ours.is_none() && self.note.as_ref().is_some_and(|why| why.starts_with(NOT_MEASURED))
+        let later = |why: &str| why.is_empty() || why.starts_with(": ");
+        let why = self.note.as_deref().and_then(|why| why.strip_prefix(NOT_MEASURED));
+        self.ours.is_none() && why.is_some_and(later)
     }
 }
 
