@@ -46,7 +46,7 @@ impl Until {
     pub fn with_effort(self, effort: f64, hasty: bool) -> Self {
         let limit = self.limit.mul_f64(effort);
         match hasty {
-            true => Until { limit, block: Duration::ZERO, least: 2, ..self },
+            true => Until { limit, block: Duration::ZERO, least: 1, ..self },
             false => Until { limit, ..self },
         }
     }
@@ -349,7 +349,8 @@ fn middle(blocks: &[Vec<Vec<f64>>], of: impl Fn(&[f64]) -> f64) -> Option<Paired
     let of_block = |block: &Vec<Vec<f64>>| -> Vec<f64> {
         block.iter().map(|turn| of(turn)).filter(|log| log.is_finite()).collect()
     };
-    let logs: Vec<Vec<f64>> = blocks.iter().map(of_block).collect();
+    let logs: Vec<Vec<f64>> =
+        blocks.iter().map(of_block).filter(|block| !block.is_empty()).collect();
     let logs: Vec<&[f64]> = logs.iter().map(Vec::as_slice).collect();
     let Middle { value, low, high } = Middle::of_blocks(&logs)?;
     let rounds = logs.iter().map(|block| block.len()).sum();
@@ -504,6 +505,14 @@ mod tests {
         let sampled = sample(1, until, &mut Parts::new(1, until, part), &mut |_| ()).unwrap();
         assert!((sampled.row(2, 0, 0).unwrap().0.median - 3.0).abs() < 1e-9);
         assert_eq!(sampled.row(2, 0, 1), None);
+        let mut turn = 0;
+        let now_and_then = move |at| {
+            turn += 1;
+            Ok((vec![1.0, if at == 2 && turn % 5 == 0 { 0.0 } else { 1.0 }], ()))
+        };
+        let mut parts = Parts::new(1, until, now_and_then);
+        let sampled = sample(1, until, &mut parts, &mut |_| ()).unwrap();
+        assert_eq!(sampled.row(2, 0, 1).unwrap().0.median, 1.0, "blocks without it do not count");
         let mut zero = Parts::new(1, until, |_| Ok((vec![0.0], ())));
         let error = sample(1, until, &mut zero, &mut |_| ()).unwrap_err().to_string();
         assert!(error.contains("zero"), "{error}");

@@ -50,7 +50,7 @@ pub struct Lab {
     pub results: Option<PathBuf>,
     /// Keeps a figure of which some rows are measured.
     pub keep: Box<dyn Fn(&FigureResult) -> Result<()>>,
-    /// Measure only cases whose names contain this, in figures that are sampled row by row.
+    /// Measure only cases whose names contain this from the beginning of a word, in figures that are sampled row by row.
     pub only: Option<String>,
     /// What was simulated for one figure and serves others.
     pub(super) study: Option<std::rc::Rc<crate::its::Study>>,

@@ -63,7 +63,9 @@ pub(super) fn measure(
     }
     crate::result::write(&path, &(serde_json::to_string_pretty(&predictions)? + "\n"))?;
     let questions = subjects.len() * LOADS.len() * SIZES_KIB.len();
-    let mut at = 0;
+    // What came before is a fifth of it.
+    let before = questions.div_ceil(4);
+    let mut at = before;
     for (kind, device, subject) in &subjects {
         for (load, word) in LOADS {
             for kib in SIZES_KIB {
@@ -75,7 +77,7 @@ pub(super) fn measure(
                 let part = lab.part(*kind, load);
                 let question = Question { load, size_bytes: kib << 10, part, ..question };
                 let means = Means { crunchers: CRUNCHERS as usize, ..lab.means() };
-                let mut step = step(progress, &case, at, questions);
+                let mut step = step(progress, &case, at, before + questions);
                 at += 1;
                 let asked =
                     lab.sample(result, &[&case], || lab.ask(&question, &means, &mut step))?;
