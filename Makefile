@@ -9,7 +9,8 @@
 # make fuzz    fuzzes the readers of traces, channels and NFS for a minute each (FUZZ_SECONDS=60)
 # make install   installs command, libraries, dwell.h and dwell.pc under PREFIX (/usr/local), DESTDIR before it
 # make fio-engine   builds target/fio/dwell.so, an engine for the fio that is installed
-# make figure ID=S4   measures one figure of the papers; `make figures` all, and rewrites the tables in docs/
+# make figure ID=S4   measures one figure of the papers; CASE='4 KiB' some of its
+#                    rows; `make figures` all that is stale, and rewrites the tables in docs/
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -111,7 +112,7 @@ deny:
 figure: build
 	@./scripts/packages $(NEEDS_WORKLOADS) $(NEEDS_OLTP)
 	@[ -n "$(ID)" ] || { echo "make: say which one, as in make figure ID=S4 (./target/release/dwell figure --list)" >&2; exit 1; }
-	@./target/release/dwell figure $(ID)
+	@./target/release/dwell figure $(ID) $(if $(CASE),--case '$(CASE)')
 
 figures: build
 	@./scripts/packages $(NEEDS_WORKLOADS) $(NEEDS_OLTP)

@@ -303,10 +303,10 @@ impl FigureResult {
         !self.rows.iter().any(FigureRow::is_lacking)
     }
 
-    /// Forgets what is known of the cases whose names contain a text.
-    pub fn forget(&mut self, text: &str) -> Result<()> {
+    /// Forgets what is known of some cases.
+    pub fn forget(&mut self, which: impl Fn(&str) -> bool) -> Result<()> {
         let blank = FigureResult::new(&self.id, self.machine.clone())?;
-        let matching = |(row, _): &(&mut FigureRow, FigureRow)| row.case.contains(text);
+        let matching = |(row, _): &(&mut FigureRow, FigureRow)| which(&row.case);
         let rows = self.rows.iter_mut().zip(blank.rows);
         rows.filter(matching).for_each(|(row, blank)| *row = blank);
         Ok(())
@@ -443,7 +443,9 @@ fn outcome(row: &FigureRow) -> String {
 impl FigureRow {
     /// Whether it is still to be measured.
     fn is_lacking(&self) -> bool {
-        self.ours.is_none() && self.note.as_ref().is_some_and(|why| why.starts_with(NOT_MEASURED))
+        let later = |why: &str| why.is_empty() || why.starts_with(": ");
+        let why = self.note.as_deref().and_then(|why| why.strip_prefix(NOT_MEASURED));
+        self.ours.is_none() && why.is_some_and(later)
     }
 }
 
@@ -602,7 +604,7 @@ mod tests {
         assert!(result.is_complete());
         result.postpone(&cases[1], "never quiet").unwrap();
         assert!(result.lacks(&cases[1]) && !result.is_complete());
-        result.forget("size threshold").unwrap();
+        result.forget(|case| case == S4_CASE).unwrap();
         assert!(result.lacks(S4_CASE));
         assert!(result.goes_on(&machine, 1.0) && !result.goes_on(&machine, 0.1));
         let other = Machine { cpus: 3, ..machine.clone() };

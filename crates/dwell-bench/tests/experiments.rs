@@ -135,6 +135,35 @@ fn there_is_an_experiment_for_every_figure_and_for_no_other() {
     assert!(error.contains("S99") && error.contains("M1"), "{error}");
 }
 
+/// Figures whose rows are sampled until their intervals are narrow.
+const SAMPLED: [&str; 10] = ["M1", "S8", "S16", "S18", "U1", "D1", "N1", "G1", "W1", "P1"];
+
+/// What a figure says of rows that are sampled until their intervals are narrow.
+fn sampled_rows_have_a_control(result: &FigureResult) {
+    if !SAMPLED.contains(&result.id.as_str()) {
+        return;
+    }
+    let saved = serde_json::to_value(result).unwrap();
+    let table = result.markdown();
+    let mut sampled = 0;
+    for (row, saved) in result.rows.iter().zip(saved["rows"].as_array().unwrap()) {
+        let Some(sampling) = &row.sampling else { continue };
+        sampled += 1;
+        assert!(sampling.blocks >= 1 && sampling.control.low <= sampling.control.high, "{row:?}");
+        assert!(saved["sampling"]["control"]["median"].is_number(), "{saved}");
+        let cells: Vec<&str> =
+            table.lines().find(|line| line.contains(&row.case)).unwrap().split(" | ").collect();
+        assert!(cells[5].contains(" blocks") && cells[5].contains('['), "{cells:?}");
+        let verdict = row.verdict.map_or("", |verdict| verdict.as_str());
+        assert!(cells[6].starts_with(verdict), "{cells:?}");
+        if let Some(doubt) = sampling.doubt() {
+            assert!(row.verdict.is_none_or(|verdict| verdict == Verdict::Inconclusive), "{row:?}");
+            assert!(row.note.as_ref().is_some_and(|note| note.contains(&doubt)), "{row:?}");
+        }
+    }
+    assert!(sampled > 0 || result.rows.iter().all(|row| row.ours.is_none()), "{}", result.id);
+}
+
 /// What U2 says of the stand-ins.
 fn stand_ins_are_told_apart(result: &FigureResult) {
     for row in result.rows.iter().filter(|row| row.case.ends_with("tmpfs")) {
@@ -183,7 +212,7 @@ fn every_case_of_the_pager_is_measured_or_says_why_not() {
     let mut ids = experiments::ids();
     ids.retain(|id| pages(id));
     assert_eq!(ids.len(), 5);
-    all_complete(&mut lab(), &ids, |_| {});
+    all_complete(&mut lab(), &ids, sampled_rows_have_a_control);
     let mut without = lab();
     let why = "left out by a test";
     Kind::ALL.into_iter().for_each(|kind| without.leave_out(kind, why));
@@ -217,6 +246,7 @@ fn every_case_is_measured_or_says_why_not() {
     let mut ids = experiments::ids();
     ids.retain(|id| !on_file_systems.contains(id) && !pages(id));
     all_complete(&mut with_devices, &ids, |result| {
+        sampled_rows_have_a_control(result);
         if result.id == "U2" {
             stand_ins_are_told_apart(result);
         }
@@ -339,6 +369,59 @@ fn a_figure_that_was_stopped_goes_on_with_the_rows_that_it_lacks() {
     assert!(heard.iter().any(|what| what == "emu:z-nand, free: spin"), "{heard:?}");
     assert!(!heard.iter().any(|what| what == case), "{heard:?}");
     assert!(result.is_complete());
+}
+
+#[test]
+fn a_figure_that_was_stopped_goes_on_with_the_rows_that_it_lacks() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let results = tempfile::tempdir().unwrap();
+    let emulated = || {
+        let mut lab = lab();
+        for kind in Kind::ALL.into_iter().filter(|kind| *kind != Kind::Emulated) {
+            lab.leave_out(kind, "seen on the emulated device");
+        }
+        lab.results = Some(results.path().into());
+        lab
+    };
+    let measure = |lab: &mut Lab| {
+        let mut heard = Vec::new();
+        experiments::measure("R0", lab, &mut |what, _| heard.push(what.to_owned()))
+            .map(|(result, _)| (result, heard))
+    };
+    let mut stopped = emulated();
+    let directory = results.path().to_owned();
+    stopped.keep = Box::new(move |result| {
+        result.save(&directory, None)?;
+        anyhow::bail!("stopped")
+    });
+    let error = measure(&mut stopped).unwrap_err();
+    assert!(format!("{error:#}").contains("stopped"), "{error:#}");
+    let half = FigureResult::load(results.path(), "R0").unwrap().unwrap();
+    let case = "emu:z-nand, free: block";
+    assert!(!half.lacks(case) && half.lacks("emu:z-nand, free: spin"));
+
+    let (result, heard) = measure(&mut emulated()).unwrap();
+    assert!(!heard.iter().any(|what| what == case), "{heard:?}");
+    assert!(heard.iter().any(|what| what == "emu:z-nand, free: smartcon"), "{heard:?}");
+    assert!(result.is_complete() && result.seconds > half.seconds);
+    let row = |of: &FigureResult| of.rows.iter().find(|row| row.case == case).cloned();
+    assert_eq!(row(&result), row(&half));
+    result.save(results.path(), None).unwrap();
+    assert!(!experiments::is_due("R0", &emulated()).unwrap());
+    assert!(experiments::is_due("M1", &emulated()).unwrap());
+    let mut longer = emulated();
+    longer.effort = 0.0002;
+    assert!(experiments::is_due("R0", &longer).unwrap(), "another effort");
+
+    // Only what is asked for is measured anew.
+    let mut one = emulated();
+    one.only = Some("spin".into());
+    let (result, heard) = measure(&mut one).unwrap();
+    assert!(heard.iter().any(|what| what == "emu:z-nand, free: spin"), "{heard:?}");
+    assert!(!heard.iter().any(|what| what == case), "{heard:?}");
+    assert!(result.is_complete());
+    one.only = Some("4 KiB".into());
+    assert!(one.asks_for("4 KiB: speed") && one.asks_for("idle, 4 KiB") && !one.asks_for("64 KiB"));
 }
 
 #[test]

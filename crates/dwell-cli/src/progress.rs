@@ -2,7 +2,7 @@
 //! How far a long piece of work is.
 
 use std::io::{IsTerminal as _, Write as _};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
@@ -11,12 +11,17 @@ use crate::show;
 /// Without a terminal, a new phase is told of only so long after the last.
 const QUIET: Duration = Duration::from_secs(2);
 
+/// So long nothing is said of the end: too little is known.
+const UNSURE: Duration = Duration::from_secs(10);
+
 /// A bar on a terminal, otherwise a line now and then; both on standard error.
 pub struct Progress {
     name: String,
     bar: Option<ProgressBar>,
     phase: String,
     said: Option<Instant>,
+    /// When it began, where it tells when it will end.
+    began: Option<Instant>,
 }
 
 impl Progress {
@@ -35,7 +40,23 @@ impl Progress {
             bar.set_prefix(name.clone());
             bar
         });
-        Progress { name, bar, phase: String::new(), said: None }
+        Progress { name, bar, phase: String::new(), said: None, began: None }
+    }
+
+    /// The same, telling when it will end if it goes on as it did.
+    pub fn with_end(self) -> Self {
+        Progress { began: Some(Instant::now()), ..self }
+    }
+
+    fn end(&self, share: f64) -> String {
+        let Some(spent) = self.began.map(|began| began.elapsed()) else { return String::new() };
+        if spent < UNSURE || share <= 0.0 {
+            return String::new();
+        }
+        let left = spent.mul_f64(((1.0 - share) / share).clamp(0.0, 1e3));
+        let since = (SystemTime::now() + left).duration_since(SystemTime::UNIX_EPOCH);
+        let minutes = since.map_or(0, |since| since.as_secs() / 60);
+        format!(", ends about {:02}:{:02} UTC", minutes / 60 % 24, minutes % 60)
     }
 
     /// Which phase runs, and the share of the whole that is done, 0–1.
@@ -46,15 +67,15 @@ impl Progress {
         }
         match &self.bar {
             Some(bar) => {
-                if turned {
-                    bar.set_message(self.phase.clone());
+                if turned || self.began.is_some() {
+                    bar.set_message(format!("{}{}", self.phase, self.end(share)));
                 }
                 bar.set_position((share * Self::STEPS as f64) as u64);
             }
             // Nobody who closed standard error wants to hear of it.
             None if turned && self.said.is_none_or(|at| at.elapsed() >= QUIET) => {
                 self.said = Some(Instant::now());
-                let _ = writeln!(std::io::stderr(), "{}: {phase}", self.name);
+                let _ = writeln!(std::io::stderr(), "{}: {phase}{}", self.name, self.end(share));
             }
             None => {}
         }

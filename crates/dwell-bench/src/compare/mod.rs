@@ -255,6 +255,34 @@ struct Differing {
     files: [PathBuf; 2],
 }
 
+/// Single runs of a plan's command, whose results are not compared.
+pub struct Runs<'p>(Race<'p>);
+
+impl<'p> Runs<'p> {
+    /// Makes the directory for what runs print.
+    ///
+    /// # Errors
+    /// A plan that cannot be run.
+    pub fn new(plan: &'p Plan) -> Result<Self> {
+        plan.check()?;
+        let runs = plan.directory.join("runs");
+        fs::create_dir_all(&runs)
+            .with_context(|| format!("cannot make the directory {}", runs.display()))?;
+        Ok(Runs(Race { plan, variants: vec![], differing: vec![], notes: vec![], runs }))
+    }
+
+    /// One run of the variant of this name.
+    ///
+    /// # Errors
+    /// A run that fails.
+    pub fn one(&mut self, name: &str) -> Result<Measured> {
+        let Ran { measured, results } = self.0.one(name, 0, 1)?;
+        // It is overwritten by the next run where it stays.
+        let _ = fs::remove_file(results);
+        Ok(measured)
+    }
+}
+
 struct Race<'p> {
     plan: &'p Plan,
     variants: Vec<Variant>,

@@ -4,14 +4,17 @@
 use anyhow::Result;
 use dwell::DeviceClass;
 
-use super::lab::{both, put, row, skip_all, unless_class};
+use super::lab::{both, put, skip_all, unless_class};
+use super::sampled::{EQUIVALENCE, enter, step};
 use super::{Lab, Progress};
 use crate::figure::{FigureResult, Measured};
-use crate::result::{Load, Metric, RoundResult, Row, pair};
+use crate::loads::Means;
+use crate::result::{Load, Metric, RoundResult, Row};
 use crate::stand::Kind;
+use crate::trial::{Number, Question};
 
-const SIZE_BYTES: u64 = 4096;
 const ONE: &str = "one bystander";
+const CONTENDERS: [(&str, &str); 2] = [("smartcon", "smartcon"), ("spin", "always spinning")];
 
 /// S16.
 pub fn measure(
@@ -19,6 +22,7 @@ pub fn measure(
     result: &mut FigureResult,
     progress: &mut Progress<'_>,
 ) -> Result<Option<String>> {
+    progress("making and probing loop", 0.0);
     let subject = match lab.subject(Kind::Loop)? {
         Ok(subject) => subject,
         Err(why) => return skip_all(result, &why).map(|()| None),
@@ -26,31 +30,48 @@ pub fn measure(
     let odd = unless_class(&subject, DeviceClass::Fast);
     let crowds = [(ONE, 1), ("a bystander per CPU", lab.cpus())];
     for (i, (name, bystanders)) in crowds.into_iter().enumerate() {
-        let mut plan = lab.plan(&["block", "smartcon", "spin"], &[SIZE_BYTES], (31, 600));
-        plan.loads = vec![Load::Bystander];
-        plan.means.bystanders = bystanders;
-        let part = (i as f64 / 2.0, (i as f64 + 1.0) / 2.0);
-        let run = lab.run(&plan, std::slice::from_ref(&subject), part, progress)?;
-        let of = |policy| row(&run, Kind::Loop, SIZE_BYTES, policy);
-        let (block, ours) = (of("block")?, of("smartcon")?);
+        let speeds = CONTENDERS.map(|(_, how)| format!("{name}: speed beside {how}"));
+        let times = ["its user time per turn", "its system time per turn", "iowait of the machine"]
+            .map(|what| format!("{ONE}: {what}"));
+        let more = times.iter().filter(|_| name == ONE);
+        let cases: Vec<&String> = speeds.iter().chain(more).collect();
+        let contenders = CONTENDERS.map(|(policy, _)| policy);
+        // What others notice of a reader is some percent: as narrow as for what costs nothing.
+        let question = lab.question((Kind::Loop, &subject), &contenders, EQUIVALENCE);
+        let question = Question {
+            load: Load::Bystander,
+            numbers: &[Number::Metric(Metric::BystanderSpeed)],
+            part: lab.part(Kind::Loop, Load::Bystander),
+            ..question
+        };
+        let means = Means { bystanders, ..lab.means() };
+        let mut step = step(progress, name, i, crowds.len());
+        let asked = lab.sample(result, &cases, || lab.ask(&question, &means, &mut step))?;
+        let Some(asked) = asked else { continue };
         let how_many = (name != ONE).then(|| format!("{bystanders} of them"));
-        for (policy, how) in [("smartcon", "smartcon"), ("spin", "always spinning")] {
-            let case = format!("{name}: speed beside {how}");
-            let ratio = pair(of(policy)?, block, Metric::BystanderSpeed);
-            put(result, &case, ratio, both(odd.clone(), how_many.clone()))?;
+        for (at, case) in speeds.iter().enumerate() {
+            let remark = both(odd.clone(), how_many.clone());
+            enter(result, case, &asked.sampled, (2 + at, 0, 0), remark)?;
         }
         if name == ONE {
+            let [block, _, ours, _] = &asked.rows[..] else {
+                anyhow::bail!("a contender is missing")
+            };
             let per_turn = |time: fn(&RoundResult) -> u64| {
                 ratio_of_sums(ours, block, time, |round| round.bystander_iterations)
             };
-            let note = both(odd.clone(), Some("all rounds together".into()));
-            let user = per_turn(|round| round.bystander_user_ns);
-            put(result, &format!("{ONE}: its user time per turn"), user, note.clone())?;
-            let system = per_turn(|round| round.bystander_system_ns);
-            put(result, &format!("{ONE}: its system time per turn"), system, note.clone())?;
             let iowait = ratio_of_sums(ours, block, |round| round.iowait_ns, |round| round.wall_ns);
-            put(result, &format!("{ONE}: iowait of the machine"), iowait, note)?;
+            let values = [
+                per_turn(|round| round.bystander_user_ns),
+                per_turn(|round| round.bystander_system_ns),
+                iowait,
+            ];
+            for (case, value) in times.iter().zip(values) {
+                let note = both(odd.clone(), Some("all parts together".into()));
+                put(result, case, value, note)?;
+            }
         }
+        lab.keep(result)?;
     }
     Ok(None)
 }

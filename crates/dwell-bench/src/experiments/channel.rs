@@ -19,8 +19,11 @@ use crossing::{foreign_copy_ns, relay_ns, round_trip_ns};
 use stage::Stage;
 
 use super::lab::{put, skip, skip_all};
+use super::sampled::{Step, enter, step, width};
 use super::{Lab, Progress};
 use crate::figure::{FigureResult, Measured};
+use crate::pairs::{self, Parts};
+use crate::result::Load;
 use crate::stand::Kind;
 use crate::stats::{Middle, Paired};
 use crate::workload::spec::FileSystemKind;
@@ -83,35 +86,90 @@ pub fn latency(
         Ok(stage) => stage,
         Err(why) => return skip_all(result, &why).map(|()| None),
     };
-    on_tmpfs(lab, result, &stage, (progress, 0.5), 1)?;
-    for (place, kind, share) in
-        [("ext4 on loop", Kind::Loop, 0.5), ("ext4 on zram", Kind::Zram, 0.75)]
+    if lab.wants(result, &[ROUND_TRIP]) {
+        progress(ROUND_TRIP, 0.0);
+        let trips: Vec<f64> = (0..lab.times(31)).map(|_| round_trip_ns(lab.span(10))).collect();
+        put(result, ROUND_TRIP, middle(trips.into_iter()), None)?;
+        lab.keep(result)?;
+    }
+    for (at, (way, action)) in WAYS.into_iter().enumerate() {
+        let cases =
+            ["bare tmpfs", "the mount without it"].map(|n| format!("tmpfs, {way}: channel ÷ {n}"));
+        let open = || -> Result<Vec<Contender>> {
+            let bare = || Contender::kernel(&stage, false, false);
+            let mount = Contender::kernel(&stage, true, false)?;
+            Ok(vec![bare()?, bare()?, Contender::channel(&stage, false)?, mount])
+        };
+        sampled(lab, result, &cases, open, action, step(progress, &cases[0], at, 6))?;
+    }
+    for (at, (place, kind)) in
+        [("ext4 on loop", Kind::Loop), ("ext4 on zram", Kind::Zram)].into_iter().enumerate()
     {
-        let case = |way: &str| format!("{place}, direct {way}: channel ÷ kernel");
+        let cases = WAYS.map(|(way, _)| format!("{place}, direct {way}: channel ÷ kernel"));
+        if !lab.wants(result, &cases) {
+            continue;
+        }
         let made = match lab.place(kind, FileSystemKind::Ext4)? {
             Ok(made) => made,
             Err(why) => {
-                skip(result, &WAYS.map(|(way, _)| case(way)), &why)?;
+                skip(result, &cases, &why)?;
                 continue;
             }
         };
         let stage = match Stage::with_data(Some(made.path()), file_bytes(lab))? {
             Ok(stage) => stage,
             Err(why) => {
-                skip(result, &WAYS.map(|(way, _)| case(way)), &why)?;
+                skip(result, &cases, &why)?;
                 continue;
             }
         };
-        for (way, action) in WAYS {
-            let job = Job { action, request_bytes: 4096, file_bytes: file_bytes(lab) };
-            let mut contenders =
-                [Contender::channel(&stage, true)?, Contender::kernel(&stage, false, true)?];
-            let all = rounds(lab, result, &mut contenders, job, (&mut *progress, place, share))?;
-            let ratio = ratio(&all[0], &all[1], |sample| sample.ns);
-            put(result, &case(way), ratio, times(&all[0], &all[1]))?;
+        for (i, (case, (_, action))) in cases.iter().zip(WAYS).enumerate() {
+            let open = || -> Result<Vec<Contender>> {
+                let bare = || Contender::kernel(&stage, false, true);
+                Ok(vec![bare()?, bare()?, Contender::channel(&stage, true)?])
+            };
+            let step = step(progress, case, 2 + 2 * at + i, 6);
+            sampled(lab, result, std::slice::from_ref(case), open, action, step)?;
         }
     }
     Ok(None)
+}
+
+/// Samples the time of a request through a channel, which is the third contender, beside the
+/// kernel's own way, which is the first two, and beside the others; a case each.
+fn sampled(
+    lab: &Lab,
+    result: &mut FigureResult,
+    cases: &[String],
+    open: impl FnOnce() -> Result<Vec<Contender>>,
+    action: Action,
+    mut step: Step<'_, '_>,
+) -> Result<()> {
+    const OURS: usize = 2;
+    let job = Job { action, request_bytes: 4096, file_bytes: file_bytes(lab) };
+    let until = lab.until(width(result, &cases[0], Load::Idle));
+    let sampled = lab.sample(result, cases, || {
+        let mut contenders = open()?;
+        let others = contenders.len() - 2;
+        let mut parts = Parts::new(others, until, |contender| {
+            // Who served the last part may spin for a moment still.
+            std::thread::sleep(STILL);
+            if !lab.is_hasty() {
+                contenders[contender].round(job, lab.span(20))?;
+            }
+            let ns = contenders[contender].round(job, lab.span(60))?.ns;
+            Ok((vec![ns], ns))
+        });
+        let sampled = pairs::sample(others, until, &mut parts, &mut |share| step.show(share))?;
+        Ok(Ok((sampled, std::mem::take(&mut parts.kept))))
+    })?;
+    let Some((sampled, kept)) = sampled else { return Ok(()) };
+    let median = |at: usize| Middle::of(kept[at].iter().copied()).map_or(f64::NAN, |m| m.value);
+    for (case, base) in cases.iter().zip([0, OURS + 1]) {
+        let remark = format!("{:.0} ns against {:.0} ns", median(OURS), median(base));
+        enter(result, case, &sampled, (OURS, base, 0), Some(remark))?;
+    }
+    lab.keep(result)
 }
 
 /// D2.
@@ -121,37 +179,32 @@ pub fn throughput(
     progress: &mut Progress<'_>,
 ) -> Result<Option<String>> {
     match Stage::with_data(None, file_bytes(lab))? {
-        Ok(stage) => on_tmpfs(lab, result, &stage, (progress, 1.0), DEPTH)?,
+        Ok(stage) => on_tmpfs(lab, result, &stage, progress)?,
         Err(why) => skip_all(result, &why)?,
     }
     Ok(None)
 }
 
-/// Channel, bare tmpfs and the mount: times of a request at depth 1, else rates.
+/// Channel, bare tmpfs and the mount: rates.
 fn on_tmpfs(
     lab: &Lab,
     result: &mut FigureResult,
     stage: &Stage,
-    (progress, all_of_it): (&mut Progress<'_>, f64),
-    depth: u32,
+    progress: &mut Progress<'_>,
 ) -> Result<()> {
     for (at, (way, action)) in WAYS.into_iter().enumerate() {
         let job = Job { action, request_bytes: 4096, file_bytes: file_bytes(lab) };
-        let ours = match depth {
-            1 => Contender::channel(stage, false)?,
-            depth => Contender::queue(stage, depth, 4096, true)?,
-        };
-        let mut contenders =
-            [ours, Contender::kernel(stage, false, false)?, Contender::kernel(stage, true, false)?];
-        let share = all_of_it * at as f64 / 2.0;
+        let mut contenders = [
+            Contender::queue(stage, DEPTH, 4096, true)?,
+            Contender::kernel(stage, false, false)?,
+            Contender::kernel(stage, true, false)?,
+        ];
+        let share = at as f64 / 2.0;
         let all = rounds(lab, result, &mut contenders, job, (&mut *progress, way, share))?;
         for (base, name) in [(1, "bare tmpfs"), (2, "the mount without it")] {
-            let of: fn(&Sample) -> f64 = match depth {
-                1 => |sample| sample.ns,
-                _ => |sample| 1e9 / sample.ns,
-            };
             let case = format!("tmpfs, {way}: channel ÷ {name}");
-            put(result, &case, ratio(&all[0], &all[base], of), times(&all[0], &all[base]))?;
+            let ratio = ratio(&all[0], &all[base], |sample| 1e9 / sample.ns);
+            put(result, &case, ratio, times(&all[0], &all[base]))?;
         }
     }
     Ok(())

@@ -25,7 +25,7 @@ use crate::workload::{self, Place, PlaceKind};
 /// files are more than the papers' one test file.
 const PLACE_FACTOR: u64 = 8;
 
-/// Keeps a figure of which some rows are measured.
+/// Hears of a figure whenever a row of it is complete.
 pub type KeepRows = Box<dyn Fn(&FigureResult) -> Result<()>>;
 
 /// Where experiments are done. Test devices are made when the first experiment asks for them and
@@ -53,7 +53,7 @@ pub struct Lab {
     pub results: Option<PathBuf>,
     /// Keeps a figure of which some rows are measured.
     pub keep: KeepRows,
-    /// Measure only cases whose names contain this, in figures that are sampled row by row.
+    /// Measure only cases whose names contain this from the beginning of a word, in figures that are sampled row by row.
     pub only: Option<String>,
     /// What was simulated for one figure and serves others.
     pub(super) study: Option<std::rc::Rc<crate::its::Study>>,

@@ -146,15 +146,13 @@ fn begin(id: &str, lab: &Lab) -> Result<FigureResult> {
     let mut new = FigureResult::new(id, machine.clone())?;
     new.effort = lab.effort;
     let Some(mut result) = earlier(id, lab, &machine)? else { return Ok(new) };
-    match &lab.only {
-        None if result.is_complete() => return Ok(new),
-        Some(only) => {
-            let mut asked = result.rows.iter().filter(|row| row.case.contains(only));
-            if !asked.any(|row| result.lacks(&row.case)) {
-                result.forget(only)?;
-            }
+    if lab.only.is_some() {
+        let mut asked = result.rows.iter().filter(|row| lab.asks_for(&row.case));
+        if !asked.any(|row| result.lacks(&row.case)) {
+            result.forget(|case| lab.asks_for(case))?;
         }
-        None => {}
+    } else if result.is_complete() {
+        return Ok(new);
     }
     Ok(result)
 }

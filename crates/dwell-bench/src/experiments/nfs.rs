@@ -7,6 +7,7 @@ use std::sync::mpsc;
 use anyhow::{Context, Result};
 
 use super::lab::{put, skip, skip_all, subtitle};
+use super::sampled::{enter, width};
 use super::{Lab, Progress};
 use crate::chart::{self, Axis, Lines, Look, Point, Series};
 use crate::figure::{FigureResult, Measured};
@@ -15,7 +16,9 @@ use crate::fixture::{
     shape_nothing,
 };
 use crate::nfs::{BARE, BIOD, DYNAMIC, Job, Plan, SINGLE, measure};
-use crate::result::{Direction, Metric, RoundResult, Row, Run, pair, pair_by};
+use crate::pairs::{self, Parts, Sampled, Until};
+use crate::result::{Direction, Load, Metric, RoundResult, Row, Run, pair};
+use crate::stats::Summary;
 
 /// What all are measured against.
 pub(super) const SERVER: &str = "nfs-ganesha on loopback, in memory, data thrown away";
@@ -106,57 +109,146 @@ pub(super) fn cpu(round: &RoundResult) -> f64 {
     (round.user_ns + round.system_ns) as f64
 }
 
+/// A contender and its window.
+type Entry = (&'static str, u32);
+/// Numbers of a transfer.
+type Numbers = fn(&RoundResult) -> Vec<f64>;
+
+/// What is sampled beside one server: contenders beside a baseline.
+struct Transfers {
+    scale: Scale,
+    until: Until,
+    numbers: Numbers,
+}
+
+impl Transfers {
+    fn plan(&self, server: &Ganesha) -> Result<Plan> {
+        plan(server, "tcp", Vec::new(), self.scale)
+    }
+
+    fn sample(
+        &self,
+        job: &Job,
+        base: Entry,
+        others: &[Entry],
+        progress: &mut dyn FnMut(f64),
+    ) -> Result<(Sampled, Vec<Vec<RoundResult>>)> {
+        let all: Vec<Entry> = [base; 2].iter().chain(others).copied().collect();
+        let mut parts = Parts::new(others.len(), self.until, |contender| {
+            let (name, window) = all[contender];
+            let round = job.run(name, window)?;
+            Ok(((self.numbers)(&round), round))
+        });
+        let sampled = pairs::sample(others.len(), self.until, &mut parts, progress)?;
+        Ok((sampled, std::mem::take(&mut parts.kept)))
+    }
+}
+
+const BEST: &str = "throughput: best window of 2–8 ÷ best number of biods";
+const BEHIND: &str = "windows of 2–8 at which it is behind as many biods";
+/// Rounds in which the best windows are found.
+const SCOUTING: usize = 3;
+/// Questions of the figure.
+const STEPS: usize = 4;
+
 /// N1.
 pub fn threads(
     lab: &mut Lab,
     result: &mut FigureResult,
     progress: &mut Progress<'_>,
 ) -> Result<Option<String>> {
-    let scale = Scale::of(lab, 15);
-    let run = beside_server(progress, |server, progress| {
-        let mut entries = of(BIOD, &WINDOWS);
-        entries.extend(of(SINGLE, &WINDOWS));
-        entries.extend(of(BARE, &[8]));
-        measure(&plan(server, "tcp", entries, scale)?, Vec::new(), progress)
+    let scale = Scale::of(lab, SCOUTING);
+    let until = lab.until(width(result, BEST, Load::Idle));
+    let step = |at: usize| move |share: f64| (at as f64 + share.clamp(0.0, 1.0)) / STEPS as f64;
+
+    let share = step(0);
+    let transfers = Transfers { scale, until, numbers: |round| vec![round.throughput()] };
+    let found = lab.sample(result, &[BEST], || {
+        let found = beside_server(progress, |server, progress| {
+            let mut entries = of(BIOD, &WINDOWS);
+            entries.extend(of(SINGLE, &WINDOWS));
+            let scout = plan(server, "tcp", entries, scale)?;
+            let seen =
+                measure(&scout, Vec::new(), &mut |what, done| progress(what, share(done / 4.0)))?;
+            let small = |row: &&Row| row.policy == SINGLE && depth(row) <= 8;
+            let ours = (SINGLE, depth(best(seen.rows.iter().filter(small))?));
+            let biods = (BIOD, depth(best(seen.rows.iter().filter(|row| row.policy == BIOD))?));
+            let job = transfers.plan(server)?.job;
+            let shown = &mut |done| progress(BEST, share(0.25 + 0.75 * done));
+            let (sampled, _) = transfers.sample(&job, biods, &[ours], shown)?;
+            let remark = format!("window {} against {} biods", ours.1, biods.1);
+            Ok((sampled, remark, seen))
+        })?;
+        Ok(found.map_err(|why| why.to_string()))
     })?;
-    let run = match run {
-        Ok(run) => run,
-        Err(why) => return skip_all(result, &why.to_string()).map(|()| None),
-    };
-    let small = |policy: &'static str| {
-        run.rows.iter().filter(move |row| row.policy == policy && depth(row) <= 8)
-    };
-    let biods = run.rows.iter().filter(|row| row.policy == BIOD);
-    let (ours, theirs) = (best(small(SINGLE))?, best(biods)?);
-    let remark = format!("window {} against {} biods", depth(ours), depth(theirs));
-    let case = "throughput: best window of 2–8 ÷ best number of biods";
-    put(result, case, pair(ours, theirs, Metric::Throughput), Some(remark))?;
-    for window in [8, 32] {
-        let (ours, theirs) = (row(&run, SINGLE, window)?, row(&run, BIOD, window)?);
-        let case = format!("window {window}: context switches ÷ those of {window} biods");
-        let counts = format!("{:.0} against {:.0}", ours.median(switches), theirs.median(switches));
-        put(result, &case, pair_by(ours, theirs, switches), Some(counts))?;
+    let mut drawn = None;
+    if let Some((sampled, remark, seen)) = found {
+        enter(result, BEST, &sampled, (2, 0, 0), Some(remark))?;
+        lab.keep(result)?;
+        drawn = Some(seen);
     }
-    let (ours, theirs) = (row(&run, SINGLE, 8)?, row(&run, BIOD, 8)?);
-    put(result, "window 8: CPU time ÷ that of 8 biods", pair_by(ours, theirs, cpu), None)?;
-    let bare = row(&run, BARE, 8)?;
-    put(
-        result,
-        "window 8: CPU time of bare calls ÷ that of 8 biods",
-        pair_by(bare, theirs, cpu),
-        None,
-    )?;
-    let mut behind = Vec::new();
-    for window in WINDOWS.into_iter().filter(|window| *window <= 8) {
-        let (ours, theirs) = (row(&run, SINGLE, window)?, row(&run, BIOD, window)?);
-        if ours.median(RoundResult::throughput) < theirs.median(RoundResult::throughput) {
-            behind.push(window.to_string());
+
+    for (at, window) in [8, 32].into_iter().enumerate() {
+        let share = step(1 + at);
+        let mut cases =
+            vec![format!("window {window}: context switches ÷ those of {window} biods")];
+        if window == 8 {
+            cases.push("window 8: CPU time ÷ that of 8 biods".into());
+            cases.push("window 8: CPU time of bare calls ÷ that of 8 biods".into());
         }
+        let transfers =
+            Transfers { numbers: |round| vec![switches(round), cpu(round)], ..transfers };
+        let case = cases[0].clone();
+        let found = lab.sample(result, &cases, || {
+            let found = beside_server(progress, |server, progress| {
+                let job = transfers.plan(server)?.job;
+                let others = [(SINGLE, window), (BARE, window)];
+                let others = if window == 8 { &others[..] } else { &others[..1] };
+                let shown = &mut |done| progress(&case, share(done));
+                transfers.sample(&job, (BIOD, window), others, shown)
+            })?;
+            Ok(found.map_err(|why| why.to_string()))
+        })?;
+        let Some((sampled, kept)) = found else { continue };
+        let median = |at: usize| {
+            Summary::of(kept[at].iter().map(switches)).map_or(f64::NAN, |summary| summary.median)
+        };
+        let counts = format!("{:.0} against {:.0}", median(2), median(0));
+        let places = [(2, 0, 0), (2, 0, 1), (3, 0, 1)];
+        for (at, (case, place)) in cases.iter().zip(places).enumerate() {
+            enter(result, case, &sampled, place, Some(counts.clone()).filter(|_| at == 0))?;
+        }
+        lab.keep(result)?;
     }
-    let case = "windows of 2–8 at which it is behind as many biods";
-    let which = (!behind.is_empty()).then(|| behind.join(", "));
-    put(result, case, Some(Measured::exact(behind.len() as f64)), which)?;
-    Ok(Some(chart(result, &run)))
+
+    let share = step(3);
+    // All windows together have the time of one row.
+    let windows: Vec<u32> = WINDOWS.into_iter().filter(|window| *window <= 8).collect();
+    let limit = until.limit / windows.len() as u32;
+    let transfers = Transfers { until: Until { limit, ..until }, ..transfers };
+    let found = lab.sample(result, &[BEHIND], || {
+        let found = beside_server(progress, |server, progress| {
+            let job = transfers.plan(server)?.job;
+            let mut behind = Vec::new();
+            for (at, &window) in windows.iter().enumerate() {
+                let (base, ours) = ((BIOD, window), [(SINGLE, window)]);
+                let part = |done: f64| share((at as f64 + done) / windows.len() as f64);
+                let shown = &mut |done| progress(BEHIND, part(done));
+                let (sampled, _) = transfers.sample(&job, base, &ours, shown)?;
+                if sampled.row(2, 0, 0).is_some_and(|(ratio, _)| ratio.high < 1.0) {
+                    behind.push(window.to_string());
+                }
+            }
+            Ok(behind)
+        })?;
+        Ok(found.map_err(|why| why.to_string()))
+    })?;
+    if let Some(behind) = found {
+        let which = (!behind.is_empty()).then(|| behind.join(", "));
+        put(result, BEHIND, Some(Measured::exact(behind.len() as f64)), which)?;
+        lab.keep(result)?;
+    }
+    Ok(drawn.map(|seen| chart(result, &seen)))
 }
 
 /// Throughput by window, a line for each contender.

@@ -5,14 +5,16 @@
 use anyhow::{Context, Result};
 
 use super::lab::{both, put, skip, skip_all, subtitle};
+use super::sampled::{self, step, width};
 use super::{Lab, Progress};
 use crate::chart::{DotRow, Dots, Panel};
 use crate::figure::{FigureResult, Measured};
 use crate::pager::{
-    Ask, DEVICE, DEVICE_BLOCK, Entry, Ground, Order, PAGE_BYTES, Plan, Program, Terms, Visits, Way,
-    Work, limits, measure, regions,
+    Ask, DEVICE, DEVICE_BLOCK, Entry, Ground, Order, PAGE_BYTES, Plan, Program, Terms, Turns,
+    Visits, Way, Work, limits, measure, regions,
 };
-use crate::result::{RoundResult, Row, Run, pair_by};
+use crate::pairs::{self, Parts, Sampled};
+use crate::result::{Load, RoundResult, Row, Run, pair_by};
 use crate::stand::Kind;
 use crate::stats::{Middle, Paired, Summary};
 use crate::units;
@@ -166,10 +168,14 @@ pub fn one_fault(
         return skip_all(result, &why).map(|()| None);
     }
     let two = lab.cpus() > 1;
-    let mut runs = Vec::new();
-    for (at, kind) in [Kind::Loop, Kind::Zram, Kind::Emulated].into_iter().enumerate() {
+    const KINDS: [Kind; 3] = [Kind::Loop, Kind::Zram, Kind::Emulated];
+    let mut devices = Vec::new();
+    for (at, kind) in KINDS.into_iter().enumerate() {
         let name = kind.as_str();
         let cases = cases_of(result, name);
+        if !lab.wants(result, &cases) {
+            continue;
+        }
         let bytes = file_bytes(lab);
         let ground = match ground(lab, kind, bytes)? {
             Ok(ground) => ground,
@@ -181,60 +187,120 @@ pub fn one_fault(
         let visits =
             if lab.is_hasty() { 200 } else { (ground.bytes / PAGE_BYTES as u64).min(8000) };
         let visits = Visits { order: Order::Shuffled, visits, whole: false, turns: 0, timed: true };
-        let work = Work::Visits(visits);
-        let mut ways = vec![DEVICE, DEVICE_BLOCK, "region-random"];
+        let mut ways = vec![INLINE, DEVICE, DEVICE_BLOCK];
         ways.extend(THREADS.iter().take_while(|_| two).map(|(way, _)| *way));
         ways.push("mmap-random");
-        let entry = entry(lab, &ground, work, &ways)?;
-        let part = (at as f64 / 3.0, (at + 1) as f64 / 3.0);
-        let run = race(lab, &ground, vec![entry], 9, part, progress)?;
-        let of = |way: &str| row(&run, work.as_str(), way);
-        let us = |round: &RoundResult| round.p50_ns as f64 / 1e3;
-        let median = |way: &str| of(way).and_then(|row| Middle::of(row.rounds.iter().map(us)));
-        let mut enter = |what: &str, way: &str| match median(way) {
-            Some(median) => put(result, &format!("{name}: {what}"), Some(median), None),
-            None if way.starts_with("mmap") => {
-                skip_known(result, &format!("{name}: {what}"), &missing())
-            }
-            None => skip_known(result, &format!("{name}: {what}"), "two CPUs are needed"),
+        let entry = entry(lab, &ground, Work::Visits(visits), &ways)?;
+        let until =
+            lab.until(width(result, &format!("{name}: inline ÷ the best thread"), Load::Idle));
+        let mut turns = Turns::new(&entry, &lab.hidden);
+        let ways: Vec<&Way> = entry.ways.iter().filter(|way| turns.can(way)).collect();
+        let mut step = step(progress, &format!("{name}: faults"), at, KINDS.len());
+        let faults = lab.sample(result, &cases, || {
+            // The baseline's second self is the second contender.
+            let way = |contender: usize| ways[contender.saturating_sub(1)];
+            let mut made = vec![0; ways.len() + 1];
+            let mut parts = Parts::new(ways.len() - 1, until, |contender| {
+                made[contender] += 1;
+                let round = turns.one(way(contender), made[contender])?;
+                Ok((vec![round.p50_ns as f64], round))
+            });
+            let others = ways.len() - 1;
+            let sampled = pairs::sample(others, until, &mut parts, &mut |share| step.show(share))?;
+            let mut kept = std::mem::take(&mut parts.kept);
+            // Its second self is the baseline once more.
+            kept.remove(1);
+            Ok(Ok((sampled, kept)))
+        })?;
+        let Some((sampled, kept)) = faults else { continue };
+        let rows = ways.iter().zip(kept).map(|(way, rounds)| turns.row(way, rounds)).collect();
+        let faults = Faults { name, sampled, rows };
+        faults.enter(result, &THREADS)?;
+        devices.push((name, faults.rows));
+        lab.keep(result)?;
+    }
+    // Of a figure that was stopped the rows are left, and not the times of all ways.
+    Ok((devices.len() == KINDS.len()).then(|| latencies(result, &devices)))
+}
+
+/// The way that the others are held against.
+const INLINE: &str = "region-random";
+
+/// What was sampled on one device, the rows in the order of their ways, [`INLINE`] first.
+struct Faults<'a> {
+    name: &'a str,
+    sampled: Sampled,
+    rows: Vec<Row>,
+}
+
+impl Faults<'_> {
+    /// As the sampling knows a way, and its row.
+    fn of(&self, way: &str) -> Option<(usize, &Row)> {
+        let at = self.rows.iter().position(|row| row.policy == way)?;
+        Some((if at == 0 { 0 } else { at + 1 }, &self.rows[at]))
+    }
+
+    fn us(round: &RoundResult) -> f64 {
+        round.p50_ns as f64 / 1e3
+    }
+
+    /// The fastest of some ways.
+    fn best<'w>(&self, ways: &[(&'w str, &'w str)]) -> Option<(&'w str, &'w str)> {
+        let known = ways.iter().filter_map(|way| Some((*way, self.of(way.0)?.1.median(Self::us))));
+        known.min_by(|(_, a), (_, b)| a.total_cmp(b)).map(|(way, _)| way)
+    }
+
+    fn case(&self, what: &str) -> String {
+        format!("{}: {what}", self.name)
+    }
+
+    /// The time of a fault by one way, with the control of all.
+    fn time(&self, result: &mut FigureResult, what: &str, way: &str) -> Result<()> {
+        let case = self.case(what);
+        if !result.rows.iter().any(|row| row.case == case) {
+            return Ok(());
+        }
+        let Some((at, row)) = self.of(way) else {
+            let why = if way.starts_with("mmap") { &missing() } else { "two CPUs are needed" };
+            return skip(result, &[case], why);
         };
+        let middle = Middle::of(row.rounds.iter().map(Self::us));
+        match middle.zip(self.sampled.row(0, at, 0)) {
+            Some((middle, (_, sampling))) => result.sampled(&case, middle, sampling),
+            None => skip(result, &[case], "no turn gave a value"),
+        }
+    }
+
+    fn enter(&self, result: &mut FigureResult, threads: &[(&str, &str)]) -> Result<()> {
         // Whichever way of waiting is the shorter one.
         let waits = [(DEVICE, "spun for"), (DEVICE_BLOCK, "blocked for")];
-        let waits =
-            waits.into_iter().filter_map(|(way, what)| Some((way, what, of(way)?.median(us))));
-        let best = waits.min_by(|(.., a), (.., b)| a.total_cmp(b));
-        let (device_way, device_what, _) = best.context("the device was not measured")?;
-        enter("the device alone", device_way)?;
-        enter("inline", "region-random")?;
-        for (way, what) in THREADS {
-            enter(what, way)?;
+        let (device, waited) = self.best(&waits).context("the device was not measured")?;
+        self.time(result, "the device alone", device)?;
+        self.time(result, "inline", INLINE)?;
+        for (way, what) in threads {
+            self.time(result, what, way)?;
         }
-        if kind != Kind::Emulated {
-            enter("mmap", "mmap-random")?;
+        self.time(result, "mmap", "mmap-random")?;
+        let case = self.case("inline − the device alone");
+        let both = self.of(INLINE).zip(self.of(device));
+        let ((_, inline), (at, alone)) = both.context("the device was not measured")?;
+        let turns = inline.rounds.iter().zip(&alone.rounds);
+        let more = Middle::of(turns.map(|(inline, alone)| Self::us(inline) - Self::us(alone)));
+        if let Some((more, (_, sampling))) = more.zip(self.sampled.row(0, at, 0)) {
+            result.sampled(&case, more, sampling)?;
+            let row = result.rows.iter().find(|row| row.case == case);
+            let doubt = row.and_then(|row| row.note.clone());
+            result
+                .note(&case, &super::lab::both(doubt, Some(waited.into())).unwrap_or_default())?;
         }
-        let (device, inline) = (of(device_way), of("region-random"));
-        if let (Some(device), Some(inline)) = (device, inline) {
-            let both = inline.rounds.iter().zip(&device.rounds);
-            let more = Middle::of(both.map(|(inline, device)| us(inline) - us(device)));
-            put(
-                result,
-                &format!("{name}: inline − the device alone"),
-                more,
-                Some(device_what.into()),
-            )?;
-            let threads = THREADS.iter().filter_map(|(way, what)| Some((what, of(way)?)));
-            let best = threads.min_by(|(_, a), (_, b)| a.median(us).total_cmp(&b.median(us)));
-            let case = format!("{name}: inline ÷ the best thread");
-            match best {
-                Some((what, thread)) => {
-                    put(result, &case, pair_by(inline, thread, us), Some((*what).into()))?;
-                }
-                None => skip(result, &[case], "two CPUs are needed")?,
+        let case = self.case("inline ÷ the best thread");
+        match self.best(threads).and_then(|(way, what)| Some((self.of(way)?, what))) {
+            Some(((at, _), what)) => {
+                sampled::enter(result, &case, &self.sampled, (0, at, 0), Some(what.into()))
             }
+            None => skip(result, &[case], "two CPUs are needed"),
         }
-        runs.push((name, run));
     }
-    Ok(Some(latencies(result, &runs)))
 }
 
 /// The cases of a figure that begin with a device's name.
@@ -245,17 +311,9 @@ fn cases_of(result: &FigureResult, name: &str) -> Vec<String> {
     result.rows.iter().map(|row| &row.case).filter(of).cloned().collect()
 }
 
-/// Notes why a case was not measured, where the figure has that case.
-fn skip_known(result: &mut FigureResult, case: &str, why: &str) -> Result<()> {
-    match result.rows.iter().any(|row| row.case == case) {
-        true => skip(result, &[case], why),
-        false => Ok(()),
-    }
-}
-
 /// Medians and 99th percentiles of a fault, a panel per device.
-fn latencies(result: &FigureResult, runs: &[(&str, Run)]) -> String {
-    let panel = |(name, run): &(&str, Run)| {
+fn latencies(result: &FigureResult, devices: &[(&str, Vec<Row>)]) -> String {
+    let panel = |(name, rows): &(&str, Vec<Row>)| {
         let dot = |row: &Row| {
             let us = |ns: u64| ns as f64 / 1e3;
             let median = row.summary(|round| us(round.p50_ns))?;
@@ -270,15 +328,15 @@ fn latencies(result: &FigureResult, runs: &[(&str, Run)]) -> String {
         };
         Panel {
             axis_label: format!("One fault on {name} (µs, log)"),
-            rows: run.rows.iter().filter_map(dot).collect(),
+            rows: rows.iter().filter_map(dot).collect(),
             mark: None,
         }
     };
     Dots {
         title: "Time of one fault on a page that is in no memory, random order".into(),
         subtitle: subtitle(result, "each page once"),
-        dots: "median; bar: fastest to slowest round".into(),
-        panels: runs.iter().map(panel).collect(),
+        dots: "median; bar: fastest to slowest turn".into(),
+        panels: devices.iter().map(panel).collect(),
     }
     .svg()
 }

@@ -5,16 +5,17 @@ use anyhow::{Context, Result};
 use dwell::DeviceClass;
 
 use super::lab::{both, put, skip_all, subtitle, unless_class};
+use super::sampled::{CPU, Step, THROUGHPUT, enter, step, width};
 use super::{Lab, Progress};
 use crate::chart::{DotRow, Dots, Panel};
 use crate::contender::{HAND_WRITTEN, is_peer};
 use crate::figure::{FigureResult, Measured};
 use crate::program::{PREFIX, Peers};
-use crate::result::{Metric, Row, Run, pair};
+use crate::result::{Load, Requests, Row};
 use crate::stand::Kind;
-use crate::stats::Summary;
+use crate::stats::{Paired, Summary};
+use crate::trial::{Asked, Question};
 
-const SIZE_BYTES: u64 = 4096;
 const DEPTHS: [u32; 4] = [1, 4, 16, 32];
 const OURS: &str = "smartcon";
 /// Shown beside it, not held to anything.
@@ -43,39 +44,68 @@ pub fn measure(
     let others = Peers::find(None).and_then(|peers| peers.list());
     let missing = others.as_ref().err().map(|_| "hand-written loops only: make peers".to_owned());
     let odd = both(unless_class(&subject, DeviceClass::Fast), missing);
-    let mut names: Vec<String> = [OURS].into_iter().chain(OUR_OTHERS).map(String::from).collect();
+    let mut names: Vec<String> = OUR_OTHERS.map(String::from).into();
     // The device has no poll queues.
     names.extend(HAND_WRITTEN.into_iter().filter(|name| *name != "raw-iopoll").map(String::from));
     names.extend(others.unwrap_or_default().iter().map(|name| format!("{PREFIX}{name}")));
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    let mut plan = lab.plan(&names, &[SIZE_BYTES], (11, 100));
-    plan.depths = DEPTHS.into();
-    let run = lab.run(&plan, &[subject], (0.0, 1.0), progress)?;
-    for depth in DEPTHS {
-        judge(result, &run, depth, odd.clone())?;
+    let mut panels = Vec::new();
+    for (at, depth) in DEPTHS.into_iter().enumerate() {
+        let cases = [iops(depth), cpu(depth), ahead(depth)];
+        let width = width(result, &cases[0], Load::Idle);
+        let requests = Requests { depth, ..Requests::random_reads() };
+        let numbers = &[THROUGHPUT, CPU];
+        let question = lab.question((Kind::Loop, &subject), &names, width);
+        let question = Question { baseline: OURS, requests, numbers, ..question };
+        let mut step = step(progress, &format!("queue depth {depth}"), at, DEPTHS.len());
+        let asked = lab.sample(result, &cases, || seen_and_asked(lab, &question, &mut step))?;
+        let Some((all, best, asked)) = asked else { continue };
+        judge(result, depth, (&all, &best, &asked), odd.clone())?;
+        panels.push(panel(depth, &all.rows));
+        lab.keep(result)?;
     }
-    Ok(Some(chart(result, &run)))
+    // Of a figure that was stopped the rows are left, and not what all peers did.
+    Ok((panels.len() == DEPTHS.len()).then(|| chart(result, panels)))
 }
 
-fn at(run: &Run, depth: u32) -> impl Iterator<Item = &Row> {
-    run.rows.iter().filter(move |row| row.setting.requests().is_some_and(|r| r.depth == depth))
-}
-
-/// All cases of one depth. The best peer is the one with the best median: taking the best of each
-/// round anew would hold Dwell against many draws of noise.
-fn judge(result: &mut FigureResult, run: &Run, depth: u32, odd: Option<String>) -> Result<()> {
-    let ours = at(run, depth).find(|row| row.policy == OURS).context("smartcon is missing")?;
-    let peers = || at(run, depth).filter(|row| is_rival(&row.policy));
-    let speed = |row: &Row| row.median(|round| round.requests_per_second());
-    let best = peers().max_by(|a, b| speed(a).total_cmp(&speed(b))).context("there is no peer")?;
-    let ratio = |metric| pair(ours, best, metric);
-    put(result, &iops(depth), ratio(Metric::Throughput), both(odd.clone(), Some(name(best))))?;
-    put(result, &cpu(depth), ratio(Metric::CpuPerRequest), odd.clone())?;
-    let beyond = |row: &&Row| {
-        let faster = pair(row, ours, Metric::Throughput).is_some_and(|ratio| ratio.low > 1.0);
-        faster && pair(row, ours, Metric::CpuPerRequest).is_some_and(|ratio| ratio.high < 1.0)
+/// All contenders for a while; the best peer among them, and smartcon beside it to the end: taking
+/// the best of each round anew would hold smartcon against many draws of noise.
+fn seen_and_asked(
+    lab: &Lab,
+    question: &Question<'_>,
+    step: &mut Step<'_, '_>,
+) -> Result<Result<(Asked, String, Asked), String>> {
+    let all = match lab.scout(question, &lab.means(), step)? {
+        Ok((_, all)) => all,
+        Err(why) => return Ok(Err(why)),
     };
-    let ahead_in_both: Vec<String> = peers().filter(beyond).map(name).collect();
+    let speed = |at: &usize| all.sampled.ratios[*at][0].median;
+    let rivals = question.contenders.iter().enumerate().filter(|(_, name)| is_rival(name));
+    let best = rivals.map(|(at, _)| at).max_by(|a, b| speed(a).total_cmp(&speed(b)));
+    let best = question.contenders[best.context("there is no peer")?];
+    let until = lab.after_scouting(question.until);
+    let question = Question { contenders: &[best], until, ..*question };
+    let asked = lab.ask(&question, &lab.means(), step)?;
+    Ok(asked.map(|asked| (all, best.to_owned(), asked)))
+}
+
+/// All cases of one depth.
+fn judge(
+    result: &mut FigureResult,
+    depth: u32,
+    (all, best, asked): (&Asked, &str, &Asked),
+    odd: Option<String>,
+) -> Result<()> {
+    let remark = both(odd.clone(), Some(name(best)));
+    enter(result, &iops(depth), &asked.sampled, (0, 2, 0), remark)?;
+    enter(result, &cpu(depth), &asked.sampled, (0, 2, 1), odd.clone())?;
+    let beyond = |(_, ratios): &(&Row, &Vec<Paired>)| ratios[0].low > 1.0 && ratios[1].high < 1.0;
+    let others = all.rows[2..].iter().zip(&all.sampled.ratios);
+    let ahead_in_both: Vec<String> = others
+        .filter(|(row, _)| is_rival(&row.policy))
+        .filter(beyond)
+        .map(|(row, _)| name(&row.policy))
+        .collect();
     let count = Measured::exact(ahead_in_both.len() as f64);
     let who = (!ahead_in_both.is_empty()).then(|| ahead_in_both.join(", "));
     put(result, &ahead(depth), Some(count), both(odd, who))
@@ -85,38 +115,41 @@ fn is_rival(policy: &str) -> bool {
     HAND_WRITTEN.contains(&policy) || is_peer(policy)
 }
 
-fn name(row: &Row) -> String {
-    row.policy.trim_start_matches(PREFIX).to_owned()
+fn name(policy: &str) -> String {
+    policy.trim_start_matches(PREFIX).to_owned()
 }
 
-/// One panel per depth, fastest first: seventeen lines in one picture cannot be told apart.
-fn chart(result: &FigureResult, run: &Run) -> String {
-    let panel = |depth: u32| {
-        let speed = |row: &Row| row.summary(|round| round.requests_per_second() / 1e3);
-        let mut rows: Vec<_> = at(run, depth).filter_map(|row| Some((row, speed(row)?))).collect();
-        rows.sort_by(|(_, a), (_, b)| b.median.total_cmp(&a.median));
-        let dot = |(row, speed): (&Row, Summary)| DotRow {
-            label: if row.policy == OURS { format!("{OURS} (ours)") } else { name(row) },
-            ours: Some((speed.median, speed.min, speed.max)),
-            target: None,
-            theirs: None,
-            text: format!(
-                "{:.1} k/s, {:.1} µs of CPU each",
-                speed.median,
-                row.median(|round| round.cpu_ns_per_request() / 1e3)
-            ),
-        };
-        Panel {
-            axis_label: format!("Requests at queue depth {depth} (1000 per second, log)"),
-            rows: rows.into_iter().map(dot).collect(),
-            mark: None,
-        }
+/// One depth, fastest first. The second row is our second self.
+fn panel(depth: u32, rows: &[Row]) -> Panel {
+    let speed = |row: &Row| row.summary(|round| round.requests_per_second() / 1e3);
+    let shown = rows.iter().enumerate().filter(|(at, _)| *at != 1);
+    let mut rows: Vec<_> = shown.filter_map(|(_, row)| Some((row, speed(row)?))).collect();
+    rows.sort_by(|(_, a), (_, b)| b.median.total_cmp(&a.median));
+    let dot = |(row, speed): (&Row, Summary)| DotRow {
+        label: if row.policy == OURS { format!("{OURS} (ours)") } else { name(&row.policy) },
+        ours: Some((speed.median, speed.min, speed.max)),
+        target: None,
+        theirs: None,
+        text: format!(
+            "{:.1} k/s, {:.1} µs of CPU each",
+            speed.median,
+            row.median(|round| round.cpu_ns_per_request() / 1e3)
+        ),
     };
+    Panel {
+        axis_label: format!("Requests at queue depth {depth} (1000 per second, log)"),
+        rows: rows.into_iter().map(dot).collect(),
+        mark: None,
+    }
+}
+
+/// A panel per depth: seventeen lines in one picture cannot be told apart.
+fn chart(result: &FigureResult, panels: Vec<Panel>) -> String {
     Dots {
         title: "Requests per second and CPU time of each, by queue depth".into(),
         subtitle: subtitle(result, "4 KiB random reads"),
-        dots: "median; bar: slowest to fastest round".into(),
-        panels: DEPTHS.map(panel).into(),
+        dots: "median; bar: slowest to fastest part".into(),
+        panels,
     }
     .svg()
 }

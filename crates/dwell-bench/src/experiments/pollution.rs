@@ -5,11 +5,14 @@
 use anyhow::Result;
 use dwell::DeviceClass;
 
-use super::lab::{both, put, row, skip, skip_all, unless_class};
+use super::lab::{both, skip, skip_all, unless_class};
+use super::sampled::{THROUGHPUT, enter, step, width};
 use super::{Lab, Progress};
+use crate::counters::Counters;
 use crate::figure::FigureResult;
-use crate::result::{Load, Metric, Row, pair, pair_by};
+use crate::result::Load;
 use crate::stand::Kind;
+use crate::trial::{Number, Question};
 
 const SIZES_KIB: [u64; 4] = [4, 16, 128, 512];
 
@@ -33,31 +36,38 @@ pub fn measure(
         Err(why) => return skip_all(result, &why).map(|()| None),
     };
     let odd = unless_class(&subject, DeviceClass::Fast);
-    let mut plan = lab.plan(&["block", "smartcon"], &SIZES_KIB.map(|kib| kib << 10), (21, 300));
-    plan.loads = vec![Load::Readers];
-    plan.keep.counters = true;
-    let run = lab.run(&plan, &[subject], (0.0, 1.0), progress)?;
-    let remark = run.notes.iter().find_map(|note| note.strip_prefix("counters: "));
-    for kib in SIZES_KIB {
-        let [ours, base] =
-            ["smartcon", "block"].map(|policy| row(&run, Kind::Loop, kib << 10, policy));
-        let (ours, base) = (ours?, base?);
-        let case = format!("{kib} KiB: throughput");
-        put(result, &case, pair(ours, base, Metric::Throughput), odd.clone())?;
-        for (what, event) in EVENTS {
-            let case = format!("{kib} KiB: {what} misses per request");
-            let counted = |row: &Row| row.rounds.iter().any(|r| r.counters.contains_key(event));
-            if !counted(ours) || !counted(base) {
-                let why = remark.unwrap_or("not supported: this processor does not count it");
-                skip(result, &[case], why)?;
-                continue;
-            }
-            let misses = pair_by(ours, base, |round| match round.counters.get(event) {
-                Some(count) => count / round.requests as f64,
-                None => f64::NAN,
-            });
-            put(result, &case, misses, both(odd.clone(), remark.map(str::to_owned)))?;
+    let (known, remark) = match Counters::open() {
+        Ok(counters) => (counters.names(), counters.remark().map(str::to_owned)),
+        Err(why) => (Vec::new(), Some(why.to_string())),
+    };
+    let (there, lacking): (Vec<_>, Vec<_>) =
+        EVENTS.into_iter().partition(|(_, event)| known.contains(event));
+    let counted = there.iter().map(|(_, event)| Number::Counter(event));
+    let numbers: Vec<Number> = [THROUGHPUT].into_iter().chain(counted).collect();
+    let load = Load::Readers;
+    for (at, kib) in SIZES_KIB.into_iter().enumerate() {
+        let misses = |(what, _): &(&str, &str)| format!("{kib} KiB: {what} misses per request");
+        let none = remark.as_deref().unwrap_or("not supported: this processor does not count it");
+        skip(result, &lacking.iter().map(misses).collect::<Vec<_>>(), none)?;
+        let mut cases = vec![format!("{kib} KiB: throughput")];
+        cases.extend(there.iter().map(misses));
+        let width = width(result, &cases[0], load);
+        let question = lab.question((Kind::Loop, &subject), &["smartcon"], width);
+        let question = Question {
+            size_bytes: kib << 10,
+            load,
+            numbers: &numbers,
+            part: lab.part(Kind::Loop, load),
+            ..question
+        };
+        let mut step = step(progress, &cases[0], at, SIZES_KIB.len());
+        let asked = lab.sample(result, &cases, || lab.ask(&question, &lab.means(), &mut step))?;
+        let Some(asked) = asked else { continue };
+        for (number, case) in cases.iter().enumerate() {
+            let remark = remark.clone().filter(|_| number > 0);
+            enter(result, case, &asked.sampled, (2, 0, number), both(odd.clone(), remark))?;
         }
+        lab.keep(result)?;
     }
     Ok(None)
 }

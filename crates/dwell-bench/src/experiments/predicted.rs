@@ -5,13 +5,16 @@ use anyhow::{Context, Result};
 use dwell_sim::wait::{Scenario, WaitReport};
 use serde::Serialize;
 
-use super::lab::{put, ratio_text, row, skip};
+use super::lab::{ratio_text, skip};
+use super::sampled::{enter_as, step, width};
 use super::{Lab, Progress};
 use crate::figure::{FigureResult, Measured};
-use crate::result::{Load, Metric, pair};
+use crate::loads::Means;
+use crate::result::Load;
 use crate::stand::Kind;
 use crate::stats::Paired;
 use crate::subject::Subject;
+use crate::trial::Question;
 use crate::waits::{self, mean};
 
 const DEVICES: [(Kind, &str); 3] =
@@ -59,21 +62,33 @@ pub(super) fn measure(
         std::fs::create_dir_all(directory).context("making a directory for predictions")?;
     }
     crate::result::write(&path, &(serde_json::to_string_pretty(&predictions)? + "\n"))?;
-    let parts = (subjects.len() * LOADS.len()).max(1) as f64;
-    for (i, (kind, device, subject)) in subjects.iter().enumerate() {
-        for (j, (load, word)) in LOADS.into_iter().enumerate() {
-            let part = (i * LOADS.len() + j) as f64;
-            let part = (0.2 + 0.8 * part / parts, 0.2 + 0.8 * (part + 1.0) / parts);
-            let measured = beside(lab, (*kind, subject), load, part, progress)?;
-            for (kib, ratio) in measured {
+    let questions = subjects.len() * LOADS.len() * SIZES_KIB.len();
+    // What came before is a fifth of it.
+    let before = questions.div_ceil(4);
+    let mut at = before;
+    for (kind, device, subject) in &subjects {
+        for (load, word) in LOADS {
+            for kib in SIZES_KIB {
                 let case = case(device, word, kib);
                 let predicted = predictions.iter().find(|known| known.case == case);
                 let predicted = predicted.context("a case was not predicted")?.gain;
-                let remark = ratio.map(|ratio| {
-                    let measured = ratio_text(&ratio);
-                    format!("predicted {predicted:.2}×, measured {measured}")
-                });
-                put(result, &case, ratio.map(|ratio| deviation(predicted, &ratio)), remark)?;
+                let width = width(result, &case, load);
+                let question = lab.question((*kind, subject), &["smartcon"], width);
+                let part = lab.part(*kind, load);
+                let question = Question { load, size_bytes: kib << 10, part, ..question };
+                let means = Means { crunchers: CRUNCHERS as usize, ..lab.means() };
+                let mut step = step(progress, &case, at, before + questions);
+                at += 1;
+                let asked =
+                    lab.sample(result, &[&case], || lab.ask(&question, &means, &mut step))?;
+                let Some(asked) = asked else { continue };
+                let measured = asked.sampled.row(2, 0, 0).map(|(ratio, _)| ratio_text(&ratio));
+                let measured = measured.unwrap_or_default();
+                let remark = format!("predicted {predicted:.2}×, measured {measured}");
+                enter_as(result, &case, &asked.sampled, (2, 0, 0), Some(remark), |ratio| {
+                    deviation(predicted, ratio)
+                })?;
+                lab.keep(result)?;
             }
         }
     }
@@ -117,26 +132,6 @@ fn predict(lab: &Lab, subjects: &[(Kind, &str, Subject)]) -> Result<Vec<Predicti
         }
     }
     Ok(predictions)
-}
-
-/// smartcon ÷ block of one device beside one load, by size in KiB.
-fn beside(
-    lab: &Lab,
-    (kind, subject): (Kind, &Subject),
-    load: Load,
-    part: (f64, f64),
-    progress: &mut Progress<'_>,
-) -> Result<Vec<(u64, Option<Paired>)>> {
-    let full = if load == Load::Idle { (11, 100) } else { (11, 400) };
-    let mut plan = lab.plan(&["block", "smartcon"], &SIZES_KIB.map(|kib| kib << 10), full);
-    plan.loads = vec![load];
-    plan.means.crunchers = CRUNCHERS as usize;
-    let run = lab.run(&plan, std::slice::from_ref(subject), part, progress)?;
-    let ratio = |kib: u64| -> Result<(u64, Option<Paired>)> {
-        let of = |policy| row(&run, kind, kib << 10, policy);
-        Ok((kib, pair(of("smartcon")?, of("block")?, Metric::Throughput)))
-    };
-    SIZES_KIB.into_iter().map(ratio).collect()
 }
 
 #[cfg(test)]

@@ -11,12 +11,15 @@ use anyhow::{Context, Result};
 use dwell::DeviceClass;
 
 use super::lab::{both, put, ratio_text, skip, skip_all};
+use super::sampled::{enter, step, width};
 use super::wrapped::{POLICY, Wrapping, both_variants, compared, open_to_all, variant};
 use super::{Lab, Progress};
-use crate::compare::{CONTROL, Measured, Metric, Results, Wrapper, pairs};
+use crate::compare::{self, CONTROL, Measured, Metric, Results, Runs, UNTOUCHED, Wrapper};
 use crate::figure::FigureResult;
 use crate::fixture::{Directory, half_noise};
 use crate::loads::Loads;
+use crate::pairs::{self, Parts};
+use crate::result::Load;
 use crate::stand::Kind;
 use crate::stats::Paired;
 use crate::workload::Place;
@@ -73,22 +76,26 @@ pub fn reads(
     ];
     let words = words.map(OsString::from).into();
     let wrapper = Wrapper::dwell_run(&wrapping.dwell());
-    let mut plan = wrapping.plan(words, wrapper, lab.times(15));
+    let mut plan = wrapping.plan(words, wrapper, 1);
     plan.told = Some(fio_iops);
     // fio tells times and host of each run.
     plan.check = Some(vec!["true".into()]);
-    let (mut done, total) = (0.0, plan.runs() as f64);
-    let comparison = compared(&plan, &mut |what| {
-        progress(what, done / total);
-        done += 1.0;
+    let cases = READS.map(|(case, _)| format!("{case}: wrapped ÷ untouched"));
+    let until = lab.until(width(result, &cases[0], Load::Idle));
+    let mut step = step(progress, "fio, untouched and wrapped", 0, 1);
+    let sampled = lab.sample(result, &cases, || {
+        let mut runs = Runs::new(&plan)?;
+        let mut parts = Parts::new(1, until, |contender| {
+            let run = runs.one(if contender < 2 { UNTOUCHED } else { POLICY })?;
+            Ok((READS.map(|(_, of)| of(&run)).into(), ()))
+        });
+        pairs::sample(1, until, &mut parts, &mut |share| step.show(share)).map(Ok)
     })?;
-    let (ours, base) = both_variants(&comparison)?;
-    for (case, of) in READS {
-        let rounds = ours.rounds.iter().zip(&base.rounds);
-        let ratio = Paired::of(rounds.map(|(ours, base)| (of(ours), of(base))));
-        put(result, &format!("{case}: wrapped ÷ untouched"), ratio, unless_fast(&place))?;
+    let Some(sampled) = sampled else { return Ok(None) };
+    for (number, case) in cases.iter().enumerate() {
+        enter(result, case, &sampled, (2, 0, number), unless_fast(&place))?;
     }
-    Ok(None)
+    lab.keep(result).map(|()| None)
 }
 
 fn unless_fast(place: &Place) -> Option<String> {
@@ -355,8 +362,9 @@ impl Script<'_> {
             Results::Unstable => Some("results vary by themselves".to_owned()),
             Results::Same => None,
         };
-        let speeds =
-            |variant| pairs(variant, base, Metric::Speed).map(|(ours, base)| ours / base).collect();
+        let speeds = |variant| {
+            compare::pairs(variant, base, Metric::Speed).map(|(ours, base)| ours / base).collect()
+        };
         let control = speeds(variant(&comparison, CONTROL)?);
         Ok((Ratios { wrapped: speeds(ours), control }, remark))
     }

@@ -56,8 +56,16 @@ impl Lab {
 
     /// Whether any of these cases is to be measured now: it is lacking, and asked for.
     pub fn wants<S: AsRef<str>>(&self, result: &FigureResult, cases: &[S]) -> bool {
-        let asked = |case: &str| self.only.as_ref().is_none_or(|only| case.contains(only));
-        cases.iter().any(|case| asked(case.as_ref()) && result.lacks(case.as_ref()))
+        let mut cases = cases.iter().map(AsRef::as_ref);
+        cases.any(|case| self.asks_for(case) && result.lacks(case))
+    }
+
+    /// Whether a case is among those that are to be measured: their names contain [`Lab::only`] from
+    /// the beginning of a word.
+    pub fn asks_for(&self, case: &str) -> bool {
+        let Some(only) = &self.only else { return true };
+        let begins = |at: usize| !case[..at].ends_with(|before: char| before.is_alphanumeric());
+        case.match_indices(only.as_str()).any(|(at, _)| begins(at))
     }
 
     /// Random reads of 4 KiB by `contenders` beside `block`, on an idle machine as it is.

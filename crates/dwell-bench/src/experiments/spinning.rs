@@ -4,12 +4,14 @@
 use anyhow::Result;
 use dwell::DeviceClass;
 
-use super::lab::{both, put, row, skip_all, subtitle, unless_class};
+use super::lab::{both, put, skip_all, subtitle, unless_class};
+use super::sampled::{CPU, enter, step, width};
 use super::{Lab, Progress};
 use crate::chart::{Bar, BarGroup, Bars};
 use crate::figure::{FigureResult, Measured};
-use crate::result::{Metric, Row, pair};
+use crate::result::{Load, Row};
 use crate::stand::Kind;
+use crate::trial::Question;
 use crate::units;
 
 const SIZES_KIB: [u64; 6] = [4, 16, 64, 128, 256, 512];
@@ -20,28 +22,38 @@ pub fn measure(
     result: &mut FigureResult,
     progress: &mut Progress<'_>,
 ) -> Result<Option<String>> {
+    progress("making and probing loop", 0.0);
     let subject = match lab.subject(Kind::Loop)? {
         Ok(subject) => subject,
         Err(why) => return skip_all(result, &why).map(|()| None),
     };
     let odd = unless_class(&subject, DeviceClass::Fast);
-    let plan = lab.plan(&["block", "spin"], &SIZES_KIB.map(|kib| kib << 10), (31, 200));
-    let run = lab.run(&plan, &[subject], (0.0, 1.0), progress)?;
     let mut groups = Vec::new();
-    for kib in SIZES_KIB {
-        let block = row(&run, Kind::Loop, kib << 10, "block")?;
-        let spin = row(&run, Kind::Loop, kib << 10, "spin")?;
-        let case = format!("{kib} KiB: CPU per request, spin ÷ block");
-        put(result, &case, pair(spin, block, Metric::CpuPerRequest), odd.clone())?;
-        let case = format!("{kib} KiB: iowait in the CPU time of block");
-        let whose = "iowait of the whole machine, all rounds together".to_owned();
-        put(result, &case, iowait_percent(block), both(odd.clone(), Some(whose)))?;
-        let bars = [block, spin].map(bar).into();
-        groups.push(BarGroup { label: units::bytes(kib << 10), bars });
+    for (at, kib) in SIZES_KIB.into_iter().enumerate() {
+        let cost = format!("{kib} KiB: CPU per request, spin ÷ block");
+        let iowait = format!("{kib} KiB: iowait in the CPU time of block");
+        let width = width(result, &cost, Load::Idle);
+        let question = lab.question((Kind::Loop, &subject), &["spin"], width);
+        let question = Question { size_bytes: kib << 10, numbers: &[CPU], ..question };
+        let mut step = step(progress, &cost, at, SIZES_KIB.len());
+        let cases = [&cost, &iowait];
+        let asked = lab.sample(result, &cases, || lab.ask(&question, &lab.means(), &mut step))?;
+        let Some(asked) = asked else { continue };
+        enter(result, &cost, &asked.sampled, (2, 0, 0), odd.clone())?;
+        let [block, _, spin] = &asked.rows[..] else { anyhow::bail!("a contender is missing") };
+        let whose = "iowait of the whole machine, all parts together".to_owned();
+        put(result, &iowait, iowait_percent(block), both(odd.clone(), Some(whose)))?;
+        groups
+            .push(BarGroup { label: units::bytes(kib << 10), bars: [block, spin].map(bar).into() });
+        lab.keep(result)?;
+    }
+    // Of a figure that was stopped the rows are left, and not how their time was spent.
+    if groups.len() < SIZES_KIB.len() {
+        return Ok(None);
     }
     let chart = Bars {
         title: "CPU use of blocking and of spinning, loop on tmpfs".into(),
-        subtitle: subtitle(result, "medians of rounds, random reads"),
+        subtitle: subtitle(result, "medians of parts, random reads"),
         axis_label: "Time (% of one CPU)".into(),
         parts: ["user and kernel", "iowait", "spinning"].map(String::from).into(),
         groups,

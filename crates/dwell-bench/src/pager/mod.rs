@@ -13,6 +13,7 @@ mod task;
 mod way;
 mod work;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -231,6 +232,44 @@ fn check(found: &mut Option<(String, String)>, way: &Way, told: &Told) -> Result
 /// A process that cannot be started, that ends without an answer, or says why it failed.
 pub fn together(tasks: &[Task], hidden: &[String]) -> Result<Vec<Told>> {
     child::perform(tasks, hidden)
+}
+
+/// Single turns of an entry's contenders. The first turn of each is in the same order, and so on.
+pub struct Turns<'a> {
+    entry: &'a Entry,
+    hidden: &'a [String],
+    limited: bool,
+    /// Of each order, who found what first.
+    found: BTreeMap<u64, Option<(String, String)>>,
+}
+
+impl<'a> Turns<'a> {
+    /// Of this entry; `hidden` as in [`Plan`].
+    pub fn new(entry: &'a Entry, hidden: &'a [String]) -> Self {
+        Turns { entry, hidden, limited: limits().is_ok(), found: BTreeMap::new() }
+    }
+
+    /// Whether a way can be measured here: without a limit the kernel's ways would have all memory.
+    pub fn can(&self, way: &Way) -> bool {
+        let scheme = dwell::open::is_scheme(&self.entry.address);
+        !way.is_kernels() || (self.limited && !scheme)
+    }
+
+    /// One turn, whose order `seed` decides.
+    ///
+    /// # Errors
+    /// What the system refuses; a contender that found something else in the same bytes.
+    pub fn one(&mut self, way: &Way, seed: u64) -> Result<RoundResult> {
+        let (told, round) = once(self.entry, way, seed, self.limited, self.hidden)
+            .with_context(|| way.name.clone())?;
+        check(self.found.entry(seed).or_default(), way, &told)?;
+        Ok(round)
+    }
+
+    /// The row of a way that did these rounds.
+    pub fn row(&self, way: &Way, rounds: Vec<RoundResult>) -> Row {
+        Row { rounds, ..row(self.entry, way) }
+    }
 }
 
 /// One turn of one contender.

@@ -115,7 +115,7 @@ pub fn run(args: &Args) -> Result<()> {
             .filter_map(|id| due(&id).map(|due| due.then_some(id)).transpose())
             .collect::<Result<_>>()?;
         for id in due {
-            let mut progress = Progress::of(id);
+            let mut progress = Progress::of(id).with_end();
             let (result, svg) = experiments::measure(id, &mut lab, &mut |what, share| {
                 progress.show(what, share);
             })?;
