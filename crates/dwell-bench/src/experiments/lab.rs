@@ -25,6 +25,9 @@ use crate::workload::{self, Place, PlaceKind};
 /// files are more than the papers' one test file.
 const PLACE_FACTOR: u64 = 8;
 
+/// Hears of a figure whenever a row of it is complete.
+pub type KeepRows = Box<dyn Fn(&FigureResult) -> Result<()>>;
+
 /// Where experiments are done. Test devices are made when the first experiment asks for them and
 /// live as long as the lab.
 pub struct Lab {
@@ -49,7 +52,7 @@ pub struct Lab {
     /// Directory of earlier results; a figure that was stopped goes on with the rows that it lacks.
     pub results: Option<PathBuf>,
     /// Keeps a figure of which some rows are measured.
-    pub keep: Box<dyn Fn(&FigureResult) -> Result<()>>,
+    pub keep: KeepRows,
     /// Measure only cases whose names contain this from the beginning of a word, in figures that are sampled row by row.
     pub only: Option<String>,
     /// What was simulated for one figure and serves others.
