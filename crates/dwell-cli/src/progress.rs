@@ -50,7 +50,7 @@ impl Progress {
 
     fn end(&self, share: f64) -> String {
         let Some(spent) = self.began.map(|began| began.elapsed()) else { return String::new() };
-        if spent < UNSURE || share <= 0.0 {
+        if spent < UNSURE || share < 0.02 {
             return String::new();
         }
         let left = spent.mul_f64(((1.0 - share) / share).clamp(0.0, 1e3));
