@@ -285,7 +285,7 @@ fn what(requests: &Requests, setting: &Setting, size: Option<&str>) -> String {
     text
 }
 
-/// What is certain in one setting, without beside what; empty without any.
+/// The certain findings of one setting, without its load; empty if there are none.
 fn claims(cells: &[&Cell<'_>], load: Load, sized: bool) -> String {
     let of = |finding| -> Vec<&Cell> {
         cells.iter().copied().filter(|cell| cell.finding == finding).collect()
@@ -319,7 +319,7 @@ fn claims(cells: &[&Cell<'_>], load: Load, sized: bool) -> String {
     series(parts.iter().map(String::as_str), ", and ")
 }
 
-/// What is open in one setting; `None` where all is certain.
+/// The open findings of one setting; `None` if all are certain.
 fn unsure(cells: &[&Cell<'_>], when: &str, sized: bool) -> Option<String> {
     let is_open = |cell: &&Cell<'_>| cell.finding == Finding::Open;
     let open: Vec<&Cell> = cells.iter().copied().filter(is_open).collect();

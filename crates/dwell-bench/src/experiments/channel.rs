@@ -152,7 +152,7 @@ fn sampled(
         let mut contenders = open()?;
         let others = contenders.len() - 2;
         let mut parts = Parts::new(others, until, |contender| {
-            // Who served the last part may spin for a moment still.
+            // The thread that served the last part may go on spinning for a moment.
             std::thread::sleep(STILL);
             if !lab.is_hasty() {
                 contenders[contender].round(job, lab.span(20))?;

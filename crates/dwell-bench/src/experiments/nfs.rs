@@ -114,7 +114,7 @@ type Entry = (&'static str, u32);
 /// Numbers of a transfer.
 type Numbers = fn(&RoundResult) -> Vec<f64>;
 
-/// What is sampled beside one server: contenders beside a baseline.
+/// Contenders that are sampled beside a baseline, all on one server.
 struct Transfers {
     scale: Scale,
     until: Until,

@@ -219,7 +219,7 @@ pub fn one_fault(
         devices.push((name, faults.rows));
         lab.keep(result)?;
     }
-    // Of a figure that was stopped the rows are left, and not the times of all ways.
+    // A figure that goes on after a stop has its rows, but not the times of all ways.
     Ok((devices.len() == KINDS.len()).then(|| latencies(result, &devices)))
 }
 

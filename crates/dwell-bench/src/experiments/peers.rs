@@ -64,7 +64,7 @@ pub fn measure(
         panels.push(panel(depth, &all.rows));
         lab.keep(result)?;
     }
-    // Of a figure that was stopped the rows are left, and not what all peers did.
+    // A figure that goes on after a stop has its rows, but not what all peers did.
     Ok((panels.len() == DEPTHS.len()).then(|| chart(result, panels)))
 }
 

@@ -47,7 +47,7 @@ pub fn measure(
             .push(BarGroup { label: units::bytes(kib << 10), bars: [block, spin].map(bar).into() });
         lab.keep(result)?;
     }
-    // Of a figure that was stopped the rows are left, and not how their time was spent.
+    // A figure that goes on after a stop has its rows, but not how their time was spent.
     if groups.len() < SIZES_KIB.len() {
         return Ok(None);
     }
