@@ -338,6 +338,8 @@ fn a_figure_that_was_stopped_goes_on_with_the_rows_that_it_lacks() {
     assert!(result.is_complete());
     one.only = Some("4 KiB".into());
     assert!(one.asks_for("4 KiB: speed") && one.asks_for("idle, 4 KiB") && !one.asks_for("64 KiB"));
+    let error = format!("{:#}", measure(&mut one).unwrap_err());
+    assert!(error.contains("\"4 KiB\"") && error.contains("emu:z-nand, free: spin"), "{error}");
 }
 
 #[test]

@@ -45,7 +45,7 @@ mod wrapped;
 
 use std::time::Instant;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 
 use crate::figure::FigureResult;
 use crate::machine::Machine;
@@ -145,6 +145,13 @@ fn begin(id: &str, lab: &Lab) -> Result<FigureResult> {
     let machine = Machine::gather();
     let mut new = FigureResult::new(id, machine.clone())?;
     new.effort = lab.effort;
+    let names: Vec<&str> = new.rows.iter().map(|row| row.case.as_str()).collect();
+    ensure!(
+        names.iter().any(|name| lab.asks_for(name)),
+        "no case of {id} has {:?} at the beginning of a word: they are {}",
+        lab.only.as_deref().unwrap_or_default(),
+        names.join("; ")
+    );
     let Some(mut result) = earlier(id, lab, &machine)? else { return Ok(new) };
     if lab.only.is_some() {
         let mut asked = result.rows.iter().filter(|row| lab.asks_for(&row.case));

@@ -25,7 +25,7 @@ pub struct Args {
     #[arg(long)]
     all: bool,
     /// Only rows whose names contain this, in figures that are sampled row by row
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", conflicts_with = "all")]
     case: Option<String>,
     /// List the figures and what they show
     #[arg(long)]
