@@ -105,7 +105,7 @@ type Part<'a, T> = dyn FnMut(usize) -> Result<(Vec<f64>, T)> + 'a;
 /// enough.
 pub struct Parts<'a, T> {
     part: Box<Part<'a, T>>,
-    holds: Box<dyn Fn() -> bool + 'a>,
+    holds: Box<dyn FnMut() -> bool + 'a>,
     watches: bool,
     window: Option<Window>,
     /// What each contender did, the baseline and its second self first, in blocks that count.
@@ -132,7 +132,7 @@ impl<'a, T> Parts<'a, T> {
     }
 
     /// The same while the machine is in a state.
-    pub fn in_state(self, holds: impl Fn() -> bool + 'a) -> Self {
+    pub fn in_state(self, holds: impl FnMut() -> bool + 'a) -> Self {
         Parts { holds: Box::new(holds), ..self }
     }
 }

@@ -136,7 +136,7 @@ fn ticks(text: &str, figure: usize) -> u64 {
 }
 
 /// Children of all threads of a process.
-fn children_of(id: &str) -> Vec<i32> {
+pub(crate) fn children_of(id: &str) -> Vec<i32> {
     let Ok(threads) = fs::read_dir(format!("/proc/{id}/task")) else { return vec![] };
     let lists = threads
         .flatten()

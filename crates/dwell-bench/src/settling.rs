@@ -63,7 +63,7 @@ pub fn measure(
     progress: &mut dyn FnMut(f64),
 ) -> Result<Result<Settling, String>> {
     let Switches { subject, before, way, size_bytes, state, times } = *switches;
-    let made = match state.make() {
+    let mut made = match state.make() {
         Ok(made) => made,
         Err(why) => return Ok(Err(why.to_string())),
     };

@@ -100,7 +100,7 @@ pub fn ask(
 ) -> Result<Result<Asked, String>> {
     let Question { subject, requests, size_bytes, part, load, until, numbers, .. } = *question;
     // Before its threads are started: they have the CPU that it chooses.
-    let made = match question.state.make() {
+    let mut made = match question.state.make() {
         Ok(made) => made,
         Err(why) => return Ok(Err(why.to_string())),
     };
