@@ -2,7 +2,8 @@
 //! The papers' figures: what was found, what Dwell is held to, and what an experiment measured.
 //!
 //! `figures.toml` says what there is to measure. An experiment adds what it found to a
-//! [`FigureResult`] and saves it; [`regenerate_docs`] copies saved results into the documents.
+//! [`FigureResult`] and saves it; [`keep_results`] keeps it for its kind of machine, and
+//! [`regenerate_docs`] copies what is kept into the documents.
 
 mod docs;
 mod inputs;
@@ -22,7 +23,7 @@ use crate::{
     units,
 };
 
-pub use docs::regenerate_docs;
+pub use docs::{keep_results, regenerate_docs};
 pub use verdict::{AGREES_WITHIN, Agreement, Better, EQUAL_WITHIN, RULES, Target, Verdict};
 
 /// Version of the JSON of a [`FigureResult`].

@@ -66,12 +66,24 @@ impl Machine {
 
     /// Whether what was measured on one tells of the other: processor, kernel and clock are alike.
     pub fn is_like(&self, other: &Machine) -> bool {
-        let kind = |of: &Machine| {
-            // Its first two numbers; what follows them mends.
-            let class: Vec<String> = of.kernel.split('.').take(2).map(str::to_owned).collect();
-            (of.cpu_model.clone(), of.cpus, class, of.clocksource.clone(), of.virtualised.clone())
-        };
-        kind(self) == kind(other)
+        self.kind() == other.kind()
+    }
+
+    /// Its kind, as a name of a directory: processor, CPUs, whether it is virtual, kernel, clock.
+    pub fn kind(&self) -> String {
+        // Its first two numbers; what follows them mends.
+        let class: Vec<&str> = self.kernel.split('.').take(2).collect();
+        let virtualised = self.virtualised.as_deref().unwrap_or("");
+        let text = format!(
+            "{} {} cpus {virtualised} linux {} {}",
+            self.cpu_model,
+            self.cpus,
+            class.join("."),
+            self.clocksource
+        );
+        let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '.');
+        let words: Vec<&str> = words.filter(|word| !word.is_empty()).collect();
+        words.join("-").to_lowercase()
     }
 
     /// One line for the head of a table.

@@ -49,8 +49,11 @@ pub struct Settling {
     /// From the switch until the way is as fast as it stays, in milliseconds; at most half of the
     /// time measured.
     pub ms: f64,
-    /// Share by which the first hundredth of the time after a switch was slower than the rest.
-    pub lost_first: f64,
+    /// Speed in the first hundredth of the time after a switch ÷ speed as it stays.
+    pub first: f64,
+    /// Speed as it stays after one switch or another: lowest and highest ÷ the median. Far apart, they
+    /// tell of states that the way falls into by chance.
+    pub stays: (f64, f64),
 }
 
 /// Switches so often; the inner error is why the state cannot be made here.
@@ -134,9 +137,12 @@ fn settled(curves: &[Vec<f64>], span: Duration) -> Settling {
     let off = |&bin: &f64| (bin / stays - 1.0).abs() > SETTLED_WITHIN;
     let last = first.windows(2).rposition(|pair| pair.iter().all(off)).map_or(0, |at| at + 2);
     let start = first[..BINS / 100].iter().sum::<f64>() / (BINS / 100) as f64;
+    let each = curves.iter().map(|curve| median(&mut curve[BINS / 2..].iter().copied()) / stays);
+    let lasting = Summary::of(each).map_or((0.0, 0.0), |each| (each.min, each.max));
     Settling {
         ms: last as f64 * span.as_secs_f64() * 1e3 / BINS as f64,
-        lost_first: 1.0 - start / stays,
+        first: start / stays,
+        stays: lasting,
     }
 }
 
@@ -151,8 +157,10 @@ mod tests {
             (0..BINS).map(|bin| if bin < slow { 50.0 } else { 100.0 }).collect()
         };
         let settling = settled(&[curve(30), curve(30), curve(90)], span);
-        assert_eq!((settling.ms, settling.lost_first), (30.0, 0.5));
-        assert_eq!(settled(&[curve(0)], span), Settling { ms: 0.0, lost_first: 0.0 });
+        assert_eq!((settling.ms, settling.first), (30.0, 0.5));
+        let fast = curve(0).iter().map(|speed| 3.0 * speed).collect();
+        assert_eq!(settled(&[curve(0), curve(0), fast], span).stays, (1.0, 3.0));
+        assert_eq!(settled(&[curve(0)], span), Settling { ms: 0.0, first: 1.0, stays: (1.0, 1.0) });
         let mut lonely = curve(0);
         lonely[60] = 10.0;
         assert_eq!(settled(&[lonely], span).ms, 0.0, "one bin is no state");

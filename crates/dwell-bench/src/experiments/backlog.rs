@@ -10,10 +10,12 @@ use dwell::policy::{Block, SmartCon};
 use dwell::{Decision, DeviceClass, WaitPolicy, clock};
 use dwell_policy::Wait;
 
-use super::lab::{both, put, skip_all, unless_class};
+use super::lab::{both, put, skip, skip_all, unless_class};
+use super::sums::spun;
 use super::{Lab, Progress};
 use crate::contender::Contender;
 use crate::figure::{FigureResult, Measured};
+use crate::fixture::State;
 use crate::result::{Direction, Load, Metric, Requests, Row, Setting, pair};
 use crate::run::{Course, Entrant, race};
 use crate::stand::Kind;
@@ -23,6 +25,11 @@ use crate::subject::Subject;
 const SIZE_BYTES: u64 = 4096;
 /// Requests in flight ahead of one, on average, at the papers' mean queue of 1.09.
 const AHEAD: f64 = 0.09;
+
+const COUNTED: &str = "backlog counted ÷ not counted";
+const GAIN: &str = "backlog counted ÷ block";
+const LIMITS: &str = "queue limit 1 ÷ queue limit 0";
+const SEEN: &str = "mean queue seen";
 
 /// What a policy may see of the backlog.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,33 +120,61 @@ pub fn measure(
     };
     let odd = unless_class(&subject, DeviceClass::Fast);
     let threshold = subject.known.profile.map_or(0, |p| p.size_threshold_bytes).min(512 << 10);
+    let size_bytes = (threshold * 2).max(128 << 10);
+    beside(&subject, size_bytes, |neighbour| {
+        let pause_ns = calibrate(lab, neighbour)?;
+        progress("mean queue 1.09", 0.1);
+        let remark = both(odd.clone(), Some(format!("a pause of {} µs", pause_ns / 1000)));
+        compare(lab, result, neighbour, "mean queue 1.09", remark, &mut |what, share| {
+            progress(what, 0.1 + 0.3 * share);
+        })?;
+        neighbour.pause_ns.store(0, Relaxed);
+        compare(lab, result, neighbour, "mean queue near 2", odd.clone(), &mut |what, share| {
+            progress(what, 0.4 + 0.3 * share);
+        })
+    })?;
+    // Whether a spin keeps somebody from what it waits for: the worker and the other thread want the
+    // reader's CPU.
+    let queue = "one CPU, queue near 2";
+    let _made = match State::Together.make() {
+        Ok(made) => made,
+        Err(why) => return skip(result, &cases(queue), &why.to_string()).map(|()| None),
+    };
+    beside(&subject, size_bytes, |neighbour| {
+        neighbour.pause_ns.store(0, Relaxed);
+        compare(lab, result, neighbour, queue, odd, &mut |what, share| {
+            progress(what, 0.7 + 0.3 * share);
+        })
+    })?;
+    Ok(None)
+}
+
+/// Does something while another thread works on the same device.
+fn beside(
+    subject: &Subject,
+    size_bytes: u64,
+    work: impl FnOnce(&Neighbour<'_>) -> Result<()>,
+) -> Result<()> {
     let neighbour = Neighbour {
-        subject: &subject,
-        size_bytes: (threshold * 2).max(128 << 10),
+        subject,
+        size_bytes,
         pause_ns: AtomicU64::new(1_000_000),
         requests: AtomicU64::new(0),
         stop: AtomicBool::new(false),
     };
     std::thread::scope(|scope| {
         let other = scope.spawn(|| neighbour.run());
-        let measured = (|| {
-            let pause_ns = calibrate(lab, &neighbour)?;
-            progress("mean queue 1.09", 0.1);
-            let remark = both(odd.clone(), Some(format!("a pause of {} µs", pause_ns / 1000)));
-            compare(lab, result, &neighbour, "mean queue 1.09", remark, &mut |what, share| {
-                progress(what, 0.1 + 0.45 * share);
-            })?;
-            neighbour.pause_ns.store(0, Relaxed);
-            compare(lab, result, &neighbour, "mean queue near 2", odd, &mut |what, share| {
-                progress(what, 0.55 + 0.45 * share);
-            })
-        })();
+        let measured = work(&neighbour);
         neighbour.stop.store(true, Relaxed);
         let ended = other.join().map_err(|_| anyhow::anyhow!("the other thread panicked"))?;
         ended.context("the other thread")?;
         measured
-    })?;
-    Ok(None)
+    })
+}
+
+/// Cases of one mean queue.
+fn cases(queue: &str) -> [String; 4] {
+    [COUNTED, GAIN, LIMITS, SEEN].map(|case| format!("{queue}: {case}"))
 }
 
 /// Finds the pause at which a request under smartcon meets 0.09 others on average.
@@ -199,29 +234,24 @@ fn compare(
     let others = neighbour.requests.load(Relaxed) - before;
     let row = |name: &str| rows.iter().find(|row| row.policy == name);
     let ratio = |ours, base| pair(row(ours)?, row(base)?, Metric::Throughput);
-    let spun = |row: &Row| {
-        let all: u64 = row.rounds.iter().map(|round| round.requests).sum();
-        let of = |how: &str| how.contains(" spin") && !how.starts_with("inline");
-        let decisions = row.rounds.iter().flat_map(|round| &round.decisions);
-        let spun: u64 = decisions.filter(|(how, _)| of(how)).map(|(_, count)| count).sum();
-        format!("{:.0} % spun for", spun as f64 * 100.0 / all as f64)
-    };
+    let spun = |row: &Row| format!("{:.0} % spun for", 100.0 * spun(row));
+    let [counted, gain, limits, seen] = cases(queue);
     for (case, ours, base) in [
-        ("backlog counted ÷ not counted", "backlog counted", "backlog not counted"),
-        ("backlog counted ÷ block", "backlog counted", "block"),
-        ("queue limit 1 ÷ queue limit 0", "queue limit 1", "queue limit 0"),
+        (counted, "backlog counted", "backlog not counted"),
+        (gain, "backlog counted", "block"),
+        (limits, "queue limit 1", "queue limit 0"),
     ] {
         let note = both(row(ours).map(spun), remark.clone());
-        put(result, &format!("{queue}: {case}"), ratio(ours, base), note)?;
+        put(result, &case, ratio(ours, base), note)?;
     }
     let means: Vec<f64> = watched.iter().map(|(_, policy)| 1.0 + policy.mean_ahead()).collect();
     let (low, high) = means.iter().fold((f64::MAX, 0.0f64), |(l, h), &m| (l.min(m), h.max(m)));
-    let seen = Measured { value: means[1], low, high };
+    let mean = Measured { value: means[1], low, high };
     let size = crate::units::bytes(neighbour.size_bytes);
     let note = format!(
         "counted; interval: lowest to highest variation; {others} requests of {size} beside"
     );
-    put(result, &format!("{queue}: mean queue seen"), Some(seen), Some(note))
+    put(result, &seen, Some(mean), Some(note))
 }
 
 #[cfg(test)]

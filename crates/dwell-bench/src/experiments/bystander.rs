@@ -6,10 +6,11 @@ use dwell::DeviceClass;
 
 use super::lab::{both, put, skip_all, unless_class};
 use super::sampled::{EQUIVALENCE, enter, step};
+use super::sums::{Rate, spun};
 use super::{Lab, Progress};
-use crate::figure::{FigureResult, Measured};
+use crate::figure::FigureResult;
 use crate::loads::Means;
-use crate::result::{Load, Metric, RoundResult, Row};
+use crate::result::{Load, Metric, RoundResult};
 use crate::stand::Kind;
 use crate::trial::{Number, Question};
 
@@ -31,8 +32,13 @@ pub fn measure(
     let crowds = [(ONE, 1), ("a bystander per CPU", lab.cpus())];
     for (i, (name, bystanders)) in crowds.into_iter().enumerate() {
         let speeds = CONTENDERS.map(|(_, how)| format!("{name}: speed beside {how}"));
-        let times = ["its user time per turn", "its system time per turn", "iowait of the machine"]
-            .map(|what| format!("{ONE}: {what}"));
+        let times = [
+            "its user time per turn",
+            "its system time per turn",
+            "iowait of the machine",
+            "iowait beside always spinning",
+        ]
+        .map(|what| format!("{ONE}: {what}"));
         let more = times.iter().filter(|_| name == ONE);
         let cases: Vec<&String> = speeds.iter().chain(more).collect();
         let contenders = CONTENDERS.map(|(policy, _)| policy);
@@ -54,42 +60,33 @@ pub fn measure(
             enter(result, case, &asked.sampled, (2 + at, 0, 0), remark)?;
         }
         if name == ONE {
-            let [block, _, ours, _] = &asked.rows[..] else {
+            let [block, _, ours, spin] = &asked.rows[..] else {
                 anyhow::bail!("a contender is missing")
             };
-            let per_turn = |time: fn(&RoundResult) -> u64| {
-                ratio_of_sums(ours, block, time, |round| round.bystander_iterations)
+            let turns = |round: &RoundResult| round.bystander_iterations as f64;
+            let user =
+                Rate { quantity: |round: &RoundResult| round.bystander_user_ns as f64, per: turns };
+            let system = Rate {
+                quantity: |round: &RoundResult| round.bystander_system_ns as f64,
+                per: turns,
             };
-            let iowait = ratio_of_sums(ours, block, |round| round.iowait_ns, |round| round.wall_ns);
+            let iowait = Rate {
+                quantity: |round: &RoundResult| round.iowait_ns as f64,
+                per: |round: &RoundResult| round.wall_ns as f64,
+            };
             let values = [
-                per_turn(|round| round.bystander_user_ns),
-                per_turn(|round| round.bystander_system_ns),
-                iowait,
+                user.ratio(ours, block),
+                system.ratio(ours, block),
+                iowait.ratio(ours, block),
+                iowait.ratio(spin, block),
             ];
+            let spun = format!("{:.0} % of requests spun for", 100.0 * spun(ours));
             for (case, value) in times.iter().zip(values) {
-                let note = both(odd.clone(), Some("all parts together".into()));
+                let note = both(odd.clone(), Some(spun.clone()));
                 put(result, case, value, note)?;
             }
         }
         lab.keep(result)?;
     }
     Ok(None)
-}
-
-/// How a quantity per another compares over all rounds: what is counted in steps of 10 ms says
-/// little in one.
-fn ratio_of_sums(
-    ours: &Row,
-    base: &Row,
-    quantity: impl Fn(&RoundResult) -> u64,
-    per: impl Fn(&RoundResult) -> u64,
-) -> Option<Measured> {
-    let rate = |row: &Row| {
-        let (sum, per) = row
-            .rounds
-            .iter()
-            .fold((0, 0), |sums, round| (sums.0 + quantity(round), sums.1 + per(round)));
-        sum as f64 / per as f64
-    };
-    Some(rate(ours) / rate(base)).filter(|ratio| ratio.is_finite()).map(Measured::exact)
 }

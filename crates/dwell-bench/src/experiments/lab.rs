@@ -51,6 +51,8 @@ pub struct Lab {
     pub traces: Option<PathBuf>,
     /// Directory of earlier results; a figure that was stopped goes on with the rows that it lacks.
     pub results: Option<PathBuf>,
+    /// Directory of results that were kept, one for each kind of machine.
+    pub kept: Option<PathBuf>,
     /// Keeps a figure of which some rows are measured.
     pub keep: KeepRows,
     /// Measure only cases whose names contain this from the beginning of a word, in figures that are sampled row by row.
@@ -81,6 +83,7 @@ impl Lab {
             programs: None,
             traces: None,
             results: None,
+            kept: None,
             keep: Box::new(|_| Ok(())),
             only: None,
             study: None,

@@ -20,6 +20,7 @@ mod mixed;
 mod model;
 mod nfs;
 mod nfs_peers;
+mod paced;
 mod pager;
 mod pager_batch;
 mod pause;
@@ -36,6 +37,7 @@ mod sequential;
 mod settle;
 mod simulator;
 mod spinning;
+mod sums;
 mod switches;
 mod threshold;
 mod whole;
@@ -58,7 +60,7 @@ pub type Progress<'a> = dyn FnMut(&str, f64) + 'a;
 /// Fills in a result; a figure that is more than its cases returns its own chart.
 type Experiment = fn(&mut Lab, &mut FigureResult, &mut Progress<'_>) -> Result<Option<String>>;
 
-const EXPERIMENTS: [(&str, Experiment); 57] = [
+const EXPERIMENTS: [(&str, Experiment); 58] = [
     ("S1", switches::direct),
     ("S2", switches::indirect),
     ("S3", classes::measure),
@@ -112,6 +114,7 @@ const EXPERIMENTS: [(&str, Experiment); 57] = [
     ("P2", simulator::measure),
     ("P3", recording::measure),
     ("R0", settle::measure),
+    ("R4", paced::measure),
     ("U1", programs::reads),
     ("U2", programs::real),
     ("U3", calls::measure),
@@ -132,11 +135,16 @@ pub fn is_due(id: &str, lab: &Lab) -> Result<bool> {
     Ok(earlier(id, lab, &Machine::gather())?.is_none_or(|result| !result.is_complete()))
 }
 
-/// What was measured of a figure and still holds.
+/// What was measured of a figure and still holds: here, or kept of another machine of this kind.
 fn earlier(id: &str, lab: &Lab, machine: &Machine) -> Result<Option<FigureResult>> {
-    let Some(directory) = &lab.results else { return Ok(None) };
-    let result = FigureResult::load(directory, id)?;
-    Ok(result.filter(|result| result.goes_on(machine, lab.effort)))
+    let kept = lab.kept.as_ref().map(|kept| kept.join(machine.kind()));
+    for directory in lab.results.iter().chain(&kept) {
+        let result = FigureResult::load(directory, id)?;
+        if let Some(result) = result.filter(|result| result.goes_on(machine, lab.effort)) {
+            return Ok(Some(result));
+        }
+    }
+    Ok(None)
 }
 
 /// The result to fill in. A figure that was stopped goes on with the rows that it lacks; one that is

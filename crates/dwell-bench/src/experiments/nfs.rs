@@ -15,7 +15,7 @@ use crate::fixture::{
     Export, Ganesha, Unavailable, in_own_network, lose_datagrams, lose_nothing, shape,
     shape_nothing,
 };
-use crate::nfs::{BARE, BIOD, DYNAMIC, Job, Plan, SINGLE, measure};
+use crate::nfs::{BARE, BIOD, DYNAMIC, Job, Plan, SHARED, SINGLE, measure};
 use crate::pairs::{self, Parts, Sampled, Until};
 use crate::result::{Direction, Load, Metric, RoundResult, Row, Run, pair};
 use crate::stats::Summary;
@@ -115,7 +115,9 @@ type Entry = (&'static str, u32);
 type Numbers = fn(&RoundResult) -> Vec<f64>;
 
 /// Contenders that are sampled beside a baseline, all on one server.
+#[derive(Clone, Copy)]
 struct Transfers {
+    proto: &'static str,
     scale: Scale,
     until: Until,
     numbers: Numbers,
@@ -123,7 +125,7 @@ struct Transfers {
 
 impl Transfers {
     fn plan(&self, server: &Ganesha) -> Result<Plan> {
-        plan(server, "tcp", Vec::new(), self.scale)
+        plan(server, self.proto, Vec::new(), self.scale)
     }
 
     fn sample(
@@ -144,12 +146,51 @@ impl Transfers {
     }
 }
 
-const BEST: &str = "throughput: best window of 2–8 ÷ best number of biods";
+/// The fastest of both ways to connect threads: each has its own case.
+const FASTEST: [(&str, [&str; 2]); 2] = [
+    (
+        "tcp",
+        [
+            "throughput: best window ÷ best biods, one connection",
+            "throughput: best window ÷ best biods, one each",
+        ],
+    ),
+    (
+        "udp",
+        [
+            "UDP throughput: best window ÷ best biods, one socket",
+            "UDP throughput: best window ÷ best biods, one each",
+        ],
+    ),
+];
 const BEHIND: &str = "windows of 2–8 at which it is behind as many biods";
 /// Rounds in which the best windows are found.
 const SCOUTING: usize = 3;
 /// Questions of the figure.
-const STEPS: usize = 4;
+const STEPS: usize = 5;
+
+/// The best window of 2–8 beside the best number of threads, of both kinds: what was found, how many
+/// each has, and what was seen of all.
+fn fastest(
+    transfers: &Transfers,
+    server: &Ganesha,
+    progress: &mut dyn FnMut(&str, f64),
+) -> Result<(Sampled, [u32; 3], Run)> {
+    let entries = [SHARED, BIOD, SINGLE].iter().flat_map(|name| of(name, &WINDOWS)).collect();
+    let scout = plan(server, transfers.proto, entries, transfers.scale)?;
+    let seen = measure(&scout, Vec::new(), &mut |what, done| progress(what, done / 4.0))?;
+    let window = |name: &str, most: u32| -> Result<u32> {
+        let rows = seen.rows.iter().filter(|row| row.policy == name && depth(row) <= most);
+        Ok(depth(best(rows)?))
+    };
+    let best = [window(SHARED, MOST)?, window(SINGLE, 8)?, window(BIOD, MOST)?];
+    let [shared, ours, each] = best;
+    let job = transfers.plan(server)?.job;
+    let shown = &mut |done| progress("throughput", 0.25 + 0.75 * done);
+    let (sampled, _) =
+        transfers.sample(&job, (SHARED, shared), &[(SINGLE, ours), (BIOD, each)], shown)?;
+    Ok((sampled, best, seen))
+}
 
 /// N1.
 pub fn threads(
@@ -158,53 +199,53 @@ pub fn threads(
     progress: &mut Progress<'_>,
 ) -> Result<Option<String>> {
     let scale = Scale::of(lab, SCOUTING);
-    let until = lab.until(width(result, BEST, Load::Idle));
+    let until = lab.until(width(result, FASTEST[0].1[0], Load::Idle));
     let step = |at: usize| move |share: f64| (at as f64 + share.clamp(0.0, 1.0)) / STEPS as f64;
+    let transfers =
+        Transfers { proto: "tcp", scale, until, numbers: |round| vec![round.throughput()] };
 
-    let share = step(0);
-    let transfers = Transfers { scale, until, numbers: |round| vec![round.throughput()] };
-    let found = lab.sample(result, &[BEST], || {
-        let found = beside_server(progress, |server, progress| {
-            let mut entries = of(BIOD, &WINDOWS);
-            entries.extend(of(SINGLE, &WINDOWS));
-            let scout = plan(server, "tcp", entries, scale)?;
-            let seen =
-                measure(&scout, Vec::new(), &mut |what, done| progress(what, share(done / 4.0)))?;
-            let small = |row: &&Row| row.policy == SINGLE && depth(row) <= 8;
-            let ours = (SINGLE, depth(best(seen.rows.iter().filter(small))?));
-            let biods = (BIOD, depth(best(seen.rows.iter().filter(|row| row.policy == BIOD))?));
-            let job = transfers.plan(server)?.job;
-            let shown = &mut |done| progress(BEST, share(0.25 + 0.75 * done));
-            let (sampled, _) = transfers.sample(&job, biods, &[ours], shown)?;
-            let remark = format!("window {} against {} biods", ours.1, biods.1);
-            Ok((sampled, remark, seen))
-        })?;
-        Ok(found.map_err(|why| why.to_string()))
-    })?;
     let mut drawn = None;
-    if let Some((sampled, remark, seen)) = found {
-        enter(result, BEST, &sampled, (2, 0, 0), Some(remark))?;
+    for (at, (proto, cases)) in FASTEST.into_iter().enumerate() {
+        let (share, transfers) = (step(at), Transfers { proto, ..transfers });
+        let found = lab.sample(result, &cases, || {
+            let found = beside_server(progress, |server, progress| {
+                fastest(&transfers, server, &mut |what, done| progress(what, share(done)))
+            })?;
+            Ok(found.map_err(|why| why.to_string()))
+        })?;
+        let Some((sampled, [shared, ours, each], seen)) = found else { continue };
+        for (case, (base, biods)) in cases.into_iter().zip([(0, shared), (3, each)]) {
+            let remark = format!("window {ours} against {biods} biods");
+            enter(result, case, &sampled, (2, base, 0), Some(remark))?;
+        }
         lab.keep(result)?;
-        drawn = Some(seen);
+        drawn = drawn.or(Some(seen));
     }
 
     for (at, window) in [8, 32].into_iter().enumerate() {
-        let share = step(1 + at);
-        let mut cases =
-            vec![format!("window {window}: context switches ÷ those of {window} biods")];
+        let share = step(2 + at);
+        // Contender, baseline and number of each case.
+        let mut cases = vec![
+            (format!("window {window}: context switches ÷ those of {window} biods"), (2, 0, 0)),
+            (format!("window {window}: switches ÷ those of {window} on one connection"), (2, 3, 0)),
+        ];
         if window == 8 {
-            cases.push("window 8: CPU time ÷ that of 8 biods".into());
-            cases.push("window 8: CPU time of bare calls ÷ that of 8 biods".into());
+            let more = [
+                ("CPU time ÷ that of 8 biods", (2, 0, 1)),
+                ("CPU time ÷ that of 8 on one connection", (2, 3, 1)),
+                ("CPU time of bare calls ÷ that of 8 biods", (4, 0, 1)),
+            ];
+            cases.extend(more.map(|(case, place)| (format!("window 8: {case}"), place)));
         }
         let transfers =
             Transfers { numbers: |round| vec![switches(round), cpu(round)], ..transfers };
-        let case = cases[0].clone();
-        let found = lab.sample(result, &cases, || {
+        let (names, places): (Vec<String>, Vec<_>) = cases.into_iter().unzip();
+        let found = lab.sample(result, &names, || {
             let found = beside_server(progress, |server, progress| {
                 let job = transfers.plan(server)?.job;
-                let others = [(SINGLE, window), (BARE, window)];
-                let others = if window == 8 { &others[..] } else { &others[..1] };
-                let shown = &mut |done| progress(&case, share(done));
+                let others = [(SINGLE, window), (SHARED, window), (BARE, window)];
+                let others = if window == 8 { &others[..] } else { &others[..2] };
+                let shown = &mut |done| progress(&names[0], share(done));
                 transfers.sample(&job, (BIOD, window), others, shown)
             })?;
             Ok(found.map_err(|why| why.to_string()))
@@ -213,15 +254,15 @@ pub fn threads(
         let median = |at: usize| {
             Summary::of(kept[at].iter().map(switches)).map_or(f64::NAN, |summary| summary.median)
         };
-        let counts = format!("{:.0} against {:.0}", median(2), median(0));
-        let places = [(2, 0, 0), (2, 0, 1), (3, 0, 1)];
-        for (at, (case, place)) in cases.iter().zip(places).enumerate() {
-            enter(result, case, &sampled, place, Some(counts.clone()).filter(|_| at == 0))?;
+        for (case, place) in names.iter().zip(places) {
+            let (ours, base, number) = place;
+            let counts = format!("{:.0} against {:.0}", median(ours), median(base));
+            enter(result, case, &sampled, place, Some(counts).filter(|_| number == 0))?;
         }
         lab.keep(result)?;
     }
 
-    let share = step(3);
+    let share = step(4);
     // All windows together have the time of one row.
     let windows: Vec<u32> = WINDOWS.into_iter().filter(|window| *window <= 8).collect();
     let limit = until.limit / windows.len() as u32;
@@ -255,7 +296,8 @@ pub fn threads(
 fn chart(result: &FigureResult, run: &Run) -> String {
     let line = |(number, policy): (usize, &str)| Series {
         name: match policy {
-            BIOD => "biods".into(),
+            BIOD => "biods, a connection each".into(),
+            SHARED => "biods on one connection".into(),
             _ => "one thread (ours)".into(),
         },
         look: Look(number),
@@ -275,7 +317,7 @@ fn chart(result: &FigureResult, run: &Run) -> String {
         subtitle: subtitle(result, "median; bar: quartiles"),
         x: Axis::covering("Window (requests), number of biods", chart::Scale::Log, windows),
         y: Axis::covering("Throughput (MB/s)", chart::Scale::Linear, speeds.chain([0.0])),
-        series: [BIOD, SINGLE].into_iter().enumerate().map(line).collect(),
+        series: [BIOD, SHARED, SINGLE].into_iter().enumerate().map(line).collect(),
         marks: Vec::new(),
     }
     .svg()

@@ -9,7 +9,7 @@ use super::{Lab, Progress};
 use crate::chart::{DotRow, Dots, Panel};
 use crate::figure::{FigureResult, Measured};
 use crate::fixture::Ganesha;
-use crate::nfs::{DYNAMIC, Job, Plan, SINGLE, measure as measure_plan};
+use crate::nfs::{DYNAMIC, Job, Plan, SINGLE, SPREAD, measure as measure_plan};
 use crate::program::{PREFIX, Peers};
 use crate::result::{Direction, Metric, RoundResult, Row, Run, pair, pair_by};
 
@@ -18,6 +18,9 @@ const WINDOWS: [u32; 6] = [1, 2, 4, 8, 16, 32];
 const MOST: u32 = 32;
 /// Those that are measured, and how many requests each can have outstanding.
 const CLIENTS: [(&str, u32); 3] = [("libnfs", MOST), ("nfs3_client", 8), ("nfs-rs", MOST)];
+
+/// The one that has a connection for each request, and how many at the most.
+const CONNECTED: (&str, u32) = CLIENTS[1];
 
 fn throughput(size: &str, client: &str) -> String {
     format!("{size}, {client}: throughput ÷ its best")
@@ -28,8 +31,15 @@ fn cpu_time(size: &str, client: &str) -> String {
 fn ahead(size: &str, client: &str) -> String {
     format!("{size}, {client}: windows with it ahead in both")
 }
-fn cases(size: &str, client: &str) -> [String; 3] {
-    [throughput(size, client), cpu_time(size, client), ahead(size, client)]
+fn equally_connected(size: &str, client: &str) -> String {
+    format!("{size}, {client}: throughput, as many connections")
+}
+fn cases(size: &str, client: &str) -> Vec<String> {
+    let mut cases = vec![throughput(size, client), cpu_time(size, client), ahead(size, client)];
+    if client == CONNECTED.0 {
+        cases.push(equally_connected(size, client));
+    }
+    cases
 }
 
 /// N2.
@@ -72,6 +82,11 @@ fn measure(
         for (at, (size, _)) in SIZES.into_iter().enumerate() {
             let mut entries = of(SINGLE, &WINDOWS);
             entries.extend(of(DYNAMIC, &[MOST]));
+            if missing.iter().zip(CLIENTS).any(|(why, client)| why.is_none() && client == CONNECTED)
+            {
+                let windows = WINDOWS.into_iter().filter(|window| *window <= CONNECTED.1);
+                entries.extend(of(SPREAD, &windows.collect::<Vec<_>>()));
+            }
             for ((name, most), missing) in CLIENTS.into_iter().zip(&missing) {
                 let windows = WINDOWS.into_iter().filter(|window| *window <= most);
                 let windows: Vec<u32> = windows.filter(|_| missing.is_none()).collect();
@@ -130,6 +145,12 @@ fn judge(result: &mut FigureResult, run: &Run, size: &str, client: &str, most: u
     let remark = format!("its best: {}", depth(fastest));
     put(result, &throughput(size, client), pair(found, fastest, Metric::Throughput), Some(remark))?;
     put(result, &cpu_time(size, client), pair_by(found, fastest, cpu), None)?;
+    if (client, most) == CONNECTED {
+        let ours = row(run, SPREAD, depth(fastest))?;
+        let case = equally_connected(size, client);
+        let remark = format!("{} connections each", depth(fastest));
+        put(result, &case, pair(ours, fastest, Metric::Throughput), Some(remark))?;
+    }
     let (mut faster, mut ahead_in_both) = (Vec::new(), Vec::new());
     for window in WINDOWS {
         let (ours, theirs) = (row(run, SINGLE, window)?, row(run, &policy, window.min(most))?);
@@ -190,6 +211,7 @@ fn cpu_ms_per_mb(round: &RoundResult) -> f64 {
 fn name(row: &Row) -> String {
     match row.policy.as_str() {
         SINGLE => format!("ours, window {}", depth(row)),
+        SPREAD => format!("ours, {} connections", depth(row)),
         DYNAMIC => "ours, window that is found".into(),
         other => format!("{}, window {}", other.trim_start_matches(PREFIX), depth(row)),
     }

@@ -61,9 +61,12 @@ pub fn measure(
             })?;
             let Some(settling) = sampled else { continue };
             result.measured(&case, Measured::exact(settling.ms))?;
-            let (lost, times) = (100.0 * settling.lost_first, switches.times);
-            let note =
-                format!("after {before}, {times} switches; first hundredth {lost:.0} % slower");
+            let (first, times) = (crate::units::ratio(settling.first), switches.times);
+            let (low, high) = settling.stays;
+            let note = format!(
+                "after {before}, {times} switches; at first {first} as fast; later {low:.2} to \
+                 {high:.2} times the median"
+            );
             result.note(&case, &note)?;
             lab.keep(result)?;
         }

@@ -81,7 +81,7 @@ impl Thread<'_> {
                 .flat_map(|head| [IoSlice::new(head), IoSlice::new(&payload)])
                 .filter(|slice| !slice.is_empty())
                 .collect();
-            send_all(&mut self.stream, &mut slices)?;
+            send_all(&self.stream, &mut slices)?;
             self.sleep_for(outstanding.div_ceil(2) * reply_bytes)?;
             for bytes in self.receive()? {
                 reply_bytes = bytes;
@@ -99,7 +99,7 @@ impl Thread<'_> {
         let mut head = Vec::new();
         self.xid = self.xid.wrapping_add(1);
         write_head(&mut head, self.xid, &commit, &self.credential, 0);
-        send_all(&mut self.stream, &mut [IoSlice::new(&head)])?;
+        send_all(&self.stream, &mut [IoSlice::new(&head)])?;
         self.sleep_for(1)?;
         while self.receive()?.is_empty() {}
         Ok(())

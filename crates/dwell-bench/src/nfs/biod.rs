@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The baseline: blocking threads, each with one request at a time and a connection of its own, by
-//! the same encoding.
+//! The baseline: blocking threads, each with one request at a time, by the same encoding. Each has a
+//! connection of its own, or all share one.
 
 use std::io::{self, IoSlice, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
-use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -19,6 +19,7 @@ use dwell_nfs::rpc::{self, Credential};
 use dwell_nfs::xdr::{Reader, Writer};
 
 use super::Job;
+use super::wire::Wire;
 use crate::result::Direction;
 use crate::usage::{Cost, Meter, Scope};
 
@@ -28,9 +29,26 @@ const RESEND: Duration = Duration::from_millis(200);
 enum Socket {
     Stream(TcpStream, Records),
     Datagram(UdpSocket, Vec<u8>),
+    /// With others; its place there.
+    Shared(Arc<Wire>, usize),
 }
 
-/// A connection with one request at a time.
+/// A connection to the server.
+pub(super) fn stream(to: SocketAddr) -> io::Result<TcpStream> {
+    let stream = TcpStream::connect(to)?;
+    stream.set_nodelay(true)?;
+    Ok(stream)
+}
+
+/// The same by datagrams; waiting for one ends after [`RESEND`].
+pub(super) fn datagrams(to: SocketAddr) -> io::Result<UdpSocket> {
+    let socket = UdpSocket::bind(("127.0.0.1", 0))?;
+    socket.connect(to)?;
+    socket.set_read_timeout(Some(RESEND))?;
+    Ok(socket)
+}
+
+/// A thread that has one request at a time.
 struct Caller {
     socket: Socket,
     credential: Credential,
@@ -40,20 +58,17 @@ struct Caller {
 
 impl Caller {
     fn connect(transport: Transport, to: SocketAddr, largest: u32, xid: u32) -> io::Result<Self> {
-        let socket = match transport {
-            Transport::Stream => {
-                let stream = TcpStream::connect(to)?;
-                stream.set_nodelay(true)?;
-                Socket::Stream(stream, Records::new(largest))
-            }
-            Transport::Datagram => {
-                let socket = UdpSocket::bind(("127.0.0.1", 0))?;
-                socket.connect(to)?;
-                socket.set_read_timeout(Some(RESEND))?;
-                Socket::Datagram(socket, vec![0; 1 << 16])
-            }
-        };
-        Ok(Caller { socket, credential: Credential::own(), xid, head: Vec::new() })
+        Ok(Caller::new(
+            xid,
+            match transport {
+                Transport::Stream => Socket::Stream(stream(to)?, Records::new(largest)),
+                Transport::Datagram => Socket::Datagram(datagrams(to)?, vec![0; 1 << 16]),
+            },
+        ))
+    }
+
+    fn new(xid: u32, socket: Socket) -> Self {
+        Caller { socket, credential: Credential::own(), xid, head: Vec::new() }
     }
 
     fn call<C, T, K>(&mut self, call: &C, payload: &[u8], keep: impl FnOnce(T) -> K) -> Result<K>
@@ -76,7 +91,12 @@ impl Caller {
         let xid = self.xid;
         let head = &mut self.head;
         write_head(head, xid, call, &self.credential, payload.len());
+        let answer;
         let message = match &mut self.socket {
+            Socket::Shared(wire, place) => {
+                answer = wire.exchange(*place, head, payload)?;
+                &answer[..]
+            }
             Socket::Stream(stream, records) => {
                 send_all(stream, &mut [IoSlice::new(head), IoSlice::new(payload)])?;
                 let record = loop {
@@ -134,7 +154,7 @@ pub(super) fn write_head<C: Procedure>(
 }
 
 /// Sends all of it.
-pub(super) fn send_all(stream: &mut TcpStream, mut left: &mut [IoSlice<'_>]) -> io::Result<()> {
+pub(super) fn send_all(mut stream: &TcpStream, mut left: &mut [IoSlice<'_>]) -> io::Result<()> {
     while !left.is_empty() {
         match stream.write_vectored(left)? {
             0 => return Err(io::ErrorKind::WriteZero.into()),
@@ -159,8 +179,8 @@ pub(super) fn open(job: &Job) -> Result<Handle> {
     })?)
 }
 
-/// Moves the file once, by so many threads.
-pub fn run(job: &Job, threads: u32) -> Result<Cost> {
+/// Moves the file once, by so many threads, on one connection together or on one each.
+pub fn run(job: &Job, threads: u32, together: bool) -> Result<Cost> {
     ensure!(job.size_bytes.is_multiple_of(4), "requests of a multiple of 4 bytes are measured");
     let file = open(job)?;
     let to = job.url.address(job.url.port.unwrap_or(2049))?;
@@ -168,8 +188,11 @@ pub fn run(job: &Job, threads: u32) -> Result<Cost> {
     let begin = Barrier::new(threads as usize + 1);
     let end = Barrier::new(threads as usize + 1);
     let largest = job.size_bytes + 4096;
-    let connect = |number: u32| {
-        Caller::connect(job.url.transport, to, largest, number << 20).context("connecting")
+    let wire = || Wire::connect(job.url.transport, to, largest, threads as usize + 1);
+    let wire = together.then(wire).transpose().context("connecting")?.map(Arc::new);
+    let connect = |number: u32| match &wire {
+        Some(wire) => Ok(Caller::new(number << 20, Socket::Shared(wire.clone(), number as usize))),
+        None => Caller::connect(job.url.transport, to, largest, number << 20).context("connecting"),
     };
     let mut last = connect(threads)?;
     // All are there before any thread waits for the others.

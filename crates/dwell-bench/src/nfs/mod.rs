@@ -5,6 +5,7 @@
 mod bare;
 mod biod;
 mod single;
+mod wire;
 
 use std::collections::BTreeMap;
 
@@ -19,10 +20,14 @@ use crate::result::{
     Configured, Device, Direction, Load, Pattern, Requests, RoundResult, Row, Run, Setting, Work,
 };
 
-/// Name of the baseline's rows: blocking threads, as many as the window.
+/// Name of the baseline's rows: blocking threads, as many as the window, with a connection each.
 pub const BIOD: &str = "biod";
+/// Name of the rows of as many blocking threads on one connection.
+pub const SHARED: &str = "biod-shared";
 /// Name of the rows of one thread with so many requests outstanding.
 pub const SINGLE: &str = "single";
+/// Name of the rows of one thread with as many connections as requests outstanding.
+pub const SPREAD: &str = "single-spread";
 /// Name of the rows of one thread that finds its window.
 pub const DYNAMIC: &str = "single-auto";
 
@@ -54,13 +59,19 @@ impl Job {
     /// What the server or the system says; an unknown contender.
     pub fn run(&self, contender: &str, window: u32) -> Result<RoundResult> {
         let cost = match contender {
-            BIOD => biod::run(self, window),
+            BIOD => biod::run(self, window, false),
+            SHARED => biod::run(self, window, true),
             SINGLE => single::run(self, WindowKind::Fixed(window)),
+            SPREAD => {
+                let url = Url { connections: window.min(64), ..self.url.clone() };
+                single::run(&Job { url, ..self.clone() }, WindowKind::Fixed(window))
+            }
             DYNAMIC => single::run(self, WindowKind::Dynamic { most: window }),
             BARE => bare::run(self, window),
             other => {
                 bail!(
-                    "there is no contender {other}: known are {BIOD}, {SINGLE}, {DYNAMIC}, {BARE}"
+                    "there is no contender {other}: known are {BIOD}, {SHARED}, {SINGLE}, \
+                     {SPREAD}, {DYNAMIC}, {BARE}"
                 )
             }
         };
@@ -151,7 +162,9 @@ pub fn measure(
     }
     for (name, settings) in [
         (BIOD, "blocking threads, as many as the window, each with a connection of its own"),
+        (SHARED, "blocking threads, as many as the window, on one connection"),
         (SINGLE, "one thread and one connection; the window is fixed"),
+        (SPREAD, "one thread with as many connections as requests outstanding"),
         (DYNAMIC, "one thread and one connection; the window is found, and bounded by the depth"),
         (BARE, "one thread, one connection, nothing but its calls: the least that a window costs"),
     ] {

@@ -33,9 +33,13 @@ pub struct Args {
     /// Directory for ID.json and ID.svg
     #[arg(long, default_value = "target/figures")]
     out: PathBuf,
-    /// Rewrite the tables in the documents of these directories from what is in --out
+    /// Rewrite the tables in the documents of these directories from --kept, to which the results
+    /// in --out are added
     #[arg(long)]
     docs: Vec<PathBuf>,
+    /// Directory of results to keep, one for each kind of machine
+    #[arg(long, value_name = "DIR", default_value = "docs/results")]
+    kept: PathBuf,
     /// Directory of recorded workloads [default: target/traces, recorded when it is needed]
     #[arg(long, value_name = "DIR")]
     traces: Option<PathBuf>,
@@ -93,6 +97,7 @@ pub fn run(args: &Args) -> Result<()> {
         lab.programs = lab.programs.map(std::path::absolute).transpose()?;
         lab.traces.clone_from(&args.traces);
         lab.results = Some(args.out.clone());
+        lab.kept = Some(args.kept.clone());
         lab.only.clone_from(&args.case);
         let (kept, directory) = (written.clone(), args.out.clone());
         lab.keep = Box::new(move |result| {
@@ -129,9 +134,12 @@ pub fn run(args: &Args) -> Result<()> {
         }
     }
     let _writing = written.lock().unwrap_or_else(PoisonError::into_inner);
-    for docs in &args.docs {
-        for changed in figure::regenerate_docs(docs, &args.out)? {
-            println!("rewrote {}", changed.display());
+    if !args.docs.is_empty() {
+        let kept = figure::keep_results(&args.out, &args.kept)?;
+        let tables = args.docs.iter().map(|docs| figure::regenerate_docs(docs, &args.kept));
+        let tables: Vec<Vec<PathBuf>> = tables.collect::<Result<_>>()?;
+        for changed in kept.iter().chain(tables.iter().flatten()) {
+            show::out(&format!("wrote {}\n", changed.display()))?;
         }
     }
     Ok(())

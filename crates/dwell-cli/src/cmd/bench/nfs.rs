@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use dwell_bench::fixture::{Export, Ganesha, in_own_network};
-use dwell_bench::nfs::{self, BARE, BIOD, DYNAMIC, Job, Plan, SINGLE};
+use dwell_bench::nfs::{self, BARE, BIOD, DYNAMIC, Job, Plan, SHARED, SINGLE, SPREAD};
 use dwell_bench::program::{PREFIX, Peers};
 use dwell_bench::result::Direction;
 use dwell_nfs::url::{MOST_OUTSTANDING, Url};
@@ -25,7 +25,7 @@ pub struct Nfs {
     /// Requests outstanding; threads of the baseline
     #[arg(long, value_delimiter = ',', default_value = "2,3,4,5,6,7,8,16,32", value_parser = clap::value_parser!(u32).range(1..=1024))]
     windows: Vec<u32>,
-    /// Contenders: biod (blocking threads), single (one thread), bare (its calls alone), peer:NAME (another client)
+    /// Contenders: biod (blocking threads, a connection each), biod-shared (on one together), single (one thread), single-spread (with as many connections), bare (its calls alone), peer:NAME (another client)
     #[arg(long, value_delimiter = ',', default_value = "biod,single", value_parser = contender)]
     contenders: Vec<String>,
     /// The program that has other clients, as `make peers` builds it
@@ -67,9 +67,11 @@ enum Proto {
 }
 
 fn contender(text: &str) -> Result<String, String> {
-    match [BIOD, SINGLE, BARE].contains(&text) || text.starts_with(PREFIX) {
+    match [BIOD, SHARED, SINGLE, SPREAD, BARE].contains(&text) || text.starts_with(PREFIX) {
         true => Ok(text.to_owned()),
-        false => Err(format!("known are {BIOD}, {SINGLE}, {BARE} and {PREFIX}NAME")),
+        false => {
+            Err(format!("known are {BIOD}, {SHARED}, {SINGLE}, {SPREAD}, {BARE} and {PREFIX}NAME"))
+        }
     }
 }
 
