@@ -117,4 +117,4 @@ figure: build
 figures: build
 	@./scripts/packages $(NEEDS_WORKLOADS) $(NEEDS_OLTP)
 	@./target/release/dwell figure --all --docs docs --docs .
-	@cp target/figures/M1.svg docs/m1.svg
+	@if [ -f target/figures/M1.svg ]; then cp target/figures/M1.svg docs/m1.svg; fi

@@ -364,7 +364,8 @@ impl FigureResult {
         write(&file("svg"), svg.unwrap_or(&self.svg()))
     }
 
-    /// The result as a chart: one line per case, one axis per unit.
+    /// The result as a chart: one line per case that is not still to be measured, one
+    /// axis per unit.
     pub fn svg(&self) -> String {
         let dot = |row: &FigureRow| DotRow {
             label: row.case.clone(),
@@ -373,12 +374,18 @@ impl FigureResult {
             theirs: row.theirs_range,
             text: in_chart(row),
         };
+        let waits = |row: &FigureRow| row.note.as_deref() == Some(NOT_MEASURED);
+        let none = self.rows.iter().all(waits);
+        let is_shown = |row: &&FigureRow| none || !waits(row);
         let panel = |unit: &String| Panel {
             axis_label: match unit.as_str() {
                 "×" => "Ratio (×)".into(),
                 unit => format!("Value ({unit})"),
             },
-            rows: self.rows.iter().filter(|row| row.unit == *unit).map(dot).collect(),
+            rows: (self.rows.iter().filter(is_shown))
+                .filter(|row| row.unit == *unit)
+                .map(dot)
+                .collect(),
             mark: None,
         };
         let machine = &self.machine;
@@ -386,7 +393,7 @@ impl FigureResult {
             title: format!("{}: {}", self.id, self.what),
             subtitle: format!("{}, {} CPUs, {}", machine.cpu_model, machine.cpus, machine.date),
             dots: "ours, with interval".into(),
-            panels: in_order(self.rows.iter().map(|row| &row.unit))
+            panels: in_order(self.rows.iter().filter(is_shown).map(|row| &row.unit))
                 .into_iter()
                 .map(panel)
                 .collect(),
@@ -394,14 +401,15 @@ impl FigureResult {
         .svg()
     }
 
-    /// The result as a Markdown table.
+    /// The result as a Markdown table, without the rows that are still to be measured.
     pub fn markdown(&self) -> String {
         let cell = |text: &str| text.replace('|', "\\|");
         let mut text = String::from(
             "| case | theirs | target | ours | interval | control | verdict | beside theirs |\n\
              |---|---|---|---|---|---|---|---|\n",
         );
-        for row in &self.rows {
+        let waits = |row: &&FigureRow| row.note.as_deref() == Some(NOT_MEASURED);
+        for row in self.rows.iter().filter(|row| !waits(row)) {
             let target = row
                 .target
                 .map_or("–".into(), |target| with_unit_text(&target.to_string(), &row.unit));
@@ -429,9 +437,14 @@ impl FigureResult {
         };
         let Self { id, inputs, rules, .. } = self;
         let machine = self.machine.line();
-        text + &format!(
-            "\n{machine}. `make figure ID={id}`{effort}. Code {inputs}, rules {rules}.\n"
-        )
+        let later = match self.rows.iter().filter(waits).count() {
+            0 => String::new(),
+            rows => format!("\n{rows} of {} rows are not measured yet.\n", self.rows.len()),
+        };
+        text + &later
+            + &format!(
+                "\n{machine}. `make figure ID={id}`{effort}. Code {inputs}, rules {rules}.\n"
+            )
     }
 }
 
@@ -636,7 +649,7 @@ mod tests {
         for id in catalogue().figures.keys() {
             let result = FigureResult::new(id, Machine::default()).unwrap();
             assert!(!result.svg().contains("NaN"), "{id}");
-            assert!(result.markdown().contains("not measured"), "{id}");
+            assert!(result.markdown().contains("rows are not measured yet"), "{id}");
         }
     }
 }
