@@ -374,9 +374,8 @@ impl FigureResult {
             theirs: row.theirs_range,
             text: in_chart(row),
         };
-        let waits = |row: &FigureRow| row.note.as_deref() == Some(NOT_MEASURED);
-        let none = self.rows.iter().all(waits);
-        let is_shown = |row: &&FigureRow| none || !waits(row);
+        let none = self.rows.iter().all(FigureRow::is_blank);
+        let is_shown = |row: &&FigureRow| none || !row.is_blank();
         let panel = |unit: &String| Panel {
             axis_label: match unit.as_str() {
                 "×" => "Ratio (×)".into(),
@@ -408,8 +407,7 @@ impl FigureResult {
             "| case | theirs | target | ours | interval | control | verdict | beside theirs |\n\
              |---|---|---|---|---|---|---|---|\n",
         );
-        let waits = |row: &&FigureRow| row.note.as_deref() == Some(NOT_MEASURED);
-        for row in self.rows.iter().filter(|row| !waits(row)) {
+        for row in self.rows.iter().filter(|row| !row.is_blank()) {
             let target = row
                 .target
                 .map_or("–".into(), |target| with_unit_text(&target.to_string(), &row.unit));
@@ -437,7 +435,7 @@ impl FigureResult {
         };
         let Self { id, inputs, rules, .. } = self;
         let machine = self.machine.line();
-        let later = match self.rows.iter().filter(waits).count() {
+        let later = match self.rows.iter().filter(|row| row.is_blank()).count() {
             0 => String::new(),
             rows => format!("\n{rows} of {} rows are not measured yet.\n", self.rows.len()),
         };
@@ -455,6 +453,11 @@ fn outcome(row: &FigureRow) -> String {
 }
 
 impl FigureRow {
+    /// Whether nobody has tried to measure it.
+    fn is_blank(&self) -> bool {
+        self.note.as_deref() == Some(NOT_MEASURED)
+    }
+
     /// Whether it is still to be measured.
     fn is_lacking(&self) -> bool {
         let later = |why: &str| why.is_empty() || why.starts_with(": ");

@@ -95,7 +95,7 @@ fn process(shared: &Arc<Shared>, process: u8, from: usize) -> ! {
     }
     let kill = Op::Kill { child: process };
     while shared.script.lines[from..].iter().any(|line| line.op == kill) {
-        // What is to be killed must be there.
+        // A process must exist before it is killed.
         // SAFETY: waits for a signal.
         unsafe { libc::pause() };
     }

@@ -71,7 +71,7 @@ impl Model {
         let odd = (transfer.pieces.iter())
             .fold(place | u64::from(transfer.skew), |odd, piece| odd | u64::from(*piece));
         let is_direct = self.goes_direct(&open);
-        // What is appended goes to a place that nobody knows where nobody knows the length.
+        // An append goes to an unknown place where the length is unknown.
         let may_be_odd = transfer.claim > 0 || appends && file.vague_length;
         if is_direct && (odd % 4096 != 0 || may_be_odd) {
             refusals.push(libc::EINVAL);
