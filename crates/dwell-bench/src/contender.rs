@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use dwell::buffer::Aligned;
 use dwell::device::Device;
+use dwell::dwell_policy::Goal;
 use dwell::known::Known;
 use dwell::monitor::SystemMonitor;
 use dwell::{File, Options, Stats, WaitPolicy, arch, policies, policy};
@@ -60,7 +61,8 @@ impl Drop for PauseChoice {
 const NO_PAUSE: &str = "pause=off";
 
 /// A policy by name. All take `pause=off` ([`arch::set_pause`], set while it is measured);
-/// `smartcon` takes more parameters, as `smartcon:queue-limit=1+signal=total`.
+/// `smartcon` takes more parameters, as `smartcon:queue-limit=1+signal=total`, and so does
+/// `adaptive`, as `adaptive:goal=latency`.
 pub fn policy_of(name: &str) -> Result<Arc<dyn WaitPolicy>> {
     let (base, parameters) = parts(name);
     let mut parameters = parameters.filter(|parameter| ![NO_PAUSE, "pause=on"].contains(parameter));
@@ -90,9 +92,23 @@ pub fn policy_of(name: &str) -> Result<Arc<dyn WaitPolicy>> {
         }
         return Ok(Arc::new(smartcon));
     }
+    if base == "adaptive"
+        && let Some(parameter) = parameters.next()
+    {
+        let goal = parameter.strip_prefix("goal=").and_then(Goal::by_name);
+        let Some(goal) = goal else {
+            bail!(
+                "adaptive:{parameter}: known parameters are goal=latency|balanced|efficient and \
+                 pause=on|off"
+            )
+        };
+        return Ok(Arc::new(policy::Adaptive { goal, ..policy::Adaptive::default() }));
+    }
     match policies::by_name(base) {
         Some(known) if parameters.next().is_none() => Ok(known),
-        Some(_) => bail!("{name}: only smartcon takes parameters other than pause=on|off"),
+        Some(_) => {
+            bail!("{name}: only adaptive and smartcon take parameters other than pause=on|off")
+        }
         None => bail!("{name}: no such policy; there are {}", policies::names().join(", ")),
     }
 }

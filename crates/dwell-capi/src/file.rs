@@ -96,7 +96,7 @@ pub(crate) unsafe fn opened<'a>(file: *const File) -> Result<&'a File, Failure> 
 /// dwell_file_info says why.
 ///
 /// path     a path or an address
-/// options  how to open; NULL to read through the page cache with the policy "smartcon"
+/// options  how to open; NULL to read through the page cache with the policy "adaptive"
 /// file     receives the file; close it with dwell_close
 ///
 /// Returns 0, or -1 with errno set: EINVAL for a NULL path or file, a bad option, an unknown

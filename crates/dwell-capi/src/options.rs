@@ -37,9 +37,9 @@ pub struct Options {
     pub flags: u32,
     /// Zero.
     pub reserved: u32,
-    /// What decides between busy-waiting and blocking: "smartcon", "predictive", "block", "spin"
-    /// or "hybrid". NULL is what the settings (dwell.toml) say of the device, else "smartcon". Not
-    /// kept after the call.
+    /// What decides between busy-waiting and blocking: "adaptive", "smartcon", "predictive", "block",
+    /// "spin" or "hybrid". NULL is what the settings (dwell.toml) say of the device, else
+    /// "adaptive". Not kept after the call.
     pub policy: *const c_char,
     /// Directory with the profiles that `dwell probe` made. NULL is where that command keeps
     /// them: $DWELL_PROFILES, else dwell/profiles in $XDG_STATE_HOME or ~/.local/state (not for

@@ -235,6 +235,7 @@ impl Service {
             nice: 0,
             next_nice: None,
             sequence: 0,
+            learned: None,
         });
         let now = clock::now();
         let outcome = drive(WaitMachine::new(&decision, now, now), self);

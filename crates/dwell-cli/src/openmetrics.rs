@@ -201,18 +201,28 @@ impl Collector for Processes {
         self.each_device(
             to,
             (
-                "dwell_guard_fallen_back",
-                "Kinds and sizes of request that the guard leaves to the kernel now",
+                "dwell_learned_spins",
+                "Kinds and sizes of request that are spun for because that cost least",
                 None,
             ),
             Gauge,
-            |device| vec![([], Sample::State(device.guard.fallen_back.into()))],
+            |device| vec![([], Sample::State(device.learner.spins.into()))],
         )?;
         self.each_device(
             to,
-            ("dwell_guard_falls", "How often the guard fell back", None),
+            (
+                "dwell_learned_switches",
+                "How often the way to wait for a kind and size of request changed",
+                None,
+            ),
             Counter,
-            |device| vec![([], Sample::Count(device.guard.falls))],
+            |device| vec![([], Sample::Count(device.learner.switches))],
+        )?;
+        self.each_device(
+            to,
+            ("dwell_trials", "How often another way to wait was tried", None),
+            Counter,
+            |device| vec![([], Sample::Count(device.learner.trials))],
         )?;
 
         self.each(

@@ -97,7 +97,7 @@ const TELLS: &str = "#include <stdio.h>\n#include <stdlib.h>\n\
 fn a_command_is_loaded_into_and_told() {
     let Some(library) = stand_in() else { return };
     let dir = tempfile::tempdir().unwrap();
-    fs::write(dir.path().join("system.toml"), "guard = false\npolicy = \"block\"\n").unwrap();
+    fs::write(dir.path().join("system.toml"), "goal = \"latency\"\npolicy = \"block\"\n").unwrap();
     let stats = dir.path().join("stats.json");
     let shell = "echo \"$LD_PRELOAD\"; echo $$; echo \"$DWELL_RUN\"; echo \"$0 $*\"";
     let child = dwell(dir.path(), library)
@@ -125,7 +125,7 @@ fn a_command_is_loaded_into_and_told() {
     assert_eq!(order.profile_dir, dir.path().join("profiles"));
     let general = order.settings.general();
     assert_eq!(general.policy.to_string(), "spin (--policy)");
-    assert!(!general.guard.value && general.observe.value);
+    assert!(general.observe.value);
     assert_eq!(fs::metadata(dir.path().join("dwell")).unwrap().permissions().mode() & 0o777, 0o700);
 }
 

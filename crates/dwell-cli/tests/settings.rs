@@ -48,7 +48,7 @@ fn doctor_shows_each_value_and_where_it_was_said() {
     for words in [
         &["policy", "hybrid", &format!("{given}:1")][..],
         &["cpu_threshold", "50 %", &format!("{system}:2")],
-        &["guard", "true", "default"],
+        &["goal", "balanced", "default"],
         &["exclude.paths", "/var/log/**", &format!("{given}:8")],
         &["system", system, "read"],
         &["user", "config/dwell/dwell.toml", "not there"],
@@ -82,14 +82,14 @@ fn a_malformed_file_does_not_hide_the_rest_of_doctor() {
     let dir = tempfile::tempdir().unwrap();
     fs::create_dir_all(dir.path().join("config/dwell")).unwrap();
     let user = dir.path().join("config/dwell/dwell.toml");
-    fs::write(&user, "guard = false\npolicy = \"fastest\"\n").unwrap();
+    fs::write(&user, "goal = \"latency\"\npolicy = \"fastest\"\n").unwrap();
     fs::write(dir.path().join("system.toml"), "observe = true\n").unwrap();
     let shown = doctor(dir.path(), &["--config", "/nonexistent.toml"]);
     let at = format!("{}:2: policy: \"fastest\" is no policy", user.display());
     assert!(has_line(&shown, &["✗", &at]), "{shown}");
     assert!(has_line(&shown, &["✗", "/nonexistent.toml", "no such file"]), "{shown}");
     // Nothing of that file holds, what the others say does, and the rest of doctor is there.
-    assert!(has_line(&shown, &["guard", "true", "default"]), "{shown}");
+    assert!(has_line(&shown, &["goal", "balanced", "default"]), "{shown}");
     assert!(has_line(&shown, &["observe", "true", "system.toml:1"]), "{shown}");
     assert!(shown.contains("profiles ") && shown.contains("active "), "{shown}");
     let told: Value = serde_json::from_str(&doctor(dir.path(), &["--json"])).unwrap();

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
 use dwell::dwell_policy::Load;
-use dwell::ledger::{Device, GuardState, Header, Ledger, Passed, Snapshot};
+use dwell::ledger::{Device, Header, LearnerState, Ledger, Passed, Snapshot};
 use dwell::stats::Row;
 use dwell::{Mode, Reason, Route, Stats};
 use serde_json::Value;
@@ -50,19 +50,19 @@ fn told(published_ns: u64, requests: u64) -> Snapshot {
     let mut stats = Stats {
         rows: vec![
             row(Route::Interrupt, Mode::Spin, Reason::Pays, requests),
-            row(Route::Inline, Mode::Block, Reason::Guard, requests / 64),
+            row(Route::Inline, Mode::Block, Reason::Measured, requests / 64),
         ],
         bytes_read: requests * 4096,
         spun_ns: requests * 9_000,
         ..Stats::default()
     };
     (0..requests).for_each(|at| stats.latency.spun.note(9_000 + at));
-    let guard = GuardState { watches: true, fallen_back: 1, falls: 2 };
+    let learner = LearnerState { learns: true, kinds: 3, spins: 1, switches: 2, trials: 9 };
     let (name, class, policy) = ("loop0".into(), "fast".into(), "smartcon".into());
     Snapshot {
         published_ns,
         processes: 1,
-        devices: vec![Device { name, class, policy, guard, stats }],
+        devices: vec![Device { name, class, policy, learner, stats }],
         passed: Passed { calls: 3, bytes: 12_288 },
         load: Some(Load::new(0.25, 0.5, 0.5).into()),
         ..Snapshot::default()
@@ -98,7 +98,7 @@ fn a_process_is_seen_with_what_it_does() {
     assert_eq!(json["unreadable"], Value::Array(Vec::new()));
 
     let table = success(dir.path(), &["top", "--interval", "0.1"]);
-    for shown in ["loop0", "fast", "smartcon", "25 % / 50 %", "guard: 1 kind of request", "fio"] {
+    for shown in ["loop0", "fast", "smartcon", "25 % / 50 %", "spins for 1 of 3 sizes", "fio"] {
         assert!(table.contains(shown), "{shown}: {table}");
     }
     assert!(!table.contains('\x1b'), "{table:?}");
@@ -226,14 +226,14 @@ fn check(text: &str) {
     let samples = parsed(text);
     let of = |metric: &str, labels: &[&str]| value(&samples, metric, labels);
     assert_eq!(of("dwell_requests_total", &["reason=\"pays\"", "device=\"loop0\""]), 300.0);
-    assert_eq!(of("dwell_requests_total", &["reason=\"guard\"", "route=\"inline\""]), 4.0);
+    assert_eq!(of("dwell_requests_total", &["reason=\"measured\"", "route=\"inline\""]), 4.0);
     assert_eq!(of("dwell_switches_avoided_total", &["policy=\"smartcon\""]), 300.0);
     assert_eq!(of("dwell_transferred_bytes_total", &["direction=\"read\""]), 300.0 * 4096.0);
     assert_eq!(of("dwell_waited_seconds_total", &["way=\"spun\""]), 0.0027);
     assert_eq!(of("dwell_latency_seconds_count", &["family=\"spun\""]), 300.0);
     assert_eq!(of("dwell_latency_seconds_bucket", &["le=\"+Inf\""]), 300.0);
     assert!(of("dwell_latency_seconds_sum", &["family=\"spun\""]) > 0.0026);
-    assert_eq!(of("dwell_guard_fallen_back", &[]), 1.0);
+    assert_eq!(of("dwell_learned_spins", &[]), 1.0);
     assert_eq!(of("dwell_passed_bytes_total", &[]), 12_288.0);
     assert!((of("dwell_cpu_others_ratio", &["pid="]) - 0.25).abs() < 0.001);
     assert!(samples.keys().any(|name| name.contains("command=\"fio \\\"a\\\\b\\\"")), "{text}");

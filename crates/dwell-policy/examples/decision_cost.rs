@@ -71,7 +71,7 @@ fn main() {
         let smartcon = SmartCon { queue_limit: Some(8), ..SmartCon::default() };
         show(&format!("smartcon, {class}"), measure(&requests, |wait| decide(&smartcon, wait)));
     }
-    show("predictive", measure(&fast, |wait| decide(&Predictive::default(), wait)));
+    show("predictive", measure(&fast, |wait| decide(&Predictive, wait)));
     for name in NAMES {
         let policy = black_box(by_name(name).expect("a policy has its name"));
         let cost = measure(&fast, |wait| {

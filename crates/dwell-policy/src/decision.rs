@@ -57,7 +57,7 @@ pub enum Reason {
     Pays,
     /// The prediction says that a switch costs less than the wait.
     SwitchCheaper,
-    /// The other mode was tried, so that its estimate stays true.
+    /// Another way of waiting was tried, to compare it with the best known.
     Explored,
     /// A sync flushes for as long as the device likes: it blocks.
     Sync,
@@ -67,9 +67,8 @@ pub enum Reason {
     Cached,
     /// The spin passed its deadline and the thread parked.
     SpinExpired,
-    /// The guard sent it the kernel's own way: as a sample to compare with, or because the other
-    /// way was slower.
-    Guard,
+    /// Of the ways of waiting that were tried for such requests, this one cost least.
+    Measured,
     /// What could run next has a higher priority: the CPU is given away.
     Sacrificed,
     /// Who serves the queue sleeps: it needs a CPU before there is anything to spin for.
@@ -95,7 +94,7 @@ impl Reason {
         Reason::NoQueue,
         Reason::Cached,
         Reason::SpinExpired,
-        Reason::Guard,
+        Reason::Measured,
         Reason::Sacrificed,
         Reason::Asleep,
     ];
@@ -119,7 +118,7 @@ impl Reason {
             Reason::NoQueue => "no-queue",
             Reason::Cached => "cached",
             Reason::SpinExpired => "spin-expired",
-            Reason::Guard => "guard",
+            Reason::Measured => "measured",
             Reason::Sacrificed => "sacrificed",
             Reason::Asleep => "asleep",
         }

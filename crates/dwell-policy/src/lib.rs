@@ -25,15 +25,17 @@
 #![no_std]
 #![forbid(unsafe_code)]
 
+mod arm;
 mod decision;
 mod estimate;
-pub mod guard;
 mod load;
 mod machine;
 pub mod policy;
 mod profile;
 mod request;
+pub mod switchback;
 
+pub use arm::{ARMS, Arm, Arms, Learned};
 pub use decision::{Decision, Mode, Reason};
 pub use estimate::{BUCKETS, Estimate, Estimator, Latency, Pace, bucket};
 pub use load::Load;
@@ -41,6 +43,7 @@ pub use machine::{Driver, Outcome, Step, WaitMachine, Woken, drive};
 pub use policy::WaitPolicy;
 pub use profile::{DeviceClass, Profile};
 pub use request::{Backlog, Call, Kind, Route, Routes, Wait};
+pub use switchback::Goal;
 
 /// Nanoseconds: a span, or a point on a monotonic clock that the caller chose.
 pub type Ns = u64;

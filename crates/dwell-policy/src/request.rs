@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What is asked of a device, and what is known at the moment of asking.
 
-use crate::{Estimate, Load, Ns, Profile};
+use crate::{Estimate, Learned, Load, Ns, Profile};
 
 /// What a request does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -158,6 +158,8 @@ pub struct Wait<'a> {
     pub next_nice: Option<i8>,
     /// Running number of this request on its queue; policies that explore draw from it.
     pub sequence: u64,
+    /// What comparing found for requests like this one; `None` where nothing was compared yet.
+    pub learned: Option<Learned>,
 }
 
 impl<'a> Wait<'a> {
@@ -177,6 +179,7 @@ impl<'a> Wait<'a> {
             nice: 0,
             next_nice: None,
             sequence: 0,
+            learned: None,
         }
     }
 

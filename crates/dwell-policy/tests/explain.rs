@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What `explain` tells is what `choose` decides.
 
-use dwell_policy::policy::{self, Check, CpuSignal, Looked, Predictive, SmartCon, WaitPolicy};
+use dwell_policy::policy::{self, Check, CpuSignal, Looked, SmartCon, WaitPolicy};
 use dwell_policy::{
-    Backlog, Call, DeviceClass, Estimate, Kind, Latency, Load, Profile, Reason, Routes, Wait,
+    Arm, Backlog, Call, DeviceClass, Estimate, Kind, Latency, Learned, Load, Profile, Reason,
+    Routes, Wait,
 };
 use proptest::prelude::*;
 
@@ -60,9 +61,16 @@ fn wait() -> impl Strategy<Value = Wait<'static>> {
             },
             sequence,
             awake: sequence % 5 > 0,
+            learned: learned(sequence),
             ..Wait::new(kind, 1 << size, None)
         },
     )
+}
+
+/// Nothing, or one of the arms, for good or on trial.
+fn learned(number: u64) -> Option<Learned> {
+    let arm = Arm::ALL.get(number as usize % 5)?;
+    Some(Learned { arm: *arm, trial: number % 2 == 0 })
 }
 
 fn checks(policy: &dyn WaitPolicy, wait: &Wait<'_>) -> Vec<Check> {
@@ -81,14 +89,12 @@ proptest! {
         threshold in proptest::option::of(0.0f32..1.0),
         queue_limit in proptest::option::of(0u32..3),
         total in any::<bool>(),
-        explore_one_in in 0u32..4,
     ) {
         let wait = Wait { profile: profile.as_ref(), ..wait };
         let signal = if total { CpuSignal::Total } else { CpuSignal::Others };
         let smartcon = SmartCon { cpu_threshold: threshold, queue_limit, signal };
-        let predictive = Predictive { explore_one_in };
         let named = policy::NAMES.map(|name| policy::by_name(name).unwrap());
-        for policy in named.into_iter().chain([&smartcon as &dyn WaitPolicy, &predictive]) {
+        for policy in named.into_iter().chain([&smartcon as &dyn WaitPolicy]) {
             let first = checks(policy, &wait).into_iter().find_map(|check| check.decision);
             prop_assert_eq!(first, Some(policy.choose(&wait)), "{}", policy.name());
         }

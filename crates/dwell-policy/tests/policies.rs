@@ -129,30 +129,6 @@ fn names_and_policies_agree() {
     assert!(by_name("poll").is_none());
 }
 
-#[test]
-fn predictive_tries_both_modes_about_once_in_64() {
-    let policy = Predictive::default();
-    for (switch_ns, usual) in [(50_000, Mode::Spin), (1_000, Mode::Block)] {
-        let profile = Profile { switch_ns, ..FAST };
-        let mut explored = 0;
-        for sequence in 0..64_000 {
-            let decision = policy.choose(&Wait { sequence, ..small(&profile) });
-            if decision.why == Reason::Explored {
-                explored += 1;
-                assert_ne!(decision.mode, usual);
-                assert!(decision.spin_limit_ns <= 20_000 || decision.mode == Mode::Block);
-            } else {
-                assert_eq!(decision.mode, usual);
-            }
-        }
-        assert!((800..1_200).contains(&explored), "{explored} of 64,000");
-    }
-    let never = Predictive { explore_one_in: 0 };
-    let explores =
-        |sequence| never.choose(&Wait { sequence, ..small(&FAST) }).why == Reason::Explored;
-    assert!(!(0..1_000).any(explores));
-}
-
 /// A device and a machine, as far as an estimator sees them.
 struct Simulated {
     latency_ns: Ns,
@@ -195,22 +171,6 @@ impl Simulated {
         }
         (spun, blocked)
     }
-}
-
-#[test]
-fn a_wrong_profile_corrects_itself_in_both_directions() {
-    let policy = Predictive::default();
-    // The profile says that switching is cheap; it is not.
-    let quick = Simulated { latency_ns: 8_000, switch_ns: 20_000, overshoot_ns: 0 };
-    let wrong = Profile { switch_ns: 100, reload_ns: 0, ..FAST };
-    let (spun, _) = quick.run(&policy, &wrong, &mut Estimator::new(), 5_000);
-    // Of the last thousand one or two runs of 32 explored.
-    assert!(spun > 900, "{spun}");
-    // The profile says that switching is dear and the device quick; neither holds.
-    let slow = Simulated { latency_ns: 90_000, switch_ns: 5_000, overshoot_ns: 0 };
-    let wrong = Profile { switch_ns: 1_000_000, latency_ns: 500, reload_ns: 0, ..FAST };
-    let (_, blocked) = slow.run(&policy, &wrong, &mut Estimator::new(), 5_000);
-    assert!(blocked > 900, "{blocked}");
 }
 
 #[test]
@@ -417,7 +377,7 @@ proptest! {
     fn syncs_block_unless_told_otherwise(wait in any_wait(), profile in any_profile()) {
         let profile = Profile { class: DeviceClass::Fast, ..profile };
         let wait = Wait { kind: Kind::Sync, profile: Some(&profile), ..wait };
-        for policy in [&SmartCon::default() as &dyn WaitPolicy, &Hybrid, &Predictive::default(), &Block] {
+        for policy in [&SmartCon::default() as &dyn WaitPolicy, &Hybrid, &Predictive, &Block] {
             prop_assert_eq!(policy.choose(&wait).mode, Mode::Block);
         }
     }

@@ -15,8 +15,8 @@ use crate::any::AnySource;
 use crate::buffer::Aligned;
 use crate::error::{Error, Result};
 use crate::governed::Governor;
-use crate::guard::Guard;
 use crate::known::{InFlight, Known};
+use crate::learner::{Hearing, Learner};
 use crate::monitor::SystemMonitor;
 use crate::queue::{Action, Io};
 use crate::source::Source;
@@ -61,8 +61,8 @@ pub fn prepare_thread() {
 /// assert_eq!(file.read_at(&mut buffer, 4096)?, 4096);
 /// assert_eq!(buffer[0], 7);
 ///
-/// // A device that was never probed is passed through, and the statistics say so.
-/// assert_eq!(file.stats().because(dwell::Reason::Unprobed), 1);
+/// // The page cache had the data, and the statistics say so.
+/// assert_eq!(file.stats().because(dwell::Reason::Cached), 1);
 /// # Ok(())
 /// # }
 /// ```
@@ -76,7 +76,7 @@ where
     pub(crate) known: Known,
     pub(crate) in_flight: Arc<InFlight>,
     pub(crate) governor: Option<Governor>,
-    pub(crate) guard: Option<Arc<Guard>>,
+    pub(crate) learner: Option<Arc<Learner>>,
     device: Box<str>,
     /// Set where no size, backlog or load can change the decision: requests go inline unasked.
     pub(crate) always: Option<(Mode, Reason)>,
@@ -94,12 +94,14 @@ pub(crate) struct Caller<Q> {
 pub(crate) struct Turn<Q> {
     pub queue: Option<Q>,
     pub estimator: Estimator,
+    pub hearing: Hearing,
     pub sequence: u64,
 }
 
 impl<Q> Default for Caller<Q> {
     fn default() -> Self {
-        let turn = Turn { queue: None, estimator: Estimator::new(), sequence: 0 };
+        let hearing = Hearing::default();
+        let turn = Turn { queue: None, estimator: Estimator::new(), hearing, sequence: 0 };
         Caller { heat: Heat::default(), turn: RefCell::new(turn) }
     }
 }
@@ -156,6 +158,11 @@ where
         // Requests of a fast device count as backlog for others, whatever their own policy.
         let fast = known.profile.is_some_and(|profile| profile.class == DeviceClass::Fast);
         let always = policy.always_inline(known.profile.as_ref()).filter(|_| inline && !fast);
+        let cached = if source.caches() { "cached" } else { "direct" };
+        let learner = policy.goal().map(|goal| {
+            let remembered = monitor.as_ref().and_then(|monitor| monitor.remembered());
+            Learner::of(&format!("{device} {cached}"), goal, remembered)
+        });
         File {
             source,
             path: path.into(),
@@ -163,7 +170,7 @@ where
             known,
             in_flight: InFlight::of(device),
             governor: monitor.map(Governor::new),
-            guard: None,
+            learner,
             device: device.into(),
             always,
             callers: ThreadLocal::new(),
@@ -171,17 +178,9 @@ where
         }
     }
 
-    /// Whether its device's guard watches it: then some blocking requests go the kernel's own way,
-    /// and all do for a while where that turns out faster.
-    #[must_use]
-    pub fn guarded(mut self, on: bool) -> Self {
-        self.guard = on.then(|| Guard::of(&self.device));
-        self
-    }
-
-    /// The guard that watches it.
-    pub fn guard(&self) -> Option<&Guard> {
-        self.guard.as_deref()
+    /// What is being found out about its device; `None` under a policy that does not want to know.
+    pub fn learner(&self) -> Option<&Learner> {
+        self.learner.as_deref()
     }
 
     /// What tells its device apart from others.

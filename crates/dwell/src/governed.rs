@@ -37,7 +37,7 @@ impl Governor {
                 self.permit.want();
                 Ok(None)
             }
-            (Mode::Spin, Reason::Pays | Reason::Explored) => {
+            (Mode::Spin, Reason::Pays | Reason::Explored | Reason::Measured) => {
                 self.permit.try_spin_at(now).map(Some).ok_or(())
             }
             _ => Ok(None),

@@ -94,30 +94,6 @@ impl Counted {
         }
     }
 
-    /// As [`Counted::note`], by any thread, for what is counted seldom.
-    #[inline]
-    pub fn note_shared(&self, latency_ns: Ns) {
-        self.buckets[bucket_of(latency_ns)].fetch_add(1, Relaxed);
-        self.sum_ns.fetch_add(latency_ns, Relaxed);
-        self.max_ns.fetch_max(latency_ns, Relaxed);
-    }
-
-    /// Begins again.
-    pub fn clear(&self) {
-        self.buckets.iter().chain([&self.sum_ns, &self.max_ns]).for_each(|w| w.store(0, Relaxed));
-    }
-
-    /// How many latencies were counted.
-    pub fn count(&self) -> u64 {
-        self.buckets.iter().map(|count| count.load(Relaxed)).sum()
-    }
-
-    /// The latency in this place when they are in order, counted from 1.
-    pub fn at_rank(&self, rank: u64) -> Ns {
-        at_rank(self.buckets.iter().map(|count| count.load(Relaxed)), rank)
-            .map_or(self.max_ns.load(Relaxed), |ns| ns.min(self.max_ns.load(Relaxed)))
-    }
-
     /// What was counted so far.
     pub fn look(&self) -> Histogram {
         let get = |word: &AtomicU64| word.load(Relaxed);

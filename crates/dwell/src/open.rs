@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use dwell_policy::WaitPolicy;
-use dwell_policy::policy::SmartCon;
+use dwell_policy::policy::Adaptive;
 
 use crate::any::{AnySource, Boxed, OtherSource};
 use crate::emulated::Emulated;
@@ -122,8 +122,6 @@ pub struct Options {
     pub known: Option<Known>,
     /// The system monitor to ask and to tell.
     pub monitor: Option<Arc<SystemMonitor>>,
-    /// Whether the device's guard watches the file ([`File::guarded`]).
-    pub guard: bool,
 }
 
 impl File {
@@ -149,16 +147,15 @@ impl Default for Options {
             create: false,
             direct: false,
             sync: false,
-            policy: Arc::new(SmartCon::default()),
+            policy: Arc::new(Adaptive::default()),
             known: None,
             monitor: None,
-            guard: false,
         }
     }
 }
 
 impl Options {
-    /// Reading, buffered, by `smartcon`, without a profile: everything passes through.
+    /// Reading, buffered, by `adaptive`, without a profile: the kernel's own way until another turns out better.
     pub fn new() -> Self {
         Self::default()
     }
@@ -212,13 +209,6 @@ impl Options {
         self
     }
 
-    /// Lets the device's guard watch the file ([`File::guarded`]).
-    #[must_use]
-    pub fn guard(mut self, on: bool) -> Self {
-        self.guard = on;
-        self
-    }
-
     /// Opens a path, or an address of a registered scheme.
     ///
     /// # Errors
@@ -247,7 +237,6 @@ impl Options {
 
     fn over(&self, source: AnySource, path: &Path, device: &str, known: Known) -> File {
         File::over(source, path, device, known, self.policy.clone(), self.monitor.clone())
-            .guarded(self.guard)
     }
 
     fn by_scheme(&self, path: &Path) -> Option<Result<Opened>> {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What Dwell will do on each block device of this machine, as things are now.
 
-use dwell_policy::policy::SmartCon;
+use dwell_policy::policy::Adaptive;
 use dwell_policy::{Decision, Kind, Reason, Routes, Wait, WaitPolicy};
 
 use crate::device::Device;
@@ -26,7 +26,7 @@ impl Outlook {
     /// are decided one by one.
     pub fn always(&self) -> Option<Reason> {
         let profile = self.profile.as_ref().ok().and_then(Option::as_ref);
-        SmartCon::default().always_inline(profile.map(|p| &p.decision)).map(|(_, why)| why)
+        Adaptive::default().always_inline(profile.map(|p| &p.decision)).map(|(_, why)| why)
     }
 }
 
@@ -38,7 +38,7 @@ pub fn outlook(store: &ProfileStore) -> Vec<Outlook> {
         let known = known.unwrap_or_default();
         let routes = kernel::offered(known.polled);
         let wait = Wait { routes, ..Wait::new(Kind::Read, 4096, known.profile.as_ref()) };
-        let small_read = SmartCon::default().choose(&wait);
+        let small_read = Adaptive::default().choose(&wait);
         Outlook { device, profile, routes, small_read }
     };
     Device::all().into_iter().map(of).collect()
@@ -49,10 +49,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_machine_without_profiles_passes_everything_through() {
+    fn without_profiles_everything_begins_by_passing_through() {
         let dir = tempfile::tempdir().unwrap();
         for outlook in outlook(&ProfileStore::new(dir.path())) {
-            assert_eq!(outlook.always(), Some(Reason::Unprobed), "{}", outlook.device);
+            assert_eq!(outlook.always(), None, "{}", outlook.device);
             assert_eq!(outlook.small_read.why, Reason::Unprobed);
             assert!(outlook.device.size_bytes > 0);
         }

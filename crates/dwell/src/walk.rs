@@ -3,7 +3,7 @@
 #![allow(unsafe_code)]
 
 use dwell_policy::{
-    Call, Decision, Estimate, Kind, Load, Mode, Ns, Reason, Route, Routes, Wait, WaitMachine,
+    Arm, Call, Decision, Estimate, Kind, Load, Mode, Ns, Reason, Route, Routes, Wait, WaitMachine,
     policy,
 };
 
@@ -11,6 +11,7 @@ use crate::clock;
 use crate::error::{Error, Result};
 use crate::file::{File, Heat, Turn};
 use crate::governed::{Governor, admit};
+use crate::learner::{Asked, Taken};
 use crate::monitor::SpinGuard;
 use crate::queue::{Io, Prospect, Queue};
 use crate::source::Source;
@@ -58,6 +59,7 @@ where
             nice: 0,
             next_nice: None,
             sequence: 0,
+            learned: None,
         }
     }
 
@@ -127,10 +129,16 @@ where
         if self.always.is_some() {
             return None;
         }
-        let wait = self.wait_of(kind, bytes as u64, Call::Blocking);
+        let mut wait = self.wait_of(kind, bytes as u64, Call::Blocking);
+        let asked = self.ask(&mut wait);
         let mut decision = policy::block(&wait, self.policy.leaves(&wait)?);
         let counters = self.counters.get()?;
         let started = clock::now();
+        if let (Some(learner), Some(asked)) = (&self.learner, asked)
+            && learner.listens(asked, started)
+        {
+            return None;
+        }
         admit(self.governor.as_ref(), &wait, &mut decision, started);
         let result = call();
         counters.decided(decision.route, decision.mode, decision.why);
@@ -148,7 +156,11 @@ where
             return Decision::new(Route::Inline, mode, 0, why);
         }
         match self.callers.get_or_default().turn.try_borrow() {
-            Ok(turn) => self.policy.choose(&self.put(io, &turn)),
+            Ok(turn) => {
+                let mut wait = self.put(io, &turn);
+                self.ask(&mut wait);
+                self.policy.choose(&wait)
+            }
             Err(_) => Decision::new(Route::Inline, Mode::Block, 0, Reason::NoQueue),
         }
     }
@@ -248,6 +260,14 @@ where
         wait
     }
 
+    /// Puts what was found out about requests like this one before its policy.
+    #[inline]
+    fn ask(&self, wait: &mut Wait<'_>) -> Option<Asked> {
+        let asked = self.learner.as_ref()?.ask(wait)?;
+        wait.learned = asked.learned();
+        Some(asked)
+    }
+
     /// The walk of one request: page cache, decision, submission, wait, estimate.
     fn decide(&self, counters: &Counters, turn: &mut Turn<S::Queue>, heat: &Heat, io: &Io) -> i32 {
         let kind = io.action().kind();
@@ -257,11 +277,14 @@ where
         {
             return result;
         }
-        let wait = self.put(io, turn);
+        let mut wait = self.put(io, turn);
         turn.sequence += 1;
+        let asked = self.ask(&mut wait).zip(self.learner.as_deref());
         let mut decision = self.policy.choose(&wait);
         let started = clock::now();
-        let timed = self.guard.as_ref().and_then(|g| g.look(&wait, &mut decision, started));
+        let metered =
+            asked.is_some_and(|(asked, learner)| learner.meters(&mut turn.hearing, asked, started));
+        let cpu_before = metered.then(clock::thread_cpu);
         let guard = admit(self.governor.as_ref(), &wait, &mut decision, started);
         let entered = self.in_flight.enter(io.bytes());
         let Served { result, mode, latency_ns, as_decided } = if decision.route == Route::Inline {
@@ -279,12 +302,12 @@ where
         }
         if result == io.bytes() as i32 {
             turn.estimator.record(kind, u64::from(io.bytes()), mode, latency_ns);
-            if let (Some(guard), Some(timed)) = (&self.guard, timed)
-                && timed.holds_for(&decision)
+            if let Some((asked, learner)) = asked {
                 // A call in the queue's place says nothing of the queue.
-                && as_decided
-            {
-                guard.hear(timed, latency_ns, started + latency_ns);
+                let arm = if as_decided { Arm::of(&decision) } else { None };
+                let cpu_ns = cpu_before.map(|before| clock::thread_cpu().saturating_sub(before));
+                let taken = Taken { arm, began: started, latency_ns, cpu_ns };
+                learner.hear(&mut turn.hearing, asked, taken);
             }
         }
         result

@@ -14,7 +14,7 @@ fn run(cases: &[(&str, Load, u32, u64, f64, f64)]) -> Run {
     for &(device, load, depth, kib, low, high) in cases {
         let work = Work::Requests(Requests { depth, ..Requests::random_reads() });
         let setting = Setting { device: device.into(), load, scheduler: None, work };
-        for policy in ["block", "smartcon"] {
+        for policy in ["block", "adaptive"] {
             let mut row = sample.rows[0].clone();
             (row.setting, row.size_bytes, row.policy) =
                 (setting.clone(), kib << 10, policy.to_owned());
@@ -27,7 +27,7 @@ fn run(cases: &[(&str, Load, u32, u64, f64, f64)]) -> Run {
         run.ratios.push(Ratio {
             setting,
             size_bytes: kib << 10,
-            policy: "smartcon".into(),
+            policy: "adaptive".into(),
             baseline: "block".into(),
             metric: Metric::Throughput,
             paired: Paired { median, low, high, rounds: 7 },
@@ -223,7 +223,7 @@ fn without_the_default_policy_or_its_baseline_nothing_is_claimed() {
     let mut run = run(&[("d", Load::Idle, 1, 4, 1.3, 1.4)]);
     assert!(sentence(&run, "pread").contains("says nothing about dwell: nothing of pread"));
     for row in &mut run.rows {
-        row.policy = row.policy.replace("smartcon", "spin");
+        row.policy = row.policy.replace("adaptive", "spin");
     }
     run.ratios[0].policy = "spin".into();
     let text = says(&run);

@@ -100,7 +100,7 @@ fn corrected(
     let known = [subject.known, Known { profile: Some(wrong), ..subject.known }];
     let mut entrants = Vec::new();
     for (name, known) in ["true", "100× too long"].into_iter().zip(known) {
-        let policy = Arc::new(Predictive::default());
+        let policy = Arc::new(Predictive);
         let contender = Contender::under(policy, subject, known, Some(&lab.monitor))?;
         entrants.push(Entrant { name: name.into(), contender, monitor: Some(lab.monitor.clone()) });
     }
@@ -124,7 +124,7 @@ fn corrected(
 /// Requests until a stretch of them was mostly spun for; `None` when that never happens. The
 /// machine is taken for idle: no monitor is asked.
 fn until_corrected(subject: &Subject, known: Known) -> Result<Option<f64>> {
-    let policy = Arc::new(Predictive::default());
+    let policy = Arc::new(Predictive);
     let mut contender = Contender::under(policy, subject, known, None)?;
     let mut buffer = Aligned::new(SIZE_BYTES as usize);
     let (mut requests, mut spun_before) = (0, 0);

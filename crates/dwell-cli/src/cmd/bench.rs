@@ -51,7 +51,7 @@ pub struct Io {
     /// Policies to compare; also smartcon:cpu-threshold=0.5+queue-limit=1+signal=total (all policies
     /// take :pause=off), hand-written loops (pread, raw-wait, raw-cq-peek, raw-get-events,
     /// raw-taskrun-flag, raw-iopoll) and other runtimes (peer:glommio, ...: dwell-peers --list)
-    #[arg(long, value_delimiter = ',', default_value = "block,smartcon,spin,hybrid,predictive")]
+    #[arg(long, value_delimiter = ',', default_value = "block,adaptive,smartcon,spin,hybrid")]
     policies: Vec<String>,
     /// The policy that the others are held against, block if not said
     #[arg(long)]

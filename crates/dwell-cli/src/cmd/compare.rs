@@ -21,7 +21,7 @@ runs that failed or printed something else are kept in DIR/runs. The command get
 terminal. See docs/compare.md.")]
 pub struct Args {
     /// Policies to compare with the untouched command
-    #[arg(long, value_delimiter = ',', default_value = "block,smartcon,spin")]
+    #[arg(long, value_delimiter = ',', default_value = "block,adaptive,spin")]
     policies: Vec<String>,
     /// Interleaved rounds; fewer than six cannot tell anything apart
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..=10_000))]

@@ -145,7 +145,7 @@ fn way(outlook: &Outlook) -> String {
         Some(Reason::VeryFast) => "inline, on this CPU".to_owned(),
         Some(why) => format!("inline ({why})"),
         None if route == Route::Inline => "inline, block: no ring to spin on".to_owned(),
-        None => format!("smartcon decides: spin ({}) or block (inline)", route.as_str()),
+        None => format!("adaptive begins with: spin ({}) or block (inline)", route.as_str()),
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Result, anyhow};
 use dwell::monitor::SystemMonitor;
 use dwell::policies;
-use dwell::policy::{Check, CpuSignal, Looked, SmartCon};
+use dwell::policy::{Adaptive, Check, CpuSignal, Looked, SmartCon};
 use dwell::profile::Beneath;
 use dwell::{Decision, Kind, Mode, Reason, Route, WaitPolicy};
 use dwell_bench::units;
@@ -48,7 +48,7 @@ pub struct Args {
     #[arg(
         long,
         value_name = "POLICY",
-        default_value = "smartcon",
+        default_value = "adaptive",
         value_parser = policy_name
     )]
     policy: String,
@@ -111,13 +111,15 @@ pub(super) fn policy_name(name: &str) -> Result<String, String> {
 
 fn chosen(args: &Args) -> Arc<dyn WaitPolicy> {
     let signal = if args.total.is_some() { CpuSignal::Total } else { CpuSignal::Others };
+    let smartcon =
+        SmartCon { cpu_threshold: args.threshold, queue_limit: args.queue_limit, signal };
     match policies::by_name(&args.policy) {
-        Some(named) if args.policy != "smartcon" => named,
-        _ => Arc::new(SmartCon {
-            cpu_threshold: args.threshold,
-            queue_limit: args.queue_limit,
-            signal,
-        }),
+        Some(named) if !["smartcon", "adaptive"].contains(&&*args.policy) => named,
+        Some(named) => match named.goal() {
+            Some(goal) => Arc::new(Adaptive { prior: smartcon, goal }),
+            None => Arc::new(smartcon),
+        },
+        None => Arc::new(smartcon),
     }
 }
 
@@ -235,6 +237,10 @@ fn words(looked: Looked) -> [String; 3] {
     let yes = |is: bool| if is { "yes" } else { "no" }.to_owned();
     let [name, found, allowed] = match looked {
         Looked::Policy => ["policy", "", ""].map(str::to_owned),
+        Looked::Learned(learned) => {
+            let found = learned.map_or("nothing yet", |learned| learned.arm.as_str());
+            ["ways compared", found, ""].map(str::to_owned)
+        }
         Looked::Probed(probed) => ["device probed".into(), yes(probed), "yes".into()],
         Looked::Class(class) => {
             let class = class.map_or("–", |class| class.as_str());
@@ -336,12 +342,12 @@ fn sentence(why: Reason) -> &'static str {
         Reason::SpinBudget => "the host's budget of spinners is used up",
         Reason::Pays => "every check passed: to spin costs less than to switch",
         Reason::SwitchCheaper => "a switch costs less than the predicted wait",
-        Reason::Explored => "the other mode is tried, so that its estimate stays true",
+        Reason::Explored => "another way to wait is tried, to compare it with the best known",
         Reason::Sync => "a sync takes as long as the device likes",
         Reason::NoQueue => "only synchronous calls are possible, so nobody can spin",
         Reason::Cached => "the page cache has the data",
         Reason::SpinExpired => "the spin passed its deadline",
-        Reason::Guard => "the guard compares with the kernel's own way, or found it faster",
+        Reason::Measured => "of the ways to wait that were tried, this one cost least",
         Reason::Sacrificed => "a thread of higher priority could run next",
         Reason::Asleep => "who serves it sleeps, and needs a CPU first",
     }

@@ -213,16 +213,13 @@ fn state(seen: &Seen, device: &Device) -> (Tone, String) {
     if seen.told.control.off {
         return (Tone::Warning, "off".to_owned());
     }
-    if device.guard.fallen_back > 0 {
-        let kinds = device.guard.fallen_back;
-        let noun = if kinds == 1 { "kind" } else { "kinds" };
-        return (Tone::Warning, format!("guard: {kinds} {noun} of request left to the kernel"));
-    }
-    match (seen.told.header.observe, device.guard.watches) {
-        (true, _) => (Tone::Quiet, "observes".to_owned()),
-        (false, true) => (Tone::Quiet, "guarded".to_owned()),
-        (false, false) => (Tone::Quiet, String::new()),
-    }
+    let learner = device.learner;
+    let state = match seen.told.header.observe {
+        true => "observes".to_owned(),
+        false if learner.kinds == 0 => String::new(),
+        false => format!("spins for {} of {} sizes", learner.spins, learner.kinds),
+    };
+    (Tone::Quiet, state)
 }
 
 fn clipped(text: &str, most: usize) -> String {

@@ -35,7 +35,7 @@ pub struct Workload {
     #[arg(long, value_name = "NAME=VALUE")]
     set: Vec<String>,
     /// Policies to compare; also pread, for plain calls
-    #[arg(long, value_delimiter = ',', default_value = "block,smartcon,pread")]
+    #[arg(long, value_delimiter = ',', default_value = "block,adaptive,pread")]
     policies: Vec<String>,
     /// The policy that the others are held against
     #[arg(long, default_value = "block")]

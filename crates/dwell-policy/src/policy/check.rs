@@ -2,7 +2,7 @@
 //! What a policy looked at on its way to a decision, for whoever wants to see why.
 
 use super::CpuSignal;
-use crate::{Decision, DeviceClass, Kind, Ns, Route};
+use crate::{Decision, DeviceClass, Kind, Learned, Ns, Route};
 
 /// One check of one request.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -18,6 +18,8 @@ pub struct Check {
 pub enum Looked {
     /// At nothing but the policy itself: its checks are not told apart.
     Policy,
+    /// What comparing found for requests like this one; `None` where nothing was compared yet.
+    Learned(Option<Learned>),
     /// Whether the device was ever probed.
     Probed(bool),
     /// The device class; `None` where it was never probed.

@@ -2,7 +2,6 @@
 //! The lower of two priorities gives way.
 
 use super::{Check, Looked, WaitPolicy, block, leave, spin};
-use crate::guard::scatter;
 use crate::{Decision, Kind, Ns, Reason, Wait};
 
 /// Keeps the CPU during a wait, to use it, unless what could run next has a higher priority ("How to Steal
@@ -38,6 +37,14 @@ impl Its {
         }
         (wait.predicted_ns() > Self::LONGEST_SPIN_NS).then_some(Reason::Mainstream)
     }
+}
+
+/// Spreads consecutive numbers evenly over all of 64 bits.
+fn scatter(number: u64) -> u64 {
+    let mut x = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
 }
 
 impl WaitPolicy for Its {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Wait policies: each answers one request with one [`Decision`].
 
+mod adaptive;
 mod check;
 mod fixed;
 mod hybrid;
@@ -8,6 +9,7 @@ mod its;
 mod predictive;
 mod smartcon;
 
+pub use adaptive::Adaptive;
 pub use check::{Check, Looked};
 pub use fixed::{Block, Spin};
 pub use hybrid::Hybrid;
@@ -15,7 +17,7 @@ pub use its::Its;
 pub use predictive::Predictive;
 pub use smartcon::{CpuSignal, SmartCon};
 
-use crate::{Decision, Mode, Profile, Reason, Route, Wait};
+use crate::{Decision, Goal, Mode, Profile, Reason, Route, Wait};
 
 /// Chooses how one request is issued and waited for. Asked once, before submission, because the
 /// route depends on the answer.
@@ -44,6 +46,12 @@ pub trait WaitPolicy: Send + Sync {
         None
     }
 
+    /// What CPU time is worth to a policy that reads [`Wait::learned`]; `None` for those that do not, for which nothing
+    /// need be compared.
+    fn goal(&self) -> Option<Goal> {
+        None
+    }
+
     /// Tells `hear` every check of this request in the order in which [`WaitPolicy::choose`] makes
     /// them, those behind the one that decides included.
     fn explain(&self, wait: &Wait<'_>, hear: &mut dyn FnMut(Check)) {
@@ -64,25 +72,30 @@ impl<P: WaitPolicy + ?Sized> WaitPolicy for &P {
     fn leaves(&self, wait: &Wait<'_>) -> Option<Reason> {
         (**self).leaves(wait)
     }
+    fn goal(&self) -> Option<Goal> {
+        (**self).goal()
+    }
     fn explain(&self, wait: &Wait<'_>, hear: &mut dyn FnMut(Check)) {
         (**self).explain(wait, hear);
     }
 }
 
-/// Names of the policies that come with Dwell; `smartcon` is the default.
-pub const NAMES: [&str; 6] = ["block", "spin", "hybrid", "smartcon", "predictive", "its"];
+/// Names of the policies that come with Dwell, the default first.
+pub const NAMES: [&str; 7] =
+    ["adaptive", "block", "spin", "hybrid", "smartcon", "predictive", "its"];
 
 /// A policy by its name, with its default parameters.
 pub fn by_name(name: &str) -> Option<&'static dyn WaitPolicy> {
-    static SMARTCON: SmartCon =
+    const SMARTCON: SmartCon =
         SmartCon { cpu_threshold: None, queue_limit: None, signal: CpuSignal::Others };
-    static PREDICTIVE: Predictive = Predictive { explore_one_in: Predictive::EXPLORE_ONE_IN };
+    static ADAPTIVE: Adaptive = Adaptive { prior: SMARTCON, goal: Goal::Balanced };
     Some(match name {
+        "adaptive" => &ADAPTIVE,
         "block" => &Block,
         "spin" => &Spin,
         "hybrid" => &Hybrid,
-        "smartcon" => &SMARTCON,
-        "predictive" => &PREDICTIVE,
+        "smartcon" => &const { SMARTCON },
+        "predictive" => &Predictive,
         "its" => &Its,
         _ => return None,
     })

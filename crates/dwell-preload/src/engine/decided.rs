@@ -137,14 +137,13 @@ pub(super) fn decided_of(fd: i32, number: u64, services: &mut Option<Services>) 
     // A profile that cannot be used, which `dwell run` has said, is as good as none.
     let profile = store.of(&device).ok().flatten();
     let known = effective.known(profile.as_ref().map(DeviceProfile::known).unwrap_or_default());
-    let decided = known.profile.is_some_and(|profile| {
-        profile.class == DeviceClass::Fast || profile.ring_threshold_bytes > 0
-    });
-    if effective.exclude.value || !decided {
+    if effective.exclude.value {
         return None;
     }
     let policy = effective.wait_policy().ok()?;
-    let guarded = order.settings.general().guard.value && !order.observe;
+    if policy.always_inline(known.profile.as_ref()).is_some() {
+        return None;
+    }
     let busy = Load::new(1.0, 1.0, 0.5);
     let waits = Wait { load: busy, ..Wait::new(Kind::Read, 4096, known.profile.as_ref()) };
     // Who observes wants to be told that too.
@@ -157,7 +156,7 @@ pub(super) fn decided_of(fd: i32, number: u64, services: &mut Option<Services>) 
             let source = Adopted::new(&known, direct);
             let (policy, monitor) = (services.steered(policy.clone()), services.monitor.clone());
             let file = File::over(source, &device.kernel_name, &key, known, policy, monitor);
-            let file = Arc::new(file.guarded(guarded));
+            let file = Arc::new(file);
             if let Some(publisher) = &services.publisher {
                 publisher.add(&device.kernel_name, file.clone());
             }
@@ -168,8 +167,7 @@ pub(super) fn decided_of(fd: i32, number: u64, services: &mut Option<Services>) 
     Some(Decided::later(Arc::new(Later { known, gives_way, open })))
 }
 
-/// The file of a served mount. What its controller takes back or cannot do is the kernel's, so no guard has to
-/// watch it.
+/// The file of a served mount. What its controller takes back or cannot do is the kernel's.
 fn files_of_mount(
     mount: Mount,
     number: u64,

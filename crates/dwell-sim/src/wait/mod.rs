@@ -239,6 +239,7 @@ impl<'a> Machine<'a> {
             nice: 0,
             next_nice: None,
             sequence: caller.sequence,
+            learned: None,
         };
         let decision = self.policy.choose(&wait);
         *self.report.reasons.entry(decision.why.as_str().into()).or_default() += 1;

@@ -4,7 +4,7 @@
 use dwell_policy::Load;
 
 use super::snapshot::{
-    Control, Device, GuardState, Header, MOST_DEVICES, Passed, ProcessIo, Snapshot,
+    Control, Device, Header, LearnerState, MOST_DEVICES, Passed, ProcessIo, Snapshot,
 };
 use crate::latency::{BUCKETS, Histogram};
 use crate::stats::{CELLS, FIGURES, Family, REASONS, Row, Stats};
@@ -12,7 +12,7 @@ use crate::stats::{CELLS, FIGURES, Family, REASONS, Row, Stats};
 /// "DWLEDGER".
 pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"DWLEDGER");
 /// What readers must agree on: the layout's number, and the sizes of what repeats.
-pub(super) const VERSION: u64 = 1 | (REASONS as u64) << 16 | (BUCKETS as u64) << 32;
+pub(super) const VERSION: u64 = 2 | (REASONS as u64) << 16 | (BUCKETS as u64) << 32;
 
 // The first page: who, what it is told, and what concerns the whole process.
 const AT_MAGIC: usize = 0;
@@ -38,8 +38,8 @@ const NAME_WORDS: usize = 8;
 const CLASS_WORDS: usize = 2;
 const AT_CLASS: usize = NAME_WORDS;
 const AT_ROW_POLICY: usize = AT_CLASS + CLASS_WORDS;
-const AT_GUARD: usize = AT_ROW_POLICY + POLICY_WORDS;
-const AT_CELLS: usize = AT_GUARD + 2;
+const AT_LEARNER: usize = AT_ROW_POLICY + POLICY_WORDS;
+const AT_CELLS: usize = AT_LEARNER + 3;
 const AT_FIGURES: usize = AT_CELLS + CELLS;
 const AT_LATENCY: usize = AT_FIGURES + FIGURES;
 const HISTOGRAM_WORDS: usize = BUCKETS + 2;
@@ -145,9 +145,9 @@ fn put_device(device: &Device, row: &mut [u64]) {
     put_text(&device.name, &mut row[..NAME_WORDS]);
     put_text(&device.class, &mut row[AT_CLASS..][..CLASS_WORDS]);
     put_text(&device.policy, &mut row[AT_ROW_POLICY..][..POLICY_WORDS]);
-    let GuardState { watches, fallen_back, falls } = device.guard;
-    row[AT_GUARD] = u64::from(watches) << 32 | u64::from(fallen_back);
-    row[AT_GUARD + 1] = falls;
+    let LearnerState { learns, kinds, spins, switches, trials } = device.learner;
+    row[AT_LEARNER] = u64::from(learns) << 63 | u64::from(kinds) << 32 | u64::from(spins);
+    (row[AT_LEARNER + 1], row[AT_LEARNER + 2]) = (switches, trials);
     for counted in &device.stats.rows {
         let cell = &mut row[AT_CELLS + counted.cell()];
         *cell = cell.saturating_add(counted.requests);
@@ -179,10 +179,12 @@ fn device(row: &[u64]) -> Device {
         name: text(&row[..NAME_WORDS]),
         class: text(&row[AT_CLASS..][..CLASS_WORDS]),
         policy: text(&row[AT_ROW_POLICY..][..POLICY_WORDS]),
-        guard: GuardState {
-            watches: row[AT_GUARD] >> 32 & 1 == 1,
-            fallen_back: row[AT_GUARD] as u32,
-            falls: row[AT_GUARD + 1],
+        learner: LearnerState {
+            learns: row[AT_LEARNER] >> 63 == 1,
+            kinds: (row[AT_LEARNER] >> 32) as u32 & 0x7fff_ffff,
+            spins: row[AT_LEARNER] as u32,
+            switches: row[AT_LEARNER + 1],
+            trials: row[AT_LEARNER + 2],
         },
         stats,
     }
@@ -260,7 +262,7 @@ mod tests {
     fn snapshot(devices: usize) -> Snapshot {
         let mut stats = Stats { bytes_read: 8192, spun_ns: 77, ..Stats::default() };
         let row = |why, requests| Row { route: Route::Interrupt, mode: Mode::Spin, why, requests };
-        stats.rows = vec![row(Reason::Pays, 2), row(Reason::Guard, 1)];
+        stats.rows = vec![row(Reason::Pays, 2), row(Reason::Measured, 1)];
         stats.latency.spun.note(9_000);
         stats.latency.cached.note(u64::MAX);
         Snapshot {
@@ -283,7 +285,13 @@ mod tests {
                     name: format!("loop{number}"),
                     class: "fast".into(),
                     policy: "smartcon".into(),
-                    guard: GuardState { watches: true, fallen_back: 2, falls: 3 },
+                    learner: LearnerState {
+                        learns: true,
+                        kinds: 3,
+                        spins: 2,
+                        switches: 4,
+                        trials: 5,
+                    },
                     stats: stats.clone(),
                 })
                 .collect(),

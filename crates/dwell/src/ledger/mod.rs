@@ -45,7 +45,7 @@ pub use process::start_ticks;
 pub use publisher::{PassedBy, Publisher, Told};
 pub use run::{end_run, gather};
 pub use snapshot::{
-    Control, Device, GuardState, Header, LoadNow, MOST_DEVICES, Passed, ProcessIo, Snapshot,
+    Control, Device, Header, LearnerState, LoadNow, MOST_DEVICES, Passed, ProcessIo, Snapshot,
 };
 pub use steer::Steered;
 pub use watch::{Look, Rates, Seen, Watch};

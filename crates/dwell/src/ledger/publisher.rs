@@ -6,10 +6,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use dwell_policy::{Load, Ns};
 
-use super::{Device, GuardState, Ledger, Passed, ProcessIo, Snapshot};
+use super::{Device, LearnerState, Ledger, Passed, ProcessIo, Snapshot};
 use crate::clock;
 use crate::error::Result;
 use crate::file::File;
+use crate::learner::Learner;
 use crate::monitor::SystemMonitor;
 use crate::source::Source;
 
@@ -29,7 +30,7 @@ where
             name: String::new(),
             class: class.unwrap_or_default(),
             policy: self.policy().name().to_owned(),
-            guard: self.guard().map_or(GuardState::default(), |guard| guard.state(clock::now())),
+            learner: self.learner().map_or(LearnerState::default(), Learner::state),
             stats: self.stats(),
         }
     }
@@ -175,7 +176,7 @@ mod tests {
         let header = Header { run: 3, ..Header::default() };
         let passed = Box::new(|| Passed { calls: 2, bytes: 9 });
         let publisher = Publisher::new(Ledger::create(&dir, &header).unwrap()).passed_by(passed);
-        let open = || Arc::new(File::options().guard(true).open(&path).unwrap());
+        let open = || Arc::new(File::options().open(&path).unwrap());
         let (one, other) = (open(), open());
         publisher.add("vda", one.clone());
         publisher.add("vda", other.clone());
@@ -187,10 +188,10 @@ mod tests {
             let told = read(publisher.ledger().path()).unwrap();
             assert_eq!(told.devices.len(), 1);
             let device = &told.devices[0];
-            assert_eq!((device.name.as_str(), device.policy.as_str()), ("vda", "smartcon"));
+            assert_eq!((device.name.as_str(), device.policy.as_str()), ("vda", "adaptive"));
             assert_eq!((device.stats.requests(), device.stats.bytes_read), (2, 8192));
-            assert_eq!(device.stats.latency.inline.count(), 2);
-            assert!(device.guard.watches && told.io.rchar > 0);
+            assert_eq!(device.stats.latency.cached.count(), 2);
+            assert!(device.learner.learns && told.io.rchar > 0);
             assert_eq!(told.passed, Passed { calls: 2, bytes: 9 });
         }
         drop(one);

@@ -60,16 +60,20 @@ pub struct Control {
     pub policy: Option<String>,
 }
 
-/// What the guard of a device found.
+/// What was found out about a device by comparing ways to wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct GuardState {
-    /// Whether the device's requests are compared with the kernel's own way at all.
-    pub watches: bool,
-    /// Kinds and sizes of request that go the kernel's way now, because that was faster.
-    pub fallen_back: u32,
-    /// How often a kind and size fell back so far.
-    pub falls: u64,
+pub struct LearnerState {
+    /// Whether anything is compared at all.
+    pub learns: bool,
+    /// Kinds and sizes of request that are compared.
+    pub kinds: u32,
+    /// Those of them that are spun for.
+    pub spins: u32,
+    /// How often the way to wait for a kind and size changed.
+    pub switches: u64,
+    /// How often another way was tried.
+    pub trials: u64,
 }
 
 /// One device, or one way of using it, as a process knows it.
@@ -82,8 +86,8 @@ pub struct Device {
     pub class: String,
     /// The policy in force.
     pub policy: String,
-    /// The guard.
-    pub guard: GuardState,
+    /// What was found out about it.
+    pub learner: LearnerState,
     /// What its requests did.
     pub stats: Stats,
 }
@@ -252,9 +256,12 @@ impl Device {
         if self.policy != other.policy {
             self.policy = "several".to_owned();
         }
-        self.guard.watches |= other.guard.watches;
-        self.guard.fallen_back = self.guard.fallen_back.saturating_add(other.guard.fallen_back);
-        self.guard.falls = self.guard.falls.saturating_add(other.guard.falls);
+        let (mine, theirs) = (&mut self.learner, other.learner);
+        mine.learns |= theirs.learns;
+        mine.kinds = mine.kinds.saturating_add(theirs.kinds);
+        mine.spins = mine.spins.saturating_add(theirs.spins);
+        mine.switches = mine.switches.saturating_add(theirs.switches);
+        mine.trials = mine.trials.saturating_add(theirs.trials);
         self.stats.merge(&other.stats);
     }
 }

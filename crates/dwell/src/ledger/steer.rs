@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use dwell_policy::policy::Check;
-use dwell_policy::{Decision, Mode, Profile, Reason, Wait, WaitPolicy, policy};
+use dwell_policy::{Decision, Goal, Mode, Profile, Reason, Wait, WaitPolicy, policy};
 
 use super::ControlReader;
 use super::layout::{POLICY_WORDS, put_text};
@@ -81,6 +81,11 @@ impl WaitPolicy for Steered {
     #[inline]
     fn leaves(&self, wait: &Wait<'_>) -> Option<Reason> {
         self.now().leaves(wait).filter(|_| !self.control.is_off())
+    }
+
+    /// Some: a policy that wants to know may be ordered.
+    fn goal(&self) -> Option<Goal> {
+        Some(self.start.goal().unwrap_or_default())
     }
 
     fn explain(&self, wait: &Wait<'_>, hear: &mut dyn FnMut(Check)) {

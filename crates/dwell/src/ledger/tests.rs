@@ -110,7 +110,7 @@ fn orders_are_heard_and_wrong_ones_are_refused() {
     assert_eq!(ledger.control(), told);
 
     for (pid, what, says) in [
-        (pid, "policy=fast", "no such policy; there are block, spin, hybrid"),
+        (pid, "policy=fast", "no such policy; there are adaptive, block, spin"),
         (pid, "policy", "no such order; there are policy=NAME, off and on"),
         (pid, "", "no such order"),
         (1 << 30, "off", "process 1073741824: no such process"),

@@ -67,8 +67,6 @@ struct Joined {
     pid: u32,
 }
 
-const BYTES: u64 = WORDS as u64 * 8;
-
 impl HostPage {
     /// A process on its own.
     pub fn none() -> HostPage {
@@ -159,21 +157,7 @@ fn gone_from_here(member: &Member) -> impl Fn(Identity) -> bool + use<> {
 
 impl Joined {
     fn open(path: &Path, sharing: Sharing) -> Result<Joined, String> {
-        let file = open_or_create(path, sharing).map_err(|e| e.to_string())?;
-        // Whoever created the file may still be about to set its mode.
-        let mut checked = check(&file, sharing);
-        for _ in 0..5 {
-            if checked.is_ok() || file.metadata().is_ok_and(|m| m.len() > 0) {
-                break;
-            }
-            std::thread::sleep(std::time::Duration::from_millis(2));
-            checked = check(&file, sharing);
-        }
-        checked?;
-        sys::allocate(&file, BYTES as i64)
-            .map_err(|e| format!("cannot allocate {BYTES} bytes ({e}); choose a tmpfs"))?;
-        check(&file, sharing)?;
-        let words = Words::of_file(&file, WORDS).map_err(|e| e.to_string())?;
+        let words = shared_words(path, sharing, WORDS)?;
         if !Table::new(&words).is_some_and(Table::admit) {
             return Err("is of another version of Dwell; end its processes and remove it, \
                         or choose another path"
@@ -188,6 +172,26 @@ impl Joined {
         let member = Member::new(Identity::new(pid, start_ticks, namespace));
         Ok(Joined { words, member, pid })
     }
+}
+
+/// So many words of the file at `path`, which is created if need be, shared with all who open it.
+pub(crate) fn shared_words(path: &Path, sharing: Sharing, words: usize) -> Result<Words, String> {
+    let bytes = words as u64 * 8;
+    let file = open_or_create(path, sharing).map_err(|e| e.to_string())?;
+    // Whoever created the file may still be about to set its mode.
+    let mut checked = check(&file, sharing, bytes);
+    for _ in 0..5 {
+        if checked.is_ok() || file.metadata().is_ok_and(|m| m.len() > 0) {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(2));
+        checked = check(&file, sharing, bytes);
+    }
+    checked?;
+    sys::allocate(&file, bytes as i64)
+        .map_err(|e| format!("cannot allocate {bytes} bytes ({e}); choose a tmpfs"))?;
+    check(&file, sharing, bytes)?;
+    Words::of_file(&file, words).map_err(|e| e.to_string())
 }
 
 fn open_or_create(path: &Path, sharing: Sharing) -> io::Result<File> {
@@ -215,7 +219,7 @@ fn open_or_create(path: &Path, sharing: Sharing) -> io::Result<File> {
     Err(io::Error::new(io::ErrorKind::AlreadyExists, "comes and goes; choose another path"))
 }
 
-fn check(file: &File, sharing: Sharing) -> Result<(), String> {
+fn check(file: &File, sharing: Sharing, bytes: u64) -> Result<(), String> {
     let meta = file.metadata().map_err(|e| e.to_string())?;
     if !meta.is_file() {
         return Err("is not a regular file; choose another path".to_string());
@@ -228,8 +232,8 @@ fn check(file: &File, sharing: Sharing) -> Result<(), String> {
     if mode != sharing.mode() {
         return Err(format!("has mode {mode:04o}, not {:04o}; remove it", sharing.mode()));
     }
-    if !matches!(meta.len(), 0 | BYTES) {
-        return Err(format!("has {} bytes, not {BYTES}; remove it", meta.len()));
+    if meta.len() != 0 && meta.len() != bytes {
+        return Err(format!("has {} bytes, not {bytes}; remove it", meta.len()));
     }
     Ok(())
 }
@@ -238,6 +242,8 @@ fn check(file: &File, sharing: Sharing) -> Result<(), String> {
 mod tests {
     use super::*;
     use std::os::unix::fs::symlink;
+
+    const BYTES: u64 = WORDS as u64 * 8;
 
     fn why(path: &Path) -> String {
         HostPage::open(path, Sharing::SameUser).alone_because().unwrap_or("").to_string()

@@ -47,10 +47,12 @@ mod simulation;
 mod table_tests;
 
 pub use crowd::is_crowded;
+pub(crate) use host::shared_words;
 pub use host::{Fellow, HostPage, Sharing};
 pub use permit::{LoadReader, SpinGuard, SpinPermit};
 
 use crate::clock;
+use crate::remembered::Remembered;
 use dwell_policy::{Load, Ns};
 use permit::Shared;
 use std::io;
@@ -142,6 +144,7 @@ pub struct SystemMonitor {
     thread: Option<JoinHandle<()>>,
     pid: u32,
     watchers: Watchers,
+    remembered: Option<Arc<Remembered>>,
 }
 
 /// Hears each window's load, until it says `false`.
@@ -164,6 +167,14 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// What processes found out about devices, beside the host page. Where it cannot be had, each finds
+/// out for itself.
+fn remembered(config: &Config) -> Option<Arc<Remembered>> {
+    let mut path = config.host_page.clone()?.into_os_string();
+    path.push("-learned");
+    Remembered::open(path.as_ref(), config.sharing).ok().map(Arc::new)
+}
+
 impl SystemMonitor {
     /// What its thread is called.
     pub const THREAD_NAME: &str = "dwell-monitor";
@@ -177,6 +188,7 @@ impl SystemMonitor {
         config.check()?;
         let shared = Arc::new(Shared::new()?);
         let window = Duration::from_millis(config.window_ms.into());
+        let remembered = remembered(&config);
         let core = Arc::new(Mutex::new(Core::new(config, &shared)));
         let stop = Arc::new(AtomicBool::new(false));
         let watchers = Watchers::default();
@@ -194,7 +206,7 @@ impl SystemMonitor {
         // Set before anyone has a handle that could look for it.
         let _ = shared.thread.set(thread.thread().clone());
         let pid = std::process::id();
-        Ok(SystemMonitor { shared, core, stop, thread: Some(thread), pid, watchers })
+        Ok(SystemMonitor { shared, core, stop, thread: Some(thread), pid, watchers, remembered })
     }
 
     /// The monitor that this process has, or a new one with the default configuration.
@@ -219,6 +231,11 @@ impl SystemMonitor {
         let monitor = Arc::new(SystemMonitor::start(config)?);
         *shared = Arc::downgrade(&monitor);
         Ok(monitor)
+    }
+
+    /// What processes found out about devices.
+    pub(crate) fn remembered(&self) -> Option<&Arc<Remembered>> {
+        self.remembered.as_ref()
     }
 
     /// A handle that reads the load.

@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use dwell_policy::policy::{CpuSignal, SmartCon};
-use dwell_policy::{DeviceClass, Profile, WaitPolicy};
+use dwell_policy::policy::{Adaptive, CpuSignal, SmartCon};
+use dwell_policy::{DeviceClass, Goal, Profile, WaitPolicy};
 use serde::Serialize;
 
 use super::{DeviceNames, DeviceRule, Origin, Set, Settings, Waiting};
@@ -13,21 +13,21 @@ use crate::known::Known;
 use crate::policies;
 
 /// The policy of which nothing is said.
-const POLICY: &str = "smartcon";
+const POLICY: &str = "adaptive";
 
 /// What holds for a process.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct General {
     /// The policy of devices of which nothing else is said.
     pub policy: Set<String>,
+    /// What CPU time is worth to `adaptive`.
+    pub goal: Set<Goal>,
     /// `smartcon`'s CPU threshold, 0–1; `None` for the system monitor's.
     pub cpu_threshold: Option<Set<f32>>,
     /// Largest number of requests ahead at which `smartcon` still spins; `None` without limit.
     pub queue_limit: Option<Set<u32>>,
     /// Which utilisation `smartcon` holds against the CPU threshold.
     pub cpu_signal: Set<CpuSignal>,
-    /// Whether a policy that does worse than the kernel's own path is given up.
-    pub guard: Set<bool>,
     /// How long a process is left alone when it begins, in milliseconds.
     pub leave_alone_ms: Set<u32>,
     /// Whether decisions are recorded only.
@@ -43,6 +43,8 @@ pub struct Effective {
     pub exclude: Set<bool>,
     /// Name of its policy.
     pub policy: Set<String>,
+    /// What CPU time is worth to `adaptive`.
+    pub goal: Set<Goal>,
     /// `smartcon`'s CPU threshold, 0–1; `None` for the system monitor's.
     pub cpu_threshold: Option<Set<f32>>,
     /// Largest number of requests ahead at which `smartcon` still spins; `None` without limit.
@@ -64,14 +66,14 @@ const LEAVE_ALONE_MS: u32 = 20;
 impl Settings {
     /// What holds for a process.
     pub fn general(&self) -> General {
-        let Waiting { policy, cpu_threshold, queue_limit, cpu_signal } = self.waiting.clone();
+        let Waiting { policy, goal, cpu_threshold, queue_limit, cpu_signal } = self.waiting.clone();
         let or = |said: &Option<Set<bool>>, default| said.clone().unwrap_or(Set::default(default));
         General {
             policy: policy.unwrap_or_else(|| Set::default(POLICY.to_owned())),
+            goal: goal.unwrap_or_else(|| Set::default(Goal::default())),
             cpu_threshold,
             queue_limit,
             cpu_signal: cpu_signal.unwrap_or_else(|| Set::default(CpuSignal::default())),
-            guard: or(&self.guard, true),
             leave_alone_ms: self.leave_alone_ms.clone().unwrap_or(Set::default(LEAVE_ALONE_MS)),
             observe: or(&self.observe, false),
             probe_on_add: or(&self.probe_on_add, false),
@@ -93,11 +95,12 @@ impl Settings {
             size = rule.size_threshold_bytes.clone().or(size);
             largest = rule.largest_threshold_bytes.clone().or(largest);
         }
-        let Waiting { policy, cpu_threshold, queue_limit, cpu_signal } =
+        let Waiting { policy, goal, cpu_threshold, queue_limit, cpu_signal } =
             waiting.under(self.waiting.options());
         Effective {
             exclude: exclude.unwrap_or_else(|| Set::default(false)),
             policy: policy.unwrap_or_else(|| Set::default(POLICY.to_owned())),
+            goal: goal.unwrap_or_else(|| Set::default(Goal::default())),
             cpu_threshold,
             queue_limit,
             cpu_signal: cpu_signal.unwrap_or_else(|| Set::default(CpuSignal::default())),
@@ -116,6 +119,7 @@ impl Waiting {
         }
         Waiting {
             policy: option(&self.policy),
+            goal: option(&self.goal),
             cpu_threshold: option(&self.cpu_threshold),
             queue_limit: option(&self.queue_limit),
             cpu_signal: option(&self.cpu_signal),
@@ -129,15 +133,18 @@ impl Effective {
     /// # Errors
     /// A policy that this process does not know: another program's own.
     pub fn wait_policy(&self) -> Result<Arc<dyn WaitPolicy>> {
+        let smartcon = SmartCon {
+            cpu_threshold: self.cpu_threshold.as_ref().map(|set| set.value),
+            queue_limit: self.queue_limit.as_ref().map(|set| set.value),
+            signal: self.cpu_signal.value,
+        };
         let name = &self.policy.value;
-        if name == POLICY {
-            return Ok(Arc::new(SmartCon {
-                cpu_threshold: self.cpu_threshold.as_ref().map(|set| set.value),
-                queue_limit: self.queue_limit.as_ref().map(|set| set.value),
-                signal: self.cpu_signal.value,
-            }));
-        }
-        policies::by_name(name).ok_or_else(|| {
+        let ours: Option<Arc<dyn WaitPolicy>> = match name.as_str() {
+            "smartcon" => Some(Arc::new(smartcon)),
+            "adaptive" => Some(Arc::new(Adaptive { prior: smartcon, goal: self.goal.value })),
+            _ => policies::by_name(name),
+        };
+        ours.ok_or_else(|| {
             let known = policies::names().join(", ");
             Error::invalid(
                 name,

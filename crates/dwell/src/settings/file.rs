@@ -3,8 +3,8 @@
 
 use std::path::{Path, PathBuf};
 
-use dwell_policy::DeviceClass;
 use dwell_policy::policy::CpuSignal;
+use dwell_policy::{DeviceClass, Goal};
 use serde::de::{self, Deserializer, Visitor};
 use serde::{Deserialize, Serialize};
 use toml::Spanned;
@@ -33,10 +33,10 @@ pub struct SettingsError {
 #[serde(deny_unknown_fields)]
 struct Raw {
     policy: Option<Spanned<Policy>>,
+    goal: Option<Spanned<Goal>>,
     cpu_threshold: Option<Spanned<Fraction>>,
     queue_limit: Option<Spanned<u32>>,
     cpu_signal: Option<Spanned<CpuSignal>>,
-    guard: Option<Spanned<bool>>,
     leave_alone_ms: Option<Spanned<u32>>,
     observe: Option<Spanned<bool>>,
     #[serde(default)]
@@ -52,6 +52,7 @@ struct Raw {
 struct RawDevice {
     r#match: Spanned<Pattern>,
     policy: Option<Spanned<Policy>>,
+    goal: Option<Spanned<Goal>>,
     cpu_threshold: Option<Spanned<Fraction>>,
     queue_limit: Option<Spanned<u32>>,
     cpu_signal: Option<Spanned<CpuSignal>>,
@@ -215,6 +216,7 @@ impl Reader<'_> {
             pattern: self.set(raw.r#match, |pattern| pattern),
             waiting: Waiting {
                 policy: self.maybe(raw.policy, |policy| policy.0),
+                goal: self.maybe(raw.goal, |goal| goal),
                 cpu_threshold: self.maybe(raw.cpu_threshold, |share| share.0),
                 queue_limit: self.maybe(raw.queue_limit, |limit| limit),
                 cpu_signal: self.maybe(raw.cpu_signal, |signal| signal),
@@ -239,11 +241,11 @@ pub(super) fn parse(text: &str, origin: &Path) -> Result<Settings, SettingsError
     Ok(Settings {
         waiting: Waiting {
             policy: reader.maybe(raw.policy, |policy| policy.0),
+            goal: reader.maybe(raw.goal, |goal| goal),
             cpu_threshold: reader.maybe(raw.cpu_threshold, |share| share.0),
             queue_limit: reader.maybe(raw.queue_limit, |limit| limit),
             cpu_signal: reader.maybe(raw.cpu_signal, |signal| signal),
         },
-        guard: reader.maybe(raw.guard, |on| on),
         leave_alone_ms: reader.maybe(raw.leave_alone_ms, |ms| ms),
         observe: reader.maybe(raw.observe, |on| on),
         probe_on_add: reader.maybe(raw.probe.on_add, |on| on),

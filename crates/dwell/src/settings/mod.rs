@@ -28,8 +28,8 @@ mod tests;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use dwell_policy::DeviceClass;
 use dwell_policy::policy::CpuSignal;
+use dwell_policy::{DeviceClass, Goal};
 use serde::{Deserialize, Serialize};
 
 pub use effective::{Effective, General};
@@ -103,6 +103,8 @@ impl<T: fmt::Display> fmt::Display for Set<T> {
 pub struct Waiting {
     /// Name of the policy.
     pub policy: Option<Set<String>>,
+    /// What CPU time is worth to `adaptive`.
+    pub goal: Option<Set<Goal>>,
     /// `smartcon`'s CPU threshold, 0–1.
     pub cpu_threshold: Option<Set<f32>>,
     /// Largest number of requests ahead at which `smartcon` still spins.
@@ -116,6 +118,7 @@ impl Waiting {
     fn under(self, over: Waiting) -> Waiting {
         Waiting {
             policy: over.policy.or(self.policy),
+            goal: over.goal.or(self.goal),
             cpu_threshold: over.cpu_threshold.or(self.cpu_threshold),
             queue_limit: over.queue_limit.or(self.queue_limit),
             cpu_signal: over.cpu_signal.or(self.cpu_signal),
@@ -151,8 +154,6 @@ pub struct DeviceRule {
 pub struct Settings {
     /// The policy of devices of which nothing is said.
     pub waiting: Waiting,
-    /// Whether a policy that does worse than the kernel's own path is given up.
-    pub guard: Option<Set<bool>>,
     /// How long a process is left alone when it begins, in milliseconds.
     pub leave_alone_ms: Option<Set<u32>>,
     /// Whether decisions are recorded only.
@@ -186,7 +187,6 @@ impl Settings {
         self.excluded_programs.extend(over.excluded_programs);
         Settings {
             waiting: self.waiting.under(over.waiting),
-            guard: over.guard.or(self.guard),
             leave_alone_ms: over.leave_alone_ms.or(self.leave_alone_ms),
             observe: over.observe.or(self.observe),
             probe_on_add: over.probe_on_add.or(self.probe_on_add),

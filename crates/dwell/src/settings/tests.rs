@@ -10,7 +10,7 @@ policy = "hybrid"
 cpu_threshold = "30%"
 queue_limit = 4
 cpu_signal = "total"
-guard = false
+goal = "latency"
 observe = true
 
 [[device]]
@@ -46,10 +46,10 @@ fn every_key_is_understood_and_remembers_its_line() {
     let general = settings.general();
     assert_eq!(general.policy.to_string(), "hybrid (a.toml:2)");
     assert_eq!(general.cpu_threshold.unwrap().to_string(), "0.3 (a.toml:3)");
-    assert_eq!(general.guard.to_string(), "false (a.toml:6)");
     assert!(general.observe.value && general.probe_on_add.value);
     let device = settings.for_device(&nvme());
     assert_eq!(device.policy.to_string(), "smartcon (a.toml:11)");
+    assert_eq!(device.goal.to_string(), "latency (a.toml:6)");
     assert_eq!(device.class.clone().unwrap().to_string(), "fast (a.toml:12)");
     assert_eq!(device.size_threshold_bytes.clone().unwrap().to_string(), "65536 (a.toml:13)");
     assert_eq!(device.largest_threshold_bytes.clone().unwrap().value, 128 << 10);
@@ -68,8 +68,7 @@ fn every_key_is_understood_and_remembers_its_line() {
 fn what_nobody_said_is_the_default() {
     for settings in [Settings::default(), parsed("", "empty.toml")] {
         let general = settings.general();
-        assert_eq!(general.policy, Set::default("smartcon".to_owned()));
-        assert_eq!(general.guard, Set::default(true));
+        assert_eq!(general.policy, Set::default("adaptive".to_owned()));
         assert_eq!(general.leave_alone_ms, Set::default(20));
         assert_eq!(general.observe, Set::default(false));
         assert_eq!(general.probe_on_add, Set::default(false));
@@ -85,7 +84,7 @@ fn what_nobody_said_is_the_default() {
 #[test]
 fn what_is_wrong_is_named_with_file_line_and_key() {
     for (line, from, to, key, says) in [
-        (2, "policy = \"hybrid\"", "policy = \"fastest\"", "policy", "there are block, spin"),
+        (2, "policy = \"hybrid\"", "policy = \"fastest\"", "policy", "there are adaptive, block"),
         (2, "policy = \"hybrid\"", "policy = 3", "policy", "expected a string"),
         (2, "policy = \"hybrid\"", "polcy = \"spin\"", "polcy", "expected one of `policy`"),
         (3, "\"30%\"", "\"130%\"", "cpu_threshold", "write 0 to 1"),
@@ -94,8 +93,8 @@ fn what_is_wrong_is_named_with_file_line_and_key() {
         (3, "\"30%\"", "true", "cpu_threshold", "a fraction such as 0.3"),
         (4, "queue_limit = 4", "queue_limit = -1", "queue_limit", "u32"),
         (5, "\"total\"", "\"all\"", "cpu_signal", "`others` or `total`"),
-        (6, "guard = false", "guard = \"no\"", "guard", "expected a boolean"),
-        (6, "guard = false", "leave_alone_ms = -1", "leave_alone_ms", "u32"),
+        (6, "goal = \"latency\"", "goal = \"speed\"", "goal", "balanced"),
+        (6, "goal = \"latency\"", "leave_alone_ms = -1", "leave_alone_ms", "u32"),
         (9, "match = \"nvme*\"", "", "device[0]", "missing field `match`"),
         (10, "match = \"nvme*\"", "match = \"[n\"", "device[0].match", "is no pattern"),
         (10, "match = \"nvme*\"", "match = \"\"", "device[0].match", "empty"),
@@ -127,9 +126,9 @@ fn what_is_not_toml_is_named_with_its_line() {
         ("policy = ", 1),
         ("\n\npolicy", 3),
         ("policy = \"a\npolicy = \"b\"", 1),
-        ("guard = true\nguard = false", 2),
+        ("observe = true\nobserve = false", 2),
         ("[device]\nmatch = \"x\"", 1),
-        ("\u{feff}guard = maybe", 1),
+        ("\u{feff}observe = maybe", 1),
         ("[probe]\non_add = [[[[[[", 2),
     ] {
         let error = Settings::parse(text, "a.toml").unwrap_err();
@@ -143,7 +142,7 @@ fn what_is_not_toml_is_named_with_its_line() {
 #[test]
 fn a_later_layer_wins_key_by_key_and_exclusions_add_up() {
     let system = parsed(
-        "policy = \"block\"\nguard = false\n[exclude]\npaths = [\"/a\"]\nprograms = [\"x\"]",
+        "policy = \"block\"\nleave_alone_ms = 7\n[exclude]\npaths = [\"/a\"]\nprograms = [\"x\"]",
         "system",
     );
     let user = parsed("policy = \"hybrid\"\n[exclude]\npaths = [\"/b\"]", "user");
@@ -151,7 +150,7 @@ fn a_later_layer_wins_key_by_key_and_exclusions_add_up() {
     let settings = system.under(user).under(given);
     let general = settings.general();
     assert_eq!(general.policy.to_string(), "hybrid (user:1)");
-    assert_eq!(general.guard.to_string(), "false (system:2)");
+    assert_eq!(general.leave_alone_ms.to_string(), "7 (system:2)");
     assert_eq!(general.observe.to_string(), "true (given:1)");
     for path in ["/a", "/b"] {
         assert!(settings.excludes_path(path.as_ref()).is_some(), "{path}");
@@ -280,12 +279,8 @@ fn the_example_says_every_key_and_changes_nothing() {
         .collect();
     let settings = parsed(&said, "packaging/dwell.toml");
     let general = settings.general();
-    let origins = [
-        &general.guard.origin,
-        &general.leave_alone_ms.origin,
-        &general.observe.origin,
-        &general.probe_on_add.origin,
-    ];
+    let origins =
+        [&general.leave_alone_ms.origin, &general.observe.origin, &general.probe_on_add.origin];
     assert!(origins.iter().all(|origin| **origin != Origin::Default), "{said}");
     let said = |waiting: &Waiting| {
         waiting.policy.is_some()

@@ -101,11 +101,11 @@ impl Found {
     fn rows(&self) -> Vec<(String, String, &Origin)> {
         let mut rows = Rows(Vec::new());
         let said = &self.settings;
-        rows.said("policy", said.waiting.policy.as_ref(), Clone::clone, "smartcon");
+        rows.said("policy", said.waiting.policy.as_ref(), Clone::clone, "adaptive");
+        rows.said("goal", said.waiting.goal.as_ref(), text, "balanced");
         rows.said("cpu_threshold", said.waiting.cpu_threshold.as_ref(), percent, "the monitor's");
         rows.said("queue_limit", said.waiting.queue_limit.as_ref(), text, "none");
         rows.said("cpu_signal", said.waiting.cpu_signal.as_ref(), signal, "others");
-        rows.said("guard", said.guard.as_ref(), text, "true");
         rows.said("leave_alone_ms", said.leave_alone_ms.as_ref(), text, "20");
         rows.said("observe", said.observe.as_ref(), text, "false");
         rows.said("probe.on_add", said.probe_on_add.as_ref(), text, "false");

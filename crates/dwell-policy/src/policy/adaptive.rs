@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The default: SmartCon's answer first, then what was measured.
+
+use super::{Check, Looked, SmartCon, WaitPolicy, block, left};
+use crate::{Arm, Decision, Goal, Kind, Mode, Profile, Reason, Wait};
+
+/// Does what cost least where both ways of waiting were tried, and what [`SmartCon`] says where they
+/// were not yet.
+///
+/// Whoever asks it compares the [`Arm`]s of each device, direction and size by a
+/// [`Switchback`](crate::switchback::Switchback), and puts what it found into [`Wait::learned`].
+/// Device class, size and backlog then count no more: what they stand for has been measured. A
+/// request whose server sleeps and one for which the host has no spinner left still block.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Adaptive {
+    /// Answers until something was measured.
+    pub prior: SmartCon,
+    /// What CPU time is worth.
+    pub goal: Goal,
+}
+
+impl WaitPolicy for Adaptive {
+    fn name(&self) -> &str {
+        "adaptive"
+    }
+
+    #[inline]
+    fn choose(&self, wait: &Wait<'_>) -> Decision {
+        let Some(learned) = wait.learned else { return self.prior.choose(wait) };
+        let why = if learned.trial { Reason::Explored } else { Reason::Measured };
+        match learned.arm {
+            _ if wait.kind == Kind::Sync => block(wait, Reason::Sync),
+            Arm::Spin if !wait.awake => block(wait, Reason::Asleep),
+            Arm::Spin if !wait.load.may_spin => block(wait, Reason::SpinBudget),
+            arm => arm.decide(wait, why),
+        }
+    }
+
+    fn always_inline(&self, profile: Option<&Profile>) -> Option<(Mode, Reason)> {
+        let always = self.prior.always_inline(profile)?;
+        // Whatever else a profile says may turn out wrong.
+        (always.1 == Reason::VeryFast).then_some(always)
+    }
+
+    fn leaves(&self, wait: &Wait<'_>) -> Option<Reason> {
+        left(self.choose(wait))
+    }
+
+    fn goal(&self) -> Option<Goal> {
+        Some(self.goal)
+    }
+
+    fn explain(&self, wait: &Wait<'_>, hear: &mut dyn FnMut(Check)) {
+        let decision = wait.learned.map(|_| self.choose(wait));
+        hear(Check { looked: Looked::Learned(wait.learned), decision });
+        self.prior.explain(wait, hear);
+    }
+}

@@ -1,0 +1,572 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Which way of waiting costs least, found by waiting in each for a while.
+//!
+//! One arm, the incumbent, serves all requests of a kind and size on a device. Now and then another
+//! arm serves them for some milliseconds: a switchback. The first part after a change of arms does
+//! not count. An arm that was cheaper by more than chance takes over, on probation: if it is not
+//! cheaper once it has settled, the former incumbent comes back. Trials become rarer while nothing
+//! changes, and begin anew when the incumbent's own cost shifts.
+
+use crate::Ns;
+use crate::arm::{ARMS, Arm, Arms};
+
+/// What a nanosecond of CPU time is worth, in nanoseconds of latency.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
+pub enum Goal {
+    /// CPU time is free: the shortest latency wins.
+    Latency,
+    /// A tenth: a core may be spun away for a latency that is shorter by a tenth.
+    #[default]
+    Balanced,
+    /// As much as latency.
+    Efficient,
+}
+
+impl Goal {
+    /// All goals.
+    pub const ALL: [Goal; 3] = [Goal::Latency, Goal::Balanced, Goal::Efficient];
+
+    /// The word used in settings and on the command line.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Goal::Latency => "latency",
+            Goal::Balanced => "balanced",
+            Goal::Efficient => "efficient",
+        }
+    }
+
+    /// A goal by its word.
+    pub fn by_name(name: &str) -> Option<Goal> {
+        Goal::ALL.into_iter().find(|goal| goal.as_str() == name)
+    }
+
+    /// Nanoseconds of latency that a nanosecond of CPU time is worth.
+    pub const fn cpu_price(self) -> f64 {
+        match self {
+            Goal::Latency => 0.0,
+            Goal::Balanced => 0.1,
+            Goal::Efficient => 1.0,
+        }
+    }
+}
+
+impl core::fmt::Display for Goal {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// What requests took that began after [`Step::from`], all served as the step said.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Seen {
+    /// Requests that ended.
+    pub requests: u64,
+    /// Their latency in all, in nanoseconds.
+    pub latency_ns: u64,
+    /// Those of them whose CPU time was measured.
+    pub metered: u64,
+    /// The thread's CPU time for those, in nanoseconds.
+    pub cpu_ns: u64,
+}
+
+impl Seen {
+    /// Both together.
+    pub fn add(&mut self, other: Seen) {
+        self.requests = self.requests.saturating_add(other.requests);
+        self.latency_ns = self.latency_ns.saturating_add(other.latency_ns);
+        self.metered = self.metered.saturating_add(other.metered);
+        self.cpu_ns = self.cpu_ns.saturating_add(other.cpu_ns);
+    }
+
+    /// Cost of one request: its latency, and its CPU time at a price.
+    fn cost(&self, cpu_price: f64) -> f64 {
+        let mean = |sum: u64, count: u64| sum as f64 / count.max(1) as f64;
+        mean(self.latency_ns, self.requests) + cpu_price * mean(self.cpu_ns, self.metered)
+    }
+}
+
+/// What to do next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// How requests wait.
+    pub arm: Arm,
+    /// Whether that arm is on trial.
+    pub trial: bool,
+    /// Requests that begin from then on count.
+    pub from: Ns,
+    /// When to ask again.
+    pub until: Ns,
+}
+
+const MS: Ns = 1_000_000;
+
+const SAVED_OF_ARM: usize = 6;
+/// Words in which a search is saved.
+pub const SAVED_WORDS: usize = 4 + ARMS * SAVED_OF_ARM;
+
+/// Share by which another arm must be cheaper.
+const MARGIN: f64 = 0.02;
+/// How long an arm on trial counts, after as long as half of that which does not.
+const LEG_NS: Ns = 10 * MS;
+const LEAD_NS: Ns = LEG_NS / 2;
+/// Fewer requests tell nothing: what counts is prolonged until there are so many, for so long.
+const FEWEST: u64 = 32;
+const PATIENCE_NS: Ns = 2_000 * MS;
+/// Of an arm that is so much dearer, this few say enough.
+const FAR_DEARER: f64 = 4.0;
+const FEWEST_OF_FAR_DEARER: u64 = 4;
+/// How often the incumbent is looked at. The last quarter of that time counts.
+const LOOK_NS: Ns = 50 * MS;
+/// After a trial the incumbent is not looked at for so long: the trial left something behind.
+const WAKE_NS: Ns = 200 * MS;
+/// An arm that took over settles for so long, and then shows for as long what it costs.
+const PROBATION_NS: Ns = 500 * MS;
+/// How long an arm is left alone: at first, at most, and as a multiple of what its trials took, which
+/// grows by two each time.
+const FIRST_NS: Ns = 1_000 * MS;
+const LAST_NS: Ns = 64_000 * MS;
+const RARE: Ns = 20;
+const RAREST: u32 = 5;
+/// How long what an arm cost as incumbent counts for more than what its trials promise.
+const REMEMBERED_NS: Ns = 300_000 * MS;
+/// Trials after which an arm that is neither cheaper nor dearer is left alone.
+const TRIALS: usize = 8;
+/// Of the times that an arm is left alone, one in so many ends with a trial that lets it settle as
+/// long as an incumbent. It shows what short trials cannot: an arm that is slow to become fast.
+const LONG_ONE_IN: u32 = 4;
+const LONG_LEAD_NS: Ns = 1_000 * MS;
+const LONG_LEG_NS: Ns = 50 * MS;
+/// Arms dearer than this are not let settle.
+const TOO_DEAR_FOR_LONG: f64 = 2.0;
+/// Looks that the incumbent's level is averaged over.
+const MEMORY: f64 = 16.0;
+/// The level has changed when looks were off by so much in sum, beyond a slack each; by more where
+/// looks scatter more.
+const CHANGED: f64 = 0.6;
+const SLACK: f64 = 0.08;
+const CHANGED_OF_SPREAD: f64 = 8.0;
+const SLACK_OF_SPREAD: f64 = 1.5;
+/// Changes that follow a change this soon begin nothing anew.
+const CALM_NS: Ns = 10_000 * MS;
+
+/// What is known of an arm.
+#[derive(Clone, Copy, Debug)]
+struct Rival {
+    /// When it is tried next, and how long after that again.
+    due: Ns,
+    patience_ns: Ns,
+    /// Its cost ÷ the incumbent's, in the trials of this sequence, and how long they took.
+    ratios: [f32; TRIALS],
+    tried: usize,
+    took_ns: Ns,
+    /// What the last sequence promises of it; 0 where it is no cheaper.
+    promise: f64,
+    /// Sequences of trials that ended.
+    sequences: u32,
+    /// What it cost as incumbent, and until when that counts for more than a trial.
+    kept: f64,
+    kept_until: Ns,
+    told: Told,
+}
+
+/// What an arm is known to cost, for whoever wants to see it.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Told {
+    /// Trials so far.
+    pub trials: u32,
+    /// When the last of them ended; 0 before the first.
+    pub tried: Ns,
+    /// Its cost when it was tried last or was the incumbent, in nanoseconds; 0 when unknown.
+    pub cost_ns: f64,
+    /// What its trials cost beyond what the incumbent would have, in nanoseconds.
+    pub regret_ns: f64,
+    /// When it is due again.
+    pub due: Ns,
+}
+
+impl Rival {
+    fn new(due: Ns, told: Told, sequences: u32) -> Rival {
+        Rival {
+            due,
+            patience_ns: FIRST_NS,
+            ratios: [0.0; TRIALS],
+            tried: 0,
+            took_ns: 0,
+            promise: 0.0,
+            sequences,
+            kept: 0.0,
+            kept_until: 0,
+            told,
+        }
+    }
+
+    /// Mean of the ratios, and how far chance may have moved it: their range over their number
+    /// less one, which for two is all of it.
+    fn evidence(&self) -> (f64, f64) {
+        let ratios = &self.ratios[..self.tried];
+        let (mut low, mut high, mut sum) = (f64::MAX, 0.0f64, 0.0);
+        for ratio in ratios.iter().map(|ratio| f64::from(*ratio)) {
+            (low, high, sum) = (low.min(ratio), high.max(ratio), sum + ratio);
+        }
+        let count = ratios.len() as f64;
+        (sum / count, (high - low) / (count - 1.0).max(1.0))
+    }
+
+    /// Its sequence of trials is over: it is left alone for a while, and for longer each time.
+    fn rest(&mut self, now: Ns, times: Ns) {
+        let rare_ns = self.took_ns.saturating_mul(RARE << self.sequences.min(RAREST));
+        self.patience_ns = (self.patience_ns * times).min(LAST_NS);
+        self.due = now.saturating_add(self.patience_ns.max(rare_ns));
+        self.sequences = self.sequences.saturating_add(1);
+        (self.tried, self.took_ns, self.promise) = (0, 0, 0.0);
+    }
+
+    /// Whether it is to be let settle as long as an incumbent.
+    fn is_long(&self) -> bool {
+        self.sequences % LONG_ONE_IN == LONG_ONE_IN - 1
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Phase {
+    /// The incumbent serves.
+    Tenure,
+    /// Another arm serves, after the incumbent cost `before`; it may settle first.
+    Trial { arm: Arm, before: f64, long: bool },
+    /// A new incumbent settles, and then shows what it costs; the one before it cost `was`.
+    Probation { from: Arm, was: f64 },
+}
+
+/// The search for the cheapest arm, for one kind and size of request on one device.
+#[derive(Clone, Copy, Debug)]
+pub struct Switchback {
+    cpu_price: f64,
+    incumbent: Arm,
+    offered: Arms,
+    phase: Phase,
+    step: Step,
+    /// When this step began, what was seen in it so far, and until when it may be prolonged.
+    began: Ns,
+    seen: Seen,
+    patient_until: Ns,
+    /// What the incumbent costs; 0 while that is unknown.
+    level: f64,
+    looks: f64,
+    up: f64,
+    down: f64,
+    /// How far looks are off on average.
+    spread: f64,
+    /// Changes begin nothing anew until then.
+    calm_until: Ns,
+    switches: u32,
+    rivals: [Rival; ARMS],
+}
+
+impl Switchback {
+    /// Begins with the arm that a prior chose.
+    pub fn new(now: Ns, prior: Arm, offered: Arms, goal: Goal) -> Self {
+        let rival = |at| Rival::new(now + at as Ns, Told::default(), 0);
+        let mut switchback = Switchback {
+            cpu_price: goal.cpu_price(),
+            incumbent: prior,
+            offered,
+            phase: Phase::Tenure,
+            step: Step { arm: prior, trial: false, from: now, until: now },
+            began: now,
+            seen: Seen::default(),
+            patient_until: now,
+            level: 0.0,
+            looks: 0.0,
+            up: 0.0,
+            down: 0.0,
+            spread: 0.0,
+            calm_until: 0,
+            switches: 0,
+            rivals: core::array::from_fn(rival),
+        };
+        switchback.begin(now, 0, LOOK_NS);
+        switchback
+    }
+
+    /// The arm that serves but for trials.
+    pub const fn incumbent(&self) -> Arm {
+        self.incumbent
+    }
+
+    /// What the incumbent costs, in nanoseconds; 0 while that is unknown.
+    pub const fn level_ns(&self) -> f64 {
+        self.level
+    }
+
+    /// How often another arm became the incumbent.
+    pub const fn switches(&self) -> u32 {
+        self.switches
+    }
+
+    /// Whether something other than a settled incumbent is going on.
+    pub const fn is_trying(&self) -> bool {
+        !matches!(self.phase, Phase::Tenure)
+    }
+
+    /// What is known of `arm`.
+    pub fn told(&self, arm: Arm) -> Told {
+        let rival = &self.rivals[arm as usize];
+        match arm == self.incumbent {
+            true => Told { cost_ns: self.level, ..rival.told },
+            false => Told { due: rival.due, ..rival.told },
+        }
+    }
+
+    /// What the next process may begin with: everything but what is going on.
+    pub fn save(&self, now: Ns) -> [u64; SAVED_WORDS] {
+        let mut words = [0; SAVED_WORDS];
+        words[..4].copy_from_slice(&[
+            self.incumbent as u64 + 1,
+            now,
+            self.level.to_bits(),
+            self.switches.into(),
+        ]);
+        for (rival, saved) in self.rivals.iter().zip(words[4..].chunks_exact_mut(SAVED_OF_ARM)) {
+            let Told { trials, tried, cost_ns, regret_ns, .. } = rival.told;
+            saved.copy_from_slice(&[
+                rival.due,
+                rival.patience_ns,
+                u64::from(trials) | u64::from(rival.sequences) << 32,
+                tried,
+                cost_ns.to_bits(),
+                regret_ns.to_bits(),
+            ]);
+        }
+        words
+    }
+
+    /// Begins with what another process found, on the same clock. `None` where these words say
+    /// nothing, or nothing that can be used here.
+    pub fn restore(now: Ns, words: &[u64; SAVED_WORDS], offered: Arms, goal: Goal) -> Option<Self> {
+        let &[incumbent, saved, level, switches, ..] = words;
+        let incumbent = *Arm::ALL.get(incumbent.checked_sub(1)? as usize)?;
+        let level = f64::from_bits(level);
+        // Whatever is in the words, no cost may be absurd.
+        let cost = |bits| Some(f64::from_bits(bits)).filter(|cost| (0.0..1e12).contains(cost));
+        if !offered.has(incumbent) || saved > now || cost(level.to_bits()).is_none() {
+            return None;
+        }
+        let mut search = Switchback::new(now, incumbent, offered, goal);
+        search.level = level;
+        search.looks = if level > 0.0 { MEMORY / 2.0 } else { 0.0 };
+        search.switches = switches as u32;
+        for (rival, saved) in search.rivals.iter_mut().zip(words[4..].chunks_exact(SAVED_OF_ARM)) {
+            rival.due = saved[0].clamp(rival.due, now + LAST_NS);
+            rival.patience_ns = saved[1].clamp(FIRST_NS, LAST_NS);
+            rival.sequences = (saved[2] >> 32) as u32;
+            rival.told = Told {
+                trials: saved[2] as u32,
+                tried: saved[3].min(now),
+                cost_ns: cost(saved[4]).unwrap_or(0.0),
+                regret_ns: cost(saved[5]).unwrap_or(0.0),
+                due: rival.due,
+            };
+        }
+        Some(search)
+    }
+
+    /// What goes on now.
+    pub const fn now(&self) -> Step {
+        self.step
+    }
+
+    /// Hears at the end of a step what was seen in it. `may_try` is false while another search
+    /// tries something on this device: the two would see each other.
+    pub fn step(&mut self, now: Ns, seen: Seen, may_try: bool) -> Step {
+        self.seen.add(seen);
+        if now < self.step.until {
+            return self.step;
+        }
+        if self.is_too_little() && now < self.patient_until {
+            self.step.until = now + LEG_NS;
+            return self.step;
+        }
+        let mean = self.seen.cost(self.cpu_price);
+        let enough = !self.is_too_little();
+        match self.phase {
+            Phase::Tenure => {
+                if enough {
+                    self.look(now, mean);
+                }
+                self.go_on(now, may_try && enough, mean);
+            }
+            // Nobody asks any more, or so seldom that nothing can be told.
+            Phase::Trial { arm, .. } if !enough => {
+                self.rivals[arm as usize].rest(now, 2);
+                self.resume(now, WAKE_NS);
+            }
+            Phase::Trial { arm, before, long } => {
+                self.note_trial(now, arm, mean, before);
+                self.judge(now, arm, mean / before, long);
+            }
+            Phase::Probation { from, was } => self.believe(now, from, was, mean, enough),
+        }
+        self.step
+    }
+
+    fn is_too_little(&self) -> bool {
+        let is_far_dearer = match self.phase {
+            Phase::Trial { before, .. } => {
+                self.seen.requests >= FEWEST_OF_FAR_DEARER
+                    && self.seen.cost(self.cpu_price) > before * FAR_DEARER
+            }
+            _ => false,
+        };
+        self.seen.requests < FEWEST && !is_far_dearer
+    }
+
+    /// Begins a step that counts after `lead_ns`, for `length_ns`.
+    fn begin(&mut self, now: Ns, lead_ns: Ns, length_ns: Ns) {
+        let (arm, trial) = match self.phase {
+            Phase::Trial { arm, .. } => (arm, true),
+            _ => (self.incumbent, false),
+        };
+        let from = now.saturating_add(lead_ns);
+        let until = from.saturating_add(length_ns);
+        self.step = Step { arm, trial, from, until };
+        self.began = now;
+        self.patient_until = until.saturating_add(PATIENCE_NS);
+        self.seen = Seen::default();
+    }
+
+    /// The incumbent serves on, and is looked at when what came before it has faded.
+    fn resume(&mut self, now: Ns, fades_ns: Ns) {
+        self.phase = Phase::Tenure;
+        self.begin(now, fades_ns.max(LOOK_NS * 3 / 4), LOOK_NS / 4);
+    }
+
+    /// Notes what the incumbent costs, and whether that has changed.
+    fn look(&mut self, now: Ns, mean: f64) {
+        if self.level == 0.0 {
+            self.level = mean;
+        }
+        // Half as dear is as far off as twice as dear.
+        let off = if mean < self.level { 1.0 - self.level / mean } else { mean / self.level - 1.0 };
+        let slack = SLACK.max(self.spread * SLACK_OF_SPREAD);
+        self.up = (self.up + off - slack).max(0.0);
+        self.down = (self.down - off - slack).max(0.0);
+        // A change is not scatter.
+        self.spread += (off.abs().min(2.0 * slack) - self.spread) / MEMORY;
+        if self.up.max(self.down) > CHANGED.max(self.spread * CHANGED_OF_SPREAD) {
+            (self.up, self.down, self.looks) = (0.0, 0.0, 0.0);
+            self.level = mean;
+            if now >= self.calm_until {
+                self.calm_until = now + CALM_NS;
+                for rival in &mut self.rivals {
+                    *rival = Rival::new(now, rival.told, 0);
+                }
+            }
+        }
+        self.looks = (self.looks + 1.0).min(MEMORY);
+        self.level += (mean - self.level) / self.looks;
+    }
+
+    /// Goes on with the incumbent, or tries the arm that is due longest.
+    fn go_on(&mut self, now: Ns, may_try: bool, before: f64) {
+        let rivals = &self.rivals;
+        let is_due = |arm: &Arm| {
+            let rival = &rivals[*arm as usize];
+            let is_open = rival.due <= now && rival.promise == 0.0;
+            self.offered.has(*arm) && *arm != self.incumbent && is_open
+        };
+        let least_tried = |arm: &Arm| (rivals[*arm as usize].tried, rivals[*arm as usize].due);
+        let due = Arm::ALL.into_iter().filter(is_due).min_by_key(least_tried);
+        match due {
+            Some(arm) if may_try => {
+                let rival = &self.rivals[arm as usize];
+                let long = rival.is_long() && rival.told.cost_ns < before * TOO_DEAR_FOR_LONG;
+                self.phase = Phase::Trial { arm, before, long };
+                let (lead_ns, leg_ns) =
+                    if long { (LONG_LEAD_NS, LONG_LEG_NS) } else { (LEAD_NS, LEG_NS) };
+                self.begin(now, lead_ns, leg_ns);
+            }
+            _ => self.resume(now, 0),
+        }
+    }
+
+    fn note_trial(&mut self, now: Ns, arm: Arm, mean: f64, before: f64) {
+        let rival = &mut self.rivals[arm as usize];
+        rival.took_ns = rival.took_ns.saturating_add(now.saturating_sub(self.began));
+        let told = &mut rival.told;
+        told.trials = told.trials.saturating_add(1);
+        (told.tried, told.cost_ns) = (now, mean);
+        // Requests that did not count cost as much.
+        let counted_ns = now.saturating_sub(self.step.from).max(1) as f64;
+        let all = self.seen.requests as f64 * now.saturating_sub(self.began) as f64 / counted_ns;
+        told.regret_ns += ((mean - before) * all).max(0.0);
+    }
+
+    /// Hears how a trial ended.
+    fn judge(&mut self, now: Ns, arm: Arm, ratio: f64, long: bool) {
+        let level = self.level;
+        let rival = &mut self.rivals[arm as usize];
+        rival.ratios[rival.tried] = ratio as f32;
+        rival.tried += 1;
+        let (middle, open) = rival.evidence();
+        let several = rival.tried > 1 || long;
+        let cheaper = several && middle + open < 1.0 - MARGIN;
+        let dearer = (several && middle - open > 1.0 - MARGIN) || middle > TOO_DEAR_FOR_LONG;
+        let known_dearer = now < rival.kept_until && rival.kept > level * (1.0 - MARGIN);
+        if cheaper && !known_dearer {
+            rival.promise = middle;
+        } else if cheaper || dearer || rival.tried == TRIALS {
+            rival.rest(now, 2);
+        }
+        match self.best_promise(now) {
+            Some(best) => self.take_over(now, best),
+            None => self.resume(now, WAKE_NS),
+        }
+    }
+
+    /// The arm that promises most, once no other is about to be tried.
+    fn best_promise(&self, now: Ns) -> Option<Arm> {
+        let rivals = || {
+            let arms = Arm::ALL.into_iter().filter(|arm| *arm != self.incumbent);
+            arms.filter(|arm| self.offered.has(*arm)).map(|arm| (arm, &self.rivals[arm as usize]))
+        };
+        if rivals().any(|(_, rival)| rival.promise == 0.0 && rival.due <= now) {
+            return None;
+        }
+        let promising = rivals().filter(|(_, rival)| rival.promise > 0.0);
+        promising.min_by(|a, b| a.1.promise.total_cmp(&b.1.promise)).map(|(arm, _)| arm)
+    }
+
+    fn take_over(&mut self, now: Ns, arm: Arm) {
+        self.phase = Phase::Probation { from: self.incumbent, was: self.level };
+        self.rivals[self.incumbent as usize].told.cost_ns = self.level;
+        self.incumbent = arm;
+        self.switches = self.switches.saturating_add(1);
+        (self.up, self.down, self.looks, self.level) = (0.0, 0.0, 0.0, 0.0);
+        for rival in &mut self.rivals {
+            (rival.tried, rival.took_ns, rival.promise) = (0, 0, 0.0);
+        }
+        self.begin(now, PROBATION_NS, PROBATION_NS);
+    }
+
+    /// The arm that took over has settled and costs `mean`; the one before it cost `was`.
+    fn believe(&mut self, now: Ns, from: Arm, was: f64, mean: f64, enough: bool) {
+        let arm = self.incumbent as usize;
+        if enough && mean > was * (1.0 - MARGIN / 2.0) {
+            let rival = &mut self.rivals[arm];
+            (rival.kept, rival.kept_until) = (mean, now + REMEMBERED_NS);
+            rival.told.cost_ns = mean;
+            rival.rest(now, 4);
+            (self.incumbent, self.level) = (from, was);
+            self.switches = self.switches.saturating_add(1);
+        } else {
+            self.level = if enough { mean } else { 0.0 };
+            let former = &mut self.rivals[from as usize];
+            (former.kept, former.kept_until) = (was, now);
+            (former.patience_ns, former.due) = (FIRST_NS, now + FIRST_NS);
+        }
+        self.looks = if self.level > 0.0 { MEMORY / 2.0 } else { 0.0 };
+        self.resume(now, if self.incumbent == from { PROBATION_NS } else { 0 });
+    }
+}

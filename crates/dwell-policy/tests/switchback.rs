@@ -1,0 +1,319 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A thousand random machines, and what finding the cheapest way to wait costs on them.
+
+use dwell_policy::switchback::{Seen, Switchback};
+use dwell_policy::{ARMS, Arm, Arms, Goal, Ns, Routes};
+
+const SECOND: Ns = 1_000_000_000;
+
+/// SplitMix64, and what is drawn from it.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut x = self.0;
+        x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        x ^ (x >> 31)
+    }
+
+    fn unit(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    /// About normal: mean 0, standard deviation 1.
+    fn normal(&mut self) -> f64 {
+        (0..12).map(|_| self.unit()).sum::<f64>() - 6.0
+    }
+
+    /// Between the two, evenly on a logarithmic scale.
+    fn span(&mut self, low: f64, high: f64) -> f64 {
+        low * (high / low).powf(self.unit())
+    }
+}
+
+/// A machine and a device: what each arm costs once it has settled, and what the arm before it
+/// leaves behind meanwhile.
+struct World {
+    random: Random,
+    cost_ns: [f64; ARMS],
+    /// By what factor an arm's cost is off right after another.
+    left_behind: [[f64; ARMS]; ARMS],
+    /// How fast that fades, in seconds.
+    fades_s: f64,
+    /// Standard deviation of one request's cost ÷ its mean.
+    noise: f64,
+    /// How far all costs wander together.
+    wander: f64,
+    wandered: f64,
+    /// Share of the time in which a thread asks for anything.
+    asks: f64,
+    arm: Arm,
+    before: Arm,
+    since_s: f64,
+}
+
+impl World {
+    fn new(seed: u64) -> World {
+        let mut world = World {
+            random: Random(seed),
+            cost_ns: [0.0; ARMS],
+            left_behind: [[1.0; ARMS]; ARMS],
+            fades_s: 1.0,
+            noise: 0.0,
+            wander: 0.0,
+            wandered: 0.0,
+            asks: 1.0,
+            arm: Arm::Call,
+            before: Arm::Call,
+            since_s: 1e9,
+        };
+        world.change();
+        world
+    }
+
+    /// Another device, another load, another size.
+    fn change(&mut self) {
+        let random = &mut self.random;
+        let base_ns = random.span(1_000.0, 400_000.0);
+        self.cost_ns = core::array::from_fn(|_| base_ns * random.span(1.0, 5.0));
+        for row in &mut self.left_behind {
+            *row = core::array::from_fn(|_| random.span(0.5, 1.5));
+        }
+        self.fades_s = random.span(0.000_2, 0.5);
+        self.noise = random.span(0.05, 1.0);
+        self.wander = random.span(0.002, 0.03);
+        self.asks = random.span(0.1, 1.0);
+    }
+
+    fn best(&self) -> f64 {
+        self.cost_ns.iter().copied().fold(f64::MAX, f64::min)
+    }
+
+    /// Requests that begin within a span under `arm`, and their latency in all.
+    fn serve(&mut self, arm: Arm, span_ns: Ns) -> Seen {
+        if arm != self.arm {
+            (self.before, self.arm, self.since_s) = (self.arm, arm, 0.0);
+        }
+        let span_s = span_ns as f64 / SECOND as f64;
+        let left = self.left_behind[self.before as usize][arm as usize] - 1.0;
+        // The mean of what fades over the span.
+        let ends_s = self.since_s + span_s;
+        let fade = |s: f64| (-s / self.fades_s).exp();
+        let faded = (fade(self.since_s) - fade(ends_s)) * self.fades_s / span_s.max(1e-9);
+        self.since_s = ends_s;
+        let drawn = self.random.normal();
+        self.wandered = self.wandered * 0.95 + drawn * self.wander * 0.3;
+        let mean_ns = self.cost_ns[arm as usize] * (1.0 + left * faded) * self.wandered.exp();
+        let requests = (span_ns as f64 * self.asks / mean_ns).max(1.0).round();
+        let chance = 1.0 + self.random.normal() * self.noise / requests.sqrt();
+        let latency_ns = (mean_ns * chance.max(0.3) * requests) as u64;
+        Seen { requests: requests as u64, latency_ns, ..Seen::default() }
+    }
+}
+
+/// A search on a machine.
+struct Run {
+    world: World,
+    search: Switchback,
+    now: Ns,
+}
+
+/// What came of a while.
+#[derive(Clone, Copy, Debug, Default)]
+struct Came {
+    took_ns: f64,
+    /// How long the best arm would have taken for the same requests.
+    best_ns: f64,
+    requests: f64,
+    tried: f64,
+}
+
+impl Came {
+    fn regret(&self) -> f64 {
+        self.took_ns / self.best_ns - 1.0
+    }
+}
+
+impl Run {
+    fn new(seed: u64) -> Run {
+        let mut world = World::new(seed);
+        let prior = Arm::ALL[world.random.next() as usize % ARMS];
+        let all = Arms::on(Routes::INLINE | Routes::INTERRUPT);
+        let search = Switchback::new(SECOND, prior, all, Goal::Latency);
+        Run { world, search, now: SECOND }
+    }
+
+    fn go_on(&mut self, span_ns: Ns) -> Came {
+        let mut came = Came::default();
+        let until = self.now + span_ns;
+        while self.now < until {
+            let step = self.search.now();
+            let mut heard = Seen::default();
+            // What leads in is served and not counted.
+            for (end, counts) in [(step.from, false), (step.until, true)] {
+                let span_ns = end.saturating_sub(self.now);
+                if span_ns == 0 {
+                    continue;
+                }
+                let seen = self.world.serve(step.arm, span_ns);
+                let wandered = self.world.wandered.exp();
+                came.took_ns += seen.latency_ns as f64;
+                came.best_ns += seen.requests as f64 * self.world.best() * wandered;
+                came.requests += seen.requests as f64;
+                came.tried += if step.trial { seen.requests as f64 } else { 0.0 };
+                self.now = end;
+                if counts {
+                    heard.add(seen);
+                }
+            }
+            self.search.step(self.now, heard, true);
+        }
+        came
+    }
+}
+
+fn quantile(values: &mut [f64], share: f64) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[((values.len() - 1) as f64 * share) as usize]
+}
+
+// Without optimisation a thousand take a minute.
+const MACHINES: u64 = if cfg!(miri) {
+    2
+} else if cfg!(debug_assertions) {
+    200
+} else {
+    1000
+};
+
+#[test]
+fn once_settled_it_costs_at_most_three_percent_more_than_the_best_arm() {
+    let (mut regrets, mut tried) = (Vec::new(), Vec::new());
+    for seed in 0..MACHINES {
+        let mut run = Run::new(seed);
+        run.go_on(60 * SECOND);
+        let came = run.go_on(600 * SECOND);
+        regrets.push(came.regret());
+        tried.push(came.tried / came.requests);
+    }
+    let mean = regrets.iter().sum::<f64>() / regrets.len() as f64;
+    let of = |values: &mut Vec<f64>| [0.5, 0.9, 0.99, 1.0].map(|share| quantile(values, share));
+    println!("regret: mean {mean:.4}, {:.4?}", of(&mut regrets));
+    println!("tried: {:.5?}", of(&mut tried));
+    assert!(quantile(&mut regrets, 0.99) < 0.03);
+    assert!(tried.iter().sum::<f64>() / tried.len() as f64 <= 0.003);
+}
+
+#[test]
+fn over_a_day_of_changes_it_costs_at_most_five_percent_more_than_the_best_arm_of_each_phase() {
+    let mut regrets = Vec::new();
+    for seed in 0..MACHINES {
+        let mut run = Run::new(seed);
+        let mut all = Came::default();
+        for _ in 0..8 {
+            let came = run.go_on(180 * SECOND);
+            all.took_ns += came.took_ns / run.world.best();
+            all.best_ns += came.best_ns / run.world.best();
+            run.world.change();
+        }
+        regrets.push(all.regret());
+    }
+    println!("{:.4?}", [0.5, 0.9, 0.99, 1.0].map(|share| quantile(&mut regrets, share)));
+    assert!(quantile(&mut regrets, 0.99) < 0.05);
+}
+
+#[test]
+fn arms_do_not_flap() {
+    let mut switches = Vec::new();
+    for seed in 0..MACHINES {
+        let mut run = Run::new(seed);
+        run.go_on(60 * SECOND);
+        let before = run.search.switches();
+        run.go_on(600 * SECOND);
+        switches.push(f64::from(run.search.switches() - before));
+    }
+    println!("{:?}", [0.5, 0.9, 0.99, 1.0].map(|share| quantile(&mut switches, share)));
+    assert!(quantile(&mut switches, 0.5) == 0.0 && quantile(&mut switches, 0.99) <= 12.0);
+}
+
+#[test]
+fn a_wrong_prior_is_left_within_a_second() {
+    for seed in 0..MACHINES {
+        let mut run = Run::new(seed);
+        run.world.cost_ns = [30_000.0, 25_000.0, 10_000.0];
+        run.world.left_behind = [[1.0; ARMS]; ARMS];
+        (run.world.noise, run.world.asks) = (0.3, 1.0);
+        run.go_on(SECOND);
+        assert_eq!(run.search.incumbent(), Arm::Spin, "{seed}");
+    }
+}
+
+#[test]
+fn what_only_looks_cheaper_while_another_arms_wake_lasts_is_given_back_and_remembered() {
+    let mut run = Run::new(1);
+    run.world.cost_ns = [20_000.0, 90_000.0, 10_000.0];
+    // A call right after spinning finds all CPUs awake.
+    run.world.left_behind = [[1.0; ARMS]; ARMS];
+    run.world.left_behind[Arm::Spin as usize][Arm::Call as usize] = 0.4;
+    (run.world.fades_s, run.world.noise, run.world.wander) = (0.2, 0.1, 0.002);
+    run.go_on(10 * SECOND);
+    let came = run.go_on(300 * SECOND);
+    assert_eq!(run.search.incumbent(), Arm::Spin);
+    assert!(came.regret() < 0.02 && run.search.switches() <= 8, "{came:?}");
+}
+
+#[test]
+fn without_a_choice_and_without_leave_nothing_is_tried() {
+    for (arms, may_try) in [(Arms::on(Routes::INLINE), true), (Arms::on(Routes::INTERRUPT), false)]
+    {
+        let mut world = World::new(3);
+        let prior = if arms.has(Arm::Call) { Arm::Call } else { Arm::Ring };
+        let mut search = Switchback::new(0, prior, arms, Goal::Balanced);
+        let mut now = 0;
+        for _ in 0..1000 {
+            let step = search.now();
+            assert_eq!((step.arm, step.trial), (prior, false));
+            let seen = world.serve(step.arm, step.until - now);
+            now = step.until;
+            search.step(now, seen, may_try);
+        }
+    }
+}
+
+#[test]
+fn an_arm_that_nobody_uses_is_not_judged() {
+    let all = Arms::on(Routes::INLINE | Routes::INTERRUPT);
+    let mut search = Switchback::new(0, Arm::Call, all, Goal::Balanced);
+    let mut now = 0;
+    for _ in 0..100_000 {
+        // Ten requests in a second.
+        now += SECOND / 10;
+        let seen = Seen { requests: 1, latency_ns: 20_000, metered: 1, cpu_ns: 5_000 };
+        let step = search.step(now, seen, true);
+        assert!(step.until > step.from && step.until <= now + 3 * SECOND);
+    }
+    assert_eq!((search.incumbent(), search.told(Arm::Spin).trials), (Arm::Call, 0));
+}
+
+#[test]
+fn at_equal_latency_the_arm_that_leaves_the_cpu_wins() {
+    let all = Arms::on(Routes::INLINE | Routes::INTERRUPT);
+    for (goal, found) in [(Goal::Balanced, Arm::Call), (Goal::Efficient, Arm::Call)] {
+        let mut search = Switchback::new(0, Arm::Spin, all, goal);
+        for _ in 0..100 {
+            let step = search.now();
+            let cpu_ns = if step.arm == Arm::Spin { 50_000 } else { 5_000 };
+            let latency_ns = if step.arm == Arm::Ring { 90_000 } else { 50_000 };
+            let seen = Seen {
+                requests: 100,
+                latency_ns: 100 * latency_ns,
+                metered: 10,
+                cpu_ns: 10 * cpu_ns,
+            };
+            search.step(step.until, seen, true);
+        }
+        assert_eq!(search.incumbent(), found);
+    }
+}

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The default policy on emulated devices, on which blocking costs a timer's slack: what it tries,
+//! what it keeps, and what the next one begins with.
+
+use std::sync::Arc;
+
+use dwell::known::Known;
+use dwell::learner;
+use dwell::policy::Adaptive;
+use dwell::{File, Kind, Options, Reason};
+use dwell_policy::{Arm, Call, Goal, Profile};
+
+const SECOND: u64 = 1_000_000_000;
+/// Much longer than it takes, for machines that are busy with something else.
+const AT_MOST_S: u64 = 60;
+
+fn options(goal: Goal) -> Options {
+    File::options().policy(Arc::new(Adaptive { goal, ..Adaptive::default() }))
+}
+
+/// What a process's own files know of 4 KiB reads.
+fn told(file: &File) -> Option<learner::Known> {
+    let learner = file.learner().expect("adaptive learns");
+    learner.told(&file.wait_of(Kind::Read, 4096, Call::Blocking))
+}
+
+/// Reads until it is enough; `false` if it never is.
+fn read_until(file: &File, is_enough: impl Fn(&learner::Known) -> bool) -> bool {
+    let until = dwell::clock::now() + AT_MOST_S * SECOND;
+    let mut block = [0u8; 4096];
+    while dwell::clock::now() < until {
+        for _ in 0..100 {
+            file.read_exact_at(&mut block, 0).unwrap();
+        }
+        if told(file).as_ref().is_some_and(&is_enough) {
+            return true;
+        }
+    }
+    panic!("after {AT_MOST_S} s: {:?}", told(file));
+}
+
+#[test]
+fn an_unprobed_device_is_spun_on_once_that_has_turned_out_cheaper() {
+    let file = options(Goal::Balanced).open("emu:latency=20us,size=64KiB").unwrap();
+    file.read_exact_at(&mut [0; 4096], 0).unwrap();
+    assert_eq!(file.stats().because(Reason::Unprobed), 1);
+    assert!(read_until(&file, |known| known.incumbent == Arm::Spin && known.trial.is_none()));
+    let stats = file.stats();
+    assert!(
+        stats.because(Reason::Explored) > 0 && stats.because(Reason::Measured) > 0,
+        "{stats:?}"
+    );
+    let [_, ring, spin] = told(&file).unwrap().arms;
+    assert!(spin.trials >= 2 && spin.cost_ns < ring.cost_ns, "{spin:?} {ring:?}");
+}
+
+#[test]
+fn a_core_is_not_spun_away_for_a_fifth_of_the_latency_where_cpu_time_has_its_price() {
+    // Fast, says the profile, so the first answer is to spin.
+    let known = Known { profile: Some(Profile::default()), ..Known::default() };
+    let open = |goal| options(goal).known(known).open("emu:latency=100us,size=64KiB").unwrap();
+    let file = open(Goal::Efficient);
+    assert!(read_until(&file, |known| known.incumbent == Arm::Spin || known.switches > 0));
+    assert!(read_until(&file, |known| known.incumbent == Arm::Ring));
+    let stats = file.stats();
+    assert!(stats.because(Reason::Measured) > 0, "{stats:?}");
+}
