@@ -89,7 +89,7 @@ impl Used {
         let mut families = vec![std::process::id() as i32];
         while let Some(id) = families.pop() {
             for child in children_of(&id.to_string()) {
-                ours += clock::cpu_of_process(child).unwrap_or(0);
+                ours += clock::cpu_of_process(child).unwrap_or(0) + ended_children_ns(child);
                 families.push(child);
             }
         }
@@ -133,6 +133,15 @@ fn usage(text: &str) -> Option<u64> {
 fn ticks(text: &str, figure: usize) -> u64 {
     let mut fields = text.lines().next().unwrap_or("").split_whitespace().skip(1);
     fields.nth(figure).and_then(|ticks| ticks.parse::<u64>().ok()).unwrap_or(0) * 10_000_000
+}
+
+/// CPU time of a process's children that it has waited for, in ticks of 10 ms; none where it is gone.
+fn ended_children_ns(id: i32) -> u64 {
+    let stat = fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
+    // Behind the name of the program, which may itself hold anything: user time, then system time.
+    let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields).split_whitespace();
+    let ticks = fields.skip(13).take(2).filter_map(|ticks| ticks.parse::<u64>().ok());
+    ticks.sum::<u64>() * 10_000_000
 }
 
 /// Children of all threads of a process.
@@ -194,6 +203,30 @@ mod tests {
         assert_eq!(all(), None);
         put("sys/fs/cgroup/cpuacct/release_agent", "");
         assert_eq!(all(), Some(123));
+    }
+
+    #[test]
+    fn a_grandchild_that_has_ended_is_still_ours() {
+        let Some(before) = Used::now() else {
+            println!("SKIP: the CPU time of the whole machine cannot be seen");
+            return;
+        };
+        let works = "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done";
+        let mut child = std::process::Command::new("sh")
+            .args(["-c", &format!("sh -c '{works}'; echo; read _")])
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        // It has waited for its own child by then, and lives.
+        let mut line = String::new();
+        let mut from_child = std::io::BufReader::new(child.stdout.take().unwrap());
+        std::io::BufRead::read_line(&mut from_child, &mut line).unwrap();
+        let worked = Used::now().unwrap().ours - before.ours;
+        drop(child.stdin.take());
+        child.wait().unwrap();
+        let in_all = Used::now().unwrap().ours - before.ours;
+        assert!(worked + 20_000_000 >= in_all && worked > 50_000_000, "{worked} of {in_all}");
     }
 
     #[test]

@@ -50,7 +50,7 @@ pub fn run() -> Run {
         };
         let sizes: &[u64] = if device == "loop" { &[4, 16, 64, 256, 512] } else { &[4] };
         for &size in sizes {
-            for policy in ["block", "spin", "hybrid", "smartcon", "predictive", "io-uring spin"] {
+            for policy in ["block", "spin", "hybrid", "smartcon", "adaptive", "io-uring spin"] {
                 run.rows.push(Row {
                     setting: setting.clone(),
                     size_bytes: size << 10,
@@ -87,7 +87,7 @@ pub fn crowded() -> Run {
         "spin",
         "hybrid",
         "smartcon",
-        "predictive",
+        "adaptive",
         "pread",
         "raw-cq-peek",
         "raw-get-events",
@@ -145,7 +145,7 @@ fn round(random: &mut SplitMix, policy: &str, size_bytes: u64, load: Load) -> Ro
     let service_ns = 13_000.0 + copy_ns;
     let blocks = match policy {
         "block" => true,
-        "smartcon" | "predictive" => load == Load::Cpu || size_bytes > 64 << 10,
+        "smartcon" | "adaptive" => load == Load::Cpu || size_bytes > 64 << 10,
         _ => false,
     };
     let (mean_ns, voluntary) = match (blocks, load) {

@@ -247,7 +247,7 @@ mod tests {
         run.contenders.clear();
         let text = table(&run, 100);
         assert!(text.lines().all(|line| line.chars().count() <= 100), "\n{text}");
-        for policy in ["smartcon", "predictive", "io-uring spin"] {
+        for policy in ["smartcon", "adaptive", "io-uring spin"] {
             let lines = text.lines().filter(|line| line.contains(policy)).count();
             assert_eq!(lines, run.rows.iter().filter(|row| row.policy == policy).count());
         }

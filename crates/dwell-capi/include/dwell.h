@@ -190,9 +190,9 @@ typedef struct dwell_options {
    */
   uint32_t reserved;
   /**
-   * What decides between busy-waiting and blocking: "smartcon", "predictive", "block", "spin"
-   * or "hybrid". NULL is what the settings (dwell.toml) say of the device, else "smartcon". Not
-   * kept after the call.
+   * What decides between busy-waiting and blocking: "adaptive", "smartcon", "predictive", "block",
+   * "spin" or "hybrid". NULL is what the settings (dwell.toml) say of the device, else
+   * "adaptive". Not kept after the call.
    */
   const char *policy;
   /**
@@ -504,7 +504,7 @@ const char *dwell_last_error(void);
  * dwell_file_info says why.
  *
  * path     a path or an address
- * options  how to open; NULL to read through the page cache with the policy "smartcon"
+ * options  how to open; NULL to read through the page cache with the policy "adaptive"
  * file     receives the file; close it with dwell_close
  *
  * Returns 0, or -1 with errno set: EINVAL for a NULL path or file, a bad option, an unknown

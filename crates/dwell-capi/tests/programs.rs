@@ -253,7 +253,7 @@ fn a_probed_device_is_known_without_a_word_and_a_damaged_profile_is_told() {
 
     let store = ProfileStore::new(dir.path().join("profiles"));
     let kept = store.save(&fast_profile(&file)).unwrap();
-    assert_eq!(ask(), "class 2\npolicy smartcon\nnote none\n");
+    assert_eq!(ask(), "class 2\npolicy adaptive\nnote none\n");
 
     let settings = dir.path().join("dwell.toml");
     fs::write(&settings, "[[device]]\nmatch = \"*\"\npolicy = \"predictive\"\n").unwrap();

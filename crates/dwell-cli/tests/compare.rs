@@ -76,7 +76,7 @@ fn setup_and_check_are_shell_commands() {
 fn what_is_wrong_is_said_in_one_line_before_anything_runs() {
     let directory = tempfile::tempdir().unwrap();
     for (args, says) in [
-        (&["--policies=fast", "--", "true"][..], "fast: no such policy; there are block"),
+        (&["--policies=fast", "--", "true"][..], "fast: no such policy; there are adaptive"),
         (&["--", "no-such-program"][..], "no-such-program: there is no such program"),
         (&["--", "/etc/passwd"][..], "/etc/passwd: there is no such program"),
         (&["--policies=block,block", "--", "true"][..], "block is named twice"),

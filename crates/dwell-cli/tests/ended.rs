@@ -172,7 +172,8 @@ fn after_a_signal_complete_rounds_are_kept_and_nothing_is_left() {
         }
         let mut names: Vec<_> =
             fs::read_dir(directory.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
-        names.retain(|name| !["page", "profiles"].contains(&name.to_str().unwrap()));
+        names
+            .retain(|name| !["page", "page-learned", "profiles"].contains(&name.to_str().unwrap()));
         assert_eq!(names, ["report"]);
     }
 }

@@ -129,7 +129,7 @@ fn a_wrong_order_or_process_is_refused_by_name() {
     let ledger = ledger(dir.path(), 7);
     let pid = std::process::id().to_string();
     for (args, says) in [
-        ([&pid[..], "policy=fast"], "fast: no such policy; there are block, spin"),
+        ([&pid[..], "policy=fast"], "fast: no such policy; there are adaptive, block"),
         ([&pid[..], "faster"], "faster: no such order; there are policy=NAME, off and on"),
         (["1073741824", "off"], "process 1073741824: no such process"),
         ([&std::os::unix::process::parent_id().to_string()[..], "off"], "not under Dwell"),

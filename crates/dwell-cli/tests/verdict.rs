@@ -40,7 +40,7 @@ fn unwrapped(text: &str) -> String {
 fn the_verdict_is_the_first_line_and_the_state_met_the_next() {
     let dir = tempfile::tempdir().unwrap();
     let output =
-        bench(dir.path(), &[&[EMULATED, "--policies", "block,smartcon"], &SHORT[..]].concat());
+        bench(dir.path(), &[&[EMULATED, "--policies", "block,adaptive"], &SHORT[..]].concat());
     assert!(output.status.success(), "{}", text(&output.stderr));
     let shown = text(&output.stdout);
     assert!(shown.starts_with("On this emulated device, for random 4 KiB reads, "), "{shown}");
@@ -74,7 +74,7 @@ fn without_the_default_policy_nothing_is_claimed() {
         [&[EMULATED, "--policies", "spin,hybrid", "--baseline", "spin"], &SHORT[..]].concat();
     let output = bench(dir.path(), &args);
     let shown = text(&output.stdout);
-    assert!(shown.starts_with("This run says nothing about dwell: smartcon"), "{shown}");
+    assert!(shown.starts_with("This run says nothing about dwell: adaptive"), "{shown}");
 }
 
 #[test]

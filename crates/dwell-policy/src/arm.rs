@@ -73,6 +73,9 @@ impl Arm {
 pub struct Arms(u8);
 
 impl Arms {
+    /// No arm.
+    pub const NONE: Arms = Arms(0);
+
     /// Those that a lone request can take on these routes.
     pub fn on(routes: Routes) -> Arms {
         Arm::ALL.into_iter().filter(|arm| arm.is_among(routes)).collect()

@@ -186,8 +186,12 @@ pub struct Told {
     pub due: Ns,
 }
 
+impl Told {
+    const NOTHING: Told = Told { trials: 0, tried: 0, cost_ns: 0.0, regret_ns: 0.0, due: 0 };
+}
+
 impl Rival {
-    fn new(due: Ns, told: Told, sequences: u32) -> Rival {
+    const fn new(due: Ns, told: Told, sequences: u32) -> Rival {
         Rival {
             due,
             patience_ns: FIRST_NS,
@@ -265,18 +269,18 @@ pub struct Switchback {
 }
 
 impl Switchback {
-    /// Begins with the arm that a prior chose.
-    pub fn new(now: Ns, prior: Arm, offered: Arms, goal: Goal) -> Self {
-        let rival = |at| Rival::new(now + at as Ns, Told::default(), 0);
-        let mut switchback = Switchback {
+    /// Nothing is searched for yet. What is made here is begun in place: a search takes some of a
+    /// signal stack.
+    pub const fn idle(goal: Goal) -> Self {
+        Switchback {
             cpu_price: goal.cpu_price(),
-            incumbent: prior,
-            offered,
+            incumbent: Arm::Call,
+            offered: Arms::NONE,
             phase: Phase::Tenure,
-            step: Step { arm: prior, trial: false, from: now, until: now },
-            began: now,
-            seen: Seen::default(),
-            patient_until: now,
+            step: Step { arm: Arm::Call, trial: false, from: 0, until: 0 },
+            began: 0,
+            seen: Seen { requests: 0, latency_ns: 0, metered: 0, cpu_ns: 0 },
+            patient_until: 0,
             level: 0.0,
             looks: 0.0,
             up: 0.0,
@@ -284,10 +288,22 @@ impl Switchback {
             spread: 0.0,
             calm_until: 0,
             switches: 0,
-            rivals: core::array::from_fn(rival),
-        };
-        switchback.begin(now, 0, LOOK_NS);
-        switchback
+            rivals: [Rival::new(0, Told::NOTHING, 0); ARMS],
+        }
+    }
+
+    /// Whether it has begun.
+    pub fn is_begun(&self) -> bool {
+        self.offered != Arms::NONE
+    }
+
+    /// Begins with the arm that a prior chose.
+    pub fn begin(&mut self, now: Ns, prior: Arm, offered: Arms) {
+        (self.incumbent, self.offered) = (prior, offered);
+        for (at, rival) in self.rivals.iter_mut().enumerate() {
+            rival.due = now + at as Ns;
+        }
+        self.start(now, 0, LOOK_NS);
     }
 
     /// The arm that serves but for trials.
@@ -342,22 +358,21 @@ impl Switchback {
         words
     }
 
-    /// Begins with what another process found, on the same clock. `None` where these words say
+    /// Begins with what another process found, on the same clock. `false` where these words say
     /// nothing, or nothing that can be used here.
-    pub fn restore(now: Ns, words: &[u64; SAVED_WORDS], offered: Arms, goal: Goal) -> Option<Self> {
+    pub fn restore(&mut self, now: Ns, words: &[u64; SAVED_WORDS], offered: Arms) -> bool {
         let &[incumbent, saved, level, switches, ..] = words;
-        let incumbent = *Arm::ALL.get(incumbent.checked_sub(1)? as usize)?;
-        let level = f64::from_bits(level);
+        let arm = incumbent.checked_sub(1).and_then(|arm| Arm::ALL.get(arm as usize)).copied();
         // Whatever is in the words, no cost may be absurd.
         let cost = |bits| Some(f64::from_bits(bits)).filter(|cost| (0.0..1e12).contains(cost));
-        if !offered.has(incumbent) || saved > now || cost(level.to_bits()).is_none() {
-            return None;
+        let (Some(incumbent), Some(level)) = (arm, cost(level)) else { return false };
+        if !offered.has(incumbent) || saved > now {
+            return false;
         }
-        let mut search = Switchback::new(now, incumbent, offered, goal);
-        search.level = level;
-        search.looks = if level > 0.0 { MEMORY / 2.0 } else { 0.0 };
-        search.switches = switches as u32;
-        for (rival, saved) in search.rivals.iter_mut().zip(words[4..].chunks_exact(SAVED_OF_ARM)) {
+        self.begin(now, incumbent, offered);
+        (self.level, self.switches) = (level, switches as u32);
+        self.looks = if level > 0.0 { MEMORY / 2.0 } else { 0.0 };
+        for (rival, saved) in self.rivals.iter_mut().zip(words[4..].chunks_exact(SAVED_OF_ARM)) {
             rival.due = saved[0].clamp(rival.due, now + LAST_NS);
             rival.patience_ns = saved[1].clamp(FIRST_NS, LAST_NS);
             rival.sequences = (saved[2] >> 32) as u32;
@@ -369,7 +384,7 @@ impl Switchback {
                 due: rival.due,
             };
         }
-        Some(search)
+        true
     }
 
     /// What goes on now.
@@ -422,8 +437,8 @@ impl Switchback {
         self.seen.requests < FEWEST && !is_far_dearer
     }
 
-    /// Begins a step that counts after `lead_ns`, for `length_ns`.
-    fn begin(&mut self, now: Ns, lead_ns: Ns, length_ns: Ns) {
+    /// Starts a step that counts after `lead_ns`, for `length_ns`.
+    fn start(&mut self, now: Ns, lead_ns: Ns, length_ns: Ns) {
         let (arm, trial) = match self.phase {
             Phase::Trial { arm, .. } => (arm, true),
             _ => (self.incumbent, false),
@@ -439,7 +454,7 @@ impl Switchback {
     /// The incumbent serves on, and is looked at when what came before it has faded.
     fn resume(&mut self, now: Ns, fades_ns: Ns) {
         self.phase = Phase::Tenure;
-        self.begin(now, fades_ns.max(LOOK_NS * 3 / 4), LOOK_NS / 4);
+        self.start(now, fades_ns.max(LOOK_NS * 3 / 4), LOOK_NS / 4);
     }
 
     /// Notes what the incumbent costs, and whether that has changed.
@@ -485,7 +500,7 @@ impl Switchback {
                 self.phase = Phase::Trial { arm, before, long };
                 let (lead_ns, leg_ns) =
                     if long { (LONG_LEAD_NS, LONG_LEG_NS) } else { (LEAD_NS, LEG_NS) };
-                self.begin(now, lead_ns, leg_ns);
+                self.start(now, lead_ns, leg_ns);
             }
             _ => self.resume(now, 0),
         }
@@ -547,7 +562,7 @@ impl Switchback {
         for rival in &mut self.rivals {
             (rival.tried, rival.took_ns, rival.promise) = (0, 0, 0.0);
         }
-        self.begin(now, PROBATION_NS, PROBATION_NS);
+        self.start(now, PROBATION_NS, PROBATION_NS);
     }
 
     /// The arm that took over has settled and costs `mean`; the one before it cost `was`.

@@ -53,7 +53,9 @@ fn a_random_sequence_on_a_fast_device_goes_as_without() {
         (Ok(fast), Ok(sequence)) => (fast, sequence),
         (Err(why), _) | (_, Err(why)) => return skip(why),
     };
-    for (seed, policy) in (1..).zip(["spin", "smartcon", "hybrid", "block", "predictive", "spin"]) {
+    for (seed, policy) in
+        (1..).zip(["spin", "smartcon", "hybrid", "block", "predictive", "adaptive"])
+    {
         let under = Under::policy(policy);
         for direct in [true, false] {
             let ended = compare(&sequence, fast.path(), &under, seed, direct);

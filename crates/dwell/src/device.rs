@@ -229,13 +229,21 @@ impl Device {
     }
 }
 
+impl Device {
+    /// Whether it is a block device, rather than a file system that stands for one.
+    pub fn is_block(&self) -> bool {
+        let stands_for_one = self.filesystem.as_deref() == Some(&*self.kernel_name);
+        self.kind != DeviceKind::Tmpfs && !(self.kind == DeviceKind::Other && stands_for_one)
+    }
+}
+
 impl fmt::Display for Device {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Device { kernel_name, kind, filesystem, .. } = self;
         write!(f, "{kernel_name}")?;
         match (kind, filesystem) {
             (DeviceKind::Tmpfs, _) => write!(f, ", page cache only")?,
-            (DeviceKind::Other, Some(fs)) if fs == kernel_name => {
+            (DeviceKind::Other, _) if !self.is_block() => {
                 write!(f, ", a file system without one block device of its own")?;
             }
             (_, Some(fs)) => write!(f, " ({kind}) beneath {fs}")?,

@@ -23,7 +23,7 @@ pub(crate) const CELLS: usize = 2 * 2 * BUCKETS;
 #[derive(Debug)]
 pub struct Learner {
     goal: Goal,
-    cells: [Cell; CELLS],
+    cells: Box<[Cell]>,
     /// What other processes found and are to find.
     remembered: Option<Place>,
     /// Whose turn it is to try something, where that is nobody else's business.
@@ -31,7 +31,7 @@ pub struct Learner {
 }
 
 /// One direction, load state and size bucket.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Cell {
     /// The step in force ([`Word`]); 0 before the first request.
     word: AtomicU64,
@@ -40,7 +40,7 @@ struct Cell {
     until: AtomicU64,
     /// What threads have told so far: requests, latency, metered requests, CPU time.
     seen: [AtomicU64; 4],
-    search: Mutex<Option<Switchback>>,
+    search: Mutex<Switchback>,
 }
 
 /// A step in one word: its number, whether it is a trial, and its arm.
@@ -122,7 +122,7 @@ fn cell_of(wait: &Wait<'_>) -> Option<usize> {
 
 impl Learner {
     fn new(goal: Goal, remembered: Option<Place>) -> Learner {
-        let cells = std::array::from_fn(|_| Cell::default());
+        let cells = (0..CELLS).map(|_| Cell::new(goal)).collect();
         Learner { goal, cells, remembered, turn: AtomicU64::new(0) }
     }
 
@@ -226,23 +226,25 @@ impl Learner {
         let cell = &self.cells[at];
         // Somebody else who begins it at this moment does so for all.
         let Ok(mut search) = cell.search.try_lock() else { return };
-        if search.is_none() {
-            let fresh = self.restored(at, offered, now);
-            let fresh = fresh.unwrap_or_else(|| Switchback::new(now, prior, offered, self.goal));
-            cell.publish(search.insert(fresh).now());
+        if search.is_begun() {
+            return;
         }
+        if !self.restore(at, &mut search, offered, now) {
+            search.begin(now, prior, offered);
+        }
+        cell.publish(search.now());
     }
 
-    /// What another process found.
-    fn restored(&self, at: usize, offered: Arms, now: Ns) -> Option<Switchback> {
-        Switchback::restore(now, &self.remembered.as_ref()?.recall(at), offered, self.goal)
+    /// Begins with what another process found, if there is such a thing.
+    fn restore(&self, at: usize, search: &mut Switchback, offered: Arms, now: Ns) -> bool {
+        let remembered = self.remembered.as_ref();
+        remembered.is_some_and(|place| search.restore(now, &place.recall(at), offered))
     }
 
     #[cold]
     fn step(&self, at: usize, now: Ns) {
         let cell = &self.cells[at];
-        let Ok(mut guarded) = cell.search.try_lock() else { return };
-        let Some(search) = guarded.as_mut() else { return };
+        let Ok(mut search) = cell.search.try_lock() else { return };
         if now < cell.until.load(Relaxed) {
             return;
         }
@@ -285,11 +287,13 @@ impl Learner {
     /// What is known of requests like this one: the step in force, and each arm.
     pub fn told(&self, wait: &Wait<'_>) -> Option<Known> {
         let cell = &self.cells[cell_of(wait)?];
-        let begun = *cell.search.try_lock().ok()?;
-        let search = match begun {
-            Some(search) => search,
-            None => self.restored(cell_of(wait)?, Arms::on(wait.routes), clock::now())?,
-        };
+        let mut search = *cell.search.try_lock().ok()?;
+        if !search.is_begun() {
+            let offered = Arms::on(wait.routes);
+            if !self.restore(cell_of(wait)?, &mut search, offered, clock::now()) {
+                return None;
+            }
+        }
         Some(Known {
             incumbent: search.incumbent(),
             trial: search.now().trial.then_some(search.now().arm),
@@ -303,7 +307,9 @@ impl Learner {
         let mut state = LearnerState { learns: true, ..LearnerState::default() };
         for cell in &self.cells {
             let Ok(search) = cell.search.try_lock() else { continue };
-            let Some(search) = search.as_ref() else { continue };
+            if !search.is_begun() {
+                continue;
+            }
             state.kinds += 1;
             state.spins += u32::from(search.incumbent() == Arm::Spin);
             state.switches += u64::from(search.switches());
@@ -315,6 +321,16 @@ impl Learner {
 }
 
 impl Cell {
+    fn new(goal: Goal) -> Cell {
+        Cell {
+            word: AtomicU64::new(0),
+            from: AtomicU64::new(0),
+            until: AtomicU64::new(0),
+            seen: [const { AtomicU64::new(0) }; 4],
+            search: Mutex::new(Switchback::idle(goal)),
+        }
+    }
+
     /// Makes a step the one in force. One that is only prolonged keeps its number, so that what was
     /// heard of it still counts.
     fn publish(&self, step: Step) {

@@ -15,7 +15,8 @@ use crate::generate::Abilities;
 use crate::server::Server;
 
 /// The policies of `dwell run`.
-pub const POLICIES: [&str; 6] = ["spin", "block", "hybrid", "smartcon", "predictive", "its"];
+pub const POLICIES: [&str; 7] =
+    ["adaptive", "spin", "block", "hybrid", "smartcon", "predictive", "its"];
 
 /// What lies between actors and files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

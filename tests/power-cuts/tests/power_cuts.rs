@@ -321,8 +321,7 @@ impl Preloaded {
             return Err("the guest has no dwell, or no program to run under it".to_owned());
         }
         // Requests are decided from the first one on.
-        let settings =
-            "leave_alone_ms = 0\nguard = false\n[[device]]\nmatch = \"*\"\nclass = \"fast\"\n";
+        let settings = "leave_alone_ms = 0\n[[device]]\nmatch = \"*\"\nclass = \"fast\"\n";
         fs::write("/tmp/dwell.toml", settings).unwrap();
         let mut command = Command::new(dwell);
         command.args(["run", "--policy", policy, "--"]).arg(writer).arg(data);

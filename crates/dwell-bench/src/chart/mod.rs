@@ -224,7 +224,7 @@ mod tests {
         let [first, second] = [0, 1].map(|stranger| Look(dwell::policy::NAMES.len() + stranger));
         assert_eq!(
             looks,
-            [("uring loop", first), ("smartcon", Look(3)), ("block", Look(0)), ("peer", second)]
+            [("uring loop", first), ("smartcon", Look(4)), ("block", Look(1)), ("peer", second)]
         );
     }
 }

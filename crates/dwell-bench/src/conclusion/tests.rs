@@ -228,7 +228,7 @@ fn without_the_default_policy_or_its_baseline_nothing_is_claimed() {
     run.ratios[0].policy = "spin".into();
     let text = says(&run);
     assert!(
-        text.contains("says nothing about dwell: smartcon") && !text.contains("gains"),
+        text.contains("says nothing about dwell: adaptive") && !text.contains("gains"),
         "{text}"
     );
 }

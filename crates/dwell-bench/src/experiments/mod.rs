@@ -31,6 +31,7 @@ mod predictive;
 mod probe;
 mod programs;
 mod recording;
+mod regret;
 mod response;
 mod sampled;
 mod sequential;
@@ -60,7 +61,7 @@ pub type Progress<'a> = dyn FnMut(&str, f64) + 'a;
 /// Fills in a result; a figure that is more than its cases returns its own chart.
 type Experiment = fn(&mut Lab, &mut FigureResult, &mut Progress<'_>) -> Result<Option<String>>;
 
-const EXPERIMENTS: [(&str, Experiment); 58] = [
+const EXPERIMENTS: [(&str, Experiment); 59] = [
     ("S1", switches::direct),
     ("S2", switches::indirect),
     ("S3", classes::measure),
@@ -114,6 +115,7 @@ const EXPERIMENTS: [(&str, Experiment); 58] = [
     ("P2", simulator::measure),
     ("P3", recording::measure),
     ("R0", settle::measure),
+    ("R1", regret::measure),
     ("R4", paced::measure),
     ("U1", programs::reads),
     ("U2", programs::real),

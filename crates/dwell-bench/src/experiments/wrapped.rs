@@ -4,9 +4,11 @@
 
 use std::ffi::OsString;
 use std::fs::{self, Permissions};
+use std::io::ErrorKind;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use dwell::profile::ProfileStore;
@@ -47,11 +49,9 @@ impl Wrapping {
         }
         fs::create_dir(wrapping.profiles()).context("a directory for profiles")?;
         open_to_all(&wrapping.profiles())?;
-        let tried = Command::new(&copy)
-            .args(["run", "--policy", POLICY, "--quiet", "--", "true"])
-            .stdin(Stdio::null())
-            .output()
-            .with_context(|| format!("cannot start {}", copy.display()))?;
+        let tried =
+            started(Command::new(&copy).args(["run", "--policy", POLICY, "--quiet", "--", "true"]));
+        let tried = tried.with_context(|| format!("cannot start {}", copy.display()))?;
         if !tried.status.success() {
             let said = String::from_utf8_lossy(&tried.stderr);
             let said = said.lines().last().unwrap_or_default().to_owned();
@@ -86,6 +86,23 @@ impl Wrapping {
             ..Plan::new(program, &[POLICY], wrapper)
         }
     }
+}
+
+/// Runs a program that was just written. A thread that forked meanwhile has it open for writing until
+/// it execs, and so long the program is busy.
+fn started(command: &mut Command) -> std::io::Result<Output> {
+    let busy = |ran: &std::io::Result<Output>| {
+        ran.as_ref().is_err_and(|error| error.kind() == ErrorKind::ExecutableFileBusy)
+    };
+    let mut ran = command.stdin(Stdio::null()).output();
+    for _ in 0..100 {
+        if !busy(&ran) {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+        ran = command.output();
+    }
+    ran
 }
 
 /// Lets every user read, enter and run.

@@ -112,7 +112,8 @@ fn policies_take_the_parameters_they_have_and_no_others() {
         ("smartcon:cpu-threshold=NaN", "0 to 1"),
         ("smartcon:queue-limit=-1", "queue-limit"),
         ("smartcon:colour=red", "colour"),
-        ("block:signal=total", "only smartcon"),
+        ("block:signal=total", "only adaptive and smartcon"),
+        ("adaptive:goal=speed", "latency|balanced|efficient"),
         ("spin:pause=maybe", "pause=on|off"),
         ("smartcon:pause=maybe", "pause=on|off"),
         ("nonsense", "nonsense"),
@@ -121,7 +122,12 @@ fn policies_take_the_parameters_they_have_and_no_others() {
         let error = format!("{:#}", check_name(name).unwrap_err());
         assert!(error.contains(part), "{name}: {error}");
     }
-    for name in ["raw-get-events", "spin:pause=off", "smartcon:pause=on+queue-limit=1"] {
+    for name in [
+        "raw-get-events",
+        "adaptive:goal=latency",
+        "spin:pause=off",
+        "smartcon:pause=on+queue-limit=1",
+    ] {
         check_name(name).unwrap();
     }
 }

@@ -68,7 +68,7 @@ static void bad_arguments(const char *path)
     FAILS(dwell_open(path, &options, &file), EINVAL, "flags");
     options = (dwell_options)DWELL_OPTIONS_INIT;
     options.policy = "no-such";
-    FAILS(dwell_open(path, &options, &file), EINVAL, "no such policy: \"no-such\"; there are block");
+    FAILS(dwell_open(path, &options, &file), EINVAL, "no such policy: \"no-such\"; there are adaptive");
     struct { dwell_options now; void *later; } grown = { .now = { .size = sizeof grown } };
     CHECK(dwell_open("emu:z-nand", &grown.now, &file) == 0 && dwell_close(file) == 0);
     grown.later = not_null;

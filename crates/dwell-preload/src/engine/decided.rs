@@ -141,7 +141,13 @@ pub(super) fn decided_of(fd: i32, number: u64, services: &mut Option<Services>) 
         return None;
     }
     let policy = effective.wait_policy().ok()?;
-    if policy.always_inline(known.profile.as_ref()).is_some() {
+    let fast = known.profile.is_some_and(|profile| {
+        profile.class == DeviceClass::Fast || profile.ring_threshold_bytes > 0
+    });
+    // What is no device, such as a mount that a process serves, has to be probed first.
+    let known_or_device = known.profile.is_some() || device.is_block();
+    let asks = known_or_device && policy.always_inline(known.profile.as_ref()).is_none();
+    if !fast && !asks {
         return None;
     }
     let busy = Load::new(1.0, 1.0, 0.5);

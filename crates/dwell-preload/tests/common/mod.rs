@@ -216,7 +216,7 @@ impl Under {
         let stats = self.stats();
         let _ = fs::remove_file(&stats);
         let said = format!(
-            "policy = {:?}\nguard = false\nleave_alone_ms = {}\n[[device]]\nmatch = \"loop*\"\nclass = \"fast\"\n{}",
+            "policy = {:?}\nleave_alone_ms = {}\n[[device]]\nmatch = \"loop*\"\nclass = \"fast\"\n{}",
             self.policy, self.alone_ms, self.settings
         );
         let order = RunOrder {
