@@ -145,7 +145,8 @@ where
     S::Queue: Send,
 {
     /// A file over a source of any kind. `device` tells devices apart: files with the same name
-    /// share one backlog.
+    /// share one backlog. What follows an `@` in it tells processes apart, which share what they
+    /// [learn](Learner) all the same.
     pub fn over(
         source: S,
         path: impl Into<PathBuf>,
@@ -158,10 +159,10 @@ where
         // Requests of a fast device count as backlog for others, whatever their own policy.
         let fast = known.profile.is_some_and(|profile| profile.class == DeviceClass::Fast);
         let always = policy.always_inline(known.profile.as_ref()).filter(|_| inline && !fast);
-        let cached = if source.caches() { "cached" } else { "direct" };
+        let manner = if source.caches() { "cached" } else { "direct" };
         let learner = policy.goal().map(|goal| {
             let remembered = monitor.as_ref().and_then(|monitor| monitor.remembered());
-            Learner::of(&format!("{device} {cached}"), goal, remembered)
+            Learner::of(device, manner, goal, remembered)
         });
         File {
             source,

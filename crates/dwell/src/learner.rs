@@ -126,21 +126,24 @@ impl Learner {
         Learner { goal, cells, remembered, turn: AtomicU64::new(0) }
     }
 
-    /// What is found out about the device that files call by this name, for this goal.
+    /// What is found out about the device that files call by this name and use in this manner, for
+    /// this goal.
     pub(crate) fn of(
         device: &str,
+        manner: &str,
         goal: Goal,
         remembered: Option<&Arc<Remembered>>,
     ) -> Arc<Learner> {
         static DEVICES: OnceLock<Mutex<HashMap<(String, Goal), Weak<Learner>>>> = OnceLock::new();
         let devices = DEVICES.get_or_init(Default::default);
         let mut devices = devices.lock().unwrap_or_else(PoisonError::into_inner);
-        let key = (device.to_owned(), goal);
+        let key = (format!("{device} {manner}"), goal);
         if let Some(known) = devices.get(&key).and_then(Weak::upgrade) {
             return known;
         }
         devices.retain(|_, learner| learner.strong_count() > 0);
-        let place = remembered.and_then(|all| all.place(&format!("{device} {goal}")));
+        let lasting = device.split_once('@').map_or(device, |(lasting, _)| lasting);
+        let place = remembered.and_then(|all| all.place(&format!("{lasting} {manner} {goal}")));
         let fresh = Arc::new(Learner::new(goal, place));
         devices.insert(key, Arc::downgrade(&fresh));
         fresh

@@ -145,7 +145,7 @@ static void bytes(const char *path, uint32_t flags)
 
     dwell_info info = DWELL_INFO_INIT;
     CHECK(dwell_file_info(file, &info) == 0 && info.size == sizeof info);
-    CHECK(info.length_bytes == 7 * BLOCK && strcmp(info.policy, "smartcon") == 0);
+    CHECK(info.length_bytes == 7 * BLOCK && strcmp(info.policy, "adaptive") == 0);
     CHECK((flags & DWELL_DIRECT) ? info.alignment >= 512 : info.alignment == 1);
     dwell_stats stats = stats_of(file);
     CHECK(stats.bytes_written == 7 * BLOCK && stats.syncs == 2 && stats.errors == 0);

@@ -7,13 +7,15 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow};
+use dwell::clock;
+use dwell::learner::Known;
 use dwell::monitor::SystemMonitor;
 use dwell::policies;
 use dwell::policy::{Adaptive, Check, CpuSignal, Looked, SmartCon};
 use dwell::profile::Beneath;
 use dwell::{Decision, Kind, Mode, Reason, Route, WaitPolicy};
 use dwell_bench::units;
-use dwell_policy::{Backlog, Call, Load, Wait};
+use dwell_policy::{Arm, Backlog, Call, Learned, Load, Wait};
 
 use crate::show::{self, Screen, Tone, finished};
 use crate::{places, size};
@@ -68,7 +70,9 @@ pub fn run(args: &Args) -> Result<()> {
     let beneath = places::profiles()?.beneath(&args.path)?;
     let monitor = SystemMonitor::shared_with(places::monitor())
         .map_err(|error| anyhow!("starting the system monitor: {error}"))?;
-    let file = beneath.options().monitor(monitor.clone()).open(&args.path)?;
+    let policy = chosen(args);
+    let options = beneath.options().monitor(monitor.clone()).policy(policy.clone());
+    let file = options.open(&args.path)?;
     let kind = match (args.write, args.sync) {
         (true, _) => Kind::Write,
         (_, true) => Kind::Sync,
@@ -79,13 +83,14 @@ pub fn run(args: &Args) -> Result<()> {
     thread::sleep(Duration::from_millis(places::monitor().window_ms.into()));
     let seen = monitor.sample_once();
     let size_bytes = if kind == Kind::Sync { 0 } else { args.size };
-    let wait = Wait {
+    let mut wait = Wait {
         backlog: backlog(args),
         load: load(args, seen),
         sequence: 1,
         ..file.wait_of(kind, size_bytes, call)
     };
-    let policy = chosen(args);
+    let known = file.learner().and_then(|learner| learner.told(&wait));
+    wait.learned = known.map(|known| Learned { arm: known.incumbent, trial: false });
     let mut checks = Vec::new();
     policy.explain(&wait, &mut |check| checks.push(check));
     let decision = policy.choose(&wait);
@@ -94,6 +99,9 @@ pub fn run(args: &Args) -> Result<()> {
     let mut text = facts(&screen, args, &beneath, &wait);
     text += &format!("\n{}\n", table(&screen, &checks));
     text += &verdict(&screen, &decision);
+    if let Some(known) = known {
+        text += &format!("\n{}\n", arms(&screen, &known));
+    }
     if beneath.profile.is_none() {
         let advice = format!("dwell probe {} measures this device", args.path.display());
         text += &screen.labelled_in(Tone::Warning, "! next    ", &advice);
@@ -302,6 +310,51 @@ fn words(looked: Looked) -> [String; 3] {
         ],
     };
     [name, found, allowed]
+}
+
+/// What was found out about each way to wait for such requests, and what would change the answer.
+fn arms(screen: &Screen, known: &Known) -> String {
+    let now = clock::now();
+    let dash = || "–".to_owned();
+    let ago = |at: u64| match at {
+        0 => dash(),
+        at => format!("{} ago", units::time_ns(now.saturating_sub(at) as f64)),
+    };
+    let mut table =
+        screen.table(&["way to wait", "cost", "trials", "last tried", "due", "trials cost"], &[]);
+    for (arm, told) in Arm::ALL.into_iter().zip(&known.arms) {
+        let is_best = arm == known.incumbent;
+        let due = match told.due.saturating_sub(now) {
+            _ if is_best => "serves".to_owned(),
+            0 => "now".to_owned(),
+            ns => format!("in {}", units::time_ns(ns as f64)),
+        };
+        let tone = if is_best { Tone::Strong } else { Tone::Quiet };
+        let cost = if told.cost_ns > 0.0 { units::time_ns(told.cost_ns) } else { dash() };
+        table.add_row([
+            screen.cell(tone, arm.as_str()),
+            cost.into(),
+            told.trials.into(),
+            ago(told.tried).into(),
+            due.into(),
+            units::time_ns(told.regret_ns).into(),
+        ]);
+    }
+    let best = known.arms[known.incumbent as usize].cost_ns;
+    let mut text = finished(&table);
+    text += &screen
+        .labelled("cost      ", "latency, and CPU time at the price of the goal, per request");
+    let changes = format!(
+        "a way that costs less than {} in two trials, or a lasting change of what {} costs; it \
+         changed {} so far",
+        units::time_ns(best * 0.98),
+        known.incumbent.as_str(),
+        match known.switches {
+            1 => "once".to_owned(),
+            times => format!("{times} times"),
+        }
+    );
+    text + &screen.labelled("changes   ", &changes)
 }
 
 fn verdict(screen: &Screen, decision: &Decision) -> String {

@@ -144,10 +144,11 @@ pub(super) fn decided_of(fd: i32, number: u64, services: &mut Option<Services>) 
     let fast = known.profile.is_some_and(|profile| {
         profile.class == DeviceClass::Fast || profile.ring_threshold_bytes > 0
     });
-    // What is no device, such as a mount that a process serves, has to be probed first.
-    let known_or_device = known.profile.is_some() || device.is_block();
-    let asks = known_or_device && policy.always_inline(known.profile.as_ref()).is_none();
-    if !fast && !asks {
+    // Other devices only by a policy that finds out by itself, and nothing that is none, such as a
+    // mount that a process serves.
+    let very_fast = policy.always_inline(known.profile.as_ref()).is_some();
+    let learns = policy.goal().is_some() && device.is_block() && !very_fast;
+    if !fast && !learns {
         return None;
     }
     let busy = Load::new(1.0, 1.0, 0.5);
