@@ -134,7 +134,8 @@ impl Learner {
         goal: Goal,
         remembered: Option<&Arc<Remembered>>,
     ) -> Arc<Learner> {
-        static DEVICES: OnceLock<Mutex<HashMap<(String, Goal), Weak<Learner>>>> = OnceLock::new();
+        type Devices = HashMap<(String, Goal), Weak<Learner>>;
+        static DEVICES: OnceLock<Mutex<Devices>> = OnceLock::new();
         let devices = DEVICES.get_or_init(Default::default);
         let mut devices = devices.lock().unwrap_or_else(PoisonError::into_inner);
         let key = (format!("{device} {manner}"), goal);
