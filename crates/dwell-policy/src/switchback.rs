@@ -139,7 +139,9 @@ const LONG_ONE_IN: u32 = 4;
 const LONG_LEAD_NS: Ns = 1_000 * MS;
 const LONG_LEG_NS: Ns = 50 * MS;
 /// Arms dearer than this are not let settle.
-const TOO_DEAR_FOR_LONG: f64 = 2.0;
+const TOO_DEAR_FOR_LONG: f64 = 8.0;
+/// One trial that found an arm so much dearer is enough.
+const TWICE: f64 = 2.0;
 /// Looks that the incumbent's level is averaged over.
 const MEMORY: f64 = 16.0;
 /// The level has changed when looks were off by so much in sum, beyond a slack each; by more where
@@ -527,7 +529,7 @@ impl Switchback {
         let (middle, open) = rival.evidence();
         let several = rival.tried > 1 || long;
         let cheaper = several && middle + open < 1.0 - MARGIN;
-        let dearer = (several && middle - open > 1.0 - MARGIN) || middle > TOO_DEAR_FOR_LONG;
+        let dearer = (several && middle - open > 1.0 - MARGIN) || middle > TWICE;
         let known_dearer = now < rival.kept_until && rival.kept > level * (1.0 - MARGIN);
         if cheaper && !known_dearer {
             rival.promise = middle;

@@ -30,6 +30,20 @@ pub struct Learner {
     turn: AtomicU64,
 }
 
+/// A turn is held in steps of 2^26 ns, about 67 ms.
+const TURN_SHIFT: u32 = 26;
+const TURN_HOLDER: u64 = (1 << 30) - 1;
+
+/// Who tries something: a process, of whose number there are 22 bits, and its cell.
+fn holder(at: usize) -> u64 {
+    u64::from(std::process::id()) << 8 & TURN_HOLDER | at as u64
+}
+
+/// The turn of this process's cell, until shortly after a moment.
+fn turn_until(at: usize, until: Ns) -> u64 {
+    ((until >> TURN_SHIFT) + 1) << 30 | holder(at)
+}
+
 /// One direction, load state and size bucket.
 #[derive(Debug)]
 struct Cell {
@@ -254,15 +268,16 @@ impl Learner {
         }
         let [requests, latency_ns, metered, cpu_ns] =
             std::array::from_fn(|sum: usize| cell.seen[sum].swap(0, Relaxed));
-        let may_try = self.claim(at, now);
-        let step = search.step(now, Seen { requests, latency_ns, metered, cpu_ns }, may_try);
-        if !search.is_trying() {
-            if may_try {
-                self.turn().store(0, Relaxed);
-            }
-            if let Some(remembered) = &self.remembered {
-                remembered.remember(at, search.save(now));
-            }
+        let turn = self.claim(at, now, now);
+        let seen = Seen { requests, latency_ns, metered, cpu_ns };
+        let step = search.step(now, seen, turn.is_some());
+        match turn {
+            Some(turn) if search.is_trying() => self.hold(turn, at, step.until),
+            Some(turn) => self.give_back(turn),
+            None => {}
+        }
+        if let (false, Some(remembered)) = (search.is_trying(), &self.remembered) {
+            remembered.remember(at, search.save(now));
         }
         cell.publish(step);
     }
@@ -273,19 +288,26 @@ impl Learner {
         self.remembered.as_ref().map_or(&self.turn, Place::turn)
     }
 
-    /// Takes the device's turn to try something, or keeps it.
-    fn claim(&self, at: usize, now: Ns) -> bool {
-        /// Longer than a trial lasts; whoever holds the turn may have stopped asking.
-        const MOST_S: u64 = 5;
-        let process = u64::from(std::process::id()) & 0xff_ffff;
-        let (mine, now_s) = (process << 8 | at as u64, now / 1_000_000_000);
+    /// Takes the device's turn to try something, or keeps it, until then; the word that says so.
+    fn claim(&self, at: usize, now: Ns, until: Ns) -> Option<u64> {
         let held = self.turn().load(Relaxed);
-        let (holder, until_s) = (held & 0xffff_ffff, held >> 32);
-        if held != 0 && holder != mine && (now_s..=now_s + MOST_S).contains(&until_s) {
-            return false;
+        let is_over = held >> 30 < now >> TURN_SHIFT;
+        if held != 0 && !is_over && held & TURN_HOLDER != holder(at) {
+            return None;
         }
-        let claimed = (now_s + MOST_S) << 32 | mine;
-        self.turn().compare_exchange(held, claimed, Relaxed, Relaxed).is_ok()
+        let claimed = turn_until(at, until);
+        self.turn().compare_exchange(held, claimed, Relaxed, Relaxed).ok().map(|_| claimed)
+    }
+
+    /// Keeps the turn until a step ends. Whoever has it may stop asking, so it ends by itself soon after.
+    fn hold(&self, turn: u64, at: usize, until: Ns) {
+        // Another process may have taken it meanwhile, and then keeps it.
+        let _ = self.turn().compare_exchange(turn, turn_until(at, until), Relaxed, Relaxed);
+    }
+
+    fn give_back(&self, turn: u64) {
+        // As above.
+        let _ = self.turn().compare_exchange(turn, 0, Relaxed, Relaxed);
     }
 
     /// What is known of requests like this one: the step in force, and each arm.
@@ -507,10 +529,16 @@ mod tests {
         assert_eq!(other.incumbent(Kind::Read, 4096), Some(Arm::Spin));
         other.request(Kind::Read, 4096);
         assert_eq!(other.request(Kind::Read, 4096), Arm::Spin);
-        assert!(one.learner.claim(3, one.now) && one.learner.claim(3, one.now + 1));
-        assert!(!other.learner.claim(4, one.now + SECOND));
+        let now = one.now;
+        let turn = one.learner.claim(3, now, now + SECOND).unwrap();
+        assert_eq!(other.learner.claim(4, now + SECOND, now + SECOND), None);
+        assert!(one.learner.claim(3, now, now + SECOND).is_some());
         // Its holder may have gone.
-        assert!(other.learner.claim(4, one.now + 60 * SECOND));
+        let late = now + 2 * SECOND;
+        assert!(other.learner.claim(4, late, late).is_some());
+        // What is over cannot be held on to.
+        one.learner.hold(turn, 3, late + SECOND);
+        assert!(other.learner.claim(4, late, late).is_some());
     }
 
     #[test]
