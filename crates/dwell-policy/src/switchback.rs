@@ -128,7 +128,7 @@ const PROBATION_NS: Ns = 500 * MS;
 const FIRST_NS: Ns = 1_000 * MS;
 const LAST_NS: Ns = 64_000 * MS;
 const RARE: Ns = 20;
-const RAREST: u32 = 5;
+const RAREST: u32 = 6;
 /// How long what an arm cost as incumbent counts for more than what its trials promise.
 const REMEMBERED_NS: Ns = 300_000 * MS;
 /// Trials after which an arm that is neither cheaper nor dearer is left alone.
@@ -136,8 +136,8 @@ const TRIALS: usize = 8;
 /// Of the times that an arm is left alone, one in so many ends with a trial that lets it settle as
 /// long as an incumbent. It shows what short trials cannot: an arm that is slow to become fast.
 const LONG_ONE_IN: u32 = 4;
-const LONG_LEAD_NS: Ns = 1_000 * MS;
-const LONG_LEG_NS: Ns = 50 * MS;
+const LONG_LEAD_NS: Ns = 2_000 * MS;
+const LONG_LEG_NS: Ns = 100 * MS;
 /// Arms dearer than this are not let settle.
 const TOO_DEAR_FOR_LONG: f64 = 8.0;
 /// One trial that found an arm so much dearer is enough.

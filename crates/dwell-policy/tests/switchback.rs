@@ -192,7 +192,7 @@ fn once_settled_it_costs_at_most_three_percent_more_than_the_best_arm() {
     let (mut regrets, mut tried) = (Vec::new(), Vec::new());
     for seed in 0..MACHINES {
         let mut run = Run::new(seed);
-        run.go_on(60 * SECOND);
+        run.go_on(300 * SECOND);
         let came = run.go_on(600 * SECOND);
         regrets.push(came.regret());
         tried.push(came.tried / came.requests);
