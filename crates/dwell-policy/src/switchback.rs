@@ -119,16 +119,21 @@ const FAR_DEARER: f64 = 4.0;
 const FEWEST_OF_FAR_DEARER: u64 = 4;
 /// How often the incumbent is looked at. The last quarter of that time counts.
 const LOOK_NS: Ns = 50 * MS;
-/// After a trial the incumbent is not looked at for so long: the trial left something behind.
-const WAKE_NS: Ns = 200 * MS;
+/// A new incumbent is not tried against before it has served for so long.
+const UNTRIED_NS: Ns = 300 * MS;
+/// What a trial left behind is over once the incumbent costs as much as before again, but for so
+/// much, or its looks' usual spread; or after so long, and then its cost has changed.
+const RECOVERED: f64 = 0.1;
+const RECOVERED_OF_SPREAD: f64 = 2.0;
+const RECOVERY_NS: Ns = 3_000 * MS;
 /// An arm that took over settles for so long, and then shows for as long what it costs.
 const PROBATION_NS: Ns = 500 * MS;
 /// How long an arm is left alone: at first, at most, and as a multiple of what its trials took, which
 /// grows by two each time.
 const FIRST_NS: Ns = 1_000 * MS;
 const LAST_NS: Ns = 64_000 * MS;
-const RARE: Ns = 20;
-const RAREST: u32 = 6;
+const RARE: Ns = 4;
+const RAREST: u32 = 7;
 /// How long what an arm cost as incumbent counts for more than what its trials promise.
 const REMEMBERED_NS: Ns = 300_000 * MS;
 /// Trials after which an arm that is neither cheaper nor dearer is left alone.
@@ -136,8 +141,8 @@ const TRIALS: usize = 8;
 /// Of the times that an arm is left alone, one in so many ends with a trial that lets it settle as
 /// long as an incumbent. It shows what short trials cannot: an arm that is slow to become fast.
 const LONG_ONE_IN: u32 = 4;
-const LONG_LEAD_NS: Ns = 2_000 * MS;
-const LONG_LEG_NS: Ns = 100 * MS;
+const LONG_LEAD_NS: Ns = 1_000 * MS;
+const LONG_LEG_NS: Ns = 50 * MS;
 /// Arms dearer than this are not let settle.
 const TOO_DEAR_FOR_LONG: f64 = 8.0;
 /// One trial that found an arm so much dearer is enough.
@@ -241,6 +246,8 @@ enum Phase {
     Tenure,
     /// Another arm serves, after the incumbent cost `before`; it may settle first.
     Trial { arm: Arm, before: f64, long: bool },
+    /// The incumbent serves again, until the trial has left nothing behind.
+    Recovery { arm: Arm, began: Ns },
     /// A new incumbent settles, and then shows what it costs; the one before it cost `was`.
     Probation { from: Arm, was: f64 },
 }
@@ -303,7 +310,7 @@ impl Switchback {
     pub fn begin(&mut self, now: Ns, prior: Arm, offered: Arms) {
         (self.incumbent, self.offered) = (prior, offered);
         for (at, rival) in self.rivals.iter_mut().enumerate() {
-            rival.due = now + at as Ns;
+            rival.due = now + UNTRIED_NS + at as Ns;
         }
         self.start(now, 0, LOOK_NS);
     }
@@ -417,12 +424,13 @@ impl Switchback {
             // Nobody asks any more, or so seldom that nothing can be told.
             Phase::Trial { arm, .. } if !enough => {
                 self.rivals[arm as usize].rest(now, 2);
-                self.resume(now, WAKE_NS);
+                self.recover(now, arm);
             }
             Phase::Trial { arm, before, long } => {
                 self.note_trial(now, arm, mean, before);
                 self.judge(now, arm, mean / before, long);
             }
+            Phase::Recovery { arm, began } => self.recovered(now, arm, began, mean, enough),
             Phase::Probation { from, was } => self.believe(now, from, was, mean, enough),
         }
         self.step
@@ -453,10 +461,40 @@ impl Switchback {
         self.seen = Seen::default();
     }
 
-    /// The incumbent serves on, and is looked at when what came before it has faded.
-    fn resume(&mut self, now: Ns, fades_ns: Ns) {
+    /// The incumbent serves on.
+    fn resume(&mut self, now: Ns) {
         self.phase = Phase::Tenure;
-        self.start(now, fades_ns.max(LOOK_NS * 3 / 4), LOOK_NS / 4);
+        self.start(now, LOOK_NS * 3 / 4, LOOK_NS / 4);
+    }
+
+    /// The incumbent serves again after a trial of `arm`.
+    fn recover(&mut self, now: Ns, arm: Arm) {
+        self.phase = Phase::Recovery { arm, began: now };
+        self.start(now, LOOK_NS * 3 / 4, LOOK_NS / 4);
+    }
+
+    /// Looks whether the incumbent costs as much as before again. What it cost meanwhile is a cost of
+    /// the trial.
+    fn recovered(&mut self, now: Ns, arm: Arm, began: Ns, mean: f64, enough: bool) {
+        let took_ns = now.saturating_sub(began);
+        let slack = RECOVERED.max(self.spread * RECOVERED_OF_SPREAD);
+        let as_before = (mean / self.level - 1.0).abs() <= slack;
+        let rival = &mut self.rivals[arm as usize];
+        if enough && self.level > 0.0 && !as_before {
+            let all = self.seen.requests as f64 * LOOK_NS as f64 / (LOOK_NS / 4) as f64;
+            rival.told.regret_ns += ((mean - self.level) * all).max(0.0);
+            if took_ns < RECOVERY_NS {
+                self.start(now, LOOK_NS * 3 / 4, LOOK_NS / 4);
+                return;
+            }
+            self.changed(now, mean);
+        } else if took_ns > LOOK_NS {
+            // It leaves something behind, so it is tried less often.
+            rival.due = rival
+                .due
+                .saturating_add(took_ns.saturating_mul(RARE << rival.sequences.min(RAREST)));
+        }
+        self.go_on(now, false, mean);
     }
 
     /// Notes what the incumbent costs, and whether that has changed.
@@ -472,17 +510,21 @@ impl Switchback {
         // A change is not scatter.
         self.spread += (off.abs().min(2.0 * slack) - self.spread) / MEMORY;
         if self.up.max(self.down) > CHANGED.max(self.spread * CHANGED_OF_SPREAD) {
-            (self.up, self.down, self.looks) = (0.0, 0.0, 0.0);
-            self.level = mean;
-            if now >= self.calm_until {
-                self.calm_until = now + CALM_NS;
-                for rival in &mut self.rivals {
-                    *rival = Rival::new(now, rival.told, 0);
-                }
-            }
+            self.changed(now, mean);
         }
         self.looks = (self.looks + 1.0).min(MEMORY);
         self.level += (mean - self.level) / self.looks;
+    }
+
+    /// The incumbent costs something else now, and so may all others.
+    fn changed(&mut self, now: Ns, mean: f64) {
+        (self.up, self.down, self.looks, self.level) = (0.0, 0.0, 0.0, mean);
+        if now >= self.calm_until {
+            self.calm_until = now + CALM_NS;
+            for rival in &mut self.rivals {
+                *rival = Rival::new(now, rival.told, 0);
+            }
+        }
     }
 
     /// Goes on with the incumbent, or tries the arm that is due longest.
@@ -504,7 +546,7 @@ impl Switchback {
                     if long { (LONG_LEAD_NS, LONG_LEG_NS) } else { (LEAD_NS, LEG_NS) };
                 self.start(now, lead_ns, leg_ns);
             }
-            _ => self.resume(now, 0),
+            _ => self.resume(now),
         }
     }
 
@@ -538,7 +580,7 @@ impl Switchback {
         }
         match self.best_promise(now) {
             Some(best) => self.take_over(now, best),
-            None => self.resume(now, WAKE_NS),
+            None => self.recover(now, arm),
         }
     }
 
@@ -584,6 +626,9 @@ impl Switchback {
             (former.patience_ns, former.due) = (FIRST_NS, now + FIRST_NS);
         }
         self.looks = if self.level > 0.0 { MEMORY / 2.0 } else { 0.0 };
-        self.resume(now, if self.incumbent == from { PROBATION_NS } else { 0 });
+        match self.incumbent == from {
+            true => self.recover(now, Arm::ALL[arm]),
+            false => self.resume(now),
+        }
     }
 }
