@@ -138,6 +138,9 @@ const RAREST: u32 = 7;
 const REMEMBERED_NS: Ns = 300_000 * MS;
 /// Trials after which an arm that is neither cheaper nor dearer is left alone.
 const TRIALS: usize = 8;
+/// Of how many times the spread of single looks the mean of so many may be off: 1.5 over the root of
+/// their number.
+const SPREAD_OF_MEAN: [f64; TRIALS + 1] = [1.5, 1.5, 1.06, 0.87, 0.75, 0.67, 0.61, 0.57, 0.53];
 /// Of the times that an arm is left alone, one in so many ends with a trial that lets it settle as
 /// long as an incumbent. It shows what short trials cannot: an arm that is slow to become fast.
 const LONG_ONE_IN: u32 = 4;
@@ -149,6 +152,8 @@ const TOO_DEAR_FOR_LONG: f64 = 8.0;
 const TWICE: f64 = 2.0;
 /// Looks that the incumbent's level is averaged over.
 const MEMORY: f64 = 16.0;
+/// Fewest looks of which a level is made that others are held against.
+const LEAST_LOOKS: f64 = 4.0;
 /// The level has changed when looks were off by so much in sum, beyond a slack each; by more where
 /// looks scatter more.
 const CHANGED: f64 = 0.6;
@@ -214,15 +219,16 @@ impl Rival {
     }
 
     /// Mean of the ratios, and how far chance may have moved it: their range over their number
-    /// less one, which for two is all of it.
-    fn evidence(&self) -> (f64, f64) {
+    /// less one, which for two is all of it, or what the incumbent's own looks are off by.
+    fn evidence(&self, spread: f64) -> (f64, f64) {
         let ratios = &self.ratios[..self.tried];
         let (mut low, mut high, mut sum) = (f64::MAX, 0.0f64, 0.0);
         for ratio in ratios.iter().map(|ratio| f64::from(*ratio)) {
             (low, high, sum) = (low.min(ratio), high.max(ratio), sum + ratio);
         }
         let count = ratios.len() as f64;
-        (sum / count, (high - low) / (count - 1.0).max(1.0))
+        let of_looks = spread * SPREAD_OF_MEAN[ratios.len().min(TRIALS)];
+        (sum / count, ((high - low) / (count - 1.0).max(1.0)).max(of_looks))
     }
 
     /// Its sequence of trials is over: it is left alone for a while, and for longer each time.
@@ -308,7 +314,7 @@ impl Switchback {
 
     /// Begins with the arm that a prior chose.
     pub fn begin(&mut self, now: Ns, prior: Arm, offered: Arms) {
-        (self.incumbent, self.offered) = (prior, offered);
+        (self.incumbent, self.offered, self.spread) = (prior, offered, SLACK);
         for (at, rival) in self.rivals.iter_mut().enumerate() {
             rival.due = now + UNTRIED_NS + at as Ns;
         }
@@ -419,7 +425,7 @@ impl Switchback {
                 if enough {
                     self.look(now, mean);
                 }
-                self.go_on(now, may_try && enough, mean);
+                self.go_on(now, may_try && enough && self.looks >= LEAST_LOOKS);
             }
             // Nobody asks any more, or so seldom that nothing can be told.
             Phase::Trial { arm, .. } if !enough => {
@@ -494,7 +500,7 @@ impl Switchback {
                 .due
                 .saturating_add(took_ns.saturating_mul(RARE << rival.sequences.min(RAREST)));
         }
-        self.go_on(now, false, mean);
+        self.go_on(now, false);
     }
 
     /// Notes what the incumbent costs, and whether that has changed.
@@ -528,7 +534,8 @@ impl Switchback {
     }
 
     /// Goes on with the incumbent, or tries the arm that is due longest.
-    fn go_on(&mut self, now: Ns, may_try: bool, before: f64) {
+    fn go_on(&mut self, now: Ns, may_try: bool) {
+        let before = self.level;
         let rivals = &self.rivals;
         let is_due = |arm: &Arm| {
             let rival = &rivals[*arm as usize];
@@ -564,11 +571,11 @@ impl Switchback {
 
     /// Hears how a trial ended.
     fn judge(&mut self, now: Ns, arm: Arm, ratio: f64, long: bool) {
-        let level = self.level;
+        let (level, spread) = (self.level, self.spread);
         let rival = &mut self.rivals[arm as usize];
         rival.ratios[rival.tried] = ratio as f32;
         rival.tried += 1;
-        let (middle, open) = rival.evidence();
+        let (middle, open) = rival.evidence(spread);
         let several = rival.tried > 1 || long;
         let cheaper = several && middle + open < 1.0 - MARGIN;
         let dearer = (several && middle - open > 1.0 - MARGIN) || middle > TWICE;
