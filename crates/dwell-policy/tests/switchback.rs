@@ -221,8 +221,10 @@ fn over_a_day_of_changes_it_costs_at_most_five_percent_more_than_the_best_arm_of
         }
         regrets.push(all.regret());
     }
-    println!("{:.4?}", [0.5, 0.9, 0.99, 1.0].map(|share| quantile(&mut regrets, share)));
-    assert!(quantile(&mut regrets, 0.99) < 0.05);
+    let mean = regrets.iter().sum::<f64>() / regrets.len() as f64;
+    let of = [0.5, 0.9, 0.95, 1.0].map(|share| quantile(&mut regrets, share));
+    println!("regret over a day: mean {mean:.4}, {of:.4?}");
+    assert!(mean < 0.02 && of[2] < 0.05);
 }
 
 #[test]

@@ -2,9 +2,8 @@
 //! M1: the main job held to its own targets.
 
 use anyhow::Result;
-use dwell::DeviceClass;
 
-use super::lab::{both, ratio_text, skip, unless_class};
+use super::lab::{ratio_text, skip};
 use super::sampled::{CPU, THROUGHPUT, enter, step, width};
 use super::{Lab, Progress};
 use crate::figure::FigureResult;
@@ -14,6 +13,8 @@ use crate::stand::Kind;
 use crate::subject::Subject;
 use crate::trial::Question;
 
+/// The policy that Dwell takes by default.
+const DEFAULT: &str = "adaptive";
 const LARGE: [u64; 3] = [128 << 10, 256 << 10, 512 << 10];
 const SPINS: [&str; 3] = ["raw-cq-peek", "raw-get-events", "raw-taskrun-flag"];
 
@@ -24,7 +25,7 @@ const IDLE: [(State, &str); 3] = [
 ];
 const AGAINST_BEST: &str = "loop on tmpfs, idle, 4 KiB: ÷ best hand-written spin";
 const LOADED: &str = "loop on tmpfs, ten number crunchers, 4 KiB";
-const ZRAM: &str = "zram, idle, 4 KiB: smartcon ÷ plain pread";
+const ZRAM: &str = "zram, idle, 4 KiB: ÷ plain pread";
 const DISK: [&str; 2] = ["virtio disk, idle, 4 KiB", "virtio disk, idle, 4 KiB: CPU per request"];
 
 /// Questions of the figure.
@@ -54,14 +55,13 @@ pub fn measure(
     if lab.wants(result, &[ZRAM]) {
         match lab.subject(Kind::Zram)? {
             Ok(subject) => {
-                let odd = unless_class(&subject, DeviceClass::VeryFast);
                 let question = lab.question(
                     (Kind::Zram, &subject),
-                    &["smartcon"],
+                    &[DEFAULT],
                     width(result, ZRAM, Load::Idle),
                 );
                 let question = Question { baseline: "pread", ..question };
-                pairs(lab, result, &[ZRAM], &question, odd, (8, progress))?;
+                pairs(lab, result, &[ZRAM], &question, None, (8, progress))?;
             }
             Err(why) => skip(result, &[ZRAM], &why)?,
         }
@@ -69,11 +69,10 @@ pub fn measure(
     if lab.wants(result, &DISK) {
         match lab.subject(Kind::Disk)? {
             Ok(subject) => {
-                let odd = unless_class(&subject, DeviceClass::Mainstream);
-                let remark = both(odd, Some(subject.description.clone()));
+                let remark = Some(subject.description.clone());
                 let question = lab.question(
                     (Kind::Disk, &subject),
-                    &["smartcon"],
+                    &[DEFAULT],
                     width(result, DISK[1], Load::Idle),
                 );
                 let question = Question { numbers: &[THROUGHPUT, CPU], ..question };
@@ -109,22 +108,21 @@ fn measure_on_loop(
     subject: &Subject,
     progress: &mut Progress<'_>,
 ) -> Result<()> {
-    let odd = unless_class(subject, DeviceClass::Fast);
     let on = (Kind::Loop, subject);
     for (at, (state, case)) in IDLE.into_iter().enumerate() {
-        let question = lab.question(on, &["smartcon", "spin"], width(result, case, Load::Idle));
+        let question = lab.question(on, &[DEFAULT, "spin"], width(result, case, Load::Idle));
         let question = Question { state, ..question };
         let mut step = step(progress, case, at, STEPS);
         let asked = lab.sample(result, &[case], || lab.ask(&question, &lab.means(), &mut step))?;
         let Some(asked) = asked else { continue };
         let spin = asked.sampled.row(3, 0, 0);
         let spin = spin.map(|(spin, _)| format!("always spinning ÷ block: {}", ratio_text(&spin)));
-        enter(result, case, &asked.sampled, (2, 0, 0), both(odd.clone(), spin))?;
+        enter(result, case, &asked.sampled, (2, 0, 0), spin)?;
         lab.keep(result)?;
     }
 
     let question = lab.question(on, &SPINS, width(result, AGAINST_BEST, Load::Idle));
-    let question = Question { baseline: "smartcon", ..question };
+    let question = Question { baseline: DEFAULT, ..question };
     let mut step_best = step(progress, AGAINST_BEST, 3, STEPS);
     let asked = lab.sample(result, &[AGAINST_BEST], || {
         let best = match lab.scout(&question, &lab.means(), &mut step_best)? {
@@ -137,13 +135,12 @@ fn measure_on_loop(
         Ok(asked.map(|asked| (asked, best)))
     })?;
     if let Some((asked, best)) = asked {
-        let remark = both(odd.clone(), Some(best.into()));
-        enter(result, AGAINST_BEST, &asked.sampled, (0, 2, 0), remark)?;
+        enter(result, AGAINST_BEST, &asked.sampled, (0, 2, 0), Some(best.into()))?;
         lab.keep(result)?;
     }
 
     let load = Load::Cpu;
-    let question = lab.question(on, &["smartcon", "spin"], width(result, LOADED, load));
+    let question = lab.question(on, &[DEFAULT, "spin"], width(result, LOADED, load));
     let question = Question { load, part: lab.part(Kind::Loop, load), ..question };
     let mut step_loaded = step(progress, LOADED, 4, STEPS);
     let asked =
@@ -151,15 +148,15 @@ fn measure_on_loop(
     if let Some(asked) = asked {
         let spin = asked.sampled.row(3, 0, 0);
         let spin = spin.map(|(spin, _)| format!("always spinning ÷ block: {}", ratio_text(&spin)));
-        enter(result, LOADED, &asked.sampled, (2, 0, 0), both(odd.clone(), spin))?;
+        enter(result, LOADED, &asked.sampled, (2, 0, 0), spin)?;
         lab.keep(result)?;
     }
 
     for (at, size_bytes) in LARGE.into_iter().enumerate() {
         let cases = large(size_bytes);
-        let question = lab.question(on, &["smartcon"], width(result, &cases[0], Load::Idle));
+        let question = lab.question(on, &[DEFAULT], width(result, &cases[0], Load::Idle));
         let question = Question { size_bytes, numbers: &[THROUGHPUT, CPU], ..question };
-        pairs(lab, result, &cases, &question, odd.clone(), (5 + at, progress))?;
+        pairs(lab, result, &cases, &question, None, (5 + at, progress))?;
     }
     Ok(())
 }

@@ -19,7 +19,7 @@ use crate::compare::{self, Comparison, Plan, UNTOUCHED, Variant, Wrapper};
 use crate::workload::Place;
 
 /// The policy under which programs are run.
-pub const POLICY: &str = "smartcon";
+pub const POLICY: &str = "adaptive";
 /// What lies beside the program `dwell` and does the work.
 const LIBRARY: &str = "libdwell_preload.so";
 
