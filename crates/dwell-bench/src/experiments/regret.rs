@@ -200,6 +200,9 @@ pub fn measure(
 fn unprobed(lab: &mut Lab, on: On) -> Result<Result<Subject, String>> {
     let found = match on {
         On::Emulated(latency) => {
+            if let Err(why) = lab.subject(Kind::Emulated)? {
+                return Ok(Err(why));
+            }
             let address = format!("emu:latency={},size=64MiB", latency.replace(" µs", "us"));
             Ok(Subject::new(on.name(), Path::new(&address), true, None, &lab.probing())?)
         }

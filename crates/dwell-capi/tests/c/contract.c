@@ -315,7 +315,7 @@ static void decisions(void)
     CHECK(dwell_close(file) == 0);
     CHECK(strcmp(dwell_reason_name(0), "fixed") == 0 && dwell_reason_name(1000) == NULL);
     CHECK(strcmp(dwell_reason_name(15), "spin-expired") == 0);
-    CHECK(strcmp(dwell_policy_name(0), "block") == 0 && dwell_policy_name(1000) == NULL);
+    CHECK(strcmp(dwell_policy_name(0), "adaptive") == 0 && dwell_policy_name(1000) == NULL);
     char version[32];
     snprintf(version, sizeof version, "%d.%d.%d", DWELL_VERSION_MAJOR, DWELL_VERSION_MINOR,
              DWELL_VERSION_PATCH);
