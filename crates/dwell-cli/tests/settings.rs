@@ -78,6 +78,18 @@ fn doctor_shows_each_value_and_where_it_was_said() {
 }
 
 #[test]
+fn a_device_without_a_profile_is_said_to_be_found_out_about() {
+    let dir = tempfile::tempdir().unwrap();
+    let shown = doctor(dir.path(), &[]);
+    if !has_line(&shown, &["io-uring", "rings can be set up"]) || !shown.contains("not probed") {
+        println!("SKIP: no rings, or no device");
+        return;
+    }
+    assert!(shown.contains("adaptive begins with: inline, not probed"), "{shown}");
+    assert!(!shown.contains("no ring to spin on"), "{shown}");
+}
+
+#[test]
 fn a_malformed_file_does_not_hide_the_rest_of_doctor() {
     let dir = tempfile::tempdir().unwrap();
     fs::create_dir_all(dir.path().join("config/dwell")).unwrap();

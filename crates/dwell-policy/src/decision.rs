@@ -67,7 +67,7 @@ pub enum Reason {
     Cached,
     /// The spin passed its deadline and the thread parked.
     SpinExpired,
-    /// Of the ways of waiting that were tried for such requests, this one cost least.
+    /// This way of waiting cost least of those that such requests tried.
     Measured,
     /// What could run next has a higher priority: the CPU is given away.
     Sacrificed,

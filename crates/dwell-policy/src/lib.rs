@@ -28,6 +28,7 @@
 mod arm;
 mod decision;
 mod estimate;
+mod goal;
 mod load;
 mod machine;
 pub mod policy;
@@ -38,12 +39,12 @@ pub mod switchback;
 pub use arm::{ARMS, Arm, Arms, Learned};
 pub use decision::{Decision, Mode, Reason};
 pub use estimate::{BUCKETS, Estimate, Estimator, Latency, Pace, bucket};
+pub use goal::Goal;
 pub use load::Load;
 pub use machine::{Driver, Outcome, Step, WaitMachine, Woken, drive};
 pub use policy::WaitPolicy;
 pub use profile::{DeviceClass, Profile};
 pub use request::{Backlog, Call, Kind, Route, Routes, Wait};
-pub use switchback::Goal;
 
 /// Nanoseconds: a span, or a point on a monotonic clock that the caller chose.
 pub type Ns = u64;

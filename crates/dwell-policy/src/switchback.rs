@@ -7,56 +7,13 @@
 //! cheaper once it has settled, the former incumbent comes back. Trials become rarer while nothing
 //! changes, and begin anew when the incumbent's own cost shifts.
 
-use crate::Ns;
+mod rival;
+
 use crate::arm::{ARMS, Arm, Arms};
+use crate::{Goal, Ns};
+use rival::{FIRST_NS, LAST_NS, Rival, TRIALS};
 
-/// What a nanosecond of CPU time is worth, in nanoseconds of latency.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
-pub enum Goal {
-    /// CPU time is free: the shortest latency wins.
-    Latency,
-    /// A tenth: a core may be spun away for a latency that is shorter by a tenth.
-    #[default]
-    Balanced,
-    /// As much as latency.
-    Efficient,
-}
-
-impl Goal {
-    /// All goals.
-    pub const ALL: [Goal; 3] = [Goal::Latency, Goal::Balanced, Goal::Efficient];
-
-    /// The word used in settings and on the command line.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Goal::Latency => "latency",
-            Goal::Balanced => "balanced",
-            Goal::Efficient => "efficient",
-        }
-    }
-
-    /// A goal by its word.
-    pub fn by_name(name: &str) -> Option<Goal> {
-        Goal::ALL.into_iter().find(|goal| goal.as_str() == name)
-    }
-
-    /// Nanoseconds of latency that a nanosecond of CPU time is worth.
-    pub const fn cpu_price(self) -> f64 {
-        match self {
-            Goal::Latency => 0.0,
-            Goal::Balanced => 0.1,
-            Goal::Efficient => 1.0,
-        }
-    }
-}
-
-impl core::fmt::Display for Goal {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.pad(self.as_str())
-    }
-}
+pub use rival::Told;
 
 /// What requests took that began after [`Step::from`], all served as the step said.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -128,22 +85,9 @@ const RECOVERED_OF_SPREAD: f64 = 2.0;
 const RECOVERY_NS: Ns = 3_000 * MS;
 /// An arm that took over settles for so long, and then shows for as long what it costs.
 const PROBATION_NS: Ns = 500 * MS;
-/// How long an arm is left alone: at first, at most, and as a multiple of what its trials took, which
-/// grows by two each time.
-const FIRST_NS: Ns = 1_000 * MS;
-const LAST_NS: Ns = 64_000 * MS;
-const RARE: Ns = 4;
-const RAREST: u32 = 7;
 /// How long what an arm cost as incumbent counts for more than what its trials promise.
 const REMEMBERED_NS: Ns = 300_000 * MS;
-/// Trials after which an arm that is neither cheaper nor dearer is left alone.
-const TRIALS: usize = 8;
-/// Of how many times the spread of single looks the mean of so many may be off: 1.5 over the root of
-/// their number.
-const SPREAD_OF_MEAN: [f64; TRIALS + 1] = [1.5, 1.5, 1.06, 0.87, 0.75, 0.67, 0.61, 0.57, 0.53];
-/// Of the times that an arm is left alone, one in so many ends with a trial that lets it settle as
-/// long as an incumbent. It shows what short trials cannot: an arm that is slow to become fast.
-const LONG_ONE_IN: u32 = 4;
+/// A long trial lets an arm settle first ([`Rival::is_long`]).
 const LONG_LEAD_NS: Ns = 1_000 * MS;
 const LONG_LEG_NS: Ns = 50 * MS;
 /// Arms dearer than this are not let settle.
@@ -162,89 +106,6 @@ const CHANGED_OF_SPREAD: f64 = 8.0;
 const SLACK_OF_SPREAD: f64 = 1.5;
 /// Changes that follow a change this soon begin nothing anew.
 const CALM_NS: Ns = 10_000 * MS;
-
-/// What is known of an arm.
-#[derive(Clone, Copy, Debug)]
-struct Rival {
-    /// When it is tried next, and how long after that again.
-    due: Ns,
-    patience_ns: Ns,
-    /// Its cost ÷ the incumbent's, in the trials of this sequence, and how long they took.
-    ratios: [f32; TRIALS],
-    tried: usize,
-    took_ns: Ns,
-    /// What the last sequence promises of it; 0 where it is no cheaper.
-    promise: f64,
-    /// Sequences of trials that ended.
-    sequences: u32,
-    /// What it cost as incumbent, and until when that counts for more than a trial.
-    kept: f64,
-    kept_until: Ns,
-    told: Told,
-}
-
-/// What an arm is known to cost, for whoever wants to see it.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Told {
-    /// Trials so far.
-    pub trials: u32,
-    /// When the last of them ended; 0 before the first.
-    pub tried: Ns,
-    /// Its cost when it was tried last or was the incumbent, in nanoseconds; 0 when unknown.
-    pub cost_ns: f64,
-    /// What its trials cost beyond what the incumbent would have, in nanoseconds.
-    pub regret_ns: f64,
-    /// When it is due again.
-    pub due: Ns,
-}
-
-impl Told {
-    const NOTHING: Told = Told { trials: 0, tried: 0, cost_ns: 0.0, regret_ns: 0.0, due: 0 };
-}
-
-impl Rival {
-    const fn new(due: Ns, told: Told, sequences: u32) -> Rival {
-        Rival {
-            due,
-            patience_ns: FIRST_NS,
-            ratios: [0.0; TRIALS],
-            tried: 0,
-            took_ns: 0,
-            promise: 0.0,
-            sequences,
-            kept: 0.0,
-            kept_until: 0,
-            told,
-        }
-    }
-
-    /// Mean of the ratios, and how far chance may have moved it: their range over their number
-    /// less one, which for two is all of it, or what the incumbent's own looks are off by.
-    fn evidence(&self, spread: f64) -> (f64, f64) {
-        let ratios = &self.ratios[..self.tried];
-        let (mut low, mut high, mut sum) = (f64::MAX, 0.0f64, 0.0);
-        for ratio in ratios.iter().map(|ratio| f64::from(*ratio)) {
-            (low, high, sum) = (low.min(ratio), high.max(ratio), sum + ratio);
-        }
-        let count = ratios.len() as f64;
-        let of_looks = spread * SPREAD_OF_MEAN[ratios.len().min(TRIALS)];
-        (sum / count, ((high - low) / (count - 1.0).max(1.0)).max(of_looks))
-    }
-
-    /// Its sequence of trials is over: it is left alone for a while, and for longer each time.
-    fn rest(&mut self, now: Ns, times: Ns) {
-        let rare_ns = self.took_ns.saturating_mul(RARE << self.sequences.min(RAREST));
-        self.patience_ns = (self.patience_ns * times).min(LAST_NS);
-        self.due = now.saturating_add(self.patience_ns.max(rare_ns));
-        self.sequences = self.sequences.saturating_add(1);
-        (self.tried, self.took_ns, self.promise) = (0, 0, 0.0);
-    }
-
-    /// Whether it is to be let settle as long as an incumbent.
-    fn is_long(&self) -> bool {
-        self.sequences % LONG_ONE_IN == LONG_ONE_IN - 1
-    }
-}
 
 #[derive(Clone, Copy, Debug)]
 enum Phase {
@@ -284,8 +145,7 @@ pub struct Switchback {
 }
 
 impl Switchback {
-    /// Nothing is searched for yet. What is made here is begun in place: a search takes some of a
-    /// signal stack.
+    /// A search that has not begun. It begins in place, because a copy would fill a signal stack.
     pub const fn idle(goal: Goal) -> Self {
         Switchback {
             cpu_price: goal.cpu_price(),
@@ -324,11 +184,6 @@ impl Switchback {
     /// The arm that serves but for trials.
     pub const fn incumbent(&self) -> Arm {
         self.incumbent
-    }
-
-    /// What the incumbent costs, in nanoseconds; 0 while that is unknown.
-    pub const fn level_ns(&self) -> f64 {
-        self.level
     }
 
     /// How often another arm became the incumbent.
@@ -496,9 +351,7 @@ impl Switchback {
             self.changed(now, mean);
         } else if took_ns > LOOK_NS {
             // It leaves something behind, so it is tried less often.
-            rival.due = rival
-                .due
-                .saturating_add(took_ns.saturating_mul(RARE << rival.sequences.min(RAREST)));
+            rival.due = rival.due.saturating_add(rival.rarely(took_ns));
         }
         self.go_on(now, false);
     }
@@ -573,8 +426,7 @@ impl Switchback {
     fn judge(&mut self, now: Ns, arm: Arm, ratio: f64, long: bool) {
         let (level, spread) = (self.level, self.spread);
         let rival = &mut self.rivals[arm as usize];
-        rival.ratios[rival.tried] = ratio as f32;
-        rival.tried += 1;
+        rival.note(ratio);
         let (middle, open) = rival.evidence(spread);
         let several = rival.tried > 1 || long;
         let cheaper = several && middle + open < 1.0 - MARGIN;

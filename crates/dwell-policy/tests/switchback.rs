@@ -320,3 +320,18 @@ fn at_equal_latency_the_arm_that_leaves_the_cpu_wins() {
         assert_eq!(search.incumbent(), found);
     }
 }
+
+#[test]
+fn requests_that_take_no_time_break_nothing() {
+    let all = Arms::on(Routes::INLINE | Routes::INTERRUPT);
+    for free in Arm::ALL {
+        let mut search = begun(0, Arm::Call, all, Goal::Latency);
+        for _ in 0..10_000 {
+            let step = search.now();
+            let latency_ns = if step.arm == free { 0 } else { 1_000_000 };
+            let seen = Seen { requests: 100, latency_ns, ..Seen::default() };
+            search.step(step.until, seen, true);
+        }
+        assert_eq!(search.incumbent(), free);
+    }
+}

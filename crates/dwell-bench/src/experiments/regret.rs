@@ -18,7 +18,7 @@ use crate::stats::Summary;
 use crate::subject::Subject;
 use crate::trial::{Asked, Question, part};
 
-/// What is held against the default, each on what the machine's state leaves of it.
+/// The fixed policies that the default is held against.
 const FIXED: [&str; 2] = ["block", "spin"];
 const DEFAULT: &str = "adaptive";
 const MEAN: &str = "all cells: geometric mean of speed";

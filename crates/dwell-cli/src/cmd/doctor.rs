@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use dwell::capability::{Capability, State, survey};
+use dwell::dwell_policy::Routes;
 use dwell::outlook::{Outlook, outlook};
 use dwell::{Decision, Reason, Route};
 use dwell_bench::counters::Counters;
@@ -138,15 +139,18 @@ fn disks(screen: &Screen, devices: &[Outlook]) -> String {
 
 /// How a device's requests go, in words.
 fn way(outlook: &Outlook) -> String {
-    let Decision { route, .. } = outlook.small_read;
-    match outlook.always() {
-        Some(Reason::Unprobed) => "inline, passed through".to_owned(),
-        Some(Reason::Mainstream) => "inline, always block".to_owned(),
-        Some(Reason::VeryFast) => "inline, on this CPU".to_owned(),
-        Some(why) => format!("inline ({why})"),
-        None if route == Route::Inline => "inline, block: no ring to spin on".to_owned(),
-        None => format!("adaptive begins with: spin ({}) or block (inline)", route.as_str()),
-    }
+    let Decision { route, why, .. } = outlook.small_read;
+    let begins = match (outlook.always(), why) {
+        (Some(Reason::VeryFast), _) => return "inline, on this CPU".to_owned(),
+        (Some(why), _) => return format!("inline ({why})"),
+        _ if outlook.routes == Routes::INLINE => {
+            return "inline, block: no ring to spin on".to_owned();
+        }
+        (None, Reason::Unprobed) => "inline, not probed".to_owned(),
+        (None, _) if route == Route::Inline => format!("inline, {why}"),
+        (None, _) => format!("spin ({}) or block (inline)", route.as_str()),
+    };
+    format!("adaptive begins with: {begins}")
 }
 
 /// One line: which routes and policies are active for which devices.

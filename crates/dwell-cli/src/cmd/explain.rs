@@ -121,13 +121,10 @@ fn chosen(args: &Args) -> Arc<dyn WaitPolicy> {
     let signal = if args.total.is_some() { CpuSignal::Total } else { CpuSignal::Others };
     let smartcon =
         SmartCon { cpu_threshold: args.threshold, queue_limit: args.queue_limit, signal };
-    match policies::by_name(&args.policy) {
-        Some(named) if !["smartcon", "adaptive"].contains(&&*args.policy) => named,
-        Some(named) => match named.goal() {
-            Some(goal) => Arc::new(Adaptive { prior: smartcon, goal }),
-            None => Arc::new(smartcon),
-        },
-        None => Arc::new(smartcon),
+    match (args.policy.as_str(), policies::by_name(&args.policy)) {
+        ("adaptive", _) => Arc::new(Adaptive { prior: smartcon, ..Adaptive::default() }),
+        ("smartcon", _) | (_, None) => Arc::new(smartcon),
+        (_, Some(named)) => named,
     }
 }
 

@@ -7,8 +7,8 @@ use crate::{Arm, Decision, Goal, Kind, Mode, Profile, Reason, Wait};
 /// Does what cost least where both ways of waiting were tried, and what [`SmartCon`] says where they
 /// were not yet.
 ///
-/// Whoever asks it compares the [`Arm`]s of each device, direction and size by a
-/// [`Switchback`](crate::switchback::Switchback), and puts what it found into [`Wait::learned`].
+/// The caller compares the [`Arm`]s by a [`Switchback`](crate::switchback::Switchback) for each
+/// device, direction and size. It puts the one in force into [`Wait::learned`].
 /// Device class, size and backlog then count no more: what they stand for has been measured. A
 /// request whose server sleeps and one for which the host has no spinner left still block.
 #[derive(Clone, Copy, Debug, Default)]

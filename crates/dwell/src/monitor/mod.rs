@@ -58,7 +58,7 @@ use permit::Shared;
 use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use window::Core;
@@ -144,7 +144,9 @@ pub struct SystemMonitor {
     thread: Option<JoinHandle<()>>,
     pid: u32,
     watchers: Watchers,
-    remembered: Option<Arc<Remembered>>,
+    /// The host page and who shares it; what is remembered lies beside it.
+    page: Option<(PathBuf, Sharing)>,
+    remembered: OnceLock<Option<Arc<Remembered>>>,
 }
 
 /// Hears each window's load, until it says `false`.
@@ -167,14 +169,6 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What processes found out about devices, beside the host page. Where it cannot be had, each finds
-/// out for itself.
-fn remembered(config: &Config) -> Option<Arc<Remembered>> {
-    let mut path = config.host_page.clone()?.into_os_string();
-    path.push("-learned");
-    Remembered::open(path.as_ref(), config.sharing).ok().map(Arc::new)
-}
-
 impl SystemMonitor {
     /// What its thread is called.
     pub const THREAD_NAME: &str = "dwell-monitor";
@@ -188,7 +182,7 @@ impl SystemMonitor {
         config.check()?;
         let shared = Arc::new(Shared::new()?);
         let window = Duration::from_millis(config.window_ms.into());
-        let remembered = remembered(&config);
+        let page = config.host_page.clone().map(|page| (page, config.sharing));
         let core = Arc::new(Mutex::new(Core::new(config, &shared)));
         let stop = Arc::new(AtomicBool::new(false));
         let watchers = Watchers::default();
@@ -206,7 +200,16 @@ impl SystemMonitor {
         // Set before anyone has a handle that could look for it.
         let _ = shared.thread.set(thread.thread().clone());
         let pid = std::process::id();
-        Ok(SystemMonitor { shared, core, stop, thread: Some(thread), pid, watchers, remembered })
+        Ok(SystemMonitor {
+            shared,
+            core,
+            stop,
+            thread: Some(thread),
+            pid,
+            watchers,
+            page,
+            remembered: OnceLock::new(),
+        })
     }
 
     /// The monitor that this process has, or a new one with the default configuration.
@@ -233,9 +236,16 @@ impl SystemMonitor {
         Ok(monitor)
     }
 
-    /// What processes found out about devices.
+    /// What processes found out about devices, opened when it is first asked for. Where it cannot be
+    /// had, each process finds out for itself.
     pub(crate) fn remembered(&self) -> Option<&Arc<Remembered>> {
-        self.remembered.as_ref()
+        let open = || {
+            let (page, sharing) = self.page.as_ref()?;
+            let mut path = page.clone().into_os_string();
+            path.push("-learned");
+            Remembered::open(path.as_ref(), *sharing).ok().map(Arc::new)
+        };
+        self.remembered.get_or_init(open).as_ref()
     }
 
     /// A handle that reads the load.

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What trials showed of an arm, and when it is tried again.
+
+use crate::Ns;
+
+const MS: Ns = 1_000_000;
+
+/// How long an arm is left alone: at first, at most, and as a multiple of what its trials took, which
+/// grows by two each time.
+pub(crate) const FIRST_NS: Ns = 1_000 * MS;
+pub(crate) const LAST_NS: Ns = 64_000 * MS;
+const RARE: Ns = 4;
+const RAREST: u32 = 7;
+/// Trials after which an arm that is neither cheaper nor dearer is left alone.
+pub(crate) const TRIALS: usize = 8;
+/// Of how many times the spread of single looks the mean of so many may be off: 1.5 over the root of
+/// their number.
+const SPREAD_OF_MEAN: [f64; TRIALS + 1] = [1.5, 1.5, 1.06, 0.87, 0.75, 0.67, 0.61, 0.57, 0.53];
+/// An arm that is slow to become fast shows that only after settling as long as an incumbent. One
+/// sequence of trials in so many lets it.
+const LONG_ONE_IN: u32 = 4;
+
+/// What trials showed of an arm.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rival {
+    /// When it is tried next, and how long after that again.
+    pub due: Ns,
+    pub patience_ns: Ns,
+    /// Its cost ÷ the incumbent's, in the trials of this sequence, and how long they took.
+    ratios: [f32; TRIALS],
+    pub tried: usize,
+    pub took_ns: Ns,
+    /// What the last sequence promises of it; 0 where it is no cheaper.
+    pub promise: f64,
+    /// Sequences of trials that ended.
+    pub sequences: u32,
+    /// What it cost as incumbent, and until when that counts for more than a trial.
+    pub kept: f64,
+    pub kept_until: Ns,
+    pub told: Told,
+}
+
+/// What an arm is known to cost, for whoever wants to see it.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Told {
+    /// Trials so far.
+    pub trials: u32,
+    /// When the last of them ended; 0 before the first.
+    pub tried: Ns,
+    /// Its cost when it was tried last or was the incumbent, in nanoseconds; 0 when unknown.
+    pub cost_ns: f64,
+    /// What its trials cost beyond what the incumbent would have, in nanoseconds.
+    pub regret_ns: f64,
+    /// When it is due again.
+    pub due: Ns,
+}
+
+impl Told {
+    pub(crate) const NOTHING: Told =
+        Told { trials: 0, tried: 0, cost_ns: 0.0, regret_ns: 0.0, due: 0 };
+}
+
+impl Rival {
+    pub const fn new(due: Ns, told: Told, sequences: u32) -> Rival {
+        Rival {
+            due,
+            patience_ns: FIRST_NS,
+            ratios: [0.0; TRIALS],
+            tried: 0,
+            took_ns: 0,
+            promise: 0.0,
+            sequences,
+            kept: 0.0,
+            kept_until: 0,
+            told,
+        }
+    }
+
+    /// Mean of the ratios, and how far chance may have moved it: their range over their number
+    /// less one, which for two is all of it, or what the incumbent's own looks are off by.
+    pub fn evidence(&self, spread: f64) -> (f64, f64) {
+        let ratios = &self.ratios[..self.tried];
+        let (mut low, mut high, mut sum) = (f64::MAX, 0.0f64, 0.0);
+        for ratio in ratios.iter().map(|ratio| f64::from(*ratio)) {
+            (low, high, sum) = (low.min(ratio), high.max(ratio), sum + ratio);
+        }
+        let count = ratios.len() as f64;
+        let of_looks = spread * SPREAD_OF_MEAN[ratios.len().min(TRIALS)];
+        (sum / count, ((high - low) / (count - 1.0).max(1.0)).max(of_looks))
+    }
+
+    /// Its sequence of trials is over: it is left alone for a while, and for longer each time.
+    pub fn rest(&mut self, now: Ns, times: Ns) {
+        let rare_ns = self.rarely(self.took_ns);
+        self.patience_ns = (self.patience_ns * times).min(LAST_NS);
+        self.due = now.saturating_add(self.patience_ns.max(rare_ns));
+        self.sequences = self.sequences.saturating_add(1);
+        (self.tried, self.took_ns, self.promise) = (0, 0, 0.0);
+    }
+
+    /// How long it is left alone for having taken so long.
+    pub fn rarely(&self, took_ns: Ns) -> Ns {
+        took_ns.saturating_mul(RARE << self.sequences.min(RAREST))
+    }
+
+    /// Notes how a trial turned out: its cost ÷ the incumbent's. None is free.
+    pub fn note(&mut self, ratio: f64) {
+        self.ratios[self.tried] = ratio.max(f64::from(f32::MIN_POSITIVE)) as f32;
+        self.tried += 1;
+    }
+
+    /// Whether it is to be let settle as long as an incumbent.
+    pub fn is_long(&self) -> bool {
+        self.sequences % LONG_ONE_IN == LONG_ONE_IN - 1
+    }
+}
