@@ -14,7 +14,7 @@ use thread_local::ThreadLocal;
 use crate::any::AnySource;
 use crate::buffer::Aligned;
 use crate::error::{Error, Result};
-use crate::governed::Governor;
+use crate::governed::{Governor, Standing};
 use crate::known::{InFlight, Known};
 use crate::learner::{Hearing, Learner};
 use crate::monitor::SystemMonitor;
@@ -95,13 +95,19 @@ pub(crate) struct Turn<Q> {
     pub queue: Option<Q>,
     pub estimator: Estimator,
     pub hearing: Hearing,
+    pub standing: Standing,
     pub sequence: u64,
 }
 
 impl<Q> Default for Caller<Q> {
     fn default() -> Self {
-        let hearing = Hearing::default();
-        let turn = Turn { queue: None, estimator: Estimator::new(), hearing, sequence: 0 };
+        let turn = Turn {
+            queue: None,
+            estimator: Estimator::new(),
+            hearing: Hearing::default(),
+            standing: Standing::default(),
+            sequence: 0,
+        };
         Caller { heat: Heat::default(), turn: RefCell::new(turn) }
     }
 }

@@ -8,6 +8,20 @@ use dwell_policy::{Decision, Load, Mode, Ns, Reason, Wait, policy};
 use crate::known::Known;
 use crate::monitor::{LoadReader, SpinGuard, SpinPermit, SystemMonitor};
 
+/// What one thread keeps between its requests, so that it seldom writes where others do.
+#[derive(Debug, Default)]
+pub(crate) struct Standing {
+    /// The lease on which it spun last.
+    lease: u32,
+    /// What kernel workers did for it, and for how many of its requests, since it last told.
+    worker_ns: Ns,
+    worked: u32,
+}
+
+impl Standing {
+    const TELL_AFTER: u32 = 16;
+}
+
 /// One file's handles on the system monitor.
 pub(crate) struct Governor {
     reader: LoadReader,
@@ -31,14 +45,21 @@ impl Governor {
     /// Takes one of the process's spinners for a wait that is to spin because that pays. `Err`
     /// when none is left. Waits that spin for other reasons (a fixed policy) need none.
     #[inline]
-    pub fn admit(&self, decision: &Decision, now: Ns) -> Result<Option<SpinGuard<'_>>, ()> {
+    pub fn admit(
+        &self,
+        decision: &Decision,
+        now: Ns,
+        standing: &mut Standing,
+    ) -> Result<Option<SpinGuard<'_>>, ()> {
         match (decision.mode, decision.why) {
             (_, Reason::SpinBudget) => {
                 self.permit.want();
                 Ok(None)
             }
             (Mode::Spin, Reason::Pays | Reason::Explored | Reason::Measured) => {
-                self.permit.try_spin_at(now).map(Some).ok_or(())
+                let guard = self.permit.try_spin_at(now, standing.lease).ok_or(())?;
+                standing.lease = guard.lease();
+                Ok(Some(guard))
             }
             _ => Ok(None),
         }
@@ -61,6 +82,19 @@ impl Governor {
             self.permit.add_worker(known.worker_ns_of(u64::from(bytes)));
         }
     }
+
+    /// As [`Governor::worked`], for a thread that makes many requests: it tells of several at once.
+    #[inline]
+    pub fn worked_for(&self, standing: &mut Standing, known: &Known, bytes: u32) {
+        if known.worker_ns > 0 {
+            standing.worker_ns += known.worker_ns_of(u64::from(bytes));
+            standing.worked += 1;
+            if standing.worked >= Standing::TELL_AFTER {
+                standing.worked = 0;
+                self.permit.add_worker(std::mem::take(&mut standing.worker_ns));
+            }
+        }
+    }
 }
 
 /// Admission of one decision: where the budget is used up, it becomes one to block.
@@ -70,8 +104,9 @@ pub(crate) fn admit<'g>(
     wait: &Wait<'_>,
     decision: &mut Decision,
     now: Ns,
+    standing: &mut Standing,
 ) -> Option<SpinGuard<'g>> {
-    match governor?.admit(decision, now) {
+    match governor?.admit(decision, now, standing) {
         Ok(guard) => guard,
         Err(()) => {
             *decision = policy::block(wait, Reason::SpinBudget);

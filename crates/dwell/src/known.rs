@@ -2,7 +2,7 @@
 //! What the hall knows of the device beneath an open source.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use dwell_policy::{Backlog, Ns, Profile};
@@ -39,16 +39,21 @@ impl Known {
     }
 }
 
-/// Requests that this process has in flight on one device. A forked child has none of its parent's.
+/// Requests that this process has in flight on one device, once somebody has asked: all its
+/// files write to these words then. A forked child has none of its parent's.
 ///
 /// Without memory that forks wipe, nothing is counted: then nothing seems to be in flight.
 #[derive(Debug)]
-pub struct InFlight(Option<Words>);
+pub struct InFlight {
+    words: Option<Words>,
+    counts: AtomicBool,
+}
 
-/// Where the words of [`InFlight`] stand.
-const BYTES: usize = 0;
-const REQUESTS: usize = 1;
-const PROCESS: usize = 2;
+/// Where the words of [`InFlight`] stand: bytes and requests in one, and the process.
+const AHEAD: usize = 0;
+const PROCESS: usize = 1;
+/// Bits of the number of requests; the bytes have the rest.
+const REQUESTS_BITS: u32 = 24;
 
 /// A request that was counted. It leaves the count of the process in which it entered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,9 +63,19 @@ pub struct Entered {
     bytes: u32,
 }
 
+impl Entered {
+    /// No process has this number.
+    const UNCOUNTED: Entered = Entered { process: u64::MAX, bytes: 0 };
+
+    /// What it adds to the word.
+    fn ahead(self) -> u64 {
+        u64::from(self.bytes) << REQUESTS_BITS | 1
+    }
+}
+
 impl InFlight {
     fn new() -> Self {
-        InFlight(Words::wiped_on_fork(512).ok())
+        InFlight { words: Words::wiped_on_fork(512).ok(), counts: AtomicBool::new(false) }
     }
 
     /// The device's count, shared by all its open files. Devices are told apart by `key`.
@@ -77,35 +92,41 @@ impl InFlight {
         fresh
     }
 
-    /// What is ahead of a new request.
+    /// What is ahead of a new request. From now on requests are counted.
     pub fn ahead(&self) -> Backlog {
-        let Some(words) = &self.0 else { return Backlog::default() };
-        Backlog {
-            bytes: words[BYTES].load(Ordering::Relaxed),
-            requests: words[REQUESTS].load(Ordering::Relaxed) as u32,
+        if !self.counts.load(Ordering::Relaxed) {
+            self.counts.store(true, Ordering::Relaxed);
         }
+        let Some(words) = &self.words else { return Backlog::default() };
+        let ahead = words[AHEAD].load(Ordering::Relaxed);
+        let requests = ahead & ((1 << REQUESTS_BITS) - 1);
+        Backlog { bytes: ahead >> REQUESTS_BITS, requests: requests as u32 }
     }
 
     /// A request goes in.
     #[inline]
     pub fn enter(&self, bytes: u32) -> Entered {
-        let Some(words) = &self.0 else { return Entered { process: 0, bytes } };
+        let words = match &self.words {
+            Some(words) if self.counts.load(Ordering::Relaxed) => words,
+            _ => return Entered::UNCOUNTED,
+        };
         let process = match words[PROCESS].load(Ordering::Relaxed) {
             0 => Self::name_process(words),
             known => known,
         };
-        words[BYTES].fetch_add(u64::from(bytes), Ordering::Relaxed);
-        words[REQUESTS].fetch_add(1, Ordering::Relaxed);
-        Entered { process, bytes }
+        let entered = Entered { process, bytes };
+        words[AHEAD].fetch_add(entered.ahead(), Ordering::Relaxed);
+        entered
     }
 
     /// Its completion came out, or nobody waits for it any more.
     #[inline]
     pub fn leave(&self, entered: Entered) {
-        let Some(words) = &self.0 else { return };
-        if words[PROCESS].load(Ordering::Relaxed) == entered.process {
-            words[BYTES].fetch_sub(u64::from(entered.bytes), Ordering::Relaxed);
-            words[REQUESTS].fetch_sub(1, Ordering::Relaxed);
+        let Some(words) = &self.words else { return };
+        if entered != Entered::UNCOUNTED
+            && words[PROCESS].load(Ordering::Relaxed) == entered.process
+        {
+            words[AHEAD].fetch_sub(entered.ahead(), Ordering::Relaxed);
         }
     }
 
@@ -126,6 +147,10 @@ mod tests {
     #[test]
     fn files_on_one_device_share_its_backlog() {
         let (one, same, other) = (InFlight::of("a"), InFlight::of("a"), InFlight::of("b"));
+        // Nobody has asked yet.
+        let early = one.enter(512);
+        assert_eq!(same.ahead(), Backlog::default());
+        one.leave(early);
         let entered = one.enter(4096);
         assert_eq!(same.ahead(), Backlog { bytes: 4096, requests: 1 });
         assert_eq!(other.ahead(), Backlog::default());

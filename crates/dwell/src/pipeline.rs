@@ -16,6 +16,7 @@ use crate::clock;
 use crate::error::{Error, Result};
 use crate::file::File;
 use crate::flights::{Flights, InFlight};
+use crate::governed::Standing;
 use crate::known::Entered;
 use crate::queue::{Action, Completion, Io, Queue, Ticket};
 use crate::source::Source;
@@ -107,6 +108,7 @@ where
     decided: Vec<Decision>,
     estimator: Estimator,
     pace: Pace,
+    standing: Standing,
     sequence: u64,
     /// Rings belong to the thread that made them.
     _this_thread: PhantomData<*const ()>,
@@ -145,6 +147,7 @@ where
             decided: Vec::with_capacity(depth as usize),
             estimator: Estimator::new(),
             pace: Pace::default(),
+            standing: Standing::default(),
             sequence: 0,
             _this_thread: PhantomData,
         })
@@ -375,7 +378,9 @@ where
         let Some(queue) = &mut self.queue else { return };
         // A thread spins for all its requests at once, so it needs one permit, at the wait.
         let governor = self.file.governor.as_ref();
-        let guard = match governor.map_or(Ok(None), |governor| governor.admit(&decision, now)) {
+        let guard = match governor
+            .map_or(Ok(None), |governor| governor.admit(&decision, now, &mut self.standing))
+        {
             Ok(guard) => guard,
             Err(()) => {
                 decision.mode = Mode::Block;

@@ -3,14 +3,14 @@
 #![allow(unsafe_code)]
 
 use dwell_policy::{
-    Arm, Call, Decision, Estimate, Kind, Load, Mode, Ns, Reason, Route, Routes, Wait, WaitMachine,
-    policy,
+    Arm, Backlog, Call, Decision, Estimate, Kind, Load, Mode, Ns, Reason, Route, Routes, Wait,
+    WaitMachine, policy,
 };
 
 use crate::clock;
 use crate::error::{Error, Result};
 use crate::file::{File, Heat, Turn};
-use crate::governed::{Governor, admit};
+use crate::governed::{Governor, Standing, admit};
 use crate::learner::{Asked, Taken};
 use crate::monitor::SpinGuard;
 use crate::queue::{Io, Prospect, Queue};
@@ -49,7 +49,11 @@ where
         Wait {
             kind,
             size_bytes,
-            backlog: self.in_flight.ahead(),
+            backlog: if self.policy.looks_at_backlog() {
+                self.in_flight.ahead()
+            } else {
+                Backlog::default()
+            },
             call,
             routes: if kind == Kind::Sync { routes.without(Route::Polled) } else { routes },
             profile: self.known.profile.as_ref(),
@@ -139,7 +143,7 @@ where
         {
             return None;
         }
-        admit(self.governor.as_ref(), &wait, &mut decision, started);
+        admit(self.governor.as_ref(), &wait, &mut decision, started, &mut Standing::default());
         let result = call();
         counters.decided(decision.route, decision.mode, decision.why);
         counters.took(Family::Inline, clock::now() - started);
@@ -285,7 +289,8 @@ where
         let metered =
             asked.is_some_and(|(asked, learner)| learner.meters(&mut turn.hearing, asked, started));
         let cpu_before = metered.then(clock::thread_cpu);
-        let guard = admit(self.governor.as_ref(), &wait, &mut decision, started);
+        let governor = self.governor.as_ref();
+        let guard = admit(governor, &wait, &mut decision, started, &mut turn.standing);
         let entered = self.in_flight.enter(io.bytes());
         let Served { result, mode, latency_ns, as_decided } = if decision.route == Route::Inline {
             let result = self.source.call(io);
@@ -297,8 +302,8 @@ where
             self.queued(counters, turn, io, &decision, started, guard)
         };
         self.in_flight.leave(entered);
-        if let Some(governor) = &self.governor {
-            governor.worked(&self.known, io.bytes());
+        if let Some(governor) = governor {
+            governor.worked_for(&mut turn.standing, &self.known, io.bytes());
         }
         if result == io.bytes() as i32 {
             turn.estimator.record(kind, u64::from(io.bytes()), mode, latency_ns);

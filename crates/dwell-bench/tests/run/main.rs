@@ -235,7 +235,9 @@ fn a_depth_is_reached_and_never_exceeded() {
     }
     for depth in [1, 4] {
         let subject = Subject { direct: true, ..subject(&path, 1 << 20, false) };
-        let beside = dwell::File::open(&path).unwrap();
+        // A policy that looks at the backlog.
+        let beside = dwell::Options::new().policy(Arc::new(dwell::policy::SmartCon::default()));
+        let beside = beside.open(&path).unwrap();
         let witness = Arc::new(Witness { asked: Mutex::default(), beside });
         let contender = Contender::under(witness.clone(), &subject, subject.known, None).unwrap();
         let mut entrants = [Entrant { name: "witness".into(), contender, monitor: None }];

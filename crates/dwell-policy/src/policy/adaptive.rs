@@ -50,6 +50,11 @@ impl WaitPolicy for Adaptive {
         Some(self.goal)
     }
 
+    /// Counting it loses more than it gains (docs/policies.md).
+    fn looks_at_backlog(&self) -> bool {
+        false
+    }
+
     fn explain(&self, wait: &Wait<'_>, hear: &mut dyn FnMut(Check)) {
         let decision = wait.learned.map(|_| self.choose(wait));
         hear(Check { looked: Looked::Learned(wait.learned), decision });

@@ -24,6 +24,10 @@ impl WaitPolicy for Block {
     fn leaves(&self, wait: &Wait<'_>) -> Option<Reason> {
         left(self.choose(wait))
     }
+
+    fn looks_at_backlog(&self) -> bool {
+        false
+    }
 }
 
 /// Always keeps the CPU, whatever the device, the size or the load.
@@ -37,5 +41,9 @@ impl WaitPolicy for Spin {
 
     fn choose(&self, wait: &Wait<'_>) -> Decision {
         spin(wait, Reason::Fixed)
+    }
+
+    fn looks_at_backlog(&self) -> bool {
+        false
     }
 }

@@ -42,4 +42,8 @@ impl WaitPolicy for Hybrid {
         }
         decision
     }
+
+    fn looks_at_backlog(&self) -> bool {
+        false
+    }
 }

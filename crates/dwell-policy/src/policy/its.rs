@@ -81,4 +81,8 @@ impl WaitPolicy for Its {
             hear(Check { looked, decision: decides.then_some(decision) });
         }
     }
+
+    fn looks_at_backlog(&self) -> bool {
+        false
+    }
 }

@@ -52,6 +52,12 @@ pub trait WaitPolicy: Send + Sync {
         None
     }
 
+    /// Whether [`Wait::backlog`] can change a decision. Nothing is counted for policies that do not look: a count is two
+    /// writes a request to memory that all threads share.
+    fn looks_at_backlog(&self) -> bool {
+        true
+    }
+
     /// Tells `hear` every check of this request in the order in which [`WaitPolicy::choose`] makes
     /// them, those behind the one that decides included.
     fn explain(&self, wait: &Wait<'_>, hear: &mut dyn FnMut(Check)) {
@@ -74,6 +80,9 @@ impl<P: WaitPolicy + ?Sized> WaitPolicy for &P {
     }
     fn goal(&self) -> Option<Goal> {
         (**self).goal()
+    }
+    fn looks_at_backlog(&self) -> bool {
+        (**self).looks_at_backlog()
     }
     fn explain(&self, wait: &Wait<'_>, hear: &mut dyn FnMut(Check)) {
         (**self).explain(wait, hear);

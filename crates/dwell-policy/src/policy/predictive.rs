@@ -58,4 +58,8 @@ impl WaitPolicy for Predictive {
         check(Looked::Latency(latency_ns), latency_ns == 0);
         check(Looked::Switch { latency_ns, switch_ns: Self::switch_cost_ns(wait) }, true);
     }
+
+    fn looks_at_backlog(&self) -> bool {
+        false
+    }
 }

@@ -225,7 +225,9 @@ impl Reactor {
     ) {
         // A thread spins for all its requests at once, so it needs one permit, at the wait.
         let governor = owner.and_then(|owner| owner.governor());
-        let guard = match governor.map_or(Ok(None), |governor| governor.admit(decision, now)) {
+        let guard = match governor
+            .map_or(Ok(None), |governor| governor.admit(decision, now, &mut self.standing))
+        {
             Ok(guard) => guard,
             Err(()) => {
                 decision.mode = Mode::Block;

@@ -15,7 +15,7 @@ use super::Counts;
 use super::descriptor::Descriptor;
 use super::world::World;
 use crate::flights::{Flights, InFlight};
-use crate::governed::Governor;
+use crate::governed::{Governor, Standing};
 use crate::known::Entered;
 use crate::queue::{Completion, Full, Io, Queue, Ticket};
 use crate::timers::Timers;
@@ -163,6 +163,7 @@ pub(super) struct Reactor {
     pub words: Slab<WordWait>,
     pub after: After,
     pub pace: Pace,
+    pub standing: Standing,
     pub counts: Counts,
     /// Completions of the present look or wait: queue, what, when seen.
     pub landed: Vec<(usize, Completion, Ns)>,
@@ -180,6 +181,7 @@ impl Reactor {
             words: Slab::new(),
             after: After::default(),
             pace: Pace::default(),
+            standing: Standing::default(),
             counts: Counts::default(),
             landed: Vec::new(),
             looked: 0,

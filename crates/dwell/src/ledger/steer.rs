@@ -88,6 +88,10 @@ impl WaitPolicy for Steered {
         Some(self.start.goal().unwrap_or_default())
     }
 
+    fn looks_at_backlog(&self) -> bool {
+        self.now().looks_at_backlog()
+    }
+
     fn explain(&self, wait: &Wait<'_>, hear: &mut dyn FnMut(Check)) {
         self.now().explain(wait, hear);
     }

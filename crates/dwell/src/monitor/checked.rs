@@ -23,14 +23,15 @@ mod sync {
     /// One CPU, for two processes.
     pub const SEATS: usize = 1;
     pub const SLOTS: usize = 2;
+    pub const LEASES: usize = 2;
     pub const WORDS: usize = 16 + SEATS + SLOTS * 16;
 
     #[derive(Debug)]
     pub struct Words(Vec<AtomicU64>);
 
     impl Words {
-        pub fn wiped_on_fork(_: usize) -> std::io::Result<Words> {
-            Ok(Words((0..18).map(|_| AtomicU64::new(0)).collect()))
+        pub fn wiped_on_fork(len: usize) -> std::io::Result<Words> {
+            Ok(Words((0..len).map(|_| AtomicU64::new(0)).collect()))
         }
     }
 
@@ -73,7 +74,7 @@ fn no_more_threads_spin_than_are_leased_in_any_order() {
             .map(|_| {
                 let (permit, spinning) = (SpinPermit(shared.clone()), spinning.clone());
                 thread::spawn(move || {
-                    let Some(guard) = permit.try_spin_at(0) else { return 0 };
+                    let Some(guard) = permit.try_spin_at(0, 0) else { return 0 };
                     *spinning.lock().unwrap() += 1;
                     assert!(*spinning.lock().unwrap() <= 1);
                     *spinning.lock().unwrap() -= 1;
@@ -83,9 +84,9 @@ fn no_more_threads_spin_than_are_leased_in_any_order() {
             })
             .collect();
         let spins: u32 = spinners.into_iter().map(|spinner| spinner.join().unwrap()).sum();
-        let word = shared.permit();
+        let permits = shared.permits();
         assert!(spins >= 1);
-        assert_eq!((word.active, word.leased, word.starts), (0, 1, spins));
+        assert_eq!((permits.active, permits.leased, permits.starts), (0, 1, spins));
         assert_eq!(shared.totals().0, u64::from(spins) * 5);
     });
 }
@@ -97,12 +98,12 @@ fn a_lease_that_changes_beside_a_spin_stays_and_the_spin_is_counted() {
         let shared = shared(1);
         let permit = SpinPermit(shared.clone());
         let spinner =
-            thread::spawn(move || permit.try_spin_at(0).map(|guard| guard.finish(7)).is_some());
+            thread::spawn(move || permit.try_spin_at(0, 0).map(|guard| guard.finish(7)).is_some());
         shared.set_leased(0);
         shared.set_leased(2);
         let spun = spinner.join().unwrap();
-        let word = shared.permit();
-        assert_eq!((word.active, word.leased, word.starts), (0, 2, u32::from(spun)));
+        let permits = shared.permits();
+        assert_eq!((permits.active, permits.leased, permits.starts), (0, 2, u32::from(spun)));
     });
 }
 
@@ -153,9 +154,9 @@ fn the_first_wish_to_spin_wakes_the_monitor() {
         };
         shared.thread.set(monitor.thread().clone()).unwrap();
         let permit = SpinPermit(shared.clone());
-        assert!(permit.try_spin_at(0).is_none());
+        assert!(permit.try_spin_at(0, 0).is_none());
         monitor.join().unwrap();
-        assert!(permit.try_spin_at(0).is_some());
+        assert!(permit.try_spin_at(0, 0).is_some());
     });
 }
 

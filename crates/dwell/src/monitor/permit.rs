@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What the I/O path touches: the published load, and the permit that bounds spinning threads.
 
-use super::sync::{AtomicU64, Thread, Words};
+use super::sync::{AtomicU64, LEASES, Thread, Words};
 use crate::clock;
 use dwell_policy::{Load, Ns};
 use std::io;
@@ -16,14 +16,23 @@ pub(super) struct Shared {
     pub(super) thread: OnceLock<Thread>,
 }
 
-// The first cache line is read by every request and written rarely; the second is written by
-// every spin; the third by who likes.
+// Words of one cache line stand together. The first two lines are read by every request and written
+// rarely; the third by who likes; each of the others by whoever spins on its lease.
+const LINE: usize = 8;
 const LOAD: usize = 0;
 const SIGNALS: usize = 1;
-const PERMIT: usize = 8;
-const SPIN_NS: usize = 9;
-const WORKER_NS: usize = 16;
-const REQUESTS: usize = 17;
+const LEASED: usize = LINE;
+const MOST_LEASED: usize = LINE + 1;
+const SPIN_NS: usize = 2 * LINE;
+const WORKER_NS: usize = 2 * LINE + 1;
+const REQUESTS: usize = 2 * LINE + 2;
+const FIRST_LEASE: usize = 3 * LINE;
+pub(super) const SHARED_WORDS: usize = FIRST_LEASE + LEASES * LINE;
+
+/// The words of a lease: whether somebody spins on it, how often that began and how long it took.
+const BUSY: usize = 0;
+const STARTS: usize = 1;
+const SPUN_NS: usize = 2;
 
 /// A request was made since the last window.
 pub(super) const REQUESTED: u64 = 1;
@@ -32,27 +41,23 @@ pub(super) const REFUSED: u64 = 2;
 /// The monitor sleeps for long: whoever sees this wakes it.
 pub(super) const DOZING: u64 = 4;
 
-/// The permit word: leases (16 bits), spins begun (32 bits, wrapping), threads spinning (16).
+/// Leases that this process holds, spins begun on them (wrapping), and threads spinning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct PermitWord {
-    pub(super) leased: u16,
+pub(super) struct Permits {
+    pub(super) leased: u32,
     pub(super) starts: u32,
-    pub(super) active: u16,
+    pub(super) active: u32,
 }
 
-impl PermitWord {
-    pub(super) fn pack(self) -> u64 {
-        u64::from(self.leased) << 48 | u64::from(self.starts) << 16 | u64::from(self.active)
-    }
-
-    pub(super) fn unpack(word: u64) -> PermitWord {
-        PermitWord { leased: (word >> 48) as u16, starts: (word >> 16) as u32, active: word as u16 }
-    }
+/// Adds to a word that only this thread writes now.
+#[inline]
+fn bump(word: &AtomicU64, more: u64) {
+    word.store(word.load(Relaxed).wrapping_add(more), Relaxed);
 }
 
 impl Shared {
     pub(super) fn new() -> io::Result<Shared> {
-        let shared = Shared { words: Words::wiped_on_fork(512)?, thread: OnceLock::new() };
+        let shared = Shared { words: Words::wiped_on_fork(SHARED_WORDS)?, thread: OnceLock::new() };
         Ok(shared)
     }
 
@@ -78,7 +83,7 @@ impl Shared {
         let before = self.word(SIGNALS).fetch_or(bits, Relaxed);
         let dozed =
             before & DOZING != 0 && self.word(SIGNALS).fetch_and(!DOZING, Relaxed) & DOZING != 0;
-        let first_refusal = bits & !before & REFUSED != 0 && self.permit().leased == 0;
+        let first_refusal = bits & !before & REFUSED != 0 && self.leased() == 0;
         if (dozed || first_refusal)
             && let Some(thread) = self.thread.get()
         {
@@ -88,7 +93,7 @@ impl Shared {
 
     /// Whether a thread wants to spin in a process that holds no seat.
     pub(super) fn wants_first_seat(&self) -> bool {
-        self.word(SIGNALS).load(Relaxed) & REFUSED != 0 && self.permit().leased == 0
+        self.word(SIGNALS).load(Relaxed) & REFUSED != 0 && self.leased() == 0
     }
 
     /// Forgets refusals: what was refused has been granted.
@@ -111,25 +116,51 @@ impl Shared {
         self.word(SIGNALS).load(Relaxed) & DOZING != 0
     }
 
-    pub(super) fn permit(&self) -> PermitWord {
-        PermitWord::unpack(self.word(PERMIT).load(Relaxed))
-    }
-
-    pub(super) fn set_leased(&self, leased: u32) {
-        let leased = leased.min(u32::from(u16::MAX)) as u16;
-        self.change_permit(|permit| Some(PermitWord { leased, ..permit }));
-    }
-
+    /// The words of one lease.
     #[inline]
-    fn change_permit(&self, change: impl Fn(PermitWord) -> Option<PermitWord>) -> bool {
-        let change = |word| change(PermitWord::unpack(word)).map(PermitWord::pack);
-        self.word(PERMIT).fetch_update(AcqRel, Relaxed, change).is_ok()
+    fn lease(&self, at: u32) -> &[AtomicU64] {
+        let first = FIRST_LEASE + at as usize % LEASES * LINE;
+        &self.words[first..first + LINE]
+    }
+
+    /// Of every lease that this process ever held.
+    fn sum(&self, word: usize) -> u64 {
+        let leases = 0..self.word(MOST_LEASED).load(Relaxed) as u32;
+        leases.fold(0, |sum, at| sum.wrapping_add(self.lease(at)[word].load(Relaxed)))
+    }
+
+    pub(super) fn leased(&self) -> u32 {
+        self.word(LEASED).load(Relaxed) as u32
+    }
+
+    pub(super) fn permits(&self) -> Permits {
+        let [starts, active] = [STARTS, BUSY].map(|word| self.sum(word) as u32);
+        Permits { leased: self.leased(), starts, active }
+    }
+
+    /// Fewer leases end no spin: who spins on one that is gone does so once.
+    pub(super) fn set_leased(&self, leased: u32) {
+        let leased = u64::from(leased).min(LEASES as u64);
+        self.word(MOST_LEASED).fetch_max(leased, Relaxed);
+        self.word(LEASED).store(leased, Relaxed);
+    }
+
+    /// Takes a free lease, the one it had before if that is free: the only read-modify-write of a
+    /// spin, on a line that nobody else wants.
+    #[inline]
+    fn take_lease(&self, before: u32) -> Option<u32> {
+        let leased = self.leased();
+        let mut leases = (0..leased).map(|more| (before % leased + more) % leased);
+        leases.find(|at| {
+            let busy = &self.lease(*at)[BUSY];
+            busy.load(Relaxed) == 0 && busy.compare_exchange(0, 1, Acquire, Relaxed).is_ok()
+        })
     }
 
     /// Spun, worked and requested, in all.
     pub(super) fn totals(&self) -> (Ns, Ns, u64) {
         let read = |at: usize| self.word(at).load(Relaxed);
-        (read(SPIN_NS), read(WORKER_NS), read(REQUESTS))
+        (read(SPIN_NS).wrapping_add(self.sum(SPUN_NS)), read(WORKER_NS), read(REQUESTS))
     }
 }
 
@@ -163,32 +194,27 @@ impl LoadReader {
 pub struct SpinPermit(pub(super) Arc<Shared>);
 
 impl SpinPermit {
-    /// Begins to spin, if a lease has room: one atomic read-modify-write. A refusal is remembered
-    /// as a wish for one more lease. The guard on drop gives the room back and counts the time.
+    /// Begins to spin, if a lease is free: one atomic read-modify-write. A refusal is remembered
+    /// as a wish for one more lease. The guard on drop gives the lease back and counts the time.
     #[inline]
     pub fn try_spin(&self) -> Option<SpinGuard<'_>> {
-        let mut guard = self.try_spin_at(0)?;
+        let mut guard = self.try_spin_at(0, 0)?;
         guard.since_ns = clock::now();
         Some(guard)
     }
 
     /// [`SpinPermit::try_spin`] for a caller that knows the time (CLOCK_MONOTONIC): no clock is
-    /// read.
+    /// read. A thread that names the [lease](SpinGuard::lease) of its last spin meets no other thread
+    /// on that lease's cache line, as long as there are leases for all.
     #[inline]
-    pub fn try_spin_at(&self, now_ns: Ns) -> Option<SpinGuard<'_>> {
-        let began = self.0.change_permit(|permit| {
-            (permit.active < permit.leased).then(|| PermitWord {
-                leased: permit.leased,
-                starts: permit.starts.wrapping_add(1),
-                active: permit.active + 1,
-            })
-        });
-        if !began {
+    pub fn try_spin_at(&self, now_ns: Ns, lease: u32) -> Option<SpinGuard<'_>> {
+        let Some(lease) = self.0.take_lease(lease) else {
             self.want();
             return None;
-        }
+        };
+        bump(&self.0.lease(lease)[STARTS], 1);
         self.0.signal(REQUESTED);
-        Some(SpinGuard { shared: &self.0, since_ns: now_ns })
+        Some(SpinGuard { shared: &self.0, lease, since_ns: now_ns })
     }
 
     /// Records that a thread would have spun, had there been a lease. A caller whose load says
@@ -211,12 +237,12 @@ impl SpinPermit {
 
     /// Threads that may spin at once.
     pub fn leased(&self) -> u32 {
-        self.0.permit().leased.into()
+        self.0.leased()
     }
 
     /// Threads that spin now.
     pub fn active(&self) -> u32 {
-        self.0.permit().active.into()
+        self.0.permits().active
     }
 }
 
@@ -225,16 +251,20 @@ impl SpinPermit {
 #[must_use = "the permit is given back at once"]
 pub struct SpinGuard<'a> {
     shared: &'a Shared,
+    lease: u32,
     since_ns: Ns,
 }
 
 impl SpinGuard<'_> {
+    /// The lease on which it spins: the next spin of this thread does best to ask for it.
+    pub fn lease(&self) -> u32 {
+        self.lease
+    }
+
     fn give_back(&self, spun_ns: Ns) {
-        self.shared.word(SPIN_NS).fetch_add(spun_ns, Relaxed);
-        // In a forked child the count is already zero.
-        self.shared.change_permit(|permit| {
-            Some(PermitWord { active: permit.active.checked_sub(1)?, ..permit })
-        });
+        let lease = self.shared.lease(self.lease);
+        bump(&lease[SPUN_NS], spun_ns);
+        lease[BUSY].store(0, Release);
     }
 
     /// Ends the spin of a caller that measured it: no clock is read.

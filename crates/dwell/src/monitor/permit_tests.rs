@@ -14,12 +14,6 @@ fn permit(leased: u32) -> SpinPermit {
 }
 
 #[test]
-fn permit_words_keep_their_parts() {
-    let word = PermitWord { leased: 0x1234, starts: u32::MAX, active: 0xffff };
-    assert_eq!(PermitWord::unpack(word.pack()), word);
-}
-
-#[test]
 fn no_more_threads_spin_than_there_are_leases() {
     let permit = permit(3);
     let most = AtomicU64::new(0);
@@ -36,8 +30,8 @@ fn no_more_threads_spin_than_there_are_leases() {
         }
     });
     assert!((1..=3).contains(&most.load(Relaxed)));
-    let word = permit.0.permit();
-    assert_eq!((word.active, permit.0.totals().0), (0, u64::from(word.starts) * 5));
+    let permits = permit.0.permits();
+    assert_eq!((permits.active, permit.0.totals().0), (0, u64::from(permits.starts) * 5));
 }
 
 #[test]
@@ -57,7 +51,7 @@ fn a_spinner_that_never_ends_keeps_its_lease_and_no_more() {
     assert_eq!(permit.active(), 0);
     // Time is counted from what the caller said it was.
     let (spun_ns, _, _) = permit.0.totals();
-    drop(permit.try_spin_at(clock::now() - 5_000_000).unwrap());
+    drop(permit.try_spin_at(clock::now() - 5_000_000, 0).unwrap());
     assert!(permit.0.totals().0 - spun_ns >= 5_000_000);
 }
 
@@ -70,4 +64,18 @@ fn signals_are_raised_once_per_window_and_end_a_doze() {
     assert!(shared.doze() && shared.dozes());
     LoadReader(shared.clone()).note_request();
     assert!(!shared.dozes() && shared.take_signals() == REQUESTED);
+}
+
+#[test]
+fn a_thread_that_names_its_lease_gets_it_again_unless_somebody_spins_on_it() {
+    let permit = permit(2);
+    let first = permit.try_spin().unwrap();
+    let second = permit.try_spin_at(0, first.lease()).unwrap();
+    assert_ne!(first.lease(), second.lease());
+    let had = second.lease();
+    second.finish(1);
+    first.finish(1);
+    assert_eq!(permit.try_spin_at(0, had).unwrap().lease(), had);
+    // A lease that this process no longer holds.
+    assert!(permit.try_spin_at(0, 200).is_some());
 }

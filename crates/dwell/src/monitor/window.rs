@@ -5,7 +5,7 @@ use super::assess::{Hysteresis, OwnUse, Sample, assess};
 use super::host::HostPage;
 use super::lease::{Budget, Demand, HARDLY_ANYBODY, WindowUse, room};
 use super::member::{Ask, Report};
-use super::permit::{PermitWord, REFUSED, REQUESTED, Shared};
+use super::permit::{Permits, REFUSED, REQUESTED, Shared};
 use super::sources::Sources;
 use super::{Config, Cost, DOZE_WINDOWS};
 use crate::clock;
@@ -18,7 +18,7 @@ pub(super) struct Core {
     sources: Sources,
     pub(super) host: HostPage,
     prev: Sample,
-    prev_permit: PermitWord,
+    prev_permits: Permits,
     prev_totals: (u64, u64, u64),
     hysteresis: Hysteresis,
     budget: Budget,
@@ -49,7 +49,7 @@ impl Core {
         shared.publish(blind);
         Core {
             prev: sources.sample(),
-            prev_permit: shared.permit(),
+            prev_permits: shared.permits(),
             prev_totals: shared.totals(),
             config,
             sources,
@@ -71,12 +71,12 @@ impl Core {
         let began_ns = clock::thread_cpu();
         let now = self.sources.sample();
         let signals = shared.take_signals();
-        let (permit, totals) = (shared.permit(), shared.totals());
+        let (permits, totals) = (shared.permits(), shared.totals());
         let elapsed_ns = now.at_ns.saturating_sub(self.prev.at_ns);
-        let starts = permit.starts.wrapping_sub(self.prev_permit.starts);
+        let starts = permits.starts.wrapping_sub(self.prev_permits.starts);
 
         // Threads that spun from one end of the window to the other report when they stop.
-        let stuck = if starts == 0 { permit.active.min(self.prev_permit.active) } else { 0 };
+        let stuck = if starts == 0 { permits.active.min(self.prev_permits.active) } else { 0 };
         let mut own = OwnUse {
             spin_ns: totals
                 .0
@@ -86,13 +86,13 @@ impl Core {
                 .1
                 .wrapping_sub(self.prev_totals.1)
                 .min(elapsed_ns.saturating_mul(now.cpus.len() as u64)),
-            runnable: 1 + u32::from(permit.active),
+            runnable: 1 + permits.active,
             ..OwnUse::default()
         };
         own.spin_ns = own.burnt_ns(&self.prev, &now);
         let requests = totals.2.wrapping_sub(self.prev_totals.2);
         self.requested =
-            signals & REQUESTED != 0 || requests > 0 || starts > 0 || permit.active > 0;
+            signals & REQUESTED != 0 || requests > 0 || starts > 0 || permits.active > 0;
 
         let windows = if self.dozes_next && !self.requested { DOZE_WINDOWS } else { 1 };
         let report = Report {
@@ -123,19 +123,19 @@ impl Core {
         self.last_budget = self.budget.update(room, least, above);
         let window = WindowUse {
             starts,
-            active: permit.active.into(),
+            active: permits.active,
             refused: signals & REFUSED != 0,
             spin_ns: own.spin_ns,
             elapsed_ns,
         };
-        let wanted = self.demand.update(&window, permit.leased.into());
-        let leased = self.host.settle(now.at_ns, &self.ask(wanted, stuck.into()));
+        let wanted = self.demand.update(&window, permits.leased);
+        let leased = self.host.settle(now.at_ns, &self.ask(wanted, stuck));
         shared.set_leased(leased);
-        load.may_spin = leased > u32::from(stuck);
+        load.may_spin = leased > stuck;
         shared.publish(load);
         self.last_load = load;
 
-        self.prev_permit = permit;
+        self.prev_permits = permits;
         self.prev_totals = totals;
         self.prev = now;
         self.cost.samples += 1;
