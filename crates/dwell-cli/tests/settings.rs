@@ -36,6 +36,35 @@ fn has_line(text: &str, words: &[&str]) -> bool {
 }
 
 #[test]
+fn explain_follows_settings_unless_an_option_says_otherwise() {
+    let dir = tempfile::tempdir().unwrap();
+    let (system, file) = (dir.path().join("system.toml"), dir.path().join("file"));
+    fs::write(&file, [7; 8192]).unwrap();
+    let explain = |said: &str, options: &[&str]| {
+        fs::write(&system, said).unwrap();
+        dwell(dir.path(), &[&["explain", file.to_str().unwrap()], options].concat())
+    };
+    let shown = |said: &str, options: &[&str]| {
+        let output = explain(said, options);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        text(&output.stdout).to_owned()
+    };
+    assert!(has_line(&shown("", &[]), &["policy", "adaptive", "goal balanced"]));
+    let latency = shown("goal = \"latency\"\n", &[]);
+    assert!(has_line(&latency, &["policy", "adaptive", "goal latency"]), "{latency}");
+    let spin = "[[device]]\nmatch = \"*\"\npolicy = \"spin\"\n";
+    assert!(has_line(&shown(spin, &[]), &["policy", "spin"]));
+    assert!(has_line(&shown(spin, &["--policy", "block"]), &["policy", "block"]));
+    let alone = shown("[[device]]\nmatch = \"*\"\nexclude = true\n", &[]);
+    assert!(has_line(&alone, &["leave this device alone", "system.toml:3"]), "{alone}");
+    assert!(!has_line(&alone, &["forgets"]));
+    fs::write(dir.path().join("page-learned"), "something else").unwrap();
+    assert!(has_line(&shown("", &[]), &["forgets", "page-learned"]));
+    let wrong = explain("goal = \"speed\"\n", &[]);
+    assert!(!wrong.status.success() && text(&wrong.stderr).contains("system.toml"));
+}
+
+#[test]
 fn doctor_shows_each_value_and_where_it_was_said() {
     let dir = tempfile::tempdir().unwrap();
     let (system, given) = (dir.path().join("system.toml"), dir.path().join("given.toml"));

@@ -196,6 +196,14 @@ impl Switchback {
         !matches!(self.phase, Phase::Tenure)
     }
 
+    /// The incumbent, where all others have been tried against it or against one before it.
+    pub fn found(&self) -> Option<Arm> {
+        let tried = |arm: &Arm| self.rivals[*arm as usize].sequences > 0;
+        let others = Arm::ALL.into_iter().filter(|arm| *arm != self.incumbent);
+        let mut others = others.filter(|arm| self.offered.has(*arm));
+        (self.is_begun() && others.all(|arm| tried(&arm))).then_some(self.incumbent)
+    }
+
     /// What is known of `arm`.
     pub fn told(&self, arm: Arm) -> Told {
         let rival = &self.rivals[arm as usize];

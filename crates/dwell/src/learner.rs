@@ -248,9 +248,18 @@ impl Learner {
             return;
         }
         if !self.restore(at, &mut search, offered, now) {
-            search.begin(now, prior, offered);
+            search.begin(now, self.of_next_size(at, offered).unwrap_or(prior), offered);
         }
         cell.publish(search.now());
+    }
+
+    /// What was found of the nearest size, at most four times as large or small. The switches that a
+    /// spin saves are of no size.
+    fn of_next_size(&self, at: usize, offered: Arms) -> Option<Arm> {
+        let same_kind = |next: &usize| *next < CELLS && next / BUCKETS == at / BUCKETS;
+        let sizes = [1, 2].into_iter().flat_map(|far| [at.wrapping_sub(far), at + far]);
+        let known = |next: usize| self.cells[next].search.try_lock().ok()?.found();
+        sizes.filter(same_kind).filter_map(known).find(|arm| offered.has(*arm))
     }
 
     /// Begins with what another process found, if there is such a thing.
@@ -468,6 +477,23 @@ mod tests {
         assert_eq!(world.incumbent(Kind::Read, 4096), Some(Arm::Spin));
         let state = world.learner.state();
         assert_eq!((state.kinds, state.spins, state.switches), (2, 1, 1));
+    }
+
+    #[test]
+    fn a_new_size_begins_with_what_was_found_of_the_nearest() {
+        let mut world = World::new(None, [30_000, 40_000, 10_000]);
+        world.requests(Kind::Read, 4096, 10 * SECOND);
+        for size_bytes in [1024, 2048, 8192, 16384] {
+            world.request(Kind::Read, size_bytes);
+            assert_eq!(world.incumbent(Kind::Read, size_bytes), Some(Arm::Spin), "{size_bytes}");
+        }
+        // Too far from the only size that has found something, or in the other direction.
+        for (kind, size_bytes) in
+            [(Kind::Read, 32768), (Kind::Read, 512), (Kind::Write, 4096), (Kind::Read, 65536)]
+        {
+            world.request(kind, size_bytes);
+            assert_eq!(world.incumbent(kind, size_bytes), Some(Arm::Call), "{kind:?} {size_bytes}");
+        }
     }
 
     #[test]

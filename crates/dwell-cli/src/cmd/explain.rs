@@ -2,7 +2,6 @@
 //! `dwell explain`: how one request would be issued and waited for, and why.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
@@ -11,14 +10,15 @@ use dwell::clock;
 use dwell::learner::Known;
 use dwell::monitor::SystemMonitor;
 use dwell::policies;
-use dwell::policy::{Adaptive, Check, CpuSignal, Looked, SmartCon};
+use dwell::policy::{Check, CpuSignal, Looked};
 use dwell::profile::Beneath;
-use dwell::{Decision, Kind, Mode, Reason, Route, WaitPolicy};
+use dwell::settings::{Set, Settings, Waiting};
+use dwell::{Decision, Kind, Mode, Reason, Route};
 use dwell_bench::units;
 use dwell_policy::{Arm, Backlog, Call, Learned, Load, Wait};
 
 use crate::show::{self, Screen, Tone, finished};
-use crate::{places, size};
+use crate::{places, settings, size};
 
 /// Shows how a request would be issued and waited for: every check, in order, with its values.
 #[derive(clap::Args)]
@@ -46,14 +46,9 @@ pub struct Args {
     /// Requests ahead up to which smartcon still spins.
     #[arg(long, value_name = "N")]
     queue_limit: Option<u32>,
-    /// Wait policy.
-    #[arg(
-        long,
-        value_name = "POLICY",
-        default_value = "adaptive",
-        value_parser = policy_name
-    )]
-    policy: String,
+    /// Wait policy, in place of the settings'.
+    #[arg(long, value_name = "POLICY", value_parser = policy_name)]
+    policy: Option<String>,
     /// Explains a write.
     #[arg(long, conflicts_with = "sync")]
     write: bool,
@@ -70,8 +65,9 @@ pub fn run(args: &Args) -> Result<()> {
     let beneath = places::profiles()?.beneath(&args.path)?;
     let monitor = SystemMonitor::shared_with(places::monitor())
         .map_err(|error| anyhow!("starting the system monitor: {error}"))?;
-    let policy = chosen(args);
-    let options = beneath.options().monitor(monitor.clone()).policy(policy.clone());
+    let opening = settings(args)?.opening(&args.path, &beneath, None)?;
+    let policy = &opening.policy;
+    let options = opening.applied_to(beneath.options()).monitor(monitor.clone());
     let file = options.open(&args.path)?;
     let kind = match (args.write, args.sync) {
         (true, _) => Kind::Write,
@@ -97,6 +93,14 @@ pub fn run(args: &Args) -> Result<()> {
 
     let screen = Screen::stdout();
     let mut text = facts(&screen, args, &beneath, &wait);
+    let goal = policy.goal().map_or_else(String::new, |goal| format!(", goal {goal}"));
+    text += &screen.labelled("policy    ", &format!("{}{goal}", policy.name()));
+    if let (Some(_), Some(why)) = (policy.goal(), monitor.forgets_because()) {
+        text += &screen.labelled_in(Tone::Warning, "! forgets ", why);
+    }
+    if let Some(why) = &opening.left_alone {
+        text += &screen.labelled_in(Tone::Warning, "! alone   ", why);
+    }
     text += &format!("\n{}\n", table(&screen, &checks));
     text += &verdict(&screen, &decision);
     if let Some(known) = known {
@@ -117,15 +121,16 @@ pub(super) fn policy_name(name: &str) -> Result<String, String> {
     }
 }
 
-fn chosen(args: &Args) -> Arc<dyn WaitPolicy> {
-    let signal = if args.total.is_some() { CpuSignal::Total } else { CpuSignal::Others };
-    let smartcon =
-        SmartCon { cpu_threshold: args.threshold, queue_limit: args.queue_limit, signal };
-    match (args.policy.as_str(), policies::by_name(&args.policy)) {
-        ("adaptive", _) => Arc::new(Adaptive { prior: smartcon, ..Adaptive::default() }),
-        ("smartcon", _) | (_, None) => Arc::new(smartcon),
-        (_, Some(named)) => named,
-    }
+/// What settings say, and options in their place.
+fn settings(args: &Args) -> Result<Settings> {
+    let waiting = Waiting {
+        policy: args.policy.clone().map(|policy| Set::option("--policy", policy)),
+        cpu_threshold: args.threshold.map(|share| Set::option("--threshold", share)),
+        queue_limit: args.queue_limit.map(|limit| Set::option("--queue-limit", limit)),
+        cpu_signal: args.total.map(|_| Set::option("--total", CpuSignal::Total)),
+        goal: None,
+    };
+    Ok(settings::read(None)?.under(Settings { waiting, ..Settings::default() }))
 }
 
 fn backlog(args: &Args) -> Backlog {
@@ -186,16 +191,13 @@ fn facts(screen: &Screen, args: &Args, beneath: &Beneath, wait: &Wait<'_>) -> St
     };
     text += &screen.labelled("request   ", &format!("{what}{manner}; {alone}; {ahead}"));
     let source = if args.load.is_some() || args.total.is_some() { "as given" } else { "now" };
-    text += &screen.labelled(
-        "CPUs      ",
-        &format!(
-            "others {}, everybody {}, threshold {} ({source})",
-            units::percent(wait.load.others().into()),
-            units::percent(wait.load.total().into()),
-            units::percent(wait.load.threshold().into())
-        ),
+    let cpus = format!(
+        "others {}, everybody {}, threshold {} ({source})",
+        units::percent(wait.load.others().into()),
+        units::percent(wait.load.total().into()),
+        units::percent(wait.load.threshold().into())
     );
-    text + &screen.labelled("policy    ", &args.policy)
+    text + &screen.labelled("CPUs      ", &cpus)
 }
 
 /// What was looked at, what it was held against, and what came of it.

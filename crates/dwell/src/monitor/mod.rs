@@ -146,7 +146,7 @@ pub struct SystemMonitor {
     watchers: Watchers,
     /// The host page and who shares it; what is remembered lies beside it.
     page: Option<(PathBuf, Sharing)>,
-    remembered: OnceLock<Option<Arc<Remembered>>>,
+    remembered: OnceLock<Option<Result<Arc<Remembered>, String>>>,
 }
 
 /// Hears each window's load, until it says `false`.
@@ -243,9 +243,19 @@ impl SystemMonitor {
             let (page, sharing) = self.page.as_ref()?;
             let mut path = page.clone().into_os_string();
             path.push("-learned");
-            Remembered::open(path.as_ref(), *sharing).ok().map(Arc::new)
+            let found = Remembered::open(path.as_ref(), *sharing).map(Arc::new);
+            Some(found.map_err(|why| format!("{} {why}", path.display())))
         };
-        self.remembered.get_or_init(open).as_ref()
+        self.remembered.get_or_init(open).as_ref()?.as_ref().ok()
+    }
+
+    /// Why what this process finds out about devices is lost when it ends; `None` where it is kept.
+    pub fn forgets_because(&self) -> Option<&str> {
+        match (self.remembered(), self.remembered.get()) {
+            (None, Some(Some(Err(why)))) => Some(why),
+            (None, _) => Some("no host page"),
+            (Some(_), _) => None,
+        }
     }
 
     /// A handle that reads the load.
