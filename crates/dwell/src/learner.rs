@@ -12,12 +12,13 @@ use crate::clock;
 use crate::ledger::LearnerState;
 use crate::remembered::{Place, Remembered};
 
-/// Directions, load states and size buckets.
-pub(crate) const CELLS: usize = 2 * 2 * BUCKETS;
+/// Lone requests and those of pipelines, directions, load states and size buckets.
+pub(crate) const CELLS: usize = 2 * 2 * 2 * BUCKETS;
 
 /// What was found out about one device. Its open files share it, those through the page cache and those
 /// around it apart. Each direction and size bucket is searched for itself, with and without others who
-/// want the CPUs.
+/// want the CPUs. Of a pipeline's requests it hears how fast they come out one after another; their
+/// size is that of as many as the pipeline takes.
 ///
 /// Nothing here allocates or waits for a lock once it is made: a request may come from a signal handler.
 #[derive(Debug)]
@@ -91,12 +92,14 @@ impl Asked {
     }
 }
 
-/// How a request was served.
+/// How a request was served, or several of a pipeline one after another.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Taken {
     pub arm: Option<Arm>,
+    pub requests: u64,
     pub began: Ns,
-    pub latency_ns: Ns,
+    /// From then to the end of the last.
+    pub took_ns: Ns,
     /// The thread's CPU time, where it was measured.
     pub cpu_ns: Option<Ns>,
 }
@@ -124,14 +127,28 @@ impl Hearing {
     const METER_ONE_IN: u64 = 16;
 }
 
-fn cell_of(wait: &Wait<'_>) -> Option<usize> {
-    let direction = match (wait.kind, wait.call) {
-        (Kind::Read, Call::Blocking) => 0,
-        (Kind::Write, Call::Blocking) => 1,
-        (Kind::Sync, _) | (_, Call::Queued) => return None,
+/// The cell of a request, of which a pipeline takes `depth`.
+fn cell_of(wait: &Wait<'_>, depth: u32) -> Option<usize> {
+    let queued = usize::from(wait.call == Call::Queued);
+    let direction = match wait.kind {
+        Kind::Read => 0,
+        Kind::Write => 1,
+        Kind::Sync => return None,
     };
     let crowded = usize::from(wait.load.others_above());
-    Some((direction * 2 + crowded) * BUCKETS + bucket(wait.size_bytes))
+    let together_bytes = wait.size_bytes.saturating_mul(depth.into());
+    Some(((queued * 2 + direction) * 2 + crowded) * BUCKETS + bucket(together_bytes))
+}
+
+/// The arms that a request can take.
+fn offered(wait: &Wait<'_>) -> Arms {
+    let all = Arms::on(wait.routes);
+    // Where others want the CPUs, a spinner takes them away from somebody.
+    let offered = if wait.load.others_above() { all.without(Arm::Spin) } else { all };
+    match wait.call {
+        Call::Blocking => offered,
+        Call::Queued => offered.without(Arm::Call),
+    }
 }
 
 impl Learner {
@@ -164,13 +181,11 @@ impl Learner {
         fresh
     }
 
-    /// The step for a request; `None` where there is nothing to choose.
+    /// The step for a request, of which up to `depth` go together; `None` where there is nothing to
+    /// choose.
     #[inline]
-    pub(crate) fn ask(&self, wait: &Wait<'_>) -> Option<Asked> {
-        let cell = cell_of(wait)?;
-        let all = Arms::on(wait.routes);
-        // Where others want the CPUs, a spinner takes them away from somebody.
-        let offered = if wait.load.others_above() { all.without(Arm::Spin) } else { all };
+    pub(crate) fn ask(&self, wait: &Wait<'_>, depth: u32) -> Option<Asked> {
+        let (cell, offered) = (cell_of(wait, depth)?, offered(wait));
         let word = Word(self.cells[cell].word.load(Relaxed));
         offered.is_choice().then_some(Asked { cell, word, offered })
     }
@@ -195,7 +210,7 @@ impl Learner {
     #[inline]
     pub(crate) fn hear(&self, hearing: &mut Hearing, asked: Asked, taken: Taken) {
         let cell = &self.cells[asked.cell];
-        let now = taken.began.saturating_add(taken.latency_ns);
+        let now = taken.began.saturating_add(taken.took_ns);
         let Some(learned) = asked.learned() else {
             if let Some(prior) = taken.arm.filter(|arm| asked.offered.has(*arm)) {
                 self.begin(asked.cell, prior, asked.offered, now);
@@ -212,9 +227,9 @@ impl Learner {
         }
         if taken.arm == Some(learned.arm) {
             tally.seen.add(Seen {
-                requests: 1,
-                latency_ns: taken.latency_ns,
-                metered: taken.cpu_ns.is_some().into(),
+                requests: taken.requests,
+                latency_ns: taken.took_ns,
+                metered: if taken.cpu_ns.is_some() { taken.requests } else { 0 },
                 cpu_ns: taken.cpu_ns.unwrap_or(0),
             });
         }
@@ -319,15 +334,14 @@ impl Learner {
         let _ = self.turn().compare_exchange(turn, 0, Relaxed, Relaxed);
     }
 
-    /// What is known of requests like this one: the step in force, and each arm.
-    pub fn told(&self, wait: &Wait<'_>) -> Option<Known> {
-        let cell = &self.cells[cell_of(wait)?];
+    /// What is known of requests like this one, of which up to `depth` go together: the step in
+    /// force, and each arm.
+    pub fn told(&self, wait: &Wait<'_>, depth: u32) -> Option<Known> {
+        let at = cell_of(wait, depth)?;
+        let cell = &self.cells[at];
         let mut search = *cell.search.try_lock().ok()?;
-        if !search.is_begun() {
-            let offered = Arms::on(wait.routes);
-            if !self.restore(cell_of(wait)?, &mut search, offered, clock::now()) {
-                return None;
-            }
+        if !search.is_begun() && !self.restore(at, &mut search, offered(wait), clock::now()) {
+            return None;
         }
         Some(Known {
             incumbent: search.incumbent(),
@@ -395,184 +409,4 @@ pub struct Known {
 }
 
 #[cfg(test)]
-mod tests {
-    use dwell_policy::policy::Adaptive;
-    use dwell_policy::{Load, Routes, WaitPolicy};
-
-    use super::*;
-    use crate::monitor::Sharing;
-
-    const SECOND: Ns = 1_000_000_000;
-
-    /// A device in virtual time, used by one thread without a pause.
-    struct World {
-        learner: Learner,
-        hearing: Hearing,
-        now: Ns,
-        /// Latency of a call, on a ring, and spun for.
-        takes_ns: [Ns; 3],
-        load: Load,
-        routes: Routes,
-    }
-
-    impl World {
-        fn new(remembered: Option<Place>, takes_ns: [Ns; 3]) -> World {
-            World {
-                learner: Learner::new(Goal::Latency, remembered),
-                hearing: Hearing::default(),
-                now: SECOND,
-                takes_ns,
-                load: Load::default(),
-                routes: Routes::INLINE | Routes::INTERRUPT,
-            }
-        }
-
-        fn wait(&self, kind: Kind, size_bytes: u64) -> Wait<'static> {
-            let (load, routes) = (self.load, self.routes);
-            Wait { load, routes, ..Wait::new(kind, size_bytes, None) }
-        }
-
-        /// Serves one request and says how.
-        fn request(&mut self, kind: Kind, size_bytes: u64) -> Arm {
-            let mut wait = self.wait(kind, size_bytes);
-            let asked = self.learner.ask(&wait);
-            wait.learned = asked.and_then(Asked::learned);
-            let decision = Adaptive::default().choose(&wait);
-            let arm = Arm::of(&decision).unwrap();
-            let (began, latency_ns) = (self.now, self.takes_ns[arm as usize]);
-            self.now += latency_ns;
-            if let Some(asked) = asked {
-                let taken = Taken { arm: Some(arm), began, latency_ns, cpu_ns: None };
-                self.learner.hear(&mut self.hearing, asked, taken);
-            }
-            arm
-        }
-
-        /// Requests for so long, and how many of them each arm served.
-        fn requests(&mut self, kind: Kind, size_bytes: u64, span_ns: Ns) -> [u64; 3] {
-            let until = self.now + span_ns;
-            let mut served = [0; 3];
-            while self.now < until {
-                served[self.request(kind, size_bytes) as usize] += 1;
-            }
-            served
-        }
-
-        fn incumbent(&self, kind: Kind, size_bytes: u64) -> Option<Arm> {
-            self.learner.told(&self.wait(kind, size_bytes)).map(|known| known.incumbent)
-        }
-    }
-
-    #[test]
-    fn each_direction_and_size_is_searched_for_itself() {
-        let mut world = World::new(None, [30_000, 40_000, 10_000]);
-        assert_eq!(world.request(Kind::Read, 4096), Arm::Call);
-        world.requests(Kind::Read, 4096, 2 * SECOND);
-        assert_eq!(world.incumbent(Kind::Read, 4096), Some(Arm::Spin));
-        assert_eq!(world.incumbent(Kind::Write, 4096), None);
-        assert_eq!(world.incumbent(Kind::Read, 8192), None);
-        world.takes_ns = [10_000, 40_000, 30_000];
-        world.requests(Kind::Write, 4096, 2 * SECOND);
-        assert_eq!(world.incumbent(Kind::Write, 4096), Some(Arm::Call));
-        assert_eq!(world.incumbent(Kind::Read, 4096), Some(Arm::Spin));
-        let state = world.learner.state();
-        assert_eq!((state.kinds, state.spins, state.switches), (2, 1, 1));
-    }
-
-    #[test]
-    fn a_new_size_begins_with_what_was_found_of_the_nearest() {
-        let mut world = World::new(None, [30_000, 40_000, 10_000]);
-        world.requests(Kind::Read, 4096, 10 * SECOND);
-        for size_bytes in [1024, 2048, 8192, 16384] {
-            world.request(Kind::Read, size_bytes);
-            assert_eq!(world.incumbent(Kind::Read, size_bytes), Some(Arm::Spin), "{size_bytes}");
-        }
-        // Too far from the only size that has found something, or in the other direction.
-        for (kind, size_bytes) in
-            [(Kind::Read, 32768), (Kind::Read, 512), (Kind::Write, 4096), (Kind::Read, 65536)]
-        {
-            world.request(kind, size_bytes);
-            assert_eq!(world.incumbent(kind, size_bytes), Some(Arm::Call), "{kind:?} {size_bytes}");
-        }
-    }
-
-    #[test]
-    fn once_settled_few_requests_try_anything() {
-        let mut world = World::new(None, [30_000, 40_000, 10_000]);
-        world.requests(Kind::Read, 4096, 300 * SECOND);
-        let [call, ring, spin] = world.requests(Kind::Read, 4096, 300 * SECOND);
-        assert!((call + ring) * 1000 < 3 * spin, "{call} {ring} {spin}");
-    }
-
-    #[test]
-    fn beside_others_nobody_spins_and_afterwards_what_was_known_holds() {
-        let mut world = World::new(None, [30_000, 20_000, 10_000]);
-        world.requests(Kind::Read, 4096, 2 * SECOND);
-        world.load = Load::new(1.0, 1.0, 0.5);
-        let [_, ring, spin] = world.requests(Kind::Read, 4096, 60 * SECOND);
-        assert_eq!((world.incumbent(Kind::Read, 4096), spin), (Some(Arm::Ring), 0));
-        assert!(ring > 0);
-        world.load = Load::default();
-        assert_eq!(world.request(Kind::Read, 4096), Arm::Spin);
-    }
-
-    #[test]
-    fn a_sync_one_of_several_and_what_only_a_call_can_do_are_not_compared() {
-        let mut world = World::new(None, [30_000, 20_000, 10_000]);
-        let queued = Wait { call: Call::Queued, ..world.wait(Kind::Read, 4096) };
-        assert_eq!(world.learner.ask(&queued), None);
-        assert_eq!(world.learner.ask(&world.wait(Kind::Sync, 0)), None);
-        world.routes = Routes::INLINE;
-        assert_eq!(world.requests(Kind::Read, 4096, SECOND)[1..], [0, 0]);
-        assert_eq!(world.incumbent(Kind::Read, 4096), None);
-    }
-
-    #[test]
-    fn what_was_served_otherwise_is_not_heard_of() {
-        let mut world = World::new(None, [30_000, 20_000, 10_000]);
-        world.request(Kind::Read, 4096);
-        // The policy is another: it calls whatever is asked for.
-        for _ in 0..100_000 {
-            let asked = world.learner.ask(&world.wait(Kind::Read, 4096)).unwrap();
-            let (began, latency_ns) = (world.now, 30_000);
-            world.now += latency_ns;
-            let taken = Taken { arm: Some(Arm::Call), began, latency_ns, cpu_ns: None };
-            world.learner.hear(&mut world.hearing, asked, taken);
-        }
-        let known = world.learner.told(&world.wait(Kind::Read, 4096)).unwrap();
-        assert_eq!((known.incumbent, known.arms[Arm::Spin as usize].trials), (Arm::Call, 0));
-    }
-
-    #[test]
-    fn the_next_process_begins_with_what_this_one_found_and_only_one_tries_at_a_time() {
-        let dir = tempfile::tempdir().unwrap();
-        let open = || Remembered::open(&dir.path().join("learned"), Sharing::SameUser).unwrap();
-        let place = || Arc::new(open()).place("7:0 direct").unwrap();
-        let mut one = World::new(Some(place()), [30_000, 20_000, 10_000]);
-        one.requests(Kind::Read, 4096, 10 * SECOND);
-        let mut other = World::new(Some(place()), [30_000, 20_000, 10_000]);
-        other.now = one.now;
-        assert_eq!(other.incumbent(Kind::Read, 4096), Some(Arm::Spin));
-        other.request(Kind::Read, 4096);
-        assert_eq!(other.request(Kind::Read, 4096), Arm::Spin);
-        let now = one.now;
-        let turn = one.learner.claim(3, now, now + SECOND).unwrap();
-        assert_eq!(other.learner.claim(4, now + SECOND, now + SECOND), None);
-        assert!(one.learner.claim(3, now, now + SECOND).is_some());
-        // Its holder may have gone.
-        let late = now + 2 * SECOND;
-        assert!(other.learner.claim(4, late, late).is_some());
-        // What is over cannot be held on to.
-        one.learner.hold(turn, 3, late + SECOND);
-        assert!(other.learner.claim(4, late, late).is_some());
-    }
-
-    #[test]
-    fn a_ring_alone_leaves_nothing_to_choose_where_nobody_may_spin() {
-        let mut world = World::new(None, [30_000, 20_000, 10_000]);
-        world.routes = Routes::INTERRUPT;
-        assert!(world.learner.ask(&world.wait(Kind::Read, 4096)).is_some());
-        world.load = Load::new(1.0, 1.0, 0.5);
-        assert_eq!(world.learner.ask(&world.wait(Kind::Read, 4096)), None);
-    }
-}
+mod tests;

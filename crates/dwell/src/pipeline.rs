@@ -3,6 +3,7 @@
 #![allow(unsafe_code)]
 
 mod finished;
+mod owned;
 
 use std::collections::VecDeque;
 use std::marker::PhantomData;
@@ -18,43 +19,14 @@ use crate::file::File;
 use crate::flights::{Flights, InFlight};
 use crate::governed::Standing;
 use crate::known::Entered;
+use crate::learner::Asked;
 use crate::queue::{Action, Completion, Io, Queue, Ticket};
+use crate::queued::Course;
 use crate::source::Source;
 use crate::wait::{Several, wait_for};
 
 pub use finished::{Finished, GivenUp};
-
-/// Memory that a request in flight owns. A pair owns the memory of its first part; the second is
-/// whatever the caller wants back with the request.
-///
-/// # Safety
-/// The memory that `memory` returns stays at its address, valid and unaliased, when the value is
-/// moved, until it is dropped.
-pub unsafe trait Owned: Send + 'static {
-    /// Start and length in bytes.
-    fn memory(&mut self) -> (*mut u8, usize);
-}
-
-// SAFETY: the heap memory of a Vec does not move with it.
-unsafe impl Owned for Vec<u8> {
-    fn memory(&mut self) -> (*mut u8, usize) {
-        (self.as_mut_ptr(), self.len())
-    }
-}
-
-// SAFETY: the memory is that of the first part, which keeps it in place wherever it is moved.
-unsafe impl<B: Owned, T: Send + 'static> Owned for (B, T) {
-    fn memory(&mut self) -> (*mut u8, usize) {
-        self.0.memory()
-    }
-}
-
-// SAFETY: an Aligned is a pointer to memory of its own.
-unsafe impl Owned for Aligned {
-    fn memory(&mut self) -> (*mut u8, usize) {
-        (self.as_mut_ptr(), self.len())
-    }
-}
+pub use owned::Owned;
 
 struct Flight<B> {
     ticket: Ticket,
@@ -62,6 +34,7 @@ struct Flight<B> {
     buffer: Option<B>,
     submitted: Ns,
     decision: Decision,
+    asked: Option<Asked>,
     entered: Entered,
     cancelled: bool,
 }
@@ -109,6 +82,7 @@ where
     estimator: Estimator,
     pace: Pace,
     standing: Standing,
+    course: Course,
     sequence: u64,
     /// Rings belong to the thread that made them.
     _this_thread: PhantomData<*const ()>,
@@ -148,6 +122,7 @@ where
             estimator: Estimator::new(),
             pace: Pace::default(),
             standing: Standing::default(),
+            course: Course::default(),
             sequence: 0,
             _this_thread: PhantomData,
         })
@@ -291,12 +266,17 @@ where
             return Err((Error::invalid(self.file.path(), what), buffer));
         }
         let own = self.queue.as_ref().map_or(Backlog::default(), Queue::backlog);
-        let decision = self.file.decide_queued(&io, own, &self.estimator, self.sequence);
+        let (file, depth) = (self.file, Some(self.depth));
+        let (decision, asked) = file.decide_queued(&io, own, &self.estimator, self.sequence, depth);
         self.sequence += 1;
         let submitted = clock::now();
+        if self.in_flight() == 0 {
+            self.course.begin(submitted);
+        }
         let Some(queue) = &mut self.queue else {
             return Ok(self.serve(io, buffer, &decision, submitted));
         };
+        let bytes = io.bytes();
         // SAFETY: the flight owns the memory; its own `io` is served only after the completion of
         // this one, when the queue refused it.
         let submitted_io = unsafe { io.again() };
@@ -307,8 +287,16 @@ where
                 return Err((Error::invalid(self.file.path(), what), buffer));
             }
         };
-        let (entered, cancelled) = (self.file.in_flight.enter(io.bytes()), false);
-        self.flights.insert(Flight { ticket, io, buffer, submitted, decision, entered, cancelled });
+        self.flights.insert(Flight {
+            ticket,
+            io,
+            buffer,
+            submitted,
+            decision,
+            asked,
+            entered: file.in_flight.enter(bytes),
+            cancelled: false,
+        });
         Ok(ticket)
     }
 
@@ -339,6 +327,7 @@ where
         let mut taken = 0;
         queue.poll(&mut |completion| taken += u32::from(reaper.take(completion, now)));
         self.pace.note(now, taken);
+        self.course.landed(taken);
         self.count(&Outcome::default());
         self.give_up_lost();
     }
@@ -367,7 +356,7 @@ where
     fn wait_for_some(&mut self, until: Option<Ns>) {
         let now = clock::now();
         let Some(first) = self.flights.first_due() else { return };
-        let (submitted, mut decision) = (first.submitted, first.decision);
+        let (submitted, mut decision, asked) = (first.submitted, first.decision, first.asked);
         // A thread that will leave the CPU sends its requests with the call that waits for them.
         if decision.mode != Mode::Block {
             self.look();
@@ -409,6 +398,10 @@ where
             ours
         });
         self.pace.note(outcome.ended, taken);
+        self.course.landed(taken);
+        if let (Some(learner), Some(asked)) = (&self.file.learner, asked) {
+            self.course.waited(learner, asked, &decision, outcome.ended);
+        }
         self.count(&outcome);
         if let Some(governor) = governor {
             governor.spun(guard, outcome.spun_ns);

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What becomes of a request on a queue that has many in flight: checked, decided, accounted for.
 
-use dwell_policy::{Backlog, Call, Decision, Estimator, Mode, Ns, Reason, Route, Wait};
+use dwell_policy::{Arm, Backlog, Call, Decision, Estimator, Mode, Ns, Reason, Route, Wait};
 
 use crate::clock;
 use crate::error::{Error, Result};
 use crate::file::{File, MAX_TRANSFER_BYTES};
 use crate::governed::Governor;
 use crate::known::Entered;
+use crate::learner::{Asked, Hearing, Learner, Taken};
 use crate::queue::Io;
 use crate::source::Source;
 use crate::stats::Family;
@@ -17,6 +18,43 @@ pub(crate) struct Landed {
     pub result: i32,
     /// Whether a call served what the queue refused.
     pub called: bool,
+}
+
+/// What a pipeline hears: how fast its requests come out, one after another.
+#[derive(Default)]
+pub(crate) struct Course {
+    hearing: Hearing,
+    /// When the last wait ended, or the first request went in; the thread's CPU time then, where it is
+    /// measured; and how many came out since.
+    since: Ns,
+    cpu_ns: Option<Ns>,
+    landed: u64,
+}
+
+impl Course {
+    /// The first request goes in.
+    pub fn begin(&mut self, now: Ns) {
+        (self.since, self.cpu_ns, self.landed) = (now, None, 0);
+    }
+
+    /// Requests came out.
+    pub fn landed(&mut self, requests: u32) {
+        self.landed += u64::from(requests);
+    }
+
+    /// A wait as `decision` said ended.
+    pub fn waited(&mut self, learner: &Learner, asked: Asked, decision: &Decision, now: Ns) {
+        if self.landed == 0 {
+            return;
+        }
+        let cpu_ns = self.cpu_ns.map(|before| clock::thread_cpu().saturating_sub(before));
+        let (began, took_ns) = (self.since, now.saturating_sub(self.since));
+        let (arm, requests) = (Arm::of(decision), self.landed);
+        let taken = Taken { arm, requests, began, took_ns, cpu_ns };
+        learner.hear(&mut self.hearing, asked, taken);
+        self.begin(now);
+        self.cpu_ns = learner.meters(&mut self.hearing, asked, now).then(clock::thread_cpu);
+    }
 }
 
 impl<S: Source> File<S>
@@ -41,26 +79,29 @@ where
         Ok(())
     }
 
-    /// Decides for the request of this number by a thread whose queue has `own` in flight.
+    /// Decides for the request of this number by a thread whose queue has `own` in flight, and takes
+    /// `depth` where it hears of them.
     pub(crate) fn decide_queued(
         &self,
         io: &Io,
         own: Backlog,
         estimator: &Estimator,
         sequence: u64,
-    ) -> Decision {
+        depth: Option<u32>,
+    ) -> (Decision, Option<Asked>) {
         let kind = io.action().kind();
         let size_bytes = u64::from(io.bytes());
         let wait = self.wait_of(kind, size_bytes, Call::Queued);
         // A wait ends with the first completion of any of this thread's requests, so none of them
         // is in the way of that.
-        let wait = Wait {
+        let mut wait = Wait {
             backlog: wait.backlog.less(own),
             estimate: estimator.of(kind, size_bytes),
             sequence,
             ..wait
         };
-        self.policy.choose(&wait)
+        let asked = depth.and_then(|depth| self.ask(&mut wait, depth));
+        (self.policy.choose(&wait), asked)
     }
 
     /// Serves a request where there is no queue.

@@ -134,7 +134,7 @@ where
             return None;
         }
         let mut wait = self.wait_of(kind, bytes as u64, Call::Blocking);
-        let asked = self.ask(&mut wait);
+        let asked = self.ask(&mut wait, 1);
         let mut decision = policy::block(&wait, self.policy.leaves(&wait)?);
         let counters = self.counters.get()?;
         let started = clock::now();
@@ -162,7 +162,7 @@ where
         match self.callers.get_or_default().turn.try_borrow() {
             Ok(turn) => {
                 let mut wait = self.put(io, &turn);
-                self.ask(&mut wait);
+                self.ask(&mut wait, 1);
                 self.policy.choose(&wait)
             }
             Err(_) => Decision::new(Route::Inline, Mode::Block, 0, Reason::NoQueue),
@@ -266,8 +266,8 @@ where
 
     /// Puts what was found out about requests like this one before its policy.
     #[inline]
-    fn ask(&self, wait: &mut Wait<'_>) -> Option<Asked> {
-        let asked = self.learner.as_ref()?.ask(wait)?;
+    pub(crate) fn ask(&self, wait: &mut Wait<'_>, depth: u32) -> Option<Asked> {
+        let asked = self.learner.as_ref()?.ask(wait, depth)?;
         wait.learned = asked.learned();
         Some(asked)
     }
@@ -283,7 +283,7 @@ where
         }
         let mut wait = self.put(io, turn);
         turn.sequence += 1;
-        let asked = self.ask(&mut wait).zip(self.learner.as_deref());
+        let asked = self.ask(&mut wait, 1).zip(self.learner.as_deref());
         let mut decision = self.policy.choose(&wait);
         let started = clock::now();
         let metered =
@@ -311,7 +311,7 @@ where
                 // A call in the queue's place says nothing of the queue.
                 let arm = if as_decided { Arm::of(&decision) } else { None };
                 let cpu_ns = cpu_before.map(|before| clock::thread_cpu().saturating_sub(before));
-                let taken = Taken { arm, began: started, latency_ns, cpu_ns };
+                let taken = Taken { arm, requests: 1, began: started, took_ns: latency_ns, cpu_ns };
                 learner.hear(&mut turn.hearing, asked, taken);
             }
         }

@@ -17,9 +17,9 @@ use crate::stats::{Paired, Summary};
 use crate::trial::{Asked, Question};
 
 const DEPTHS: [u32; 4] = [1, 4, 16, 32];
-const OURS: &str = "smartcon";
+const OURS: &str = "adaptive";
 /// Shown beside it, not held to anything.
-const OUR_OTHERS: [&str; 2] = ["block", "spin"];
+const OUR_OTHERS: [&str; 3] = ["smartcon", "block", "spin"];
 
 fn iops(depth: u32) -> String {
     format!("queue depth {depth}: IOPS ÷ best peer's")
@@ -68,8 +68,8 @@ pub fn measure(
     Ok((panels.len() == DEPTHS.len()).then(|| chart(result, panels)))
 }
 
-/// All contenders for a while; the best peer among them, and smartcon beside it to the end: taking
-/// the best of each round anew would hold smartcon against many draws of noise.
+/// All contenders for a while; the best peer among them, and the default beside it to the end: taking
+/// the best of each round anew would hold the default against many draws of noise.
 fn seen_and_asked(
     lab: &Lab,
     question: &Question<'_>,

@@ -55,9 +55,14 @@ pub struct Args {
     /// Explains a sync.
     #[arg(long)]
     sync: bool,
-    /// Explains one of several requests in flight from one thread.
-    #[arg(long)]
-    queued: bool,
+    /// Explains one of a pipeline's requests, of which so many are in flight.
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 1,
+        value_parser = clap::value_parser!(u32).range(1..=4096)
+    )]
+    depth: u32,
 }
 
 /// Asks the policy, and shows what it looked at.
@@ -74,7 +79,7 @@ pub fn run(args: &Args) -> Result<()> {
         (_, true) => Kind::Sync,
         _ => Kind::Read,
     };
-    let call = if args.queued { Call::Queued } else { Call::Blocking };
+    let call = if args.depth > 1 { Call::Queued } else { Call::Blocking };
     // The monitor says nothing before a window is over.
     thread::sleep(Duration::from_millis(places::monitor().window_ms.into()));
     let seen = monitor.sample_once();
@@ -85,7 +90,7 @@ pub fn run(args: &Args) -> Result<()> {
         sequence: 1,
         ..file.wait_of(kind, size_bytes, call)
     };
-    let known = file.learner().and_then(|learner| learner.told(&wait));
+    let known = file.learner().and_then(|learner| learner.told(&wait, args.depth));
     wait.learned = known.map(|known| Learned { arm: known.incumbent, trial: false });
     let mut checks = Vec::new();
     policy.explain(&wait, &mut |check| checks.push(check));

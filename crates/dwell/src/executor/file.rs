@@ -343,7 +343,8 @@ where
             let began = reactor.world.now();
             drop(reactor);
             let estimator = inner.estimator.borrow();
-            let decision = file.decide_queued(&io, Backlog::default(), &estimator, sequence);
+            let (none, about) = (Backlog::default(), &estimator);
+            let (decision, _) = file.decide_queued(&io, none, about, sequence, None);
             let result = file.serve_unqueued(&io, &decision, began);
             return Some(file.outcome(&io, result));
         };
@@ -352,7 +353,7 @@ where
             return None;
         }
         let own = reactor.backlog(line);
-        let decision = file.decide_queued(&io, own, &inner.estimator.borrow(), sequence);
+        let (decision, _) = file.decide_queued(&io, own, &inner.estimator.borrow(), sequence, None);
         // SAFETY: the buffer outlives both; the other is served only after the completion of this
         // one, when the queue refused it.
         let kept = unsafe { io.again() };

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the learner hears, says and keeps, in virtual time.
+
+use dwell_policy::policy::Adaptive;
+use dwell_policy::{Load, Routes, WaitPolicy};
+
+use super::*;
+use crate::monitor::Sharing;
+
+const SECOND: Ns = 1_000_000_000;
+
+/// A device in virtual time, used by one thread without a pause.
+struct World {
+    learner: Learner,
+    hearing: Hearing,
+    now: Ns,
+    /// Latency of a call, on a ring, and spun for.
+    takes_ns: [Ns; 3],
+    load: Load,
+    routes: Routes,
+}
+
+impl World {
+    fn new(remembered: Option<Place>, takes_ns: [Ns; 3]) -> World {
+        World {
+            learner: Learner::new(Goal::Latency, remembered),
+            hearing: Hearing::default(),
+            now: SECOND,
+            takes_ns,
+            load: Load::default(),
+            routes: Routes::INLINE | Routes::INTERRUPT,
+        }
+    }
+
+    fn wait(&self, kind: Kind, size_bytes: u64) -> Wait<'static> {
+        let (load, routes) = (self.load, self.routes);
+        Wait { load, routes, ..Wait::new(kind, size_bytes, None) }
+    }
+
+    /// Serves one request and says how.
+    fn request(&mut self, kind: Kind, size_bytes: u64) -> Arm {
+        let mut wait = self.wait(kind, size_bytes);
+        let asked = self.learner.ask(&wait, 1);
+        wait.learned = asked.and_then(Asked::learned);
+        let decision = Adaptive::default().choose(&wait);
+        let arm = Arm::of(&decision).unwrap();
+        let (began, latency_ns) = (self.now, self.takes_ns[arm as usize]);
+        self.now += latency_ns;
+        if let Some(asked) = asked {
+            let taken =
+                Taken { arm: Some(arm), requests: 1, began, took_ns: latency_ns, cpu_ns: None };
+            self.learner.hear(&mut self.hearing, asked, taken);
+        }
+        arm
+    }
+
+    /// Requests for so long, and how many of them each arm served.
+    fn requests(&mut self, kind: Kind, size_bytes: u64, span_ns: Ns) -> [u64; 3] {
+        let until = self.now + span_ns;
+        let mut served = [0; 3];
+        while self.now < until {
+            served[self.request(kind, size_bytes) as usize] += 1;
+        }
+        served
+    }
+
+    fn incumbent(&self, kind: Kind, size_bytes: u64) -> Option<Arm> {
+        self.learner.told(&self.wait(kind, size_bytes), 1).map(|known| known.incumbent)
+    }
+}
+
+#[test]
+fn each_direction_and_size_is_searched_for_itself() {
+    let mut world = World::new(None, [30_000, 40_000, 10_000]);
+    assert_eq!(world.request(Kind::Read, 4096), Arm::Call);
+    world.requests(Kind::Read, 4096, 2 * SECOND);
+    assert_eq!(world.incumbent(Kind::Read, 4096), Some(Arm::Spin));
+    assert_eq!(world.incumbent(Kind::Write, 4096), None);
+    assert_eq!(world.incumbent(Kind::Read, 8192), None);
+    world.takes_ns = [10_000, 40_000, 30_000];
+    world.requests(Kind::Write, 4096, 2 * SECOND);
+    assert_eq!(world.incumbent(Kind::Write, 4096), Some(Arm::Call));
+    assert_eq!(world.incumbent(Kind::Read, 4096), Some(Arm::Spin));
+    let state = world.learner.state();
+    assert_eq!((state.kinds, state.spins, state.switches), (2, 1, 1));
+}
+
+#[test]
+fn a_new_size_begins_with_what_was_found_of_the_nearest() {
+    let mut world = World::new(None, [30_000, 40_000, 10_000]);
+    world.requests(Kind::Read, 4096, 10 * SECOND);
+    for size_bytes in [1024, 2048, 8192, 16384] {
+        world.request(Kind::Read, size_bytes);
+        assert_eq!(world.incumbent(Kind::Read, size_bytes), Some(Arm::Spin), "{size_bytes}");
+    }
+    // Too far from the only size that has found something, or in the other direction.
+    for (kind, size_bytes) in
+        [(Kind::Read, 32768), (Kind::Read, 512), (Kind::Write, 4096), (Kind::Read, 65536)]
+    {
+        world.request(kind, size_bytes);
+        assert_eq!(world.incumbent(kind, size_bytes), Some(Arm::Call), "{kind:?} {size_bytes}");
+    }
+}
+
+#[test]
+fn a_pipelines_requests_are_compared_by_how_fast_they_come_out() {
+    let mut world = World::new(None, [0, 4_000, 3_000]);
+    let depth = 8;
+    let until = world.now + 10 * SECOND;
+    let mut arms = [0; 3];
+    while world.now < until {
+        let queued = Wait { call: Call::Queued, ..world.wait(Kind::Read, 4096) };
+        let asked = world.learner.ask(&queued, depth).unwrap();
+        let arm = asked.learned().map_or(Arm::Ring, |learned| learned.arm);
+        arms[arm as usize] += 1;
+        let (began, took_ns) = (world.now, 2 * world.takes_ns[arm as usize]);
+        world.now += took_ns;
+        let taken = Taken { arm: Some(arm), requests: 2, began, took_ns, cpu_ns: None };
+        world.learner.hear(&mut world.hearing, asked, taken);
+    }
+    let queued = Wait { call: Call::Queued, ..world.wait(Kind::Read, 4096) };
+    let known = world.learner.told(&queued, depth).unwrap();
+    assert_eq!((known.incumbent, arms[Arm::Call as usize]), (Arm::Spin, 0));
+    assert_eq!(known.arms[Arm::Spin as usize].cost_ns.round(), 3_000.0);
+    // Neither lone requests nor deeper pipelines have begun to know.
+    assert_eq!(world.learner.told(&queued, 64), None);
+    assert_eq!(world.incumbent(Kind::Read, 8 * 4096), None);
+}
+
+#[test]
+fn once_settled_few_requests_try_anything() {
+    let mut world = World::new(None, [30_000, 40_000, 10_000]);
+    world.requests(Kind::Read, 4096, 300 * SECOND);
+    let [call, ring, spin] = world.requests(Kind::Read, 4096, 300 * SECOND);
+    assert!((call + ring) * 1000 < 3 * spin, "{call} {ring} {spin}");
+}
+
+#[test]
+fn beside_others_nobody_spins_and_afterwards_what_was_known_holds() {
+    let mut world = World::new(None, [30_000, 20_000, 10_000]);
+    world.requests(Kind::Read, 4096, 2 * SECOND);
+    world.load = Load::new(1.0, 1.0, 0.5);
+    let [_, ring, spin] = world.requests(Kind::Read, 4096, 60 * SECOND);
+    assert_eq!((world.incumbent(Kind::Read, 4096), spin), (Some(Arm::Ring), 0));
+    assert!(ring > 0);
+    world.load = Load::default();
+    assert_eq!(world.request(Kind::Read, 4096), Arm::Spin);
+}
+
+#[test]
+fn a_sync_and_what_only_a_call_can_do_are_not_compared() {
+    let mut world = World::new(None, [30_000, 20_000, 10_000]);
+    assert_eq!(world.learner.ask(&world.wait(Kind::Sync, 0), 1), None);
+    world.routes = Routes::INLINE;
+    assert_eq!(world.requests(Kind::Read, 4096, SECOND)[1..], [0, 0]);
+    assert_eq!(world.incumbent(Kind::Read, 4096), None);
+}
+
+#[test]
+fn what_was_served_otherwise_is_not_heard_of() {
+    let mut world = World::new(None, [30_000, 20_000, 10_000]);
+    world.request(Kind::Read, 4096);
+    // The policy is another: it calls whatever is asked for.
+    for _ in 0..100_000 {
+        let asked = world.learner.ask(&world.wait(Kind::Read, 4096), 1).unwrap();
+        let (began, took_ns) = (world.now, 30_000);
+        world.now += took_ns;
+        let taken = Taken { arm: Some(Arm::Call), requests: 1, began, took_ns, cpu_ns: None };
+        world.learner.hear(&mut world.hearing, asked, taken);
+    }
+    let known = world.learner.told(&world.wait(Kind::Read, 4096), 1).unwrap();
+    assert_eq!((known.incumbent, known.arms[Arm::Spin as usize].trials), (Arm::Call, 0));
+}
+
+#[test]
+fn the_next_process_begins_with_what_this_one_found_and_only_one_tries_at_a_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let open = || Remembered::open(&dir.path().join("learned"), Sharing::SameUser).unwrap();
+    let place = || Arc::new(open()).place("7:0 direct").unwrap();
+    let mut one = World::new(Some(place()), [30_000, 20_000, 10_000]);
+    one.requests(Kind::Read, 4096, 10 * SECOND);
+    let mut other = World::new(Some(place()), [30_000, 20_000, 10_000]);
+    other.now = one.now;
+    assert_eq!(other.incumbent(Kind::Read, 4096), Some(Arm::Spin));
+    other.request(Kind::Read, 4096);
+    assert_eq!(other.request(Kind::Read, 4096), Arm::Spin);
+    let now = one.now;
+    let turn = one.learner.claim(3, now, now + SECOND).unwrap();
+    assert_eq!(other.learner.claim(4, now + SECOND, now + SECOND), None);
+    assert!(one.learner.claim(3, now, now + SECOND).is_some());
+    // Its holder may have gone.
+    let late = now + 2 * SECOND;
+    assert!(other.learner.claim(4, late, late).is_some());
+    // What is over cannot be held on to.
+    one.learner.hold(turn, 3, late + SECOND);
+    assert!(other.learner.claim(4, late, late).is_some());
+}
+
+#[test]
+fn a_ring_alone_leaves_nothing_to_choose_where_nobody_may_spin() {
+    let mut world = World::new(None, [30_000, 20_000, 10_000]);
+    world.routes = Routes::INTERRUPT;
+    assert!(world.learner.ask(&world.wait(Kind::Read, 4096), 1).is_some());
+    world.load = Load::new(1.0, 1.0, 0.5);
+    assert_eq!(world.learner.ask(&world.wait(Kind::Read, 4096), 1), None);
+}
