@@ -5,7 +5,6 @@
 
 use std::env;
 use std::ffi::OsString;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use dwell::capability::effective_uid;
@@ -38,6 +37,8 @@ pub(crate) fn settings() -> Result<Settings, LayerError> {
 
 /// The system monitor of this process.
 pub(crate) fn monitor() -> std::io::Result<Arc<SystemMonitor>> {
-    let host_page: PathBuf = places::host_page(effective_uid(), &variable);
-    SystemMonitor::shared_with(Config { host_page: Some(host_page), ..Config::default() })
+    let user = effective_uid();
+    let host_page = Some(places::host_page(user, &variable));
+    let off_switch = places::off_switch(user, &variable);
+    SystemMonitor::shared_with(Config { host_page, off_switch, ..Config::default() })
 }

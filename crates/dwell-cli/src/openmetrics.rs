@@ -253,7 +253,7 @@ impl Collector for Processes {
             to,
             ("dwell_off", "Whether the process leaves everything to the kernel", None),
             Gauge,
-            |told, sample| gauge(sample, f64::from(u8::from(told.control.off))),
+            |told, sample| gauge(sample, f64::from(u8::from(told.is_off()))),
         )?;
         self.each(
             to,

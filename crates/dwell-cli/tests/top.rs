@@ -299,3 +299,34 @@ fn metrics_are_served_until_a_signal_comes() {
     }
     assert!(!socket.exists());
 }
+
+#[test]
+fn one_switch_is_off_for_all_until_on_and_top_doctor_and_run_say_who_and_why() {
+    let dir = tempfile::tempdir().unwrap();
+    let page = dir.path().join("page");
+    let machine = dir.path().join("machine-off");
+    let own = dir.path().join("page-off");
+    let dwell = |args: &[&str]| {
+        let mut command = command(dir.path(), args);
+        command.env("DWELL_HOST_PAGE", &page).env("DWELL_OFF", &machine).env("SUDO_USER", "ada");
+        let output = command.output().unwrap();
+        let both = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
+        (output.status.success(), both.concat())
+    };
+    let (done, said) = dwell(&["off", "--because", "alarm 7"]);
+    assert!(done && said.contains("(ada: alarm 7)"), "{said}");
+    // What root turns off is off for the machine, what anybody else does for that one's processes.
+    assert!(machine.exists() != own.exists() && said.contains("since 20"), "{said}");
+    for args in [&["top", "--once"][..], &["doctor"], &["run", "true"], &["off"]] {
+        let (done, said) = dwell(args);
+        assert!(done && said.contains("alarm 7"), "{args:?}: {said}");
+    }
+    let (_, said) = dwell(&["top", "--json"]);
+    let told: Value = serde_json::from_str(&said).unwrap();
+    assert_eq!(told["off"]["note"], "ada: alarm 7");
+    let (done, said) = dwell(&["bench", "io", "--report", "none"]);
+    assert!(!done && said.contains("a bench needs Dwell on"), "{said}");
+    let (done, said) = dwell(&["on"]);
+    assert!(done && said == "Dwell is on\n" && !machine.exists() && !own.exists(), "{said}");
+    assert!(!dwell(&["top", "--once"]).1.contains("alarm"));
+}

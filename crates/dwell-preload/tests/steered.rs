@@ -40,7 +40,10 @@ struct Running {
 
 impl Running {
     fn start(under: &Under, command: &mut Command) -> Running {
-        let mut command = under.command(command);
+        Running::of(under.command(command))
+    }
+
+    fn of(mut command: Command) -> Running {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let input = child.stdin.take().unwrap();
         let mut output = BufReader::new(child.stdout.take().unwrap()).lines();
@@ -84,6 +87,36 @@ fn orders_take_effect_at_once_in_a_program_that_runs() {
     assert_eq!(ended.on_rings(), 200, "{}", ended.stderr);
     assert_eq!(requests(Route::Inline, Mode::Block, Reason::Fixed), 200, "{}", ended.stderr);
     assert!(run.passed.bytes >= 100 * 4096, "the third passed: {}", ended.stderr);
+}
+
+#[test]
+fn the_off_switch_reaches_a_program_that_runs_and_goes_back() {
+    let Some((_fast, file, phases)) = scene() else { return };
+    let under = Under::policy("spin");
+    let place = tempfile::tempdir().unwrap();
+    let (page, off) = (place.path().join("page"), place.path().join("page-off"));
+    let mut command = under.command(Command::new(phases).arg(&file));
+    command.env("DWELL_HOST_PAGE", &page).env("DWELL_OFF", place.path().join("machine"));
+    let mut running = Running::of(command);
+    running.phase();
+    let heard = |off: bool| {
+        let told = || list(&under.ledgers()).unwrap().remove(0).snapshot.unwrap();
+        let began = std::time::Instant::now();
+        while told().load.is_none_or(|load| load.off != off) {
+            assert!(began.elapsed() < Duration::from_secs(60), "the switch is not heard of");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    };
+    heard(false);
+    fs::write(&off, "").unwrap();
+    heard(true);
+    running.phase();
+    fs::remove_file(&off).unwrap();
+    heard(false);
+    running.phase();
+    let ended = running.end(&under);
+    let stats = ended.run.as_ref().unwrap().stats();
+    assert_eq!((stats.because(Reason::Off), ended.on_rings()), (100, 200), "{}", ended.stderr);
 }
 
 #[test]

@@ -13,11 +13,13 @@ use thread_local::ThreadLocal;
 
 use crate::any::AnySource;
 use crate::buffer::Aligned;
+use crate::clock;
 use crate::error::{Error, Result};
 use crate::governed::Governor;
 use crate::known::{InFlight, Known};
 use crate::learner::{Hearing, Learner};
 use crate::monitor::SystemMonitor;
+use crate::off;
 use crate::queue::{Action, Io};
 use crate::source::Source;
 use crate::stats::{Counters, Stats};
@@ -155,6 +157,9 @@ where
         policy: Arc<dyn WaitPolicy>,
         monitor: Option<Arc<SystemMonitor>>,
     ) -> Self {
+        if monitor.is_none() {
+            off::look_at_times(clock::now());
+        }
         let inline = source.routes().has(Route::Inline);
         // Requests of a fast device count as backlog for others, whatever their own policy.
         let fast = known.profile.is_some_and(|profile| profile.class == DeviceClass::Fast);

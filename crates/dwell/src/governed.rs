@@ -28,6 +28,12 @@ impl Governor {
         self.reader.load()
     }
 
+    /// Whether Dwell was off at the end of the last window: one atomic read.
+    #[inline]
+    pub fn is_off(&self) -> bool {
+        self.reader.load().off
+    }
+
     /// Takes one of the process's spinners for a wait that is to spin because that pays. `Err`
     /// when none is left. Waits that spin for other reasons (a fixed policy) need none.
     #[inline]

@@ -29,6 +29,7 @@ pub mod ledger;
 pub mod mapping;
 pub mod memory;
 pub mod monitor;
+pub mod off;
 pub mod open;
 pub mod outlook;
 pub mod park;

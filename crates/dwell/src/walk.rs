@@ -13,6 +13,7 @@ use crate::file::{File, Heat, Turn};
 use crate::governed::{Governor, admit};
 use crate::learner::{Asked, Taken};
 use crate::monitor::SpinGuard;
+use crate::off;
 use crate::queue::{Io, Prospect, Queue};
 use crate::source::Source;
 use crate::stats::{Counters, Family};
@@ -130,8 +131,10 @@ where
             return None;
         }
         let mut wait = self.wait_of(kind, bytes as u64, Call::Blocking);
-        let asked = self.ask(&mut wait);
-        let mut decision = policy::block(&wait, self.policy.leaves(&wait)?);
+        let withheld = self.withheld().filter(|_| wait.routes.has(Route::Inline));
+        let asked = withheld.is_none().then(|| self.ask(&mut wait)).flatten();
+        let why = withheld.or_else(|| self.policy.leaves(&wait))?;
+        let mut decision = policy::block(&wait, why);
         let counters = self.counters.get()?;
         let started = clock::now();
         if let (Some(learner), Some(asked)) = (&self.learner, asked)
@@ -159,7 +162,7 @@ where
             Ok(turn) => {
                 let mut wait = self.put(io, &turn);
                 self.ask(&mut wait);
-                self.policy.choose(&wait)
+                self.choose(&wait, self.withheld())
             }
             Err(_) => Decision::new(Route::Inline, Mode::Block, 0, Reason::NoQueue),
         }
@@ -260,6 +263,25 @@ where
         wait
     }
 
+    /// Why requests go the kernel's own way now, whatever their policy says.
+    #[inline]
+    pub fn withheld(&self) -> Option<Reason> {
+        let is_off = match &self.governor {
+            Some(governor) => governor.is_off(),
+            None => off::was_off(),
+        };
+        is_off.then_some(Reason::Off)
+    }
+
+    /// What is decided for a request: by its policy, unless that is not asked.
+    #[inline]
+    pub(crate) fn choose(&self, wait: &Wait<'_>, withheld: Option<Reason>) -> Decision {
+        match withheld {
+            Some(why) => policy::block(wait, why),
+            None => self.policy.choose(wait),
+        }
+    }
+
     /// Puts what was found out about requests like this one before its policy.
     #[inline]
     fn ask(&self, wait: &mut Wait<'_>) -> Option<Asked> {
@@ -271,7 +293,9 @@ where
     /// The walk of one request: page cache, decision, submission, wait, estimate.
     fn decide(&self, counters: &Counters, turn: &mut Turn<S::Queue>, heat: &Heat, io: &Io) -> i32 {
         let kind = io.action().kind();
+        let withheld = self.withheld();
         if kind == Kind::Read
+            && withheld.is_none()
             && self.source.caches()
             && let Some(result) = self.ask_cache(counters, heat, io)
         {
@@ -279,9 +303,16 @@ where
         }
         let mut wait = self.put(io, turn);
         turn.sequence += 1;
-        let asked = self.ask(&mut wait).zip(self.learner.as_deref());
-        let mut decision = self.policy.choose(&wait);
+        let asked = match withheld {
+            None => self.ask(&mut wait).zip(self.learner.as_deref()),
+            // Nothing is tried, nor heard of.
+            Some(_) => None,
+        };
+        let mut decision = self.choose(&wait, withheld);
         let started = clock::now();
+        if self.governor.is_none() {
+            off::look_at_times(started);
+        }
         let metered =
             asked.is_some_and(|(asked, learner)| learner.meters(&mut turn.hearing, asked, started));
         let cpu_before = metered.then(clock::thread_cpu);

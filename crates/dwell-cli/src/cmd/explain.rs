@@ -17,6 +17,7 @@ use dwell::{Decision, Kind, Mode, Reason, Route, WaitPolicy};
 use dwell_bench::units;
 use dwell_policy::{Arm, Backlog, Call, Learned, Load, Wait};
 
+use super::off;
 use crate::show::{self, Screen, Tone, finished};
 use crate::{places, size};
 
@@ -101,6 +102,11 @@ pub fn run(args: &Args) -> Result<()> {
     text += &verdict(&screen, &decision);
     if let Some(known) = known {
         text += &format!("\n{}\n", arms(&screen, &known));
+    }
+    if let Some(off) = places::off_switch().off() {
+        let what =
+            format!("Dwell is {}; every request goes the kernel's own way", off::words(&off));
+        text += &screen.labelled_in(Tone::Warning, "! off     ", &what);
     }
     if beneath.profile.is_none() {
         let advice = format!("dwell probe {} measures this device", args.path.display());
@@ -400,5 +406,9 @@ fn sentence(why: Reason) -> &'static str {
         Reason::Measured => "of the ways to wait that were tried, this one cost least",
         Reason::Sacrificed => "a thread of higher priority could run next",
         Reason::Asleep => "who serves it sleeps, and needs a CPU first",
+        Reason::Off => "Dwell is switched off",
+        Reason::HeldBack => "only a part of the requests is steered, and this one is not of it",
+        Reason::SpinCap => "waiting has used the CPU time that it may use",
+        Reason::Regressed => "steered requests of the device took longer than those held back",
     }
 }

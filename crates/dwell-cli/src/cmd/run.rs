@@ -13,6 +13,7 @@ use dwell::profile::ProfileStore;
 use dwell::settings::{LayerError, RunOrder, Set, Settings, Waiting};
 
 use super::explain::policy_name;
+use super::off;
 use crate::exec;
 use crate::places;
 use crate::program::{self, CannotRun, Program};
@@ -118,6 +119,9 @@ fn order(args: &Args, settings: Settings) -> Result<RunOrder> {
     let profiles = places::known_profiles();
     if !args.quiet {
         say_unusable(&profiles);
+        if let Some(off) = places::off_switch().off() {
+            say(&format!("Dwell is {}; until it is on, nothing is decided", off::words(&off)));
+        }
     }
     let mut random = [0u8; 8];
     rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())?;

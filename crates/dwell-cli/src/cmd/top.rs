@@ -10,11 +10,14 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use comfy_table::Cell;
 use dwell::ledger::{Device, Look, Rates, Seen, Watch};
+use dwell::off::Off;
 use dwell_bench::units;
 use serde::Serialize;
 
+use super::off;
 use crate::exporter::{Listener, write_file};
 use crate::openmetrics;
+use crate::places;
 use crate::runtime_dir::runtime_dir;
 use crate::show::{self, Screen, Tone, finished};
 use crate::signals::Signals;
@@ -24,7 +27,7 @@ use crate::terminal::Pages;
 /// q or Ctrl-C ends it; what is no terminal gets the table once.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Prints JSON once: {interval_s, processes, unreadable}, with all figures of each process
+    /// Prints JSON once: {interval_s, processes, unreadable, off}, with all figures of each process
     #[arg(long)]
     json: bool,
     /// Shows the table, or writes the metrics, once
@@ -55,6 +58,8 @@ struct Told<'a> {
     interval_s: f64,
     processes: &'a [Seen],
     unreadable: Vec<Unreadable>,
+    /// Who switched Dwell off, if anybody did.
+    off: Option<Off>,
 }
 
 #[derive(Serialize)]
@@ -85,6 +90,7 @@ pub fn run(args: &Args) -> Result<()> {
                 interval_s: args.interval.as_secs_f64(),
                 processes: &look.processes,
                 unreadable: look.unreadable.iter().map(unreadable).collect(),
+                off: places::off_switch().off(),
             };
             show::json(&told)?
         }
@@ -162,6 +168,9 @@ fn picture(screen: &Screen, look: &Look) -> String {
         }
         false => table(screen, &look.processes),
     };
+    if let Some(off) = places::off_switch().off() {
+        text += &screen.labelled_in(Tone::Warning, "! ", &format!("Dwell is {}", off::words(&off)));
+    }
     for (_, error) in &look.unreadable {
         text += &screen.labelled_in(Tone::Bad, "✗ ", &show::one_line(&error.to_string()));
     }
@@ -210,7 +219,7 @@ fn row(screen: &Screen, seen: &Seen, device: &Device, rates: Option<&Rates>) -> 
 
 /// What is out of the ordinary.
 fn state(seen: &Seen, device: &Device) -> (Tone, String) {
-    if seen.told.control.off {
+    if seen.told.is_off() {
         return (Tone::Warning, "off".to_owned());
     }
     let learner = device.learner;

@@ -26,8 +26,10 @@ impl Services {
     /// The system monitor, and the ledger that it keeps up to date. A process can do without either.
     pub(super) fn begin(order: &RunOrder) -> Services {
         let user = dwell::capability::effective_uid();
-        let host_page = places::host_page(user, &|name| env::var_os(name));
-        let config = Config { host_page: Some(host_page), ..Config::default() };
+        let variables = |name: &str| env::var_os(name);
+        let host_page = Some(places::host_page(user, &variables));
+        let off_switch = places::off_switch(user, &variables);
+        let config = Config { host_page, off_switch, ..Config::default() };
         let monitor = SystemMonitor::shared_with(config).ok();
         let publisher = ledger(order).map(|ledger| {
             let control = Box::into_raw(Box::new(ledger.reader()));

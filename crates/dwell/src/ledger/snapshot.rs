@@ -147,6 +147,10 @@ pub struct LoadNow {
     pub competitors: u8,
     /// Whether the budget of spinners has room.
     pub may_spin: bool,
+    /// Whether there is a budget of spinners at all.
+    pub has_budget: bool,
+    /// Whether the process has seen that Dwell is switched off on this machine.
+    pub off: bool,
 }
 
 impl From<Load> for LoadNow {
@@ -157,15 +161,18 @@ impl From<Load> for LoadNow {
             threshold: load.threshold(),
             competitors: load.competitors,
             may_spin: load.may_spin,
+            has_budget: load.has_budget,
+            off: load.off,
         }
     }
 }
 
 impl From<LoadNow> for Load {
     fn from(load: LoadNow) -> Load {
-        let LoadNow { others, total, threshold, competitors, may_spin } = load;
+        let LoadNow { others, total, threshold, competitors, may_spin, has_budget, off } = load;
         let mut packed = Load::new(others, total, threshold);
         (packed.competitors, packed.may_spin) = (competitors, may_spin);
+        (packed.has_budget, packed.off) = (has_budget, off);
         packed
     }
 }
@@ -193,6 +200,11 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
+    /// Whether the process leaves everything to the kernel: it was told so, or Dwell is switched off.
+    pub fn is_off(&self) -> bool {
+        self.control.off || self.load.is_some_and(|load| load.off)
+    }
+
     /// Adds another process: figures are added up, devices by name and class; the header remains,
     /// and the load is that of the later one.
     pub fn merge(&mut self, other: &Snapshot) {

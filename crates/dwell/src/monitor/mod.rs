@@ -52,6 +52,7 @@ pub use host::{Fellow, HostPage, Sharing};
 pub use permit::{LoadReader, SpinGuard, SpinPermit};
 
 use crate::clock;
+use crate::off::OffSwitch;
 use crate::remembered::Remembered;
 use dwell_policy::{Load, Ns};
 use permit::Shared;
@@ -78,6 +79,8 @@ pub struct Config {
     pub sharing: Sharing,
     /// How long a process keeps the right to spin when others wait for it, give or take a quarter.
     pub max_hold_ms: u32,
+    /// Where to look, once a window, whether Dwell is switched off.
+    pub off_switch: OffSwitch,
 }
 
 impl Default for Config {
@@ -89,6 +92,7 @@ impl Default for Config {
             host_page: None,
             sharing: Sharing::SameUser,
             max_hold_ms: 1000,
+            off_switch: OffSwitch::default(),
         }
     }
 }

@@ -45,7 +45,8 @@ impl Core {
         };
         let nothing = Sample::default();
         let mut hysteresis = Hysteresis::default();
-        let blind = assess(&nothing, &nothing, &OwnUse::default(), &config, &mut hysteresis);
+        let mut blind = assess(&nothing, &nothing, &OwnUse::default(), &config, &mut hysteresis);
+        (blind.has_budget, blind.off) = (false, config.off_switch.is_off());
         shared.publish(blind);
         Core {
             prev: sources.sample(),
@@ -132,6 +133,8 @@ impl Core {
         let leased = self.host.settle(now.at_ns, &self.ask(wanted, stuck.into()));
         shared.set_leased(leased);
         load.may_spin = leased > u32::from(stuck);
+        load.has_budget = self.last_budget > 0;
+        load.off = self.config.off_switch.is_off();
         shared.publish(load);
         self.last_load = load;
 
