@@ -36,9 +36,10 @@ pub(crate) fn settings() -> Result<Settings, LayerError> {
 }
 
 /// The system monitor of this process.
-pub(crate) fn monitor() -> std::io::Result<Arc<SystemMonitor>> {
+pub(crate) fn monitor(settings: &Settings) -> std::io::Result<Arc<SystemMonitor>> {
     let user = effective_uid();
     let host_page = Some(places::host_page(user, &variable));
     let off_switch = places::off_switch(user, &variable);
-    SystemMonitor::shared_with(Config { host_page, off_switch, ..Config::default() })
+    let spin_cap = settings.general().spin_cap.map(|set| set.value);
+    SystemMonitor::shared_with(Config { host_page, off_switch, spin_cap, ..Config::default() })
 }

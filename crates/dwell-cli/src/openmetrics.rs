@@ -251,6 +251,12 @@ impl Collector for Processes {
         )?;
         self.each(
             to,
+            ("dwell_shadow", "Whether the process only records what it would do", None),
+            Gauge,
+            |told, sample| gauge(sample, f64::from(u8::from(told.header.shadow))),
+        )?;
+        self.each(
+            to,
             ("dwell_off", "Whether the process leaves everything to the kernel", None),
             Gauge,
             |told, sample| gauge(sample, f64::from(u8::from(told.is_off()))),

@@ -101,7 +101,7 @@ fn a_command_is_loaded_into_and_told() {
     let stats = dir.path().join("stats.json");
     let shell = "echo \"$LD_PRELOAD\"; echo $$; echo \"$DWELL_RUN\"; echo \"$0 $*\"";
     let child = dwell(dir.path(), library)
-        .args(["--policy", "spin", "--observe", "--quiet", "--stats"])
+        .args(["--policy", "spin", "--shadow", "--quiet", "--stats"])
         .arg(&stats)
         .args(["--", "sh", "-c", shell, "zero", "--policy", "x"])
         .env("LD_PRELOAD", library)
@@ -119,13 +119,13 @@ fn a_command_is_loaded_into_and_told() {
     assert_eq!(order.root_pid, pid);
     assert_ne!(order.run_id, 0);
     assert_eq!(order.policy.as_deref(), Some("spin"));
-    assert!(order.observe && order.quiet);
+    assert!(order.shadow && order.quiet);
     assert_eq!(order.ledger_dir, Some(dir.path().join("dwell")));
     assert_eq!(order.stats_file, Some(stats));
     assert_eq!(order.profile_dir, dir.path().join("profiles"));
     let general = order.settings.general();
     assert_eq!(general.policy.to_string(), "spin (--policy)");
-    assert!(general.observe.value);
+    assert!(general.shadow.value);
     assert_eq!(fs::metadata(dir.path().join("dwell")).unwrap().permissions().mode() & 0o777, 0o700);
 }
 

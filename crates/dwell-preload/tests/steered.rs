@@ -180,7 +180,7 @@ fn in_a_crowd_only_who_spins_or_observes_whatever_happens_gets_an_engine() {
     let Some((_fast, file, phases)) = scene() else { return };
     let crowd = Crowd::new();
     let (smartcon, spin) = (|| Under::policy("smartcon"), Under::policy("spin"));
-    for (under, decided) in [(smartcon(), 0), (smartcon().observing(), 84), (spin, 84)] {
+    for (under, decided) in [(smartcon(), 0), (smartcon().in_shadow(), 84), (spin, 84)] {
         let under = under.leaving_alone_for(1);
         let mut running = Running::start(&under, Command::new(&phases).arg(&file));
         std::thread::sleep(Duration::from_millis(20));

@@ -80,6 +80,8 @@ where
     pub(crate) governor: Option<Governor>,
     pub(crate) learner: Option<Arc<Learner>>,
     device: Box<str>,
+    /// Whether decisions are only recorded.
+    pub(crate) shadow: bool,
     /// Set where no size, backlog or load can change the decision: requests go inline unasked.
     pub(crate) always: Option<(Mode, Reason)>,
     pub(crate) callers: ThreadLocal<Caller<S::Queue>>,
@@ -178,10 +180,19 @@ where
             governor: monitor.map(Governor::new),
             learner,
             device: device.into(),
+            shadow: false,
             always,
             callers: ThreadLocal::new(),
             counters: ThreadLocal::new(),
         }
+    }
+
+    /// The same file, whose decisions are only recorded: every request goes the kernel's own way.
+    /// Nothing is tried, and no spinner's seat is taken.
+    #[must_use]
+    pub fn in_shadow(mut self, on: bool) -> Self {
+        self.shadow = on;
+        self
     }
 
     /// What is being found out about its device; `None` under a policy that does not want to know.

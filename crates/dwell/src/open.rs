@@ -122,6 +122,8 @@ pub struct Options {
     pub known: Option<Known>,
     /// The system monitor to ask and to tell.
     pub monitor: Option<Arc<SystemMonitor>>,
+    /// Whether decisions are only recorded.
+    pub shadow: bool,
 }
 
 impl File {
@@ -150,6 +152,7 @@ impl Default for Options {
             policy: Arc::new(Adaptive::default()),
             known: None,
             monitor: None,
+            shadow: false,
         }
     }
 }
@@ -209,6 +212,13 @@ impl Options {
         self
     }
 
+    /// Decides and records, and has every request go the kernel's own way.
+    #[must_use]
+    pub fn shadow(mut self, on: bool) -> Self {
+        self.shadow = on;
+        self
+    }
+
     /// Opens a path, or an address of a registered scheme.
     ///
     /// # Errors
@@ -236,7 +246,8 @@ impl Options {
     }
 
     fn over(&self, source: AnySource, path: &Path, device: &str, known: Known) -> File {
-        File::over(source, path, device, known, self.policy.clone(), self.monitor.clone())
+        let (policy, monitor) = (self.policy.clone(), self.monitor.clone());
+        File::over(source, path, device, known, policy, monitor).in_shadow(self.shadow)
     }
 
     fn by_scheme(&self, path: &Path) -> Option<Result<Opened>> {

@@ -375,9 +375,9 @@ where
         let Some(queue) = &mut self.queue else { return };
         // A thread spins for all its requests at once, so it needs one permit, at the wait.
         let governor = self.file.governor.as_ref();
-        let guard = match governor.map_or(Ok(None), |governor| governor.admit(&decision, now)) {
+        let guard = match governor.map_or(Ok(None), |governor| governor.admit(&mut decision, now)) {
             Ok(guard) => guard,
-            Err(()) => {
+            Err(_) => {
                 decision.mode = Mode::Block;
                 None
             }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What becomes of a request on a queue that has many in flight: checked, decided, accounted for.
 
-use dwell_policy::{Backlog, Call, Decision, Estimator, Mode, Ns, Reason, Route, Wait};
+use dwell_policy::{Backlog, Call, Decision, Estimator, Mode, Ns, Reason, Route, Wait, policy};
 
 use crate::clock;
 use crate::error::{Error, Result};
@@ -67,14 +67,24 @@ where
         if self.governor.is_none() && sequence.is_multiple_of(LOOK_ONE_IN) {
             off::look_at_times(clock::now());
         }
-        self.choose(&wait, self.withheld())
+        let would = self.choose(&wait, self.withheld());
+        if !self.shadow {
+            let is_spent = self.governor.as_ref().is_some_and(|governor| governor.is_spent(&would));
+            return if is_spent { policy::block(&wait, Reason::SpinCap) } else { would };
+        }
+        if let Some(counters) = self.counters() {
+            counters.decided(would.route, would.mode, would.why);
+        }
+        policy::block(&wait, would.why)
     }
 
     /// Serves a request where there is no queue.
     pub(crate) fn serve_unqueued(&self, io: &Io, decision: &Decision, began: Ns) -> i32 {
         let result = self.source.call(io);
         if let Some(counters) = self.counters() {
-            counters.decided(Route::Inline, decision.mode, decision.why);
+            if !self.shadow {
+                counters.decided(Route::Inline, decision.mode, decision.why);
+            }
             counters.took(Family::Inline, clock::now().saturating_sub(began));
             counters.moved(io.action().kind(), result);
         }
@@ -128,7 +138,7 @@ where
 
     /// Counts a request that the queue refused and a call served.
     pub(crate) fn count_called(&self) {
-        if let Some(counters) = self.counters() {
+        if let Some(counters) = self.counters().filter(|_| !self.shadow) {
             counters.decided(Route::Inline, Mode::Block, Reason::NoQueue);
         }
     }
@@ -136,7 +146,8 @@ where
     /// Counts a decision once the wait is over that ended with its completion. Where the spin
     /// expired, it expired for all.
     pub(crate) fn count_queued(&self, decision: &Decision, expired: bool) {
-        let Some(counters) = self.counters() else { return };
+        // A shadow has counted what it would have done.
+        let Some(counters) = self.counters().filter(|_| !self.shadow) else { return };
         let expired = expired && decision.mode != Mode::Block;
         let why = if expired { Reason::SpinExpired } else { decision.why };
         counters.decided(decision.route, decision.mode, why);

@@ -394,6 +394,11 @@ impl Stats {
         self.sum_of(|row| row.why == why)
     }
 
+    /// Requests that were spun for, after a timed sleep or without.
+    pub fn spins(&self) -> u64 {
+        self.sum_of(|row| row.route != Route::Inline && row.mode != Mode::Block)
+    }
+
     /// Latencies of all requests together: a family of which only some were timed counts as if
     /// the others had been like them.
     pub fn latencies(&self) -> Histogram {

@@ -47,6 +47,11 @@ where
     #[inline]
     pub fn wait_of(&self, kind: Kind, size_bytes: u64, call: Call) -> Wait<'_> {
         let routes = self.source.routes();
+        let mut load = self.governor.as_ref().map_or_else(Load::default, Governor::load);
+        if self.shadow {
+            // It takes no seat, and so would have none.
+            load.may_spin = load.has_budget;
+        }
         Wait {
             kind,
             size_bytes,
@@ -56,7 +61,7 @@ where
             profile: self.known.profile.as_ref(),
             estimate: Estimate::default(),
             awake: true,
-            load: self.governor.as_ref().map_or_else(Load::default, Governor::load),
+            load,
             nice: 0,
             next_nice: None,
             sequence: 0,
@@ -173,15 +178,35 @@ where
     pub fn observed(&self, would: &Decision, io: &Io, heat: &Heat, result: i32, latency_ns: Ns) {
         let Some(counters) = self.counters() else { return };
         let kind = io.action().kind();
-        counters.decided(would.route, would.mode, would.why);
-        counters.took(Family::Inline, latency_ns);
+        self.recorded(counters, would, kind, heat, result, latency_ns);
         counters.moved(kind, result);
-        if kind == Kind::Read && latency_ns <= self.hit_ns(result) {
-            heat.hit();
-        }
         if let Ok(mut turn) = self.callers.get_or_default().turn.try_borrow_mut() {
             turn.sequence += 1;
             turn.estimator.record(kind, u64::from(io.bytes()), Mode::Block, latency_ns);
+        }
+    }
+
+    /// Counts what would have been decided for a call that took so long. What took no longer than a
+    /// hit of the page cache was one, and would not have been waited for.
+    fn recorded(
+        &self,
+        counters: &Counters,
+        would: &Decision,
+        kind: Kind,
+        heat: &Heat,
+        result: i32,
+        latency_ns: Ns,
+    ) {
+        if kind == Kind::Read && self.source.caches() && latency_ns <= self.hit_ns(result) {
+            heat.hit();
+            counters.decided(Route::Inline, Mode::Spin, Reason::Cached);
+            counters.took(Family::Cached, latency_ns);
+        } else {
+            if kind == Kind::Read {
+                heat.missed();
+            }
+            counters.decided(would.route, would.mode, would.why);
+            counters.took(Family::Inline, latency_ns);
         }
     }
 
@@ -285,7 +310,8 @@ where
     /// Puts what was found out about requests like this one before its policy.
     #[inline]
     fn ask(&self, wait: &mut Wait<'_>) -> Option<Asked> {
-        let asked = self.learner.as_ref()?.ask(wait)?;
+        let learner = self.learner.as_ref().filter(|_| !self.shadow)?;
+        let asked = learner.ask(wait)?;
         wait.learned = asked.learned();
         Some(asked)
     }
@@ -296,6 +322,7 @@ where
         let withheld = self.withheld();
         if kind == Kind::Read
             && withheld.is_none()
+            && !self.shadow
             && self.source.caches()
             && let Some(result) = self.ask_cache(counters, heat, io)
         {
@@ -308,7 +335,8 @@ where
             // Nothing is tried, nor heard of.
             Some(_) => None,
         };
-        let mut decision = self.choose(&wait, withheld);
+        let would = self.choose(&wait, withheld);
+        let mut decision = if self.shadow { policy::block(&wait, would.why) } else { would };
         let started = clock::now();
         if self.governor.is_none() {
             off::look_at_times(started);
@@ -316,16 +344,22 @@ where
         let metered =
             asked.is_some_and(|(asked, learner)| learner.meters(&mut turn.hearing, asked, started));
         let cpu_before = metered.then(clock::thread_cpu);
-        let guard = admit(self.governor.as_ref(), &wait, &mut decision, started);
+        let governor = self.governor.as_ref().filter(|_| !self.shadow);
+        let guard = admit(governor, &wait, &mut decision, started);
         let entered = self.in_flight.enter(io.bytes());
         let Served { result, mode, latency_ns, as_decided } = if decision.route == Route::Inline {
             let result = self.source.call(io);
             let latency_ns = clock::now() - started;
-            counters.decided(Route::Inline, decision.mode, decision.why);
-            counters.took(Family::Inline, latency_ns);
+            if self.shadow {
+                self.recorded(counters, &would, kind, heat, result, latency_ns);
+            } else {
+                counters.decided(Route::Inline, decision.mode, decision.why);
+                counters.took(Family::Inline, latency_ns);
+            }
             Served { result, mode: decision.mode, latency_ns, as_decided: true }
         } else {
-            self.queued(counters, turn, io, &decision, started, guard)
+            let counted = if self.shadow { would } else { decision };
+            self.queued(counters, turn, io, (&decision, &counted), started, guard)
         };
         self.in_flight.leave(entered);
         if let Some(governor) = &self.governor {
@@ -350,7 +384,7 @@ where
         counters: &Counters,
         turn: &mut Turn<S::Queue>,
         io: &Io,
-        decision: &Decision,
+        (decision, counted): (&Decision, &Decision),
         submitted: Ns,
         guard: Option<SpinGuard<'_>>,
     ) -> Served {
@@ -386,7 +420,7 @@ where
             counters.took(Family::Inline, latency_ns);
             return Served::by_call(result, latency_ns);
         }
-        counters.waited(decision, &outcome);
+        counters.waited(counted, &outcome);
         let latency_ns = outcome.ended - submitted;
         counters.took(Family::queued(decision.mode), latency_ns);
         Served { result, mode: decision.mode, latency_ns, as_decided: true }

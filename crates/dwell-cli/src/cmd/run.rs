@@ -43,9 +43,9 @@ pub struct Args {
     /// Wait policy, in place of what the settings say.
     #[arg(long, value_name = "POLICY", value_parser = policy_name)]
     policy: Option<String>,
-    /// Records what would be decided, and changes nothing.
-    #[arg(long)]
-    observe: bool,
+    /// Decides and records, and changes nothing: every request goes the kernel's own way.
+    #[arg(long, alias = "observe")]
+    shadow: bool,
     /// Lets files under a mount of dwell serve take channels; the kernel serves them otherwise.
     #[arg(long)]
     channels: bool,
@@ -100,7 +100,7 @@ fn options(args: &Args) -> Settings {
     let policy = args.policy.as_ref().map(|policy| Set::option("--policy", policy.clone()));
     Settings {
         waiting: Waiting { policy, ..Waiting::default() },
-        observe: args.observe.then(|| Set::option("--observe", true)),
+        shadow: args.shadow.then(|| Set::option("--shadow", true)),
         ..Settings::default()
     }
 }
@@ -129,7 +129,7 @@ fn order(args: &Args, settings: Settings) -> Result<RunOrder> {
         run_id: u64::from_ne_bytes(random),
         root_pid: std::process::id(),
         policy: args.policy.clone(),
-        observe: settings.general().observe.value,
+        shadow: settings.general().shadow.value,
         ledger_dir: ledger_dir.ok(),
         stats_file,
         profile_dir: absolute(&profiles.dir)?,

@@ -211,7 +211,11 @@ fn row(screen: &Screen, seen: &Seen, device: &Device, rates: Option<&Rates>) -> 
         Cell::new(per_second(|rates| rates.requests_per_second)),
         Cell::new(p99.map_or_else(dash, |rates| units::time_ns(rates.p99_ns as f64))),
         Cell::new(rates.map_or_else(dash, |rates| units::percent(rates.spin_cpus))),
-        Cell::new(per_second(|rates| rates.switches_avoided_per_second)),
+        // What a shadow would have avoided it has not.
+        Cell::new(match header.shadow {
+            true => dash(),
+            false => per_second(|rates| rates.switches_avoided_per_second),
+        }),
         Cell::new(load),
         screen.cell(tone, state),
     ]
@@ -223,8 +227,8 @@ fn state(seen: &Seen, device: &Device) -> (Tone, String) {
         return (Tone::Warning, "off".to_owned());
     }
     let learner = device.learner;
-    let state = match seen.told.header.observe {
-        true => "observes".to_owned(),
+    let state = match seen.told.header.shadow {
+        true => "shadow".to_owned(),
         false if learner.kinds == 0 => String::new(),
         false => format!("spins for {} of {} sizes", learner.spins, learner.kinds),
     };

@@ -153,8 +153,8 @@ pub(super) fn decided_of(fd: i32, number: u64, services: &mut Option<Services>) 
     }
     let busy = Load::new(1.0, 1.0, 0.5);
     let waits = Wait { load: busy, ..Wait::new(Kind::Read, 4096, known.profile.as_ref()) };
-    // Who observes wants to be told that too.
-    let gives_way = !order.observe && policy.leaves(&waits).is_some();
+    // A shadow is to tell that too.
+    let gives_way = !order.shadow && policy.leaves(&waits).is_some();
     let open = Box::new(move |services: &mut Option<Services>| {
         // A child's is its own.
         let key = key_of_number(number);
@@ -162,7 +162,8 @@ pub(super) fn decided_of(fd: i32, number: u64, services: &mut Option<Services>) 
         let file = |direct: bool| {
             let source = Adopted::new(&known, direct);
             let (policy, monitor) = (services.steered(policy.clone()), services.monitor.clone());
-            let file = File::over(source, &device.kernel_name, &key, known, policy, monitor);
+            let file = File::over(source, &device.kernel_name, &key, known, policy, monitor)
+                .in_shadow(order.shadow);
             let file = Arc::new(file);
             if let Some(publisher) = &services.publisher {
                 publisher.add(&device.kernel_name, file.clone());
@@ -191,7 +192,8 @@ fn files_of_mount(
     let policy = effective.wait_policy().ok()?;
     let services = services.get_or_insert_with(|| Services::begin(order));
     let (policy, monitor) = (services.steered(policy), services.monitor.clone());
-    let file = Arc::new(File::over(mount, &name, &key_of_number(number), known, policy, monitor));
+    let file = File::over(mount, &name, &key_of_number(number), known, policy, monitor);
+    let file = Arc::new(file.in_shadow(order.shadow));
     if let Some(publisher) = &services.publisher {
         publisher.add(&name, file.clone());
     }

@@ -29,7 +29,8 @@ impl Services {
         let variables = |name: &str| env::var_os(name);
         let host_page = Some(places::host_page(user, &variables));
         let off_switch = places::off_switch(user, &variables);
-        let config = Config { host_page, off_switch, ..Config::default() };
+        let spin_cap = order.settings.general().spin_cap.map(|set| set.value);
+        let config = Config { host_page, off_switch, spin_cap, ..Config::default() };
         let monitor = SystemMonitor::shared_with(config).ok();
         let publisher = ledger(order).map(|ledger| {
             let control = Box::into_raw(Box::new(ledger.reader()));
@@ -49,7 +50,7 @@ fn ledger(order: &RunOrder) -> Option<Ledger> {
         run: order.run_id,
         root_pid: order.root_pid,
         root_start_ticks,
-        observe: order.observe,
+        shadow: order.shadow,
         ..Header::default()
     };
     Ledger::create(order.ledger_dir.as_deref()?, &header).ok()

@@ -227,7 +227,7 @@ impl Reactor {
         let governor = owner.and_then(|owner| owner.governor());
         let guard = match governor.map_or(Ok(None), |governor| governor.admit(decision, now)) {
             Ok(guard) => guard,
-            Err(()) => {
+            Err(_) => {
                 decision.mode = Mode::Block;
                 None
             }

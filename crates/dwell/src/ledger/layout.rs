@@ -93,7 +93,7 @@ pub(super) fn first_page(header: &Header, control: &Control) -> Vec<u64> {
         header.run,
         header.root_pid.into(),
         header.root_start_ticks,
-        header.observe.into(),
+        header.shadow.into(),
         header.since_unix_ms,
     ];
     page[AT_HEADER..][..numbers.len()].copy_from_slice(&numbers);
@@ -220,7 +220,7 @@ pub(super) fn read(words: &[u64]) -> Result<Snapshot, String> {
         run: header[3],
         root_pid: pid(header[4]),
         root_start_ticks: header[5],
-        observe: header[6] & 1 == 1,
+        shadow: header[6] & 1 == 1,
         since_unix_ms: header[7],
         command: text(&header[8..][..COMMAND_WORDS]),
     };
@@ -274,7 +274,7 @@ mod tests {
                 root_pid: 11,
                 root_start_ticks: 33,
                 command: "a command, ein Befehl für alle Fälle".into(),
-                observe: true,
+                shadow: true,
                 since_unix_ms: 99,
             },
             control: Control { generation: 7, off: true, policy: Some("block".into()) },

@@ -29,7 +29,8 @@ pub struct Header {
     /// What the process is called.
     pub command: String,
     /// Whether decisions are only recorded, and nothing is changed.
-    pub observe: bool,
+    #[serde(alias = "observe")]
+    pub shadow: bool,
     /// When it came under Dwell, in milliseconds since 1970.
     pub since_unix_ms: u64,
 }

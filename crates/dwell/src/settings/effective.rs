@@ -31,7 +31,10 @@ pub struct General {
     /// How long a process is left alone when it begins, in milliseconds.
     pub leave_alone_ms: Set<u32>,
     /// Whether decisions are recorded only.
-    pub observe: Set<bool>,
+    pub shadow: Set<bool>,
+    /// CPU time that busy-waiting may use at most, 0–1 of the CPUs that a process may run on; `None`
+    /// for no cap.
+    pub spin_cap: Option<Set<f32>>,
     /// Whether a device that is added is probed.
     pub probe_on_add: Set<bool>,
 }
@@ -75,7 +78,8 @@ impl Settings {
             queue_limit,
             cpu_signal: cpu_signal.unwrap_or_else(|| Set::default(CpuSignal::default())),
             leave_alone_ms: self.leave_alone_ms.clone().unwrap_or(Set::default(LEAVE_ALONE_MS)),
-            observe: or(&self.observe, false),
+            shadow: or(&self.shadow, false),
+            spin_cap: self.spin_cap.clone(),
             probe_on_add: or(&self.probe_on_add, false),
         }
     }

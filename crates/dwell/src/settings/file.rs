@@ -38,7 +38,9 @@ struct Raw {
     queue_limit: Option<Spanned<u32>>,
     cpu_signal: Option<Spanned<CpuSignal>>,
     leave_alone_ms: Option<Spanned<u32>>,
-    observe: Option<Spanned<bool>>,
+    #[serde(alias = "observe")]
+    shadow: Option<Spanned<bool>>,
+    spin_cap: Option<Spanned<Fraction>>,
     #[serde(default)]
     device: Vec<RawDevice>,
     #[serde(default)]
@@ -247,7 +249,8 @@ pub(super) fn parse(text: &str, origin: &Path) -> Result<Settings, SettingsError
             cpu_signal: reader.maybe(raw.cpu_signal, |signal| signal),
         },
         leave_alone_ms: reader.maybe(raw.leave_alone_ms, |ms| ms),
-        observe: reader.maybe(raw.observe, |on| on),
+        shadow: reader.maybe(raw.shadow, |on| on),
+        spin_cap: reader.maybe(raw.spin_cap, |share| share.0),
         probe_on_add: reader.maybe(raw.probe.on_add, |on| on),
         devices: raw.device.into_iter().map(|device| reader.device(device)).collect(),
         excluded_paths: reader.patterns(raw.exclude.paths),

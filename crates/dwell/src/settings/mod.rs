@@ -157,7 +157,9 @@ pub struct Settings {
     /// How long a process is left alone when it begins, in milliseconds.
     pub leave_alone_ms: Option<Set<u32>>,
     /// Whether decisions are recorded only.
-    pub observe: Option<Set<bool>>,
+    pub shadow: Option<Set<bool>>,
+    /// CPU time that busy-waiting may use at most, 0–1 of the CPUs that a process may run on.
+    pub spin_cap: Option<Set<f32>>,
     /// Whether a device that is added is probed.
     pub probe_on_add: Option<Set<bool>>,
     /// Of which devices something is said, in the order of saying: a later one wins.
@@ -188,7 +190,8 @@ impl Settings {
         Settings {
             waiting: self.waiting.under(over.waiting),
             leave_alone_ms: over.leave_alone_ms.or(self.leave_alone_ms),
-            observe: over.observe.or(self.observe),
+            shadow: over.shadow.or(self.shadow),
+            spin_cap: over.spin_cap.or(self.spin_cap),
             probe_on_add: over.probe_on_add.or(self.probe_on_add),
             ..self
         }

@@ -107,7 +107,8 @@ impl Found {
         rows.said("queue_limit", said.waiting.queue_limit.as_ref(), text, "none");
         rows.said("cpu_signal", said.waiting.cpu_signal.as_ref(), signal, "others");
         rows.said("leave_alone_ms", said.leave_alone_ms.as_ref(), text, "20");
-        rows.said("observe", said.observe.as_ref(), text, "false");
+        rows.said("shadow", said.shadow.as_ref(), text, "false");
+        rows.said("spin_cap", said.spin_cap.as_ref(), percent, "none");
         rows.said("probe.on_add", said.probe_on_add.as_ref(), text, "false");
         for (name, patterns) in
             [("exclude.paths", &said.excluded_paths), ("exclude.programs", &said.excluded_programs)]
