@@ -130,6 +130,21 @@ fn a_command_is_loaded_into_and_told() {
 }
 
 #[test]
+fn a_share_to_steer_reaches_the_command_and_a_wrong_one_is_told_what_to_write() {
+    let Some(_) = stand_in() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let output =
+        run(dir.path(), &["--steer", "7% of processes", "sh", "-c", "echo \"$DWELL_RUN\""]);
+    let order: RunOrder = serde_json::from_str(text(&output.stdout).trim()).unwrap();
+    let steer = order.settings.waiting.steer.unwrap();
+    assert_eq!(steer.to_string(), "7% of processes (--steer)");
+    let output = run(dir.path(), &["--steer", "7%", "true"]);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("does not say of what") && said.contains("\"5% of hosts\""), "{said}");
+}
+
+#[test]
 fn what_is_preloaded_already_stays() {
     let Some(library) = stand_in() else { return };
     let dir = tempfile::tempdir().unwrap();

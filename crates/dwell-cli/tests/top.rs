@@ -62,7 +62,7 @@ fn told(published_ns: u64, requests: u64) -> Snapshot {
     Snapshot {
         published_ns,
         processes: 1,
-        devices: vec![Device { name, class, policy, learner, stats }],
+        devices: vec![Device { name, class, policy, learner, stats, ..Device::default() }],
         passed: Passed { calls: 3, bytes: 12_288 },
         load: Some(Load::new(0.25, 0.5, 0.5).into()),
         ..Snapshot::default()

@@ -120,6 +120,19 @@ fn the_off_switch_reaches_a_program_that_runs_and_goes_back() {
 }
 
 #[test]
+fn what_is_held_back_of_a_program_goes_the_kernels_way_and_is_counted() {
+    let Some((_fast, file, phases)) = scene() else { return };
+    let under = Under::policy("spin").saying("steer = \"0% of requests\"");
+    let mut running = Running::start(&under, Command::new(phases).arg(&file));
+    running.phase();
+    let ended = running.end(&under);
+    let stats = ended.run.as_ref().unwrap().stats();
+    assert_eq!((stats.because(Reason::HeldBack), ended.on_rings()), (100, 0), "{}", ended.stderr);
+    assert_eq!(stats.latency.withheld.count(), 100);
+    assert!(ended.stderr.contains("latency   withheld"), "{}", ended.stderr);
+}
+
+#[test]
 fn a_program_that_has_just_begun_is_left_alone() {
     let Some((_fast, file, phases)) = scene() else { return };
     const ALONE: Duration = Duration::from_secs(3);

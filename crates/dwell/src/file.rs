@@ -21,6 +21,7 @@ use crate::learner::{Hearing, Learner};
 use crate::monitor::SystemMonitor;
 use crate::off;
 use crate::queue::{Action, Io};
+use crate::share::{Share, Steering};
 use crate::source::Source;
 use crate::stats::{Counters, Stats};
 
@@ -82,6 +83,7 @@ where
     device: Box<str>,
     /// Whether decisions are only recorded.
     pub(crate) shadow: bool,
+    pub(crate) steering: Steering,
     /// Set where no size, backlog or load can change the decision: requests go inline unasked.
     pub(crate) always: Option<(Mode, Reason)>,
     pub(crate) callers: ThreadLocal<Caller<S::Queue>>,
@@ -181,6 +183,7 @@ where
             learner,
             device: device.into(),
             shadow: false,
+            steering: Steering::All,
             always,
             callers: ThreadLocal::new(),
             counters: ThreadLocal::new(),
@@ -193,6 +196,23 @@ where
     pub fn in_shadow(mut self, on: bool) -> Self {
         self.shadow = on;
         self
+    }
+
+    /// The same file, of whose requests only a part is steered; all of them without a share. Those of a
+    /// device whose one decision holds for all requests are not divided.
+    #[must_use]
+    pub fn in_part(mut self, share: Option<Share>) -> Self {
+        self.steering = Steering::of(share);
+        self
+    }
+
+    /// By how many percent steered requests took longer than those held back, once that has turned
+    /// its device off; else 0.
+    pub fn regressed_percent(&self) -> u64 {
+        match &self.steering {
+            Steering::Spans(spans) => spans.excess_percent(),
+            Steering::All | Steering::Nothing => 0,
+        }
     }
 
     /// What is being found out about its device; `None` under a policy that does not want to know.

@@ -43,6 +43,7 @@ mod queued;
 mod remembered;
 pub mod ring;
 pub mod settings;
+pub mod share;
 pub mod source;
 pub mod spelling;
 pub mod stats;

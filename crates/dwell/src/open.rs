@@ -20,6 +20,7 @@ use crate::kernel::Kernel;
 use crate::known::Known;
 use crate::memory::{self, Memory};
 use crate::monitor::SystemMonitor;
+use crate::share::Share;
 
 /// What a scheme's opener returns.
 pub struct Opened {
@@ -124,6 +125,8 @@ pub struct Options {
     pub monitor: Option<Arc<SystemMonitor>>,
     /// Whether decisions are only recorded.
     pub shadow: bool,
+    /// Which part of the requests is steered; `None` for all.
+    pub steer: Option<Share>,
 }
 
 impl File {
@@ -153,6 +156,7 @@ impl Default for Options {
             known: None,
             monitor: None,
             shadow: false,
+            steer: None,
         }
     }
 }
@@ -219,6 +223,13 @@ impl Options {
         self
     }
 
+    /// Steers only a part of the requests. The others go the kernel's own way, as `held-back`.
+    #[must_use]
+    pub fn steer(mut self, share: Share) -> Self {
+        self.steer = Some(share);
+        self
+    }
+
     /// Opens a path, or an address of a registered scheme.
     ///
     /// # Errors
@@ -247,7 +258,8 @@ impl Options {
 
     fn over(&self, source: AnySource, path: &Path, device: &str, known: Known) -> File {
         let (policy, monitor) = (self.policy.clone(), self.monitor.clone());
-        File::over(source, path, device, known, policy, monitor).in_shadow(self.shadow)
+        let file = File::over(source, path, device, known, policy, monitor);
+        file.in_shadow(self.shadow).in_part(self.steer)
     }
 
     fn by_scheme(&self, path: &Path) -> Option<Result<Opened>> {

@@ -15,6 +15,7 @@ use crate::learner::{Asked, Taken};
 use crate::monitor::SpinGuard;
 use crate::off;
 use crate::queue::{Io, Prospect, Queue};
+use crate::share::Steering;
 use crate::source::Source;
 use crate::stats::{Counters, Family};
 use crate::wait::wait;
@@ -150,8 +151,12 @@ where
         admit(self.governor.as_ref(), &wait, &mut decision, started);
         let result = call();
         counters.decided(decision.route, decision.mode, decision.why);
-        counters.took(Family::Inline, clock::now() - started);
+        let latency_ns = clock::now() - started;
+        counters.took(Family::of(decision.route, decision.mode, decision.why), latency_ns);
         counters.moved(kind, result);
+        if usize::try_from(result) == Ok(bytes) {
+            self.compare(kind, bytes as u64, started, latency_ns);
+        }
         if let Some(governor) = &self.governor {
             governor.worked(&self.known, u32::try_from(result).unwrap_or(0));
         }
@@ -295,7 +300,22 @@ where
             Some(governor) => governor.is_off(),
             None => off::was_off(),
         };
-        is_off.then_some(Reason::Off)
+        match &self.steering {
+            _ if is_off => Some(Reason::Off),
+            Steering::All => None,
+            Steering::Nothing => Some(Reason::HeldBack),
+            Steering::Spans(spans) => spans.withheld(clock::now()),
+        }
+    }
+
+    /// Compares steered requests with those held back, where there are both.
+    #[inline]
+    fn compare(&self, kind: Kind, size_bytes: u64, began: Ns, latency_ns: Ns) {
+        if let Steering::Spans(spans) = &self.steering
+            && !self.shadow
+        {
+            spans.hear(kind, size_bytes, began, latency_ns);
+        }
     }
 
     /// What is decided for a request: by its policy, unless that is not asked.
@@ -354,7 +374,8 @@ where
                 self.recorded(counters, &would, kind, heat, result, latency_ns);
             } else {
                 counters.decided(Route::Inline, decision.mode, decision.why);
-                counters.took(Family::Inline, latency_ns);
+                let Decision { route, mode, why, .. } = decision;
+                counters.took(Family::of(route, mode, why), latency_ns);
             }
             Served { result, mode: decision.mode, latency_ns, as_decided: true }
         } else {
@@ -367,6 +388,7 @@ where
         }
         if result == io.bytes() as i32 {
             turn.estimator.record(kind, u64::from(io.bytes()), mode, latency_ns);
+            self.compare(kind, u64::from(io.bytes()), started, latency_ns);
             if let Some((asked, learner)) = asked {
                 // A call in the queue's place says nothing of the queue.
                 let arm = if as_decided { Arm::of(&decision) } else { None };
@@ -422,7 +444,7 @@ where
         }
         counters.waited(counted, &outcome);
         let latency_ns = outcome.ended - submitted;
-        counters.took(Family::queued(decision.mode), latency_ns);
+        counters.took(Family::of(decision.route, decision.mode, decision.why), latency_ns);
         Served { result, mode: decision.mode, latency_ns, as_decided: true }
     }
 

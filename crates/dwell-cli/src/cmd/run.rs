@@ -11,6 +11,7 @@ use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use dwell::capability::filters;
 use dwell::profile::ProfileStore;
 use dwell::settings::{LayerError, RunOrder, Set, Settings, Waiting};
+use dwell::share::Share;
 
 use super::explain::policy_name;
 use super::off;
@@ -46,6 +47,9 @@ pub struct Args {
     /// Decides and records, and changes nothing: every request goes the kernel's own way.
     #[arg(long, alias = "observe")]
     shadow: bool,
+    /// Steers a part only, as "5% of requests", "5% of processes" or "5% of hosts".
+    #[arg(long, value_name = "SHARE")]
+    steer: Option<Share>,
     /// Lets files under a mount of dwell serve take channels; the kernel serves them otherwise.
     #[arg(long)]
     channels: bool,
@@ -98,8 +102,9 @@ fn variables(args: &Args) -> Result<Vec<(&'static str, OsString)>> {
 /// What the command line says, as the last layer of the settings.
 fn options(args: &Args) -> Settings {
     let policy = args.policy.as_ref().map(|policy| Set::option("--policy", policy.clone()));
+    let steer = args.steer.map(|share| Set::option("--steer", share));
     Settings {
-        waiting: Waiting { policy, ..Waiting::default() },
+        waiting: Waiting { policy, steer, ..Waiting::default() },
         shadow: args.shadow.then(|| Set::option("--shadow", true)),
         ..Settings::default()
     }

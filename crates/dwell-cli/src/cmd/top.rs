@@ -226,6 +226,9 @@ fn state(seen: &Seen, device: &Device) -> (Tone, String) {
     if seen.told.is_off() {
         return (Tone::Warning, "off".to_owned());
     }
+    if device.regressed_percent > 0 {
+        return (Tone::Warning, format!("off: took {} % longer", device.regressed_percent));
+    }
     let learner = device.learner;
     let state = match seen.told.header.shadow {
         true => "shadow".to_owned(),

@@ -155,6 +155,7 @@ pub(super) fn decided_of(fd: i32, number: u64, services: &mut Option<Services>) 
     let waits = Wait { load: busy, ..Wait::new(Kind::Read, 4096, known.profile.as_ref()) };
     // A shadow is to tell that too.
     let gives_way = !order.shadow && policy.leaves(&waits).is_some();
+    let share = effective.steer.map(|set| set.value);
     let open = Box::new(move |services: &mut Option<Services>| {
         // A child's is its own.
         let key = key_of_number(number);
@@ -163,7 +164,8 @@ pub(super) fn decided_of(fd: i32, number: u64, services: &mut Option<Services>) 
             let source = Adopted::new(&known, direct);
             let (policy, monitor) = (services.steered(policy.clone()), services.monitor.clone());
             let file = File::over(source, &device.kernel_name, &key, known, policy, monitor)
-                .in_shadow(order.shadow);
+                .in_shadow(order.shadow)
+                .in_part(share);
             let file = Arc::new(file);
             if let Some(publisher) = &services.publisher {
                 publisher.add(&device.kernel_name, file.clone());
@@ -193,7 +195,8 @@ fn files_of_mount(
     let services = services.get_or_insert_with(|| Services::begin(order));
     let (policy, monitor) = (services.steered(policy), services.monitor.clone());
     let file = File::over(mount, &name, &key_of_number(number), known, policy, monitor);
-    let file = Arc::new(file.in_shadow(order.shadow));
+    let share = effective.steer.map(|set| set.value);
+    let file = Arc::new(file.in_shadow(order.shadow).in_part(share));
     if let Some(publisher) = &services.publisher {
         publisher.add(&name, file.clone());
     }

@@ -71,12 +71,18 @@ pub fn closing(run: &Snapshot) -> String {
             ),
         );
     }
+    for device in run.devices.iter().filter(|device| device.regressed_percent > 0) {
+        let percent = device.regressed_percent;
+        let what = "longer when steered than when held back: it turned itself off";
+        line("off", format!("requests of {} took {percent} % {what}", device.name));
+    }
     let latency = &stats.latency;
     for (label, of) in [
         ("spun", &latency.spun),
         ("blocked", &latency.blocked),
         ("inline", &latency.inline),
         ("cached", &latency.cached),
+        ("withheld", &latency.withheld),
     ] {
         if of.count() > 0 {
             line("latency", format!("{label:<8} {}", percentiles(of)));
@@ -161,6 +167,10 @@ mod tests {
             assert!(text.contains(part), "{text}");
         }
         assert!(text.lines().all(|line| line.starts_with("dwell: ")), "{text}");
+        let mut regressed = run.clone();
+        (regressed.devices[0].name, regressed.devices[0].regressed_percent) = ("loop0".into(), 12);
+        let text = closing(&regressed);
+        assert!(text.contains("off       requests of loop0 took 12 % longer when"), "{text}");
         let header = Header { shadow: true, ..Header::default() };
         let text = closing(&Snapshot { header, ..run });
         assert!(text.contains("2 processes (a shadow: nothing was changed)"), "{text}");

@@ -89,6 +89,9 @@ pub struct Device {
     pub policy: String,
     /// What was found out about it.
     pub learner: LearnerState,
+    /// By how many percent its steered requests took longer than those held back, once that has
+    /// turned it off; else 0.
+    pub regressed_percent: u64,
     /// What its requests did.
     pub stats: Stats,
 }
@@ -275,6 +278,7 @@ impl Device {
         mine.spins = mine.spins.saturating_add(theirs.spins);
         mine.switches = mine.switches.saturating_add(theirs.switches);
         mine.trials = mine.trials.saturating_add(theirs.trials);
+        self.regressed_percent = self.regressed_percent.max(other.regressed_percent);
         self.stats.merge(&other.stats);
     }
 }

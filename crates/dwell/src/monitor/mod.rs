@@ -49,6 +49,7 @@ mod table_tests;
 pub use crowd::is_crowded;
 pub(crate) use host::shared_words;
 pub use host::{Fellow, HostPage, Sharing};
+pub(crate) use lease::scatter;
 pub use permit::{LoadReader, SpinGuard, SpinPermit};
 
 use crate::clock;

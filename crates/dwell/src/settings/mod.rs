@@ -32,6 +32,7 @@ use dwell_policy::policy::CpuSignal;
 use dwell_policy::{DeviceClass, Goal};
 use serde::{Deserialize, Serialize};
 
+use crate::share::Share;
 pub use effective::{Effective, General};
 pub use file::SettingsError;
 pub use layer::LayerError;
@@ -111,6 +112,8 @@ pub struct Waiting {
     pub queue_limit: Option<Set<u32>>,
     /// Which utilisation `smartcon` holds against the CPU threshold.
     pub cpu_signal: Option<Set<CpuSignal>>,
+    /// Which part of the requests is steered.
+    pub steer: Option<Set<Share>>,
 }
 
 impl Waiting {
@@ -122,6 +125,7 @@ impl Waiting {
             cpu_threshold: over.cpu_threshold.or(self.cpu_threshold),
             queue_limit: over.queue_limit.or(self.queue_limit),
             cpu_signal: over.cpu_signal.or(self.cpu_signal),
+            steer: over.steer.or(self.steer),
         }
     }
 }

@@ -12,6 +12,7 @@ use crate::error::Result;
 use crate::known::Known;
 use crate::open::Options;
 use crate::profile::Beneath;
+use crate::share::Share;
 
 /// How a file is to be opened.
 pub struct Opening {
@@ -23,12 +24,15 @@ pub struct Opening {
     pub left_alone: Option<String>,
     /// Whether decisions are only recorded.
     pub shadow: bool,
+    /// Which part of the requests is steered; `None` for all.
+    pub steer: Option<Share>,
 }
 
 impl Opening {
     /// `options` as the settings want them.
     pub fn applied_to(&self, options: Options) -> Options {
-        let options = options.policy(self.policy.clone()).shadow(self.shadow);
+        let mut options = options.policy(self.policy.clone()).shadow(self.shadow);
+        options.steer = self.steer;
         // A scheme's opener may know what no profile says.
         match self.left_alone.is_some() || self.known.profile.is_some() {
             true => options.known(self.known),
@@ -81,14 +85,15 @@ impl Settings {
             None
         };
         let shadow = self.general().shadow.value;
+        let steer = effective.steer.as_ref().map(|set| set.value);
         Ok(match left_alone {
             Some(_) => {
                 let (policy, known) = (Arc::new(Block), Known::default());
-                Opening { policy, known, left_alone, shadow }
+                Opening { policy, known, left_alone, shadow, steer }
             }
             None => {
                 let known = effective.known(beneath.known());
-                Opening { policy, known, left_alone, shadow }
+                Opening { policy, known, left_alone, shadow, steer }
             }
         })
     }

@@ -92,6 +92,25 @@ fn a_cap_on_spinning_is_a_share_of_the_cpus_and_the_former_name_of_a_shadow_hold
 }
 
 #[test]
+fn a_share_is_said_for_all_devices_or_for_one_and_a_wrong_one_is_named() {
+    let text =
+        "steer = \"5% of hosts\"\n[[device]]\nmatch = \"nvme*\"\nsteer = \"0.2 of requests\"";
+    let settings = parsed(text, "a.toml");
+    let of = |names: &DeviceNames| settings.for_device(names).steer.unwrap().to_string();
+    assert_eq!(of(&nvme()), "20% of requests (a.toml:4)");
+    assert_eq!(of(&DeviceNames::new(["sda"])), "5% of hosts (a.toml:1)");
+    assert_eq!(parsed("", "a").for_device(&nvme()).steer, None);
+    for (text, says) in [
+        ("steer = \"5%\"", "does not say of what"),
+        ("steer = \"5% of disks\"", "cannot be divided"),
+        ("steer = 0.05", "expected a string"),
+    ] {
+        let error = Settings::parse(text, "a.toml").unwrap_err().to_string();
+        assert!(error.starts_with("a.toml:1: steer: ") && error.contains(says), "{error}");
+    }
+}
+
+#[test]
 fn what_is_wrong_is_named_with_file_line_and_key() {
     for (line, from, to, key, says) in [
         (2, "policy = \"hybrid\"", "policy = \"fastest\"", "policy", "there are adaptive, block"),
@@ -289,7 +308,7 @@ fn the_example_says_every_key_and_changes_nothing() {
         .collect();
     let settings = parsed(&said, "packaging/dwell.toml");
     let general = settings.general();
-    assert!(general.spin_cap.is_some());
+    assert!(general.spin_cap.is_some() && settings.waiting.steer.is_some());
     let origins =
         [&general.leave_alone_ms.origin, &general.shadow.origin, &general.probe_on_add.origin];
     assert!(origins.iter().all(|origin| **origin != Origin::Default), "{said}");
