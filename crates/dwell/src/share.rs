@@ -128,7 +128,10 @@ impl Steering {
         let is_in = |number| if share.has(number) { Steering::All } else { Steering::Nothing };
         match share.of {
             _ if share.part >= 1.0 => Steering::All,
-            Whole::Requests => Steering::Spans(Box::new(Spans::new(share, number_of_process()))),
+            Whole::Requests => {
+                let spans = Spans::new(share, number_of_process(), SPAN_NS);
+                Steering::Spans(Box::new(spans))
+            }
             Whole::Processes => is_in(number_of_process()),
             Whole::Hosts => is_in(number_of_host()),
         }
@@ -144,6 +147,8 @@ impl Steering {
 pub(crate) struct Spans {
     share: Share,
     seed: u64,
+    /// Length of a span, in nanoseconds.
+    span_ns: Ns,
     /// The span that is being heard.
     heard: AtomicU64,
     /// Requests and latency of each class in it.
@@ -153,16 +158,16 @@ pub(crate) struct Spans {
     excess_percent: AtomicU64,
 }
 
-/// Length of a span, in nanoseconds.
 const SPAN_NS: Ns = 1_000_000_000;
-/// How long the state of the span before is waited out.
-const SETTLE_NS: Ns = 250_000_000;
+/// The first part of a span, one in so many, in which the state of the span before is waited out.
+const SETTLE_ONE_IN: Ns = 4;
 
 impl Spans {
-    fn new(share: Share, seed: u64) -> Spans {
+    fn new(share: Share, seed: u64, span_ns: Ns) -> Spans {
         Spans {
             share,
             seed,
+            span_ns,
             heard: AtomicU64::new(0),
             sums: [const { [const { AtomicU64::new(0) }; 2] }; CLASSES],
             regression: Mutex::new(Regression::new()),
@@ -179,7 +184,7 @@ impl Spans {
         if self.excess_percent() > 0 {
             return Some(Reason::Regressed);
         }
-        (!self.steers(now / SPAN_NS)).then_some(Reason::HeldBack)
+        (!self.steers(now / self.span_ns)).then_some(Reason::HeldBack)
     }
 
     /// Percent that steered requests took longer than those held back; 0 unless they did beyond
@@ -191,11 +196,11 @@ impl Spans {
     /// Hears how long a request took. Waits for nobody and allocates nothing.
     pub fn hear(&self, kind: Kind, size_bytes: u64, began: Ns, latency_ns: Ns) {
         let Some(class) = Regression::class(kind, size_bytes) else { return };
-        let span = began.saturating_add(latency_ns) / SPAN_NS;
+        let span = began.saturating_add(latency_ns) / self.span_ns;
         if span != self.heard.load(Relaxed) {
             self.turn_to(span);
         }
-        if began >= span * SPAN_NS + SETTLE_NS {
+        if began >= span * self.span_ns + self.span_ns / SETTLE_ONE_IN {
             let [requests, sum_ns] = &self.sums[class];
             requests.fetch_add(1, Relaxed);
             sum_ns.fetch_add(latency_ns, Relaxed);
@@ -225,7 +230,13 @@ impl Spans {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use dwell_policy::{Decision, Mode, Wait, WaitPolicy};
+
     use super::*;
+    use crate::clock;
+    use crate::file::File;
 
     #[test]
     fn a_share_is_read_as_it_is_written_and_a_wrong_one_is_told_what_to_write() {
@@ -267,7 +278,7 @@ mod tests {
     #[test]
     fn spans_are_steered_or_held_back_as_a_whole_and_in_proportion() {
         let share = Share { part: 0.2, of: Whole::Requests };
-        let spans = Spans::new(share, 77);
+        let spans = Spans::new(share, 77, SPAN_NS);
         let steered = |span: u64| {
             let at = |ns| spans.withheld(span * SPAN_NS + ns);
             assert_eq!(at(0), at(SPAN_NS - 1));
@@ -277,7 +288,7 @@ mod tests {
         let found = (1..10_000).filter(|span| steered(*span)).count();
         assert!((1_800..2_200).contains(&found), "{found}");
         // Processes do not do so in unison.
-        let other = Spans::new(share, 78);
+        let other = Spans::new(share, 78, SPAN_NS);
         let both = (1..10_000).filter(|span| spans.steers(*span) && other.steers(*span)).count();
         assert!((300..500).contains(&both), "{both}");
     }
@@ -286,7 +297,7 @@ mod tests {
     fn a_device_whose_steered_requests_take_longer_is_left_to_the_kernel_from_then_on() {
         let share = Share { part: 0.5, of: Whole::Requests };
         for (steered_ns, off) in [(30_000, true), (10_000, false), (20_000, false)] {
-            let spans = Spans::new(share, 7);
+            let spans = Spans::new(share, 7, SPAN_NS);
             let (mut now, mut withheld) = (SPAN_NS, None);
             while now < 200 * SPAN_NS && withheld != Some(Reason::Regressed) {
                 withheld = spans.withheld(now);
@@ -298,5 +309,37 @@ mod tests {
             assert_eq!(withheld == Some(Reason::Regressed), off, "{steered_ns}");
             assert_eq!((40..60).contains(&spans.excess_percent()), off, "{steered_ns}");
         }
+    }
+
+    /// Sleeps too long.
+    struct Late;
+
+    impl WaitPolicy for Late {
+        fn name(&self) -> &str {
+            "late"
+        }
+
+        fn choose(&self, wait: &Wait<'_>) -> Decision {
+            let mode = Mode::Hybrid { sleep_ns: 300_000 };
+            Decision::new(wait.routes.to_spin().unwrap(), mode, 0, Reason::Pays)
+        }
+    }
+
+    #[test]
+    fn requests_of_a_file_are_heard_and_one_that_a_policy_makes_slower_ends_with_it() {
+        let share = Share { part: 0.5, of: Whole::Requests };
+        let options = File::options().policy(Arc::new(Late));
+        let mut file = options.open("emu:latency=20us,size=64KiB").unwrap();
+        file.steering = Steering::Spans(Box::new(Spans::new(share, 7, 50_000_000)));
+        let mut block = [0u8; 4096];
+        let began = clock::now();
+        while file.regressed_percent() == 0 {
+            assert!(clock::now() - began < 120 * SPAN_NS, "{:?}", file.stats());
+            file.read_exact_at(&mut block, 0).unwrap();
+        }
+        let before = file.stats();
+        assert!(before.because(Reason::HeldBack) > 0 && before.because(Reason::Pays) > 0);
+        (0..10).for_each(|_| file.read_exact_at(&mut block, 0).unwrap());
+        assert_eq!(file.stats().since(&before).because(Reason::Regressed), 10);
     }
 }
