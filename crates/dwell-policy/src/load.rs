@@ -115,7 +115,7 @@ mod tests {
     #[test]
     fn a_packed_load_unpacks_to_itself() {
         for bit in 0..3 {
-            let [may_spin, has_budget, off] = std::array::from_fn(|at| at == bit);
+            let [may_spin, has_budget, off] = core::array::from_fn(|at| at == bit);
             let load =
                 Load { competitors: 17, may_spin, has_budget, off, ..Load::new(0.25, 1.0, 0.75) };
             assert_eq!(Load::unpack(load.pack()), load);

@@ -10,6 +10,8 @@ use dwell::executor::Executor;
 use dwell::known::Known;
 use dwell::monitor::{Config, HostPage, Sharing, SystemMonitor};
 use dwell::policy::{Adaptive, SmartCon, Spin};
+use dwell::profile::Beneath;
+use dwell::settings::Settings;
 use dwell::{File, Options, Reason, Route, WaitPolicy};
 use dwell_policy::Profile;
 
@@ -105,4 +107,17 @@ fn a_read_that_the_page_cache_had_would_not_have_been_waited_for() {
     read(&file, 100);
     let stats = file.stats();
     assert_eq!((stats.because(Reason::Cached), stats.requests()), (100, 100), "{stats:?}");
+}
+
+#[test]
+fn settings_make_a_file_a_shadow_and_not_one_that_is_left_alone() {
+    let settings = Settings::parse("shadow = true\npolicy = \"spin\"", "a.toml").unwrap();
+    let address = Path::new("emu:latency=20us,size=64KiB");
+    let beneath = Beneath { device: None, profile: None };
+    let opening = settings.opening(address, &beneath, None).unwrap();
+    assert!(opening.shadow && opening.left_alone.is_none());
+    let file = opening.applied_to(File::options()).open(address).unwrap();
+    read(&file, 10);
+    let stats = file.stats();
+    assert_eq!((stats.spins(), stats.latency.spun.count()), (10, 0), "{stats:?}");
 }
