@@ -120,6 +120,24 @@ fn the_off_switch_reaches_a_program_that_runs_and_goes_back() {
 }
 
 #[test]
+fn a_program_that_begins_while_dwell_is_off_gets_no_second_thread() {
+    let Some((_fast, file, phases)) = scene() else { return };
+    let under = Under::policy("spin").leaving_alone_for(1);
+    let place = tempfile::tempdir().unwrap();
+    fs::write(place.path().join("page-off"), "").unwrap();
+    let mut command = under.command(Command::new(phases).arg(&file));
+    command.env("DWELL_HOST_PAGE", place.path().join("page"));
+    command.env("DWELL_OFF", place.path().join("machine"));
+    let mut running = Running::of(command);
+    std::thread::sleep(Duration::from_millis(20));
+    running.phase();
+    let threads = fs::read_dir(format!("/proc/{}/task", running.pid)).unwrap().count();
+    assert_eq!(threads, 1);
+    let ended = running.end(&under);
+    assert_eq!(ended.decided(), 0, "{}", ended.stderr);
+}
+
+#[test]
 fn what_is_held_back_of_a_program_goes_the_kernels_way_and_is_counted() {
     let Some((_fast, file, phases)) = scene() else { return };
     let under = Under::policy("spin").saying("steer = \"0% of requests\"");

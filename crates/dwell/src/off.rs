@@ -72,17 +72,17 @@ impl OffSwitch {
     }
 
     fn file(&self) -> Option<(&Path, Metadata)> {
-        let me = effective_uid();
-        let counts = |path: &PathBuf, may: &dyn Fn(u32) -> bool| {
-            // Not what a link points to, whoever made it.
-            let found = fs::symlink_metadata(path).ok()?;
-            (found.is_file() && found.nlink() == 1 && may(found.uid())).then_some(found)
-        };
-        let machine = counts(&self.machine, &|owner| owner == 0);
-        let machine = machine.map(|found| (&*self.machine, found));
-        machine.or_else(|| {
-            counts(&self.own, &|owner| owner == 0 || owner == me).map(|found| (&*self.own, found))
-        })
+        let files = [&*self.machine, &*self.own];
+        files.into_iter().find_map(|path| Some((path, self.counting(path)?)))
+    }
+
+    /// One of the files, if it counts.
+    fn counting(&self, path: &Path) -> Option<Metadata> {
+        // Not what a link points to, whoever made it.
+        let found = fs::symlink_metadata(path).ok()?;
+        let owner = found.uid();
+        let may = owner == 0 || *path == *self.own && owner == effective_uid();
+        (found.is_file() && found.nlink() == 1 && may).then_some(found)
     }
 
     /// The file that this user can make.
@@ -96,10 +96,10 @@ impl OffSwitch {
     /// # Errors
     /// What the system refuses; a file of somebody else's in that place.
     pub fn turn_off(&self, note: &str) -> Result<Off> {
-        if let Some(off) = self.off() {
+        let path = self.mine();
+        if let (Some(_), Some(off)) = (self.counting(path), self.off()) {
             return Ok(off);
         }
-        let path = self.mine();
         let mut draft = path.as_os_str().to_owned();
         draft.push(format!(".{}.draft", std::process::id()));
         let draft = PathBuf::from(draft);
@@ -128,9 +128,10 @@ impl OffSwitch {
     /// # Errors
     /// What the system refuses.
     pub fn turn_on(&self) -> Result<Option<Off>> {
-        let files = [&self.machine, &self.own];
-        for path in files.into_iter().filter(|path| **path != self.machine || effective_uid() == 0)
-        {
+        for path in [self.mine(), &self.own] {
+            if self.counting(path).is_none() {
+                continue;
+            }
             match fs::remove_file(path) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
                     return Err(Error::io("remove", path, None, error));
@@ -248,6 +249,23 @@ mod tests {
     }
 
     #[test]
+    fn whoever_switches_it_off_does_so_whatever_others_did_before() {
+        let dir = tempfile::tempdir().unwrap();
+        let switch = places(dir.path());
+        let is_root = effective_uid() == 0;
+        let (mine, other) = match is_root {
+            true => (&switch.machine, &switch.own),
+            false => (&switch.own, &switch.machine),
+        };
+        fs::write(other, "").unwrap();
+        switch.turn_off("").unwrap();
+        assert!(mine.exists());
+        // Anybody else's file in root's place does not count, and stays.
+        assert_eq!(switch.turn_on().unwrap(), None);
+        assert!(!mine.exists() && other.exists() != is_root);
+    }
+
+    #[test]
     fn somebody_elses_file_switches_nothing_off() {
         if effective_uid() != 0 {
             return println!("SKIP: only root can give a file away");
@@ -259,8 +277,10 @@ mod tests {
             chown(path, Some(12345), None).unwrap();
             assert!(!switch.is_off(), "{}", path.display());
         }
-        // Root replaces what does not count.
+        // Root replaces what does not count, and leaves alone what is not in the way.
         assert!(switch.turn_off("").unwrap().machine);
+        assert_eq!(switch.turn_on().unwrap(), None);
+        assert!(switch.own.exists() && !switch.machine.exists());
     }
 
     #[test]

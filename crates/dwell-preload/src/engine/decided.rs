@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A device that is decided for: from when on, and by what files.
 
+use std::env;
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -10,6 +11,7 @@ use dwell::device::Device;
 use dwell::dwell_policy::{Load, Wait};
 use dwell::known::Known;
 use dwell::monitor::is_crowded;
+use dwell::places;
 use dwell::profile::DeviceProfile;
 use dwell::settings::{DeviceNames, RunOrder};
 use dwell::{DeviceClass, File, Kind};
@@ -97,12 +99,12 @@ impl Decided {
         self.waits.load(Ordering::Relaxed) >= self.worth.load(Ordering::Relaxed)
     }
 
-    /// Whether files are not worth opening now, after all: so many want the CPUs that all would be left to the kernel. Then more
+    /// Whether files are not worth opening now, after all: Dwell is off, or so many want the CPUs that all would be left to the kernel. Then more
     /// requests have to wait anew.
     pub(super) fn gives_way(&self) -> bool {
-        let gives_way = self.files().is_none()
-            && self.later.as_ref().is_some_and(|later| later.gives_way)
-            && is_crowded();
+        let is_crowded =
+            || self.later.as_ref().is_some_and(|later| later.gives_way) && is_crowded();
+        let gives_way = self.files().is_none() && (is_off() || is_crowded());
         if gives_way {
             let worth = 2 * self.worth.load(Ordering::Relaxed);
             self.worth.store(worth.min(CROWDED_WAITS * HITS_PER_WAIT), Ordering::Relaxed);
@@ -120,6 +122,12 @@ pub(super) enum Files {
     },
     /// A served mount: its requests take channels.
     Served(Arc<File<Mount>>),
+}
+
+/// Whether Dwell is switched off on this machine.
+fn is_off() -> bool {
+    let user = dwell::capability::effective_uid();
+    places::off_switch(user, &|name| env::var_os(name)).is_off()
 }
 
 /// What is decided on a fast device, after the settings.
