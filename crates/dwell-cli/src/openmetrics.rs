@@ -211,6 +211,16 @@ impl Collector for Processes {
         self.each_device(
             to,
             (
+                "dwell_regressed_percent",
+                "How much longer steered requests took, where that has turned the device off",
+                None,
+            ),
+            Gauge,
+            |device| vec![([], Sample::State(device.regressed_percent))],
+        )?;
+        self.each_device(
+            to,
+            (
                 "dwell_learned_switches",
                 "How often the way to wait for a kind and size of request changed",
                 None,

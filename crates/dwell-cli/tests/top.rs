@@ -330,3 +330,31 @@ fn one_switch_is_off_for_all_until_on_and_top_doctor_and_run_say_who_and_why() {
     assert!(done && said == "Dwell is on\n" && !machine.exists() && !own.exists(), "{said}");
     assert!(!dwell(&["top", "--once"]).1.contains("alarm"));
 }
+
+#[test]
+fn a_device_that_turned_itself_off_is_told_by_top_metrics_and_explain() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("data");
+    fs::write(&path, [7; 4096]).unwrap();
+    let name = match dwell::device::Device::beneath(&path) {
+        Ok(device) => device.kernel_name,
+        Err(why) => return println!("SKIP: no device beneath {}: {why}", path.display()),
+    };
+    let ledger = ledger(dir.path(), 1);
+    let mut told = told(1, 10);
+    (told.devices[0].name, told.devices[0].regressed_percent) = (name, 12);
+    ledger.publish(&told).unwrap();
+    let top = success(dir.path(), &["top", "--once", "--interval", "0.1"]);
+    assert!(top.contains("12 % longer"), "{top}");
+    let file = dir.path().join("metrics");
+    success(dir.path(), &["top", "--once", "--openmetrics", file.to_str().unwrap()]);
+    let metrics = fs::read_to_string(&file).unwrap();
+    let line = metrics.lines().find(|line| line.starts_with("dwell_regressed_percent{")).unwrap();
+    assert!(line.ends_with(" 12.0"), "{line}");
+    let mut explain = command(dir.path(), &["explain", path.to_str().unwrap()]);
+    let places = [("DWELL_PROFILES", "profiles"), ("DWELL_HOST_PAGE", "page")];
+    explain.envs(places.map(|(name, place)| (name, dir.path().join(place))));
+    let output = explain.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).replace('\n', " ");
+    assert!(said.contains("12 % longer") && said.contains("turned itself off"), "{said}");
+}
