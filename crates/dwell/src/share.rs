@@ -197,10 +197,12 @@ impl Spans {
     pub fn hear(&self, kind: Kind, size_bytes: u64, began: Ns, latency_ns: Ns) {
         let Some(class) = Regression::class(kind, size_bytes) else { return };
         let span = began.saturating_add(latency_ns) / self.span_ns;
-        if span != self.heard.load(Relaxed) {
+        if span > self.heard.load(Relaxed) {
             self.turn_to(span);
         }
-        if began >= span * self.span_ns + self.span_ns / SETTLE_ONE_IN {
+        let is_settled = began >= span * self.span_ns + self.span_ns / SETTLE_ONE_IN;
+        // Who comes late belongs to a span that is over.
+        if is_settled && span == self.heard.load(Relaxed) {
             let [requests, sum_ns] = &self.sums[class];
             requests.fetch_add(1, Relaxed);
             sum_ns.fetch_add(latency_ns, Relaxed);
@@ -309,6 +311,21 @@ mod tests {
             assert_eq!(withheld == Some(Reason::Regressed), off, "{steered_ns}");
             assert_eq!((40..60).contains(&spans.excess_percent()), off, "{steered_ns}");
         }
+    }
+
+    #[test]
+    fn a_request_that_is_told_late_does_not_count_for_the_span_that_came_after() {
+        let spans = Spans::new(Share { part: 0.5, of: Whole::Requests }, 7, SPAN_NS);
+        let class = Regression::class(Kind::Read, 4096).unwrap();
+        let counted = || spans.sums[class][0].load(Relaxed);
+        spans.hear(Kind::Read, 4096, 5 * SPAN_NS + SPAN_NS / 2, 1_000);
+        assert_eq!(counted(), 1);
+        spans.hear(Kind::Read, 4096, 4 * SPAN_NS + SPAN_NS / 2, 1_000);
+        // The last span's state is waited out.
+        spans.hear(Kind::Read, 4096, 5 * SPAN_NS + SPAN_NS / 5, 1_000);
+        assert_eq!(counted(), 1);
+        spans.hear(Kind::Read, 4096, 6 * SPAN_NS - 10, 1_000);
+        assert_eq!(counted(), 0, "it ended in the next span");
     }
 
     /// Sleeps too long.
