@@ -44,7 +44,7 @@ impl File {
                 let executable = std::env::current_exe().ok();
                 let opening = settings.opening(address, &beneath, executable.as_deref())?;
                 if opening.leaves_open() {
-                    let monitor = places::monitor().map_err(|error| {
+                    let monitor = places::monitor(&settings).map_err(|error| {
                         let errno = error.raw_os_error().unwrap_or(libc::EIO);
                         Failure::new(errno, format!("starting the system monitor: {error}"))
                     })?;

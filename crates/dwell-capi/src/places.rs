@@ -5,7 +5,6 @@
 
 use std::env;
 use std::ffi::OsString;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use dwell::capability::effective_uid;
@@ -37,7 +36,10 @@ pub(crate) fn settings() -> Result<Settings, LayerError> {
 }
 
 /// The system monitor of this process.
-pub(crate) fn monitor() -> std::io::Result<Arc<SystemMonitor>> {
-    let host_page: PathBuf = places::host_page(effective_uid(), &variable);
-    SystemMonitor::shared_with(Config { host_page: Some(host_page), ..Config::default() })
+pub(crate) fn monitor(settings: &Settings) -> std::io::Result<Arc<SystemMonitor>> {
+    let user = effective_uid();
+    let host_page = Some(places::host_page(user, &variable));
+    let off_switch = places::off_switch(user, &variable);
+    let spin_cap = settings.general().spin_cap.map(|set| set.value);
+    SystemMonitor::shared_with(Config { host_page, off_switch, spin_cap, ..Config::default() })
 }

@@ -11,8 +11,8 @@ use dwell::clock;
 use dwell::monitor::{LoadReader, SpinPermit};
 use dwell::queue::Wake;
 use dwell_policy::{
-    Backlog, Call, DeviceClass, Driver, Estimate, Kind, Load, Ns, Profile, Routes, Wait,
-    WaitMachine, Woken, drive,
+    Backlog, Call, DeviceClass, Driver, Estimate, Kind, Load, Ns, Profile, Reason, Routes, Wait,
+    WaitMachine, Woken, drive, policy,
 };
 use rustix::event::{PollFd, PollFlags, Timespec, epoll};
 
@@ -222,7 +222,7 @@ impl Service {
         // would wait badly, one spinning for a thread that sleeps. The end of every spin bounds what it burns.
         let mut load = self.load.as_ref().map_or_else(Load::default, |(reader, _)| reader.load());
         load.may_spin = true;
-        let decision = self.state.options.policy.choose(&Wait {
+        let wait = Wait {
             kind: Kind::Read,
             size_bytes: 4096,
             backlog: Backlog::default(),
@@ -236,7 +236,11 @@ impl Service {
             next_nice: None,
             sequence: 0,
             learned: None,
-        });
+        };
+        let decision = match load.off {
+            true => policy::block(&wait, Reason::Off),
+            false => self.state.options.policy.choose(&wait),
+        };
         let now = clock::now();
         let outcome = drive(WaitMachine::new(&decision, now, now), self);
         if let Some((_, permit)) = self.load.as_ref().filter(|_| outcome.spun_ns > 0) {

@@ -35,6 +35,7 @@ pub use front::front;
 Environment:
   DWELL_PROFILES       directory that keeps profiles
   DWELL_HOST_PAGE      page that the Dwell processes of this host share
+  DWELL_OFF            file by which root switches Dwell off, in place of /run/dwell-off
   DWELL_SYSTEM_CONFIG  settings of the machine, in place of /etc/dwell/dwell.toml
   DWELL_PRELOAD        library that dwell run loads into a command
   DWELL_VALGRIND       directory with the Valgrind tool of dwell trace
@@ -51,6 +52,8 @@ struct Cli {
 enum Command {
     Run(cmd::run::Args),
     Ctl(cmd::ctl::Args),
+    Off(cmd::off::OffArgs),
+    On(cmd::off::OnArgs),
     Top(cmd::top::Args),
     Probe(cmd::probe::Args),
     Profile(cmd::profile::Args),
@@ -77,6 +80,8 @@ impl Command {
         match self {
             Command::Run(args) => cmd::run::run(&args),
             Command::Ctl(args) => cmd::ctl::run(&args),
+            Command::Off(args) => cmd::off::off(&args),
+            Command::On(args) => cmd::off::on(&args),
             Command::Top(args) => cmd::top::run(&args),
             Command::Probe(args) => cmd::probe::run(&args),
             Command::Profile(args) => cmd::profile::run(&args),

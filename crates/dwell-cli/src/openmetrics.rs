@@ -211,6 +211,16 @@ impl Collector for Processes {
         self.each_device(
             to,
             (
+                "dwell_regressed_percent",
+                "How much longer steered requests took, where that has turned the device off",
+                None,
+            ),
+            Gauge,
+            |device| vec![([], Sample::State(device.regressed_percent))],
+        )?;
+        self.each_device(
+            to,
+            (
                 "dwell_learned_switches",
                 "How often the way to wait for a kind and size of request changed",
                 None,
@@ -251,9 +261,15 @@ impl Collector for Processes {
         )?;
         self.each(
             to,
+            ("dwell_shadow", "Whether the process only records what it would do", None),
+            Gauge,
+            |told, sample| gauge(sample, f64::from(u8::from(told.header.shadow))),
+        )?;
+        self.each(
+            to,
             ("dwell_off", "Whether the process leaves everything to the kernel", None),
             Gauge,
-            |told, sample| gauge(sample, f64::from(u8::from(told.control.off))),
+            |told, sample| gauge(sample, f64::from(u8::from(told.is_off()))),
         )?;
         self.each(
             to,

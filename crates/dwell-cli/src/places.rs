@@ -12,6 +12,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use dwell::capability::effective_uid;
 use dwell::monitor::Config;
+use dwell::off::OffSwitch;
 use dwell::places;
 use dwell::profile::ProfileStore;
 
@@ -45,9 +46,21 @@ pub fn host_page() -> PathBuf {
     places::host_page(effective_uid(), &variable)
 }
 
+/// Where Dwell is switched off, for the machine and for this user.
+pub fn off_switch() -> OffSwitch {
+    places::off_switch(effective_uid(), &variable)
+}
+
+/// Who is at the keyboard, as far as that can be told.
+pub fn who() -> String {
+    let names = ["SUDO_USER", "LOGNAME", "USER"];
+    let name = names.into_iter().find_map(|name| env::var(name).ok().filter(|who| !who.is_empty()));
+    name.unwrap_or_else(|| format!("user {}", effective_uid()))
+}
+
 /// How this program's monitor works.
 pub fn monitor() -> Config {
-    Config { host_page: Some(host_page()), ..Config::default() }
+    Config { host_page: Some(host_page()), off_switch: off_switch(), ..Config::default() }
 }
 
 /// Whether a command's first word names a program, by itself or on the search path.

@@ -101,7 +101,7 @@ fn a_command_is_loaded_into_and_told() {
     let stats = dir.path().join("stats.json");
     let shell = "echo \"$LD_PRELOAD\"; echo $$; echo \"$DWELL_RUN\"; echo \"$0 $*\"";
     let child = dwell(dir.path(), library)
-        .args(["--policy", "spin", "--observe", "--quiet", "--stats"])
+        .args(["--policy", "spin", "--shadow", "--quiet", "--stats"])
         .arg(&stats)
         .args(["--", "sh", "-c", shell, "zero", "--policy", "x"])
         .env("LD_PRELOAD", library)
@@ -119,14 +119,29 @@ fn a_command_is_loaded_into_and_told() {
     assert_eq!(order.root_pid, pid);
     assert_ne!(order.run_id, 0);
     assert_eq!(order.policy.as_deref(), Some("spin"));
-    assert!(order.observe && order.quiet);
+    assert!(order.shadow && order.quiet);
     assert_eq!(order.ledger_dir, Some(dir.path().join("dwell")));
     assert_eq!(order.stats_file, Some(stats));
     assert_eq!(order.profile_dir, dir.path().join("profiles"));
     let general = order.settings.general();
     assert_eq!(general.policy.to_string(), "spin (--policy)");
-    assert!(general.observe.value);
+    assert!(general.shadow.value);
     assert_eq!(fs::metadata(dir.path().join("dwell")).unwrap().permissions().mode() & 0o777, 0o700);
+}
+
+#[test]
+fn a_share_to_steer_reaches_the_command_and_a_wrong_one_is_told_what_to_write() {
+    let Some(_) = stand_in() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let output =
+        run(dir.path(), &["--steer", "7% of processes", "sh", "-c", "echo \"$DWELL_RUN\""]);
+    let order: RunOrder = serde_json::from_str(text(&output.stdout).trim()).unwrap();
+    let steer = order.settings.waiting.steer.unwrap();
+    assert_eq!(steer.to_string(), "7% of processes (--steer)");
+    let output = run(dir.path(), &["--steer", "7%", "true"]);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("does not say of what") && said.contains("\"5% of hosts\""), "{said}");
 }
 
 #[test]

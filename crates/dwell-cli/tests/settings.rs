@@ -90,7 +90,7 @@ fn doctor_shows_each_value_and_where_it_was_said() {
     let settings = &told["settings"];
     assert_eq!(settings["general"]["policy"]["value"], "hybrid");
     assert_eq!(settings["general"]["policy"]["origin"]["file"]["line"], 1);
-    assert_eq!(settings["general"]["observe"]["origin"], "default");
+    assert_eq!(settings["general"]["shadow"]["origin"], "default");
     assert_eq!(settings["files"][1]["state"], "missing");
     let devices = settings["devices"].as_array().unwrap();
     assert_eq!(devices.len(), told["devices"].as_array().unwrap().len());
@@ -124,14 +124,14 @@ fn a_malformed_file_does_not_hide_the_rest_of_doctor() {
     fs::create_dir_all(dir.path().join("config/dwell")).unwrap();
     let user = dir.path().join("config/dwell/dwell.toml");
     fs::write(&user, "goal = \"latency\"\npolicy = \"fastest\"\n").unwrap();
-    fs::write(dir.path().join("system.toml"), "observe = true\n").unwrap();
+    fs::write(dir.path().join("system.toml"), "shadow = true\n").unwrap();
     let shown = doctor(dir.path(), &["--config", "/nonexistent.toml"]);
     let at = format!("{}:2: policy: \"fastest\" is no policy", user.display());
     assert!(has_line(&shown, &["✗", &at]), "{shown}");
     assert!(has_line(&shown, &["✗", "/nonexistent.toml", "no such file"]), "{shown}");
     // Nothing of that file holds, what the others say does, and the rest of doctor is there.
     assert!(has_line(&shown, &["goal", "balanced", "default"]), "{shown}");
-    assert!(has_line(&shown, &["observe", "true", "system.toml:1"]), "{shown}");
+    assert!(has_line(&shown, &["shadow", "true", "system.toml:1"]), "{shown}");
     assert!(shown.contains("profiles ") && shown.contains("active "), "{shown}");
     let told: Value = serde_json::from_str(&doctor(dir.path(), &["--json"])).unwrap();
     let file = &told["settings"]["files"][1];

@@ -62,7 +62,7 @@ fn told(published_ns: u64, requests: u64) -> Snapshot {
     Snapshot {
         published_ns,
         processes: 1,
-        devices: vec![Device { name, class, policy, learner, stats }],
+        devices: vec![Device { name, class, policy, learner, stats, ..Device::default() }],
         passed: Passed { calls: 3, bytes: 12_288 },
         load: Some(Load::new(0.25, 0.5, 0.5).into()),
         ..Snapshot::default()
@@ -298,4 +298,63 @@ fn metrics_are_served_until_a_signal_comes() {
         assert_eq!(running.0.wait().unwrap().code(), Some(0));
     }
     assert!(!socket.exists());
+}
+
+#[test]
+fn one_switch_is_off_for_all_until_on_and_top_doctor_and_run_say_who_and_why() {
+    let dir = tempfile::tempdir().unwrap();
+    let page = dir.path().join("page");
+    let machine = dir.path().join("machine-off");
+    let own = dir.path().join("page-off");
+    let dwell = |args: &[&str]| {
+        let mut command = command(dir.path(), args);
+        command.env("DWELL_HOST_PAGE", &page).env("DWELL_OFF", &machine).env("SUDO_USER", "ada");
+        let output = command.output().unwrap();
+        let both = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
+        (output.status.success(), both.concat())
+    };
+    let (done, said) = dwell(&["off", "--because", "alarm 7"]);
+    assert!(done && said.contains("(ada: alarm 7)"), "{said}");
+    // What root turns off is off for the machine, what anybody else does for that one's processes.
+    assert!(machine.exists() != own.exists() && said.contains("since 20"), "{said}");
+    for args in [&["top", "--once"][..], &["doctor"], &["run", "true"], &["off"]] {
+        let (done, said) = dwell(args);
+        assert!(done && said.contains("alarm 7"), "{args:?}: {said}");
+    }
+    let (_, said) = dwell(&["top", "--json"]);
+    let told: Value = serde_json::from_str(&said).unwrap();
+    assert_eq!(told["off"]["note"], "ada: alarm 7");
+    let (done, said) = dwell(&["bench", "io", "--report", "none"]);
+    assert!(!done && said.contains("a bench needs Dwell on"), "{said}");
+    let (done, said) = dwell(&["on"]);
+    assert!(done && said == "Dwell is on\n" && !machine.exists() && !own.exists(), "{said}");
+    assert!(!dwell(&["top", "--once"]).1.contains("alarm"));
+}
+
+#[test]
+fn a_device_that_turned_itself_off_is_told_by_top_metrics_and_explain() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("data");
+    fs::write(&path, [7; 4096]).unwrap();
+    let name = match dwell::device::Device::beneath(&path) {
+        Ok(device) => device.kernel_name,
+        Err(why) => return println!("SKIP: no device beneath {}: {why}", path.display()),
+    };
+    let ledger = ledger(dir.path(), 1);
+    let mut told = told(1, 10);
+    (told.devices[0].name, told.devices[0].regressed_percent) = (name, 12);
+    ledger.publish(&told).unwrap();
+    let top = success(dir.path(), &["top", "--once", "--interval", "0.1"]);
+    assert!(top.contains("12 % longer"), "{top}");
+    let file = dir.path().join("metrics");
+    success(dir.path(), &["top", "--once", "--openmetrics", file.to_str().unwrap()]);
+    let metrics = fs::read_to_string(&file).unwrap();
+    let line = metrics.lines().find(|line| line.starts_with("dwell_regressed_percent{")).unwrap();
+    assert!(line.ends_with(" 12.0"), "{line}");
+    let mut explain = command(dir.path(), &["explain", path.to_str().unwrap()]);
+    let places = [("DWELL_PROFILES", "profiles"), ("DWELL_HOST_PAGE", "page")];
+    explain.envs(places.map(|(name, place)| (name, dir.path().join(place))));
+    let output = explain.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).replace('\n', " ");
+    assert!(said.contains("12 % longer") && said.contains("turned itself off"), "{said}");
 }

@@ -8,7 +8,7 @@ use dwell::clock;
 use dwell::queue::{Action, Io, Queue, Ticket};
 use dwell::source::Source;
 use dwell_policy::{
-    Call, Decision, Estimator, Kind as Asked, Mode, Ns, Reason, Route, Routes, Wait,
+    Call, Decision, Estimator, Kind as Asked, Mode, Ns, Reason, Route, Routes, Wait, policy,
 };
 
 use crate::ahead::Prefetcher;
@@ -192,7 +192,10 @@ impl Lane {
             wait.routes = Routes::INLINE;
         }
         self.sequence += 1;
-        let decision = sh.policy.choose(&wait);
+        let decision = match sh.file.withheld() {
+            Some(why) => policy::block(&wait, why),
+            None => sh.policy.choose(&wait),
+        };
         if decision.why == Reason::Sacrificed {
             add(&sh.counters.sacrificed, 1);
         }

@@ -73,11 +73,19 @@ pub enum Reason {
     Sacrificed,
     /// Who serves the queue sleeps: it needs a CPU before there is anything to spin for.
     Asleep,
+    /// Dwell is switched off: the request goes the kernel's own way.
+    Off,
+    /// Only a part of the requests is steered, and this one is not of it: it goes the kernel's own way.
+    HeldBack,
+    /// Waiting has used the CPU time that it may use.
+    SpinCap,
+    /// Steered requests of the device took longer than those held back: all go the kernel's own way.
+    Regressed,
 }
 
 impl Reason {
     /// All reasons, in the order of their numbers.
-    pub const ALL: [Reason; 19] = [
+    pub const ALL: [Reason; 23] = [
         Reason::Fixed,
         Reason::Unprobed,
         Reason::VeryFast,
@@ -97,6 +105,10 @@ impl Reason {
         Reason::Measured,
         Reason::Sacrificed,
         Reason::Asleep,
+        Reason::Off,
+        Reason::HeldBack,
+        Reason::SpinCap,
+        Reason::Regressed,
     ];
 
     /// The word used in statistics and tables.
@@ -121,6 +133,10 @@ impl Reason {
             Reason::Measured => "measured",
             Reason::Sacrificed => "sacrificed",
             Reason::Asleep => "asleep",
+            Reason::Off => "off",
+            Reason::HeldBack => "held-back",
+            Reason::SpinCap => "spin-cap",
+            Reason::Regressed => "regressed",
         }
     }
 }

@@ -33,6 +33,7 @@ mod load;
 mod machine;
 pub mod policy;
 mod profile;
+pub mod regression;
 mod request;
 pub mod switchback;
 

@@ -13,6 +13,10 @@ pub struct Load {
     pub competitors: u8,
     /// Whether this host's budget of spinners has room for one more.
     pub may_spin: bool,
+    /// Whether this host has a budget of spinners at all, whoever holds it.
+    pub has_budget: bool,
+    /// Whether somebody has switched Dwell off on this machine.
+    pub off: bool,
 }
 
 fn to_steps(fraction: f32) -> u16 {
@@ -34,6 +38,8 @@ impl Load {
             threshold: to_steps(threshold),
             competitors: 0,
             may_spin: true,
+            has_budget: true,
+            off: false,
         }
     }
 
@@ -77,6 +83,8 @@ impl Load {
             | (self.threshold as u64) << 32
             | (self.competitors as u64) << 48
             | (self.may_spin as u64) << 56
+            | (self.has_budget as u64) << 57
+            | (self.off as u64) << 58
     }
 
     /// The inverse of [`Load::pack`].
@@ -87,6 +95,8 @@ impl Load {
             threshold: (word >> 32) as u16,
             competitors: (word >> 48) as u8,
             may_spin: (word >> 56) & 1 == 1,
+            has_budget: (word >> 57) & 1 == 1,
+            off: (word >> 58) & 1 == 1,
         }
     }
 }
@@ -104,8 +114,12 @@ mod tests {
 
     #[test]
     fn a_packed_load_unpacks_to_itself() {
-        let load = Load { competitors: 17, may_spin: false, ..Load::new(0.25, 1.0, 0.75) };
-        assert_eq!(Load::unpack(load.pack()), load);
+        for bit in 0..3 {
+            let [may_spin, has_budget, off] = core::array::from_fn(|at| at == bit);
+            let load =
+                Load { competitors: 17, may_spin, has_budget, off, ..Load::new(0.25, 1.0, 0.75) };
+            assert_eq!(Load::unpack(load.pack()), load);
+        }
     }
 
     #[test]

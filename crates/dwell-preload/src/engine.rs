@@ -76,8 +76,8 @@ pub fn order() -> Option<&'static RunOrder> {
 }
 
 /// Whether it is only recorded what would be decided.
-pub fn observes() -> bool {
-    order().is_some_and(|order| order.observe)
+pub fn is_shadow() -> bool {
+    order().is_some_and(|order| order.shadow)
 }
 
 /// Whether anything is decided in this process.

@@ -142,7 +142,7 @@ fn untouched(
     {
         return Some(result);
     }
-    if engine::observes() || Seldom::LongWay.is_due() {
+    if engine::is_shadow() || Seldom::LongWay.is_due() {
         return None;
     }
     let bytes = match memory {
@@ -179,16 +179,16 @@ impl Request {
         S::Queue: Send,
     {
         let inside = engine::enter()?;
-        let observe = engine::observes();
+        let shadow = engine::is_shadow();
         let moving = match self.at {
-            None if !observe => Some(Moving::begin(self.fd, self.word, inside::thread_number())?),
+            None if !shadow => Some(Moving::begin(self.fd, self.word, inside::thread_number())?),
             _ => None,
         };
         let (at, length) = self.checked()?;
         let mut pieces = [NO_PIECE; MOST_PIECES];
         let io = self.io(at, &mut pieces)?.of_length(length);
         let heat = table::heat(self.fd);
-        if observe {
+        if shadow {
             let would = file.would_decide(&io);
             drop(inside);
             let started = clock::now();

@@ -73,11 +73,13 @@ fn observed_it_goes_as_without_and_no_ring_is_used() {
         (Ok(fast), Ok(sequence)) => (fast, sequence),
         (Err(why), _) | (_, Err(why)) => return skip(why),
     };
-    let under = Under::policy("spin").observing();
+    let under = Under::policy("spin").in_shadow();
     let ended = compare(&sequence, fast.path(), &under, 11, true);
     assert!(ended.on_rings() > 200, "decisions are recorded: {}", ended.stderr);
     let stats = ended.run.unwrap().stats();
     assert_eq!((stats.spun_ns, stats.parked_ns), (0, 0));
+    assert!(ended.stderr.contains("requests would have been spun for"), "{}", ended.stderr);
+    assert!(!ended.stderr.contains("switches avoided"), "{}", ended.stderr);
 }
 
 #[test]

@@ -40,7 +40,10 @@ struct Running {
 
 impl Running {
     fn start(under: &Under, command: &mut Command) -> Running {
-        let mut command = under.command(command);
+        Running::of(under.command(command))
+    }
+
+    fn of(mut command: Command) -> Running {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let input = child.stdin.take().unwrap();
         let mut output = BufReader::new(child.stdout.take().unwrap()).lines();
@@ -84,6 +87,66 @@ fn orders_take_effect_at_once_in_a_program_that_runs() {
     assert_eq!(ended.on_rings(), 200, "{}", ended.stderr);
     assert_eq!(requests(Route::Inline, Mode::Block, Reason::Fixed), 200, "{}", ended.stderr);
     assert!(run.passed.bytes >= 100 * 4096, "the third passed: {}", ended.stderr);
+}
+
+#[test]
+fn the_off_switch_reaches_a_program_that_runs_and_goes_back() {
+    let Some((_fast, file, phases)) = scene() else { return };
+    let under = Under::policy("spin");
+    let place = tempfile::tempdir().unwrap();
+    let (page, off) = (place.path().join("page"), place.path().join("page-off"));
+    let mut command = under.command(Command::new(phases).arg(&file));
+    command.env("DWELL_HOST_PAGE", &page).env("DWELL_OFF", place.path().join("machine"));
+    let mut running = Running::of(command);
+    running.phase();
+    let heard = |off: bool| {
+        let told = || list(&under.ledgers()).unwrap().remove(0).snapshot.unwrap();
+        let began = std::time::Instant::now();
+        while told().load.is_none_or(|load| load.off != off) {
+            assert!(began.elapsed() < Duration::from_secs(60), "the switch is not heard of");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    };
+    heard(false);
+    fs::write(&off, "").unwrap();
+    heard(true);
+    running.phase();
+    fs::remove_file(&off).unwrap();
+    heard(false);
+    running.phase();
+    let ended = running.end(&under);
+    let stats = ended.run.as_ref().unwrap().stats();
+    assert_eq!((stats.because(Reason::Off), ended.on_rings()), (100, 200), "{}", ended.stderr);
+}
+
+#[test]
+fn a_program_that_begins_while_dwell_is_off_gets_no_second_thread() {
+    let Some((_fast, file, phases)) = scene() else { return };
+    let under = Under::policy("spin").leaving_alone_for(1);
+    let place = tempfile::tempdir().unwrap();
+    fs::write(place.path().join("page-off"), "").unwrap();
+    let mut command = under.command(Command::new(phases).arg(&file));
+    command.env("DWELL_HOST_PAGE", place.path().join("page"));
+    command.env("DWELL_OFF", place.path().join("machine"));
+    let mut running = Running::of(command);
+    std::thread::sleep(Duration::from_millis(20));
+    running.phase();
+    let threads = fs::read_dir(format!("/proc/{}/task", running.pid)).unwrap().count();
+    assert_eq!(threads, 1);
+    let ended = running.end(&under);
+    assert_eq!(ended.decided(), 0, "{}", ended.stderr);
+}
+
+#[test]
+fn what_is_held_back_of_a_program_goes_the_kernels_way_and_is_counted() {
+    let Some((_fast, file, phases)) = scene() else { return };
+    let under = Under::policy("spin").saying("steer = \"0% of requests\"");
+    let mut running = Running::start(&under, Command::new(phases).arg(&file));
+    running.phase();
+    let ended = running.end(&under);
+    let stats = ended.run.as_ref().unwrap().stats();
+    assert_eq!((stats.because(Reason::HeldBack), ended.on_rings()), (100, 0), "{}", ended.stderr);
+    assert_eq!(stats.latency.withheld.count(), 100);
 }
 
 #[test]
@@ -147,7 +210,7 @@ fn in_a_crowd_only_who_spins_or_observes_whatever_happens_gets_an_engine() {
     let Some((_fast, file, phases)) = scene() else { return };
     let crowd = Crowd::new();
     let (smartcon, spin) = (|| Under::policy("smartcon"), Under::policy("spin"));
-    for (under, decided) in [(smartcon(), 0), (smartcon().observing(), 84), (spin, 84)] {
+    for (under, decided) in [(smartcon(), 0), (smartcon().in_shadow(), 84), (spin, 84)] {
         let under = under.leaving_alone_for(1);
         let mut running = Running::start(&under, Command::new(&phases).arg(&file));
         std::thread::sleep(Duration::from_millis(20));

@@ -13,12 +13,15 @@ use thread_local::ThreadLocal;
 
 use crate::any::AnySource;
 use crate::buffer::Aligned;
+use crate::clock;
 use crate::error::{Error, Result};
 use crate::governed::{Governor, Standing};
 use crate::known::{InFlight, Known};
 use crate::learner::{Hearing, Learner};
 use crate::monitor::SystemMonitor;
+use crate::off;
 use crate::queue::{Action, Io};
+use crate::share::{Share, Steering};
 use crate::source::Source;
 use crate::stats::{Counters, Stats};
 
@@ -78,6 +81,9 @@ where
     pub(crate) governor: Option<Governor>,
     pub(crate) learner: Option<Arc<Learner>>,
     device: Box<str>,
+    /// Whether decisions are only recorded.
+    pub(crate) shadow: bool,
+    pub(crate) steering: Steering,
     /// Set where no size, backlog or load can change the decision: requests go inline unasked.
     pub(crate) always: Option<(Mode, Reason)>,
     pub(crate) callers: ThreadLocal<Caller<S::Queue>>,
@@ -161,6 +167,9 @@ where
         policy: Arc<dyn WaitPolicy>,
         monitor: Option<Arc<SystemMonitor>>,
     ) -> Self {
+        if monitor.is_none() {
+            off::look_at_times(clock::now());
+        }
         let inline = source.routes().has(Route::Inline);
         // Requests of a fast device count as backlog for others, whatever their own policy.
         let fast = known.profile.is_some_and(|profile| profile.class == DeviceClass::Fast);
@@ -179,9 +188,36 @@ where
             governor: monitor.map(Governor::new),
             learner,
             device: device.into(),
+            shadow: false,
+            steering: Steering::All,
             always,
             callers: ThreadLocal::new(),
             counters: ThreadLocal::new(),
+        }
+    }
+
+    /// The same file, whose decisions are only recorded: every request goes the kernel's own way.
+    /// Nothing is tried, and no spinner's seat is taken.
+    #[must_use]
+    pub fn in_shadow(mut self, on: bool) -> Self {
+        self.shadow = on;
+        self
+    }
+
+    /// The same file, of whose requests only a part is steered; all of them without a share. Those of a
+    /// device whose one decision holds for all requests are not divided.
+    #[must_use]
+    pub fn in_part(mut self, share: Option<Share>) -> Self {
+        self.steering = Steering::of(share);
+        self
+    }
+
+    /// By how many percent steered requests took longer than those held back, once that has turned
+    /// its device off; else 0.
+    pub fn regressed_percent(&self) -> u64 {
+        match &self.steering {
+            Steering::Spans(spans) => spans.excess_percent(),
+            Steering::All | Steering::Nothing => 0,
         }
     }
 

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use dwell_policy::{Decision, Load, Mode, Ns, Reason, Wait, policy};
+use dwell_policy::{Decision, Load, Mode, Ns, Reason, Route, Wait, policy};
 
 use crate::known::Known;
 use crate::monitor::{LoadReader, SpinGuard, SpinPermit, SystemMonitor};
@@ -42,27 +42,49 @@ impl Governor {
         self.reader.load()
     }
 
+    /// Whether Dwell was off at the end of the last window: one atomic read.
+    #[inline]
+    pub fn is_off(&self) -> bool {
+        self.reader.load().off
+    }
+
     /// Takes one of the process's spinners for a wait that is to spin because that pays. `Err`
-    /// when none is left. Waits that spin for other reasons (a fixed policy) need none.
+    /// when none is left. Waits that spin for other reasons (a fixed policy) need none. No wait spins
+    /// beyond the cap on the CPU time of waiting.
     #[inline]
     pub fn admit(
         &self,
-        decision: &Decision,
+        decision: &mut Decision,
         now: Ns,
         standing: &mut Standing,
-    ) -> Result<Option<SpinGuard<'_>>, ()> {
-        match (decision.mode, decision.why) {
-            (_, Reason::SpinBudget) => {
+    ) -> Result<Option<SpinGuard<'_>>, Reason> {
+        let seat = match (decision.mode, decision.why) {
+            (Mode::Block, Reason::SpinBudget) => {
                 self.permit.want();
-                Ok(None)
+                None
             }
+            (Mode::Block, _) => None,
             (Mode::Spin, Reason::Pays | Reason::Explored | Reason::Measured) => {
-                let guard = self.permit.try_spin_at(now, standing.lease).ok_or(())?;
-                standing.lease = guard.lease();
-                Ok(Some(guard))
+                let guard = self.permit.try_spin_at(now, standing.lease);
+                let guard = guard.ok_or(Reason::SpinBudget)?;
+                standing.lease = guard.lease().unwrap_or_default();
+                Some(guard)
             }
-            _ => Ok(None),
+            _ => None,
+        };
+        // On the inline route the driver does the work: nothing is waited for.
+        if decision.mode == Mode::Block || decision.route == Route::Inline {
+            return Ok(seat);
         }
+        self.permit.within_cap(seat, decision, now).ok_or(Reason::SpinCap)
+    }
+
+    /// Whether the cap on the CPU time of waiting leaves nothing for a decision to spin. One of many
+    /// in flight is told when it is decided; all are held to the cap when they are waited for.
+    #[inline]
+    pub fn is_spent(&self, decision: &Decision) -> bool {
+        let spins = decision.mode != Mode::Block && decision.route != Route::Inline;
+        spins && self.permit.is_spent(decision.due_in_ns)
     }
 
     /// Publishes what a wait burnt.
@@ -108,8 +130,8 @@ pub(crate) fn admit<'g>(
 ) -> Option<SpinGuard<'g>> {
     match governor?.admit(decision, now, standing) {
         Ok(guard) => guard,
-        Err(()) => {
-            *decision = policy::block(wait, Reason::SpinBudget);
+        Err(why) => {
+            *decision = policy::block(wait, why);
             None
         }
     }

@@ -20,6 +20,7 @@ use crate::kernel::Kernel;
 use crate::known::Known;
 use crate::memory::{self, Memory};
 use crate::monitor::SystemMonitor;
+use crate::share::Share;
 
 /// What a scheme's opener returns.
 pub struct Opened {
@@ -122,6 +123,10 @@ pub struct Options {
     pub known: Option<Known>,
     /// The system monitor to ask and to tell.
     pub monitor: Option<Arc<SystemMonitor>>,
+    /// Whether decisions are only recorded.
+    pub shadow: bool,
+    /// Which part of the requests is steered; `None` for all.
+    pub steer: Option<Share>,
 }
 
 impl File {
@@ -150,6 +155,8 @@ impl Default for Options {
             policy: Arc::new(Adaptive::default()),
             known: None,
             monitor: None,
+            shadow: false,
+            steer: None,
         }
     }
 }
@@ -209,6 +216,20 @@ impl Options {
         self
     }
 
+    /// Decides and records, and has every request go the kernel's own way.
+    #[must_use]
+    pub fn shadow(mut self, on: bool) -> Self {
+        self.shadow = on;
+        self
+    }
+
+    /// Steers only a part of the requests. The others go the kernel's own way, as `held-back`.
+    #[must_use]
+    pub fn steer(mut self, share: Share) -> Self {
+        self.steer = Some(share);
+        self
+    }
+
     /// Opens a path, or an address of a registered scheme.
     ///
     /// # Errors
@@ -236,7 +257,9 @@ impl Options {
     }
 
     fn over(&self, source: AnySource, path: &Path, device: &str, known: Known) -> File {
-        File::over(source, path, device, known, self.policy.clone(), self.monitor.clone())
+        let (policy, monitor) = (self.policy.clone(), self.monitor.clone());
+        let file = File::over(source, path, device, known, policy, monitor);
+        file.in_shadow(self.shadow).in_part(self.steer)
     }
 
     fn by_scheme(&self, path: &Path) -> Option<Result<Opened>> {

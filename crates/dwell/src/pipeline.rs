@@ -368,10 +368,10 @@ where
         // A thread spins for all its requests at once, so it needs one permit, at the wait.
         let governor = self.file.governor.as_ref();
         let guard = match governor
-            .map_or(Ok(None), |governor| governor.admit(&decision, now, &mut self.standing))
+            .map_or(Ok(None), |governor| governor.admit(&mut decision, now, &mut self.standing))
         {
             Ok(guard) => guard,
-            Err(()) => {
+            Err(_) => {
                 decision.mode = Mode::Block;
                 None
             }

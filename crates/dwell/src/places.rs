@@ -5,11 +5,14 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use crate::off::OffSwitch;
 use crate::profile::ProfileStore;
 
 /// Answers with the value of an environment variable.
 pub type Variables<'a> = &'a dyn Fn(&str) -> Option<OsString>;
 
+/// Where root switches Dwell off for the machine.
+const OFF: &str = "/run/dwell-off";
 /// Where root keeps the machine's profiles.
 const OF_ROOT: &str = "/var/lib/dwell/profiles";
 
@@ -50,6 +53,15 @@ pub fn settings(variables: Variables<'_>) -> (PathBuf, Option<PathBuf>) {
 pub fn host_page(uid: u32, variables: Variables<'_>) -> PathBuf {
     set(variables, "DWELL_HOST_PAGE")
         .unwrap_or_else(|| Path::new("/dev/shm").join(format!("dwell-{uid}")))
+}
+
+/// Where Dwell is switched off: root's file for the machine, and this user's own beside the host
+/// page. `DWELL_OFF` names another in place of root's.
+pub fn off_switch(uid: u32, variables: Variables<'_>) -> OffSwitch {
+    let mut own = host_page(uid, variables).into_os_string();
+    own.push("-off");
+    let machine = set(variables, "DWELL_OFF").unwrap_or_else(|| OFF.into());
+    OffSwitch { machine, own: own.into() }
 }
 
 #[cfg(test)]
@@ -106,5 +118,15 @@ mod tests {
     fn each_user_has_a_page() {
         assert_eq!(host_page(7, &|_| None), Path::new("/dev/shm/dwell-7"));
         assert_eq!(host_page(7, &|_| Some("/own".into())), Path::new("/own"));
+    }
+
+    #[test]
+    fn each_user_has_an_off_switch_beside_that_of_the_machine() {
+        let usual = off_switch(7, &|_| None);
+        assert_eq!(usual.machine, Path::new("/run/dwell-off"));
+        assert_eq!(usual.own, Path::new("/dev/shm/dwell-7-off"));
+        let set = [("DWELL_HOST_PAGE", "/own"), ("DWELL_OFF", "/o")];
+        let chosen = off_switch(7, &asked(&set));
+        assert_eq!((chosen.machine, chosen.own), ("/o".into(), "/own-off".into()));
     }
 }

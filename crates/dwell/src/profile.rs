@@ -186,18 +186,7 @@ pub enum Polling {
 impl DeviceProfile {
     /// When it was measured, as `2026-01-31 12:00:00 UTC`.
     pub fn measured_utc(&self) -> String {
-        let (days, seconds) = (self.measured_unix_s / 86_400, self.measured_unix_s % 86_400);
-        // Days to a date of the Gregorian calendar, in eras of 400 years that begin in March.
-        let days = days + 719_468;
-        let (era, day) = (days / 146_097, days % 146_097);
-        let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
-        let day = day - (365 * year + year / 4 - year / 100);
-        let from_march = (5 * day + 2) / 153;
-        let day = day - (153 * from_march + 2) / 5 + 1;
-        let month = if from_march < 10 { from_march + 3 } else { from_march - 9 };
-        let year = era * 400 + year + u64::from(month <= 2);
-        let (hour, minute, second) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
-        format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02} UTC")
+        crate::clock::utc(self.measured_unix_s)
     }
 
     /// What issuing requests needs of it.

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What becomes of a request on a queue that has many in flight: checked, decided, accounted for.
 
-use dwell_policy::{Arm, Backlog, Call, Decision, Estimator, Mode, Ns, Reason, Route, Wait};
+use dwell_policy::{
+    Arm, Backlog, Call, Decision, Estimator, Mode, Ns, Reason, Route, Wait, policy,
+};
 
 use crate::clock;
 use crate::error::{Error, Result};
@@ -9,9 +11,13 @@ use crate::file::{File, MAX_TRANSFER_BYTES};
 use crate::governed::Governor;
 use crate::known::Entered;
 use crate::learner::{Asked, Hearing, Learner, Taken};
+use crate::off;
 use crate::queue::Io;
 use crate::source::Source;
 use crate::stats::Family;
+
+/// One request in this many looks at the clock, where there is no monitor: whether Dwell is still on.
+const LOOK_ONE_IN: u64 = 16;
 
 /// What a completion came to.
 pub(crate) struct Landed {
@@ -100,15 +106,31 @@ where
             sequence,
             ..wait
         };
+        if self.governor.is_none() && sequence.is_multiple_of(LOOK_ONE_IN) {
+            off::look_at_times(clock::now());
+        }
+        let withheld = self.withheld();
+        let depth = depth.filter(|_| withheld.is_none());
         let asked = depth.and_then(|depth| self.ask(&mut wait, depth));
-        (self.policy.choose(&wait), asked)
+        let would = self.choose(&wait, withheld);
+        if !self.shadow {
+            let is_spent = self.governor.as_ref().is_some_and(|governor| governor.is_spent(&would));
+            let decision = if is_spent { policy::block(&wait, Reason::SpinCap) } else { would };
+            return (decision, asked);
+        }
+        if let Some(counters) = self.counters() {
+            counters.decided(would.route, would.mode, would.why);
+        }
+        (policy::block(&wait, would.why), None)
     }
 
     /// Serves a request where there is no queue.
     pub(crate) fn serve_unqueued(&self, io: &Io, decision: &Decision, began: Ns) -> i32 {
         let result = self.source.call(io);
         if let Some(counters) = self.counters() {
-            counters.decided(Route::Inline, decision.mode, decision.why);
+            if !self.shadow {
+                counters.decided(Route::Inline, decision.mode, decision.why);
+            }
             counters.took(Family::Inline, clock::now().saturating_sub(began));
             counters.moved(io.action().kind(), result);
         }
@@ -162,7 +184,7 @@ where
 
     /// Counts a request that the queue refused and a call served.
     pub(crate) fn count_called(&self) {
-        if let Some(counters) = self.counters() {
+        if let Some(counters) = self.counters().filter(|_| !self.shadow) {
             counters.decided(Route::Inline, Mode::Block, Reason::NoQueue);
         }
     }
@@ -170,7 +192,8 @@ where
     /// Counts a decision once the wait is over that ended with its completion. Where the spin
     /// expired, it expired for all.
     pub(crate) fn count_queued(&self, decision: &Decision, expired: bool) {
-        let Some(counters) = self.counters() else { return };
+        // A shadow has counted what it would have done.
+        let Some(counters) = self.counters().filter(|_| !self.shadow) else { return };
         let expired = expired && decision.mode != Mode::Block;
         let why = if expired { Reason::SpinExpired } else { decision.why };
         counters.decided(decision.route, decision.mode, why);

@@ -30,7 +30,7 @@ pub(crate) struct Counters {
     parked_ns: AtomicU64,
     inline_sampled: AtomicU64,
     inline_sampled_ns: AtomicU64,
-    latency: [Counted; 4],
+    latency: [Counted; Family::ALL.len()],
 }
 
 impl Default for Counters {
@@ -128,11 +128,15 @@ pub enum Family {
     Spun,
     /// Reads that asked the page cache.
     Cached,
+    /// Requests that went the kernel's own way whatever their policy said: Dwell was off, they were
+    /// held back, or their device had turned itself off.
+    Withheld,
 }
 
 impl Family {
     /// All families.
-    pub const ALL: [Family; 4] = [Family::Inline, Family::Blocked, Family::Spun, Family::Cached];
+    pub const ALL: [Family; 5] =
+        [Family::Inline, Family::Blocked, Family::Spun, Family::Cached, Family::Withheld];
 
     /// Where a request on a queue belongs.
     pub(crate) const fn queued(mode: Mode) -> Family {
@@ -149,12 +153,14 @@ impl Family {
             Family::Blocked => "blocked",
             Family::Spun => "spun",
             Family::Cached => "cached",
+            Family::Withheld => "withheld",
         }
     }
 
     /// The family of the requests that a row counts.
     pub const fn of(route: Route, mode: Mode, why: Reason) -> Family {
         match (route, why) {
+            (_, Reason::Off | Reason::HeldBack | Reason::Regressed) => Family::Withheld,
             (Route::Inline, Reason::Cached) => Family::Cached,
             (Route::Inline, _) => Family::Inline,
             _ => Family::queued(mode),
@@ -175,6 +181,8 @@ pub struct Latency {
     pub spun: Histogram,
     /// Of reads that asked the page cache.
     pub cached: Histogram,
+    /// Of requests that went the kernel's own way whatever their policy said.
+    pub withheld: Histogram,
 }
 
 impl Latency {
@@ -185,6 +193,7 @@ impl Latency {
             Family::Blocked => &self.blocked,
             Family::Spun => &self.spun,
             Family::Cached => &self.cached,
+            Family::Withheld => &self.withheld,
         }
     }
 
@@ -194,6 +203,7 @@ impl Latency {
             Family::Blocked => &mut self.blocked,
             Family::Spun => &mut self.spun,
             Family::Cached => &mut self.cached,
+            Family::Withheld => &mut self.withheld,
         }
     }
 }
@@ -392,6 +402,11 @@ impl Stats {
     /// Requests decided for one reason.
     pub fn because(&self, why: Reason) -> u64 {
         self.sum_of(|row| row.why == why)
+    }
+
+    /// Requests that were spun for, after a timed sleep or without.
+    pub fn spins(&self) -> u64 {
+        self.sum_of(|row| row.route != Route::Inline && row.mode != Mode::Block)
     }
 
     /// Latencies of all requests together: a family of which only some were timed counts as if

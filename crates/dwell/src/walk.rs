@@ -13,7 +13,9 @@ use crate::file::{File, Heat, Turn};
 use crate::governed::{Governor, Standing, admit};
 use crate::learner::{Asked, Taken};
 use crate::monitor::SpinGuard;
+use crate::off;
 use crate::queue::{Io, Prospect, Queue};
+use crate::share::Steering;
 use crate::source::Source;
 use crate::stats::{Counters, Family};
 use crate::wait::wait;
@@ -46,6 +48,11 @@ where
     #[inline]
     pub fn wait_of(&self, kind: Kind, size_bytes: u64, call: Call) -> Wait<'_> {
         let routes = self.source.routes();
+        let mut load = self.governor.as_ref().map_or_else(Load::default, Governor::load);
+        if self.shadow {
+            // It takes no seat, and so would have none.
+            load.may_spin = load.has_budget;
+        }
         Wait {
             kind,
             size_bytes,
@@ -59,7 +66,7 @@ where
             profile: self.known.profile.as_ref(),
             estimate: Estimate::default(),
             awake: true,
-            load: self.governor.as_ref().map_or_else(Load::default, Governor::load),
+            load,
             nice: 0,
             next_nice: None,
             sequence: 0,
@@ -134,8 +141,10 @@ where
             return None;
         }
         let mut wait = self.wait_of(kind, bytes as u64, Call::Blocking);
-        let asked = self.ask(&mut wait, 1);
-        let mut decision = policy::block(&wait, self.policy.leaves(&wait)?);
+        let withheld = self.withheld().filter(|_| wait.routes.has(Route::Inline));
+        let asked = withheld.is_none().then(|| self.ask(&mut wait, 1)).flatten();
+        let why = withheld.or_else(|| self.policy.leaves(&wait))?;
+        let mut decision = policy::block(&wait, why);
         let counters = self.counters.get()?;
         let started = clock::now();
         if let (Some(learner), Some(asked)) = (&self.learner, asked)
@@ -146,8 +155,12 @@ where
         admit(self.governor.as_ref(), &wait, &mut decision, started, &mut Standing::default());
         let result = call();
         counters.decided(decision.route, decision.mode, decision.why);
-        counters.took(Family::Inline, clock::now() - started);
+        let latency_ns = clock::now() - started;
+        counters.took(Family::of(decision.route, decision.mode, decision.why), latency_ns);
         counters.moved(kind, result);
+        if usize::try_from(result) == Ok(bytes) {
+            self.compare(kind, bytes as u64, started, latency_ns);
+        }
         if let Some(governor) = &self.governor {
             governor.worked(&self.known, u32::try_from(result).unwrap_or(0));
         }
@@ -163,7 +176,7 @@ where
             Ok(turn) => {
                 let mut wait = self.put(io, &turn);
                 self.ask(&mut wait, 1);
-                self.policy.choose(&wait)
+                self.choose(&wait, self.withheld())
             }
             Err(_) => Decision::new(Route::Inline, Mode::Block, 0, Reason::NoQueue),
         }
@@ -174,15 +187,35 @@ where
     pub fn observed(&self, would: &Decision, io: &Io, heat: &Heat, result: i32, latency_ns: Ns) {
         let Some(counters) = self.counters() else { return };
         let kind = io.action().kind();
-        counters.decided(would.route, would.mode, would.why);
-        counters.took(Family::Inline, latency_ns);
+        self.recorded(counters, would, kind, heat, result, latency_ns);
         counters.moved(kind, result);
-        if kind == Kind::Read && latency_ns <= self.hit_ns(result) {
-            heat.hit();
-        }
         if let Ok(mut turn) = self.callers.get_or_default().turn.try_borrow_mut() {
             turn.sequence += 1;
             turn.estimator.record(kind, u64::from(io.bytes()), Mode::Block, latency_ns);
+        }
+    }
+
+    /// Counts what would have been decided for a call that took so long. What took no longer than a
+    /// hit of the page cache was one, and would not have been waited for.
+    fn recorded(
+        &self,
+        counters: &Counters,
+        would: &Decision,
+        kind: Kind,
+        heat: &Heat,
+        result: i32,
+        latency_ns: Ns,
+    ) {
+        if kind == Kind::Read && self.source.caches() && latency_ns <= self.hit_ns(result) {
+            heat.hit();
+            counters.decided(Route::Inline, Mode::Spin, Reason::Cached);
+            counters.took(Family::Cached, latency_ns);
+        } else {
+            if kind == Kind::Read {
+                heat.missed();
+            }
+            counters.decided(would.route, would.mode, would.why);
+            counters.took(Family::Inline, latency_ns);
         }
     }
 
@@ -264,10 +297,45 @@ where
         wait
     }
 
+    /// Why requests go the kernel's own way now, whatever their policy says.
+    #[inline]
+    pub fn withheld(&self) -> Option<Reason> {
+        let is_off = match &self.governor {
+            Some(governor) => governor.is_off(),
+            None => off::was_off(),
+        };
+        match &self.steering {
+            _ if is_off => Some(Reason::Off),
+            Steering::All => None,
+            Steering::Nothing => Some(Reason::HeldBack),
+            Steering::Spans(spans) => spans.withheld(clock::now()),
+        }
+    }
+
+    /// Compares steered requests with those held back, where there are both.
+    #[inline]
+    fn compare(&self, kind: Kind, size_bytes: u64, began: Ns, latency_ns: Ns) {
+        if let Steering::Spans(spans) = &self.steering
+            && !self.shadow
+        {
+            spans.hear(kind, size_bytes, began, latency_ns);
+        }
+    }
+
+    /// What is decided for a request: by its policy, unless that is not asked.
+    #[inline]
+    pub(crate) fn choose(&self, wait: &Wait<'_>, withheld: Option<Reason>) -> Decision {
+        match withheld {
+            Some(why) => policy::block(wait, why),
+            None => self.policy.choose(wait),
+        }
+    }
+
     /// Puts what was found out about requests like this one before its policy.
     #[inline]
     pub(crate) fn ask(&self, wait: &mut Wait<'_>, depth: u32) -> Option<Asked> {
-        let asked = self.learner.as_ref()?.ask(wait, depth)?;
+        let learner = self.learner.as_ref().filter(|_| !self.shadow)?;
+        let asked = learner.ask(wait, depth)?;
         wait.learned = asked.learned();
         Some(asked)
     }
@@ -275,7 +343,10 @@ where
     /// The walk of one request: page cache, decision, submission, wait, estimate.
     fn decide(&self, counters: &Counters, turn: &mut Turn<S::Queue>, heat: &Heat, io: &Io) -> i32 {
         let kind = io.action().kind();
+        let withheld = self.withheld();
         if kind == Kind::Read
+            && withheld.is_none()
+            && !self.shadow
             && self.source.caches()
             && let Some(result) = self.ask_cache(counters, heat, io)
         {
@@ -283,23 +354,37 @@ where
         }
         let mut wait = self.put(io, turn);
         turn.sequence += 1;
-        let asked = self.ask(&mut wait, 1).zip(self.learner.as_deref());
-        let mut decision = self.policy.choose(&wait);
+        let asked = match withheld {
+            None => self.ask(&mut wait, 1).zip(self.learner.as_deref()),
+            // Nothing is tried, nor heard of.
+            Some(_) => None,
+        };
+        let would = self.choose(&wait, withheld);
+        let mut decision = if self.shadow { policy::block(&wait, would.why) } else { would };
         let started = clock::now();
+        if self.governor.is_none() {
+            off::look_at_times(started);
+        }
         let metered =
             asked.is_some_and(|(asked, learner)| learner.meters(&mut turn.hearing, asked, started));
         let cpu_before = metered.then(clock::thread_cpu);
-        let governor = self.governor.as_ref();
+        let governor = self.governor.as_ref().filter(|_| !self.shadow);
         let guard = admit(governor, &wait, &mut decision, started, &mut turn.standing);
         let entered = self.in_flight.enter(io.bytes());
         let Served { result, mode, latency_ns, as_decided } = if decision.route == Route::Inline {
             let result = self.source.call(io);
             let latency_ns = clock::now() - started;
-            counters.decided(Route::Inline, decision.mode, decision.why);
-            counters.took(Family::Inline, latency_ns);
+            if self.shadow {
+                self.recorded(counters, &would, kind, heat, result, latency_ns);
+            } else {
+                counters.decided(Route::Inline, decision.mode, decision.why);
+                let Decision { route, mode, why, .. } = decision;
+                counters.took(Family::of(route, mode, why), latency_ns);
+            }
             Served { result, mode: decision.mode, latency_ns, as_decided: true }
         } else {
-            self.queued(counters, turn, io, &decision, started, guard)
+            let counted = if self.shadow { would } else { decision };
+            self.queued(counters, turn, io, (&decision, &counted), started, guard)
         };
         self.in_flight.leave(entered);
         if let Some(governor) = governor {
@@ -307,6 +392,7 @@ where
         }
         if result == io.bytes() as i32 {
             turn.estimator.record(kind, u64::from(io.bytes()), mode, latency_ns);
+            self.compare(kind, u64::from(io.bytes()), started, latency_ns);
             if let Some((asked, learner)) = asked {
                 // A call in the queue's place says nothing of the queue.
                 let arm = if as_decided { Arm::of(&decision) } else { None };
@@ -324,7 +410,7 @@ where
         counters: &Counters,
         turn: &mut Turn<S::Queue>,
         io: &Io,
-        decision: &Decision,
+        (decision, counted): (&Decision, &Decision),
         submitted: Ns,
         guard: Option<SpinGuard<'_>>,
     ) -> Served {
@@ -360,9 +446,9 @@ where
             counters.took(Family::Inline, latency_ns);
             return Served::by_call(result, latency_ns);
         }
-        counters.waited(decision, &outcome);
+        counters.waited(counted, &outcome);
         let latency_ns = outcome.ended - submitted;
-        counters.took(Family::queued(decision.mode), latency_ns);
+        counters.took(Family::of(decision.route, decision.mode, decision.why), latency_ns);
         Served { result, mode: decision.mode, latency_ns, as_decided: true }
     }
 

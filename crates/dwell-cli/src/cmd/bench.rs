@@ -134,6 +134,7 @@ enum LoadArg {
 
 /// Runs the bench.
 pub fn run(bench: &Bench) -> Result<()> {
+    super::off::refuse("a bench")?;
     match bench {
         Bench::Io(args) => io(args),
         Bench::Workload(args) => args.run(),

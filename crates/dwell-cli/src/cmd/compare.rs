@@ -58,6 +58,7 @@ pub struct Args {
 
 /// Compares, keeps, shows.
 pub fn run(args: &Args) -> Result<()> {
+    super::off::refuse("a comparison")?;
     let mut plan = args.plan()?;
     // Where the report cannot go, nothing needs to be measured.
     std::fs::create_dir_all(&args.out)

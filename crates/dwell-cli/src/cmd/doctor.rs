@@ -8,11 +8,13 @@ use std::path::PathBuf;
 use anyhow::Result;
 use dwell::capability::{Capability, State, survey};
 use dwell::dwell_policy::Routes;
+use dwell::off::Off;
 use dwell::outlook::{Outlook, outlook};
 use dwell::{Decision, Reason, Route};
 use dwell_bench::counters::Counters;
 use serde::Serialize;
 
+use super::off;
 use crate::places;
 use crate::show::{self, Screen, Tone, finished};
 
@@ -22,7 +24,7 @@ pub struct Args {
     /// Settings that win over those of the machine and of the user.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Prints JSON: {capabilities, devices, settings, summary, profiles, host_page, counters}.
+    /// Prints JSON: {capabilities, devices, settings, summary, profiles, host_page, off, counters}.
     #[arg(long)]
     json: bool,
 }
@@ -35,6 +37,8 @@ struct Told<'a> {
     summary: String,
     profiles: String,
     host_page: String,
+    /// Who switched Dwell off, if anybody did.
+    off: Option<Off>,
     counters: String,
 }
 
@@ -59,6 +63,7 @@ pub fn run(args: &Args) -> Result<()> {
         Ok(counters) => counters.names().join(", "),
         Err(why) => why.to_string(),
     };
+    let off = places::off_switch().off();
     let (capabilities, devices) = (survey(), outlook(&store));
     let found = devices.iter().map(|outlook| &outlook.device);
     let settings = settings::Found::look(args.config.as_deref(), found);
@@ -70,6 +75,7 @@ pub fn run(args: &Args) -> Result<()> {
             summary: summary(&devices),
             profiles: store.dir.display().to_string(),
             host_page,
+            off,
             counters,
         };
         return Ok(show::out(&show::json(&told)?)?);
@@ -89,6 +95,9 @@ pub fn run(args: &Args) -> Result<()> {
     text += &screen.labelled("host page  ", &host_page);
     text += &screen.labelled("counters   ", &counters);
     text += &screen.labelled("active     ", &summary(&devices));
+    if let Some(off) = &off {
+        text += &screen.labelled_in(Tone::Warning, "! off      ", &off::words(off));
+    }
     Ok(show::out(&text)?)
 }
 

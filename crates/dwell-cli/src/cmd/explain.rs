@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::{Result, anyhow};
 use dwell::clock;
 use dwell::learner::Known;
+use dwell::ledger::{self, Device, Snapshot};
 use dwell::monitor::SystemMonitor;
 use dwell::policies;
 use dwell::policy::{Check, CpuSignal, Looked};
@@ -17,6 +18,8 @@ use dwell::{Decision, Kind, Mode, Reason, Route};
 use dwell_bench::units;
 use dwell_policy::{Arm, Backlog, Call, Learned, Load, Wait};
 
+use super::off;
+use crate::runtime_dir::runtime_dir;
 use crate::show::{self, Screen, Tone, finished};
 use crate::{places, settings, size};
 
@@ -111,11 +114,34 @@ pub fn run(args: &Args) -> Result<()> {
     if let Some(known) = known {
         text += &format!("\n{}\n", arms(&screen, &known));
     }
+    if let Some(off) = places::off_switch().off() {
+        let what =
+            format!("Dwell is {}; every request goes the kernel's own way", off::words(&off));
+        text += &screen.labelled_in(Tone::Warning, "! off     ", &what);
+    }
+    for what in beneath.device.iter().flat_map(|device| turned_off(&device.kernel_name)) {
+        text += &screen.labelled_in(Tone::Warning, "! off     ", &what);
+    }
     if beneath.profile.is_none() {
         let advice = format!("dwell probe {} measures this device", args.path.display());
         text += &screen.labelled_in(Tone::Warning, "! next    ", &advice);
     }
     Ok(show::out(&text)?)
+}
+
+/// The processes of this user in which a device has turned itself off.
+fn turned_off(device: &str) -> Vec<String> {
+    let told = runtime_dir().ok().and_then(|dir| ledger::list(&dir).ok()).unwrap_or_default();
+    let told = told.into_iter().filter_map(|entry| Some((entry.pid, entry.snapshot.ok()?)));
+    let of = |(pid, told): (u32, Snapshot)| {
+        let is_off = |own: &&Device| own.name == device && own.regressed_percent > 0;
+        let percent = told.devices.iter().find(is_off)?.regressed_percent;
+        Some(format!(
+            "in process {pid} its requests took {percent} % longer when steered than when held \
+             back: it turned itself off there"
+        ))
+    };
+    told.filter_map(of).collect()
 }
 
 /// The name of a policy that there is.
@@ -407,5 +433,9 @@ fn sentence(why: Reason) -> &'static str {
         Reason::Measured => "of the ways to wait that were tried, this one cost least",
         Reason::Sacrificed => "a thread of higher priority could run next",
         Reason::Asleep => "who serves it sleeps, and needs a CPU first",
+        Reason::Off => "Dwell is switched off",
+        Reason::HeldBack => "only a part of the requests is steered, and this one is not of it",
+        Reason::SpinCap => "waiting has used the CPU time that it may use",
+        Reason::Regressed => "steered requests of the device took longer than those held back",
     }
 }

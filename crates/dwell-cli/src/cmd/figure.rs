@@ -63,6 +63,9 @@ pub fn run(args: &Args) -> Result<()> {
     if ids.is_empty() && args.docs.is_empty() {
         bail!("name a figure, as in dwell figure S4, or give --all; --list shows them");
     }
+    if !ids.is_empty() {
+        super::off::refuse("a figure")?;
+    }
     if !(0.01..=100.0).contains(&args.effort) {
         bail!("--effort {}: must be 0.01 to 100", args.effort);
     }

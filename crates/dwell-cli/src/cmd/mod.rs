@@ -8,6 +8,7 @@ pub mod doctor;
 pub mod explain;
 pub mod figure;
 pub mod nfs;
+pub mod off;
 pub mod probe;
 pub mod profile;
 pub mod run;

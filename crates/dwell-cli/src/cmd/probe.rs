@@ -11,6 +11,7 @@ use dwell::profile::{DeviceProfile, ProfileStore, SwitchCosts};
 use dwell::settings::{DeviceNames, Effective};
 use serde::Serialize;
 
+use super::off;
 use crate::progress::Progress;
 use crate::show::{self, Screen, Tone};
 use crate::{chart, places, report, settings, size};
@@ -73,6 +74,7 @@ pub fn run(args: &Args) -> Result<()> {
     if args.on_add && !said.general().probe_on_add.value {
         return Ok(());
     }
+    off::refuse("a probe")?;
     let store = places::profiles()?;
     let screen = Screen::stdout();
     let mut probed: Vec<Probed> = Vec::new();

@@ -11,8 +11,10 @@ use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use dwell::capability::filters;
 use dwell::profile::ProfileStore;
 use dwell::settings::{LayerError, RunOrder, Set, Settings, Waiting};
+use dwell::share::Share;
 
 use super::explain::policy_name;
+use super::off;
 use crate::exec;
 use crate::places;
 use crate::program::{self, CannotRun, Program};
@@ -42,9 +44,12 @@ pub struct Args {
     /// Wait policy, in place of what the settings say.
     #[arg(long, value_name = "POLICY", value_parser = policy_name)]
     policy: Option<String>,
-    /// Records what would be decided, and changes nothing.
-    #[arg(long)]
-    observe: bool,
+    /// Decides and records, and changes nothing: every request goes the kernel's own way.
+    #[arg(long, alias = "observe")]
+    shadow: bool,
+    /// Steers a part only, as "5% of requests", "5% of processes" or "5% of hosts".
+    #[arg(long, value_name = "SHARE")]
+    steer: Option<Share>,
     /// Lets files under a mount of dwell serve take channels; the kernel serves them otherwise.
     #[arg(long)]
     channels: bool,
@@ -97,9 +102,10 @@ fn variables(args: &Args) -> Result<Vec<(&'static str, OsString)>> {
 /// What the command line says, as the last layer of the settings.
 fn options(args: &Args) -> Settings {
     let policy = args.policy.as_ref().map(|policy| Set::option("--policy", policy.clone()));
+    let steer = args.steer.map(|share| Set::option("--steer", share));
     Settings {
-        waiting: Waiting { policy, ..Waiting::default() },
-        observe: args.observe.then(|| Set::option("--observe", true)),
+        waiting: Waiting { policy, steer, ..Waiting::default() },
+        shadow: args.shadow.then(|| Set::option("--shadow", true)),
         ..Settings::default()
     }
 }
@@ -118,6 +124,9 @@ fn order(args: &Args, settings: Settings) -> Result<RunOrder> {
     let profiles = places::known_profiles();
     if !args.quiet {
         say_unusable(&profiles);
+        if let Some(off) = places::off_switch().off() {
+            say(&format!("Dwell is {}; until it is on, nothing is decided", off::words(&off)));
+        }
     }
     let mut random = [0u8; 8];
     rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())?;
@@ -125,7 +134,7 @@ fn order(args: &Args, settings: Settings) -> Result<RunOrder> {
         run_id: u64::from_ne_bytes(random),
         root_pid: std::process::id(),
         policy: args.policy.clone(),
-        observe: settings.general().observe.value,
+        shadow: settings.general().shadow.value,
         ledger_dir: ledger_dir.ok(),
         stats_file,
         profile_dir: absolute(&profiles.dir)?,

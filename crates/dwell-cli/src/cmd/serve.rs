@@ -13,7 +13,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyhow::{Context as _, Result, bail};
 use clap::Subcommand;
 use dwell::monitor::SystemMonitor;
-use dwell::settings::Opening;
+use dwell::policy::Block;
 use dwell_channel::controller::{self, Controller, Tally};
 use dwell_channel::fs::control::{self, Record, Seen};
 use dwell_channel::fs::{Channels, DataPath, Facts, Options, Server, Stopper, take_over};
@@ -182,10 +182,13 @@ fn abort_on_panic() {
 fn controller(args: &Start) -> Result<Controller> {
     let settings = settings::read(None)?.asked("--policy", args.policy.clone());
     let beneath = places::known_profiles().beneath_files_in(&args.backing)?;
-    let Opening { policy, known, .. } = settings.opening(&args.backing, &beneath, None)?;
+    let opening = settings.opening(&args.backing, &beneath, None)?;
+    // A controller has no kernel's way beside its own but to sleep.
+    let policy = if opening.shadow { Arc::new(Block) } else { opening.policy };
     // Without one, nobody else is taken to be busy.
     let monitor = SystemMonitor::shared_with(places::monitor()).ok();
-    let options = controller::Options { known, policy, monitor, ..Default::default() };
+    let options =
+        controller::Options { known: opening.known, policy, monitor, ..Default::default() };
     Controller::start(options).context("cannot start the controller")
 }
 

@@ -10,11 +10,14 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use comfy_table::Cell;
 use dwell::ledger::{Device, Look, Rates, Seen, Watch};
+use dwell::off::Off;
 use dwell_bench::units;
 use serde::Serialize;
 
+use super::off;
 use crate::exporter::{Listener, write_file};
 use crate::openmetrics;
+use crate::places;
 use crate::runtime_dir::runtime_dir;
 use crate::show::{self, Screen, Tone, finished};
 use crate::signals::Signals;
@@ -24,7 +27,7 @@ use crate::terminal::Pages;
 /// q or Ctrl-C ends it; what is no terminal gets the table once.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Prints JSON once: {interval_s, processes, unreadable}, with all figures of each process
+    /// Prints JSON once: {interval_s, processes, unreadable, off}, with all figures of each process
     #[arg(long)]
     json: bool,
     /// Shows the table, or writes the metrics, once
@@ -55,6 +58,8 @@ struct Told<'a> {
     interval_s: f64,
     processes: &'a [Seen],
     unreadable: Vec<Unreadable>,
+    /// Who switched Dwell off, if anybody did.
+    off: Option<Off>,
 }
 
 #[derive(Serialize)]
@@ -85,6 +90,7 @@ pub fn run(args: &Args) -> Result<()> {
                 interval_s: args.interval.as_secs_f64(),
                 processes: &look.processes,
                 unreadable: look.unreadable.iter().map(unreadable).collect(),
+                off: places::off_switch().off(),
             };
             show::json(&told)?
         }
@@ -162,6 +168,9 @@ fn picture(screen: &Screen, look: &Look) -> String {
         }
         false => table(screen, &look.processes),
     };
+    if let Some(off) = places::off_switch().off() {
+        text += &screen.labelled_in(Tone::Warning, "! ", &format!("Dwell is {}", off::words(&off)));
+    }
     for (_, error) in &look.unreadable {
         text += &screen.labelled_in(Tone::Bad, "✗ ", &show::one_line(&error.to_string()));
     }
@@ -202,7 +211,11 @@ fn row(screen: &Screen, seen: &Seen, device: &Device, rates: Option<&Rates>) -> 
         Cell::new(per_second(|rates| rates.requests_per_second)),
         Cell::new(p99.map_or_else(dash, |rates| units::time_ns(rates.p99_ns as f64))),
         Cell::new(rates.map_or_else(dash, |rates| units::percent(rates.spin_cpus))),
-        Cell::new(per_second(|rates| rates.switches_avoided_per_second)),
+        // What a shadow would have avoided it has not.
+        Cell::new(match header.shadow {
+            true => dash(),
+            false => per_second(|rates| rates.switches_avoided_per_second),
+        }),
         Cell::new(load),
         screen.cell(tone, state),
     ]
@@ -210,12 +223,15 @@ fn row(screen: &Screen, seen: &Seen, device: &Device, rates: Option<&Rates>) -> 
 
 /// What is out of the ordinary.
 fn state(seen: &Seen, device: &Device) -> (Tone, String) {
-    if seen.told.control.off {
+    if seen.told.is_off() {
         return (Tone::Warning, "off".to_owned());
     }
+    if device.regressed_percent > 0 {
+        return (Tone::Warning, format!("off: took {} % longer", device.regressed_percent));
+    }
     let learner = device.learner;
-    let state = match seen.told.header.observe {
-        true => "observes".to_owned(),
+    let state = match seen.told.header.shadow {
+        true => "shadow".to_owned(),
         false if learner.kinds == 0 => String::new(),
         false => format!("spins for {} of {} sizes", learner.spins, learner.kinds),
     };

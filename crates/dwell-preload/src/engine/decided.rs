@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A device that is decided for: from when on, and by what files.
 
+use std::env;
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -10,6 +11,7 @@ use dwell::device::Device;
 use dwell::dwell_policy::{Load, Wait};
 use dwell::known::Known;
 use dwell::monitor::is_crowded;
+use dwell::places;
 use dwell::profile::DeviceProfile;
 use dwell::settings::{DeviceNames, RunOrder};
 use dwell::{DeviceClass, File, Kind};
@@ -97,12 +99,12 @@ impl Decided {
         self.waits.load(Ordering::Relaxed) >= self.worth.load(Ordering::Relaxed)
     }
 
-    /// Whether files are not worth opening now, after all: so many want the CPUs that all would be left to the kernel. Then more
+    /// Whether files are not worth opening now, after all: Dwell is off, or so many want the CPUs that all would be left to the kernel. Then more
     /// requests have to wait anew.
     pub(super) fn gives_way(&self) -> bool {
-        let gives_way = self.files().is_none()
-            && self.later.as_ref().is_some_and(|later| later.gives_way)
-            && is_crowded();
+        let is_crowded =
+            || self.later.as_ref().is_some_and(|later| later.gives_way) && is_crowded();
+        let gives_way = self.files().is_none() && (is_off() || is_crowded());
         if gives_way {
             let worth = 2 * self.worth.load(Ordering::Relaxed);
             self.worth.store(worth.min(CROWDED_WAITS * HITS_PER_WAIT), Ordering::Relaxed);
@@ -120,6 +122,12 @@ pub(super) enum Files {
     },
     /// A served mount: its requests take channels.
     Served(Arc<File<Mount>>),
+}
+
+/// Whether Dwell is switched off on this machine.
+fn is_off() -> bool {
+    let user = dwell::capability::effective_uid();
+    places::off_switch(user, &|name| env::var_os(name)).is_off()
 }
 
 /// What is decided on a fast device, after the settings.
@@ -153,8 +161,9 @@ pub(super) fn decided_of(fd: i32, number: u64, services: &mut Option<Services>) 
     }
     let busy = Load::new(1.0, 1.0, 0.5);
     let waits = Wait { load: busy, ..Wait::new(Kind::Read, 4096, known.profile.as_ref()) };
-    // Who observes wants to be told that too.
-    let gives_way = !order.observe && policy.leaves(&waits).is_some();
+    // A shadow is to tell that too.
+    let gives_way = !order.shadow && policy.leaves(&waits).is_some();
+    let share = effective.steer.map(|set| set.value);
     let open = Box::new(move |services: &mut Option<Services>| {
         // A child's is its own.
         let key = key_of_number(number);
@@ -162,7 +171,9 @@ pub(super) fn decided_of(fd: i32, number: u64, services: &mut Option<Services>) 
         let file = |direct: bool| {
             let source = Adopted::new(&known, direct);
             let (policy, monitor) = (services.steered(policy.clone()), services.monitor.clone());
-            let file = File::over(source, &device.kernel_name, &key, known, policy, monitor);
+            let file = File::over(source, &device.kernel_name, &key, known, policy, monitor)
+                .in_shadow(order.shadow)
+                .in_part(share);
             let file = Arc::new(file);
             if let Some(publisher) = &services.publisher {
                 publisher.add(&device.kernel_name, file.clone());
@@ -191,7 +202,9 @@ fn files_of_mount(
     let policy = effective.wait_policy().ok()?;
     let services = services.get_or_insert_with(|| Services::begin(order));
     let (policy, monitor) = (services.steered(policy), services.monitor.clone());
-    let file = Arc::new(File::over(mount, &name, &key_of_number(number), known, policy, monitor));
+    let file = File::over(mount, &name, &key_of_number(number), known, policy, monitor);
+    let share = effective.steer.map(|set| set.value);
+    let file = Arc::new(file.in_shadow(order.shadow).in_part(share));
     if let Some(publisher) = &services.publisher {
         publisher.add(&name, file.clone());
     }

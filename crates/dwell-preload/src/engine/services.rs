@@ -26,8 +26,11 @@ impl Services {
     /// The system monitor, and the ledger that it keeps up to date. A process can do without either.
     pub(super) fn begin(order: &RunOrder) -> Services {
         let user = dwell::capability::effective_uid();
-        let host_page = places::host_page(user, &|name| env::var_os(name));
-        let config = Config { host_page: Some(host_page), ..Config::default() };
+        let variables = |name: &str| env::var_os(name);
+        let host_page = Some(places::host_page(user, &variables));
+        let off_switch = places::off_switch(user, &variables);
+        let spin_cap = order.settings.general().spin_cap.map(|set| set.value);
+        let config = Config { host_page, off_switch, spin_cap, ..Config::default() };
         let monitor = SystemMonitor::shared_with(config).ok();
         let publisher = ledger(order).map(|ledger| {
             let control = Box::into_raw(Box::new(ledger.reader()));
@@ -47,7 +50,7 @@ fn ledger(order: &RunOrder) -> Option<Ledger> {
         run: order.run_id,
         root_pid: order.root_pid,
         root_start_ticks,
-        observe: order.observe,
+        shadow: order.shadow,
         ..Header::default()
     };
     Ledger::create(order.ledger_dir.as_deref()?, &header).ok()

@@ -119,7 +119,7 @@ impl Drop for Fast {
 pub struct Under {
     place: TempDir,
     policy: &'static str,
-    observe: bool,
+    shadow: bool,
     alone_ms: u32,
     channels: bool,
     filters: u32,
@@ -163,12 +163,12 @@ impl Under {
     pub fn policy(policy: &'static str) -> Under {
         let place = tempfile::tempdir().unwrap();
         let (settings, channels) = (String::new(), false);
-        Under { place, policy, observe: false, alone_ms: 0, channels, filters: 0, settings }
+        Under { place, policy, shadow: false, alone_ms: 0, channels, filters: 0, settings }
     }
 
     /// Decisions are recorded only.
-    pub fn observing(self) -> Under {
-        Under { observe: true, ..self }
+    pub fn in_shadow(self) -> Under {
+        Under { shadow: true, ..self }
     }
 
     /// Leaves programs alone for so long when they begin.
@@ -224,7 +224,7 @@ impl Under {
             // Filled in below, by the process that becomes the command.
             root_pid: 0,
             policy: None,
-            observe: self.observe,
+            shadow: self.shadow,
             ledger_dir: Some(self.ledgers()),
             stats_file: Some(stats),
             profile_dir: self.place.path().join("profiles"),

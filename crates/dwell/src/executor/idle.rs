@@ -229,7 +229,7 @@ impl Reactor {
             .map_or(Ok(None), |governor| governor.admit(decision, now, &mut self.standing))
         {
             Ok(guard) => guard,
-            Err(()) => {
+            Err(_) => {
                 decision.mode = Mode::Block;
                 None
             }

@@ -3,8 +3,11 @@
 
 use std::fmt::Write as _;
 
+use dwell_policy::Reason;
+
 use super::Snapshot;
 use crate::latency::Histogram;
+use crate::stats::Stats;
 
 impl Snapshot {
     /// Share of the bytes that the processes moved of which Dwell knows, 0–1: decided or passed.
@@ -33,11 +36,12 @@ pub fn closing(run: &Snapshot) -> String {
         // Writing to a String cannot fail.
         let _ = writeln!(text, "dwell: {label:<9} {what}");
     };
-    let observed = if run.header.observe { " (observed only: nothing was changed)" } else { "" };
+    let is_shadow = run.header.shadow;
+    let changed = if is_shadow { " (a shadow: nothing was changed)" } else { "" };
     line(
         "requests",
         format!(
-            "{} decided, {}; {} calls passed, {}; {}{observed}",
+            "{} decided, {}; {} calls passed, {}; {}{changed}",
             stats.requests(),
             bytes(stats.bytes_read.saturating_add(stats.bytes_written)),
             run.passed.calls,
@@ -54,7 +58,9 @@ pub fn closing(run: &Snapshot) -> String {
         let way = format!("{} {}", row.route.as_str(), row.mode.as_str());
         line("", format!("{way:<16} {:<14} {:>12}", row.why.as_str(), row.requests));
     }
-    if stats.requests() > 0 {
+    if is_shadow {
+        line("shadow", shadow(&stats));
+    } else if stats.requests() > 0 {
         line(
             "waits",
             format!(
@@ -65,12 +71,18 @@ pub fn closing(run: &Snapshot) -> String {
             ),
         );
     }
+    for device in run.devices.iter().filter(|device| device.regressed_percent > 0) {
+        let percent = device.regressed_percent;
+        let what = "longer when steered than when held back: it turned itself off";
+        line("off", format!("requests of {} took {percent} % {what}", device.name));
+    }
     let latency = &stats.latency;
     for (label, of) in [
         ("spun", &latency.spun),
         ("blocked", &latency.blocked),
         ("inline", &latency.inline),
         ("cached", &latency.cached),
+        ("withheld", &latency.withheld),
     ] {
         if of.count() > 0 {
             line("latency", format!("{label:<8} {}", percentiles(of)));
@@ -78,6 +90,20 @@ pub fn closing(run: &Snapshot) -> String {
     }
     if let Some(share) = run.coverage() {
         line("coverage", format!("{:.1} % of the bytes moved were seen", share * 100.0));
+    }
+    text
+}
+
+/// What a run would have done, as far as that is known without doing it.
+fn shadow(stats: &Stats) -> String {
+    let spins = stats.spins();
+    let mut text = format!("{spins} of {} requests would have been spun for", stats.requests());
+    let unprobed = stats.because(Reason::Unprobed);
+    if unprobed > 0 {
+        text += &format!(
+            "; of {unprobed} the device was never probed, and a shadow tries nothing: \
+             dwell probe tells more"
+        );
     }
     text
 }
@@ -109,9 +135,9 @@ fn bytes(count: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use dwell_policy::{Mode, Reason, Route};
+    use dwell_policy::{Mode, Route};
 
-    use super::super::{Device, Passed, ProcessIo};
+    use super::super::{Device, Header, Passed, ProcessIo};
     use super::*;
     use crate::stats::{Row, Stats};
 
@@ -141,6 +167,15 @@ mod tests {
             assert!(text.contains(part), "{text}");
         }
         assert!(text.lines().all(|line| line.starts_with("dwell: ")), "{text}");
+        let mut regressed = run.clone();
+        (regressed.devices[0].name, regressed.devices[0].regressed_percent) = ("loop0".into(), 12);
+        let text = closing(&regressed);
+        assert!(text.contains("off       requests of loop0 took 12 % longer when"), "{text}");
+        let header = Header { shadow: true, ..Header::default() };
+        let text = closing(&Snapshot { header, ..run });
+        assert!(text.contains("2 processes (a shadow: nothing was changed)"), "{text}");
+        assert!(text.contains("shadow    3 of 3 requests would have been spun for\n"), "{text}");
+        assert!(!text.contains("avoided"), "{text}");
         assert_eq!(Snapshot::default().coverage(), None);
         assert_eq!(closing(&Snapshot::default()).lines().count(), 1);
     }

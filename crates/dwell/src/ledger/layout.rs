@@ -12,7 +12,7 @@ use crate::stats::{CELLS, FIGURES, Family, REASONS, Row, Stats};
 /// "DWLEDGER".
 pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"DWLEDGER");
 /// What readers must agree on: the layout's number, and the sizes of what repeats.
-pub(super) const VERSION: u64 = 2 | (REASONS as u64) << 16 | (BUCKETS as u64) << 32;
+pub(super) const VERSION: u64 = 3 | (REASONS as u64) << 16 | (BUCKETS as u64) << 32;
 
 // The first page: who, what it is told, and what concerns the whole process.
 const AT_MAGIC: usize = 0;
@@ -39,7 +39,8 @@ const CLASS_WORDS: usize = 2;
 const AT_CLASS: usize = NAME_WORDS;
 const AT_ROW_POLICY: usize = AT_CLASS + CLASS_WORDS;
 const AT_LEARNER: usize = AT_ROW_POLICY + POLICY_WORDS;
-const AT_CELLS: usize = AT_LEARNER + 3;
+const AT_REGRESSED: usize = AT_LEARNER + 3;
+const AT_CELLS: usize = AT_REGRESSED + 1;
 const AT_FIGURES: usize = AT_CELLS + CELLS;
 const AT_LATENCY: usize = AT_FIGURES + FIGURES;
 const HISTOGRAM_WORDS: usize = BUCKETS + 2;
@@ -93,7 +94,7 @@ pub(super) fn first_page(header: &Header, control: &Control) -> Vec<u64> {
         header.run,
         header.root_pid.into(),
         header.root_start_ticks,
-        header.observe.into(),
+        header.shadow.into(),
         header.since_unix_ms,
     ];
     page[AT_HEADER..][..numbers.len()].copy_from_slice(&numbers);
@@ -148,6 +149,7 @@ fn put_device(device: &Device, row: &mut [u64]) {
     let LearnerState { learns, kinds, spins, switches, trials } = device.learner;
     row[AT_LEARNER] = u64::from(learns) << 63 | u64::from(kinds) << 32 | u64::from(spins);
     (row[AT_LEARNER + 1], row[AT_LEARNER + 2]) = (switches, trials);
+    row[AT_REGRESSED] = device.regressed_percent;
     for counted in &device.stats.rows {
         let cell = &mut row[AT_CELLS + counted.cell()];
         *cell = cell.saturating_add(counted.requests);
@@ -186,6 +188,7 @@ fn device(row: &[u64]) -> Device {
             switches: row[AT_LEARNER + 1],
             trials: row[AT_LEARNER + 2],
         },
+        regressed_percent: row[AT_REGRESSED],
         stats,
     }
 }
@@ -220,7 +223,7 @@ pub(super) fn read(words: &[u64]) -> Result<Snapshot, String> {
         run: header[3],
         root_pid: pid(header[4]),
         root_start_ticks: header[5],
-        observe: header[6] & 1 == 1,
+        shadow: header[6] & 1 == 1,
         since_unix_ms: header[7],
         command: text(&header[8..][..COMMAND_WORDS]),
     };
@@ -274,7 +277,7 @@ mod tests {
                 root_pid: 11,
                 root_start_ticks: 33,
                 command: "a command, ein Befehl für alle Fälle".into(),
-                observe: true,
+                shadow: true,
                 since_unix_ms: 99,
             },
             control: Control { generation: 7, off: true, policy: Some("block".into()) },
@@ -292,6 +295,7 @@ mod tests {
                         switches: 4,
                         trials: 5,
                     },
+                    regressed_percent: 6,
                     stats: stats.clone(),
                 })
                 .collect(),

@@ -31,6 +31,7 @@ where
             class: class.unwrap_or_default(),
             policy: self.policy().name().to_owned(),
             learner: self.learner().map_or(LearnerState::default(), Learner::state),
+            regressed_percent: self.regressed_percent(),
             stats: self.stats(),
         }
     }

@@ -29,7 +29,8 @@ pub struct Header {
     /// What the process is called.
     pub command: String,
     /// Whether decisions are only recorded, and nothing is changed.
-    pub observe: bool,
+    #[serde(alias = "observe")]
+    pub shadow: bool,
     /// When it came under Dwell, in milliseconds since 1970.
     pub since_unix_ms: u64,
 }
@@ -88,6 +89,9 @@ pub struct Device {
     pub policy: String,
     /// What was found out about it.
     pub learner: LearnerState,
+    /// By how many percent its steered requests took longer than those held back, once that has
+    /// turned it off; else 0.
+    pub regressed_percent: u64,
     /// What its requests did.
     pub stats: Stats,
 }
@@ -147,6 +151,10 @@ pub struct LoadNow {
     pub competitors: u8,
     /// Whether the budget of spinners has room.
     pub may_spin: bool,
+    /// Whether there is a budget of spinners at all.
+    pub has_budget: bool,
+    /// Whether the process has seen that Dwell is switched off on this machine.
+    pub off: bool,
 }
 
 impl From<Load> for LoadNow {
@@ -157,15 +165,18 @@ impl From<Load> for LoadNow {
             threshold: load.threshold(),
             competitors: load.competitors,
             may_spin: load.may_spin,
+            has_budget: load.has_budget,
+            off: load.off,
         }
     }
 }
 
 impl From<LoadNow> for Load {
     fn from(load: LoadNow) -> Load {
-        let LoadNow { others, total, threshold, competitors, may_spin } = load;
+        let LoadNow { others, total, threshold, competitors, may_spin, has_budget, off } = load;
         let mut packed = Load::new(others, total, threshold);
         (packed.competitors, packed.may_spin) = (competitors, may_spin);
+        (packed.has_budget, packed.off) = (has_budget, off);
         packed
     }
 }
@@ -193,6 +204,11 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
+    /// Whether the process leaves everything to the kernel: it was told so, or Dwell is switched off.
+    pub fn is_off(&self) -> bool {
+        self.control.off || self.load.is_some_and(|load| load.off)
+    }
+
     /// Adds another process: figures are added up, devices by name and class; the header remains,
     /// and the load is that of the later one.
     pub fn merge(&mut self, other: &Snapshot) {
@@ -262,6 +278,7 @@ impl Device {
         mine.spins = mine.spins.saturating_add(theirs.spins);
         mine.switches = mine.switches.saturating_add(theirs.switches);
         mine.trials = mine.trials.saturating_add(theirs.trials);
+        self.regressed_percent = self.regressed_percent.max(other.regressed_percent);
         self.stats.merge(&other.stats);
     }
 }

@@ -68,7 +68,7 @@ impl WaitPolicy for Steered {
     #[inline]
     fn choose(&self, wait: &Wait<'_>) -> Decision {
         if self.control.is_off() {
-            return policy::block(wait, Reason::Fixed);
+            return policy::block(wait, Reason::Off);
         }
         self.now().choose(wait)
     }
@@ -118,7 +118,8 @@ mod tests {
         order(&dir, pid, "policy=spin").unwrap();
         assert_eq!(steered.choose(&wait).mode, Mode::Spin);
         order(&dir, pid, "off").unwrap();
-        assert_eq!(steered.choose(&wait).mode, Mode::Block);
+        let off = steered.choose(&wait);
+        assert_eq!((off.mode, off.why), (Mode::Block, Reason::Off));
         order(&dir, pid, "on").unwrap();
         assert_eq!((steered.name(), steered.choose(&wait).mode), ("spin", Mode::Spin));
         let late = Steered::new(Arc::new(policy::Block), ledger.reader());

@@ -57,14 +57,14 @@ impl Drop for Sleeper {
 #[test]
 fn what_is_published_is_seen_and_goes_with_the_process() {
     let (_parent, dir) = place();
-    let header = Header { run: 7, observe: true, ..Header::default() };
+    let header = Header { run: 7, shadow: true, ..Header::default() };
     let ledger = Ledger::create(&dir, &header).unwrap();
     ledger.publish(&told(vec![device("loop0", 4096)])).unwrap();
     let entries = list(&dir).unwrap();
     let seen = entries[0].snapshot.as_ref().unwrap();
     assert_eq!((entries.len(), entries[0].pid), (1, std::process::id()));
     assert_eq!((seen.stats().bytes_read, seen.header.run), (4096, 7));
-    assert!(seen.header.observe && seen.header.command.starts_with("dwell-"));
+    assert!(seen.header.shadow && seen.header.command.starts_with("dwell-"));
     assert_eq!(seen.header.root_pid, std::process::id());
 
     // Rows beyond those that the file had room for at first.

@@ -49,9 +49,11 @@ mod table_tests;
 pub use crowd::is_crowded;
 pub(crate) use host::shared_words;
 pub use host::{Fellow, HostPage, Sharing};
+pub(crate) use lease::scatter;
 pub use permit::{LoadReader, SpinGuard, SpinPermit};
 
 use crate::clock;
+use crate::off::OffSwitch;
 use crate::remembered::Remembered;
 use dwell_policy::{Load, Ns};
 use permit::Shared;
@@ -78,6 +80,11 @@ pub struct Config {
     pub sharing: Sharing,
     /// How long a process keeps the right to spin when others wait for it, give or take a quarter.
     pub max_hold_ms: u32,
+    /// CPU time that busy-waiting may use at most, as a share, 0–1, of the CPUs that the process may
+    /// run on; `None` for no cap. It holds for each window, whatever the policy.
+    pub spin_cap: Option<f32>,
+    /// Where to look, once a window, whether Dwell is switched off.
+    pub off_switch: OffSwitch,
 }
 
 impl Default for Config {
@@ -89,6 +96,8 @@ impl Default for Config {
             host_page: None,
             sharing: Sharing::SameUser,
             max_hold_ms: 1000,
+            spin_cap: None,
+            off_switch: OffSwitch::default(),
         }
     }
 }
@@ -99,7 +108,11 @@ impl Config {
         if !(50..=1000).contains(&self.window_ms) {
             return wrong(format!("window_ms is {}, must be 50 to 1000", self.window_ms));
         }
-        let fractions = [("threshold", self.threshold), ("hysteresis", Some(self.hysteresis))];
+        let fractions = [
+            ("threshold", self.threshold),
+            ("hysteresis", Some(self.hysteresis)),
+            ("spin_cap", self.spin_cap),
+        ];
         for (name, value) in fractions {
             if let Some(value) = value
                 && !(0.0..=1.0).contains(&value)
@@ -399,6 +412,7 @@ mod tests {
             (Config { window_ms: 1001, ..Config::default() }, "window_ms"),
             (Config { threshold: Some(1.1), ..Config::default() }, "threshold"),
             (Config { hysteresis: f32::NAN, ..Config::default() }, "hysteresis"),
+            (Config { spin_cap: Some(-0.1), ..Config::default() }, "spin_cap"),
             (Config { max_hold_ms: 0, ..Config::default() }, "max_hold_ms"),
         ] {
             let error = SystemMonitor::start(config).unwrap_err();

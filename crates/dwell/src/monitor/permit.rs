@@ -3,7 +3,7 @@
 
 use super::sync::{AtomicU64, LEASES, Thread, Words};
 use crate::clock;
-use dwell_policy::{Load, Ns};
+use dwell_policy::{Decision, Load, Ns};
 use std::io;
 use std::sync::atomic::Ordering::*;
 use std::sync::{Arc, OnceLock};
@@ -17,7 +17,8 @@ pub(super) struct Shared {
 }
 
 // Words of one cache line stand together. The first two lines are read by every request and written
-// rarely; the third by who likes; each of the others by whoever spins on its lease.
+// rarely; the third by who likes; the fourth by every spin under a cap; each of the others by whoever
+// spins on its lease.
 const LINE: usize = 8;
 const LOAD: usize = 0;
 const SIGNALS: usize = 1;
@@ -26,7 +27,8 @@ const MOST_LEASED: usize = LINE + 1;
 const SPIN_NS: usize = 2 * LINE;
 const WORKER_NS: usize = 2 * LINE + 1;
 const REQUESTS: usize = 2 * LINE + 2;
-const FIRST_LEASE: usize = 3 * LINE;
+const CAP: usize = 3 * LINE;
+const FIRST_LEASE: usize = 4 * LINE;
 pub(super) const SHARED_WORDS: usize = FIRST_LEASE + LEASES * LINE;
 
 /// The words of a lease: whether somebody spins on it, how often that began and how long it took.
@@ -157,6 +159,41 @@ impl Shared {
         })
     }
 
+    /// Lets so much be spun until this is said again; `None` for any amount. What is left of before
+    /// is forfeited.
+    pub(super) fn set_allowance(&self, allowed_ns: Option<Ns>) {
+        self.word(CAP).store(allowed_ns.map_or(0, |ns| ns.saturating_add(1)), Relaxed);
+    }
+
+    /// Takes up to `most_ns` of what may still be spun, `least_ns` at least. `None` where there is
+    /// less; `Some(None)` without a cap.
+    #[inline]
+    fn reserve(&self, least_ns: Ns, most_ns: Ns) -> Option<Option<Ns>> {
+        // One more than is left; 0 without a cap, as in a forked child.
+        let mut word = self.word(CAP).load(Relaxed);
+        loop {
+            let Some(left_ns) = word.checked_sub(1) else { return Some(None) };
+            let taken_ns = most_ns.min(left_ns);
+            if taken_ns < least_ns.max(1) {
+                return None;
+            }
+            let rest = word - taken_ns;
+            match self.word(CAP).compare_exchange_weak(word, rest, Relaxed, Relaxed) {
+                Ok(_) => return Some(Some(taken_ns)),
+                Err(now) => word = now,
+            }
+        }
+    }
+
+    /// Puts back what was reserved and not spun.
+    fn settle(&self, reserved_ns: Ns, spun_ns: Ns) {
+        let _ = self.word(CAP).fetch_update(Relaxed, Relaxed, |word| {
+            let left_ns = word.checked_sub(1)?.saturating_add(reserved_ns);
+            // A spin that was preempted, or looked once too often, may have taken longer.
+            Some(left_ns.saturating_sub(spun_ns).saturating_add(1))
+        });
+    }
+
     /// Spun, worked and requested, in all.
     pub(super) fn totals(&self) -> (Ns, Ns, u64) {
         let read = |at: usize| self.word(at).load(Relaxed);
@@ -214,7 +251,42 @@ impl SpinPermit {
         };
         bump(&self.0.lease(lease)[STARTS], 1);
         self.0.signal(REQUESTED);
-        Some(SpinGuard { shared: &self.0, lease, since_ns: now_ns })
+        Some(SpinGuard { shared: &self.0, lease: Some(lease), since_ns: now_ns, reserved_ns: None })
+    }
+
+    /// Holds a wait that is to spin to what waiting may still use of the CPUs: its spin may last that
+    /// long at most. `None` where less is left than the wait is predicted to take. Without a cap this
+    /// is one relaxed load, and `seat` comes back.
+    #[inline]
+    pub fn within_cap<'a>(
+        &'a self,
+        seat: Option<SpinGuard<'a>>,
+        decision: &mut Decision,
+        now_ns: Ns,
+    ) -> Option<Option<SpinGuard<'a>>> {
+        match self.0.reserve(decision.due_in_ns, decision.spin_limit_ns) {
+            Some(None) => Some(seat),
+            Some(Some(reserved_ns)) => {
+                decision.spin_limit_ns = reserved_ns;
+                let lease = seat.as_ref().and_then(SpinGuard::lease);
+                std::mem::forget(seat);
+                let (shared, reserved_ns) = (&*self.0, Some(reserved_ns));
+                Some(Some(SpinGuard { shared, lease, since_ns: now_ns, reserved_ns }))
+            }
+            None => {
+                if let Some(seat) = seat {
+                    seat.finish(0);
+                }
+                None
+            }
+        }
+    }
+
+    /// Whether a wait of so long could not be spun for under the cap now: one relaxed load.
+    #[inline]
+    pub fn is_spent(&self, due_in_ns: Ns) -> bool {
+        let left_ns = self.0.word(CAP).load(Relaxed).checked_sub(1);
+        left_ns.is_some_and(|left_ns| left_ns < due_in_ns.max(1))
     }
 
     /// Records that a thread would have spun, had there been a lease. A caller whose load says
@@ -251,20 +323,34 @@ impl SpinPermit {
 #[must_use = "the permit is given back at once"]
 pub struct SpinGuard<'a> {
     shared: &'a Shared,
-    lease: u32,
+    /// Which of the process's leases it holds; `None` where it needs none.
+    lease: Option<u32>,
     since_ns: Ns,
+    /// What it took of what may be spun, where there is a cap.
+    reserved_ns: Option<Ns>,
 }
 
 impl SpinGuard<'_> {
-    /// The lease on which it spins: the next spin of this thread does best to ask for it.
-    pub fn lease(&self) -> u32 {
+    /// The lease on which it spins, if it needs one: the next spin of this thread does best to ask
+    /// for it.
+    pub fn lease(&self) -> Option<u32> {
         self.lease
     }
 
     fn give_back(&self, spun_ns: Ns) {
-        let lease = self.shared.lease(self.lease);
-        bump(&lease[SPUN_NS], spun_ns);
-        lease[BUSY].store(0, Release);
+        match self.lease {
+            Some(at) => {
+                let lease = self.shared.lease(at);
+                bump(&lease[SPUN_NS], spun_ns);
+                lease[BUSY].store(0, Release);
+            }
+            None => {
+                self.shared.word(SPIN_NS).fetch_add(spun_ns, Relaxed);
+            }
+        }
+        if let Some(reserved_ns) = self.reserved_ns {
+            self.shared.settle(reserved_ns, spun_ns);
+        }
     }
 
     /// Ends the spin of a caller that measured it: no clock is read.

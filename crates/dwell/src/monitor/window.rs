@@ -45,8 +45,10 @@ impl Core {
         };
         let nothing = Sample::default();
         let mut hysteresis = Hysteresis::default();
-        let blind = assess(&nothing, &nothing, &OwnUse::default(), &config, &mut hysteresis);
+        let mut blind = assess(&nothing, &nothing, &OwnUse::default(), &config, &mut hysteresis);
+        (blind.has_budget, blind.off) = (false, config.off_switch.is_off());
         shared.publish(blind);
+        shared.set_allowance(config.spin_cap.map(|_| 0));
         Core {
             prev: sources.sample(),
             prev_permits: shared.permits(),
@@ -130,8 +132,11 @@ impl Core {
         };
         let wanted = self.demand.update(&window, permits.leased);
         let leased = self.host.settle(now.at_ns, &self.ask(wanted, stuck));
+        shared.set_allowance(self.allowance(elapsed_ns, now.effective_cpus()));
         shared.set_leased(leased);
         load.may_spin = leased > stuck;
+        load.has_budget = self.last_budget > 0;
+        load.off = self.config.off_switch.is_off();
         shared.publish(load);
         self.last_load = load;
 
@@ -141,6 +146,14 @@ impl Core {
         self.cost.samples += 1;
         self.cost.cpu_ns += clock::thread_cpu().saturating_sub(began_ns);
         load
+    }
+
+    /// What may be spun until the next window ends. No more is given than time has passed, so that
+    /// all windows together keep to the cap; after a long one no more than for a short one.
+    fn allowance(&self, elapsed_ns: u64, cpus: f64) -> Option<u64> {
+        let window_ns = u64::from(self.config.window_ms) * 1_000_000;
+        let share = f64::from(self.config.spin_cap?) * cpus;
+        Some((share * elapsed_ns.min(window_ns) as f64) as u64)
     }
 
     fn ask(&self, wanted: u32, stuck: u32) -> Ask {

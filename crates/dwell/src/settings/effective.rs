@@ -11,6 +11,7 @@ use super::{DeviceNames, DeviceRule, Origin, Set, Settings, Waiting};
 use crate::error::{Error, Result};
 use crate::known::Known;
 use crate::policies;
+use crate::share::Share;
 
 /// The policy of which nothing is said.
 const POLICY: &str = "adaptive";
@@ -28,10 +29,15 @@ pub struct General {
     pub queue_limit: Option<Set<u32>>,
     /// Which utilisation `smartcon` holds against the CPU threshold.
     pub cpu_signal: Set<CpuSignal>,
+    /// Which part of the requests is steered; `None` for all.
+    pub steer: Option<Set<Share>>,
     /// How long a process is left alone when it begins, in milliseconds.
     pub leave_alone_ms: Set<u32>,
     /// Whether decisions are recorded only.
-    pub observe: Set<bool>,
+    pub shadow: Set<bool>,
+    /// CPU time that busy-waiting may use at most, 0–1 of the CPUs that a process may run on; `None`
+    /// for no cap.
+    pub spin_cap: Option<Set<f32>>,
     /// Whether a device that is added is probed.
     pub probe_on_add: Set<bool>,
 }
@@ -51,6 +57,8 @@ pub struct Effective {
     pub queue_limit: Option<Set<u32>>,
     /// Which utilisation `smartcon` holds against the CPU threshold.
     pub cpu_signal: Set<CpuSignal>,
+    /// Which part of the requests is steered; `None` for all.
+    pub steer: Option<Set<Share>>,
     /// The class it is taken for; `None` for the probe's.
     pub class: Option<Set<DeviceClass>>,
     /// Size threshold in bytes; `None` for the probe's.
@@ -66,7 +74,8 @@ const LEAVE_ALONE_MS: u32 = 20;
 impl Settings {
     /// What holds for a process.
     pub fn general(&self) -> General {
-        let Waiting { policy, goal, cpu_threshold, queue_limit, cpu_signal } = self.waiting.clone();
+        let Waiting { policy, goal, cpu_threshold, queue_limit, cpu_signal, steer } =
+            self.waiting.clone();
         let or = |said: &Option<Set<bool>>, default| said.clone().unwrap_or(Set::default(default));
         General {
             policy: policy.unwrap_or_else(|| Set::default(POLICY.to_owned())),
@@ -74,8 +83,10 @@ impl Settings {
             cpu_threshold,
             queue_limit,
             cpu_signal: cpu_signal.unwrap_or_else(|| Set::default(CpuSignal::default())),
+            steer,
             leave_alone_ms: self.leave_alone_ms.clone().unwrap_or(Set::default(LEAVE_ALONE_MS)),
-            observe: or(&self.observe, false),
+            shadow: or(&self.shadow, false),
+            spin_cap: self.spin_cap.clone(),
             probe_on_add: or(&self.probe_on_add, false),
         }
     }
@@ -95,7 +106,7 @@ impl Settings {
             size = rule.size_threshold_bytes.clone().or(size);
             largest = rule.largest_threshold_bytes.clone().or(largest);
         }
-        let Waiting { policy, goal, cpu_threshold, queue_limit, cpu_signal } =
+        let Waiting { policy, goal, cpu_threshold, queue_limit, cpu_signal, steer } =
             waiting.under(self.waiting.options());
         Effective {
             exclude: exclude.unwrap_or_else(|| Set::default(false)),
@@ -104,6 +115,7 @@ impl Settings {
             cpu_threshold,
             queue_limit,
             cpu_signal: cpu_signal.unwrap_or_else(|| Set::default(CpuSignal::default())),
+            steer,
             class,
             size_threshold_bytes: size,
             largest_threshold_bytes: largest,
@@ -123,6 +135,7 @@ impl Waiting {
             cpu_threshold: option(&self.cpu_threshold),
             queue_limit: option(&self.queue_limit),
             cpu_signal: option(&self.cpu_signal),
+            steer: option(&self.steer),
         }
     }
 }

@@ -11,6 +11,7 @@ use toml::Spanned;
 
 use super::pattern::{self, Pattern};
 use super::{DeviceRule, Origin, Set, Settings, Waiting};
+use crate::share::Share;
 use crate::{policies, spelling};
 
 const LARGEST_REQUEST_BYTES: u64 = crate::file::MAX_TRANSFER_BYTES as u64;
@@ -37,8 +38,11 @@ struct Raw {
     cpu_threshold: Option<Spanned<Fraction>>,
     queue_limit: Option<Spanned<u32>>,
     cpu_signal: Option<Spanned<CpuSignal>>,
+    steer: Option<Spanned<Share>>,
     leave_alone_ms: Option<Spanned<u32>>,
-    observe: Option<Spanned<bool>>,
+    #[serde(alias = "observe")]
+    shadow: Option<Spanned<bool>>,
+    spin_cap: Option<Spanned<Fraction>>,
     #[serde(default)]
     device: Vec<RawDevice>,
     #[serde(default)]
@@ -56,6 +60,7 @@ struct RawDevice {
     cpu_threshold: Option<Spanned<Fraction>>,
     queue_limit: Option<Spanned<u32>>,
     cpu_signal: Option<Spanned<CpuSignal>>,
+    steer: Option<Spanned<Share>>,
     class: Option<Spanned<DeviceClass>>,
     size_threshold: Option<Spanned<Bytes>>,
     largest_threshold: Option<Spanned<Bytes>>,
@@ -220,6 +225,7 @@ impl Reader<'_> {
                 cpu_threshold: self.maybe(raw.cpu_threshold, |share| share.0),
                 queue_limit: self.maybe(raw.queue_limit, |limit| limit),
                 cpu_signal: self.maybe(raw.cpu_signal, |signal| signal),
+                steer: self.maybe(raw.steer, |share| share),
             },
             class: self.maybe(raw.class, |class| class),
             size_threshold_bytes: self.maybe(raw.size_threshold, |size| size.0),
@@ -245,9 +251,11 @@ pub(super) fn parse(text: &str, origin: &Path) -> Result<Settings, SettingsError
             cpu_threshold: reader.maybe(raw.cpu_threshold, |share| share.0),
             queue_limit: reader.maybe(raw.queue_limit, |limit| limit),
             cpu_signal: reader.maybe(raw.cpu_signal, |signal| signal),
+            steer: reader.maybe(raw.steer, |share| share),
         },
         leave_alone_ms: reader.maybe(raw.leave_alone_ms, |ms| ms),
-        observe: reader.maybe(raw.observe, |on| on),
+        shadow: reader.maybe(raw.shadow, |on| on),
+        spin_cap: reader.maybe(raw.spin_cap, |share| share.0),
         probe_on_add: reader.maybe(raw.probe.on_add, |on| on),
         devices: raw.device.into_iter().map(|device| reader.device(device)).collect(),
         excluded_paths: reader.patterns(raw.exclude.paths),

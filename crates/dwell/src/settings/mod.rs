@@ -32,6 +32,7 @@ use dwell_policy::policy::CpuSignal;
 use dwell_policy::{DeviceClass, Goal};
 use serde::{Deserialize, Serialize};
 
+use crate::share::Share;
 pub use effective::{Effective, General};
 pub use file::SettingsError;
 pub use layer::LayerError;
@@ -111,6 +112,8 @@ pub struct Waiting {
     pub queue_limit: Option<Set<u32>>,
     /// Which utilisation `smartcon` holds against the CPU threshold.
     pub cpu_signal: Option<Set<CpuSignal>>,
+    /// Which part of the requests is steered.
+    pub steer: Option<Set<Share>>,
 }
 
 impl Waiting {
@@ -122,6 +125,7 @@ impl Waiting {
             cpu_threshold: over.cpu_threshold.or(self.cpu_threshold),
             queue_limit: over.queue_limit.or(self.queue_limit),
             cpu_signal: over.cpu_signal.or(self.cpu_signal),
+            steer: over.steer.or(self.steer),
         }
     }
 }
@@ -157,7 +161,9 @@ pub struct Settings {
     /// How long a process is left alone when it begins, in milliseconds.
     pub leave_alone_ms: Option<Set<u32>>,
     /// Whether decisions are recorded only.
-    pub observe: Option<Set<bool>>,
+    pub shadow: Option<Set<bool>>,
+    /// CPU time that busy-waiting may use at most, 0–1 of the CPUs that a process may run on.
+    pub spin_cap: Option<Set<f32>>,
     /// Whether a device that is added is probed.
     pub probe_on_add: Option<Set<bool>>,
     /// Of which devices something is said, in the order of saying: a later one wins.
@@ -188,7 +194,8 @@ impl Settings {
         Settings {
             waiting: self.waiting.under(over.waiting),
             leave_alone_ms: over.leave_alone_ms.or(self.leave_alone_ms),
-            observe: over.observe.or(self.observe),
+            shadow: over.shadow.or(self.shadow),
+            spin_cap: over.spin_cap.or(self.spin_cap),
             probe_on_add: over.probe_on_add.or(self.probe_on_add),
             ..self
         }

@@ -12,6 +12,7 @@ use crate::error::Result;
 use crate::known::Known;
 use crate::open::Options;
 use crate::profile::Beneath;
+use crate::share::Share;
 
 /// How a file is to be opened.
 pub struct Opening {
@@ -21,12 +22,17 @@ pub struct Opening {
     pub known: Known,
     /// Why it is left alone: every request is one synchronous call.
     pub left_alone: Option<String>,
+    /// Whether decisions are only recorded.
+    pub shadow: bool,
+    /// Which part of the requests is steered; `None` for all.
+    pub steer: Option<Share>,
 }
 
 impl Opening {
     /// `options` as the settings want them.
     pub fn applied_to(&self, options: Options) -> Options {
-        let options = options.policy(self.policy.clone());
+        let mut options = options.policy(self.policy.clone()).shadow(self.shadow);
+        options.steer = self.steer;
         // A scheme's opener may know what no profile says.
         match self.left_alone.is_some() || self.known.profile.is_some() {
             true => options.known(self.known),
@@ -69,21 +75,26 @@ impl Settings {
         let path = std::fs::canonicalize(address);
         let excluded = path.ok().and_then(|path| self.excludes_path(&path));
         let program = executable.and_then(|executable| self.excludes_program(executable));
-        let observe = self.general().observe;
         let left_alone = if let Some(pattern) = excluded {
             Some(format!("settings leave this file alone ({})", pattern.origin))
         } else if let Some(pattern) = program {
             Some(format!("settings leave this program alone ({})", pattern.origin))
         } else if effective.exclude.value {
             Some(format!("settings leave this device alone ({})", effective.exclude.origin))
-        } else if observe.value {
-            Some(format!("settings want nothing changed ({})", observe.origin))
         } else {
             None
         };
+        let shadow = self.general().shadow.value;
+        let steer = effective.steer.as_ref().map(|set| set.value);
         Ok(match left_alone {
-            Some(_) => Opening { policy: Arc::new(Block), known: Known::default(), left_alone },
-            None => Opening { policy, known: effective.known(beneath.known()), left_alone },
+            Some(_) => {
+                let (policy, known) = (Arc::new(Block), Known::default());
+                Opening { policy, known, left_alone, shadow, steer }
+            }
+            None => {
+                let known = effective.known(beneath.known());
+                Opening { policy, known, left_alone, shadow, steer }
+            }
         })
     }
 }

@@ -22,7 +22,7 @@ pub struct RunOrder {
     pub policy: Option<String>,
     /// Whether decisions are recorded only.
     #[serde(default)]
-    pub observe: bool,
+    pub shadow: bool,
     /// Where processes publish what they do; `None` where no such directory could be made.
     #[serde(default)]
     pub ledger_dir: Option<PathBuf>,
@@ -43,7 +43,7 @@ pub struct RunOrder {
     /// Seccomp filters that `dwell run` had. A process that begins with more may be killed for calls that it does not make itself.
     #[serde(default)]
     pub filters: u32,
-    /// All that was said, `policy` and `observe` of this order included.
+    /// All that was said, `policy` and `shadow` of this order included.
     #[serde(default)]
     pub settings: Settings,
 }

@@ -11,7 +11,7 @@ cpu_threshold = "30%"
 queue_limit = 4
 cpu_signal = "total"
 goal = "latency"
-observe = true
+shadow = true
 
 [[device]]
 match = "nvme*"
@@ -46,7 +46,7 @@ fn every_key_is_understood_and_remembers_its_line() {
     let general = settings.general();
     assert_eq!(general.policy.to_string(), "hybrid (a.toml:2)");
     assert_eq!(general.cpu_threshold.unwrap().to_string(), "0.3 (a.toml:3)");
-    assert!(general.observe.value && general.probe_on_add.value);
+    assert!(general.shadow.value && general.probe_on_add.value);
     let device = settings.for_device(&nvme());
     assert_eq!(device.policy.to_string(), "smartcon (a.toml:11)");
     assert_eq!(device.goal.to_string(), "latency (a.toml:6)");
@@ -70,7 +70,7 @@ fn what_nobody_said_is_the_default() {
         let general = settings.general();
         assert_eq!(general.policy, Set::default("adaptive".to_owned()));
         assert_eq!(general.leave_alone_ms, Set::default(20));
-        assert_eq!(general.observe, Set::default(false));
+        assert_eq!(general.shadow, Set::default(false));
         assert_eq!(general.probe_on_add, Set::default(false));
         let device = settings.for_device(&nvme());
         assert_eq!(device.policy.origin, Origin::Default);
@@ -78,6 +78,35 @@ fn what_nobody_said_is_the_default() {
         let probed = Known { profile: Some(dwell_policy::Profile::default()), ..Known::default() };
         assert_eq!(device.known(probed), probed);
         assert_eq!(device.known(Known::default()), Known::default());
+    }
+}
+
+#[test]
+fn a_cap_on_spinning_is_a_share_of_the_cpus_and_the_former_name_of_a_shadow_holds() {
+    let general = parsed("spin_cap = \"25%\"\nobserve = true", "a.toml").general();
+    assert_eq!(general.spin_cap.unwrap().to_string(), "0.25 (a.toml:1)");
+    assert_eq!(general.shadow.to_string(), "true (a.toml:2)");
+    assert_eq!(parsed("", "a").general().spin_cap, None);
+    let error = Settings::parse("spin_cap = 25", "a.toml").unwrap_err().to_string();
+    assert!(error.starts_with("a.toml:1: spin_cap: ") && error.contains("write 0 to 1"), "{error}");
+}
+
+#[test]
+fn a_share_is_said_for_all_devices_or_for_one_and_a_wrong_one_is_named() {
+    let text =
+        "steer = \"5% of hosts\"\n[[device]]\nmatch = \"nvme*\"\nsteer = \"0.2 of requests\"";
+    let settings = parsed(text, "a.toml");
+    let of = |names: &DeviceNames| settings.for_device(names).steer.unwrap().to_string();
+    assert_eq!(of(&nvme()), "20% of requests (a.toml:4)");
+    assert_eq!(of(&DeviceNames::new(["sda"])), "5% of hosts (a.toml:1)");
+    assert_eq!(parsed("", "a").for_device(&nvme()).steer, None);
+    for (text, says) in [
+        ("steer = \"5%\"", "does not say of what"),
+        ("steer = \"5% of disks\"", "cannot be divided"),
+        ("steer = 0.05", "expected a string"),
+    ] {
+        let error = Settings::parse(text, "a.toml").unwrap_err().to_string();
+        assert!(error.starts_with("a.toml:1: steer: ") && error.contains(says), "{error}");
     }
 }
 
@@ -126,9 +155,9 @@ fn what_is_not_toml_is_named_with_its_line() {
         ("policy = ", 1),
         ("\n\npolicy", 3),
         ("policy = \"a\npolicy = \"b\"", 1),
-        ("observe = true\nobserve = false", 2),
+        ("shadow = true\nshadow = false", 2),
         ("[device]\nmatch = \"x\"", 1),
-        ("\u{feff}observe = maybe", 1),
+        ("\u{feff}shadow = maybe", 1),
         ("[probe]\non_add = [[[[[[", 2),
     ] {
         let error = Settings::parse(text, "a.toml").unwrap_err();
@@ -146,12 +175,12 @@ fn a_later_layer_wins_key_by_key_and_exclusions_add_up() {
         "system",
     );
     let user = parsed("policy = \"hybrid\"\n[exclude]\npaths = [\"/b\"]", "user");
-    let given = parsed("observe = true", "given");
+    let given = parsed("shadow = true", "given");
     let settings = system.under(user).under(given);
     let general = settings.general();
     assert_eq!(general.policy.to_string(), "hybrid (user:1)");
     assert_eq!(general.leave_alone_ms.to_string(), "7 (system:2)");
-    assert_eq!(general.observe.to_string(), "true (given:1)");
+    assert_eq!(general.shadow.to_string(), "true (given:1)");
     for path in ["/a", "/b"] {
         assert!(settings.excludes_path(path.as_ref()).is_some(), "{path}");
     }
@@ -246,7 +275,7 @@ fn an_order_survives_the_environment() {
         run_id: u64::MAX,
         root_pid: 1,
         policy: Some("spin".to_owned()),
-        observe: true,
+        shadow: true,
         ledger_dir: None,
         stats_file: Some("/tmp/stats".into()),
         profile_dir: "/p".into(),
@@ -279,8 +308,9 @@ fn the_example_says_every_key_and_changes_nothing() {
         .collect();
     let settings = parsed(&said, "packaging/dwell.toml");
     let general = settings.general();
+    assert!(general.spin_cap.is_some() && settings.waiting.steer.is_some());
     let origins =
-        [&general.leave_alone_ms.origin, &general.observe.origin, &general.probe_on_add.origin];
+        [&general.leave_alone_ms.origin, &general.shadow.origin, &general.probe_on_add.origin];
     assert!(origins.iter().all(|origin| **origin != Origin::Default), "{said}");
     let said = |waiting: &Waiting| {
         waiting.policy.is_some()

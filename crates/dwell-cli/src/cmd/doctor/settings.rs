@@ -106,8 +106,10 @@ impl Found {
         rows.said("cpu_threshold", said.waiting.cpu_threshold.as_ref(), percent, "the monitor's");
         rows.said("queue_limit", said.waiting.queue_limit.as_ref(), text, "none");
         rows.said("cpu_signal", said.waiting.cpu_signal.as_ref(), signal, "others");
+        rows.said("steer", said.waiting.steer.as_ref(), text, "100% of requests");
         rows.said("leave_alone_ms", said.leave_alone_ms.as_ref(), text, "20");
-        rows.said("observe", said.observe.as_ref(), text, "false");
+        rows.said("shadow", said.shadow.as_ref(), text, "false");
+        rows.said("spin_cap", said.spin_cap.as_ref(), percent, "none");
         rows.said("probe.on_add", said.probe_on_add.as_ref(), text, "false");
         for (name, patterns) in
             [("exclude.paths", &said.excluded_paths), ("exclude.programs", &said.excluded_programs)]
@@ -130,6 +132,9 @@ impl Found {
             }
             if Some(&device.cpu_signal) != waiting.cpu_signal.as_ref() {
                 rows.of_device(&row("cpu_signal"), Some(&device.cpu_signal), signal);
+            }
+            if device.steer != waiting.steer {
+                rows.of_device(&row("steer"), device.steer.as_ref(), text);
             }
             rows.of_device(&row("class"), device.class.as_ref(), text);
             let (size, largest) = (&device.size_threshold_bytes, &device.largest_threshold_bytes);

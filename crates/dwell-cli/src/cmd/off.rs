@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `dwell off` and `dwell on`: one switch for all processes.
+
+use anyhow::{Result, bail};
+use dwell::clock;
+use dwell::off::Off;
+
+use crate::places;
+use crate::show::{self, one_line};
+
+/// Sends every request the kernel's own way: of all processes if root says so, else of this user's.
+///
+/// Processes that run hear of it within a tenth of a second, or a second if they make no requests;
+/// processes that begin later begin so. dwell on takes it back.
+#[derive(clap::Args)]
+pub struct OffArgs {
+    /// Why, for those who find it so.
+    #[arg(long, value_name = "TEXT")]
+    because: Option<String>,
+}
+
+/// Takes dwell off back.
+#[derive(clap::Args)]
+pub struct OnArgs {}
+
+/// Switches Dwell off.
+pub fn off(args: &OffArgs) -> Result<()> {
+    let who = places::who();
+    let note = match &args.because {
+        Some(why) => format!("{who}: {}", one_line(why)),
+        None => who,
+    };
+    let off = places::off_switch().turn_off(&note)?;
+    Ok(show::out(&format!("{}\n", words(&off)))?)
+}
+
+/// Switches it on again.
+pub fn on(_: &OnArgs) -> Result<()> {
+    match places::off_switch().turn_on()? {
+        Some(off) => bail!("still {}; only root can change that", words(&off)),
+        None => Ok(show::out("Dwell is on\n")?),
+    }
+}
+
+/// Who switched Dwell off, since when, and for whom.
+pub fn words(off: &Off) -> String {
+    let (whom, whose) = match off.machine {
+        true => ("on this machine".to_owned(), "root".to_owned()),
+        false => (format!("for user {}", off.user), format!("user {}", off.user)),
+    };
+    let note = match off.note.is_empty() {
+        true => String::new(),
+        false => format!(" ({})", one_line(&off.note)),
+    };
+    let (since, path) =
+        (clock::utc(u64::try_from(off.since_unix_s).unwrap_or(0)), off.path.display().to_string());
+    format!("off {whom} since {since}, by {whose}{note}: {}", one_line(&path))
+}
+
+/// Refuses what would measure the kernel's own way in place of Dwell's.
+pub fn refuse(what: &str) -> Result<()> {
+    match places::off_switch().off() {
+        Some(off) => bail!("{what} needs Dwell on, and it is {}; dwell on", words(&off)),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The off switch: what running files and new ones do while it is off, counted by reason.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use dwell::buffer::Aligned;
+use dwell::known::Known;
+use dwell::monitor::{Config, SystemMonitor};
+use dwell::off::OffSwitch;
+use dwell::policy::{Adaptive, Spin};
+use dwell::{File, Mode, Reason, Route, WaitPolicy};
+use dwell_policy::Profile;
+
+/// A monitor that looks at a switch of this test's own.
+fn scene(dir: &std::path::Path) -> (OffSwitch, Arc<SystemMonitor>) {
+    let switch = OffSwitch { machine: dir.join("machine"), own: dir.join("own") };
+    let off_switch = switch.clone();
+    let config = Config { window_ms: 50, threshold: Some(1.0), off_switch, ..Config::default() };
+    (switch, Arc::new(SystemMonitor::start(config).unwrap()))
+}
+
+fn open(monitor: &Arc<SystemMonitor>, policy: impl WaitPolicy + 'static) -> File {
+    let known = Known { profile: Some(Profile::default()), ..Known::default() };
+    let options = File::options().policy(Arc::new(policy)).known(known).monitor(monitor.clone());
+    options.open("emu:latency=20us,size=64KiB").unwrap()
+}
+
+fn read(file: &File, requests: usize) {
+    let mut block = Aligned::new(4096);
+    (0..requests).for_each(|_| file.read_exact_at(&mut block, 0).unwrap());
+}
+
+/// Waits until the monitor's thread has seen the switch, by itself.
+fn until_off_is(monitor: &SystemMonitor, off: bool) {
+    let began = Instant::now();
+    while monitor.reader().load().off != off {
+        assert!(began.elapsed() < Duration::from_secs(30), "the switch is not looked at");
+        monitor.reader().note_request();
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn while_it_is_off_every_request_of_running_and_of_new_files_goes_the_kernels_way() {
+    let dir = tempfile::tempdir().unwrap();
+    let (switch, monitor) = scene(dir.path());
+    let running = open(&monitor, Spin);
+    read(&running, 10);
+    assert_eq!(running.stats().count(Route::Interrupt, "spin"), 10);
+
+    switch.turn_off("the test").unwrap();
+    until_off_is(&monitor, true);
+    let new = open(&monitor, Spin);
+    for file in [&running, &new] {
+        read(file, 10);
+        let stats = file.stats();
+        assert_eq!(stats.because(Reason::Off), 10, "{stats:?}");
+        let mut pipeline = file.pipeline::<Aligned>(4).unwrap();
+        for at in 0..4 {
+            pipeline.read_at(Aligned::new(4096), at * 4096).map_err(|(error, _)| error).unwrap();
+        }
+        while pipeline.next().is_some() {}
+        drop(pipeline);
+        let stats = file.stats();
+        assert_eq!(stats.because(Reason::Off), 14, "{stats:?}");
+        let rows = stats.rows.iter().filter(|row| row.why == Reason::Off);
+        assert!(rows.into_iter().all(|row| row.mode == Mode::Block), "{stats:?}");
+    }
+    assert_eq!(new.stats().switches_avoided(), 0);
+
+    switch.turn_on().unwrap();
+    until_off_is(&monitor, false);
+    read(&running, 10);
+    let stats = running.stats();
+    assert_eq!(stats.because(Reason::Off), 14);
+    assert_eq!(stats.count(Route::Interrupt, "spin"), 20);
+}
+
+#[test]
+fn a_process_that_begins_while_it_is_off_begins_off_and_tries_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let (switch, earlier) = scene(dir.path());
+    drop(earlier);
+    switch.turn_off("").unwrap();
+    let off_switch = switch.clone();
+    let monitor =
+        SystemMonitor::start(Config { window_ms: 1000, off_switch, ..Config::default() }).unwrap();
+    // Before its first window.
+    assert!(monitor.reader().load().off);
+    let file = open(&Arc::new(monitor), Adaptive::default());
+    read(&file, 2000);
+    let stats = file.stats();
+    assert_eq!((stats.because(Reason::Off), stats.requests()), (2000, 2000), "{stats:?}");
+    assert_eq!(file.learner().unwrap().state().kinds, 0, "nothing is compared");
+}
