@@ -159,7 +159,7 @@ fn settings(args: &Args) -> Result<Settings> {
         cpu_threshold: args.threshold.map(|share| Set::option("--threshold", share)),
         queue_limit: args.queue_limit.map(|limit| Set::option("--queue-limit", limit)),
         cpu_signal: args.total.map(|_| Set::option("--total", CpuSignal::Total)),
-        goal: None,
+        ..Waiting::default()
     };
     Ok(settings::read(None)?.under(Settings { waiting, ..Settings::default() }))
 }
