@@ -12,6 +12,7 @@ mod classes;
 mod decisions;
 mod its;
 mod job;
+mod judged;
 mod lab;
 mod large;
 mod leaving;
@@ -61,7 +62,7 @@ pub type Progress<'a> = dyn FnMut(&str, f64) + 'a;
 /// Fills in a result; a figure that is more than its cases returns its own chart.
 type Experiment = fn(&mut Lab, &mut FigureResult, &mut Progress<'_>) -> Result<Option<String>>;
 
-const EXPERIMENTS: [(&str, Experiment); 59] = [
+const EXPERIMENTS: [(&str, Experiment); 60] = [
     ("S1", switches::direct),
     ("S2", switches::indirect),
     ("S3", classes::measure),
@@ -116,6 +117,7 @@ const EXPERIMENTS: [(&str, Experiment); 59] = [
     ("P3", recording::measure),
     ("R0", settle::measure),
     ("R1", regret::measure),
+    ("R3", judged::measure),
     ("R4", paced::measure),
     ("U1", programs::reads),
     ("U2", programs::real),

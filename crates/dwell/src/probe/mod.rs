@@ -5,14 +5,17 @@
 
 mod company;
 pub mod judge;
+mod lane;
 mod polling;
 pub mod queued;
 mod scratch;
 pub mod sweep;
 pub mod switch;
+#[cfg(test)]
+mod tests;
+mod turn;
 mod worker;
 
-use std::iter;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -128,6 +131,14 @@ impl Probe {
     #[must_use]
     pub fn quick(mut self) -> Self {
         self.effort = Effort { rounds: 3, batch_ns: 12_000_000, ..self.effort };
+        self
+    }
+
+    /// A probe of some four seconds that is judged as all are, and told less exactly.
+    #[must_use]
+    pub fn brief(mut self) -> Self {
+        self.effort =
+            Effort { rounds: 3, settle_ns: 60_000_000, batch_ns: 8_000_000, ..self.effort };
         self
     }
 
@@ -325,7 +336,7 @@ impl Probe {
         };
         let (latency_ns, latency_ps_per_byte) = line(best);
         let saved_ns = |curve: &Curve| match (block.points.first(), curve.points.first()) {
-            (Some(block), Some(spin)) => block.mean_ns.saturating_sub(spin.mean_ns),
+            (Some(block), Some(spin)) => block.states().worst_ns.saturating_sub(spin.median_ns),
             _ => 0,
         };
         let reload = switches
@@ -351,7 +362,7 @@ impl Probe {
             latency_ps_per_byte,
             ..first
         };
-        let notes = iter::once(judgement.because).chain(judge::two_speeds(block)).collect();
+        let notes = vec![judgement.because];
         let whole = device.as_ref().map(Device::whole);
         let address = self.address.display().to_string();
         DeviceProfile {
@@ -368,6 +379,7 @@ impl Probe {
                 .map_or(0, |at| at.as_secs()),
             dwell_version: env!("CARGO_PKG_VERSION").to_owned(),
             decision,
+            contested: judgement.contested,
             curves,
             queued,
             switches,

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a probe says of a simulated device whose blocking has two states.
+
+use dwell_policy::{DeviceClass, Mode, Ns, Route};
+
+use super::judge::{Bounds, Judgement, judge};
+use super::lane::Batch;
+use super::sweep::{Random, SIZES, Way, point};
+use super::turn::{Before, Turn};
+use crate::profile::{Curve, SpinMethod};
+
+/// Two CPUs, and the kernel's worker on one of them.
+struct Machine {
+    random: Random,
+    worker: usize,
+}
+
+impl Machine {
+    fn chance(&mut self, percent: u64) -> bool {
+        (self.random.next() >> 33) % 100 < percent
+    }
+
+    /// A batch whose requests take so many microseconds at 4 KiB, each a tenth more or less.
+    fn batch(&mut self, size_bytes: u64, us: u64) -> Batch {
+        let transfer_ns = size_bytes / 16;
+        let latency_ns = |random: &mut Random| us * (900 + (random.next() >> 33) % 200);
+        let latencies_ns = (0..30).map(|_| latency_ns(&mut self.random) + transfer_ns).collect();
+        Batch { latencies_ns, switches: 30, cpu_ns: 0 }
+    }
+
+    fn turn_of_blocking(&mut self, round: usize, batches: &mut [Vec<Batch>]) {
+        let turn = Turn::of_blocking(round, &[0, 1]);
+        self.worker = match turn.before {
+            // The worker leaves the CPU of a thread that spins, as a rule.
+            Before::Spinning(cpu) if self.chance(90) => 1 - cpu,
+            Before::Spinning(cpu) => cpu,
+            Before::Itself | Before::Long => usize::from(self.chance(50)),
+        };
+        let free = usize::from(self.chance(50));
+        for place in turn.places {
+            for (size_bytes, batches) in SIZES.into_iter().zip(&mut *batches) {
+                if self.chance(2) {
+                    self.worker = 1 - self.worker;
+                }
+                let together = place.unwrap_or(free) == self.worker;
+                batches.push(self.batch(size_bytes, if together { 5 } else { 60 }));
+            }
+        }
+    }
+
+    fn curve(&mut self, way: Way, rounds: usize) -> Curve {
+        let mut batches = vec![Vec::new(); SIZES.len()];
+        for round in 0..rounds {
+            if way.mode == Mode::Block {
+                self.turn_of_blocking(round, &mut batches);
+                continue;
+            }
+            for (size_bytes, batches) in SIZES.into_iter().zip(&mut batches) {
+                batches.push(self.batch(size_bytes, 15));
+            }
+        }
+        let points = SIZES.iter().zip(&batches).map(|(&size, batches)| point(size, &way, batches));
+        Curve { mode: way.name().into(), points: points.collect() }
+    }
+}
+
+const BOUNDS: Bounds = Bounds { switches_ns: 4_000, largest_threshold_bytes: 64 << 10 };
+
+fn probe(seed: u64, rounds: usize) -> Judgement {
+    let scattered: Ns = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut machine = Machine { random: Random(scattered), worker: 0 };
+    let spin = Way { route: Route::Interrupt, mode: Mode::Spin, method: SpinMethod::default() };
+    let block = machine.curve(Way::INLINE, rounds);
+    judge(Some(&block), &block, Some(&machine.curve(spin, rounds)), BOUNDS)
+}
+
+#[test]
+fn twenty_probes_of_a_device_whose_blocking_has_two_states_say_one_class() {
+    for rounds in [3, 7] {
+        for seed in 1..=20 {
+            let Judgement { class, size_threshold_bytes, contested, because } = probe(seed, rounds);
+            let found = (class, size_threshold_bytes, contested);
+            assert_eq!(found, (DeviceClass::Fast, 64 << 10, true), "{rounds} {seed}: {because}");
+        }
+    }
+}
