@@ -47,7 +47,7 @@ pub struct DeviceProfile {
     pub dwell_version: String,
     /// What decisions read.
     pub decision: dwell_policy::Profile,
-    /// Whether the device's class depends on the state in which blocking is met: `mainstream` in the
+    /// Whether the device's class depends on the [state](States) of its requests: `mainstream` in the
     /// best, `fast` in the worst. `decision` then holds what follows from the worst.
     #[serde(default)]
     pub contested: bool,
@@ -99,8 +99,8 @@ pub struct CurvePoint {
     pub p10_ns: Ns,
     /// Latency that nine requests in ten stay below, in nanoseconds.
     pub p90_ns: Ns,
-    /// The states of a way that blocks. Profiles of earlier versions have none, and neither has a
-    /// way that spins.
+    /// The states of a way that devices are judged by: one that blocks or spins. Profiles of earlier
+    /// versions have none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub states: Option<States>,
     /// Voluntary context switches of the waiting thread, per request.
@@ -109,8 +109,8 @@ pub struct CurvePoint {
     pub cpu_ns_per_request: f64,
 }
 
-/// How long blocking takes in its best and in its worst state: by where the kernel runs what
-/// completes the request, and whether that CPU has halted. Each is a median over batches of requests;
+/// How long a request takes in the best and in the worst state: by where the kernel runs what
+/// completes it, and whether that CPU has halted. Each is a median over batches of requests;
 /// a state that fewer than one batch in six was in does not count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct States {

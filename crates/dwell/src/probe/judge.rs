@@ -33,7 +33,7 @@ pub struct Judgement {
     pub class: DeviceClass,
     /// Largest request that still gains from spinning, in bytes; 0 when none does.
     pub size_threshold_bytes: u64,
-    /// Whether the best state of blocking would give another class.
+    /// Whether the best state would give another class.
     pub contested: bool,
     /// Why.
     pub because: String,
@@ -42,8 +42,9 @@ pub struct Judgement {
 /// Judges a device by the curves of its best blocking and its best spinning way. `inline` is the
 /// synchronous call, where there is one.
 ///
-/// The worst state of blocking decides: it is what a thread meets that has just spun, as it does on a
-/// fast device. Where the best state would give another class, the device is contested.
+/// Both ways are compared in the worst state and in the best. The worst decides: it is what a thread
+/// meets that spins, as it does on a fast device, or that has just spun. Where the best state would
+/// give another class, the device is contested.
 pub fn judge(
     inline: Option<&Curve>,
     block: &Curve,
@@ -85,11 +86,10 @@ pub fn judge(
     let latencies = |curve: &Curve, of: fn(&CurvePoint) -> Ns| {
         repaired(&curve.points[..sizes.len()].iter().map(of).collect::<Vec<_>>())
     };
-    let spin = latencies(spin, |point| point.median_ns);
-    let best = latencies(block, |point| point.states().best_ns);
-    let worst = latencies(block, |point| point.states().worst_ns);
-    let (Some(&size), Some(&best_ns), Some(&worst_ns), Some(&spin_ns)) =
-        (sizes.first(), best.first(), worst.first(), spin.first())
+    let best = [block, spin].map(|curve| latencies(curve, |point| point.states().best_ns));
+    let [block, spin] = [block, spin].map(|curve| latencies(curve, |p| p.states().worst_ns));
+    let (Some(&size), Some(&block_ns), Some(&spin_ns)) =
+        (sizes.first(), block.first(), spin.first())
     else {
         return mainstream("nothing was measured".into());
     };
@@ -97,31 +97,33 @@ pub fn judge(
     let pays = |block_ns, spin_ns| {
         saves_something(block_ns, spin_ns) && worth_its_time(block_ns, spin_ns, switches_ns)
     };
-    if !pays(worst_ns, spin_ns) {
-        return mainstream(too_little(worst_ns, spin_ns));
+    if !pays(block_ns, spin_ns) {
+        return mainstream(too_little(block_ns, spin_ns));
     }
     // Last size, counted up from the smallest, at which it holds.
     let last = |holds: &dyn Fn(Ns, Ns) -> bool| {
-        let hold = worst.iter().zip(&spin).take_while(|(block, spin)| holds(**block, **spin));
+        let hold = block.iter().zip(&spin).take_while(|(block, spin)| holds(**block, **spin));
         sizes[hold.count().max(1) - 1]
     };
     let worth = last(&pays);
     let mut because = format!(
         "spinning saves {:.0} % at {} KiB ({:.1} against {:.1} µs); it is worth its time up to {} KiB, \
          and saves {:.0} % or more up to {} KiB",
-        (1.0 - spin_ns as f64 / worst_ns.max(1) as f64) * 100.0,
+        (1.0 - spin_ns as f64 / block_ns.max(1) as f64) * 100.0,
         size / 1024,
         us(spin_ns),
-        us(worst_ns),
+        us(block_ns),
         worth / 1024,
         NEGLIGIBLE_GAIN * 100.0,
         last(&saves_something) / 1024,
     );
-    let contested = !pays(best_ns, spin_ns);
+    let [best_block_ns, best_spin_ns] = [best[0][0], best[1][0]];
+    let contested = !pays(best_block_ns, best_spin_ns);
     if contested {
         because += &format!(
-            "; contested: where blocking is in its best state ({:.1} µs), the device is mainstream",
-            us(best_ns)
+            "; contested: in the best state ({:.1} against {:.1} µs) the device is mainstream",
+            us(best_spin_ns),
+            us(best_block_ns)
         );
     }
     Judgement {
@@ -363,7 +365,7 @@ mod tests {
         }
     }
 
-    /// Blocking that takes so many microseconds in its best state, and so many in its worst.
+    /// A way that takes so many microseconds in its best state, and so many in its worst.
     fn two_states(best_us: &[u64], worst_us: &[u64]) -> Curve {
         let mut curve = sized(worst_us);
         for (point, best_us) in curve.points.iter_mut().zip(best_us) {
@@ -374,7 +376,7 @@ mod tests {
 
     #[test]
     fn a_device_that_blocks_best_in_one_state_and_worst_in_the_other_is_contested() {
-        let spin = sized(&[15, 16, 18]);
+        let spin = two_states(&[7, 8, 10], &[15, 16, 18]);
         let judged = |best: &[u64], worst: &[u64]| {
             let block = two_states(best, worst);
             judge(Some(&block), &block, Some(&spin), BOUNDS)
@@ -387,6 +389,8 @@ mod tests {
         assert!(fast.class == DeviceClass::Fast && !fast.contested, "{fast:?}");
         let mainstream = judged(&[5, 6, 8], &[16, 17, 19]);
         assert!(mainstream.class == DeviceClass::Mainstream && !mainstream.contested);
+        let fast = judged(&[14, 15, 17], &[60, 61, 63]);
+        assert!(!fast.contested, "states are compared with the same states: {fast:?}");
     }
 
     #[test]

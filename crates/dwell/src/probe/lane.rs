@@ -30,12 +30,28 @@ pub struct Ask {
 /// Everything that one batch of requests took.
 #[derive(Clone, Debug, Default)]
 pub struct Batch {
+    /// CPU that the thread was kept on.
+    pub cpu: Option<usize>,
     /// Latency of each request, in nanoseconds.
     pub latencies_ns: Vec<Ns>,
     /// Voluntary context switches.
     pub switches: u64,
     /// CPU time of the thread, in nanoseconds.
     pub cpu_ns: Ns,
+}
+
+impl Batch {
+    /// Median latency, in nanoseconds.
+    pub fn median(&self) -> Ns {
+        let mut sorted = self.latencies_ns.clone();
+        sorted.sort_unstable();
+        sorted[sorted.len() / 2]
+    }
+
+    /// Mean latency, in nanoseconds.
+    pub fn mean(&self) -> Ns {
+        self.latencies_ns.iter().sum::<Ns>() / self.latencies_ns.len().max(1) as Ns
+    }
 }
 
 /// The thread, and how to speak to it.
@@ -100,7 +116,7 @@ fn batch(
 ) -> Result<Batch> {
     let Ask { size_bytes, span_ns, least, .. } = ask;
     let places = (bytes / size_bytes).max(1);
-    let mut batch = Batch::default();
+    let mut batch = Batch { cpu: ask.cpu, ..Batch::default() };
     let (switches, cpu_ns, started) = (voluntary_switches(), clock::thread_cpu(), clock::now());
     let mut now = started;
     while now - started < span_ns || batch.latencies_ns.len() < least {

@@ -336,7 +336,9 @@ impl Probe {
         };
         let (latency_ns, latency_ps_per_byte) = line(best);
         let saved_ns = |curve: &Curve| match (block.points.first(), curve.points.first()) {
-            (Some(block), Some(spin)) => block.states().worst_ns.saturating_sub(spin.median_ns),
+            (Some(block), Some(spin)) => {
+                block.states().worst_ns.saturating_sub(spin.states().worst_ns)
+            }
             _ => 0,
         };
         let reload = switches

@@ -10,7 +10,7 @@ use dwell_policy::{Decision, Kind, Mode, Ns, Profile, Reason, Route, Wait, WaitP
 
 use super::lane::{Ask, Batch, Lane};
 use super::switch::allowed_cpus;
-use super::turn::{Before, Turn};
+use super::turn::{Before, SETTLED, both_states, steps};
 use crate::buffer::Aligned;
 use crate::clock;
 use crate::error::{Error, Result};
@@ -53,9 +53,9 @@ impl Way {
 }
 
 impl Way {
-    /// Whether the thread leaves the CPU until the request completes.
-    pub(super) fn blocks(&self) -> bool {
-        self.mode == Mode::Block
+    /// Whether devices are judged by it, so that both its states are measured.
+    fn has_states(&self) -> bool {
+        matches!(self.mode, Mode::Block | Mode::Spin)
     }
 
     /// What a file needs to know to take it.
@@ -113,10 +113,8 @@ pub struct Effort {
 
 /// Requests of a batch, however long they take.
 pub const LEAST_REQUESTS: usize = 5;
-/// Before blocking is measured, a thread spins for this part of the time in which a way settles.
+/// The spin that drives the kernel's worker away takes this part of the time in which a way settles.
 const SPINS_FOR: Ns = 3;
-/// Or it blocks for so many times that time.
-const BLOCKS_FOR: Ns = 3;
 /// A state counts that one batch in this many is in. Fewer are noise.
 const STATE_ONE_IN: usize = 6;
 
@@ -254,23 +252,28 @@ impl Bench {
             let mut limit = Limit::new(effort.limit_ns);
             while rounds < effort.rounds && (rounds == 0 || limit.has_room_for_a_round()) {
                 for (way, lane) in lanes.iter().enumerate() {
-                    let turn = match spin {
-                        Some(_) if ways[way].0.blocks() => Turn::of_blocking(rounds, &cpus),
-                        _ => Turn::free(),
+                    let legs = match spin {
+                        Some(_) if ways[way].0.has_states() => both_states(rounds, &cpus),
+                        _ => SETTLED.to_vec(),
                     };
-                    let before =
-                        |span_ns, cpu| Ask { size_bytes: sizes[0], span_ns, least: 1, cpu };
-                    let settle_ns = effort.settle_ns;
-                    match (turn.before, spin) {
-                        (Before::Spinning(cpu), Some(spin)) => {
-                            lanes[spin].batch(before(settle_ns / SPINS_FOR, Some(cpu)))?
+                    let parts = legs.len() * legs[0].places.len();
+                    for (part, (leg, cpu)) in steps(&legs).enumerate() {
+                        let (lane_before, span_ns, on) = match (leg.before, spin) {
+                            (Before::Spinning(cpu), Some(spin)) => {
+                                (&lanes[spin], effort.settle_ns / SPINS_FOR, Some(cpu))
+                            }
+                            _ => (lane, effort.settle_ns, None),
+                        };
+                        if part % leg.places.len() == 0 {
+                            let least = 1;
+                            lane_before.batch(Ask {
+                                size_bytes: sizes[0],
+                                span_ns,
+                                least,
+                                cpu: on,
+                            })?;
                         }
-                        (Before::Long, _) => lane.batch(before(settle_ns * BLOCKS_FOR, None))?,
-                        _ => lane.batch(before(settle_ns, None))?,
-                    };
-                    limit.settled();
-                    let parts = turn.places.len();
-                    for (part, &cpu) in turn.places.iter().enumerate() {
+                        limit.settled();
                         let mut row = 0;
                         while row < sizes.len() {
                             // The first way tells what the others will take.
@@ -286,7 +289,7 @@ impl Bench {
                             let batch = lane.batch(Ask {
                                 size_bytes: sizes[row],
                                 span_ns: effort.batch_ns / parts as Ns,
-                                least: LEAST_REQUESTS.div_ceil(parts),
+                                least: LEAST_REQUESTS,
                                 cpu,
                             })?;
                             batches[row][way].push(batch);
@@ -402,31 +405,31 @@ fn left_out(
     })
 }
 
-/// Joins the batches of one way and size. The median is the median of the batches' medians, so that
-/// one disturbed batch does not count. The outer percentiles are those of all requests; a slow batch
-/// has fewer than a fast one, so that its median may lie beyond them, which they then do not leave out.
+/// Joins the batches of one way and size. The states are those of all batches, the rest is how the
+/// way settles by itself. The median is the median of the batches' medians, so that one disturbed
+/// batch does not count. The outer percentiles are those of all requests; a slow batch has fewer than
+/// a fast one, so that its median may lie beyond them, which they then do not leave out.
 pub(super) fn point(size_bytes: u64, way: &Way, batches: &[Batch]) -> CurvePoint {
-    let mut all: Vec<Ns> = batches.iter().flat_map(|batch| &batch.latencies_ns).copied().collect();
-    all.sort_unstable();
-    let mut medians: Vec<Ns> = batches.iter().map(|batch| median(&batch.latencies_ns)).collect();
-    medians.sort_unstable();
-    let requests = all.len().max(1) as f64;
-    let mean = |batch: &Batch| {
-        batch.latencies_ns.iter().sum::<Ns>() / batch.latencies_ns.len().max(1) as Ns
+    let sorted = |mut values: Vec<Ns>| {
+        values.sort_unstable();
+        values
     };
-    let mut means: Vec<Ns> = batches.iter().map(mean).collect();
-    means.sort_unstable();
-    let median_ns = medians[medians.len() / 2];
+    let middle = |values: &[Ns]| values[values.len() / 2];
+    let states = states(&sorted(batches.iter().map(Batch::median).collect()));
+    let settled: Vec<&Batch> = batches.iter().filter(|batch| batch.cpu.is_none()).collect();
+    let all = sorted(settled.iter().flat_map(|batch| &batch.latencies_ns).copied().collect());
+    let median_ns = middle(&sorted(settled.iter().map(|batch| batch.median()).collect()));
+    let requests = all.len().max(1) as f64;
     CurvePoint {
         size_bytes,
         median_ns,
-        mean_ns: means[means.len() / 2],
+        mean_ns: middle(&sorted(settled.iter().map(|batch| batch.mean()).collect())),
         p10_ns: all[all.len() / 10].min(median_ns),
         p90_ns: all[all.len() * 9 / 10].max(median_ns),
-        states: way.blocks().then(|| states(&medians)),
-        voluntary_switches_per_request: batches.iter().map(|b| b.switches).sum::<u64>() as f64
+        states: way.has_states().then_some(states),
+        voluntary_switches_per_request: settled.iter().map(|b| b.switches).sum::<u64>() as f64
             / requests,
-        cpu_ns_per_request: batches.iter().map(|b| b.cpu_ns).sum::<Ns>() as f64 / requests,
+        cpu_ns_per_request: settled.iter().map(|b| b.cpu_ns).sum::<Ns>() as f64 / requests,
     }
 }
 
@@ -436,19 +439,13 @@ fn states(medians_ns: &[Ns]) -> States {
     States { best_ns: medians_ns[few], worst_ns: medians_ns[medians_ns.len() - 1 - few] }
 }
 
-fn median(values: &[Ns]) -> Ns {
-    let mut sorted = values.to_vec();
-    sorted.sort_unstable();
-    sorted[sorted.len() / 2]
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn few_slow_requests_beside_many_fast_ones_leave_the_percentiles_in_order() {
-        let batch = |count, ns| Batch { latencies_ns: vec![ns; count], switches: 0, cpu_ns: 0 };
+        let batch = |count, ns| Batch { latencies_ns: vec![ns; count], ..Batch::default() };
         for rounds in [[batch(100, 10), batch(2, 900)], [batch(2, 10), batch(100, 900)]] {
             let CurvePoint { median_ns, p10_ns, p90_ns, .. } = point(4096, &Way::INLINE, &rounds);
             assert!(p10_ns <= median_ns && median_ns <= p90_ns, "{p10_ns} {median_ns} {p90_ns}");

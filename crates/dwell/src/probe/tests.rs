@@ -6,7 +6,7 @@ use dwell_policy::{DeviceClass, Mode, Ns, Route};
 use super::judge::{Bounds, Judgement, judge};
 use super::lane::Batch;
 use super::sweep::{Random, SIZES, Way, point};
-use super::turn::{Before, Turn};
+use super::turn::{Before, both_states, steps};
 use crate::profile::{Curve, SpinMethod};
 
 /// Two CPUs, and the kernel's worker on one of them.
@@ -21,42 +21,35 @@ impl Machine {
     }
 
     /// A batch whose requests take so many microseconds at 4 KiB, each a tenth more or less.
-    fn batch(&mut self, size_bytes: u64, us: u64) -> Batch {
+    fn batch(&mut self, size_bytes: u64, us: u64, cpu: Option<usize>) -> Batch {
         let transfer_ns = size_bytes / 16;
         let latency_ns = |random: &mut Random| us * (900 + (random.next() >> 33) % 200);
         let latencies_ns = (0..30).map(|_| latency_ns(&mut self.random) + transfer_ns).collect();
-        Batch { latencies_ns, switches: 30, cpu_ns: 0 }
+        Batch { latencies_ns, switches: 30, cpu_ns: 0, cpu }
     }
 
-    fn turn_of_blocking(&mut self, round: usize, batches: &mut [Vec<Batch>]) {
-        let turn = Turn::of_blocking(round, &[0, 1]);
-        self.worker = match turn.before {
-            // The worker leaves the CPU of a thread that spins, as a rule.
-            Before::Spinning(cpu) if self.chance(90) => 1 - cpu,
-            Before::Spinning(cpu) => cpu,
-            Before::Itself | Before::Long => usize::from(self.chance(50)),
-        };
-        let free = usize::from(self.chance(50));
-        for place in turn.places {
-            for (size_bytes, batches) in SIZES.into_iter().zip(&mut *batches) {
-                if self.chance(2) {
-                    self.worker = 1 - self.worker;
-                }
-                let together = place.unwrap_or(free) == self.worker;
-                batches.push(self.batch(size_bytes, if together { 5 } else { 60 }));
-            }
-        }
-    }
-
-    fn curve(&mut self, way: Way, rounds: usize) -> Curve {
+    /// A way's curve; a request takes so many microseconds with the worker on the same CPU, and on
+    /// another.
+    fn curve(&mut self, way: Way, [together_us, apart_us]: [u64; 2], rounds: usize) -> Curve {
         let mut batches = vec![Vec::new(); SIZES.len()];
         for round in 0..rounds {
-            if way.mode == Mode::Block {
-                self.turn_of_blocking(round, &mut batches);
-                continue;
-            }
-            for (size_bytes, batches) in SIZES.into_iter().zip(&mut batches) {
-                batches.push(self.batch(size_bytes, 15));
+            for (leg, place) in steps(&both_states(round, &[0, 1])) {
+                if place == leg.places[0] {
+                    self.worker = match leg.before {
+                        // The worker leaves the CPU of a thread that spins, as a rule.
+                        Before::Spinning(cpu) if self.chance(90) => 1 - cpu,
+                        Before::Spinning(cpu) => cpu,
+                        Before::Itself => usize::from(self.chance(50)),
+                    };
+                }
+                for (&size_bytes, batches) in SIZES.iter().zip(&mut batches) {
+                    if self.chance(2) {
+                        self.worker = 1 - self.worker;
+                    }
+                    let is_together = place.unwrap_or(0) == self.worker;
+                    let us = if is_together { together_us } else { apart_us };
+                    batches.push(self.batch(size_bytes, us, place));
+                }
             }
         }
         let points = SIZES.iter().zip(&batches).map(|(&size, batches)| point(size, &way, batches));
@@ -70,8 +63,8 @@ fn probe(seed: u64, rounds: usize) -> Judgement {
     let scattered: Ns = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut machine = Machine { random: Random(scattered), worker: 0 };
     let spin = Way { route: Route::Interrupt, mode: Mode::Spin, method: SpinMethod::default() };
-    let block = machine.curve(Way::INLINE, rounds);
-    judge(Some(&block), &block, Some(&machine.curve(spin, rounds)), BOUNDS)
+    let block = machine.curve(Way::INLINE, [5, 60], rounds);
+    judge(Some(&block), &block, Some(&machine.curve(spin, [7, 15], rounds)), BOUNDS)
 }
 
 #[test]

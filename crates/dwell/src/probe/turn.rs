@@ -1,50 +1,47 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A way's turn in a round of a sweep: what runs before it, and on which CPUs it is measured.
 //!
-//! How long a blocked request takes depends on what came before: on the CPU that the kernel's worker
-//! was left on, and on whether it has halted. So blocking is measured in both of its states on
-//! purpose. After a spin the worker is on another CPU; the thread that blocks moves to it and back.
+//! How long a request takes depends on what came before: on the CPU that the kernel's worker was left
+//! on, and on whether that has halted. So a way is measured first as it settles by itself, and then in
+//! both states on purpose. A spin drives the worker to another CPU; the thread stays, then follows.
 
 /// What runs before a way is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Before {
     /// The way itself, until it has settled.
     Itself,
-    /// The way itself, for long.
-    Long,
     /// A thread that spins on this CPU.
     Spinning(usize),
 }
 
-/// One way's turn.
+/// A part of a turn.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Turn {
+pub struct Leg {
     /// What runs first, unmeasured.
     pub before: Before,
-    /// Where the way is measured then, one part of its time after the other. `None` leaves the choice
-    /// to the scheduler.
-    pub places: Vec<Option<usize>>,
+    /// Where the way is measured then, one batch after the other. `None` leaves the choice to the
+    /// scheduler.
+    pub places: [Option<usize>; 2],
 }
 
-/// Parts of a turn of blocking.
-const PARTS: usize = 4;
+/// The legs of a way that settles, and nothing else.
+pub const SETTLED: [Leg; 1] = [Leg { before: Before::Itself, places: [None; 2] }];
 
-impl Turn {
-    /// A turn of a way that has one state.
-    pub fn free() -> Turn {
-        Turn { before: Before::Itself, places: vec![None] }
+/// The legs of a way that is measured in both states, with the CPUs that the thread may use. The CPU
+/// to spin on changes from round to round.
+pub fn both_states(round: usize, cpus: &[usize]) -> Vec<Leg> {
+    let mut legs = SETTLED.to_vec();
+    if !cpus.is_empty() {
+        let [here, there] = [0, 1].map(|next| cpus[(round + next) % cpus.len()]);
+        let places = [Some(here), Some(there)];
+        legs.push(Leg { before: Before::Spinning(here), places });
     }
+    legs
+}
 
-    /// A turn of a blocking way, with the CPUs that the thread may use. Rounds after spinning and
-    /// rounds after long blocking alternate, and the CPU to spin on changes from one to the next.
-    pub fn of_blocking(round: usize, cpus: &[usize]) -> Turn {
-        if round % 2 == 1 || cpus.is_empty() {
-            return Turn { before: Before::Long, places: vec![None; PARTS] };
-        }
-        let cpu = |part: usize| cpus[(round / 2 + part % 2) % cpus.len()];
-        let places = (0..PARTS).map(|part| Some(cpu(part))).collect();
-        Turn { before: Before::Spinning(cpu(0)), places }
-    }
+/// The places of all legs in order, each with its leg.
+pub fn steps(legs: &[Leg]) -> impl Iterator<Item = (&Leg, Option<usize>)> {
+    legs.iter().flat_map(|leg| leg.places.map(|place| (leg, place)))
 }
 
 #[cfg(test)]
@@ -52,19 +49,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn blocking_is_measured_after_spinning_on_both_cpus_and_after_long_blocking() {
-        let turn = |round| Turn::of_blocking(round, &[2, 5]);
-        let places = [2, 5, 2, 5].map(Some).to_vec();
-        assert_eq!(turn(0), Turn { before: Before::Spinning(2), places });
-        assert_eq!(turn(1), Turn { before: Before::Long, places: vec![None; 4] });
-        let places = [5, 2, 5, 2].map(Some).to_vec();
-        assert_eq!(turn(2), Turn { before: Before::Spinning(5), places });
-        assert_eq!(turn(3), turn(1));
+    fn a_way_is_measured_where_it_settles_and_after_a_spin_on_both_cpus() {
+        let after_a_spin = |round| both_states(round, &[2, 5])[1].clone();
+        let [here, there] = [Some(2), Some(5)];
+        let leg = |before, places| Leg { before, places };
+        assert_eq!(both_states(0, &[2, 5])[..1], SETTLED);
+        assert_eq!(after_a_spin(0), leg(Before::Spinning(2), [here, there]));
+        assert_eq!(after_a_spin(1), leg(Before::Spinning(5), [there, here]));
+        assert_eq!(after_a_spin(2), after_a_spin(0));
     }
 
     #[test]
     fn a_thread_with_one_cpu_stays_there() {
-        let places = vec![Some(7); 4];
-        assert_eq!(Turn::of_blocking(4, &[7]), Turn { before: Before::Spinning(7), places });
+        let leg = Leg { before: Before::Spinning(7), places: [Some(7); 2] };
+        assert_eq!(both_states(4, &[7])[1], leg);
+        assert_eq!(both_states(4, &[]), SETTLED);
     }
 }
