@@ -10,7 +10,7 @@ use dwell_policy::{Decision, Kind, Mode, Ns, Profile, Reason, Route, Wait, WaitP
 
 use super::lane::{Ask, Batch, Lane};
 use super::switch::allowed_cpus;
-use super::turn::{Before, SETTLED, both_states, steps};
+use super::turn::{Before, SETTLED, both_states};
 use crate::buffer::Aligned;
 use crate::clock;
 use crate::error::{Error, Result};
@@ -256,50 +256,46 @@ impl Bench {
                         Some(_) if ways[way].0.has_states() => both_states(rounds, &cpus),
                         _ => SETTLED.to_vec(),
                     };
-                    let parts = legs.len() * legs[0].places.len();
-                    for (part, (leg, cpu)) in steps(&legs).enumerate() {
-                        let (lane_before, span_ns, on) = match (leg.before, spin) {
+                    let parts = legs.iter().map(|leg| leg.places.len()).sum::<usize>();
+                    let mut part = 0;
+                    for leg in &legs {
+                        let (leads, span_ns, cpu) = match (leg.before, spin) {
                             (Before::Spinning(cpu), Some(spin)) => {
                                 (&lanes[spin], effort.settle_ns / SPINS_FOR, Some(cpu))
                             }
                             _ => (lane, effort.settle_ns, None),
                         };
-                        if part % leg.places.len() == 0 {
-                            let least = 1;
-                            lane_before.batch(Ask {
-                                size_bytes: sizes[0],
-                                span_ns,
-                                least,
-                                cpu: on,
-                            })?;
-                        }
-                        limit.settled();
-                        let mut row = 0;
-                        while row < sizes.len() {
-                            // The first way tells what the others will take.
-                            let first = (rounds, way, part) == (0, 0, 0);
-                            let all = (lanes.len() * parts) as Ns;
-                            if first && row > 0 && !limit.has_room_for_a_size(all) {
-                                sizes.truncate(row);
-                                break;
+                        leads.batch(Ask { size_bytes: sizes[0], span_ns, least: 1, cpu })?;
+                        for cpu in leg.places {
+                            limit.settled();
+                            let mut row = 0;
+                            while row < sizes.len() {
+                                // The first way tells what the others will take.
+                                let first = (rounds, way, part) == (0, 0, 0);
+                                let all = (lanes.len() * parts) as Ns;
+                                if first && row > 0 && !limit.has_room_for_a_size(all) {
+                                    sizes.truncate(row);
+                                    break;
+                                }
+                                if first {
+                                    batches.push(vec![Vec::new(); lanes.len()]);
+                                }
+                                let batch = lane.batch(Ask {
+                                    size_bytes: sizes[row],
+                                    span_ns: effort.batch_ns / parts as Ns,
+                                    least: LEAST_REQUESTS,
+                                    cpu,
+                                })?;
+                                batches[row][way].push(batch);
+                                limit.size_done();
+                                row += 1;
+                                let done = (part * sizes.len() + row) as f64;
+                                let turns = (rounds * lanes.len() + way) as f64;
+                                let share = (turns + done / (parts * sizes.len()) as f64)
+                                    / (effort.rounds * lanes.len()) as f64;
+                                progress(share.max(limit.share()));
                             }
-                            if first {
-                                batches.push(vec![Vec::new(); lanes.len()]);
-                            }
-                            let batch = lane.batch(Ask {
-                                size_bytes: sizes[row],
-                                span_ns: effort.batch_ns / parts as Ns,
-                                least: LEAST_REQUESTS,
-                                cpu,
-                            })?;
-                            batches[row][way].push(batch);
-                            limit.size_done();
-                            row += 1;
-                            let done = (part * sizes.len() + row) as f64;
-                            let turns = (rounds * lanes.len() + way) as f64;
-                            let share = (turns + done / (parts * sizes.len()) as f64)
-                                / (effort.rounds * lanes.len()) as f64;
-                            progress(share.max(limit.share()));
+                            part += 1;
                         }
                     }
                 }

@@ -6,7 +6,7 @@ use dwell_policy::{DeviceClass, Mode, Ns, Route};
 use super::judge::{Bounds, Judgement, judge};
 use super::lane::Batch;
 use super::sweep::{Random, SIZES, Way, point};
-use super::turn::{Before, both_states, steps};
+use super::turn::{Before, both_states};
 use crate::profile::{Curve, SpinMethod};
 
 /// Two CPUs, and the kernel's worker on one of them.
@@ -33,22 +33,22 @@ impl Machine {
     fn curve(&mut self, way: Way, [together_us, apart_us]: [u64; 2], rounds: usize) -> Curve {
         let mut batches = vec![Vec::new(); SIZES.len()];
         for round in 0..rounds {
-            for (leg, place) in steps(&both_states(round, &[0, 1])) {
-                if place == leg.places[0] {
-                    self.worker = match leg.before {
-                        // The worker leaves the CPU of a thread that spins, as a rule.
-                        Before::Spinning(cpu) if self.chance(90) => 1 - cpu,
-                        Before::Spinning(cpu) => cpu,
-                        Before::Itself => usize::from(self.chance(50)),
-                    };
-                }
-                for (&size_bytes, batches) in SIZES.iter().zip(&mut batches) {
-                    if self.chance(2) {
-                        self.worker = 1 - self.worker;
+            for leg in both_states(round, &[0, 1]) {
+                self.worker = match leg.before {
+                    // The worker leaves the CPU of a thread that spins, as a rule.
+                    Before::Spinning(cpu) if self.chance(90) => 1 - cpu,
+                    Before::Spinning(cpu) => cpu,
+                    Before::Itself => usize::from(self.chance(50)),
+                };
+                for place in leg.places {
+                    for (&size_bytes, batches) in SIZES.iter().zip(&mut batches) {
+                        if self.chance(2) {
+                            self.worker = 1 - self.worker;
+                        }
+                        let is_together = place.unwrap_or(0) == self.worker;
+                        let us = if is_together { together_us } else { apart_us };
+                        batches.push(self.batch(size_bytes, us, place));
                     }
-                    let is_together = place.unwrap_or(0) == self.worker;
-                    let us = if is_together { together_us } else { apart_us };
-                    batches.push(self.batch(size_bytes, us, place));
                 }
             }
         }

@@ -39,11 +39,6 @@ pub fn both_states(round: usize, cpus: &[usize]) -> Vec<Leg> {
     legs
 }
 
-/// The places of all legs in order, each with its leg.
-pub fn steps(legs: &[Leg]) -> impl Iterator<Item = (&Leg, Option<usize>)> {
-    legs.iter().flat_map(|leg| leg.places.map(|place| (leg, place)))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
