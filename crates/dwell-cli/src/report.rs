@@ -2,7 +2,7 @@
 //! A device's profile as a person reads it.
 
 use comfy_table::Cell;
-use dwell::profile::{Curve, CurvePoint, DeviceProfile, Polling, States};
+use dwell::profile::{Curve, CurvePoint, DeviceProfile, Polling};
 use dwell_bench::units;
 
 use crate::chart;
@@ -12,7 +12,7 @@ use crate::show::{self, Screen, Tone, finished};
 const LABEL: usize = 16;
 
 /// What it means that a device is contested.
-pub const CONTESTED: &str = "requests have two states: in the worst the device is fast, in the best \
+pub const CONTESTED: &str = "requests meet two states: in the worst the device is fast, in the best \
     mainstream; smartcon takes it for fast, adaptive measures";
 
 /// Everything that a profile says.
@@ -76,17 +76,17 @@ fn facts(screen: &Screen, profile: &DeviceProfile) -> String {
     if profile.contested {
         add("contested", CONTESTED);
     }
-    if let Some(point) = profile.blocking().and_then(|curve| curve.points.first())
-        && let Some(States { best_ns, worst_ns }) = point.states
-    {
+    let states = |curve: Option<&Curve>| curve?.points.first()?.states;
+    if let (Some(block), Some(spin)) = (states(profile.blocking()), states(profile.spinning())) {
         let us = |ns: u64| units::time_ns(ns as f64);
         let text = format!(
-            "{} takes {} in the best state, {} in the worst",
-            units::bytes(point.size_bytes),
-            us(best_ns),
-            us(worst_ns)
+            "at best blocking takes {} and spinning {}, at worst {} and {}",
+            us(block.best_ns),
+            us(spin.best_ns),
+            us(block.worst_ns),
+            us(spin.worst_ns)
         );
-        add("blocking", &text);
+        add("states", &text);
     }
     if decision.ring_threshold_bytes > 0 {
         let each = |mode: &str| profile.curve(mode).and_then(|curve| curve.points.first());

@@ -237,6 +237,8 @@ fn contested(path: &str) -> DeviceProfile {
         voluntary_switches_per_request: 1.0,
         cpu_ns_per_request: 5_000.0,
     };
+    let states = Some(States { best_ns: 7_700, worst_ns: 27_000 });
+    let spun = CurvePoint { states, ..point };
     DeviceProfile {
         schema: SCHEMA,
         device_id: device.id,
@@ -249,7 +251,10 @@ fn contested(path: &str) -> DeviceProfile {
         dwell_version: "0.1.0".into(),
         decision: dwell::dwell_policy::Profile::default(),
         contested: true,
-        curves: vec![Curve { mode: "inline".into(), points: vec![point] }],
+        curves: vec![
+            Curve { mode: "inline".into(), points: vec![point] },
+            Curve { mode: "interrupt-spin".into(), points: vec![spun] },
+        ],
         queued: Vec::new(),
         switches: SwitchCosts::default(),
         sleeps: Vec::new(),
@@ -276,7 +281,9 @@ fn a_contested_device_is_called_so_wherever_its_class_is_shown() {
     let explained = success(dir.path(), &["explain", &path, "--load", "0"]);
     assert!(explained.contains("smartcon takes it for fast"), "{explained}");
     let shown = success(dir.path(), &["profile", "show", name]);
-    assert!(shown.contains("5.10 µs in the best state, 61.0 µs in the worst"), "{shown}");
+    let states =
+        "at best blocking takes 5.10 µs and spinning 7.70 µs, at worst 61.0 µs and 27.0 µs";
+    assert!(shown.contains(states), "{shown}");
     let told = json(dir.path(), &["doctor", "--json"]);
     let mut devices = told["devices"].as_array().unwrap().iter();
     let Some(device) = devices.find(|device| device["id"] == *profile.device_id) else { return };

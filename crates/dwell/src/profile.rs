@@ -254,6 +254,11 @@ impl DeviceProfile {
         }
     }
 
+    /// The curve of the spinning way that the device is judged by.
+    pub fn spinning(&self) -> Option<&Curve> {
+        self.curve("polled-spin").or(self.curve("interrupt-spin"))
+    }
+
     /// The curve of one way of waiting.
     pub fn curve(&self, mode: &str) -> Option<&Curve> {
         self.curves.iter().find(|curve| curve.mode == mode)
