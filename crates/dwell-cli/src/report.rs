@@ -12,7 +12,7 @@ use crate::show::{self, Screen, Tone, finished};
 const LABEL: usize = 16;
 
 /// What it means that a device is contested.
-pub const CONTESTED: &str = "requests meet two states: in the worst the device is fast, in the best \
+pub const CONTESTED: &str = "blocking has two states: in the worst the device is fast, in the best \
     mainstream; smartcon takes it for fast, adaptive measures";
 
 /// Everything that a profile says.

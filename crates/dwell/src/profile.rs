@@ -110,8 +110,8 @@ pub struct CurvePoint {
 }
 
 /// How long a request takes in the best and in the worst state: by where the kernel runs what
-/// completes it, and whether that CPU has halted. Each is a median over batches of requests;
-/// a state that fewer than one batch in six was in does not count.
+/// completes it, and whether that CPU has halted. Both
+/// are medians of batches of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct States {
     /// Median latency in the best state, in nanoseconds.

@@ -3,7 +3,7 @@
 
 use dwell_policy::{DeviceClass, Ns};
 
-use crate::profile::{Curve, CurvePoint, QueuedPoint};
+use crate::profile::{Curve, CurvePoint, QueuedPoint, SpinMethod};
 
 /// A gain below this share of the blocking latency is negligible (SmartCon §4.1 names no number).
 pub const NEGLIGIBLE_GAIN: f64 = 0.10;
@@ -42,9 +42,9 @@ pub struct Judgement {
 /// Judges a device by the curves of its best blocking and its best spinning way. `inline` is the
 /// synchronous call, where there is one.
 ///
-/// Both ways are compared in the worst state and in the best. The worst decides: it is what a thread
-/// meets that spins, as it does on a fast device, or that has just spun. Where the best state would
-/// give another class, the device is contested.
+/// Spinning, as it settles, is held against the worst state of blocking: it is what a thread meets
+/// that has just spun, as it does on a fast device. Where the best state would give another class, the
+/// device is contested.
 pub fn judge(
     inline: Option<&Curve>,
     block: &Curve,
@@ -86,8 +86,9 @@ pub fn judge(
     let latencies = |curve: &Curve, of: fn(&CurvePoint) -> Ns| {
         repaired(&curve.points[..sizes.len()].iter().map(of).collect::<Vec<_>>())
     };
-    let best = [block, spin].map(|curve| latencies(curve, |point| point.states().best_ns));
-    let [block, spin] = [block, spin].map(|curve| latencies(curve, |p| p.states().worst_ns));
+    let best = latencies(block, |point| point.states().best_ns);
+    let block = latencies(block, |point| point.states().worst_ns);
+    let spin = latencies(spin, |point| point.median_ns);
     let (Some(&size), Some(&block_ns), Some(&spin_ns)) =
         (sizes.first(), block.first(), spin.first())
     else {
@@ -117,13 +118,11 @@ pub fn judge(
         NEGLIGIBLE_GAIN * 100.0,
         last(&saves_something) / 1024,
     );
-    let [best_block_ns, best_spin_ns] = [best[0][0], best[1][0]];
-    let contested = !pays(best_block_ns, best_spin_ns);
+    let contested = !pays(best[0], spin_ns);
     if contested {
         because += &format!(
-            "; contested: in the best state ({:.1} against {:.1} µs) the device is mainstream",
-            us(best_spin_ns),
-            us(best_block_ns)
+            "; contested: where blocking is in its best state ({:.1} µs), the device is mainstream",
+            us(best[0])
         );
     }
     Judgement {
@@ -178,6 +177,18 @@ fn smoothed(curve: &[Ns]) -> Vec<Ns> {
 
 fn us(ns: Ns) -> f64 {
     ns as f64 / 1e3
+}
+
+/// The method to spin by, from the latency of each in the worst state: the default, unless another one
+/// saves more than next to nothing.
+pub fn judge_methods(raced: &[(SpinMethod, Ns)]) -> SpinMethod {
+    let default = SpinMethod::default();
+    let of_default = raced.iter().find(|(method, _)| *method == default);
+    let fastest = raced.iter().min_by_key(|(_, ns)| *ns);
+    match (of_default, fastest) {
+        (Some((_, default_ns)), Some((_, ns))) if !saves_something(*default_ns, *ns) => default,
+        (_, fastest) => fastest.map_or(default, |(method, _)| *method),
+    }
 }
 
 /// Largest size at which a lone request blocks better on a ring than in a synchronous call: faster by
@@ -243,6 +254,18 @@ mod tests {
         assert_eq!(ring(&[(4, 11_000, 5e3), (8, 14_000, 7e3), (16, 23_000, 9e3)]), 8 << 10);
         assert_eq!(ring(&[(4, 19_000, 5e3), (8, 14_000, 7e3), (16, 14_000, 9e3)]), 0);
         assert_eq!(ring(&[(4, 11_000, 2e4), (8, 14_000, 7e3), (16, 14_000, 9e3)]), 0);
+    }
+
+    #[test]
+    fn a_spin_method_that_is_hardly_faster_does_not_replace_the_default() {
+        use SpinMethod::{CqPeek, GetEvents, TaskrunFlag};
+        let judged = |[peek, get, flag]: [Ns; 3]| {
+            judge_methods(&[(CqPeek, peek), (GetEvents, get), (TaskrunFlag, flag)])
+        };
+        assert_eq!(judged([6_600, 6_500, 6_700]), TaskrunFlag);
+        assert_eq!(judged([57_000, 20_000, 27_000]), GetEvents);
+        assert_eq!(judged([57_000, 20_500, 21_000]), TaskrunFlag);
+        assert_eq!(judge_methods(&[]), TaskrunFlag);
     }
 
     fn queued(points: &[(u64, u64, u64)]) -> Vec<QueuedPoint> {
@@ -365,7 +388,7 @@ mod tests {
         }
     }
 
-    /// A way that takes so many microseconds in its best state, and so many in its worst.
+    /// Blocking that takes so many microseconds in its best state, and so many in its worst.
     fn two_states(best_us: &[u64], worst_us: &[u64]) -> Curve {
         let mut curve = sized(worst_us);
         for (point, best_us) in curve.points.iter_mut().zip(best_us) {
@@ -376,7 +399,7 @@ mod tests {
 
     #[test]
     fn a_device_that_blocks_best_in_one_state_and_worst_in_the_other_is_contested() {
-        let spin = two_states(&[7, 8, 10], &[15, 16, 18]);
+        let spin = sized(&[15, 16, 18]);
         let judged = |best: &[u64], worst: &[u64]| {
             let block = two_states(best, worst);
             judge(Some(&block), &block, Some(&spin), BOUNDS)
@@ -389,8 +412,6 @@ mod tests {
         assert!(fast.class == DeviceClass::Fast && !fast.contested, "{fast:?}");
         let mainstream = judged(&[5, 6, 8], &[16, 17, 19]);
         assert!(mainstream.class == DeviceClass::Mainstream && !mainstream.contested);
-        let fast = judged(&[14, 15, 17], &[60, 61, 63]);
-        assert!(!fast.contested, "states are compared with the same states: {fast:?}");
     }
 
     #[test]

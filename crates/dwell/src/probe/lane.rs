@@ -9,6 +9,7 @@ use dwell_policy::{Kind, Ns};
 
 use super::sweep::{Random, voluntary_switches};
 use super::switch::{allowed_cpus, pin};
+use super::turn::SETTLED;
 use crate::buffer::Aligned;
 use crate::clock;
 use crate::error::{Error, Result};
@@ -30,8 +31,8 @@ pub struct Ask {
 /// Everything that one batch of requests took.
 #[derive(Clone, Debug, Default)]
 pub struct Batch {
-    /// CPU that the thread was kept on.
-    pub cpu: Option<usize>,
+    /// Which part of its way's turn it was.
+    pub part: usize,
     /// Latency of each request, in nanoseconds.
     pub latencies_ns: Vec<Ns>,
     /// Voluntary context switches.
@@ -40,7 +41,20 @@ pub struct Batch {
     pub cpu_ns: Ns,
 }
 
+/// How many circumstances a turn has at most: settled, after a spin on its CPU, and on another.
+pub const CIRCUMSTANCES: usize = 3;
+
 impl Batch {
+    /// Whether its way had settled by itself.
+    pub fn is_settled(&self) -> bool {
+        self.circumstance() == 0
+    }
+
+    /// In which circumstances it was measured, counted from 0 in the order of the turn.
+    pub fn circumstance(&self) -> usize {
+        (self.part + 1).saturating_sub(SETTLED[0].places.len())
+    }
+
     /// Median latency, in nanoseconds.
     pub fn median(&self) -> Ns {
         let mut sorted = self.latencies_ns.clone();
@@ -116,7 +130,7 @@ fn batch(
 ) -> Result<Batch> {
     let Ask { size_bytes, span_ns, least, .. } = ask;
     let places = (bytes / size_bytes).max(1);
-    let mut batch = Batch { cpu: ask.cpu, ..Batch::default() };
+    let mut batch = Batch::default();
     let (switches, cpu_ns, started) = (voluntary_switches(), clock::thread_cpu(), clock::now());
     let mut now = started;
     while now - started < span_ns || batch.latencies_ns.len() < least {

@@ -8,7 +8,7 @@ use std::thread;
 
 use dwell_policy::{Decision, Kind, Mode, Ns, Profile, Reason, Route, Wait, WaitPolicy};
 
-use super::lane::{Ask, Batch, Lane};
+use super::lane::{Ask, Batch, CIRCUMSTANCES, Lane};
 use super::switch::allowed_cpus;
 use super::turn::{Before, SETTLED, both_states};
 use crate::buffer::Aligned;
@@ -115,8 +115,9 @@ pub struct Effort {
 pub const LEAST_REQUESTS: usize = 5;
 /// The spin that drives the kernel's worker away takes this part of the time in which a way settles.
 const SPINS_FOR: Ns = 3;
-/// A state counts that one batch in this many is in. Fewer are noise.
-const STATE_ONE_IN: usize = 6;
+
+/// The best state counts where one batch in this many was in it.
+const BEST_ONE_IN: usize = 6;
 
 /// What a sweep measured.
 #[derive(Clone, Debug, PartialEq)]
@@ -286,7 +287,7 @@ impl Bench {
                                     least: LEAST_REQUESTS,
                                     cpu,
                                 })?;
-                                batches[row][way].push(batch);
+                                batches[row][way].push(Batch { part, ..batch });
                                 limit.size_done();
                                 row += 1;
                                 let done = (part * sizes.len() + row) as f64;
@@ -411,8 +412,7 @@ pub(super) fn point(size_bytes: u64, way: &Way, batches: &[Batch]) -> CurvePoint
         values
     };
     let middle = |values: &[Ns]| values[values.len() / 2];
-    let states = states(&sorted(batches.iter().map(Batch::median).collect()));
-    let settled: Vec<&Batch> = batches.iter().filter(|batch| batch.cpu.is_none()).collect();
+    let settled: Vec<&Batch> = batches.iter().filter(|batch| batch.is_settled()).collect();
     let all = sorted(settled.iter().flat_map(|batch| &batch.latencies_ns).copied().collect());
     let median_ns = middle(&sorted(settled.iter().map(|batch| batch.median()).collect()));
     let requests = all.len().max(1) as f64;
@@ -422,17 +422,28 @@ pub(super) fn point(size_bytes: u64, way: &Way, batches: &[Batch]) -> CurvePoint
         mean_ns: middle(&sorted(settled.iter().map(|batch| batch.mean()).collect())),
         p10_ns: all[all.len() / 10].min(median_ns),
         p90_ns: all[all.len() * 9 / 10].max(median_ns),
-        states: way.has_states().then_some(states),
+        states: way.has_states().then(|| states(batches)),
         voluntary_switches_per_request: settled.iter().map(|b| b.switches).sum::<u64>() as f64
             / requests,
         cpu_ns_per_request: settled.iter().map(|b| b.cpu_ns).sum::<Ns>() as f64 / requests,
     }
 }
 
-/// The best and the worst state among the medians of batches, from the lowest to the highest.
-fn states(medians_ns: &[Ns]) -> States {
-    let few = (medians_ns.len() / STATE_ONE_IN).max(1) - 1;
-    States { best_ns: medians_ns[few], worst_ns: medians_ns[medians_ns.len() - 1 - few] }
+/// The best and the worst state. Noise only adds, so the best counts where one batch in six was in it.
+/// The worst is the circumstance whose median is the highest.
+fn states(batches: &[Batch]) -> States {
+    let sorted = |batches: &mut dyn Iterator<Item = &Batch>| {
+        let mut medians: Vec<Ns> = batches.map(Batch::median).collect();
+        medians.sort_unstable();
+        medians
+    };
+    let all = sorted(&mut batches.iter());
+    let best_ns = all[(all.len() / BEST_ONE_IN).saturating_sub(1)];
+    let of = |circumstance| {
+        sorted(&mut batches.iter().filter(|batch| batch.circumstance() == circumstance))
+    };
+    let medians = (0..CIRCUMSTANCES).map(of).filter_map(|m| m.get(m.len() / 2).copied());
+    States { best_ns, worst_ns: medians.max().unwrap_or(best_ns).max(best_ns) }
 }
 
 #[cfg(test)]

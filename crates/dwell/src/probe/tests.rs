@@ -21,11 +21,11 @@ impl Machine {
     }
 
     /// A batch whose requests take so many microseconds at 4 KiB, each a tenth more or less.
-    fn batch(&mut self, size_bytes: u64, us: u64, cpu: Option<usize>) -> Batch {
+    fn batch(&mut self, size_bytes: u64, us: u64, part: usize) -> Batch {
         let transfer_ns = size_bytes / 16;
         let latency_ns = |random: &mut Random| us * (900 + (random.next() >> 33) % 200);
         let latencies_ns = (0..30).map(|_| latency_ns(&mut self.random) + transfer_ns).collect();
-        Batch { latencies_ns, switches: 30, cpu_ns: 0, cpu }
+        Batch { latencies_ns, switches: 30, cpu_ns: 0, part }
     }
 
     /// A way's curve; a request takes so many microseconds with the worker on the same CPU, and on
@@ -33,21 +33,21 @@ impl Machine {
     fn curve(&mut self, way: Way, [together_us, apart_us]: [u64; 2], rounds: usize) -> Curve {
         let mut batches = vec![Vec::new(); SIZES.len()];
         for round in 0..rounds {
-            for leg in both_states(round, &[0, 1]) {
+            for (leg, parts) in both_states(round, &[0, 1]).iter().zip([[0, 1], [2, 3]]) {
                 self.worker = match leg.before {
                     // The worker leaves the CPU of a thread that spins, as a rule.
                     Before::Spinning(cpu) if self.chance(90) => 1 - cpu,
                     Before::Spinning(cpu) => cpu,
                     Before::Itself => usize::from(self.chance(50)),
                 };
-                for place in leg.places {
+                for (part, place) in parts.into_iter().zip(leg.places) {
                     for (&size_bytes, batches) in SIZES.iter().zip(&mut batches) {
                         if self.chance(2) {
                             self.worker = 1 - self.worker;
                         }
                         let is_together = place.unwrap_or(0) == self.worker;
                         let us = if is_together { together_us } else { apart_us };
-                        batches.push(self.batch(size_bytes, us, place));
+                        batches.push(self.batch(size_bytes, us, part));
                     }
                 }
             }
