@@ -65,7 +65,13 @@ fn enter(result: &mut FigureResult, cases: &[String; 2], profiles: &[DeviceProfi
     let (share, found) = agreement(classes);
     result.measured(same, Measured::exact(share * 100.0))?;
     let contested = profiles.iter().filter(|profile| profile.contested).count();
-    let note = format!("{} probes: {found}; contested {contested}", profiles.len());
+    let noisy =
+        |profile: &&DeviceProfile| profile.notes.iter().any(|n| n.starts_with("others used"));
+    let mut note = format!("{} probes: {found}; contested {contested}", profiles.len());
+    match profiles.iter().filter(noisy).count() {
+        0 => {}
+        count => note += &format!("; {count} of them beside other programs"),
+    }
     result.note(same, &note)?;
     let fast = profiles.iter().filter(|profile| profile.decision.class == DeviceClass::Fast);
     let thresholds = fast.map(|profile| profile.decision.size_threshold_bytes as f64 / 1024.0);
