@@ -134,7 +134,7 @@ impl Probe {
         self
     }
 
-    /// A probe of some four seconds that is judged as all are, and told less exactly.
+    /// A probe of some five seconds: judged like the others, measured less exactly.
     #[must_use]
     pub fn brief(mut self) -> Self {
         self.effort =
