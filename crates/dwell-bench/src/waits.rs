@@ -94,6 +94,7 @@ fn interpolated(curve: &Curve, size_bytes: u64) -> Option<CurvePoint> {
         mean_ns: ns(|point| point.mean_ns),
         p10_ns: ns(|point| point.p10_ns),
         p90_ns: ns(|point| point.p90_ns),
+        states: None,
         voluntary_switches_per_request: between(
             low.voluntary_switches_per_request,
             high.voluntary_switches_per_request,
@@ -115,6 +116,7 @@ mod tests {
             mean_ns: ns + ns / 10,
             p10_ns: ns - ns / 10,
             p90_ns: ns + ns / 5,
+            states: None,
             voluntary_switches_per_request: 1.0,
             cpu_ns_per_request: 2000.0,
         }
@@ -139,6 +141,7 @@ mod tests {
                 size_threshold_bytes: 32 << 10,
                 ..dwell_policy::Profile::default()
             },
+            contested: false,
             curves: vec![curve("interrupt-spin", 0), curve("inline", 20_000)],
             queued: Vec::new(),
             switches: SwitchCosts::default(),

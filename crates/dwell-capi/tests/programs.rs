@@ -227,6 +227,7 @@ fn fast_profile(file: &Path) -> DeviceProfile {
         measured_unix_s: 1_772_323_199,
         dwell_version: "0.1.0".into(),
         decision: Profile { class: DeviceClass::Fast, ..Profile::default() },
+        contested: false,
         curves: Vec::new(),
         queued: Vec::new(),
         switches: SwitchCosts::default(),

@@ -145,6 +145,7 @@ mod tests {
             mean_ns: median_ns,
             p10_ns: median_ns,
             p90_ns: median_ns,
+            states: None,
             voluntary_switches_per_request: 0.0,
             cpu_ns_per_request: 0.0,
         };

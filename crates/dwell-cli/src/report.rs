@@ -11,6 +11,10 @@ use crate::show::{self, Screen, Tone, finished};
 /// Label column of the facts above the tables.
 const LABEL: usize = 16;
 
+/// What it means that a device is contested.
+pub const CONTESTED: &str = "blocking has two states: in the worst the device is fast, in the best \
+    mainstream; smartcon takes it for fast, adaptive measures";
+
 /// Everything that a profile says.
 pub fn profile(screen: &Screen, profile: &DeviceProfile) -> String {
     let mut text = facts(screen, profile);
@@ -63,20 +67,35 @@ fn facts(screen: &Screen, profile: &DeviceProfile) -> String {
             profile.scheduler
         ),
     );
-    add("class", &screen.paint(Tone::Strong, decision.class.as_str()));
+    add("class", &screen.paint(Tone::Strong, profile.class()));
     add("size threshold", &show::threshold(decision.size_threshold_bytes));
     let mut notes = profile.notes.iter();
     if let Some(because) = notes.next() {
         add("because", &show::one_line(because));
     }
+    if profile.contested {
+        add("contested", CONTESTED);
+    }
+    let states = |curve: Option<&Curve>| curve?.points.first()?.states;
+    if let (Some(block), Some(spin)) = (states(profile.blocking()), states(profile.spinning())) {
+        let us = |ns: u64| units::time_ns(ns as f64);
+        let text = format!(
+            "at best blocking takes {} and spinning {}, at worst {} and {}",
+            us(block.best_ns),
+            us(spin.best_ns),
+            us(block.worst_ns),
+            us(spin.worst_ns)
+        );
+        add("states", &text);
+    }
     if decision.ring_threshold_bytes > 0 {
         let each = |mode: &str| profile.curve(mode).and_then(|curve| curve.points.first());
         let mut text = format!(
-            "on a ring, sent first and waited for then, up to {}",
+            "sent first and waited for then, what blocks is faster up to {}",
             show::threshold(decision.ring_threshold_bytes)
         );
         if let (Some(ring), Some(call)) = (each("interrupt-block"), each("inline")) {
-            let us = |point: &CurvePoint| units::time_ns(point.mean_ns as f64);
+            let us = |point: &CurvePoint| units::time_ns(point.states().worst_ns as f64);
             text += &format!(
                 ": {} for {} against {} by a call",
                 us(ring),
@@ -84,7 +103,7 @@ fn facts(screen: &Screen, profile: &DeviceProfile) -> String {
                 us(call)
             );
         }
-        add("blocking", &text);
+        add("on a ring", &text);
     }
     if let Some(point) = profile.queued.first() {
         let us = |ns: u64| units::time_ns(ns as f64);

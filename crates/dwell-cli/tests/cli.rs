@@ -6,6 +6,11 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
+use dwell::device::Device;
+use dwell::profile::{
+    Curve, CurvePoint, DeviceProfile, Polling, ProfileStore, SCHEMA, SpinMethod, States,
+    SwitchCosts,
+};
 use serde_json::Value;
 
 /// The command with places of its own below `dir`.
@@ -217,6 +222,73 @@ fn a_damaged_profile_is_named_with_its_field_wherever_it_matters() {
     assert!(told[0]["error"].as_str().unwrap().contains("decision.switch_ns"));
     assert!(success(dir.path(), &["doctor"]).contains("decision.switch_ns"));
     success(dir.path(), &["profile", "rm", name]);
+}
+
+/// The profile of the device beneath `path`: fast in one state, mainstream in the other.
+fn contested(path: &str) -> DeviceProfile {
+    let device = Device::beneath(path.as_ref()).unwrap().whole().clone();
+    let point = CurvePoint {
+        size_bytes: 4096,
+        median_ns: 42_000,
+        mean_ns: 40_000,
+        p10_ns: 5_000,
+        p90_ns: 70_000,
+        states: Some(States { best_ns: 5_100, worst_ns: 61_000 }),
+        voluntary_switches_per_request: 1.0,
+        cpu_ns_per_request: 5_000.0,
+    };
+    let states = Some(States { best_ns: 7_700, worst_ns: 27_000 });
+    let spun = CurvePoint { states, ..point };
+    DeviceProfile {
+        schema: SCHEMA,
+        device_id: device.id,
+        kernel_name: device.kernel_name,
+        model: None,
+        size_bytes: device.size_bytes,
+        kernel_release: dwell::capability::kernel_release().unwrap(),
+        scheduler: device.scheduler,
+        measured_unix_s: 1_772_323_199,
+        dwell_version: "0.1.0".into(),
+        decision: dwell::dwell_policy::Profile::default(),
+        contested: true,
+        curves: vec![
+            Curve { mode: "inline".into(), points: vec![point] },
+            Curve { mode: "interrupt-spin".into(), points: vec![spun] },
+        ],
+        queued: Vec::new(),
+        switches: SwitchCosts::default(),
+        sleeps: Vec::new(),
+        polling: Polling::Unsupported { why: "a test".into() },
+        spin_method: SpinMethod::default(),
+        worker_ns_per_request: 0,
+        worker_ps_per_byte: 0,
+        notes: vec!["spinning saves 75 %".into()],
+    }
+}
+
+#[test]
+fn a_contested_device_is_called_so_wherever_its_class_is_shown() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(path) = probable(dir.path(), 8192) else { return };
+    let profile = contested(&path);
+    ProfileStore::new(dir.path().join("profiles")).save(&profile).unwrap();
+    let name = json(dir.path(), &["profile", "list", "--json"])[0]["name"].clone();
+    let name = name.as_str().unwrap();
+    for args in [vec!["explain", &path], vec!["profile", "show", name], vec!["profile", "list"]] {
+        let shown = success(dir.path(), &args);
+        assert!(shown.contains("fast, contested"), "{args:?}: {shown}");
+    }
+    let explained = success(dir.path(), &["explain", &path, "--load", "0"]);
+    assert!(explained.contains("smartcon takes it for fast"), "{explained}");
+    let shown = success(dir.path(), &["profile", "show", name]);
+    let states =
+        "at best blocking takes 5.10 µs and spinning 7.70 µs, at worst 61.0 µs and 27.0 µs";
+    assert!(shown.contains(states), "{shown}");
+    let told = json(dir.path(), &["doctor", "--json"]);
+    let mut devices = told["devices"].as_array().unwrap().iter();
+    let Some(device) = devices.find(|device| device["id"] == *profile.device_id) else { return };
+    assert_eq!((&device["class"], &device["contested"]), (&"fast".into(), &true.into()));
+    assert!(success(dir.path(), &["doctor"]).contains("fast, contested"));
 }
 
 #[test]

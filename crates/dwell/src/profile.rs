@@ -10,7 +10,7 @@ mod tests;
 
 use std::path::PathBuf;
 
-use dwell_policy::Ns;
+use dwell_policy::{DeviceClass, Ns};
 use serde::{Deserialize, Serialize};
 
 use crate::known::Known;
@@ -47,6 +47,10 @@ pub struct DeviceProfile {
     pub dwell_version: String,
     /// What decisions read.
     pub decision: dwell_policy::Profile,
+    /// Whether the device's class depends on the [state](States) of its requests: `mainstream` in the
+    /// best, `fast` in the worst. `decision` then holds what follows from the worst.
+    #[serde(default)]
+    pub contested: bool,
     /// Latency by request size, one curve per way of waiting.
     pub curves: Vec<Curve>,
     /// What requests cost when one thread keeps several in flight, sizes rising; empty where no
@@ -89,16 +93,38 @@ pub struct CurvePoint {
     /// Median latency, in nanoseconds.
     pub median_ns: Ns,
     /// Mean latency, in nanoseconds: the median of the rounds' means. It is what a thread gets that
-    /// makes one request after the other, and what devices are judged by.
+    /// makes one request after the other.
     pub mean_ns: Ns,
     /// Latency that one request in ten stays below, in nanoseconds.
     pub p10_ns: Ns,
     /// Latency that nine requests in ten stay below, in nanoseconds.
     pub p90_ns: Ns,
+    /// The states of a way that devices are judged by: one that blocks or spins. Profiles of earlier
+    /// versions have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub states: Option<States>,
     /// Voluntary context switches of the waiting thread, per request.
     pub voluntary_switches_per_request: f64,
     /// CPU time of the waiting thread, in nanoseconds per request.
     pub cpu_ns_per_request: f64,
+}
+
+/// How long a request takes in the best and in the worst state: by where the kernel runs what
+/// completes it, and whether that CPU has halted. Both
+/// are medians of batches of requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct States {
+    /// Median latency in the best state, in nanoseconds.
+    pub best_ns: Ns,
+    /// Median latency in the worst state, in nanoseconds.
+    pub worst_ns: Ns,
+}
+
+impl CurvePoint {
+    /// Both states; the median latency twice where only one is known.
+    pub fn states(&self) -> States {
+        self.states.unwrap_or(States { best_ns: self.median_ns, worst_ns: self.median_ns })
+    }
 }
 
 /// One request size with several requests in flight.
@@ -198,6 +224,28 @@ impl DeviceProfile {
             worker_ns: self.worker_ns_per_request,
             worker_ps_per_byte: self.worker_ps_per_byte,
         }
+    }
+
+    /// The device class in words: with `contested` behind it where it depends on the state.
+    pub fn class(&self) -> &'static str {
+        match (self.decision.class, self.contested) {
+            (DeviceClass::Fast, true) => "fast, contested",
+            (class, _) => class.as_str(),
+        }
+    }
+
+    /// The curve of the blocking way that the device is judged by: the better of the two.
+    pub fn blocking(&self) -> Option<&Curve> {
+        let ring = self.curve("interrupt-block");
+        match self.decision.ring_threshold_bytes {
+            0 => self.curve("inline").or(ring),
+            _ => ring,
+        }
+    }
+
+    /// The curve of the spinning way that the device is judged by.
+    pub fn spinning(&self) -> Option<&Curve> {
+        self.curve("polled-spin").or(self.curve("interrupt-spin"))
     }
 
     /// The curve of one way of waiting.

@@ -13,6 +13,7 @@ mod decisions;
 mod finding;
 mod its;
 mod job;
+mod judged;
 mod lab;
 mod large;
 mod leaving;
@@ -62,7 +63,7 @@ pub type Progress<'a> = dyn FnMut(&str, f64) + 'a;
 /// Fills in a result; a figure that is more than its cases returns its own chart.
 type Experiment = fn(&mut Lab, &mut FigureResult, &mut Progress<'_>) -> Result<Option<String>>;
 
-const EXPERIMENTS: [(&str, Experiment); 60] = [
+const EXPERIMENTS: [(&str, Experiment); 61] = [
     ("S1", switches::direct),
     ("S2", switches::indirect),
     ("S3", classes::measure),
@@ -118,6 +119,7 @@ const EXPERIMENTS: [(&str, Experiment); 60] = [
     ("R0", settle::measure),
     ("R1", regret::measure),
     ("R2", finding::measure),
+    ("R3", judged::measure),
     ("R4", paced::measure),
     ("U1", programs::reads),
     ("U2", programs::real),

@@ -48,6 +48,7 @@ struct ToldDevice<'a> {
     id: &'a str,
     kind: &'a str,
     class: Option<&'a str>,
+    contested: Option<bool>,
     size_threshold_bytes: Option<u64>,
     routes: Vec<&'a str>,
     small_read: String,
@@ -129,12 +130,12 @@ fn disks(screen: &Screen, devices: &[Outlook]) -> String {
     }
     let mut table = screen.table(&["device", "kind", "class", "threshold", "requests go"], &[3]);
     for device in devices {
-        let decision = device.profile.as_ref().ok().and_then(Option::as_ref).map(|p| p.decision);
-        let class = match (&device.profile, decision) {
-            (Err(_), _) => screen.cell(Tone::Bad, "✗ damaged"),
-            (_, Some(profile)) => screen.cell(Tone::Good, profile.class),
-            (_, None) => screen.cell(Tone::Warning, "! not probed"),
+        let class = match &device.profile {
+            Err(_) => screen.cell(Tone::Bad, "✗ damaged"),
+            Ok(Some(profile)) => screen.cell(Tone::Good, profile.class()),
+            Ok(None) => screen.cell(Tone::Warning, "! not probed"),
         };
+        let decision = device.profile.as_ref().ok().and_then(Option::as_ref).map(|p| p.decision);
         table.add_row([
             screen.cell(Tone::Strong, &device.device.kernel_name),
             device.device.kind.as_str().into(),
@@ -185,13 +186,15 @@ fn summary(devices: &[Outlook]) -> String {
 }
 
 fn told(outlook: &Outlook) -> ToldDevice<'_> {
-    let profile = outlook.profile.as_ref().ok().and_then(Option::as_ref).map(|p| &p.decision);
+    let probed = outlook.profile.as_ref().ok().and_then(Option::as_ref);
+    let profile = probed.map(|probed| &probed.decision);
     let routes = [Route::Inline, Route::Polled, Route::Interrupt];
     ToldDevice {
         name: &outlook.device.kernel_name,
         id: &outlook.device.id,
         kind: outlook.device.kind.as_str(),
         class: profile.map(|profile| profile.class.as_str()),
+        contested: probed.map(|probed| probed.contested),
         size_threshold_bytes: profile.map(|profile| profile.size_threshold_bytes),
         routes: routes
             .iter()

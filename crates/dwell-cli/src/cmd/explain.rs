@@ -21,7 +21,7 @@ use dwell_policy::{Arm, Backlog, Call, Learned, Load, Wait};
 use super::off;
 use crate::runtime_dir::runtime_dir;
 use crate::show::{self, Screen, Tone, finished};
-use crate::{places, settings, size};
+use crate::{places, report, settings, size};
 
 /// Shows how a request would be issued and waited for: every check, in order, with its values.
 #[derive(clap::Args)]
@@ -191,13 +191,16 @@ fn facts(screen: &Screen, args: &Args, beneath: &Beneath, wait: &Wait<'_>) -> St
     let profile = match &beneath.profile {
         Some(profile) => format!(
             "{}, size threshold {}; measured {}",
-            profile.decision.class,
+            profile.class(),
             show::threshold(profile.decision.size_threshold_bytes),
             profile.measured_utc()
         ),
         None => "none under this kernel and scheduler: the device is not probed".to_owned(),
     };
     text += &screen.labelled("profile   ", &profile);
+    if beneath.profile.as_ref().is_some_and(|profile| profile.contested) {
+        text += &screen.labelled("contested ", report::CONTESTED);
+    }
     let what = match wait.kind {
         Kind::Read => format!("read of {}", units::bytes(wait.size_bytes)),
         Kind::Write => format!("write of {}", units::bytes(wait.size_bytes)),

@@ -97,9 +97,9 @@ fn list(store: &ProfileStore) -> Result<()> {
         text += &format!("{}\n", screen.paint(Tone::Strong, name));
         text += &match profile {
             Ok(profile) => format!(
-                "  {:<10} {:<11} threshold {:<9} {}\n",
+                "  {:<10} {:<15} threshold {:<9} {}\n",
                 show::one_line(&profile.kernel_name),
-                profile.decision.class,
+                profile.class(),
                 show::threshold(profile.decision.size_threshold_bytes),
                 profile.measured_utc()
             ),

@@ -3,7 +3,7 @@
 
 use dwell_policy::{DeviceClass, Ns};
 
-use crate::profile::{Curve, CurvePoint, QueuedPoint};
+use crate::profile::{Curve, CurvePoint, QueuedPoint, SpinMethod};
 
 /// A gain below this share of the blocking latency is negligible (SmartCon §4.1 names no number).
 pub const NEGLIGIBLE_GAIN: f64 = 0.10;
@@ -33,12 +33,18 @@ pub struct Judgement {
     pub class: DeviceClass,
     /// Largest request that still gains from spinning, in bytes; 0 when none does.
     pub size_threshold_bytes: u64,
+    /// Whether the best state would give another class.
+    pub contested: bool,
     /// Why.
     pub because: String,
 }
 
 /// Judges a device by the curves of its best blocking and its best spinning way. `inline` is the
 /// synchronous call, where there is one.
+///
+/// Spinning, as it settles, is held against the worst state of blocking: it is what a thread meets
+/// that has just spun, as it does on a fast device. Where the best state would give another class, the
+/// device is contested.
 pub fn judge(
     inline: Option<&Curve>,
     block: &Curve,
@@ -55,59 +61,141 @@ pub fn judge(
             "a synchronous {} KiB read stays on the CPU ({:.2} switches a request) and takes {:.1} µs",
             call.size_bytes / 1024,
             call.voluntary_switches_per_request,
-            call.mean_ns as f64 / 1e3,
+            us(call.mean_ns),
         );
         return Judgement {
             class: DeviceClass::VeryFast,
             size_threshold_bytes: u64::MAX >> 1,
+            contested: false,
             because,
         };
     }
+    let mainstream = |because| Judgement {
+        class: DeviceClass::Mainstream,
+        size_threshold_bytes: 0,
+        contested: false,
+        because,
+    };
     let Some(spin) = spin else {
-        return Judgement {
-            class: DeviceClass::Mainstream,
-            size_threshold_bytes: 0,
-            because: "nothing can be spun for here: only synchronous calls are possible".to_owned(),
-        };
+        return mainstream(
+            "nothing can be spun for here: only synchronous calls are possible".into(),
+        );
     };
-    let (Some(block_first), Some(spin_first)) = (first(block), spin_first) else {
-        let because = "nothing was measured".to_owned();
-        return Judgement { class: DeviceClass::Mainstream, size_threshold_bytes: 0, because };
+    let sizes: Vec<u64> =
+        block.points.iter().zip(&spin.points).map(|(block, _)| block.size_bytes).collect();
+    let latencies = |curve: &Curve, of: fn(&CurvePoint) -> Ns| {
+        repaired(&curve.points[..sizes.len()].iter().map(of).collect::<Vec<_>>())
     };
-    let (block_ns, spin_ns) = (block_first.mean_ns, spin_first.mean_ns);
+    let best = latencies(block, |point| point.states().best_ns);
+    let block = latencies(block, |point| point.states().worst_ns);
+    let spin = latencies(spin, |point| point.median_ns);
+    let (Some(&size), Some(&block_ns), Some(&spin_ns)) =
+        (sizes.first(), block.first(), spin.first())
+    else {
+        return mainstream("nothing was measured".into());
+    };
     let switches_ns = bounds.switches_ns as f64;
-    if !saves_something(block_ns, spin_ns) || !worth_its_time(block_ns, spin_ns, switches_ns) {
-        let because = too_little(block_ns, spin_ns);
-        return Judgement { class: DeviceClass::Mainstream, size_threshold_bytes: 0, because };
-    }
-    let last = |holds: &dyn Fn(Ns, Ns) -> bool| {
-        let sizes = block.points.iter().zip(&spin.points);
-        let last = sizes.take_while(|(block, spin)| holds(block.mean_ns, spin.mean_ns)).last();
-        last.map_or(block_first.size_bytes, |(block, _)| block.size_bytes)
-    };
-    let worth = last(&|block_ns, spin_ns| {
+    let pays = |block_ns, spin_ns| {
         saves_something(block_ns, spin_ns) && worth_its_time(block_ns, spin_ns, switches_ns)
-    });
-    let because = format!(
+    };
+    if !pays(block_ns, spin_ns) {
+        return mainstream(too_little(block_ns, spin_ns));
+    }
+    // Last size, counted up from the smallest, at which it holds.
+    let last = |holds: &dyn Fn(Ns, Ns) -> bool| {
+        let hold = block.iter().zip(&spin).take_while(|(block, spin)| holds(**block, **spin));
+        sizes[hold.count().max(1) - 1]
+    };
+    let worth = last(&pays);
+    let mut because = format!(
         "spinning saves {:.0} % at {} KiB ({:.1} against {:.1} µs); it is worth its time up to {} KiB, \
          and saves {:.0} % or more up to {} KiB",
-        (1.0 - spin_first.mean_ns as f64 / block_first.mean_ns.max(1) as f64) * 100.0,
-        block_first.size_bytes / 1024,
-        spin_first.mean_ns as f64 / 1e3,
-        block_first.mean_ns as f64 / 1e3,
+        (1.0 - spin_ns as f64 / block_ns.max(1) as f64) * 100.0,
+        size / 1024,
+        us(spin_ns),
+        us(block_ns),
         worth / 1024,
         NEGLIGIBLE_GAIN * 100.0,
         last(&saves_something) / 1024,
     );
-    let size_threshold_bytes = worth.min(bounds.largest_threshold_bytes);
-    Judgement { class: DeviceClass::Fast, size_threshold_bytes, because }
+    let contested = !pays(best[0], spin_ns);
+    if contested {
+        because += &format!(
+            "; contested: where blocking is in its best state ({:.1} µs), the device is mainstream",
+            us(best[0])
+        );
+    }
+    Judgement {
+        class: DeviceClass::Fast,
+        size_threshold_bytes: worth.min(bounds.largest_threshold_bytes),
+        contested,
+        because,
+    }
+}
+
+/// A curve without the noise of single sizes: the one that is furthest from the running median of
+/// three is put where its neighbours would have it, until none is. A curve that rises as latencies
+/// do, more from one size to the next, stays what it is.
+fn repaired(curve: &[Ns]) -> Vec<Ns> {
+    let mut repaired = curve.to_vec();
+    for _ in 0..curve.len() {
+        let smooth = smoothed(&repaired);
+        let off = |at: usize| (repaired[at].max(1) as f64 / smooth[at].max(1) as f64).ln().abs();
+        let furthest = (0..repaired.len()).max_by(|&a, &b| off(a).total_cmp(&off(b)));
+        let Some(at) = furthest.filter(|&at| off(at) > 0.0) else { break };
+        repaired[at] = match (at.checked_sub(1), repaired.get(at + 1)) {
+            // Sizes double: a third of the way, where latency is linear in the size.
+            (Some(before), Some(&after)) => {
+                let before = repaired[before];
+                before.min(after) + before.abs_diff(after) / 3
+            }
+            _ => smooth[at],
+        };
+    }
+    repaired
+}
+
+/// Running medians of three, the ends by Tukey's rule.
+fn smoothed(curve: &[Ns]) -> Vec<Ns> {
+    let median = |mut three: [Ns; 3]| {
+        three.sort_unstable();
+        three[1]
+    };
+    let beyond = |near: Ns, far: Ns| (3 * near).saturating_sub(2 * far);
+    let mut smooth = curve.to_vec();
+    for (at, three) in curve.windows(3).enumerate() {
+        smooth[at + 1] = median([three[0], three[1], three[2]]);
+    }
+    if let [first, near, far, ..] = smooth[..] {
+        smooth[0] = median([first, near, beyond(near, far)]);
+    }
+    if let [.., far, near, last] = smooth[..] {
+        smooth[curve.len() - 1] = median([last, near, beyond(near, far)]);
+    }
+    smooth
+}
+
+fn us(ns: Ns) -> f64 {
+    ns as f64 / 1e3
+}
+
+/// The method to spin by, from the latency of each in the worst state: the default, unless another one
+/// saves more than next to nothing.
+pub fn judge_methods(raced: &[(SpinMethod, Ns)]) -> SpinMethod {
+    let default = SpinMethod::default();
+    let of_default = raced.iter().find(|(method, _)| *method == default);
+    let fastest = raced.iter().min_by_key(|(_, ns)| *ns);
+    match (of_default, fastest) {
+        (Some((_, default_ns)), Some((_, ns))) if !saves_something(*default_ns, *ns) => default,
+        (_, fastest) => fastest.map_or(default, |(method, _)| *method),
+    }
 }
 
 /// Largest size at which a lone request blocks better on a ring than in a synchronous call: faster by
-/// more than next to nothing, and at no more CPU time; 0 where none does.
+/// more than next to nothing in the worst state, and at no more CPU time; 0 where none does.
 pub fn judge_ring(inline: &Curve, ring: &Curve) -> u64 {
     let better = |(inline, ring): &(&CurvePoint, &CurvePoint)| {
-        saves_something(inline.mean_ns, ring.mean_ns)
+        saves_something(inline.states().worst_ns, ring.states().worst_ns)
             && ring.cpu_ns_per_request <= inline.cpu_ns_per_request
     };
     let sizes = inline.points.iter().zip(&ring.points);
@@ -141,44 +229,23 @@ fn worth_its_time(block_ns: Ns, spin_ns: Ns, switches_ns: f64) -> bool {
     spin_ns as f64 <= SPIN_PER_SWITCH * cost_ns
 }
 
-/// How far apart one request in ten and nine in ten lie where blocking counts as having two speeds.
-const TWO_SPEEDS: Ns = 4;
-
-/// A remark about blocking that is sometimes fast and sometimes slow: which, depends on where the
-/// kernel runs what completes the request, and whether that CPU sleeps.
-pub fn two_speeds(block: &Curve) -> Option<String> {
-    let first = block.points.first()?;
-    (first.p90_ns > first.p10_ns * TWO_SPEEDS).then(|| {
-        format!(
-            "blocking has two speeds here: of {} KiB requests one in ten took {:.1} µs or less, one in ten \
-             {:.1} µs or more; the device is judged by the means",
-            first.size_bytes / 1024,
-            first.p10_ns as f64 / 1e3,
-            first.p90_ns as f64 / 1e3,
-        )
-    })
-}
-
 /// Why spinning does not pay at the smallest size.
 fn too_little(block_ns: Ns, spin_ns: Ns) -> String {
-    let us = |ns: f64| ns / 1e3;
-    let (block_ns, spin_ns) = (block_ns as f64, spin_ns as f64);
     let against = format!("{:.1} µs against {:.1} µs blocking", us(spin_ns), us(block_ns));
-    let saved_ns = block_ns - spin_ns;
-    if saved_ns < NEGLIGIBLE_GAIN * block_ns {
+    if !saves_something(block_ns, spin_ns) {
         return format!("spinning gains too little: {against}");
     }
     format!(
         "spinning is not worth its time: {against}, so a spin of {:.1} µs would save {:.1} µs",
         us(spin_ns),
-        us(saved_ns)
+        us(block_ns - spin_ns)
     )
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::profile::QueuedCost;
+    use crate::profile::{QueuedCost, States};
 
     #[test]
     fn a_ring_must_be_faster_and_take_no_more_cpu() {
@@ -187,6 +254,18 @@ mod tests {
         assert_eq!(ring(&[(4, 11_000, 5e3), (8, 14_000, 7e3), (16, 23_000, 9e3)]), 8 << 10);
         assert_eq!(ring(&[(4, 19_000, 5e3), (8, 14_000, 7e3), (16, 14_000, 9e3)]), 0);
         assert_eq!(ring(&[(4, 11_000, 2e4), (8, 14_000, 7e3), (16, 14_000, 9e3)]), 0);
+    }
+
+    #[test]
+    fn a_spin_method_that_is_hardly_faster_does_not_replace_the_default() {
+        use SpinMethod::{CqPeek, GetEvents, TaskrunFlag};
+        let judged = |[peek, get, flag]: [Ns; 3]| {
+            judge_methods(&[(CqPeek, peek), (GetEvents, get), (TaskrunFlag, flag)])
+        };
+        assert_eq!(judged([6_600, 6_500, 6_700]), TaskrunFlag);
+        assert_eq!(judged([57_000, 20_000, 27_000]), GetEvents);
+        assert_eq!(judged([57_000, 20_500, 21_000]), TaskrunFlag);
+        assert_eq!(judge_methods(&[]), TaskrunFlag);
     }
 
     fn queued(points: &[(u64, u64, u64)]) -> Vec<QueuedPoint> {
@@ -221,6 +300,7 @@ mod tests {
             mean_ns: median_ns,
             p10_ns: median_ns,
             p90_ns: median_ns,
+            states: None,
             voluntary_switches_per_request: switches,
             cpu_ns_per_request,
         };
@@ -274,22 +354,74 @@ mod tests {
 
     #[test]
     fn a_gain_that_returns_at_a_larger_size_does_not_raise_the_threshold() {
-        let block = curve(1.0, &[(4, 30_000, 9e3), (8, 30_000, 9e3), (16, 60_000, 9e3)]);
-        let spin = curve(0.0, &[(4, 15_000, 15e3), (8, 30_000, 30e3), (16, 20_000, 20e3)]);
+        let sizes = |ns: [u64; 4]| {
+            curve(1.0, &[(4, ns[0], 9e3), (8, ns[1], 9e3), (16, ns[2], 9e3), (32, ns[3], 9e3)])
+        };
+        let block = sizes([30_000, 32_000, 40_000, 90_000]);
+        let spin = sizes([15_000, 30_000, 38_000, 50_000]);
         let judged = judge(Some(&block), &block, Some(&spin), BOUNDS);
         assert_eq!(judged.size_threshold_bytes, 4 << 10);
     }
 
+    /// Latencies in microseconds at 4, 8, 16… KiB.
+    fn sized(us: &[u64]) -> Curve {
+        let points: Vec<_> = us.iter().zip(2..).map(|(us, at)| (1 << at, us * 1000, 0.0)).collect();
+        curve(1.0, &points)
+    }
+
     #[test]
-    fn blocking_at_two_speeds_is_remarked() {
-        let mut block = curve(1.0, &[(4, 30_000, 9e3)]);
-        assert_eq!(two_speeds(&block), None);
-        (block.points[0].p10_ns, block.points[0].p90_ns) = (6_500, 71_000);
-        let remark = two_speeds(&block).unwrap();
-        assert!(
-            remark.contains("6.5 µs or less") && remark.contains("71.0 µs or more"),
-            "{remark}"
-        );
+    fn one_noisy_size_cuts_no_threshold_and_changes_no_class() {
+        let (block, spin) = ([60, 61, 63, 67, 75, 90, 120, 180], [15, 16, 18, 22, 32, 50, 90, 170]);
+        let judged = |block: &[u64], spin: &[u64]| {
+            let block = sized(block);
+            let judged = judge(Some(&block), &block, Some(&sized(spin)), BOUNDS);
+            (judged.class, judged.size_threshold_bytes, judged.contested)
+        };
+        let clean = (DeviceClass::Fast, 64 << 10, false);
+        assert_eq!(judged(&block, &spin), clean);
+        for noisy in 0..block.len() {
+            let (mut low, mut high) = (block, spin);
+            low[noisy] /= 10;
+            assert_eq!(judged(&low, &spin), clean, "blocking too fast at {noisy}");
+            high[noisy] *= 10;
+            assert_eq!(judged(&block, &high), clean, "spinning too slow at {noisy}");
+        }
+    }
+
+    /// Blocking that takes so many microseconds in its best state, and so many in its worst.
+    fn two_states(best_us: &[u64], worst_us: &[u64]) -> Curve {
+        let mut curve = sized(worst_us);
+        for (point, best_us) in curve.points.iter_mut().zip(best_us) {
+            point.states = Some(States { best_ns: best_us * 1000, worst_ns: point.median_ns });
+        }
+        curve
+    }
+
+    #[test]
+    fn a_device_that_blocks_best_in_one_state_and_worst_in_the_other_is_contested() {
+        let spin = sized(&[15, 16, 18]);
+        let judged = |best: &[u64], worst: &[u64]| {
+            let block = two_states(best, worst);
+            judge(Some(&block), &block, Some(&spin), BOUNDS)
+        };
+        let contested = judged(&[5, 6, 8], &[60, 61, 63]);
+        assert_eq!(contested.class, DeviceClass::Fast, "as the worst state has it");
+        assert_eq!(contested.size_threshold_bytes, 16 << 10);
+        assert!(contested.contested && contested.because.contains("contested"), "{contested:?}");
+        let fast = judged(&[40, 41, 43], &[60, 61, 63]);
+        assert!(fast.class == DeviceClass::Fast && !fast.contested, "{fast:?}");
+        let mainstream = judged(&[5, 6, 8], &[16, 17, 19]);
+        assert!(mainstream.class == DeviceClass::Mainstream && !mainstream.contested);
+    }
+
+    #[test]
+    fn a_device_served_by_the_caller_is_not_contested() {
+        let call = Curve { mode: String::new(), points: two_states(&[2], &[20]).points };
+        let mut call = call;
+        call.points[0].voluntary_switches_per_request = 0.0;
+        call.points[0].mean_ns = 2_000;
+        let judged = judge(Some(&call), &call, Some(&sized(&[21])), BOUNDS);
+        assert_eq!((judged.class, judged.contested), (DeviceClass::VeryFast, false));
     }
 
     #[test]

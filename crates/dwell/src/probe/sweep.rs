@@ -2,20 +2,22 @@
 //! Latency of each way of waiting over request sizes, in interleaved rounds.
 #![allow(unsafe_code)]
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 
 use dwell_policy::{Decision, Kind, Mode, Ns, Profile, Reason, Route, Wait, WaitPolicy};
 
+use super::lane::{Ask, Batch, CIRCUMSTANCES, Lane};
+use super::switch::allowed_cpus;
+use super::turn::{Before, SETTLED, both_states};
 use crate::buffer::Aligned;
 use crate::clock;
 use crate::error::{Error, Result};
 use crate::file::File;
 use crate::known::Known;
 use crate::open::Options;
-use crate::profile::{Curve, CurvePoint};
+use crate::profile::{Curve, CurvePoint, States};
 use crate::ring::SpinMethod;
 
 /// Request sizes of SmartCon §4.1, in bytes.
@@ -51,6 +53,11 @@ impl Way {
 }
 
 impl Way {
+    /// Whether devices are judged by it, so that both its states are measured.
+    fn has_states(&self) -> bool {
+        matches!(self.mode, Mode::Block | Mode::Spin)
+    }
+
     /// What a file needs to know to take it.
     pub fn known(self, profile: Profile) -> Known {
         Known {
@@ -106,6 +113,11 @@ pub struct Effort {
 
 /// Requests of a batch, however long they take.
 pub const LEAST_REQUESTS: usize = 5;
+/// The spin that drives the kernel's worker away takes this part of the time in which a way settles.
+const SPINS_FOR: Ns = 3;
+
+/// The best state counts where one batch in this many was in it.
+const BEST_ONE_IN: usize = 6;
 
 /// What a sweep measured.
 #[derive(Clone, Debug, PartialEq)]
@@ -114,14 +126,6 @@ pub struct Swept {
     pub curves: Vec<Curve>,
     /// What was left out to stay within the limit.
     pub left_out: Option<String>,
-}
-
-/// Everything one way and size took in one round.
-#[derive(Clone, Debug, Default)]
-struct Batch {
-    latencies_ns: Vec<Ns>,
-    switches: u64,
-    cpu_ns: Ns,
 }
 
 /// Voluntary context switches of the calling thread so far.
@@ -153,7 +157,7 @@ impl Random {
     }
 
     /// Data that no layer below can compress or leave out.
-    fn fill(&mut self, buffer: &mut [u8]) {
+    pub(super) fn fill(&mut self, buffer: &mut [u8]) {
         for word in buffer.chunks_mut(8) {
             word.copy_from_slice(&self.next().to_ne_bytes()[..word.len()]);
         }
@@ -239,6 +243,8 @@ impl Bench {
         let mut batches: Vec<Vec<Vec<Batch>>> = Vec::new();
         let mut rounds = 0;
         let Bench { ways, kind, bytes, random } = self;
+        let cpus = allowed_cpus();
+        let spin = ways.iter().position(|(way, _)| way.mode == Mode::Spin);
         thread::scope(|scope| {
             let lanes: Vec<Lane> = ways
                 .iter()
@@ -247,26 +253,51 @@ impl Bench {
             let mut limit = Limit::new(effort.limit_ns);
             while rounds < effort.rounds && (rounds == 0 || limit.has_room_for_a_round()) {
                 for (way, lane) in lanes.iter().enumerate() {
-                    lane.batch(sizes[0], effort.settle_ns, 1)?;
-                    limit.settled();
-                    let mut row = 0;
-                    while row < sizes.len() {
-                        // The first way tells what the others will take.
-                        let first = rounds == 0 && way == 0;
-                        if first && row > 0 && !limit.has_room_for_a_size(lanes.len() as Ns) {
-                            sizes.truncate(row);
-                            break;
+                    let legs = match spin {
+                        Some(_) if ways[way].0.has_states() => both_states(rounds, &cpus),
+                        _ => SETTLED.to_vec(),
+                    };
+                    let parts = legs.iter().map(|leg| leg.places.len()).sum::<usize>();
+                    let mut part = 0;
+                    for leg in &legs {
+                        let (leads, span_ns, cpu) = match (leg.before, spin) {
+                            (Before::Spinning(cpu), Some(spin)) => {
+                                (&lanes[spin], effort.settle_ns / SPINS_FOR, Some(cpu))
+                            }
+                            _ => (lane, effort.settle_ns, None),
+                        };
+                        leads.batch(Ask { size_bytes: sizes[0], span_ns, least: 1, cpu })?;
+                        for cpu in leg.places {
+                            limit.settled();
+                            let mut row = 0;
+                            while row < sizes.len() {
+                                // The first way tells what the others will take.
+                                let first = (rounds, way, part) == (0, 0, 0);
+                                let all = (lanes.len() * parts) as Ns;
+                                if first && row > 0 && !limit.has_room_for_a_size(all) {
+                                    sizes.truncate(row);
+                                    break;
+                                }
+                                if first {
+                                    batches.push(vec![Vec::new(); lanes.len()]);
+                                }
+                                let batch = lane.batch(Ask {
+                                    size_bytes: sizes[row],
+                                    span_ns: effort.batch_ns / parts as Ns,
+                                    least: LEAST_REQUESTS,
+                                    cpu,
+                                })?;
+                                batches[row][way].push(Batch { part, ..batch });
+                                limit.size_done();
+                                row += 1;
+                                let done = (part * sizes.len() + row) as f64;
+                                let turns = (rounds * lanes.len() + way) as f64;
+                                let share = (turns + done / (parts * sizes.len()) as f64)
+                                    / (effort.rounds * lanes.len()) as f64;
+                                progress(share.max(limit.share()));
+                            }
+                            part += 1;
                         }
-                        if first {
-                            batches.push(vec![Vec::with_capacity(effort.rounds); lanes.len()]);
-                        }
-                        let batch = lane.batch(sizes[row], effort.batch_ns, LEAST_REQUESTS)?;
-                        batches[row][way].push(batch);
-                        limit.size_done();
-                        row += 1;
-                        let done = (rounds * lanes.len() + way) * sizes.len() + row;
-                        let all = effort.rounds * lanes.len() * sizes.len();
-                        progress((done as f64 / all as f64).max(limit.share()));
                     }
                 }
                 limit.round_done();
@@ -280,7 +311,7 @@ impl Bench {
             points: sizes
                 .iter()
                 .zip(&batches)
-                .map(|(&size, ways)| point(size, &ways[at]))
+                .map(|(&size, ways)| point(size, way, &ways[at]))
                 .collect(),
         };
         Ok(Swept {
@@ -288,76 +319,6 @@ impl Bench {
             left_out: left_out(self.kind, rounds, effort.rounds, &sizes, &asked),
         })
     }
-}
-
-/// The thread of one way through a sweep: the scheduler judges a thread by its past.
-struct Lane {
-    asks: Sender<(u64, Ns, usize)>,
-    replies: Receiver<Result<Batch>>,
-    path: PathBuf,
-}
-
-impl Lane {
-    fn start<'scope>(
-        scope: &'scope thread::Scope<'scope, '_>,
-        file: &'scope File,
-        kind: Kind,
-        bytes: u64,
-        seed: u64,
-    ) -> Self {
-        let (asks, asked) = channel::<(u64, Ns, usize)>();
-        let (reply, replies) = channel();
-        scope.spawn(move || {
-            let mut random = Random(seed);
-            let mut buffer = Aligned::new(0);
-            for (size_bytes, batch_ns, least) in asked {
-                if buffer.len() as u64 != size_bytes {
-                    buffer = Aligned::new(size_bytes as usize);
-                    random.fill(&mut buffer);
-                }
-                let done = batch(file, kind, bytes, &mut random, &mut buffer, batch_ns, least);
-                if reply.send(done).is_err() {
-                    break;
-                }
-            }
-        });
-        Lane { asks, replies, path: file.path().to_owned() }
-    }
-
-    fn batch(&self, size_bytes: u64, batch_ns: Ns, least: usize) -> Result<Batch> {
-        let gone = || Error::invalid(&self.path, "a measuring thread has ended; probe again");
-        self.asks.send((size_bytes, batch_ns, least)).map_err(|_| gone())?;
-        self.replies.recv().map_err(|_| gone())?
-    }
-}
-
-/// Requests for `batch_ns`, `least` or more, at random places of the first `bytes`.
-fn batch(
-    file: &File,
-    kind: Kind,
-    bytes: u64,
-    random: &mut Random,
-    buffer: &mut [u8],
-    batch_ns: Ns,
-    least: usize,
-) -> Result<Batch> {
-    let size_bytes = buffer.len() as u64;
-    let places = (bytes / size_bytes).max(1);
-    let mut batch = Batch::default();
-    let (switches, cpu_ns, started) = (voluntary_switches(), clock::thread_cpu(), clock::now());
-    let mut now = started;
-    while now - started < batch_ns || batch.latencies_ns.len() < least {
-        let offset = random.next() % places * size_bytes;
-        match kind {
-            Kind::Read => file.read_exact_at(buffer, offset)?,
-            Kind::Write | Kind::Sync => file.write_all_at(buffer, offset)?,
-        }
-        let then = std::mem::replace(&mut now, clock::now());
-        batch.latencies_ns.push(now - then);
-    }
-    batch.switches = voluntary_switches() - switches;
-    batch.cpu_ns = clock::thread_cpu() - cpu_ns;
-    Ok(batch)
 }
 
 /// Watches over the time of a sweep: what the next size or round takes is told by the last one.
@@ -441,37 +402,48 @@ fn left_out(
     })
 }
 
-/// Joins the rounds of one way and size. The median is the median of the rounds' medians, so that
-/// one disturbed round does not count. The outer percentiles are those of all requests; a slow round
-/// has fewer than a fast one, so that its median may lie beyond them, which they then do not leave out.
-fn point(size_bytes: u64, rounds: &[Batch]) -> CurvePoint {
-    let mut all: Vec<Ns> = rounds.iter().flat_map(|batch| &batch.latencies_ns).copied().collect();
-    all.sort_unstable();
-    let mut medians: Vec<Ns> = rounds.iter().map(|batch| median(&batch.latencies_ns)).collect();
-    medians.sort_unstable();
-    let requests = all.len().max(1) as f64;
-    let mean = |batch: &Batch| {
-        batch.latencies_ns.iter().sum::<Ns>() / batch.latencies_ns.len().max(1) as Ns
+/// Joins the batches of one way and size. The states are those of all batches, the rest is how the
+/// way settles by itself. The median is the median of the batches' medians, so that one disturbed
+/// batch does not count. The outer percentiles are those of all requests; a slow batch has fewer than
+/// a fast one, so that its median may lie beyond them, which they then do not leave out.
+pub(super) fn point(size_bytes: u64, way: &Way, batches: &[Batch]) -> CurvePoint {
+    let sorted = |mut values: Vec<Ns>| {
+        values.sort_unstable();
+        values
     };
-    let mut means: Vec<Ns> = rounds.iter().map(mean).collect();
-    means.sort_unstable();
-    let median_ns = medians[medians.len() / 2];
+    let middle = |values: &[Ns]| values[values.len() / 2];
+    let settled: Vec<&Batch> = batches.iter().filter(|batch| batch.is_settled()).collect();
+    let all = sorted(settled.iter().flat_map(|batch| &batch.latencies_ns).copied().collect());
+    let median_ns = middle(&sorted(settled.iter().map(|batch| batch.median()).collect()));
+    let requests = all.len().max(1) as f64;
     CurvePoint {
         size_bytes,
         median_ns,
-        mean_ns: means[means.len() / 2],
+        mean_ns: middle(&sorted(settled.iter().map(|batch| batch.mean()).collect())),
         p10_ns: all[all.len() / 10].min(median_ns),
         p90_ns: all[all.len() * 9 / 10].max(median_ns),
-        voluntary_switches_per_request: rounds.iter().map(|b| b.switches).sum::<u64>() as f64
+        states: way.has_states().then(|| states(batches)),
+        voluntary_switches_per_request: settled.iter().map(|b| b.switches).sum::<u64>() as f64
             / requests,
-        cpu_ns_per_request: rounds.iter().map(|b| b.cpu_ns).sum::<Ns>() as f64 / requests,
+        cpu_ns_per_request: settled.iter().map(|b| b.cpu_ns).sum::<Ns>() as f64 / requests,
     }
 }
 
-fn median(values: &[Ns]) -> Ns {
-    let mut sorted = values.to_vec();
-    sorted.sort_unstable();
-    sorted[sorted.len() / 2]
+/// The best and the worst state. Noise only adds, so the best counts where one batch in six was in it.
+/// The worst is the circumstance whose median is the highest.
+fn states(batches: &[Batch]) -> States {
+    let sorted = |batches: &mut dyn Iterator<Item = &Batch>| {
+        let mut medians: Vec<Ns> = batches.map(Batch::median).collect();
+        medians.sort_unstable();
+        medians
+    };
+    let all = sorted(&mut batches.iter());
+    let best_ns = all[(all.len() / BEST_ONE_IN).saturating_sub(1)];
+    let of = |circumstance| {
+        sorted(&mut batches.iter().filter(|batch| batch.circumstance() == circumstance))
+    };
+    let medians = (0..CIRCUMSTANCES).map(of).filter_map(|m| m.get(m.len() / 2).copied());
+    States { best_ns, worst_ns: medians.max().unwrap_or(best_ns).max(best_ns) }
 }
 
 #[cfg(test)]
@@ -480,9 +452,9 @@ mod tests {
 
     #[test]
     fn few_slow_requests_beside_many_fast_ones_leave_the_percentiles_in_order() {
-        let batch = |count, ns| Batch { latencies_ns: vec![ns; count], switches: 0, cpu_ns: 0 };
+        let batch = |count, ns| Batch { latencies_ns: vec![ns; count], ..Batch::default() };
         for rounds in [[batch(100, 10), batch(2, 900)], [batch(2, 10), batch(100, 900)]] {
-            let CurvePoint { median_ns, p10_ns, p90_ns, .. } = point(4096, &rounds);
+            let CurvePoint { median_ns, p10_ns, p90_ns, .. } = point(4096, &Way::INLINE, &rounds);
             assert!(p10_ns <= median_ns && median_ns <= p90_ns, "{p10_ns} {median_ns} {p90_ns}");
         }
     }

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What a measurement can give, and what it cannot.
 
-use super::{Curve, CurvePoint, DeviceProfile, Polling, QueuedCost, SCHEMA};
+use dwell_policy::DeviceClass;
+
+use super::{Curve, CurvePoint, DeviceProfile, Polling, QueuedCost, SCHEMA, States};
 
 /// A field and what is wrong with it.
 pub(super) type Wrong = (String, String);
@@ -67,6 +69,9 @@ impl DeviceProfile {
         at_most("decision.sleep_overshoot_ns", d.sleep_overshoot_ns, LONGEST_NS)?;
         at_most("decision.latency_ns", d.latency_ns, LONGEST_NS)?;
         at_most("decision.latency_ps_per_byte", d.latency_ps_per_byte, SLOWEST_PS_PER_BYTE)?;
+        if self.contested && d.class != DeviceClass::Fast {
+            return wrong("contested", format!("is true of a {} device", d.class));
+        }
         at_most("worker_ns_per_request", self.worker_ns_per_request, LONGEST_NS)?;
         at_most("worker_ps_per_byte", self.worker_ps_per_byte, SLOWEST_PS_PER_BYTE)?;
 
@@ -123,6 +128,12 @@ fn check_curve(field: &str, curve: &Curve) -> Result<(), Wrong> {
             );
         }
         at_most(&format!("{points}[{i}].p90_ns"), p90_ns, LONGEST_NS)?;
+        let States { best_ns, worst_ns } = point.states();
+        if best_ns > worst_ns {
+            let why = format!("is {best_ns}, above the worst");
+            return wrong(format!("{points}[{i}].states.best_ns"), why);
+        }
+        at_most(&format!("{points}[{i}].states.worst_ns"), worst_ns, LONGEST_NS)?;
         amount(
             format!("{points}[{i}].voluntary_switches_per_request"),
             point.voluntary_switches_per_request,

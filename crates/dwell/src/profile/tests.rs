@@ -24,9 +24,12 @@ fn profile() -> DeviceProfile {
         mean_ns: 9_100,
         p10_ns: 8_000,
         p90_ns: 12_000,
+        states: None,
         voluntary_switches_per_request: 0.999,
         cpu_ns_per_request: 2_500.5,
     };
+    let states = Some(States { best_ns: 4_900, worst_ns: 42_000 });
+    let blocked = |size_bytes| CurvePoint { states, ..point(size_bytes) };
     DeviceProfile {
         schema: SCHEMA,
         device_id: "nvme:Fast_Drive:S1:n1".into(),
@@ -38,8 +41,9 @@ fn profile() -> DeviceProfile {
         measured_unix_s: 1_772_323_199,
         dwell_version: "0.1.0".into(),
         decision: dwell_policy::Profile::default(),
+        contested: true,
         curves: vec![
-            Curve { mode: "interrupt-block".into(), points: vec![point(4096), point(8192)] },
+            Curve { mode: "interrupt-block".into(), points: vec![blocked(4096), blocked(8192)] },
             Curve { mode: "interrupt-spin".into(), points: vec![point(4096)] },
         ],
         queued: vec![QueuedPoint {
@@ -144,6 +148,22 @@ fn a_field_from_a_later_version_is_ignored() {
 }
 
 #[test]
+fn a_profile_of_before_contested_devices_still_loads() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = store_with(dir.path(), |json| {
+        drop(json.as_object_mut().unwrap().remove("contested"));
+        for point in json["curves"][0]["points"].as_array_mut().unwrap() {
+            drop(point.as_object_mut().unwrap().remove("states"));
+        }
+    });
+    let loaded = load(&store, dir.path()).unwrap().unwrap();
+    assert!(!loaded.contested);
+    let point = loaded.curves[0].points[0];
+    assert_eq!(point.states, None);
+    assert_eq!(point.states(), States { best_ns: 9_000, worst_ns: 9_000 });
+}
+
+#[test]
 fn a_newer_schema_is_told_before_its_strange_fields() {
     let said = complaint(|json| {
         json["schema"] = json!(SCHEMA + 1);
@@ -191,7 +211,11 @@ fn a_profile_copied_over_anothers_is_refused() {
 #[test]
 fn values_that_no_measurement_gives_are_refused() {
     type Change = fn(&mut Value);
-    let cases: [(&str, Change); 7] = [
+    let cases: [(&str, Change); 9] = [
+        ("curves[0].points[1].states.best_ns", |j| {
+            j["curves"][0]["points"][1]["states"]["best_ns"] = json!(42_001);
+        }),
+        ("contested", |j| j["decision"]["class"] = json!("mainstream")),
         ("curves[0].points[1].size_bytes", |j| {
             j["curves"][0]["points"][1]["size_bytes"] = json!(4096);
         }),
