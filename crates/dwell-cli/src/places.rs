@@ -51,7 +51,7 @@ pub fn off_switch() -> OffSwitch {
     places::off_switch(effective_uid(), &variable)
 }
 
-/// Who is at the keyboard, as far as that can be told.
+/// Names the person at the keyboard, as far as that can be told.
 pub fn who() -> String {
     let names = ["SUDO_USER", "LOGNAME", "USER"];
     let name = names.into_iter().find_map(|name| env::var(name).ok().filter(|who| !who.is_empty()));

@@ -92,7 +92,7 @@ impl InFlight {
         fresh
     }
 
-    /// What is ahead of a new request. From now on requests are counted.
+    /// Returns the backlog ahead of a new request. The first call begins the count.
     pub fn ahead(&self) -> Backlog {
         if !self.counts.load(Ordering::Relaxed) {
             self.counts.store(true, Ordering::Relaxed);

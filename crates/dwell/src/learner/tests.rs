@@ -191,7 +191,7 @@ fn the_next_process_begins_with_what_this_one_found_and_only_one_tries_at_a_time
     // Its holder may have gone.
     let late = now + 2 * SECOND;
     assert!(other.learner.claim(4, late, late).is_some());
-    // What is over cannot be held on to.
+    // Nobody can hold on to a turn that is over.
     one.learner.hold(turn, 3, late + SECOND);
     assert!(other.learner.claim(4, late, late).is_some());
 }

@@ -159,7 +159,7 @@ impl Shared {
         })
     }
 
-    /// Lets so much be spun until this is said again; `None` for any amount. What is left of before
+    /// Threads may spin for so long until the next call; `None` sets no limit. What is left of before
     /// is forfeited.
     pub(super) fn set_allowance(&self, allowed_ns: Option<Ns>) {
         self.word(CAP).store(allowed_ns.map_or(0, |ns| ns.saturating_add(1)), Relaxed);
