@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The memory of an actor's requests, guarded on both sides, and access to mapped files.
 
-use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, Ordering, compiler_fence};
 
 use super::fail;
 
@@ -82,7 +82,7 @@ impl Drop for Arena {
 }
 
 thread_local! {
-    static BUS_ERROR: Cell<bool> = const { Cell::new(false) };
+    static BUS_ERROR: AtomicBool = const { AtomicBool::new(false) };
 }
 
 /// Installs a handler that puts empty memory where a file has none, and notes that.
@@ -100,7 +100,7 @@ pub fn catch_bus_errors() {
                 0,
             );
         }
-        BUS_ERROR.with(|hit| hit.set(true));
+        BUS_ERROR.with(|hit| hit.store(true, Ordering::Relaxed));
     }
     let handler: extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void) = handler;
     // SAFETY: a whole structure, and a handler that makes one system call.
@@ -114,10 +114,13 @@ pub fn catch_bus_errors() {
 
 /// Copies memory of which a part may not be there; whether all of it was.
 pub fn copied(from: *const u8, to: *mut u8, bytes: usize) -> bool {
-    BUS_ERROR.with(|hit| hit.set(false));
+    BUS_ERROR.with(|hit| hit.store(false, Ordering::Relaxed));
+    // The handler runs in this thread: without the fences the compiler may not see that it stores.
+    compiler_fence(Ordering::SeqCst);
     for place in 0..bytes {
         // SAFETY: both are mapped; where the file has no page the handler puts one.
         unsafe { to.add(place).write_volatile(from.add(place).read_volatile()) };
     }
-    !BUS_ERROR.with(Cell::get)
+    compiler_fence(Ordering::SeqCst);
+    !BUS_ERROR.with(|hit| hit.load(Ordering::Relaxed))
 }
