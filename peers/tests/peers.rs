@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
+use dwell_bench::fixture::{Fixture, LoopOnTmpfs};
 use dwell_bench::program::{Answer, Hello, Order, Peers, Reply};
 use dwell_bench::result::{Direction, Pattern, Requests};
 
@@ -128,6 +129,33 @@ fn each_reads_the_right_bytes_at_every_depth_and_counts_exactly() {
         std::thread::sleep(Duration::from_millis(300));
         let used = peer.ticks() - before;
         assert!(used < 10, "{name} used {used} ticks between batches");
+    });
+}
+
+/// Bytes that were read from a block device. (Neighbouring requests may be merged, so requests
+/// cannot be counted.)
+fn bytes_read(device: &Path) -> u64 {
+    let name = device.file_name().unwrap().to_str().unwrap();
+    let stat = std::fs::read_to_string(format!("/sys/class/block/{name}/stat")).unwrap();
+    let sectors: u64 = stat.split_whitespace().nth(2).unwrap().parse().unwrap();
+    sectors * 512
+}
+
+#[test]
+fn direct_reads_of_a_block_device_reach_the_device() {
+    let device = match LoopOnTmpfs::new(BLOCKS * SIZE) {
+        Ok(device) => device,
+        Err(why) => return println!("SKIP: {why}"),
+    };
+    with_each(|name| {
+        let mut peer = Running::start(name, device.path(), &["--direct"]);
+        peer.line();
+        let before = bytes_read(device.path());
+        let order = order(Pattern::Rand, Direction::Read, 8);
+        let answer = peer.ask(&order).unwrap_or_else(|error| panic!("{name}: {error}"));
+        let reached = bytes_read(device.path()) - before;
+        let asked = answer.round.bytes;
+        assert!(reached >= asked, "{name}: {reached} of {asked} bytes were read from the device");
     });
 }
 

@@ -63,7 +63,7 @@ impl Peer for Glommio {
         let executor = builder.make().map_err(|error| anyhow!("an executor: {error}"))?;
         executor.run(async move {
             let mut options = OpenOptions::new();
-            options.read(true).write(work.subject.write);
+            options.read(true).write(work.subject.write).custom_flags(work.subject.flags());
             let path = &work.subject.path;
             let file = options.dma_open(path).await.map_err(|error| anyhow!("{error}"))?;
             let (file, work) = (Rc::new(file), Rc::new(work));
