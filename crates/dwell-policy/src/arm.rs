@@ -2,7 +2,7 @@
 //! The ways of waiting that are compared with each other.
 
 use crate::policy::{block, spin};
-use crate::{Decision, Mode, Reason, Route, Routes, Wait};
+use crate::{Decision, Enough, Mode, Reason, Route, Routes, Wait};
 
 /// A way of waiting that is compared with others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -14,6 +14,10 @@ pub enum Arm {
     Ring,
     /// A request on a ring whose completion the thread spins for.
     Spin,
+    /// As [`Arm::Ring`], until half of what a pipeline has in flight has completed.
+    RingHalf,
+    /// As [`Arm::Spin`], until half of what a pipeline has in flight has completed.
+    SpinHalf,
 }
 
 /// How many arms there are.
@@ -21,7 +25,10 @@ pub const ARMS: usize = Arm::ALL.len();
 
 impl Arm {
     /// All of them.
-    pub const ALL: [Arm; 3] = [Arm::Call, Arm::Ring, Arm::Spin];
+    pub const ALL: [Arm; 5] = [Arm::Call, Arm::Ring, Arm::Spin, Arm::RingHalf, Arm::SpinHalf];
+
+    /// Those that a lone request can take.
+    pub const LONE: [Arm; 3] = [Arm::Call, Arm::Ring, Arm::Spin];
 
     /// The word used in tables and on the command line.
     pub const fn as_str(self) -> &'static str {
@@ -29,16 +36,25 @@ impl Arm {
             Arm::Call => "call",
             Arm::Ring => "ring",
             Arm::Spin => "spin",
+            Arm::RingHalf => "ring, for half",
+            Arm::SpinHalf => "spin, for half",
         }
+    }
+
+    /// Whether the thread spins.
+    pub const fn spins(self) -> bool {
+        matches!(self, Arm::Spin | Arm::SpinHalf)
     }
 
     /// The arm that a decision takes; a hybrid wait is none of them.
     pub const fn of(decision: &Decision) -> Option<Arm> {
-        match (decision.route, decision.mode) {
-            (Route::Inline, _) => Some(Arm::Call),
-            (_, Mode::Block) => Some(Arm::Ring),
-            (_, Mode::Spin) => Some(Arm::Spin),
-            (_, Mode::Hybrid { .. }) => None,
+        match (decision.route, decision.mode, decision.enough) {
+            (Route::Inline, ..) => Some(Arm::Call),
+            (_, Mode::Block, Enough::Few) => Some(Arm::Ring),
+            (_, Mode::Spin, Enough::Few) => Some(Arm::Spin),
+            (_, Mode::Block, Enough::Half) => Some(Arm::RingHalf),
+            (_, Mode::Spin, Enough::Half) => Some(Arm::SpinHalf),
+            (_, Mode::Hybrid { .. }, _) => None,
         }
     }
 
@@ -47,8 +63,8 @@ impl Arm {
     pub const fn is_among(self, routes: Routes) -> bool {
         match self {
             Arm::Call => routes.has(Route::Inline),
-            Arm::Ring => routes.has(Route::Interrupt),
-            Arm::Spin => routes.to_spin().is_some(),
+            Arm::Ring | Arm::RingHalf => routes.has(Route::Interrupt),
+            Arm::Spin | Arm::SpinHalf => routes.to_spin().is_some(),
         }
     }
 
@@ -57,6 +73,8 @@ impl Arm {
         let routes = wait.routes;
         match self {
             Arm::Spin => spin(wait, why),
+            Arm::SpinHalf => spin(wait, why).for_half(),
+            Arm::RingHalf => Arm::Ring.decide(wait, why).for_half(),
             Arm::Ring if routes.has(Route::Interrupt) => {
                 Decision::new(Route::Interrupt, Mode::Block, wait.predicted_ns(), why)
             }
@@ -78,18 +96,29 @@ impl Arms {
 
     /// Those that a lone request can take on these routes.
     pub fn on(routes: Routes) -> Arms {
-        Arm::ALL.into_iter().filter(|arm| arm.is_among(routes)).collect()
+        Arm::LONE.into_iter().filter(|arm| arm.is_among(routes)).collect()
+    }
+
+    /// Those that the requests of a pipeline can take on these routes, of which up to `depth` are in
+    /// flight. Half of fewer than [`Arms::SPLIT`] is no other number than the first.
+    pub fn of_pipeline(routes: Routes, depth: u32) -> Arms {
+        let halves = if depth >= Arms::SPLIT { &[Arm::RingHalf, Arm::SpinHalf][..] } else { &[] };
+        let all = [Arm::Ring, Arm::Spin].iter().chain(halves).copied();
+        all.filter(|arm| arm.is_among(routes)).collect()
+    }
+
+    /// Fewest requests in flight of which waiting for half is a way of its own.
+    pub const SPLIT: u32 = 4;
+
+    /// This set less those that spin.
+    #[must_use]
+    pub fn blocking(self) -> Arms {
+        Arm::ALL.into_iter().filter(|arm| self.has(*arm) && !arm.spins()).collect()
     }
 
     /// Whether `arm` is in it.
     pub const fn has(self, arm: Arm) -> bool {
         self.0 >> arm as u8 & 1 == 1
-    }
-
-    /// This set less `arm`.
-    #[must_use]
-    pub const fn without(self, arm: Arm) -> Arms {
-        Arms(self.0 & !(1 << arm as u8))
     }
 
     /// Whether there is more than one: otherwise there is nothing to compare.
@@ -111,4 +140,29 @@ pub struct Learned {
     pub arm: Arm,
     /// Whether it is on trial now, rather than the best known.
     pub trial: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Kind;
+
+    #[test]
+    fn each_arm_is_known_again_by_its_decision() {
+        let routes = Routes::INLINE | Routes::INTERRUPT;
+        let wait = Wait { routes, ..Wait::new(Kind::Read, 4096, None) };
+        for arm in Arm::ALL {
+            assert_eq!(Arm::of(&arm.decide(&wait, Reason::Measured)), Some(arm));
+        }
+    }
+
+    #[test]
+    fn half_is_a_way_of_its_own_from_four_in_flight_on() {
+        let routes = Routes::INLINE | Routes::INTERRUPT;
+        let of = |depth| Arms::of_pipeline(routes, depth);
+        assert_eq!(of(3), [Arm::Ring, Arm::Spin].into_iter().collect());
+        assert_eq!(of(4), Arm::ALL.into_iter().filter(|arm| *arm != Arm::Call).collect());
+        let blocking = Arms::of_pipeline(routes, 4).blocking();
+        assert!(blocking.has(Arm::RingHalf) && !blocking.has(Arm::SpinHalf));
+    }
 }

@@ -147,6 +147,16 @@ impl core::fmt::Display for Reason {
     }
 }
 
+/// How many completions end the wait of a pipeline for its requests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Enough {
+    /// As many as come in the time of a context switch; the first one at least.
+    #[default]
+    Few,
+    /// Half of what is in flight: fewer submissions and wake-ups for as many requests.
+    Half,
+}
+
 /// How one request is issued and waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decision {
@@ -158,6 +168,8 @@ pub struct Decision {
     pub due_in_ns: Ns,
     /// Longest spin, in nanoseconds; past it the wait parks.
     pub spin_limit_ns: Ns,
+    /// How many completions the wait is for, where many requests are in flight.
+    pub enough: Enough,
     /// Why.
     pub why: Reason,
 }
@@ -178,7 +190,13 @@ impl Decision {
                 due_in_ns.saturating_mul(4).clamp(Self::MIN_SPIN_LIMIT_NS, Self::MAX_SPIN_LIMIT_NS)
             }
         };
-        Decision { route, mode, due_in_ns, spin_limit_ns, why }
+        Decision { route, mode, due_in_ns, spin_limit_ns, enough: Enough::Few, why }
+    }
+
+    /// The same, until half of what is in flight has completed.
+    #[must_use]
+    pub const fn for_half(self) -> Self {
+        Decision { enough: Enough::Half, ..self }
     }
 
     /// Whether the thread may give the CPU away because of this decision.
@@ -195,6 +213,10 @@ impl core::fmt::Display for Decision {
                 write!(f, "{}, sleep {sleep_ns} ns then spin", route.as_str())
             }
             (route, mode) => write!(f, "{}, {}", route.as_str(), mode.as_str()),
+        }?;
+        match self.enough {
+            Enough::Few => Ok(()),
+            Enough::Half => f.write_str(", for half of what is in flight"),
         }
     }
 }

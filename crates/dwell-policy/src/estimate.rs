@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Latency estimates per queue, kept up to date by whoever owns the queue.
 
-use crate::{Kind, Mode, Ns};
+use crate::{Enough, Kind, Mode, Ns};
 
 /// Number of size buckets: powers of two from 512 B to 16 MiB.
 pub const BUCKETS: usize = 16;
@@ -65,13 +65,25 @@ impl Pace {
         self.interval.mean_ns
     }
 
-    /// How many completions to wait for at once when `in_flight` requests are outstanding: as many
-    /// as come in the time that leaving the CPU and coming back costs, for which a waiting thread
-    /// may as well wait. Never more than a quarter of them, so that the device keeps enough to do
-    /// and a slow request holds up few; one as long as the pace is unknown.
-    pub fn worth_waiting_for(&self, in_flight: u32, switch_ns: Ns) -> u32 {
-        let meanwhile = switch_ns.checked_div(self.interval.mean_ns).unwrap_or(1);
-        meanwhile.min(Ns::from(in_flight / 4)).max(1) as u32
+    /// How many completions a wait is for when `in_flight` requests are outstanding, and how long
+    /// fewer of them lie there before they do, in nanoseconds.
+    ///
+    /// [`Enough::Few`] is as many as come in the time that leaving the CPU and coming back costs, for
+    /// which a waiting thread may as well wait. It is never more than a quarter of them, so that the
+    /// device keeps enough to do and a slow request holds up few; one as long as the pace is unknown.
+    /// [`Enough::Half`] is patient for twice as long as half of them usually take.
+    pub fn worth_waiting_for(&self, enough: Enough, in_flight: u32, switch_ns: Ns) -> (u32, Ns) {
+        match enough {
+            Enough::Few => {
+                let meanwhile = switch_ns.checked_div(self.interval.mean_ns).unwrap_or(1);
+                (meanwhile.min(Ns::from(in_flight / 4)).max(1) as u32, switch_ns)
+            }
+            Enough::Half => {
+                let half = (in_flight / 2).max(1);
+                let usual_ns = self.interval.mean_ns.saturating_mul(Ns::from(half));
+                (half, usual_ns.saturating_mul(2).max(switch_ns))
+            }
+        }
     }
 }
 
@@ -144,18 +156,33 @@ mod tests {
         assert_eq!(bucket(u64::MAX), 15);
     }
 
+    fn few(pace: &Pace, in_flight: u32, switch_ns: Ns) -> u32 {
+        pace.worth_waiting_for(Enough::Few, in_flight, switch_ns).0
+    }
+
     #[test]
-    fn a_wait_takes_what_comes_in_the_time_of_a_switch_and_at_most_a_quarter() {
+    fn a_wait_for_half_is_patient_for_twice_as_long_as_half_usually_take() {
         let mut pace = Pace::default();
-        assert_eq!(pace.worth_waiting_for(64, 20_000), 1);
+        assert_eq!(pace.worth_waiting_for(Enough::Half, 16, 5_000), (8, 5_000));
         for batch in 1..100 {
             pace.note(batch * 8_000, 4);
         }
-        assert_eq!(pace.worth_waiting_for(64, 20_000), 10);
-        assert_eq!(pace.worth_waiting_for(16, 20_000), 4);
-        assert_eq!(pace.worth_waiting_for(3, 20_000), 1);
-        assert_eq!(pace.worth_waiting_for(64, 1_000), 1);
-        assert_eq!(pace.worth_waiting_for(64, 0), 1);
+        assert_eq!(pace.worth_waiting_for(Enough::Half, 16, 5_000), (8, 32_000));
+        assert_eq!(pace.worth_waiting_for(Enough::Half, 1, 5_000), (1, 5_000));
+    }
+
+    #[test]
+    fn a_wait_takes_what_comes_in_the_time_of_a_switch_and_at_most_a_quarter() {
+        let mut pace = Pace::default();
+        assert_eq!(few(&pace, 64, 20_000), 1);
+        for batch in 1..100 {
+            pace.note(batch * 8_000, 4);
+        }
+        assert_eq!(few(&pace, 64, 20_000), 10);
+        assert_eq!(few(&pace, 16, 20_000), 4);
+        assert_eq!(few(&pace, 3, 20_000), 1);
+        assert_eq!(few(&pace, 64, 1_000), 1);
+        assert_eq!(few(&pace, 64, 0), 1);
     }
 
     #[test]
@@ -166,12 +193,12 @@ mod tests {
             now += 2_000;
             pace.note(now, 1);
         }
-        assert_eq!(pace.worth_waiting_for(64, 20_000), 10);
+        assert_eq!(few(&pace, 64, 20_000), 10);
         for _ in 0..8 {
             now += 1_000_000;
             pace.note(now, 1);
         }
-        assert_eq!(pace.worth_waiting_for(64, 20_000), 1);
+        assert_eq!(few(&pace, 64, 20_000), 1);
     }
 
     #[test]

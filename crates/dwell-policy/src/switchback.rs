@@ -186,6 +186,11 @@ impl Switchback {
         self.incumbent
     }
 
+    /// The arms that are compared.
+    pub const fn offered(&self) -> Arms {
+        self.offered
+    }
+
     /// How often another arm became the incumbent.
     pub const fn switches(&self) -> u32 {
         self.switches

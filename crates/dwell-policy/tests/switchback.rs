@@ -37,6 +37,7 @@ impl Random {
 /// leaves behind meanwhile.
 struct World {
     random: Random,
+    offered: Arms,
     cost_ns: [f64; ARMS],
     /// By what factor an arm's cost is off right after another.
     left_behind: [[f64; ARMS]; ARMS],
@@ -58,6 +59,7 @@ impl World {
     fn new(seed: u64) -> World {
         let mut world = World {
             random: Random(seed),
+            offered: lone(),
             cost_ns: [0.0; ARMS],
             left_behind: [[1.0; ARMS]; ARMS],
             fades_s: 1.0,
@@ -88,7 +90,8 @@ impl World {
     }
 
     fn best(&self) -> f64 {
-        self.cost_ns.iter().copied().fold(f64::MAX, f64::min)
+        let offered = Arm::ALL.into_iter().filter(|arm| self.offered.has(*arm));
+        offered.map(|arm| self.cost_ns[arm as usize]).fold(f64::MAX, f64::min)
     }
 
     /// Requests that begin within a span under `arm`, and their latency in all.
@@ -111,6 +114,14 @@ impl World {
         let latency_ns = (mean_ns * chance.max(0.3) * requests) as u64;
         Seen { requests: requests as u64, latency_ns, ..Seen::default() }
     }
+}
+
+fn lone() -> Arms {
+    Arms::on(Routes::INLINE | Routes::INTERRUPT)
+}
+
+fn of_pipeline() -> Arms {
+    Arms::of_pipeline(Routes::INLINE | Routes::INTERRUPT, 16)
 }
 
 fn begun(now: Ns, prior: Arm, offered: Arms, goal: Goal) -> Switchback {
@@ -143,12 +154,17 @@ impl Came {
 }
 
 impl Run {
-    fn new(seed: u64) -> Run {
-        let mut world = World::new(seed);
-        let prior = Arm::ALL[world.random.next() as usize % ARMS];
-        let all = Arms::on(Routes::INLINE | Routes::INTERRUPT);
-        let search = begun(SECOND, prior, all, Goal::Latency);
+    fn new(seed: u64, offered: Arms) -> Run {
+        let mut world = World { offered, ..World::new(seed) };
+        let arms: Vec<Arm> = Arm::ALL.into_iter().filter(|arm| offered.has(*arm)).collect();
+        let prior = arms[world.random.next() as usize % arms.len()];
+        let search = begun(SECOND, prior, offered, Goal::Latency);
         Run { world, search, now: SECOND }
+    }
+
+    /// Lone requests or those of a pipeline.
+    fn of_either(seed: u64) -> Run {
+        Run::new(seed, if seed.is_multiple_of(2) { lone() } else { of_pipeline() })
     }
 
     fn go_on(&mut self, span_ns: Ns) -> Came {
@@ -191,7 +207,7 @@ const MACHINES: u64 = if cfg!(miri) { 2 } else { 1000 };
 fn once_settled_it_costs_at_most_three_percent_more_than_the_best_arm() {
     let (mut regrets, mut tried) = (Vec::new(), Vec::new());
     for seed in 0..MACHINES {
-        let mut run = Run::new(seed);
+        let mut run = Run::of_either(seed);
         run.go_on(300 * SECOND);
         let came = run.go_on(600 * SECOND);
         regrets.push(came.regret());
@@ -211,7 +227,7 @@ fn over_a_day_of_changes_it_costs_at_most_five_percent_more_than_the_best_arm_of
     // that counts: here half an hour.
     let mut regrets = Vec::new();
     for seed in 0..MACHINES / 10 {
-        let mut run = Run::new(seed);
+        let mut run = Run::of_either(seed);
         let mut all = Came::default();
         for _ in 0..8 {
             let came = run.go_on(1800 * SECOND);
@@ -231,7 +247,7 @@ fn over_a_day_of_changes_it_costs_at_most_five_percent_more_than_the_best_arm_of
 fn arms_do_not_flap() {
     let mut switches = Vec::new();
     for seed in 0..MACHINES {
-        let mut run = Run::new(seed);
+        let mut run = Run::of_either(seed);
         run.go_on(60 * SECOND);
         let before = run.search.switches();
         run.go_on(600 * SECOND);
@@ -244,8 +260,8 @@ fn arms_do_not_flap() {
 #[test]
 fn a_wrong_prior_is_left_within_two_seconds() {
     for seed in 0..MACHINES {
-        let mut run = Run::new(seed);
-        run.world.cost_ns = [30_000.0, 25_000.0, 10_000.0];
+        let mut run = Run::new(seed, lone());
+        run.world.cost_ns = [30_000.0, 25_000.0, 10_000.0, 1.0, 1.0];
         run.world.left_behind = [[1.0; ARMS]; ARMS];
         (run.world.noise, run.world.asks) = (0.3, 1.0);
         run.go_on(2 * SECOND);
@@ -255,8 +271,8 @@ fn a_wrong_prior_is_left_within_two_seconds() {
 
 #[test]
 fn what_only_looks_cheaper_while_another_arms_wake_lasts_is_given_back_and_remembered() {
-    let mut run = Run::new(1);
-    run.world.cost_ns = [20_000.0, 90_000.0, 10_000.0];
+    let mut run = Run::new(1, lone());
+    run.world.cost_ns = [20_000.0, 90_000.0, 10_000.0, 1.0, 1.0];
     // A call right after spinning finds all CPUs awake.
     run.world.left_behind = [[1.0; ARMS]; ARMS];
     run.world.left_behind[Arm::Spin as usize][Arm::Call as usize] = 0.4;
@@ -287,8 +303,7 @@ fn without_a_choice_and_without_leave_nothing_is_tried() {
 
 #[test]
 fn an_arm_that_nobody_uses_is_not_judged() {
-    let all = Arms::on(Routes::INLINE | Routes::INTERRUPT);
-    let mut search = begun(0, Arm::Call, all, Goal::Balanced);
+    let mut search = begun(0, Arm::Call, lone(), Goal::Balanced);
     let mut now = 0;
     for _ in 0..100_000 {
         // Ten requests in a second.
@@ -302,9 +317,8 @@ fn an_arm_that_nobody_uses_is_not_judged() {
 
 #[test]
 fn at_equal_latency_the_arm_that_leaves_the_cpu_wins() {
-    let all = Arms::on(Routes::INLINE | Routes::INTERRUPT);
     for (goal, found) in [(Goal::Balanced, Arm::Call), (Goal::Efficient, Arm::Call)] {
-        let mut search = begun(0, Arm::Spin, all, goal);
+        let mut search = begun(0, Arm::Spin, lone(), goal);
         for _ in 0..100 {
             let step = search.now();
             let cpu_ns = if step.arm == Arm::Spin { 50_000 } else { 5_000 };
@@ -323,9 +337,8 @@ fn at_equal_latency_the_arm_that_leaves_the_cpu_wins() {
 
 #[test]
 fn requests_that_take_no_time_break_nothing() {
-    let all = Arms::on(Routes::INLINE | Routes::INTERRUPT);
-    for free in Arm::ALL {
-        let mut search = begun(0, Arm::Call, all, Goal::Latency);
+    for free in Arm::LONE {
+        let mut search = begun(0, Arm::Call, lone(), Goal::Latency);
         for _ in 0..10_000 {
             let step = search.now();
             let latency_ns = if step.arm == free { 0 } else { 1_000_000 };

@@ -64,16 +64,16 @@ struct Word(u64);
 
 impl Word {
     fn new(number: u64, step: Step) -> Word {
-        Word(number << 3 | u64::from(step.trial) << 2 | (step.arm as u64 + 1))
+        Word(number << 4 | u64::from(step.trial) << 3 | (step.arm as u64 + 1))
     }
 
     fn number(self) -> u64 {
-        self.0 >> 3
+        self.0 >> 4
     }
 
     fn learned(self) -> Option<Learned> {
-        let arm = Arm::ALL.get((self.0 & 3).checked_sub(1)? as usize)?;
-        Some(Learned { arm: *arm, trial: self.0 >> 2 & 1 == 1 })
+        let arm = Arm::ALL.get((self.0 & 7).checked_sub(1)? as usize)?;
+        Some(Learned { arm: *arm, trial: self.0 >> 3 & 1 == 1 })
     }
 }
 
@@ -140,15 +140,14 @@ fn cell_of(wait: &Wait<'_>, depth: u32) -> Option<usize> {
     Some(((queued * 2 + direction) * 2 + crowded) * BUCKETS + bucket(together_bytes))
 }
 
-/// The arms that a request can take.
-fn offered(wait: &Wait<'_>) -> Arms {
-    let all = Arms::on(wait.routes);
+/// The arms that a request can take, of which a pipeline takes `depth`.
+fn offered(wait: &Wait<'_>, depth: u32) -> Arms {
+    let all = match wait.call {
+        Call::Blocking => Arms::on(wait.routes),
+        Call::Queued => Arms::of_pipeline(wait.routes, depth),
+    };
     // Where others want the CPUs, a spinner takes them away from somebody.
-    let offered = if wait.load.others_above() { all.without(Arm::Spin) } else { all };
-    match wait.call {
-        Call::Blocking => offered,
-        Call::Queued => offered.without(Arm::Call),
-    }
+    if wait.load.others_above() { all.blocking() } else { all }
 }
 
 impl Learner {
@@ -185,7 +184,7 @@ impl Learner {
     /// choose.
     #[inline]
     pub(crate) fn ask(&self, wait: &Wait<'_>, depth: u32) -> Option<Asked> {
-        let (cell, offered) = (cell_of(wait, depth)?, offered(wait));
+        let (cell, offered) = (cell_of(wait, depth)?, offered(wait, depth));
         let word = Word(self.cells[cell].word.load(Relaxed));
         offered.is_choice().then_some(Asked { cell, word, offered })
     }
@@ -340,13 +339,15 @@ impl Learner {
         let at = cell_of(wait, depth)?;
         let cell = &self.cells[at];
         let mut search = *cell.search.try_lock().ok()?;
-        if !search.is_begun() && !self.restore(at, &mut search, offered(wait), clock::now()) {
+        if !search.is_begun() && !self.restore(at, &mut search, offered(wait, depth), clock::now())
+        {
             return None;
         }
         Some(Known {
             incumbent: search.incumbent(),
             trial: search.now().trial.then_some(search.now().arm),
             switches: search.switches(),
+            offered: search.offered(),
             arms: Arm::ALL.map(|arm| search.told(arm)),
         })
     }
@@ -360,7 +361,7 @@ impl Learner {
                 continue;
             }
             state.kinds += 1;
-            state.spins += u32::from(search.incumbent() == Arm::Spin);
+            state.spins += u32::from(search.incumbent().spins());
             state.switches += u64::from(search.switches());
             state.trials +=
                 Arm::ALL.map(|arm| u64::from(search.told(arm).trials)).iter().sum::<u64>();
@@ -404,6 +405,8 @@ pub struct Known {
     pub trial: Option<Arm>,
     /// How often another arm became the incumbent.
     pub switches: u32,
+    /// The arms that such requests can take.
+    pub offered: Arms,
     /// Each arm, in the order of [`Arm::ALL`].
     pub arms: [Told; dwell_policy::ARMS],
 }

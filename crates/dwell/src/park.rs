@@ -52,7 +52,7 @@ pub fn park<Q: Queue + ?Sized>(
 
 /// How long a completion may be kept waiting for others. Far longer than those others usually
 /// take: it only bounds what a device that stalls does to the requests it had finished.
-const TOGETHER_NS: Ns = 2_000_000;
+pub(crate) const TOGETHER_NS: Ns = 2_000_000;
 
 /// Sleeps on one wake-up. May return early.
 fn sleep(wake: Wake<'_>, until: Option<Ns>) {

@@ -2,13 +2,18 @@
 //! The default policy on emulated devices, on which blocking costs a timer's slack: what it tries,
 //! what it keeps, and what the next one begins with.
 
+#[allow(dead_code)]
+mod common;
+
 use std::sync::Arc;
 
 use dwell::known::Known;
 use dwell::learner;
-use dwell::policy::Adaptive;
-use dwell::{File, Kind, Options, Reason};
-use dwell_policy::{Arm, Call, Goal, Profile};
+use dwell::policy::{Adaptive, WaitPolicy};
+use dwell::{Decision, File, Kind, Options, Reason};
+use dwell_policy::{Arm, Call, Goal, Profile, Wait};
+
+use common::voluntary_switches;
 
 const SECOND: u64 = 1_000_000_000;
 /// Much longer than it takes, for machines that are busy with something else.
@@ -50,7 +55,7 @@ fn an_unprobed_device_is_spun_on_once_that_has_turned_out_cheaper() {
         stats.because(Reason::Explored) > 0 && stats.because(Reason::Measured) > 0,
         "{stats:?}"
     );
-    let [_, ring, spin] = told(&file).unwrap().arms;
+    let [_, ring, spin, ..] = told(&file).unwrap().arms;
     assert!(spin.trials >= 2 && spin.cost_ns < ring.cost_ns, "{spin:?} {ring:?}");
 }
 
@@ -91,4 +96,39 @@ fn a_core_is_not_spun_away_for_a_fifth_of_the_latency_where_cpu_time_has_its_pri
     assert!(read_until(&file, |known| known.incumbent == Arm::Ring));
     let stats = file.stats();
     assert!(stats.because(Reason::Measured) > 0, "{stats:?}");
+}
+
+/// Blocks, until half of what is in flight has completed or as few as usual.
+struct Blocks(Arm);
+
+impl WaitPolicy for Blocks {
+    fn name(&self) -> &str {
+        "blocks"
+    }
+
+    fn choose(&self, wait: &Wait<'_>) -> Decision {
+        self.0.decide(wait, Reason::Fixed)
+    }
+}
+
+#[test]
+fn a_pipeline_that_waits_for_half_leaves_the_cpu_less_often() {
+    let switches = |arm| {
+        let options = File::options().policy(Arc::new(Blocks(arm)));
+        // One request after another.
+        let file = options.open("emu:latency=100us,parallel=1,size=64KiB").unwrap();
+        let mut pipeline = file.pipeline::<Vec<u8>>(16).unwrap();
+        let before = voluntary_switches();
+        for at in 0..160 {
+            while !pipeline.has_room() {
+                assert_eq!(pipeline.next().unwrap().result.unwrap(), 4096);
+            }
+            assert!(pipeline.read_at(vec![0; 4096], at % 16 * 4096).is_ok());
+        }
+        while pipeline.next().is_some() {}
+        voluntary_switches() - before
+    };
+    // Where others keep a thread off the CPU, it finds many completions whenever it comes back.
+    let mut tries = (0..100).map(|_| (switches(Arm::RingHalf), switches(Arm::Ring)));
+    assert!(tries.any(|(half, few)| half * 2 < few));
 }

@@ -355,7 +355,8 @@ fn arms(screen: &Screen, known: &Known) -> String {
     };
     let mut table =
         screen.table(&["way to wait", "cost", "trials", "last tried", "due", "trials cost"], &[]);
-    for (arm, told) in Arm::ALL.into_iter().zip(&known.arms) {
+    let arms = Arm::ALL.into_iter().zip(&known.arms);
+    for (arm, told) in arms.filter(|(arm, _)| known.offered.has(*arm)) {
         let is_best = arm == known.incumbent;
         let due = match told.due.saturating_sub(now) {
             _ if is_best => "serves".to_owned(),

@@ -2,7 +2,7 @@
 //! The default: SmartCon's answer first, then what was measured.
 
 use super::{Check, Looked, SmartCon, WaitPolicy, block, left};
-use crate::{Arm, Decision, Goal, Kind, Mode, Profile, Reason, Wait};
+use crate::{Decision, Goal, Kind, Mode, Profile, Reason, Wait};
 
 /// Does what cost least where both ways of waiting were tried, and what [`SmartCon`] says where they
 /// were not yet.
@@ -30,8 +30,8 @@ impl WaitPolicy for Adaptive {
         let why = if learned.trial { Reason::Explored } else { Reason::Measured };
         match learned.arm {
             _ if wait.kind == Kind::Sync => block(wait, Reason::Sync),
-            Arm::Spin if !wait.awake => block(wait, Reason::Asleep),
-            Arm::Spin if !wait.load.may_spin => block(wait, Reason::SpinBudget),
+            arm if arm.spins() && !wait.awake => block(wait, Reason::Asleep),
+            arm if arm.spins() && !wait.load.may_spin => block(wait, Reason::SpinBudget),
             arm => arm.decide(wait, why),
         }
     }

@@ -15,6 +15,7 @@ use super::spec::Spec;
 use super::wakeup::{self, WakeCost, WakeMethod};
 use crate::error::{Error, Result};
 use crate::mapping::{self, Mapping};
+use crate::park::TOGETHER_NS;
 use crate::queue::{Completion, Full, InHandler, Io, Queue, SignalSafe, Ticket, Wake};
 use crate::source::Source;
 use crate::timerfd::Timer;
@@ -239,6 +240,13 @@ impl EmulatedQueue {
     pub fn next_due(&self) -> Ns {
         self.in_flight.front().map_or(NEVER, |next| next.due)
     }
+
+    /// When so many completions are due, or fewer have waited long enough for the others.
+    fn due_together(&self, enough: u32) -> Ns {
+        let last = enough.clamp(1, self.in_flight.len().max(1) as u32) as usize - 1;
+        let last_due = self.in_flight.get(last).map_or(NEVER, |last| last.due);
+        last_due.min(self.next_due().saturating_add(TOGETHER_NS))
+    }
 }
 
 // SAFETY: a request is served by copying within `submit`; only its completion is kept back.
@@ -277,8 +285,8 @@ unsafe impl Queue for EmulatedQueue {
         found
     }
 
-    fn arm(&mut self, _: u32) -> Wake<'_> {
-        let due = self.next_due();
+    fn arm(&mut self, enough: u32) -> Wake<'_> {
+        let due = self.due_together(enough);
         let Some(timer) = &self.timer else { return Wake::At(due) };
         if self.armed_for != Some(due) {
             if !timer.set(due) {

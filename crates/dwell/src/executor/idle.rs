@@ -241,11 +241,12 @@ impl Reactor {
         };
         let switch_ns = owner.map_or(0, |owner| owner.switch_ns());
         let in_flight = self.in_flight();
-        let enough = self.pace.worth_waiting_for(in_flight, switch_ns);
+        let (enough, patience_ns) =
+            self.pace.worth_waiting_for(decision.enough, in_flight, switch_ns);
         let usual_ns = self.pace.interval_ns().saturating_mul(Ns::from(enough));
         let together_ns =
             usual_ns.saturating_mul(TOGETHER).clamp(*TOGETHER_NS.start(), *TOGETHER_NS.end());
-        let several = Several { enough, patience_ns: switch_ns };
+        let several = Several { enough, patience_ns };
         let outcome =
             drive(machine, &mut Idle { reactor: self, shared, several, together_ns, since: None });
         self.counts.waited(&outcome);
