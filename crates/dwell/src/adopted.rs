@@ -23,6 +23,7 @@ use crate::source::Source;
 #[derive(Debug)]
 pub struct Adopted {
     method: SpinMethod,
+    queued_method: SpinMethod,
     polled: AtomicBool,
     no_cache_first: AtomicBool,
 }
@@ -32,6 +33,7 @@ impl Adopted {
     pub fn new(known: &Known, direct: bool) -> Self {
         Adopted {
             method: known.method,
+            queued_method: known.queued_method(),
             polled: AtomicBool::new(direct && known.polled),
             no_cache_first: AtomicBool::new(direct),
         }
@@ -42,7 +44,7 @@ impl Source for Adopted {
     type Queue = KernelQueue;
 
     fn queue(&self, depth: u32) -> io::Result<KernelQueue> {
-        KernelQueue::own(depth, self.method)
+        KernelQueue::own(depth, self.queued_method)
     }
 
     fn call_queue(&self) -> io::Result<KernelQueue> {
