@@ -148,7 +148,6 @@ mod tests {
             sleeps: vec![],
             polling: Polling::Real,
             spin_method: SpinMethod::default(),
-            queued_spin_method: None,
             worker_ns_per_request: 1000,
             worker_ps_per_byte: 100,
             notes: vec![],

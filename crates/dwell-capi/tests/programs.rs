@@ -234,7 +234,6 @@ fn fast_profile(file: &Path) -> DeviceProfile {
         sleeps: Vec::new(),
         polling: Polling::Unsupported { why: "a test".into() },
         spin_method: SpinMethod::default(),
-        queued_spin_method: None,
         worker_ns_per_request: 0,
         worker_ps_per_byte: 0,
         notes: Vec::new(),

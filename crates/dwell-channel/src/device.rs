@@ -66,7 +66,7 @@ impl Device {
     pub fn new(options: &Options) -> Self {
         // The thread also sleeps outside the ring, on its clients' sockets. A ring that completes only from
         // within its own calls would not wake it there.
-        let known = Known { method: SpinMethod::CqPeek, queued_method: None, ..options.known };
+        let known = Known { method: SpinMethod::CqPeek, ..options.known };
         Device {
             source: Adopted::new(&known, false),
             polled: Adopted::new(&options.known, true),

@@ -124,12 +124,7 @@ fn facts(screen: &Screen, profile: &DeviceProfile) -> String {
     }
     add("latency", &expected);
     add("polling", &polling(&profile.polling));
-    match profile.queued_spin_method.filter(|queued| *queued != profile.spin_method) {
-        None => add("spin method", profile.spin_method.as_str()),
-        Some(queued) => {
-            add("spin method", &format!("{}; {queued} at depth", profile.spin_method));
-        }
-    }
+    add("spin method", profile.spin_method.as_str());
     if profile.worker_ns_per_request > 0 {
         let per_kib_ns = profile.worker_ps_per_byte as f64 * 1.024;
         add(

@@ -260,7 +260,6 @@ fn contested(path: &str) -> DeviceProfile {
         sleeps: Vec::new(),
         polling: Polling::Unsupported { why: "a test".into() },
         spin_method: SpinMethod::default(),
-        queued_spin_method: None,
         worker_ns_per_request: 0,
         worker_ps_per_byte: 0,
         notes: vec!["spinning saves 75 %".into()],

@@ -23,7 +23,6 @@ use crate::source::Source;
 #[derive(Debug)]
 pub struct Adopted {
     method: SpinMethod,
-    queued_method: SpinMethod,
     polled: AtomicBool,
     no_cache_first: AtomicBool,
 }
@@ -33,7 +32,6 @@ impl Adopted {
     pub fn new(known: &Known, direct: bool) -> Self {
         Adopted {
             method: known.method,
-            queued_method: known.queued_method(),
             polled: AtomicBool::new(direct && known.polled),
             no_cache_first: AtomicBool::new(direct),
         }
@@ -44,7 +42,7 @@ impl Source for Adopted {
     type Queue = KernelQueue;
 
     fn queue(&self, depth: u32) -> io::Result<KernelQueue> {
-        KernelQueue::own(depth, self.queued_method)
+        KernelQueue::own(depth, self.method)
     }
 
     fn call_queue(&self) -> io::Result<KernelQueue> {

@@ -23,7 +23,6 @@ pub struct Kernel {
     descriptor: OwnedFd,
     alignment: u32,
     method: SpinMethod,
-    queued_method: SpinMethod,
     polled: AtomicBool,
     /// A file system that refused RWF_NOWAIT once is not asked again.
     no_cache_first: AtomicBool,
@@ -40,17 +39,10 @@ impl Kernel {
             descriptor,
             alignment,
             method,
-            queued_method: method,
             polled: AtomicBool::new(polled),
             no_cache_first: AtomicBool::new(alignment > 1),
             length: AtomicU64::new(u64::MAX),
         }
-    }
-
-    /// Says how to spin with several requests in flight.
-    #[must_use]
-    pub fn queued_by(self, queued_method: SpinMethod) -> Self {
-        Kernel { queued_method, ..self }
     }
 
     /// Says that the descriptor is a file of so many bytes, which writes may make longer.
@@ -79,7 +71,7 @@ impl Source for Kernel {
     type Queue = KernelQueue;
 
     fn queue(&self, depth: u32) -> io::Result<KernelQueue> {
-        KernelQueue::own(depth, self.queued_method)
+        KernelQueue::own(depth, self.method)
     }
 
     /// With all its rings made, and never one after that: without io_uring all that is asked of it is served
@@ -106,7 +98,7 @@ impl Source for Kernel {
 
     /// Requests name their descriptor, so a ring serves any.
     fn shares(&self) -> Option<u64> {
-        Some(self.queued_method as u64)
+        Some(self.method as u64)
     }
 
     fn routes(&self) -> Routes {

@@ -17,8 +17,6 @@ pub struct Known {
     pub profile: Option<Profile>,
     /// The spin method that measured faster.
     pub method: SpinMethod,
-    /// The one that did with several requests in flight, where it is another.
-    pub queued_method: Option<SpinMethod>,
     /// Whether its polling was seen to be real: no interrupts.
     pub polled: bool,
     /// CPU time of kernel workers for a 4 KiB request, in nanoseconds: their time is our own I/O,
@@ -29,11 +27,6 @@ pub struct Known {
 }
 
 impl Known {
-    /// The spin method with several requests in flight.
-    pub fn queued_method(&self) -> SpinMethod {
-        self.queued_method.unwrap_or(self.method)
-    }
-
     /// Kernel workers' time for one request.
     pub fn worker_ns_of(&self, bytes: u64) -> Ns {
         self.worker_ns + bytes.saturating_sub(4096).saturating_mul(self.worker_ps_per_byte) / 1000

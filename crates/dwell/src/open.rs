@@ -247,8 +247,7 @@ impl Options {
         let (descriptor, facts) = self.descriptor(path)?;
         let alignment = if self.direct { facts.direct_alignment(&descriptor) } else { 1 };
         let polled = self.direct && known.polled;
-        let kernel = Kernel::new(descriptor, alignment, known.method, polled)
-            .queued_by(known.queued_method());
+        let kernel = Kernel::new(descriptor, alignment, known.method, polled);
         let source = AnySource::Kernel(match facts.length() {
             Some(bytes) => kernel.of_length(bytes),
             None => kernel,

@@ -65,9 +65,6 @@ pub struct DeviceProfile {
     pub polling: Polling,
     /// The cheapest way found to spin for a completion.
     pub spin_method: SpinMethod,
-    /// The same with several requests in flight; absent where no queue takes them.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub queued_spin_method: Option<SpinMethod>,
     /// CPU time that a kernel worker spends on each request, in nanoseconds; 0 without worker.
     pub worker_ns_per_request: Ns,
     /// Further CPU time of the worker per byte, in picoseconds.
@@ -223,7 +220,6 @@ impl DeviceProfile {
         Known {
             profile: Some(self.decision),
             method: self.spin_method,
-            queued_method: self.queued_spin_method,
             polled: self.polling == Polling::Real,
             worker_ns: self.worker_ns_per_request,
             worker_ps_per_byte: self.worker_ps_per_byte,

@@ -179,14 +179,14 @@ fn us(ns: Ns) -> f64 {
     ns as f64 / 1e3
 }
 
-/// The method to spin by, from the latency of each: the default, unless another one saves at least this
-/// share of it.
-pub fn judge_methods(raced: &[(SpinMethod, Ns)], least_gain: f64) -> SpinMethod {
+/// The method to spin by, from the latency of each in the worst state: the default, unless another one
+/// saves more than next to nothing.
+pub fn judge_methods(raced: &[(SpinMethod, Ns)]) -> SpinMethod {
     let default = SpinMethod::default();
     let of_default = raced.iter().find(|(method, _)| *method == default);
     let fastest = raced.iter().min_by_key(|(_, ns)| *ns);
     match (of_default, fastest) {
-        (Some((_, default_ns)), Some((_, ns))) if !saves(least_gain, *default_ns, *ns) => default,
+        (Some((_, default_ns)), Some((_, ns))) if !saves_something(*default_ns, *ns) => default,
         (_, fastest) => fastest.map_or(default, |(method, _)| *method),
     }
 }
@@ -218,11 +218,7 @@ pub fn judge_queued(points: &[QueuedPoint], bounds: Bounds) -> u64 {
 
 /// Whether the gain is not negligible: SmartCon §4.1's rule.
 fn saves_something(block_ns: Ns, spin_ns: Ns) -> bool {
-    saves(NEGLIGIBLE_GAIN, block_ns, spin_ns)
-}
-
-fn saves(least_gain: f64, before_ns: Ns, after_ns: Ns) -> bool {
-    before_ns.saturating_sub(after_ns) as f64 >= least_gain * before_ns as f64
+    block_ns.saturating_sub(spin_ns) as f64 >= NEGLIGIBLE_GAIN * block_ns as f64
 }
 
 /// Whether the spin holds the CPU for no longer than leaving it is worth: what the switches add to
@@ -264,12 +260,12 @@ mod tests {
     fn a_spin_method_that_is_hardly_faster_does_not_replace_the_default() {
         use SpinMethod::{CqPeek, GetEvents, TaskrunFlag};
         let judged = |[peek, get, flag]: [Ns; 3]| {
-            judge_methods(&[(CqPeek, peek), (GetEvents, get), (TaskrunFlag, flag)], 0.1)
+            judge_methods(&[(CqPeek, peek), (GetEvents, get), (TaskrunFlag, flag)])
         };
         assert_eq!(judged([6_600, 6_500, 6_700]), TaskrunFlag);
         assert_eq!(judged([57_000, 20_000, 27_000]), GetEvents);
         assert_eq!(judged([57_000, 20_500, 21_000]), TaskrunFlag);
-        assert_eq!(judge_methods(&[], 0.1), TaskrunFlag);
+        assert_eq!(judge_methods(&[]), TaskrunFlag);
     }
 
     fn queued(points: &[(u64, u64, u64)]) -> Vec<QueuedPoint> {

@@ -106,14 +106,6 @@ struct Manner {
     direct: bool,
 }
 
-/// What was found with several requests in flight.
-#[derive(Default)]
-struct Queued {
-    points: Vec<QueuedPoint>,
-    /// The fastest spin method, where there is a choice.
-    method: Option<SpinMethod>,
-}
-
 /// Hears which phase runs, and the share of the whole that is done, 0–1.
 pub type Progress<'a> = dyn FnMut(&str, f64) + 'a;
 
@@ -229,8 +221,7 @@ impl Probe {
         }
 
         progress("several requests in flight", 0.9);
-        let Queued { points: queued, method: queued_spin_method } =
-            self.queued(&manner, left_ns())?;
+        let queued = self.queued(&manner, left_ns())?;
 
         progress("CPU time of kernel workers", 0.95);
         let worker = match device.as_ref().is_some_and(|device| device.kernel_worker) {
@@ -246,7 +237,6 @@ impl Probe {
         profile.notes.extend(remarks);
         progress("done", 1.0);
         Ok(DeviceProfile {
-            queued_spin_method,
             worker_ns_per_request: worker.ns_per_request,
             worker_ps_per_byte: worker.ps_per_byte,
             ..profile
@@ -265,13 +255,10 @@ impl Probe {
             ..RACE
         };
         let raced = bench.sweep(&SIZES[..1], effort, &mut |_| {})?.curves;
-        Ok(judge::judge_methods(
-            &SpinMethod::ALL.map(|method| {
-                let raced = ways.iter().zip(&raced).find(|(way, _)| way.method == method);
-                (method, raced.map_or(Ns::MAX, |(_, curve)| curve.points[0].states().worst_ns))
-            }),
-            judge::NEGLIGIBLE_GAIN,
-        ))
+        Ok(judge::judge_methods(&SpinMethod::ALL.map(|method| {
+            let raced = ways.iter().zip(&raced).find(|(way, _)| way.method == method);
+            (method, raced.map_or(Ns::MAX, |(_, curve)| curve.points[0].states().worst_ns))
+        })))
     }
 
     fn reads(
@@ -284,29 +271,18 @@ impl Probe {
         Ok(bench.sweep(&self.sizes, Effort { limit_ns, ..self.effort }, progress)?)
     }
 
-    /// The fastest spin method with several requests in flight, and blocking against it.
-    fn queued(&self, manner: &Manner, limit_ns: Ns) -> Result<Queued, ProbeError> {
+    /// Blocking against the best way to spin, with several requests in flight.
+    fn queued(&self, manner: &Manner, limit_ns: Ns) -> Result<Vec<QueuedPoint>, ProbeError> {
         let spins = |way: &&Way| way.mode == Mode::Spin;
-        let Some(&spin) = manner.ways.iter().rev().find(spins) else {
-            return Ok(Queued::default());
-        };
+        let Some(&spin) = manner.ways.iter().rev().find(spins) else { return Ok(Vec::new()) };
         let Effort { rounds, settle_ns, batch_ns, .. } = self.effort;
-        let mut target = queued::Target {
+        let target = queued::Target {
             address: &self.address,
             profile: manner.profile,
             spin,
             direct: manner.direct,
         };
-        let effort = queued::Effort { rounds, settle_ns, batch_ns, limit_ns };
-        let method = match spin.route {
-            Route::Interrupt => {
-                let raced = queued::race(target, effort)?;
-                Some(judge::judge_methods(&raced, queued::LEAST_GAIN))
-            }
-            Route::Inline | Route::Polled => None,
-        };
-        target.spin.method = method.unwrap_or(spin.method);
-        Ok(Queued { points: queued::measure(target, effort)?, method })
+        Ok(queued::measure(target, queued::Effort { rounds, settle_ns, batch_ns, limit_ns })?)
     }
 
     fn writes(
@@ -414,7 +390,6 @@ impl Probe {
             sleeps,
             polling,
             spin_method,
-            queued_spin_method: None,
             worker_ns_per_request: 0,
             worker_ps_per_byte: 0,
             notes,

@@ -19,9 +19,6 @@ use crate::ring::SpinMethod;
 pub const DEPTH: u32 = 8;
 /// Sizes measured, in bytes: up to the largest threshold that is set without being asked for.
 pub const SIZES: [u64; 3] = [4 << 10, 16 << 10, 64 << 10];
-/// Share of the time per request that another spin method than the default must save: all take the same
-/// CPU time, so a little is enough.
-pub const LEAST_GAIN: f64 = 0.03;
 /// Requests that are measured at least, however long they take.
 const LEAST_REQUESTS: u32 = 2 * DEPTH;
 
@@ -51,11 +48,6 @@ pub struct Target<'a> {
     pub direct: bool,
 }
 
-fn open(target: &Target<'_>, way: Way) -> Result<File> {
-    let known = way.known(target.profile);
-    Options::new().direct(target.direct).known(known).policy(way.policy()).open(target.address)
-}
-
 /// Measures blocking and spinning by turns at each size, as long as there is time.
 ///
 /// # Errors
@@ -63,7 +55,11 @@ fn open(target: &Target<'_>, way: Way) -> Result<File> {
 pub fn measure(target: Target<'_>, effort: Effort) -> Result<Vec<QueuedPoint>> {
     let until = clock::now() + effort.limit_ns;
     let block = Way { route: Route::Interrupt, mode: Mode::Block, method: SpinMethod::default() };
-    let files = [open(&target, block)?, open(&target, target.spin)?];
+    let open = |way: Way| {
+        let known = way.known(target.profile);
+        Options::new().direct(target.direct).known(known).policy(way.policy()).open(target.address)
+    };
+    let files = [open(block)?, open(target.spin)?];
     let mut points = Vec::new();
     let mut seed = 0x9e37_79b9_7f4a_7c15;
     for size_bytes in SIZES {
@@ -84,26 +80,6 @@ pub fn measure(target: Target<'_>, effort: Effort) -> Result<Vec<QueuedPoint>> {
         }
     }
     Ok(points)
-}
-
-/// Races the spin methods at the smallest size: the latency that a pipeline's depth makes of the time
-/// between two completions, in the best round.
-///
-/// # Errors
-/// What opening or reading refuses.
-pub fn race(target: Target<'_>, effort: Effort) -> Result<[(SpinMethod, Ns); 3]> {
-    let files = SpinMethod::ALL.map(|method| open(&target, Way { method, ..target.spin }));
-    let mut raced = SpinMethod::ALL.map(|method| (method, Ns::MAX));
-    let mut seed = 0x9e37_79b9_7f4a_7c15;
-    for _ in 0..effort.rounds {
-        for (file, (_, best_ns)) in files.iter().zip(&mut raced) {
-            let Ok(file) = file else { continue };
-            seed = Random(seed).next();
-            let cost = round(file, SIZES[0], effort, seed)?;
-            *best_ns = (*best_ns).min(cost.ns_per_request * Ns::from(DEPTH));
-        }
-    }
-    Ok(raced)
 }
 
 /// One way and size once, on a thread of its own: the scheduler judges a thread by its past.

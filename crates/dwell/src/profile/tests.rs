@@ -71,7 +71,6 @@ fn profile() -> DeviceProfile {
         sleeps: vec![SleepOvershoot { asked_ns: 1_000, overshoot_ns: 13_500 }],
         polling: Polling::Fake { interrupts_per_request: 1.0 },
         spin_method: SpinMethod::GetEvents,
-        queued_spin_method: Some(SpinMethod::TaskrunFlag),
         worker_ns_per_request: 4_000,
         worker_ps_per_byte: 120,
         notes: vec!["quiet machine".into()],
