@@ -2,7 +2,6 @@
 //! The default policy on emulated devices, on which blocking costs a timer's slack: what it tries,
 //! what it keeps, and what the next one begins with.
 
-#[allow(dead_code)]
 mod common;
 
 use std::sync::Arc;
