@@ -58,6 +58,10 @@ fn explain_follows_settings_unless_an_option_says_otherwise() {
     let alone = shown("[[device]]\nmatch = \"*\"\nexclude = true\n", &[]);
     assert!(has_line(&alone, &["leave this device alone", "system.toml:3"]), "{alone}");
     assert!(!has_line(&alone, &["forgets"]));
+    let part = shown("shadow = true\nsteer = \"5% of hosts\"\nspin_cap = \"20%\"\n", &[]);
+    for words in [["shadow", "recorded"], ["part", "5% of hosts"], ["cap", "20 %"]] {
+        assert!(has_line(&part, &words), "{part}");
+    }
     fs::write(dir.path().join("page-learned"), "something else").unwrap();
     assert!(has_line(&shown("", &[]), &["forgets", "page-learned"]));
     let wrong = explain("goal = \"speed\"\n", &[]);

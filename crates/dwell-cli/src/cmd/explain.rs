@@ -73,7 +73,8 @@ pub fn run(args: &Args) -> Result<()> {
     let beneath = places::profiles()?.beneath(&args.path)?;
     let monitor = SystemMonitor::shared_with(places::monitor())
         .map_err(|error| anyhow!("starting the system monitor: {error}"))?;
-    let opening = settings(args)?.opening(&args.path, &beneath, None)?;
+    let settings = settings(args)?;
+    let opening = settings.opening(&args.path, &beneath, None)?;
     let policy = &opening.policy;
     let options = opening.applied_to(beneath.options()).monitor(monitor.clone());
     let file = options.open(&args.path)?;
@@ -108,6 +109,21 @@ pub fn run(args: &Args) -> Result<()> {
     }
     if let Some(why) = &opening.left_alone {
         text += &screen.labelled_in(Tone::Warning, "! alone   ", why);
+    }
+    if opening.shadow {
+        let what = "decisions are recorded, and every request goes the kernel's own way";
+        text += &screen.labelled_in(Tone::Warning, "! shadow  ", what);
+    }
+    if let Some(share) = opening.steer {
+        let what = format!("only {share} are steered; the others go the kernel's own way");
+        text += &screen.labelled_in(Tone::Warning, "! part    ", &what);
+    }
+    if let Some(cap) = settings.spin_cap.as_ref().map(|set| set.value) {
+        let what = format!(
+            "a process spins away at most {} of its CPUs; beyond that it blocks",
+            units::percent(f64::from(cap))
+        );
+        text += &screen.labelled_in(Tone::Warning, "! cap     ", &what);
     }
     text += &format!("\n{}\n", table(&screen, &checks));
     text += &verdict(&screen, &decision);
