@@ -11,6 +11,7 @@
 mod identity;
 mod interrupts;
 mod place;
+mod queue;
 mod statfs;
 mod sysfs;
 #[cfg(test)]
@@ -23,6 +24,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 pub use interrupts::IrqName;
+pub(crate) use queue::DiskQueue;
 pub use sysfs::Sysfs;
 
 use place::{FilesIn, Locate, Machine, Mount, Place};

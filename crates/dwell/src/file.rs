@@ -179,12 +179,17 @@ where
             let remembered = monitor.as_ref().and_then(|monitor| monitor.remembered());
             Learner::of(device, manner, goal, remembered)
         });
+        let in_flight = InFlight::of(device);
+        if let Some(monitor) = monitor.as_ref().filter(|_| policy.looks_at_backlog()) {
+            let number = device.split_once('@').map_or(device, |(number, _)| number);
+            in_flight.watch(number, monitor);
+        }
         File {
             source,
             path: path.into(),
             policy,
             known,
-            in_flight: InFlight::of(device),
+            in_flight,
             governor: monitor.map(Governor::new),
             learner,
             device: device.into(),

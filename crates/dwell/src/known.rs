@@ -2,11 +2,14 @@
 //! What the hall knows of the device beneath an open source.
 
 use std::collections::HashMap;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use dwell_policy::{Backlog, Ns, Profile};
 
+use crate::device::DiskQueue;
+use crate::monitor::SystemMonitor;
 use crate::ring::SpinMethod;
 use crate::words::Words;
 
@@ -39,19 +42,24 @@ impl Known {
     }
 }
 
-/// Requests that this process has in flight on one device, once somebody has asked: all its
+/// Requests in flight on one device: this process's, once somebody has asked, and others'. All its
 /// files write to these words then. A forked child has none of its parent's.
+///
+/// Others' are what the kernel has under way beyond our own. The monitor looks once a window.
 ///
 /// Without memory that forks wipe, nothing is counted: then nothing seems to be in flight.
 #[derive(Debug)]
 pub struct InFlight {
     words: Option<Words>,
     counts: AtomicBool,
+    watched: AtomicBool,
 }
 
-/// Where the words of [`InFlight`] stand: bytes and requests in one, and the process.
+/// Where the words of [`InFlight`] stand: bytes and requests in one, the process, and others' bytes
+/// and requests.
 const AHEAD: usize = 0;
 const PROCESS: usize = 1;
+const OTHERS: usize = 2;
 /// Bits of the number of requests; the bytes have the rest.
 const REQUESTS_BITS: u32 = 24;
 
@@ -69,13 +77,23 @@ impl Entered {
 
     /// What it adds to the word.
     fn ahead(self) -> u64 {
-        u64::from(self.bytes) << REQUESTS_BITS | 1
+        word(Backlog { bytes: self.bytes.into(), requests: 1 })
     }
+}
+
+fn word(backlog: Backlog) -> u64 {
+    backlog.bytes << REQUESTS_BITS | u64::from(backlog.requests)
+}
+
+fn backlog(word: u64) -> Backlog {
+    let requests = word & ((1 << REQUESTS_BITS) - 1);
+    Backlog { bytes: word >> REQUESTS_BITS, requests: requests as u32 }
 }
 
 impl InFlight {
     fn new() -> Self {
-        InFlight { words: Words::wiped_on_fork(512).ok(), counts: AtomicBool::new(false) }
+        let words = Words::wiped_on_fork(512).ok();
+        InFlight { words, counts: AtomicBool::new(false), watched: AtomicBool::new(false) }
     }
 
     /// The device's count, shared by all its open files. Devices are told apart by `key`.
@@ -98,9 +116,32 @@ impl InFlight {
             self.counts.store(true, Ordering::Relaxed);
         }
         let Some(words) = &self.words else { return Backlog::default() };
-        let ahead = words[AHEAD].load(Ordering::Relaxed);
-        let requests = ahead & ((1 << REQUESTS_BITS) - 1);
-        Backlog { bytes: ahead >> REQUESTS_BITS, requests: requests as u32 }
+        let own = backlog(words[AHEAD].load(Ordering::Relaxed));
+        let others = backlog(words[OTHERS].load(Ordering::Relaxed));
+        Backlog { bytes: own.bytes + others.bytes, requests: own.requests + others.requests }
+    }
+
+    /// Has the monitor look at the disk of this number (`major:minor`) once a window, for as long as a
+    /// file of the device is open.
+    pub(crate) fn watch(self: &Arc<Self>, number: &str, monitor: &SystemMonitor) {
+        if self.watched.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let Some(mut queue) = DiskQueue::open(Path::new("/sys"), number) else { return };
+        let device = Arc::downgrade(self);
+        monitor.each_window(Box::new(move |_| {
+            let Some(device) = device.upgrade() else { return false };
+            let seen = queue.look();
+            device.see(seen.unwrap_or_default());
+            seen.is_some()
+        }));
+    }
+
+    /// Notes what the kernel has under way.
+    fn see(&self, under_way: Backlog) {
+        let Some(words) = &self.words else { return };
+        let own = backlog(words[AHEAD].load(Ordering::Relaxed));
+        words[OTHERS].store(word(under_way.less(own)), Ordering::Relaxed);
     }
 
     /// A request goes in.
@@ -156,5 +197,22 @@ mod tests {
         assert_eq!(other.ahead(), Backlog::default());
         same.leave(entered);
         assert_eq!(one.ahead(), Backlog::default());
+    }
+
+    #[test]
+    fn what_the_kernel_has_under_way_beyond_our_own_is_others() {
+        let device = InFlight::of("c");
+        device.ahead();
+        let own = device.enter(4096);
+        device.see(Backlog { bytes: 3 * 8192, requests: 3 });
+        assert_eq!(device.ahead(), Backlog { bytes: 3 * 8192, requests: 3 });
+        device.leave(own);
+        assert_eq!(device.ahead(), Backlog { bytes: 3 * 8192 - 4096, requests: 2 });
+        // A merged request of the kernel's may be several of ours.
+        let own = [device.enter(4096), device.enter(4096)];
+        device.see(Backlog { bytes: 8192, requests: 1 });
+        assert_eq!(device.ahead().requests, 2);
+        own.into_iter().for_each(|entered| device.leave(entered));
+        assert_eq!(device.ahead().requests, 0);
     }
 }
