@@ -5,6 +5,7 @@
 //! estimates that a policy sees are those of the simulated machine.
 
 mod cpus;
+mod learner;
 mod report;
 mod scenario;
 
@@ -18,6 +19,7 @@ use dwell_policy::{
 
 use crate::rng::Rng;
 use cpus::{Cpus, Role, Tick, Work};
+use learner::{Asked, Learner};
 use report::Latencies;
 pub use report::{CpuTime, WaitReport};
 pub use scenario::{Device, Distribution, Scenario, ScenarioError};
@@ -58,6 +60,7 @@ struct Caller {
     phase: Phase,
     machine: Option<WaitMachine>,
     decision: Option<Decision>,
+    asked: Option<Asked>,
     submitted: Ns,
     served: bool,
     only_looks: bool,
@@ -74,6 +77,8 @@ struct Machine<'a> {
     scenario: &'a Scenario,
     profile: Profile,
     policy: &'a dyn WaitPolicy,
+    /// For a policy that compares ways to wait.
+    learner: Option<Learner>,
     rng: Rng,
     now: Ns,
     events: BinaryHeap<Reverse<(Ns, u64, Event)>>,
@@ -112,6 +117,7 @@ impl<'a> Machine<'a> {
             phase: Phase::Thinking,
             machine: None,
             decision: None,
+            asked: None,
             submitted: 0,
             served: false,
             only_looks: false,
@@ -136,6 +142,7 @@ impl<'a> Machine<'a> {
             scenario,
             profile: scenario.profile(),
             policy,
+            learner: policy.goal().map(Learner::new),
             rng: Rng::new(seed),
             now: 0,
             events: BinaryHeap::new(),
@@ -226,7 +233,7 @@ impl<'a> Machine<'a> {
         let routes = Routes::INLINE | Routes::INTERRUPT;
         let caller = &mut self.callers[id];
         let requests = self.in_flight;
-        let wait = Wait {
+        let mut wait = Wait {
             kind: Kind::Read,
             size_bytes,
             backlog: Backlog { bytes: u64::from(requests) * size_bytes, requests },
@@ -241,11 +248,14 @@ impl<'a> Machine<'a> {
             sequence: caller.sequence,
             learned: None,
         };
+        let asked = self.learner.as_ref().and_then(|learner| learner.ask(&wait));
+        wait.learned = asked.and_then(Asked::learned);
         let decision = self.policy.choose(&wait);
         *self.report.reasons.entry(decision.why.as_str().into()).or_default() += 1;
         caller.sequence += 1;
         caller.submitted = self.now;
         caller.decision = Some(decision);
+        caller.asked = asked;
         caller.served = false;
         caller.only_looks = false;
         caller.left_cpu = false;
@@ -371,6 +381,13 @@ impl<'a> Machine<'a> {
         if let Some(decision) = caller.decision {
             let mode = decision.mode;
             caller.estimator.record(Kind::Read, self.scenario.size_bytes, mode, latency_ns);
+            if let (Some(learner), Some(asked)) = (&mut self.learner, caller.asked) {
+                let cpu_ns = match caller.left_cpu {
+                    true => self.scenario.device.block_cpu_ns,
+                    false => latency_ns,
+                };
+                learner.hear(asked, &decision, caller.submitted, cpu_ns, self.now);
+            }
         }
         if let Some(machine) = caller.machine.take() {
             self.report.expired += u64::from(machine.outcome().expired);

@@ -44,6 +44,21 @@ fn where_blocking_has_the_shorter_way_it_is_faster() {
 }
 
 #[test]
+fn adaptive_leaves_a_wrong_prior_whichever_way_it_is_wrong() {
+    for (wrong, best) in [
+        (["device.class=mainstream", "device.block_extra_ns=150000"], "spin"),
+        (["device.class=fast", "device.block_extra_ns=-60000"], "block"),
+    ] {
+        let sets = [&wrong[..], &["device.latency=100us", "duration_ms=30000"]].concat();
+        let (found, best) = (run(&sets, "adaptive"), run(&sets, best));
+        assert!(found.requests as f64 > 0.9 * best.requests as f64, "{found:?}");
+        assert!(found.reasons["measured"] > found.requests * 9 / 10, "{found:?}");
+        let literal = run(&sets, "smartcon");
+        assert!(found.requests as f64 > 1.5 * literal.requests as f64, "{literal:?}");
+    }
+}
+
+#[test]
 fn smartcon_spins_on_an_idle_machine_and_blocks_on_a_full_one() {
     let idle = run(&[], "smartcon");
     assert_eq!(idle.requests, run(&[], "spin").requests);

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a policy that compares ways to wait is told, as by the learner of a real device.
+
+use dwell_policy::switchback::{Seen, Step, Switchback};
+use dwell_policy::{Arm, Arms, Decision, Goal, Learned, Ns, Wait};
+
+/// The search that a request belongs to, and the step in force when it began.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asked {
+    search: usize,
+    step: Option<Step>,
+    offered: Arms,
+}
+
+/// One search while others leave a CPU idle, and one while they do not.
+pub(super) struct Learner {
+    searches: [Switchback; 2],
+    heard: [Seen; 2],
+}
+
+impl Learner {
+    pub fn new(goal: Goal) -> Learner {
+        Learner { searches: [Switchback::idle(goal); 2], heard: [Seen::default(); 2] }
+    }
+
+    /// What is known for a request; `None` where there is nothing to choose.
+    pub fn ask(&self, wait: &Wait<'_>) -> Option<Asked> {
+        let crowded = wait.load.others_above();
+        let all = Arms::on(wait.routes);
+        let offered = if crowded { all.blocking() } else { all };
+        let search = &self.searches[usize::from(crowded)];
+        let step = search.is_begun().then(|| search.now());
+        offered.is_choice().then_some(Asked { search: crowded.into(), step, offered })
+    }
+
+    /// Hears of a request that `decision` was made for, and that is over now.
+    pub fn hear(&mut self, asked: Asked, decision: &Decision, began: Ns, cpu_ns: Ns, now: Ns) {
+        let Asked { search: at, step, offered } = asked;
+        let Some(arm) = Arm::of(decision) else { return };
+        let (search, heard) = (&mut self.searches[at], &mut self.heard[at]);
+        let Some(step) = step else {
+            if !search.is_begun() && offered.has(arm) {
+                search.begin(now, arm, offered);
+            }
+            return;
+        };
+        let in_force = search.now();
+        if (step.from, step.arm) == (in_force.from, in_force.arm)
+            && arm == step.arm
+            && began >= step.from
+        {
+            heard.add(Seen { requests: 1, latency_ns: now - began, metered: 1, cpu_ns });
+        }
+        if now >= in_force.until {
+            search.step(now, std::mem::take(heard), true);
+        }
+    }
+}
+
+impl Asked {
+    pub fn learned(self) -> Option<Learned> {
+        self.step.map(|step| Learned { arm: step.arm, trial: step.trial })
+    }
+}
