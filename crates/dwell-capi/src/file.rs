@@ -90,10 +90,10 @@ pub(crate) unsafe fn opened<'a>(file: *const File) -> Result<&'a File, Failure> 
 
 /// Opens a file or block device, or the address of a scheme ("emu:z-nand", "mem:/dev/shm/data").
 ///
-/// If its device was probed (`dwell probe PATH`) every request is decided by the policy, from
-/// the device's profile and the machine's load; a thread of this library then watches that load
-/// until the last such file is closed. If not, every request is one ordinary system call, and
-/// dwell_file_info says why.
+/// The policy decides every request, from the device's profile (`dwell probe PATH`) and the machine's
+/// load. A thread of this library watches that load until the last such file is closed. Without a
+/// profile "adaptive" finds out for itself; under any other policy every request is then one ordinary
+/// system call, and dwell_file_info says why.
 ///
 /// path     a path or an address
 /// options  how to open; NULL to read through the page cache with the policy "adaptive"
