@@ -511,7 +511,9 @@ const char *dwell_last_error(void);
  * policy, a directory, or DWELL_DIRECT where the file system has no direct I/O; E2BIG for
  * options of a later version; else what open(2) says.
  */
-int dwell_open(const char *path, const struct dwell_options *options, struct dwell_file **file);
+int dwell_open(const char *path,
+               const struct dwell_options *options,
+               struct dwell_file **file);
 
 /**
  * Closes a file. Its queues stay usable and keep it open underneath until they are closed too.
