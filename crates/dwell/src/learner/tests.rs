@@ -2,7 +2,7 @@
 //! What the learner hears, says and keeps, in virtual time.
 
 use dwell_policy::policy::Adaptive;
-use dwell_policy::{Load, Routes, WaitPolicy};
+use dwell_policy::{ARMS, Load, Routes, WaitPolicy};
 
 use super::*;
 use crate::monitor::Sharing;
@@ -104,24 +104,28 @@ fn a_new_size_begins_with_what_was_found_of_the_nearest() {
 
 #[test]
 fn a_pipelines_requests_are_compared_by_how_fast_they_come_out() {
-    let mut world = World::new(None, [0, 4_000, 3_000]);
+    let mut world = World::new(None, [0; 3]);
+    // As long as each arm takes, a call aside.
+    let takes_ns = [0, 4_000, 3_000, 3_500, 2_500];
     let depth = 8;
     let until = world.now + 10 * SECOND;
-    let mut arms = [0; 3];
+    let mut arms = [0; ARMS];
     while world.now < until {
         let queued = Wait { call: Call::Queued, ..world.wait(Kind::Read, 4096) };
         let asked = world.learner.ask(&queued, depth).unwrap();
         let arm = asked.learned().map_or(Arm::Ring, |learned| learned.arm);
         arms[arm as usize] += 1;
-        let (began, took_ns) = (world.now, 2 * world.takes_ns[arm as usize]);
+        let (began, took_ns) = (world.now, 2 * takes_ns[arm as usize]);
         world.now += took_ns;
         let taken = Taken { arm: Some(arm), requests: 2, began, took_ns, cpu_ns: None };
         world.learner.hear(&mut world.hearing, asked, taken);
     }
     let queued = Wait { call: Call::Queued, ..world.wait(Kind::Read, 4096) };
     let known = world.learner.told(&queued, depth).unwrap();
-    assert_eq!((known.incumbent, arms[Arm::Call as usize]), (Arm::Spin, 0));
-    assert_eq!(known.arms[Arm::Spin as usize].cost_ns.round(), 3_000.0);
+    assert_eq!((known.incumbent, arms[Arm::Call as usize]), (Arm::SpinHalf, 0));
+    assert_eq!(known.arms[Arm::SpinHalf as usize].cost_ns.round(), 2_500.0);
+    // Half of three is no other number than the first.
+    assert!(known.offered.has(Arm::RingHalf) && !offered(&queued, 3).has(Arm::RingHalf));
     // Neither lone requests nor deeper pipelines have begun to know.
     assert_eq!(world.learner.told(&queued, 64), None);
     assert_eq!(world.incumbent(Kind::Read, 8 * 4096), None);
