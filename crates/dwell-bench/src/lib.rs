@@ -6,6 +6,7 @@
 //! ([`stats::Paired`]), and a run is kept as JSON ([`result::Run`]) from which the terminal table
 //! ([`table`]), the HTML report ([`report`]) and the figures ([`figure`]) are made.
 
+pub mod advised;
 pub mod batch;
 pub mod chart;
 pub mod compare;

@@ -59,6 +59,7 @@ enum Command {
     Profile(cmd::profile::Args),
     Doctor(cmd::doctor::Args),
     Explain(cmd::explain::Args),
+    Advise(cmd::advise::Args),
     #[command(subcommand)]
     Bench(cmd::bench::Bench),
     #[command(subcommand)]
@@ -87,6 +88,7 @@ impl Command {
             Command::Profile(args) => cmd::profile::run(&args),
             Command::Doctor(args) => cmd::doctor::run(&args),
             Command::Explain(args) => cmd::explain::run(&args),
+            Command::Advise(args) => cmd::advise::run(&args),
             Command::Bench(bench) => cmd::bench::run(&bench),
             Command::Nfs(command) => cmd::nfs::run(&command),
             Command::Figure(args) => cmd::figure::run(&args),

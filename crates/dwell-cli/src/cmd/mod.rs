@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! One file per command: its arguments, what it calls, what it shows.
 
+pub mod advise;
 pub mod bench;
 pub mod compare;
 pub mod ctl;

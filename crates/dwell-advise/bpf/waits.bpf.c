@@ -1,0 +1,552 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Where the storage waits of followed tasks go. Every task keeps the last marks of its time line; a wake-up copies
+// the marks of the kernel thread or completion that caused it. All sums are made here: user space reads maps, no events.
+#include <linux/bpf.h>
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_tracing.h>
+
+typedef __u64 u64;
+typedef __u32 u32;
+typedef __s32 s32;
+typedef __u16 u16;
+typedef __s16 s16;
+typedef __u8 u8;
+typedef _Bool bool;
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+struct pt_regs {
+	unsigned long orig_ax;
+};
+struct task_struct {
+	int pid;
+	int tgid;
+	unsigned int flags;
+	unsigned in_iowait : 1;
+	char comm[16];
+};
+struct block_device_operations {
+	void *submit_bio;
+};
+struct gendisk {
+	int major;
+	int first_minor;
+	const struct block_device_operations *fops;
+};
+struct request_queue {
+	struct gendisk *disk;
+};
+struct request {
+	struct request_queue *q;
+	unsigned int cmd_flags;
+	unsigned int __data_len;
+};
+struct block_device {
+	struct gendisk *bd_disk;
+};
+struct bvec_iter {
+	unsigned int bi_size;
+};
+struct bio {
+	struct block_device *bi_bdev;
+	unsigned int bi_opf;
+	struct bvec_iter bi_iter;
+};
+enum req_flag_bits { __REQ_FUA = 1, __REQ_PREFLUSH = 2 };
+#pragma clang attribute pop
+
+#define PF_IO_WORKER 0x00000010
+#define PF_KTHREAD 0x00200000
+#define REQ_OP_MASK 0xff
+#define REQ_OP_WRITE 1
+
+// What the time before a mark was. The same order as `Part` in src/parts.rs.
+enum part { OTHER, QUEUE, DEVICE, KERNEL, WAKE, BUSY };
+
+// A request's operation. 0 to 15 are the kernel's REQ_OP_*; a journal's write is one that the log of a file system makes.
+#define OP_JOURNAL 16
+
+// A completion explains a wake-up on its CPU for so long, unless another task ran there meanwhile.
+#define FRESH_NS 100000
+#define FRESH_IN_PROGRAM_NS 20000
+
+#define MARKS 32
+#define BUCKETS 28
+
+const volatile u8 everything = 0;
+const volatile u32 own_tgid = 0;
+
+struct what {
+	u32 dev;
+	u32 bytes;
+	u8 op;
+};
+
+struct task {
+	u64 slept;
+	u32 marks_made;
+	s16 call;
+	u8 iowait;
+	u8 woken;
+	u8 storage;
+	u8 hops;
+	struct what what;
+	u64 marks[MARKS];
+};
+
+struct in_flight {
+	u64 inserted;
+	u64 issued;
+	struct what what;
+};
+
+struct completed {
+	u64 at;
+	u64 inserted;
+	u64 issued;
+	struct what what;
+};
+
+struct wait_key {
+	u32 tgid;
+	u32 dev;
+	s16 call;
+	u8 op;
+	u8 bucket;
+	u8 iowait;
+	u8 through_thread;
+	u16 pad;
+};
+
+struct wait_sum {
+	u64 count;
+	u64 nanos;
+	u64 parts[8];
+	u64 hops;
+	u64 bytes;
+	u64 latency[BUCKETS];
+};
+
+struct device_key {
+	u32 dev;
+	u8 op;
+	u8 bucket;
+	u16 pad;
+};
+
+struct device_sum {
+	u64 count;
+	u64 bytes;
+	u64 queue_nanos;
+	u64 device_nanos;
+	u64 in_flight;
+};
+
+struct thread_sum {
+	u64 first;
+	u64 last;
+	u64 waits;
+	u64 nanos;
+	u32 tgid;
+	u32 pad;
+	char comm[16];
+};
+
+// What could not be recorded, by the map that was full.
+enum lost { LOST_TASK, LOST_REQUEST, LOST_WAIT, LOST_THREAD, LOSSES };
+
+#define TABLE(name, kind, k, v, n)            \
+	struct {                              \
+		__uint(type, kind);           \
+		__type(key, k);               \
+		__type(value, v);             \
+		__uint(max_entries, n);       \
+	} name SEC(".maps")
+
+TABLE(targets, BPF_MAP_TYPE_HASH, u32, u8, 16384);
+TABLE(tasks, BPF_MAP_TYPE_HASH, u32, struct task, 8192);
+TABLE(requests, BPF_MAP_TYPE_HASH, u64, struct in_flight, 8192);
+TABLE(completions, BPF_MAP_TYPE_PERCPU_ARRAY, u32, struct completed, 1);
+TABLE(waits, BPF_MAP_TYPE_HASH, struct wait_key, struct wait_sum, 4096);
+TABLE(devices, BPF_MAP_TYPE_HASH, struct device_key, struct device_sum, 1024);
+TABLE(depths, BPF_MAP_TYPE_HASH, u32, u64, 256);
+TABLE(threads, BPF_MAP_TYPE_HASH, u32, struct thread_sum, 8192);
+TABLE(losses, BPF_MAP_TYPE_ARRAY, u32, u64, LOSSES);
+// Too large for the stack.
+TABLE(blank_task, BPF_MAP_TYPE_ARRAY, u32, struct task, 1);
+TABLE(blank_wait, BPF_MAP_TYPE_ARRAY, u32, struct wait_sum, 1);
+
+static __always_inline void lose(u32 which)
+{
+	u64 *count = bpf_map_lookup_elem(&losses, &which);
+	if (count)
+		__sync_fetch_and_add(count, 1);
+}
+
+static __always_inline int is_target(struct task_struct *p)
+{
+	u32 tgid = p->tgid;
+	if (tgid == own_tgid || p->flags & PF_KTHREAD)
+		return 0;
+	return everything || bpf_map_lookup_elem(&targets, &tgid);
+}
+
+// A task that carries out other tasks' requests.
+static __always_inline int is_helper(struct task_struct *p)
+{
+	return p->pid && p->flags & (PF_KTHREAD | PF_IO_WORKER);
+}
+
+static __always_inline u32 log2_of(u64 n)
+{
+	u32 bits = 0;
+	if (n >> 32) { n >>= 32; bits += 32; }
+	if (n >> 16) { n >>= 16; bits += 16; }
+	if (n >> 8) { n >>= 8; bits += 8; }
+	if (n >> 4) { n >>= 4; bits += 4; }
+	if (n >> 2) { n >>= 2; bits += 2; }
+	return bits + (n >> 1 ? 1 : 0);
+}
+
+// Sizes by powers of two: 12 is 4 KiB and below 8 KiB.
+static __always_inline u8 size_bucket(u32 bytes)
+{
+	return bytes ? log2_of(bytes) : 0;
+}
+
+static __always_inline void mark(struct task *t, u64 at, u32 part)
+{
+	t->marks[t->marks_made++ & (MARKS - 1)] = at << 3 | part;
+}
+
+static __always_inline struct task *task_of(u32 pid, int make)
+{
+	struct task *t = bpf_map_lookup_elem(&tasks, &pid);
+	u32 zero = 0;
+	if (t || !make)
+		return t;
+	struct task *blank = bpf_map_lookup_elem(&blank_task, &zero);
+	if (!blank)
+		return 0;
+	if (bpf_map_update_elem(&tasks, &pid, blank, BPF_NOEXIST) < 0)
+		lose(LOST_TASK);
+	return bpf_map_lookup_elem(&tasks, &pid);
+}
+
+struct summing {
+	struct task *task;
+	struct wait_sum *sum;
+	u64 from;
+	u64 now;
+	u32 first;
+};
+
+static long add_part(u32 i, struct summing *s)
+{
+	u64 m = s->task->marks[(s->first + i) & (MARKS - 1)];
+	u64 at = m >> 3 < s->now ? m >> 3 : s->now;
+	if (i >= s->task->marks_made)
+		return 1;
+	if (at > s->from) {
+		// The first steps of a long wait are overwritten.
+		u32 part = s->first && !i ? OTHER : m & 7;
+		__sync_fetch_and_add(&s->sum->parts[part], at - s->from);
+		s->from = at;
+	}
+	return 0;
+}
+
+static __always_inline void account(struct task *t, struct task_struct *p, u64 now)
+{
+	struct wait_key key = {
+		.tgid = p->tgid,
+		.dev = t->storage ? t->what.dev : 0,
+		.call = t->call,
+		.op = t->storage ? t->what.op : 0,
+		.bucket = t->storage ? size_bucket(t->what.bytes) : 0,
+		.iowait = t->iowait,
+		.through_thread = t->storage && t->hops,
+	};
+	struct wait_sum *sum = bpf_map_lookup_elem(&waits, &key);
+	u32 zero = 0;
+	if (!sum) {
+		struct wait_sum *blank = bpf_map_lookup_elem(&blank_wait, &zero);
+		if (!blank)
+			return;
+		bpf_map_update_elem(&waits, &key, blank, BPF_NOEXIST);
+		sum = bpf_map_lookup_elem(&waits, &key);
+		if (!sum) {
+			lose(LOST_WAIT);
+			return;
+		}
+	}
+	struct summing summing = { .task = t, .sum = sum, .from = t->slept, .now = now };
+	if (t->marks_made > MARKS)
+		summing.first = t->marks_made;
+	bpf_loop(MARKS, add_part, &summing, 0);
+	u64 nanos = now - t->slept;
+	u32 bucket = log2_of(nanos | 1);
+	bucket = bucket < 7 ? 0 : bucket - 7;
+	if (bucket > BUCKETS - 1)
+		bucket = BUCKETS - 1;
+	__sync_fetch_and_add(&sum->count, 1);
+	__sync_fetch_and_add(&sum->nanos, nanos);
+	__sync_fetch_and_add(&sum->latency[bucket], 1);
+	if (!t->storage)
+		return;
+	__sync_fetch_and_add(&sum->hops, t->hops);
+	__sync_fetch_and_add(&sum->bytes, t->what.bytes);
+
+	u32 pid = p->pid;
+	struct thread_sum *thread = bpf_map_lookup_elem(&threads, &pid);
+	if (!thread) {
+		struct thread_sum new = { .first = t->slept, .last = now, .tgid = p->tgid };
+		bpf_core_read(&new.comm, sizeof(new.comm), &p->comm);
+		if (bpf_map_update_elem(&threads, &pid, &new, BPF_NOEXIST) < 0)
+			lose(LOST_THREAD);
+		thread = bpf_map_lookup_elem(&threads, &pid);
+		if (!thread)
+			return;
+	}
+	thread->last = now;
+	thread->waits++;
+	thread->nanos += nanos;
+}
+
+SEC("tp_btf/sched_switch")
+int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_struct *next, unsigned int prev_state)
+{
+	u64 now = bpf_ktime_get_ns();
+	u32 zero = 0;
+	struct completed *done = bpf_map_lookup_elem(&completions, &zero);
+	if (done)
+		done->at = 0;
+
+	if (!preempt && prev_state && prev->pid) {
+		int target = is_target(prev), helper = is_helper(prev);
+		struct task *t = target || helper ? task_of(prev->pid, 1) : 0;
+		if (t) {
+			t->slept = now;
+			t->woken = 0;
+			if (helper) {
+				mark(t, now, KERNEL);
+			} else {
+				struct pt_regs *regs = (void *)bpf_task_pt_regs(prev);
+				long call = regs ? (long)regs->orig_ax : -1;
+				t->call = call < -1 || call > 32767 ? -1 : call;
+				t->iowait = BPF_CORE_READ_BITFIELD(prev, in_iowait);
+				t->marks_made = 0;
+				t->storage = 0;
+				t->hops = 0;
+			}
+		}
+	}
+	if (next->pid) {
+		struct task *t = task_of(next->pid, 0);
+		if (t && t->slept) {
+			// The CPU was halted; or a kernel thread, or a program, had it.
+			mark(t, now, !prev->pid ? WAKE : prev->flags & PF_KTHREAD ? KERNEL : BUSY);
+			if (!is_helper(next))
+				account(t, next, now);
+			t->slept = 0;
+		}
+	}
+	return 0;
+}
+
+struct copying {
+	struct task *from;
+	struct task *to;
+};
+
+static long copy_mark(u32 i, struct copying *c)
+{
+	u64 m = c->from->marks[(c->from->marks_made + i) & (MARKS - 1)];
+	if (m >> 3 > c->to->slept) {
+		c->to->storage |= (m & 7) == DEVICE;
+		mark(c->to, m >> 3, m & 7);
+	}
+	return 0;
+}
+
+SEC("tp_btf/sched_waking")
+int BPF_PROG(on_waking, struct task_struct *p)
+{
+	struct task *t = task_of(p->pid, 0);
+	if (!t || !t->slept || t->woken)
+		return 0;
+	u64 now = bpf_ktime_get_ns();
+	struct task_struct *current = bpf_get_current_task_btf();
+	int helper = is_helper(current);
+	u32 zero = 0, part = OTHER;
+	struct completed *done = bpf_map_lookup_elem(&completions, &zero);
+	u64 fresh = helper || !current->pid ? FRESH_NS : FRESH_IN_PROGRAM_NS;
+
+	t->woken = 1;
+	if (done && done->at > t->slept && done->at + fresh > now) {
+		if (done->inserted > t->slept)
+			mark(t, done->inserted, KERNEL);
+		mark(t, done->issued, QUEUE);
+		mark(t, done->at, DEVICE);
+		t->what = done->what;
+		t->storage = 1;
+		part = KERNEL;
+	} else if (helper) {
+		struct task *waker = task_of(current->pid, 0);
+		if (waker && waker != t && waker->storage) {
+			struct copying copying = { .from = waker, .to = t };
+			bpf_loop(MARKS, copy_mark, &copying, 0);
+			if (t->storage) {
+				t->what = waker->what;
+				t->hops = waker->hops + 1;
+				part = KERNEL;
+			}
+		}
+	}
+	mark(t, now, part);
+	return 0;
+}
+
+SEC("tp_btf/sched_process_fork")
+int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
+{
+	u32 tgid = parent->tgid, new = child->tgid;
+	u8 one = 1;
+	if (tgid != new && bpf_map_lookup_elem(&targets, &tgid) && bpf_map_update_elem(&targets, &new, &one, BPF_ANY) < 0)
+		lose(LOST_TASK);
+	return 0;
+}
+
+SEC("tp_btf/sched_process_exit")
+int BPF_PROG(on_exit, struct task_struct *p)
+{
+	u32 pid = p->pid;
+	bpf_map_delete_elem(&tasks, &pid);
+	return 0;
+}
+
+static __always_inline void describe(struct what *what, struct gendisk *disk, u32 flags, u32 bytes)
+{
+	what->dev = disk ? (u32)disk->major << 20 | (u32)disk->first_minor : 0;
+	what->bytes = bytes;
+	what->op = flags & REQ_OP_MASK;
+	if (what->op > 15)
+		what->op = 15;
+	if (what->op != REQ_OP_WRITE)
+		return;
+	struct task_struct *current = bpf_get_current_task_btf();
+	u32 log = 1u << bpf_core_enum_value(enum req_flag_bits, __REQ_FUA) |
+		  1u << bpf_core_enum_value(enum req_flag_bits, __REQ_PREFLUSH);
+	if (flags & log || (current->flags & PF_KTHREAD && current->comm[0] == 'j' && current->comm[1] == 'b' && current->comm[2] == 'd'))
+		what->op = OP_JOURNAL;
+}
+
+static __always_inline void begin(u64 id, struct what *what, int issue)
+{
+	u64 now = bpf_ktime_get_ns();
+	struct in_flight *known = bpf_map_lookup_elem(&requests, &id);
+	if (known && !known->issued && issue) {
+		known->issued = now;
+		known->what.bytes = what->bytes;
+	} else {
+		struct in_flight new = { .inserted = now, .issued = issue ? now : 0, .what = *what };
+		if (bpf_map_update_elem(&requests, &id, &new, BPF_ANY) < 0) {
+			lose(LOST_REQUEST);
+			return;
+		}
+		if (known)
+			return;
+		u32 dev = what->dev;
+		u64 one = 1, *depth = bpf_map_lookup_elem(&depths, &dev);
+		if (depth)
+			__sync_fetch_and_add(depth, 1);
+		else
+			bpf_map_update_elem(&depths, &dev, &one, BPF_NOEXIST);
+	}
+}
+
+static __always_inline void end(u64 id)
+{
+	struct in_flight *known = bpf_map_lookup_elem(&requests, &id);
+	u32 zero = 0;
+	if (!known)
+		return;
+	u64 now = bpf_ktime_get_ns();
+	u64 issued = known->issued ? known->issued : known->inserted;
+	struct completed *done = bpf_map_lookup_elem(&completions, &zero);
+	if (done) {
+		done->at = now;
+		done->inserted = known->inserted;
+		done->issued = issued;
+		done->what = known->what;
+	}
+	u32 dev = known->what.dev;
+	u64 in_flight = 1, *depth = bpf_map_lookup_elem(&depths, &dev);
+	if (depth)
+		in_flight = __sync_fetch_and_add(depth, -1);
+	struct device_key key = { .dev = dev, .op = known->what.op, .bucket = size_bucket(known->what.bytes) };
+	struct device_sum *sum = bpf_map_lookup_elem(&devices, &key);
+	if (!sum) {
+		struct device_sum none = {};
+		bpf_map_update_elem(&devices, &key, &none, BPF_NOEXIST);
+		sum = bpf_map_lookup_elem(&devices, &key);
+	}
+	if (sum) {
+		__sync_fetch_and_add(&sum->count, 1);
+		__sync_fetch_and_add(&sum->bytes, known->what.bytes);
+		__sync_fetch_and_add(&sum->queue_nanos, issued - known->inserted);
+		__sync_fetch_and_add(&sum->device_nanos, now - issued);
+		__sync_fetch_and_add(&sum->in_flight, in_flight);
+	}
+	bpf_map_delete_elem(&requests, &id);
+}
+
+static __always_inline void request(struct request *rq, int issue)
+{
+	struct what what = {};
+	describe(&what, rq->q->disk, rq->cmd_flags, rq->__data_len);
+	begin((u64)rq, &what, issue);
+}
+
+SEC("tp_btf/block_rq_insert")
+int BPF_PROG(on_insert, struct request *rq)
+{
+	request(rq, 0);
+	return 0;
+}
+
+SEC("tp_btf/block_rq_issue")
+int BPF_PROG(on_issue, struct request *rq)
+{
+	request(rq, 1);
+	return 0;
+}
+
+SEC("tp_btf/block_rq_complete")
+int BPF_PROG(on_complete, struct request *rq)
+{
+	end((u64)rq);
+	return 0;
+}
+
+// A driver that takes bios (zram, brd, most of dm) makes no requests of them.
+SEC("tp_btf/block_bio_queue")
+int BPF_PROG(on_bio, struct bio *bio)
+{
+	struct gendisk *disk = bio->bi_bdev->bd_disk;
+	if (!disk->fops->submit_bio)
+		return 0;
+	struct what what = {};
+	describe(&what, disk, bio->bi_opf, bio->bi_iter.bi_size);
+	begin((u64)bio, &what, 1);
+	return 0;
+}
+
+SEC("tp_btf/block_bio_complete")
+int BPF_PROG(on_bio_complete, struct request_queue *q, struct bio *bio)
+{
+	end((u64)bio);
+	return 0;
+}
+
+char LICENSE[] SEC("license") = "Dual MIT/GPL";

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What can keep a program from being traced.
+
+/// Why nothing could be traced.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The process to follow is not there.
+    #[error("process {0} does not exist; look it up with pgrep")]
+    NoProcess(u32),
+    /// This process may not load BPF programs.
+    #[error(
+        "the kernel does not let this user trace ({0}); run as root, or give dwell-commands CAP_BPF and CAP_PERFMON"
+    )]
+    Forbidden(String),
+    /// The kernel does not describe its own types.
+    #[error(
+        "the kernel has no /sys/kernel/btf/vmlinux; it must be built with CONFIG_DEBUG_INFO_BTF"
+    )]
+    NoTypes,
+    /// The kernel refused a program or a map.
+    #[error(
+        "the kernel refused the tracing program {program}: {why}; Linux 5.18 or newer is needed"
+    )]
+    Refused {
+        /// The name of the program or map.
+        program: String,
+        /// The kernel's words.
+        why: String,
+    },
+    /// A file of this machine could not be read.
+    #[error("{path}: {source}")]
+    Io {
+        /// The file.
+        path: String,
+        /// Why.
+        source: std::io::Error,
+    },
+}
+
+/// A result of this crate.
+pub type Result<T> = std::result::Result<T, Error>;

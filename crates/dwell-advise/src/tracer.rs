@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Loads the BPF programs, and reads what they summed up.
+
+use std::fs;
+use std::path::Path;
+use std::time::Instant;
+
+use aya::maps::{Array, HashMap, MapData};
+use aya::programs::BtfTracePoint;
+use aya::sys::Stats;
+use aya::{Btf, Ebpf, EbpfLoader, Pod};
+
+use crate::names::{Names, descendants};
+use crate::raw::{DeviceKey, DeviceSum, ThreadSum, WaitKey, WaitSum};
+use crate::{Cost, DeviceLoad, Error, Issued, Operation, Parts, Result, Seen, Wait};
+
+/// Built from `bpf/waits.bpf.c` by `scripts/bpf`.
+static OBJECT: &[u8] = aya::include_bytes_aligned!("../bpf/waits.bpf.o");
+
+/// The programs by the tracepoint that starts each.
+const PROGRAMS: [(&str, &str); 9] = [
+    ("on_exit", "sched_process_exit"),
+    ("on_fork", "sched_process_fork"),
+    ("on_complete", "block_rq_complete"),
+    ("on_insert", "block_rq_insert"),
+    ("on_issue", "block_rq_issue"),
+    ("on_bio_complete", "block_bio_complete"),
+    ("on_bio", "block_bio_queue"),
+    ("on_waking", "sched_waking"),
+    ("on_switch", "sched_switch"),
+];
+
+/// Whose waits are summed up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Follow {
+    /// Processes that this process starts from now on, and theirs.
+    Children,
+    /// A running process, and those that it has started or will start.
+    Process(u32),
+    /// Every process of the machine but this one.
+    Everything,
+}
+
+/// A trace that is under way. Dropping it ends it.
+pub struct Tracer {
+    bpf: Ebpf,
+    started: Instant,
+    // While it lives, the kernel counts what its programs take.
+    _counting: Option<std::os::fd::OwnedFd>,
+}
+
+impl Tracer {
+    /// Begins to follow.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`Error::NoProcess`] if there is no such process, [`Error::Forbidden`] without
+    /// CAP_BPF and CAP_PERFMON, [`Error::NoTypes`] without BTF, and [`Error::Refused`] if the
+    /// kernel does not take a program.
+    pub fn start(follow: Follow) -> Result<Tracer> {
+        let followed = match follow {
+            Follow::Children => vec![std::process::id()],
+            Follow::Process(process) if Path::new(&format!("/proc/{process}")).exists() => {
+                descendants(process)
+            }
+            Follow::Process(process) => return Err(Error::NoProcess(process)),
+            Follow::Everything => vec![],
+        };
+        if !Path::new("/sys/kernel/btf/vmlinux").exists() {
+            return Err(Error::NoTypes);
+        }
+        let types = Btf::from_sys_fs().map_err(|error| refused("vmlinux", &error))?;
+        let everything = u8::from(follow == Follow::Everything);
+        let mut bpf = EbpfLoader::new()
+            .btf(Some(&types))
+            .override_global("everything", &everything, true)
+            .override_global("own_tgid", &std::process::id(), true)
+            .load(OBJECT)
+            .map_err(|error| refused("maps", &error))?;
+        // Only root may have the kernel count; without it the trace works and its cost is unknown.
+        let counting = aya::sys::enable_stats(Stats::RunTime).ok();
+        let mut targets = table_mut::<u32, u8>(&mut bpf, "targets")?;
+        for process in followed {
+            targets.insert(process, 1, 0).map_err(|error| refused("targets", &error))?;
+        }
+        for (name, tracepoint) in PROGRAMS {
+            let refused = |error: &dyn std::error::Error| refused(tracepoint, error);
+            let program = bpf.program_mut(name).ok_or_else(|| missing(name))?;
+            let program: &mut BtfTracePoint =
+                program.try_into().map_err(|error| refused(&error))?;
+            program.load(tracepoint, &types).map_err(|error| refused(&error))?;
+            program.attach().map_err(|error| refused(&error))?;
+        }
+        Ok(Tracer { bpf, started: Instant::now(), _counting: counting })
+    }
+
+    /// Follows no more children of this process; those that it follows, and theirs, it keeps.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`Error::Refused`] if the kernel does not change the map.
+    pub fn started(&mut self) -> Result<()> {
+        let own = std::process::id();
+        let mut targets = table_mut::<u32, u8>(&mut self.bpf, "targets")?;
+        targets.remove(&own).map_err(|error| refused("targets", &error))
+    }
+
+    /// Whether any process that is followed still runs.
+    pub fn is_anybody_left(&self) -> bool {
+        let Ok(targets) = table::<u32, u8>(&self.bpf, "targets") else { return false };
+        targets.keys().flatten().any(|process| Path::new(&format!("/proc/{process}")).exists())
+    }
+
+    /// Ends the trace and says what was seen.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`Error::Refused`] if a map cannot be read.
+    pub fn finish(self) -> Result<Seen> {
+        let seconds = self.started.elapsed().as_secs_f64();
+        let mut names = Names::default();
+        let threads: Vec<ThreadSum> = entries::<u32, ThreadSum>(&self.bpf, "threads")?
+            .into_iter()
+            .map(|(_, sum)| sum)
+            .collect();
+        for thread in &threads {
+            let end = thread.name.iter().position(|&byte| byte == 0).unwrap_or(thread.name.len());
+            names.learn(thread.tgid, &String::from_utf8_lossy(&thread.name[..end]));
+        }
+        let (mut waits, mut other_waits, mut other_ns) = (vec![], 0, 0);
+        for (key, sum) in entries::<WaitKey, WaitSum>(&self.bpf, "waits")? {
+            match is_for_storage(&key) {
+                true => waits.push(wait(&mut names, &key, &sum)),
+                false => (other_waits, other_ns) = (other_waits + sum.count, other_ns + sum.nanos),
+            }
+        }
+        waits.sort_by_key(|wait| std::cmp::Reverse(wait.parts.total_ns()));
+        let mut devices: Vec<DeviceLoad> = entries::<DeviceKey, DeviceSum>(&self.bpf, "devices")?
+            .iter()
+            .map(|(key, sum)| device(&mut names, key, sum))
+            .collect();
+        devices.sort_by(|a, b| {
+            (&a.device, a.operation, a.size_bytes).cmp(&(&b.device, b.operation, b.size_bytes))
+        });
+        let thread_ns: u64 =
+            threads.iter().map(|t| t.last.saturating_sub(t.first).max(t.nanos)).sum();
+        Ok(Seen {
+            seconds,
+            thread_seconds: thread_ns as f64 / 1e9,
+            waits,
+            other_waits,
+            other_seconds: other_ns as f64 / 1e9,
+            devices,
+            cost: self.cost(),
+            notes: self.notes()?,
+        })
+    }
+
+    fn cost(&self) -> Cost {
+        let mut cost = Cost::default();
+        for (_, program) in self.bpf.programs() {
+            if let Ok(info) = program.info() {
+                cost.nanos += info.run_time().as_nanos() as u64;
+                cost.events += info.run_count();
+            }
+        }
+        cost
+    }
+
+    fn notes(&self) -> Result<Vec<String>> {
+        const LOST: [&str; 4] = [
+            "threads were not followed, because too many ran at once",
+            "requests were not timed, because too many were in flight",
+            "waits were not kept, because they were of too many kinds",
+            "threads were not named, because too many waited",
+        ];
+        let losses: Array<&MapData, u64> = self
+            .bpf
+            .map("losses")
+            .ok_or_else(|| missing("losses"))?
+            .try_into()
+            .map_err(|error| refused("losses", &error))?;
+        let lost = LOST.iter().zip(losses.iter()).filter_map(|(what, count)| match count {
+            Ok(count) if count > 0 => Some(format!("{count} {what}")),
+            _ => None,
+        });
+        Ok(lost.collect())
+    }
+}
+
+/// Whether a sleep was for storage. An interrupt that ends a request may end another wait meanwhile;
+/// a thread that waits for a pipe or a timer does not count as waiting for input or output.
+fn is_for_storage(key: &WaitKey) -> bool {
+    let issued = Issued::of_call(key.call);
+    let waits_anyway = matches!(issued, Issued::Sync | Issued::IoUring | Issued::Libaio);
+    let through_thread = key.through_thread != 0 && issued != Issued::Other;
+    key.iowait != 0 || key.device != 0 && (through_thread || waits_anyway)
+}
+
+/// Stands for the device of a wait that no request ended.
+const PAGE_CACHE: &str = "page cache";
+
+fn operation(key: &WaitKey) -> Operation {
+    match key.device {
+        0 => Operation::Other,
+        _ => Operation::of_kernel(key.operation),
+    }
+}
+
+fn size_bytes(bits: u8) -> u64 {
+    if bits == 0 { 0 } else { 1 << bits.min(32) }
+}
+
+fn wait(names: &mut Names, key: &WaitKey, sum: &WaitSum) -> Wait {
+    let [other_ns, queue_ns, device_ns, kernel_ns, wake_ns, busy_ns, ..] = sum.parts;
+    Wait {
+        process: key.tgid,
+        program: names.program(key.tgid),
+        device: if key.device == 0 { PAGE_CACHE.to_owned() } else { names.device(key.device) },
+        operation: operation(key),
+        issued: Issued::of_call(key.call),
+        size_bytes: size_bytes(key.size_bits),
+        through_thread: key.through_thread != 0,
+        count: sum.count,
+        parts: Parts { queue_ns, device_ns, kernel_ns, wake_ns, busy_ns, other_ns },
+        latency: sum.latency.to_vec(),
+    }
+}
+
+fn device(names: &mut Names, key: &DeviceKey, sum: &DeviceSum) -> DeviceLoad {
+    let count = sum.count.max(1);
+    DeviceLoad {
+        device: names.device(key.device),
+        operation: Operation::of_kernel(key.operation),
+        size_bytes: size_bytes(key.size_bits),
+        count: sum.count,
+        bytes: sum.bytes,
+        queue_ns: sum.queue_nanos / count,
+        device_ns: sum.device_nanos / count,
+        in_flight: sum.in_flight as f64 / count as f64,
+    }
+}
+
+fn table<'a, K: Pod, V: Pod>(bpf: &'a Ebpf, name: &str) -> Result<HashMap<&'a MapData, K, V>> {
+    let map = bpf.map(name).ok_or_else(|| missing(name))?;
+    HashMap::try_from(map).map_err(|error| refused(name, &error))
+}
+
+fn table_mut<'a, K: Pod, V: Pod>(
+    bpf: &'a mut Ebpf,
+    name: &str,
+) -> Result<HashMap<&'a mut MapData, K, V>> {
+    let map = bpf.map_mut(name).ok_or_else(|| missing(name))?;
+    HashMap::try_from(map).map_err(|error| refused(name, &error))
+}
+
+fn entries<K: Pod, V: Pod>(bpf: &Ebpf, name: &str) -> Result<Vec<(K, V)>> {
+    let entries = table::<K, V>(bpf, name)?.iter().collect::<std::result::Result<_, _>>();
+    entries.map_err(|error| refused(name, &error))
+}
+
+fn missing(program: &str) -> Error {
+    Error::Refused { program: program.to_owned(), why: "it is not in the object".to_owned() }
+}
+
+/// An error's whole chain on one line; the verifier's log behind it is left out.
+fn refused(program: &str, error: &dyn std::error::Error) -> Error {
+    let mut why = error.to_string();
+    let mut cause = error.source();
+    let mut forbidden = false;
+    while let Some(error) = cause {
+        let io = error.downcast_ref::<std::io::Error>();
+        forbidden |= io.is_some_and(|error| error.kind() == std::io::ErrorKind::PermissionDenied);
+        why = format!("{why}: {error}");
+        cause = error.source();
+    }
+    let why = why.lines().next().unwrap_or_default().to_owned();
+    match forbidden {
+        true => Error::Forbidden(lockdown().unwrap_or(why)),
+        false => Error::Refused { program: program.to_owned(), why },
+    }
+}
+
+/// What the kernel's lockdown says, where it keeps even root from tracing.
+fn lockdown() -> Option<String> {
+    let text = fs::read_to_string("/sys/kernel/security/lockdown").ok()?;
+    text.contains("[confidentiality]")
+        .then(|| "the kernel is locked down: confidentiality".to_owned())
+}

@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a child does to a device is what is seen of it. On this machine the device is a loop device;
+//! in the VM (`DWELL_VM` is set) it is an NVMe drive.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use dwell_advise::{Error, Follow, Issued, Operation, Seen, Tracer};
+
+/// Names what a child is to do, and tells it from the test.
+const WORK: &str = "DWELL_ADVISE_WORK";
+const BLOCK: usize = 4096;
+const REQUESTS: u64 = 500;
+
+/// A block device of 32 MiB or more, which goes with this value.
+struct Device {
+    path: PathBuf,
+    _image: Option<tempfile::NamedTempFile>,
+}
+
+impl Device {
+    fn any() -> Option<Device> {
+        if std::env::var_os("DWELL_VM").is_some() {
+            return Some(Device { path: "/dev/nvme0n1".into(), _image: None });
+        }
+        let image = tempfile::NamedTempFile::new().unwrap();
+        image.as_file().set_len(32 << 20).unwrap();
+        let made = Command::new("losetup").args(["--find", "--show"]).arg(image.path()).output();
+        let made = made.ok().filter(|made| made.status.success())?;
+        let path = PathBuf::from(String::from_utf8(made.stdout).unwrap().trim());
+        Some(Device { path, _image: Some(image) })
+    }
+
+    fn name(&self) -> &str {
+        self.path.file_name().unwrap().to_str().unwrap()
+    }
+}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        if self._image.is_some() {
+            let _ = Command::new("losetup").arg("--detach").arg(&self.path).status();
+        }
+    }
+}
+
+/// Follows a child that does `work` on `device`. `None` where this machine cannot trace or has no device.
+fn seen(work: &str) -> Option<(Device, Seen)> {
+    let device = Device::any();
+    if device.is_none() {
+        println!("SKIP: no loop device can be made here (root is needed)");
+    }
+    let device = device?;
+    let mut tracer = match Tracer::start(Follow::Children) {
+        Ok(tracer) => tracer,
+        Err(error @ (Error::Forbidden(_) | Error::NoTypes)) => {
+            println!("SKIP: {error}");
+            return None;
+        }
+        Err(error) => panic!("{error}"),
+    };
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "what_a_child_does", "--ignored", "--nocapture"])
+        .env(WORK, work)
+        .env("DWELL_ADVISE_DEVICE", &device.path)
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    tracer.started().unwrap();
+    assert!(child.wait().unwrap().success(), "{work}");
+    Some((device, tracer.finish().unwrap()))
+}
+
+/// Waits for the device, for one operation and way, and their time in nanoseconds.
+fn counted(device: &Device, seen: &Seen, operation: Operation, issued: Issued) -> (u64, u64) {
+    let of = seen.waits.iter().filter(|wait| {
+        wait.device == device.name() && wait.operation == operation && wait.issued == issued
+    });
+    of.fold((0, 0), |(count, ns), wait| (count + wait.count, ns + wait.parts.total_ns()))
+}
+
+/// Most of what the child asked for is seen; a request that completes before its thread sleeps is no wait.
+fn expect_most(device: &Device, seen: &Seen, operation: Operation, issued: Issued, asked: u64) {
+    let (count, _) = counted(device, seen, operation, issued);
+    assert!(count > asked / 2 && count <= asked + asked / 10, "{count} of {asked}: {seen:#?}");
+}
+
+#[repr(align(4096))]
+struct Page([u8; BLOCK]);
+
+#[test]
+#[ignore = "a child of the other tests"]
+fn what_a_child_does() {
+    let Some(work) = std::env::var_os(WORK) else { return };
+    let path = PathBuf::from(std::env::var_os("DWELL_ADVISE_DEVICE").unwrap());
+    match work.to_str().unwrap() {
+        "read" => read(&open(&path, libc::O_DIRECT)),
+        "write" => write(&open(&path, libc::O_DIRECT)),
+        "sync" => sync(&open(&path, 0)),
+        "fault" => fault(&open(&path, 0)),
+        "ring" => ring(&open(&path, libc::O_DIRECT)),
+        "threads" => threads(&path),
+        "pipes" => pipes(),
+        other => panic!("{other}"),
+    }
+}
+
+fn open(path: &Path, flags: i32) -> File {
+    OpenOptions::new().read(true).write(true).custom_flags(flags).open(path).unwrap()
+}
+
+/// Every block once, in an order that reading ahead does not guess.
+fn blocks() -> impl Iterator<Item = u64> {
+    (0..REQUESTS).map(|i| i * 4099 % 8000 * BLOCK as u64)
+}
+
+fn read(file: &File) {
+    let mut page = Page([0; BLOCK]);
+    blocks().for_each(|offset| file.read_exact_at(&mut page.0, offset).unwrap());
+}
+
+fn write(file: &File) {
+    let page = Page([7; BLOCK]);
+    blocks().for_each(|offset| file.write_all_at(&page.0, offset).unwrap());
+}
+
+fn sync(file: &File) {
+    for offset in blocks().take(50) {
+        file.write_all_at(&[9; BLOCK], offset).unwrap();
+        file.sync_data().unwrap();
+    }
+}
+
+fn fault(file: &File) {
+    use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap};
+    // What the child before left in the page cache would not be waited for.
+    rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+    let length = 32 << 20;
+    // SAFETY: a new mapping of the device, which nothing else in this process maps or reads.
+    unsafe {
+        let start =
+            mmap(std::ptr::null_mut(), length, ProtFlags::READ, MapFlags::SHARED, file, 0).unwrap();
+        madvise(start, length, Advice::Random).unwrap();
+        for offset in blocks() {
+            std::hint::black_box(start.cast::<u8>().add(offset as usize).read_volatile());
+        }
+    }
+}
+
+fn ring(file: &File) {
+    use std::os::fd::AsRawFd as _;
+    let mut ring = io_uring::IoUring::new(8).unwrap();
+    let mut page = Page([0; BLOCK]);
+    for offset in blocks() {
+        let read = io_uring::opcode::Read::new(
+            io_uring::types::Fd(file.as_raw_fd()),
+            page.0.as_mut_ptr(),
+            BLOCK as u32,
+        );
+        // SAFETY: the page and the file live until the completion, which is awaited.
+        unsafe { ring.submission().push(&read.offset(offset).build()).unwrap() };
+        ring.submit_and_wait(1).unwrap();
+        assert_eq!(ring.completion().next().unwrap().result(), BLOCK as i32);
+    }
+}
+
+/// Two threads, each in a process of its own, read.
+fn threads(path: &Path) {
+    let mut children: Vec<_> = (0..2)
+        .map(|_| {
+            Command::new(std::env::current_exe().unwrap())
+                .args(["--exact", "what_a_child_does", "--ignored", "--nocapture"])
+                .env(WORK, "read")
+                .env("DWELL_ADVISE_DEVICE", path)
+                .stdout(Stdio::null())
+                .spawn()
+                .unwrap()
+        })
+        .collect();
+    children.iter_mut().for_each(|child| assert!(child.wait().unwrap().success()));
+}
+
+fn pipes() {
+    let (mut read, mut write) = io::pipe().unwrap();
+    let (mut back, mut answer) = io::pipe().unwrap();
+    let echo = std::thread::spawn(move || {
+        let mut byte = [0];
+        while read.read(&mut byte).unwrap() == 1 {
+            answer.write_all(&byte).unwrap();
+        }
+    });
+    for _ in 0..REQUESTS {
+        write.write_all(b"x").unwrap();
+        back.read_exact(&mut [0]).unwrap();
+    }
+    drop(write);
+    echo.join().unwrap();
+}
+
+#[test]
+fn direct_reads_are_seen() {
+    let Some((device, seen)) = seen("read") else { return };
+    expect_most(&device, &seen, Operation::Read, Issued::Call, REQUESTS);
+    let load = seen.devices.iter().find(|load| {
+        load.device == device.name() && load.operation == Operation::Read && load.size_bytes == 4096
+    });
+    assert_eq!(load.unwrap().count, REQUESTS);
+}
+
+#[test]
+fn direct_writes_are_seen() {
+    let Some((device, seen)) = seen("write") else { return };
+    expect_most(&device, &seen, Operation::Write, Issued::Call, REQUESTS);
+}
+
+#[test]
+fn page_faults_are_seen() {
+    let Some((device, seen)) = seen("fault") else { return };
+    expect_most(&device, &seen, Operation::Read, Issued::Fault, REQUESTS);
+}
+
+#[test]
+fn waits_by_io_uring_are_seen() {
+    let Some((device, seen)) = seen("ring") else { return };
+    expect_most(&device, &seen, Operation::Read, Issued::IoUring, REQUESTS);
+}
+
+#[test]
+fn synced_writes_are_seen() {
+    let Some((device, seen)) = seen("sync") else { return };
+    let synced: u64 = seen
+        .waits
+        .iter()
+        .filter(|wait| wait.device == device.name() && wait.issued == Issued::Sync)
+        .map(|wait| wait.count)
+        .sum();
+    assert!(synced >= 25, "{seen:#?}");
+}
+
+#[test]
+fn the_parts_of_a_wait_add_up_and_most_is_explained() {
+    let Some((device, seen)) = seen("read") else { return };
+    let waits = seen.waits.iter().filter(|wait| wait.device == device.name());
+    for wait in waits {
+        let whole = wait.latency.iter().sum::<u64>();
+        assert_eq!(whole, wait.count);
+        assert!(wait.parts.device_ns > 0, "{wait:?}");
+        assert!(wait.parts.other_ns < wait.parts.total_ns() / 4, "{wait:?}");
+    }
+}
+
+#[test]
+fn the_children_of_a_child_are_followed() {
+    let Some((device, seen)) = seen("threads") else { return };
+    expect_most(&device, &seen, Operation::Read, Issued::Call, 2 * REQUESTS);
+}
+
+#[test]
+fn waits_for_pipes_are_no_waits_for_storage() {
+    let Some((device, seen)) = seen("pipes") else { return };
+    assert_eq!(counted(&device, &seen, Operation::Read, Issued::Call), (0, 0));
+    assert!(seen.other_waits >= REQUESTS, "{seen:#?}");
+}
+
+#[test]
+fn nothing_is_lost_and_nothing_is_dropped_unsaid() {
+    let Some((_, seen)) = seen("read") else { return };
+    assert!(seen.notes.is_empty(), "{:?}", seen.notes);
+}
+
+#[test]
+fn a_process_that_is_not_there_is_named() {
+    let error = Tracer::start(Follow::Process(u32::MAX)).err().unwrap();
+    assert_eq!(error.to_string(), "process 4294967295 does not exist; look it up with pgrep");
+}

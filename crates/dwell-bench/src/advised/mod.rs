@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What was seen of a program's storage waits, what would help, and what was measured of it: as
+//! JSON and as a page.
+
+mod page;
+
+use std::path::Path;
+
+use anyhow::Result;
+use dwell_advise::{Advice, Remedy, Seen, Total};
+use serde::Serialize;
+
+use crate::machine::Machine;
+use crate::stats::Paired;
+use crate::{result, units};
+
+/// All that `dwell advise` found.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// Version of this form.
+    pub schema: u32,
+    /// Who was followed.
+    pub whom: String,
+    /// Where.
+    pub machine: Machine,
+    /// A sentence for each device.
+    pub advice: Vec<Advice>,
+    /// The gain, measured.
+    pub confirmed: Option<Confirmed>,
+    /// Waits by device, operation and way of issuing.
+    pub totals: Vec<Total>,
+    /// Everything that was seen.
+    pub seen: Seen,
+}
+
+/// A measured gain beside the estimate.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Confirmed {
+    /// Estimated speed under `dwell run`, as a ratio to the untouched command.
+    pub estimated: f64,
+    /// Measured speed, with its 95 % interval.
+    pub measured: Paired,
+    /// Measured speed of the untouched command against itself.
+    pub control: Paired,
+}
+
+impl Confirmed {
+    /// Keeps both.
+    pub fn new(estimated: f64, measured: &Paired, control: &Paired) -> Confirmed {
+        Confirmed { estimated, measured: *measured, control: *control }
+    }
+
+    /// Both, and whether they agree.
+    pub fn sentence(&self) -> String {
+        let ratio = |paired: &Paired| {
+            format!("{:.2}× [{:.2}–{:.2}]", paired.median, paired.low, paired.high)
+        };
+        format!(
+            "Measured: {} of the untouched command, estimated {:.2}× (untouched against itself {}).",
+            ratio(&self.measured),
+            self.estimated,
+            ratio(&self.control)
+        )
+    }
+}
+
+impl Report {
+    /// A report without a confirmation. `closed` says why `dwell run` leaves the program alone,
+    /// where it does.
+    pub fn new(whom: String, seen: Seen, closed: Option<String>) -> Report {
+        let mut advice = dwell_advise::advise(&seen);
+        if let Some(why) = closed {
+            for advice in advice.iter_mut().filter(|advice| advice.remedy == Remedy::Spin) {
+                advice.remedy = Remedy::Library;
+                advice.text += &format!(" Here it cannot: {why} is not preloaded.");
+            }
+        }
+        Report {
+            schema: 1,
+            whom,
+            machine: Machine::gather(),
+            advice,
+            confirmed: None,
+            totals: dwell_advise::totals(&seen),
+            seen,
+        }
+    }
+
+    /// The estimated speed of the waiting threads if each device's advice to spin is taken.
+    pub fn estimated_gain(&self) -> f64 {
+        let spun = self.advice.iter().filter(|advice| advice.remedy == Remedy::Spin);
+        let saved: f64 = spun.map(|advice| 1.0 - 1.0 / advice.gain).sum();
+        1.0 / (1.0 - saved.min(0.99))
+    }
+
+    /// How long was looked, how much of it was waiting, and what looking took.
+    pub fn aside(&self) -> String {
+        let seen = &self.seen;
+        let waited: u64 = self.totals.iter().map(|total| total.parts.total_ns()).sum();
+        let cost = match seen.cost.events {
+            0 => String::new(),
+            events => format!(
+                "; tracing took {} of CPU time, {} an event",
+                units::time_ns(seen.cost.nanos as f64),
+                units::time_ns(seen.cost.nanos as f64 / events as f64)
+            ),
+        };
+        format!(
+            "{}: {:.1} s, {} in {} waits for storage{cost}",
+            self.whom,
+            seen.seconds,
+            units::time_ns(waited as f64),
+            units::count(seen.waits.iter().map(|wait| wait.count).sum())
+        )
+    }
+
+    /// As JSON.
+    ///
+    /// # Errors
+    /// None that a caller can cause.
+    pub fn json(&self) -> Result<String> {
+        Ok(serde_json::to_string_pretty(self)? + "\n")
+    }
+
+    /// Writes the JSON.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn save_json(&self, path: &Path) -> Result<()> {
+        result::write(path, &self.json()?)
+    }
+
+    /// Writes the page.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn save_html(&self, path: &Path) -> Result<()> {
+        result::write(path, &page::html(self))
+    }
+}
