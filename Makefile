@@ -35,6 +35,8 @@ NEEDS += ganesha.nfsd:nfs-ganesha /usr/lib/*/ganesha/libfsalvfs.so:nfs-ganesha-v
 NEEDS_PEERS := /usr/lib/*/libnfs.so:libnfs-dev
 # What tests/programs runs, beside fio; the long form runs more.
 NEEDS_PROGRAMS := sqlite3:sqlite3 db5.3_load:db5.3-util sysbench:sysbench redis-server:redis-server mdb_load:lmdb-utils db_bench:rocksdb-tools git:git
+# Builds the BPF object of dwell advise anew, to compare it with the committed one.
+NEEDS_BPF := clang:clang llvm-strip:llvm /usr/include/bpf/bpf_helpers.h:libbpf-dev
 # What the figures D4 and D5 run, beside those.
 NEEDS_OLTP := /usr/include/sqlite3.h:libsqlite3-dev /usr/include/db.h:libdb5.3-dev /usr/lib/postgresql/*/bin/initdb:postgresql
 # Recorded for the figures of the simulator.
@@ -102,6 +104,8 @@ lint: deny
 	$(CARGO) clippy $(PEERS) --all-targets --locked -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked --quiet
 	./scripts/check-sources
+	@./scripts/packages $(NEEDS_BPF)
+	./scripts/bpf --check
 
 # Licences and origins of everything that is linked. Built once, without optimising.
 deny:

@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 use std::{env, fs, io};
 
 /// Crates whose sources a figure may name.
-const CRATES: [&str; 9] = [
+const CRATES: [&str; 10] = [
     "dwell",
+    "dwell-advise",
     "dwell-policy",
     "dwell-channel",
     "dwell-nfs",

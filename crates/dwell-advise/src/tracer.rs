@@ -71,10 +71,12 @@ impl Tracer {
         }
         let types = Btf::from_sys_fs().map_err(|error| refused("vmlinux", &error))?;
         let everything = u8::from(follow == Follow::Everything);
+        let own = std::process::id();
+        let left_out = if follow == Follow::Process(own) { 0 } else { own };
         let mut bpf = EbpfLoader::new()
             .btf(Some(&types))
             .override_global("everything", &everything, true)
-            .override_global("own_tgid", &std::process::id(), true)
+            .override_global("own_tgid", &left_out, true)
             .load(OBJECT)
             .map_err(|error| refused("maps", &error))?;
         // Only root may have the kernel count; without it the trace works and its cost is unknown.

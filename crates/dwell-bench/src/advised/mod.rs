@@ -2,17 +2,24 @@
 //! What was seen of a program's storage waits, what would help, and what was measured of it: as
 //! JSON and as a page.
 
+mod observed;
 mod page;
 
 use std::path::Path;
 
 use anyhow::Result;
+pub use observed::seen_by_calls;
+
+use dwell::ledger::ProcessIo;
 use dwell_advise::{Advice, Remedy, Seen, Total};
 use serde::Serialize;
 
 use crate::machine::Machine;
 use crate::stats::Paired;
 use crate::{result, units};
+
+/// Of fewer bytes it does not matter where they came from.
+const LEAST_READ: u64 = 1 << 20;
 
 /// All that `dwell advise` found.
 #[derive(Clone, Debug, Serialize)]
@@ -29,6 +36,8 @@ pub struct Report {
     pub confirmed: Option<Confirmed>,
     /// Waits by device, operation and way of issuing.
     pub totals: Vec<Total>,
+    /// Bytes that calls moved meanwhile, and bytes that devices moved for them; of a command or a process.
+    pub moved: Option<ProcessIo>,
     /// Everything that was seen.
     pub seen: Seen,
 }
@@ -82,6 +91,7 @@ impl Report {
             advice,
             confirmed: None,
             totals: dwell_advise::totals(&seen),
+            moved: None,
             seen,
         }
     }
@@ -105,8 +115,16 @@ impl Report {
                 units::time_ns(seen.cost.nanos as f64 / events as f64)
             ),
         };
+        let cached = match self.moved {
+            Some(moved) if moved.rchar >= LEAST_READ && moved.read_bytes < moved.rchar => format!(
+                "; {:.0} % of {} read came from memory",
+                100.0 * (1.0 - moved.read_bytes as f64 / moved.rchar as f64),
+                units::bytes(moved.rchar)
+            ),
+            _ => String::new(),
+        };
         format!(
-            "{}: {:.1} s, {} in {} waits for storage{cost}",
+            "{}: {:.1} s, {} in {} waits for storage{cached}{cost}",
             self.whom,
             seen.seconds,
             units::time_ns(waited as f64),

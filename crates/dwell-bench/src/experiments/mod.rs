@@ -4,6 +4,7 @@
 //! Whatever is compared runs in interleaved rounds and is paired round by round. A case that
 //! cannot be measured here (no root, no device) is noted with its reason; nothing fails for that.
 
+mod advised;
 mod backlog;
 mod bystander;
 mod calls;
@@ -43,6 +44,7 @@ mod spinning;
 mod sums;
 mod switches;
 mod threshold;
+mod tracing;
 mod whole;
 mod window;
 mod workloads;
@@ -63,7 +65,7 @@ pub type Progress<'a> = dyn FnMut(&str, f64) + 'a;
 /// Fills in a result; a figure that is more than its cases returns its own chart.
 type Experiment = fn(&mut Lab, &mut FigureResult, &mut Progress<'_>) -> Result<Option<String>>;
 
-const EXPERIMENTS: [(&str, Experiment); 61] = [
+const EXPERIMENTS: [(&str, Experiment); 63] = [
     ("S1", switches::direct),
     ("S2", switches::indirect),
     ("S3", classes::measure),
@@ -124,6 +126,8 @@ const EXPERIMENTS: [(&str, Experiment); 61] = [
     ("U1", programs::reads),
     ("U2", programs::real),
     ("U3", calls::measure),
+    ("U4", tracing::measure),
+    ("V5", advised::measure),
     ("W1", predicted::measure),
 ];
 

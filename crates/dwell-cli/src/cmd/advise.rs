@@ -2,6 +2,7 @@
 //! `dwell advise`: where a program's storage time goes, and what would help.
 
 mod confirm;
+mod observe;
 mod show;
 
 use std::ffi::OsString;
@@ -13,7 +14,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
-use dwell_advise::{Follow, Seen, Tracer};
+use dwell::ledger::ProcessIo;
+use dwell_advise::{Error, Follow, Seen, Tracer};
+use dwell_bench::advised::Report;
 
 use crate::program::{self, CannotRun, Program};
 use crate::progress::Progress;
@@ -46,7 +49,7 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=86_400))]
     seconds: u32,
     /// Also measure the gain: run the command untouched and under dwell run in turn
-    #[arg(long, requires = "command")]
+    #[arg(long, conflicts_with_all = ["pid", "all"])]
     confirm: bool,
     /// Rounds of --confirm
     #[arg(long, default_value_t = 10, requires = "confirm", value_parser = clap::value_parser!(u16).range(6..=10_000))]
@@ -71,12 +74,13 @@ pub fn run(args: &Args) -> Result<()> {
             .with_context(|| format!("cannot make the directory {}", dir.display()))?;
     }
     let signals = Signals::watch().context("watching for Ctrl-C")?;
-    let (seen, ended) = match &program {
+    let Followed { seen, moved, ended } = match &program {
         Some(program) => follow_command(&args.command, program)?,
-        None => (follow(args, &signals)?, None),
+        None => follow(args, &signals)?,
     };
     let closed = program.as_ref().and_then(|program| program.closed.clone());
-    let mut report = dwell_bench::advised::Report::new(whom(args), seen, closed);
+    let mut report = Report::new(whom(args), seen, closed);
+    report.moved = moved;
     if args.confirm {
         confirm::confirm(&mut report, args, &signals)?;
     }
@@ -90,6 +94,13 @@ pub fn run(args: &Args) -> Result<()> {
         .into()),
         None => Ok(()),
     }
+}
+
+/// What was seen, what calls moved meanwhile, and how a command ended.
+struct Followed {
+    seen: Seen,
+    moved: Option<ProcessIo>,
+    ended: Option<ExitStatus>,
 }
 
 /// The status that a shell gives a command's end.
@@ -110,34 +121,57 @@ fn whom(args: &Args) -> String {
     }
 }
 
+/// What the kernel accounts to a process and to the children that it has waited for.
+fn moved_by(process: u32) -> Option<ProcessIo> {
+    let text = std::fs::read_to_string(format!("/proc/{process}/io")).ok()?;
+    Some(ProcessIo::parse(&text))
+}
+
+fn moved_since(process: u32, before: Option<ProcessIo>) -> Option<ProcessIo> {
+    Some(moved_by(process)?.since(&before?))
+}
+
 /// Starts the command, and follows it and all that it starts to their end.
-fn follow_command(command: &[OsString], program: &Program) -> Result<(Seen, Option<ExitStatus>)> {
-    let mut tracer = Tracer::start(Follow::Children)?;
+fn follow_command(command: &[OsString], program: &Program) -> Result<Followed> {
+    let mut tracer = match Tracer::start(Follow::Children) {
+        Ok(tracer) => tracer,
+        Err(error @ (Error::Forbidden(_) | Error::NoTypes | Error::Refused { .. })) => {
+            let (seen, ended) = observe::follow(command, &error)?;
+            return Ok(Followed { seen, moved: None, ended: Some(ended) });
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let before = moved_by(std::process::id());
     let child = Command::new(&program.path).arg0(&command[0]).args(&command[1..]).spawn();
     let mut child: Child = child.map_err(|error| CannotRun::refused(&program.path, &error))?;
     tracer.started()?;
     let status = child.wait().context("waiting for the command")?;
-    Ok((tracer.finish()?, Some(status)))
+    let moved = moved_since(std::process::id(), before);
+    Ok(Followed { seen: tracer.finish()?, moved, ended: Some(status) })
 }
 
 /// Looks for as long as was asked, or until Ctrl-C, or until nobody is left.
-fn follow(args: &Args, signals: &Signals) -> Result<Seen> {
+fn follow(args: &Args, signals: &Signals) -> Result<Followed> {
     let tracer = Tracer::start(args.pid.map_or(Follow::Everything, Follow::Process))?;
+    let before = args.pid.and_then(moved_by);
+    let mut moved = None;
     let (begin, length) = (Instant::now(), Duration::from_secs(args.seconds.into()));
     let mut progress = Progress::of("advise");
     while begin.elapsed() < length && signals.received().is_none() {
         progress.show("looking", begin.elapsed().as_secs_f64() / length.as_secs_f64());
         thread::sleep(Duration::from_millis(100).min(length.saturating_sub(begin.elapsed())));
+        // A process may end at any time, and its counts with it.
+        moved = args.pid.and_then(|pid| moved_since(pid, before)).or(moved);
         if args.pid.is_some() && !tracer.is_anybody_left() {
             break;
         }
     }
     progress.finish();
-    Ok(tracer.finish()?)
+    Ok(Followed { seen: tracer.finish()?, moved, ended: None })
 }
 
 impl Args {
-    fn conclude(&self, report: &dwell_bench::advised::Report) -> Result<()> {
+    fn conclude(&self, report: &Report) -> Result<()> {
         if let Some(dir) = &self.out {
             report.save_json(&dir.join("result.json"))?;
             report.save_html(&dir.join("report.html"))?;

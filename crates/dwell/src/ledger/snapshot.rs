@@ -135,6 +135,16 @@ impl ProcessIo {
             write_bytes: of("write_bytes"),
         }
     }
+
+    /// What came since an earlier look.
+    pub fn since(&self, earlier: &ProcessIo) -> ProcessIo {
+        ProcessIo {
+            rchar: self.rchar.saturating_sub(earlier.rchar),
+            wchar: self.wchar.saturating_sub(earlier.wchar),
+            read_bytes: self.read_bytes.saturating_sub(earlier.read_bytes),
+            write_bytes: self.write_bytes.saturating_sub(earlier.write_bytes),
+        }
+    }
 }
 
 /// The machine, as the process's monitor saw it in its last window. Fractions 0–1.

@@ -45,6 +45,5 @@ pub fn confirm(report: &mut Report, args: &Args, signals: &Signals) -> Result<()
     if let (Some(gain), Some(control)) = (ratio(POLICY), ratio(compare::CONTROL)) {
         report.confirmed = Some(Confirmed::new(report.estimated_gain(), &gain, &control));
     }
-    report.seen.notes.extend(comparison.notes);
     Ok(())
 }

@@ -68,7 +68,7 @@ fn table(screen: &Screen, totals: &[Total]) -> String {
             units::percent(total.share),
             part(parts.queue_ns),
             part(parts.device_ns),
-            part(parts.kernel_ns + parts.other_ns),
+            part(parts.kernel_ns),
             part(parts.wake_ns),
             part(parts.busy_ns),
         ]);

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `dwell advise` as a person meets it. Where nothing can be traced, what is left is tested.
+
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+fn advise(dir: &Path, args: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_dwell"));
+    of(&mut command, dir).arg("advise").args(args).output().unwrap()
+}
+
+fn of<'c>(command: &'c mut Command, dir: &Path) -> &'c mut Command {
+    command
+        .env("DWELL_PROFILES", dir.join("profiles"))
+        .env("DWELL_HOST_PAGE", dir.join("page"))
+        .stdin(Stdio::null())
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Whether a trace works here; says why not.
+fn can_trace(dir: &Path) -> bool {
+    let output = advise(dir, &["--all", "--seconds", "1", "--json", "-"]);
+    if !output.status.success() {
+        println!("SKIP: {}", said(&output).lines().last().unwrap_or_default());
+    }
+    output.status.success()
+}
+
+#[test]
+fn exactly_one_of_command_process_and_machine_is_wanted() {
+    let dir = tempfile::tempdir().unwrap();
+    for args in
+        [&[][..], &["--pid", "1", "--all"], &["--all", "--", "true"], &["--all", "--confirm"]]
+    {
+        let output = advise(dir.path(), args);
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {}", said(&output));
+    }
+}
+
+#[test]
+fn a_process_that_is_not_there_and_a_command_that_is_none_are_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let output = advise(dir.path(), &["--pid", "999999999"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(said(&output), "dwell: process 999999999 does not exist; look it up with pgrep\n");
+    let output = advise(dir.path(), &["--", "no-such-program"]);
+    assert_eq!(output.status.code(), Some(127));
+    assert_eq!(said(&output), "dwell: no-such-program: command not found\n");
+}
+
+#[test]
+fn a_commands_output_and_exit_status_are_its_own() {
+    let dir = tempfile::tempdir().unwrap();
+    let output = advise(dir.path(), &["--", "sh", "-c", "echo printed; exit 3"]);
+    assert_eq!(output.status.code(), Some(3), "{}", said(&output));
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "printed\n");
+    assert!(said(&output).contains("waits for storage"), "{}", said(&output));
+}
+
+#[test]
+fn results_are_kept_as_json_and_as_a_page() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("new/report");
+    let output = advise(dir.path(), &["--out", out.to_str().unwrap(), "--", "true"]);
+    assert!(output.status.success(), "{}", said(&output));
+    let json: Value =
+        serde_json::from_str(&std::fs::read_to_string(out.join("result.json")).unwrap()).unwrap();
+    assert_eq!((&json["schema"], &json["whom"]), (&1.into(), &"true".into()));
+    let page = std::fs::read_to_string(out.join("report.html")).unwrap();
+    assert!(page.contains("Where the storage time goes") && !page.contains("http"), "{page}");
+}
+
+#[test]
+fn reads_of_a_file_are_traced_to_its_device() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    if !can_trace(dir.path()) {
+        return;
+    }
+    let data = dir.path().join("data");
+    std::fs::write(&data, vec![1; 4 << 20]).unwrap();
+    std::fs::File::open(&data).unwrap().sync_all().unwrap();
+    let json = dir.path().join("result.json");
+    let read = format!("if={}", data.display());
+    let args = [
+        "--json",
+        json.to_str().unwrap(),
+        "--",
+        "dd",
+        &read,
+        "of=/dev/null",
+        "bs=64k",
+        "iflag=direct",
+    ];
+    let output = advise(dir.path(), &args);
+    if !output.status.success() {
+        println!("SKIP: no direct I/O on {}", dir.path().display());
+        return;
+    }
+    let json: Value = serde_json::from_str(&std::fs::read_to_string(json).unwrap()).unwrap();
+    let read = |total: &&Value| total["operation"] == "read" && total["issued"] == "call";
+    let total = json["totals"].as_array().unwrap().iter().find(read);
+    assert!(total.is_some_and(|total| total["count"].as_u64() >= Some(32)), "{json:#}");
+}
+
+#[test]
+fn without_rights_to_trace_the_library_looks_and_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let nobody =
+        ["--reuid", "65534", "--clear-groups", "--inh-caps=-all", env!("CARGO_BIN_EXE_dwell")];
+    let mut command = Command::new("setpriv");
+    let command =
+        of(&mut command, dir.path()).args(nobody).args(["advise", "--", "echo", "printed"]);
+    let command = command.env("HOME", "/nonexistent").env_remove("XDG_CONFIG_HOME");
+    let output = command.output().unwrap();
+    if output.status.code() == Some(127) || said(&output).contains("setpriv") {
+        println!("SKIP: this user cannot become another: {}", said(&output));
+        return;
+    }
+    assert!(output.status.success(), "{}", said(&output));
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "printed\n");
+    assert!(said(&output).contains("does not let this user trace"), "{}", said(&output));
+    assert!(said(&output).contains("Seen instead are calls"), "{}", said(&output));
+}
