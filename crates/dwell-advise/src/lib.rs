@@ -29,5 +29,6 @@ mod tracer;
 pub use advice::{Advice, Remedy, Total, advise, totals};
 pub use error::{Error, Result};
 pub use issued::Issued;
+pub use names::device_name;
 pub use seen::{Cost, DeviceLoad, Operation, Parts, Seen, Wait};
 pub use tracer::{Follow, Tracer};

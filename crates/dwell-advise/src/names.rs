@@ -29,11 +29,15 @@ impl Names {
 }
 
 fn device(number: u32) -> String {
-    let (major, minor) = (number >> 20, number & 0xf_ffff);
-    let path = format!("/sys/dev/block/{major}:{minor}/uevent");
-    let text = fs::read_to_string(path).unwrap_or_default();
-    let name = text.lines().find_map(|line| line.strip_prefix("DEVNAME="));
-    name.map_or_else(|| format!("{major}:{minor}"), str::to_owned)
+    let numbers = format!("{},{}", number >> 20, number & 0xf_ffff);
+    device_name(&numbers).unwrap_or(numbers)
+}
+
+/// The kernel name of a block device of this machine by its numbers, as in `8,0`.
+pub fn device_name(numbers: &str) -> Option<String> {
+    let path = format!("/sys/dev/block/{}/uevent", numbers.replace(',', ":"));
+    let text = fs::read_to_string(path).ok()?;
+    text.lines().find_map(|line| line.strip_prefix("DEVNAME=").map(str::to_owned))
 }
 
 /// The processes that `process` has started, and theirs.

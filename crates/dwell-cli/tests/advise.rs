@@ -126,3 +126,22 @@ fn without_rights_to_trace_the_library_looks_and_says_so() {
     assert!(said(&output).contains("does not let this user trace"), "{}", said(&output));
     assert!(said(&output).contains("Seen instead are calls"), "{}", said(&output));
 }
+
+#[test]
+fn a_recording_is_judged_and_what_is_none_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let recording = dir.path().join("fio.json");
+    std::fs::write(
+        &recording,
+        r#"{"jobs": [{"job options": {"ioengine": "psync"}, "ctx": 9, "read": {"total_ios": 9,
+            "io_bytes": 36864, "runtime": 1, "clat_ns": {"mean": 900000000.0}}}]}"#,
+    )
+    .unwrap();
+    let output = advise(dir.path(), &["--from", recording.to_str().unwrap()]);
+    assert!(output.status.success(), "{}", said(&output));
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(text.contains("Nothing to gain on the device"), "{text}");
+    let output = advise(dir.path(), &["--from", "/etc/passwd"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(said(&output).contains("dwell: /etc/passwd: neither fio's JSON"), "{}", said(&output));
+}

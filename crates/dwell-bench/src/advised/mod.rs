@@ -4,11 +4,13 @@
 
 mod observed;
 mod page;
+mod recorded;
 
 use std::path::Path;
 
 use anyhow::Result;
 pub use observed::seen_by_calls;
+pub use recorded::seen_in_recording;
 
 use dwell::ledger::ProcessIo;
 use dwell_advise::{Advice, Remedy, Seen, Total};

@@ -15,8 +15,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use dwell::ledger::ProcessIo;
+use dwell::probe;
 use dwell_advise::{Error, Follow, Seen, Tracer};
-use dwell_bench::advised::Report;
+use dwell_bench::advised::{self, Report};
 
 use crate::program::{self, CannotRun, Program};
 use crate::progress::Progress;
@@ -29,13 +30,14 @@ use crate::signals::Signals;
 /// libaio and page faults. Nothing is loaded into the program. Needs root, or CAP_BPF and CAP_PERFMON.
 #[derive(clap::Args)]
 #[command(
-    group(clap::ArgGroup::new("whom").required(true).args(["pid", "all", "command"])),
-    override_usage = "dwell advise [OPTIONS] -- CMD...\n       dwell advise [OPTIONS] --pid PID\n       dwell advise [OPTIONS] --all",
+    group(clap::ArgGroup::new("whom").required(true).args(["pid", "all", "from", "command"])),
+    override_usage = "dwell advise [OPTIONS] -- CMD...\n       dwell advise [OPTIONS] --pid PID\n       dwell advise [OPTIONS] --all\n       dwell advise [OPTIONS] --from FILE",
     after_help = "\
 Examples:
   dwell advise -- sqlite3 test.db '.read queries.sql'
   dwell advise --pid $(pgrep -o postgres) --seconds 30
   dwell advise --all --out report
+  dwell advise --from fio.json
 See docs/advise.md."
 )]
 pub struct Args {
@@ -45,11 +47,14 @@ pub struct Args {
     /// Follow the whole machine
     #[arg(long)]
     all: bool,
+    /// Judge a recording: fio's JSON, or the text of blkparse
+    #[arg(long, value_name = "FILE")]
+    from: Option<PathBuf>,
     /// How long to look; a command is followed to its end
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=86_400))]
     seconds: u32,
     /// Also measure the gain: run the command untouched and under dwell run in turn
-    #[arg(long, conflicts_with_all = ["pid", "all"])]
+    #[arg(long, conflicts_with_all = ["pid", "all", "from"])]
     confirm: bool,
     /// Rounds of --confirm
     #[arg(long, default_value_t = 10, requires = "confirm", value_parser = clap::value_parser!(u16).range(6..=10_000))]
@@ -76,7 +81,10 @@ pub fn run(args: &Args) -> Result<()> {
     let signals = Signals::watch().context("watching for Ctrl-C")?;
     let Followed { seen, moved, ended } = match &program {
         Some(program) => follow_command(&args.command, program)?,
-        None => follow(args, &signals)?,
+        None => match &args.from {
+            Some(recording) => read(recording)?,
+            None => follow(args, &signals)?,
+        },
     };
     let closed = program.as_ref().and_then(|program| program.closed.clone());
     let mut report = Report::new(whom(args), seen, closed);
@@ -111,6 +119,9 @@ fn of_shell(status: ExitStatus) -> u8 {
 }
 
 fn whom(args: &Args) -> String {
+    if let Some(recording) = &args.from {
+        return recording.display().to_string();
+    }
     match (args.pid, args.all) {
         (Some(pid), _) => {
             let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
@@ -148,6 +159,16 @@ fn follow_command(command: &[OsString], program: &Program) -> Result<Followed> {
     let status = child.wait().context("waiting for the command")?;
     let moved = moved_since(std::process::id(), before);
     Ok(Followed { seen: tracer.finish()?, moved, ended: Some(status) })
+}
+
+/// What a recording tells. Leaving the CPU costs what it costs here.
+fn read(recording: &Path) -> Result<Followed> {
+    let mut progress = Progress::of("advise");
+    let switches = probe::switch_costs(&mut |done| progress.show("cost of leaving the CPU", done))
+        .context("measuring what leaving the CPU costs")?;
+    progress.finish();
+    let seen = advised::seen_in_recording(recording, switches.self_ns)?;
+    Ok(Followed { seen, moved: None, ended: None })
 }
 
 /// Looks for as long as was asked, or until Ctrl-C, or until nobody is left.
