@@ -3,7 +3,7 @@
 #![allow(unsafe_code)]
 
 use std::ffi::CString;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,7 +16,7 @@ use crate::any::{AnySource, Boxed, OtherSource};
 use crate::emulated::Emulated;
 use crate::error::{Error, Result};
 use crate::file::File;
-use crate::kernel::Kernel;
+use crate::kernel::{Descriptor, Kernel};
 use crate::known::Known;
 use crate::memory::{self, Memory};
 use crate::monitor::SystemMonitor;
@@ -243,17 +243,40 @@ impl Options {
             let source = AnySource::Other(source);
             return Ok(self.over(source, path, &device, known));
         }
-        let known = self.known.unwrap_or_default();
         let (descriptor, facts) = self.descriptor(path)?;
-        let alignment = if self.direct { facts.direct_alignment(&descriptor) } else { 1 };
+        Ok(self.served(Descriptor::Own(descriptor), &facts, path))
+    }
+
+    /// A file over a descriptor that somebody else opened at `path`, and closes once the file is gone. Reading or
+    /// writing, and past the page cache or not, is as that one chose.
+    ///
+    /// # Errors
+    /// A descriptor that is not open, or is of neither a regular file nor a block device.
+    pub fn adopt(&self, descriptor: BorrowedFd<'static>, path: impl AsRef<Path>) -> Result<File> {
+        let path = path.as_ref();
+        // SAFETY: asks for the flags of a descriptor.
+        let flags = unsafe { libc::fcntl(descriptor.as_raw_fd(), libc::F_GETFL) };
+        let facts = match flags {
+            -1 => Err(std::io::Error::last_os_error()),
+            _ => Facts::of(descriptor),
+        }
+        .map_err(|error| Error::io("adopt", path, None, error))?;
+        facts.are_of_storage(path)?;
+        let mut options = self.clone();
+        options.direct = flags & libc::O_DIRECT != 0;
+        Ok(options.served(Descriptor::Lent(descriptor), &facts, path))
+    }
+
+    fn served(&self, descriptor: Descriptor, facts: &Facts, path: &Path) -> File {
+        let known = self.known.unwrap_or_default();
+        let alignment = if self.direct { facts.direct_alignment(descriptor.as_fd()) } else { 1 };
         let polled = self.direct && known.polled;
-        let kernel = Kernel::new(descriptor, alignment, known.method, polled);
+        let kernel = Kernel::over(descriptor, alignment, known.method, polled);
         let source = AnySource::Kernel(match facts.length() {
             Some(bytes) => kernel.of_length(bytes),
             None => kernel,
         });
-        let device = facts.device();
-        Ok(self.over(source, path, &device, known))
+        self.over(source, path, &facts.device(), known)
     }
 
     fn over(&self, source: AnySource, path: &Path, device: &str, known: Known) -> File {
@@ -302,17 +325,9 @@ impl Options {
         }
         // SAFETY: a descriptor that was just opened and belongs to nobody else.
         let descriptor = unsafe { OwnedFd::from_raw_fd(fd) };
-        let facts = Facts::of(&descriptor).map_err(|error| Error::io("stat", path, None, error))?;
-        match facts.kind() {
-            libc::S_IFREG | libc::S_IFBLK => {}
-            libc::S_IFDIR => {
-                return Err(Error::invalid(
-                    path,
-                    "a directory; name a file or a block device in it",
-                ));
-            }
-            _ => return Err(Error::invalid(path, OTHER_KIND)),
-        }
+        let facts =
+            Facts::of(descriptor.as_fd()).map_err(|error| Error::io("stat", path, None, error))?;
+        facts.are_of_storage(path)?;
         // A ring would refuse what it cannot serve at once instead of waiting for it.
         // SAFETY: an open descriptor and the flags that it was opened with.
         match unsafe { libc::fcntl(fd, libc::F_SETFL, flags) } {
@@ -328,7 +343,7 @@ const OTHER_KIND: &str = "neither a regular file nor a block device";
 struct Facts(libc::statx);
 
 impl Facts {
-    fn of(descriptor: &OwnedFd) -> std::io::Result<Self> {
+    fn of(descriptor: BorrowedFd<'_>) -> std::io::Result<Self> {
         // SAFETY: a zeroed statx is a valid buffer.
         let mut facts: libc::statx = unsafe { std::mem::zeroed() };
         // SAFETY: an open descriptor, an empty path and a live buffer.
@@ -348,6 +363,16 @@ impl Facts {
         libc::mode_t::from(self.0.stx_mode) & libc::S_IFMT
     }
 
+    /// Refuses what is no storage.
+    fn are_of_storage(&self, path: &Path) -> Result<()> {
+        let what = match self.kind() {
+            libc::S_IFREG | libc::S_IFBLK => return Ok(()),
+            libc::S_IFDIR => "a directory; name a file or a block device in it",
+            _ => OTHER_KIND,
+        };
+        Err(Error::invalid(path, what))
+    }
+
     /// Length of a regular file, in bytes.
     fn length(&self) -> Option<u64> {
         (self.kind() == libc::S_IFREG).then_some(self.0.stx_size)
@@ -362,7 +387,7 @@ impl Facts {
     }
 
     /// What direct I/O demands of memory, offset and length, in bytes.
-    fn direct_alignment(&self, descriptor: &OwnedFd) -> u32 {
+    fn direct_alignment(&self, descriptor: BorrowedFd<'_>) -> u32 {
         let told = self.0.stx_dio_mem_align.max(self.0.stx_dio_offset_align);
         if self.0.stx_mask & libc::STATX_DIOALIGN != 0 && told.is_power_of_two() {
             return told;
