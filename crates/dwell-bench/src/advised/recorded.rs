@@ -123,8 +123,7 @@ mod tests {
     fn rings_and_slow_devices_in_fios_json_are_told_apart() {
         let advice = advise(&recording(&fio("io_uring", 16_000)).unwrap());
         assert_eq!(advice[0].remedy, Remedy::Library);
-        let mut slow = recording(&fio("psync", 4_000_000)).unwrap();
-        slow.thread_seconds = 4.0;
+        let slow = recording(&fio("psync", 4_000_000)).unwrap();
         assert_eq!(advise(&slow)[0].remedy, Remedy::Nothing);
     }
 

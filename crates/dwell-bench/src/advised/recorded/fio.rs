@@ -34,7 +34,10 @@ pub fn seen(recording: &Value, waking_ns: u64) -> Option<Seen> {
         longest_ms = longest_ms.max(job_ms);
         sum_ms += job_ms;
     }
-    super::seen(waits, vec![], longest_ms as f64 / 1e3, sum_ms as f64 / 1e3)
+    // Jobs that keep several requests in flight wait longer than they run.
+    let waited: u64 = waits.iter().map(|wait| wait.parts.total_ns()).sum();
+    let thread_seconds = (sum_ms as f64 / 1e3).max(waited as f64 / 1e9);
+    super::seen(waits, vec![], longest_ms as f64 / 1e3, thread_seconds)
 }
 
 fn issued(engine: &str) -> Issued {
