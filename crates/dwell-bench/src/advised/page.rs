@@ -19,7 +19,7 @@ pub fn html(report: &Report) -> String {
     let body = html! {
         header {
             h1 { "Where the storage time goes" }
-            @for advice in &report.advice { p.verdict { (advice.text) } }
+            @for advice in &report.advice { p.verdict { (advice.text.replace(" %", "\u{a0}%")) } }
             @if let Some(confirmed) = &report.confirmed { p.verdict { (confirmed.sentence()) } }
             p { (report.aside()) "." }
             (facts(&report.machine))
@@ -27,10 +27,10 @@ pub fn html(report: &Report) -> String {
         @for note in &report.seen.notes { p.note { (note) } }
         @if !report.totals.is_empty() {
             section {
-                h2 { "What each wait is made of" }
+                h2 { "Where it went" }
                 (legend())
                 div.scroll { table.figures.waits { tbody {
-                    @for total in report.totals.iter().take(BARS) { (bar(total, longest(report))) }
+                    @for total in drawn(report) { (bar(total, longest(report))) }
                 } } }
             }
             (figures(&report.totals))
@@ -49,8 +49,14 @@ pub fn html(report: &Report) -> String {
     page("Dwell: where the storage time goes", &body)
 }
 
+/// The kinds of waits that took a hundredth of the longest's time or more.
+fn drawn(report: &Report) -> impl Iterator<Item = &Total> {
+    let least = longest(report) / 100;
+    report.totals.iter().take(BARS).filter(move |total| total.parts.total_ns() >= least)
+}
+
 fn longest(report: &Report) -> u64 {
-    report.totals.iter().take(BARS).map(Total::mean_ns).max().unwrap_or(1).max(1)
+    report.totals.iter().map(|total| total.parts.total_ns()).max().unwrap_or(1).max(1)
 }
 
 fn legend() -> Markup {
@@ -66,9 +72,9 @@ fn legend() -> Markup {
     }
 }
 
-/// One kind of wait: its name, and its mean length in parts.
+/// One kind of wait: its name, and all its time in parts.
 fn bar(total: &Total, longest_ns: u64) -> Markup {
-    let scale = WIDTH / longest_ns as f64 / total.count.max(1) as f64;
+    let scale = WIDTH / longest_ns as f64;
     let mut left = 0.0;
     let parts: Vec<(&str, u64, f64, f64, &str)> = total
         .parts
@@ -90,12 +96,12 @@ fn bar(total: &Total, longest_ns: u64) -> Markup {
                     aria-label=(name) style="display:block;width:100%;height:1.4em" {
                     @for (name, ns, x, width, colour) in &parts {
                         rect x=(format!("{x:.1}")) y="0" width=(format!("{width:.1}")) height="24" fill=(colour) {
-                            title { (name) " " (units::time_ns(*ns as f64 / total.count.max(1) as f64)) }
+                            title { (name) " " (units::time_ns(*ns as f64)) ", " (units::time_ns(*ns as f64 / total.count.max(1) as f64)) " a wait" }
                         }
                     }
                 }
             }
-            td { (units::time_ns(total.mean_ns() as f64)) }
+            td { (units::time_ns(total.parts.total_ns() as f64)) }
         }
     }
 }
