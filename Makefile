@@ -36,6 +36,8 @@ NEEDS += ganesha.nfsd:nfs-ganesha /usr/lib/*/ganesha/libfsalvfs.so:nfs-ganesha-v
 NEEDS_PEERS := /usr/lib/*/libnfs.so:libnfs-dev
 # What tests/programs runs, beside fio; the long form runs more.
 NEEDS_PROGRAMS := sqlite3:sqlite3 /usr/include/sqlite3ext.h:libsqlite3-dev strace:strace db5.3_load:db5.3-util sysbench:sysbench redis-server:redis-server mdb_load:lmdb-utils db_bench:rocksdb-tools git:git
+# Opens the reports.
+NEEDS_PROGRAMS += chromium:chromium
 # Builds the BPF object of dwell advise anew, to compare it with the committed one.
 NEEDS_BPF := clang:clang llvm-strip:llvm /usr/include/bpf/bpf_helpers.h:libbpf-dev
 # What the figures D4 and D5 run, beside those.

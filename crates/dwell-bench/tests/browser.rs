@@ -8,6 +8,11 @@ use dwell_bench::{compare, report, sample};
 
 /// A page as Chromium reads it; `None` after saying why there is none.
 fn opened(directory: &Path, page: &str, html: &str) -> Option<Output> {
+    opened_in(directory, page, html, 1280)
+}
+
+/// The same in a window of that width.
+fn opened_in(directory: &Path, page: &str, html: &str, width: u32) -> Option<Output> {
     let path = directory.join(page);
     std::fs::write(&path, html).unwrap();
     let browser = ["chromium", "chromium-browser", "google-chrome"].into_iter().find(|name| {
@@ -20,6 +25,7 @@ fn opened(directory: &Path, page: &str, html: &str) -> Option<Output> {
     let output = Command::new(browser)
         .args(["--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr"])
         .arg(format!("--user-data-dir={}", directory.join("browser").display()))
+        .arg(format!("--window-size={width},1600"))
         .arg("--dump-dom")
         .arg(format!("file://{}", path.display()))
         .output()
@@ -85,4 +91,63 @@ fn what_a_page_says_on_the_console_is_heard() {
     let page = "<!DOCTYPE html><script>console.error('a complaint')</script>";
     let Some(output) = opened(directory.path(), "page.html", page) else { return };
     assert!(console(&output).iter().any(|line| line.contains("a complaint")), "{output:?}");
+}
+
+/// Complains of texts in a picture that overlap or are cut, and of a page that is wider than its window.
+const LAYOUT: &str = r#"<script>
+const complain = what => console.error("layout: " + what);
+for (const svg of document.querySelectorAll("svg")) {
+  const frame = svg.getBoundingClientRect();
+  const texts = [...svg.querySelectorAll("text")].filter(text => text.textContent.trim());
+  const boxes = texts.map(text => text.getBoundingClientRect());
+  boxes.forEach((box, i) => {
+    const name = texts[i].textContent.trim();
+    if (box.left < frame.left - 1 || box.right > frame.right + 1 || box.top < frame.top - 1 || box.bottom > frame.bottom + 1)
+      complain("cut: " + name);
+    // Upright and level texts only: the box of a slanted one is mostly empty.
+    const slanted = text => /rotate\((?!-?(0|90|270)\b)/.test(text.getAttribute("transform") || "");
+    for (let j = 0; j < i; j++) {
+      const other = boxes[j];
+      const across = Math.min(box.right, other.right) - Math.max(box.left, other.left);
+      const down = Math.min(box.bottom, other.bottom) - Math.max(box.top, other.top);
+      if (across > 2 && down > 3 && !slanted(texts[i]) && !slanted(texts[j]))
+        complain("overlap: " + name + " and " + texts[j].textContent.trim());
+    }
+  });
+}
+if (document.documentElement.scrollWidth > innerWidth + 1)
+  complain("wider than its window: " + document.documentElement.scrollWidth + " of " + innerWidth);
+</script></body>"#;
+
+#[test]
+fn no_text_overlaps_or_is_cut_in_a_wide_and_in_a_narrow_window() {
+    let directory = tempfile::tempdir().unwrap();
+    let pages = [
+        ("report", report::html(&sample::run())),
+        ("crowded", report::html(&sample::crowded())),
+        ("comparison", compare::html(&sample::comparison())),
+    ];
+    for (name, page) in pages {
+        assert!(page.contains("</body>"));
+        let checked = page.replace("</body>", LAYOUT);
+        for width in [1280, 420] {
+            let Some(output) = opened_in(directory.path(), "layout.html", &checked, width) else {
+                return;
+            };
+            assert_eq!(console(&output), Vec::<String>::new(), "{name} at {width}");
+        }
+    }
+}
+
+#[test]
+fn a_layout_that_is_wrong_is_complained_of() {
+    let directory = tempfile::tempdir().unwrap();
+    let page = r#"<!DOCTYPE html><body><div style="width:3000px">wide</div><svg width="100" height="50">
+        <text x="10" y="20">one</text><text x="12" y="21">two</text><text x="90" y="40">much too long</text></svg></body>"#;
+    let page = page.replace("</body>", LAYOUT);
+    let Some(output) = opened(directory.path(), "wrong.html", &page) else { return };
+    let said = console(&output).join("\n");
+    for fault in ["overlap: two and one", "cut: much too long", "wider than its window"] {
+        assert!(said.contains(fault), "{fault}: {said}");
+    }
 }
