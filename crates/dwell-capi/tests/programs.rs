@@ -145,7 +145,7 @@ fn the_example_reads_at_depth_1_and_32_and_tells_what_was_decided() {
 
 /// Whether regions can be had here; says so where not.
 fn regions(file: &Path) -> bool {
-    let opened = dwell::File::open(file).unwrap();
+    let opened = dwell::Options::new().open(file).unwrap();
     match dwell_pager::Region::open(opened, &dwell_pager::Options::new(1 << 16)) {
         Ok(_) => true,
         Err(why) => {

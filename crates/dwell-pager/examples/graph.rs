@@ -20,7 +20,7 @@ use dwell_workloads::graphs::{self, Hints, NoHints, Walks};
 
 /// Makes the graph's file a region and runs the programs over it.
 fn run(path: &Path, over: usize) -> Result<(), Box<dyn Error>> {
-    let file = File::options().direct(true).open(path)?;
+    let file = dwell::Options::new().direct(true).open(path)?;
     let bytes = file.bytes()? as usize;
     let budget_bytes = bytes / over.max(1);
     let region = Region::open(file, &Options::new(budget_bytes))?;

@@ -58,5 +58,5 @@ pub use dwell_policy::{
 };
 pub use error::{Error, Result};
 pub use file::File;
-pub use open::Options;
+pub use open::{Options, open, options};
 pub use stats::Stats;

@@ -127,21 +127,66 @@ pub struct Options {
     pub shadow: bool,
     /// Which part of the requests is steered; `None` for all.
     pub steer: Option<Share>,
+    /// Whether a file without a monitor of its own is connected with the process's.
+    shared_monitor: bool,
+}
+
+/// Opens `address` for reading: a path, or the address of a scheme (`emu:z-nand`, or one that
+/// [`register`] made known).
+///
+/// The file has the default policy, `adaptive`, and the process's system monitor
+/// ([`SystemMonitor::shared`]). The monitor's thread starts with the first file that needs it and
+/// ends with the last. What the policy learns of a device, other processes of the user find too.
+///
+/// The library reads no environment variable, settings file or device profile: only commands and
+/// the C library do. [`options`] has a choice for each.
+///
+/// ```
+/// # fn main() -> Result<(), dwell::Error> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let path = dir.path().join("data");
+/// # std::fs::write(&path, [7u8; 8192]).unwrap();
+/// let mut buffer = [0u8; 4096];
+/// let bytes = dwell::open(&path)?.read_at(&mut buffer, 4096)?;
+/// assert_eq!((bytes, buffer[0]), (4096, 7));
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+/// What the system refuses, with the path; directories, pipes and unknown presets.
+pub fn open(address: impl AsRef<Path>) -> Result<File> {
+    options().open(address)
+}
+
+/// Choices for opening, which begin as those of [`open`].
+///
+/// ```
+/// # fn main() -> Result<(), dwell::Error> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let path = dir.path().join("data");
+/// let file = dwell::options().write(true).create(true).open(&path)?;
+/// file.write_all_at(b"hello", 0)?;
+/// file.sync_data()?;
+/// # Ok(())
+/// # }
+/// ```
+pub fn options() -> Options {
+    Options { shared_monitor: true, ..Options::default() }
 }
 
 impl File {
-    /// Opens `address` for reading with the default policy: a path, or the address of a scheme
-    /// (`emu:z-nand`, or one that [`register`] made known).
+    /// As [`dwell::open`](open).
     ///
     /// # Errors
-    /// What the system refuses, with the path; directories and unknown presets.
+    /// As [`open`].
     pub fn open(address: impl AsRef<Path>) -> Result<File> {
-        Options::new().open(address)
+        open(address)
     }
 
-    /// Choices for opening.
+    /// As [`dwell::options`](options).
     pub fn options() -> Options {
-        Options::new()
+        options()
     }
 }
 
@@ -157,12 +202,14 @@ impl Default for Options {
             monitor: None,
             shadow: false,
             steer: None,
+            shared_monitor: false,
         }
     }
 }
 
 impl Options {
-    /// Reading, buffered, by `adaptive`, without a profile: the kernel's own way until another turns out better.
+    /// Reads through the page cache by `adaptive`, without a profile and without a system monitor:
+    /// nothing tells the policy how busy the machine is. [`options`] begins with a monitor.
     pub fn new() -> Self {
         Self::default()
     }
@@ -209,7 +256,7 @@ impl Options {
         self
     }
 
-    /// Connects the file with the system monitor.
+    /// Connects the file with this system monitor.
     #[must_use]
     pub fn monitor(mut self, monitor: Arc<SystemMonitor>) -> Self {
         self.monitor = Some(monitor);
@@ -240,8 +287,7 @@ impl Options {
         if let Some(opened) = self.by_scheme(path).or_else(|| self.by_path(path)) {
             let Opened { source, device, known } = opened?;
             let known = self.known.unwrap_or(known);
-            let source = AnySource::Other(source);
-            return Ok(self.over(source, path, &device, known));
+            return self.over(AnySource::Other(source), path, &device, known);
         }
         let known = self.known.unwrap_or_default();
         let (descriptor, facts) = self.descriptor(path)?;
@@ -252,14 +298,24 @@ impl Options {
             Some(bytes) => kernel.of_length(bytes),
             None => kernel,
         });
-        let device = facts.device();
-        Ok(self.over(source, path, &device, known))
+        self.over(source, path, &facts.device(), known)
     }
 
-    fn over(&self, source: AnySource, path: &Path, device: &str, known: Known) -> File {
-        let (policy, monitor) = (self.policy.clone(), self.monitor.clone());
+    fn over(&self, source: AnySource, path: &Path, device: &str, known: Known) -> Result<File> {
+        let (policy, monitor) = (self.policy.clone(), self.monitor_for(path, &known)?);
         let file = File::over(source, path, device, known, policy, monitor);
-        file.in_shadow(self.shadow).in_part(self.steer)
+        Ok(file.in_shadow(self.shadow).in_part(self.steer))
+    }
+
+    /// Where no load can change a decision, nobody needs a monitor.
+    fn monitor_for(&self, path: &Path, known: &Known) -> Result<Option<Arc<SystemMonitor>>> {
+        let needed = || self.policy.always_inline(known.profile.as_ref()).is_none();
+        if self.monitor.is_some() || !self.shared_monitor || !needed() {
+            return Ok(self.monitor.clone());
+        }
+        let started = SystemMonitor::shared();
+        let failed = |error| Error::io("start the system monitor for", path, None, error);
+        started.map(Some).map_err(failed)
     }
 
     fn by_scheme(&self, path: &Path) -> Option<Result<Opened>> {
