@@ -6,6 +6,7 @@ use std::cell::Cell;
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use dwell::clock;
 use dwell::pipeline::{Finished, Owned, Pipeline};
@@ -109,9 +110,14 @@ impl Queue {
     ) {
         let min = min.min(max).min(self.pipeline.len());
         for taken in 0..max {
-            let next = match taken < min && until != Some(0) {
-                true => self.pipeline.next_until(until),
-                false => self.pipeline.try_next(),
+            let next = match until {
+                _ if taken >= min => self.pipeline.try_next(),
+                Some(0) => self.pipeline.try_next(),
+                Some(at) => {
+                    let left_ns = at.saturating_sub(clock::now());
+                    self.pipeline.next_within(Duration::from_nanos(left_ns))
+                }
+                None => self.pipeline.next(),
             };
             let Some(finished) = next else { return };
             out(completion(finished));

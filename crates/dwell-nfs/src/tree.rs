@@ -117,6 +117,7 @@ pub(crate) fn hall(action: &'static str, path: &Path, error: dwell::Error) -> Er
         dwell::Error::Invalid { what, .. } => {
             Error::new(action, path.display(), Why::Invalid(what))
         }
+        other => Error::new(action, path.display(), Why::Invalid(other.to_string())),
     }
 }
 

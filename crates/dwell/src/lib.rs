@@ -56,7 +56,7 @@ mod words;
 pub use dwell_policy::{
     self, Decision, DeviceClass, Kind, Mode, Reason, Route, WaitPolicy, policy,
 };
-pub use error::{Error, Result};
+pub use error::{Error, ErrorKind, Result};
 pub use file::File;
 pub use open::{Options, open, options};
 pub use stats::Stats;

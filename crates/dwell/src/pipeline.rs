@@ -14,7 +14,7 @@ use dwell_policy::{Backlog, Decision, Estimator, Mode, Ns, Outcome, Pace, Route,
 use crate::any::AnySource;
 use crate::buffer::Aligned;
 use crate::clock;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::file::File;
 use crate::flights::{Flights, InFlight};
 use crate::governed::Standing;
@@ -227,9 +227,12 @@ where
         self.next_until(None)
     }
 
-    /// As [`Pipeline::next`], until [`clock::now`] shows `until` at the latest; `None` also when
-    /// nothing has finished by then.
-    pub fn next_until(&mut self, until: Option<Ns>) -> Option<Finished<B>> {
+    /// As [`Pipeline::next`], for `span` at most; `None` also when nothing has finished by then.
+    pub fn next_within(&mut self, span: Duration) -> Option<Finished<B>> {
+        self.next_until(Some(clock::now().saturating_add(clock::ns_of(span))))
+    }
+
+    fn next_until(&mut self, until: Option<Ns>) -> Option<Finished<B>> {
         while self.finished.is_empty() && self.in_flight() > 0 {
             self.wait_for_some(until);
             if until.is_some_and(|at| clock::now() >= at) {
@@ -263,7 +266,7 @@ where
     ) -> std::result::Result<Ticket, (Error, Option<B>)> {
         if !self.has_room() {
             let what = format!("{} requests are in flight, as many as asked for", self.depth);
-            return Err((Error::invalid(self.file.path(), what), buffer));
+            return Err((Error::refused(ErrorKind::Full, self.file.path(), what), buffer));
         }
         let own = self.queue.as_ref().map_or(Backlog::default(), Queue::backlog);
         let (file, depth) = (self.file, Some(self.depth));
@@ -284,7 +287,7 @@ where
             Ok(ticket) => ticket,
             Err(_) => {
                 let what = "the queue takes no more requests; take finished ones first";
-                return Err((Error::invalid(self.file.path(), what), buffer));
+                return Err((Error::refused(ErrorKind::Full, self.file.path(), what), buffer));
             }
         };
         self.flights.insert(Flight {
