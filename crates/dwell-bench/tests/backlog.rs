@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use dwell::Kind;
 use dwell::buffer::Aligned;
 use dwell::monitor::{Config, SystemMonitor};
 use dwell::policy::SmartCon;
-use dwell::{File, Kind};
 use dwell_bench::fixture::{Fixture, LoopOnTmpfs};
 use dwell_policy::{Backlog, Call};
 

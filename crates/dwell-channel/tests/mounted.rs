@@ -15,7 +15,6 @@ use std::time::{Duration, Instant};
 
 use common::mapped;
 use common::scene::{EVERY, scene, scene_by, serve};
-use dwell::File;
 use dwell_channel::client;
 use dwell_channel::controller::{Controller, Options};
 use dwell_channel::fs::DataPath;

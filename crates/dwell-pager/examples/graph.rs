@@ -13,7 +13,6 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use dwell::File;
 use dwell_pager::{Options, PAGE_BYTES, Region};
 use dwell_workloads::csr::{self, Graph};
 use dwell_workloads::graphs::{self, Hints, NoHints, Walks};

@@ -76,6 +76,7 @@ pub struct Device {
 /// What drives a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
 pub enum DeviceKind {
     /// NVMe namespace, local or over a fabric.
     Nvme,
@@ -131,6 +132,7 @@ impl fmt::Display for DeviceKind {
 
 /// Why no device was found beneath a path.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum DeviceError {
     /// Nothing has that name.
     #[error(

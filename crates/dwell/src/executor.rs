@@ -75,6 +75,7 @@ const DROP_PATIENCE_NS: Ns = 200_000_000;
 
 /// What an executor did so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Counts {
     /// Steps of tasks, that of `block_on` included.
     pub steps: u64,

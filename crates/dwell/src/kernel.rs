@@ -7,7 +7,7 @@ mod refusals;
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use dwell_policy::{Backlog, Kind, Route, Routes};
@@ -54,6 +54,22 @@ impl Kernel {
     /// The descriptor.
     pub fn descriptor(&self) -> &OwnedFd {
         &self.descriptor
+    }
+
+    /// Makes the file so many bytes long.
+    ///
+    /// # Errors
+    /// What the system refuses.
+    pub fn set_length(&self, bytes: u64) -> io::Result<()> {
+        rustix::fs::ftruncate(&self.descriptor, bytes)?;
+        self.length.store(bytes, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+impl AsFd for Kernel {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.descriptor.as_fd()
     }
 }
 

@@ -26,6 +26,7 @@ use entry::entry;
     Clone, Copy, Debug, Default, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize,
 )]
 #[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
 pub enum SpinMethod {
     /// Reads the completion queue in shared memory. The kernel interrupts the thread to post.
     CqPeek,

@@ -119,6 +119,7 @@ impl Counters {
 
 /// Requests whose latencies are kept together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Family {
     /// Synchronous calls that had to ask the device.
     Inline,

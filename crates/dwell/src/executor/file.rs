@@ -17,7 +17,7 @@ use super::reactor::{Flight, Owner, State};
 use super::{Core, Handle};
 use crate::any::AnySource;
 use crate::buffer::Aligned;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::file::File;
 use crate::governed::Governor;
 use crate::known::Entered;
@@ -335,7 +335,7 @@ where
         let (file, core) = (&inner.file, &inner.core);
         if core.closed.get() {
             let what = "the executor that its requests were to be futures of has ended";
-            return Some(Err(Error::invalid(file.path(), what)));
+            return Some(Err(Error::refused(ErrorKind::Ended, file.path(), what)));
         }
         let mut reactor = core.reactor.borrow_mut();
         let sequence = inner.sequence.replace(inner.sequence.get() + 1);
