@@ -8,8 +8,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use dwell::buffer::{IoBuf, IoBufMut};
 use dwell::clock;
-use dwell::pipeline::{Finished, Owned, Pipeline};
+use dwell::pipeline::{Finished, Pipeline};
 
 use crate::failure::{Failure, call};
 use crate::file::{File, checked, opened};
@@ -42,8 +43,15 @@ struct Lent {
 // SAFETY: the caller of the queue promised that the memory stays until the completion.
 unsafe impl Send for Lent {}
 // SAFETY: as above; it does not move with this.
-unsafe impl Owned for Lent {
-    fn memory(&mut self) -> (*mut u8, usize) {
+unsafe impl IoBuf for Lent {
+    fn data(&self) -> (*const u8, usize) {
+        (self.start, self.bytes)
+    }
+}
+
+// SAFETY: as above; C's memory counts as initialised.
+unsafe impl IoBufMut for Lent {
+    fn room(&mut self) -> (*mut u8, usize) {
         (self.start, self.bytes)
     }
 }

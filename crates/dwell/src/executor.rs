@@ -38,6 +38,7 @@ mod doorbell;
 mod file;
 mod idle;
 mod reactor;
+mod request;
 mod shared;
 mod tasks;
 mod time;

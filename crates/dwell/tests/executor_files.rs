@@ -108,8 +108,15 @@ fn a_request_that_is_dropped_keeps_its_memory_until_it_is_over() {
         }
     }
     // SAFETY: the heap memory of a Vec does not move with it.
-    unsafe impl dwell::pipeline::Owned for Counted {
-        fn memory(&mut self) -> (*mut u8, usize) {
+    unsafe impl dwell::buffer::IoBuf for Counted {
+        fn data(&self) -> (*const u8, usize) {
+            (self.0.as_ptr(), self.0.len())
+        }
+    }
+
+    // SAFETY: as above.
+    unsafe impl dwell::buffer::IoBufMut for Counted {
+        fn room(&mut self) -> (*mut u8, usize) {
             (self.0.as_mut_ptr(), self.0.len())
         }
     }
@@ -347,8 +354,15 @@ fn a_request_that_nothing_would_end_is_ended_by_dropping_it() {
         }
     }
     // SAFETY: the heap memory of a Vec does not move with it.
-    unsafe impl dwell::pipeline::Owned for Told {
-        fn memory(&mut self) -> (*mut u8, usize) {
+    unsafe impl dwell::buffer::IoBuf for Told {
+        fn data(&self) -> (*const u8, usize) {
+            (self.0.as_ptr(), self.0.len())
+        }
+    }
+
+    // SAFETY: as above.
+    unsafe impl dwell::buffer::IoBufMut for Told {
+        fn room(&mut self) -> (*mut u8, usize) {
             (self.0.as_mut_ptr(), self.0.len())
         }
     }

@@ -11,10 +11,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use common::child::{child, in_a_child_with_a_file};
 use common::forbid::forbid;
 use common::{Uncached, Way, check, uncached};
+use dwell::buffer::{IoBuf, IoBufMut};
 use dwell::dwell_policy::{Backlog, Call, Kind, Routes};
 use dwell::executor::Executor;
 use dwell::kernel::Kernel;
-use dwell::pipeline::Owned;
 use dwell::queue::{Action, Io, Queue};
 use dwell::ring::{self, SpinMethod};
 use dwell::source::Source;
@@ -30,8 +30,15 @@ impl Drop for Counted {
 }
 
 // SAFETY: the heap memory of a Vec does not move with it.
-unsafe impl Owned for Counted {
-    fn memory(&mut self) -> (*mut u8, usize) {
+unsafe impl IoBuf for Counted {
+    fn data(&self) -> (*const u8, usize) {
+        (self.0.as_ptr(), self.0.len())
+    }
+}
+
+// SAFETY: as above.
+unsafe impl IoBufMut for Counted {
+    fn room(&mut self) -> (*mut u8, usize) {
         (self.0.as_mut_ptr(), self.0.len())
     }
 }
