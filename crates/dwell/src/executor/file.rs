@@ -215,7 +215,7 @@ where
     /// As [`AsyncFile::read_at`]; the file ends before.
     pub async fn read_exact_at<B: IoBufMut>(&self, mut buffer: B, offset: u64) -> (Result<()>, B) {
         let bytes = buffer.room().1;
-        self.transfer_all(buffer, bytes, offset, Self::reading).await
+        whole(self.transfer_all(buffer, bytes, offset, Self::reading).await)
     }
 
     /// Writes `buffer` at `offset`: bytes written, and the buffer.
@@ -231,6 +231,32 @@ where
     /// # Errors
     /// As [`AsyncFile::write_at`]; a device that takes no more.
     pub async fn write_all_at<B: IoBuf>(&self, buffer: B, offset: u64) -> (Result<()>, B) {
+        let bytes = buffer.data().1;
+        whole(self.transfer_all(buffer, bytes, offset, Self::writing).await)
+    }
+
+    /// As [`AsyncFile::read_exact_at`], without the panic, as [`AsyncFile::try_read_at`].
+    ///
+    /// # Errors
+    /// As [`AsyncFile::read_exact_at`].
+    pub async fn try_read_exact_at<B: IoBufMut>(
+        &self,
+        mut buffer: B,
+        offset: u64,
+    ) -> (Result<()>, Option<B>) {
+        let bytes = buffer.room().1;
+        self.transfer_all(buffer, bytes, offset, Self::reading).await
+    }
+
+    /// As [`AsyncFile::write_all_at`], without the panic, as [`AsyncFile::try_write_at`].
+    ///
+    /// # Errors
+    /// As [`AsyncFile::write_all_at`].
+    pub async fn try_write_all_at<B: IoBuf>(
+        &self,
+        buffer: B,
+        offset: u64,
+    ) -> (Result<()>, Option<B>) {
         let bytes = buffer.data().1;
         self.transfer_all(buffer, bytes, offset, Self::writing).await
     }
@@ -289,14 +315,17 @@ where
         bytes: usize,
         offset: u64,
         part: impl Fn(&Self, B, usize, u64) -> Request<B, S>,
-    ) -> (Result<()>, B) {
+    ) -> (Result<()>, Option<B>) {
         let mut done = 0;
         while done < bytes {
             let at = offset.saturating_add(done as u64);
             let request = part(self, buffer, done, at);
             let action = request.memory.action;
-            let (result, back) = whole(request.await);
-            buffer = back;
+            let (result, back) = request.await;
+            buffer = match back {
+                Some(buffer) => buffer,
+                None => return (result.map(drop), None),
+            };
             match result {
                 Ok(0) => {
                     let kind = match action {
@@ -304,12 +333,13 @@ where
                         _ => std::io::ErrorKind::WriteZero,
                     };
                     let path = self.inner.file.path();
-                    return (Err(Error::io(action.as_str(), path, Some(at), kind.into())), buffer);
+                    let end = Error::io(action.as_str(), path, Some(at), kind.into());
+                    return (Err(end), Some(buffer));
                 }
                 Ok(more) => done += more,
-                Err(error) => return (Err(error), buffer),
+                Err(error) => return (Err(error), Some(buffer)),
             }
         }
-        (Ok(()), buffer)
+        (Ok(()), Some(buffer))
     }
 }

@@ -19,7 +19,9 @@ use crate::queue::{Action, Io};
 use crate::source::Source;
 
 /// A request's result with its buffer, which a kernel that hands out nothing any more may keep.
-pub(super) fn whole<B>((result, buffer): (Result<usize>, Option<B>)) -> (Result<usize>, B) {
+pub(super) fn whole<T: std::fmt::Debug, B>(
+    (result, buffer): (Result<T>, Option<B>),
+) -> (Result<T>, B) {
     match buffer {
         Some(buffer) => (result, buffer),
         None => {
