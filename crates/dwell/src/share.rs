@@ -9,16 +9,16 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use dwell_policy::regression::{CLASSES, Regression};
 use dwell_policy::{Kind, Ns, Reason};
-use serde::{Deserialize, Serialize};
 
-use crate::ledger::start_ticks;
+use crate::monitor::procstat::start_ticks;
 use crate::monitor::scatter;
 use crate::spelling;
 
 /// A part of the requests of each process, of the processes, or of the hosts, written as
 /// `5% of processes`.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(into = "String", try_from = "String")]
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(into = "String", try_from = "String"))]
 pub struct Share {
     /// How much, 0–1.
     pub part: f32,
