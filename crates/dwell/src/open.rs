@@ -333,6 +333,21 @@ impl Options {
     /// Takes a descriptor that is open already. How it was opened holds: for reading or writing,
     /// buffered or direct. The other choices are these.
     ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use std::sync::Arc;
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("data");
+    /// # std::fs::write(&path, b"hello")?;
+    /// let opened = std::fs::File::options().write(true).read(true).open(&path)?;
+    /// let block = Arc::new(dwell::policy::Block);
+    /// let file = dwell::options().policy(block).open_descriptor(opened)?;
+    /// file.write_all_at(b"jello", 0)?;
+    /// # assert_eq!(std::fs::read(&path)?, b"jello");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// A directory, a pipe, or anything else that is no storage. A descriptor that appends, because
     /// its writes would go to the end instead of their offset. What the system refuses. The

@@ -241,6 +241,19 @@ where
     }
 
     /// As [`Pipeline::next`], for `span` at most; `None` also when nothing has finished by then.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), dwell::Error> {
+    /// use std::time::Duration;
+    ///
+    /// let file = dwell::open("emu:latency=300ms,size=64KiB")?;
+    /// let mut pipeline = file.pipeline(1)?;
+    /// pipeline.read_at(vec![0u8; 4096], 0).map_err(|(error, _)| error)?;
+    /// assert!(pipeline.next_within(Duration::from_millis(1)).is_none());
+    /// assert_eq!(pipeline.len(), 1); // It is still in flight.
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn next_within(&mut self, span: Duration) -> Option<Finished<B>> {
         self.next_until(Some(clock::now().saturating_add(clock::ns_of(span))))
     }

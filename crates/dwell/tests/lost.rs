@@ -248,20 +248,25 @@ fn a_future_whose_ring_is_forbidden_ends_and_the_executor_goes_on() {
             let executor = Executor::new().unwrap();
             let (file, writer) = pipe(*way);
             let file = executor.file(Arc::new(file)).unwrap();
-            let buffer = Counted(vec![0; 10], drops.clone());
-            let task = executor.spawn(async move { file.read_at(buffer, 0).await.0 });
+            let buffer = || Counted(vec![0; 10], drops.clone());
+            let (first, second, again) = (buffer(), buffer(), file.clone());
+            let task = executor.spawn(async move { file.read_at(first, 0).await.0 });
+            let told = executor.spawn(async move { again.try_read_at(second, 0).await });
             let other = executor.file(Arc::new(uncached(&path, *way))).unwrap();
             common::turns(&executor);
-            (executor, task, other, writer)
+            (executor, task, told, other, writer)
         })
         .collect();
     if !without_enter() {
         return common::skip("no seccomp filters here");
     }
-    for (executor, task, other, _writer) in executors {
+    for (executor, task, told, other, _writer) in executors {
         let ended = catch_unwind(AssertUnwindSafe(|| executor.block_on(task)));
         let why = *ended.unwrap_err().downcast::<String>().unwrap();
         assert!(why.contains("hands out no completions"), "{why}");
+        let (result, buffer) = executor.block_on(told);
+        assert_eq!(result.unwrap_err().errno(), Some(libc::ENOTRECOVERABLE));
+        assert!(buffer.is_none(), "the kernel may still write there");
         let (result, buffer) = executor.block_on(other.read_at(vec![0; 10], 7));
         assert_eq!(result.unwrap(), 10);
         check(&buffer, 7, 5);

@@ -12,7 +12,19 @@ use crate::kernel::Kernel;
 use crate::source::Source;
 
 impl File {
-    /// Its descriptor, where the kernel serves it; `None` for addresses of other schemes.
+    /// Its descriptor, where the kernel serves it; `None` for addresses of other schemes. A file that
+    /// is always the kernel's, `File<Kernel>`, is [`AsFd`] and [`AsRawFd`] too.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), dwell::Error> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let path = dir.path().join("data");
+    /// # std::fs::write(&path, b"hello").unwrap();
+    /// assert!(dwell::open(&path)?.descriptor().is_some());
+    /// assert!(dwell::open("emu:z-nand")?.descriptor().is_none());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         match &self.source {
             AnySource::Kernel(kernel) => Some(kernel.as_fd()),
@@ -30,7 +42,8 @@ impl File {
         }
     }
 
-    /// What the system says of the file. [`File::bytes`] has the length of every address and device.
+    /// What the system says of the file: length in bytes, owner, times. [`File::bytes`] has the length
+    /// of addresses and devices too.
     ///
     /// # Errors
     /// What the system refuses; an address that is no file of the kernel.
