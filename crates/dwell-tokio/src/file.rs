@@ -31,11 +31,12 @@ pub async fn open(address: impl AsRef<Path>) -> dwell::Result<File> {
 ///
 /// ```
 /// # async fn example(path: std::path::PathBuf) -> Result<(), dwell::Error> {
-/// let file = dwell_tokio::File::open_with(dwell::options().write(true).create(true), &path).await?;
+/// let options = dwell::options().write(true).create(true);
+/// let file = dwell_tokio::File::open_with(options, &path).await?;
 /// file.write_all_at(b"hello".to_vec(), 4091).await?;
 /// file.sync_data().await?;
-/// let reads: Vec<_> = (0..4).map(|at| tokio::spawn(file.read_at(vec![0; 1024], at * 1024))).collect();
-/// for read in reads {
+/// let reads = (0..4).map(|at| tokio::spawn(file.read_at(vec![0; 1024], at * 1024)));
+/// for read in reads.collect::<Vec<_>>() {
 ///     let (bytes, buffer) = read.await.unwrap()?;
 ///     println!("{:?}", &buffer[..bytes]);
 /// }

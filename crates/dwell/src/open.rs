@@ -369,7 +369,7 @@ impl Options {
         self.kernel(descriptor, &facts, flags.contains(OFlags::DIRECT), &path)
     }
 
-    /// The file is made before openers of paths see it: none of them could refuse one that is there.
+    /// The file is made before openers of paths see it: none of them could refuse an old one.
     fn open_new(&self, path: &Path) -> Result<File> {
         if is_scheme(path) {
             let what = "create_new is for files of the kernel; use create";

@@ -8,8 +8,8 @@ use super::Aligned;
 
 /// Memory that a write in flight owns and takes its data from.
 ///
-/// `Vec<u8>`, `Box<[u8]>`, `Arc<[u8]>`, `&'static [u8]` and [`Aligned`] are such buffers, and so are
-/// `Bytes` and `BytesMut` with the feature `bytes`. A pair has the memory of its first part; the
+/// `Vec<u8>`, `Box<[u8]>`, `Arc<[u8]>`, `&'static [u8]` and [`Aligned`] are such buffers. With the
+/// feature `bytes`, `Bytes` and `BytesMut` are too. A pair has the memory of its first part; the
 /// second is anything you want back with the request.
 ///
 /// ```
@@ -41,13 +41,13 @@ pub unsafe trait IoBuf: Send + 'static {
 
 /// Memory that a read in flight owns and fills.
 ///
-/// A read fills the length of a `Vec<u8>`, `Box<[u8]>`, `BytesMut` or [`Aligned`], as it does with a
+/// A read fills the length of a `Vec<u8>`, `Box<[u8]>`, `BytesMut` or [`Aligned`], as that of a
 /// slice. [`Spare`](super::Spare) has it fill memory that is not initialised, behind the length.
 /// An `Arc<[u8]>` can be filled while nobody else has it: [`Exclusive`](super::Exclusive).
 ///
 /// # Safety
-/// The memory that [`IoBufMut::room`] names stays at its address and valid, and nothing else reads or
-/// writes it, while the value is moved or left alone, until the value is dropped or used. Every
+/// The memory that [`IoBufMut::room`] names stays at its address and valid, and nothing else reads
+/// or writes it, while the value is moved or left alone, until the value is dropped or used. Every
 /// call names the same memory until somebody changes the value otherwise. The memory is
 /// initialised after [`IoBufMut::zero`].
 pub unsafe trait IoBufMut: IoBuf {
@@ -84,7 +84,7 @@ unsafe impl IoBufMut for Vec<u8> {
     }
 }
 
-// SAFETY: the heap memory does not move with the Box, and nobody looks at it while a request has it.
+// SAFETY: the heap memory does not move with the Box, and nobody looks there while a request has it.
 unsafe impl IoBuf for Box<[u8]> {
     fn data(&self) -> (*const u8, usize) {
         (self.as_ptr(), self.len())

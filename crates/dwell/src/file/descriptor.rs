@@ -12,8 +12,8 @@ use crate::kernel::Kernel;
 use crate::source::Source;
 
 impl File {
-    /// Its descriptor, where the kernel serves it; `None` for addresses of other schemes. A file that
-    /// is always the kernel's, `File<Kernel>`, is [`AsFd`] and [`AsRawFd`] too.
+    /// Its descriptor, where the kernel serves it; `None` for addresses of other schemes. A file
+    /// that is always the kernel's, `File<Kernel>`, is [`AsFd`] and [`AsRawFd`] too.
     ///
     /// ```
     /// # fn main() -> Result<(), dwell::Error> {
@@ -42,8 +42,8 @@ impl File {
         }
     }
 
-    /// What the system says of the file: length in bytes, owner, times. [`File::bytes`] has the length
-    /// of addresses and devices too.
+    /// What the system says of the file: length in bytes, owner, times. [`File::bytes`] has the
+    /// length of addresses and devices too.
     ///
     /// # Errors
     /// What the system refuses; an address that is no file of the kernel.
