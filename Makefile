@@ -9,6 +9,7 @@
 # make fuzz    fuzzes the readers of traces, channels and NFS for a minute each (FUZZ_SECONDS=60)
 # make install   installs command, libraries, dwell.h and dwell.pc under PREFIX (/usr/local), DESTDIR before it
 # make fio-engine   builds target/fio/dwell.so, an engine for the fio that is installed
+# make sqlite-vfs   builds target/sqlite/dwell_vfs.so, a VFS for SQLite as a loadable extension
 # make figure ID=S4   measures one figure of the papers; CASE='4 KiB' some of its
 #                    rows; `make figures` all that is stale, and rewrites the tables in docs/
 
@@ -34,7 +35,7 @@ NEEDS += ganesha.nfsd:nfs-ganesha /usr/lib/*/ganesha/libfsalvfs.so:nfs-ganesha-v
 # An NFS client that is looked for when it is measured.
 NEEDS_PEERS := /usr/lib/*/libnfs.so:libnfs-dev
 # What tests/programs runs, beside fio; the long form runs more.
-NEEDS_PROGRAMS := sqlite3:sqlite3 db5.3_load:db5.3-util sysbench:sysbench redis-server:redis-server mdb_load:lmdb-utils db_bench:rocksdb-tools git:git
+NEEDS_PROGRAMS := sqlite3:sqlite3 /usr/include/sqlite3ext.h:libsqlite3-dev strace:strace db5.3_load:db5.3-util sysbench:sysbench redis-server:redis-server mdb_load:lmdb-utils db_bench:rocksdb-tools git:git
 # Builds the BPF object of dwell advise anew, to compare it with the committed one.
 NEEDS_BPF := clang:clang llvm-strip:llvm /usr/include/bpf/bpf_helpers.h:libbpf-dev
 # What the figures D4 and D5 run, beside those.
@@ -43,7 +44,7 @@ NEEDS_OLTP := /usr/include/sqlite3.h:libsqlite3-dev /usr/include/db.h:libdb5.3-d
 NEEDS_WORKLOADS := xz:xz-utils /usr/games/stockfish:stockfish povray:povray
 NEEDS_LONG_PROGRAMS := /usr/lib/postgresql/*/bin/initdb:postgresql mariadbd:mariadb-server-core mariadb-dump:mariadb-client
 
-.PHONY: demo test test-long install install-files fio-engine lint figure figures peers build deps deny trace-tool fuzz
+.PHONY: demo test test-long install install-files fio-engine sqlite-vfs lint figure figures peers build deps deny trace-tool fuzz
 
 deps:
 	@command -v $(CARGO) >/dev/null || { echo "make: a Rust toolchain is needed (rustup, or Debian's cargo 1.89 or newer)" >&2; exit 1; }
@@ -92,6 +93,9 @@ install-files:
 
 fio-engine:
 	@./fio/build || [ $$? = 77 ]
+
+sqlite-vfs:
+	@./sqlite/build || [ $$? = 77 ]
 
 fuzz: deps
 	@./fuzz/run $(FUZZ_SECONDS)

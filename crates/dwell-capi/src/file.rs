@@ -4,6 +4,7 @@
 
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::io::{IoSlice, IoSliceMut};
+use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::ptr;
 use std::sync::Arc;
@@ -25,6 +26,8 @@ pub struct File {
     pub(crate) device: CString,
     /// Why nothing is known of the device.
     pub(crate) note: Option<CString>,
+    /// What it was opened with, of the caller, the settings and a profile.
+    options: dwell::Options,
 }
 
 fn text(text: impl Into<Vec<u8>>) -> CString {
@@ -34,7 +37,12 @@ fn text(text: impl Into<Vec<u8>>) -> CString {
 }
 
 impl File {
-    fn open(address: &Path, asked: Asked) -> Result<File, Failure> {
+    /// At an address, or over a descriptor that was opened there.
+    fn open(
+        address: &Path,
+        asked: Asked,
+        lent: Option<BorrowedFd<'static>>,
+    ) -> Result<File, Failure> {
         let Asked { mut options, policy, profiles } = asked;
         let found = profiles.beneath_opened(address, &options);
         let settings = places::settings();
@@ -65,10 +73,25 @@ impl File {
                 (None, Some(error.to_string()))
             }
         };
-        let file = Arc::new(options.open(address)?);
+        let file = Arc::new(match lent {
+            Some(descriptor) => options.adopt(descriptor, address)?,
+            None => options.open(address)?,
+        });
         let policy = text(file.policy().name());
         let device = text(device.unwrap_or_default());
-        Ok(File { file, policy, device, note: note.map(text) })
+        Ok(File { file, policy, device, note: note.map(text), options })
+    }
+
+    fn beside(&self, lent: BorrowedFd<'static>, path: &Path) -> Result<File, Failure> {
+        let options = self.options.clone();
+        let file = Arc::new(options.adopt(lent, path)?);
+        if file.device() != self.file.device() {
+            let (path, beside) = (path.display(), self.file.path().display());
+            let what = format!("{path}: not on the device of {beside}; use dwell_adopt");
+            return Err(Failure::new(libc::EXDEV, what));
+        }
+        let (policy, device) = (self.policy.clone(), self.device.clone());
+        Ok(File { file, policy, device, note: self.note.clone(), options })
     }
 }
 
@@ -116,11 +139,101 @@ pub unsafe extern "C" fn dwell_open(
             return Err(Failure::null(if path.is_null() { "path" } else { "file" }));
         }
         // SAFETY: as the caller promised.
-        let opened = unsafe { File::open(self::path(path), Asked::of(options)?)? };
+        let opened = unsafe { File::open(self::path(path), Asked::of(options)?, None)? };
         // SAFETY: not NULL, so valid.
         unsafe { file.write(Arc::into_raw(Arc::new(opened)).cast_mut()) };
         Ok(0)
     })
+}
+
+/// Makes a file of a descriptor that the caller has opened. Reading or writing, and past the page cache or not,
+/// is as it was opened. dwell_close leaves it open.
+///
+/// descriptor  stays open until the file and its queues are closed
+/// path        at which it was opened: settings and errors name it
+/// options     policy and profiles, with flags of 0; NULL for those of dwell_open
+/// file        receives the file; close it with dwell_close
+///
+/// Returns 0, or -1 with errno set: EBADF for a descriptor that is not open, EINVAL for flags, else as
+/// dwell_open.
+///
+/// # Safety
+/// The pointers are NULL or valid; the descriptor stays open as long as it says above.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dwell_adopt(
+    descriptor: c_int,
+    path: *const c_char,
+    options: *const Options,
+    file: *mut *mut File,
+) -> c_int {
+    call(-1, || {
+        if path.is_null() || file.is_null() {
+            return Err(Failure::null(if path.is_null() { "path" } else { "file" }));
+        }
+        // SAFETY: as the caller promised.
+        let (path, asked) = unsafe { (self::path(path), Asked::of(options)?) };
+        let flagged = asked.options.write
+            || asked.options.create
+            || asked.options.direct
+            || asked.options.sync;
+        if flagged {
+            let what = "dwell_adopt: flags are those of the descriptor; let them be 0";
+            return Err(Failure::invalid(what));
+        }
+        // SAFETY: as the caller promised.
+        let adopted = File::open(path, asked, Some(unsafe { lent(descriptor, path)? }))?;
+        // SAFETY: not NULL, so valid.
+        unsafe { file.write(Arc::into_raw(Arc::new(adopted)).cast_mut()) };
+        Ok(0)
+    })
+}
+
+/// As dwell_adopt, for a file on a device of which one is open. Policy, profile and what the settings say are
+/// those of the open file. They are not looked up again, so this takes microseconds where dwell_adopt takes
+/// some hundred.
+///
+/// beside      the file that is open; it may be closed before the other
+/// descriptor  stays open until the file and its queues are closed
+/// path        at which it was opened: errors name it
+/// file        receives the file; close it with dwell_close
+///
+/// Returns 0, or -1 with errno set: EXDEV for a file on another device, else as dwell_adopt.
+///
+/// # Safety
+/// The file is NULL or open; the other pointers are NULL or valid; the descriptor stays open as long as it
+/// says above.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dwell_adopt_beside(
+    beside: *const File,
+    descriptor: c_int,
+    path: *const c_char,
+    file: *mut *mut File,
+) -> c_int {
+    call(-1, || {
+        // SAFETY: as the caller promised.
+        let beside = unsafe { opened(beside)? };
+        if path.is_null() || file.is_null() {
+            return Err(Failure::null(if path.is_null() { "path" } else { "file" }));
+        }
+        // SAFETY: as the caller promised.
+        let path = unsafe { self::path(path) };
+        // SAFETY: as the caller promised.
+        let adopted = beside.beside(unsafe { lent(descriptor, path)? }, path)?;
+        // SAFETY: not NULL, so valid.
+        unsafe { file.write(Arc::into_raw(Arc::new(adopted)).cast_mut()) };
+        Ok(0)
+    })
+}
+
+/// # Safety
+/// The descriptor stays open for as long as what is returned is used.
+unsafe fn lent(descriptor: c_int, path: &Path) -> Result<BorrowedFd<'static>, Failure> {
+    if descriptor < 0 {
+        let what = format!("{}: descriptor {descriptor} is not open", path.display());
+        return Err(Failure::new(libc::EBADF, what));
+    }
+    // SAFETY: not -1; as the caller promised.
+    Ok(unsafe { BorrowedFd::borrow_raw(descriptor) })
 }
 
 /// Closes a file. Its queues stay usable and keep it open underneath until they are closed too.
@@ -137,7 +250,7 @@ pub unsafe extern "C" fn dwell_close(file: *mut File) -> c_int {
     call(-1, || {
         // SAFETY: as the caller promised.
         unsafe { opened(file)? };
-        // SAFETY: it came from Arc::into_raw in `dwell_open`, and is not used again.
+        // SAFETY: it came from Arc::into_raw when it was opened, and is not used again.
         drop(unsafe { Arc::from_raw(file.cast_const()) });
         Ok(0)
     })

@@ -2,6 +2,7 @@
 //! Files and devices that the kernel serves: synchronous calls, interrupt rings, polled rings.
 #![allow(unsafe_code)]
 
+mod descriptor;
 mod refusals;
 
 use std::cell::RefCell;
@@ -15,12 +16,13 @@ use dwell_policy::{Backlog, Kind, Route, Routes};
 use crate::queue::{Action, Completion, Full, InHandler, Io, Queue, Ticket, Wake, Watch};
 use crate::ring::{self, Completed, Ring, SpinMethod};
 use crate::source::{Fills, Source};
+pub use descriptor::Descriptor;
 use refusals::Refusals;
 
 /// An open descriptor.
 #[derive(Debug)]
 pub struct Kernel {
-    descriptor: OwnedFd,
+    descriptor: Descriptor,
     alignment: u32,
     method: SpinMethod,
     polled: AtomicBool,
@@ -35,6 +37,11 @@ impl Kernel {
     /// A source over `descriptor`. `alignment` is what direct I/O demands, in bytes; 1 means that
     /// the descriptor is buffered. `polled` says that the device was seen to be really polled.
     pub fn new(descriptor: OwnedFd, alignment: u32, method: SpinMethod, polled: bool) -> Self {
+        Self::over(Descriptor::Own(descriptor), alignment, method, polled)
+    }
+
+    /// As [`Kernel::new`], over a descriptor that may be somebody else's.
+    pub fn over(descriptor: Descriptor, alignment: u32, method: SpinMethod, polled: bool) -> Self {
         Kernel {
             descriptor,
             alignment,
@@ -52,8 +59,8 @@ impl Kernel {
     }
 
     /// The descriptor.
-    pub fn descriptor(&self) -> &OwnedFd {
-        &self.descriptor
+    pub fn descriptor(&self) -> BorrowedFd<'_> {
+        self.descriptor.as_fd()
     }
 
     /// Makes the file so many bytes long.
@@ -163,7 +170,7 @@ impl Source for Kernel {
     }
 
     fn target(&self) -> i32 {
-        self.descriptor.as_raw_fd()
+        self.descriptor().as_raw_fd()
     }
 
     fn bytes(&self) -> io::Result<u64> {

@@ -5,7 +5,7 @@
 mod facts;
 
 use std::ffi::CString;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,7 +19,7 @@ use crate::any::{AnySource, Boxed, OtherSource};
 use crate::emulated::Emulated;
 use crate::error::{Error, ErrorKind, Result};
 use crate::file::File;
-use crate::kernel::Kernel;
+use crate::kernel::{Descriptor, Kernel};
 use crate::known::Known;
 use crate::memory::{self, Memory};
 use crate::monitor::SystemMonitor;
@@ -327,7 +327,7 @@ impl Options {
             return self.other(opened?, path);
         }
         let (descriptor, facts) = self.descriptor(path)?;
-        self.kernel(descriptor, &facts, self.direct, path)
+        self.kernel(Descriptor::Own(descriptor), &facts, self.direct, path)
     }
 
     /// Takes a descriptor that is open already. How it was opened holds: for reading or writing,
@@ -355,18 +355,31 @@ impl Options {
     pub fn open_descriptor(&self, descriptor: impl Into<OwnedFd>) -> Result<File> {
         let descriptor = descriptor.into();
         let path = path_of(&descriptor);
-        let failed = |error| Error::io("stat", &path, None, error);
-        let facts = Facts::of(&descriptor).map_err(failed)?;
-        facts.check_kind(&path)?;
+        self.over_opened(Descriptor::Own(descriptor), &path)
+    }
+
+    /// As [`Options::open_descriptor`], over a descriptor that somebody else opened at `path`, and
+    /// closes once the file is gone.
+    ///
+    /// # Errors
+    /// As [`Options::open_descriptor`]; a descriptor that is not open.
+    pub fn adopt(&self, descriptor: BorrowedFd<'static>, path: impl AsRef<Path>) -> Result<File> {
+        self.over_opened(Descriptor::Lent(descriptor), path.as_ref())
+    }
+
+    fn over_opened(&self, descriptor: Descriptor, path: &Path) -> Result<File> {
+        let failed = |error| Error::io("adopt", path, None, error);
         let flags = rustix::fs::fcntl_getfl(&descriptor).map_err(|error| failed(error.into()))?;
-        let refuse = |what| Err(Error::refused(ErrorKind::Unsupported, &path, what));
+        let facts = Facts::of(descriptor.as_fd()).map_err(failed)?;
+        facts.check_kind(path)?;
+        let refuse = |what| Err(Error::refused(ErrorKind::Unsupported, path, what));
         if flags.contains(OFlags::PATH) {
             return refuse("opened with O_PATH; open it for reading");
         }
         if flags.contains(OFlags::APPEND) {
             return refuse("opened for appending; open it without O_APPEND, so that offsets count");
         }
-        self.kernel(descriptor, &facts, flags.contains(OFlags::DIRECT), &path)
+        self.kernel(descriptor, &facts, flags.contains(OFlags::DIRECT), path)
     }
 
     /// The file is made before openers of paths see it: none of them could refuse an old one.
@@ -379,20 +392,20 @@ impl Options {
         let made = Options { create_new: false, ..self.clone() };
         match made.by_path(path) {
             Some(opened) => made.other(opened?, path),
-            None => self.kernel(descriptor, &facts, self.direct, path),
+            None => self.kernel(Descriptor::Own(descriptor), &facts, self.direct, path),
         }
     }
 
     fn kernel(
         &self,
-        descriptor: OwnedFd,
+        descriptor: Descriptor,
         facts: &Facts,
         direct: bool,
         path: &Path,
     ) -> Result<File> {
         let known = self.known.unwrap_or_default();
-        let alignment = if direct { facts.direct_alignment(&descriptor) } else { 1 };
-        let kernel = Kernel::new(descriptor, alignment, known.method, direct && known.polled);
+        let alignment = if direct { facts.direct_alignment(descriptor.as_fd()) } else { 1 };
+        let kernel = Kernel::over(descriptor, alignment, known.method, direct && known.polled);
         let source = AnySource::Kernel(match facts.length() {
             Some(bytes) => kernel.of_length(bytes),
             None => kernel,
@@ -463,7 +476,8 @@ impl Options {
         }
         // SAFETY: a descriptor that was just opened and belongs to nobody else.
         let descriptor = unsafe { OwnedFd::from_raw_fd(fd) };
-        let facts = Facts::of(&descriptor).map_err(|error| Error::io("stat", path, None, error))?;
+        let facts =
+            Facts::of(descriptor.as_fd()).map_err(|error| Error::io("stat", path, None, error))?;
         facts.check_kind(path)?;
         // A ring would refuse what it cannot serve at once instead of waiting for it.
         // SAFETY: an open descriptor and the flags that it was opened with.

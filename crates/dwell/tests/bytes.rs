@@ -349,3 +349,47 @@ fn a_descriptor_has_the_flags_that_were_asked_for() {
         opened.write_all_at(b"kept", 0).unwrap();
     }
 }
+
+#[test]
+fn a_lent_descriptor_is_read_and_written_as_it_was_opened_and_stays_open() {
+    use std::os::fd::AsFd;
+    use std::os::unix::fs::{FileExt, OpenOptionsExt};
+
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let path = dir.path().join("lent");
+    let mut block = Aligned::new(BLOCK);
+    for direct in [false, true] {
+        for way in [Way::spin(), Way::block()] {
+            fs::write(&path, vec![0; 4 * BLOCK]).unwrap();
+            let mut opening = fs::OpenOptions::new();
+            opening.read(true).write(true);
+            if direct {
+                opening.custom_flags(libc::O_DIRECT);
+            }
+            let lent: &'static fs::File = match opening.open(&path) {
+                Ok(file) => Box::leak(Box::new(file)),
+                Err(error) => {
+                    skip(format!("no direct I/O in {}: {error}", dir.path().display()));
+                    continue;
+                }
+            };
+            let options = Options::new().known(way.known()).policy(Arc::new(way));
+            let file = options.adopt(lent.as_fd(), &path).unwrap();
+            assert_eq!((file.bytes().unwrap(), file.path()), (4 * BLOCK as u64, &*path));
+            // An unaligned read is served where the descriptor is direct, so that is known of it.
+            fill(&mut block, BLOCK as u64, 7);
+            assert_eq!(file.write_at(&block, BLOCK as u64).unwrap(), BLOCK);
+            file.sync_data().unwrap();
+            let mut part = [0; 100];
+            assert_eq!(file.read_at(&mut part, BLOCK as u64 + 50).unwrap(), 100);
+            check(&part, BLOCK as u64 + 50, 7);
+            drop(file);
+            assert_eq!(lent.read_at(&mut block, BLOCK as u64).unwrap(), BLOCK);
+            check(&block, BLOCK as u64, 7);
+        }
+    }
+    let (reader, _writer) = std::io::pipe().unwrap();
+    let reader: &'static std::io::PipeReader = Box::leak(Box::new(reader));
+    let refused = Options::new().adopt(reader.as_fd(), "a-pipe").err().expect("no storage");
+    assert!(refused.to_string().contains("a-pipe: neither a regular file"), "{refused}");
+}

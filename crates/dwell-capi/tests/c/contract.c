@@ -2,6 +2,7 @@
 /* What dwell.h promises: bytes, counts and errors. Arguments: a file to be made, "direct" or "buffered". */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -301,6 +302,40 @@ static void fork_amid(const char *path)
     CHECK(dwell_queue_close(queue) == 0 && dwell_close(file) == 0);
 }
 
+/* A file over a descriptor of the caller's, which stays open; a second one has the first one's policy, and outlives it. */
+static void adopted(const char *path)
+{
+    dwell_options options = DWELL_OPTIONS_INIT;
+    options.policy = "hybrid";
+    dwell_file *first = NULL, *second = NULL;
+    int descriptor = open(path, O_RDWR), other = open("/proc/version", O_RDONLY), directory = open("/", O_RDONLY);
+    CHECK(descriptor >= 0 && other >= 0 && directory >= 0);
+    FAILS(dwell_adopt(descriptor, NULL, &options, &first), EINVAL, "path is NULL");
+    FAILS(dwell_adopt(descriptor, path, &options, NULL), EINVAL, "file is NULL");
+    FAILS(dwell_adopt(-1, path, &options, &first), EBADF, path);
+    FAILS(dwell_adopt(1000000, path, &options, &first), EBADF, path);
+    FAILS(dwell_adopt(directory, "/", &options, &first), EINVAL, "directory");
+    options.flags = DWELL_WRITE;
+    FAILS(dwell_adopt(descriptor, path, &options, &first), EINVAL, "flags");
+    options.flags = 0;
+    CHECK(dwell_adopt(descriptor, path, &options, &first) == 0);
+    FAILS(dwell_adopt_beside(NULL, descriptor, path, &second), EINVAL, "file is NULL");
+    FAILS(dwell_adopt_beside(first, descriptor, NULL, &second), EINVAL, "path is NULL");
+    FAILS(dwell_adopt_beside(first, descriptor, path, NULL), EINVAL, "file is NULL");
+    FAILS(dwell_adopt_beside(first, -1, path, &second), EBADF, path);
+    FAILS(dwell_adopt_beside(first, other, "/proc/version", &second), EXDEV, "/proc/version");
+    CHECK(dwell_adopt_beside(first, descriptor, path, &second) == 0 && dwell_close(first) == 0);
+    char byte = 'b', found = 0;
+    dwell_info info = DWELL_INFO_INIT;
+    CHECK(dwell_file_info(second, &info) == 0 && strcmp(info.policy, "hybrid") == 0);
+    CHECK(dwell_write_at(second, &byte, 1, 5) == 1 && dwell_sync_data(second) == 0);
+    CHECK(dwell_read_at(second, &found, 1, 5) == 1 && found == 'b');
+    CHECK(dwell_close(second) == 0);
+    found = 0;
+    CHECK(pread(descriptor, &found, 1, 5) == 1 && found == 'b');
+    CHECK(close(descriptor) == 0 && close(other) == 0 && close(directory) == 0);
+}
+
 static void decisions(void)
 {
     char byte;
@@ -339,6 +374,7 @@ int main(int argc, char **argv)
     queue(path, NULL, 0);
     threads_and_time();
     fork_amid(path);
+    adopted(path);
     decisions();
     puts("contract kept");
     return 0;

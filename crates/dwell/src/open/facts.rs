@@ -2,7 +2,7 @@
 //! The facts of an open descriptor: its kind, length, device and alignment.
 #![allow(unsafe_code)]
 
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::path::Path;
 
 use crate::error::{Error, ErrorKind, Result};
@@ -11,7 +11,7 @@ use crate::error::{Error, ErrorKind, Result};
 pub(super) struct Facts(libc::statx);
 
 impl Facts {
-    pub fn of(descriptor: &OwnedFd) -> std::io::Result<Self> {
+    pub fn of(descriptor: BorrowedFd<'_>) -> std::io::Result<Self> {
         // SAFETY: a zeroed statx is a valid buffer.
         let mut facts: libc::statx = unsafe { std::mem::zeroed() };
         // SAFETY: an open descriptor, an empty path and a live buffer.
@@ -55,7 +55,7 @@ impl Facts {
     }
 
     /// What direct I/O demands of memory, offset and length, in bytes.
-    pub fn direct_alignment(&self, descriptor: &OwnedFd) -> u32 {
+    pub fn direct_alignment(&self, descriptor: BorrowedFd<'_>) -> u32 {
         let told = self.0.stx_dio_mem_align.max(self.0.stx_dio_offset_align);
         if self.0.stx_mask & libc::STATX_DIOALIGN != 0 && told.is_power_of_two() {
             return told;
