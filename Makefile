@@ -108,6 +108,9 @@ lint: deny
 	$(CARGO) fmt --check --manifest-path fuzz/Cargo.toml
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	$(CARGO) clippy $(PEERS) --all-targets --locked -- -D warnings
+	$(CARGO) clippy -p dwell -p dwell-tokio --locked -- -D warnings
+	@! $(CARGO) tree -p dwell-tokio -e normal --locked | grep -E ' (serde|serde_json|toml|glob) v' || \
+	  { echo "make: a program that uses dwell would link these; put them behind a feature" >&2; exit 1; }
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked --quiet
 	./scripts/check-sources
 	@./scripts/packages $(NEEDS_BPF)

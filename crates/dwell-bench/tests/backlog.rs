@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use dwell::Kind;
 use dwell::buffer::Aligned;
 use dwell::monitor::{Config, SystemMonitor};
 use dwell::policy::SmartCon;
-use dwell::{File, Kind};
 use dwell_bench::fixture::{Fixture, LoopOnTmpfs};
 use dwell_policy::{Backlog, Call};
 
@@ -25,7 +25,7 @@ fn requests_that_others_have_under_way_count_and_stop_counting() {
         Err(why) => return println!("SKIP: {why}"),
     };
     let monitor = Arc::new(SystemMonitor::start(Config::default()).unwrap());
-    let options = File::options().direct(true).policy(Arc::new(SmartCon::default()));
+    let options = dwell::Options::new().direct(true).policy(Arc::new(SmartCon::default()));
     let file = options.monitor(monitor).open(device.path()).unwrap();
     let backlog = || file.wait_of(Kind::Read, 4096, Call::Blocking).backlog;
     assert_eq!(backlog(), Backlog::default());

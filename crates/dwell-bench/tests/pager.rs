@@ -111,7 +111,7 @@ fn counted(run: &Run, way: &str, name: &str) -> u64 {
 /// Whether regions can be had; says so where not.
 fn regions() -> bool {
     let (_kept, path) = file(1 << 20);
-    let file = dwell::File::open(&path).unwrap();
+    let file = dwell::Options::new().open(&path).unwrap();
     match dwell_pager::Region::open(file, &dwell_pager::Options::new(1 << 19)) {
         Ok(_) => true,
         Err(why) => {

@@ -35,9 +35,9 @@ impl Failure {
 
 impl From<dwell::Error> for Failure {
     fn from(error: dwell::Error) -> Self {
-        let errno = error.errno().unwrap_or(match &error {
-            dwell::Error::Invalid { .. } => libc::EINVAL,
-            dwell::Error::Io { .. } => libc::EIO,
+        let errno = error.errno().unwrap_or(match error.kind() {
+            dwell::ErrorKind::System => libc::EIO,
+            _ => libc::EINVAL,
         });
         Self::new(errno, error.to_string())
     }

@@ -6,9 +6,11 @@ use std::cell::Cell;
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
+use dwell::buffer::{IoBuf, IoBufMut};
 use dwell::clock;
-use dwell::pipeline::{Finished, Owned, Pipeline};
+use dwell::pipeline::{Finished, Pipeline};
 
 use crate::failure::{Failure, call};
 use crate::file::{File, checked, opened};
@@ -41,8 +43,15 @@ struct Lent {
 // SAFETY: the caller of the queue promised that the memory stays until the completion.
 unsafe impl Send for Lent {}
 // SAFETY: as above; it does not move with this.
-unsafe impl Owned for Lent {
-    fn memory(&mut self) -> (*mut u8, usize) {
+unsafe impl IoBuf for Lent {
+    fn data(&self) -> (*const u8, usize) {
+        (self.start, self.bytes)
+    }
+}
+
+// SAFETY: as above; C's memory counts as initialised.
+unsafe impl IoBufMut for Lent {
+    fn room(&mut self) -> (*mut u8, usize) {
         (self.start, self.bytes)
     }
 }
@@ -109,9 +118,14 @@ impl Queue {
     ) {
         let min = min.min(max).min(self.pipeline.len());
         for taken in 0..max {
-            let next = match taken < min && until != Some(0) {
-                true => self.pipeline.next_until(until),
-                false => self.pipeline.try_next(),
+            let next = match until {
+                _ if taken >= min => self.pipeline.try_next(),
+                Some(0) => self.pipeline.try_next(),
+                Some(at) => {
+                    let left_ns = at.saturating_sub(clock::now());
+                    self.pipeline.next_within(Duration::from_nanos(left_ns))
+                }
+                None => self.pipeline.next(),
             };
             let Some(finished) = next else { return };
             out(completion(finished));

@@ -143,9 +143,26 @@ fn the_example_reads_at_depth_1_and_32_and_tells_what_was_decided() {
     }
 }
 
+#[test]
+fn the_example_of_one_screen_reads_a_block_at_an_offset() {
+    for linked in [Linked::Shared, Linked::Static] {
+        let dir = scratch();
+        let source = here("../../examples/c/read.c");
+        let Some(program) = compiled(dir.path(), &source, linked) else { return };
+        let file = dir.path().join("data");
+        fs::write(&file, vec![1; 5000]).unwrap();
+        let file = file.to_str().unwrap();
+        let output = run(dir.path(), &program, &[file, "4096"]);
+        assert_eq!(told(&output), "904 bytes at 4096; 1 requests, 0 of them spun\n");
+        let output = run(dir.path(), &program, &["/nowhere/data"]);
+        assert_eq!(output.status.code(), Some(1));
+        assert!(told(&output).contains("/nowhere/data"), "{}", told(&output));
+    }
+}
+
 /// Whether regions can be had here; says so where not.
 fn regions(file: &Path) -> bool {
-    let opened = dwell::File::open(file).unwrap();
+    let opened = dwell::Options::new().open(file).unwrap();
     match dwell_pager::Region::open(opened, &dwell_pager::Options::new(1 << 16)) {
         Ok(_) => true,
         Err(why) => {

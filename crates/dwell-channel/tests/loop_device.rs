@@ -29,7 +29,7 @@ fn stage(bytes: usize) -> Option<(Scene, Disk)> {
 
 fn direct(scene: &Scene) -> File {
     client::register();
-    File::options().write(true).direct(true).open(scene.path("data")).unwrap()
+    dwell::Options::new().write(true).direct(true).open(scene.path("data")).unwrap()
 }
 
 /// What is beneath, past its page cache.

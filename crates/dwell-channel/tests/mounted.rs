@@ -15,7 +15,6 @@ use std::time::{Duration, Instant};
 
 use common::mapped;
 use common::scene::{EVERY, scene, scene_by, serve};
-use dwell::File;
 use dwell_channel::client;
 use dwell_channel::controller::{Controller, Options};
 use dwell_channel::fs::DataPath;
@@ -49,9 +48,12 @@ fn a_path_under_a_mount_takes_the_channel_by_itself() {
         while let Some(done) = pipeline.next() {
             assert_eq!(done.result.unwrap(), 512);
         }
-        assert!(File::options().open(format!("chan:{}", scene.path("data").display())).is_ok());
+        assert!(
+            dwell::Options::new().open(format!("chan:{}", scene.path("data").display())).is_ok()
+        );
         let outside = scene.backing.path().join("data");
-        let error = File::options().open(format!("chan:{}", outside.display())).err().unwrap();
+        let error =
+            dwell::Options::new().open(format!("chan:{}", outside.display())).err().unwrap();
         assert!(error.to_string().contains("dwell serve start"), "{error}");
     }
 }
@@ -267,7 +269,7 @@ fn noticed_and_found_again(passthrough: bool, goes_on: bool) {
     std::fs::write(backing.path().join("data"), vec![0; 1 << 20]).unwrap();
     client::register();
     let mut controller = served_elsewhere(backing.path(), mount.path(), passthrough);
-    let file = File::options().write(true).open(mount.path().join("data")).unwrap();
+    let file = dwell::Options::new().write(true).open(mount.path().join("data")).unwrap();
     for round in 1..=2u8 {
         // Killed while requests are under way; what was acknowledged as durable before is there.
         let mut acknowledged = 0;

@@ -129,12 +129,13 @@ fn what_is_read_through_a_mount_is_polled_too() {
         Err(why) => return println!("SKIP: {why}"),
     };
     dwell_channel::client::register();
-    let file = File::options().direct(true).open(mount.path().join("data")).unwrap();
+    let file = dwell::Options::new().direct(true).open(mount.path().join("data")).unwrap();
     let raised = interrupts(|buffer, at| file.read_exact_at(buffer, at).unwrap());
     assert_eq!((raised, controller.tally().commands), (0, READS));
     // Past the page cache, what makes it longer comes by interrupt and is there.
     drop(file);
-    let file = File::options().write(true).direct(true).open(mount.path().join("data")).unwrap();
+    let file =
+        dwell::Options::new().write(true).direct(true).open(mount.path().join("data")).unwrap();
     let mut block = Aligned::new(4096);
     block.fill(9);
     file.read_exact_at(&mut block, 0).unwrap();

@@ -83,7 +83,7 @@ impl Drop for Elsewhere {
 
 fn opened(path: impl AsRef<Path>) -> File {
     client::register();
-    let file = File::options().write(true).open(path.as_ref()).unwrap();
+    let file = dwell::Options::new().write(true).open(path.as_ref()).unwrap();
     file.write_all_at(&[1; 512], 0).unwrap();
     file
 }

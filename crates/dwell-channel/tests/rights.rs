@@ -116,7 +116,7 @@ fn fill_by_kernel(path: &Path) -> (u64, Option<i32>) {
 fn fill_by_channel(path: &Path, direct: bool) -> (u64, Option<i32>) {
     client::register();
     Plain::create(path).unwrap().set_len(DISK_BYTES).unwrap();
-    let file = dwell::File::options().write(true).direct(direct).open(path).unwrap();
+    let file = dwell::Options::new().write(true).direct(direct).open(path).unwrap();
     fill(|piece, at| {
         let done = file.write_all_at(piece, at);
         done.map_err(|error| io::Error::from_raw_os_error(error.errno().unwrap_or(0)))

@@ -175,7 +175,8 @@ fn a_file_of_a_server_is_memory_paged_by_a_thread() {
     dwell_nfs::queue::register();
     let ran = in_own_network(|| {
         let server = Ganesha::start(&[Export::directory(dir.path())], false)?;
-        let file = dwell::File::open(server.address(&format!("{export}/data"), "")).unwrap();
+        let file =
+            dwell::Options::new().open(server.address(&format!("{export}/data"), "")).unwrap();
         let file = std::sync::Arc::new(file);
         let inline = Region::open(file.clone(), &Options::new(16 * PAGE_BYTES)).err().unwrap();
         let inline = inline.to_string();

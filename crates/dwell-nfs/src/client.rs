@@ -4,6 +4,7 @@
 use std::cell::Cell;
 use std::net::SocketAddr;
 use std::rc::Rc;
+use std::time::Duration;
 
 use dwell::executor::Handle as Tasks;
 use dwell_policy::Ns;
@@ -386,7 +387,7 @@ impl Client {
                     tries += 1;
                     // At first it is mostly the latter, and over.
                     if tries > 1 {
-                        self.tasks.sleep(later_ns).await;
+                        self.tasks.sleep(Duration::from_nanos(later_ns)).await;
                         later_ns = (later_ns * 2).min(LATER_NS.1);
                     }
                     continue;
@@ -402,7 +403,7 @@ impl Client {
             }
             connection.congested();
             connection.give_back(results.bytes);
-            self.tasks.sleep(later_ns).await;
+            self.tasks.sleep(Duration::from_nanos(later_ns)).await;
             later_ns = (later_ns * 2).min(LATER_NS.1);
         }
     }
@@ -450,7 +451,7 @@ impl Client {
         if let Ok(connection) = control(&self.tasks, &self.url, self.mount_port) {
             let call = Unmount(self.export.as_bytes());
             let done = connection.call(&call, None, |()| ());
-            let _ = self.tasks.timeout_at(self.tasks.now() + 1_000_000_000, done).await;
+            let _ = self.tasks.timeout(Duration::from_secs(1), done).await;
         }
     }
 }

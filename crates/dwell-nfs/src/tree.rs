@@ -117,6 +117,7 @@ pub(crate) fn hall(action: &'static str, path: &Path, error: dwell::Error) -> Er
         dwell::Error::Invalid { what, .. } => {
             Error::new(action, path.display(), Why::Invalid(what))
         }
+        other => Error::new(action, path.display(), Why::Invalid(other.to_string())),
     }
 }
 
@@ -289,7 +290,7 @@ impl Node {
     pub fn open_to_write(&self, tasks: &Tasks) -> Result<Target> {
         match self {
             Node::Local(path) => {
-                let open = || tasks.file(Arc::new(dwell::File::options().write(true).open(path)?));
+                let open = || tasks.file(Arc::new(dwell::Options::new().write(true).open(path)?));
                 open().map(Target::Local).map_err(|error| hall("opening", path, error))
             }
             Node::Remote { client, handle, url } => {
@@ -365,7 +366,7 @@ impl Node {
     pub fn open(&self, tasks: &Tasks) -> Result<Source> {
         match self {
             Node::Local(path) => {
-                let open = || tasks.file(Arc::new(dwell::File::open(path)?));
+                let open = || tasks.file(Arc::new(dwell::Options::new().open(path)?));
                 let file = open().map_err(|error| hall("opening", path, error))?;
                 let holes = fs::File::open(path).map_err(system("opening", path))?;
                 Ok(Source::Local(file, holes))

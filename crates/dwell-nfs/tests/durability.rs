@@ -11,6 +11,7 @@ mod model;
 use std::future::poll_fn;
 use std::pin::pin;
 use std::task::Poll;
+use std::time::Duration;
 
 use dwell::executor::Executor;
 use dwell_nfs::client::Client;
@@ -265,13 +266,13 @@ fn a_write_that_was_dropped_never_overwrites_a_later_one() {
             let pending = poll_fn(|context| Poll::Ready(old.as_mut().poll(context).is_pending()));
             assert!(pending.await);
             while writes() == 0 {
-                tasks.sleep(1_000_000).await;
+                tasks.sleep(Duration::from_millis(1)).await;
             }
         }
         writer.write(0, &Payload::new(vec![2; CHUNK])).await.unwrap();
         // Lost, sent again, and the later one.
         while writes() < 3 {
-            tasks.sleep(1_000_000).await;
+            tasks.sleep(Duration::from_millis(1)).await;
         }
         writer.commit().await.unwrap();
         assert!(model.at("x").unwrap().durable == vec![2; CHUNK]);

@@ -124,7 +124,8 @@ fn a_link_to_a_file_is_opened_as_the_file() {
     symlink(dir.path().join("e/file"), dir.path().join("link")).unwrap();
     dwell_nfs::queue::register();
     on_server(&[Export::directory(dir.path())], false, |server| {
-        let file = dwell::File::open(server.address(&format!("{export}/link"), "")).unwrap();
+        let file =
+            dwell::Options::new().open(server.address(&format!("{export}/link"), "")).unwrap();
         let mut data = [0; 10];
         assert_eq!(file.read_at(&mut data, 0).unwrap(), 4);
         assert_eq!(&data[..4], b"data");
@@ -141,8 +142,8 @@ fn a_file_that_grows_or_shrinks_while_it_is_open_has_the_length_that_it_has() {
             fs::write(dir.path().join(transport), vec![1; 1000]).unwrap();
             let path = format!("{export}/{transport}");
             let address = server.address(&path, &format!("&proto={transport}"));
-            let file = dwell::File::open(&address).unwrap();
-            let other = dwell::File::options().write(true).open(&address).unwrap();
+            let file = dwell::Options::new().open(&address).unwrap();
+            let other = dwell::Options::new().write(true).open(&address).unwrap();
             assert_eq!(file.bytes().unwrap(), 1000);
             other.write_all_at(&[2; 500], 1000).unwrap();
             assert_eq!(file.bytes().unwrap(), 1500);

@@ -369,9 +369,9 @@ fn a_file_on_a_server_is_a_file_like_any_other() {
         for transport in ["tcp", "udp"] {
             let options = format!("&proto={transport}&size=8192");
             let address = server.address(&format!("{export}/{transport}"), &options);
-            let missing = dwell::File::open(&address).err().unwrap().to_string();
+            let missing = dwell::Options::new().open(&address).err().unwrap().to_string();
             assert!(missing.contains("no such file"), "{missing}");
-            let file = dwell::File::options().write(true).create(true).open(&address).unwrap();
+            let file = dwell::Options::new().write(true).create(true).open(&address).unwrap();
             // Longer than one request, and in pieces of odd lengths.
             let data = common::noise(100_001);
             file.write_all_at(&data, 3).unwrap();
@@ -407,7 +407,8 @@ fn a_file_that_is_open_outlives_a_restart_before_its_first_request() {
     fs::write(dir.path().join("file"), common::noise(5000)).unwrap();
     dwell_nfs::queue::register();
     on_server(&[Export::directory(dir.path())], false, |server| {
-        let file = dwell::File::open(server.address(&format!("{export}/file"), "")).unwrap();
+        let file =
+            dwell::Options::new().open(server.address(&format!("{export}/file"), "")).unwrap();
         server.kill();
         std::thread::scope(|scope| {
             let read = scope.spawn(|| {

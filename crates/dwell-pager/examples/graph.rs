@@ -13,14 +13,13 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use dwell::File;
 use dwell_pager::{Options, PAGE_BYTES, Region};
 use dwell_workloads::csr::{self, Graph};
 use dwell_workloads::graphs::{self, Hints, NoHints, Walks};
 
 /// Makes the graph's file a region and runs the programs over it.
 fn run(path: &Path, over: usize) -> Result<(), Box<dyn Error>> {
-    let file = File::options().direct(true).open(path)?;
+    let file = dwell::Options::new().direct(true).open(path)?;
     let bytes = file.bytes()? as usize;
     let budget_bytes = bytes / over.max(1);
     let region = Region::open(file, &Options::new(budget_bytes))?;

@@ -68,7 +68,7 @@ fn direct_reads_and_copied_pages_are_right() {
     let (_dir, path) = file(BYTES);
     for faults in BOTH {
         reads_right(open(&path, false), &pages(64).faults(faults).copies(true), 2, true);
-        match File::options().direct(true).open(&path) {
+        match dwell::Options::new().direct(true).open(&path) {
             Ok(file) => reads_right(Arc::new(file), &pages(64).faults(faults), 2, true),
             Err(error) => println!("SKIP: {error}"),
         }

@@ -17,7 +17,7 @@ const BYTES: usize = 256 * PAGE_BYTES;
 #[test]
 fn a_fault_allocates_nothing_in_any_way_it_may_go() {
     let (_dir, path) = file(BYTES);
-    let direct = dwell::File::options().direct(true).open(&path).ok();
+    let direct = dwell::Options::new().direct(true).open(&path).ok();
     let sources = [
         ("file", Some(open(&path, true)), true),
         ("file, unregistered", Some(open(&path, true)), false),

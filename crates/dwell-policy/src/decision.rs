@@ -34,6 +34,7 @@ impl Mode {
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
 #[repr(u8)]
+#[non_exhaustive]
 pub enum Reason {
     /// The policy always decides so.
     Fixed,

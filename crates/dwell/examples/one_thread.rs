@@ -33,7 +33,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let progress = executor.spawn(async move {
         let began = clock.now();
         loop {
-            clock.sleep(Duration::from_millis(100).as_nanos() as u64).await;
+            clock.sleep(Duration::from_millis(100)).await;
             let ms = (clock.now() - began) / 1_000_000;
             println!("{ms} ms: {:?}", clock.counts());
         }

@@ -9,7 +9,7 @@ use dwell_policy::{Backlog, Route, Routes};
 
 use crate::kernel::{Kernel, KernelQueue};
 use crate::queue::{Completion, Full, InHandler, Io, Prospect, Queue, Ticket, Wake, Watch};
-use crate::source::Source;
+use crate::source::{Fills, Source};
 
 /// A queue of a source that a wing brought.
 pub type OtherQueue = Box<dyn Queue<Op = Io> + Send>;
@@ -89,6 +89,10 @@ impl Source for AnySource {
     #[inline]
     fn call(&self, io: &Io) -> i32 {
         each!(self, source => source.call(io))
+    }
+
+    fn fills(&self) -> Option<Fills> {
+        each!(self, source => source.fills())
     }
 
     fn caches(&self) -> bool {
@@ -209,6 +213,10 @@ where
 
     fn call(&self, io: &Io) -> i32 {
         self.0.call(io)
+    }
+
+    fn fills(&self) -> Option<Fills> {
+        self.0.fills()
     }
 
     fn caches(&self) -> bool {

@@ -1,10 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Memory that direct I/O accepts.
+//! Memory of requests: what direct I/O accepts, and what a request in flight can own.
 #![allow(unsafe_code)]
+
+mod exclusive;
+mod io_buf;
+mod spare;
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
+
+pub use exclusive::Exclusive;
+pub(crate) use io_buf::Filled;
+pub use io_buf::{IoBuf, IoBufMut};
+pub use spare::Spare;
 
 /// A page-aligned buffer, zeroed when made: direct I/O on every device takes it.
 ///

@@ -10,14 +10,13 @@ mod supply;
 
 use std::fmt;
 
-use serde::Serialize;
-
 use crate::device::Sysfs;
 use facts::Facts;
 
 /// How far a capability can be used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
 pub enum State {
     /// It does what it should.
     Works,
@@ -48,7 +47,8 @@ impl fmt::Display for State {
 }
 
 /// One thing that Dwell can make use of.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Capability {
     /// Its name, such as `io-uring` or `poll-queues`.
     pub name: &'static str,

@@ -2,7 +2,14 @@
 //! The monotonic clock, and sleeping by it.
 #![allow(unsafe_code)]
 
+use std::time::Duration;
+
 use dwell_policy::Ns;
+
+/// A span in nanoseconds; one that is longer than 584 years counts as that.
+pub(crate) fn ns_of(span: Duration) -> Ns {
+    span.as_nanos().try_into().unwrap_or(Ns::MAX)
+}
 
 #[inline]
 fn read(clock: libc::clockid_t) -> Ns {

@@ -21,8 +21,6 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use serde::Serialize;
-
 pub use interrupts::IrqName;
 pub(crate) use queue::DiskQueue;
 pub use sysfs::Sysfs;
@@ -33,7 +31,8 @@ use place::{FilesIn, Locate, Machine, Mount, Place};
 const DEEPEST: u32 = 16;
 
 /// A storage device, or what stands for one beneath a path.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Device {
     /// Identity that survives a reboot and a change of kernel name, such as
     /// `nvme:Samsung_SSD_980:S649NX0R:n1`, `virtio:pci-0000:00:02.0` or `loop:tmpfs`.
@@ -74,8 +73,10 @@ pub struct Device {
 }
 
 /// What drives a device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
+#[non_exhaustive]
 pub enum DeviceKind {
     /// NVMe namespace, local or over a fabric.
     Nvme,
@@ -131,6 +132,7 @@ impl fmt::Display for DeviceKind {
 
 /// Why no device was found beneath a path.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum DeviceError {
     /// Nothing has that name.
     #[error(

@@ -38,6 +38,7 @@ mod doorbell;
 mod file;
 mod idle;
 mod reactor;
+mod request;
 mod shared;
 mod tasks;
 mod time;
@@ -75,6 +76,7 @@ const DROP_PATIENCE_NS: Ns = 200_000_000;
 
 /// What an executor did so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Counts {
     /// Steps of tasks, that of `block_on` included.
     pub steps: u64,

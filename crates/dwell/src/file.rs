@@ -2,6 +2,8 @@
 //! Files whose every request is decided.
 #![allow(unsafe_code)]
 
+mod descriptor;
+
 use std::cell::RefCell;
 use std::io::{IoSlice, IoSliceMut};
 use std::path::{Path, PathBuf};
@@ -14,7 +16,7 @@ use thread_local::ThreadLocal;
 use crate::any::AnySource;
 use crate::buffer::Aligned;
 use crate::clock;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::governed::{Governor, Standing};
 use crate::known::{InFlight, Known};
 use crate::learner::{Hearing, Learner};
@@ -426,7 +428,7 @@ where
         const MOST: usize = 1024;
         if lengths.len() > MOST {
             let what = format!("{} buffers in one request; at most {MOST}", lengths.len());
-            return Err(Error::invalid(&self.path, what));
+            return Err(Error::refused(ErrorKind::OutOfRange, &self.path, what));
         }
         lengths
             .try_fold(0usize, |sum, bytes| {
@@ -434,7 +436,7 @@ where
             })
             .ok_or_else(|| {
                 let what = format!("more than {MAX_TRANSFER_BYTES} bytes in one request; split it");
-                Error::invalid(&self.path, what)
+                Error::refused(ErrorKind::OutOfRange, &self.path, what)
             })
     }
 
@@ -462,7 +464,7 @@ where
             "a direct write of {bytes} bytes at byte {offset}: both must be multiples of {align}; \
              pad the write or open the file without direct I/O"
         );
-        Err(Error::invalid(&self.path, what))
+        Err(Error::refused(ErrorKind::Unaligned, &self.path, what))
     }
 
     /// An aligned copy of several pieces.
@@ -483,7 +485,7 @@ where
             return Ok(());
         }
         let what = format!("byte {offset} is past what any file can hold");
-        Err(Error::invalid(&self.path, what))
+        Err(Error::refused(ErrorKind::OutOfRange, &self.path, what))
     }
 
     /// The calling thread's counters; none while the thread ends and what it kept is gone already.

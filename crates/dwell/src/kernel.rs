@@ -15,7 +15,7 @@ use dwell_policy::{Backlog, Kind, Route, Routes};
 
 use crate::queue::{Action, Completion, Full, InHandler, Io, Queue, Ticket, Wake, Watch};
 use crate::ring::{self, Completed, Ring, SpinMethod};
-use crate::source::Source;
+use crate::source::{Fills, Source};
 pub use descriptor::Descriptor;
 use refusals::Refusals;
 
@@ -60,6 +60,22 @@ impl Kernel {
 
     /// The descriptor.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
+        self.descriptor.as_fd()
+    }
+
+    /// Makes the file so many bytes long.
+    ///
+    /// # Errors
+    /// What the system refuses.
+    pub fn set_length(&self, bytes: u64) -> io::Result<()> {
+        rustix::fs::ftruncate(&self.descriptor, bytes)?;
+        self.length.store(bytes, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+impl AsFd for Kernel {
+    fn as_fd(&self) -> BorrowedFd<'_> {
         self.descriptor.as_fd()
     }
 }
@@ -125,6 +141,11 @@ impl Source for Kernel {
     fn grows(&self, io: &Io) -> bool {
         io.action().kind() == Kind::Write
             && io.offset() + u64::from(io.bytes()) > self.length.load(Ordering::Relaxed)
+    }
+
+    fn fills(&self) -> Option<Fills> {
+        // SAFETY: the kernel says how many bytes it wrote, of calls and on rings.
+        Some(unsafe { Fills::promise() })
     }
 
     fn caches(&self) -> bool {

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Latencies as plain words that can be counted without a lock, mapped, added up and compared.
 
+#[cfg(feature = "serde")]
+mod told;
+
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use dwell_policy::Ns;
-use serde::{Deserialize, Serialize};
+#[cfg(feature = "serde")]
+use told::Told;
 
 /// Below this, latencies are not told apart: 64 ns.
 const LOWEST_SHIFT: u32 = 6;
@@ -104,8 +108,9 @@ impl Counted {
 
 /// How long requests took: counts in buckets that are an eighth of a doubling wide, from 64 ns to
 /// 137 s, so that a latency told is within 6.25 % of the true one.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(from = "Told", into = "Told")]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(from = "Told", into = "Told"))]
 pub struct Histogram {
     /// Empty or [`BUCKETS`] long.
     counts: Vec<u64>,
@@ -124,6 +129,7 @@ impl Histogram {
     }
 
     /// Its buckets as words; none when nothing was counted.
+    #[cfg(feature = "host")]
     pub(crate) fn words(&self) -> &[u64] {
         &self.counts
     }
@@ -216,58 +222,6 @@ impl Histogram {
             }
         }
         pairs
-    }
-}
-
-/// How a histogram is written: what people read, and the buckets that it is made from again.
-#[derive(Serialize, Deserialize)]
-struct Told {
-    #[serde(default)]
-    count: u64,
-    #[serde(default)]
-    p50_ns: Ns,
-    #[serde(default)]
-    p90_ns: Ns,
-    #[serde(default)]
-    p99_ns: Ns,
-    #[serde(default)]
-    p99_9_ns: Ns,
-    #[serde(default)]
-    max_ns: Ns,
-    #[serde(default)]
-    sum_ns: Ns,
-    /// Pairs of a bucket's lowest latency and its count.
-    #[serde(default)]
-    buckets: Vec<(Ns, u64)>,
-}
-
-impl From<Histogram> for Told {
-    fn from(of: Histogram) -> Told {
-        let counts = of.counts.iter().enumerate();
-        let filled = counts.filter(|(_, count)| **count > 0);
-        Told {
-            count: of.count(),
-            p50_ns: of.percentile(0.5),
-            p90_ns: of.percentile(0.9),
-            p99_ns: of.percentile(0.99),
-            p99_9_ns: of.percentile(0.999),
-            max_ns: of.max_ns,
-            sum_ns: of.sum_ns,
-            buckets: filled.map(|(bucket, count)| (lowest_of(bucket), *count)).collect(),
-        }
-    }
-}
-
-impl From<Told> for Histogram {
-    fn from(told: Told) -> Histogram {
-        let mut histogram = Histogram::default();
-        for (lowest_ns, count) in told.buckets {
-            histogram.note_many(lowest_ns, count);
-        }
-        if histogram.counts.is_empty() {
-            return histogram;
-        }
-        Histogram { sum_ns: told.sum_ns, max_ns: told.max_ns, ..histogram }
     }
 }
 

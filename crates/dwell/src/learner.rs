@@ -9,7 +9,6 @@ use dwell_policy::switchback::{Seen, Step, Switchback, Told};
 use dwell_policy::{Arm, Arms, BUCKETS, Call, Goal, Kind, Learned, Ns, Wait, bucket};
 
 use crate::clock;
-use crate::ledger::LearnerState;
 use crate::remembered::{Place, Remembered};
 
 /// Lone requests and those of pipelines, directions, load states and size buckets.
@@ -353,7 +352,10 @@ impl Learner {
     }
 
     /// What it has found, for a ledger.
-    pub fn state(&self) -> LearnerState {
+    #[cfg(feature = "host")]
+    pub fn state(&self) -> crate::ledger::LearnerState {
+        use crate::ledger::LearnerState;
+
         let mut state = LearnerState { learns: true, ..LearnerState::default() };
         for cell in &self.cells {
             let Ok(search) = cell.search.try_lock() else { continue };

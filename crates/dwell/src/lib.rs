@@ -3,7 +3,13 @@
 //!
 //! A [`File`] decides for each of its requests whether the calling thread keeps the CPU or leaves
 //! it, by a [`WaitPolicy`], from what a probe learned of the device and
-//! what the system monitor sees of the machine.
+//! what the system monitor sees of the machine. [`open()`] is the way in.
+//!
+//! # Features
+//! - `bytes`: requests own `Bytes` and `BytesMut` of the crate bytes.
+//! - `serde`: statistics, devices and capabilities are `Serialize`.
+//! - `host`: probing devices and keeping their profiles, settings, the ledger that other processes
+//!   watch. Commands need these, the path of a request does not.
 #![deny(unsafe_code)]
 
 pub mod adopted;
@@ -25,23 +31,28 @@ pub mod kernel;
 pub mod known;
 pub mod latency;
 pub mod learner;
+#[cfg(feature = "host")]
 pub mod ledger;
 pub mod mapping;
 pub mod memory;
 pub mod monitor;
 pub mod off;
 pub mod open;
+#[cfg(feature = "host")]
 pub mod outlook;
 pub mod park;
 pub mod pipeline;
 pub mod places;
 pub mod policies;
+#[cfg(feature = "host")]
 pub mod probe;
+#[cfg(feature = "host")]
 pub mod profile;
 pub mod queue;
 mod queued;
 mod remembered;
 pub mod ring;
+#[cfg(feature = "host")]
 pub mod settings;
 pub mod share;
 pub mod source;
@@ -56,7 +67,7 @@ mod words;
 pub use dwell_policy::{
     self, Decision, DeviceClass, Kind, Mode, Reason, Route, WaitPolicy, policy,
 };
-pub use error::{Error, Result};
+pub use error::{Error, ErrorKind, Result};
 pub use file::File;
-pub use open::Options;
+pub use open::{Options, open, options};
 pub use stats::Stats;

@@ -9,7 +9,6 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use dwell_policy::Ns;
-use serde::Serialize;
 
 use crate::error::{Error, Result};
 use crate::monitor::sys::effective_uid;
@@ -28,7 +27,8 @@ pub struct OffSwitch {
 }
 
 /// That Dwell is switched off, by whom and since when.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Off {
     /// The file that says so.
     pub path: PathBuf,

@@ -2,25 +2,29 @@
 //! Opening: paths, and addresses of registered schemes.
 #![allow(unsafe_code)]
 
+mod facts;
+
 use std::ffi::CString;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use dwell_policy::WaitPolicy;
 use dwell_policy::policy::Adaptive;
+use rustix::fs::OFlags;
 
 use crate::any::{AnySource, Boxed, OtherSource};
 use crate::emulated::Emulated;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::file::File;
 use crate::kernel::{Descriptor, Kernel};
 use crate::known::Known;
 use crate::memory::{self, Memory};
 use crate::monitor::SystemMonitor;
 use crate::share::Share;
+use facts::Facts;
 
 /// What a scheme's opener returns.
 pub struct Opened {
@@ -108,11 +112,14 @@ pub fn is_scheme(address: &Path) -> bool {
 /// # }
 /// ```
 #[derive(Clone)]
+#[non_exhaustive]
 pub struct Options {
     /// Whether writes are wanted.
     pub write: bool,
     /// Whether a missing file is made.
     pub create: bool,
+    /// Whether the file is made, and one that is there already is refused.
+    pub create_new: bool,
     /// Whether the page cache is bypassed.
     pub direct: bool,
     /// Whether a write returns only when it is durable.
@@ -127,21 +134,87 @@ pub struct Options {
     pub shadow: bool,
     /// Which part of the requests is steered; `None` for all.
     pub steer: Option<Share>,
+    /// Whether a file without a monitor of its own is connected with the process's.
+    shared_monitor: bool,
+}
+
+/// Opens `address` for reading: a path, or the address of a scheme (`emu:z-nand`, or one that
+/// [`register`] made known).
+///
+/// The file has the default policy, `adaptive`, and the process's system monitor
+/// ([`SystemMonitor::shared`]). The monitor's thread starts with the first file that needs it and
+/// ends with the last. What the policy learns of a device, other processes of the user find too.
+///
+/// The library reads no environment variable, settings file or device profile: only commands and
+/// the C library do. [`options`] has a choice for each.
+///
+/// ```
+/// # fn main() -> Result<(), dwell::Error> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let path = dir.path().join("data");
+/// # std::fs::write(&path, [7u8; 8192]).unwrap();
+/// let mut buffer = [0u8; 4096];
+/// let bytes = dwell::open(&path)?.read_at(&mut buffer, 4096)?;
+/// assert_eq!((bytes, buffer[0]), (4096, 7));
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+/// What the system refuses, with the path; directories, pipes and unknown presets.
+pub fn open(address: impl AsRef<Path>) -> Result<File> {
+    options().open(address)
+}
+
+/// Choices for opening, which begin as those of [`open`].
+///
+/// ```
+/// # fn main() -> Result<(), dwell::Error> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let path = dir.path().join("data");
+/// let file = dwell::options().write(true).create_new(true).open(&path)?;
+/// file.write_all_at(b"hello", 0)?;
+/// file.sync_data()?;
+/// # Ok(())
+/// # }
+/// ```
+pub fn options() -> Options {
+    Options { shared_monitor: true, ..Options::default() }
 }
 
 impl File {
-    /// Opens `address` for reading with the default policy: a path, or the address of a scheme
-    /// (`emu:z-nand`, or one that [`register`] made known).
+    /// As [`dwell::open`](open).
     ///
     /// # Errors
-    /// What the system refuses, with the path; directories and unknown presets.
+    /// As [`open`].
     pub fn open(address: impl AsRef<Path>) -> Result<File> {
-        Options::new().open(address)
+        open(address)
     }
 
-    /// Choices for opening.
+    /// As [`dwell::options`](options).
     pub fn options() -> Options {
-        Options::new()
+        options()
+    }
+
+    /// Takes a file or descriptor that is open already, with the choices of [`open`].
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("data");
+    /// # std::fs::write(&path, [7u8; 8192])?;
+    /// let file = dwell::File::from_descriptor(std::fs::File::open(&path)?)?;
+    /// let mut buffer = [0; 4096];
+    /// assert_eq!(file.read_at(&mut buffer, 4096)?, 4096);
+    /// assert_eq!(file.path(), path);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Options::open_descriptor`].
+    pub fn from_descriptor(descriptor: impl Into<OwnedFd>) -> Result<File> {
+        options().open_descriptor(descriptor)
     }
 }
 
@@ -150,6 +223,7 @@ impl Default for Options {
         Options {
             write: false,
             create: false,
+            create_new: false,
             direct: false,
             sync: false,
             policy: Arc::new(Adaptive::default()),
@@ -157,12 +231,14 @@ impl Default for Options {
             monitor: None,
             shadow: false,
             steer: None,
+            shared_monitor: false,
         }
     }
 }
 
 impl Options {
-    /// Reading, buffered, by `adaptive`, without a profile: the kernel's own way until another turns out better.
+    /// Reads through the page cache by `adaptive`, without a profile and without a system monitor:
+    /// nothing tells the policy how busy the machine is. [`options`] begins with a monitor.
     pub fn new() -> Self {
         Self::default()
     }
@@ -178,6 +254,13 @@ impl Options {
     #[must_use]
     pub fn create(mut self, on: bool) -> Self {
         self.create = on;
+        self
+    }
+
+    /// Makes the file, and refuses one that is there already (`EEXIST`). Files of the kernel only.
+    #[must_use]
+    pub fn create_new(mut self, on: bool) -> Self {
+        self.create_new = on;
         self
     }
 
@@ -209,7 +292,7 @@ impl Options {
         self
     }
 
-    /// Connects the file with the system monitor.
+    /// Connects the file with this system monitor.
     #[must_use]
     pub fn monitor(mut self, monitor: Arc<SystemMonitor>) -> Self {
         self.monitor = Some(monitor);
@@ -237,41 +320,92 @@ impl Options {
     /// none; what a scheme's opener refuses.
     pub fn open(&self, address: impl AsRef<Path>) -> Result<File> {
         let path = address.as_ref();
+        if self.create_new {
+            return self.open_new(path);
+        }
         if let Some(opened) = self.by_scheme(path).or_else(|| self.by_path(path)) {
-            let Opened { source, device, known } = opened?;
-            let known = self.known.unwrap_or(known);
-            let source = AnySource::Other(source);
-            return Ok(self.over(source, path, &device, known));
+            return self.other(opened?, path);
         }
         let (descriptor, facts) = self.descriptor(path)?;
-        Ok(self.served(Descriptor::Own(descriptor), &facts, path))
+        self.kernel(Descriptor::Own(descriptor), &facts, self.direct, path)
     }
 
-    /// A file over a descriptor that somebody else opened at `path`, and closes once the file is gone. Reading or
-    /// writing, and past the page cache or not, is as that one chose.
+    /// Takes a descriptor that is open already. How it was opened holds: for reading or writing,
+    /// buffered or direct. The other choices are these.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use std::sync::Arc;
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("data");
+    /// # std::fs::write(&path, b"hello")?;
+    /// let opened = std::fs::File::options().write(true).read(true).open(&path)?;
+    /// let block = Arc::new(dwell::policy::Block);
+    /// let file = dwell::options().policy(block).open_descriptor(opened)?;
+    /// file.write_all_at(b"jello", 0)?;
+    /// # assert_eq!(std::fs::read(&path)?, b"jello");
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
-    /// A descriptor that is not open, or is of neither a regular file nor a block device.
-    pub fn adopt(&self, descriptor: BorrowedFd<'static>, path: impl AsRef<Path>) -> Result<File> {
-        let path = path.as_ref();
-        // SAFETY: asks for the flags of a descriptor.
-        let flags = unsafe { libc::fcntl(descriptor.as_raw_fd(), libc::F_GETFL) };
-        let facts = match flags {
-            -1 => Err(std::io::Error::last_os_error()),
-            _ => Facts::of(descriptor),
-        }
-        .map_err(|error| Error::io("adopt", path, None, error))?;
-        facts.are_of_storage(path)?;
-        let mut options = self.clone();
-        options.direct = flags & libc::O_DIRECT != 0;
-        Ok(options.served(Descriptor::Lent(descriptor), &facts, path))
+    /// A directory, a pipe, or anything else that is no storage. A descriptor that appends, because
+    /// its writes would go to the end instead of their offset. What the system refuses. The
+    /// descriptor is closed then.
+    pub fn open_descriptor(&self, descriptor: impl Into<OwnedFd>) -> Result<File> {
+        let descriptor = descriptor.into();
+        let path = path_of(&descriptor);
+        self.over_opened(Descriptor::Own(descriptor), &path)
     }
 
-    fn served(&self, descriptor: Descriptor, facts: &Facts, path: &Path) -> File {
+    /// As [`Options::open_descriptor`], over a descriptor that somebody else opened at `path`, and
+    /// closes once the file is gone.
+    ///
+    /// # Errors
+    /// As [`Options::open_descriptor`]; a descriptor that is not open.
+    pub fn adopt(&self, descriptor: BorrowedFd<'static>, path: impl AsRef<Path>) -> Result<File> {
+        self.over_opened(Descriptor::Lent(descriptor), path.as_ref())
+    }
+
+    fn over_opened(&self, descriptor: Descriptor, path: &Path) -> Result<File> {
+        let failed = |error| Error::io("adopt", path, None, error);
+        let flags = rustix::fs::fcntl_getfl(&descriptor).map_err(|error| failed(error.into()))?;
+        let facts = Facts::of(descriptor.as_fd()).map_err(failed)?;
+        facts.check_kind(path)?;
+        let refuse = |what| Err(Error::refused(ErrorKind::Unsupported, path, what));
+        if flags.contains(OFlags::PATH) {
+            return refuse("opened with O_PATH; open it for reading");
+        }
+        if flags.contains(OFlags::APPEND) {
+            return refuse("opened for appending; open it without O_APPEND, so that offsets count");
+        }
+        self.kernel(descriptor, &facts, flags.contains(OFlags::DIRECT), path)
+    }
+
+    /// The file is made before openers of paths see it: none of them could refuse an old one.
+    fn open_new(&self, path: &Path) -> Result<File> {
+        if is_scheme(path) {
+            let what = "create_new is for files of the kernel; use create";
+            return Err(Error::refused(ErrorKind::Unsupported, path, what));
+        }
+        let (descriptor, facts) = self.descriptor(path)?;
+        let made = Options { create_new: false, ..self.clone() };
+        match made.by_path(path) {
+            Some(opened) => made.other(opened?, path),
+            None => self.kernel(Descriptor::Own(descriptor), &facts, self.direct, path),
+        }
+    }
+
+    fn kernel(
+        &self,
+        descriptor: Descriptor,
+        facts: &Facts,
+        direct: bool,
+        path: &Path,
+    ) -> Result<File> {
         let known = self.known.unwrap_or_default();
-        let alignment = if self.direct { facts.direct_alignment(descriptor.as_fd()) } else { 1 };
-        let polled = self.direct && known.polled;
-        let kernel = Kernel::over(descriptor, alignment, known.method, polled);
+        let alignment = if direct { facts.direct_alignment(descriptor.as_fd()) } else { 1 };
+        let kernel = Kernel::over(descriptor, alignment, known.method, direct && known.polled);
         let source = AnySource::Kernel(match facts.length() {
             Some(bytes) => kernel.of_length(bytes),
             None => kernel,
@@ -279,10 +413,26 @@ impl Options {
         self.over(source, path, &facts.device(), known)
     }
 
-    fn over(&self, source: AnySource, path: &Path, device: &str, known: Known) -> File {
-        let (policy, monitor) = (self.policy.clone(), self.monitor.clone());
+    fn other(&self, opened: Opened, path: &Path) -> Result<File> {
+        let Opened { source, device, known } = opened;
+        self.over(AnySource::Other(source), path, &device, self.known.unwrap_or(known))
+    }
+
+    fn over(&self, source: AnySource, path: &Path, device: &str, known: Known) -> Result<File> {
+        let (policy, monitor) = (self.policy.clone(), self.monitor_for(path, &known)?);
         let file = File::over(source, path, device, known, policy, monitor);
-        file.in_shadow(self.shadow).in_part(self.steer)
+        Ok(file.in_shadow(self.shadow).in_part(self.steer))
+    }
+
+    /// Where no load can change a decision, nobody needs a monitor.
+    fn monitor_for(&self, path: &Path, known: &Known) -> Result<Option<Arc<SystemMonitor>>> {
+        let needed = || self.policy.always_inline(known.profile.as_ref()).is_none();
+        if self.monitor.is_some() || !self.shared_monitor || !needed() {
+            return Ok(self.monitor.clone());
+        }
+        let started = SystemMonitor::shared();
+        let failed = |error| Error::io("start the system monitor for", path, None, error);
+        started.map(Some).map_err(failed)
     }
 
     fn by_scheme(&self, path: &Path) -> Option<Result<Opened>> {
@@ -310,6 +460,7 @@ impl Options {
         let mut flags = libc::O_CLOEXEC;
         flags |= if self.write { libc::O_RDWR } else { libc::O_RDONLY };
         flags |= if self.create { libc::O_CREAT } else { 0 };
+        flags |= if self.create_new { libc::O_CREAT | libc::O_EXCL } else { 0 };
         flags |= if self.direct { libc::O_DIRECT } else { 0 };
         flags |= if self.sync { libc::O_DSYNC } else { 0 };
         // Opening a pipe would wait for its other end; it is refused below.
@@ -319,7 +470,7 @@ impl Options {
             let error = std::io::Error::last_os_error();
             if self.direct && error.raw_os_error() == Some(libc::EINVAL) {
                 let what = "this file system has no direct I/O; open the file buffered";
-                return Err(Error::invalid(path, what));
+                return Err(Error::refused(ErrorKind::Unsupported, path, what));
             }
             return Err(Error::io("open", path, None, error));
         }
@@ -327,7 +478,7 @@ impl Options {
         let descriptor = unsafe { OwnedFd::from_raw_fd(fd) };
         let facts =
             Facts::of(descriptor.as_fd()).map_err(|error| Error::io("stat", path, None, error))?;
-        facts.are_of_storage(path)?;
+        facts.check_kind(path)?;
         // A ring would refuse what it cannot serve at once instead of waiting for it.
         // SAFETY: an open descriptor and the flags that it was opened with.
         match unsafe { libc::fcntl(fd, libc::F_SETFL, flags) } {
@@ -337,65 +488,9 @@ impl Options {
     }
 }
 
-const OTHER_KIND: &str = "neither a regular file nor a block device";
-
-/// What the system says of an open descriptor, in one call.
-struct Facts(libc::statx);
-
-impl Facts {
-    fn of(descriptor: BorrowedFd<'_>) -> std::io::Result<Self> {
-        // SAFETY: a zeroed statx is a valid buffer.
-        let mut facts: libc::statx = unsafe { std::mem::zeroed() };
-        // SAFETY: an open descriptor, an empty path and a live buffer.
-        let rc = unsafe {
-            libc::statx(
-                descriptor.as_raw_fd(),
-                c"".as_ptr(),
-                libc::AT_EMPTY_PATH,
-                libc::STATX_TYPE | libc::STATX_SIZE | libc::STATX_DIOALIGN,
-                &mut facts,
-            )
-        };
-        if rc == 0 { Ok(Facts(facts)) } else { Err(std::io::Error::last_os_error()) }
-    }
-
-    fn kind(&self) -> libc::mode_t {
-        libc::mode_t::from(self.0.stx_mode) & libc::S_IFMT
-    }
-
-    /// Refuses what is no storage.
-    fn are_of_storage(&self, path: &Path) -> Result<()> {
-        let what = match self.kind() {
-            libc::S_IFREG | libc::S_IFBLK => return Ok(()),
-            libc::S_IFDIR => "a directory; name a file or a block device in it",
-            _ => OTHER_KIND,
-        };
-        Err(Error::invalid(path, what))
-    }
-
-    /// Length of a regular file, in bytes.
-    fn length(&self) -> Option<u64> {
-        (self.kind() == libc::S_IFREG).then_some(self.0.stx_size)
-    }
-
-    /// Tells the device that is open, or that the file is on, apart from others.
-    fn device(&self) -> String {
-        match self.kind() {
-            libc::S_IFBLK => format!("{}:{}", self.0.stx_rdev_major, self.0.stx_rdev_minor),
-            _ => format!("{}:{}", self.0.stx_dev_major, self.0.stx_dev_minor),
-        }
-    }
-
-    /// What direct I/O demands of memory, offset and length, in bytes.
-    fn direct_alignment(&self, descriptor: BorrowedFd<'_>) -> u32 {
-        let told = self.0.stx_dio_mem_align.max(self.0.stx_dio_offset_align);
-        if self.0.stx_mask & libc::STATX_DIOALIGN != 0 && told.is_power_of_two() {
-            return told;
-        }
-        const BLKSSZGET: libc::Ioctl = 0x1268;
-        let mut block_bytes: libc::c_int = 0;
-        // SAFETY: BLKSSZGET writes one int; anything but a block device refuses.
-        let rc = unsafe { libc::ioctl(descriptor.as_raw_fd(), BLKSSZGET, &mut block_bytes) };
-        if rc == 0 && block_bytes > 0 { block_bytes as u32 } else { 512 }
-    }
+/// The path by which an open descriptor is known, or its number.
+fn path_of(descriptor: &OwnedFd) -> PathBuf {
+    let number = descriptor.as_raw_fd();
+    let link = std::fs::read_link(format!("/proc/self/fd/{number}"));
+    link.unwrap_or_else(|_| format!("descriptor {number}").into())
 }

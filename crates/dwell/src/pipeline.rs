@@ -3,7 +3,7 @@
 #![allow(unsafe_code)]
 
 mod finished;
-mod owned;
+mod reaper;
 
 use std::collections::VecDeque;
 use std::marker::PhantomData;
@@ -12,21 +12,22 @@ use std::time::Duration;
 use dwell_policy::{Backlog, Decision, Estimator, Mode, Ns, Outcome, Pace, Route, WaitMachine};
 
 use crate::any::AnySource;
-use crate::buffer::Aligned;
+use crate::buffer::{Aligned, Filled, IoBuf, IoBufMut};
 use crate::clock;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::file::File;
 use crate::flights::{Flights, InFlight};
 use crate::governed::Standing;
 use crate::known::Entered;
 use crate::learner::Asked;
-use crate::queue::{Action, Completion, Io, Queue, Ticket};
+use crate::queue::{Action, Io, Queue, Ticket};
 use crate::queued::Course;
 use crate::source::Source;
 use crate::wait::{Several, wait_for};
 
+use reaper::{Reaper, tell};
+
 pub use finished::{Finished, GivenUp};
-pub use owned::Owned;
 
 struct Flight<B> {
     ticket: Ticket,
@@ -37,6 +38,7 @@ struct Flight<B> {
     asked: Option<Asked>,
     entered: Entered,
     cancelled: bool,
+    filled: Option<Filled<B>>,
 }
 
 impl<B> InFlight for Flight<B> {
@@ -68,7 +70,7 @@ impl<B> InFlight for Flight<B> {
 /// # Ok(())
 /// # }
 /// ```
-pub struct Pipeline<'f, B: Owned = Aligned, S: Source = AnySource>
+pub struct Pipeline<'f, B: Send + 'static = Aligned, S: Source = AnySource>
 where
     S::Queue: Send,
 {
@@ -102,7 +104,7 @@ where
     ///
     /// # Errors
     /// What the system refuses.
-    pub fn pipeline<B: Owned>(&self, depth: u32) -> Result<Pipeline<'_, B, S>> {
+    pub fn pipeline<B: Send + 'static>(&self, depth: u32) -> Result<Pipeline<'_, B, S>> {
         let depth = depth.clamp(1, 4096);
         let queued = self.source.routes().without(Route::Inline);
         let queue = if queued == dwell_policy::Routes::NONE {
@@ -129,7 +131,7 @@ where
     }
 }
 
-impl<B: Owned, S: Source> Pipeline<'_, B, S>
+impl<B: Send + 'static, S: Source> Pipeline<'_, B, S>
 where
     S::Queue: Send,
 {
@@ -158,16 +160,27 @@ where
     ///
     /// # Errors
     /// With the buffer given back: the pipeline is full, or direct I/O cannot take the buffer.
-    pub fn read_at(&mut self, buffer: B, offset: u64) -> std::result::Result<Ticket, (Error, B)> {
-        self.transfer(Action::Read, buffer, offset)
+    pub fn read_at(&mut self, mut buffer: B, offset: u64) -> std::result::Result<Ticket, (Error, B)>
+    where
+        B: IoBufMut,
+    {
+        if self.file.source.fills().is_none() {
+            buffer.zero();
+        }
+        let memory = buffer.room();
+        self.transfer(Action::Read, buffer, memory, offset, Some(B::filled))
     }
 
     /// Submits a write of `buffer` at `offset`.
     ///
     /// # Errors
     /// With the buffer given back: the pipeline is full, or direct I/O cannot take the buffer.
-    pub fn write_at(&mut self, buffer: B, offset: u64) -> std::result::Result<Ticket, (Error, B)> {
-        self.transfer(Action::Write, buffer, offset)
+    pub fn write_at(&mut self, buffer: B, offset: u64) -> std::result::Result<Ticket, (Error, B)>
+    where
+        B: IoBuf,
+    {
+        let (memory, bytes) = buffer.data();
+        self.transfer(Action::Write, buffer, (memory.cast_mut(), bytes), offset, None)
     }
 
     /// Submits a sync of the writes that *completed* before.
@@ -177,7 +190,7 @@ where
     pub fn sync(&mut self, data_only: bool) -> Result<Ticket> {
         // SAFETY: the target is the source's own, which outlives the pipeline.
         let io = unsafe { Io::sync(self.file.source.target(), data_only) };
-        self.submit(io, None).map_err(|(error, _)| error)
+        self.submit(io, None, None).map_err(|(error, _)| error)
     }
 
     /// As [`Pipeline::sync`], carrying something that the caller wants back with the result.
@@ -191,7 +204,7 @@ where
     ) -> std::result::Result<Ticket, (Error, B)> {
         // SAFETY: the target is the source's own, which outlives the pipeline.
         let io = unsafe { Io::sync(self.file.source.target(), data_only) };
-        self.submit(io, Some(carried))
+        self.submit(io, Some(carried), None)
             .map_err(|(error, carried)| (error, carried.expect("it was passed in")))
     }
 
@@ -227,9 +240,25 @@ where
         self.next_until(None)
     }
 
-    /// As [`Pipeline::next`], until [`clock::now`] shows `until` at the latest; `None` also when
-    /// nothing has finished by then.
-    pub fn next_until(&mut self, until: Option<Ns>) -> Option<Finished<B>> {
+    /// As [`Pipeline::next`], for `span` at most; `None` also when nothing has finished by then.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), dwell::Error> {
+    /// use std::time::Duration;
+    ///
+    /// let file = dwell::open("emu:latency=300ms,size=64KiB")?;
+    /// let mut pipeline = file.pipeline(1)?;
+    /// pipeline.read_at(vec![0u8; 4096], 0).map_err(|(error, _)| error)?;
+    /// assert!(pipeline.next_within(Duration::from_millis(1)).is_none());
+    /// assert_eq!(pipeline.len(), 1); // It is still in flight.
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn next_within(&mut self, span: Duration) -> Option<Finished<B>> {
+        self.next_until(Some(clock::now().saturating_add(clock::ns_of(span))))
+    }
+
+    fn next_until(&mut self, until: Option<Ns>) -> Option<Finished<B>> {
         while self.finished.is_empty() && self.in_flight() > 0 {
             self.wait_for_some(until);
             if until.is_some_and(|at| clock::now() >= at) {
@@ -242,17 +271,18 @@ where
     fn transfer(
         &mut self,
         action: Action,
-        mut buffer: B,
+        buffer: B,
+        (memory, bytes): (*mut u8, usize),
         offset: u64,
+        filled: Option<Filled<B>>,
     ) -> std::result::Result<Ticket, (Error, B)> {
-        let (memory, bytes) = buffer.memory();
         let file = self.file;
         if let Err(error) = file.queueable(memory, bytes, offset) {
             return Err((error, buffer));
         }
         // SAFETY: the flight owns the buffer until its completion is out, also when dropped.
         let io = unsafe { Io::plain(action, file.source.target(), memory, bytes as u32, offset) };
-        self.submit(io, Some(buffer))
+        self.submit(io, Some(buffer), filled)
             .map_err(|(error, buffer)| (error, buffer.expect("it was passed in")))
     }
 
@@ -260,10 +290,11 @@ where
         &mut self,
         io: Io,
         buffer: Option<B>,
+        filled: Option<Filled<B>>,
     ) -> std::result::Result<Ticket, (Error, Option<B>)> {
         if !self.has_room() {
             let what = format!("{} requests are in flight, as many as asked for", self.depth);
-            return Err((Error::invalid(self.file.path(), what), buffer));
+            return Err((Error::refused(ErrorKind::Full, self.file.path(), what), buffer));
         }
         let own = self.queue.as_ref().map_or(Backlog::default(), Queue::backlog);
         let (file, depth) = (self.file, Some(self.depth));
@@ -274,7 +305,7 @@ where
             self.course.begin(submitted);
         }
         let Some(queue) = &mut self.queue else {
-            return Ok(self.serve(io, buffer, &decision, submitted));
+            return Ok(self.serve(io, (buffer, filled), &decision, submitted));
         };
         let bytes = io.bytes();
         // SAFETY: the flight owns the memory; its own `io` is served only after the completion of
@@ -284,7 +315,7 @@ where
             Ok(ticket) => ticket,
             Err(_) => {
                 let what = "the queue takes no more requests; take finished ones first";
-                return Err((Error::invalid(self.file.path(), what), buffer));
+                return Err((Error::refused(ErrorKind::Full, self.file.path(), what), buffer));
             }
         };
         self.flights.insert(Flight {
@@ -296,13 +327,21 @@ where
             asked,
             entered: file.in_flight.enter(bytes),
             cancelled: false,
+            filled,
         });
         Ok(ticket)
     }
 
     /// Serves a request where there is no queue.
-    fn serve(&mut self, io: Io, buffer: Option<B>, decision: &Decision, began: Ns) -> Ticket {
+    fn serve(
+        &mut self,
+        io: Io,
+        (mut buffer, filled): (Option<B>, Option<Filled<B>>),
+        decision: &Decision,
+        began: Ns,
+    ) -> Ticket {
         let result = self.file.serve_unqueued(&io, decision, began);
+        tell(&mut buffer, filled, &io, result);
         let ticket = Ticket(self.sequence);
         self.finished.push_back(Finished {
             ticket,
@@ -423,42 +462,7 @@ where
     }
 }
 
-/// Turns completions into finished requests.
-struct Reaper<'p, B: Owned, S: Source>
-where
-    S::Queue: Send,
-{
-    file: &'p File<S>,
-    flights: &'p mut Flights<Flight<B>>,
-    finished: &'p mut VecDeque<Finished<B>>,
-    decided: &'p mut Vec<Decision>,
-    /// Where latencies are learned.
-    estimator: Option<&'p mut Estimator>,
-}
-
-impl<B: Owned, S: Source> Reaper<'_, B, S>
-where
-    S::Queue: Send,
-{
-    /// `false` for a completion of nothing that is in flight here.
-    fn take(&mut self, completion: Completion, now: Ns) -> bool {
-        let Some(flight) = self.flights.take(completion.ticket) else { return false };
-        let Flight { io, buffer, submitted, decision, entered, cancelled, .. } = flight;
-        let latency_ns = now.saturating_sub(submitted);
-        let learned = self.estimator.as_deref_mut().map(|estimator| (estimator, latency_ns));
-        let (file, result) = (self.file, completion.result);
-        let landed = file.landed(&io, &decision, entered, result, learned, !cancelled);
-        match landed.called {
-            true => file.count_called(),
-            false => self.decided.push(decision),
-        }
-        let (ticket, result) = (completion.ticket, file.outcome(&io, landed.result));
-        self.finished.push_back(Finished { ticket, result, buffer, given_up: None });
-        true
-    }
-}
-
-impl<B: Owned, S: Source> Drop for Pipeline<'_, B, S>
+impl<B: Send + 'static, S: Source> Drop for Pipeline<'_, B, S>
 where
     S::Queue: Send,
 {

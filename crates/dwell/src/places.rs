@@ -6,6 +6,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use crate::off::OffSwitch;
+#[cfg(feature = "host")]
 use crate::profile::ProfileStore;
 
 /// Answers with the value of an environment variable.
@@ -14,6 +15,7 @@ pub type Variables<'a> = &'a dyn Fn(&str) -> Option<OsString>;
 /// Where root switches Dwell off for the machine.
 const OFF: &str = "/run/dwell-off";
 /// Where root keeps the machine's profiles.
+#[cfg(feature = "host")]
 const OF_ROOT: &str = "/var/lib/dwell/profiles";
 
 fn set(variables: Variables<'_>, name: &str) -> Option<PathBuf> {
@@ -22,6 +24,7 @@ fn set(variables: Variables<'_>, name: &str) -> Option<PathBuf> {
 
 /// The profiles of this user, then those of the machine; for root only these. A directory that was
 /// chosen stands alone. `None` where neither `DWELL_PROFILES` nor `HOME` is set.
+#[cfg(feature = "host")]
 pub fn profiles(root: bool, variables: Variables<'_>) -> Option<ProfileStore> {
     if let Some(chosen) = set(variables, "DWELL_PROFILES") {
         return Some(ProfileStore::new(chosen));
@@ -36,6 +39,7 @@ pub fn profiles(root: bool, variables: Variables<'_>) -> Option<ProfileStore> {
 }
 
 /// As [`profiles`], for those who only read them: a service may have no home.
+#[cfg(feature = "host")]
 pub fn known_profiles(root: bool, variables: Variables<'_>) -> ProfileStore {
     profiles(root, variables).unwrap_or_else(|| ProfileStore::new(OF_ROOT))
 }

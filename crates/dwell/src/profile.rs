@@ -256,6 +256,7 @@ impl DeviceProfile {
 
 /// Why a profile could not be read, kept or removed.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum ProfileError {
     /// The file system refused.
     #[error("{path}: cannot {action}: {source}; check the directory's owner and free space")]

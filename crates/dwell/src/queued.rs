@@ -6,7 +6,7 @@ use dwell_policy::{
 };
 
 use crate::clock;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::file::{File, MAX_TRANSFER_BYTES};
 use crate::governed::Governor;
 use crate::known::Entered;
@@ -72,7 +72,7 @@ where
         self.reachable(offset)?;
         if bytes > MAX_TRANSFER_BYTES {
             let what = format!("{bytes} bytes in one request; at most {MAX_TRANSFER_BYTES}");
-            return Err(Error::invalid(self.path(), what));
+            return Err(Error::refused(ErrorKind::OutOfRange, self.path(), what));
         }
         if !self.aligned(memory, bytes, offset) {
             let what = format!(
@@ -80,7 +80,7 @@ where
                  multiples of {}; use memory aligned so (in Rust, buffer::Aligned)",
                 self.source.alignment()
             );
-            return Err(Error::invalid(self.path(), what));
+            return Err(Error::refused(ErrorKind::Unaligned, self.path(), what));
         }
         Ok(())
     }

@@ -22,10 +22,10 @@ use crate::queue::{Action, Completion, Full, Io, Ticket, Wake, Watch};
 use entry::entry;
 
 /// How a spinning thread looks for completions on an interrupt ring.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize,
-)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
+#[non_exhaustive]
 pub enum SpinMethod {
     /// Reads the completion queue in shared memory. The kernel interrupts the thread to post.
     CqPeek,

@@ -9,16 +9,16 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use dwell_policy::regression::{CLASSES, Regression};
 use dwell_policy::{Kind, Ns, Reason};
-use serde::{Deserialize, Serialize};
 
-use crate::ledger::start_ticks;
+use crate::monitor::procstat::start_ticks;
 use crate::monitor::scatter;
 use crate::spelling;
 
 /// A part of the requests of each process, of the processes, or of the hosts, written as
 /// `5% of processes`.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(into = "String", try_from = "String")]
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(into = "String", try_from = "String"))]
 pub struct Share {
     /// How much, 0–1.
     pub part: f32,
@@ -238,7 +238,6 @@ mod tests {
 
     use super::*;
     use crate::clock;
-    use crate::file::File;
 
     #[test]
     fn a_share_is_read_as_it_is_written_and_a_wrong_one_is_told_what_to_write() {
@@ -345,7 +344,7 @@ mod tests {
     #[test]
     fn requests_of_a_file_are_heard_and_one_that_a_policy_makes_slower_ends_with_it() {
         let share = Share { part: 0.5, of: Whole::Requests };
-        let options = File::options().policy(Arc::new(Late));
+        let options = crate::Options::new().policy(Arc::new(Late));
         let mut file = options.open("emu:latency=20us,size=64KiB").unwrap();
         file.steering = Steering::Spans(Box::new(Spans::new(share, 7, 50_000_000)));
         let mut block = [0u8; 4096];

@@ -1,11 +1,27 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! An opened file, device or address: what requests are asked of.
+#![allow(unsafe_code)]
 
 use std::io;
 
 use dwell_policy::{Route, Routes};
 
 use crate::queue::{InHandler, Io, Queue};
+
+/// A promise of a source: what a read's result says was read was written to the request's memory,
+/// so that a read can be given memory that nobody has initialised.
+#[derive(Clone, Copy, Debug)]
+pub struct Fills(());
+
+impl Fills {
+    /// Promises it.
+    ///
+    /// # Safety
+    /// It holds for the source's calls and for all its queues.
+    pub const unsafe fn promise() -> Fills {
+        Fills(())
+    }
+}
 
 /// Something that is open and can be read and written by offset. Threads share it; each thread
 /// asks it for a queue of its own.
@@ -60,6 +76,12 @@ pub trait Source: Send + Sync {
     /// to wait. Sources without a cache always say `None`.
     fn cached(&self, io: &Io) -> Option<i32> {
         let _ = io;
+        None
+    }
+
+    /// Whether it promises to fill what it says. Reads into memory that is not initialised zero it
+    /// first where it does not.
+    fn fills(&self) -> Option<Fills> {
         None
     }
 

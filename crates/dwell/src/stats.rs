@@ -4,7 +4,6 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use dwell_policy::{Decision, Kind, Mode, Ns, Outcome, Reason, Route};
-use serde::{Deserialize, Serialize};
 
 use crate::latency::{Counted, Histogram};
 
@@ -119,6 +118,7 @@ impl Counters {
 
 /// Requests whose latencies are kept together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Family {
     /// Synchronous calls that had to ask the device.
     Inline,
@@ -170,8 +170,9 @@ impl Family {
 
 /// Latencies of the requests that were timed: all that were decided, one in 64 of those that a
 /// device's class sends inline, one in 8 of those that the page cache is expected to have.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(default))]
 pub struct Latency {
     /// Of synchronous calls that had to ask the device.
     pub inline: Histogram,
@@ -209,12 +210,13 @@ impl Latency {
 }
 
 /// Requests that were issued and waited for in one way, for one reason.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Row {
     /// How they were issued.
     pub route: Route,
     /// How they were waited for; the sleep of a hybrid is given as 0.
-    #[serde(with = "mode_word")]
+    #[cfg_attr(feature = "serde", serde(with = "mode_word"))]
     pub mode: Mode,
     /// Why.
     pub why: Reason,
@@ -245,6 +247,7 @@ impl Row {
 }
 
 /// A mode as the word that tables use.
+#[cfg(feature = "serde")]
 mod mode_word {
     use serde::{Deserialize, Deserializer, Serializer, de::Error};
 
@@ -262,8 +265,9 @@ mod mode_word {
 }
 
 /// What the requests of one file did, over all threads.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(default))]
 pub struct Stats {
     /// Requests by route, mode and reason; only ways that occurred.
     pub rows: Vec<Row>,

@@ -19,7 +19,7 @@ const SECOND: u64 = 1_000_000_000;
 const AT_MOST_S: u64 = 300;
 
 fn options(goal: Goal) -> Options {
-    File::options().policy(Arc::new(Adaptive { goal, ..Adaptive::default() }))
+    dwell::Options::new().policy(Arc::new(Adaptive { goal, ..Adaptive::default() }))
 }
 
 /// What a process's own files know of 4 KiB reads.
@@ -113,7 +113,7 @@ impl WaitPolicy for Blocks {
 #[test]
 fn a_pipeline_that_waits_for_half_leaves_the_cpu_less_often() {
     let switches = |arm| {
-        let options = File::options().policy(Arc::new(Blocks(arm)));
+        let options = dwell::Options::new().policy(Arc::new(Blocks(arm)));
         // One request after another.
         let file = options.open("emu:latency=100us,parallel=1,size=64KiB").unwrap();
         let mut pipeline = file.pipeline::<Vec<u8>>(16).unwrap();

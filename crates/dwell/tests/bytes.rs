@@ -390,6 +390,6 @@ fn a_lent_descriptor_is_read_and_written_as_it_was_opened_and_stays_open() {
     }
     let (reader, _writer) = std::io::pipe().unwrap();
     let reader: &'static std::io::PipeReader = Box::leak(Box::new(reader));
-    let refused = Options::new().adopt(reader.as_fd(), "a-pipe").err().expect("no storage");
+    let refused = Options::new().adopt(reader.as_fd(), "a-pipe").expect_err("no storage");
     assert!(refused.to_string().contains("a-pipe: neither a regular file"), "{refused}");
 }

@@ -20,7 +20,7 @@ fn monitor(spin_cap: f32) -> Arc<SystemMonitor> {
 
 fn open(monitor: &Arc<SystemMonitor>, policy: Arc<dyn WaitPolicy>) -> File {
     let known = Known { profile: Some(Profile::default()), ..Known::default() };
-    let options = File::options().policy(policy).known(known).monitor(monitor.clone());
+    let options = dwell::Options::new().policy(policy).known(known).monitor(monitor.clone());
     options.open("emu:latency=20us,size=64KiB").unwrap()
 }
 

@@ -13,9 +13,9 @@ use common::fake::{Answer, Fake, Waking};
 use common::machine::{Loop, MIB, Mount, disk, pattern_file, run};
 use common::{BLOCK, Way, check, fast, fill, skip};
 use dwell::buffer::Aligned;
+use dwell::buffer::{IoBuf, IoBufMut};
 use dwell::dwell_policy::Routes;
 use dwell::open::{Opened, register};
-use dwell::pipeline::Owned;
 use dwell::source::Source;
 use dwell::{Error, File, Mode, Options, Reason, Route};
 
@@ -263,8 +263,15 @@ impl Drop for Counted {
 }
 
 // SAFETY: the heap memory of a Vec does not move with it.
-unsafe impl Owned for Counted {
-    fn memory(&mut self) -> (*mut u8, usize) {
+unsafe impl IoBuf for Counted {
+    fn data(&self) -> (*const u8, usize) {
+        (self.0.as_ptr(), self.0.len())
+    }
+}
+
+// SAFETY: as above.
+unsafe impl IoBufMut for Counted {
+    fn room(&mut self) -> (*mut u8, usize) {
         (self.0.as_mut_ptr(), self.0.len())
     }
 }

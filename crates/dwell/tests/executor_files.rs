@@ -89,7 +89,7 @@ fn devices_of_every_kind_are_read_by_one_thread_at_once() {
             let mut back = [0];
             near.read_with(|mut near| near.read(&mut back)).await.unwrap();
             assert_eq!(back, [byte]);
-            executor.sleep(20_000).await;
+            executor.sleep(Duration::from_nanos(20_000)).await;
         }
         for read in reads {
             read.await;
@@ -108,8 +108,15 @@ fn a_request_that_is_dropped_keeps_its_memory_until_it_is_over() {
         }
     }
     // SAFETY: the heap memory of a Vec does not move with it.
-    unsafe impl dwell::pipeline::Owned for Counted {
-        fn memory(&mut self) -> (*mut u8, usize) {
+    unsafe impl dwell::buffer::IoBuf for Counted {
+        fn data(&self) -> (*const u8, usize) {
+            (self.0.as_ptr(), self.0.len())
+        }
+    }
+
+    // SAFETY: as above.
+    unsafe impl dwell::buffer::IoBufMut for Counted {
+        fn room(&mut self) -> (*mut u8, usize) {
             (self.0.as_mut_ptr(), self.0.len())
         }
     }
@@ -130,10 +137,10 @@ fn a_request_that_is_dropped_keeps_its_memory_until_it_is_over() {
         assert_eq!(drops.load(Ordering::Relaxed), 0, "the device may still write there");
         fake.release();
         assert_eq!(file.read_at(vec![0; 10], 5).await.0.unwrap(), 10);
-        executor.sleep(1_000_000).await;
+        executor.sleep(Duration::from_nanos(1_000_000)).await;
         assert_eq!(drops.load(Ordering::Relaxed), 1);
         cancellable.cancel().await;
-        executor.sleep(1_000_000).await;
+        executor.sleep(Duration::from_nanos(1_000_000)).await;
         assert_eq!(drops.load(Ordering::Relaxed), 2);
     });
     drop(never);
@@ -347,8 +354,15 @@ fn a_request_that_nothing_would_end_is_ended_by_dropping_it() {
         }
     }
     // SAFETY: the heap memory of a Vec does not move with it.
-    unsafe impl dwell::pipeline::Owned for Told {
-        fn memory(&mut self) -> (*mut u8, usize) {
+    unsafe impl dwell::buffer::IoBuf for Told {
+        fn data(&self) -> (*const u8, usize) {
+            (self.0.as_ptr(), self.0.len())
+        }
+    }
+
+    // SAFETY: as above.
+    unsafe impl dwell::buffer::IoBufMut for Told {
+        fn room(&mut self) -> (*mut u8, usize) {
             (self.0.as_mut_ptr(), self.0.len())
         }
     }
@@ -358,11 +372,11 @@ fn a_request_that_nothing_would_end_is_ended_by_dropping_it() {
         let (file, _writer) = pipe(method);
         let file = executor.file(Arc::new(file)).unwrap();
         let read = file.read_at(Told(vec![0; 8], drops.clone()), 0);
-        let ended = executor.block_on(executor.timeout_at(executor.now() + 2_000_000, read));
+        let ended = executor.block_on(executor.timeout(Duration::from_nanos(2_000_000), read));
         assert!(ended.is_err());
         for _ in 0..1000 {
             if drops.load(Ordering::Relaxed) == 0 {
-                executor.block_on(executor.sleep(1_000_000));
+                executor.block_on(executor.sleep(Duration::from_nanos(1_000_000)));
             }
         }
         assert_eq!(drops.load(Ordering::Relaxed), 1);
@@ -370,7 +384,7 @@ fn a_request_that_nothing_would_end_is_ended_by_dropping_it() {
             let (file, buffer) = (file.clone(), Told(vec![0; 8], drops.clone()));
             async move { drop(file.read_at(buffer, 0).await) }
         });
-        executor.block_on(executor.sleep(1_000_000));
+        executor.block_on(executor.sleep(Duration::from_nanos(1_000_000)));
         drop(executor);
         assert_eq!(drops.load(Ordering::Relaxed), 2);
         assert!(task.is_finished());

@@ -12,9 +12,9 @@ use std::task::{Context, Poll, Wake, Waker};
 use common::executor;
 use common::fake::{Answer, Fake};
 use common::{Way, check, fast};
+use dwell::buffer::{IoBuf, IoBufMut};
 use dwell::dwell_policy::{Backlog, Call, Kind};
 use dwell::executor::Executor;
-use dwell::pipeline::Owned;
 use dwell::policy::Block;
 use dwell::{File, Result};
 
@@ -28,8 +28,15 @@ impl Drop for Counted {
 }
 
 // SAFETY: the heap memory of a Vec does not move with it.
-unsafe impl Owned for Counted {
-    fn memory(&mut self) -> (*mut u8, usize) {
+unsafe impl IoBuf for Counted {
+    fn data(&self) -> (*const u8, usize) {
+        (self.0.as_ptr(), self.0.len())
+    }
+}
+
+// SAFETY: as above.
+unsafe impl IoBufMut for Counted {
+    fn room(&mut self) -> (*mut u8, usize) {
         (self.0.as_mut_ptr(), self.0.len())
     }
 }

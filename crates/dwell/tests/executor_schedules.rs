@@ -10,6 +10,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use common::fast;
 use dwell::dwell_policy::{Backlog, Ns, Profile, Routes, Wait};
@@ -521,7 +522,7 @@ fn a_schedule_is_the_same_every_time() {
             scenes.push(stage.executor.spawn(async move {
                 for round in 0..5 {
                     actor.reads(&file).await;
-                    actor.tasks.sleep(round * 3_000).await;
+                    actor.tasks.sleep(Duration::from_nanos(round * 3_000)).await;
                 }
             }));
         }

@@ -16,8 +16,8 @@ use common::machine::{Loop, MIB, disk, pattern_file};
 use common::refused::{counted, forbid_and_count};
 use common::{BLOCK, RING_CALLS, Way, check, fast, skip, uncached};
 use dwell::buffer::Aligned;
+use dwell::buffer::{IoBuf, IoBufMut};
 use dwell::dwell_policy::Routes;
-use dwell::pipeline::Owned;
 use dwell::policy::{SmartCon, Spin};
 use dwell::queue::{Action, Io, Ticket};
 use dwell::ring::{self, Completed, Ring, SpinMethod};
@@ -184,8 +184,15 @@ impl Drop for Counted {
 }
 
 // SAFETY: an Aligned is a pointer to memory of its own.
-unsafe impl Owned for Counted {
-    fn memory(&mut self) -> (*mut u8, usize) {
+unsafe impl IoBuf for Counted {
+    fn data(&self) -> (*const u8, usize) {
+        (self.0.as_ptr(), self.0.len())
+    }
+}
+
+// SAFETY: as above.
+unsafe impl IoBufMut for Counted {
+    fn room(&mut self) -> (*mut u8, usize) {
         (self.0.as_mut_ptr(), self.0.len())
     }
 }

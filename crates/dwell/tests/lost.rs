@@ -11,10 +11,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use common::child::{child, in_a_child_with_a_file};
 use common::forbid::forbid;
 use common::{Uncached, Way, check, uncached};
+use dwell::buffer::{IoBuf, IoBufMut};
 use dwell::dwell_policy::{Backlog, Call, Kind, Routes};
 use dwell::executor::Executor;
 use dwell::kernel::Kernel;
-use dwell::pipeline::Owned;
 use dwell::queue::{Action, Io, Queue};
 use dwell::ring::{self, SpinMethod};
 use dwell::source::Source;
@@ -30,8 +30,15 @@ impl Drop for Counted {
 }
 
 // SAFETY: the heap memory of a Vec does not move with it.
-unsafe impl Owned for Counted {
-    fn memory(&mut self) -> (*mut u8, usize) {
+unsafe impl IoBuf for Counted {
+    fn data(&self) -> (*const u8, usize) {
+        (self.0.as_ptr(), self.0.len())
+    }
+}
+
+// SAFETY: as above.
+unsafe impl IoBufMut for Counted {
+    fn room(&mut self) -> (*mut u8, usize) {
         (self.0.as_mut_ptr(), self.0.len())
     }
 }
@@ -241,20 +248,25 @@ fn a_future_whose_ring_is_forbidden_ends_and_the_executor_goes_on() {
             let executor = Executor::new().unwrap();
             let (file, writer) = pipe(*way);
             let file = executor.file(Arc::new(file)).unwrap();
-            let buffer = Counted(vec![0; 10], drops.clone());
-            let task = executor.spawn(async move { file.read_at(buffer, 0).await.0 });
+            let buffer = || Counted(vec![0; 10], drops.clone());
+            let (first, second, again) = (buffer(), buffer(), file.clone());
+            let task = executor.spawn(async move { file.read_at(first, 0).await.0 });
+            let told = executor.spawn(async move { again.try_read_at(second, 0).await });
             let other = executor.file(Arc::new(uncached(&path, *way))).unwrap();
             common::turns(&executor);
-            (executor, task, other, writer)
+            (executor, task, told, other, writer)
         })
         .collect();
     if !without_enter() {
         return common::skip("no seccomp filters here");
     }
-    for (executor, task, other, _writer) in executors {
+    for (executor, task, told, other, _writer) in executors {
         let ended = catch_unwind(AssertUnwindSafe(|| executor.block_on(task)));
         let why = *ended.unwrap_err().downcast::<String>().unwrap();
         assert!(why.contains("hands out no completions"), "{why}");
+        let (result, buffer) = executor.block_on(told);
+        assert_eq!(result.unwrap_err().errno(), Some(libc::ENOTRECOVERABLE));
+        assert!(buffer.is_none(), "the kernel may still write there");
         let (result, buffer) = executor.block_on(other.read_at(vec![0; 10], 7));
         assert_eq!(result.unwrap(), 10);
         check(&buffer, 7, 5);

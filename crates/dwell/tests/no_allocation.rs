@@ -8,6 +8,7 @@ mod counting;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
+use std::time::Duration;
 
 use common::sources::{decision, read, run, write};
 use common::{Way, fast};
@@ -110,11 +111,11 @@ fn tasks_that_wait_allocate_nothing() {
             assert_eq!(result.unwrap(), 512);
             buffer = back;
         }
-        executor.sleep(10_000).await;
+        executor.sleep(Duration::from_nanos(10_000)).await;
         executor.yield_now().await;
         far.write_all(&[1]).unwrap();
         near.read_with(|mut near| near.read(&mut [0])).await.unwrap();
-        let late = executor.timeout_at(executor.now() + 10_000, near.readable(1)).await;
+        let late = executor.timeout(Duration::from_nanos(10_000), near.readable(1)).await;
         assert!(late.is_err());
         buffer
     };

@@ -22,7 +22,8 @@ fn scene(dir: &std::path::Path) -> (OffSwitch, Arc<SystemMonitor>) {
 
 fn open(monitor: &Arc<SystemMonitor>, policy: impl WaitPolicy + 'static) -> File {
     let known = Known { profile: Some(Profile::default()), ..Known::default() };
-    let options = File::options().policy(Arc::new(policy)).known(known).monitor(monitor.clone());
+    let options =
+        dwell::Options::new().policy(Arc::new(policy)).known(known).monitor(monitor.clone());
     options.open("emu:latency=20us,size=64KiB").unwrap()
 }
 

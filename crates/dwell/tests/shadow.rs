@@ -17,7 +17,7 @@ use dwell_policy::Profile;
 
 fn options(policy: impl WaitPolicy + 'static) -> Options {
     let known = Known { profile: Some(Profile::default()), ..Known::default() };
-    File::options().policy(Arc::new(policy)).known(known).shadow(true)
+    dwell::Options::new().policy(Arc::new(policy)).known(known).shadow(true)
 }
 
 /// A device on which a request spins or blocks on a queue.
@@ -116,7 +116,7 @@ fn settings_make_a_file_a_shadow_and_not_one_that_is_left_alone() {
     let beneath = Beneath { device: None, profile: None };
     let opening = settings.opening(address, &beneath, None).unwrap();
     assert!(opening.shadow && opening.left_alone.is_none());
-    let file = opening.applied_to(File::options()).open(address).unwrap();
+    let file = opening.applied_to(dwell::Options::new()).open(address).unwrap();
     read(&file, 10);
     let stats = file.stats();
     assert_eq!((stats.spins(), stats.latency.spun.count()), (10, 0), "{stats:?}");

@@ -12,7 +12,7 @@ use dwell_policy::Profile;
 
 fn open(share: &str) -> File {
     let known = Known { profile: Some(Profile::default()), ..Known::default() };
-    let options = File::options().policy(Arc::new(Spin)).known(known);
+    let options = dwell::Options::new().policy(Arc::new(Spin)).known(known);
     options.steer(share.parse().unwrap()).open("emu:latency=20us,size=64KiB").unwrap()
 }
 

@@ -10,6 +10,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use dwell::executor::Executor;
@@ -427,7 +428,7 @@ impl Session {
                 }
                 if *killed {
                     // Some have been sent by then, and some answered.
-                    tasks.sleep(300_000).await;
+                    tasks.sleep(Duration::from_micros(300)).await;
                     server.borrow_mut().restart()?;
                 }
                 for one in all {

@@ -205,9 +205,9 @@ pub fn carry_out(steps: &Path, records: &Path, file: &Path) -> Result<()> {
                 let writes = *kind == Kind::Shared;
                 // A region writes whole pages, but a file may end within one.
                 let direct = *direct && !writes;
-                let source = dwell::File::options().write(writes).direct(direct).open(file);
+                let source = dwell::Options::new().write(writes).direct(direct).open(file);
                 let source = match source {
-                    Err(_) if direct => dwell::File::options().open(file)?,
+                    Err(_) if direct => dwell::Options::new().open(file)?,
                     source => source?,
                 };
                 let access = match kind {
@@ -320,7 +320,7 @@ impl Pager {
         let path = scratch.path().join("probe");
         std::fs::write(&path, vec![1; 1 << 20])?;
         for faults in [Faults::Inline, Faults::Thread] {
-            let file = Arc::new(dwell::File::options().write(true).open(&path)?);
+            let file = Arc::new(dwell::Options::new().write(true).open(&path)?);
             let options = Options::new(1 << 18).access(Access::Shared).faults(faults);
             if let Err(error) = Region::open(file, &options) {
                 return Err(crate::surface::Missing(error.to_string()).into());

@@ -171,7 +171,7 @@ struct Library {
 
 impl Library {
     fn open(path: &Path, policy: Arc<dyn WaitPolicy>, syncs_each: bool) -> Result<Library, String> {
-        let file = File::options().write(true).policy(policy).sync(syncs_each).open(path);
+        let file = dwell::Options::new().write(true).policy(policy).sync(syncs_each).open(path);
         Ok(Library { file: file.map_err(|error| error.to_string())?, syncs_each })
     }
 }
@@ -227,7 +227,7 @@ impl Surface for Direct {
 #[test]
 fn what_a_pipeline_has_written_directly_and_synced_survives_a_power_cut() {
     survives(Length::Fixed, |dir| {
-        let file = File::options().write(true).direct(true).policy(Arc::new(policy::Spin));
+        let file = dwell::Options::new().write(true).direct(true).policy(Arc::new(policy::Spin));
         file.open(dir.join("data")).map(|file| Direct(file, Vec::new())).map_err(|e| e.to_string())
     });
 }
@@ -389,7 +389,8 @@ impl Surface for Paged {
 #[test]
 fn what_a_paged_region_has_synced_survives_a_power_cut() {
     survives(Length::Fixed, |dir| {
-        let file = File::options().write(true).open(dir.join("data")).map_err(|e| e.to_string())?;
+        let file =
+            dwell::Options::new().write(true).open(dir.join("data")).map_err(|e| e.to_string())?;
         let options = Paging::new(BLOCKS as usize / 3 * PAGE_BYTES).access(Access::Shared);
         Region::open(file, &options).map(Paged).map_err(|error| error.to_string())
     });

@@ -6,7 +6,7 @@ use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use dwell::pipeline::Owned;
+use dwell::buffer::{IoBuf, IoBufMut};
 
 use crate::shared::Shared;
 
@@ -84,8 +84,15 @@ impl DerefMut for ChannelBuffer {
 }
 
 // SAFETY: the memory stays where it is while the buffer is moved, until it is dropped.
-unsafe impl Owned for ChannelBuffer {
-    fn memory(&mut self) -> (*mut u8, usize) {
+unsafe impl IoBuf for ChannelBuffer {
+    fn data(&self) -> (*const u8, usize) {
+        (self.start.as_ptr(), self.bytes)
+    }
+}
+
+// SAFETY: as above, and the buffer has its part of the arena alone.
+unsafe impl IoBufMut for ChannelBuffer {
+    fn room(&mut self) -> (*mut u8, usize) {
         (self.start.as_ptr(), self.bytes)
     }
 }

@@ -98,7 +98,7 @@ impl Scene {
 
     pub fn open(&self, name: &str) -> File {
         client::register();
-        File::options().write(true).open(self.path(name)).unwrap()
+        dwell::Options::new().write(true).open(self.path(name)).unwrap()
     }
 }
 

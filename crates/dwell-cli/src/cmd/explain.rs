@@ -457,5 +457,16 @@ fn sentence(why: Reason) -> &'static str {
         Reason::HeldBack => "only a part of the requests is steered, and this one is not of it",
         Reason::SpinCap => "waiting has used the CPU time that it may use",
         Reason::Regressed => "steered requests of the device took longer than those held back",
+        _ => "this command has no sentence for the reason",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_reason_has_a_sentence() {
+        assert!(Reason::ALL.iter().all(|why| !sentence(*why).starts_with("this command")));
     }
 }

@@ -14,7 +14,7 @@ fn a_served_file_is_memory_larger_than_its_budget() {
     let data: Vec<u8> = (0..pages * PAGE_BYTES).map(byte).collect();
     std::fs::write(served.mount.join("data"), &data).unwrap();
     for faults in [Faults::Inline, Faults::Thread] {
-        let file = dwell::File::options().write(true).open(served.mount.join("data")).unwrap();
+        let file = dwell::Options::new().write(true).open(served.mount.join("data")).unwrap();
         let options = Options::new(32 * PAGE_BYTES).faults(faults).access(Access::Shared);
         let region = match Region::open(file, &options) {
             Ok(region) => region,

@@ -22,7 +22,7 @@ struct Channel {
 
 impl Channel {
     fn of(path: &Path) -> Channel {
-        let options = Options { write: true, ..Options::default() };
+        let options = Options::new().write(true);
         let open = Open::open(path, &options).unwrap();
         let descriptor = open.target();
         let policy = Arc::new(dwell::policy::Block);

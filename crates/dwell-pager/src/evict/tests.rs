@@ -13,7 +13,7 @@ fn shared(access: Access, pages: usize, budget: usize) -> Option<(tempfile::Temp
     let path = dir.path().join("data");
     std::fs::write(&path, vec![1; pages * PAGE_BYTES]).unwrap();
     let write = access == Access::Shared;
-    let file = Arc::new(dwell::File::options().write(write).open(&path).unwrap());
+    let file = Arc::new(dwell::Options::new().write(write).open(&path).unwrap());
     let options = Options::new(budget * PAGE_BYTES).access(access.clone());
     match crate::open::paged(&file, &options) {
         Ok(shared) => Some((dir, shared)),

@@ -33,11 +33,11 @@ pub fn file(bytes: usize) -> (tempfile::TempDir, std::path::PathBuf) {
 
 /// An emulated device over a file.
 pub fn emulated(path: &Path, more: &str) -> File {
-    File::open(format!("emu:{more},file={}", path.display())).unwrap()
+    dwell::Options::new().open(format!("emu:{more},file={}", path.display())).unwrap()
 }
 
 pub fn open(path: &Path, write: bool) -> Arc<File> {
-    Arc::new(File::options().write(write).open(path).unwrap())
+    Arc::new(dwell::Options::new().write(write).open(path).unwrap())
 }
 
 /// A region, or `None` after a line that says why this machine has none.

@@ -3,10 +3,9 @@
 
 use std::fmt;
 
-use serde::Serialize;
-
 /// A name, or a family of numbered names, that a driver gives its interrupts.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct IrqName {
     /// The name, up to the number.
     pub stem: String,

@@ -1,27 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Files whose requests are futures.
-#![allow(unsafe_code)]
 
-use std::any::{Any, TypeId};
+use std::any::TypeId;
 use std::cell::{Cell, RefCell};
-use std::future::Future;
-use std::mem::ManuallyDrop;
-use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
-use dwell_policy::{Backlog, Estimator, Ns, Outcome, Route, Routes};
+use dwell_policy::{Estimator, Ns, Outcome, Route, Routes};
 
-use super::reactor::{Flight, Owner, State};
+use super::reactor::{Flight, Owner};
+use super::request::{Memory, Request, Stage, whole};
 use super::{Core, Handle};
 use crate::any::AnySource;
-use crate::buffer::Aligned;
+use crate::buffer::{Filled, IoBuf, IoBufMut};
 use crate::error::{Error, Result};
 use crate::file::File;
 use crate::governed::Governor;
 use crate::known::Entered;
-use crate::pipeline::Owned;
 use crate::queue::{Action, Io};
 use crate::source::Source;
 
@@ -104,15 +99,15 @@ where
     }
 }
 
-struct Inner<S: Source>
+pub(super) struct Inner<S: Source>
 where
     S::Queue: Send,
 {
-    file: Arc<File<S>>,
-    core: Rc<Core>,
-    line: Option<usize>,
-    estimator: RefCell<Estimator>,
-    sequence: Cell<u64>,
+    pub file: Arc<File<S>>,
+    pub core: Rc<Core>,
+    pub line: Option<usize>,
+    pub estimator: RefCell<Estimator>,
+    pub sequence: Cell<u64>,
 }
 
 impl<S: Source> Drop for Inner<S>
@@ -184,32 +179,86 @@ where
     /// # Panics
     /// While it is in flight, the system forbids what would bring its completion (`io_uring_enter`):
     /// the buffer, to which the device may still write, cannot be given back.
-    pub async fn read_at<B: Owned>(&self, buffer: B, offset: u64) -> (Result<usize>, B) {
-        self.transfer(Action::Read, buffer, 0, offset).await
+    pub async fn read_at<B: IoBufMut>(&self, buffer: B, offset: u64) -> (Result<usize>, B) {
+        whole(self.reading(buffer, 0, offset).await)
+    }
+
+    /// As [`AsyncFile::read_at`], without the panic: `None` in place of a buffer to which the
+    /// device may still write. The result is `ENOTRECOVERABLE` then.
+    ///
+    /// # Errors
+    /// As [`AsyncFile::read_at`].
+    pub async fn try_read_at<B: IoBufMut>(
+        &self,
+        buffer: B,
+        offset: u64,
+    ) -> (Result<usize>, Option<B>) {
+        self.reading(buffer, 0, offset).await
+    }
+
+    /// As [`AsyncFile::write_at`], without the panic: `None` in place of a buffer from which the
+    /// device may still read. The result is `ENOTRECOVERABLE` then.
+    ///
+    /// # Errors
+    /// As [`AsyncFile::write_at`].
+    pub async fn try_write_at<B: IoBuf>(
+        &self,
+        buffer: B,
+        offset: u64,
+    ) -> (Result<usize>, Option<B>) {
+        self.writing(buffer, 0, offset).await
     }
 
     /// Reads at `offset` until `buffer` is full.
     ///
     /// # Errors
     /// As [`AsyncFile::read_at`]; the file ends before.
-    pub async fn read_exact_at<B: Owned>(&self, buffer: B, offset: u64) -> (Result<()>, B) {
-        self.transfer_all(Action::Read, buffer, offset).await
+    pub async fn read_exact_at<B: IoBufMut>(&self, mut buffer: B, offset: u64) -> (Result<()>, B) {
+        let bytes = buffer.room().1;
+        whole(self.transfer_all(buffer, bytes, offset, Self::reading).await)
     }
 
     /// Writes `buffer` at `offset`: bytes written, and the buffer.
     ///
     /// # Errors
     /// As [`File::write_at`]; direct I/O cannot take the buffer.
-    pub async fn write_at<B: Owned>(&self, buffer: B, offset: u64) -> (Result<usize>, B) {
-        self.transfer(Action::Write, buffer, 0, offset).await
+    pub async fn write_at<B: IoBuf>(&self, buffer: B, offset: u64) -> (Result<usize>, B) {
+        whole(self.writing(buffer, 0, offset).await)
     }
 
     /// Writes all of `buffer` at `offset`.
     ///
     /// # Errors
     /// As [`AsyncFile::write_at`]; a device that takes no more.
-    pub async fn write_all_at<B: Owned>(&self, buffer: B, offset: u64) -> (Result<()>, B) {
-        self.transfer_all(Action::Write, buffer, offset).await
+    pub async fn write_all_at<B: IoBuf>(&self, buffer: B, offset: u64) -> (Result<()>, B) {
+        let bytes = buffer.data().1;
+        whole(self.transfer_all(buffer, bytes, offset, Self::writing).await)
+    }
+
+    /// As [`AsyncFile::read_exact_at`], without the panic, as [`AsyncFile::try_read_at`].
+    ///
+    /// # Errors
+    /// As [`AsyncFile::read_exact_at`].
+    pub async fn try_read_exact_at<B: IoBufMut>(
+        &self,
+        mut buffer: B,
+        offset: u64,
+    ) -> (Result<()>, Option<B>) {
+        let bytes = buffer.room().1;
+        self.transfer_all(buffer, bytes, offset, Self::reading).await
+    }
+
+    /// As [`AsyncFile::write_all_at`], without the panic, as [`AsyncFile::try_write_at`].
+    ///
+    /// # Errors
+    /// As [`AsyncFile::write_all_at`].
+    pub async fn try_write_all_at<B: IoBuf>(
+        &self,
+        buffer: B,
+        offset: u64,
+    ) -> (Result<()>, Option<B>) {
+        let bytes = buffer.data().1;
+        self.transfer_all(buffer, bytes, offset, Self::writing).await
     }
 
     /// Makes data and metadata durable of the writes that *completed* before.
@@ -217,7 +266,7 @@ where
     /// # Errors
     /// What the device reports.
     pub async fn sync(&self) -> Result<()> {
-        self.request(Action::Sync, None::<Aligned>, 0, 0).await.0.map(drop)
+        self.syncing(Action::Sync).await.0.map(drop)
     }
 
     /// Makes data durable of the writes that *completed* before, and the metadata that reading it
@@ -226,41 +275,57 @@ where
     /// # Errors
     /// What the device reports.
     pub async fn sync_data(&self) -> Result<()> {
-        self.request(Action::DataSync, None::<Aligned>, 0, 0).await.0.map(drop)
+        self.syncing(Action::DataSync).await.0.map(drop)
     }
 
-    fn request<B: Owned>(
+    /// A read that fills the room of `buffer` from its byte `skip` on.
+    fn reading<B: IoBufMut>(&self, mut buffer: B, skip: usize, offset: u64) -> Request<B, S> {
+        if skip == 0 && self.inner.file.source.fills().is_none() {
+            buffer.zero();
+        }
+        let memory = Memory { action: Action::Read, of: buffer.room(), skip };
+        self.request(memory, Some(buffer), offset, Some(B::filled))
+    }
+
+    /// A write of the data of `buffer` from its byte `skip` on.
+    fn writing<B: IoBuf>(&self, buffer: B, skip: usize, offset: u64) -> Request<B, S> {
+        let (start, bytes) = buffer.data();
+        let memory = Memory { action: Action::Write, of: (start.cast_mut(), bytes), skip };
+        self.request(memory, Some(buffer), offset, None)
+    }
+
+    fn syncing(&self, action: Action) -> Request<(), S> {
+        let memory = Memory { action, of: (std::ptr::null_mut(), 0), skip: 0 };
+        self.request(memory, None, 0, None)
+    }
+
+    fn request<B: Send + 'static>(
         &self,
-        action: Action,
+        memory: Memory,
         buffer: Option<B>,
-        skip: usize,
         offset: u64,
+        filled: Option<Filled<B>>,
     ) -> Request<B, S> {
-        Request { inner: self.inner.clone(), action, offset, buffer, skip, stage: Stage::New }
+        Request { inner: self.inner.clone(), memory, offset, buffer, filled, stage: Stage::New }
     }
 
-    async fn transfer<B: Owned>(
+    async fn transfer_all<B: Send + 'static>(
         &self,
-        action: Action,
-        buffer: B,
-        skip: usize,
-        offset: u64,
-    ) -> (Result<usize>, B) {
-        let (result, buffer) = self.request(action, Some(buffer), skip, offset).await;
-        (result, buffer.expect("it was passed in"))
-    }
-
-    async fn transfer_all<B: Owned>(
-        &self,
-        action: Action,
         mut buffer: B,
+        bytes: usize,
         offset: u64,
-    ) -> (Result<()>, B) {
-        let (bytes, mut done) = (buffer.memory().1, 0);
+        part: impl Fn(&Self, B, usize, u64) -> Request<B, S>,
+    ) -> (Result<()>, Option<B>) {
+        let mut done = 0;
         while done < bytes {
             let at = offset.saturating_add(done as u64);
-            let (result, back) = self.transfer(action, buffer, done, at).await;
-            buffer = back;
+            let request = part(self, buffer, done, at);
+            let action = request.memory.action;
+            let (result, back) = request.await;
+            buffer = match back {
+                Some(buffer) => buffer,
+                None => return (result.map(drop), None),
+            };
             match result {
                 Ok(0) => {
                     let kind = match action {
@@ -268,170 +333,13 @@ where
                         _ => std::io::ErrorKind::WriteZero,
                     };
                     let path = self.inner.file.path();
-                    return (Err(Error::io(action.as_str(), path, Some(at), kind.into())), buffer);
+                    let end = Error::io(action.as_str(), path, Some(at), kind.into());
+                    return (Err(end), Some(buffer));
                 }
                 Ok(more) => done += more,
-                Err(error) => return (Err(error), buffer),
+                Err(error) => return (Err(error), Some(buffer)),
             }
         }
-        (Ok(()), buffer)
-    }
-}
-
-enum Stage {
-    New,
-    /// Under this name on the reactor.
-    Asked(usize),
-    Over,
-}
-
-/// One request. Its memory is the buffer's, which stays here until the request is over.
-struct Request<B: Owned, S: Source + 'static>
-where
-    S::Queue: Send + 'static,
-{
-    inner: Rc<Inner<S>>,
-    action: Action,
-    offset: u64,
-    buffer: Option<B>,
-    /// Bytes at the buffer's start that are done with.
-    skip: usize,
-    stage: Stage,
-}
-
-// What a buffer's memory must do, `Owned` demands, however the value is moved.
-impl<B: Owned, S: Source + 'static> Unpin for Request<B, S> where S::Queue: Send + 'static {}
-
-impl<B: Owned, S: Source + 'static> Request<B, S>
-where
-    S::Queue: Send + 'static,
-{
-    fn io(&mut self) -> Result<Io> {
-        let file = &self.inner.file;
-        let Some(buffer) = &mut self.buffer else {
-            let data_only = self.action == Action::DataSync;
-            // SAFETY: the target is the source's own, which a request in flight keeps open.
-            return Ok(unsafe { Io::sync(file.source.target(), data_only) });
-        };
-        let (memory, bytes) = buffer.memory();
-        let skip = self.skip.min(bytes);
-        let (memory, bytes) = (memory.wrapping_add(skip), bytes - skip);
-        file.queueable(memory, bytes, self.offset)?;
-        // SAFETY: the memory is the buffer's, which is kept, here or by the reactor once this is
-        // dropped, until the completion is out.
-        Ok(unsafe {
-            Io::plain(self.action, file.source.target(), memory, bytes as u32, self.offset)
-        })
-    }
-
-    /// Submits the request, or waits for room. Its result, where it has one already.
-    fn begin(&mut self, granted: Option<usize>, context: &Context<'_>) -> Option<Result<usize>> {
-        self.stage = Stage::Over;
-        let io = match self.io() {
-            Ok(io) => io,
-            Err(error) => return Some(Err(error)),
-        };
-        let inner = self.inner.clone();
-        let (file, core) = (&inner.file, &inner.core);
-        if core.closed.get() {
-            let what = "the executor that its requests were to be futures of has ended";
-            return Some(Err(Error::invalid(file.path(), what)));
-        }
-        let mut reactor = core.reactor.borrow_mut();
-        let sequence = inner.sequence.replace(inner.sequence.get() + 1);
-        let Some(line) = inner.line else {
-            let began = reactor.world.now();
-            drop(reactor);
-            let estimator = inner.estimator.borrow();
-            let (none, about) = (Backlog::default(), &estimator);
-            let (decision, _) = file.decide_queued(&io, none, about, sequence, None);
-            let result = file.serve_unqueued(&io, &decision, began);
-            return Some(file.outcome(&io, result));
-        };
-        if let Err(request) = reactor.admit(line, granted, context.waker()) {
-            self.stage = Stage::Asked(request);
-            return None;
-        }
-        let own = reactor.backlog(line);
-        let (decision, _) = file.decide_queued(&io, own, &inner.estimator.borrow(), sequence, None);
-        // SAFETY: the buffer outlives both; the other is served only after the completion of this
-        // one, when the queue refused it.
-        let kept = unsafe { io.again() };
-        let owner: Rc<dyn Owner> = inner.clone();
-        let began = reactor.world.now();
-        match reactor.submit(line, io, kept, decision, &owner, context.waker()) {
-            Ok(request) => {
-                self.stage = Stage::Asked(request);
-                None
-            }
-            Err((Some(request), _)) => {
-                self.stage = Stage::Asked(request);
-                None
-            }
-            Err((None, io)) => {
-                drop(reactor);
-                core.settle();
-                if !file.source.routes().has(Route::Inline) {
-                    return Some(file.outcome(&io, -libc::EBUSY));
-                }
-                let result = file.serve_unqueued(&io, &decision, began);
-                Some(file.outcome(&io, result))
-            }
-        }
-    }
-
-    fn step(&mut self, context: &Context<'_>) -> Option<Result<usize>> {
-        let Stage::Asked(request) = self.stage else { return self.begin(None, context) };
-        let state = self.inner.core.reactor.borrow_mut().ask(request, context.waker());
-        match state {
-            State::Waiting | State::InFlight(_) => None,
-            // An executor that has ended brings nothing any more.
-            State::GivenUp if self.inner.core.closed.get() => None,
-            State::GivenUp => {
-                std::mem::forget(self.buffer.take());
-                let path = self.inner.file.path().display();
-                panic!("{path}: the kernel hands out no completions any more; the buffer is lost")
-            }
-            State::Granted => self.begin(Some(request), context),
-            State::Landed(result) => {
-                self.stage = Stage::Over;
-                let done = match self.io() {
-                    Ok(io) => self.inner.file.outcome(&io, result),
-                    Err(error) => Err(error),
-                };
-                Some(done)
-            }
-        }
-    }
-}
-
-impl<B: Owned, S: Source + 'static> Future for Request<B, S>
-where
-    S::Queue: Send + 'static,
-{
-    type Output = (Result<usize>, Option<B>);
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        match self.step(context) {
-            Some(result) => Poll::Ready((result, self.buffer.take())),
-            None => Poll::Pending,
-        }
-    }
-}
-
-impl<B: Owned, S: Source + 'static> Drop for Request<B, S>
-where
-    S::Queue: Send + 'static,
-{
-    fn drop(&mut self) {
-        let (Stage::Asked(request), Some(line)) = (&self.stage, self.inner.line) else { return };
-        // Until it is known that the request is over, the device may write there.
-        let mut buffer = ManuallyDrop::new(self.buffer.take());
-        let memory = || Box::new(buffer.take()) as Box<dyn Any>;
-        let is_over = self.inner.core.reactor.borrow_mut().abandon(line, *request, memory);
-        if is_over {
-            drop(ManuallyDrop::into_inner(buffer));
-        }
-        self.inner.core.settle();
+        (Ok(()), Some(buffer))
     }
 }

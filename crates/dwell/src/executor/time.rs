@@ -5,10 +5,12 @@ use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use dwell_policy::Ns;
 
 use super::{Core, Handle};
+use crate::clock;
 use crate::timers::TimerId;
 
 /// A moment passed before a future was done.
@@ -23,9 +25,31 @@ impl Handle {
         Sleep { core: self.core.clone(), at, timer: None }
     }
 
-    /// Done in so many nanoseconds.
-    pub fn sleep(&self, ns: Ns) -> Sleep {
-        self.sleep_until(self.now().saturating_add(ns))
+    /// Done once `span` has passed on the clock that [`Handle::now`] shows.
+    pub fn sleep(&self, span: Duration) -> Sleep {
+        self.sleep_until(self.now().saturating_add(clock::ns_of(span)))
+    }
+
+    /// Runs a future for `span` at most, and drops it then.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use dwell::executor::{Elapsed, Executor};
+    ///
+    /// let executor = Executor::new()?;
+    /// let never = executor.timeout(Duration::from_millis(1), std::future::pending::<()>());
+    /// assert_eq!(executor.block_on(never), Err(Elapsed));
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Elapsed`] when it was not done by then.
+    pub async fn timeout<F: Future>(
+        &self,
+        span: Duration,
+        future: F,
+    ) -> Result<F::Output, Elapsed> {
+        self.timeout_at(self.now().saturating_add(clock::ns_of(span)), future).await
     }
 
     /// Runs a future until the moment `at`, and drops it then.

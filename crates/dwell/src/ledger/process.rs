@@ -6,17 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Duration;
 
-use crate::monitor::procstat::{parse_start_ticks, parse_threads};
-
-/// When a process started, in clock ticks since boot. `None` where there is none, or only what its
-/// parent has not collected yet. A process whose first thread has ended goes on with its others.
-pub fn start_ticks(pid: u32) -> Option<u64> {
-    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    let (_, after_name) = text.rsplit_once(')')?;
-    let state = after_name.split_ascii_whitespace().next()?;
-    let has_ended = state == "X" || state == "Z" && parse_threads(&text) <= Some(1);
-    if has_ended { None } else { parse_start_ticks(&text) }
-}
+pub use crate::monitor::procstat::start_ticks;
 
 /// The processes that this one descends from, its parent first.
 pub(super) fn ancestors() -> impl Iterator<Item = u32> {

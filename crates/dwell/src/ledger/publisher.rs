@@ -177,7 +177,7 @@ mod tests {
         let header = Header { run: 3, ..Header::default() };
         let passed = Box::new(|| Passed { calls: 2, bytes: 9 });
         let publisher = Publisher::new(Ledger::create(&dir, &header).unwrap()).passed_by(passed);
-        let open = || Arc::new(File::options().open(&path).unwrap());
+        let open = || Arc::new(crate::Options::new().open(&path).unwrap());
         let (one, other) = (open(), open());
         publisher.add("vda", one.clone());
         publisher.add("vda", other.clone());

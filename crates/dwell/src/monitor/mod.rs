@@ -54,6 +54,7 @@ pub use permit::{LoadReader, SpinGuard, SpinPermit};
 
 use crate::clock;
 use crate::off::OffSwitch;
+use crate::places;
 use crate::remembered::Remembered;
 use dwell_policy::{Load, Ns};
 use permit::Shared;
@@ -225,12 +226,14 @@ impl SystemMonitor {
         })
     }
 
-    /// The monitor that this process has, or a new one with the default configuration.
+    /// The monitor that this process has, or a new one that shares the usual page with the other
+    /// Dwell processes of this user (`/dev/shm/dwell-UID`).
     ///
     /// # Errors
     /// Those of [`SystemMonitor::start`].
     pub fn shared() -> io::Result<Arc<SystemMonitor>> {
-        SystemMonitor::shared_with(Config::default())
+        let host_page = Some(places::host_page(sys::effective_uid(), &|_| None));
+        SystemMonitor::shared_with(Config { host_page, ..Config::default() })
     }
 
     /// The monitor that this process has, or a new one with this configuration: the first user's

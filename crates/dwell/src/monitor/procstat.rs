@@ -85,6 +85,16 @@ pub fn parse_threads(text: &str) -> Option<u32> {
     after_name.split_ascii_whitespace().nth(17)?.parse().ok()
 }
 
+/// When a process started, in clock ticks since boot. `None` where there is none, or only what its
+/// parent has not collected yet. A process whose first thread has ended goes on with its others.
+pub fn start_ticks(pid: u32) -> Option<u64> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let (_, after_name) = text.rsplit_once(')')?;
+    let state = after_name.split_ascii_whitespace().next()?;
+    let has_ended = state == "X" || state == "Z" && parse_threads(&text) <= Some(1);
+    if has_ended { None } else { parse_start_ticks(&text) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -9,6 +9,7 @@ use crate::queue::Ticket;
 
 /// A finished request.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct Finished<B> {
     /// Which one.
     pub ticket: Ticket,

@@ -57,6 +57,7 @@ const WORKER_BATCHES: Ns = 50;
 
 /// Why a probe gave up.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum ProbeError {
     /// No device was found.
     #[error(transparent)]

@@ -38,6 +38,7 @@ impl Beneath {
 
 /// Why nothing can be said of an address.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum BeneathError {
     /// No device was found.
     #[error(transparent)]

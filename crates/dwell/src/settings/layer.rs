@@ -12,6 +12,7 @@ const LONGEST_BYTES: u64 = 1 << 20;
 
 /// Why a settings file says nothing.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum LayerError {
     /// It cannot be read.
     #[error("{path}: cannot be read as settings: {source}")]

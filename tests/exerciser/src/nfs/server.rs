@@ -8,6 +8,7 @@ use std::process::ExitStatus;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use anyhow::Result;
 use dwell::executor::{Handle, JoinHandle};
@@ -15,7 +16,7 @@ use dwell_bench::fixture::{Export, Ganesha};
 use tempfile::TempDir;
 
 /// How often a server is looked after, in nanoseconds.
-const EVERY_NS: u64 = 100_000_000;
+const EVERY: Duration = Duration::from_millis(100);
 /// So often may a server not come up in a row.
 const TRIES: u32 = 3;
 
@@ -103,7 +104,7 @@ pub fn looked_after(tasks: &Handle, server: &Rc<RefCell<Server>>) -> JoinHandle<
     let (clock, server) = (tasks.clone(), server.clone());
     tasks.spawn(async move {
         loop {
-            clock.sleep(EVERY_NS).await;
+            clock.sleep(EVERY).await;
             server.borrow_mut().look_after();
         }
     })

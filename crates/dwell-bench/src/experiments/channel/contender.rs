@@ -95,7 +95,7 @@ impl Contender {
     pub fn channel(stage: &Stage, direct: bool) -> Result<Contender> {
         client::register();
         let policy = Arc::new(dwell::policy::Spin);
-        let options = File::options().write(true).direct(direct).policy(policy);
+        let options = dwell::Options::new().write(true).direct(direct).policy(policy);
         Ok(Contender::Blocking(Box::new(options.open(stage.mount().join(DATA))?)))
     }
 
