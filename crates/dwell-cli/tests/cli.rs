@@ -114,9 +114,12 @@ fn an_unprobed_file_passes_through_and_is_told_what_to_run() {
     let dir = tempfile::tempdir().unwrap();
     let Some(path) = probable(dir.path(), 8192) else { return };
     let shown = success(dir.path(), &["explain", &path]);
-    for part in ["not probed", "► decides: block", "unprobed:", "· not asked"] {
+    for part in ["not probed", "► decides: block", "unprobed:", "others are tried", "· not asked"]
+    {
         assert!(shown.contains(part), "{part}\n{shown}");
     }
+    let literal = success(dir.path(), &["explain", &path, "--policy", "smartcon"]);
+    assert!(literal.contains("so its requests pass through"), "{literal}");
     assert!(shown.contains(&format!("dwell probe {path}")), "{shown}");
     assert!(!shown.contains('\x1b'), "colours in a pipe");
 }

@@ -126,7 +126,8 @@ pub fn run(args: &Args) -> Result<()> {
         text += &screen.labelled_in(Tone::Warning, "! cap     ", &what);
     }
     text += &format!("\n{}\n", table(&screen, &checks));
-    text += &verdict(&screen, &decision);
+    let learns = policy.goal().is_some();
+    text += &verdict(&screen, &decision, learns);
     if let Some(known) = known {
         text += &format!("\n{}\n", arms(&screen, &known));
     }
@@ -139,7 +140,11 @@ pub fn run(args: &Args) -> Result<()> {
         text += &screen.labelled_in(Tone::Warning, "! off     ", &what);
     }
     if beneath.profile.is_none() {
-        let advice = format!("dwell probe {} measures this device", args.path.display());
+        let path = args.path.display();
+        let advice = match learns {
+            true => format!("dwell probe {path} gives what is tried a head start"),
+            false => format!("dwell probe {path} measures this device"),
+        };
         text += &screen.labelled_in(Tone::Warning, "! next    ", &advice);
     }
     Ok(show::out(&text)?)
@@ -407,7 +412,7 @@ fn arms(screen: &Screen, known: &Known) -> String {
     text + &screen.labelled("changes   ", &changes)
 }
 
-fn verdict(screen: &Screen, decision: &Decision) -> String {
+fn verdict(screen: &Screen, decision: &Decision, learns: bool) -> String {
     let way = match (decision.route, decision.mode) {
         (Route::Inline, Mode::Spin) => "inline: served on this CPU".to_owned(),
         (route, Mode::Hybrid { sleep_ns }) => format!(
@@ -418,7 +423,11 @@ fn verdict(screen: &Screen, decision: &Decision) -> String {
         (route, mode) => format!("route {}, mode {}", route.as_str(), mode.as_str()),
     };
     let mut text = screen.labelled("decision  ", &screen.paint(Tone::Strong, &way));
-    let because = format!("{}: {}", decision.why, sentence(decision.why));
+    let sentence = match decision.why {
+        Reason::Unprobed if learns => UNTRIED,
+        why => sentence(why),
+    };
+    let because = format!("{}: {sentence}", decision.why);
     text += &screen.labelled("because   ", &because);
     let predicted = match decision.due_in_ns {
         0 => "no latency can be predicted".to_owned(),
@@ -430,6 +439,10 @@ fn verdict(screen: &Screen, decision: &Decision) -> String {
     };
     text + &screen.labelled("expected  ", &(predicted + &limit))
 }
+
+/// Said of a device that was never probed, under a policy that finds out by itself.
+const UNTRIED: &str = "the device was never probed and no way to wait was tried yet: a program's first \
+    requests block, and within a second others are tried";
 
 /// A reason as a sentence.
 fn sentence(why: Reason) -> &'static str {
