@@ -44,6 +44,17 @@ fn switches(requests: u64, mut read_at: impl FnMut(&mut [u8], u64)) -> u64 {
 }
 
 #[test]
+fn making_a_queue_is_not_time_that_the_first_request_took() {
+    let takes = Duration::from_millis(300);
+    let fake = Fake::new(MIB, 1).with(|state| state.queue_takes = takes);
+    let file = fake.open(fast(), Spin);
+    file.read_exact_at(&mut [0; BLOCK], 0).unwrap();
+    let stats = file.stats();
+    assert_eq!(stats.because(Reason::SpinExpired), 0, "{stats:?}");
+    assert!(u128::from(stats.latencies().max_ns()) < takes.as_nanos(), "{stats:?}");
+}
+
+#[test]
 fn spinning_never_leaves_the_cpu() {
     let device = match Loop::new(MIB) {
         Ok(device) => device,

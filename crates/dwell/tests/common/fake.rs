@@ -69,6 +69,7 @@ pub struct State {
     /// Answers of the cache to come; `None`, a miss, beyond. A length serves so many bytes.
     pub cache: Option<VecDeque<Option<u32>>>,
     pub call_takes: Duration,
+    pub queue_takes: Duration,
     pub log: Log,
     released: u32,
 }
@@ -97,6 +98,7 @@ impl Fake {
             called: VecDeque::new(),
             cache: None,
             call_takes: Duration::ZERO,
+            queue_takes: Duration::ZERO,
             log: Log::default(),
             released: 0,
         };
@@ -178,6 +180,8 @@ impl Source for Fake {
         if self.lock().no_queue {
             return Err(io::Error::from_raw_os_error(libc::EMFILE));
         }
+        let takes = self.lock().queue_takes;
+        std::thread::sleep(takes);
         Ok(FakeQueue { fake: self.clone(), next: 0, waiting: VecDeque::new() })
     }
 
