@@ -37,6 +37,17 @@ pub struct Total {
     pub latency: Vec<u64>,
 }
 
+/// A [`Total`] of one process.
+#[derive(Clone, Debug, Serialize)]
+pub struct ProcessTotal {
+    /// Process id.
+    pub process: u32,
+    /// The program's name, of at most 15 bytes.
+    pub program: String,
+    /// Its waits.
+    pub total: Total,
+}
+
 impl Total {
     /// Mean length of a wait, in nanoseconds.
     pub fn mean_ns(&self) -> u64 {
@@ -92,17 +103,43 @@ pub struct Advice {
 
 /// What was seen by device, operation and way of issuing, the longest first.
 pub fn totals(seen: &Seen) -> Vec<Total> {
-    let mut by_kind: BTreeMap<(&str, Operation, Issued), Total> = BTreeMap::new();
+    let mut by_kind = BTreeMap::new();
     for wait in &seen.waits {
         let key = (wait.device.as_str(), wait.operation, wait.issued);
         by_kind.entry(key).or_insert_with(|| none_of(wait)).add(wait);
     }
-    let mut totals: Vec<Total> = by_kind.into_values().collect();
-    for total in &mut totals {
-        total.share = total.parts.total_ns() as f64 / (seen.thread_seconds * 1e9).max(1.0);
+    shared(by_kind.into_values().collect(), seen.thread_seconds, |total| total)
+}
+
+/// The same for each process. The share is of the time that was looked, so that a thread that does
+/// nothing but wait has 1.
+pub fn totals_by_process(seen: &Seen) -> Vec<ProcessTotal> {
+    let mut by_kind: BTreeMap<_, ProcessTotal> = BTreeMap::new();
+    for wait in &seen.waits {
+        let key = (wait.process, wait.device.as_str(), wait.operation, wait.issued);
+        let none = || ProcessTotal {
+            process: wait.process,
+            program: wait.program.clone(),
+            total: none_of(wait),
+        };
+        by_kind.entry(key).or_insert_with(none).total.add(wait);
     }
-    totals.sort_by_key(|total| std::cmp::Reverse(total.parts.total_ns()));
-    totals
+    shared(by_kind.into_values().collect(), seen.seconds, |of| &mut of.total)
+}
+
+/// Shares of so many seconds, the longest first.
+fn shared<T>(all: Vec<T>, seconds: f64, total: impl Fn(&mut T) -> &mut Total) -> Vec<T> {
+    let mut by_time: Vec<(u64, T)> = all
+        .into_iter()
+        .map(|mut one| {
+            let total = total(&mut one);
+            let ns = total.parts.total_ns();
+            total.share = ns as f64 / (seconds * 1e9).max(1.0);
+            (ns, one)
+        })
+        .collect();
+    by_time.sort_by_key(|(ns, _)| std::cmp::Reverse(*ns));
+    by_time.into_iter().map(|(_, one)| one).collect()
 }
 
 fn none_of(wait: &Wait) -> Total {

@@ -26,7 +26,7 @@ mod raw;
 mod seen;
 mod tracer;
 
-pub use advice::{Advice, Remedy, Total, advise, totals};
+pub use advice::{Advice, ProcessTotal, Remedy, Total, advise, totals, totals_by_process};
 pub use error::{Error, Result};
 pub use issued::Issued;
 pub use names::device_name;

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Instant;
 
-use aya::maps::{Array, HashMap, MapData};
+use aya::maps::{Array, HashMap, MapData, MapError};
 use aya::programs::BtfTracePoint;
 use aya::sys::Stats;
 use aya::{Btf, Ebpf, EbpfLoader, Pod};
@@ -119,6 +119,25 @@ impl Tracer {
     ///
     /// Returns [`Error::Refused`] if a map cannot be read.
     pub fn finish(self) -> Result<Seen> {
+        self.look()
+    }
+
+    /// What was seen since the trace began or was last taken; the trace goes on from nothing. A wait that
+    /// ends meanwhile may be missed.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`Error::Refused`] if a map cannot be read or changed.
+    pub fn take(&mut self) -> Result<Seen> {
+        let seen = self.look()?;
+        clear::<WaitKey, WaitSum>(&mut self.bpf, "waits")?;
+        clear::<DeviceKey, DeviceSum>(&mut self.bpf, "devices")?;
+        clear::<u32, ThreadSum>(&mut self.bpf, "threads")?;
+        self.started = Instant::now();
+        Ok(seen)
+    }
+
+    fn look(&self) -> Result<Seen> {
         let seconds = self.started.elapsed().as_secs_f64();
         let mut names = Names::default();
         let threads: Vec<ThreadSum> = entries::<u32, ThreadSum>(&self.bpf, "threads")?
@@ -259,6 +278,19 @@ fn table_mut<'a, K: Pod, V: Pod>(
 fn entries<K: Pod, V: Pod>(bpf: &Ebpf, name: &str) -> Result<Vec<(K, V)>> {
     let entries = table::<K, V>(bpf, name)?.iter().collect::<std::result::Result<_, _>>();
     entries.map_err(|error| refused(name, &error))
+}
+
+fn clear<K: Pod, V: Pod>(bpf: &mut Ebpf, name: &str) -> Result<()> {
+    let keys: Vec<K> = entries::<K, V>(bpf, name)?.into_iter().map(|(key, _)| key).collect();
+    let mut table = table_mut::<K, V>(bpf, name)?;
+    for key in keys {
+        match table.remove(&key) {
+            // A thread or a device that ended is gone already.
+            Ok(()) | Err(MapError::KeyNotFound) => {}
+            Err(error) => return Err(refused(name, &error)),
+        }
+    }
+    Ok(())
 }
 
 fn missing(program: &str) -> Error {

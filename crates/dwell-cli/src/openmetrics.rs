@@ -5,6 +5,7 @@ use std::fmt::Error;
 
 use dwell::ledger::{Device, Seen, Snapshot};
 use dwell::stats::{Family, Row};
+use dwell_advise::Parts;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
@@ -15,12 +16,56 @@ use prometheus_client::registry::{Registry, Unit};
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// The text for what a look has found, up to `# EOF`.
-pub fn text(processes: Vec<Seen>) -> Result<String, Error> {
+///
+/// `waits` are sums since the exporter began; there are none where nothing is traced.
+pub fn text(processes: Vec<Seen>, waits: Vec<WaitSum>) -> Result<String, Error> {
     let mut registry = Registry::default();
     registry.register_collector(Box::new(Processes(processes)));
+    if !waits.is_empty() {
+        registry.register_collector(Box::new(Waits(waits)));
+    }
     let mut text = String::new();
     encode(&mut text, &registry)?;
     Ok(text)
+}
+
+/// Waits of one program for one operation of one device, issued in one way.
+#[derive(Clone, Debug)]
+pub struct WaitSum {
+    /// Program, device, operation, way of issuing.
+    pub labels: [(&'static str, String); 4],
+    /// How many.
+    pub count: u64,
+    /// Where their time went.
+    pub parts: Parts,
+}
+
+#[derive(Debug)]
+struct Waits(Vec<WaitSum>);
+
+impl Collector for Waits {
+    fn encode(&self, mut to: DescriptorEncoder<'_>) -> Result<(), Error> {
+        let help = "Waits for storage, of all programs of the machine";
+        let mut family =
+            to.encode_descriptor("dwell_storage_waits", help, None, MetricType::Counter)?;
+        for sum in &self.0 {
+            let labels = sum.labels.each_ref().map(|(name, value)| (*name, value.as_str()));
+            counter(&mut family.encode_family(&labels)?, sum.count)?;
+        }
+        let help = "Where the time of these waits went";
+        let name = "dwell_storage_waited";
+        let mut family =
+            to.encode_descriptor(name, help, Some(&Unit::Seconds), MetricType::Counter)?;
+        for sum in &self.0 {
+            for (part, ns) in sum.parts.named() {
+                let mut labels: Vec<(&str, &str)> =
+                    sum.labels.iter().map(|(name, value)| (*name, value.as_str())).collect();
+                labels.push(("part", part));
+                counter(&mut family.encode_family(&labels)?, ns as f64 / 1e9)?;
+            }
+        }
+        Ok(())
+    }
 }
 
 #[derive(Debug)]

@@ -6,6 +6,7 @@ use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
@@ -357,4 +358,47 @@ fn a_device_that_turned_itself_off_is_told_by_top_metrics_and_explain() {
     let output = explain.output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout).replace('\n', " ");
     assert!(said.contains("12 % longer") && said.contains("turned itself off"), "{said}");
+}
+
+#[test]
+fn waits_of_the_whole_machine_are_shown_told_and_exported() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let output = dwell(dir.path(), &["top", "--waits", "--once", "--interval", "0.1"]);
+    if !output.status.success() {
+        println!("SKIP: {}", String::from_utf8_lossy(&output.stderr).trim());
+        return;
+    }
+    // Somebody syncs all the time.
+    let data = dir.path().join("data");
+    let loops =
+        format!("while :; do dd if=/dev/zero of={} bs=4k count=9 conv=fsync; done", data.display());
+    let mut sync = Command::new("sh");
+    sync.args(["-c", &loops]).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
+    let _syncs = Group(sync.spawn().unwrap());
+    let told = success(dir.path(), &["top", "--waits", "--json"]);
+    let told: serde_json::Value = serde_json::from_str(&told).unwrap();
+    let syncs = |of: &&serde_json::Value| of["program"] == "dd" && of["total"]["issued"] == "sync";
+    if !told["waits"].as_array().unwrap().iter().any(|of| syncs(&of)) {
+        println!("SKIP: a sync below {} waits for no device", dir.path().display());
+        return;
+    }
+    assert!(success(dir.path(), &["top", "--waits", "--once"]).contains("waking"));
+    let file = dir.path().join("dwell.prom");
+    success(dir.path(), &["top", "--waits", "--once", "--openmetrics", file.to_str().unwrap()]);
+    let samples = parsed(&fs::read_to_string(&file).unwrap());
+    let of_dd = |name: &str| {
+        samples.keys().any(|key| key.starts_with(name) && key.contains("command=\"dd\""))
+    };
+    assert!(of_dd("dwell_storage_waits_total{") && of_dd("dwell_storage_waited_seconds_total{"));
+}
+
+/// A shell and what it started, killed with the test.
+struct Group(Child);
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let group = rustix::process::Pid::from_child(&self.0);
+        let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+        let _ = self.0.wait();
+    }
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `dwell top`: every process of this user under Dwell, and what it does.
 
+mod waits;
+
 use std::io::IsTerminal as _;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
@@ -11,9 +13,11 @@ use anyhow::{Context as _, Result};
 use comfy_table::Cell;
 use dwell::ledger::{Device, Look, Rates, Seen, Watch};
 use dwell::off::Off;
+use dwell_advise::ProcessTotal;
 use dwell_bench::units;
 use serde::Serialize;
 
+use self::waits::Waits;
 use super::off;
 use crate::exporter::{Listener, write_file};
 use crate::openmetrics;
@@ -33,6 +37,9 @@ pub struct Args {
     /// Shows the table, or writes the metrics, once
     #[arg(long)]
     once: bool,
+    /// Also shows where the storage time of every process goes, as dwell advise does; needs root
+    #[arg(long)]
+    waits: bool,
     /// Seconds between two looks
     #[arg(long, default_value = "1", value_parser = seconds)]
     interval: Duration,
@@ -58,6 +65,9 @@ struct Told<'a> {
     interval_s: f64,
     processes: &'a [Seen],
     unreadable: Vec<Unreadable>,
+    /// Waits of every process for storage, with --waits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    waits: Option<&'a [ProcessTotal]>,
     /// Who switched Dwell off, if anybody did.
     off: Option<Off>,
 }
@@ -71,18 +81,22 @@ struct Unreadable {
 /// Looks.
 pub fn run(args: &Args) -> Result<()> {
     let mut watch = Watch::new(runtime_dir()?);
+    let mut waits = args.waits.then(Waits::start).transpose()?;
     if args.openmetrics.is_some() || args.listen.is_some() {
-        return export(args, &mut watch);
+        return export(args, &mut watch, waits);
     }
     let mut look = watch.look()?;
     let screen = Screen::stdout();
     if !args.json && !args.once && std::io::stdout().is_terminal() {
-        return refresh(args, &mut watch, look);
+        return refresh(args, &mut watch, waits, look);
     }
     // Two looks, so that there is something between them.
-    if !look.processes.is_empty() {
+    if !look.processes.is_empty() || waits.is_some() {
         thread::sleep(args.interval);
         look = watch.look()?;
+    }
+    if let Some(waits) = &mut waits {
+        waits.look()?;
     }
     let text = match args.json {
         true => {
@@ -90,11 +104,12 @@ pub fn run(args: &Args) -> Result<()> {
                 interval_s: args.interval.as_secs_f64(),
                 processes: &look.processes,
                 unreadable: look.unreadable.iter().map(unreadable).collect(),
+                waits: waits.as_ref().map(Waits::totals),
                 off: places::off_switch().off(),
             };
             show::json(&told)?
         }
-        false => picture(&screen, &look),
+        false => picture(&screen, &look, waits.as_ref()),
     };
     Ok(show::out(&text)?)
 }
@@ -103,29 +118,39 @@ fn unreadable((path, error): &(PathBuf, dwell::Error)) -> Unreadable {
     Unreadable { path: path.display().to_string(), error: error.to_string() }
 }
 
-fn refresh(args: &Args, watch: &mut Watch, first: Look) -> Result<()> {
+fn refresh(args: &Args, watch: &mut Watch, mut waits: Option<Waits>, first: Look) -> Result<()> {
     let signals = Signals::watch().context("watching for Ctrl-C")?;
     let pages = Pages::turn()?;
     let mut look = first;
     loop {
         // The window may have another width than before.
-        pages.show(&picture(&Screen::stdout(), &look))?;
+        pages.show(&picture(&Screen::stdout(), &look, waits.as_ref()))?;
         if !pages.wait(args.interval, || signals.stop.load(Ordering::Relaxed))? {
             return Ok(());
         }
         look = watch.look()?;
+        if let Some(waits) = &mut waits {
+            waits.look()?;
+        }
     }
 }
 
 /// Writes the file, serves the place, until a signal comes.
-fn export(args: &Args, watch: &mut Watch) -> Result<()> {
+fn export(args: &Args, watch: &mut Watch, mut waits: Option<Waits>) -> Result<()> {
     let signals = Signals::watch().context("watching for Ctrl-C")?;
     let listener = args.listen.as_deref().map(Listener::bind).transpose()?;
     if let Some(listener) = &listener {
         show::out(&format!("{}\n", listener.place()))?;
     }
-    let mut text = move || -> Result<String> { Ok(openmetrics::text(watch.look()?.processes)?) };
+    let mut text = move || -> Result<String> {
+        let sums = waits.as_mut().map(Waits::sums).transpose()?.unwrap_or_default();
+        Ok(openmetrics::text(watch.look()?.processes, sums)?)
+    };
     let step = args.interval.min(Duration::from_millis(200));
+    if args.waits {
+        // Nothing was waited for before the trace began.
+        thread::sleep(args.interval);
+    }
     loop {
         if let Some(path) = &args.openmetrics {
             write_file(path, &text()?)?;
@@ -161,13 +186,16 @@ const HEADS: [&str; 11] = [
     "state",
 ];
 
-fn picture(screen: &Screen, look: &Look) -> String {
+fn picture(screen: &Screen, look: &Look, waits: Option<&Waits>) -> String {
     let mut text = match look.processes.is_empty() {
         true => {
             "no process of this user is under Dwell; dwell run -- COMMAND starts one\n".to_owned()
         }
         false => table(screen, &look.processes),
     };
+    if let Some(waits) = waits {
+        text += &format!("\n{}", waits.table(screen));
+    }
     if let Some(off) = places::off_switch().off() {
         text += &screen.labelled_in(Tone::Warning, "! ", &format!("Dwell is {}", off::words(&off)));
     }
