@@ -326,7 +326,7 @@ fn workloads_are_listed_printed_edited_and_played() {
     // Buffered, so that it is played on any file system.
     fs::write(&mine, edited.replace("[parameters]", "direct = false\n\n[parameters]")).unwrap();
     let [mine, report, on] = [&mine, &report, dir.path()].map(|path| path.to_str().unwrap());
-    let place = ["--hasty-probe", "--on", on, "--size", "16m", "--report", report];
+    let place = ["--hasty-probe", "--on", on, "--size", "16m", "--out", report];
     let plan = ["--set", "io_bytes=4096,8192", "--rounds", "2", "--batch-ms", "5", "--json"];
     let run = json(dir.path(), &[&["bench", "workload", mine], &place[..], &plan].concat());
     let rows = run["rows"].as_array().unwrap();
@@ -367,7 +367,7 @@ fn a_bench_starts_its_loads_as_processes_of_this_program() {
     let bench = |more: &[&str]| {
         let subject =
             ["bench", "io", "--hasty-probe", "emu:latency=5us,size=2MiB", "--policies", "block"];
-        let report = ["--report", report.to_str().unwrap()];
+        let report = ["--out", report.to_str().unwrap()];
         dwell(dir.path(), &[&subject[..], &fixed, &report, more].concat())
     };
     let output = bench(&["--load", "cpu,io,bystander", "--scheduler", "none"]);
@@ -400,19 +400,18 @@ fn a_batch_is_simulated_under_all_policies_and_its_reports_are_kept() {
     let dir = tempfile::tempdir().unwrap();
     let (dir, file) = (dir.path(), |name: &str| dir.path().join(name).to_str().unwrap().to_owned());
     fs::write(file("batch.toml"), BATCH).unwrap();
-    let (batch, runs, csv) = (file("batch.toml"), file("runs.json"), file("runs.csv"));
-    let page = file("report.html");
-    let shown = success(
-        dir,
-        &["sim", "its", &batch, "--seeds", "2", "--json", &runs, "--csv", &csv, "--report", &page],
-    );
+    let (batch, out) = (file("batch.toml"), file("out"));
+    let shown = success(dir, &["sim", "its", &batch, "--seeds", "2", "--out", &out]);
     for policy in ["async", "sync", "sync_runahead", "sync_prefetch", "its"] {
         assert!(shown.lines().any(|line| line.trim_start().starts_with(policy)), "{shown}");
     }
-    let study: Value = serde_json::from_str(&fs::read_to_string(runs).unwrap()).unwrap();
+    let kept = |name: &str| fs::read_to_string(dir.join("out").join(name)).unwrap();
+    let study: Value = serde_json::from_str(&kept("result.json")).unwrap();
     assert_eq!(study["batches"][0]["reports"].as_array().unwrap().len(), 10);
-    assert_eq!(fs::read_to_string(csv).unwrap().lines().count(), 11);
-    assert!(fs::read_to_string(page).unwrap().contains("Figure 4a"));
+    assert_eq!(kept("result.csv").lines().count(), 11);
+    assert!(kept("report.html").contains("Figure 4a"));
+    let told = json(dir, &["sim", "its", &batch, "--seeds", "2", "--json"]);
+    assert_eq!(told["batches"], study["batches"]);
     let few = success(
         dir,
         &["sim", "its", &batch, "--seeds", "1", "--policies", "sync,its", "--set", "switch_ns=1"],

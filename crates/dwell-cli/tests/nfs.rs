@@ -141,7 +141,7 @@ fn the_bench_counts_every_request_of_every_contender() {
         &["--proto", "udp", "--contenders", "biod-shared,single", "--windows", "1,4"],
         &every,
     ] {
-        let place = ["--report", report.path().to_str().unwrap()];
+        let place = ["--out", report.path().to_str().unwrap()];
         let output = dwell(&[&words[..], extra, &place].concat());
         if !output.status.success() {
             let said = said(&output);

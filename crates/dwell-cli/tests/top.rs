@@ -324,7 +324,7 @@ fn one_switch_is_off_for_all_until_on_and_top_doctor_and_run_say_who_and_why() {
     let (_, said) = dwell(&["top", "--json"]);
     let told: Value = serde_json::from_str(&said).unwrap();
     assert_eq!(told["off"]["note"], "ada: alarm 7");
-    let (done, said) = dwell(&["bench", "io", "--report", "none"]);
+    let (done, said) = dwell(&["bench", "io", "--out", "none"]);
     assert!(!done && said.contains("a bench needs Dwell on"), "{said}");
     let (done, said) = dwell(&["on"]);
     assert!(done && said == "Dwell is on\n" && !machine.exists() && !own.exists(), "{said}");

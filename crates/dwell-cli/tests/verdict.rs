@@ -12,7 +12,7 @@ const SHORT: [&str; 6] = ["--sizes", "4k", "--rounds", "6", "--batch-ms", "5"];
 
 fn bench(dir: &Path, args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_dwell"))
-        .args(["bench", "io", "--hasty-probe", "--report", "report"])
+        .args(["bench", "io", "--hasty-probe", "--out", "report"])
         .args(args)
         .current_dir(dir)
         .env("DWELL_PROFILES", dir.join("profiles"))

@@ -97,9 +97,9 @@ pub struct Io {
     #[arg(long, value_name = "FILE")]
     peers_program: Option<PathBuf>,
     /// Directory for report.html, result.json and result.csv
-    #[arg(long, default_value = "dwell-report")]
-    report: PathBuf,
-    /// Print the result as JSON instead of the table
+    #[arg(short, long, alias = "report", value_name = "DIR", default_value = "dwell-report")]
+    out: PathBuf,
+    /// Print the result as JSON in place of the table
     #[arg(long)]
     json: bool,
     /// File for the latency of every request, .csv or .parquet; put it on another disk than the
@@ -146,8 +146,8 @@ pub fn run(bench: &Bench) -> Result<()> {
 fn io(args: &Io) -> Result<()> {
     let mut plan = args.plan()?;
     // Where the report cannot go, nothing needs to be measured.
-    std::fs::create_dir_all(&args.report)
-        .with_context(|| format!("cannot make the report's directory {}", args.report.display()))?;
+    std::fs::create_dir_all(&args.out)
+        .with_context(|| format!("cannot make the report's directory {}", args.out.display()))?;
     let mut progress = Progress::of("bench");
     let probing = args.probe.probing(&mut progress)?;
     progress.show("making and probing devices", 0.0);
@@ -168,7 +168,7 @@ fn io(args: &Io) -> Result<()> {
         progress.show(what, (f64::from(done) / total as f64).min(1.0));
     });
     progress.finish();
-    conclude(outcome, &signals, &args.report, args.json)
+    conclude(outcome, &signals, &args.out, args.json)
 }
 
 /// Keeps what was measured in a directory and shows it, also where a signal ended it early.

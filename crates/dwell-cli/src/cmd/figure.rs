@@ -31,7 +31,7 @@ pub struct Args {
     #[arg(long)]
     list: bool,
     /// Directory for ID.json and ID.svg
-    #[arg(long, default_value = "target/figures")]
+    #[arg(short, long, value_name = "DIR", default_value = "target/figures")]
     out: PathBuf,
     /// Rewrite the tables in the documents of these directories from --kept, to which the results
     /// in --out are added

@@ -46,10 +46,10 @@ pub struct Workload {
     /// Milliseconds for each policy in each round
     #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u64).range(1..=600_000))]
     batch_ms: u64,
-    /// Directory for report.html and result.json
-    #[arg(long, default_value = "dwell-report")]
-    report: PathBuf,
-    /// Print the result as JSON instead of the table
+    /// Directory for report.html, result.json and result.csv
+    #[arg(short, long, alias = "report", value_name = "DIR", default_value = "dwell-report")]
+    out: PathBuf,
+    /// Print the result as JSON in place of the table
     #[arg(long)]
     json: bool,
     /// List the shipped workloads
@@ -110,8 +110,8 @@ impl Workload {
         let (mut plan, variants) = (self.plan(), self.variants()?);
         workload::check_names(&self.policies)?;
         // Where the report cannot go, nothing needs to be measured.
-        std::fs::create_dir_all(&self.report).with_context(|| {
-            format!("cannot make the report's directory {}", self.report.display())
+        std::fs::create_dir_all(&self.out).with_context(|| {
+            format!("cannot make the report's directory {}", self.out.display())
         })?;
         let mut progress = Progress::of("workload");
         let probing = self.probe.probing(&mut progress)?;
@@ -123,7 +123,7 @@ impl Workload {
         plan.stop = signals.stop.clone();
         let outcome = self.play(&plan, &variants, &probing, &monitor, &mut progress);
         progress.finish();
-        conclude(outcome, &signals, &self.report, self.json)
+        conclude(outcome, &signals, &self.out, self.json)
     }
 
     fn play(

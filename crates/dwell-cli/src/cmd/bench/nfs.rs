@@ -53,9 +53,9 @@ pub struct Nfs {
     #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u16).range(1..=1000))]
     rounds: u16,
     /// Directory for report.html, result.json and result.csv
-    #[arg(long, default_value = "dwell-report")]
-    report: PathBuf,
-    /// Print the result as JSON instead of the table
+    #[arg(short, long, alias = "report", value_name = "DIR", default_value = "dwell-report")]
+    out: PathBuf,
+    /// Print the result as JSON in place of the table
     #[arg(long)]
     json: bool,
 }
@@ -78,8 +78,8 @@ fn contender(text: &str) -> Result<String, String> {
 impl Nfs {
     /// Does it.
     pub fn run(&self) -> Result<()> {
-        std::fs::create_dir_all(&self.report).with_context(|| {
-            format!("cannot make the report's directory {}", self.report.display())
+        std::fs::create_dir_all(&self.out).with_context(|| {
+            format!("cannot make the report's directory {}", self.out.display())
         })?;
         if let Some(address) = &self.address {
             return self.measure(address, "a server that was named");
@@ -126,6 +126,6 @@ impl Nfs {
         let mut progress = Progress::of("bench");
         let outcome = nfs::measure(&plan, command, &mut |what, share| progress.show(what, share));
         progress.finish();
-        conclude(outcome, &signals, &self.report, self.json)
+        conclude(outcome, &signals, &self.out, self.json)
     }
 }

@@ -44,15 +44,13 @@ pub struct Its {
     /// List the parameters, their values, and which of them the paper leaves open
     #[arg(long)]
     params: bool,
-    /// Write everything to this file as JSON
+    /// Directory for report.html (the paper's figures beside its bands), result.json and result.csv;
+    /// without it, nothing is kept
+    #[arg(short, long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Print the result as JSON in place of the tables
     #[arg(long)]
-    json: Option<PathBuf>,
-    /// Write one line per simulation to this file as CSV
-    #[arg(long)]
-    csv: Option<PathBuf>,
-    /// Write a report to this file as HTML: the paper's figures beside its bands
-    #[arg(long)]
-    report: Option<PathBuf>,
+    json: bool,
 }
 
 impl Its {
@@ -65,6 +63,11 @@ impl Its {
             "name a batch, as in dwell sim its batch.toml; --params lists the parameters, \
              dwell trace workloads --out DIR records programs to name"
         );
+        // Where the report cannot go, nothing needs to be simulated.
+        if let Some(dir) = &self.out {
+            std::fs::create_dir_all(dir)
+                .with_context(|| format!("cannot make the directory {}", dir.display()))?;
+        }
         let signals = Signals::watch().context("watching for Ctrl-C")?;
         let progress = Mutex::new(Progress::of("sim"));
         let tell = |batch: &str, phase: &str, share: f64| {
@@ -92,12 +95,7 @@ impl Its {
         let mut study = study?;
         study.sensitivity = varied?;
         study.command = std::env::args().collect();
-        for batch in &study.batches {
-            show::out(&table(batch))?;
-        }
-        if !study.sensitivity.is_empty() {
-            show::out(&varied_table(&study))?;
-        }
+        self.show(&study)?;
         self.save(&study)?;
         if let Some(signal) = signals.received() {
             let kept = format!("{} batches were complete", study.batches.len());
@@ -106,17 +104,26 @@ impl Its {
         Ok(())
     }
 
+    fn show(&self, study: &Study) -> Result<()> {
+        if self.json {
+            return Ok(show::out(&show::json(study)?)?);
+        }
+        for batch in &study.batches {
+            show::out(&table(batch))?;
+        }
+        if !study.sensitivity.is_empty() {
+            show::out(&varied_table(study))?;
+        }
+        Ok(())
+    }
+
     fn save(&self, study: &Study) -> Result<()> {
-        if let Some(path) = &self.json {
-            save(path, &(serde_json::to_string_pretty(study)? + "\n"))?;
-        }
-        if let Some(path) = &self.csv {
-            save(path, &to_csv(&study.reports()))?;
-        }
-        if let Some(path) = &self.report {
-            report::save(study, path)?;
-            eprintln!("dwell: the report is {}", path.display());
-        }
+        let Some(dir) = &self.out else { return Ok(()) };
+        let page = dir.join("report.html");
+        save(&dir.join("result.json"), &show::json(study)?)?;
+        save(&dir.join("result.csv"), &to_csv(&study.reports()))?;
+        report::save(study, &page)?;
+        eprintln!("report: {}", page.canonicalize().unwrap_or(page).display());
         Ok(())
     }
 

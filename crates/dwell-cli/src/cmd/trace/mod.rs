@@ -36,7 +36,7 @@ pub enum Trace {
 #[derive(Args)]
 pub struct Record {
     /// The trace to write [default: the command's name with .dwt]
-    #[arg(short, long)]
+    #[arg(short, long, value_name = "FILE")]
     out: Option<PathBuf>,
     /// Leave out the first N instructions
     #[arg(long, default_value_t = 0)]
@@ -61,7 +61,7 @@ pub struct Cut {
     /// The trace
     trace: PathBuf,
     /// The trace to write
-    #[arg(short, long)]
+    #[arg(short, long, value_name = "FILE")]
     out: PathBuf,
     /// First instruction, to within a block
     #[arg(long, default_value_t = 0)]
@@ -77,7 +77,7 @@ pub struct Import {
     /// The text, or - for standard input
     text: PathBuf,
     /// The trace to write
-    #[arg(short, long)]
+    #[arg(short, long, value_name = "FILE")]
     out: PathBuf,
     /// Stop after N instructions
     #[arg(long, default_value_t = u64::MAX, hide_default_value = true)]
@@ -90,7 +90,7 @@ pub struct Export {
     /// The trace
     trace: PathBuf,
     /// The file to write, or - for standard output
-    #[arg(short, long)]
+    #[arg(short, long, value_name = "FILE")]
     out: PathBuf,
     /// Only this thread
     #[arg(long)]

@@ -19,7 +19,7 @@ pub struct Workloads {
     /// Only these
     names: Vec<String>,
     /// Directory for the traces and their inputs
-    #[arg(long, required_unless_present_any = ["list", "print"])]
+    #[arg(short, long, value_name = "DIR", required_unless_present_any = ["list", "print"])]
     out: Option<PathBuf>,
     /// Size of the work: 1 takes minutes
     #[arg(long, default_value_t = 1.0)]
