@@ -7,7 +7,7 @@
 # make peers   builds the other runtimes and NFS clients that `dwell bench io --policies block,peer:NAME` and
 #              `dwell bench nfs --contenders single,peer:NAME` measure beside it
 # make fuzz    fuzzes the readers of traces, channels and NFS for a minute each (FUZZ_SECONDS=60)
-# make install   installs command, libraries, dwell.h and dwell.pc under PREFIX (/usr/local), DESTDIR before it
+# make install   installs command, libraries, dwell.h, dwell.pc, manual pages and completions under PREFIX (/usr/local), DESTDIR before it
 # make fio-engine   builds target/fio/dwell.so, an engine for the fio that is installed
 # make figure ID=S4   measures one figure of the papers; CASE='4 KiB' some of its
 #                    rows; `make figures` all that is stale, and rewrites the tables in docs/
@@ -73,7 +73,7 @@ peers: deps
 
 demo: deps
 	$(CARGO) build --release --locked -p dwell-cli
-	@./target/release/dwell bench io --report $(REPORT)
+	@./target/release/dwell bench io --out $(REPORT)
 
 test: deps trace-tool lint
 	@./scripts/packages $(NEEDS_TEST) $(NEEDS_PROGRAMS) $(NEEDS_PEERS)

@@ -4,11 +4,13 @@
 //! It is a library so that a program can bring wait policies of its own into the very same
 //! command: it registers them ([`dwell::policies::register`]) and calls [`main`].
 
+mod answer;
 mod chart;
 mod cmd;
 mod exec;
 mod exporter;
 mod front;
+mod help;
 mod openmetrics;
 mod places;
 mod program;
@@ -21,11 +23,11 @@ mod signals;
 mod size;
 mod terminal;
 
-use std::io::Write as _;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{FromArgMatches as _, Parser, Subcommand};
 
+use answer::answer;
 pub use front::front;
 
 /// Storage I/O that decides per request whether to busy-wait or to context-switch.
@@ -70,6 +72,9 @@ enum Command {
     #[command(subcommand)]
     Sim(cmd::sim::Sim),
     Serve(cmd::serve::Args),
+    /// Writes manual pages and completions.
+    #[command(hide = true)]
+    Pages(help::Pages),
     /// One process of the load beside a measurement.
     #[command(hide = true)]
     Crunch(cmd::bench::Crunch),
@@ -94,6 +99,7 @@ impl Command {
             Command::Trace(trace) => cmd::trace::run(&trace),
             Command::Sim(sim) => cmd::sim::run(&sim),
             Command::Serve(args) => cmd::serve::run(&args),
+            Command::Pages(args) => args.write(),
             Command::Crunch(args) => args.run(),
         }
     }
@@ -103,29 +109,12 @@ impl Command {
 pub fn main() -> ExitCode {
     dwell_channel::client::register();
     dwell_nfs::queue::register();
-    answer(Cli::parse().command.run())
+    answer(asked().and_then(|cli| cli.command.run()))
 }
 
-/// What this process ends with, after what is to be said about it.
-fn answer(done: anyhow::Result<()>) -> ExitCode {
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        // Whoever read the output has seen enough of it.
-        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
-        Err(error) => {
-            if let Some(usage) = error.downcast_ref::<clap::Error>() {
-                usage.exit();
-            }
-            // Where even this cannot be said, the exit status still can.
-            let _ = writeln!(std::io::stderr(), "dwell: {}", show::one_line(&format!("{error:#}")));
-            let ended = error.downcast_ref::<signals::Ended>().map(signals::Ended::status);
-            let cannot = error.downcast_ref::<program::CannotRun>().map(|cannot| cannot.status);
-            ended.or(cannot).map_or(ExitCode::FAILURE, ExitCode::from)
-        }
-    }
-}
-
-fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    let io = error.downcast_ref::<std::io::Error>();
-    io.is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
+/// What the command line asks for.
+fn asked() -> anyhow::Result<Cli> {
+    let mut command = help::command();
+    let matches = command.try_get_matches_from_mut(std::env::args_os())?;
+    Ok(Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))?)
 }
