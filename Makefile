@@ -2,12 +2,15 @@
 # make demo    builds with Rust and cc alone, runs the main job, prints the report's path
 # make test    everything: lint, unit and property tests, the engine on real devices, real NVMe in a VM
 # make test-long   real programs untouched and under `dwell run`, minutes each, postgres and mariadb among them
-#              and the exerciser for EXERCISE_MINUTES=10 on each of its surfaces, fsx and pjdfstest beside it; Miri on what makes no system calls
+#              and the exerciser for EXERCISE_MINUTES=10 on each of its surfaces, fsx and pjdfstest beside it; the packages in clean
+#              Debians; Miri on what makes no system calls
 # make trace-tool  builds the Valgrind tool with which `dwell trace record` records, part of make build where valgrind is installed
 # make peers   builds the other runtimes and NFS clients that `dwell bench io --policies block,peer:NAME` and
 #              `dwell bench nfs --contenders single,peer:NAME` measure beside it
 # make fuzz    fuzzes the readers of traces, channels and NFS for a minute each (FUZZ_SECONDS=60)
 # make install   installs command, libraries, dwell.h, dwell.pc, manual pages and completions under PREFIX (/usr/local), DESTDIR before it
+# make deb     builds Debian packages in target/packages: dwell, and dwell-dbgsym with the debug symbols
+# make tarball   the same as .tar.xz, for other distributions and for directories of one's own
 # make fio-engine   builds target/fio/dwell.so, an engine for the fio that is installed
 # make figure ID=S4   measures one figure of the papers; CASE='4 KiB' some of its
 #                    rows; `make figures` all that is stale, and rewrites the tables in docs/
@@ -32,6 +35,8 @@ PEERS := --manifest-path peers/Cargo.toml --target-dir target
 NEEDS := cc:gcc /usr/include/stdlib.h:libc6-dev
 # Records traces.
 NEEDS_TRACE := valgrind:valgrind
+# Packs what is built.
+NEEDS_PACKAGES := objcopy:binutils xz:xz-utils dpkg-shlibdeps:dpkg-dev
 # Devices, file systems and servers that tests and figures make.
 NEEDS_TEST := $(NEEDS_TRACE) qemu-system-x86_64:qemu-system-x86 busybox:busybox-static dmsetup:dmsetup mkfs.ext4:e2fsprogs losetup:mount fio:fio pkg-config:pkg-config patch:patch fusermount3:fuse3 setfacl:acl setpriv:util-linux ip:iproute2
 # The server that NFS is tested against.
@@ -52,7 +57,7 @@ then $(MAKE) --no-print-directory -C valgrind OUT=$(CURDIR)/target/valgrind; \
 else echo "make: no valgrind with its headers, or no cc, or not x86-64: dwell trace record will not work" >&2; fi
 endef
 
-.PHONY: demo test test-long install install-files fio-engine lint figure figures peers build deps deny trace-tool fuzz
+.PHONY: demo test test-long install install-files deb tarball fio-engine lint figure figures peers build deps deny trace-tool fuzz
 
 deps:
 	@command -v $(CARGO) >/dev/null || { echo "make: a Rust toolchain is needed (rustup, or Debian's cargo 1.89 or newer)" >&2; exit 1; }
@@ -91,6 +96,8 @@ test-long: build trace-tool
 	./target/release/dwell-exerciser --surface all --minutes $(EXERCISE_MINUTES) --log target/exerciser-log.md
 	@for tool in fsx pjdfstest; do [ -x target/tools/bin/$$tool ] || $(CARGO) install --quiet --locked --root target/tools $$tool; done
 	./tests/exerciser/suites
+	@./scripts/packages $(NEEDS_PACKAGES) debootstrap:debootstrap
+	./tests/packages/run
 
 install: deps
 	$(CARGO) build --release --locked $(PROGRAMS) -p dwell-capi
@@ -99,6 +106,14 @@ install: deps
 # What was built already, by cargo in FROM.
 install-files:
 	@PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)' LIBDIR='$(LIBDIR)' ./scripts/install $(FROM)
+
+deb: deps
+	@./scripts/packages $(NEEDS_PACKAGES)
+	@./scripts/package deb
+
+tarball: deps
+	@./scripts/packages $(NEEDS_PACKAGES)
+	@./scripts/package tarball
 
 fio-engine: deps
 	@./fio/build || [ $$? = 77 ]
