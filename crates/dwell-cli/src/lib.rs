@@ -10,6 +10,7 @@ mod cmd;
 mod exec;
 mod exporter;
 mod front;
+mod given;
 mod help;
 mod openmetrics;
 mod places;
@@ -29,6 +30,7 @@ use clap::{FromArgMatches as _, Parser, Subcommand};
 
 use answer::answer;
 pub use front::front;
+pub use help::command;
 
 /// Storage I/O that decides per request whether to busy-wait or to context-switch.
 #[derive(Parser)]

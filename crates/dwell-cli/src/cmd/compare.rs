@@ -8,10 +8,11 @@ use anyhow::{Context, Result, bail};
 use dwell_bench::compare::{self, Comparison, Plan, Verdict, Wrapper};
 use dwell_bench::keep::Interrupted;
 
+use super::explain::policy_name;
 use crate::progress::Progress;
 use crate::show::Screen;
 use crate::signals::{Ended, Signals};
-use crate::{places, show};
+use crate::{given, places, show};
 
 /// Run a command untouched and under wait policies in turn, and say what they gain.
 #[derive(clap::Args)]
@@ -21,7 +22,7 @@ runs that failed or printed something else are kept in DIR/runs. The command get
 terminal.")]
 pub struct Args {
     /// Policies to compare with the untouched command
-    #[arg(long, value_delimiter = ',', default_value = "block,adaptive,spin")]
+    #[arg(long, value_delimiter = ',', default_value = "block,adaptive,spin", value_parser = policy_name)]
     policies: Vec<String>,
     /// Interleaved rounds; fewer than six cannot tell anything apart
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..=10_000))]
@@ -85,12 +86,7 @@ pub fn run(args: &Args) -> Result<()> {
 
 impl Args {
     fn plan(&self) -> Result<Plan> {
-        for policy in &self.policies {
-            if dwell::policies::by_name(policy).is_none() {
-                let known = dwell::policies::names().join(", ");
-                bail!("{policy}: no such policy; there are {known}");
-            }
-        }
+        given::once("--policies", self.policies.iter().cloned())?;
         let program = &self.command[0];
         if !places::is_program(program) {
             bail!("{}: there is no such program", show::one_line(&program.to_string_lossy()));

@@ -163,7 +163,7 @@ fn say_unusable(profiles: &ProfileStore) {
 }
 
 /// The library: where a variable says, else where it was built or installed.
-fn library() -> Result<PathBuf> {
+pub(super) fn library() -> Result<PathBuf> {
     let library = match env::var_os(LIBRARY_VARIABLE).filter(|chosen| !chosen.is_empty()) {
         Some(chosen) => {
             let chosen = std::path::absolute(chosen).context("no current directory")?;

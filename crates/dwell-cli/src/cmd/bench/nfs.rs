@@ -14,13 +14,14 @@ use dwell_nfs::url::{MOST_OUTSTANDING, Url};
 use super::conclude;
 use crate::progress::Progress;
 use crate::signals::Signals;
-use crate::size;
+use crate::{given, size};
 
 /// What to measure, and how.
 #[derive(Args)]
 pub struct Nfs {
     /// A file on a server, to be written and read: nfs://server/export/file. Without it, as root, a
     /// server of its own (nfs-ganesha) that keeps no data
+    #[arg(value_parser = address)]
     address: Option<String>,
     /// Requests outstanding; threads of the baseline
     #[arg(long, value_delimiter = ',', default_value = "2,3,4,5,6,7,8,16,32", value_parser = clap::value_parser!(u32).range(1..=1024))]
@@ -66,6 +67,10 @@ enum Proto {
     Udp,
 }
 
+fn address(text: &str) -> Result<String, String> {
+    text.parse::<Url>().map(|_| text.to_owned()).map_err(given::as_text)
+}
+
 fn contender(text: &str) -> Result<String, String> {
     match [BIOD, SHARED, SINGLE, SPREAD, BARE].contains(&text) || text.starts_with(PREFIX) {
         true => Ok(text.to_owned()),
@@ -78,6 +83,7 @@ fn contender(text: &str) -> Result<String, String> {
 impl Nfs {
     /// Does it.
     pub fn run(&self) -> Result<()> {
+        given::program(self.peers_program.as_deref())?;
         std::fs::create_dir_all(&self.out).with_context(|| {
             format!("cannot make the report's directory {}", self.out.display())
         })?;

@@ -12,7 +12,7 @@ use super::probing::ProbeArgs;
 use super::{conclude, hidden};
 use crate::progress::Progress;
 use crate::signals::Signals;
-use crate::size;
+use crate::{given, size};
 
 /// What to measure, and how.
 #[derive(Args)]
@@ -94,6 +94,8 @@ fn known_way(name: &str) -> Result<String, String> {
 impl Pager {
     /// Does it.
     pub fn run(&self) -> Result<()> {
+        given::baseline(&self.baseline, &self.ways)?;
+        given::subjects(&self.paths)?;
         std::fs::create_dir_all(&self.out).with_context(|| {
             format!("cannot make the report's directory {}", self.out.display())
         })?;

@@ -4,13 +4,14 @@
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
 use dwell_bench::its::{Ask, Simulated, Study, report, sensitivity};
 use dwell_sim::params::Said;
 use dwell_sim::summary::{Measure, Spread, to_csv};
 use dwell_sim::{Params, PolicyKind};
 
 use super::save;
+use crate::answer::wrong;
 use crate::progress::Progress;
 use crate::show::{self, Screen};
 use crate::signals::{Ended, Signals};
@@ -19,6 +20,7 @@ use crate::signals::{Ended, Signals};
 #[derive(clap::Args)]
 pub struct Its {
     /// Batches: TOML files that name the programs, their traces beside them; or a directory of such
+    #[arg(required_unless_present = "params")]
     batches: Vec<PathBuf>,
     /// Policies: async, sync, sync_runahead, sync_prefetch, its; all five when left out
     #[arg(long, value_delimiter = ',')]
@@ -55,14 +57,10 @@ pub struct Its {
 
 impl Its {
     pub(super) fn run(&self) -> Result<()> {
+        let params = self.params()?;
         if self.params {
-            return self.list_params();
+            return list(&params);
         }
-        ensure!(
-            !self.batches.is_empty(),
-            "name a batch, as in dwell sim its batch.toml; --params lists the parameters, \
-             dwell trace workloads --out DIR records programs to name"
-        );
         // Where the report cannot go, nothing needs to be simulated.
         if let Some(dir) = &self.out {
             std::fs::create_dir_all(dir)
@@ -127,22 +125,26 @@ impl Its {
         Ok(())
     }
 
-    fn list_params(&self) -> Result<()> {
+    fn params(&self) -> Result<Params> {
         let mut params = Params::default();
-        self.sets.iter().try_for_each(|set| params.set(set))?;
-        params.check()?;
-        let heads = ["parameter", "value", "unit", "paper", "what"];
-        let mut table = Screen::stdout().table(&heads, &[1]);
-        for field in Params::FIELDS {
-            let said = match field.said {
-                Said::Given => format!("§{}", field.section),
-                Said::Open => format!("§{} open", field.section),
-            };
-            let value = params.get(field.name).unwrap_or_default();
-            table.add_row([field.name, &value, field.unit, &said, field.doc.trim()]);
-        }
-        Ok(show::out(&show::finished(&table))?)
+        self.sets.iter().try_for_each(|set| params.set(set)).map_err(wrong)?;
+        params.check().map_err(wrong)?;
+        Ok(params)
     }
+}
+
+fn list(params: &Params) -> Result<()> {
+    let heads = ["parameter", "value", "unit", "paper", "what"];
+    let mut table = Screen::stdout().table(&heads, &[1]);
+    for field in Params::FIELDS {
+        let said = match field.said {
+            Said::Given => format!("§{}", field.section),
+            Said::Open => format!("§{} open", field.section),
+        };
+        let value = params.get(field.name).unwrap_or_default();
+        table.add_row([field.name, &value, field.unit, &said, field.doc.trim()]);
+    }
+    Ok(show::out(&show::finished(&table))?)
 }
 
 fn table(batch: &Simulated) -> String {
