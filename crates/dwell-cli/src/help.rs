@@ -97,7 +97,9 @@ fn described(command: Command, words: &str) -> Command {
     };
     let said = command.get_after_help().map(|said| format!("{said}\n\n")).unwrap_or_default();
     let examples: String = examples.iter().map(|example| format!("  {example}\n")).collect();
-    command.after_help(format!("{said}Examples:\n{examples}\nMore: {page}"))
+    command.after_help(format!(
+        "{said}Examples:\n{examples}\nMore: {page} (installed in share/doc/dwell)"
+    ))
 }
 
 /// What packages install beside the programs: manual pages and completions.

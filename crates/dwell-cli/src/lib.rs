@@ -45,35 +45,35 @@ Environment:
   DWELL_VALGRIND       directory with the Valgrind tool of dwell trace
   NO_COLOR             no colours, also on a terminal
 
-Exit status: 0, 1 after an error, 2 after a wrong command line, 130 after Ctrl-C, 143 after SIGTERM; of dwell run: see\nthere.")]
+Exit status: 0, 1 after an error, 2 after a wrong command line, 130 after Ctrl-C, 143 after SIGTERM; of dwell run\nas it says.")]
 struct Cli {
     #[command(subcommand)]
     command: Command,
 }
 
-/// What can be asked of it.
+/// What can be asked of it: what people do first, experiments last.
 #[derive(Subcommand)]
 enum Command {
     Run(cmd::run::Args),
+    Compare(cmd::compare::Args),
+    Top(cmd::top::Args),
+    Explain(cmd::explain::Args),
+    Doctor(cmd::doctor::Args),
+    Probe(cmd::probe::Args),
+    #[command(subcommand)]
+    Bench(cmd::bench::Bench),
+    Serve(cmd::serve::Args),
+    #[command(subcommand)]
+    Nfs(cmd::nfs::Nfs),
     Ctl(cmd::ctl::Args),
     Off(cmd::off::OffArgs),
     On(cmd::off::OnArgs),
-    Top(cmd::top::Args),
-    Probe(cmd::probe::Args),
     Profile(cmd::profile::Args),
-    Doctor(cmd::doctor::Args),
-    Explain(cmd::explain::Args),
-    #[command(subcommand)]
-    Bench(cmd::bench::Bench),
-    #[command(subcommand)]
-    Nfs(cmd::nfs::Nfs),
-    Figure(cmd::figure::Args),
-    Compare(cmd::compare::Args),
-    #[command(subcommand)]
-    Trace(cmd::trace::Trace),
     #[command(subcommand)]
     Sim(cmd::sim::Sim),
-    Serve(cmd::serve::Args),
+    #[command(subcommand)]
+    Trace(cmd::trace::Trace),
+    Figure(cmd::figure::Args),
     /// Writes manual pages and completions.
     #[command(hide = true)]
     Pages(help::Pages),

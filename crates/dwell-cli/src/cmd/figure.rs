@@ -17,7 +17,7 @@ use crate::given::{self, as_text};
 use crate::progress::Progress;
 use crate::{places, show, signals};
 
-/// Which figures, and where they go.
+/// Measure the figures of the papers, and keep them
 #[derive(clap::Args)]
 pub struct Args {
     /// Ids, as in S4; see --list
