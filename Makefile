@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# make demo    installs what is needed, builds, runs the main job, prints the report's path
+# make demo    builds with Rust and cc alone, runs the main job, prints the report's path
 # make test    everything: lint, unit and property tests, the engine on real devices, real NVMe in a VM
 # make test-long   real programs untouched and under `dwell run`, minutes each, postgres and mariadb among them
-#              and the exerciser for EXERCISE_MINUTES=10 on each of its surfaces, fsx and pjdfstest beside it; Miri on what makes no system calls
+#              and the exerciser for EXERCISE_MINUTES=10 on each of its surfaces, fsx and pjdfstest beside it; the packages in clean
+#              Debians; Miri on what makes no system calls
 # make trace-tool  builds the Valgrind tool with which `dwell trace record` records, part of make build where valgrind is installed
 # make peers   builds the other runtimes and NFS clients that `dwell bench io --policies block,peer:NAME` and
 #              `dwell bench nfs --contenders single,peer:NAME` measure beside it
 # make fuzz    fuzzes the readers of traces, channels and NFS for a minute each (FUZZ_SECONDS=60)
-# make install   installs command, libraries, dwell.h and dwell.pc under PREFIX (/usr/local), DESTDIR before it
+# make install   installs command, libraries, dwell.h, dwell.pc, manual pages and completions under PREFIX (/usr/local), DESTDIR before it
+# make deb     builds Debian packages in target/packages: dwell, and dwell-dbgsym with the debug symbols
+# make tarball   the same as .tar.xz, for other distributions and for directories of one's own
 # make fio-engine   builds target/fio/dwell.so, an engine for the fio that is installed
 # make sqlite-vfs   builds target/sqlite/dwell_vfs.so, a VFS for SQLite as a loadable extension
 # make figure ID=S4   measures one figure of the papers; CASE='4 KiB' some of its
@@ -26,12 +29,19 @@ LIBDIR ?= $(PREFIX)/lib
 FROM ?= target/release
 FUZZ_SECONDS ?= 60
 EXERCISE_MINUTES ?= 10
+PROGRAMS := -p dwell-cli -p dwell-preload -p dwell-workloads
 PEERS := --manifest-path peers/Cargo.toml --target-dir target
 
-# Debian packages by the program or file that shows they are there.
-NEEDS := qemu-system-x86_64:qemu-system-x86 busybox:busybox-static dmsetup:dmsetup mkfs.ext4:e2fsprogs losetup:mount cc:gcc fio:fio pkg-config:pkg-config valgrind:valgrind patch:patch fusermount3:fuse3 setfacl:acl setpriv:util-linux ip:iproute2
+# Debian packages by the program or file that shows they are there. What cargo links with is all that a build and the demo need.
+NEEDS := cc:gcc /usr/include/stdlib.h:libc6-dev
+# Records traces.
+NEEDS_TRACE := valgrind:valgrind
+# Packs what is built.
+NEEDS_PACKAGES := objcopy:binutils xz:xz-utils dpkg-shlibdeps:dpkg-dev
+# Devices, file systems and servers that tests and figures make.
+NEEDS_TEST := $(NEEDS_TRACE) qemu-system-x86_64:qemu-system-x86 busybox:busybox-static dmsetup:dmsetup mkfs.ext4:e2fsprogs losetup:mount fio:fio pkg-config:pkg-config patch:patch fusermount3:fuse3 setfacl:acl setpriv:util-linux ip:iproute2
 # The server that NFS is tested against.
-NEEDS += ganesha.nfsd:nfs-ganesha /usr/lib/*/ganesha/libfsalvfs.so:nfs-ganesha-vfs /usr/lib/*/ganesha/libfsalmem.so:nfs-ganesha-mem rpcbind:rpcbind nft:nftables tc:iproute2
+NEEDS_TEST += ganesha.nfsd:nfs-ganesha /usr/lib/*/ganesha/libfsalvfs.so:nfs-ganesha-vfs /usr/lib/*/ganesha/libfsalmem.so:nfs-ganesha-mem rpcbind:rpcbind nft:nftables tc:iproute2
 # An NFS client that is looked for when it is measured.
 NEEDS_PEERS := /usr/lib/*/libnfs.so:libnfs-dev
 # What tests/programs runs, beside fio; the long form runs more.
@@ -46,34 +56,41 @@ NEEDS_OLTP := /usr/include/sqlite3.h:libsqlite3-dev /usr/include/db.h:libdb5.3-d
 NEEDS_WORKLOADS := xz:xz-utils /usr/games/stockfish:stockfish povray:povray
 NEEDS_LONG_PROGRAMS := /usr/lib/postgresql/*/bin/initdb:postgresql mariadbd:mariadb-server-core mariadb-dump:mariadb-client
 
-.PHONY: demo test test-long install install-files fio-engine sqlite-vfs lint figure figures peers build deps deny trace-tool fuzz
+define TRACE_TOOL
+if [ "$$(uname -m)" = x86_64 ] && command -v valgrind cc >/dev/null && [ -f /usr/include/valgrind/pub_tool_tooliface.h ]; \
+then $(MAKE) --no-print-directory -C valgrind OUT=$(CURDIR)/target/valgrind; \
+else echo "make: no valgrind with its headers, or no cc, or not x86-64: dwell trace record will not work" >&2; fi
+endef
+
+.PHONY: demo test test-long install install-files deb tarball fio-engine sqlite-vfs lint figure figures peers build deps deny trace-tool fuzz
 
 deps:
 	@command -v $(CARGO) >/dev/null || { echo "make: a Rust toolchain is needed (rustup, or Debian's cargo 1.89 or newer)" >&2; exit 1; }
 	@./scripts/packages $(NEEDS)
 
-build: deps trace-tool
-	$(CARGO) build --release --locked -p dwell-cli -p dwell-preload -p dwell-workloads
+build: deps
+	$(CARGO) build --release --locked $(PROGRAMS)
+	@$(TRACE_TOOL)
 
 # A program of its own, because it links Valgrind and has its licence.
 trace-tool: deps
-	@if [ "$$(uname -m)" = x86_64 ] && command -v valgrind cc >/dev/null && [ -f /usr/include/valgrind/pub_tool_tooliface.h ]; \
-	then $(MAKE) --no-print-directory -C valgrind OUT=$(CURDIR)/target/valgrind; \
-	else echo "make: no valgrind with its headers, or no cc, or not x86-64: dwell trace record will not work" >&2; fi
+	@./scripts/packages $(NEEDS_TRACE)
+	@$(TRACE_TOOL)
 
 peers: deps
 	@./scripts/packages $(NEEDS_PEERS)
 	$(CARGO) build --release --locked $(PEERS)
 
-demo: build
-	@./target/release/dwell bench io --report $(REPORT)
+demo: deps
+	$(CARGO) build --release --locked -p dwell-cli
+	@./target/release/dwell bench io --out $(REPORT)
 
 test: deps trace-tool lint
-	@./scripts/packages $(NEEDS_PROGRAMS) $(NEEDS_PEERS)
+	@./scripts/packages $(NEEDS_TEST) $(NEEDS_PROGRAMS) $(NEEDS_PEERS)
 	./scripts/test
 
-test-long: build
-	@./scripts/packages $(NEEDS_PROGRAMS) $(NEEDS_LONG_PROGRAMS)
+test-long: build trace-tool
+	@./scripts/packages $(NEEDS_TEST) $(NEEDS_PROGRAMS) $(NEEDS_LONG_PROGRAMS)
 	./tests/programs/run-all --long
 	$(CARGO) test --release --locked -p dwell-cli --test serve -- --ignored --nocapture
 	DWELL_NFS_RESTARTS=1000 $(CARGO) test --locked -p dwell-nfs --test restart -- --nocapture
@@ -84,16 +101,26 @@ test-long: build
 	./target/release/dwell-exerciser --surface all --minutes $(EXERCISE_MINUTES) --log target/exerciser-log.md
 	@for tool in fsx pjdfstest; do [ -x target/tools/bin/$$tool ] || $(CARGO) install --quiet --locked --root target/tools $$tool; done
 	./tests/exerciser/suites
+	@./scripts/packages $(NEEDS_PACKAGES) debootstrap:debootstrap
+	./tests/packages/run
 
-install:
-	$(CARGO) build --release --locked
+install: deps
+	$(CARGO) build --release --locked $(PROGRAMS) -p dwell-capi
 	@$(MAKE) --no-print-directory install-files
 
 # What was built already, by cargo in FROM.
 install-files:
 	@PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)' LIBDIR='$(LIBDIR)' ./scripts/install $(FROM)
 
-fio-engine:
+deb: deps
+	@./scripts/packages $(NEEDS_PACKAGES)
+	@./scripts/package deb
+
+tarball: deps
+	@./scripts/packages $(NEEDS_PACKAGES)
+	@./scripts/package tarball
+
+fio-engine: deps
 	@./fio/build || [ $$? = 77 ]
 
 sqlite-vfs:
@@ -122,12 +149,12 @@ deny:
 	  $(CARGO) install --quiet --debug --locked --root target/tools cargo-deny
 	@PATH="$$PATH:$(CURDIR)/target/tools/bin" cargo-deny --log-level warn check licenses bans sources
 
-figure: build
-	@./scripts/packages $(NEEDS_WORKLOADS) $(NEEDS_OLTP)
+figure: build trace-tool
+	@./scripts/packages $(NEEDS_TEST) $(NEEDS_WORKLOADS) $(NEEDS_OLTP)
 	@[ -n "$(ID)" ] || { echo "make: say which one, as in make figure ID=S4 (./target/release/dwell figure --list)" >&2; exit 1; }
 	@./target/release/dwell figure $(ID) $(if $(CASE),--case '$(CASE)')
 
-figures: build
-	@./scripts/packages $(NEEDS_WORKLOADS) $(NEEDS_OLTP)
+figures: build trace-tool
+	@./scripts/packages $(NEEDS_TEST) $(NEEDS_WORKLOADS) $(NEEDS_OLTP)
 	@./target/release/dwell figure --all --docs docs --docs .
 	@if [ -f target/figures/M1.svg ]; then cp target/figures/M1.svg docs/m1.svg; fi

@@ -8,8 +8,9 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Args as _, FromArgMatches as _};
 
+use crate::answer::answer;
 use crate::places::{self, COMMANDS};
-use crate::{answer, cmd, exec};
+use crate::{cmd, exec};
 
 /// Runs `dwell run`, or becomes the program of all commands.
 pub fn front() -> ExitCode {

@@ -4,11 +4,14 @@
 //! It is a library so that a program can bring wait policies of its own into the very same
 //! command: it registers them ([`dwell::policies::register`]) and calls [`main`].
 
+mod answer;
 mod chart;
 mod cmd;
 mod exec;
 mod exporter;
 mod front;
+mod given;
+mod help;
 mod openmetrics;
 mod places;
 mod program;
@@ -21,12 +24,13 @@ mod signals;
 mod size;
 mod terminal;
 
-use std::io::Write as _;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{FromArgMatches as _, Parser, Subcommand};
 
+use answer::answer;
 pub use front::front;
+pub use help::command;
 
 /// Storage I/O that decides per request whether to busy-wait or to context-switch.
 #[derive(Parser)]
@@ -41,36 +45,39 @@ Environment:
   DWELL_VALGRIND       directory with the Valgrind tool of dwell trace
   NO_COLOR             no colours, also on a terminal
 
-Exit status: 0, 1 after an error, 2 after a wrong command line, 130 after Ctrl-C, 143 after SIGTERM; of dwell run: see\nthere.")]
+Exit status: 0, 1 after an error, 2 after a wrong command line, 130 after Ctrl-C, 143 after SIGTERM; of dwell run\nas it says.")]
 struct Cli {
     #[command(subcommand)]
     command: Command,
 }
 
-/// What can be asked of it.
+/// What can be asked of it: what people do first, experiments last.
 #[derive(Subcommand)]
 enum Command {
     Run(cmd::run::Args),
+    Advise(cmd::advise::Args),
+    Compare(cmd::compare::Args),
+    Top(cmd::top::Args),
+    Explain(cmd::explain::Args),
+    Doctor(cmd::doctor::Args),
+    Probe(cmd::probe::Args),
+    #[command(subcommand)]
+    Bench(cmd::bench::Bench),
+    Serve(cmd::serve::Args),
+    #[command(subcommand)]
+    Nfs(cmd::nfs::Nfs),
     Ctl(cmd::ctl::Args),
     Off(cmd::off::OffArgs),
     On(cmd::off::OnArgs),
-    Top(cmd::top::Args),
-    Probe(cmd::probe::Args),
     Profile(cmd::profile::Args),
-    Doctor(cmd::doctor::Args),
-    Explain(cmd::explain::Args),
-    Advise(cmd::advise::Args),
-    #[command(subcommand)]
-    Bench(cmd::bench::Bench),
-    #[command(subcommand)]
-    Nfs(cmd::nfs::Nfs),
-    Figure(cmd::figure::Args),
-    Compare(cmd::compare::Args),
-    #[command(subcommand)]
-    Trace(cmd::trace::Trace),
     #[command(subcommand)]
     Sim(cmd::sim::Sim),
-    Serve(cmd::serve::Args),
+    #[command(subcommand)]
+    Trace(cmd::trace::Trace),
+    Figure(cmd::figure::Args),
+    /// Writes manual pages and completions.
+    #[command(hide = true)]
+    Pages(help::Pages),
     /// One process of the load beside a measurement.
     #[command(hide = true)]
     Crunch(cmd::bench::Crunch),
@@ -96,6 +103,7 @@ impl Command {
             Command::Trace(trace) => cmd::trace::run(&trace),
             Command::Sim(sim) => cmd::sim::run(&sim),
             Command::Serve(args) => cmd::serve::run(&args),
+            Command::Pages(args) => args.write(),
             Command::Crunch(args) => args.run(),
         }
     }
@@ -105,29 +113,12 @@ impl Command {
 pub fn main() -> ExitCode {
     dwell_channel::client::register();
     dwell_nfs::queue::register();
-    answer(Cli::parse().command.run())
+    answer(asked().and_then(|cli| cli.command.run()))
 }
 
-/// What this process ends with, after what is to be said about it.
-fn answer(done: anyhow::Result<()>) -> ExitCode {
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        // Whoever read the output has seen enough of it.
-        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
-        Err(error) => {
-            if let Some(usage) = error.downcast_ref::<clap::Error>() {
-                usage.exit();
-            }
-            // Where even this cannot be said, the exit status still can.
-            let _ = writeln!(std::io::stderr(), "dwell: {}", show::one_line(&format!("{error:#}")));
-            let ended = error.downcast_ref::<signals::Ended>().map(signals::Ended::status);
-            let cannot = error.downcast_ref::<program::CannotRun>().map(|cannot| cannot.status);
-            ended.or(cannot).map_or(ExitCode::FAILURE, ExitCode::from)
-        }
-    }
-}
-
-fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    let io = error.downcast_ref::<std::io::Error>();
-    io.is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
+/// What the command line asks for.
+fn asked() -> anyhow::Result<Cli> {
+    let mut command = help::command();
+    let matches = command.try_get_matches_from_mut(std::env::args_os())?;
+    Ok(Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))?)
 }

@@ -31,8 +31,7 @@ fn stderr(output: &Output) -> String {
 #[test]
 fn a_comparison_is_printed_and_kept_in_all_forms() {
     let directory = tempfile::tempdir().unwrap();
-    let args =
-        ["--policies", "block,spin", "--rounds=2", "--json", "copy.json", "--out", "deep/out"];
+    let args = ["--policies", "block,spin", "--rounds=2", "--out", "deep/out"];
     let output = run(directory.path(), &[&args[..], &["--", "echo", "text"]].concat());
     assert!(output.status.success(), "{}", stderr(&output));
     let table = String::from_utf8_lossy(&output.stdout);
@@ -45,7 +44,6 @@ fn a_comparison_is_printed_and_kept_in_all_forms() {
     names.sort();
     assert_eq!(names, ["report.html", "result.csv", "result.json"]);
     let result = Comparison::load(&out.join("result.json")).unwrap();
-    assert_eq!(result, Comparison::load(&directory.path().join("copy.json")).unwrap());
     assert_eq!(result.program, ["echo", "text"]);
     assert!(result.command.iter().any(|word| word == "compare"));
     assert_eq!(result.variants[1].words.last().unwrap(), "text");
@@ -54,7 +52,7 @@ fn a_comparison_is_printed_and_kept_in_all_forms() {
 #[test]
 fn json_takes_the_place_of_the_table() {
     let directory = tempfile::tempdir().unwrap();
-    let args = ["--policies=block", "--rounds=1", "--warmup=0", "--json=-", "--", "true"];
+    let args = ["--policies=block", "--rounds=1", "--warmup=0", "--json", "--", "true"];
     let output = run(directory.path(), &args);
     let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(json["variants"][1]["name"], "block");
@@ -76,10 +74,8 @@ fn setup_and_check_are_shell_commands() {
 fn what_is_wrong_is_said_in_one_line_before_anything_runs() {
     let directory = tempfile::tempdir().unwrap();
     for (args, says) in [
-        (&["--policies=fast", "--", "true"][..], "fast: no such policy; there are adaptive"),
         (&["--", "no-such-program"][..], "no-such-program: there is no such program"),
         (&["--", "/etc/passwd"][..], "/etc/passwd: there is no such program"),
-        (&["--policies=block,block", "--", "true"][..], "block is named twice"),
         (&["--out", "/proc/nothing", "--", "true"][..], "/proc/nothing"),
         (
             &["--policies=block", "--setup", "exit 3", "--", "true"][..],
@@ -93,7 +89,14 @@ fn what_is_wrong_is_said_in_one_line_before_anything_runs() {
         assert!(last.starts_with("dwell: ") && last.contains(says), "{said}");
         assert!(output.stdout.is_empty());
     }
-    for wrong in [&[][..], &["--"][..], &["--rounds=0", "--", "true"][..], &["true"][..]] {
+    for wrong in [
+        &[][..],
+        &["--"],
+        &["--rounds=0", "--", "true"],
+        &["true"],
+        &["--policies=fast", "--", "true"],
+        &["--policies=block,block", "--", "true"],
+    ] {
         assert_eq!(run(directory.path(), wrong).status.code(), Some(2), "{wrong:?}");
     }
 }

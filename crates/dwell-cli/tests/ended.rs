@@ -31,7 +31,7 @@ impl Bench {
             false => &["--policies", "block,spin"],
         };
         let mut child = Command::new(env!("CARGO_BIN_EXE_dwell"))
-            .args(["bench", "io", "--hasty-probe", "--report", "report"])
+            .args(["bench", "io", "--hasty-probe", "--out", "report"])
             .args(policies)
             .args(args)
             .current_dir(directory)

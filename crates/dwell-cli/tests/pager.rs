@@ -31,7 +31,7 @@ fn every_contender_is_measured_on_what_is_named() {
         (0..8u32 << 20).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
     std::fs::write(&file, content).unwrap();
     let report = directory.path().join("report");
-    let mut words = vec![file.to_str().unwrap(), "--report", report.to_str().unwrap(), "--json"];
+    let mut words = vec![file.to_str().unwrap(), "--out", report.to_str().unwrap(), "--json"];
     words.extend(["--rounds", "2", "--most-ms", "300", "--work", "random,strided", "--ways"]);
     words.push("mmap,region,region-hints");
     let output = dwell(&words);

@@ -44,7 +44,7 @@ fn the_bench_measures_it_beside_the_others() {
         "--batch-ms",
         "2",
         "--json",
-        "--report",
+        "--out",
         report,
     ]);
     std::fs::remove_dir_all(&directory).unwrap();

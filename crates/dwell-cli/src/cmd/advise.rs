@@ -31,14 +31,7 @@ use crate::signals::Signals;
 #[derive(clap::Args)]
 #[command(
     group(clap::ArgGroup::new("whom").required(true).args(["pid", "all", "from", "command"])),
-    override_usage = "dwell advise [OPTIONS] -- CMD...\n       dwell advise [OPTIONS] --pid PID\n       dwell advise [OPTIONS] --all\n       dwell advise [OPTIONS] --from FILE",
-    after_help = "\
-Examples:
-  dwell advise -- sqlite3 test.db '.read queries.sql'
-  dwell advise --pid $(pgrep -o postgres) --seconds 30
-  dwell advise --all --out report
-  dwell advise --from fio.json
-See docs/advise.md."
+    override_usage = "dwell advise [OPTIONS] -- CMD...\n       dwell advise [OPTIONS] --pid PID\n       dwell advise [OPTIONS] --all\n       dwell advise [OPTIONS] --from FILE"
 )]
 pub struct Args {
     /// Follow a running process and those that it starts

@@ -23,11 +23,12 @@ use dwell_bench::subject::Probing;
 use dwell_bench::{contender, loads, report, run, sheet, table, units};
 
 use self::probing::ProbeArgs;
+use crate::answer::wrong;
 use crate::cmd::workload::Workload;
 use crate::progress::Progress;
 use crate::show::Screen;
 use crate::signals::{Ended, Signals};
-use crate::{places, show, size};
+use crate::{given, places, show, size};
 
 /// Measure.
 #[derive(Subcommand)]
@@ -51,7 +52,7 @@ pub struct Io {
     /// Policies to compare; also smartcon:cpu-threshold=0.5+queue-limit=1+signal=total (all policies
     /// take :pause=off), hand-written loops (pread, raw-wait, raw-cq-peek, raw-get-events,
     /// raw-taskrun-flag, raw-iopoll) and other runtimes (peer:glommio, ...: dwell-peers --list)
-    #[arg(long, value_delimiter = ',', default_value = "block,adaptive,smartcon,spin,hybrid")]
+    #[arg(long, value_delimiter = ',', default_value = "block,adaptive,smartcon,spin,hybrid", value_parser = contender_name)]
     policies: Vec<String>,
     /// The policy that the others are held against, block if not said
     #[arg(long)]
@@ -97,9 +98,9 @@ pub struct Io {
     #[arg(long, value_name = "FILE")]
     peers_program: Option<PathBuf>,
     /// Directory for report.html, result.json and result.csv
-    #[arg(long, default_value = "dwell-report")]
-    report: PathBuf,
-    /// Print the result as JSON instead of the table
+    #[arg(short, long, alias = "report", value_name = "DIR", default_value = "dwell-report")]
+    out: PathBuf,
+    /// Print the result as JSON in place of the table
     #[arg(long)]
     json: bool,
     /// File for the latency of every request, .csv or .parquet; put it on another disk than the
@@ -115,6 +116,10 @@ pub struct Io {
 
 /// The policy that the others are held against where none is named.
 const BASELINE: &str = "block";
+
+fn contender_name(name: &str) -> Result<String, String> {
+    contender::check_name(name).map(|()| name.to_owned()).map_err(given::as_text)
+}
 
 #[derive(Clone, Copy, ValueEnum)]
 enum PatternArg {
@@ -146,8 +151,8 @@ pub fn run(bench: &Bench) -> Result<()> {
 fn io(args: &Io) -> Result<()> {
     let mut plan = args.plan()?;
     // Where the report cannot go, nothing needs to be measured.
-    std::fs::create_dir_all(&args.report)
-        .with_context(|| format!("cannot make the report's directory {}", args.report.display()))?;
+    std::fs::create_dir_all(&args.out)
+        .with_context(|| format!("cannot make the report's directory {}", args.out.display()))?;
     let mut progress = Progress::of("bench");
     let probing = args.probe.probing(&mut progress)?;
     progress.show("making and probing devices", 0.0);
@@ -168,7 +173,7 @@ fn io(args: &Io) -> Result<()> {
         progress.show(what, (f64::from(done) / total as f64).min(1.0));
     });
     progress.finish();
-    conclude(outcome, &signals, &args.report, args.json)
+    conclude(outcome, &signals, &args.out, args.json)
 }
 
 /// Keeps what was measured in a directory and shows it, also where a signal ended it early.
@@ -290,23 +295,17 @@ impl Io {
 
     /// What can be known to be wrong before anything is opened.
     fn check(&self) -> Result<()> {
-        for name in &self.policies {
-            contender::check_name(name)?;
-        }
         let size = |&bytes: &u64| units::bytes(bytes);
         let load = |&load: &LoadArg| Load::from(load).to_string();
         let pattern = |&pattern: &PatternArg| Pattern::from(pattern).to_string();
-        once("--policies", self.policies.iter().cloned())?;
-        once("--sizes", self.sizes.iter().map(size))?;
-        once("--load", self.load.iter().map(load))?;
-        once("--pattern", self.pattern.iter().map(pattern))?;
-        once("--depth", self.depth.iter().map(u32::to_string))?;
-        once("--scheduler", self.scheduler.iter().cloned())?;
-        if let Some(baseline) = &self.baseline
-            && !self.policies.contains(baseline)
-        {
-            let measured = self.policies.join(",");
-            bail!("--baseline {baseline}: it is not among those that are measured ({measured})");
+        given::once("--policies", self.policies.iter().cloned())?;
+        given::once("--sizes", self.sizes.iter().map(size))?;
+        given::once("--load", self.load.iter().map(load))?;
+        given::once("--pattern", self.pattern.iter().map(pattern))?;
+        given::once("--depth", self.depth.iter().map(u32::to_string))?;
+        given::once("--scheduler", self.scheduler.iter().cloned())?;
+        if let Some(baseline) = &self.baseline {
+            given::baseline(baseline, &self.policies)?;
         }
         let starts = |load: Load| self.load.iter().any(|&other| Load::from(other) == load);
         let without = [
@@ -315,9 +314,12 @@ impl Io {
         ];
         for (option, count, load) in without {
             if count.is_some() && self.day.is_none() && !starts(load) {
-                bail!("{option}: none is started without --load {load}");
+                return Err(wrong(format!("{option}: none is started without --load {load}")));
             }
         }
+        given::subjects(&self.paths)?;
+        given::output(self.samples.as_deref())?;
+        given::program(self.peers_program.as_deref())?;
         Ok(())
     }
 
@@ -331,18 +333,6 @@ impl Io {
         }
         Ok(stand)
     }
-}
-
-/// Fails where an option names something twice.
-fn once(option: &str, names: impl Iterator<Item = String>) -> Result<()> {
-    let mut seen = Vec::new();
-    for name in names {
-        if seen.contains(&name) {
-            bail!("{option}: {name} is named twice");
-        }
-        seen.push(name);
-    }
-    Ok(())
 }
 
 /// Words that make this program one of a load's processes.

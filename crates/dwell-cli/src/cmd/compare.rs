@@ -2,26 +2,27 @@
 //! `dwell compare`: a command untouched and under wait policies.
 
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
 use dwell_bench::compare::{self, Comparison, Plan, Verdict, Wrapper};
 use dwell_bench::keep::Interrupted;
 
+use super::explain::policy_name;
 use crate::progress::Progress;
 use crate::show::Screen;
 use crate::signals::{Ended, Signals};
-use crate::{places, show};
+use crate::{given, places, show};
 
 /// Run a command untouched and under wait policies in turn, and say what they gain.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Each round runs every variant once, in random order. What the command prints goes to files; those of \
 runs that failed or printed something else are kept in DIR/runs. The command gets no input and no \
-terminal. See docs/compare.md.")]
+terminal.")]
 pub struct Args {
     /// Policies to compare with the untouched command
-    #[arg(long, value_delimiter = ',', default_value = "block,adaptive,spin")]
+    #[arg(long, value_delimiter = ',', default_value = "block,adaptive,spin", value_parser = policy_name)]
     policies: Vec<String>,
     /// Interleaved rounds; fewer than six cannot tell anything apart
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..=10_000))]
@@ -43,11 +44,11 @@ pub struct Args {
     #[arg(long)]
     ignore_failure: bool,
     /// Directory for report.html, result.json and result.csv
-    #[arg(long, value_name = "DIR", default_value = "dwell-compare")]
+    #[arg(short, long, value_name = "DIR", default_value = "dwell-compare")]
     out: PathBuf,
-    /// Also write the result as JSON to FILE; - prints it in place of the table
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
+    /// Print the result as JSON in place of the table
+    #[arg(long)]
+    json: bool,
     /// Words that put a command under {policy} and write {stats}, in place of `dwell run`
     #[arg(long, hide = true, num_args = 1, allow_hyphen_values = true)]
     wrapper_word: Vec<OsString>,
@@ -85,12 +86,7 @@ pub fn run(args: &Args) -> Result<()> {
 
 impl Args {
     fn plan(&self) -> Result<Plan> {
-        for policy in &self.policies {
-            if dwell::policies::by_name(policy).is_none() {
-                let known = dwell::policies::names().join(", ");
-                bail!("{policy}: no such policy; there are {known}");
-            }
-        }
+        given::once("--policies", self.policies.iter().cloned())?;
         let program = &self.command[0];
         if !places::is_program(program) {
             bail!("{}: there is no such program", show::one_line(&program.to_string_lossy()));
@@ -117,9 +113,8 @@ impl Args {
 
     fn conclude(&self, result: &Comparison, signals: &Signals) -> Result<()> {
         let saved = self.save(result);
-        let to_stdout = self.json.as_deref() == Some(Path::new("-"));
         // Measured once, it is shown even where it cannot be kept.
-        let shown = match to_stdout {
+        let shown = match self.json {
             true => show::out(&result.json()?),
             false => show::out(&coloured(&compare::table(result))),
         };
@@ -150,9 +145,6 @@ impl Args {
     fn save(&self, result: &Comparison) -> Result<PathBuf> {
         let page = self.out.join("report.html");
         result.save(&self.out.join("result.json"))?;
-        if let Some(path) = self.json.as_deref().filter(|path| *path != Path::new("-")) {
-            result.save(path)?;
-        }
         result.save_csv(&self.out.join("result.csv"))?;
         compare::save_report(result, &page)?;
         Ok(page.canonicalize().unwrap_or(page))

@@ -5,6 +5,7 @@ use anyhow::{Result, bail};
 use dwell::ledger::{self, Control};
 use serde::Serialize;
 
+use crate::given::as_text;
 use crate::runtime_dir::runtime_dir;
 use crate::show;
 
@@ -14,6 +15,7 @@ pub struct Args {
     /// The process, as dwell top shows it
     pid: u32,
     /// policy=NAME (which also switches it on), off or on
+    #[arg(value_parser = order)]
     order: String,
     /// Tells all processes of the same run that are running now
     #[arg(long)]
@@ -21,6 +23,10 @@ pub struct Args {
     /// Prints JSON: a list of {pid, control}
     #[arg(long)]
     json: bool,
+}
+
+fn order(text: &str) -> Result<String, String> {
+    ledger::check_order(text).map(|()| text.to_owned()).map_err(as_text)
 }
 
 #[derive(Serialize)]

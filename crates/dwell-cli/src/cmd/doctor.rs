@@ -5,7 +5,7 @@ mod settings;
 
 use std::path::PathBuf;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use dwell::capability::{Capability, State, survey};
 use dwell::dwell_policy::Routes;
 use dwell::off::Off;
@@ -20,11 +20,15 @@ use crate::show::{self, Screen, Tone, finished};
 
 /// Tries everything that Dwell can make use of, and says what would make the rest work.
 #[derive(clap::Args)]
+#[command(after_help = "\
+Exit status: 1 if something is missing without which Dwell decides nothing: rings of io_uring, the library of dwell run, \
+settings or profiles that can be read.")]
 pub struct Args {
     /// Settings that win over those of the machine and of the user.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Prints JSON: {capabilities, devices, settings, summary, profiles, host_page, off, counters}.
+    /// Prints JSON: {capabilities, devices, settings, summary, profiles, host_page, off, counters,
+    /// lacking}.
     #[arg(long)]
     json: bool,
 }
@@ -40,6 +44,8 @@ struct Told<'a> {
     /// Who switched Dwell off, if anybody did.
     off: Option<Off>,
     counters: String,
+    /// What is needed and missing.
+    lacking: &'a [String],
 }
 
 #[derive(Serialize)]
@@ -68,6 +74,7 @@ pub fn run(args: &Args) -> Result<()> {
     let (capabilities, devices) = (survey(), outlook(&store));
     let found = devices.iter().map(|outlook| &outlook.device);
     let settings = settings::Found::look(args.config.as_deref(), found);
+    let lacking = lacking(&capabilities, &devices, &settings);
     if args.json {
         let told = Told {
             capabilities: &capabilities,
@@ -78,8 +85,10 @@ pub fn run(args: &Args) -> Result<()> {
             host_page,
             off,
             counters,
+            lacking: &lacking,
         };
-        return Ok(show::out(&show::json(&told)?)?);
+        show::out(&show::json(&told)?)?;
+        return verdict(&lacking);
     }
     let screen = Screen::stdout();
     let mut text = checks(&screen, &capabilities);
@@ -99,7 +108,30 @@ pub fn run(args: &Args) -> Result<()> {
     if let Some(off) = &off {
         text += &screen.labelled_in(Tone::Warning, "! off      ", &off::words(off));
     }
-    Ok(show::out(&text)?)
+    show::out(&text)?;
+    verdict(&lacking)
+}
+
+/// Without which Dwell decides nothing, or not as it was told.
+fn lacking(
+    capabilities: &[Capability],
+    devices: &[Outlook],
+    settings: &settings::Found,
+) -> Vec<String> {
+    let rings = capabilities.iter().filter(|one| one.name == "io-uring");
+    let rings = rings.filter(|one| matches!(one.state, State::Missing | State::Forbidden));
+    let rings = rings.map(|one| format!("{}: {}", one.name, one.detail));
+    let library = super::run::library().err().map(|error| format!("{error:#}"));
+    let damaged =
+        devices.iter().filter_map(|device| Some(device.profile.as_ref().err()?.to_string()));
+    rings.chain(library).chain(settings.errors()).chain(damaged).collect()
+}
+
+fn verdict(lacking: &[String]) -> Result<()> {
+    match lacking.is_empty() {
+        true => Ok(()),
+        false => bail!("what Dwell needs is missing or unusable: {}", lacking.join("; ")),
+    }
 }
 
 fn checks(screen: &Screen, capabilities: &[Capability]) -> String {

@@ -166,7 +166,7 @@ fn turned_off(device: &str) -> Vec<String> {
 }
 
 /// The name of a policy that there is.
-pub(super) fn policy_name(name: &str) -> Result<String, String> {
+pub fn policy_name(name: &str) -> Result<String, String> {
     match policies::by_name(name) {
         Some(_) => Ok(name.to_owned()),
         None => Err(format!("no such policy; there are {}", policies::names().join(", "))),

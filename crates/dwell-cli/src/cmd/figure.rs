@@ -13,13 +13,15 @@ use dwell_bench::figure;
 
 use crate::cmd::bench::hidden;
 use crate::cmd::bench::probing::switch_costs;
+use crate::given::{self, as_text};
 use crate::progress::Progress;
 use crate::{places, show, signals};
 
-/// Which figures, and where they go.
+/// Measure the figures of the papers, and keep them
 #[derive(clap::Args)]
 pub struct Args {
     /// Ids, as in S4; see --list
+    #[arg(required_unless_present_any = ["all", "list", "docs"], value_parser = known_figure)]
     ids: Vec<String>,
     /// All of which rows are lacking that were measured with this code, on a machine of this kind
     #[arg(long)]
@@ -31,7 +33,7 @@ pub struct Args {
     #[arg(long)]
     list: bool,
     /// Directory for ID.json and ID.svg
-    #[arg(long, default_value = "target/figures")]
+    #[arg(short, long, value_name = "DIR", default_value = "target/figures")]
     out: PathBuf,
     /// Rewrite the tables in the documents of these directories from --kept, to which the results
     /// in --out are added
@@ -44,8 +46,19 @@ pub struct Args {
     #[arg(long, value_name = "DIR")]
     traces: Option<PathBuf>,
     /// Effort: 1 is full, 0.1 a smoke test
-    #[arg(long, default_value_t = 1.0)]
+    #[arg(long, default_value_t = 1.0, value_parser = share)]
     effort: f64,
+}
+
+fn known_figure(id: &str) -> Result<String, String> {
+    figure::catalogue().figure(id).map(|_| id.to_owned()).map_err(as_text)
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(share) if (0.01..=100.0).contains(&share) => Ok(share),
+        _ => Err("must be 0.01 to 100".to_owned()),
+    }
 }
 
 /// Measures, saves, prints.
@@ -60,17 +73,15 @@ pub fn run(args: &Args) -> Result<()> {
         true => experiments::ids().into_iter().map(str::to_owned).collect(),
         false => args.ids.clone(),
     };
-    if ids.is_empty() && args.docs.is_empty() {
-        bail!("name a figure, as in dwell figure S4, or give --all; --list shows them");
-    }
     if !ids.is_empty() {
         super::off::refuse("a figure")?;
     }
-    if !(0.01..=100.0).contains(&args.effort) {
-        bail!("--effort {}: must be 0.01 to 100", args.effort);
+    if let Some(dir) = args.traces.as_deref().filter(|dir| !dir.is_dir()) {
+        bail!("{}: there is no such directory", dir.display());
     }
-    for id in &ids {
-        figure::catalogue().figure(id)?;
+    // Where results cannot go, nothing needs to be measured.
+    if !ids.is_empty() {
+        given::directory(&args.out)?;
     }
     // Whoever holds it is writing; what is in it was written.
     let written: Arc<Mutex<Vec<String>>> = Arc::default();

@@ -3,6 +3,7 @@
 
 use std::cell::RefCell;
 use std::io::Write as _;
+use std::path::Path;
 use std::rc::Rc;
 
 use anyhow::{Context, Result, bail};
@@ -16,6 +17,8 @@ use dwell_nfs::nfs3::{Attributes, Kind, SetAttributes, Time};
 use dwell_nfs::url::Url;
 use dwell_nfs::{Error, error};
 
+use crate::answer::wrong;
+use crate::given::{self, as_text};
 use crate::progress::Progress;
 use crate::show;
 
@@ -37,9 +40,9 @@ pub enum Nfs {
     /// List a directory; of an address without a path, the exports
     Ls(Where),
     /// Show what is known of a file, and of the space around it
-    Stat(Where),
+    Stat(One),
     /// Write a file to standard output
-    Cat(Where),
+    Cat(One),
     /// Remove files
     Rm(Rm),
     /// Make a directory
@@ -50,8 +53,10 @@ pub enum Nfs {
 #[derive(Args)]
 pub struct Cp {
     /// File, directory or address
+    #[arg(value_parser = side)]
     from: String,
     /// File, directory or address
+    #[arg(value_parser = side)]
     to: String,
     /// Directories too, with all that is in them
     #[arg(short, long)]
@@ -71,10 +76,19 @@ pub struct Cp {
     quiet: bool,
 }
 
-/// One address.
+/// The address of a file.
+#[derive(Args)]
+pub struct One {
+    /// nfs://server/export/path
+    #[arg(value_parser = address)]
+    address: String,
+}
+
+/// The address of a directory, or of a server.
 #[derive(Args)]
 pub struct Where {
-    /// nfs://server/export/path
+    /// nfs://server/export/path, or nfs://server
+    #[arg(value_parser = address_or_server)]
     address: String,
 }
 
@@ -82,7 +96,7 @@ pub struct Where {
 #[derive(Args)]
 pub struct Rm {
     /// nfs://server/export/path
-    #[arg(required = true)]
+    #[arg(required = true, value_parser = address)]
     addresses: Vec<String>,
     /// Directories too, with all that is in them
     #[arg(short, long)]
@@ -93,10 +107,27 @@ pub struct Rm {
 #[derive(Args)]
 pub struct Mkdir {
     /// nfs://server/export/path
+    #[arg(value_parser = address)]
     address: String,
     /// Parents too, and a directory that is there already will do
     #[arg(short, long)]
     parents: bool,
+}
+
+fn address(text: &str) -> Result<String, String> {
+    text.parse::<Url>().map(|_| text.to_owned()).map_err(as_text)
+}
+
+fn address_or_server(text: &str) -> Result<String, String> {
+    match Url::of_server(text).map_err(as_text)? {
+        Some(_) => Ok(text.to_owned()),
+        None => address(text),
+    }
+}
+
+/// An address, or what is none at all.
+fn side(text: &str) -> Result<String, String> {
+    if Url::is_one(text) { address(text) } else { Ok(text.to_owned()) }
 }
 
 /// Does it.
@@ -227,11 +258,13 @@ fn speed(at: &copy::Progress, began: std::time::Instant) -> String {
 
 fn cp(executor: &Executor, args: &Cp) -> Result<()> {
     if !Url::is_one(&args.from) && !Url::is_one(&args.to) {
-        bail!(
+        return Err(wrong(format!(
             "{} and {}: neither is an NFS address; write nfs://server/export/path",
-            args.from,
-            args.to
-        );
+            args.from, args.to
+        )));
+    }
+    if !Url::is_one(&args.from) {
+        given::source(Path::new(&args.from), args.recursive)?;
     }
     let Cp { recursive, resume, verify, times, .. } = *args;
     let options = Options { recursive, resume, verify, times, ..Options::default() };

@@ -4,7 +4,6 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, anyhow};
-use clap::error::ErrorKind;
 use dwell::device::Device;
 use dwell::probe::Probe;
 use dwell::profile::{DeviceProfile, ProfileStore, SwitchCosts};
@@ -12,9 +11,10 @@ use dwell::settings::{DeviceNames, Effective};
 use serde::Serialize;
 
 use super::off;
+use crate::answer::wrong;
 use crate::progress::Progress;
 use crate::show::{self, Screen, Tone};
-use crate::{chart, places, report, settings, size};
+use crate::{chart, given, places, report, settings, size};
 
 /// Measures how a device is best waited for, and keeps the result for later.
 ///
@@ -66,15 +66,18 @@ struct Probed {
 pub fn run(args: &Args) -> Result<()> {
     for (name, given) in [("--scratch", &args.scratch), ("--svg", &args.svg)] {
         if given.is_some() && args.paths.len() > 1 {
-            let what = format!("{name} is for one PATH; probe them one by one\n");
-            return Err(clap::Error::raw(ErrorKind::ArgumentConflict, what).into());
+            return Err(wrong(format!("{name} is for one PATH; probe them one by one")));
         }
     }
     let said = settings::read(args.config.as_deref())?;
+    given::output(args.svg.as_deref())?;
     if args.on_add && !said.general().probe_on_add.value {
         return Ok(());
     }
     off::refuse("a probe")?;
+    if !args.on_add {
+        given::subjects(&args.paths)?;
+    }
     let store = places::profiles()?;
     let screen = Screen::stdout();
     let mut probed: Vec<Probed> = Vec::new();

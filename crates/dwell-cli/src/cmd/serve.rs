@@ -19,6 +19,7 @@ use dwell_channel::fs::control::{self, Record, Seen};
 use dwell_channel::fs::{Channels, DataPath, Facts, Options, Server, Stopper, take_over};
 use serde::Serialize;
 
+use super::explain::policy_name;
 use crate::show::{self, Screen, Tone, finished};
 use crate::{places, runtime_dir, settings, signals};
 
@@ -57,7 +58,7 @@ struct Start {
     #[arg(long)]
     no_passthrough: bool,
     /// How the thread that serves channels waits: a policy, in place of the settings'
-    #[arg(long, value_name = "POLICY")]
+    #[arg(long, value_name = "POLICY", value_parser = policy_name)]
     policy: Option<String>,
     /// Started by `serve start`, which waits for a word on standard output.
     #[arg(long, hide = true, requires = "foreground")]

@@ -20,12 +20,11 @@ use serde::Serialize;
 use self::waits::Waits;
 use super::off;
 use crate::exporter::{Listener, write_file};
-use crate::openmetrics;
-use crate::places;
 use crate::runtime_dir::runtime_dir;
 use crate::show::{self, Screen, Tone, finished};
 use crate::signals::Signals;
 use crate::terminal::Pages;
+use crate::{given, openmetrics, places};
 
 /// Shows every process of this user under Dwell: device, policy, requests, latency, spinning.
 /// q or Ctrl-C ends it; what is no terminal gets the table once.
@@ -48,7 +47,7 @@ pub struct Args {
     openmetrics: Option<PathBuf>,
     /// Serves OpenMetrics text at GET /metrics: ADDRESS:PORT or unix:PATH. Whoever reaches the
     /// address can read command lines and figures
-    #[arg(long, value_name = "PLACE", conflicts_with_all = ["json", "once"])]
+    #[arg(long, value_name = "PLACE", conflicts_with_all = ["json", "once"], value_parser = place)]
     listen: Option<String>,
 }
 
@@ -57,6 +56,15 @@ fn seconds(text: &str) -> Result<Duration, String> {
     match (0.1..=3600.0).contains(&seconds) {
         true => Ok(Duration::from_secs_f64(seconds)),
         false => Err("must be 0.1 to 3600 seconds".to_owned()),
+    }
+}
+
+fn place(text: &str) -> Result<String, String> {
+    let port =
+        |text: &str| text.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
+    match text.starts_with("unix:") || port(text) {
+        true => Ok(text.to_owned()),
+        false => Err("name ADDRESS:PORT or unix:PATH".to_owned()),
     }
 }
 
@@ -81,6 +89,7 @@ struct Unreadable {
 /// Looks.
 pub fn run(args: &Args) -> Result<()> {
     let mut watch = Watch::new(runtime_dir()?);
+    given::output(args.openmetrics.as_deref())?;
     let mut waits = args.waits.then(Waits::start).transpose()?;
     if args.openmetrics.is_some() || args.listen.is_some() {
         return export(args, &mut watch, waits);

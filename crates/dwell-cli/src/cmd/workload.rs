@@ -14,16 +14,18 @@ use dwell_bench::subject::Probing;
 use dwell_bench::workload::spec::FileSystemKind;
 use dwell_bench::workload::{self, Place, PlaceKind, Plan, Variant};
 
+use crate::answer::wrong;
 use crate::cmd::bench::conclude;
 use crate::cmd::bench::probing::ProbeArgs;
 use crate::progress::Progress;
 use crate::signals::Signals;
-use crate::{places, show, size};
+use crate::{given, places, show, size};
 
 /// Which workloads, where, and how.
 #[derive(Args)]
 pub struct Workload {
     /// Shipped workloads (see --list), or files
+    #[arg(required_unless_present_any = ["list", "print"], value_parser = known_workload)]
     names: Vec<String>,
     /// Where the files go: loop, zram, disk, or a directory
     #[arg(long, value_delimiter = ',', default_value = "loop")]
@@ -35,7 +37,7 @@ pub struct Workload {
     #[arg(long, value_name = "NAME=VALUE")]
     set: Vec<String>,
     /// Policies to compare; also pread, for plain calls
-    #[arg(long, value_delimiter = ',', default_value = "block,adaptive,pread")]
+    #[arg(long, value_delimiter = ',', default_value = "block,adaptive,pread", value_parser = contender_name)]
     policies: Vec<String>,
     /// The policy that the others are held against
     #[arg(long, default_value = "block")]
@@ -46,20 +48,36 @@ pub struct Workload {
     /// Milliseconds for each policy in each round
     #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u64).range(1..=600_000))]
     batch_ms: u64,
-    /// Directory for report.html and result.json
-    #[arg(long, default_value = "dwell-report")]
-    report: PathBuf,
-    /// Print the result as JSON instead of the table
+    /// Directory for report.html, result.json and result.csv
+    #[arg(short, long, alias = "report", value_name = "DIR", default_value = "dwell-report")]
+    out: PathBuf,
+    /// Print the result as JSON in place of the table
     #[arg(long)]
     json: bool,
     /// List the shipped workloads
     #[arg(long, exclusive = true)]
     list: bool,
     /// Print a shipped workload, to copy and edit
-    #[arg(long, value_name = "NAME", exclusive = true)]
+    #[arg(long, value_name = "NAME", exclusive = true, value_parser = shipped)]
     print: Option<String>,
     #[command(flatten)]
     probe: ProbeArgs,
+}
+
+fn contender_name(name: &str) -> Result<String, String> {
+    workload::check_names(&[name.to_owned()]).map(|()| name.to_owned()).map_err(given::as_text)
+}
+
+/// The name of a file, or of a workload that is shipped.
+fn known_workload(name: &str) -> Result<String, String> {
+    match name.contains('/') || name.ends_with(".toml") {
+        true => Ok(name.to_owned()),
+        false => shipped(name),
+    }
+}
+
+fn shipped(name: &str) -> Result<String, String> {
+    workload::text_of(name).map(|_| name.to_owned()).map_err(given::as_text)
 }
 
 impl Workload {
@@ -71,9 +89,7 @@ impl Workload {
         if let Some(name) = &self.print {
             return Ok(show::out(workload::text_of(name)?)?);
         }
-        if self.names.is_empty() {
-            bail!("name a workload, as in dwell bench workload varmail; --list shows them");
-        }
+        given::baseline(&self.baseline, &self.policies)?;
         self.measure()
     }
 
@@ -84,7 +100,7 @@ impl Workload {
             // Of several workloads those take it that know it.
             let taken: Vec<_> = files.iter_mut().map(|file| file.set(assignment)).collect();
             if taken.iter().all(Result::is_err) {
-                taken.into_iter().collect::<Result<()>>()?;
+                taken.into_iter().collect::<Result<()>>().map_err(wrong)?;
             }
         }
         let mut variants = Vec::new();
@@ -108,10 +124,17 @@ impl Workload {
 
     fn measure(&self) -> Result<()> {
         let (mut plan, variants) = (self.plan(), self.variants()?);
-        workload::check_names(&self.policies)?;
+        for (kind, ..) in self.grounds(&variants) {
+            if let PlaceKind::In(directory) = &kind
+                && !directory.is_dir()
+            {
+                let what = "is no directory; there are also loop, zram and disk";
+                bail!("--on {}: {what}", directory.display());
+            }
+        }
         // Where the report cannot go, nothing needs to be measured.
-        std::fs::create_dir_all(&self.report).with_context(|| {
-            format!("cannot make the report's directory {}", self.report.display())
+        std::fs::create_dir_all(&self.out).with_context(|| {
+            format!("cannot make the report's directory {}", self.out.display())
         })?;
         let mut progress = Progress::of("workload");
         let probing = self.probe.probing(&mut progress)?;
@@ -123,7 +146,7 @@ impl Workload {
         plan.stop = signals.stop.clone();
         let outcome = self.play(&plan, &variants, &probing, &monitor, &mut progress);
         progress.finish();
-        conclude(outcome, &signals, &self.report, self.json)
+        conclude(outcome, &signals, &self.out, self.json)
     }
 
     fn play(

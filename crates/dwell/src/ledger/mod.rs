@@ -439,6 +439,14 @@ pub fn fellows(dir: &Path, pid: u32) -> Result<Vec<u32>> {
     Ok(same.map(|(pid, _)| pid).collect())
 }
 
+/// Whether a text is an order that [`order`] would give.
+///
+/// # Errors
+/// What it is not.
+pub fn check_order(text: &str) -> Result<()> {
+    Order::parse(text).map(drop)
+}
+
 enum Order {
     Policy(String),
     Off,

@@ -14,13 +14,14 @@ use dwell_nfs::url::{MOST_OUTSTANDING, Url};
 use super::conclude;
 use crate::progress::Progress;
 use crate::signals::Signals;
-use crate::size;
+use crate::{given, size};
 
 /// What to measure, and how.
 #[derive(Args)]
 pub struct Nfs {
     /// A file on a server, to be written and read: nfs://server/export/file. Without it, as root, a
     /// server of its own (nfs-ganesha) that keeps no data
+    #[arg(value_parser = address)]
     address: Option<String>,
     /// Requests outstanding; threads of the baseline
     #[arg(long, value_delimiter = ',', default_value = "2,3,4,5,6,7,8,16,32", value_parser = clap::value_parser!(u32).range(1..=1024))]
@@ -53,9 +54,9 @@ pub struct Nfs {
     #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u16).range(1..=1000))]
     rounds: u16,
     /// Directory for report.html, result.json and result.csv
-    #[arg(long, default_value = "dwell-report")]
-    report: PathBuf,
-    /// Print the result as JSON instead of the table
+    #[arg(short, long, alias = "report", value_name = "DIR", default_value = "dwell-report")]
+    out: PathBuf,
+    /// Print the result as JSON in place of the table
     #[arg(long)]
     json: bool,
 }
@@ -64,6 +65,10 @@ pub struct Nfs {
 enum Proto {
     Tcp,
     Udp,
+}
+
+fn address(text: &str) -> Result<String, String> {
+    text.parse::<Url>().map(|_| text.to_owned()).map_err(given::as_text)
 }
 
 fn contender(text: &str) -> Result<String, String> {
@@ -78,8 +83,9 @@ fn contender(text: &str) -> Result<String, String> {
 impl Nfs {
     /// Does it.
     pub fn run(&self) -> Result<()> {
-        std::fs::create_dir_all(&self.report).with_context(|| {
-            format!("cannot make the report's directory {}", self.report.display())
+        given::program(self.peers_program.as_deref())?;
+        std::fs::create_dir_all(&self.out).with_context(|| {
+            format!("cannot make the report's directory {}", self.out.display())
         })?;
         if let Some(address) = &self.address {
             return self.measure(address, "a server that was named");
@@ -126,6 +132,6 @@ impl Nfs {
         let mut progress = Progress::of("bench");
         let outcome = nfs::measure(&plan, command, &mut |what, share| progress.show(what, share));
         progress.finish();
-        conclude(outcome, &signals, &self.report, self.json)
+        conclude(outcome, &signals, &self.out, self.json)
     }
 }

@@ -12,7 +12,7 @@ use super::probing::ProbeArgs;
 use super::{conclude, hidden};
 use crate::progress::Progress;
 use crate::signals::Signals;
-use crate::size;
+use crate::{given, size};
 
 /// What to measure, and how.
 #[derive(Args)]
@@ -60,9 +60,9 @@ pub struct Pager {
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=1000))]
     rounds: u16,
     /// Directory for report.html, result.json and result.csv
-    #[arg(long, default_value = "dwell-report")]
-    report: PathBuf,
-    /// Print the result as JSON instead of the table
+    #[arg(short, long, alias = "report", value_name = "DIR", default_value = "dwell-report")]
+    out: PathBuf,
+    /// Print the result as JSON in place of the table
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -94,8 +94,10 @@ fn known_way(name: &str) -> Result<String, String> {
 impl Pager {
     /// Does it.
     pub fn run(&self) -> Result<()> {
-        std::fs::create_dir_all(&self.report).with_context(|| {
-            format!("cannot make the report's directory {}", self.report.display())
+        given::baseline(&self.baseline, &self.ways)?;
+        given::subjects(&self.paths)?;
+        std::fs::create_dir_all(&self.out).with_context(|| {
+            format!("cannot make the report's directory {}", self.out.display())
         })?;
         let mut progress = Progress::of("bench");
         let probing = self.probe.probing(&mut progress)?;
@@ -131,7 +133,7 @@ impl Pager {
             run.left_out.extend(grounds.left_out.iter().cloned());
             run
         });
-        conclude(outcome, &signals, &self.report, self.json)
+        conclude(outcome, &signals, &self.out, self.json)
     }
 }
 

@@ -62,6 +62,11 @@ impl Found {
         Found { layers, settings, devices }
     }
 
+    /// Why files cannot be used.
+    pub fn errors(&self) -> impl Iterator<Item = String> {
+        self.layers.iter().filter_map(|layer| Some(layer.found.as_ref().err()?.to_string()))
+    }
+
     /// All of it, for JSON.
     pub fn told(self) -> Told {
         Told {

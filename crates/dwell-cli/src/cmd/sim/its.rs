@@ -4,13 +4,14 @@
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
 use dwell_bench::its::{Ask, Simulated, Study, report, sensitivity};
 use dwell_sim::params::Said;
 use dwell_sim::summary::{Measure, Spread, to_csv};
 use dwell_sim::{Params, PolicyKind};
 
 use super::save;
+use crate::answer::wrong;
 use crate::progress::Progress;
 use crate::show::{self, Screen};
 use crate::signals::{Ended, Signals};
@@ -19,6 +20,7 @@ use crate::signals::{Ended, Signals};
 #[derive(clap::Args)]
 pub struct Its {
     /// Batches: TOML files that name the programs, their traces beside them; or a directory of such
+    #[arg(required_unless_present = "params")]
     batches: Vec<PathBuf>,
     /// Policies: async, sync, sync_runahead, sync_prefetch, its; all five when left out
     #[arg(long, value_delimiter = ',')]
@@ -44,27 +46,26 @@ pub struct Its {
     /// List the parameters, their values, and which of them the paper leaves open
     #[arg(long)]
     params: bool,
-    /// Write everything to this file as JSON
+    /// Directory for report.html (the paper's figures beside its bands), result.json and result.csv;
+    /// without it, nothing is kept
+    #[arg(short, long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Print the result as JSON in place of the tables
     #[arg(long)]
-    json: Option<PathBuf>,
-    /// Write one line per simulation to this file as CSV
-    #[arg(long)]
-    csv: Option<PathBuf>,
-    /// Write a report to this file as HTML: the paper's figures beside its bands
-    #[arg(long)]
-    report: Option<PathBuf>,
+    json: bool,
 }
 
 impl Its {
     pub(super) fn run(&self) -> Result<()> {
+        let params = self.params()?;
         if self.params {
-            return self.list_params();
+            return list(&params);
         }
-        ensure!(
-            !self.batches.is_empty(),
-            "name a batch, as in dwell sim its batch.toml; --params lists the parameters, \
-             dwell trace workloads --out DIR records programs to name"
-        );
+        // Where the report cannot go, nothing needs to be simulated.
+        if let Some(dir) = &self.out {
+            std::fs::create_dir_all(dir)
+                .with_context(|| format!("cannot make the directory {}", dir.display()))?;
+        }
         let signals = Signals::watch().context("watching for Ctrl-C")?;
         let progress = Mutex::new(Progress::of("sim"));
         let tell = |batch: &str, phase: &str, share: f64| {
@@ -92,12 +93,7 @@ impl Its {
         let mut study = study?;
         study.sensitivity = varied?;
         study.command = std::env::args().collect();
-        for batch in &study.batches {
-            show::out(&table(batch))?;
-        }
-        if !study.sensitivity.is_empty() {
-            show::out(&varied_table(&study))?;
-        }
+        self.show(&study)?;
         self.save(&study)?;
         if let Some(signal) = signals.received() {
             let kept = format!("{} batches were complete", study.batches.len());
@@ -106,36 +102,49 @@ impl Its {
         Ok(())
     }
 
-    fn save(&self, study: &Study) -> Result<()> {
-        if let Some(path) = &self.json {
-            save(path, &(serde_json::to_string_pretty(study)? + "\n"))?;
+    fn show(&self, study: &Study) -> Result<()> {
+        if self.json {
+            return Ok(show::out(&show::json(study)?)?);
         }
-        if let Some(path) = &self.csv {
-            save(path, &to_csv(&study.reports()))?;
+        for batch in &study.batches {
+            show::out(&table(batch))?;
         }
-        if let Some(path) = &self.report {
-            report::save(study, path)?;
-            eprintln!("dwell: the report is {}", path.display());
+        if !study.sensitivity.is_empty() {
+            show::out(&varied_table(study))?;
         }
         Ok(())
     }
 
-    fn list_params(&self) -> Result<()> {
-        let mut params = Params::default();
-        self.sets.iter().try_for_each(|set| params.set(set))?;
-        params.check()?;
-        let heads = ["parameter", "value", "unit", "paper", "what"];
-        let mut table = Screen::stdout().table(&heads, &[1]);
-        for field in Params::FIELDS {
-            let said = match field.said {
-                Said::Given => format!("§{}", field.section),
-                Said::Open => format!("§{} open", field.section),
-            };
-            let value = params.get(field.name).unwrap_or_default();
-            table.add_row([field.name, &value, field.unit, &said, field.doc.trim()]);
-        }
-        Ok(show::out(&show::finished(&table))?)
+    fn save(&self, study: &Study) -> Result<()> {
+        let Some(dir) = &self.out else { return Ok(()) };
+        let page = dir.join("report.html");
+        save(&dir.join("result.json"), &show::json(study)?)?;
+        save(&dir.join("result.csv"), &to_csv(&study.reports()))?;
+        report::save(study, &page)?;
+        eprintln!("report: {}", page.canonicalize().unwrap_or(page).display());
+        Ok(())
     }
+
+    fn params(&self) -> Result<Params> {
+        let mut params = Params::default();
+        self.sets.iter().try_for_each(|set| params.set(set)).map_err(wrong)?;
+        params.check().map_err(wrong)?;
+        Ok(params)
+    }
+}
+
+fn list(params: &Params) -> Result<()> {
+    let heads = ["parameter", "value", "unit", "paper", "what"];
+    let mut table = Screen::stdout().table(&heads, &[1]);
+    for field in Params::FIELDS {
+        let said = match field.said {
+            Said::Given => format!("§{}", field.section),
+            Said::Open => format!("§{} open", field.section),
+        };
+        let value = params.get(field.name).unwrap_or_default();
+        table.add_row([field.name, &value, field.unit, &said, field.doc.trim()]);
+    }
+    Ok(show::out(&show::finished(&table))?)
 }
 
 fn table(batch: &Simulated) -> String {

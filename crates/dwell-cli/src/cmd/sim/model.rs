@@ -4,9 +4,11 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
-use dwell_sim::model::{self, Answer, Calibration, Reading, SMARTCON};
+use dwell_sim::model::{self, Answer, Calibration, Device, Reading, SMARTCON};
 use serde_json::json;
 
+use crate::answer::wrong;
+use crate::given::as_text;
 use crate::show::{self, Screen};
 
 /// What spinning gains over switching, from cycles per instruction: SmartCon's equations 1 to 6
@@ -20,8 +22,8 @@ pub struct Model {
     sets: Vec<String>,
     /// Project to a device by the latency of a block, or of a line as in mram=35ns/line; may be
     /// given again
-    #[arg(long = "device", value_name = "NAME=LATENCY")]
-    devices: Vec<String>,
+    #[arg(long = "device", value_name = "NAME=LATENCY", value_parser = device)]
+    devices: Vec<Device>,
     /// Print the paper's calibration, to copy and edit
     #[arg(long, exclusive = true)]
     print: bool,
@@ -40,19 +42,22 @@ impl Model {
             Some(path) => std::fs::read_to_string(path)
                 .with_context(|| format!("reading {}", path.display()))?,
         };
-        let calibration = Calibration::parse(&text, &self.sets);
-        let mut calibration = calibration.with_context(|| {
+        let of = || {
             self.calibration.as_ref().map_or("the model".into(), |path| path.display().to_string())
-        })?;
-        for device in &self.devices {
-            calibration.device.push(model::device(device)?);
-        }
+        };
+        Calibration::parse(&text, &[]).with_context(of)?;
+        let mut calibration = Calibration::parse(&text, &self.sets).map_err(wrong)?;
+        calibration.device.extend(self.devices.iter().cloned());
         let text = match self.json {
             true => show::json(&as_json(&calibration))?,
             false => tables(&calibration),
         };
         Ok(show::out(&text)?)
     }
+}
+
+fn device(text: &str) -> Result<Device, String> {
+    model::device(text).map_err(as_text)
 }
 
 fn reading(reading: Reading) -> &'static str {

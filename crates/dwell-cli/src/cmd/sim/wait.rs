@@ -11,6 +11,8 @@ use dwell_bench::units;
 use dwell_bench::waits::{self, Outcome, mean};
 use dwell_sim::wait::{Scenario, WaitReport};
 
+use crate::answer::wrong;
+use crate::cmd::explain::policy_name;
 use crate::show::{self, Screen};
 use crate::{places, size};
 
@@ -29,7 +31,7 @@ pub struct Wait {
     #[arg(long, value_parser = size::request_bytes)]
     size: Option<u64>,
     /// Policies, also a program's own; all when left out, each against the first
-    #[arg(long, value_delimiter = ',')]
+    #[arg(long, value_delimiter = ',', value_parser = policy_name)]
     policies: Vec<String>,
     /// How many seeds
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=1000))]
@@ -52,11 +54,8 @@ impl Wait {
             true => policies::names(),
             false => self.policies.clone(),
         };
-        let named = names.iter().map(|name| match policies::by_name(name) {
-            Some(policy) => Ok(policy),
-            None => bail!("{name}: no such policy; known are {}", policies::names().join(", ")),
-        });
-        let chosen = named.collect::<Result<Vec<Arc<dyn WaitPolicy>>>>()?;
+        let chosen: Vec<Arc<dyn WaitPolicy>> =
+            names.iter().filter_map(|name| policies::by_name(name)).collect();
         let outcome = waits::compare(&scenario, &chosen, self.seeds);
         let text = match self.json {
             true => show::json(&serde_json::to_value(&outcome)?)?,
@@ -83,7 +82,7 @@ impl Wait {
             };
             scenario = waits::of_probed(profile, scenario.size_bytes, &scenario);
         }
-        Ok(scenario.with(&self.sets)?)
+        scenario.with(&self.sets).map_err(wrong)
     }
 }
 

@@ -13,7 +13,7 @@ use dwell_trace::{AccessKind, Reader};
 use serde_json::json;
 
 use crate::progress::Progress;
-use crate::show;
+use crate::{given, show};
 
 /// Show footprint, working set over time, mix of instructions and reuse distances
 #[derive(Args)]
@@ -40,6 +40,7 @@ impl Info {
         if self.brief {
             return self.brief(&trace);
         }
+        given::output(self.svg.as_deref())?;
         let mut progress = Progress::of("info");
         let info = info::info(&mut trace, self.exact, &mut |share| {
             progress.show("reading the trace", share);

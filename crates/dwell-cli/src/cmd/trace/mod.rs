@@ -19,7 +19,7 @@ use dwell_trace::{Reader, cut, export, import};
 
 use crate::progress::Progress;
 use crate::signals::{self, Signals};
-use crate::{places, show};
+use crate::{given, places, show};
 
 /// Execution traces: which instructions a program ran and which memory they touched
 #[derive(Subcommand)]
@@ -36,7 +36,7 @@ pub enum Trace {
 #[derive(Args)]
 pub struct Record {
     /// The trace to write [default: the command's name with .dwt]
-    #[arg(short, long)]
+    #[arg(short, long, value_name = "FILE")]
     out: Option<PathBuf>,
     /// Leave out the first N instructions
     #[arg(long, default_value_t = 0)]
@@ -61,7 +61,7 @@ pub struct Cut {
     /// The trace
     trace: PathBuf,
     /// The trace to write
-    #[arg(short, long)]
+    #[arg(short, long, value_name = "FILE")]
     out: PathBuf,
     /// First instruction, to within a block
     #[arg(long, default_value_t = 0)]
@@ -77,7 +77,7 @@ pub struct Import {
     /// The text, or - for standard input
     text: PathBuf,
     /// The trace to write
-    #[arg(short, long)]
+    #[arg(short, long, value_name = "FILE")]
     out: PathBuf,
     /// Stop after N instructions
     #[arg(long, default_value_t = u64::MAX, hide_default_value = true)]
@@ -90,7 +90,7 @@ pub struct Export {
     /// The trace
     trace: PathBuf,
     /// The file to write, or - for standard output
-    #[arg(short, long)]
+    #[arg(short, long, value_name = "FILE")]
     out: PathBuf,
     /// Only this thread
     #[arg(long)]
@@ -120,6 +120,9 @@ fn so_far(instructions: u64, started: Instant) -> String {
 
 impl Record {
     fn run(&self) -> Result<()> {
+        if !places::is_program(&self.command[0]) {
+            bail!("{}: there is no such program", self.command[0].display());
+        }
         let name = Path::new(&self.command[0]).file_name().unwrap_or_default();
         let plan = Recording {
             command: self.command.clone(),
@@ -129,6 +132,7 @@ impl Record {
             children: self.children,
             tool_dir: places::trace_tool()?,
         };
+        given::output(Some(&plan.out))?;
         let signals = Signals::watch().context("watching for Ctrl-C")?;
         let outcome = record_with_progress(&plan, &name.to_string_lossy(), &signals)?;
         match self.json {
@@ -214,6 +218,7 @@ impl Cut {
         if same_file(&self.trace, &self.out) {
             bail!("{}: a trace cannot be cut onto itself; give another --out", self.out.display());
         }
+        given::output(Some(&self.out))?;
         let mut progress = Progress::of("cut");
         let written = cut::cut(&mut trace, &self.out, self.skip, self.limit, &mut |done| {
             progress.show("copying", done as f64 / total);
@@ -237,6 +242,7 @@ fn told(out: &Path, written: dwell_trace::Written) -> Result<()> {
 
 impl Import {
     fn run(&self) -> Result<()> {
+        given::output(Some(&self.out))?;
         let mut progress = Progress::of("import");
         let started = Instant::now();
         let mut text: Box<dyn std::io::BufRead> = match self.text.to_str() {
@@ -278,6 +284,7 @@ impl Export {
     fn run(&self) -> Result<()> {
         let mut trace = open(&self.trace)?;
         let total = self.limit.min(trace.instructions()).max(1) as f64;
+        given::output(Some(&self.out))?;
         let mut progress = Progress::of("export");
         let mut out: Box<dyn Write> = match self.out.to_str() {
             Some("-") => Box::new(BufWriter::new(std::io::stdout().lock())),

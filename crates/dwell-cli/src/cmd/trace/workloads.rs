@@ -10,6 +10,7 @@ use dwell_bench::units;
 use dwell_trace::record::Recording;
 use dwell_workloads::{Catalogue, ITS, KERNELS, Workload, program};
 
+use crate::answer::wrong;
 use crate::signals::{Ended, Signals};
 use crate::{places, show};
 
@@ -19,10 +20,10 @@ pub struct Workloads {
     /// Only these
     names: Vec<String>,
     /// Directory for the traces and their inputs
-    #[arg(long, required_unless_present_any = ["list", "print"])]
+    #[arg(short, long, value_name = "DIR", required_unless_present_any = ["list", "print"])]
     out: Option<PathBuf>,
     /// Size of the work: 1 takes minutes
-    #[arg(long, default_value_t = 1.0)]
+    #[arg(long, default_value_t = 1.0, value_parser = scale)]
     scale: f64,
     /// End each program after N recorded instructions
     #[arg(long, value_name = "N")]
@@ -41,6 +42,13 @@ pub struct Workloads {
     print: bool,
 }
 
+fn scale(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(scale) if scale > 0.0 && scale <= 1e6 => Ok(scale),
+        _ => Err("must be above 0, a million at most".to_owned()),
+    }
+}
+
 /// What became of one workload.
 struct Row {
     name: String,
@@ -54,13 +62,11 @@ impl Workloads {
         if self.print {
             return Ok(show::out(ITS)?);
         }
-        ensure!(self.scale > 0.0 && self.scale <= 1e6, "--scale {}: above 0", self.scale);
         let catalogue = self.catalogue()?;
         for name in &self.names {
-            ensure!(
-                catalogue.workloads.iter().any(|w| w.name == *name),
-                "{name}: no such workload; --list shows them"
-            );
+            if !catalogue.workloads.iter().any(|w| w.name == *name) {
+                return Err(wrong(format!("{name}: no such workload; --list shows them")));
+            }
         }
         show::out(&self.what_stands_for_what(&catalogue))?;
         let Some(out) = self.out.as_ref().filter(|_| !self.list) else { return Ok(()) };

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What this process ends with, and the one voice in which it says why.
+
+use std::fmt;
+use std::io::{self, ErrorKind, Write as _};
+use std::process::ExitCode;
+
+use crate::{program, show, signals};
+
+/// What a command line says that no machine and no file could make right.
+#[derive(Debug)]
+struct Wrong(String);
+
+impl fmt::Display for Wrong {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Wrong {}
+
+/// An error of the command line itself: the exit status is [`WRONG`].
+pub fn wrong(what: impl fmt::Display) -> anyhow::Error {
+    // With its causes, where it has some.
+    anyhow::Error::new(Wrong(format!("{what:#}")))
+}
+
+/// The exit status after a wrong command line.
+const WRONG: u8 = 2;
+
+/// What this process ends with, after what is to be said about it.
+pub fn answer(done: anyhow::Result<()>) -> ExitCode {
+    let Err(error) = done else { return ExitCode::SUCCESS };
+    if let Some(usage) = error.downcast_ref::<clap::Error>() {
+        return told(usage);
+    }
+    // Whoever read the output has seen enough of it.
+    if error.downcast_ref::<io::Error>().is_some_and(|io| io.kind() == ErrorKind::BrokenPipe) {
+        return ExitCode::SUCCESS;
+    }
+    // Where even this cannot be said, the exit status still can.
+    let _ = writeln!(io::stderr(), "dwell: {}", show::one_line(&format!("{error:#}")));
+    let ended = error.downcast_ref::<signals::Ended>().map(signals::Ended::status);
+    let cannot = error.downcast_ref::<program::CannotRun>().map(|cannot| cannot.status);
+    let wrong = error.downcast_ref::<Wrong>().map(|_| WRONG);
+    ended.or(cannot).or(wrong).map_or(ExitCode::FAILURE, ExitCode::from)
+}
+
+/// Help and versions as they are; what is wrong with a command line as this program says what is wrong.
+fn told(usage: &clap::Error) -> ExitCode {
+    if !usage.use_stderr() {
+        let _ = usage.print();
+        return ExitCode::SUCCESS;
+    }
+    let text = usage.render().to_string();
+    let text = text.strip_prefix("error: ").map(|what| format!("dwell: {what}")).unwrap_or(text);
+    let _ = io::stderr().write_all(text.as_bytes());
+    ExitCode::from(WRONG)
+}

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a command line names, looked at before anything is measured.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, bail};
+use dwell::device::Device;
+use dwell::open::is_scheme;
+use rustix::fs::{Access, access};
+
+use crate::answer::wrong;
+
+/// An error of another room, as the parser of an argument gives it.
+pub fn as_text(error: impl Into<anyhow::Error>) -> String {
+    format!("{:#}", error.into())
+}
+
+/// What can be measured: a file or a block device that can be opened, or an address.
+///
+/// # Errors
+/// What it is instead, or why it cannot be opened.
+pub fn subjects(paths: &[PathBuf]) -> Result<()> {
+    for path in paths.iter().filter(|path| !is_scheme(path)) {
+        Device::beneath(path)?;
+        File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
+    }
+    Ok(())
+}
+
+/// A file that is to be copied, or a directory if trees are.
+///
+/// # Errors
+/// None there, or why it cannot be read.
+pub fn source(path: &Path, trees: bool) -> Result<()> {
+    let named = || format!("cannot read {}", path.display());
+    let kind = path.symlink_metadata().with_context(named)?.file_type();
+    match (kind.is_dir(), kind.is_symlink()) {
+        (true, _) if trees => Ok(()),
+        (true, _) => bail!("{}: is a directory; --recursive copies it", path.display()),
+        // A link is copied as such, whatever it points to.
+        (_, true) => Ok(()),
+        _ => File::open(path).map(drop).with_context(named),
+    }
+}
+
+/// A file that is to be written later, if one is named.
+///
+/// # Errors
+/// A directory of that name, or none to put it in.
+pub fn output(path: Option<&Path>) -> Result<()> {
+    let Some(path) = path else { return Ok(()) };
+    if path.is_dir() {
+        bail!("{}: is a directory; name a file in it", path.display());
+    }
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    match parent {
+        Some(dir) if !dir.is_dir() => {
+            bail!("{}: there is no directory {}", path.display(), dir.display())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A program of an option's, if one is named.
+///
+/// # Errors
+/// None there, or one that this user cannot run.
+pub fn program(path: Option<&Path>) -> Result<()> {
+    let runs = |path: &Path| path.is_file() && access(path, Access::EXEC_OK).is_ok();
+    match path.filter(|path| !runs(path)) {
+        Some(path) => bail!("{}: there is no such program", path.display()),
+        None => Ok(()),
+    }
+}
+
+/// What an option names, each once.
+///
+/// # Errors
+/// What it names twice.
+pub fn once(option: &str, names: impl Iterator<Item = String>) -> Result<()> {
+    let mut seen = Vec::new();
+    for name in names {
+        if seen.contains(&name) {
+            return Err(wrong(format!("{option}: {name} is named twice")));
+        }
+        seen.push(name);
+    }
+    Ok(())
+}
+
+/// A directory that is made when there is something to put into it.
+///
+/// # Errors
+/// A file in its place, or in that of a directory above it.
+pub fn directory(path: &Path) -> Result<()> {
+    match path.ancestors().find(|above| above.exists()) {
+        Some(there) if !there.is_dir() => bail!("{}: is no directory", there.display()),
+        _ => Ok(()),
+    }
+}
+
+/// The contender that the others are held against.
+///
+/// # Errors
+/// One that is not measured.
+pub fn baseline(baseline: &str, measured: &[String]) -> Result<()> {
+    if measured.iter().any(|name| name == baseline) {
+        return Ok(());
+    }
+    let measured = measured.join(",");
+    Err(wrong(format!(
+        "--baseline {baseline}: it is not among those that are measured ({measured})"
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_read_or_written_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("file");
+        std::fs::write(&file, "text").unwrap();
+        assert!(subjects(&[file.clone(), "emu:z-nand".into()]).is_ok());
+        assert!(output(None).is_ok() && output(Some(&dir.path().join("new"))).is_ok());
+        assert!(
+            output(Some(Path::new("new"))).is_ok() && program(Some(Path::new("/bin/sh"))).is_ok()
+        );
+        let missing = dir.path().join("none/file");
+        let said = [
+            subjects(std::slice::from_ref(&missing)),
+            output(Some(dir.path())),
+            output(Some(&missing)),
+            program(Some(dir.path())),
+        ];
+        for said in said {
+            assert!(said.unwrap_err().to_string().contains(dir.path().to_str().unwrap()));
+        }
+    }
+}

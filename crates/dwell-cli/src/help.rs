@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The command line as it is described: what clap knows, with examples and the page of each command. Manual pages and completions are
+//! made from the same.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
+use clap::{Command, CommandFactory as _};
+use clap_complete::{Shell, generate_to};
+
+use crate::Cli;
+
+/// Examples, and the page that says more, by the words of a command. A page stands also for what lies below its command.
+const TOPICS: &[(&str, &str, &[&str])] = &[
+    ("", "README.md", &["dwell doctor", "dwell compare -- ./job", "dwell bench io /dev/nvme0n1"]),
+    ("run", "docs/programs.md", &["dwell run -- ./server", "dwell run --shadow -- ./server"]),
+    (
+        "ctl",
+        "docs/top.md",
+        &["dwell ctl 4711 off", "dwell ctl 4711 policy=block", "dwell ctl 4711 on --run"],
+    ),
+    ("off", "docs/top.md", &["dwell off --because 'the database is slow'"]),
+    ("on", "docs/top.md", &["dwell on"]),
+    ("top", "docs/top.md", &["dwell top", "dwell top --json", "dwell top --listen 127.0.0.1:9420"]),
+    ("probe", "docs/probe.md", &["dwell probe /dev/nvme0n1", "dwell probe --quick data.db"]),
+    ("profile", "docs/probe.md", &["dwell profile list"]),
+    ("profile list", "docs/probe.md", &["dwell profile list --json"]),
+    ("profile show", "docs/probe.md", &["dwell profile show NAME"]),
+    ("profile rm", "docs/probe.md", &["dwell profile rm NAME"]),
+    ("doctor", "docs/configuration.md", &["dwell doctor", "dwell doctor --json"]),
+    (
+        "explain",
+        "docs/policies.md",
+        &["dwell explain data.db --size 16k", "dwell explain /dev/nvme0n1 --load 30% --write"],
+    ),
+    ("bench", "docs/bench.md", &["dwell bench io", "dwell bench workload varmail"]),
+    (
+        "bench io",
+        "docs/bench.md",
+        &["dwell bench io /dev/nvme0n1", "dwell bench io data.db --sizes 4k --load cpu -o result"],
+    ),
+    (
+        "bench workload",
+        "docs/workloads.md",
+        &["dwell bench workload varmail", "dwell bench workload --print varmail"],
+    ),
+    ("bench nfs", "docs/nfs.md", &["dwell bench nfs nfs://server/export/file --read"]),
+    ("bench pager", "docs/pager.md", &["dwell bench pager data.db --over 8"]),
+    ("nfs", "docs/nfs.md", &["dwell nfs ls nfs://server/export"]),
+    ("nfs cp", "docs/nfs.md", &["dwell nfs cp -r nfs://server/export ."]),
+    ("nfs ls", "docs/nfs.md", &["dwell nfs ls nfs://server/export/directory"]),
+    ("nfs stat", "docs/nfs.md", &["dwell nfs stat nfs://server/export/file"]),
+    ("nfs cat", "docs/nfs.md", &["dwell nfs cat nfs://server/export/file"]),
+    ("nfs rm", "docs/nfs.md", &["dwell nfs rm nfs://server/export/file"]),
+    ("nfs mkdir", "docs/nfs.md", &["dwell nfs mkdir -p nfs://server/export/a/b"]),
+    ("figure", "docs/reproduce.md", &["dwell figure --list", "dwell figure S4"]),
+    (
+        "advise",
+        "docs/advise.md",
+        &[
+            "dwell advise -- sqlite3 test.db '.read queries.sql'",
+            "dwell advise --pid $(pgrep -o postgres) --seconds 30",
+            "dwell advise --all --out report",
+            "dwell advise --from fio.json",
+        ],
+    ),
+    (
+        "compare",
+        "docs/compare.md",
+        &[
+            "dwell compare -- ./job",
+            "dwell compare --rounds 20 --check 'sha256sum out' -- ./job out",
+        ],
+    ),
+    ("trace", "docs/trace-format.md", &["dwell trace record -o ls.dwt -- ls -l"]),
+    ("trace record", "docs/trace-format.md", &["dwell trace record -o ls.dwt -- ls -l"]),
+    ("trace info", "docs/trace-format.md", &["dwell trace info ls.dwt"]),
+    ("trace cut", "docs/trace-format.md", &["dwell trace cut ls.dwt --limit 1000000 -o short.dwt"]),
+    ("trace import", "docs/trace-format.md", &["dwell trace import lackey.txt -o program.dwt"]),
+    ("trace export", "docs/trace-format.md", &["dwell trace export ls.dwt -o ls.champsim"]),
+    ("trace workloads", "docs/trace-format.md", &["dwell trace workloads -o traces"]),
+    ("sim", "docs/simulator.md", &["dwell sim wait --set device.latency=3us"]),
+    ("sim its", "docs/simulator.md", &["dwell sim its traces -o result"]),
+    ("sim model", "docs/model.md", &["dwell sim model --device mram=35ns/line"]),
+    ("sim wait", "docs/sim-wait.md", &["dwell sim wait --set cores=32 --policies block,adaptive"]),
+    ("serve", "docs/serve.md", &["dwell serve start /srv/data /mnt/data", "dwell serve status"]),
+    ("serve start", "docs/serve.md", &["dwell serve start /srv/data /mnt/data"]),
+    ("serve status", "docs/serve.md", &["dwell serve status --json"]),
+    ("serve stop", "docs/serve.md", &["dwell serve stop /mnt/data"]),
+];
+
+/// The whole command line.
+pub fn command() -> Command {
+    described(Cli::command(), "")
+}
+
+/// A command with the examples and the page that belong to its words, and so all below it.
+fn described(command: Command, words: &str) -> Command {
+    let below = |sub: Command| {
+        let words = format!("{words} {}", sub.get_name());
+        described(sub, words.trim_start())
+    };
+    let command = command.mut_subcommands(below);
+    let Some((_, page, examples)) = TOPICS.iter().find(|(of, ..)| *of == words) else {
+        return command;
+    };
+    let said = command.get_after_help().map(|said| format!("{said}\n\n")).unwrap_or_default();
+    let examples: String = examples.iter().map(|example| format!("  {example}\n")).collect();
+    command.after_help(format!(
+        "{said}Examples:\n{examples}\nMore: {page} (installed in share/doc/dwell)"
+    ))
+}
+
+/// What packages install beside the programs: manual pages and completions.
+#[derive(clap::Args)]
+pub struct Pages {
+    /// Directory for them.
+    dir: PathBuf,
+}
+
+impl Pages {
+    /// Writes `man/*.1`, and `completions/` for bash, zsh and fish.
+    pub fn write(&self) -> Result<()> {
+        let (man, completions) = (self.dir.join("man"), self.dir.join("completions"));
+        for dir in [&man, &completions] {
+            fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
+        }
+        let failed = |dir: &Path| format!("cannot write to {}", dir.display());
+        clap_mangen::generate_to(command(), &man).with_context(|| failed(&man))?;
+        for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
+            generate_to(shell, &mut command(), "dwell", &completions)
+                .with_context(|| failed(&completions))?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The words of every command that is not hidden.
+    fn all(command: &Command, words: &str, found: &mut Vec<String>) {
+        found.push(words.to_owned());
+        for sub in command.get_subcommands().filter(|sub| !sub.is_hide_set()) {
+            all(sub, format!("{words} {}", sub.get_name()).trim_start(), found);
+        }
+    }
+
+    fn words_of_all() -> Vec<String> {
+        let mut found = Vec::new();
+        all(&command(), "", &mut found);
+        found
+    }
+
+    /// Words as a shell takes them, single quotes around some.
+    fn split(line: &str) -> Vec<String> {
+        let parts = line.split('\'').enumerate();
+        let words = parts.flat_map(|(at, part)| match at % 2 {
+            0 => part.split_whitespace().map(str::to_owned).collect(),
+            _ => vec![part.to_owned()],
+        });
+        words.collect()
+    }
+
+    #[test]
+    fn every_command_has_examples_that_parse_and_a_page_that_is_there() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let known = words_of_all();
+        for words in &known {
+            let topic = TOPICS.iter().find(|(of, ..)| of == words);
+            let (_, page, examples) = topic.unwrap_or_else(|| panic!("dwell {words}: no topic"));
+            assert!(root.join(page).is_file(), "dwell {words}: {page}");
+            assert!(!examples.is_empty(), "dwell {words}");
+            for example in *examples {
+                let parsed = command().try_get_matches_from(split(example));
+                assert!(parsed.is_ok(), "{example}: {}", parsed.unwrap_err());
+                assert!(example.starts_with("dwell "), "{example}");
+            }
+        }
+        for (words, ..) in TOPICS {
+            assert!(known.iter().any(|known| known == words), "dwell {words}: there is none");
+        }
+    }
+
+    #[test]
+    fn every_command_has_a_manual_page_and_completions() {
+        let dir = tempfile::tempdir().unwrap();
+        Pages { dir: dir.path().to_owned() }.write().unwrap();
+        let words = words_of_all();
+        for words in &words {
+            let name = format!("dwell {words}").trim_end().replace(' ', "-");
+            let page = fs::read_to_string(dir.path().join(format!("man/{name}.1"))).unwrap();
+            assert!(page.contains("Examples:"), "{name}");
+        }
+        assert_eq!(fs::read_dir(dir.path().join("man")).unwrap().count(), words.len());
+        for name in ["dwell.bash", "_dwell", "dwell.fish"] {
+            let script = fs::read_to_string(dir.path().join("completions").join(name)).unwrap();
+            assert!(script.contains("probe") && script.contains("largest-threshold"), "{name}");
+        }
+    }
+}
