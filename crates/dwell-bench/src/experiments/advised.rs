@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! V5: the gain that `dwell advise` estimates from outside, beside the gain of the default policy.
 
-use std::time::Duration;
+use std::fs::OpenOptions;
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Context as _, Result, anyhow};
+use dwell::buffer::Aligned;
 use dwell::known::Known;
 use dwell_advise::{Follow, Remedy, Seen, Tracer, advise};
 
@@ -12,10 +15,10 @@ use super::sampled::{enter, step};
 use super::{Lab, Progress};
 use crate::figure::{FigureResult, Measured};
 use crate::fixture::State;
-use crate::loads::Means;
-use crate::pairs::Until;
+use crate::loads::{Loads, Means};
 use crate::result::{Direction, Load, Pattern, Requests};
 use crate::stand::Kind;
+use crate::stats::SplitMix;
 use crate::subject::Subject;
 use crate::trial::Question;
 
@@ -100,15 +103,12 @@ pub fn measure(
         };
         let means = Means { crunchers, ..lab.means() };
         let mut step = step(progress, &cases[1], at, CELLS.len());
-        let mut why = None;
+        let span = lab.span(1500);
         let both = lab.sample(result, &cases, || {
             // Before the gain is known.
-            let estimated = match estimated(lab, &question, &means)? {
+            let estimated = match estimated(&question, &means, span)? {
                 Ok(gain) => gain,
-                Err(no) => {
-                    why = Some(no.clone());
-                    return Ok(Err(no));
-                }
+                Err(why) => return Ok(Err(why)),
             };
             Ok(lab.ask(&question, &means, &mut step)?.map(|asked| (estimated, asked)))
         })?;
@@ -122,36 +122,61 @@ pub fn measure(
     Ok(None)
 }
 
-/// The gain that a trace of the blocking contender promises; the inner error is why nothing was traced.
-fn estimated(lab: &Lab, question: &Question<'_>, means: &Means) -> Result<Result<f64, String>> {
-    let tracer = match Tracer::start(Follow::Process(std::process::id())) {
-        Ok(tracer) => tracer,
+/// The gain that a trace of a thread promises that makes plain calls; the inner error is why nothing was
+/// traced. Tracing takes CPU time of its own, so no quiet is asked for.
+fn estimated(
+    question: &Question<'_>,
+    means: &Means,
+    span: Duration,
+) -> Result<Result<f64, String>> {
+    let Question { subject, load, requests, size_bytes, .. } = *question;
+    let _made = match question.state.make() {
+        Ok(made) => made,
         Err(why) => return Ok(Err(why.to_string())),
     };
-    let limit = if lab.is_hasty() { Duration::from_millis(100) } else { Duration::from_secs(4) };
-    let until = Until { width: 1.0, limit, ..question.until };
-    let asked = crate::trial::ask(
-        &Question { contenders: &[], until, ..*question },
-        &lab.monitor,
-        means,
-        &mut |_| (),
-    )?;
-    let asked = match asked {
-        Ok(asked) => asked,
-        Err(why) => return Ok(Err(why)),
+    let _loads = match load {
+        Load::Idle => None,
+        load => Some(Loads::start(load, subject, means)?),
     };
-    let rounds = asked.rows.iter().flat_map(|row| &row.rounds);
-    let (requests, wall_ns) =
-        rounds.fold((0, 0), |(n, ns), round| (n + round.requests, ns + round.wall_ns));
-    let seen = tracer.finish()?;
-    Ok(Ok(gain(seen, wall_ns as f64 / requests.max(1) as f64)))
+    let writes = requests.direction == Direction::Write;
+    let mut options = OpenOptions::new();
+    options.read(true).write(writes).custom_flags(libc::O_DIRECT);
+    let file =
+        options.open(&subject.address).with_context(|| subject.address.display().to_string())?;
+    let work = |span: Duration| -> std::io::Result<f64> {
+        let (mut random, mut buffer) = (SplitMix(1), Aligned::new(size_bytes as usize));
+        let blocks = (subject.bytes / size_bytes) as usize;
+        let (begin, mut count) = (Instant::now(), 0.0);
+        while begin.elapsed() < span {
+            let offset = random.below(blocks) as u64 * size_bytes;
+            match writes {
+                true => file.write_all_at(&buffer, offset)?,
+                false => file.read_exact_at(&mut buffer, offset)?,
+            }
+            count += 1.0;
+        }
+        Ok(begin.elapsed().as_secs_f64() / count)
+    };
+    // On a thread of its own, which has the CPU that the state chooses.
+    std::thread::scope(|scope| {
+        let traced = scope.spawn(|| -> Result<Result<f64, String>> {
+            work(span / 4)?;
+            let tracer = match Tracer::start(Follow::Process(std::process::id())) {
+                Ok(tracer) => tracer,
+                Err(why) => return Ok(Err(why.to_string())),
+            };
+            let each = work(span)?;
+            Ok(Ok(gain(tracer.finish()?, each)))
+        });
+        traced.join().map_err(|_| anyhow!("the thread that was traced panicked"))?
+    })
 }
 
-/// The threads of a bench wait for each other between parts; a request's own time tells what share the
+/// Other threads of this process wait for each other; the thread's own requests tell what share its
 /// waits have.
-fn gain(seen: Seen, request_ns: f64) -> f64 {
+fn gain(seen: Seen, seconds_each: f64) -> f64 {
     let count: u64 = seen.waits.iter().map(|wait| wait.count).sum();
-    let seconds = request_ns * count as f64 / 1e9;
+    let seconds = seconds_each * count as f64;
     let seen = Seen { seconds, thread_seconds: seconds, ..seen };
     let spun = advise(&seen).into_iter().filter(|advice| advice.remedy == Remedy::Spin);
     spun.map(|advice| advice.gain).fold(1.0, f64::max)

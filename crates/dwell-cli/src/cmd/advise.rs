@@ -19,6 +19,7 @@ use dwell::probe;
 use dwell_advise::{Error, Follow, Seen, Tracer};
 use dwell_bench::advised::{self, Report};
 
+use crate::given;
 use crate::program::{self, CannotRun, Program};
 use crate::progress::Progress;
 use crate::show::out;
@@ -67,6 +68,7 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<()> {
     // A command that cannot be started needs no trace, and nothing is traced that cannot be kept.
     let program = args.command.first().map(|word| program::find(word)).transpose()?;
+    given::output(args.json.as_deref().filter(|path| *path != Path::new("-")))?;
     if let Some(dir) = &args.out {
         std::fs::create_dir_all(dir)
             .with_context(|| format!("cannot make the directory {}", dir.display()))?;
@@ -156,6 +158,8 @@ fn follow_command(command: &[OsString], program: &Program) -> Result<Followed> {
 
 /// What a recording tells. Leaving the CPU costs what it costs here.
 fn read(recording: &Path) -> Result<Followed> {
+    // What is no recording is refused before anything is measured.
+    advised::seen_in_recording(recording, 0)?;
     let mut progress = Progress::of("advise");
     let switches = probe::switch_costs(&mut |done| progress.show("cost of leaving the CPU", done))
         .context("measuring what leaving the CPU costs")?;
