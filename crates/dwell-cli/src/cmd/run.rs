@@ -38,7 +38,7 @@ const LONGEST_ORDER_BYTES: usize = (128 << 10) - 64;
 /// setuid programs) runs untouched, and a line on stderr says so.
 #[derive(clap::Args)]
 #[command(after_help = "\
-Exit status: the command's own; 125 when Dwell itself fails, 126 when the command cannot be run, 127 \
+Exit status: the command's own; 2 after a wrong command line, 125 when Dwell itself fails, 126 when the command cannot be run, 127 \
 when there is no such command.")]
 pub struct Args {
     /// Wait policy, in place of what the settings say.
@@ -60,7 +60,7 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Says nothing at the end of the command.
-    #[arg(long)]
+    #[arg(short, long)]
     quiet: bool,
     /// The command and its arguments.
     #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
