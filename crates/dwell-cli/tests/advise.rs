@@ -24,7 +24,7 @@ fn said(output: &Output) -> String {
 
 /// Whether a trace works here; says why not.
 fn can_trace(dir: &Path) -> bool {
-    let output = advise(dir, &["--all", "--seconds", "1", "--json", "-"]);
+    let output = advise(dir, &["--all", "--seconds", "1", "--json"]);
     if !output.status.success() {
         println!("SKIP: {}", said(&output).lines().last().unwrap_or_default());
     }
@@ -84,11 +84,11 @@ fn reads_of_a_file_are_traced_to_its_device() {
     let data = dir.path().join("data");
     std::fs::write(&data, vec![1; 4 << 20]).unwrap();
     std::fs::File::open(&data).unwrap().sync_all().unwrap();
-    let json = dir.path().join("result.json");
+    let out = dir.path().join("report");
     let read = format!("if={}", data.display());
     let args = [
-        "--json",
-        json.to_str().unwrap(),
+        "--out",
+        out.to_str().unwrap(),
         "--",
         "dd",
         &read,
@@ -101,7 +101,8 @@ fn reads_of_a_file_are_traced_to_its_device() {
         println!("SKIP: no direct I/O on {}", dir.path().display());
         return;
     }
-    let json: Value = serde_json::from_str(&std::fs::read_to_string(json).unwrap()).unwrap();
+    let json: Value =
+        serde_json::from_str(&std::fs::read_to_string(out.join("result.json")).unwrap()).unwrap();
     let read = |total: &&Value| total["operation"] == "read" && total["issued"] == "call";
     let total = json["totals"].as_array().unwrap().iter().find(read);
     assert!(total.is_some_and(|total| total["count"].as_u64() >= Some(32)), "{json:#}");

@@ -232,7 +232,6 @@ const PLACES: &[(&str, [i32; 3])] = &[
     ("run --config {} true", [125, 125, 125]),
     ("advise -- ./{}", [127, 126, 126]),
     ("advise --from {}", [1, 1, 1]),
-    ("advise --json none/{} -- true", [1, 1, 1]),
     ("advise --out file/{} -- true", [1, 1, 1]),
     ("compare -- ./{}", [1, 1, 1]),
     ("trace record -o x.dwt -- ./{}", [1, 1, 1]),

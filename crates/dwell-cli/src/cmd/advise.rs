@@ -19,7 +19,6 @@ use dwell::probe;
 use dwell_advise::{Error, Follow, Seen, Tracer};
 use dwell_bench::advised::{self, Report};
 
-use crate::given;
 use crate::program::{self, CannotRun, Program};
 use crate::progress::Progress;
 use crate::show::out;
@@ -56,9 +55,9 @@ pub struct Args {
     /// Directory for report.html and result.json
     #[arg(short, long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Also write the result as JSON to FILE; - prints it in place of the table
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
+    /// Print the result as JSON to standard output, in place of the table
+    #[arg(long)]
+    json: bool,
     /// The command
     #[arg(last = true, value_name = "CMD")]
     command: Vec<OsString>,
@@ -68,7 +67,6 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<()> {
     // A command that cannot be started needs no trace, and nothing is traced that cannot be kept.
     let program = args.command.first().map(|word| program::find(word)).transpose()?;
-    given::output(args.json.as_deref().filter(|path| *path != Path::new("-")))?;
     if let Some(dir) = &args.out {
         std::fs::create_dir_all(dir)
             .with_context(|| format!("cannot make the directory {}", dir.display()))?;
@@ -194,13 +192,9 @@ impl Args {
             report.save_json(&dir.join("result.json"))?;
             report.save_html(&dir.join("report.html"))?;
         }
-        match self.json.as_deref() {
-            Some(path) if path == Path::new("-") => out(&report.json()?)?,
-            Some(path) => {
-                report.save_json(path)?;
-                self.say(&show::text(report))?;
-            }
-            None => self.say(&show::text(report))?,
+        match self.json {
+            true => out(&report.json()?)?,
+            false => self.say(&show::text(report))?,
         }
         if let Some(dir) = &self.out {
             let page = dir.join("report.html");
