@@ -2,7 +2,7 @@
 //! C programs, compiled and run against the shared and the static library.
 
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
@@ -301,6 +301,10 @@ fn pkg_config(prefix: &Path, arguments: &[&str]) -> Vec<String> {
     told(&output).split_whitespace().map(String::from).collect()
 }
 
+const WRITES_PAGES: &str = "#!/bin/sh
+mkdir -p $2/man $2/completions && cd $2 && touch man/dwell.1 completions/dwell.bash completions/_dwell completions/dwell.fish
+";
+
 #[test]
 fn what_is_installed_is_found_by_pkg_config_and_runs() {
     for program in ["make", "pkg-config", "cc"] {
@@ -310,7 +314,7 @@ fn what_is_installed_is_found_by_pkg_config_and_runs() {
     }
     let dir = scratch();
     let prefix = dir.path().join("usr");
-    // The command may not be built; what is installed in its place is not run here.
+    // The command may not be built; in its place stands a script that writes pages when it is asked to.
     let from = dir.path().join("from");
     fs::create_dir(&from).unwrap();
     for library in ["libdwell_c.so", "libdwell_c.a"] {
@@ -325,7 +329,8 @@ fn what_is_installed_is_found_by_pkg_config_and_runs() {
     let output = make(&from, prefix.to_str().unwrap());
     assert!(!output.status.success() && told(&output).contains("build first"), "{}", told(&output));
     for program in ["dwell", "dwell-commands"] {
-        fs::write(from.join(program), "#!/bin/sh\n").unwrap();
+        fs::write(from.join(program), WRITES_PAGES).unwrap();
+        fs::set_permissions(from.join(program), fs::Permissions::from_mode(0o755)).unwrap();
     }
     let output = make(&from, "usr");
     assert!(!output.status.success() && told(&output).contains("absolute"), "{}", told(&output));

@@ -60,7 +60,7 @@ const TOPICS: &[(&str, &str, &[&str])] = &[
         "docs/advise.md",
         &[
             "dwell advise -- sqlite3 test.db '.read queries.sql'",
-            "dwell advise --pid $(pgrep -o postgres) --seconds 30",
+            "dwell advise --pid 4711 --seconds 30",
             "dwell advise --all --out report",
             "dwell advise --from fio.json",
         ],
