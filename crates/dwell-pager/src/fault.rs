@@ -315,8 +315,12 @@ impl Lane {
         account(sh, &drive(machine, &mut Room { sh, lane: self, passing: false }));
     }
 
-    /// Waits until a page's word is no longer `seen`, or for a moment.
+    /// Waits until a page's word is no longer `seen`, or for a moment. The thread that will change it may wait
+    /// for what this one has in flight, so that lands first, at each turn.
     fn await_word(&mut self, sh: &Shared, page: u32, seen: u32) {
+        self.flush();
+        self.look();
+        self.land(sh);
         let mut decision = self.decide(sh, Asked::Read, PAGE_BYTES);
         if decision.why != Reason::Sacrificed {
             decision = Decision::new(Route::Interrupt, Mode::Spin, STEP_NS, Reason::Pays);

@@ -253,3 +253,36 @@ fn bad_options_are_refused_with_what_to_do() {
     let _lane = region.register_thread().unwrap();
     assert!(region.register_thread().err().unwrap().to_string().contains("already"));
 }
+
+/// Each of two threads waits for a page that the other reads ahead.
+#[test]
+fn threads_that_wait_for_each_others_reads_go_on() {
+    let (done, ended) = std::sync::mpsc::channel();
+    thread::spawn(move || {
+        for _ in 0..3 {
+            let (_dir, path) = file(BYTES);
+            let device = Arc::new(emulated(&path, "latency=4ms,jitter=60%,short-every=2"));
+            let Some(region) = region(device, &pages(400)) else { break };
+            let barrier = std::sync::Barrier::new(2);
+            thread::scope(|scope| {
+                for id in 0..2 {
+                    let (region, barrier) = (&region, &barrier);
+                    scope.spawn(move || {
+                        let _lane = region.register_thread().unwrap();
+                        for base in (0..288).step_by(32) {
+                            let (mine, others) = (base + 16 * id, base + 16 * (1 - id));
+                            for page in [mine, mine + 1, others + 3, others + 2] {
+                                barrier.wait();
+                                let at = page * PAGE_BYTES;
+                                assert_eq!(read(region, at), byte_at(at));
+                            }
+                        }
+                    });
+                }
+            });
+        }
+        done.send(()).unwrap();
+    });
+    let minute = std::time::Duration::from_secs(60);
+    ended.recv_timeout(minute).expect("two threads wait for each other's reads for ever");
+}
