@@ -4,7 +4,7 @@
 # make test-long   real programs untouched and under `dwell run`, minutes each, postgres and mariadb among them
 #              and the exerciser for EXERCISE_MINUTES=10 on each of its surfaces, fsx and pjdfstest beside it; the packages in clean
 #              Debians; Miri on what makes no system calls
-# make trace-tool  builds the Valgrind tool with which `dwell trace record` records, part of make build where valgrind is installed
+# make trace-tool  builds the Valgrind tool with which `dwell lab trace record` records, part of make build where valgrind is installed
 # make peers   builds the other runtimes and NFS clients that `dwell bench io --policies block,peer:NAME` and
 #              `dwell bench nfs --contenders single,peer:NAME` measure beside it
 # make fuzz    fuzzes the readers of traces, channels and NFS for a minute each (FUZZ_SECONDS=60)
@@ -13,6 +13,7 @@
 # make tarball   the same as .tar.xz, for other distributions and for directories of one's own
 # make fio-engine   builds target/fio/dwell.so, an engine for the fio that is installed
 # make sqlite-vfs   builds target/sqlite/dwell_vfs.so, a VFS for SQLite as a loadable extension
+# make book    builds the pages of docs/ as a book in target/book; takes mdbook (cargo install mdbook)
 # make figure ID=S4   measures one figure of the papers; CASE='4 KiB' some of its
 #                    rows; `make figures` all that is stale, and rewrites the tables in docs/
 
@@ -59,10 +60,10 @@ NEEDS_LONG_PROGRAMS := /usr/lib/postgresql/*/bin/initdb:postgresql mariadbd:mari
 define TRACE_TOOL
 if [ "$$(uname -m)" = x86_64 ] && command -v valgrind cc >/dev/null && [ -f /usr/include/valgrind/pub_tool_tooliface.h ]; \
 then $(MAKE) --no-print-directory -C valgrind OUT=$(CURDIR)/target/valgrind; \
-else echo "make: no valgrind with its headers, or no cc, or not x86-64: dwell trace record will not work" >&2; fi
+else echo "make: no valgrind with its headers, or no cc, or not x86-64: dwell lab trace record will not work" >&2; fi
 endef
 
-.PHONY: demo test test-long install install-files deb tarball fio-engine sqlite-vfs lint figure figures peers build deps deny trace-tool fuzz
+.PHONY: demo test test-long install install-files deb tarball fio-engine sqlite-vfs lint figure figures book peers build deps deny trace-tool fuzz
 
 deps:
 	@command -v $(CARGO) >/dev/null || { echo "make: a Rust toolchain is needed (rustup, or Debian's cargo 1.89 or newer)" >&2; exit 1; }
@@ -76,6 +77,10 @@ build: deps
 trace-tool: deps
 	@./scripts/packages $(NEEDS_TRACE)
 	@$(TRACE_TOOL)
+
+book:
+	@command -v mdbook >/dev/null || { echo "make: mdbook is needed: cargo install mdbook" >&2; exit 1; }
+	mdbook build docs
 
 peers: deps
 	@./scripts/packages $(NEEDS_PEERS)
@@ -151,10 +156,10 @@ deny:
 
 figure: build trace-tool
 	@./scripts/packages $(NEEDS_TEST) $(NEEDS_WORKLOADS) $(NEEDS_OLTP)
-	@[ -n "$(ID)" ] || { echo "make: say which one, as in make figure ID=S4 (./target/release/dwell figure --list)" >&2; exit 1; }
-	@./target/release/dwell figure $(ID) $(if $(CASE),--case '$(CASE)')
+	@[ -n "$(ID)" ] || { echo "make: say which one, as in make figure ID=S4 (./target/release/dwell lab figure --list)" >&2; exit 1; }
+	@./target/release/dwell lab figure $(ID) $(if $(CASE),--case '$(CASE)')
 
 figures: build trace-tool
 	@./scripts/packages $(NEEDS_TEST) $(NEEDS_WORKLOADS) $(NEEDS_OLTP)
-	@./target/release/dwell figure --all --docs docs --docs .
+	@./target/release/dwell lab figure --all --docs docs --docs .
 	@if [ -f target/figures/M1.svg ]; then cp target/figures/M1.svg docs/m1.svg; fi

@@ -91,7 +91,7 @@ pub struct Io {
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=600_000))]
     batch_ms: Option<u64>,
     /// Phases of load and request size, of which no contender is told, in place of all combinations:
-    /// `mixed`, or a file like it (docs/bench.md)
+    /// `mixed`, or a file like it (docs/reference/bench.md)
     #[arg(long, value_name = "FILE", conflicts_with_all = ["sizes", "pattern", "load", "scheduler", "depth", "batch_ms"])]
     day: Option<String>,
     /// The program with the other runtimes. Without it: dwell-peers, as `make peers` builds it

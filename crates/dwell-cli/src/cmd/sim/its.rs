@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `dwell sim its`: batches of processes that page from a fast device, under five policies.
+//! `dwell lab sim its`: batches of processes that page from a fast device, under five policies.
 
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};

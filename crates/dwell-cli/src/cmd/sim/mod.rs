@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `dwell sim`: what waits would cost on machines and devices that are not here.
+//! `dwell lab sim`: what waits would cost on machines and devices that are not here.
 
 mod its;
 mod model;
