@@ -237,6 +237,15 @@ mod tests {
         assert!(filled.contains("<!-- figure:M1 -->Not measured with this code"), "{filled}");
         assert!(regenerate_docs(docs.path(), results.path()).unwrap().is_empty());
         assert_eq!(fs::read_to_string(&page).unwrap(), filled);
+        // The chapters of a book, but no directory below other documents.
+        let chapter = docs.path().join("reference");
+        fs::create_dir(&chapter).unwrap();
+        fs::rename(&page, chapter.join("probe.md")).unwrap();
+        fs::write(chapter.join("probe.md"), text).unwrap();
+        assert!(regenerate_docs(docs.path(), results.path()).unwrap().is_empty());
+        fs::write(docs.path().join("SUMMARY.md"), "").unwrap();
+        let changed = regenerate_docs(docs.path(), results.path()).unwrap();
+        assert!(changed.iter().eq([&chapter.join("probe.md")]));
     }
 
     #[test]
