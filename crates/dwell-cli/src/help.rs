@@ -157,6 +157,29 @@ fn described(command: Command, words: &str) -> Command {
     ))
 }
 
+/// Every command with what it does and its options, as `docs/reference/commands.md`.
+fn markdown() -> String {
+    fn rows(command: &Command, words: &str, text: &mut String) {
+        for sub in command.get_subcommands().filter(|sub| !sub.is_hide_set()) {
+            let words = format!("{words} {}", sub.get_name());
+            let about = sub.get_about().map(ToString::to_string).unwrap_or_default();
+            let longs = sub.get_arguments().filter(|arg| !arg.is_hide_set());
+            let longs = longs.filter_map(|arg| Some(format!("`--{}`", arg.get_long()?)));
+            let longs = longs.collect::<Vec<_>>().join(" ");
+            let about = about.replace('|', "\\|").replace('\n', " ");
+            text.push_str(&format!("| `{words}` | {about} | {longs} |\n"));
+            rows(sub, &words, text);
+        }
+    }
+    let mut text =
+        "# Commands\n\n`dwell COMMAND --help` and the manual pages explain each option. \
+                    `dwell pages DIR` writes this page.\n\n| command | what it does | options |\n\
+                    |---|---|---|\n"
+            .to_owned();
+    rows(&command(), "dwell", &mut text);
+    text
+}
+
 /// What packages install beside the programs: manual pages and completions.
 #[derive(clap::Args)]
 pub struct Pages {
@@ -172,6 +195,8 @@ impl Pages {
             fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
         }
         let failed = |dir: &Path| format!("cannot write to {}", dir.display());
+        let page = self.dir.join("commands.md");
+        fs::write(&page, markdown()).with_context(|| failed(&page))?;
         clap_mangen::generate_to(command(), &man).with_context(|| failed(&man))?;
         for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
             generate_to(shell, &mut command(), "dwell", &completions)
@@ -184,6 +209,12 @@ impl Pages {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_book_lists_every_command() {
+        let page = include_str!("../../../docs/reference/commands.md");
+        assert!(page == markdown(), "write docs/reference/commands.md anew: dwell pages DIR");
+    }
 
     /// The words of every command that is not hidden.
     fn all(command: &Command, words: &str, found: &mut Vec<String>) {
