@@ -2,6 +2,7 @@
 //! What a command line names, looked at before anything is measured.
 
 use std::fs::File;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
@@ -47,16 +48,25 @@ pub fn source(path: &Path, trees: bool) -> Result<()> {
 /// A file that is to be written later, if one is named.
 ///
 /// # Errors
-/// A directory of that name, or none to put it in.
+/// A directory of that name, or none to put it in, or one that this user cannot write in.
 pub fn output(path: Option<&Path>) -> Result<()> {
     let Some(path) = path else { return Ok(()) };
     if path.is_dir() {
         bail!("{}: is a directory; name a file in it", path.display());
     }
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-    match parent {
-        Some(dir) if !dir.is_dir() => {
-            bail!("{}: there is no directory {}", path.display(), dir.display())
+    let dir = parent.unwrap_or(Path::new("."));
+    match dir.metadata() {
+        Ok(found) if found.is_dir() => {}
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            bail!("{}: cannot look into {}: {error}", path.display(), dir.display())
+        }
+        _ => bail!("{}: there is no directory {}", path.display(), dir.display()),
+    }
+    match access(dir, Access::WRITE_OK | Access::EXEC_OK) {
+        Err(error) if !path.exists() => {
+            let error = std::io::Error::from(error);
+            bail!("{}: cannot write in {}: {error}", path.display(), dir.display())
         }
         _ => Ok(()),
     }

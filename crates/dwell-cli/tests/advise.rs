@@ -117,7 +117,8 @@ fn without_rights_to_trace_the_library_looks_and_says_so() {
     let command =
         of(&mut command, dir.path()).args(nobody).args(["advise", "--", "echo", "printed"]);
     let command = command.env("HOME", "/nonexistent").env_remove("XDG_CONFIG_HOME");
-    let output = command.output().unwrap();
+    // The directory of the one who tests may be theirs alone.
+    let output = command.env("TMPDIR", "/tmp").output().unwrap();
     if output.status.code() == Some(127) || said(&output).contains("setpriv") {
         println!("SKIP: this user cannot become another: {}", said(&output));
         return;
@@ -126,6 +127,17 @@ fn without_rights_to_trace_the_library_looks_and_says_so() {
     assert_eq!(String::from_utf8_lossy(&output.stdout), "printed\n");
     assert!(said(&output).contains("does not let this user trace"), "{}", said(&output));
     assert!(said(&output).contains("Seen instead are calls"), "{}", said(&output));
+}
+
+#[test]
+fn a_place_that_keeps_nothing_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let stats = dir.path().join("none/stats.json");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_dwell"));
+    let command = of(&mut command, dir.path()).args(["run", "--stats"]).arg(&stats);
+    let output = command.args(["--", "true"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(125), "{}", said(&output));
+    assert!(said(&output).contains(": there is no directory "), "{}", said(&output));
 }
 
 #[test]

@@ -86,6 +86,8 @@ impl Step {
 
 const NAMES: u64 = 5;
 const REACH: u64 = 300_000;
+/// So long may a process take to be gone after its connections ended.
+const MAY_BE_DYING: Duration = Duration::from_secs(1);
 
 /// The steps of a seed; restarts are rare, because a server takes a second to come up.
 pub fn steps(seed: u64, count: usize) -> Vec<Step> {
@@ -208,7 +210,7 @@ fn name(name: u8) -> String {
 
 /// Runs steps in a directory of their own.
 fn run(server: &Rc<RefCell<Server>>, number: usize, steps: &[Step], over_udp: bool) -> Told {
-    let before = {
+    let ((kills, deaths), during) = {
         let mut server = server.borrow_mut();
         let before = (server.kills, server.deaths);
         server.look_after();
@@ -219,11 +221,13 @@ fn run(server: &Rc<RefCell<Server>>, number: usize, steps: &[Step], over_udp: bo
     let found = differs(server, &place, steps, over_udp);
     let _ = std::fs::remove_dir_all(place);
     let mut server = server.borrow_mut();
-    server.look_after();
+    match (&found, server.deaths == during) {
+        (Ok(Some(_)), true) => server.look_after_for(MAY_BE_DYING),
+        _ => server.look_after(),
+    }
     if let Some(why) = server.gone.take() {
         bail!("the server does not come up again: {why}");
     }
-    let ((kills, deaths), during) = before;
     Ok(Ran {
         found: found?,
         kills: server.kills - kills,

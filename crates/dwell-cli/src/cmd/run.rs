@@ -7,7 +7,7 @@ use std::io::Write as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, Result, anyhow, bail, ensure};
+use anyhow::{Context as _, Result, anyhow, ensure};
 use dwell::capability::filters;
 use dwell::profile::ProfileStore;
 use dwell::settings::{LayerError, RunOrder, Set, Settings, Waiting};
@@ -16,6 +16,7 @@ use dwell::share::Share;
 use super::explain::policy_name;
 use super::off;
 use crate::exec;
+use crate::given;
 use crate::places;
 use crate::program::{self, CannotRun, Program};
 use crate::runtime_dir::runtime_dir;
@@ -116,11 +117,7 @@ fn order(args: &Args, settings: Settings) -> Result<RunOrder> {
         say(&format!("this run will not be seen by dwell top and dwell ctl: {error:#}"));
     });
     let stats_file = args.stats.as_deref().map(absolute).transpose()?;
-    if let Some(dir) = stats_file.as_deref().and_then(Path::parent)
-        && !dir.is_dir()
-    {
-        bail!("--stats {}: there is no such directory", dir.display());
-    }
+    given::output(stats_file.as_deref())?;
     let profiles = places::known_profiles();
     if !args.quiet {
         say_unusable(&profiles);

@@ -8,7 +8,7 @@ use std::process::ExitStatus;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use dwell::executor::{Handle, JoinHandle};
@@ -72,6 +72,15 @@ impl Server {
         if let Some(status) = self.ganesha.ended() {
             self.died(status);
             self.gone = self.up().err();
+        }
+    }
+
+    /// Looks after it for a while: the connections of a process that dies end before it is gone.
+    pub fn look_after_for(&mut self, time: Duration) {
+        let (deaths, until) = (self.deaths, Instant::now() + time);
+        while self.deaths == deaths && Instant::now() < until {
+            self.look_after();
+            std::thread::sleep(Duration::from_millis(10));
         }
     }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The gain, measured: the command untouched, untouched again, and under `dwell run`.
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use dwell_bench::advised::{Confirmed, Report};
 use dwell_bench::compare::{self, Metric, Plan, Wrapper};
 
@@ -15,15 +15,13 @@ const POLICY: &str = "adaptive";
 /// Runs the comparison, and keeps what it found beside the estimate.
 pub fn confirm(report: &mut Report, args: &Args, signals: &Signals) -> Result<()> {
     super::super::off::refuse("a comparison")?;
-    let directory = match &args.out {
-        Some(dir) => dir.join("confirm"),
-        None => std::env::temp_dir().join(format!("dwell-advise-{}", std::process::id())),
-    };
+    let own = tempfile::tempdir().context("cannot keep the rounds; set TMPDIR")?;
+    let directory = args.out.as_ref().map_or(own.path().to_owned(), |dir| dir.join("confirm"));
     let plan = Plan {
         rounds: args.rounds.into(),
         control: true,
         stop: signals.stop.clone(),
-        directory: directory.clone(),
+        directory,
         ..Plan::new(args.command.clone(), &[POLICY], Wrapper::dwell_run(&places::front()?))
     };
     let mut progress = Progress::of("confirm");
@@ -34,9 +32,6 @@ pub fn confirm(report: &mut Report, args: &Args, signals: &Signals) -> Result<()
         done += 1.0;
     });
     progress.finish();
-    if args.out.is_none() {
-        let _ = std::fs::remove_dir_all(&directory);
-    }
     if let Some(signal) = signals.received() {
         return Err(Ended { signal, kept: "the gain was not measured".to_owned() }.into());
     }

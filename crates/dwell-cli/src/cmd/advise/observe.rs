@@ -13,7 +13,8 @@ use crate::places;
 
 /// Runs the command in a shadow; `why` is why it is not traced.
 pub fn follow(command: &[OsString], why: &Error) -> Result<(Seen, ExitStatus)> {
-    let stats = std::env::temp_dir().join(format!("dwell-advise-{}.json", std::process::id()));
+    let directory = tempfile::tempdir().context("cannot keep what is seen; set TMPDIR")?;
+    let stats = directory.path().join("stats.json");
     let begin = Instant::now();
     let status = Command::new(places::front()?)
         .args(["run", "--shadow", "--quiet", "--stats"])
@@ -22,7 +23,6 @@ pub fn follow(command: &[OsString], why: &Error) -> Result<(Seen, ExitStatus)> {
         .args(command)
         .status()
         .context("starting the command")?;
-    let seen = advised::seen_by_calls(&stats, begin.elapsed().as_secs_f64(), &why.to_string());
-    let _ = std::fs::remove_file(&stats);
-    Ok((seen?, status))
+    let seen = advised::seen_by_calls(&stats, begin.elapsed().as_secs_f64(), &why.to_string())?;
+    Ok((seen, status))
 }
