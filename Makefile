@@ -14,6 +14,7 @@
 # make fio-engine   builds target/fio/dwell.so, an engine for the fio that is installed
 # make sqlite-vfs   builds target/sqlite/dwell_vfs.so, a VFS for SQLite as a loadable extension
 # make book    builds the pages of docs/ as a book in target/book; takes mdbook (cargo install mdbook)
+# make wheel   builds the Python module with the command inside, target/wheels/dwell_io-….whl; make wheel-test tests it, on Ray too
 # make figure ID=S4   measures one figure of the papers; CASE='4 KiB' some of its
 #                    rows; `make figures` all that is stale, and rewrites the tables in docs/
 
@@ -47,6 +48,8 @@ NEEDS_TEST += ganesha.nfsd:nfs-ganesha /usr/lib/*/ganesha/libfsalvfs.so:nfs-gane
 NEEDS_PEERS := /usr/lib/*/libnfs.so:libnfs-dev
 # What tests/programs runs, beside fio; the long form runs more.
 NEEDS_PROGRAMS := sqlite3:sqlite3 /usr/include/sqlite3ext.h:libsqlite3-dev strace:strace db5.3_load:db5.3-util sysbench:sysbench redis-server:redis-server mdb_load:lmdb-utils db_bench:rocksdb-tools git:git
+# The Python module.
+NEEDS_PYTHON := python3:python3 /usr/lib/python3*/ensurepip:python3-venv
 # Opens the reports.
 NEEDS_PROGRAMS += chromium:chromium
 # Builds the BPF object of dwell advise anew, to compare it with the committed one.
@@ -63,7 +66,7 @@ then $(MAKE) --no-print-directory -C valgrind OUT=$(CURDIR)/target/valgrind; \
 else echo "make: no valgrind with its headers, or no cc, or not x86-64: dwell lab trace record will not work" >&2; fi
 endef
 
-.PHONY: demo test test-long install install-files deb tarball fio-engine sqlite-vfs lint figure figures book peers build deps deny trace-tool fuzz
+.PHONY: demo test test-long install install-files deb tarball wheel wheel-test fio-engine sqlite-vfs lint figure figures book peers build deps deny trace-tool fuzz
 
 deps:
 	@command -v $(CARGO) >/dev/null || { echo "make: a Rust toolchain is needed (rustup, or Debian's cargo 1.89 or newer)" >&2; exit 1; }
@@ -91,7 +94,7 @@ demo: deps
 	@./target/release/dwell bench io --out $(REPORT)
 
 test: deps trace-tool lint
-	@./scripts/packages $(NEEDS_TEST) $(NEEDS_PROGRAMS) $(NEEDS_PEERS)
+	@./scripts/packages $(NEEDS_TEST) $(NEEDS_PROGRAMS) $(NEEDS_PEERS) $(NEEDS_PYTHON)
 	./scripts/test
 
 test-long: build trace-tool
@@ -106,8 +109,9 @@ test-long: build trace-tool
 	./target/release/dwell-exerciser --surface all --minutes $(EXERCISE_MINUTES) --log target/exerciser-log.md
 	@for tool in fsx pjdfstest; do [ -x target/tools/bin/$$tool ] || $(CARGO) install --quiet --locked --root target/tools $$tool; done
 	./tests/exerciser/suites
-	@./scripts/packages $(NEEDS_PACKAGES) debootstrap:debootstrap
+	@./scripts/packages $(NEEDS_PACKAGES) $(NEEDS_PYTHON) debootstrap:debootstrap
 	./tests/packages/run
+	DWELL_SWEEP_POINTS=1000 ./crates/dwell-python/test --ray
 
 install: deps
 	$(CARGO) build --release --locked $(PROGRAMS) -p dwell-capi
@@ -124,6 +128,16 @@ deb: deps
 tarball: deps
 	@./scripts/packages $(NEEDS_PACKAGES)
 	@./scripts/package tarball
+
+wheel: deps
+	@./scripts/packages $(NEEDS_PYTHON)
+	$(CARGO) build --release --locked $(PROGRAMS)
+	@./crates/dwell-python/wheel
+
+wheel-test: deps
+	@./scripts/packages $(NEEDS_PYTHON)
+	$(CARGO) build --locked -p dwell-cli
+	DWELL_SWEEP_POINTS=1000 ./crates/dwell-python/test --ray
 
 fio-engine: deps
 	@./fio/build || [ $$? = 77 ]

@@ -58,6 +58,11 @@ const TOPICS: &[(&str, &str, &[&str])] = &[
         &["dwell bench workload varmail", "dwell bench workload --print varmail"],
     ),
     ("bench nfs", "docs/how-to/nfs.md", &["dwell bench nfs nfs://server/export/file --read"]),
+    (
+        "bench bundle",
+        "docs/how-to/troubleshooting.md",
+        &["dwell bench bundle dwell-report -o bundle.json"],
+    ),
     ("bench pager", "docs/how-to/pager.md", &["dwell bench pager data.db --over 8"]),
     ("nfs", "docs/how-to/nfs.md", &["dwell nfs ls nfs://server/export"]),
     ("nfs cp", "docs/how-to/nfs.md", &["dwell nfs cp -r nfs://server/export ."]),
@@ -120,6 +125,11 @@ const TOPICS: &[(&str, &str, &[&str])] = &[
     ("lab sim", "docs/research/simulator.md", &["dwell lab sim wait --set device.latency=3us"]),
     ("lab sim its", "docs/research/simulator.md", &["dwell lab sim its traces -o result"]),
     ("lab sim model", "docs/research/model.md", &["dwell lab sim model --device mram=35ns/line"]),
+    (
+        "lab sim sweep",
+        "docs/how-to/python.md",
+        &["dwell lab sim sweep grid.toml --shard 1/4 -o swept"],
+    ),
     (
         "lab sim wait",
         "docs/research/sim-wait.md",

@@ -47,6 +47,15 @@ Environment:
 
 Exit status: 0, 1 after an error, 2 after a wrong command line, 130 after Ctrl-C, 143 after SIGTERM; of dwell run\nas it says.")]
 struct Cli {
+    /// Colours: on a terminal unless NO_COLOR is set, always, or never
+    #[arg(
+        long,
+        global = true,
+        value_name = "WHEN",
+        default_value = "auto",
+        hide_possible_values = true
+    )]
+    color: show::Color,
     #[command(subcommand)]
     command: Command,
 }
@@ -108,7 +117,10 @@ impl Command {
 pub fn main() -> ExitCode {
     dwell_channel::client::register();
     dwell_nfs::queue::register();
-    answer(asked().and_then(|cli| cli.command.run()))
+    answer(asked().and_then(|cli| {
+        show::color(cli.color);
+        cli.command.run()
+    }))
 }
 
 /// What the command line asks for.

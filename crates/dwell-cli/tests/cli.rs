@@ -418,6 +418,20 @@ const BATCH: &str = r#"
 "#;
 
 #[test]
+fn colours_are_there_when_they_are_asked_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let plain = success(dir.path(), &["lab", "sim", "model"]);
+    assert!(!plain.contains('\x1b'), "{plain}");
+    assert_eq!(success(dir.path(), &["lab", "sim", "model", "--color", "never"]), plain);
+    let doctor = |args: &[&str]| {
+        let output = dwell(dir.path(), args);
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    assert!(doctor(&["--color=always", "doctor"]).contains('\x1b'));
+    assert!(!doctor(&["doctor", "--color=auto"]).contains('\x1b'));
+}
+
+#[test]
 fn a_batch_is_simulated_under_all_policies_and_its_reports_are_kept() {
     let dir = tempfile::tempdir().unwrap();
     let (dir, file) = (dir.path(), |name: &str| dir.path().join(name).to_str().unwrap().to_owned());

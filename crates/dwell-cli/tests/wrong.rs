@@ -133,7 +133,7 @@ fn an_argument_that_is_missing_is_status_2() {
     let place = Place::new();
     let missing = "dwell: the following required arguments were not provided";
     /// Commands that mean something without any argument.
-    const ALONE: [&str; 11] = [
+    const ALONE: [&str; 12] = [
         "off",
         "on",
         "top",
@@ -142,6 +142,7 @@ fn an_argument_that_is_missing_is_status_2() {
         "bench io",
         "bench nfs",
         "bench pager",
+        "bench bundle",
         "lab sim model",
         "lab sim wait",
         "serve status",
@@ -217,6 +218,8 @@ fn what_is_wrong_with_several_words_together_is_status_2() {
         ("lab sim its x.toml --set no_such=1", "no_such"),
         ("lab sim its x.toml --policies guess", "guess"),
         ("lab sim model --set no_such=1", "no_such"),
+        ("doctor --color sometimes", "sometimes"),
+        ("lab sim sweep x.toml --shard 5/4 -o out", "3/64"),
         ("lab sim wait --set no_such=1", "no_such"),
         ("lab sim wait --policies guess", "no such policy"),
         ("serve start directory mount --policy guess", "no such policy"),
@@ -272,6 +275,8 @@ const PLACES: &[(&str, [i32; 3])] = &[
     ("lab trace export {} -o x", [1, 1, 1]),
     ("lab trace workloads --list --catalogue {}", [1, 1, 1]),
     ("lab trace workloads -o file/{}", [1, 1, 1]),
+    ("bench bundle {} -o out", [1, 1, 1]),
+    ("lab sim sweep {} -o out", [1, 1, 1]),
     ("lab sim its {}", [1, 1, 1]),
     ("lab sim its x.toml -o file/{}", [1, 1, 1]),
     ("lab sim model --calibration {}", [1, 1, 1]),

@@ -124,7 +124,7 @@ impl Parameter {
 }
 
 impl Batch {
-    /// As a file for `dwell lab sim its`, to stand beside the traces of its workloads.
+    /// As a file for `dwell sim its`, to stand beside the traces of its workloads.
     pub fn file(&self) -> String {
         let quoted = |text: &str| toml::Value::from(text).to_string();
         let mut text = format!("name = {}\n", quoted(&self.name));

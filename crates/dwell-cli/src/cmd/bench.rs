@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `dwell bench io`: policies × sizes × loads on any device.
 
+mod bundle;
 mod nfs;
 mod pager;
 pub mod probing;
@@ -41,6 +42,8 @@ pub enum Bench {
     Nfs(Box<nfs::Nfs>),
     /// A file as memory larger than a process may have: the pager against mmap, under one memory limit
     Pager(Box<pager::Pager>),
+    /// Results and the machine's description in one anonymised file, to attach to an issue
+    Bundle(bundle::Args),
 }
 
 /// What to measure, and how.
@@ -145,6 +148,7 @@ pub fn run(bench: &Bench) -> Result<()> {
         Bench::Workload(args) => args.run(),
         Bench::Nfs(args) => args.run(),
         Bench::Pager(args) => args.run(),
+        Bench::Bundle(args) => args.run(),
     }
 }
 
