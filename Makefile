@@ -4,7 +4,7 @@
 # make test-long   real programs untouched and under `dwell run`, minutes each, postgres and mariadb among them
 #              and the exerciser for EXERCISE_MINUTES=10 on each of its surfaces, fsx and pjdfstest beside it; the packages in clean
 #              Debians; Miri on what makes no system calls
-# make trace-tool  builds the Valgrind tool with which `dwell trace record` records, part of make build where valgrind is installed
+# make trace-tool  builds the Valgrind tool with which `dwell lab trace record` records, part of make build where valgrind is installed
 # make peers   builds the other runtimes and NFS clients that `dwell bench io --policies block,peer:NAME` and
 #              `dwell bench nfs --contenders single,peer:NAME` measure beside it
 # make fuzz    fuzzes the readers of traces, channels and NFS for a minute each (FUZZ_SECONDS=60)
@@ -13,6 +13,8 @@
 # make tarball   the same as .tar.xz, for other distributions and for directories of one's own
 # make fio-engine   builds target/fio/dwell.so, an engine for the fio that is installed
 # make sqlite-vfs   builds target/sqlite/dwell_vfs.so, a VFS for SQLite as a loadable extension
+# make book    builds the pages of docs/ as a book in target/book; takes mdbook (cargo install mdbook)
+# make wheel   builds the Python module with the command inside, target/wheels/dwell_io-….whl; make wheel-test tests it, on Ray too
 # make figure ID=S4   measures one figure of the papers; CASE='4 KiB' some of its
 #                    rows; `make figures` all that is stale, and rewrites the tables in docs/
 
@@ -46,6 +48,8 @@ NEEDS_TEST += ganesha.nfsd:nfs-ganesha /usr/lib/*/ganesha/libfsalvfs.so:nfs-gane
 NEEDS_PEERS := /usr/lib/*/libnfs.so:libnfs-dev
 # What tests/programs runs, beside fio; the long form runs more.
 NEEDS_PROGRAMS := sqlite3:sqlite3 /usr/include/sqlite3ext.h:libsqlite3-dev strace:strace db5.3_load:db5.3-util sysbench:sysbench redis-server:redis-server mdb_load:lmdb-utils db_bench:rocksdb-tools git:git
+# The Python module.
+NEEDS_PYTHON := python3:python3 /usr/lib/python3*/ensurepip:python3-venv
 # Opens the reports.
 NEEDS_PROGRAMS += chromium:chromium
 # Builds the BPF object of dwell advise anew, to compare it with the committed one.
@@ -59,10 +63,10 @@ NEEDS_LONG_PROGRAMS := /usr/lib/postgresql/*/bin/initdb:postgresql mariadbd:mari
 define TRACE_TOOL
 if [ "$$(uname -m)" = x86_64 ] && command -v valgrind cc >/dev/null && [ -f /usr/include/valgrind/pub_tool_tooliface.h ]; \
 then $(MAKE) --no-print-directory -C valgrind OUT=$(CURDIR)/target/valgrind; \
-else echo "make: no valgrind with its headers, or no cc, or not x86-64: dwell trace record will not work" >&2; fi
+else echo "make: no valgrind with its headers, or no cc, or not x86-64: dwell lab trace record will not work" >&2; fi
 endef
 
-.PHONY: demo test test-long install install-files deb tarball fio-engine sqlite-vfs lint figure figures peers build deps deny trace-tool fuzz
+.PHONY: demo test test-long install install-files deb tarball wheel wheel-test fio-engine sqlite-vfs lint figure figures book peers build deps deny trace-tool fuzz
 
 deps:
 	@command -v $(CARGO) >/dev/null || { echo "make: a Rust toolchain is needed (rustup, or Debian's cargo 1.89 or newer)" >&2; exit 1; }
@@ -77,6 +81,10 @@ trace-tool: deps
 	@./scripts/packages $(NEEDS_TRACE)
 	@$(TRACE_TOOL)
 
+book:
+	@command -v mdbook >/dev/null || { echo "make: mdbook is needed: cargo install mdbook" >&2; exit 1; }
+	mdbook build docs
+
 peers: deps
 	@./scripts/packages $(NEEDS_PEERS)
 	$(CARGO) build --release --locked $(PEERS)
@@ -86,7 +94,7 @@ demo: deps
 	@./target/release/dwell bench io --out $(REPORT)
 
 test: deps trace-tool lint
-	@./scripts/packages $(NEEDS_TEST) $(NEEDS_PROGRAMS) $(NEEDS_PEERS)
+	@./scripts/packages $(NEEDS_TEST) $(NEEDS_PROGRAMS) $(NEEDS_PEERS) $(NEEDS_PYTHON)
 	./scripts/test
 
 test-long: build trace-tool
@@ -101,8 +109,9 @@ test-long: build trace-tool
 	./target/release/dwell-exerciser --surface all --minutes $(EXERCISE_MINUTES) --log target/exerciser-log.md
 	@for tool in fsx pjdfstest; do [ -x target/tools/bin/$$tool ] || $(CARGO) install --quiet --locked --root target/tools $$tool; done
 	./tests/exerciser/suites
-	@./scripts/packages $(NEEDS_PACKAGES) debootstrap:debootstrap
+	@./scripts/packages $(NEEDS_PACKAGES) $(NEEDS_PYTHON) debootstrap:debootstrap
 	./tests/packages/run
+	DWELL_SWEEP_POINTS=1000 ./crates/dwell-python/test --ray
 
 install: deps
 	$(CARGO) build --release --locked $(PROGRAMS) -p dwell-capi
@@ -119,6 +128,16 @@ deb: deps
 tarball: deps
 	@./scripts/packages $(NEEDS_PACKAGES)
 	@./scripts/package tarball
+
+wheel: deps
+	@./scripts/packages $(NEEDS_PYTHON)
+	$(CARGO) build --release --locked $(PROGRAMS)
+	@./crates/dwell-python/wheel
+
+wheel-test: deps
+	@./scripts/packages $(NEEDS_PYTHON)
+	$(CARGO) build --locked -p dwell-cli
+	DWELL_SWEEP_POINTS=1000 ./crates/dwell-python/test --ray
 
 fio-engine: deps
 	@./fio/build || [ $$? = 77 ]
@@ -151,10 +170,10 @@ deny:
 
 figure: build trace-tool
 	@./scripts/packages $(NEEDS_TEST) $(NEEDS_WORKLOADS) $(NEEDS_OLTP)
-	@[ -n "$(ID)" ] || { echo "make: say which one, as in make figure ID=S4 (./target/release/dwell figure --list)" >&2; exit 1; }
-	@./target/release/dwell figure $(ID) $(if $(CASE),--case '$(CASE)')
+	@[ -n "$(ID)" ] || { echo "make: say which one, as in make figure ID=S4 (./target/release/dwell lab figure --list)" >&2; exit 1; }
+	@./target/release/dwell lab figure $(ID) $(if $(CASE),--case '$(CASE)')
 
 figures: build trace-tool
 	@./scripts/packages $(NEEDS_TEST) $(NEEDS_WORKLOADS) $(NEEDS_OLTP)
-	@./target/release/dwell figure --all --docs docs --docs .
+	@./target/release/dwell lab figure --all --docs docs --docs .
 	@if [ -f target/figures/M1.svg ]; then cp target/figures/M1.svg docs/m1.svg; fi

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// A Valgrind tool that hands every block that runs, and every address it touches, to `dwell trace record` through shared memory.
+// A Valgrind tool that hands every block that runs, and every address it touches, to `dwell lab trace record` through shared memory.
 //
 // A process has a ring of its own: a file in the recorder's directory, mapped over `ring`. Here
 // words are put in, there they are packed. ring.h tells what the words mean.
@@ -564,7 +564,7 @@ static Bool process_option(const HChar* arg)
 
 static void print_usage(void)
 {
-   VG_(printf)("    --ring-dir=DIR    where the recorder waits; `dwell trace record` gives it\n"
+   VG_(printf)("    --ring-dir=DIR    where the recorder waits; `dwell lab trace record` gives it\n"
                "    --recorder=PID    the recorder's process\n"
                "    --follow-forks=no|yes  record processes that the program forks [no]\n"
                "    --skip=N          leave out the first N instructions [0]\n");
@@ -575,7 +575,7 @@ static void print_debug_usage(void) {}
 static void begin(void)
 {
    if (ring_dir == NULL) {
-      VG_(umsg)("dwelltrace: this tool is used by `dwell trace record -- COMMAND`\n");
+      VG_(umsg)("dwelltrace: this tool is used by `dwell lab trace record -- COMMAND`\n");
       VG_(exit)(1);
    }
    recording = skip == 0;

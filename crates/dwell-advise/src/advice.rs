@@ -101,7 +101,7 @@ pub struct Advice {
     pub text: String,
 }
 
-/// What was seen by device, operation and way of issuing, the longest first.
+/// Sums by device, operation and way of issuing, the longest first.
 pub fn totals(seen: &Seen) -> Vec<Total> {
     let mut by_kind = BTreeMap::new();
     for wait in &seen.waits {

@@ -154,7 +154,7 @@ pub struct Cost {
     pub events: u64,
 }
 
-/// What was seen of a program, or of the whole machine.
+/// Sums of one program, or of the whole machine.
 #[derive(Clone, Debug, Serialize)]
 pub struct Seen {
     /// How long was looked, in seconds.
@@ -171,6 +171,6 @@ pub struct Seen {
     pub devices: Vec<DeviceLoad>,
     /// What tracing took.
     pub cost: Cost,
-    /// What was not seen, and why.
+    /// Parts that the trace did not cover, and why.
     pub notes: Vec<String>,
 }

@@ -30,7 +30,7 @@ const PROGRAMS: [(&str, &str); 9] = [
     ("on_switch", "sched_switch"),
 ];
 
-/// Whose waits are summed up.
+/// The processes whose waits are summed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Follow {
     /// Processes that this process starts from now on, and theirs.
@@ -122,7 +122,7 @@ impl Tracer {
         self.look()
     }
 
-    /// What was seen since the trace began or was last taken; the trace goes on from nothing. A wait that
+    /// Takes the sums since the trace began or since the last take, and starts again from zero. A wait that
     /// ends meanwhile may be missed.
     ///
     /// # Errors

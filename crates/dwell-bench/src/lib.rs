@@ -8,6 +8,7 @@
 
 pub mod advised;
 pub mod batch;
+pub mod bundle;
 pub mod chart;
 pub mod compare;
 mod conclusion;

@@ -34,7 +34,7 @@ pub fn answer(done: anyhow::Result<()>) -> ExitCode {
     if let Some(usage) = error.downcast_ref::<clap::Error>() {
         return told(usage);
     }
-    // Whoever read the output has seen enough of it.
+    // The reader of the output has closed it.
     if error.downcast_ref::<io::Error>().is_some_and(|io| io.kind() == ErrorKind::BrokenPipe) {
         return ExitCode::SUCCESS;
     }

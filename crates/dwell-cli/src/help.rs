@@ -14,50 +14,72 @@ use crate::Cli;
 /// Examples, and the page that says more, by the words of a command. A page stands also for what lies below its command.
 const TOPICS: &[(&str, &str, &[&str])] = &[
     ("", "README.md", &["dwell doctor", "dwell compare -- ./job", "dwell bench io /dev/nvme0n1"]),
-    ("run", "docs/programs.md", &["dwell run -- ./server", "dwell run --shadow -- ./server"]),
+    (
+        "run",
+        "docs/how-to/programs.md",
+        &["dwell run -- ./server", "dwell run --shadow -- ./server"],
+    ),
     (
         "ctl",
-        "docs/top.md",
+        "docs/how-to/top.md",
         &["dwell ctl 4711 off", "dwell ctl 4711 policy=block", "dwell ctl 4711 on --run"],
     ),
-    ("off", "docs/top.md", &["dwell off --because 'the database is slow'"]),
-    ("on", "docs/top.md", &["dwell on"]),
-    ("top", "docs/top.md", &["dwell top", "dwell top --json", "dwell top --listen 127.0.0.1:9420"]),
-    ("probe", "docs/probe.md", &["dwell probe /dev/nvme0n1", "dwell probe --quick data.db"]),
-    ("profile", "docs/probe.md", &["dwell profile list"]),
-    ("profile list", "docs/probe.md", &["dwell profile list --json"]),
-    ("profile show", "docs/probe.md", &["dwell profile show NAME"]),
-    ("profile rm", "docs/probe.md", &["dwell profile rm NAME"]),
-    ("doctor", "docs/configuration.md", &["dwell doctor", "dwell doctor --json"]),
+    ("off", "docs/how-to/top.md", &["dwell off --because 'the database is slow'"]),
+    ("on", "docs/how-to/top.md", &["dwell on"]),
+    (
+        "top",
+        "docs/how-to/top.md",
+        &["dwell top", "dwell top --json", "dwell top --listen 127.0.0.1:9420"],
+    ),
+    (
+        "probe",
+        "docs/reference/probe.md",
+        &["dwell probe /dev/nvme0n1", "dwell probe --quick data.db"],
+    ),
+    ("profile", "docs/reference/probe.md", &["dwell profile list"]),
+    ("profile list", "docs/reference/probe.md", &["dwell profile list --json"]),
+    ("profile show", "docs/reference/probe.md", &["dwell profile show NAME"]),
+    ("profile rm", "docs/reference/probe.md", &["dwell profile rm NAME"]),
+    ("doctor", "docs/reference/configuration.md", &["dwell doctor", "dwell doctor --json"]),
     (
         "explain",
-        "docs/policies.md",
+        "docs/explanation/policies.md",
         &["dwell explain data.db --size 16k", "dwell explain /dev/nvme0n1 --load 30% --write"],
     ),
-    ("bench", "docs/bench.md", &["dwell bench io", "dwell bench workload varmail"]),
+    ("bench", "docs/reference/bench.md", &["dwell bench io", "dwell bench workload varmail"]),
     (
         "bench io",
-        "docs/bench.md",
+        "docs/reference/bench.md",
         &["dwell bench io /dev/nvme0n1", "dwell bench io data.db --sizes 4k --load cpu -o result"],
     ),
     (
         "bench workload",
-        "docs/workloads.md",
+        "docs/reference/workloads.md",
         &["dwell bench workload varmail", "dwell bench workload --print varmail"],
     ),
-    ("bench nfs", "docs/nfs.md", &["dwell bench nfs nfs://server/export/file --read"]),
-    ("bench pager", "docs/pager.md", &["dwell bench pager data.db --over 8"]),
-    ("nfs", "docs/nfs.md", &["dwell nfs ls nfs://server/export"]),
-    ("nfs cp", "docs/nfs.md", &["dwell nfs cp -r nfs://server/export ."]),
-    ("nfs ls", "docs/nfs.md", &["dwell nfs ls nfs://server/export/directory"]),
-    ("nfs stat", "docs/nfs.md", &["dwell nfs stat nfs://server/export/file"]),
-    ("nfs cat", "docs/nfs.md", &["dwell nfs cat nfs://server/export/file"]),
-    ("nfs rm", "docs/nfs.md", &["dwell nfs rm nfs://server/export/file"]),
-    ("nfs mkdir", "docs/nfs.md", &["dwell nfs mkdir -p nfs://server/export/a/b"]),
-    ("figure", "docs/reproduce.md", &["dwell figure --list", "dwell figure S4"]),
+    ("bench nfs", "docs/how-to/nfs.md", &["dwell bench nfs nfs://server/export/file --read"]),
+    (
+        "bench bundle",
+        "docs/how-to/troubleshooting.md",
+        &["dwell bench bundle dwell-report -o bundle.json"],
+    ),
+    ("bench pager", "docs/how-to/pager.md", &["dwell bench pager data.db --over 8"]),
+    ("nfs", "docs/how-to/nfs.md", &["dwell nfs ls nfs://server/export"]),
+    ("nfs cp", "docs/how-to/nfs.md", &["dwell nfs cp -r nfs://server/export ."]),
+    ("nfs ls", "docs/how-to/nfs.md", &["dwell nfs ls nfs://server/export/directory"]),
+    ("nfs stat", "docs/how-to/nfs.md", &["dwell nfs stat nfs://server/export/file"]),
+    ("nfs cat", "docs/how-to/nfs.md", &["dwell nfs cat nfs://server/export/file"]),
+    ("nfs rm", "docs/how-to/nfs.md", &["dwell nfs rm nfs://server/export/file"]),
+    ("nfs mkdir", "docs/how-to/nfs.md", &["dwell nfs mkdir -p nfs://server/export/a/b"]),
+    ("lab", "docs/research/reproduce.md", &["dwell lab figure --list", "dwell lab sim wait"]),
+    (
+        "lab figure",
+        "docs/research/reproduce.md",
+        &["dwell lab figure --list", "dwell lab figure S4"],
+    ),
     (
         "advise",
-        "docs/advise.md",
+        "docs/how-to/advise.md",
         &[
             "dwell advise -- sqlite3 test.db '.read queries.sql'",
             "dwell advise --pid 4711 --seconds 30",
@@ -67,27 +89,60 @@ const TOPICS: &[(&str, &str, &[&str])] = &[
     ),
     (
         "compare",
-        "docs/compare.md",
+        "docs/how-to/compare.md",
         &[
             "dwell compare -- ./job",
             "dwell compare --rounds 20 --check 'sha256sum out' -- ./job out",
         ],
     ),
-    ("trace", "docs/trace-format.md", &["dwell trace record -o ls.dwt -- ls -l"]),
-    ("trace record", "docs/trace-format.md", &["dwell trace record -o ls.dwt -- ls -l"]),
-    ("trace info", "docs/trace-format.md", &["dwell trace info ls.dwt"]),
-    ("trace cut", "docs/trace-format.md", &["dwell trace cut ls.dwt --limit 1000000 -o short.dwt"]),
-    ("trace import", "docs/trace-format.md", &["dwell trace import lackey.txt -o program.dwt"]),
-    ("trace export", "docs/trace-format.md", &["dwell trace export ls.dwt -o ls.champsim"]),
-    ("trace workloads", "docs/trace-format.md", &["dwell trace workloads -o traces"]),
-    ("sim", "docs/simulator.md", &["dwell sim wait --set device.latency=3us"]),
-    ("sim its", "docs/simulator.md", &["dwell sim its traces -o result"]),
-    ("sim model", "docs/model.md", &["dwell sim model --device mram=35ns/line"]),
-    ("sim wait", "docs/sim-wait.md", &["dwell sim wait --set cores=32 --policies block,adaptive"]),
-    ("serve", "docs/serve.md", &["dwell serve start /srv/data /mnt/data", "dwell serve status"]),
-    ("serve start", "docs/serve.md", &["dwell serve start /srv/data /mnt/data"]),
-    ("serve status", "docs/serve.md", &["dwell serve status --json"]),
-    ("serve stop", "docs/serve.md", &["dwell serve stop /mnt/data"]),
+    ("lab trace", "docs/reference/trace-format.md", &["dwell lab trace record -o ls.dwt -- ls -l"]),
+    (
+        "lab trace record",
+        "docs/reference/trace-format.md",
+        &["dwell lab trace record -o ls.dwt -- ls -l"],
+    ),
+    ("lab trace info", "docs/reference/trace-format.md", &["dwell lab trace info ls.dwt"]),
+    (
+        "lab trace cut",
+        "docs/reference/trace-format.md",
+        &["dwell lab trace cut ls.dwt --limit 1000000 -o short.dwt"],
+    ),
+    (
+        "lab trace import",
+        "docs/reference/trace-format.md",
+        &["dwell lab trace import lackey.txt -o program.dwt"],
+    ),
+    (
+        "lab trace export",
+        "docs/reference/trace-format.md",
+        &["dwell lab trace export ls.dwt -o ls.champsim"],
+    ),
+    (
+        "lab trace workloads",
+        "docs/reference/trace-format.md",
+        &["dwell lab trace workloads -o traces"],
+    ),
+    ("lab sim", "docs/research/simulator.md", &["dwell lab sim wait --set device.latency=3us"]),
+    ("lab sim its", "docs/research/simulator.md", &["dwell lab sim its traces -o result"]),
+    ("lab sim model", "docs/research/model.md", &["dwell lab sim model --device mram=35ns/line"]),
+    (
+        "lab sim sweep",
+        "docs/how-to/python.md",
+        &["dwell lab sim sweep grid.toml --shard 1/4 -o swept"],
+    ),
+    (
+        "lab sim wait",
+        "docs/research/sim-wait.md",
+        &["dwell lab sim wait --set cores=32 --policies block,adaptive"],
+    ),
+    (
+        "serve",
+        "docs/how-to/serve.md",
+        &["dwell serve start /srv/data /mnt/data", "dwell serve status"],
+    ),
+    ("serve start", "docs/how-to/serve.md", &["dwell serve start /srv/data /mnt/data"]),
+    ("serve status", "docs/how-to/serve.md", &["dwell serve status --json"]),
+    ("serve stop", "docs/how-to/serve.md", &["dwell serve stop /mnt/data"]),
 ];
 
 /// The whole command line.
@@ -112,6 +167,29 @@ fn described(command: Command, words: &str) -> Command {
     ))
 }
 
+/// Every command with what it does and its options, as `docs/reference/commands.md`.
+fn markdown() -> String {
+    fn rows(command: &Command, words: &str, text: &mut String) {
+        for sub in command.get_subcommands().filter(|sub| !sub.is_hide_set()) {
+            let words = format!("{words} {}", sub.get_name());
+            let about = sub.get_about().map(ToString::to_string).unwrap_or_default();
+            let longs = sub.get_arguments().filter(|arg| !arg.is_hide_set());
+            let longs = longs.filter_map(|arg| Some(format!("`--{}`", arg.get_long()?)));
+            let longs = longs.collect::<Vec<_>>().join(" ");
+            let about = about.replace('|', "\\|").replace('\n', " ");
+            text.push_str(&format!("| `{words}` | {about} | {longs} |\n"));
+            rows(sub, &words, text);
+        }
+    }
+    let mut text =
+        "# Commands\n\n`dwell COMMAND --help` and the manual pages explain each option. \
+                    `dwell pages DIR` writes this page.\n\n| command | what it does | options |\n\
+                    |---|---|---|\n"
+            .to_owned();
+    rows(&command(), "dwell", &mut text);
+    text
+}
+
 /// What packages install beside the programs: manual pages and completions.
 #[derive(clap::Args)]
 pub struct Pages {
@@ -127,6 +205,8 @@ impl Pages {
             fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
         }
         let failed = |dir: &Path| format!("cannot write to {}", dir.display());
+        let page = self.dir.join("commands.md");
+        fs::write(&page, markdown()).with_context(|| failed(&page))?;
         clap_mangen::generate_to(command(), &man).with_context(|| failed(&man))?;
         for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
             generate_to(shell, &mut command(), "dwell", &completions)
@@ -139,6 +219,12 @@ impl Pages {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_book_lists_every_command() {
+        let page = include_str!("../../../docs/reference/commands.md");
+        assert!(page == markdown(), "write docs/reference/commands.md anew: dwell pages DIR");
+    }
 
     /// The words of every command that is not hidden.
     fn all(command: &Command, words: &str, found: &mut Vec<String>) {

@@ -42,11 +42,20 @@ Environment:
   DWELL_OFF            file by which root switches Dwell off, in place of /run/dwell-off
   DWELL_SYSTEM_CONFIG  settings of the machine, in place of /etc/dwell/dwell.toml
   DWELL_PRELOAD        library that dwell run loads into a command
-  DWELL_VALGRIND       directory with the Valgrind tool of dwell trace
+  DWELL_VALGRIND       directory with the Valgrind tool of dwell lab trace
   NO_COLOR             no colours, also on a terminal
 
 Exit status: 0, 1 after an error, 2 after a wrong command line, 130 after Ctrl-C, 143 after SIGTERM; of dwell run\nas it says.")]
 struct Cli {
+    /// Colours: on a terminal unless NO_COLOR is set, always, or never
+    #[arg(
+        long,
+        global = true,
+        value_name = "WHEN",
+        default_value = "auto",
+        hide_possible_values = true
+    )]
+    color: show::Color,
     #[command(subcommand)]
     command: Command,
 }
@@ -71,10 +80,7 @@ enum Command {
     On(cmd::off::OnArgs),
     Profile(cmd::profile::Args),
     #[command(subcommand)]
-    Sim(cmd::sim::Sim),
-    #[command(subcommand)]
-    Trace(cmd::trace::Trace),
-    Figure(cmd::figure::Args),
+    Lab(cmd::lab::Lab),
     /// Writes manual pages and completions.
     #[command(hide = true)]
     Pages(help::Pages),
@@ -98,10 +104,8 @@ impl Command {
             Command::Advise(args) => cmd::advise::run(&args),
             Command::Bench(bench) => cmd::bench::run(&bench),
             Command::Nfs(command) => cmd::nfs::run(&command),
-            Command::Figure(args) => cmd::figure::run(&args),
             Command::Compare(args) => cmd::compare::run(&args),
-            Command::Trace(trace) => cmd::trace::run(&trace),
-            Command::Sim(sim) => cmd::sim::run(&sim),
+            Command::Lab(lab) => cmd::lab::run(&lab),
             Command::Serve(args) => cmd::serve::run(&args),
             Command::Pages(args) => args.write(),
             Command::Crunch(args) => args.run(),
@@ -113,11 +117,18 @@ impl Command {
 pub fn main() -> ExitCode {
     dwell_channel::client::register();
     dwell_nfs::queue::register();
-    answer(asked().and_then(|cli| cli.command.run()))
+    answer(asked().and_then(|cli| {
+        show::color(cli.color);
+        cli.command.run()
+    }))
 }
 
 /// What the command line asks for.
 fn asked() -> anyhow::Result<Cli> {
+    if let Some(said) = std::env::args_os().nth(1).and_then(|word| cmd::lab::moved(word.to_str()?))
+    {
+        return Err(answer::wrong(said));
+    }
     let mut command = help::command();
     let matches = command.try_get_matches_from_mut(std::env::args_os())?;
     Ok(Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))?)

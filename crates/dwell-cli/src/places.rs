@@ -63,6 +63,17 @@ pub fn monitor() -> Config {
     Config { host_page: Some(host_page()), off_switch: off_switch(), ..Config::default() }
 }
 
+/// The names of this user, their home and this host, as a bundle must not tell them.
+pub fn names() -> Vec<String> {
+    let of = |variable| env::var(variable).ok();
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    [of("HOME").filter(|home| home != "/"), of("USER"), of("LOGNAME"), Some(host)]
+        .into_iter()
+        .flatten()
+        .filter(|name| !["", "root", "localhost"].contains(&name.as_str()))
+        .collect()
+}
+
 /// Whether a command's first word names a program, by itself or on the search path.
 pub fn is_program(word: &OsStr) -> bool {
     let path = Path::new(word);

@@ -2,6 +2,7 @@
 //! Text for a person: tables, wrapped paragraphs, and colours where they are wanted.
 
 use std::io::{self, IsTerminal as _, Write as _};
+use std::sync::OnceLock;
 
 use comfy_table::{Cell, CellAlignment, ContentArrangement, Table};
 
@@ -27,6 +28,25 @@ pub enum Tone {
     Kind(usize),
 }
 
+/// Whether text has colours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Color {
+    /// On a terminal, unless NO_COLOR is set.
+    Auto,
+    /// Always.
+    Always,
+    /// Never.
+    Never,
+}
+
+static COLOR: OnceLock<Color> = OnceLock::new();
+
+/// Follows the option from here on.
+pub fn color(when: Color) {
+    // The command line is read once.
+    let _ = COLOR.set(when);
+}
+
 /// The place where text goes: how wide it is, and whether it shows colours.
 #[derive(Clone, Copy, Debug)]
 pub struct Screen {
@@ -48,7 +68,11 @@ impl Screen {
     fn of(terminal: bool) -> Screen {
         let width = Table::new().width().filter(|_| terminal);
         let width = width.map(|width| usize::from(width).max(NARROWEST));
-        Screen { width, colour: terminal && !places::no_colour() }
+        let colour = match COLOR.get().unwrap_or(&Color::Auto) {
+            Color::Auto => terminal && !places::no_colour(),
+            when => *when == Color::Always,
+        };
+        Screen { width, colour }
     }
 
     /// Its width in columns; what is no terminal has room for 100.

@@ -377,7 +377,7 @@ fn a_device_that_is_lost_is_named_with_offset_and_reason() {
 fn an_interrupted_figure_writes_nothing() {
     let directory = tempfile::tempdir().unwrap();
     let mut child = Command::new(env!("CARGO_BIN_EXE_dwell"))
-        .args(["figure", "M1", "--out", "figures", "--effort", "0.5"])
+        .args(["lab", "figure", "M1", "--out", "figures", "--effort", "0.5"])
         .current_dir(directory.path())
         .env("DWELL_PROFILES", directory.path().join("profiles"))
         .env("DWELL_HOST_PAGE", directory.path().join("page"))

@@ -378,7 +378,7 @@ impl Params {
     }
 }
 
-/// All parameters as a Markdown table, as it stands in `docs/simulator.md`.
+/// All parameters as a Markdown table, as it stands in `docs/research/simulator.md`.
 pub fn markdown() -> String {
     let mut text =
         String::from("| parameter | default | unit | paper | what |\n|---|---|---|---|---|\n");
@@ -432,8 +432,12 @@ mod tests {
 
     #[test]
     fn the_document_lists_every_parameter() {
-        let docs = include_str!("../../../docs/simulator.md");
-        assert!(docs.ends_with(&markdown()), "end docs/simulator.md with:\n{}", markdown());
+        let docs = include_str!("../../../docs/research/simulator.md");
+        assert!(
+            docs.ends_with(&markdown()),
+            "end docs/research/simulator.md with:\n{}",
+            markdown()
+        );
     }
 
     #[test]

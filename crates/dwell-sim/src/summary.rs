@@ -122,62 +122,6 @@ pub fn summarise(reports: &[Report]) -> Vec<Summary> {
     lines
 }
 
-/// The reports as CSV: a line of names, then one line each.
-pub fn to_csv(reports: &[Report]) -> String {
-    let mut text = String::from(
-        "batch,policy,seed,dram_bytes,elapsed_ns,idle_ns,idle_cache_miss_ns,idle_fault_wait_ns,idle_switch_ns,\
-         run_ns,cache_hit_ns,kernel_ns,spin_ns,stolen_ns,nobody_ready_ns,switch_ns,\
-         major_faults,late_faults,minor_faults,llc_misses,instructions,switches,\
-         top_half_finish_ns,bottom_half_finish_ns,prefetched,prefetch_accuracy,\
-         preexecuted_instructions,preexecuted_lines,preexecute_accuracy\n",
-    );
-    for report in reports {
-        let (time, idle, faults) = (&report.time, &report.idle, &report.faults);
-        let fields = [
-            quoted(&report.batch),
-            report.policy.to_string(),
-            report.seed.to_string(),
-            report.dram_bytes.to_string(),
-            report.elapsed_ns.to_string(),
-            idle.total_ns().to_string(),
-            idle.cache_miss_ns.to_string(),
-            idle.fault_wait_ns.to_string(),
-            idle.switch_ns.to_string(),
-            time.run_ns.to_string(),
-            time.cache_hit_ns.to_string(),
-            time.kernel_ns.to_string(),
-            time.spin_ns.to_string(),
-            time.stolen_ns.to_string(),
-            time.nobody_ready_ns.to_string(),
-            time.switch_ns.to_string(),
-            faults.major().to_string(),
-            faults.late.to_string(),
-            (faults.prefetched + faults.zero).to_string(),
-            report.accesses.dram.to_string(),
-            report.instructions.to_string(),
-            report.switches.to_string(),
-            report.top_half_finish_ns().to_string(),
-            report.bottom_half_finish_ns().to_string(),
-            report.prefetches.issued.to_string(),
-            report.prefetches.accuracy().to_string(),
-            report.preexecution.instructions.to_string(),
-            report.preexecution.lines.to_string(),
-            report.preexecution.accuracy().to_string(),
-        ];
-        text += &fields.join(",");
-        text.push('\n');
-    }
-    text
-}
-
-fn quoted(text: &str) -> String {
-    if text.contains([',', '"', '\n', '\r']) {
-        format!("\"{}\"", text.replace('"', "\"\""))
-    } else {
-        text.into()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -191,11 +135,5 @@ mod tests {
         );
         assert_eq!(Spread::of(&[5.0]).deviation, 0.0);
         assert_eq!(Spread::of(&[]).seeds, 0);
-    }
-
-    #[test]
-    fn a_name_with_a_comma_is_quoted() {
-        assert_eq!(quoted("a,\"b\""), "\"a,\"\"b\"\"\"");
-        assert_eq!(quoted("plain"), "plain");
     }
 }

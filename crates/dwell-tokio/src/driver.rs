@@ -99,7 +99,7 @@ impl Driver {
     }
 
     fn send(&self, job: Job) {
-        // What is not sent is dropped, and with it the other end of its answer.
+        // If the job cannot be sent, it is dropped with the other end of its channel.
         if self.mark.same_process() {
             let _ = self.jobs.send(job);
         }

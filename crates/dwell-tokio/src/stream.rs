@@ -52,7 +52,7 @@ pub struct Stream {
     /// Of the next byte that is handed out or accepted.
     position: u64,
     state: State,
-    /// What was read and not yet handed out, and how much of it was.
+    /// Bytes read ahead, and how many of them were handed out.
     ahead: Vec<u8>,
     handed: usize,
     seek: Option<SeekFrom>,
@@ -156,7 +156,7 @@ impl AsyncWrite for Stream {
     ) -> Poll<io::Result<usize>> {
         let this = &mut *self;
         ready!(this.poll_written(context))?;
-        // What was read ahead is older than what is written now.
+        // Bytes that were read ahead are older than this write.
         this.forget_ahead();
         let bytes = data.len().min(MOST_BYTES);
         if bytes == 0 {

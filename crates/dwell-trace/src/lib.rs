@@ -3,7 +3,7 @@
 //!
 //! A trace has a static side, a [`Dictionary`] of blocks of code with their bytes, and a dynamic
 //! side, the sequence of blocks that ran with the addresses of their accesses. One file holds one
-//! process. `docs/trace-format.md` draws the bytes.
+//! process. `docs/reference/trace-format.md` draws the bytes.
 //!
 //! ```no_run
 //! # fn main() -> dwell_trace::Result<()> {

@@ -62,7 +62,7 @@ mod tests {
 
     #[test]
     fn versions_are_those_of_the_lock_file_and_of_the_page() {
-        let page = include_str!("../../../docs/peers.md");
+        let page = include_str!("../../../docs/research/peers.md");
         let names = PEERS.map(|(name, _)| name).into_iter();
         for name in names.chain(crate::nfs::CLIENTS.map(|(name, _)| name)) {
             assert!(page.contains(&format!("| `{name}` |")), "{name} is not on the page");

@@ -28,7 +28,7 @@ const LEAST_READ: u64 = 1 << 20;
 pub struct Report {
     /// Version of this form.
     pub schema: u32,
-    /// Who was followed.
+    /// The command, process or machine that was followed.
     pub whom: String,
     /// Where.
     pub machine: Machine,
@@ -83,7 +83,10 @@ impl Report {
         if let Some(why) = closed {
             for advice in advice.iter_mut().filter(|advice| advice.remedy == Remedy::Spin) {
                 advice.remedy = Remedy::Library;
-                advice.text += &format!(" Here it cannot: {why} is not preloaded.");
+                let text = advice.text.trim_end_matches(" Try: dwell run -- COMMAND").to_owned();
+                advice.text = format!(
+                    "{text} dwell run cannot do it: {why} is not preloaded. Use Dwell's library."
+                );
             }
         }
         Report {

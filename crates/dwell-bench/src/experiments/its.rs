@@ -99,7 +99,7 @@ fn simulate(ask: &Ask, progress: &mut Progress<'_>) -> Result<Study> {
 fn record(dwell: Option<&Path>, traces: &Path) -> Result<()> {
     let dwell = dwell.context("there is no command to record them")?;
     let mut command = Command::new(dwell);
-    let recorded = command.args(["trace", "workloads", "--out"]).arg(traces).output()?;
+    let recorded = command.args(["lab", "trace", "workloads", "--out"]).arg(traces).output()?;
     let said = String::from_utf8_lossy(&recorded.stderr);
     ensure!(recorded.status.success(), "{}", said.lines().last().unwrap_or("recording failed"));
     let batch = traces.join("3_Data_Intensive.toml");

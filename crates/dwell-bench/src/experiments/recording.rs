@@ -81,7 +81,12 @@ fn once(dwell: &Path, directory: &Path, bytes: u64) -> Result<Once> {
     let (alone, _) = timed(Command::new(xz[0]).args(&xz[1..]).arg(&text)).context("xz")?;
     let trace = directory.join("xz.dwt");
     let mut command = Command::new(dwell);
-    command.args(["trace", "record", "--json", "-o"]).arg(&trace).arg("--").args(xz).arg(&text);
+    command
+        .args(["lab", "trace", "record", "--json", "-o"])
+        .arg(&trace)
+        .arg("--")
+        .args(xz)
+        .arg(&text);
     let (recorded, told) = timed(&mut command)?;
     let told: Value = serde_json::from_slice(&told).context("what was recorded")?;
     let number = |name: &str| told["traces"][0][name].as_f64().context("a count is missing");

@@ -63,12 +63,18 @@ fn kept_of(kept: &Path, id: &str) -> Result<Vec<FigureResult>> {
 /// result of the present code and rules says so in place of numbers; an unknown id and a marker
 /// without its end are errors, and then nothing is written.
 pub fn regenerate_docs(docs: &Path, kept: &Path) -> Result<Vec<PathBuf>> {
-    let list = || -> std::io::Result<Vec<PathBuf>> {
-        let paths: Vec<PathBuf> =
-            fs::read_dir(docs)?.map(|e| Ok(e?.path())).collect::<std::io::Result<_>>()?;
-        Ok(paths.into_iter().filter(|p| p.extension().is_some_and(|e| e == "md")).collect())
+    let list = |dir: &Path| -> std::io::Result<Vec<PathBuf>> {
+        fs::read_dir(dir)?.map(|e| Ok(e?.path())).collect()
     };
-    let mut files = list().with_context(|| format!("cannot list {}", docs.display()))?;
+    let failed = || format!("cannot list {}", docs.display());
+    let mut files = list(docs).with_context(failed)?;
+    // The chapters of the book are one directory deep.
+    if docs.join("SUMMARY.md").is_file() {
+        for chapter in files.clone().iter().filter(|path| path.is_dir()) {
+            files.extend(list(chapter).with_context(failed)?);
+        }
+    }
+    files.retain(|path| path.is_file() && path.extension().is_some_and(|e| e == "md"));
     files.sort();
     let mut changed = Vec::new();
     for path in files {
@@ -231,6 +237,15 @@ mod tests {
         assert!(filled.contains("<!-- figure:M1 -->Not measured with this code"), "{filled}");
         assert!(regenerate_docs(docs.path(), results.path()).unwrap().is_empty());
         assert_eq!(fs::read_to_string(&page).unwrap(), filled);
+        // The chapters of a book, but no directory below other documents.
+        let chapter = docs.path().join("reference");
+        fs::create_dir(&chapter).unwrap();
+        fs::rename(&page, chapter.join("probe.md")).unwrap();
+        fs::write(chapter.join("probe.md"), text).unwrap();
+        assert!(regenerate_docs(docs.path(), results.path()).unwrap().is_empty());
+        fs::write(docs.path().join("SUMMARY.md"), "").unwrap();
+        let changed = regenerate_docs(docs.path(), results.path()).unwrap();
+        assert!(changed.iter().eq([&chapter.join("probe.md")]));
     }
 
     #[test]

@@ -4,6 +4,7 @@
 pub mod plots;
 pub mod report;
 pub mod sensitivity;
+pub mod sweep;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;

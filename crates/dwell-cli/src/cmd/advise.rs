@@ -97,7 +97,7 @@ pub fn run(args: &Args) -> Result<()> {
     }
 }
 
-/// What was seen, what calls moved meanwhile, and how a command ended.
+/// The trace, the bytes that calls moved meanwhile, and the command's exit status.
 struct Followed {
     seen: Seen,
     moved: Option<ProcessIo>,
@@ -156,7 +156,7 @@ fn follow_command(command: &[OsString], program: &Program) -> Result<Followed> {
 
 /// What a recording tells. Leaving the CPU costs what it costs here.
 fn read(recording: &Path) -> Result<Followed> {
-    // What is no recording is refused before anything is measured.
+    // A file that is no recording is refused before anything is measured.
     advised::seen_in_recording(recording, 0)?;
     let mut progress = Progress::of("advise");
     let switches = probe::switch_costs(&mut |done| progress.show("cost of leaving the CPU", done))

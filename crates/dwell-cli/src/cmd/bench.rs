@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `dwell bench io`: policies × sizes × loads on any device.
 
+mod bundle;
 mod nfs;
 mod pager;
 pub mod probing;
@@ -41,6 +42,8 @@ pub enum Bench {
     Nfs(Box<nfs::Nfs>),
     /// A file as memory larger than a process may have: the pager against mmap, under one memory limit
     Pager(Box<pager::Pager>),
+    /// Results and the machine's description in one anonymised file, to attach to an issue
+    Bundle(bundle::Args),
 }
 
 /// What to measure, and how.
@@ -91,7 +94,7 @@ pub struct Io {
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=600_000))]
     batch_ms: Option<u64>,
     /// Phases of load and request size, of which no contender is told, in place of all combinations:
-    /// `mixed`, or a file like it (docs/bench.md)
+    /// `mixed`, or a file like it (docs/reference/bench.md)
     #[arg(long, value_name = "FILE", conflicts_with_all = ["sizes", "pattern", "load", "scheduler", "depth", "batch_ms"])]
     day: Option<String>,
     /// The program with the other runtimes. Without it: dwell-peers, as `make peers` builds it
@@ -145,6 +148,7 @@ pub fn run(bench: &Bench) -> Result<()> {
         Bench::Workload(args) => args.run(),
         Bench::Nfs(args) => args.run(),
         Bench::Pager(args) => args.run(),
+        Bench::Bundle(args) => args.run(),
     }
 }
 

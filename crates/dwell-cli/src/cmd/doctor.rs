@@ -41,10 +41,10 @@ struct Told<'a> {
     summary: String,
     profiles: String,
     host_page: String,
-    /// Who switched Dwell off, if anybody did.
+    /// The switch that turned Dwell off, if one did.
     off: Option<Off>,
     counters: String,
-    /// What is needed and missing.
+    /// Requirements that are missing.
     lacking: &'a [String],
 }
 

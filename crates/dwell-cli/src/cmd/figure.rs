@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `dwell figure`: measures the papers' figures.
+//! `dwell lab figure`: measures the papers' figures.
 
 use std::io::Write as _;
 use std::path::PathBuf;

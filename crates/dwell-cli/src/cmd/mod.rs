@@ -8,6 +8,7 @@ pub mod ctl;
 pub mod doctor;
 pub mod explain;
 pub mod figure;
+pub mod lab;
 pub mod nfs;
 pub mod off;
 pub mod probe;

@@ -42,7 +42,7 @@ pub fn on(_: &OnArgs) -> Result<()> {
     }
 }
 
-/// Who switched Dwell off, since when, and for whom.
+/// The user who switched Dwell off, since when, and for which users.
 pub fn words(off: &Off) -> String {
     let (whom, whose) = match off.machine {
         true => ("on this machine".to_owned(), "root".to_owned()),

@@ -74,7 +74,10 @@ pub fn run(args: &Args) -> Result<()> {
     let Program { path, closed, is_binary } = &program;
     let variables = match closed {
         Some(why) => {
-            say(&format!("{}: {why} cannot be preloaded; it runs untouched", path.display()));
+            say(&format!(
+                "{}: {why} cannot be preloaded; it runs untouched (dwell advise -- CMD shows how it waits)",
+                path.display()
+            ));
             Vec::new()
         }
         None => variables(args)

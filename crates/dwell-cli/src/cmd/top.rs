@@ -76,7 +76,7 @@ struct Told<'a> {
     /// Waits of every process for storage, with --waits.
     #[serde(skip_serializing_if = "Option::is_none")]
     waits: Option<&'a [ProcessTotal]>,
-    /// Who switched Dwell off, if anybody did.
+    /// The switch that turned Dwell off, if one did.
     off: Option<Off>,
 }
 

@@ -49,7 +49,7 @@ fn at_random(seeds: std::ops::Range<u64>, steps: usize) {
             }
         }
         let mut dice = Dice::of(seed);
-        // Whoever writes to a file that was open before it got set-user-id takes it away, root included: another test's.
+        // A write to a file that was open before it got set-user-id clears the bit, also by root: another test's.
         let passes = served.passes();
         let any = |dice: &mut Dice| match Step::any(dice) {
             Step::Chmod(name, mode) if passes => Step::Chmod(name, mode & 0o1777),

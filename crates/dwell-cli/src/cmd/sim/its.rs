@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `dwell sim its`: batches of processes that page from a fast device, under five policies.
+//! `dwell lab sim its`: batches of processes that page from a fast device, under five policies.
 
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, Result, bail};
 use dwell_bench::its::{Ask, Simulated, Study, report, sensitivity};
+use dwell_sim::columns;
 use dwell_sim::params::Said;
-use dwell_sim::summary::{Measure, Spread, to_csv};
+use dwell_sim::summary::{Measure, Spread};
 use dwell_sim::{Params, PolicyKind};
 
 use super::save;
@@ -119,7 +120,7 @@ impl Its {
         let Some(dir) = &self.out else { return Ok(()) };
         let page = dir.join("report.html");
         save(&dir.join("result.json"), &show::json(study)?)?;
-        save(&dir.join("result.csv"), &to_csv(&study.reports()))?;
+        save(&dir.join("result.csv"), &columns::csv(&columns::of_runs(&study.reports())))?;
         report::save(study, &page)?;
         eprintln!("report: {}", page.canonicalize().unwrap_or(page).display());
         Ok(())

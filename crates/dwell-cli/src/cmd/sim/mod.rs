@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `dwell sim`: what waits would cost on machines and devices that are not here.
+//! `dwell lab sim`: what waits would cost on machines and devices that are not here.
 
 mod its;
 mod model;
+mod sweep;
 mod wait;
 
 use std::fs;
@@ -15,6 +16,7 @@ use anyhow::{Context, Result};
 pub enum Sim {
     Its(its::Its),
     Model(model::Model),
+    Sweep(sweep::Sweep),
     Wait(wait::Wait),
 }
 
@@ -23,6 +25,7 @@ pub fn run(sim: &Sim) -> Result<()> {
     match sim {
         Sim::Its(args) => args.run(),
         Sim::Model(args) => args.run(),
+        Sim::Sweep(args) => args.run(),
         Sim::Wait(args) => args.run(),
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `dwell sim model`: SmartCon's analytic model with its own or anybody's numbers.
+//! `dwell lab sim model`: SmartCon's analytic model with its own or anybody's numbers.
 
 use std::path::PathBuf;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `dwell sim wait`: waits on a device that is not here, under every wait policy.
+//! `dwell lab sim wait`: waits on a device that is not here, under every wait policy.
 
 use std::path::PathBuf;
 use std::sync::Arc;

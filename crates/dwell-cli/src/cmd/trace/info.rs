@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `dwell trace info`: what a trace is like, as tables, charts and JSON.
+//! `dwell lab trace info`: what a trace is like, as tables, charts and JSON.
 
 use std::path::PathBuf;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `dwell trace`: records, looks at, cuts and converts execution traces.
+//! `dwell lab trace`: records, looks at, cuts and converts execution traces.
 
 mod info;
 mod workloads;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `dwell trace workloads`: records the programs of a catalogue, and says what stands for what.
+//! `dwell lab trace workloads`: records the programs of a catalogue, and says what stands for what.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -82,7 +82,7 @@ impl Workloads {
         }
         show::out(&("\n".to_owned() + &outcome(&rows)))?;
         for batch in &catalogue.batches {
-            // What stands beside its traces is simulated by `dwell sim its` with the directory.
+            // What stands beside its traces is simulated by `dwell lab sim its` with the directory.
             let missing = |name: &&String| !out.join(format!("{name}.dwt")).is_file();
             match batch.workloads.iter().find(missing) {
                 Some(name) => eprintln!("dwell: batch {}: no trace of {name} yet", batch.name),

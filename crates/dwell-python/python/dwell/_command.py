@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""What the command `dwell` measures on this machine: figures of the papers, and benchmarks."""
+
+import dataclasses
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sysconfig
+import tempfile
+
+from ._dwell import DwellError
+
+
+def command():
+    """The command: of $DWELL, of this environment, or of the PATH."""
+    beside = os.path.join(sysconfig.get_path("scripts"), "dwell")
+    for found in (os.environ.get("DWELL"), beside if os.path.exists(beside) else None, shutil.which("dwell")):
+        if found:
+            return found
+    raise DwellError("the command dwell is not there; install the wheel that has it, or set DWELL to its path")
+
+
+def _ran(*args):
+    ended = subprocess.run([command(), *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    if ended.returncode:
+        last = (ended.stderr.strip().splitlines() or [f"it ended with {ended.returncode}"])[-1]
+        raise DwellError(f"dwell {' '.join(args[:2])}: {last.removeprefix('dwell: ')}")
+    return ended.stdout
+
+
+@dataclasses.dataclass(frozen=True)
+class Figure:
+    """A figure as it was measured: `rows` are dictionaries with `case`, `theirs` (what the paper has),
+    `ours`, `low`, `high` (95 % interval), `unit`, `verdict` and `note`."""
+
+    id: str
+    what: str
+    machine: dict
+    rows: list
+
+    def plot(self, axes=None):
+        """Draws ours with its interval, and the paper's range beside it. Needs matplotlib."""
+        import matplotlib.pyplot as pyplot
+
+        rows = [row for row in self.rows if isinstance(row.get("ours"), (int, float))]
+        if axes is None:
+            _, axes = pyplot.subplots(figsize=(8, 1 + 0.35 * len(rows)), layout="constrained")
+        for at, row in enumerate(rows):
+            low, high = (row["ours"] if row.get(end) is None else row[end] for end in ("low", "high"))
+            reach = [[row["ours"] - low], [high - row["ours"]]]
+            axes.errorbar(row["ours"], at, xerr=reach, fmt="o", color="C0", capsize=3)
+            theirs = row.get("theirs_range")
+            if theirs:
+                least, most = theirs
+                axes.plot([least, most], [at + 0.25, at + 0.25], color="C1", linewidth=4, solid_capstyle="round")
+        axes.set_yticks(range(len(rows)), [row["case"] for row in rows])
+        axes.invert_yaxis()
+        axes.set_xlabel(", ".join(sorted({row["unit"] for row in rows})) or "ours")
+        axes.set_title(f"{self.id}: {self.what}", loc="left", fontsize="medium", wrap=True)
+        return axes
+
+    def _repr_html_(self):
+        from html import escape
+
+        def cell(row, name):
+            value = row.get(name)
+            return escape(f"{value:.4g}" if isinstance(value, float) else "" if value is None else str(value))
+
+        heads = ("case", "theirs", "ours", "low", "high", "unit", "verdict", "note")
+        body = "".join("<tr>" + "".join(f"<td>{cell(row, name)}</td>" for name in heads) + "</tr>" for row in self.rows)
+        return f"<b>{escape(self.id)}</b> {escape(self.what)}<table><tr>{''.join(f'<th>{n}</th>' for n in heads)}</tr>{body}</table>"
+
+
+def figure(id, *, effort=1.0, case=None, out=None):
+    """Measures one figure of the papers on this machine, as `dwell lab figure ID` does, and gives it.
+
+    effort  1 is full, 0.1 a smoke test
+    case    only rows whose names contain this
+    out     directory that keeps ID.json and ID.svg; a measurement goes on where one was stopped
+    """
+    with tempfile.TemporaryDirectory() as own:
+        place = pathlib.Path(out or own)
+        _ran("lab", "figure", id, "--effort", str(effort), "--out", str(place), *(["--case", case] if case else []))
+        return read_figure(place / f"{id}.json")
+
+
+def read_figure(path):
+    """A figure that `dwell lab figure --out` has kept."""
+    with open(path, encoding="utf-8") as file:
+        kept = json.load(file)
+    return Figure(kept["id"], kept["what"], kept["machine"], kept["rows"])
+
+
+def bench(*subjects, policies=(), args=()):
+    """Measures files, devices or addresses as `dwell bench io` does; gives its JSON as dictionaries.
+
+    policies  contenders; those of the command when left out
+    args      more of the command's options, as in `["--rounds", "20"]`
+    """
+    chosen = ["--policies", ",".join(policies)] if policies else []
+    with tempfile.TemporaryDirectory() as out:
+        return json.loads(_ran("bench", "io", *map(str, subjects), *chosen, "--json", "--out", out, *args))

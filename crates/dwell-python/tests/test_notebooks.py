@@ -1,0 +1,20 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+import json
+import pathlib
+
+import pytest
+
+matplotlib = pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+matplotlib.use("Agg")
+import matplotlib.pyplot  # noqa: E402
+PLACE = pathlib.Path(__file__).parents[3] / "examples/python"
+
+
+@pytest.mark.parametrize("path", sorted(PLACE.glob("*.ipynb")), ids=lambda path: path.stem)
+def test_a_notebook_runs_from_its_first_cell_to_its_last(path, monkeypatch):
+    monkeypatch.chdir(PLACE)
+    seen = {"__name__": "__main__"}
+    for cell in json.loads(path.read_text())["cells"]:
+        if cell["cell_type"] == "code":
+            exec(compile("".join(cell["source"]), path.name, "exec"), seen)
+    matplotlib.pyplot.close("all")
