@@ -78,8 +78,7 @@ impl Hidden<'_> {
             let rest = &piece[word.len()..];
             let is_path = word.starts_with('/') && word.len() > 1;
             let is_common = COMMON.iter().any(|common| word.starts_with(common));
-            let is_named =
-                self.names.iter().any(|name| !name.is_empty() && word.contains(name.as_str()));
+            let is_named = self.names.iter().any(|name| names(word, name));
             match (is_path && !is_common) || is_named {
                 true => hidden += &self.instead("PATH", word),
                 false => hidden += word,
@@ -88,6 +87,15 @@ impl Hidden<'_> {
         }
         hidden
     }
+}
+
+/// Whether a word has the name in it, not as a part of another one.
+fn names(word: &str, name: &str) -> bool {
+    let ends = |rest: Option<char>| !rest.is_some_and(char::is_alphanumeric);
+    !name.is_empty()
+        && word.match_indices(name).any(|(at, found)| {
+            ends(word[..at].chars().next_back()) && ends(word[at + found.len()..].chars().next())
+        })
 }
 
 #[cfg(test)]
@@ -110,7 +118,7 @@ mod tests {
         let names = ["ada".to_owned(), "turing".to_owned()];
         let bundle = Bundle::new(doctor, vec![result], &names);
         let text = serde_json::to_string(&bundle).unwrap();
-        for secret in ["ada", "turing", "secret", "S3RI4L", "/home", "/srv"] {
+        for secret in ["ada/", "turing", "secret", "S3RI4L", "/home", "/srv"] {
             assert!(!text.contains(secret), "{secret}: {text}");
         }
         for kept in ["nvme0n1", "/dev/nvme0n1 is fast", "12345.5", "adaptive", "ext4"] {

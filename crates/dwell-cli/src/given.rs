@@ -50,7 +50,8 @@ pub fn source(path: &Path, trees: bool) -> Result<()> {
 /// # Errors
 /// A directory of that name, or none to put it in, or one that this user cannot write in.
 pub fn output(path: Option<&Path>) -> Result<()> {
-    let Some(path) = path else { return Ok(()) };
+    // A dash is standard output.
+    let Some(path) = path.filter(|path| *path != Path::new("-")) else { return Ok(()) };
     if path.is_dir() {
         bail!("{}: is a directory; name a file in it", path.display());
     }

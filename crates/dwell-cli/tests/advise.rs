@@ -6,6 +6,8 @@ use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
+mod library;
+
 fn advise(dir: &Path, args: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_dwell"));
     of(&mut command, dir).arg("advise").args(args).output().unwrap()
@@ -15,6 +17,7 @@ fn of<'c>(command: &'c mut Command, dir: &Path) -> &'c mut Command {
     command
         .env("DWELL_PROFILES", dir.join("profiles"))
         .env("DWELL_HOST_PAGE", dir.join("page"))
+        .env("DWELL_PRELOAD", library::library())
         .stdin(Stdio::null())
 }
 

@@ -120,7 +120,7 @@ fn order(args: &Args, settings: Settings) -> Result<RunOrder> {
         say(&format!("this run will not be seen by dwell top and dwell ctl: {error:#}"));
     });
     let stats_file = args.stats.as_deref().map(absolute).transpose()?;
-    given::output(stats_file.as_deref())?;
+    given::output(stats_file.as_deref()).context("--stats")?;
     let profiles = places::known_profiles();
     if !args.quiet {
         say_unusable(&profiles);

@@ -2,6 +2,8 @@
 //! `dwell serve`: what programs see through a served mount is what they would see without it.
 
 mod fixture;
+#[path = "../library/mod.rs"]
+mod library;
 mod life;
 mod limits;
 mod maps;

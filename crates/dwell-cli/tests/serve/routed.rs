@@ -11,24 +11,7 @@ use std::sync::OnceLock;
 use serde_json::Value;
 
 use crate::fixture::{Served, done, dwell};
-
-/// The library, built as the tests are.
-fn library() -> &'static Path {
-    static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
-    LIBRARY.get_or_init(|| {
-        // This test lies in TARGET/PROFILE/deps.
-        let test = std::env::current_exe().unwrap();
-        let place = test.parent().and_then(Path::parent).unwrap();
-        let mut build = Command::new(env!("CARGO"));
-        build.args(["build", "--offline", "--quiet", "--package", "dwell-preload"]);
-        build.current_dir(env!("CARGO_MANIFEST_DIR"));
-        if place.ends_with("release") {
-            build.arg("--release");
-        }
-        done(build.env("CARGO_TARGET_DIR", place.parent().unwrap()));
-        place.join("libdwell_preload.so")
-    })
-}
+use crate::library::library;
 
 /// The program beside this file; `None`, and said so, where there is no compiler.
 fn program() -> Option<&'static Path> {

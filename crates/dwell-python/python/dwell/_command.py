@@ -25,8 +25,9 @@ def command():
 def _ran(*args):
     ended = subprocess.run([command(), *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     if ended.returncode:
-        last = (ended.stderr.strip().splitlines() or [f"it ended with {ended.returncode}"])[-1]
-        raise DwellError(f"dwell {' '.join(args[:2])}: {last.removeprefix('dwell: ')}")
+        lines = ended.stderr.strip().splitlines() or [f"it ended with {ended.returncode}"]
+        said = next((line for line in lines if line.startswith("dwell: ")), lines[-1])
+        raise DwellError(f"dwell {' '.join(args[:2])}: {said.removeprefix('dwell: ')}")
     return ended.stdout
 
 

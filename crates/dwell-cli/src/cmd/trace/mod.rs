@@ -242,7 +242,6 @@ fn told(out: &Path, written: dwell_trace::Written) -> Result<()> {
 
 impl Import {
     fn run(&self) -> Result<()> {
-        given::output(Some(&self.out))?;
         let mut progress = Progress::of("import");
         let started = Instant::now();
         let mut text: Box<dyn std::io::BufRead> = match self.text.to_str() {
@@ -252,6 +251,7 @@ impl Import {
                 Box::new(BufReader::new(file.with_context(|| self.text.display().to_string())?))
             }
         };
+        given::output(Some(&self.out))?;
         let written =
             import::lackey(&mut text, &self.text, &self.out, self.limit, &mut |instructions| {
                 progress.show(&so_far(instructions, started), 0.0);
