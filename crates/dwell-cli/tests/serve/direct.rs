@@ -2,6 +2,8 @@
 //! The same as in `main.rs`, where the kernel asks the server for every read and write.
 
 mod fixture;
+#[path = "../library/mod.rs"]
+mod library;
 mod maps;
 mod programs;
 mod routed;
