@@ -14,6 +14,8 @@ use std::{collections::BTreeMap, fmt::Write as _, fs, path::Path, sync::LazyLock
 use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 
+pub(crate) use inputs::source;
+
 use crate::{
     chart::{DotRow, Dots, Panel},
     machine::Machine,

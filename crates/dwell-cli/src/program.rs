@@ -163,12 +163,7 @@ struct Elf {
     loader: Option<PathBuf>,
     /// What it was built with that stands before the C library itself, and stands no other there.
     sanitizer: Option<&'static str>,
-    /// Whether it makes its system calls by itself, past the C library.
-    is_go: bool,
 }
-
-/// A section of programs that Go's linker made.
-const OF_GO: &[u8] = b".go.buildinfo";
 
 /// Names that the programs of sanitizers have or ask for, the last one of those whose sanitizer is linked in.
 const SANITIZERS: [(&str, &str); 6] = [
@@ -205,8 +200,7 @@ impl Elf {
         let place = |name: &[u8]| SANITIZERS.iter().position(|(its, _)| its.as_bytes() == name);
         let sanitizer = of_sanitizers.filter_map(place).min().map(|at| SANITIZERS[at].1);
         let machine = header.e_machine(endian).0;
-        let is_go = header.sections(endian, data)?.section_by_name(endian, OF_GO).is_some();
-        Ok(Elf { is_64_bit: header.is_class_64(), machine, loader, sanitizer, is_go })
+        Ok(Elf { is_64_bit: header.is_class_64(), machine, loader, sanitizer })
     }
 
     /// The names that the loader resolves, each with a zero byte behind it; `None` where there are none to be found.
@@ -236,7 +230,6 @@ impl Elf {
             Some(own) if own.machine != self.machine => {
                 Some("a program for another processor".to_owned())
             }
-            _ if self.is_go => Some("a Go program, which passes the C library by,".to_owned()),
             _ if self.loader.is_none() => Some("a static program".to_owned()),
             Some(own) if own.loader.is_some() && name(&own) != name(self) => {
                 let loader = self.loader.as_deref().unwrap_or(Path::new("")).display();

@@ -384,17 +384,6 @@ fn a_missing_library_is_named_with_where_it_was_looked_for() {
 }
 
 #[test]
-fn a_go_program_is_told_apart_by_its_section_and_runs_untouched() {
-    let dir = tempfile::tempdir().unwrap();
-    let program = dir.path().join("go");
-    let of_go = "__attribute__((section(\".go.buildinfo\"), used)) char info[16] = \"go\";\n";
-    if !compile(&format!("{TELLS}{of_go}"), &program, &[]) {
-        return println!("SKIP: no cc");
-    }
-    runs_untouched(dir.path(), &program, "go: a Go program", "untouched\n");
-}
-
-#[test]
 fn a_static_program_and_scripts_of_it_run_untouched() {
     let dir = tempfile::tempdir().unwrap();
     let program = dir.path().join("static");

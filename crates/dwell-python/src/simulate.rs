@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use dwell_bench::its::sweep::{Shard, Sweep};
+use dwell_bench::its::sweep::{Point, Sweep};
 use dwell_bench::its::{Ask, Simulated, Study};
 use dwell_sim::columns::{self, Column, counts, texts};
 use dwell_sim::params::Said;
@@ -84,11 +84,14 @@ fn sweep_of(text: &str, beside: &Path) -> PyResult<Sweep> {
     Sweep::parse(text, beside).map_err(refused)
 }
 
-/// The points of a sweep: key and parameters of each.
+/// Key, batch and parameters of a point.
+type Told = (String, PathBuf, Vec<String>);
+
+/// The points of a sweep.
 #[pyfunction]
-pub fn sweep_points(text: &str, beside: PathBuf) -> PyResult<Vec<(String, Vec<String>)>> {
+pub fn sweep_points(text: &str, beside: PathBuf) -> PyResult<Vec<Told>> {
     let points = sweep_of(text, &beside)?.points().map_err(refused)?;
-    Ok(points.into_iter().map(|point| (point.key, point.sets)).collect())
+    Ok(points.into_iter().map(|Point { key, batch, sets }| (key, batch, sets)).collect())
 }
 
 /// The files that a sweep's points depend on, as named in it.
@@ -97,28 +100,27 @@ pub fn sweep_files(text: &str, beside: PathBuf) -> PyResult<Vec<PathBuf>> {
     sweep_of(text, &beside)?.files().map_err(refused)
 }
 
-/// Simulates the points of a shard that are not in `out`; gives how many were simulated, were there,
-/// and are of the shard.
+/// Simulates those of `points` that are not in `out`; gives how many that were.
 #[pyfunction]
-#[pyo3(signature = (text, beside, out, shard, progress))]
+#[pyo3(signature = (text, beside, out, points, progress))]
 pub fn sweep_run(
     py: Python<'_>,
     text: &str,
     beside: PathBuf,
     out: PathBuf,
-    shard: (usize, usize),
+    points: Vec<Told>,
     progress: Option<Py<PyAny>>,
-) -> PyResult<(usize, usize, usize)> {
+) -> PyResult<usize> {
     let sweep = sweep_of(text, &beside)?;
-    let shard = Shard::new(shard.0, shard.1).map_err(refused)?;
+    let point = |(key, batch, sets)| Point { key, batch, sets };
+    let points: Vec<Point> = points.into_iter().map(point).collect();
     let swept = running::done(py, progress.as_ref(), |far, cancel| {
         let tell = |batch: &str, point: &str, share: f64| {
             if let Ok(mut far) = far.lock() {
                 *far = (format!("{batch}: {point}"), share);
             }
         };
-        sweep.run(&out, shard, &tell, cancel)
+        sweep.run(&points, &out, &tell, cancel)
     })?;
-    let swept = swept.map_err(refused)?;
-    Ok((swept.simulated, swept.kept, swept.points))
+    Ok(swept.map_err(refused)?.simulated)
 }

@@ -20,7 +20,7 @@ const COMMON: [&str; 10] = [
 ];
 
 /// The hash of one source.
-fn source(name: &str) -> Option<u64> {
+pub(crate) fn source(name: &str) -> Option<u64> {
     SOURCES.iter().find(|(known, _)| *known == name).map(|(_, hash)| *hash)
 }
 

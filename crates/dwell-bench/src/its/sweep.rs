@@ -17,8 +17,12 @@ use dwell_sim::{Batch, Params, PolicyKind, Rng};
 use serde::{Deserialize, Serialize};
 
 use super::{Ask, Study, Tell, files};
+use crate::figure::source;
 
-/// What is to be swept, as a TOML file says it. Its batches lie beside it.
+/// The code whose change makes other rows.
+const SIMULATOR: [&str; 3] = ["dwell-policy", "dwell-sim", "dwell-trace"];
+
+/// A TOML file that describes the simulations. Its batches lie beside it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Sweep {
@@ -79,9 +83,6 @@ pub struct Shard {
 }
 
 impl Shard {
-    /// All of it.
-    pub const WHOLE: Shard = Shard { number: 1, of: 1 };
-
     /// # Errors
     /// A number that is not among so many.
     pub fn new(number: usize, of: usize) -> Result<Shard> {
@@ -89,8 +90,9 @@ impl Shard {
         Ok(Shard { number, of })
     }
 
-    fn has(self, at: usize) -> bool {
-        at % self.of == self.number - 1
+    /// Its part of all points.
+    pub fn part(self, points: Vec<Point>) -> Vec<Point> {
+        points.into_iter().skip(self.number - 1).step_by(self.of).collect()
     }
 }
 
@@ -112,15 +114,13 @@ pub struct Swept {
     pub simulated: usize,
     /// Points that were there.
     pub kept: usize,
-    /// Points of this shard.
-    pub points: usize,
 }
 
 impl Sweep {
     /// Reads a sweep; its batches are found beside the file.
     ///
     /// # Errors
-    /// What is no sweep, with the field.
+    /// A file that is no sweep, with the field.
     pub fn read(path: &Path) -> Result<Sweep> {
         let named = || path.display().to_string();
         let text = std::fs::read_to_string(path).with_context(named)?;
@@ -130,7 +130,7 @@ impl Sweep {
     /// A sweep from text, its batches in `beside`.
     ///
     /// # Errors
-    /// What is no sweep, with the field.
+    /// A text that is no sweep, with the field.
     pub fn parse(text: &str, beside: &Path) -> Result<Sweep> {
         let mut sweep: Sweep = toml::from_str(text)?;
         sweep.batches.iter_mut().for_each(|batch| *batch = beside.join(&*batch));
@@ -192,40 +192,38 @@ impl Sweep {
         Ok(points)
     }
 
-    /// All that rows depend on: this simulator, the batch with its traces, and what is asked.
+    /// All that rows depend on: this simulator's code, the batch with its traces, and what is asked.
     fn key(&self, content: &blake3::Hash, sets: &[String]) -> Result<String> {
-        let asked = (env!("CARGO_PKG_VERSION"), self.policies()?, self.seeds, self.limit, sets);
+        let code = SIMULATOR.map(source);
+        let asked = (code, self.policies()?, self.seeds, self.limit, sets);
         let mut hash = blake3::Hasher::new();
         hash.update(content.as_bytes());
         hash.update(serde_json::to_string(&asked)?.as_bytes());
         Ok(hash.finalize().to_hex()[..32].to_owned())
     }
 
-    /// Simulates the points of a shard whose files are not yet in `dir`. Once `cancel` is set, what
-    /// is complete is kept.
+    /// Simulates those of `points` whose files are not yet in `dir`. Once `cancel` is set, it keeps
+    /// the files that are complete.
     ///
     /// # Errors
-    /// As [`Sweep::points`]; a point that cannot be simulated; a directory that takes no file.
+    /// A point that cannot be simulated; a directory that takes no file.
     pub fn run(
         &self,
+        points: &[Point],
         dir: &Path,
-        shard: Shard,
         tell: &Tell<'_>,
         cancel: &AtomicBool,
     ) -> Result<Swept> {
         std::fs::create_dir_all(dir)
             .with_context(|| format!("cannot make the directory {}", dir.display()))?;
-        let points = self.points()?;
-        let mine: Vec<&Point> =
-            points.iter().enumerate().filter(|(at, _)| shard.has(*at)).map(|(_, of)| of).collect();
-        let mut swept = Swept { points: mine.len(), ..Swept::default() };
-        for (at, point) in mine.iter().enumerate() {
+        let mut swept = Swept::default();
+        for (at, point) in points.iter().enumerate() {
             let file = dir.join(format!("{}.parquet", point.key));
             if file.exists() {
                 swept.kept += 1;
                 continue;
             }
-            let share = |share: f64| (at as f64 + share) / mine.len() as f64;
+            let share = |share: f64| (at as f64 + share) / points.len() as f64;
             let name = if point.sets.is_empty() { "as it is".into() } else { point.sets.join(" ") };
             let hear = |batch: &str, _: &str, done: f64| tell(batch, &name, share(done));
             let Some(columns) = self.simulated(point, &hear, cancel)? else { break };
@@ -239,10 +237,7 @@ impl Sweep {
     }
 
     /// The rows of one point; `None` once `cancel` is set.
-    ///
-    /// # Errors
-    /// As [`Sweep::run`].
-    pub fn simulated(
+    fn simulated(
         &self,
         point: &Point,
         tell: &Tell<'_>,

@@ -72,18 +72,22 @@ def sweep(grid, out, *, engine="local", shard=(1, 1), progress=None):
     """
     text, beside = _given(grid)
     out = pathlib.Path(out)
-    keys = [key for key, _ in _dwell.sweep_points(text, beside)]
+    number, of = shard
+    if not 1 <= number <= of:
+        raise _dwell.DwellError(f"shard {number}/{of}: give one as (3, 64)")
+    points = _dwell.sweep_points(text, beside)
+    part = points[number - 1::of]
     tell, end = _shown(progress, "sweep")
     try:
         if engine == "local":
-            simulated, _, _ = _dwell.sweep_run(text, beside, out, tuple(shard), tell)
+            simulated = _dwell.sweep_run(text, beside, out, part, tell)
         elif engine == "ray":
-            simulated = _on_ray(text, beside, out, keys, tuple(shard), tell)
+            simulated = _on_ray(text, beside, out, part, tell)
         else:
             raise _dwell.DwellError(f"engine {engine!r}: there are local and ray")
     finally:
         end()
-    return Sweep(out, keys, simulated)
+    return Sweep(out, [key for key, _, _ in points], simulated)
 
 
 def _unpacked(files):
@@ -106,33 +110,31 @@ def _unpacked(files):
     return place
 
 
-def _point(text, files, shard):
-    """One point, as the bytes of its file; runs on a node of the cluster."""
-    with tempfile.TemporaryDirectory() as out:
-        _dwell.sweep_run(text, _unpacked(files), pathlib.Path(out), shard, None)
-        (file,) = pathlib.Path(out).iterdir()
-        return file.read_bytes()
-
-
-def _on_ray(text, beside, out, keys, shard, tell):
-    import ray
-
-    number, of = shard
-    if not 1 <= number <= of:
-        raise _dwell.DwellError(f"shard {number}/{of}: give one as (3, 64)")
-    out.mkdir(parents=True, exist_ok=True)
-    wanted = [
-        at for at in range(number - 1, len(keys), of) if not (out / f"{keys[at]}.parquet").exists()
-    ]
-    paths = _dwell.sweep_files(text, beside)
+def _relative(path, beside):
     try:
-        names = {str(pathlib.Path(path).absolute().relative_to(beside)): path for path in paths}
+        return str(pathlib.Path(path).absolute().relative_to(beside))
     except ValueError as error:
         raise _dwell.DwellError(f"with engine ray, batches and traces lie beside the grid: {error}") from None
-    files = ray.put({name: pathlib.Path(path).read_bytes() for name, path in names.items()})
-    # What a node that dies was doing is done again on another.
+
+
+def _point(text, files, key, batch, sets):
+    """One point, as the bytes of its file; runs on a node of the cluster."""
+    place = _unpacked(files)
+    with tempfile.TemporaryDirectory() as out:
+        _dwell.sweep_run(text, place, pathlib.Path(out), [(key, place / batch, sets)], None)
+        return (pathlib.Path(out) / f"{key}.parquet").read_bytes()
+
+
+def _on_ray(text, beside, out, points, tell):
+    import ray
+
+    out.mkdir(parents=True, exist_ok=True)
+    wanted = [point for point in points if not (out / f"{point[0]}.parquet").exists()]
+    paths = _dwell.sweep_files(text, beside)
+    files = ray.put({_relative(path, beside): pathlib.Path(path).read_bytes() for path in paths})
+    # Another node does again what a lost one was doing.
     task = ray.remote(max_retries=-1, num_cpus=1)(_point)
-    running = {task.remote(text, files, (at + 1, len(keys))): keys[at] for at in wanted}
+    running = {task.remote(text, files, key, _relative(batch, beside), sets): key for key, batch, sets in wanted}
     done = 0
     while running:
         ready, _ = ray.wait(list(running), num_returns=1, timeout=1.0)

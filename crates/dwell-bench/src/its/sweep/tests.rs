@@ -39,26 +39,29 @@ fn shards_make_the_same_files_as_one_machine_and_nothing_is_simulated_twice() {
     let dir = place();
     let grid = "[grid]\nswitch_ns = [1000, 5000]\nreplacement = ['lru', 'fifo', 'clock']\n";
     let sweep = sweep(&dir, grid).unwrap();
-    let keys: BTreeSet<String> = sweep.points().unwrap().into_iter().map(|one| one.key).collect();
+    let points = sweep.points().unwrap();
+    let keys: BTreeSet<&str> = points.iter().map(|one| one.key.as_str()).collect();
     assert_eq!(keys.len(), 6);
     let (quiet, go_on) = (|_: &str, _: &str, _: f64| (), AtomicBool::new(false));
     let (whole, parts) = (dir.path().join("whole"), dir.path().join("parts"));
-    let all = sweep.run(&whole, Shard::WHOLE, &quiet, &go_on).unwrap();
-    assert_eq!(all, Swept { simulated: 6, kept: 0, points: 6 });
+    let all = sweep.run(&points, &whole, &quiet, &go_on).unwrap();
+    assert_eq!(all, Swept { simulated: 6, kept: 0 });
     for number in 1..=4 {
-        sweep.run(&parts, Shard { number, of: 4 }, &quiet, &go_on).unwrap();
+        let part = Shard { number, of: 4 }.part(points.clone());
+        sweep.run(&part, &parts, &quiet, &go_on).unwrap();
     }
     assert_eq!(content(&whole), content(&parts));
-    // What is lost is done again, and nothing else.
+    // A sweep simulates lost points again, and no others.
     let lost = whole.join(format!("{}.parquet", keys.first().unwrap()));
     std::fs::remove_file(lost).unwrap();
-    let again = sweep.run(&whole, Shard::WHOLE, &quiet, &go_on).unwrap();
-    assert_eq!(again, Swept { simulated: 1, kept: 5, points: 6 });
+    let again = sweep.run(&points, &whole, &quiet, &go_on).unwrap();
+    assert_eq!(again, Swept { simulated: 1, kept: 5 });
     assert_eq!(content(&whole), content(&parts));
 }
 
 #[test]
 fn keys_follow_the_content_and_not_the_name() {
+    assert!(SIMULATOR.iter().all(|name| source(name).is_some()));
     let dir = place();
     let keys = |sweep: &Sweep| -> Vec<String> {
         sweep.points().unwrap().into_iter().map(|one| one.key).collect()

@@ -41,16 +41,17 @@ impl Sweep {
             let mut progress = progress.lock().unwrap_or_else(PoisonError::into_inner);
             progress.show(&format!("{batch}: {point}"), share);
         };
-        let swept = sweep.run(&self.out, self.shard, &tell, &signals.stop);
+        let points = self.shard.part(sweep.points()?);
+        let swept = sweep.run(&points, &self.out, &tell, &signals.stop);
         progress.lock().unwrap_or_else(PoisonError::into_inner).finish();
         let swept = swept?;
         if let Some(signal) = signals.received() {
             let there = swept.simulated + swept.kept;
-            bail!(Ended { signal, kept: format!("{there} of {} points are there", swept.points) });
+            bail!(Ended { signal, kept: format!("{there} of {} points are there", points.len()) });
         }
         let text = format!(
             "{} points in {}: {} simulated, {} were there\n",
-            swept.points,
+            points.len(),
             self.out.display(),
             swept.simulated,
             swept.kept
