@@ -41,26 +41,35 @@ class Figure:
     machine: dict
     rows: list
 
-    def plot(self, axes=None):
-        """Draws ours with its interval, and the paper's range beside it. Needs matplotlib."""
+    def plot(self):
+        """Draws what was measured with its interval, and the paper's range beside it, an axis for each unit.
+        Gives the `matplotlib.figure.Figure`. Needs matplotlib."""
         import matplotlib.pyplot as pyplot
 
-        rows = [row for row in self.rows if isinstance(row.get("ours"), (int, float))]
-        if axes is None:
-            _, axes = pyplot.subplots(figsize=(8, 1 + 0.35 * len(rows)), layout="constrained")
-        for at, row in enumerate(rows):
-            low, high = (row["ours"] if row.get(end) is None else row[end] for end in ("low", "high"))
-            reach = [[row["ours"] - low], [high - row["ours"]]]
-            axes.errorbar(row["ours"], at, xerr=reach, fmt="o", color="C0", capsize=3)
-            theirs = row.get("theirs_range")
-            if theirs:
-                least, most = theirs
-                axes.plot([least, most], [at + 0.25, at + 0.25], color="C1", linewidth=4, solid_capstyle="round")
-        axes.set_yticks(range(len(rows)), [row["case"] for row in rows])
-        axes.invert_yaxis()
-        axes.set_xlabel(", ".join(sorted({row["unit"] for row in rows})) or "ours")
-        axes.set_title(f"{self.id}: {self.what}", loc="left", fontsize="medium", wrap=True)
-        return axes
+        by_unit = {}
+        for row in self.rows:
+            if isinstance(row.get("ours"), (int, float)):
+                by_unit.setdefault(row["unit"], []).append(row)
+        heights = [1 + len(rows) for rows in by_unit.values()] or [1]
+        drawn, axes = pyplot.subplots(
+            len(heights), figsize=(9, 0.8 + 0.32 * sum(heights)), height_ratios=heights, squeeze=False,
+            layout="constrained",
+        )
+        for axis, (unit, rows) in zip(axes[:, 0], by_unit.items()):
+            for at, row in enumerate(rows):
+                low, high = (row["ours"] if row.get(end) is None else row[end] for end in ("low", "high"))
+                reach = [[row["ours"] - low], [high - row["ours"]]]
+                axis.errorbar(row["ours"], at, xerr=reach, fmt="o", color="C0", capsize=3, label="measured")
+                if row.get("theirs_range"):
+                    ends = row["theirs_range"]
+                    axis.plot(ends, [at + 0.3] * 2, "D-", color="C1", markersize=4, label="paper")
+            axis.set_yticks(range(len(rows)), [row["case"] for row in rows])
+            axis.set_ylim(len(rows) - 0.4, -0.6)
+            axis.set_xlabel(unit)
+            known = dict(zip(*reversed(axis.get_legend_handles_labels())))
+            axis.legend(known.values(), known, loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)
+        drawn.suptitle(f"{self.id}: {self.what}", x=0.01, ha="left", fontsize="medium", wrap=True)
+        return drawn
 
     def _repr_html_(self):
         from html import escape
