@@ -46,6 +46,7 @@ NEEDS_TEST := $(NEEDS_TRACE) qemu-system-x86_64:qemu-system-x86 busybox:busybox-
 NEEDS_TEST += ganesha.nfsd:nfs-ganesha /usr/lib/*/ganesha/libfsalvfs.so:nfs-ganesha-vfs /usr/lib/*/ganesha/libfsalmem.so:nfs-ganesha-mem rpcbind:rpcbind nft:nftables tc:iproute2
 # An NFS client that is looked for when it is measured.
 NEEDS_PEERS := /usr/lib/*/libnfs.so:libnfs-dev
+NEEDS_UMAP := git:git cmake:cmake c++:g++
 # What tests/programs runs, beside fio; the long form runs more.
 NEEDS_PROGRAMS := sqlite3:sqlite3 /usr/include/sqlite3ext.h:libsqlite3-dev strace:strace db5.3_load:db5.3-util sysbench:sysbench redis-server:redis-server mdb_load:lmdb-utils db_bench:rocksdb-tools git:git
 # The Python module.
@@ -86,8 +87,9 @@ book:
 	mdbook build docs
 
 peers: deps
-	@./scripts/packages $(NEEDS_PEERS)
+	@./scripts/packages $(NEEDS_PEERS) $(NEEDS_UMAP)
 	$(CARGO) build --release --locked $(PEERS)
+	@./scripts/umap
 
 demo: deps
 	$(CARGO) build --release --locked -p dwell-cli

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use dwell_bench::fixture::{FileSystem, Fixture as _, LoopOnTmpfs, Unavailable};
 use dwell_bench::loads::serve;
 use dwell_bench::pager::{
-    DEVICE, Entry, MMAP, Order, PAGE_BYTES, Plan, Program, REGION, Visits, Way, Work, limit_bytes,
-    limits, measure,
+    DEVICE, Entry, MMAP, Order, PAGE_BYTES, Plan, Program, REGION, SWAP, UMAP, Visits, Way, Work,
+    has_umap, limit_bytes, limits, measure,
 };
 use dwell_bench::result::{Device, Run};
 use dwell_workloads::csr;
@@ -141,6 +141,55 @@ fn the_kernels_ways_are_held_to_the_limit_and_read_what_left_memory_again() {
     assert!(faults > PAGES * 3 / 2, "{faults} of {PAGES}");
     assert!(counted(&run, "mmap", "major_faults") < faults / 4);
     assert!(run.ratios.iter().any(|ratio| ratio.policy == "mmap-random"));
+}
+
+/// Whether the kernel has swap space on zram now.
+fn swaps() -> bool {
+    std::fs::read_to_string("/proc/swaps").is_ok_and(|swaps| swaps.contains("zram"))
+}
+
+#[test]
+fn memory_that_is_swapped_has_the_files_bytes_and_leaves_no_swap_space() {
+    const PAGES: u64 = 3 * LIMIT / PAGE_BYTES as u64;
+    if swaps() {
+        return println!("SKIP: this machine swaps to zram already");
+    }
+    let (_kept, path) = file(PAGES as usize * PAGE_BYTES);
+    let work = visits(Order::Random, PAGES);
+    let run = run(vec![entry(&path, work, &[DEVICE, SWAP])]);
+    assert!(!swaps());
+    if let Some(why) = run.left_out.iter().find(|why| why.starts_with(SWAP)) {
+        return println!("SKIP: {why}");
+    }
+    if limits().is_ok() {
+        assert!(counted(&run, SWAP, "major_faults") > PAGES / 20);
+        assert!(counted(&run, SWAP, "peak_bytes") <= LIMIT);
+    }
+}
+
+#[test]
+fn umap_finds_the_same_within_the_limit_or_is_left_out_with_the_reason() {
+    // Where `make peers` has built it.
+    let built = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/release/libumap.so");
+    let beside = std::env::current_exe().unwrap().with_file_name("libumap.so");
+    let _ = std::fs::copy(built, &beside);
+    const PAGES: u64 = LIMIT / PAGE_BYTES as u64;
+    let (_kept, path) = file(PAGES as usize * PAGE_BYTES);
+    let ways: Vec<&str> = [DEVICE].into_iter().chain(UMAP).collect();
+    let over =
+        Entry { limit_bytes: LIMIT / 2, ..entry(&path, visits(Order::Random, PAGES), &ways) };
+    let run = run(vec![over]);
+    if let Err(why) = has_umap() {
+        assert!(run.left_out.iter().any(|told| told.contains(&why)), "{:?}", run.left_out);
+        return println!("SKIP: {why}");
+    }
+    for way in UMAP {
+        let row = run.rows.iter().find(|row| row.policy == way).unwrap();
+        assert!(row.rounds.iter().all(|round| round.requests == PAGES), "{way}");
+        if limits().is_ok() {
+            assert!(counted(&run, way, "peak_bytes") <= LIMIT / 2, "{way}");
+        }
+    }
 }
 
 #[test]

@@ -23,6 +23,7 @@ mod mixed;
 mod model;
 mod nfs;
 mod nfs_peers;
+mod one_fault;
 mod paced;
 mod pager;
 mod pager_batch;
@@ -89,7 +90,7 @@ const EXPERIMENTS: [(&str, Experiment); 63] = [
     ("A2", switches::working_set),
     ("A3", whole::measure),
     ("A4", response::measure),
-    ("G1", pager::one_fault),
+    ("G1", one_fault::measure),
     ("G2", pager::orders),
     ("G3", pager::graphs),
     ("G4", pager_batch::measure),

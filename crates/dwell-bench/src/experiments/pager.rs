@@ -1,20 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! G1, G2, G3, G5: one fault, orders of visits and walks over graphs in memory larger than a process may
-//! have, by the pager's region and by the kernel's mapping.
+//! G2, G3, G5: orders of visits and walks over graphs in memory larger than a process may have, by the
+//! pager's region and by others.
 
 use anyhow::{Context, Result};
 
 use super::lab::{both, put, skip, skip_all, subtitle};
-use super::sampled::{self, step, width};
 use super::{Lab, Progress};
 use crate::chart::{DotRow, Dots, Panel};
 use crate::figure::{FigureResult, Measured};
 use crate::pager::{
-    Ask, DEVICE, DEVICE_BLOCK, Entry, Ground, Order, PAGE_BYTES, Plan, Program, Terms, Turns,
-    Visits, Way, Work, limits, measure, regions,
+    Ask, Entry, Ground, Order, Plan, Program, SWAP, Terms, UMAP, Way, Work, has_umap, limits,
+    measure, regions,
 };
-use crate::pairs::{self, Parts, Sampled};
-use crate::result::{Load, RoundResult, Row, Run, pair_by};
+use crate::result::{RoundResult, Row, Run, pair_by};
 use crate::stand::Kind;
 use crate::stats::{Middle, Paired, Summary};
 use crate::units;
@@ -33,7 +31,7 @@ impl From<Middle> for Measured {
 
 /// A file of random bytes on ext4 on a device made for it, or on the machine's own disk; an emulated device;
 /// or why there is none here.
-fn ground(lab: &mut Lab, kind: Kind, bytes: u64) -> Result<Result<Ground, String>> {
+pub(super) fn ground(lab: &mut Lab, kind: Kind, bytes: u64) -> Result<Result<Ground, String>> {
     if kind == Kind::Emulated {
         return Ok(lab.subject(kind)?.map(|subject| Ground::of(&subject)));
     }
@@ -51,7 +49,7 @@ fn graph(lab: &Lab) -> Result<Result<Ground, String>> {
     }
 }
 
-fn entry(lab: &Lab, ground: &Ground, work: Work, ways: &[&str]) -> Result<Entry> {
+pub(super) fn entry(lab: &Lab, ground: &Ground, work: Work, ways: &[&str]) -> Result<Entry> {
     let ways = ways.iter().map(|way| Way::of(way)).collect::<Result<_>>()?;
     let most_ns = lab.span(3_000).as_nanos() as u64;
     Ok(ground.entry(work, &Terms { ways, over: OVER, most_ns }))
@@ -59,7 +57,7 @@ fn entry(lab: &Lab, ground: &Ground, work: Work, ways: &[&str]) -> Result<Entry>
 
 /// Length of the file. Also where there is little time: with less memory than the kernel reads ahead at once, several MiB
 /// on some disks, it kills a mapping's process.
-fn file_bytes(lab: &Lab) -> u64 {
+pub(super) fn file_bytes(lab: &Lab) -> u64 {
     match lab.is_hasty() {
         true => (lab.device_bytes / 8).max(2 << 20),
         false => lab.device_bytes / 2,
@@ -81,14 +79,13 @@ fn race(
     (from, to): (f64, f64),
     progress: &mut Progress<'_>,
 ) -> Result<Run> {
-    // A walk takes minutes where the kernel reads much that is not wanted.
-    let best_only = entries.iter().all(|entry| matches!(entry.work, Work::Graph(_)));
     let plan = Plan {
         devices: vec![ground.device.clone()],
         entries,
         baseline: "mmap".into(),
         rounds: lab.times(rounds),
-        best_only,
+        // Minutes go by where the kernel reads much that is not wanted.
+        best_only: true,
         hidden: lab.hidden.clone(),
         stop: Default::default(),
     };
@@ -102,7 +99,7 @@ fn row<'r>(run: &'r Run, work: &str, way: &str) -> Option<&'r Row> {
 }
 
 /// What is shown of a case that needs a way that was not measured.
-fn missing() -> String {
+pub(super) fn missing() -> String {
     limits().err().map_or_else(|| "not measured here".into(), |why| why.to_string())
 }
 
@@ -153,196 +150,17 @@ fn add_peak(result: &mut FigureResult, case: &str, run: &Run, work: &str) -> Res
     result.note(case, &both(before, Some(peak)).unwrap_or_default())
 }
 
-/// G1.
-pub fn one_fault(
-    lab: &mut Lab,
-    result: &mut FigureResult,
-    progress: &mut Progress<'_>,
-) -> Result<Option<String>> {
-    const THREADS: [(&str, &str); 3] = [
-        ("region-thread-same", "thread on the same CPU"),
-        ("region-thread-other", "thread on another CPU, asleep"),
-        ("region-thread-spins", "thread on another CPU, spinning"),
-    ];
-    if let Err(why) = regions() {
-        return skip_all(result, &why).map(|()| None);
-    }
-    let two = lab.cpus() > 1;
-    const KINDS: [Kind; 3] = [Kind::Loop, Kind::Zram, Kind::Emulated];
-    let mut devices = Vec::new();
-    for (at, kind) in KINDS.into_iter().enumerate() {
-        let name = kind.as_str();
-        let cases = cases_of(result, name);
-        if !lab.wants(result, &cases) {
-            continue;
-        }
-        let bytes = file_bytes(lab);
-        let ground = match ground(lab, kind, bytes)? {
-            Ok(ground) => ground,
-            Err(why) => {
-                skip(result, &cases, &why)?;
-                continue;
-            }
-        };
-        let visits =
-            if lab.is_hasty() { 200 } else { (ground.bytes / PAGE_BYTES as u64).min(8000) };
-        let visits = Visits { order: Order::Shuffled, visits, whole: false, turns: 0, timed: true };
-        let mut ways = vec![INLINE, DEVICE, DEVICE_BLOCK];
-        ways.extend(THREADS.iter().take_while(|_| two).map(|(way, _)| *way));
-        ways.push("mmap-random");
-        let entry = entry(lab, &ground, Work::Visits(visits), &ways)?;
-        let until =
-            lab.until(width(result, &format!("{name}: inline ÷ the best thread"), Load::Idle));
-        let mut turns = Turns::new(&entry, &lab.hidden);
-        let ways: Vec<&Way> = entry.ways.iter().filter(|way| turns.can(way)).collect();
-        let mut step = step(progress, &format!("{name}: faults"), at, KINDS.len());
-        let faults = lab.sample(result, &cases, || {
-            // The baseline's second self is the second contender.
-            let way = |contender: usize| ways[contender.saturating_sub(1)];
-            let mut made = vec![0; ways.len() + 1];
-            let mut parts = Parts::new(ways.len() - 1, until, |contender| {
-                made[contender] += 1;
-                let round = turns.one(way(contender), made[contender])?;
-                Ok((vec![round.p50_ns as f64], round))
-            });
-            let others = ways.len() - 1;
-            let sampled = pairs::sample(others, until, &mut parts, &mut |share| step.show(share))?;
-            let mut kept = std::mem::take(&mut parts.kept);
-            // Its second self is the baseline once more.
-            kept.remove(1);
-            Ok(Ok((sampled, kept)))
-        })?;
-        let Some((sampled, kept)) = faults else { continue };
-        let rows = ways.iter().zip(kept).map(|(way, rounds)| turns.row(way, rounds)).collect();
-        let faults = Faults { name, sampled, rows };
-        faults.enter(result, &THREADS)?;
-        devices.push((name, faults.rows));
-        lab.keep(result)?;
-    }
-    // A figure that goes on after a stop has its rows, but not the times of all ways.
-    Ok((devices.len() == KINDS.len()).then(|| latencies(result, &devices)))
-}
-
-/// The way that the others are held against.
-const INLINE: &str = "region-random";
-
-/// What was sampled on one device, the rows in the order of their ways, [`INLINE`] first.
-struct Faults<'a> {
-    name: &'a str,
-    sampled: Sampled,
-    rows: Vec<Row>,
-}
-
-impl Faults<'_> {
-    /// As the sampling knows a way, and its row.
-    fn of(&self, way: &str) -> Option<(usize, &Row)> {
-        let at = self.rows.iter().position(|row| row.policy == way)?;
-        Some((if at == 0 { 0 } else { at + 1 }, &self.rows[at]))
-    }
-
-    fn us(round: &RoundResult) -> f64 {
-        round.p50_ns as f64 / 1e3
-    }
-
-    /// The fastest of some ways.
-    fn best<'w>(&self, ways: &[(&'w str, &'w str)]) -> Option<(&'w str, &'w str)> {
-        let known = ways.iter().filter_map(|way| Some((*way, self.of(way.0)?.1.median(Self::us))));
-        known.min_by(|(_, a), (_, b)| a.total_cmp(b)).map(|(way, _)| way)
-    }
-
-    fn case(&self, what: &str) -> String {
-        format!("{}: {what}", self.name)
-    }
-
-    /// The time of a fault by one way, with the control of all.
-    fn time(&self, result: &mut FigureResult, what: &str, way: &str) -> Result<()> {
-        let case = self.case(what);
-        if !result.rows.iter().any(|row| row.case == case) {
-            return Ok(());
-        }
-        let Some((at, row)) = self.of(way) else {
-            let why = if way.starts_with("mmap") { &missing() } else { "two CPUs are needed" };
-            return skip(result, &[case], why);
-        };
-        let middle = Middle::of(row.rounds.iter().map(Self::us));
-        match middle.zip(self.sampled.row(0, at, 0)) {
-            Some((middle, (_, sampling))) => result.sampled(&case, middle, sampling),
-            None => skip(result, &[case], "no turn gave a value"),
-        }
-    }
-
-    fn enter(&self, result: &mut FigureResult, threads: &[(&str, &str)]) -> Result<()> {
-        // Whichever way of waiting is the shorter one.
-        let waits = [(DEVICE, "spun for"), (DEVICE_BLOCK, "blocked for")];
-        let (device, waited) = self.best(&waits).context("the device was not measured")?;
-        self.time(result, "the device alone", device)?;
-        self.time(result, "inline", INLINE)?;
-        for (way, what) in threads {
-            self.time(result, what, way)?;
-        }
-        self.time(result, "mmap", "mmap-random")?;
-        let case = self.case("inline − the device alone");
-        let both = self.of(INLINE).zip(self.of(device));
-        let ((_, inline), (at, alone)) = both.context("the device was not measured")?;
-        let turns = inline.rounds.iter().zip(&alone.rounds);
-        let more = Middle::of(turns.map(|(inline, alone)| Self::us(inline) - Self::us(alone)));
-        if let Some((more, (_, sampling))) = more.zip(self.sampled.row(0, at, 0)) {
-            result.sampled(&case, more, sampling)?;
-            let row = result.rows.iter().find(|row| row.case == case);
-            let doubt = row.and_then(|row| row.note.clone());
-            result
-                .note(&case, &super::lab::both(doubt, Some(waited.into())).unwrap_or_default())?;
-        }
-        let case = self.case("inline ÷ the best thread");
-        match self.best(threads).and_then(|(way, what)| Some((self.of(way)?, what))) {
-            Some(((at, _), what)) => {
-                sampled::enter(result, &case, &self.sampled, (0, at, 0), Some(what.into()))
-            }
-            None => skip(result, &[case], "two CPUs are needed"),
-        }
-    }
-}
-
 /// The cases of a figure that begin with a device's name.
-fn cases_of(result: &FigureResult, name: &str) -> Vec<String> {
+pub(super) fn cases_of(result: &FigureResult, name: &str) -> Vec<String> {
     let of = |case: &&String| {
         case.starts_with(&format!("{name}:")) || case.starts_with(&format!("{name},"))
     };
     result.rows.iter().map(|row| &row.case).filter(of).cloned().collect()
 }
 
-/// Medians and 99th percentiles of a fault, a panel per device.
-fn latencies(result: &FigureResult, devices: &[(&str, Vec<Row>)]) -> String {
-    let panel = |(name, rows): &(&str, Vec<Row>)| {
-        let dot = |row: &Row| {
-            let us = |ns: u64| ns as f64 / 1e3;
-            let median = row.summary(|round| us(round.p50_ns))?;
-            let tail = row.median(|round| us(round.p99_ns));
-            Some(DotRow {
-                label: row.policy.clone(),
-                ours: Some((median.median, median.min, median.max)),
-                target: None,
-                theirs: None,
-                text: format!("{:.1} µs, 99 %: {tail:.1} µs", median.median),
-            })
-        };
-        Panel {
-            axis_label: format!("One fault on {name} (µs, log)"),
-            rows: rows.iter().filter_map(dot).collect(),
-            mark: None,
-        }
-    };
-    Dots {
-        title: "Time of one fault on a page that is in no memory, random order".into(),
-        subtitle: subtitle(result, "each page once"),
-        dots: "median; bar: fastest to slowest turn".into(),
-        panels: devices.iter().map(panel).collect(),
-    }
-    .svg()
-}
-
-/// The kernel's ways without hints.
-const PLAIN: [&str; 3] = ["mmap", "mmap-random", "mmap-sequential"];
+/// The kernel's ways without hints: every advice that can make it faster.
+const PLAIN: [&str; 6] =
+    ["mmap", "mmap-random", "mmap-sequential", "mmap-willneed", "mmap-populate", "mmap-huge"];
 /// Its ways with them.
 const HINTED: [&str; 2] = ["mmap-hints", "mmap-random-hints"];
 
@@ -368,16 +186,10 @@ pub fn orders(
         };
         let visits = |order| Ask::Visits(order).work(ground.bytes);
         let strided = Order::Strided { pages: STRIDE_PAGES };
-        let random = [
-            "region",
-            "region-random",
-            "region-random-hints",
-            "mmap",
-            "mmap-random",
-            "mmap-hints",
-            "mmap-random-hints",
-        ];
-        let regular = ["region", "mmap", "mmap-random", "mmap-sequential"];
+        let rivals = || PLAIN.into_iter().chain(UMAP).chain((kind == Kind::Zram).then_some(SWAP));
+        let ours = ["region", "region-random", "region-random-hints"];
+        let random: Vec<&str> = ours.into_iter().chain(rivals()).chain(HINTED).collect();
+        let regular: Vec<&str> = ["region"].into_iter().chain(rivals()).collect();
         let entries = vec![
             entry(lab, &ground, visits(Order::Random), &random)?,
             entry(lab, &ground, visits(Order::Sequential), &regular)?,
@@ -386,16 +198,26 @@ pub fn orders(
         let part = (at as f64 / 3.0, (at + 1) as f64 / 3.0);
         let run = race(lab, &ground, entries, 9, part, progress)?;
         let case = |what: &str| format!("{name}, {what}");
-        let random = "random";
-        let advised = ["mmap-random"];
-        let plain = case("random ÷ mmap with MADV_RANDOM");
-        against_best(result, &plain, &run, random, "region-random", &advised)?;
         let hinted = case("random with hints ÷ mmap given the same hints");
-        against_best(result, &hinted, &run, random, "region-random-hints", &HINTED)?;
-        for order in ["sequential", "strided"] {
-            let case = case(&format!("{order} ÷ the kernel's best"));
-            against_best(result, &case, &run, order, "region", &PLAIN)?;
-            add_peak(result, &case, &run, order)?;
+        against_best(result, &hinted, &run, "random", "region-random-hints", &HINTED)?;
+        for order in ["random", "sequential", "strided"] {
+            let ours = if order == "random" { "region-random" } else { "region" };
+            let best = case(&format!("{order} ÷ the kernel's best"));
+            against_best(result, &best, &run, order, ours, &PLAIN)?;
+            add_peak(result, &best, &run, order)?;
+            let umap = case(&format!("{order} ÷ UMap"));
+            match has_umap() {
+                Ok(()) => against_best(result, &umap, &run, order, ours, &UMAP)?,
+                Err(why) => skip(result, &[umap], &why)?,
+            }
+            if kind == Kind::Zram {
+                let swap = case(&format!("{order} ÷ swap"));
+                let why = run.left_out.iter().find(|why| why.starts_with(SWAP));
+                match why {
+                    Some(why) => skip(result, &[swap], why)?,
+                    None => against_best(result, &swap, &run, order, ours, &[SWAP])?,
+                }
+            }
         }
         runs.push((name, run));
     }
@@ -452,15 +274,7 @@ pub fn graphs(
         Ok(ground) => ground,
         Err(why) => return skip_all(result, &why).map(|()| None),
     };
-    let ways = [
-        "region",
-        "region-hints",
-        "mmap",
-        "mmap-random",
-        "mmap-sequential",
-        "mmap-hints",
-        "mmap-random-hints",
-    ];
+    let ways: Vec<&str> = OURS.into_iter().chain(PLAIN).chain(HINTED).collect();
     let entry = |program| entry(lab, &ground, Work::Graph(program), &ways);
     let entries = Program::ALL.map(entry).into_iter().collect::<Result<_>>()?;
     let run = race(lab, &ground, entries, 7, (0.0, 1.0), progress)?;

@@ -3,6 +3,7 @@
 #![allow(unsafe_code)]
 
 use std::fs::File;
+use std::io::Read as _;
 use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt as _;
@@ -14,10 +15,11 @@ use anyhow::{Context, Result, bail};
 use dwell_pager::{Ahead, Board, Faults, Options, Region, Statistics};
 
 use super::task::Task;
+use super::umap::Umap;
 use super::way::{Advice, Handler, Kind};
 use super::work::PAGE_BYTES;
 use crate::contender::policy_of;
-use crate::fixture::used_bytes;
+use crate::fixture::{forget_pages, used_bytes};
 
 /// What a process needs beside pages and the program's own arrays: page tables, rings, what it allocates
 /// while it runs. A share of the limit and a number of bytes.
@@ -31,12 +33,18 @@ const LEAST_PAGED_BYTES: u64 = 4 << 20;
 /// while a page faults; the kernel frees no page that is being read, waits for none, and kills.
 const READS_AHEAD: u64 = 3;
 
+/// Copied at once from a file into memory that is swapped.
+const COPIED_BYTES: usize = 1 << 20;
+/// What UMap has beside its buffer: threads, descriptors of pages.
+const UMAP_SPARE_BYTES: u64 = 1 << 20;
+
 /// How long a handler's thread spins for a fault: always, as far as faults of a program go.
 const SPINS_NS: u64 = 1_000_000_000;
 
 /// A file as memory.
 pub(super) enum Memory {
     Mapped(Mapping),
+    Umap(Umap),
     Region(Region),
 }
 
@@ -66,12 +74,39 @@ impl Mapping {
             Advice::Normal => libc::MADV_NORMAL,
             Advice::Random => libc::MADV_RANDOM,
             Advice::Sequential => libc::MADV_SEQUENTIAL,
+            Advice::WillNeed => libc::MADV_WILLNEED,
+            Advice::Populate => libc::MADV_POPULATE_READ,
+            Advice::Huge => libc::MADV_HUGEPAGE,
         };
         // SAFETY: within the mapping; this advice changes no byte of it.
         match unsafe { libc::madvise(start.as_ptr().cast(), bytes, advice) } {
             0 => Ok(mapping),
             _ => Err(std::io::Error::last_os_error()).with_context(|| format!("advice on {name}")),
         }
+    }
+
+    /// Anonymous memory with the bytes of a file, which are in memory no longer than they are copied.
+    fn copy_of(path: &Path) -> Result<Self> {
+        let name = path.display();
+        let mut file = File::open(path).with_context(|| format!("open {name}"))?;
+        let bytes = usize::try_from(file.metadata()?.len()).context("a file too long to copy")?;
+        // SAFETY: the kernel chooses where, and checks the rest.
+        let start = unsafe {
+            let (access, private) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE);
+            libc::mmap(std::ptr::null_mut(), bytes, access, private | libc::MAP_ANONYMOUS, -1, 0)
+        };
+        if start == libc::MAP_FAILED {
+            return Err(std::io::Error::last_os_error()).context("anonymous memory");
+        }
+        let start = NonNull::new(start.cast::<u8>()).context("mapped at zero")?;
+        let mapping = Mapping { start, bytes };
+        // SAFETY: just mapped, and nobody else has it.
+        let memory = unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), bytes) };
+        for part in memory.chunks_mut(COPIED_BYTES) {
+            file.read_exact(part).with_context(|| format!("read {name}"))?;
+            forget_pages(path).with_context(|| format!("dropping the pages of {name}"))?;
+        }
+        Ok(mapping)
     }
 
     fn will_need(&self, bytes: Range<usize>) {
@@ -98,8 +133,17 @@ impl Memory {
     /// # Errors
     /// What the system or the source refuses; a limit that leaves no room for pages.
     pub(super) fn of(task: &Task) -> Result<Self> {
-        let Kind::Region { handler, ahead, policy } = &task.way.kind else {
-            return Ok(Memory::Mapped(Mapping::of(&task.address, task.way.advice)?));
+        let (handler, ahead, policy) = match &task.way.kind {
+            Kind::Region { handler, ahead, policy } => (handler, ahead, policy),
+            Kind::Swap => return Ok(Memory::Mapped(Mapping::copy_of(&task.address)?)),
+            Kind::Umap { page_bytes } => {
+                let length = std::fs::metadata(&task.address)?.len();
+                let budget_bytes = budget(task, length)?.saturating_sub(UMAP_SPARE_BYTES);
+                return Ok(Memory::Umap(Umap::of(&task.address, *page_bytes, budget_bytes)?));
+            }
+            Kind::Mmap | Kind::Device { .. } => {
+                return Ok(Memory::Mapped(Mapping::of(&task.address, task.way.advice)?));
+            }
         };
         let file = task.open(&policy_of(policy)?)?;
         let budget_bytes = budget(task, file.bytes()?)?;
@@ -127,6 +171,7 @@ impl Memory {
             Advice::Normal => dwell_pager::Advice::Normal,
             Advice::Random => dwell_pager::Advice::Random,
             Advice::Sequential => dwell_pager::Advice::Sequential,
+            other => bail!("a region follows no advice of the kind {other:?}"),
         };
         region.advise(0..region.len(), advice)?;
         Ok(Memory::Region(region))
@@ -136,6 +181,7 @@ impl Memory {
     pub(super) fn bytes(&self) -> &[u8] {
         let (start, bytes) = match self {
             Memory::Mapped(mapping) => (mapping.start.as_ptr(), mapping.bytes),
+            Memory::Umap(umap) => umap.as_parts(),
             Memory::Region(region) => (region.as_ptr(), region.len()),
         };
         // SAFETY: mapped for as long as this lives, and nobody writes to the file meanwhile.
@@ -146,6 +192,7 @@ impl Memory {
     pub(super) fn hint(&self, bytes: Range<usize>) {
         match self {
             Memory::Mapped(mapping) => mapping.will_need(bytes),
+            Memory::Umap(_) => {}
             Memory::Region(region) => {
                 for page in bytes.start / PAGE_BYTES..bytes.end.div_ceil(PAGE_BYTES) {
                     // A full ring loses what comes last; the pages are read when they are touched.
@@ -158,7 +205,7 @@ impl Memory {
     /// Lets the calling thread fault as cheaply as it can, while what is returned lives.
     pub(super) fn register(&self) -> Result<Option<dwell_pager::Registered>> {
         match self {
-            Memory::Mapped(_) => Ok(None),
+            Memory::Mapped(_) | Memory::Umap(_) => Ok(None),
             Memory::Region(region) => Ok(Some(region.register_thread()?)),
         }
     }
@@ -166,7 +213,7 @@ impl Memory {
     /// What a region counted.
     pub(super) fn statistics(&self) -> Option<Statistics> {
         match self {
-            Memory::Mapped(_) => None,
+            Memory::Mapped(_) | Memory::Umap(_) => None,
             Memory::Region(region) => Some(region.statistics()),
         }
     }

@@ -9,7 +9,9 @@
 mod child;
 mod ground;
 mod memory;
+mod swap;
 mod task;
+mod umap;
 mod way;
 mod work;
 
@@ -26,9 +28,11 @@ use crate::keep::Interrupted;
 use crate::machine::Machine;
 use crate::result::{Configured, Device, Load, RoundResult, Row, Run, Setting, Work as Named};
 
+use swap::Swap;
+
 pub use ground::{Ask, Ground, Grounds, Setup, Terms};
 pub use task::{Task, Told};
-pub use way::{Advice, DEVICE, DEVICE_BLOCK, Handler, Kind, MMAP, REGION, Way};
+pub use way::{Advice, DEVICE, DEVICE_BLOCK, Handler, Kind, MMAP, REGION, SWAP, UMAP, Way};
 pub use work::{Done, Order, PAGE_BYTES, Program, Visits, Work};
 
 /// Work on one file, by several contenders.
@@ -124,11 +128,22 @@ pub fn measure(
         }
         Err(why) => run.left_out.push(format!("mmap: {why}; {UNLIMITED}")),
     }
+    let swap = match swapped_bytes(&plan.entries) {
+        Some(bytes) if limited.is_ok() => Some(Swap::new(bytes)),
+        _ => None,
+    };
+    if let Some(Err(why)) = &swap {
+        run.left_out.push(format!("{SWAP}: {why:#}"));
+    }
+    let has_swap = matches!(swap, Some(Ok(_)));
+    if let Some((name, why)) = without_umap(&plan.entries) {
+        run.left_out.push(format!("{name}: {why}"));
+    }
     let mut turns: Vec<(&Entry, Vec<(&Way, usize)>)> = Vec::new();
     for entry in &plan.entries {
         let mut ways = Vec::new();
         for way in &entry.ways {
-            if way.is_kernels() && (limited.is_err() || dwell::open::is_scheme(&entry.address)) {
+            if !can(way, entry, limited.is_ok()) || (way.kind == Kind::Swap && !has_swap) {
                 continue;
             }
             ways.push((way, run.rows.len()));
@@ -184,13 +199,47 @@ pub fn measure(
     Ok(run)
 }
 
-/// Takes the kernel's ways out that are far behind its best one; their names.
+/// Whether a way can be measured here: without a limit the kernel's ways would have all memory.
+fn can(way: &Way, entry: &Entry, limited: bool) -> bool {
+    let has_library = || !matches!(way.kind, Kind::Umap { .. }) || umap::library().is_ok();
+    (limited || !way.is_kernels())
+        && (!way.needs_file() || !dwell::open::is_scheme(&entry.address))
+        && has_library()
+}
+
+/// Length of the longest file that is to be swapped, if any is.
+fn swapped_bytes(entries: &[Entry]) -> Option<u64> {
+    let swaps = |entry: &&Entry| entry.ways.iter().any(|way| way.kind == Kind::Swap);
+    let bytes = |entry: &Entry| std::fs::metadata(&entry.address).map_or(0, |of| of.len());
+    entries.iter().filter(swaps).map(bytes).max()
+}
+
+/// Whom UMap's lack leaves out, and why.
+fn without_umap(entries: &[Entry]) -> Option<(String, String)> {
+    let mut ways = entries.iter().flat_map(|entry| &entry.ways);
+    let way = ways.find(|way| matches!(way.kind, Kind::Umap { .. }))?;
+    Some((way.name.clone(), umap::library().err()?))
+}
+
+/// Whether UMap is here, or why not.
+///
+/// # Errors
+/// The reason, in one line.
+pub fn has_umap() -> Result<(), String> {
+    umap::library().map(|_| ())
+}
+
+/// Takes the kernel's mappings out that are far behind the best one that is told as much; their names.
 fn take_behind(ways: &mut Vec<(&Way, usize)>, rows: &[Row]) -> Vec<String> {
     let speed = |at: usize| rows[at].median(RoundResult::operations_per_second);
-    let kernels = ways.iter().filter(|(way, _)| way.is_kernels());
-    let best = kernels.map(|(_, at)| speed(*at)).fold(0.0, f64::max);
-    let (behind, kept) =
-        ways.drain(..).partition(|(way, at)| way.is_kernels() && speed(*at) < best / 2.0);
+    let best = |hints: bool| {
+        let same = ways.iter().filter(|(way, _)| way.kind == Kind::Mmap && way.hints == hints);
+        same.map(|(_, at)| speed(*at)).fold(0.0, f64::max)
+    };
+    let best = [best(false), best(true)];
+    let (behind, kept) = ways.drain(..).partition(|(way, at)| {
+        way.kind == Kind::Mmap && speed(*at) < best[usize::from(way.hints)] / 2.0
+    });
     *ways = kept;
     let behind: Vec<(&Way, usize)> = behind;
     behind.into_iter().map(|(way, _)| way.name.clone()).collect()
@@ -249,10 +298,9 @@ impl<'a> Turns<'a> {
         Turns { entry, hidden, limited: limits().is_ok(), found: BTreeMap::new() }
     }
 
-    /// Whether a way can be measured here: without a limit the kernel's ways would have all memory.
+    /// Whether a way can be measured here.
     pub fn can(&self, way: &Way) -> bool {
-        let scheme = dwell::open::is_scheme(&self.entry.address);
-        !way.is_kernels() || (self.limited && !scheme)
+        way.kind != Kind::Swap && can(way, self.entry, self.limited)
     }
 
     /// One turn, whose order `seed` decides.
@@ -285,6 +333,9 @@ fn once(
         forget_pages(&entry.address).with_context(|| format!("dropping the pages of {name}"))?;
     }
     let group = if limited { Some(MemoryGroup::new(entry.limit_bytes)?) } else { None };
+    if let Some(group) = group.as_ref().filter(|_| way.kind == Kind::Swap) {
+        Swap::allow(group.path())?;
+    }
     let task = Task {
         address: entry.address.clone(),
         profile: entry.profile.clone(),
@@ -319,14 +370,14 @@ mod tests {
             address: "graph".into(),
             profile: None,
             work: Work::Graph(Program::ShortestPaths),
-            ways: ["region", "mmap", "mmap-random", "mmap-hints"]
+            ways: ["region", "mmap", "mmap-random", "mmap-hints", "mmap-random-hints", "swap"]
                 .map(|way| Way::of(way).unwrap())
                 .into(),
             limit_bytes: 1 << 23,
             most_ns: 0,
             emulated: None,
         };
-        let rows: Vec<Row> = std::iter::zip(&entry.ways, [9, 5, 2, 4])
+        let rows: Vec<Row> = std::iter::zip(&entry.ways, [9, 9, 4, 2, 1, 99])
             .map(|(way, seconds)| {
                 let operations = [("done".to_owned(), 1)].into();
                 let wall_ns = seconds * 1_000_000_000;
@@ -338,6 +389,6 @@ mod tests {
         let mut ways: Vec<(&Way, usize)> = entry.ways.iter().zip(0..).collect();
         assert_eq!(take_behind(&mut ways, &rows), ["mmap"]);
         let left: Vec<&str> = ways.iter().map(|(way, _)| way.name.as_str()).collect();
-        assert_eq!(left, ["region", "mmap-random", "mmap-hints"]);
+        assert_eq!(left, ["region", "mmap-random", "mmap-hints", "mmap-random-hints", "swap"]);
     }
 }

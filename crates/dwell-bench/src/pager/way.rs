@@ -4,6 +4,8 @@
 use anyhow::{Result, bail};
 use serde::{Deserialize, Serialize};
 
+use crate::units;
+
 /// What the kernel is told of a mapping, once for all of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -14,6 +16,12 @@ pub enum Advice {
     Random,
     /// `MADV_SEQUENTIAL`; a region's own.
     Sequential,
+    /// `MADV_WILLNEED` for all of it.
+    WillNeed,
+    /// `MADV_POPULATE_READ` for all of it.
+    Populate,
+    /// `MADV_HUGEPAGE`.
+    Huge,
 }
 
 /// Who handles a region's faults, and where.
@@ -38,6 +46,13 @@ pub enum Handler {
 pub enum Kind {
     /// The kernel's `mmap`.
     Mmap,
+    /// Anonymous memory that has the file's bytes, and is swapped to zram.
+    Swap,
+    /// UMap, another pager in user space.
+    Umap {
+        /// Bytes that it reads for one fault.
+        page_bytes: usize,
+    },
     /// A region of the pager.
     Region {
         /// Who handles its faults.
@@ -69,16 +84,30 @@ pub struct Way {
 }
 
 /// Names of the kernel's ways.
-pub const MMAP: [&str; 5] =
-    ["mmap", "mmap-random", "mmap-sequential", "mmap-hints", "mmap-random-hints"];
+pub const MMAP: [&str; 8] = [
+    "mmap",
+    "mmap-random",
+    "mmap-sequential",
+    "mmap-willneed",
+    "mmap-populate",
+    "mmap-huge",
+    "mmap-hints",
+    "mmap-random-hints",
+];
+/// Name of anonymous memory on swap.
+pub const SWAP: &str = "swap";
+/// Names of UMap with its smallest page, and with larger ones.
+pub const UMAP: [&str; 2] = ["umap", "umap-64k"];
 /// Names of a region's ways.
-pub const REGION: [&str; 11] = [
+pub const REGION: [&str; 13] = [
     "region",
     "region-random",
     "region-sequential",
     "region-hints",
     "region-random-hints",
     "region-spin",
+    "region-spin-ahead",
+    "region-spin-hints",
     "region-block",
     "region-thread",
     "region-thread-same",
@@ -89,6 +118,11 @@ pub const REGION: [&str; 11] = [
 pub const DEVICE: &str = "device";
 /// The device by itself, left the CPU for.
 pub const DEVICE_BLOCK: &str = "device-block";
+
+/// All names.
+fn names() -> Vec<&'static str> {
+    MMAP.into_iter().chain(REGION).chain([SWAP]).chain(UMAP).chain([DEVICE, DEVICE_BLOCK]).collect()
+}
 
 impl Way {
     /// A way by its name.
@@ -108,6 +142,9 @@ impl Way {
             "mmap" => (Kind::Mmap, Advice::Normal, false),
             "mmap-random" => (Kind::Mmap, Advice::Random, false),
             "mmap-sequential" => (Kind::Mmap, Advice::Sequential, false),
+            "mmap-willneed" => (Kind::Mmap, Advice::WillNeed, false),
+            "mmap-populate" => (Kind::Mmap, Advice::Populate, false),
+            "mmap-huge" => (Kind::Mmap, Advice::Huge, false),
             "mmap-hints" => (Kind::Mmap, Advice::Normal, true),
             "mmap-random-hints" => (Kind::Mmap, Advice::Random, true),
             "region" => (its(Handler::Inline), Advice::Normal, false),
@@ -116,17 +153,20 @@ impl Way {
             "region-hints" => (its(Handler::Inline), Advice::Normal, true),
             "region-random-hints" => (lone(Handler::Inline), Advice::Random, true),
             "region-spin" => (region(Handler::Inline, false, "spin"), Advice::Random, false),
+            "region-spin-ahead" => (region(Handler::Inline, true, "spin"), Advice::Normal, false),
+            "region-spin-hints" => (region(Handler::Inline, false, "spin"), Advice::Random, true),
             "region-block" => (region(Handler::Inline, false, "block"), Advice::Random, false),
             "region-thread" => (its(Handler::Anywhere), Advice::Normal, false),
             "region-thread-same" => (lone(Handler::SameCpu), Advice::Random, false),
             "region-thread-other" => (lone(Handler::OtherCpu), Advice::Random, false),
             "region-thread-spins" => (lone(Handler::OtherCpuSpins), Advice::Random, false),
+            SWAP => (Kind::Swap, Advice::Normal, false),
+            "umap" => (Kind::Umap { page_bytes: 4 << 10 }, Advice::Normal, false),
+            "umap-64k" => (Kind::Umap { page_bytes: 64 << 10 }, Advice::Normal, false),
             DEVICE => (Kind::Device { policy: "spin".into() }, Advice::Random, false),
             DEVICE_BLOCK => (Kind::Device { policy: "block".into() }, Advice::Random, false),
             other => {
-                let known: Vec<&str> =
-                    MMAP.into_iter().chain(REGION).chain([DEVICE, DEVICE_BLOCK]).collect();
-                bail!("{other}: no such way to memory; there are {}", known.join(", "))
+                bail!("{other}: no such way to memory; there are {}", names().join(", "))
             }
         };
         Ok(Way { name: name.to_owned(), kind, advice, hints })
@@ -136,6 +176,11 @@ impl Way {
     pub fn settings(&self) -> Vec<String> {
         let mut settings = match &self.kind {
             Kind::Mmap => vec!["mmap of the file, shared, read-only".to_owned()],
+            Kind::Swap => vec!["anonymous memory with the file's bytes, swapped to zram".into()],
+            Kind::Umap { page_bytes } => {
+                let pages = format!("pages of {}", units::bytes(*page_bytes as u64));
+                vec!["UMap, a thread per CPU fills and one evicts".into(), pages]
+            }
             Kind::Device { policy } => {
                 vec![
                     "reads of one page each, past the page cache".into(),
@@ -160,14 +205,22 @@ impl Way {
             Advice::Normal => {}
             Advice::Random => settings.push("advice: random".into()),
             Advice::Sequential => settings.push("advice: sequential".into()),
+            Advice::WillNeed => settings.push("MADV_WILLNEED for all of it".into()),
+            Advice::Populate => settings.push("MADV_POPULATE_READ for all of it".into()),
+            Advice::Huge => settings.push("MADV_HUGEPAGE".into()),
         }
         settings.extend(self.hints.then(|| "the program's hints".to_owned()));
         settings
     }
 
-    /// Whether it needs a file, and no address of a scheme will do.
+    /// Whether the kernel pages: it needs a limit, or it would have all memory.
     pub fn is_kernels(&self) -> bool {
-        self.kind == Kind::Mmap
+        matches!(self.kind, Kind::Mmap | Kind::Swap)
+    }
+
+    /// Whether it needs a file, and no address of a scheme will do.
+    pub fn needs_file(&self) -> bool {
+        self.is_kernels() || matches!(self.kind, Kind::Umap { .. })
     }
 }
 
@@ -177,8 +230,7 @@ mod tests {
 
     #[test]
     fn every_name_is_a_way_of_its_own_and_others_are_refused() {
-        let names: Vec<&str> =
-            MMAP.into_iter().chain(REGION).chain([DEVICE, DEVICE_BLOCK]).collect();
+        let names = names();
         let ways: Vec<Way> = names.iter().map(|name| Way::of(name).unwrap()).collect();
         for (at, way) in ways.iter().enumerate() {
             assert_eq!(way.name, names[at]);

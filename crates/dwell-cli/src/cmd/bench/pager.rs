@@ -32,9 +32,13 @@ pub struct Pager {
     /// Length of those files
     #[arg(long, default_value = "64M", value_parser = size::bytes)]
     bytes: u64,
-    /// Contenders: mmap, mmap-random, mmap-sequential (advice), mmap-hints, mmap-random-hints (the program's
-    /// hints by MADV_WILLNEED), region, region-hints, region-sequential, region-random,
-    /// region-random-hints, region-spin, region-block (these four read nothing ahead by themselves), region-thread (a thread handles faults), device and
+    /// Contenders. The kernel's mapping: mmap; with advice for all of it: mmap-random,
+    /// mmap-sequential, mmap-willneed, mmap-populate, mmap-huge; with the program's hints by
+    /// MADV_WILLNEED: mmap-hints, mmap-random-hints. Regions: region, region-hints,
+    /// region-sequential, region-random, region-random-hints; with one wait mode:
+    /// region-spin-ahead, and without reading ahead region-spin, region-spin-hints,
+    /// region-block; with a thread that handles faults: region-thread. Others: swap (anonymous
+    /// memory, swapped to zram), umap and umap-64k (UMap, built by `make peers`), device and
     /// device-block (reads one by one, spun and blocked for)
     #[arg(long, value_delimiter = ',', default_value = "mmap,mmap-random,mmap-random-hints,region,region-random,region-hints", value_parser = known_way)]
     ways: Vec<String>,
