@@ -346,7 +346,15 @@ impl FigureResult {
         if schema != SCHEMA {
             return Ok(None);
         }
-        serde_json::from_str(&text).map(Some).with_context(not_one)
+        let mut result: FigureResult = serde_json::from_str(&text).with_context(not_one)?;
+        // Why a row differs from a paper may be found out after it was measured.
+        if let Ok(known) = catalogue().figure(id) {
+            for row in result.rows.iter_mut().filter(|row| row.ours.is_some()) {
+                let case = known.cases.iter().find(|known| known.case == row.case);
+                row.differs = case.and_then(|case| case.differs.clone());
+            }
+        }
+        Ok(Some(result))
     }
 
     /// Why its numbers say nothing about the present code; `None` where they do.

@@ -64,6 +64,14 @@ fn commands_do_what_they_say() {
         assert_eq!(exports.trim(), export);
         let refused = dwell(&["nfs", "rm", &at("/a")]);
         assert!(said(&refused).contains("--recursive removes it"));
+        let listed = ok(&["rm", "-r", "--dry-run", &at("/a")]);
+        let paths: Vec<&str> = listed
+            .lines()
+            .filter_map(|line| line.split('?').next()?.rsplit_once("/a"))
+            .map(|(_, below)| below)
+            .collect();
+        assert_eq!(paths, ["", "/b", "/b/local"], "{listed}");
+        assert!(dir.path().join("a/b/local").exists());
         ok(&["rm", "-r", &at("/a")]);
         assert!(!dir.path().join("a").exists());
         Ok::<(), Unavailable>(())

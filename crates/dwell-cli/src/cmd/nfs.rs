@@ -101,6 +101,9 @@ pub struct Rm {
     /// Directories too, with all that is in them
     #[arg(short, long)]
     recursive: bool,
+    /// Print what would be removed, and remove nothing
+    #[arg(long)]
+    dry_run: bool,
 }
 
 /// What to make.
@@ -193,15 +196,21 @@ pub fn run(command: &Nfs) -> Result<()> {
         Nfs::Rm(args) => {
             for address in &args.addresses {
                 let (client, url) = open(address)?;
-                executor.block_on(async {
+                let listed = executor.block_on(async {
                     let (parent, name) = client.parent(&url).await?;
                     let found = client.require(&url).await?;
                     let item = Item { name: name.as_bytes().to_vec(), found };
                     if found.attributes.kind == Kind::Directory && !args.recursive {
                         return Err(Error::invalid(&url, "is a directory; --recursive removes it"));
                     }
-                    client.remove_all(parent, item, args.recursive, &url, &mut |_| ()).await
+                    if args.dry_run {
+                        return inside(&client, url.clone(), found).await;
+                    }
+                    client.remove_all(parent, item, args.recursive, &url, &mut |_| ()).await?;
+                    Ok(Vec::new())
                 })?;
+                let line = |url: &Url| format!("{}\n", show::one_line(&url.to_string()));
+                show::out(&listed.iter().map(line).collect::<String>())?;
             }
             Ok(())
         }
@@ -211,6 +220,20 @@ pub fn run(command: &Nfs) -> Result<()> {
             Ok(executor.block_on(client.make_directories(&url, attributes, args.parents))?)
         }
     }
+}
+
+/// Everything that an address stands for, a directory before what is in it.
+async fn inside(client: &Rc<Client>, url: Url, found: Found) -> error::Result<Vec<Url>> {
+    let (mut left, mut seen) = (vec![(url, found)], Vec::new());
+    while let Some((url, found)) = left.pop() {
+        if found.attributes.kind == Kind::Directory {
+            let items = client.list(found.handle, &url).await?;
+            let named = |item: Item| (url.join(&String::from_utf8_lossy(&item.name)), item.found);
+            left.extend(items.into_iter().map(named));
+        }
+        seen.push(url);
+    }
+    Ok(seen)
 }
 
 fn last_name(url: &Url) -> Vec<u8> {
