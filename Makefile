@@ -6,7 +6,8 @@
 #              Debians; Miri on what makes no system calls
 # make trace-tool  builds the Valgrind tool with which `dwell lab trace record` records, part of make build where valgrind is installed
 # make peers   builds the other runtimes and NFS clients that `dwell bench io --policies block,peer:NAME` and
-#              `dwell bench nfs --contenders single,peer:NAME` measure beside it
+#              `dwell bench nfs --contenders single,peer:NAME` measure beside it, and UMap for `dwell bench pager`
+# make aarch64 builds the command and the libraries for aarch64, and runs under qemu-user the tests that need no device
 # make fuzz    fuzzes the readers of traces, channels and NFS for a minute each (FUZZ_SECONDS=60)
 # make install   installs command, libraries, dwell.h, dwell.pc, manual pages and completions under PREFIX (/usr/local), DESTDIR before it
 # make deb     builds Debian packages in target/packages: dwell, and dwell-dbgsym with the debug symbols
@@ -47,6 +48,7 @@ NEEDS_TEST += ganesha.nfsd:nfs-ganesha /usr/lib/*/ganesha/libfsalvfs.so:nfs-gane
 # An NFS client that is looked for when it is measured.
 NEEDS_PEERS := /usr/lib/*/libnfs.so:libnfs-dev
 NEEDS_UMAP := git:git cmake:cmake c++:g++
+NEEDS_AARCH64 := aarch64-linux-gnu-gcc:gcc-aarch64-linux-gnu /usr/aarch64-linux-gnu/include/stdio.h:libc6-dev-arm64-cross qemu-aarch64:qemu-user
 # What tests/programs runs, beside fio; the long form runs more.
 NEEDS_PROGRAMS := sqlite3:sqlite3 /usr/include/sqlite3ext.h:libsqlite3-dev strace:strace db5.3_load:db5.3-util sysbench:sysbench redis-server:redis-server mdb_load:lmdb-utils db_bench:rocksdb-tools git:git
 # The Python module.
@@ -67,7 +69,7 @@ then $(MAKE) --no-print-directory -C valgrind OUT=$(CURDIR)/target/valgrind; \
 else echo "make: no valgrind with its headers, or no cc, or not x86-64: dwell lab trace record will not work" >&2; fi
 endef
 
-.PHONY: demo test test-long install install-files deb tarball wheel wheel-test fio-engine sqlite-vfs lint figure figures book peers build deps deny trace-tool fuzz
+.PHONY: demo test test-long aarch64 install install-files deb tarball wheel wheel-test fio-engine sqlite-vfs lint figure figures book peers build deps deny trace-tool fuzz
 
 deps:
 	@command -v $(CARGO) >/dev/null || { echo "make: a Rust toolchain is needed (rustup, or Debian's cargo 1.89 or newer)" >&2; exit 1; }
@@ -90,6 +92,11 @@ peers: deps
 	@./scripts/packages $(NEEDS_PEERS) $(NEEDS_UMAP)
 	$(CARGO) build --release --locked $(PEERS)
 	@./scripts/umap
+
+aarch64: deps
+	@./scripts/packages $(NEEDS_AARCH64)
+	./scripts/aarch64 build
+	./scripts/aarch64 test
 
 demo: deps
 	$(CARGO) build --release --locked -p dwell-cli
@@ -114,6 +121,7 @@ test-long: build trace-tool
 	@./scripts/packages $(NEEDS_PACKAGES) $(NEEDS_PYTHON) debootstrap:debootstrap
 	./tests/packages/run
 	DWELL_SWEEP_POINTS=1000 ./crates/dwell-python/test --ray
+	@$(MAKE) --no-print-directory aarch64
 
 install: deps
 	$(CARGO) build --release --locked $(PROGRAMS) -p dwell-capi

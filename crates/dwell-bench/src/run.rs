@@ -389,7 +389,7 @@ fn race_until(
         row.rounds.retain(|_| counts.next().unwrap_or(false));
     }
     rows.retain(|row| !row.rounds.is_empty());
-    // A signal may end number crunchers too: what was asked for is the reason then.
+    // A signal may end CPU stressors too: what was asked for is the reason then.
     let outcome = outcome.with_context(|| setting.device.clone());
     (rows, measure.keeper.check().map_err(Into::into).and(outcome))
 }

@@ -311,7 +311,7 @@ typedef struct dwell_stats {
    */
   uint64_t spun;
   /**
-   * Requests on a queue whose thread left the CPU.
+   * Requests on a queue whose thread blocked.
    */
   uint64_t blocked;
   /**
@@ -360,7 +360,7 @@ typedef struct dwell_stats {
    */
   struct dwell_latency inline_latency;
   /**
-   * Latency of requests on a queue whose thread left the CPU.
+   * Latency of requests on a queue whose thread blocked.
    */
   struct dwell_latency blocked_latency;
   /**

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Dwell for C programs: what `dwell.h` declares.
 //!
-//! A face: it checks what C passes in, calls the hall, and tells errors by `errno`. The header is
+//! A frontend: it checks what C passes in, calls the engine, and tells errors by `errno`. The header is
 //! generated from these files (`tests/header.rs`).
 #![deny(unsafe_code)]
 

@@ -115,7 +115,7 @@ pub struct Stats {
     pub inline_calls: u64,
     /// Requests on a queue whose thread busy-waited.
     pub spun: u64,
-    /// Requests on a queue whose thread left the CPU.
+    /// Requests on a queue whose thread blocked.
     pub blocked: u64,
     /// Requests on a queue whose thread slept for a stated time and then busy-waited.
     pub hybrid: u64,
@@ -140,7 +140,7 @@ pub struct Stats {
     pub by_reason: [u64; DWELL_REASONS],
     /// Latency of ordinary system calls.
     pub inline_latency: Latency,
-    /// Latency of requests on a queue whose thread left the CPU.
+    /// Latency of requests on a queue whose thread blocked.
     pub blocked_latency: Latency,
     /// Latency of requests on a queue whose thread busy-waited, after a sleep or without.
     pub spun_latency: Latency,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The controller: makes channels for clients that connect, grants and takes back, and keeps the thread that
+//! The daemon: makes channels for clients that connect, grants and takes back, and keeps the thread that
 //! serves them.
 
 use std::collections::HashMap;
@@ -26,7 +26,7 @@ use crate::socket;
 use crate::table::Table;
 use crate::way::Way;
 
-/// What a controller is told.
+/// What a daemon is told.
 #[derive(Clone)]
 pub struct Options {
     /// What is known of the device beneath the backing directory.
@@ -66,7 +66,7 @@ impl Default for Options {
     }
 }
 
-/// What the controller's channels did.
+/// What the daemon's channels did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Channels that are open.
@@ -97,7 +97,7 @@ pub(crate) struct Counters {
     pub sleeps: AtomicU64,
 }
 
-/// One channel, as all threads of the controller see it.
+/// One channel, as all threads of the daemon see it.
 pub(crate) struct Channel {
     pub token: Token,
     pub uid: u32,
@@ -164,14 +164,14 @@ impl State {
     }
 }
 
-/// A running controller. It ends, and all its channels with it, when it is dropped.
+/// A running daemon. It ends, and all its channels with it, when it is dropped.
 pub struct Controller {
     state: Arc<State>,
     threads: Vec<JoinHandle<()>>,
 }
 
 impl Controller {
-    /// Starts a controller under a name that nobody can guess.
+    /// Starts a daemon under a name that nobody can guess.
     ///
     /// # Errors
     /// What the system refuses: a thread, a socket, random bytes.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Whose rights a thread of root's controller acts with, and which it never needs.
+//! Whose rights a thread of root's daemon acts with, and which it never needs.
 //!
 //! The kernel decides about quotas and about the blocks that a file system keeps for the superuser when a file takes
 //! room, not when the file is opened. So data is written as the user who opened the file.
@@ -20,7 +20,7 @@ pub struct Opener {
     gid: u32,
 }
 
-/// The user that stands for all that have no number in the controller's user namespace.
+/// The user that stands for all that have no number in the daemon's user namespace.
 const NOBODY: u32 = 65_534;
 
 impl Opener {

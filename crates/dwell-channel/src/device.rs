@@ -219,7 +219,7 @@ impl Device {
     pub fn settle(&mut self) {
         let Device { queue, errands, done, .. } = self;
         if let (Some(queue), false) = (queue, errands.is_empty()) {
-            // Nobody is served meanwhile: the thread leaves the CPU.
+            // Nobody is served meanwhile: the thread blocks.
             let decision = Decision::new(Route::Interrupt, Mode::Block, 0, Reason::Fixed);
             let now = clock::now();
             wait::wait(queue, WaitMachine::new(&decision, now, now), &mut |completion| {

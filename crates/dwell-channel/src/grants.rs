@@ -108,7 +108,7 @@ impl OpenFile {
         self
     }
 
-    /// A number that no other open file of this controller ever has.
+    /// A number that no other open file of this daemon ever has.
     pub fn id(&self) -> u64 {
         self.id
     }

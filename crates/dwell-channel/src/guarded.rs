@@ -3,8 +3,8 @@
 //!
 //! A load or store raises SIGBUS where a file under a mapping has become shorter, where its page cannot be had any more (a
 //! hole was made and the system is out of memory that it may promise, or its tmpfs is full), and where memory is broken. Two kinds of memory that the
-//! controller touches are like that: files of a tmpfs ([`View`](crate::view::View)), which somebody may truncate past the
-//! controller, and the memory of channels ([`Shared`](crate::shared::Shared)), which is sealed against becoming shorter, but not
+//! daemon touches are like that: files of a tmpfs ([`View`](crate::view::View)), which somebody may truncate past the
+//! daemon, and the memory of channels ([`Shared`](crate::shared::Shared)), which is sealed against becoming shorter, but not
 //! against holes: the client must be able to write it, and who may write may make holes.
 //!
 //! System calls that copy (`process_vm_readv`, `pread`) would answer EFAULT instead, and take longer than the copy.
@@ -194,7 +194,7 @@ static BEFORE: Before = Before(UnsafeCell::new(MaybeUninit::uninit()));
 static INSTALLED: AtomicBool = AtomicBool::new(false);
 
 /// Has this process survive that memory of channels and views is taken away. It installs a handler of SIGBUS, which hands what is
-/// none of its own to the handler that was there before. Call it before a controller starts: what was mapped before is not covered.
+/// none of its own to the handler that was there before. Call it before a daemon starts: what was mapped before is not covered.
 ///
 /// # Errors
 /// What the system says.

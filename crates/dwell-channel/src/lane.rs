@@ -201,7 +201,7 @@ impl Lane {
                     let beside = commands.take_beside(shared.beside_commands());
                     alone = beside.is_some();
                     let words = beside.unwrap_or_else(|| commands.take(shared.commands()));
-                    // Before anything comes of it: what a dead controller did not take was not begun.
+                    // Before anything comes of it: what a dead daemon did not take was not begun.
                     commands.release(shared.mark(Mark::CommandHead));
                     compiler_fence(Ordering::SeqCst);
                     Command::parse(words).map(|command| Part { command, moved: 0 })

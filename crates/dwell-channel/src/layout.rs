@@ -20,13 +20,13 @@ pub const COMPLETION_WORDS: usize = 1;
 pub enum Mark {
     /// Commands submitted so far; the client writes it.
     CommandTail = 0,
-    /// Commands taken so far; the controller writes it.
+    /// Commands taken so far; the daemon writes it.
     CommandHead = 128,
-    /// Completions so far; the controller writes it.
+    /// Completions so far; the daemon writes it.
     CompletionTail = 256,
     /// Completions taken so far; the client writes it.
     CompletionHead = 384,
-    /// Not 0 while the controller has to be woken.
+    /// Not 0 while the daemon has to be woken.
     ControllerAsleep = 512,
     /// Not 0 while the client has to be woken.
     ClientAsleep = 640,

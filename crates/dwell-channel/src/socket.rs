@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The Unix socket between a client and the controller: it makes the channel, rings the doorbell of whoever
+//! The Unix socket between a client and the daemon: it makes the channel, rings the doorbell of whoever
 //! sleeps, and tells each side when the other is gone.
 //!
 //! No call here can block, whatever flags the other side has set on what both share.

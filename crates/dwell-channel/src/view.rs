@@ -5,7 +5,7 @@
 //! A load or store to a hole of a full tmpfs, or past the end of a file, is not an error but a SIGBUS. So a
 //! page is only touched when it is known to have memory: a system call has just read or written it. It
 //! keeps that memory until the file is shortened or a hole is made, and before that channels are drained and
-//! their views are gone. If somebody shortens the file past the controller, the view is [lost](View::is_lost), and the
+//! their views are gone. If somebody shortens the file past the daemon, the view is [lost](View::is_lost), and the
 //! command is to be tried again with a fresh one.
 #![allow(unsafe_code)]
 
@@ -66,7 +66,7 @@ impl View {
         Some(View { file, memory, writable, bytes: AtomicU64::new(bytes), present, _share: share })
     }
 
-    /// Whether pages of the file were taken away past the controller: it is to be granted again.
+    /// Whether pages of the file were taken away past the daemon: it is to be granted again.
     #[inline]
     pub fn is_lost(&self) -> bool {
         self.memory.is_lost()

@@ -22,7 +22,7 @@ pub enum Opcode {
 pub struct Command {
     /// What to do.
     pub opcode: Opcode,
-    /// Comes back with the completion; the controller gives it no meaning.
+    /// Comes back with the completion; the daemon gives it no meaning.
     pub tag: u32,
     /// Entry of the permission table.
     pub entry: u32,
@@ -143,7 +143,7 @@ impl Hello {
     }
 }
 
-/// What the controller answers, with the memory beside it.
+/// What the daemon answers, with the memory beside it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Welcome {
     /// 0, or the number of the error why there is no channel.

@@ -34,7 +34,7 @@ fn soon(what: &str, is_so: impl Fn() -> bool) {
 #[test]
 fn what_a_killed_client_had_in_flight_lands_in_no_other_memory() {
     let Some(program) = compiled("clients") else { return };
-    // The gate goes first, and lets go of what the controller waits for when it ends.
+    // The gate goes first, and lets go of what the daemon waits for when it ends.
     let house = House::new(Options { device_depth: 32, ..Options::default() });
     let Some(gate) = Gate::with(vec![0xaa; 1 << 18]) else { return };
     let place = String::from_utf8(house.controller.place().to_vec()).unwrap();

@@ -240,7 +240,7 @@ fn blocking_calls_are_woken_by_the_controller() {
         assert_eq!(read(&file, opened.program.as_raw_fd(), &mut buffer, at as u64), 4096);
         assert_eq!(buffer[0], byte_at(at));
     }
-    // On a busy machine the next request is often there before the controller sleeps.
+    // On a busy machine the next request is often there before the daemon sleeps.
     assert!(house.controller.tally().sleeps > 0);
 }
 
@@ -291,7 +291,7 @@ fn guest() -> Guest {
     Guest { keep: Ok, epoch: |_| EPOCH.load(std::sync::atomic::Ordering::SeqCst) }
 }
 
-/// The controller never hears of the close here: the number's epoch alone tells.
+/// The daemon never hears of the close here: the number's epoch alone tells.
 #[test]
 fn a_number_that_is_used_again_is_granted_again() {
     let house = House::new(Options::default());

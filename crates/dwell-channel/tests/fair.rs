@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What one user takes of a controller is that user's part, and others have theirs.
+//! What one user takes of a daemon is that user's part, and others have theirs.
 
 mod common;
 

@@ -16,7 +16,7 @@ use dwell_channel::client::Mount;
 use dwell_channel::controller::Options;
 use dwell_channel::grants::Grants;
 
-/// A controller with a good client, whose file must stay as it is.
+/// A daemon with a good client, whose file must stay as it is.
 struct Scene {
     house: House,
     good: File<Mount>,

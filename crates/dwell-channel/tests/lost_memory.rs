@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Memory that is taken away from under the controller ends what touched it, and never the controller.
+//! Memory that is taken away from under the daemon ends what touched it, and never the daemon.
 
 mod common;
 

@@ -69,7 +69,7 @@ impl Drop for Disk {
     }
 }
 
-/// A controller that was told that the device polls.
+/// A daemon that was told that the device polls.
 fn told() -> Options {
     Options { known: Known { polled: true, ..Known::default() }, ..Options::default() }
 }

@@ -38,7 +38,7 @@ fn race(memory: bool, rounds: u32) {
     let bytes = PAGES * 4096;
     backing.as_file().write_all_at(&vec![1; bytes as usize], 0).unwrap();
     let opened = house.open(backing.path(), libc::O_RDWR);
-    // What takes too often to be granted is asked of the kernel, which here would write past the controller:
+    // What takes too often to be granted is asked of the kernel, which here would write past the daemon:
     // it is let do nothing.
     let program = house.speak_for(&opened, std::fs::File::open(backing.path()).unwrap());
     let over = AtomicBool::new(false);

@@ -12,9 +12,26 @@ use rustix::fs::{Access, access};
 
 use crate::answer::wrong;
 
-/// An error of another room, as the parser of an argument gives it.
+/// An error of another module, as the parser of an argument gives it.
 pub fn as_text(error: impl Into<anyhow::Error>) -> String {
     format!("{:#}", error.into())
+}
+
+/// A length of time, as 300ms or 2s, in milliseconds.
+///
+/// # Errors
+/// Another text; nothing, or more than ten minutes.
+pub fn milliseconds(text: &str) -> Result<u64, String> {
+    let (number, unit) = match text.strip_suffix("ms") {
+        Some(number) => (number, 1),
+        None => (text.strip_suffix('s').unwrap_or_default(), 1000),
+    };
+    let length = number.parse::<u64>().ok().and_then(|number| number.checked_mul(unit));
+    let length = length.ok_or("want a whole number with ms or s, as 300ms or 2s")?;
+    match length {
+        1..=600_000 => Ok(length),
+        _ => Err("want a time from 1ms to 600s".into()),
+    }
 }
 
 /// What can be measured: a file or a block device that can be opened, or an address.

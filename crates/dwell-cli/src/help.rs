@@ -63,7 +63,7 @@ const TOPICS: &[(&str, &str, &[&str])] = &[
         "docs/how-to/troubleshooting.md",
         &["dwell bench bundle dwell-report -o bundle.json"],
     ),
-    ("bench pager", "docs/how-to/pager.md", &["dwell bench pager data.db --over 8"]),
+    ("bench pager", "docs/how-to/pager.md", &["dwell bench pager data.db --memory-ratio 8"]),
     ("nfs", "docs/how-to/nfs.md", &["dwell nfs ls nfs://server/export"]),
     ("nfs cp", "docs/how-to/nfs.md", &["dwell nfs cp -r nfs://server/export ."]),
     ("nfs ls", "docs/how-to/nfs.md", &["dwell nfs ls nfs://server/export/directory"]),

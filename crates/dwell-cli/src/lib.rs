@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The `dwell` command: parses, calls the hall, shows what it answers.
+//! The `dwell` command: parses, calls the engine, shows what it answers.
 //!
 //! It is a library so that a program can bring wait policies of its own into the very same
 //! command: it registers them ([`dwell::policies::register`]) and calls [`main`].

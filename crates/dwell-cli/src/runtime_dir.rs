@@ -21,7 +21,7 @@ pub fn runtime_dir() -> Result<PathBuf> {
     private(&place(chosen, Path::new("/dev/shm"), uid), uid)
 }
 
-/// Where this user's controllers are found. Root's are in one place, whoever started them: a service, or a
+/// Where this user's daemons are found. Root's are in one place, whoever started them: a service, or a
 /// person at a terminal.
 ///
 /// # Errors

@@ -123,7 +123,7 @@ fn an_unprobed_file_passes_through_and_is_told_what_to_run() {
     let dir = tempfile::tempdir().unwrap();
     let Some(path) = probable(dir.path(), 8192) else { return };
     let shown = success(dir.path(), &["explain", &path]);
-    for part in ["not probed", "► decides: block", "unprobed:", "others are tried", "· not asked"]
+    for part in ["not probed", "► decides: block", "unprobed:", "modes are tried", "· not asked"]
     {
         assert!(shown.contains(part), "{part}\n{shown}");
     }
@@ -385,7 +385,7 @@ fn a_bench_starts_its_loads_as_processes_of_this_program() {
     let dir = tempfile::tempdir().unwrap();
     let report = dir.path().join("report");
     let fixed =
-        ["--sizes", "4k", "--rounds", "1", "--batch-ms", "300", "--crunchers", "1", "--json"];
+        ["--sizes", "4k", "--rounds", "1", "--batch-ms", "300", "--stressors", "1", "--json"];
     let bench = |more: &[&str]| {
         let subject =
             ["bench", "io", "--hasty-probe", "emu:latency=5us,size=2MiB", "--policies", "block"];

@@ -150,7 +150,7 @@ fn after_a_signal_complete_rounds_are_kept_and_nothing_is_left() {
         // As root its own devices are loop devices.
         let mut bench = Bench::start(
             directory.path(),
-            &[&["--load", "cpu", "--crunchers", "2", "--sizes", "4k"], &SOON[..]].concat(),
+            &[&["--load", "cpu", "--stressors", "2", "--sizes", "4k"], &SOON[..]].concat(),
         );
         bench.wait_until_it_measures();
         let (id, crunchers) = (bench.child.id(), bench.children());
@@ -232,7 +232,7 @@ fn a_second_signal_ends_at_once_what_hangs() {
 #[test]
 fn without_one_of_its_number_crunchers_a_run_ends() {
     let directory = tempfile::tempdir().unwrap();
-    let args = [EMULATED, "--load", "cpu", "--crunchers", "1", "--sizes", "4k"];
+    let args = [EMULATED, "--load", "cpu", "--stressors", "1", "--sizes", "4k"];
     let mut bench = Bench::start(directory.path(), &[&args[..], &SOON[..]].concat());
     bench.wait_until_a_round_is_complete();
     let [cruncher] = bench.children()[..] else { panic!("one number cruncher was asked for") };

@@ -32,7 +32,7 @@ fn every_contender_is_measured_on_what_is_named() {
     std::fs::write(&file, content).unwrap();
     let report = directory.path().join("report");
     let mut words = vec![file.to_str().unwrap(), "--out", report.to_str().unwrap(), "--json"];
-    words.extend(["--rounds", "2", "--most-ms", "300", "--work", "random,strided", "--ways"]);
+    words.extend(["--rounds", "2", "--max-time", "300ms", "--work", "random,strided", "--ways"]);
     words.push("mmap,region,region-hints");
     let output = dwell(&words);
     assert!(output.status.success(), "{}", said(&output));

@@ -86,7 +86,7 @@ fn what_would_measure_something_else_than_it_says_is_refused_in_one_line() {
         (&["--load", "cpu,cpu"], "--load: cpu is named twice"),
         (&["--depth", "1,1"], "--depth: 1 is named twice"),
         (&["--baseline", "pread"], "--baseline pread: it is not among"),
-        (&["--crunchers", "2"], "--crunchers: none is started without --load cpu"),
+        (&["--stressors", "2"], "--stressors: none is started without --load cpu"),
         (&["--bystanders", "2"], "--bystanders: none is started without --load bystander"),
         (&["--policies", "blcok"], "blcok: no such policy"),
         (&["/nonexistent/device"], "/nonexistent/device"),
@@ -100,6 +100,6 @@ fn what_would_measure_something_else_than_it_says_is_refused_in_one_line() {
         assert!(first.starts_with("dwell: ") && first.contains(says), "{args:?}: {said}");
         assert!(output.stdout.is_empty());
     }
-    let output = bench(dir.path(), &["--load", "cpu", "--crunchers", "0"]);
+    let output = bench(dir.path(), &["--load", "cpu", "--stressors", "0"]);
     assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
 }

@@ -171,8 +171,8 @@ fn a_value_that_is_none_is_status_2() {
         for arg in command.get_arguments().filter(|arg| takes_a_value(arg)) {
             let option = format!("--{}", arg.get_long().unwrap());
             let is_path = arg.get_value_parser().type_id() == TypeId::of::<PathBuf>();
-            let later =
-                LATER.contains(&option.as_str()) || leaf.join(" ") + &option == "bench io--day";
+            let later = LATER.contains(&option.as_str())
+                || leaf.join(" ") + &option == "bench io--scenario";
             if is_path || later || TEXT.contains(&option.as_str()) {
                 continue;
             }
@@ -254,7 +254,7 @@ const PLACES: &[(&str, [i32; 3])] = &[
     ("explain {}", [1, 1, 1]),
     ("bench io {}", [1, 1, 1]),
     ("bench io file {}", [1, 1, 1]),
-    ("bench io file --day {}", [1, 1, 1]),
+    ("bench io file --scenario {}", [1, 1, 1]),
     ("bench io file --samples none/{}", [1, 1, 1]),
     ("bench io file --peers-program {}", [1, 1, 1]),
     ("bench io emu:z-nand --out file/{}", [1, 1, 1]),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Data of files here and on a server, behind one face: what a copy reads from and writes to.
+//! Data of files here and on a server, behind one interface: what a copy reads from and writes to.
 
 use std::fs;
 use std::io;

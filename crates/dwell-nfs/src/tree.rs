@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Files and directories here and on a server, behind one face: what a copy is made between.
+//! Files and directories here and on a server, behind one interface: what a copy is made between.
 
 use std::ffi::OsStr;
 use std::fs;

@@ -311,7 +311,7 @@ impl Lane {
         });
     }
 
-    /// Leaves the CPU until the queue has something.
+    /// Blocks until the queue has something.
     pub fn park(&mut self, until: Option<Ns>) -> dwell_policy::Woken {
         let Lane { queue: Some(queue), flights, mask, .. } = self else {
             return dwell_policy::Woken::Look;

@@ -3,7 +3,7 @@
 //!
 //! A handler of the program's that touched the region would need the lane that its own thread is using. So
 //! all signals wait until a fault is over, as they do for a fault that the kernel serves. What the kernel lets in
-//! there is let in here as well, whenever a thread leaves the CPU or calls the device: a signal that nobody handles.
+//! there is let in here as well, whenever a thread blocks or calls the device: a signal that nobody handles.
 //! No code of the program's runs for it; it ends the process, or stops it.
 #![allow(unsafe_code)]
 

@@ -77,7 +77,7 @@ pub struct Options {
     pub faults: Faults,
     /// What the program may do.
     pub access: Access,
-    /// Whether the thread that waits for a page spins or leaves the CPU; asked once per fault.
+    /// Whether the thread that waits for a page spins or blocks; asked once per fault.
     pub policy: Arc<dyn WaitPolicy>,
     /// How far is read ahead.
     pub ahead: Ahead,
@@ -87,7 +87,7 @@ pub struct Options {
     pub board: Arc<Board>,
     /// What to do without userfaultfd.
     pub otherwise: Otherwise,
-    /// How long the handler thread ([`Faults::Thread`]) spins for the next fault before it leaves the CPU, in
+    /// How long the handler thread ([`Faults::Thread`]) spins for the next fault before it blocks, in
     /// nanoseconds.
     pub handler_spins_ns: u64,
     /// Whether pages are installed by copying although the kernel can move them.

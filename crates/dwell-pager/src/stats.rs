@@ -84,9 +84,9 @@ counters! {
     over_budget,
     /// Waits that kept the CPU.
     waits_spun,
-    /// Waits that left the CPU.
+    /// Waits that blocked.
     waits_parked,
-    /// Waits that left the CPU because a thread of higher priority could run next.
+    /// Waits that blocked because a thread of higher priority could run next.
     sacrificed,
     /// Time from fault to return, in nanoseconds.
     fault_ns,

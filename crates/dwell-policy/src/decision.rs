@@ -6,7 +6,7 @@ use crate::{Ns, Route};
 /// Whether the thread keeps the CPU while it waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Mode {
-    /// Leave the CPU; a context switch brings the thread back.
+    /// Block; a context switch brings the thread back.
     Block,
     /// Stay: busy-wait for the completion. On [`Route::Inline`] the driver does the work on this
     /// CPU and there is nothing to wait for; such a request is never counted as polled.

@@ -68,7 +68,7 @@ impl Pace {
     /// How many completions a wait is for when `in_flight` requests are outstanding, and how long
     /// fewer of them lie there before they do, in nanoseconds.
     ///
-    /// [`Enough::Few`] is as many as come in the time that leaving the CPU and coming back costs, for
+    /// [`Enough::Few`] is as many as come in the time that blocking and coming back costs, for
     /// which a waiting thread may as well wait. It is never more than a quarter of them, so that the
     /// device keeps enough to do and a slow request holds up few; one as long as the pace is unknown.
     /// [`Enough::Half`] is patient for twice as long as half of them usually take.

@@ -18,7 +18,7 @@ pub enum Step {
         /// When to ask the timer to fire; the measured overshoot is already taken off.
         until: Ns,
     },
-    /// Leave the CPU until the queue wakes this thread.
+    /// Block until the queue wakes this thread.
     Park {
         /// When to come back in any case.
         until: Option<Ns>,
@@ -217,7 +217,7 @@ impl WaitMachine {
     }
 }
 
-/// What the machine needs of the world: a clock, a queue, and ways to leave the CPU.
+/// What the machine needs of the world: a clock, a queue, and ways to block.
 pub trait Driver {
     /// The time, on the clock of the machine's `submitted` and `now`.
     fn now(&mut self) -> Ns;
@@ -230,7 +230,7 @@ pub trait Driver {
     }
     /// Sleeps by a timer that was asked to fire at `until`.
     fn sleep(&mut self, until: Ns);
-    /// Arms the queue, looks once more, and leaves the CPU if there is still nothing.
+    /// Arms the queue, looks once more, and blocks if there is still nothing.
     fn park(&mut self, until: Option<Ns>) -> Woken;
 }
 

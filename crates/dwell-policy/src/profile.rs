@@ -12,7 +12,7 @@ pub enum DeviceClass {
     VeryFast,
     /// Decided per request.
     Fast,
-    /// Waiting is long enough that leaving the CPU is always right.
+    /// Waiting is long enough that blocking is always right.
     Mainstream,
 }
 
@@ -48,7 +48,7 @@ pub struct Profile {
     /// Largest lone request, in bytes, that blocks better on a ring, sent first and waited for by a
     /// second call, than in a synchronous call; 0 where none does.
     pub ring_threshold_bytes: u64,
-    /// Cost of leaving the CPU for one request and coming back to it, with nothing else to run:
+    /// Cost of blocking for one request and coming back to it, with nothing else to run:
     /// the self switch (SmartCon §3.3), in nanoseconds.
     pub switch_ns: Ns,
     /// Time to reload the working set that another process evicted meanwhile (SmartCon §3.2), in

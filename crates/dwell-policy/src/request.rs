@@ -92,7 +92,7 @@ impl Routes {
         }
     }
 
-    /// Where a thread that leaves the CPU sends its request. A polled queue wakes nobody, so it
+    /// Where a thread that blocks sends its request. A polled queue wakes nobody, so it
     /// comes last. A lone request blocks best in a synchronous call; one of several must not.
     pub const fn to_block(self, call: Call) -> Route {
         match call {

@@ -320,7 +320,7 @@ pub fn appends(fd: i32) -> bool {
     flags < 0 || flags & libc::O_APPEND != 0
 }
 
-/// As [`still`] for a descriptor of a served mount, of which nobody but the controller knows the length.
+/// As [`still`] for a descriptor of a served mount, of which nobody but the daemon knows the length.
 pub fn still_served(fd: i32, word: Word) -> bool {
     device_of(word).is_some_and(|known| served::is_on(fd, known.number))
 }

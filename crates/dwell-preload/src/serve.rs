@@ -230,7 +230,7 @@ impl Request {
 
     fn looked_at(&self, kind: Kind) -> Option<(u64, u64)> {
         if self.is_served {
-            // A grant of what had this number before is gone since its close, and without one the controller is asked
+            // A grant of what had this number before is gone since its close, and without one the daemon is asked
             // through the descriptor. What does not depend on where a descriptor stands is the same call then.
             let looks = self.at.is_none() && kind != Kind::Sync || Seldom::CloseLook.is_due();
             if looks && !engine::still_served(self.fd, self.word) {

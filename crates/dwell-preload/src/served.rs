@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Descriptors on served mounts: what can be asked of them without asking their controller.
+//! Descriptors on served mounts: what can be asked of them without asking their daemon.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -25,7 +25,7 @@ fn keep(descriptor: OwnedFd) -> io::Result<OwnedFd> {
 }
 
 /// Whether a descriptor is a regular file on the device of that number. The kernel answers from what it has:
-/// to ask the controller would take as long as the request itself.
+/// to ask the daemon would take as long as the request itself.
 pub fn is_on(fd: i32, number: u64) -> bool {
     const FLAGS: i32 = libc::AT_EMPTY_PATH | libc::AT_STATX_DONT_SYNC;
     // SAFETY: zero bytes are a valid buffer.

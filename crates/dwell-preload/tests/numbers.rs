@@ -192,7 +192,7 @@ fn a_number_that_a_program_takes_from_a_channel_is_no_channel_any_more() {
     }
 }
 
-/// A controller that hears of the close of a descriptor only once a file is there.
+/// A daemon that hears of the close of a descriptor only once a file is there.
 struct Late {
     controller: Controller,
     until: PathBuf,

@@ -171,7 +171,7 @@ impl Machine {
         }
     }
 
-    /// Steps a wait until it is over or the process leaves the CPU. The machine says what to do;
+    /// Steps a wait until it is over or the process blocks. The machine says what to do;
     /// here it only takes virtual time.
     fn step(&mut self, at: usize, mut waiting: Waiting) -> Result<Next, SimError> {
         let mut ready = false;

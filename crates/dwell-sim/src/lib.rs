@@ -6,7 +6,7 @@
 //! the working set, an ultra-low-latency device behind a link, round-robin time slices by nice
 //! value; and the policies Async, Sync, Sync_Runahead, Sync_Prefetch and ITS. Time is virtual and
 //! counted in nanoseconds; the same programs, parameters and seed give the same report, byte for
-//! byte. Whether a process that waits for a page spins or leaves the CPU is decided by
+//! byte. Whether a process that waits for a page spins or blocks is decided by
 //! `dwell-policy` and carried out by its wait machine.
 //!
 //! Programs are anything that tells its executed instructions ([`Source`]): a recorded trace, or one

@@ -92,7 +92,7 @@ enum Stop {
 pub(crate) enum Next {
     /// It goes on.
     GoesOn,
-    /// It left the CPU.
+    /// It blocked.
     Left,
 }
 
@@ -230,7 +230,7 @@ impl Machine {
         }
     }
 
-    /// One turn of a process, until it leaves the CPU.
+    /// One turn of a process, until it blocks.
     fn turn(&mut self, at: usize, go_on: &mut dyn FnMut(u64) -> bool) -> Result<(), SimError> {
         if self.resume(at)? == Next::Left {
             return Ok(());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! SmartCon's analytic model (§6): what leaving the CPU at each request costs, from cycles per instruction.
+//! SmartCon's analytic model (§6): what blocking at each request costs, from cycles per instruction.
 //!
 //! Two systems serve the same requests, one that spins and one that switches. Equations 1 to 5 give
 //! the cycles per instruction of each, equation 6 the ratio of their speeds. All numbers are data:
@@ -28,7 +28,7 @@ pub struct Calibration {
     pub main_memory: String,
     /// The system that spins.
     pub smartcon: System,
-    /// The system that leaves the CPU.
+    /// The system that blocks.
     pub mainstream: System,
     /// Memories that serve as device, too: a ramdisk.
     #[serde(default)]
@@ -149,7 +149,7 @@ pub struct Answer {
     pub device_cycles: f64,
     /// The system that spins.
     pub smartcon: Cpi,
-    /// The system that leaves the CPU.
+    /// The system that blocks.
     pub mainstream: Cpi,
     /// Equation 6: how much faster the first is.
     pub ratio: f64,

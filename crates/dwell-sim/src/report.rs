@@ -156,7 +156,7 @@ pub struct Waits {
     pub spun: u64,
     /// Left the CPU.
     pub blocked: u64,
-    /// Spun past the deadline and left the CPU then.
+    /// Spun past the deadline and blocked then.
     pub expired: u64,
 }
 

@@ -15,7 +15,7 @@ pub enum Event {
         /// The page.
         page: u64,
     },
-    /// It asked the device for a page and leaves the CPU.
+    /// It asked the device for a page and blocks.
     Blocks {
         /// The page.
         page: u64,

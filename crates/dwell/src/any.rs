@@ -11,16 +11,16 @@ use crate::kernel::{Kernel, KernelQueue};
 use crate::queue::{Completion, Full, InHandler, Io, Prospect, Queue, Ticket, Wake, Watch};
 use crate::source::{Fills, Source};
 
-/// A queue of a source that a wing brought.
+/// A queue of a source that a subsystem brought.
 pub type OtherQueue = Box<dyn Queue<Op = Io> + Send>;
-/// A source that a wing brought.
+/// A source that a subsystem brought.
 pub type OtherSource = Box<dyn Source<Queue = OtherQueue>>;
 
 /// Any opened source. The kernel's is a branch away; others are called through a pointer.
 pub enum AnySource {
     /// A file or device that the kernel serves.
     Kernel(Kernel),
-    /// Everything else: emulated devices, memory, and what wings register.
+    /// Everything else: emulated devices, memory, and what subsystems register.
     Other(OtherSource),
 }
 

@@ -4,7 +4,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Result of the hall's operations.
+/// Result of the engine's operations.
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// A failed operation on a file, device or address. [`Error::kind`] says what to match.

@@ -2,8 +2,8 @@
 //! One thread, many tasks: futures that wait for storage, timers, sockets and words together.
 //!
 //! A continuation is a future. When no task can go on, the [`WaitMachine`](dwell_policy::WaitMachine)
-//! says whether the thread spins, naps or leaves the CPU, as was decided for the request due first;
-//! it leaves the CPU for everything it waits for at once ([`Parker`]), and until as many completions
+//! says whether the thread spins, naps or blocks, as was decided for the request due first;
+//! it blocks for everything it waits for at once ([`Parker`]), and until as many completions
 //! are there as are worth one wake-up.
 //!
 //! ```
@@ -82,7 +82,7 @@ pub struct Counts {
     pub steps: u64,
     /// Times that no task could go on.
     pub waits: u64,
-    /// Times that the thread left the CPU for that.
+    /// Times that the thread blocked for that.
     pub parks: u64,
     /// Requests on queues that are over.
     pub completions: u64,

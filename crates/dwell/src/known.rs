@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the hall knows of the device beneath an open source.
+//! What the engine knows of the device beneath an open source.
 
 use std::collections::HashMap;
 use std::path::Path;

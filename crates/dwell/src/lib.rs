@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The hall of Dwell: queues, the drivers that wait for them, files, and the monitors.
+//! The engine of Dwell: queues, the drivers that wait for them, files, and the monitors.
 //!
 //! A [`File`] decides for each of its requests whether the calling thread keeps the CPU or leaves
 //! it, by a [`WaitPolicy`], from what a probe learned of the device and

@@ -41,7 +41,7 @@ pub type Opener = Box<dyn Fn(&str, &Options) -> Result<Opened> + Send + Sync>;
 
 static OPENERS: RwLock<Vec<(String, Arc<Opener>)>> = RwLock::new(Vec::new());
 
-/// Makes `File::open("SCHEME:…")` reach a source that the hall does not know. A scheme that is
+/// Makes `File::open("SCHEME:…")` reach a source that the engine does not know. A scheme that is
 /// registered again is replaced.
 pub fn register(scheme: &str, opener: Opener) {
     let mut openers = OPENERS.write().unwrap_or_else(PoisonError::into_inner);
@@ -49,7 +49,7 @@ pub fn register(scheme: &str, opener: Opener) {
     openers.push((scheme.to_owned(), Arc::new(opener)));
 }
 
-/// Opens paths of a kind of its own, such as those under a mount that a wing serves; `None` for all others.
+/// Opens paths of a kind of its own, such as those under a mount that a subsystem serves; `None` for all others.
 pub type PathOpener = Box<dyn Fn(&Path, &Options) -> Option<Result<Opened>> + Send + Sync>;
 
 static PATH_OPENERS: RwLock<Vec<Arc<PathOpener>>> = RwLock::new(Vec::new());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Leaving the CPU until a queue has something.
+//! Blocking until a queue has something.
 #![allow(unsafe_code)]
 
 mod alarm_clock;

@@ -396,7 +396,7 @@ where
         let now = clock::now();
         let Some(first) = self.flights.first_due() else { return };
         let (submitted, mut decision, asked) = (first.submitted, first.decision, first.asked);
-        // A thread that will leave the CPU sends its requests with the call that waits for them.
+        // A thread that will block sends its requests with the call that waits for them.
         if decision.mode != Mode::Block {
             self.look();
             if !self.finished.is_empty() {

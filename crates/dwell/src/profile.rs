@@ -56,7 +56,7 @@ pub struct DeviceProfile {
     /// What requests cost when one thread keeps several in flight, sizes rising; empty where no
     /// queue takes them.
     pub queued: Vec<QueuedPoint>,
-    /// What leaving the CPU costs.
+    /// What blocking costs.
     pub switches: SwitchCosts,
     /// By how much timed sleeps came back late, by their length.
     #[serde(default)]
@@ -151,7 +151,7 @@ pub struct QueuedCost {
     pub voluntary_switches_per_request: f64,
 }
 
-/// What leaving the CPU costs.
+/// What blocking costs.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SwitchCosts {
     /// To block with nothing else to run and come back (SmartCon §3.3), in nanoseconds.

@@ -38,7 +38,7 @@ impl Prospect {
     pub const DEVICE: Prospect = Prospect { awake: true, syncs_at_once: false };
 }
 
-/// How a thread that wants to leave the CPU is woken when the queue has something for it.
+/// How a thread that wants to block is woken when the queue has something for it.
 #[derive(Debug)]
 pub enum Wake<'a> {
     /// Nobody wakes it: it spins, polls by a timer, or takes another route.

@@ -199,7 +199,7 @@ where
         counters.decided(decision.route, decision.mode, why);
     }
 
-    /// What leaving the CPU and coming back costs here, in nanoseconds; 0 where nobody measured it.
+    /// What blocking and coming back costs here, in nanoseconds; 0 where nobody measured it.
     pub(crate) fn switch_ns(&self) -> Ns {
         self.known.profile.map_or(0, |profile| profile.switch_ns)
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The controller of a served mount as a child of the exerciser, which so learns how it ended.
+//! The daemon of a served mount as a child of the exerciser, which so learns how it ended.
 
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader};
@@ -13,7 +13,7 @@ use anyhow::{Result, bail};
 /// So long may a process take to end.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A running controller.
+/// A running daemon.
 #[derive(Debug)]
 pub struct Server {
     child: Child,

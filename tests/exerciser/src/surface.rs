@@ -223,7 +223,7 @@ impl Site {
                     self.server.replace(Some(server));
                     return Ok(());
                 }
-                // A controller that just ended may not be gone for everybody yet.
+                // A daemon that just ended may not be gone for everybody yet.
                 Err(error) if !format!("{error:#}").contains("served already") => {
                     return Err(error);
                 }

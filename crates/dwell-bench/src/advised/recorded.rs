@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Yesterday's recording, judged: fio's JSON, or the text of blkparse. Neither knows how long waking
-//! took, so it is taken to be what leaving the CPU costs on this machine.
+//! took, so it is taken to be what blocking costs on this machine.
 
 mod blkparse;
 mod fio;
@@ -12,7 +12,7 @@ use dwell_advise::{Cost, DeviceLoad, Issued, Operation, Parts, Seen, Wait};
 
 use crate::units;
 
-/// Reads a recording. `waking_ns` is what leaving the CPU and coming back costs.
+/// Reads a recording. `waking_ns` is what blocking and coming back costs.
 ///
 /// # Errors
 /// The file cannot be read; it is neither; it holds no request.

@@ -29,7 +29,7 @@ const WRONG: &str = "all cells: those with the wrong sign";
 /// A gain or loss below this has no sign.
 const TELLING: f64 = 0.05;
 
-/// Where the kernel's workers run, on what, how many KiB, whether writes, and the crunchers beside.
+/// Where the kernel's workers run, on what, how many KiB, whether writes, and the CPU stressors beside.
 type Cell = (State, Kind, u64, bool, usize);
 
 /// The cells of R1 on the kernel's devices, without those beside other programs' requests.

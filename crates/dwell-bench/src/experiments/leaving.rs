@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! S12: how often the reader leaves the CPU, of its own will and not, beside every load; and beside
+//! S12: how often the reader blocks, of its own will and not, beside every load; and beside
 //! a CPU load, whether it is the kernel's worker that takes the CPU.
 
 use anyhow::Result;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! S13: spinning whatever the load, beside ten number crunchers: how fast, at what CPU time, and what
+//! S13: spinning whatever the load, beside ten CPU stressors: how fast, at what CPU time, and what
 //! they lose.
 
 use anyhow::Result;

@@ -21,7 +21,7 @@ const DEVICES: [(Kind, &str); 3] =
     [(Kind::Loop, "loop on tmpfs"), (Kind::Zram, "zram"), (Kind::Disk, "virtio disk")];
 const LOADS: [(Load, &str); 2] = [(Load::Idle, "idle"), (Load::Cpu, "busy")];
 const SIZES_KIB: [u64; 4] = [4, 16, 64, 256];
-/// Number crunchers of the load.
+/// Number CPU stressors of the load.
 const CRUNCHERS: u32 = 10;
 const FILE: &str = "target/w1-predicted.json";
 

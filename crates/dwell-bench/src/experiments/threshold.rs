@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! S6: thresholds of the utilisation by others, under loads from none to ten number crunchers.
+//! S6: thresholds of the utilisation by others, under loads from none to ten CPU stressors.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -83,13 +83,13 @@ pub fn measure(
     Ok(Some(chart(result, &curves)))
 }
 
-/// CPU time that the number crunchers got beside `ours` against that beside `base`.
+/// CPU time that the CPU stressors got beside `ours` against that beside `base`.
 fn progress_ratio(ours: &Row, base: &Row) -> Option<Paired> {
     pair_by(ours, base, |round| round.cruncher_ns as f64 / round.wall_ns as f64)
 }
 
 /// Rows of block, of smartcon with its default threshold and with the literal signal, and of
-/// smartcon with each threshold, beside so many number crunchers.
+/// smartcon with each threshold, beside so many CPU stressors.
 fn under(
     lab: &Lab,
     subject: &Subject,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What runs beside a measurement: number crunchers, I/O programs, bystanders.
+//! What runs beside a measurement: CPU stressors, I/O programs, bystanders.
 //!
 //! They are processes, as in the papers, and not threads: the scheduler must weigh them against
 //! the measurement as strangers. None survives the program that started it.
@@ -46,7 +46,7 @@ const READER_PAUSE_US: u64 = 8_000;
 pub struct Means {
     /// Arguments that lead this very program to [`serve`], to which it hands on what follows them.
     pub hidden: Vec<String>,
-    /// Number crunchers of [`Load::Cpu`].
+    /// Number CPU stressors of [`Load::Cpu`].
     pub crunchers: usize,
     /// Bystanders of [`Load::Bystander`].
     pub bystanders: usize,
@@ -105,7 +105,7 @@ impl Loads {
         }
     }
 
-    /// Starts number crunchers.
+    /// Starts CPU stressors.
     pub fn crunchers<S: AsRef<OsStr>>(count: usize, hidden: &[S]) -> Result<Self> {
         let jobs = (0..count).map(|_| Job::Crunch);
         Processes::start("number crunchers", jobs, hidden).map(Self::of)

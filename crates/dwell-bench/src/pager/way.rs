@@ -116,7 +116,7 @@ pub const REGION: [&str; 13] = [
 ];
 /// The device by itself, spun for.
 pub const DEVICE: &str = "device";
-/// The device by itself, left the CPU for.
+/// The device by itself, blocked for.
 pub const DEVICE_BLOCK: &str = "device-block";
 
 /// All names.

@@ -31,7 +31,7 @@ pub enum Direction {
 pub enum Load {
     /// Nothing.
     Idle,
-    /// Ten number crunchers ([`crate::loads`]).
+    /// Ten CPU stressors ([`crate::loads`]).
     Cpu,
     /// Four I/O programs on the same device.
     Io,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a client asks the controller through a descriptor: the kernel passes the question to whoever serves
+//! What a client asks the daemon through a descriptor: the kernel passes the question to whoever serves
 //! the file, and vouches for who asks.
 #![allow(unsafe_code)]
 
@@ -24,7 +24,7 @@ pub(crate) enum Way {
     /// The kernel, through the descriptor.
     #[default]
     Kernel,
-    /// A controller in this process, for files that are not mounted anywhere.
+    /// A daemon in this process, for files that are not mounted anywhere.
     Direct(Vec<u8>, Asker),
 }
 
@@ -53,10 +53,10 @@ impl std::fmt::Debug for Way {
 /// What statfs says of a FUSE mount.
 pub(crate) const FUSE: i64 = 0x6573_5546;
 
-/// The name of the socket of the controller that serves this file.
+/// The name of the socket of the daemon that serves this file.
 ///
 /// # Errors
-/// ENOTTY where no controller serves it; ENOTCONN where it is gone; what else the system says.
+/// ENOTTY where no daemon serves it; ENOTCONN where it is gone; what else the system says.
 pub fn place(descriptor: RawFd) -> io::Result<Vec<u8>> {
     // Other file systems have ioctls of their own, under whatever numbers: only FUSE is asked.
     // SAFETY: zero bytes are a valid buffer.
@@ -85,7 +85,7 @@ pub(crate) type Identity = [u8; IDENTITY_BYTES];
 /// Which file a descriptor of a served mount is open on.
 ///
 /// # Errors
-/// What the system says; ENOTTY of a controller that knows no such question.
+/// What the system says; ENOTTY of a daemon that knows no such question.
 pub(crate) fn identity(descriptor: RawFd) -> io::Result<Identity> {
     let mut argument = [0u8; IDENTITY_BYTES];
     argument[..8].copy_from_slice(&MAGIC);
@@ -96,7 +96,7 @@ pub(crate) fn identity(descriptor: RawFd) -> io::Result<Identity> {
 /// Asks for this open file to be granted to the channel of that token.
 ///
 /// # Errors
-/// EBUSY where the file has to be asked through the kernel for now; ENXIO where the controller does not know
+/// EBUSY where the file has to be asked through the kernel for now; ENXIO where the daemon does not know
 /// the channel; what else the system says.
 pub fn grant(descriptor: RawFd, token: &Token) -> io::Result<Granted> {
     let mut argument = [0u8; GRANT_BYTES];

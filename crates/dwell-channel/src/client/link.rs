@@ -19,7 +19,7 @@ use crate::wire::{Command, Done, Hello, Welcome};
 
 /// Least entries of a ring.
 const LEAST_ENTRIES: u32 = 16;
-/// How long a controller may take to welcome a client.
+/// How long a daemon may take to welcome a client.
 const PATIENCE_S: i64 = 1;
 
 /// What a library does that is a guest in somebody else's program.
@@ -83,10 +83,10 @@ pub struct Link {
 }
 
 impl Link {
-    /// Connects to the controller under that name; `guest` is given the descriptor that stays.
+    /// Connects to the daemon under that name; `guest` is given the descriptor that stays.
     ///
     /// # Errors
-    /// What the system or the controller refuses; a controller of another user than root or the caller.
+    /// What the system or the daemon refuses; a daemon of another user than root or the caller.
     pub fn connect(place: &[u8], shape: Shape, guest: Option<Guest>) -> io::Result<Link> {
         let invalid = |what: &str| io::Error::new(io::ErrorKind::InvalidData, what.to_owned());
         let layout = shape.layout().ok_or_else(|| invalid("no channel has such a shape"))?;
@@ -157,7 +157,7 @@ impl Link {
     /// Puts a command in the ring; nobody sees it before [`Link::submit`]. `false` where there is no room.
     ///
     /// # Errors
-    /// The controller broke the protocol.
+    /// The daemon broke the protocol.
     #[inline]
     pub fn put(&mut self, command: &Command) -> Result<bool, Broken> {
         if self.commands.room(1, self.shared.mark(Mark::CommandHead))? == 0 {
@@ -174,12 +174,12 @@ impl Link {
         self.commands.tail()
     }
 
-    /// As far as the controller has taken commands, which it says before it begins what they ask for.
+    /// As far as the daemon has taken commands, which it says before it begins what they ask for.
     pub fn taken(&self) -> u32 {
         self.shared.mark(Mark::CommandHead).load(Ordering::Acquire)
     }
 
-    /// Submits all commands that were put in, in one store, and wakes the controller if it sleeps; `alone` where it is
+    /// Submits all commands that were put in, in one store, and wakes the daemon if it sleeps; `alone` where it is
     /// one, and every command before it has been answered.
     #[inline]
     pub fn submit(&mut self, alone: bool) {
@@ -196,7 +196,7 @@ impl Link {
         }
     }
 
-    /// Whether the controller looks for commands by itself.
+    /// Whether the daemon looks for commands by itself.
     #[inline]
     pub fn is_awake(&self) -> bool {
         self.shared.mark(Mark::ControllerAsleep).load(Ordering::Relaxed) == 0
@@ -205,7 +205,7 @@ impl Link {
     /// How many completions are there.
     ///
     /// # Errors
-    /// The controller broke the protocol.
+    /// The daemon broke the protocol.
     #[inline]
     pub fn ready(&mut self) -> Result<u32, Broken> {
         self.completions.ready(self.shared.mark(Mark::CompletionTail))
@@ -218,7 +218,7 @@ impl Link {
         Done::parse(beside.unwrap_or_else(|| self.completions.take(self.shared.completions())))
     }
 
-    /// Gives the places of all that were taken back to the controller.
+    /// Gives the places of all that were taken back to the daemon.
     #[inline]
     pub fn release(&self) {
         self.completions.release(self.shared.mark(Mark::CompletionHead));
@@ -229,18 +229,18 @@ impl Link {
         self.shared.mark(Mark::ClientAsleep).swap(1, Ordering::SeqCst);
     }
 
-    /// Asks for that no longer; whether the controller is still there.
+    /// Asks for that no longer; whether the daemon is still there.
     pub fn disarm(&self) -> bool {
         self.shared.mark(Mark::ClientAsleep).store(0, Ordering::Relaxed);
         self.is_alive()
     }
 
-    /// Whether the controller is still there.
+    /// Whether the daemon is still there.
     pub fn is_alive(&self) -> bool {
         socket::drain(&self.socket)
     }
 
-    /// Becomes readable when the controller wakes this client, and when it is gone.
+    /// Becomes readable when the daemon wakes this client, and when it is gone.
     pub fn descriptor(&self) -> RawFd {
         self.socket.as_raw_fd()
     }

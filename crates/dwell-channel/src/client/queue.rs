@@ -2,7 +2,7 @@
 //! One thread's queue to the files of a served mount.
 //!
 //! A request becomes one or more commands on a channel. What no channel may do, and what it cannot do at the
-//! moment, is asked of the kernel, which asks the same controller.
+//! moment, is asked of the kernel, which asks the same daemon.
 #![allow(unsafe_code)]
 
 use std::collections::VecDeque;
@@ -27,9 +27,9 @@ use super::served::Inner;
 use crate::ring::Broken;
 use crate::wire::{Command, Done, Opcode};
 
-/// Empty looks after which the controller is looked for.
+/// Empty looks after which the daemon is looked for.
 const LOOKS_PER_PULSE: u32 = 1 << 15;
-/// How long a lost controller is not looked for again, in nanoseconds.
+/// How long a lost daemon is not looked for again, in nanoseconds.
 const RETRY_NS: Ns = 50_000_000;
 /// Requests on a file that go to the kernel when it cannot be granted, before that is asked for again.
 const REFUSED_FOR: u32 = 64;
@@ -98,7 +98,7 @@ impl ChannelQueue {
         ChannelQueue { guest, ..self }
     }
 
-    /// Connects to the controller that serves a descriptor's file.
+    /// Connects to the daemon that serves a descriptor's file.
     pub(crate) fn connect(&mut self, descriptor: RawFd) -> io::Result<()> {
         let place = match (self.way.place(descriptor), &self.file) {
             (Err(error), Some(file)) if error.raw_os_error() == Some(libc::ENOTCONN) => {
@@ -152,13 +152,13 @@ impl ChannelQueue {
         }
         let linked = self.connect(descriptor).is_ok();
         if !linked {
-            // From now on: a controller that does not answer has taken its time already.
+            // From now on: a daemon that does not answer has taken its time already.
             self.retry_at = clock::now() + RETRY_NS;
         }
         linked
     }
 
-    /// The controller is dead, or ended the channel, of which it takes back all grants first. A command that it did not
+    /// The daemon is dead, or ended the channel, of which it takes back all grants first. A command that it did not
     /// take will never be carried out, so the kernel does that.
     #[cold]
     fn mourn(&mut self) {
@@ -317,7 +317,7 @@ impl ChannelQueue {
         self.finish(at, result)
     }
 
-    /// Takes up what the controller says of one command.
+    /// Takes up what the daemon says of one command.
     #[inline]
     fn heard(&mut self, done: Done) -> Result<Option<Completion>, Broken> {
         let out_of_place = Broken { cursor: done.tag, first: 0, last: self.shape.depth - 1 };
@@ -404,7 +404,7 @@ impl ChannelQueue {
 }
 
 // SAFETY: a completion is handed out when the copy out of the channel, or the call that took its place, is
-// over. Memory that lies in the channel itself is the controller's to write at any time, and its makers know.
+// over. Memory that lies in the channel itself is the daemon's to write at any time, and its makers know.
 unsafe impl Queue for ChannelQueue {
     type Op = Io;
 

@@ -24,7 +24,7 @@ use super::queue::{ChannelQueue, by_kernel};
 /// The scheme of files under a served mount: `chan:/mnt/served/data`.
 pub const SCHEME: &str = "chan";
 
-/// A channel is worth spinning for whatever the size, unless others need the CPU: then the controller does too.
+/// A channel is worth spinning for whatever the size, unless others need the CPU: then the daemon does too.
 pub fn known() -> Known {
     let (class, size_threshold_bytes) = (DeviceClass::Fast, u64::MAX);
     let profile = Profile { class, size_threshold_bytes, ..Profile::default() };
@@ -81,7 +81,7 @@ impl Served {
     /// Opens a file.
     ///
     /// # Errors
-    /// What the system refuses, with the path; a file that no controller serves.
+    /// What the system refuses, with the path; a file that no daemon serves.
     pub fn open(path: &Path, options: &Options) -> Result<Served, Error> {
         let mut flags = 0;
         flags |= if options.direct { libc::O_DIRECT } else { 0 };
@@ -120,7 +120,7 @@ impl Served {
     /// reaped together by [`Queue::poll`](dwell::queue::Queue::poll).
     ///
     /// # Errors
-    /// What the system or the controller refuses.
+    /// What the system or the daemon refuses.
     pub fn asynchronous(&self, shape: Shape) -> io::Result<ChannelQueue> {
         let mut queue = ChannelQueue::new(shape, Way::Kernel, Some(self.inner.clone()));
         queue.connect(self.target())?;
@@ -213,12 +213,12 @@ impl Mount {
     /// The mount that a descriptor's file is on.
     ///
     /// # Errors
-    /// ENOTTY where no controller serves it; what else the system says.
+    /// ENOTTY where no daemon serves it; what else the system says.
     pub fn of(descriptor: RawFd) -> io::Result<Mount> {
         Ok(Mount { place: ask::place(descriptor)?, way: Way::Kernel, guest: None })
     }
 
-    /// The files of a controller in this process, which need not be mounted anywhere: `ask` grants them.
+    /// The files of a daemon in this process, which need not be mounted anywhere: `ask` grants them.
     /// What no channel can do is asked of the descriptors themselves.
     pub fn direct(place: &[u8], ask: Asker) -> Mount {
         let way = Way::Direct(place.to_vec(), ask);
@@ -239,7 +239,7 @@ impl Mount {
     /// As [`Served::asynchronous`], for any descriptor of the mount; `descriptor` is one.
     ///
     /// # Errors
-    /// What the system or the controller refuses.
+    /// What the system or the daemon refuses.
     pub fn asynchronous(&self, shape: Shape, descriptor: RawFd) -> io::Result<ChannelQueue> {
         let mut queue = self.channel(shape);
         queue.connect(descriptor)?;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Who asks: a thread of root's controller makes files as the caller, so that owner, group and set-group-id
+//! Who asks: a thread of root's daemon makes files as the caller, so that owner, group and set-group-id
 //! come out as if the caller had made them itself.
 #![allow(unsafe_code)]
 
@@ -28,7 +28,7 @@ impl From<&fuser::Request> for Caller {
     }
 }
 
-/// What this controller may be.
+/// What this daemon may be.
 #[derive(Debug)]
 pub(super) enum Callers {
     /// One user serves itself.
@@ -52,7 +52,7 @@ impl Callers {
     /// Until the result is dropped this thread acts as the caller.
     ///
     /// # Errors
-    /// EOVERFLOW: the caller has no name in the controller's user namespace.
+    /// EOVERFLOW: the caller has no name in the daemon's user namespace.
     pub fn become_caller(&self, caller: Caller) -> Result<Acting<'_>, Errno> {
         if !self.differs(caller) {
             return Ok(self.nobody_else());
@@ -116,7 +116,7 @@ impl Callers {
     /// Until the result is dropped this thread is nobody in no group, and has no capability but `kept`.
     ///
     /// # Errors
-    /// EPERM: only root's controller can.
+    /// EPERM: only root's daemon can.
     pub fn become_nobody(&self, kept: CapabilitySet) -> Result<Acting<'_>, Errno> {
         const NOBODY: u32 = 65534;
         let Callers::All { own, .. } = self else { return Err(Errno::PERM) };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The controllers of one user: a record and a socket each, in a directory of that user's; asked by lines of
+//! The daemons of one user: a record and a socket each, in a directory of that user's; asked by lines of
 //! text, answered by lines of JSON.
 
 use std::fs;
@@ -15,13 +15,13 @@ use serde::{Deserialize, Serialize};
 use super::mounts;
 use super::server::{Error, Facts, Stopper};
 
-/// How long a controller may take to answer. Unmounting may write files back first.
+/// How long a daemon may take to answer. Unmounting may write files back first.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What a controller leaves for others to find it by.
+/// What a daemon leaves for others to find it by.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
-    /// The controller.
+    /// The daemon.
     pub pid: u32,
     /// When that process started, in the kernel's ticks: its number may be another's later.
     pub started_ticks: u64,
@@ -37,7 +37,7 @@ impl Record {
     }
 }
 
-/// A controller as others see it.
+/// A daemon as others see it.
 #[derive(Debug)]
 pub enum Seen {
     /// It serves.
@@ -88,7 +88,7 @@ pub fn listen(dir: &Path, stopper: &Stopper) -> Result<Listening, Error> {
     let listening =
         Listening { path: path.clone(), record: record.clone(), answering: answering.clone() };
     let _changing = changing(dir).map_err(failed)?;
-    // What is there was left by a killed controller: the mount itself was free.
+    // What is there was left by a killed daemon: the mount itself was free.
     let _ = fs::remove_file(&socket);
     let listener = UnixListener::bind(&socket).map_err(failed)?;
     let text = serde_json::to_vec(&record).map_err(|error| failed(error.into()))?;
@@ -133,7 +133,7 @@ fn read(path: &Path) -> Option<Record> {
     serde_json::from_slice(&fs::read(path.with_extension("json")).ok()?).ok()
 }
 
-/// Takes away what a controller left, unless another that serves the same mount has put its own there meanwhile.
+/// Takes away what a daemon left, unless another that serves the same mount has put its own there meanwhile.
 fn clear(path: &Path, left: &Record) {
     let Some(Ok(_changing)) = path.parent().map(changing) else { return };
     if read(path).as_ref() != Some(left) {
@@ -172,7 +172,7 @@ fn ask(path: &Path, question: &str) -> io::Result<Answer> {
     Ok(serde_json::from_slice(&text)?)
 }
 
-/// All controllers of a directory of records, by mount. Records of those that are gone altogether are cleared
+/// All daemons of a directory of records, by mount. Records of those that are gone altogether are cleared
 /// away.
 ///
 /// # Errors
@@ -217,10 +217,10 @@ impl Seen {
     }
 }
 
-/// How long a controller whose mount is gone may take to end.
+/// How long a daemon whose mount is gone may take to end.
 const ENDING: Duration = Duration::from_secs(10);
 
-/// The controller that serves a mount, if one of this user's lives. If its mount is gone it is about to end, which this
+/// The daemon that serves a mount, if one of this user's lives. If its mount is gone it is about to end, which this
 /// waits for.
 pub fn serving(dir: &Path, mount: &Path) -> Option<Record> {
     let path = place(dir, &mounts::absolute(mount).ok()?);
@@ -234,7 +234,7 @@ pub fn serving(dir: &Path, mount: &Path) -> Option<Record> {
     }
 }
 
-/// Stops the controller of a mount and waits until its process is gone; where it was killed, clears its mount
+/// Stops the daemon of a mount and waits until its process is gone; where it was killed, clears its mount
 /// away. Says what was done.
 ///
 /// # Errors
@@ -333,7 +333,7 @@ mod tests {
         assert!(all(dir.path()).unwrap().is_empty());
         assert!(!path.exists());
 
-        // Somebody looked at the old one, and a new controller is there before it can be cleared away.
+        // Somebody looked at the old one, and a new daemon is there before it can be cleared away.
         let fresh = Record { pid: 1, ..gone.clone() };
         fs::write(&path, serde_json::to_vec(&fresh).unwrap()).unwrap();
         clear(&path, &gone);

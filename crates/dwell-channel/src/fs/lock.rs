@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One controller on a backing directory.
+//! One daemon on a backing directory.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -11,10 +11,10 @@ use rustix::io::Errno;
 
 use super::server::Error;
 
-/// How long a controller that is ending may take to let its backing directory go.
+/// How long a daemon that is ending may take to let its backing directory go.
 const LOCK_PATIENCE: Duration = Duration::from_secs(1);
 
-/// Locks a backing directory until the result is closed, or this process is gone: of two controllers on one directory, neither knows what
+/// Locks a backing directory until the result is closed, or this process is gone: of two daemons on one directory, neither knows what
 /// the other's channels may reach. `None` where its file system has no such locks.
 pub(super) fn lock(root: &OwnedFd, backing: &Path) -> Result<Option<OwnedFd>, Error> {
     let failed = |error: Errno| Error::io("cannot be locked", backing, error);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The controller as a file system server: a directory served at a mount point through FUSE, for every program
+//! The daemon as a file system server: a directory served at a mount point through FUSE, for every program
 //! and every call that takes no channel.
 
 mod attributes;

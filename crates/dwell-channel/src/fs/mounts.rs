@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Mounts of this machine: which are served by Dwell, which a killed controller left behind, who uses one.
+//! Mounts of this machine: which are served by Dwell, which a killed daemon left behind, who uses one.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -25,7 +25,7 @@ pub(super) const SERVED: &str = "dwell:";
 pub(super) const HIDDEN: &str = "dwell-private:";
 
 impl Mounted {
-    /// Whether a controller of Dwell made it.
+    /// Whether a daemon of Dwell made it.
     pub fn is_ours(&self) -> bool {
         let source = self.source.as_bytes();
         let fuse = self.kind == "fuse" || self.kind.starts_with("fuse.");
@@ -34,7 +34,7 @@ impl Mounted {
 
     /// Whether nobody answers for it any more.
     ///
-    /// This may wait for a controller that lives and does not answer.
+    /// This may wait for a daemon that lives and does not answer.
     pub fn is_stale(&self) -> bool {
         let gone = |error| matches!(error, Errno::NOTCONN | Errno::CONNABORTED);
         // The kernel may remember what stat shows; of the whole file system it asks again each time.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! How reads, writes and mappings of regular files reach the backing file: the kernel carries them out by itself
-//! (FUSE passthrough), or asks the controller for each (direct I/O).
+//! (FUSE passthrough), or asks the daemon for each (direct I/O).
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -20,14 +20,14 @@ use super::caller::Callers;
 pub enum DataPath {
     /// The kernel carries them out on the backing file (FUSE passthrough).
     Passthrough,
-    /// The kernel asks the controller for each.
+    /// The kernel asks the daemon for each.
     DirectIo {
         /// Why the kernel does not pass them through.
         why: String,
     },
 }
 
-/// What is assumed of a controller that says nothing of it.
+/// What is assumed of a daemon that says nothing of it.
 impl Default for DataPath {
     fn default() -> Self {
         direct("the controller is of an older version")
@@ -132,7 +132,7 @@ impl Passthrough {
         }
     }
 
-    /// The id by which the kernel knows a backing file; `None` where it is to ask the controller.
+    /// The id by which the kernel knows a backing file; `None` where it is to ask the daemon.
     ///
     /// The kernel opens the backing file anew for each open of the program, with that open's own mode and flags, and
     /// takes only the path from `file`. Rights of the file system were checked when the program opened it. The

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Serving a directory from the first moment to the last: takes over what a killed controller left, mounts,
+//! Serving a directory from the first moment to the last: takes over what a killed daemon left, mounts,
 //! and stops.
 
 use std::collections::BTreeMap;
@@ -59,7 +59,7 @@ pub enum Error {
         /// Some of those that use it, as far as this user may know.
         users: Vec<String>,
     },
-    /// What a controller in another process said.
+    /// What a daemon in another process said.
     #[error("{0}")]
     Refused(String),
 }
@@ -93,7 +93,7 @@ pub struct Options {
     pub passthrough: bool,
 }
 
-/// What the channels of a controller are doing.
+/// What the channels of a daemon are doing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Channels {
     /// Clients that have one.
@@ -108,7 +108,7 @@ pub struct Channels {
 /// What a server says of itself.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Facts {
-    /// The controller's process.
+    /// The daemon's process.
     pub pid: u32,
     /// The directory whose files are served.
     pub backing: PathBuf,
@@ -155,7 +155,7 @@ struct Shared {
     since_unix_s: u64,
     count_channels: Box<dyn Fn() -> Channels + Send + Sync>,
     hidden: Mutex<Option<Hidden>>,
-    /// Keeps other controllers off the backing directory.
+    /// Keeps other daemons off the backing directory.
     lock: Mutex<Option<OwnedFd>>,
     ended: Mutex<Option<Result<(), String>>>,
     ends: Condvar,
@@ -366,7 +366,7 @@ impl Shared {
     }
 }
 
-/// Clears away what a killed controller left where another is to serve: its mount, and what hid its backing
+/// Clears away what a killed daemon left where another is to serve: its mount, and what hid its backing
 /// directory. Says what was there.
 ///
 /// # Errors

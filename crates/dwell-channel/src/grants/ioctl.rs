@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The ioctls by which a program asks the controller through an open file of a served mount.
+//! The ioctls by which a program asks the daemon through an open file of a served mount.
 
 use std::fs::File;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Turns any bytes into what a client may do to a controller, and sees whether the controller lives and a file
+//! Turns any bytes into what a client may do to a daemon, and sees whether the daemon lives and a file
 //! that was not granted stays as it was. The fuzzer and an everyday test share it.
 
 use std::os::fd::OwnedFd;
@@ -24,7 +24,7 @@ struct Target {
     canary: Arc<OpenFile>,
 }
 
-/// One controller for all inputs: it has to survive them all.
+/// One daemon for all inputs: it has to survive them all.
 fn target() -> &'static Target {
     static TARGET: OnceLock<Target> = OnceLock::new();
     TARGET.get_or_init(|| {
@@ -68,7 +68,7 @@ impl Target {
         }
     }
 
-    /// The controller still serves others, and nobody touched what was not granted.
+    /// The daemon still serves others, and nobody touched what was not granted.
     fn lives(&self) {
         use std::os::unix::fs::FileExt;
         let mut seen = vec![0; CANARY.len()];

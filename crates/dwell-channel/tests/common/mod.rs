@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A controller in this process, and files that it grants without a mount.
+//! A daemon in this process, and files that it grants without a mount.
 #![allow(dead_code)]
 
 pub mod disk;
@@ -25,7 +25,7 @@ pub struct House {
     opens: Arc<Mutex<HashMap<RawFd, Arc<OpenFile>>>>,
 }
 
-/// An open file: what a program has, and what the controller has.
+/// An open file: what a program has, and what the daemon has.
 pub struct Opened {
     pub program: File,
     pub open: Arc<OpenFile>,

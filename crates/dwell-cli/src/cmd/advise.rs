@@ -154,7 +154,7 @@ fn follow_command(command: &[OsString], program: &Program) -> Result<Followed> {
     Ok(Followed { seen: tracer.finish()?, moved, ended: Some(status) })
 }
 
-/// What a recording tells. Leaving the CPU costs what it costs here.
+/// What a recording tells. Blocking costs what it costs here.
 fn read(recording: &Path) -> Result<Followed> {
     // A file that is no recording is refused before anything is measured.
     advised::seen_in_recording(recording, 0)?;

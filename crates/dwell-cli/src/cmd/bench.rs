@@ -69,14 +69,14 @@ pub struct Io {
     /// Also measure writes: overwrites what PATH holds
     #[arg(long)]
     write: bool,
-    /// What else it starts: nothing; number crunchers; four I/O programs on the same device; nine
+    /// What else it starts: nothing; CPU stressors; four I/O programs on the same device; nine
     /// arithmetic processes; four slow readers of a file in the working directory; bystanders whose
     /// speed is measured
     #[arg(long, value_enum, value_delimiter = ',', default_value = "idle")]
     load: Vec<LoadArg>,
-    /// Number crunchers of the cpu load, 10 if not said
-    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=4096))]
-    crunchers: Option<u16>,
+    /// CPU stressors of the cpu load, 10 if not said
+    #[arg(long, alias = "crunchers", value_parser = clap::value_parser!(u16).range(1..=4096))]
+    stressors: Option<u16>,
     /// Bystanders of the bystander load, 1 if not said
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=4096))]
     bystanders: Option<u16>,
@@ -95,8 +95,8 @@ pub struct Io {
     batch_ms: Option<u64>,
     /// Phases of load and request size, of which no contender is told, in place of all combinations:
     /// `mixed`, or a file like it (docs/reference/bench.md)
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["sizes", "pattern", "load", "scheduler", "depth", "batch_ms"])]
-    day: Option<String>,
+    #[arg(long, alias = "day", value_name = "FILE", conflicts_with_all = ["sizes", "pattern", "load", "scheduler", "depth", "batch_ms"])]
+    scenario: Option<String>,
     /// The program with the other runtimes. Without it: dwell-peers, as `make peers` builds it
     #[arg(long, value_name = "FILE")]
     peers_program: Option<PathBuf>,
@@ -282,7 +282,7 @@ impl Io {
             batch: Duration::from_millis(batch_ms),
             means: Means {
                 hidden: hidden(),
-                crunchers: self.crunchers.unwrap_or(10).into(),
+                crunchers: self.stressors.unwrap_or(10).into(),
                 bystanders: self.bystanders.unwrap_or(1).into(),
                 directory: ".".into(),
             },
@@ -293,7 +293,7 @@ impl Io {
                 ..Keep::default()
             },
             peers_program: self.peers_program.clone(),
-            day: self.day.as_deref().map(Day::find).transpose()?,
+            day: self.scenario.as_deref().map(Day::find).transpose()?,
         })
     }
 
@@ -313,11 +313,11 @@ impl Io {
         }
         let starts = |load: Load| self.load.iter().any(|&other| Load::from(other) == load);
         let without = [
-            ("--crunchers", self.crunchers, Load::Cpu),
+            ("--stressors", self.stressors, Load::Cpu),
             ("--bystanders", self.bystanders, Load::Bystander),
         ];
         for (option, count, load) in without {
-            if count.is_some() && self.day.is_none() && !starts(load) {
+            if count.is_some() && self.scenario.is_none() && !starts(load) {
                 return Err(wrong(format!("{option}: none is started without --load {load}")));
             }
         }

@@ -14,7 +14,7 @@ use crate::show::Screen;
 use crate::signals::{Ended, Signals};
 use crate::{given, places, show};
 
-/// Run a command untouched and under wait policies in turn, and say what they gain.
+/// Compare a command with and without Dwell
 #[derive(clap::Args)]
 #[command(after_help = "\
 Each round runs every variant once, in random order. What the command prints goes to files; those of \
@@ -30,23 +30,22 @@ pub struct Args {
     /// Rounds before them that are not kept
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(0..=1000))]
     warmup: u16,
-    /// Also run the untouched command a second time in each round: what the two differ in is not a policy's doing
+    /// Also run the untouched command twice per round, to show the noise
     #[arg(long)]
     control: bool,
-    /// Shell command before each run, untimed, so that each run finds the same
+    /// Shell command before each run, untimed
     #[arg(long, value_name = "CMD")]
     setup: Option<String>,
-    /// Shell command after each run, untimed; the runs' results are what it prints, in place of what
-    /// the command prints
+    /// Shell command after each run, untimed; its output is compared in place of the command's
     #[arg(long, value_name = "CMD")]
     check: Option<String>,
-    /// Go on when a run fails
+    /// Continue when a run fails
     #[arg(long)]
     ignore_failure: bool,
     /// Directory for report.html, result.json and result.csv
     #[arg(short, long, value_name = "DIR", default_value = "dwell-compare")]
     out: PathBuf,
-    /// Print the result as JSON in place of the table
+    /// Print the result as JSON
     #[arg(long)]
     json: bool,
     /// Words that put a command under {policy} and write {stats}, in place of `dwell run`

@@ -9,7 +9,7 @@ use crate::given::as_text;
 use crate::runtime_dir::runtime_dir;
 use crate::show;
 
-/// Changes the policy of a running process, or switches Dwell off in it; takes effect at once.
+/// Change the policy of a running process, or switch Dwell off in it, at once
 #[derive(clap::Args)]
 pub struct Args {
     /// The process, as dwell top shows it
@@ -17,10 +17,10 @@ pub struct Args {
     /// policy=NAME (which also switches it on), off or on
     #[arg(value_parser = order)]
     order: String,
-    /// Tells all processes of the same run that are running now
+    /// Steer all running processes of the same run
     #[arg(long)]
     run: bool,
-    /// Prints JSON: a list of {pid, control}
+    /// Print JSON: a list of {pid, control}
     #[arg(long)]
     json: bool,
 }

@@ -18,17 +18,17 @@ use super::off;
 use crate::places;
 use crate::show::{self, Screen, Tone, finished};
 
-/// Tries everything that Dwell can make use of, and says what would make the rest work.
+/// Check what works on this machine, and how to make the rest work
 #[derive(clap::Args)]
 #[command(after_help = "\
 Exit status: 1 if something is missing without which Dwell decides nothing: rings of io_uring, the library of dwell run, \
 settings or profiles that can be read.")]
 pub struct Args {
-    /// Settings that win over those of the machine and of the user.
+    /// Read settings that override those of the machine and the user
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Prints JSON: {capabilities, devices, settings, summary, profiles, host_page, off, counters,
-    /// lacking}.
+    /// Print JSON: {capabilities, devices, settings, summary, profiles, host_page, off, counters,
+    /// lacking}
     #[arg(long)]
     json: bool,
 }

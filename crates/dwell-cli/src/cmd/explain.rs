@@ -23,42 +23,42 @@ use crate::runtime_dir::runtime_dir;
 use crate::show::{self, Screen, Tone, finished};
 use crate::{places, report, settings, size};
 
-/// Shows how a request would be issued and waited for: every check, in order, with its values.
+/// Show how a request would be decided: each check in order, with its values
 #[derive(clap::Args)]
 pub struct Args {
-    /// A file or a block device.
+    /// File or block device
     path: PathBuf,
-    /// Size of the request.
+    /// Size of the request
     #[arg(long, value_name = "SIZE", default_value = "4k", value_parser = size::request_bytes)]
     size: u64,
-    /// Bytes in flight ahead of it on the device.
+    /// Bytes in flight ahead of it on the device
     #[arg(long, value_name = "SIZE", default_value = "0", value_parser = size::bytes)]
     backlog: u64,
-    /// Requests in flight ahead of it; without it, 1 where there is a backlog.
+    /// Requests in flight ahead of it [default: 1 if there is a backlog]
     #[arg(long, value_name = "N")]
     requests: Option<u32>,
-    /// CPU use by others, 0–1 or in percent, in place of what the monitor sees now.
+    /// CPU use by others, 0–1 or percent [default: as measured now]
     #[arg(long, value_name = "SHARE", value_parser = size::fraction)]
     load: Option<f32>,
-    /// CPU use by everybody, held against the threshold in place of that by others.
+    /// CPU use by everybody, compared with the threshold instead of that by others
     #[arg(long, value_name = "SHARE", value_parser = size::fraction)]
     total: Option<f32>,
-    /// CPU threshold, in place of the monitor's.
+    /// CPU threshold [default: the monitor's]
     #[arg(long, value_name = "SHARE", value_parser = size::fraction)]
     threshold: Option<f32>,
-    /// Requests ahead up to which smartcon still spins.
+    /// Requests in flight up to which smartcon spins
     #[arg(long, value_name = "N")]
     queue_limit: Option<u32>,
-    /// Wait policy, in place of the settings'.
+    /// Wait policy [default: the settings']
     #[arg(long, value_name = "POLICY", value_parser = policy_name)]
     policy: Option<String>,
-    /// Explains a write.
+    /// Explain a write
     #[arg(long, conflicts_with = "sync")]
     write: bool,
-    /// Explains a sync.
+    /// Explain a sync
     #[arg(long)]
     sync: bool,
-    /// Explains one of a pipeline's requests, of which so many are in flight.
+    /// Explain one of a pipeline's requests, with so many in flight
     #[arg(
         long,
         value_name = "N",
@@ -111,11 +111,11 @@ pub fn run(args: &Args) -> Result<()> {
         text += &screen.labelled_in(Tone::Warning, "! alone   ", why);
     }
     if opening.shadow {
-        let what = "decisions are recorded, and every request goes the kernel's own way";
+        let what = "decisions are recorded, and the kernel serves every request as usual";
         text += &screen.labelled_in(Tone::Warning, "! shadow  ", what);
     }
     if let Some(share) = opening.steer {
-        let what = format!("only {share} are steered; the others go the kernel's own way");
+        let what = format!("only {share} are steered; the kernel serves the others as usual");
         text += &screen.labelled_in(Tone::Warning, "! part    ", &what);
     }
     if let Some(cap) = settings.spin_cap.as_ref().map(|set| set.value) {
@@ -133,7 +133,7 @@ pub fn run(args: &Args) -> Result<()> {
     }
     if let Some(off) = places::off_switch().off() {
         let what =
-            format!("Dwell is {}; every request goes the kernel's own way", off::words(&off));
+            format!("Dwell is {}; the kernel serves every request as usual", off::words(&off));
         text += &screen.labelled_in(Tone::Warning, "! off     ", &what);
     }
     for what in beneath.device.iter().flat_map(|device| turned_off(&device.kernel_name)) {
@@ -301,7 +301,7 @@ fn words(looked: Looked) -> [String; 3] {
         Looked::Policy => ["policy", "", ""].map(str::to_owned),
         Looked::Learned(learned) => {
             let found = learned.map_or("nothing yet", |learned| learned.arm.as_str());
-            ["ways compared", found, ""].map(str::to_owned)
+            ["modes compared", found, ""].map(str::to_owned)
         }
         Looked::Probed(probed) => ["device probed".into(), yes(probed), "yes".into()],
         Looked::Class(class) => {
@@ -337,11 +337,11 @@ fn words(looked: Looked) -> [String; 3] {
         ],
         Looked::Awake(awake) => {
             let found = if awake { "awake" } else { "asleep" };
-            ["who serves it", found, "awake"].map(str::to_owned)
+            ["serving thread", found, "awake"].map(str::to_owned)
         }
         Looked::SpinBudget(room) => {
             let found = if room { "has room" } else { "used up" };
-            ["budget of spinners", found, "room"].map(str::to_owned)
+            ["spinner limit", found, "room"].map(str::to_owned)
         }
         Looked::Queue(route) => {
             let found = route.map_or("none", Route::as_str);
@@ -375,7 +375,7 @@ fn arms(screen: &Screen, known: &Known) -> String {
         at => format!("{} ago", units::time_ns(now.saturating_sub(at) as f64)),
     };
     let mut table =
-        screen.table(&["way to wait", "cost", "trials", "last tried", "due", "trials cost"], &[]);
+        screen.table(&["mode", "cost", "trials", "last tried", "due", "trials cost"], &[]);
     let arms = Arm::ALL.into_iter().zip(&known.arms);
     for (arm, told) in arms.filter(|(arm, _)| known.offered.has(*arm)) {
         let is_best = arm == known.incumbent;
@@ -400,7 +400,7 @@ fn arms(screen: &Screen, known: &Known) -> String {
     text += &screen
         .labelled("cost      ", "latency, and CPU time at the price of the goal, per request");
     let changes = format!(
-        "a way that costs less than {} in two trials, or a lasting change of what {} costs; it \
+        "a mode that costs less than {} in two trials, or a lasting change of what {} costs; it \
          changed {} so far",
         units::time_ns(best * 0.98),
         known.incumbent.as_str(),
@@ -441,35 +441,35 @@ fn verdict(screen: &Screen, decision: &Decision, learns: bool) -> String {
 }
 
 /// Said of a device that was never probed, under a policy that finds out by itself.
-const UNTRIED: &str = "the device was never probed and no way to wait was tried yet: a program's first \
-    requests block, and within a second others are tried";
+const UNTRIED: &str = "the device was never probed and no mode was tried yet: a program's first \
+    requests block, and other modes are tried within a second";
 
 /// A reason as a sentence.
 fn sentence(why: Reason) -> &'static str {
     match why {
         Reason::Fixed => "the policy decides so for every request",
         Reason::Unprobed => "the device was never probed, so its requests pass through",
-        Reason::VeryFast => "the device is served by a copy on the caller's CPU",
-        Reason::Mainstream => "on this device waiting is long enough to leave the CPU always",
+        Reason::VeryFast => "the caller's own CPU copies the data",
+        Reason::Mainstream => "the device's latency is long beside a context switch",
         Reason::Size => "the request is larger than the size threshold",
         Reason::Backlog => "with what is ahead of it, it is larger than the size threshold",
         Reason::QueueLength => "more requests are ahead of it than the queue limit allows",
         Reason::CpuBusy => "the CPUs are busier than the CPU threshold",
-        Reason::SpinBudget => "the host's budget of spinners is used up",
-        Reason::Pays => "every check passed: to spin costs less than to switch",
-        Reason::SwitchCheaper => "a switch costs less than the predicted wait",
-        Reason::Explored => "another way to wait is tried, to compare it with the best known",
-        Reason::Sync => "a sync takes as long as the device likes",
-        Reason::NoQueue => "only synchronous calls are possible, so nobody can spin",
+        Reason::SpinBudget => "the host's spinner limit is reached",
+        Reason::Pays => "every check passed: spinning costs less than a switch",
+        Reason::SwitchCheaper => "a switch costs less than the expected latency",
+        Reason::Explored => "another mode is being tried",
+        Reason::Sync => "a sync takes as long as the device needs",
+        Reason::NoQueue => "only system calls are possible, so a thread cannot spin",
         Reason::Cached => "the page cache has the data",
         Reason::SpinExpired => "the spin passed its deadline",
-        Reason::Measured => "of the ways to wait that were tried, this one cost least",
+        Reason::Measured => "of the modes that were tried, this one cost least",
         Reason::Sacrificed => "a thread of higher priority could run next",
-        Reason::Asleep => "who serves it sleeps, and needs a CPU first",
+        Reason::Asleep => "the serving thread sleeps, and needs a CPU first",
         Reason::Off => "Dwell is switched off",
-        Reason::HeldBack => "only a part of the requests is steered, and this one is not of it",
-        Reason::SpinCap => "waiting has used the CPU time that it may use",
-        Reason::Regressed => "steered requests of the device took longer than those held back",
+        Reason::HeldBack => "only a part of the requests is steered, and this one is not in it",
+        Reason::SpinCap => "the process used up its CPU time for spinning",
+        Reason::Regressed => "steered requests of this device took longer than those held back",
         _ => "this command has no sentence for the reason",
     }
 }

@@ -8,18 +8,18 @@ use dwell::off::Off;
 use crate::places;
 use crate::show::{self, one_line};
 
-/// Sends every request the kernel's own way: of all processes if root says so, else of this user's.
+/// Switch Dwell off: for all processes as root, else for your own
 ///
-/// Processes that run hear of it within a tenth of a second, or a second if they make no requests;
-/// processes that begin later begin so. dwell on takes it back.
+/// The kernel then serves every request as usual. Running processes notice within 0.1 s, or 1 s if
+/// they are idle; new processes start switched off. dwell on switches it on again.
 #[derive(clap::Args)]
 pub struct OffArgs {
-    /// Why, for those who find it so.
+    /// The reason, for everybody who finds Dwell off
     #[arg(long, value_name = "TEXT")]
     because: Option<String>,
 }
 
-/// Takes dwell off back.
+/// Switch Dwell on again after dwell off
 #[derive(clap::Args)]
 pub struct OnArgs {}
 

@@ -16,40 +16,39 @@ use crate::progress::Progress;
 use crate::show::{self, Screen, Tone};
 use crate::{chart, given, places, report, settings, size};
 
-/// Measures how a device is best waited for, and keeps the result for later.
+/// Measure a device and store the result as its profile
 ///
-/// Reads only, unless --scratch is given, and ends within a minute. Latencies of each way of
-/// waiting are measured by request size, and what a context switch costs on this machine; from
-/// both follow the device class and the size threshold.
+/// It only reads, unless you give --scratch, and takes less than a minute. It measures the latency of
+/// each wait mode by request size, and the cost of a context switch. Both give the device class and
+/// the size threshold.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Files or block devices, of 1 MiB or more.
+    /// Files or block devices of at least 1 MiB
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<PathBuf>,
-    /// Measures for a few seconds only.
+    /// Measure for a few seconds only
     #[arg(long)]
     quick: bool,
-    /// Measures writes too, on a new file of 64 MiB that is gone afterwards.
+    /// Measure writes too, on a new file of 64 MiB that is removed afterwards
     #[arg(long, value_name = "FILE")]
     scratch: Option<PathBuf>,
-    /// Lets requests of up to this size be spun for, where the measurement agrees; without it, up to
-    /// what the settings say of the device, or 64k.
+    /// Largest size threshold [default: the device's setting, or 64k]
     #[arg(long, value_name = "SIZE", value_parser = size::request_bytes)]
     largest_threshold: Option<u64>,
-    /// Draws the curves into an SVG file.
+    /// Draw the curves into an SVG file
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
-    /// Prints JSON: a list of {path, saved, profile}.
+    /// Print JSON: a list of {path, saved, profile}
     #[arg(long)]
     json: bool,
-    /// Probes only if the settings want devices probed that are added, and only those that are not
-    /// excluded and have no profile yet.
+    /// Probe only if the settings ask for it (probe.on_add), and skip devices that are excluded or have
+    /// a profile
     #[arg(long)]
     on_add: bool,
-    /// Settings that win over those of the machine and of the user.
+    /// Read settings that override those of the machine and the user
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Keeps no profile.
+    /// Store no profile
     #[arg(long)]
     no_save: bool,
 }

@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::show::{self, Screen, Tone};
 use crate::{places, report};
 
-/// Lists, shows or removes the profiles that probes have kept.
+/// List, show or remove profiles
 #[derive(clap::Args)]
 pub struct Args {
     #[command(subcommand)]
@@ -18,25 +18,25 @@ pub struct Args {
 
 #[derive(Subcommand)]
 enum Action {
-    /// Lists all profiles, damaged ones with the reason.
+    /// List all profiles; damaged ones with the reason
     List {
-        /// Prints JSON: a list of {name, profile, error}.
+        /// Print JSON: a list of {name, profile, error}
         #[arg(long)]
         json: bool,
     },
-    /// Shows a profile.
+    /// Show a profile
     Show {
-        /// Its name, or the identity of a device.
+        /// Its name, or the identity of a device
         name: String,
-        /// Prints JSON: a list of {name, profile, error}.
+        /// Print JSON: a list of {name, profile, error}
         #[arg(long)]
         json: bool,
     },
-    /// Removes a profile.
+    /// Remove a profile
     Rm {
-        /// Its name, or the identity of a device: then all of that device.
+        /// Its name, or the identity of a device to remove all of that device
         name: String,
-        /// Prints JSON: a list of the names that went.
+        /// Print JSON: a list of the removed names
         #[arg(long)]
         json: bool,
     },

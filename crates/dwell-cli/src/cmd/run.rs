@@ -32,38 +32,38 @@ const LOADED: &str = "LD_PRELOAD";
 /// The kernel takes no longer text than 128 KiB, the variable's name included.
 const LONGEST_ORDER_BYTES: usize = (128 << 10) - 64;
 
-/// Runs a command whose file requests Dwell decides, and says at its end what that came to.
+/// Run a command under Dwell, which decides how its file requests wait
 ///
-/// The command takes the place of this process: its process id, its exit status, its signals and
-/// its open files are as if it had been started without Dwell. What cannot be preloaded (static and
-/// setuid programs) runs untouched, and a line on stderr says so.
+/// The command replaces this process: process id, exit status, signals and open files are as without
+/// Dwell. If a program cannot be preloaded (static, set-user-id), it runs untouched, and a line on
+/// stderr says so.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Exit status: the command's own; 2 after a wrong command line, 125 when Dwell itself fails, 126 when the command cannot be run, 127 \
 when there is no such command.")]
 pub struct Args {
-    /// Wait policy, in place of what the settings say.
+    /// Use this wait policy on every device
     #[arg(long, value_name = "POLICY", value_parser = policy_name)]
     policy: Option<String>,
-    /// Decides and records, and changes nothing: every request goes the kernel's own way.
+    /// Decide and record, but change nothing
     #[arg(long, alias = "observe")]
     shadow: bool,
-    /// Steers a part only, as "5% of requests", "5% of processes" or "5% of hosts".
+    /// Steer only a part: "5% of requests", "5% of processes" or "5% of hosts"
     #[arg(long, value_name = "SHARE")]
     steer: Option<Share>,
-    /// Lets files under a mount of dwell serve take channels; the kernel serves them otherwise.
+    /// Use channels for files under a mount of dwell serve
     #[arg(long)]
     channels: bool,
-    /// Writes the figures of the run to a file too, as JSON.
+    /// Write the statistics of the run to a file, as JSON
     #[arg(long, value_name = "FILE")]
     stats: Option<PathBuf>,
-    /// Settings that win over those of the machine and of the user.
+    /// Read settings that override those of the machine and the user
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Says nothing at the end of the command.
+    /// Print nothing at the end of the command
     #[arg(short, long)]
     quiet: bool,
-    /// The command and its arguments.
+    /// The command and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
     command: Vec<OsString>,
 }

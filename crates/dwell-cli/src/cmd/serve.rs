@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `dwell serve`: a directory served by a controller of its own.
+//! `dwell serve`: a directory served by a daemon of its own.
 
 use std::env;
 use std::fs::File;
@@ -23,7 +23,7 @@ use super::explain::policy_name;
 use crate::show::{self, Screen, Tone, finished};
 use crate::{places, runtime_dir, settings, signals};
 
-/// Serves a directory, so that programs reach its files without the kernel and safely.
+/// Serve a directory, with user-space access to its files
 #[derive(clap::Args)]
 pub struct Args {
     #[command(subcommand)]
@@ -37,27 +37,26 @@ enum Action {
     Stop(Stop),
 }
 
-/// Starts a controller that serves BACKING at MOUNT, and returns when it does. What a killed
-/// controller left behind is taken over.
+/// Start a daemon that serves BACKING at MOUNT, also where a killed one did
 #[derive(clap::Args)]
 struct Start {
     /// Directory that holds the files, on any file system; programs should no longer use it
     backing: PathBuf,
     /// Directory where programs find them; it may be BACKING itself, which hides it
     mount: PathBuf,
-    /// Hides BACKING from all other processes as long as it is served
+    /// Hide BACKING from all other processes while it is served
     #[arg(long)]
     private: bool,
-    /// Stays in the foreground; Ctrl-C and SIGTERM stop it
+    /// Stay in the foreground; Ctrl-C and SIGTERM stop it
     #[arg(long)]
     foreground: bool,
-    /// Threads that answer the kernel (requests through channels have their own)
+    /// Threads for requests from the kernel; channels have their own
     #[arg(long, value_name = "N", default_value = "4", value_parser = clap::value_parser!(u8).range(1..=64))]
     threads: u8,
-    /// Has the kernel ask for every read and write, also where it could carry them out by itself
+    /// Let the daemon serve every read and write, even if the kernel could
     #[arg(long)]
     no_passthrough: bool,
-    /// How the thread that serves channels waits: a policy, in place of the settings'
+    /// Policy of the thread that serves channels [default: the settings']
     #[arg(long, value_name = "POLICY", value_parser = policy_name)]
     policy: Option<String>,
     /// Started by `serve start`, which waits for a word on standard output.
@@ -65,20 +64,20 @@ struct Start {
     detached: bool,
 }
 
-/// Shows what is served: controllers of this user, their channels, files and requests.
+/// Show your daemons, their channels, files and requests
 #[derive(clap::Args)]
 struct Status {
-    /// Prints JSON: a list of {state, mount, backing, pid, facts}
+    /// Print JSON: a list of {state, mount, backing, pid, facts}
     #[arg(long)]
     json: bool,
 }
 
-/// Stops serving MOUNT if nobody uses it. What a killed controller left is cleared away.
+/// Stop serving MOUNT if nobody uses it; clear away what a killed daemon left
 #[derive(clap::Args)]
 struct Stop {
     /// The directory where it is served
     mount: PathBuf,
-    /// Stops also where programs use it: they get errors
+    /// Stop even if programs use it; they get errors
     #[arg(long)]
     force: bool,
 }
@@ -169,7 +168,7 @@ fn keep_watchdog(controller: &Arc<Controller>) -> Result<()> {
     Ok(())
 }
 
-/// A thread that panics may have left half of something done: the whole controller ends, and whoever watches over it starts
+/// A thread that panics may have left half of something done: the whole daemon ends, and whoever watches over it starts
 /// another.
 fn abort_on_panic() {
     let tell = std::panic::take_hook();
@@ -184,13 +183,13 @@ fn controller(args: &Start) -> Result<Controller> {
     let settings = settings::read(None)?.asked("--policy", args.policy.clone());
     let beneath = places::known_profiles().beneath_files_in(&args.backing)?;
     let opening = settings.opening(&args.backing, &beneath, None)?;
-    // A controller has no kernel's way beside its own but to sleep.
+    // A daemon has no kernel's way beside its own but to sleep.
     let policy = if opening.shadow { Arc::new(Block) } else { opening.policy };
     // Without one, nobody else is taken to be busy.
     let monitor = SystemMonitor::shared_with(places::monitor()).ok();
     let options =
         controller::Options { known: opening.known, policy, monitor, ..Default::default() };
-    Controller::start(options).context("cannot start the controller")
+    Controller::start(options).context("cannot start the daemon")
 }
 
 /// What is written from here on is nobody's to read.
@@ -220,7 +219,7 @@ fn stop_at_signals(stopper: Stopper) -> Result<()> {
     .context("cannot watch for signals")
 }
 
-/// Starts a controller in the background and passes on what it says.
+/// Starts a daemon in the background and passes on what it says.
 fn launch(args: &Start) -> Result<()> {
     let program = env::current_exe().context("cannot find this program")?;
     let mut command = Command::new(program);
@@ -234,7 +233,7 @@ fn launch(args: &Start) -> Result<()> {
     // It keeps no directory of its caller's in use.
     command.args([absolute(&args.backing)?, absolute(&args.mount)?]).current_dir("/");
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().context("cannot start the controller")?;
+    let mut child = command.spawn().context("cannot start the daemon")?;
     let mut said = String::new();
     if let Some(output) = child.stdout.take() {
         for line in BufReader::new(output).lines() {
@@ -248,7 +247,7 @@ fn launch(args: &Start) -> Result<()> {
     }
 }
 
-/// Why a controller ended before it served; `None` where it serves.
+/// Why a daemon ended before it served; `None` where it serves.
 fn ended(child: &mut Child) -> Result<Option<String>> {
     // It has closed its output: it serves and has let its standard error go too, or it is ending.
     let mut text = String::new();
@@ -259,7 +258,7 @@ fn ended(child: &mut Child) -> Result<Option<String>> {
     match child.try_wait()? {
         None if text.is_empty() => Ok(None),
         None => Ok(Some(text).filter(|_| !child.wait().is_ok_and(|status| status.success()))),
-        Some(status) if text.is_empty() => Ok(Some(format!("the controller ended: {status}"))),
+        Some(status) if text.is_empty() => Ok(Some(format!("the daemon ended: {status}"))),
         Some(_) => Ok(Some(text)),
     }
 }

@@ -26,27 +26,28 @@ use crate::signals::Signals;
 use crate::terminal::Pages;
 use crate::{given, openmetrics, places};
 
-/// Shows every process of this user under Dwell: device, policy, requests, latency, spinning.
-/// q or Ctrl-C ends it; what is no terminal gets the table once.
+/// Watch your processes under Dwell: device, policy, requests, latency, spinning
+///
+/// q or Ctrl-C ends it. If stdout is not a terminal, it prints the table once.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Prints JSON once: {interval_s, processes, unreadable, off}, with all figures of each process
+    /// Print JSON once: {interval_s, processes, unreadable, off}
     #[arg(long)]
     json: bool,
-    /// Shows the table, or writes the metrics, once
+    /// Show the table, or write the metrics, once
     #[arg(long)]
     once: bool,
-    /// Also shows where the storage time of every process goes, as dwell advise does; needs root
+    /// Also show where the storage time of every process goes; needs root
     #[arg(long)]
     waits: bool,
-    /// Seconds between two looks
+    /// Seconds between two readings
     #[arg(long, default_value = "1", value_parser = seconds)]
     interval: Duration,
-    /// Writes OpenMetrics text to FILE at each interval, for node_exporter's textfile collector
+    /// Write OpenMetrics text to FILE at each interval, for node_exporter's textfile collector
     #[arg(long, value_name = "FILE", conflicts_with = "json")]
     openmetrics: Option<PathBuf>,
-    /// Serves OpenMetrics text at GET /metrics: ADDRESS:PORT or unix:PATH. Whoever reaches the
-    /// address can read command lines and figures
+    /// Serve OpenMetrics text at GET /metrics: ADDRESS:PORT or unix:PATH. Everybody who reaches the
+    /// address can read command lines and counts
     #[arg(long, value_name = "PLACE", conflicts_with_all = ["json", "once"], value_parser = place)]
     listen: Option<String>,
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A directory served by a controller in a process of its own, gone when the test is over.
+//! A directory served by a daemon in a process of its own, gone when the test is over.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use tempfile::TempDir;
 pub struct Served {
     pub backing: PathBuf,
     pub mount: PathBuf,
-    /// The same file system without the controller.
+    /// The same file system without the daemon.
     pub plain: PathBuf,
     _dir: TempDir,
 }
@@ -85,7 +85,7 @@ impl Served {
         done(start.args([&self.backing, &self.mount]))
     }
 
-    /// What the controller says of itself.
+    /// What the daemon says of itself.
     pub fn facts(&self) -> serde_json::Value {
         let told = done(dwell().args(["serve", "status", "--json"]));
         let told: Vec<serde_json::Value> = serde_json::from_str(&told).unwrap();
@@ -99,7 +99,7 @@ impl Served {
         self.facts()["data_path"]["path"] == "passthrough"
     }
 
-    /// The controller's process.
+    /// The daemon's process.
     pub fn pid(&self) -> u32 {
         let told = done(dwell().args(["serve", "status", "--json"]));
         let told: Vec<serde_json::Value> = serde_json::from_str(&told).unwrap();
@@ -107,7 +107,7 @@ impl Served {
         mine["pid"].as_u64().unwrap() as u32
     }
 
-    /// Kills the controller as nothing else does.
+    /// Kills the daemon as nothing else does.
     pub fn kill(&self) {
         let pid = rustix::process::Pid::from_raw(self.pid() as i32).unwrap();
         rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();

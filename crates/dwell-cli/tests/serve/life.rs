@@ -65,7 +65,7 @@ fn whoever_unmounts_it_ends_the_controller() {
     served.serve(&[]);
 }
 
-/// The controller notices a little later, and may be without a CPU for longer.
+/// The daemon notices a little later, and may be without a CPU for longer.
 #[test]
 fn what_was_unmounted_is_served_again_without_waiting() {
     use rustix::process::{Pid, Signal, kill_process};
@@ -76,7 +76,7 @@ fn what_was_unmounted_is_served_again_without_waiting() {
     for round in 0..3 {
         let pid = Pid::from_raw(served.pid() as i32).unwrap();
         kill_process(pid, Signal::STOP).unwrap();
-        // The program of that name would ask the controller something first.
+        // The program of that name would ask the daemon something first.
         let mount = std::ffi::CString::new(served.mount.to_str().unwrap()).unwrap();
         // SAFETY: a terminated text.
         let unmounted = unsafe { libc::umount2(mount.as_ptr(), libc::UMOUNT_NOFOLLOW) };
@@ -261,7 +261,7 @@ fn a_place_below_that_another_mount_covers_is_not_served() {
     done(Command::new("mount").args(["-t", "tmpfs", "none"]).arg(&below));
     served.serve(&[]);
     let found = fs::metadata(served.mount.join("below")).map(drop).map_err(|e| e.raw_os_error());
-    // Nor can the mount be reached through itself, which would wait for its own controller.
+    // Nor can the mount be reached through itself, which would wait for its own daemon.
     let inside = served.backing.join("own");
     fs::create_dir(&inside).unwrap();
     let own = Command::new("mount").arg("--bind").args([&served.mount, &inside]).status().unwrap();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a controller may have, and who notices that it has no more.
+//! What a daemon may have, and who notices that it has no more.
 
 use std::fs::{self, File};
 use std::io::ErrorKind;
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use crate::fixture::{Served, done, dwell, is_root, text};
 
-/// Starts a controller under limits of the shell's.
+/// Starts a daemon under limits of the shell's.
 fn start_under(limits: &str, served: &Served) {
     let script = format!("{limits}; exec \"$@\"");
     let program = env!("CARGO_BIN_EXE_dwell");

@@ -63,7 +63,7 @@ fn run(served: &Served, stats: &Path) -> Command {
     command
 }
 
-/// How often the kernel asked the controller for this.
+/// How often the kernel asked the daemon for this.
 fn asked(served: &Served, what: &str) -> u64 {
     served.facts()["requests"][what].as_u64().unwrap_or(0)
 }

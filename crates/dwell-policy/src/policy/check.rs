@@ -79,7 +79,7 @@ pub enum Looked {
     Switch {
         /// Predicted latency.
         latency_ns: Ns,
-        /// Cost of leaving the CPU and coming back.
+        /// Cost of blocking and coming back.
         switch_ns: Ns,
     },
 }

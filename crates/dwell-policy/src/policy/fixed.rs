@@ -4,7 +4,7 @@
 use super::{WaitPolicy, block, left, spin};
 use crate::{Decision, Mode, Profile, Reason, Wait};
 
-/// Always leaves the CPU: what an ordinary read call does.
+/// Always blocks: what an ordinary read call does.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Block;
 

@@ -28,7 +28,7 @@ impl Its {
         run == 1 || run > 1 && scatter(run).is_multiple_of(Self::EXPLORE_ONE_IN)
     }
 
-    /// Whether leaving the CPU serves requests like this one sooner. What most requests reach is compared: the
+    /// Whether blocking serves requests like this one sooner. What most requests reach is compared: the
     /// mode that was left is not measured for a while, so a stall or two must not decide.
     fn leaves(wait: &Wait<'_>) -> Option<Reason> {
         let (spun, blocked) = (wait.estimate.spun, wait.estimate.blocked);

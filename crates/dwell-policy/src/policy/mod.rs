@@ -110,12 +110,12 @@ pub fn by_name(name: &str) -> Option<&'static dyn WaitPolicy> {
     })
 }
 
-/// Leaves the CPU.
+/// Blocks.
 pub fn block(wait: &Wait<'_>, why: Reason) -> Decision {
     Decision::new(wait.routes.to_block(wait.call), Mode::Block, wait.predicted_ns(), why)
 }
 
-/// Leaves the CPU the way that a probe found best: as [`block`] does, or, for a lone request that is
+/// Blocks the way that a probe found best: as [`block`] does, or, for a lone request that is
 /// small enough and where nobody else wants the CPU, on a ring.
 pub fn leave(wait: &Wait<'_>, why: Reason) -> Decision {
     let mut decision = block(wait, why);

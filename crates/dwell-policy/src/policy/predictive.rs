@@ -14,7 +14,7 @@ use crate::{Decision, Kind, Ns, Reason, Wait};
 pub struct Predictive;
 
 impl Predictive {
-    /// Cost of leaving the CPU for this request and coming back, in nanoseconds.
+    /// Cost of blocking for this request and coming back, in nanoseconds.
     pub fn switch_cost_ns(wait: &Wait<'_>) -> Ns {
         let (probed_ns, reload_ns) = wait.profile.map_or((0, 0), |p| (p.switch_ns, p.reload_ns));
         let (spun, blocked) = (wait.estimate.spun, wait.estimate.blocked);

@@ -185,7 +185,7 @@ pub(super) fn decided_of(fd: i32, number: u64, services: &mut Option<Services>) 
     Some(Decided::later(Arc::new(Later { known, gives_way, open })))
 }
 
-/// The file of a served mount. What its controller takes back or cannot do is the kernel's.
+/// The file of a served mount. What its daemon takes back or cannot do is the kernel's.
 fn files_of_mount(
     mount: Mount,
     number: u64,

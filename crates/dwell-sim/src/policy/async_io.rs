@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Async: a process that waits for a page leaves the CPU.
+//! Async: a process that waits for a page blocks.
 
 use super::{Fault, Plan, Policy};
 

@@ -43,7 +43,7 @@ impl Its {
 
 impl Policy for Its {
     /// Priority-aware thread selection (§3.2): a process is of low priority when the next one to
-    /// run has a higher one; then its self-sacrificing thread lets it leave the CPU (§3.3).
+    /// run has a higher one; then its self-sacrificing thread lets it block (§3.3).
     fn plan(&self, fault: &Fault) -> Plan {
         match fault.next_nice {
             Some(next) if self.sacrifices && next < fault.nice => Plan::wait(fault.decide(&Block)),

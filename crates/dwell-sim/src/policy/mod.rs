@@ -105,7 +105,7 @@ pub trait Policy: Send + std::marker::Sync {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PolicyKind {
-    /// Every process leaves the CPU.
+    /// Every process blocks.
     Async,
     /// Every process spins.
     Sync,

@@ -23,7 +23,7 @@ pub struct WaitReport {
     pub p99_ns: Ns,
     /// Requests by reason of the decision.
     pub reasons: BTreeMap<String, u64>,
-    /// Requests whose thread left the CPU.
+    /// Requests whose thread blocked.
     pub left_cpu: u64,
     /// Spins that passed their deadline.
     pub expired: u64,

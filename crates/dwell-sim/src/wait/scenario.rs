@@ -42,7 +42,7 @@ pub struct Device {
     /// Latency of a request that is spun for on an idle machine, its transfer left out: a time, or
     /// shares with times as in `0=2us,0.5=3us,0.9=5us,1=30us`.
     pub latency: Distribution,
-    /// How much later a thread goes on that left the CPU, with nothing else to run; below 0 where
+    /// How much later a thread goes on that blocked, with nothing else to run; below 0 where
     /// the way of those that block is the shorter one.
     pub block_extra_ns: i64,
     /// CPU time of a thread for a request that it blocks on.

@@ -132,7 +132,7 @@ impl Driver for Idle<'_> {
             }
         }
         self.reactor.look_at_words();
-        // Who waits for nothing on a queue leaves the CPU next, and the call for that looks by itself.
+        // Who waits for nothing on a queue blocks next, and the call for that looks by itself.
         if self.reactor.in_flight() > 0 {
             let now = self.reactor.world.now();
             self.reactor.look_at_descriptors_at_times(now);
@@ -198,7 +198,7 @@ impl Reactor {
             Some((flight.due(), (flight.submitted, flight.decision, flight.owner.clone())))
         });
         let first = first.min_by_key(|(due, _)| *due).map(|(_, waited)| waited);
-        // A thread that will leave the CPU sends its requests with the call that waits for them.
+        // A thread that will block sends its requests with the call that waits for them.
         if first.as_ref().is_some_and(|(_, decision, _)| decision.mode != Mode::Block) {
             let before = self.counts.completions;
             self.look();

@@ -19,7 +19,7 @@ use crate::timers::TimerId;
 pub struct Elapsed;
 
 impl Handle {
-    /// Done once [`Handle::now`] shows `at`. A thread that left the CPU meanwhile is late by what
+    /// Done once [`Handle::now`] shows `at`. A thread that blocked meanwhile is late by what
     /// its timer and the wake-up cost.
     pub fn sleep_until(&self, at: Ns) -> Sleep {
         Sleep { core: self.core.clone(), at, timer: None }

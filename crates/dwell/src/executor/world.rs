@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What an executor needs of the world: a clock, and a way to leave the CPU.
+//! What an executor needs of the world: a clock, and a way to block.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -50,7 +50,7 @@ pub trait World {
     /// What was armed lately may be gone, a word's memory included.
     fn forget(&mut self) {}
 
-    /// Leaves the CPU until something armed, the alarm, a watched descriptor or `until`; it may
+    /// Blocks until something armed, the alarm, a watched descriptor or `until`; it may
     /// come back early. Whether [`World::look`] has to be asked.
     fn wait(&mut self, until: Option<Ns>) -> bool;
 

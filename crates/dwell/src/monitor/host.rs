@@ -107,7 +107,7 @@ impl HostPage {
         .collect()
     }
 
-    /// Publishes the last window and looks at the fellows.
+    /// Publishes the last window and looks at the peers.
     pub(super) fn report(
         &mut self,
         now_ns: u64,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One process's part in the host page: signs of life, what fellows use, seats taken and passed on.
+//! One process's part in the host page: signs of life, what peers use, seats taken and passed on.
 
 use super::lease::{self, Action, Holder, Seat, View, Waiter};
 use super::sync::SLOTS;
@@ -15,7 +15,7 @@ const SLOT_PERIODS: u64 = 50;
 /// Whether a process is known to be dead.
 pub type Gone<'a> = &'a dyn Fn(Identity) -> bool;
 
-/// What a process tells its fellows about its last window.
+/// What a process tells its peers about its last window.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Report {
     /// Time spun, within its CPU time.
@@ -32,7 +32,7 @@ pub struct Report {
     pub group: u64,
 }
 
-/// What fellows use of our CPUs, in CPUs.
+/// What peers use of our CPUs, in CPUs.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Fellows {
     /// Busy-waiting.
@@ -141,7 +141,7 @@ impl Member {
             if table.identity(slot) != seen {
                 continue;
             }
-            // The sign of life comes first: a fellow must not find us dead on arrival.
+            // The sign of life comes first: a peer must not find us dead on arrival.
             table.set(slot, Field::PeriodMs, 1000);
             table.set(slot, Field::HeartbeatNs, now_ns);
             if table.change_identity(slot, seen, Some(self.identity)) {
@@ -194,7 +194,7 @@ impl Member {
         true
     }
 
-    /// What fellows use of our CPUs, by their last reports.
+    /// What peers use of our CPUs, by their last reports.
     pub fn fellows(&self, table: Table<'_>, now_ns: u64, group: u64) -> Fellows {
         let mut sum = Fellows::default();
         for slot in slots() {
@@ -212,7 +212,7 @@ impl Member {
             if shared == 0 {
                 continue;
             }
-            // Where a fellow runs is not known: it is taken to be spread over its CPUs.
+            // Where a peer runs is not known: it is taken to be spread over its CPUs.
             let overlap = f64::from(shared) / f64::from(all);
             let (spin, worker) = table.get_halves(slot, Field::Rate);
             let in_cpus = |rate: u32| (f64::from(rate) / 1e6).min(f64::from(all)) * overlap;

@@ -219,7 +219,7 @@ impl LoadReader {
         self.0.signal(REQUESTED);
     }
 
-    /// Adds to the count of requests that fellows see. For whoever counts in batches.
+    /// Adds to the count of requests that peers see. For whoever counts in batches.
     pub fn add_requests(&self, requests: u64) {
         self.0.signal(REQUESTED);
         self.0.word(REQUESTS).fetch_add(requests, Relaxed);

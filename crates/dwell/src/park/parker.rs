@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Leaving the CPU until any of many things: rings, descriptors, words, moments, other threads.
+//! Blocking until any of many things: rings, descriptors, words, moments, other threads.
 #![allow(unsafe_code)]
 
 use std::io;

@@ -23,7 +23,7 @@ pub struct Bounds {
     pub largest_threshold_bytes: u64,
 }
 
-/// A synchronous call that leaves the CPU less often than this, per request, does its work there.
+/// A synchronous call that blocks less often than this, per request, does its work there.
 const STAYS_ON_CPU: f64 = 0.1;
 
 /// Class, threshold, and the reasons in words.

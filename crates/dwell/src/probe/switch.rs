@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What leaving the CPU costs: direct, indirect, and the self switch (SmartCon §3).
+//! What blocking costs: direct, indirect, and the self switch (SmartCon §3).
 #![allow(unsafe_code)]
 
 use std::io;

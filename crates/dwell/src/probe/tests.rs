@@ -35,7 +35,7 @@ impl Machine {
         for round in 0..rounds {
             for (leg, parts) in both_states(round, &[0, 1]).iter().zip([[0, 1], [2, 3]]) {
                 self.worker = match leg.before {
-                    // The worker leaves the CPU of a thread that spins, as a rule.
+                    // The worker blocks of a thread that spins, as a rule.
                     Before::Spinning(cpu) if self.chance(90) => 1 - cpu,
                     Before::Spinning(cpu) => cpu,
                     Before::Itself => usize::from(self.chance(50)),

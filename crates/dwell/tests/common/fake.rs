@@ -47,7 +47,7 @@ pub struct Log {
     pub cached: usize,
     pub refused: Vec<Route>,
     pub cancelled: usize,
-    /// Times that a thread was about to leave the CPU until a queue wakes it.
+    /// Times that a thread was about to block until a queue wakes it.
     pub armed: usize,
 }
 
@@ -127,7 +127,7 @@ impl Fake {
         unsafe { libc::syscall(libc::SYS_futex, self.word.as_ptr(), libc::FUTEX_WAKE, i32::MAX) };
     }
 
-    /// Waits, a minute at most, for a thread that leaves the CPU to wait for one of its queues.
+    /// Waits, a minute at most, for a thread that blocks to wait for one of its queues.
     pub fn wait_until_armed(&self) {
         for _ in 0..60_000 {
             if self.log().armed > 0 {

@@ -55,11 +55,11 @@ pub struct Pager {
     #[arg(long, default_value_t = 18, value_parser = clap::value_parser!(u32).range(14..=26))]
     scale: u32,
     /// How much of a file may be in memory: its length divided by this, but 4 MiB at least
-    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..=1024))]
-    over: u64,
-    /// Longest time of visits in each round, in milliseconds
-    #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u64).range(1..=600_000))]
-    most_ms: u64,
+    #[arg(long, alias = "over", default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..=1024))]
+    memory_ratio: u64,
+    /// Longest time of visits in each round, as 300ms or 2s
+    #[arg(long, default_value = "2s", value_parser = given::milliseconds)]
+    max_time: u64,
     /// Interleaved rounds
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=1000))]
     rounds: u16,
@@ -115,8 +115,8 @@ impl Pager {
             asks: self.work.iter().map(|work| work.of(self.stride)).collect(),
             terms: Terms {
                 ways: self.ways.iter().map(|name| Way::of(name)).collect::<Result<_>>()?,
-                over: self.over,
-                most_ns: self.most_ms * 1_000_000,
+                over: self.memory_ratio,
+                most_ns: self.max_time * 1_000_000,
             },
         };
         let grounds = setup.make(&probing)?;

@@ -111,7 +111,7 @@ fn table(outcome: &Outcome) -> String {
         "p50",
         "p99",
         "CPU per request",
-        "left the CPU",
+        "blocked",
         "spun",
         "others' work",
         "reasons",
