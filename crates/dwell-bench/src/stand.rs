@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use anyhow::{Result, bail};
-use dwell::profile::ProfileStore;
+use dwell_host::profile::ProfileStore;
 
 use crate::fixture::{Fixture, LoopOnTmpfs, TempFile, Unavailable, Zram};
 use crate::subject::{Probing, Subject};

@@ -10,9 +10,9 @@ use dwell::device::{Device, DeviceKind};
 use dwell::emulated::Emulated;
 use dwell::known::Known;
 use dwell::open;
-use dwell::probe::Probe;
-use dwell::profile::{DeviceProfile, ProfileStore, SwitchCosts};
 use dwell::source::Source;
+use dwell_host::probe::Probe;
+use dwell_host::profile::{DeviceProfile, ProfileStore, SwitchCosts};
 
 use crate::result;
 
@@ -83,7 +83,7 @@ impl Subject {
         let memory = device.as_ref().is_some_and(|device| device.kind == DeviceKind::Tmpfs);
         let stored = match (store, &device) {
             (Some(store), Some(device)) => {
-                let release = dwell::capability::kernel_release().unwrap_or_default();
+                let release = dwell_host::capability::kernel_release().unwrap_or_default();
                 store.load(device, &release, &device.scheduler)?
             }
             _ => None,

@@ -157,7 +157,7 @@ mod tests {
     use std::path::Path;
 
     use dwell::monitor::Config;
-    use dwell::profile::SwitchCosts;
+    use dwell_host::profile::SwitchCosts;
 
     use super::*;
     use crate::subject::Probing;

@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use dwell::profile::{Curve, CurvePoint, DeviceProfile};
 use dwell::{DeviceClass, WaitPolicy};
+use dwell_host::profile::{Curve, CurvePoint, DeviceProfile};
 use dwell_sim::wait::{Device, Distribution, Scenario, WaitReport, simulate};
 use serde::{Deserialize, Serialize};
 
@@ -105,7 +105,7 @@ fn interpolated(curve: &Curve, size_bytes: u64) -> Option<CurvePoint> {
 
 #[cfg(test)]
 mod tests {
-    use dwell::profile::{Polling, SpinMethod, SwitchCosts};
+    use dwell_host::profile::{Polling, SpinMethod, SwitchCosts};
 
     use super::*;
 
@@ -128,7 +128,7 @@ mod tests {
             points: vec![point(4096, 10_000 + extra), point(65_536, 40_000 + extra)],
         };
         DeviceProfile {
-            schema: dwell::profile::SCHEMA,
+            schema: dwell_host::profile::SCHEMA,
             device_id: "loop7".into(),
             kernel_name: "loop7".into(),
             model: None,

@@ -6,11 +6,11 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use dwell::monitor::{Config, SystemMonitor};
-use dwell::profile::SwitchCosts;
 use dwell_bench::experiments::{self, Lab};
 use dwell_bench::figure::{FigureResult, FigureRow, Verdict, catalogue};
 use dwell_bench::loads::serve;
 use dwell_bench::stand::Kind;
+use dwell_host::profile::SwitchCosts;
 
 /// Batches of small synthetic programs under the names of the recorded ones.
 fn batches() -> tempfile::TempDir {

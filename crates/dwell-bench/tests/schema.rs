@@ -9,12 +9,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dwell::monitor::{Config, SystemMonitor};
-use dwell::profile::SwitchCosts;
 use dwell_bench::compare::{self, Comparison, Plan, Wrapper};
 use dwell_bench::result::{Direction, Load, Metric, Pattern, Requests, Row, Run, Setting, Work};
 use dwell_bench::run::{Course, Entrant, race};
 use dwell_bench::sample;
 use dwell_bench::subject::{Probing, Subject};
+use dwell_host::profile::SwitchCosts;
 use jsonschema::Validator;
 use serde_json::Value;
 

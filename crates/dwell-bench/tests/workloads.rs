@@ -7,13 +7,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dwell::monitor::{Config, SystemMonitor};
-use dwell::profile::SwitchCosts;
 use dwell_bench::result::{Metric, Run, Work};
 use dwell_bench::stand::Kind;
 use dwell_bench::subject::Probing;
 use dwell_bench::workload::spec::FileSystemKind;
 use dwell_bench::workload::{self, Place, PlaceKind, Plan, Variant, WorkloadFile, shipped};
 use dwell_bench::{report, table};
+use dwell_host::profile::SwitchCosts;
 
 fn probing() -> Probing {
     Probing::hasty(SwitchCosts { self_ns: 5_000, ..SwitchCosts::default() })

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::ptr;
 
 use dwell::policies;
-use dwell::profile::ProfileStore;
+use dwell_host::profile::ProfileStore;
 
 use crate::failure::Failure;
 use crate::places;

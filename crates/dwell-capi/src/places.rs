@@ -7,11 +7,11 @@ use std::env;
 use std::ffi::OsString;
 use std::sync::Arc;
 
-use dwell::capability::effective_uid;
 use dwell::monitor::{Config, SystemMonitor};
-use dwell::places;
-use dwell::profile::ProfileStore;
-use dwell::settings::{LayerError, Settings};
+use dwell_host::capability::effective_uid;
+use dwell_host::places;
+use dwell_host::profile::ProfileStore;
+use dwell_host::settings::{LayerError, Settings};
 
 /// A program with more rights than who started it does not believe that one's environment.
 fn variable(name: &str) -> Option<OsString> {

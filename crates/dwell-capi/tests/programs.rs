@@ -8,7 +8,7 @@ use std::process::{Command, Output};
 use std::sync::OnceLock;
 
 use dwell::device::Device;
-use dwell::profile::{DeviceProfile, Polling, ProfileStore, SCHEMA, SpinMethod, SwitchCosts};
+use dwell_host::profile::{DeviceProfile, Polling, ProfileStore, SCHEMA, SpinMethod, SwitchCosts};
 use dwell_policy::{DeviceClass, Profile};
 
 /// What the static library needs beside itself.
@@ -239,7 +239,7 @@ fn fast_profile(file: &Path) -> DeviceProfile {
         kernel_name: device.kernel_name,
         model: None,
         size_bytes: device.size_bytes,
-        kernel_release: dwell::capability::kernel_release().unwrap(),
+        kernel_release: dwell_host::capability::kernel_release().unwrap(),
         scheduler: device.scheduler,
         measured_unix_s: 1_772_323_199,
         dwell_version: "0.1.0".into(),

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Latency curves as pictures: dots in a terminal, lines in an SVG file.
 
-use dwell::profile::{Curve, CurvePoint, DeviceProfile};
 use dwell_bench::chart::{Axis, Lines, Look, Mark, Point, Scale, Series};
 use dwell_bench::units;
+use dwell_host::profile::{Curve, CurvePoint, DeviceProfile};
 
 use crate::show::{Screen, Tone};
 

@@ -3,9 +3,9 @@
 
 use std::fmt::Error;
 
-use dwell::ledger::{Device, Seen, Snapshot};
 use dwell::stats::{Family, Row};
 use dwell_advise::Parts;
+use dwell_host::ledger::{Device, Seen, Snapshot};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};

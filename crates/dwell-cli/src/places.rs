@@ -10,11 +10,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use dwell::capability::effective_uid;
 use dwell::monitor::Config;
 use dwell::off::OffSwitch;
-use dwell::places;
-use dwell::profile::ProfileStore;
+use dwell_host::capability::effective_uid;
+use dwell_host::places;
+use dwell_host::profile::ProfileStore;
 
 fn variable(name: &str) -> Option<OsString> {
     env::var_os(name)

@@ -2,8 +2,8 @@
 //! A device's profile as a person reads it.
 
 use comfy_table::Cell;
-use dwell::profile::{Curve, CurvePoint, DeviceProfile, Polling};
 use dwell_bench::units;
+use dwell_host::profile::{Curve, CurvePoint, DeviceProfile, Polling};
 
 use crate::chart;
 use crate::show::{self, Screen, Tone, finished};

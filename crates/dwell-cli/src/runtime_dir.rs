@@ -8,7 +8,7 @@ use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
-use dwell::capability::effective_uid;
+use dwell_host::capability::effective_uid;
 use rustix::fs::{Access, access};
 
 /// `$XDG_RUNTIME_DIR/dwell`, else `/dev/shm/dwell-run-UID`, else `/tmp/dwell-UID`, made if it is missing. Nobody else may look in.

@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, anyhow};
-use dwell::settings::{LayerError, Settings};
+use dwell_host::settings::{LayerError, Settings};
 
 use crate::places;
 

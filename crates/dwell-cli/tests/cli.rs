@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use dwell::device::Device;
-use dwell::profile::{
+use dwell_host::profile::{
     Curve, CurvePoint, DeviceProfile, Polling, ProfileStore, SCHEMA, SpinMethod, States,
     SwitchCosts,
 };
@@ -265,7 +265,7 @@ fn contested(path: &str) -> DeviceProfile {
         kernel_name: device.kernel_name,
         model: None,
         size_bytes: device.size_bytes,
-        kernel_release: dwell::capability::kernel_release().unwrap(),
+        kernel_release: dwell_host::capability::kernel_release().unwrap(),
         scheduler: device.scheduler,
         measured_unix_s: 1_772_323_199,
         dwell_version: "0.1.0".into(),

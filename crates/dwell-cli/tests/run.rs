@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
 
-use dwell::settings::RunOrder;
+use dwell_host::settings::RunOrder;
 
 /// Says on stderr that it was loaded.
 const STAND_IN: &str = "#include <unistd.h>\n\

@@ -11,9 +11,9 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
 use dwell::dwell_policy::Load;
-use dwell::ledger::{Device, Header, LearnerState, Ledger, Passed, Snapshot};
 use dwell::stats::Row;
 use dwell::{Mode, Reason, Route, Stats};
+use dwell_host::ledger::{Device, Header, LearnerState, Ledger, Passed, Snapshot};
 use serde_json::Value;
 
 fn command(dir: &Path, args: &[&str]) -> Command {
@@ -144,7 +144,7 @@ fn a_wrong_order_or_process_is_refused_by_name() {
 
     // A process that has ended, and whose ledger nobody has cleared yet.
     let mut ended = Command::new("sleep").arg("60").spawn().unwrap();
-    let ticks = dwell::ledger::start_ticks(ended.id()).unwrap();
+    let ticks = dwell_host::ledger::start_ticks(ended.id()).unwrap();
     let file = dir.path().join(format!("dwell/{}-{ticks}", ended.id()));
     fs::copy(ledger.path(), &file).unwrap();
     ended.kill().unwrap();
@@ -154,7 +154,7 @@ fn a_wrong_order_or_process_is_refused_by_name() {
     assert!(success(dir.path(), &["top", "--json", "--interval", "0.1"]).contains(&pid));
     assert!(!file.exists());
 
-    if dwell::capability::effective_uid() != 0 {
+    if dwell_host::capability::effective_uid() != 0 {
         let said = failure(dir.path(), &["ctl", "1", "off"]);
         assert!(said.contains("belongs to user 0"), "{said}");
     } else {

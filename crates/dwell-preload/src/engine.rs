@@ -16,10 +16,10 @@ use std::{fs, io};
 use dwell::File;
 use dwell::adopted::{self, Adopted};
 use dwell::clock;
-use dwell::ledger::{ControlReader, Publisher};
 use dwell::monitor::SystemMonitor;
-use dwell::settings::RunOrder;
 use dwell_channel::client::Mount;
+use dwell_host::ledger::{ControlReader, Publisher};
+use dwell_host::settings::RunOrder;
 
 use crate::inside::Inside;
 use crate::raw::bare;

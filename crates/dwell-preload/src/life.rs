@@ -7,8 +7,8 @@ use std::ffi::CStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use dwell::capability::filters_in;
-use dwell::settings::RunOrder;
+use dwell::seccomp::filters_in;
+use dwell_host::settings::RunOrder;
 
 use crate::inside::{self, Inside};
 use crate::raw::bare;

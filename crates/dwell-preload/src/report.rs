@@ -9,8 +9,8 @@ use std::path::Path;
 use std::sync::OnceLock;
 
 use dwell::adopted::status;
-use dwell::ledger::{self, Snapshot};
-use dwell::settings::RunOrder;
+use dwell_host::ledger::{self, Snapshot};
+use dwell_host::settings::RunOrder;
 
 use crate::raw::bare;
 use crate::{engine, own};

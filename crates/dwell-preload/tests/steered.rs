@@ -13,8 +13,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use common::{Ended, Fast, Under, program, skip};
-use dwell::ledger::{Entry, list, order};
 use dwell::{Mode, Reason, Route};
+use dwell_host::ledger::{Entry, list, order};
 
 /// A file on a fast device, and the program that reads it in phases; `None`, with the reason, where they cannot be had.
 fn scene() -> Option<(Fast, PathBuf, PathBuf)> {

@@ -129,7 +129,6 @@ impl Histogram {
     }
 
     /// Its buckets as words; none when nothing was counted.
-    #[cfg(feature = "host")]
     pub(crate) fn words(&self) -> &[u64] {
         &self.counts
     }

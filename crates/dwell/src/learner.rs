@@ -351,11 +351,8 @@ impl Learner {
         })
     }
 
-    /// What it has found, for a ledger.
-    #[cfg(feature = "host")]
-    pub fn state(&self) -> crate::ledger::LearnerState {
-        use crate::ledger::LearnerState;
-
+    /// What it has found, in sums.
+    pub fn state(&self) -> LearnerState {
         let mut state = LearnerState { learns: true, ..LearnerState::default() };
         for cell in &self.cells {
             let Ok(search) = cell.search.try_lock() else { continue };
@@ -396,6 +393,23 @@ impl Cell {
             self.word.store(Word::new(before.number() + 1, step).0, Relaxed);
         }
     }
+}
+
+/// What was found out about a device by comparing ways to wait.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(default))]
+pub struct LearnerState {
+    /// Whether anything is compared at all.
+    pub learns: bool,
+    /// Kinds and sizes of request that are compared.
+    pub kinds: u32,
+    /// Those of them that are spun for.
+    pub spins: u32,
+    /// How often the way to wait for a kind and size changed.
+    pub switches: u64,
+    /// How often another way was tried.
+    pub trials: u64,
 }
 
 /// What is known of one kind and size of request on a device.

@@ -7,16 +7,13 @@
 //!
 //! # Features
 //! - `bytes`: requests own `Bytes` and `BytesMut` of the crate bytes.
-//! - `serde`: statistics, devices and capabilities are `Serialize`.
-//! - `host`: probing devices and keeping their profiles, settings, the ledger that other processes
-//!   watch. Commands need these, the path of a request does not.
+//! - `serde`: statistics and devices are `Serialize`.
 #![deny(unsafe_code)]
 
 pub mod adopted;
 pub mod any;
 pub mod arch;
 pub mod buffer;
-pub mod capability;
 pub mod clock;
 pub mod device;
 pub mod emulated;
@@ -31,29 +28,19 @@ pub mod kernel;
 pub mod known;
 pub mod latency;
 pub mod learner;
-#[cfg(feature = "host")]
-pub mod ledger;
 pub mod mapping;
 pub mod memory;
 pub mod monitor;
 pub mod off;
 pub mod open;
-#[cfg(feature = "host")]
-pub mod outlook;
 pub mod park;
 pub mod pipeline;
-pub mod places;
 pub mod policies;
-#[cfg(feature = "host")]
-pub mod probe;
-#[cfg(feature = "host")]
-pub mod profile;
 pub mod queue;
 mod queued;
 mod remembered;
 pub mod ring;
-#[cfg(feature = "host")]
-pub mod settings;
+pub mod seccomp;
 pub mod share;
 pub mod source;
 pub mod spelling;
@@ -62,7 +49,7 @@ mod timerfd;
 pub mod timers;
 pub mod wait;
 mod walk;
-mod words;
+pub mod words;
 
 pub use dwell_policy::{
     self, Decision, DeviceClass, Kind, Mode, Reason, Route, WaitPolicy, policy,

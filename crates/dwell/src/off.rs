@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use dwell_policy::Ns;
 
 use crate::error::{Error, Result};
+use crate::monitor::HostPage;
 use crate::monitor::sys::effective_uid;
-use crate::places;
 
 /// Where Dwell is switched off: for the machine, and for one user's processes.
 ///
@@ -45,14 +45,25 @@ pub struct Off {
 /// Longest note that is shown, in bytes.
 const LONGEST_NOTE: u64 = 256;
 
+/// Where root switches Dwell off for the machine.
+const MACHINE: &str = "/run/dwell-off";
+
 impl Default for OffSwitch {
     /// In the usual places.
     fn default() -> Self {
-        places::off_switch(effective_uid(), &|_| None)
+        OffSwitch::beside(&HostPage::usual(effective_uid()))
     }
 }
 
 impl OffSwitch {
+    /// Root's usual file for the machine, and the user's own beside the page that the user's
+    /// processes share.
+    pub fn beside(host_page: &Path) -> OffSwitch {
+        let mut own = host_page.as_os_str().to_owned();
+        own.push("-off");
+        OffSwitch { machine: MACHINE.into(), own: own.into() }
+    }
+
     /// Whether Dwell is off for this process now: two looks at directories.
     pub fn is_off(&self) -> bool {
         self.file().is_some()

@@ -15,10 +15,10 @@ use std::sync::atomic::AtomicU32;
 use dwell_policy::Backlog;
 use io_uring::{IoUring, opcode, squeue, types};
 
-use crate::capability;
 use crate::eventfd::Event;
 use crate::fork::ForkMark;
 use crate::queue::{Action, Completion, Full, Io, Ticket, Wake, Watch};
+use crate::seccomp;
 use entry::entry;
 
 /// How a spinning thread looks for completions on an interrupt ring.
@@ -71,7 +71,7 @@ pub enum Completed {
 pub fn unavailable() -> Option<&'static str> {
     static WHY: OnceLock<Option<String>> = OnceLock::new();
     WHY.get_or_init(|| {
-        if capability::deadly(libc::SYS_io_uring_setup) {
+        if seccomp::is_deadly(libc::SYS_io_uring_setup) {
             return Some("a seccomp filter kills who sets up an io_uring".to_owned());
         }
         match IoUring::new(2).err()?.raw_os_error() {

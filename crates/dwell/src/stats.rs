@@ -7,9 +7,11 @@ use dwell_policy::{Decision, Kind, Mode, Ns, Outcome, Reason, Route};
 
 use crate::latency::{Counted, Histogram};
 
-pub(crate) const REASONS: usize = Reason::ALL.len();
+mod words;
+
+const REASONS: usize = Reason::ALL.len();
 /// Plain counts of [`Stats`].
-pub(crate) const FIGURES: usize = 10;
+const FIGURES: usize = 10;
 /// Ways that a request can be counted under.
 pub(crate) const CELLS: usize = REASONS * 9;
 pub(crate) const ROUTES: [Route; 3] = [Route::Inline, Route::Polled, Route::Interrupt];
@@ -198,7 +200,7 @@ impl Latency {
         }
     }
 
-    pub(crate) fn of_mut(&mut self, family: Family) -> &mut Histogram {
+    fn of_mut(&mut self, family: Family) -> &mut Histogram {
         match family {
             Family::Inline => &mut self.inline,
             Family::Blocked => &mut self.blocked,
@@ -357,8 +359,8 @@ impl Stats {
         }
     }
 
-    /// The plain counts, in the order in which a ledger keeps them.
-    pub(crate) fn figures(&self) -> [u64; FIGURES] {
+    /// The plain counts, in the order in which words keep them.
+    fn figures(&self) -> [u64; FIGURES] {
         [
             self.bytes_read,
             self.bytes_written,
@@ -373,7 +375,7 @@ impl Stats {
         ]
     }
 
-    pub(crate) fn figures_mut(&mut self) -> [&mut u64; FIGURES] {
+    fn figures_mut(&mut self) -> [&mut u64; FIGURES] {
         [
             &mut self.bytes_read,
             &mut self.bytes_written,

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Mapped memory, seen only as atomic words. A forked child writes words that its parent shares with others for itself
 /// alone: it may have given up its parent's rights.
 #[derive(Debug)]
-pub(crate) struct Words {
+pub struct Words {
     start: NonNull<AtomicU64>,
     len: usize,
     /// What a child has in place of words that are shared with others.
@@ -55,7 +55,7 @@ impl Words {
     ///
     /// Should somebody truncate the file, an access raises SIGBUS: the caller admits only files
     /// that nobody less trusted may write.
-    pub(crate) fn of_file(file: &File, len: usize) -> io::Result<Words> {
+    pub fn of_file(file: &File, len: usize) -> io::Result<Words> {
         let apart = Apart {
             words: Words::map(len, libc::MAP_PRIVATE, file.as_raw_fd())?,
             mark: Words::wiped_on_fork(512)?,
@@ -68,7 +68,7 @@ impl Words {
     }
 
     /// `len` private words that read zero after a fork, in the child.
-    pub(crate) fn wiped_on_fork(len: usize) -> io::Result<Words> {
+    pub fn wiped_on_fork(len: usize) -> io::Result<Words> {
         let words = Words::map(len, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1)?;
         words.advise(libc::MADV_WIPEONFORK)?;
         Ok(words)

@@ -13,8 +13,6 @@ use common::vm::{Polling, settled_interrupts};
 use common::{BLOCK, Way, check, fill, skip};
 use dwell::buffer::Aligned;
 use dwell::policy::SmartCon;
-use dwell::probe::{Probe, sweep::Effort};
-use dwell::profile::{Polling as Probed, SwitchCosts};
 use dwell::queue::{Action, Io, Queue};
 use dwell::source::Source;
 use dwell::{File, Mode, Options, Reason, Route, WaitPolicy};
@@ -81,29 +79,6 @@ fn a_request_that_blocks_leaves_the_polled_ring() {
     assert!(raised >= READS, "{raised} interrupts for {READS} reads that block");
     assert_eq!(file.stats().because(Reason::Size), READS);
     check(&large[..Drive::PATTERN_BYTES as usize], 0, Drive::SEED);
-}
-
-#[test]
-fn the_probe_tells_real_polling_from_fake() {
-    let Some(drive) = Drive::in_vm(Polling::ANY) else { return };
-    let probe = Probe {
-        effort: Effort { rounds: 1, settle_ns: 0, batch_ns: 200_000, limit_ns: 20_000_000_000 },
-        sizes: vec![BLOCK as u64],
-        switches: Some(SwitchCosts { self_ns: 1_000, direct: Vec::new(), indirect: Vec::new() }),
-        ..Probe::new(NVME)
-    };
-    let polling = probe.run(&mut |_, _| {}).unwrap().polling;
-    match drive.polling {
-        Polling::Real => assert_eq!(polling, Probed::Real),
-        Polling::Fake => assert!(
-            matches!(polling, Probed::Fake { interrupts_per_request } if interrupts_per_request >= 1.0),
-            "{polling:?}"
-        ),
-        Polling::Refused => assert!(
-            matches!(&polling, Probed::Unsupported { why } if why.contains("poll_queues")),
-            "{polling:?}"
-        ),
-    }
 }
 
 #[test]
@@ -207,7 +182,6 @@ fn the_guest_has_the_other_devices() {
 
 /// The VM's NVMe drive with a known pattern in its first blocks, held by one test at a time.
 struct Drive {
-    polling: Polling,
     _alone: MutexGuard<'static, ()>,
 }
 
@@ -219,15 +193,12 @@ impl Drive {
     /// The drive, or a line that says why the test skips.
     fn in_vm(wanted: &[Polling]) -> Option<Drive> {
         static ALONE: Mutex<()> = Mutex::new(());
-        let polling = match Polling::of_this_boot(wanted) {
-            Ok(polling) => polling,
-            Err(why) => {
-                skip(why);
-                return None;
-            }
-        };
+        if let Err(why) = Polling::of_this_boot(wanted) {
+            skip(why);
+            return None;
+        }
         let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-        let drive = Drive { polling, _alone: alone };
+        let drive = Drive { _alone: alone };
         let mut pattern = Aligned::new(Self::PATTERN_BYTES as usize);
         fill(&mut pattern, 0, Self::SEED);
         drive.open(dwell::policy::Block).write_all_at(&pattern, 0).unwrap();

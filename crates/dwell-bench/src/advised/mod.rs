@@ -12,8 +12,8 @@ use anyhow::Result;
 pub use observed::seen_by_calls;
 pub use recorded::seen_in_recording;
 
-use dwell::ledger::ProcessIo;
 use dwell_advise::{Advice, Remedy, Seen, Total};
+use dwell_host::ledger::ProcessIo;
 use serde::Serialize;
 
 use crate::machine::Machine;

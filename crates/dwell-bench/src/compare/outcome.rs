@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
-use dwell::ledger::Snapshot;
+use dwell_host::ledger::Snapshot;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use anyhow::Result;
 use dwell::DeviceClass;
-use dwell::profile::DeviceProfile;
+use dwell_host::profile::DeviceProfile;
 
 use super::lab::skip;
 use super::{Lab, Progress};

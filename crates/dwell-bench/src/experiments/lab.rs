@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use dwell::DeviceClass;
 use dwell::monitor::SystemMonitor;
-use dwell::profile::SwitchCosts;
+use dwell_host::profile::SwitchCosts;
 
 use super::Progress;
 use crate::figure::{FigureResult, Measured};

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use dwell::profile::DeviceProfile;
+use dwell_host::profile::DeviceProfile;
 use dwell_workloads::csr;
 
 use super::lab::{put, skip, skip_all, subtitle};

@@ -8,9 +8,9 @@ use anyhow::Result;
 use dwell::buffer::Aligned;
 use dwell::known::Known;
 use dwell::policy::SmartCon;
-use dwell::probe::Probe;
-use dwell::profile::DeviceProfile;
 use dwell::{DeviceClass, Mode};
+use dwell_host::probe::Probe;
+use dwell_host::profile::DeviceProfile;
 
 use super::lab::{put, skip_all, subtitle};
 use super::{Lab, Progress};
@@ -94,7 +94,7 @@ fn spun_percent(subject: &Subject, known: &Known, size_bytes: u64) -> Result<f64
 }
 
 fn chart(result: &FigureResult, profile: &DeviceProfile) -> String {
-    let curve = |curve: &dwell::profile::Curve| Curve {
+    let curve = |curve: &dwell_host::profile::Curve| Curve {
         mode: curve.mode.clone(),
         points: curve
             .points

@@ -3,7 +3,7 @@
 
 use anyhow::Result;
 use dwell::clock;
-use dwell::probe::switch::{self, Access, RING_PROCESSES, WORKING_SETS};
+use dwell_host::probe::switch::{self, Access, RING_PROCESSES, WORKING_SETS};
 
 use super::lab::{put, subtitle};
 use super::{Lab, Progress};

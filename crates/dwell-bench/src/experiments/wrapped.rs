@@ -11,7 +11,7 @@ use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use dwell::profile::ProfileStore;
+use dwell_host::profile::ProfileStore;
 use tempfile::TempDir;
 
 use super::Lab;

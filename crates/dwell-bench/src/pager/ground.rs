@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, anyhow, ensure};
-use dwell::profile::DeviceProfile;
+use dwell_host::profile::DeviceProfile;
 use dwell_workloads::csr;
 
 use super::way::Way;

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result, ensure};
-use dwell::profile::DeviceProfile;
+use dwell_host::profile::DeviceProfile;
 
 use crate::fixture::{MemoryGroup, Unavailable, forget_pages};
 use crate::keep::Interrupted;

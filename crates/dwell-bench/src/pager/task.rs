@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail, ensure};
 use dwell::buffer::Aligned;
-use dwell::profile::DeviceProfile;
 use dwell::{WaitPolicy, clock};
+use dwell_host::profile::DeviceProfile;
 use rustix::process::setpriority_process;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde::{Deserialize, Serialize};

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use dwell::known::Known;
-use dwell::profile::DeviceProfile;
+use dwell_host::profile::DeviceProfile;
 
 use super::spec::FileSystemKind;
 use crate::fixture::{Directory, FileSystem, Fixture, LoopOnTmpfs, TempFile, Unavailable, Zram};

@@ -12,7 +12,6 @@ use std::time::Duration;
 use dwell::dwell_policy::{Profile, Wait};
 use dwell::known::Known;
 use dwell::monitor::{Config, SystemMonitor};
-use dwell::profile::SwitchCosts;
 use dwell::{Decision, WaitPolicy};
 use dwell_bench::contender::Contender;
 use dwell_bench::counters::Counters;
@@ -23,6 +22,7 @@ use dwell_bench::result::{Direction, Load, Metric, Pattern, Requests, Setting};
 use dwell_bench::run::{Course, Entrant, Plan, race, run};
 use dwell_bench::stand::{Kind, Stand};
 use dwell_bench::subject::{Probing, Subject};
+use dwell_host::profile::SwitchCosts;
 
 const HIDDEN: [&str; 4] = ["--ignored", "--exact", "helper", "help-now"];
 

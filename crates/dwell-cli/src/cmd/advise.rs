@@ -14,10 +14,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
-use dwell::ledger::ProcessIo;
-use dwell::probe;
 use dwell_advise::{Error, Follow, Seen, Tracer};
 use dwell_bench::advised::{self, Report};
+use dwell_host::ledger::ProcessIo;
+use dwell_host::probe;
 
 use crate::program::{self, CannotRun, Program};
 use crate::progress::Progress;

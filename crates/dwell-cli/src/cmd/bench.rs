@@ -13,7 +13,6 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand, ValueEnum};
 use dwell::monitor::SystemMonitor;
-use dwell::profile::ProfileStore;
 use dwell_bench::day::Day;
 use dwell_bench::keep::{Interrupted, Keep};
 use dwell_bench::loads::Means;
@@ -22,6 +21,7 @@ use dwell_bench::run::Plan;
 use dwell_bench::stand::Stand;
 use dwell_bench::subject::Probing;
 use dwell_bench::{contender, loads, report, run, sheet, table, units};
+use dwell_host::profile::ProfileStore;
 
 use self::probing::ProbeArgs;
 use crate::answer::wrong;

@@ -2,7 +2,7 @@
 //! `dwell ctl`: tells running processes how to wait.
 
 use anyhow::{Result, bail};
-use dwell::ledger::{self, Control};
+use dwell_host::ledger::{self, Control};
 use serde::Serialize;
 
 use crate::given::as_text;

@@ -6,12 +6,12 @@ mod settings;
 use std::path::PathBuf;
 
 use anyhow::{Result, bail};
-use dwell::capability::{Capability, State, survey};
 use dwell::dwell_policy::Routes;
 use dwell::off::Off;
-use dwell::outlook::{Outlook, outlook};
 use dwell::{Decision, Reason, Route};
 use dwell_bench::counters::Counters;
+use dwell_host::capability::{Capability, State, survey};
+use dwell_host::outlook::{Outlook, outlook};
 use serde::Serialize;
 
 use super::off;

@@ -8,14 +8,14 @@ use std::time::Duration;
 use anyhow::{Result, anyhow};
 use dwell::clock;
 use dwell::learner::Known;
-use dwell::ledger::{self, Device, Snapshot};
 use dwell::monitor::SystemMonitor;
 use dwell::policies;
 use dwell::policy::{Check, CpuSignal, Looked};
-use dwell::profile::Beneath;
-use dwell::settings::{Set, Settings, Waiting};
 use dwell::{Decision, Kind, Mode, Reason, Route};
 use dwell_bench::units;
+use dwell_host::ledger::{self, Device, Snapshot};
+use dwell_host::profile::Beneath;
+use dwell_host::settings::{Set, Settings, Waiting};
 use dwell_policy::{Arm, Backlog, Call, Learned, Load, Wait};
 
 use super::off;

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, anyhow};
 use dwell::device::Device;
-use dwell::probe::Probe;
-use dwell::profile::{DeviceProfile, ProfileStore, SwitchCosts};
-use dwell::settings::{DeviceNames, Effective};
+use dwell_host::probe::Probe;
+use dwell_host::profile::{DeviceProfile, ProfileStore, SwitchCosts};
+use dwell_host::settings::{DeviceNames, Effective};
 use serde::Serialize;
 
 use super::off;

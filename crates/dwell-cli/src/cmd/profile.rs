@@ -3,7 +3,7 @@
 
 use anyhow::{Result, anyhow};
 use clap::Subcommand;
-use dwell::profile::{DeviceProfile, Listed, ProfileStore};
+use dwell_host::profile::{DeviceProfile, Listed, ProfileStore};
 use serde::Serialize;
 
 use crate::show::{self, Screen, Tone};

@@ -8,10 +8,10 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, anyhow, ensure};
-use dwell::capability::filters;
-use dwell::profile::ProfileStore;
-use dwell::settings::{LayerError, RunOrder, Set, Settings, Waiting};
+use dwell::seccomp::filters;
 use dwell::share::Share;
+use dwell_host::profile::ProfileStore;
+use dwell_host::settings::{LayerError, RunOrder, Set, Settings, Waiting};
 
 use super::explain::policy_name;
 use super::off;

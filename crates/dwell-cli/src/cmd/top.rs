@@ -11,10 +11,10 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use comfy_table::Cell;
-use dwell::ledger::{Device, Look, Rates, Seen, Watch};
 use dwell::off::Off;
 use dwell_advise::ProcessTotal;
 use dwell_bench::units;
+use dwell_host::ledger::{Device, Look, Rates, Seen, Watch};
 use serde::Serialize;
 
 use self::waits::Waits;

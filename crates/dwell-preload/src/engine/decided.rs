@@ -11,11 +11,11 @@ use dwell::device::Device;
 use dwell::dwell_policy::{Load, Wait};
 use dwell::known::Known;
 use dwell::monitor::is_crowded;
-use dwell::places;
-use dwell::profile::DeviceProfile;
-use dwell::settings::{DeviceNames, RunOrder};
 use dwell::{DeviceClass, File, Kind};
 use dwell_channel::client::{self, Mount, SCHEME};
+use dwell_host::places;
+use dwell_host::profile::DeviceProfile;
+use dwell_host::settings::{DeviceNames, RunOrder};
 
 use super::{Services, order};
 use crate::served;
@@ -126,7 +126,7 @@ pub(super) enum Files {
 
 /// Whether Dwell is switched off on this machine.
 fn is_off() -> bool {
-    let user = dwell::capability::effective_uid();
+    let user = dwell_host::capability::effective_uid();
     places::off_switch(user, &|name| env::var_os(name)).is_off()
 }
 

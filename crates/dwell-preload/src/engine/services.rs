@@ -7,10 +7,11 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use std::{env, fs, thread};
 
-use dwell::ledger::{Header, Ledger, ProcessIo, Publisher, Snapshot, Steered, Told};
+use dwell::WaitPolicy;
 use dwell::monitor::{Config, SystemMonitor};
-use dwell::settings::RunOrder;
-use dwell::{WaitPolicy, places};
+use dwell_host::ledger::{Header, Ledger, ProcessIo, Publisher, Snapshot, Steered, Told};
+use dwell_host::places;
+use dwell_host::settings::RunOrder;
 
 use super::*;
 use crate::account;
@@ -25,7 +26,7 @@ impl Services {
 
     /// The system monitor, and the ledger that it keeps up to date. A process can do without either.
     pub(super) fn begin(order: &RunOrder) -> Services {
-        let user = dwell::capability::effective_uid();
+        let user = dwell_host::capability::effective_uid();
         let variables = |name: &str| env::var_os(name);
         let host_page = Some(places::host_page(user, &variables));
         let off_switch = places::off_switch(user, &variables);
@@ -45,7 +46,7 @@ impl Services {
 }
 
 fn ledger(order: &RunOrder) -> Option<Ledger> {
-    let root_start_ticks = dwell::ledger::start_ticks(order.root_pid).unwrap_or(0);
+    let root_start_ticks = dwell_host::ledger::start_ticks(order.root_pid).unwrap_or(0);
     let header = Header {
         run: order.run_id,
         root_pid: order.root_pid,

@@ -8,9 +8,9 @@ use std::process::{Command, ExitStatus, Output, Stdio};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use dwell::capability::filters;
-use dwell::ledger::Snapshot;
-use dwell::settings::{RunOrder, Settings};
+use dwell::seccomp::filters;
+use dwell_host::ledger::Snapshot;
+use dwell_host::settings::{RunOrder, Settings};
 use tempfile::TempDir;
 
 /// Says why a test passes without testing.

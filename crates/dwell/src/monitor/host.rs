@@ -11,7 +11,7 @@ use crate::words::Words;
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Which processes share a host page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -68,6 +68,11 @@ struct Joined {
 }
 
 impl HostPage {
+    /// Where the page of a user's processes lies unless somebody chooses another place.
+    pub fn usual(uid: u32) -> PathBuf {
+        Path::new("/dev/shm").join(format!("dwell-{uid}"))
+    }
+
     /// A process on its own.
     pub fn none() -> HostPage {
         HostPage { joined: Err("no host page was asked for".to_string()), full: false }

@@ -29,11 +29,11 @@ mod host;
 mod lease;
 mod member;
 mod permit;
-pub(crate) mod procstat;
+pub mod procstat;
 mod quota;
 mod sources;
 mod sync;
-pub(crate) mod sys;
+pub mod sys;
 mod table;
 mod window;
 
@@ -54,7 +54,6 @@ pub use permit::{LoadReader, SpinGuard, SpinPermit};
 
 use crate::clock;
 use crate::off::OffSwitch;
-use crate::places;
 use crate::remembered::Remembered;
 use dwell_policy::{Load, Ns};
 use permit::Shared;
@@ -232,7 +231,7 @@ impl SystemMonitor {
     /// # Errors
     /// Those of [`SystemMonitor::start`].
     pub fn shared() -> io::Result<Arc<SystemMonitor>> {
-        let host_page = Some(places::host_page(sys::effective_uid(), &|_| None));
+        let host_page = Some(HostPage::usual(sys::effective_uid()));
         SystemMonitor::shared_with(Config { host_page, ..Config::default() })
     }
 

@@ -7,20 +7,20 @@ use std::io;
 use std::os::fd::AsRawFd;
 
 /// The effective user.
-pub(crate) fn effective_uid() -> u32 {
+pub fn effective_uid() -> u32 {
     // SAFETY: no arguments, cannot fail.
     unsafe { libc::geteuid() }
 }
 
 /// CPUs that this machine runs threads on, whether this process may use them or not.
-pub(crate) fn online_cpus() -> Option<u32> {
+pub fn online_cpus() -> Option<u32> {
     // SAFETY: asks for a number.
     let cpus = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) };
     u32::try_from(cpus).ok().filter(|cpus| *cpus > 0)
 }
 
 /// Leaves all signals to the other threads of the process.
-pub(crate) fn block_signals() {
+pub fn block_signals() {
     let mut all = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
     // SAFETY: `sigfillset` initialises the set before it is used; only this thread's mask changes.
     unsafe {
@@ -33,7 +33,7 @@ pub(crate) fn block_signals() {
 const MASK_WORDS: usize = 128;
 
 /// The CPUs that thread `tid` may run on (0: the calling thread), in ascending order.
-pub(crate) fn affinity(tid: i32) -> io::Result<Vec<u32>> {
+pub fn affinity(tid: i32) -> io::Result<Vec<u32>> {
     let mut mask = [0u64; MASK_WORDS];
     // SAFETY: the kernel writes at most the stated number of bytes into `mask`, and the type of
     // the pointer means nothing to it.
@@ -52,7 +52,7 @@ pub(crate) fn affinity(tid: i32) -> io::Result<Vec<u32>> {
 }
 
 /// Whether no process has this pid (in our pid namespace).
-pub(crate) fn no_such_process(pid: i32) -> bool {
+pub fn no_such_process(pid: i32) -> bool {
     // SAFETY: signal 0 is only a check.
     pid <= 0
         || unsafe { libc::kill(pid, 0) } < 0
@@ -61,7 +61,7 @@ pub(crate) fn no_such_process(pid: i32) -> bool {
 
 /// Makes a file at least `len` bytes long with all of them allocated, and keeps what it holds: a
 /// full file system must refuse here and not by a signal on the first write.
-pub(crate) fn allocate(file: &File, len: i64) -> io::Result<()> {
+pub fn allocate(file: &File, len: i64) -> io::Result<()> {
     // SAFETY: the descriptor is open; no memory is involved.
     match unsafe { libc::fallocate(file.as_raw_fd(), 0, 0, len) } {
         0 => Ok(()),

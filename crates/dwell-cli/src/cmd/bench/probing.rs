@@ -3,8 +3,8 @@
 
 use anyhow::{Context, Result};
 use clap::Args;
-use dwell::profile::SwitchCosts;
 use dwell_bench::subject::Probing;
+use dwell_host::profile::SwitchCosts;
 
 use crate::progress::Progress;
 
@@ -29,5 +29,5 @@ impl ProbeArgs {
 /// What a context switch costs on this machine.
 pub fn switch_costs(progress: &mut Progress) -> Result<SwitchCosts> {
     let mut show = |share| progress.show("cost of a context switch", share);
-    dwell::probe::switch_costs(&mut show).context("measuring the cost of a context switch")
+    dwell_host::probe::switch_costs(&mut show).context("measuring the cost of a context switch")
 }

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 
 use dwell::device::Device;
 use dwell::policy::CpuSignal;
-use dwell::settings::{
+use dwell_bench::units;
+use dwell_host::settings::{
     DeviceNames, Effective, General, LayerError, Origin, Pattern, Set, Settings, SettingsError,
 };
-use dwell_bench::units;
 use serde::Serialize;
 
 use crate::settings::{Layer, layers, together};

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What Dwell will do on each block device of this machine, as things are now.
+
+use dwell_policy::policy::Adaptive;
+use dwell_policy::{Decision, Kind, Reason, Routes, Wait, WaitPolicy};
+
+use crate::profile::{DeviceProfile, ProfileError, ProfileStore};
+use dwell::device::Device;
+use dwell::kernel;
+
+/// What will be done with direct I/O on one device.
+#[derive(Debug)]
+pub struct Outlook {
+    /// The device.
+    pub device: Device,
+    /// Its profile under this kernel and scheduler, or why it cannot be used.
+    pub profile: Result<Option<DeviceProfile>, ProfileError>,
+    /// Routes that its requests can take.
+    pub routes: Routes,
+    /// What the default policy decides for a lone 4 KiB read of an idle machine.
+    pub small_read: Decision,
+}
+
+impl Outlook {
+    /// Why every read and write of the device is waited for in the same way; `None` where requests
+    /// are decided one by one.
+    pub fn always(&self) -> Option<Reason> {
+        let profile = self.profile.as_ref().ok().and_then(Option::as_ref);
+        Adaptive::default().always_inline(profile.map(|p| &p.decision)).map(|(_, why)| why)
+    }
+}
+
+/// The outlook of every block device that holds something, by kernel name.
+pub fn outlook(store: &ProfileStore) -> Vec<Outlook> {
+    let of = |device: Device| {
+        let profile = store.of(&device);
+        let known = profile.as_ref().ok().and_then(Option::as_ref).map(DeviceProfile::known);
+        let known = known.unwrap_or_default();
+        let routes = kernel::offered(known.polled);
+        let wait = Wait { routes, ..Wait::new(Kind::Read, 4096, known.profile.as_ref()) };
+        let small_read = Adaptive::default().choose(&wait);
+        Outlook { device, profile, routes, small_read }
+    };
+    Device::all().into_iter().map(of).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_profiles_everything_begins_by_passing_through() {
+        let dir = tempfile::tempdir().unwrap();
+        for outlook in outlook(&ProfileStore::new(dir.path())) {
+            assert_eq!(outlook.always(), None, "{}", outlook.device);
+            assert_eq!(outlook.small_read.why, Reason::Unprobed);
+            assert!(outlook.device.size_bytes > 0);
+        }
+    }
+}
