@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Hashes the sources that figures are measured with, so that a saved result knows whether the code
-//! is still the one that made it. Comments and tests do not count.
+//! Hashes the crates and the parts of the bench that results are measured with.
 
-use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
-use std::{env, fs, io};
+mod hash;
 
-/// Crates whose sources a figure may name.
-const CRATES: [&str; 10] = [
+use std::io;
+
+/// Crates whose sources a figure or a sweep may name.
+const CRATES: [&str; 11] = [
     "dwell",
     "dwell-advise",
-    "dwell-policy",
     "dwell-channel",
+    "dwell-host",
     "dwell-nfs",
     "dwell-pager",
+    "dwell-policy",
     "dwell-preload",
     "dwell-sim",
     "dwell-trace",
@@ -21,57 +21,8 @@ const CRATES: [&str; 10] = [
 ];
 
 fn main() -> io::Result<()> {
-    let here = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("cargo says where"));
-    let mut table = String::from("pub(super) const SOURCES: &[(&str, u64)] = &[\n");
-    for name in CRATES {
-        let source = here.join("..").join(name).join("src");
-        let _ = writeln!(table, "    ({name:?}, {:#x}),", hash(&source)?);
-    }
-    for (prefix, directory) in [("bench", "src"), ("experiment", "src/experiments")] {
-        for path in entries(&here.join(directory))? {
-            if let Some(stem) = path.file_stem().and_then(|stem| stem.to_str()) {
-                let name = format!("{prefix}/{stem}");
-                let _ = writeln!(table, "    ({name:?}, {:#x}),", hash(&path)?);
-            }
-        }
-    }
-    table += "];\n";
-    let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo says where"));
-    fs::write(out.join("sources.rs"), table)
-}
-
-fn entries(directory: &Path) -> io::Result<Vec<PathBuf>> {
-    let mut entries: Vec<PathBuf> =
-        fs::read_dir(directory)?.map(|entry| Ok(entry?.path())).collect::<io::Result<_>>()?;
-    entries.sort();
-    Ok(entries)
-}
-
-/// Of a file, or of all files beneath a directory; that of nothing where there is none.
-fn hash(path: &Path) -> io::Result<u64> {
-    let mut state = 0xcbf2_9ce4_8422_2325;
-    add(path, &mut state)?;
-    Ok(state)
-}
-
-fn add(path: &Path, state: &mut u64) -> io::Result<()> {
-    println!("cargo::rerun-if-changed={}", path.display());
-    if path.is_dir() {
-        return entries(path)?.iter().try_for_each(|path| add(path, state));
-    }
-    if path.extension().is_none_or(|end| end != "rs") {
-        return Ok(());
-    }
-    for line in fs::read_to_string(path)?.lines().map(str::trim) {
-        if line == "#[cfg(test)]" {
-            break;
-        }
-        if !line.starts_with("//") {
-            // FNV-1a.
-            for byte in line.bytes() {
-                *state = (*state ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
-            }
-        }
-    }
-    Ok(())
+    let here = hash::here();
+    let crates = CRATES.map(|name| (name.to_owned(), here.join("..").join(name).join("src")));
+    let parts = hash::below(&here.join("src"), "bench")?;
+    hash::write_table(&[&crates[..], &parts].concat())
 }

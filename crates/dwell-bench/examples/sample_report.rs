@@ -12,7 +12,6 @@ fn main() -> anyhow::Result<()> {
     let comparison = dwell_bench::sample::comparison();
     dwell_bench::compare::save_report(&comparison, &directory.join("compare.html"))?;
     run.save(&directory.join("run.json"))?;
-    dwell_bench::sample::figure().save(&directory, None)?;
     let curves =
         dwell_bench::report::probe_curves("loop", &dwell_bench::sample::curves(), Some(65536));
     std::fs::write(directory.join("probe.svg"), curves.svg())?;

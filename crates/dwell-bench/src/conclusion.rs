@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What a run says about Dwell on these devices, in a sentence.
 //!
-//! Judged is the throughput under the default policy by the rules of [`crate::figure::Verdict`]: by
+//! Judged is the throughput under the default policy by the rules of [`crate::verdict::Verdict`]: by
 //! the whole interval. An interval that lies on both sides of 1 says nothing, and the sentence says
 //! so. Nor do few rounds, or short batches while anything else ran: which contender then got the CPU
 //! is luck.
 
-use crate::figure::{Better, Target, Verdict};
 use crate::result::{Direction, Load, Metric, Pattern, Ratio, Requests, Run, Setting, in_order};
 use crate::stats::Paired;
 use crate::units;
+use crate::verdict::{Better, Target, Verdict};
 
 /// The policy of whoever chooses none.
 const DEFAULT_POLICY: &str = "adaptive";

@@ -4,7 +4,7 @@
 //! A measurement is a set of *rounds*: every wait policy runs once per round, one after the other,
 //! so that whatever disturbs the machine disturbs all of them. Ratios are taken within a round
 //! ([`stats::Paired`]), and a run is kept as JSON ([`result::Run`]) from which the terminal table
-//! ([`table`]), the HTML report ([`report`]) and the figures ([`figure`]) are made.
+//! ([`table`]) and the HTML report ([`report`]) are made. [`verdict`] judges an interval.
 
 pub mod advised;
 pub mod batch;
@@ -17,8 +17,6 @@ pub mod contender;
 pub mod counters;
 pub mod day;
 mod events;
-pub mod experiments;
-pub mod figure;
 pub mod fixture;
 pub mod its;
 pub mod keep;
@@ -42,6 +40,7 @@ pub mod sample;
 mod samples;
 pub mod settling;
 pub mod sheet;
+pub mod sources;
 pub mod stand;
 pub mod stats;
 pub mod subject;
@@ -49,5 +48,6 @@ pub mod table;
 pub mod trial;
 pub mod units;
 pub mod usage;
+pub mod verdict;
 pub mod waits;
 pub mod workload;

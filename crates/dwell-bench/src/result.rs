@@ -390,7 +390,7 @@ impl Run {
 }
 
 /// The different ones among `items`, in order of first appearance.
-pub(crate) fn in_order<T: PartialEq>(items: impl IntoIterator<Item = T>) -> Vec<T> {
+pub fn in_order<T: PartialEq>(items: impl IntoIterator<Item = T>) -> Vec<T> {
     let mut seen = Vec::new();
     for item in items {
         if !seen.contains(&item) {
@@ -401,7 +401,7 @@ pub(crate) fn in_order<T: PartialEq>(items: impl IntoIterator<Item = T>) -> Vec<
 }
 
 /// Writes a file and the directories above it. The file is there as a whole or as it was before.
-pub(crate) fn write(path: &Path, text: &str) -> Result<()> {
+pub fn write(path: &Path, text: &str) -> Result<()> {
     let put = || -> std::io::Result<()> {
         let above = path.parent().filter(|above| !above.as_os_str().is_empty());
         let above = above.unwrap_or(Path::new("."));

@@ -4,7 +4,6 @@
 use crate::{
     compare::{self, Comparison, Measured as Ran, Results, UNTOUCHED, Variant},
     conditions::Conditions,
-    figure::{FigureResult, Measured, catalogue},
     machine::Machine,
     report::Curve,
     result::{Configured, Device, Load, Requests, RoundResult, Row, Run, Setting, Work},
@@ -182,19 +181,6 @@ fn round(random: &mut SplitMix, policy: &str, size_bytes: u64, load: Load) -> Ro
         decisions: [(if blocks { "size" } else { "pays" }.to_owned(), requests)].into(),
         ..RoundResult::default()
     }
-}
-
-/// An invented result of the figure with the most cases.
-pub fn figure() -> FigureResult {
-    let mut result = FigureResult::new("M1", run().machine).expect("M1 is in the catalogue");
-    let cases = catalogue().figures["M1"].cases.iter();
-    for (i, case) in cases.enumerate().filter(|(i, _)| *i != 10) {
-        let value =
-            case.target.map_or(1.0, |target| target.bound()) * (0.985 + 0.01 * (i % 4) as f64);
-        let ours = Measured { value, low: value * 0.985, high: value * 1.015 };
-        result.measured(&case.case, ours).expect("the case is in the catalogue");
-    }
-    result
 }
 
 /// Invented curves of a probe: latency by size of two modes.

@@ -6,7 +6,7 @@ use super::{
     canvas::{Anchor, BAND, Canvas, GRID, MUTED, TEXT, draw, text_width},
     lines::{WIDTH, flow, head},
 };
-use crate::figure::{Better, Target};
+use crate::verdict::{Better, Target};
 
 const ROW: f64 = 42.0;
 const LEFT: f64 = 20.0;

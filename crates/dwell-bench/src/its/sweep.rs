@@ -17,7 +17,7 @@ use dwell_sim::{Batch, Params, PolicyKind, Rng};
 use serde::{Deserialize, Serialize};
 
 use super::{Ask, Study, Tell, files};
-use crate::figure::source;
+use crate::sources::source;
 
 /// The code whose change makes other rows.
 const SIMULATOR: [&str; 3] = ["dwell-policy", "dwell-sim", "dwell-trace"];

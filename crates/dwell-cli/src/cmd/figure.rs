@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use anyhow::{Context, Result, bail};
 
 use dwell::monitor::SystemMonitor;
-use dwell_bench::experiments::{self, Lab};
-use dwell_bench::figure;
+use dwell_figures::experiments::{self, Lab};
+use dwell_figures::figure;
 
 use crate::cmd::bench::hidden;
 use crate::cmd::bench::probing::switch_costs;

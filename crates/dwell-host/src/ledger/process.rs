@@ -65,7 +65,7 @@ mod tests {
         let all: Vec<_> = ancestors().collect();
         assert_eq!(all.first(), Some(&std::os::unix::process::parent_id()));
         assert!(all.iter().all(|ancestor| *ancestor != pid), "{all:?}");
-        assert!(command().starts_with("dwell-") && namespace() != 0);
+        assert!(command().starts_with("dwell") && namespace() != 0);
     }
 
     #[test]

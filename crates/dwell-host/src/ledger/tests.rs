@@ -64,7 +64,7 @@ fn what_is_published_is_seen_and_goes_with_the_process() {
     let seen = entries[0].snapshot.as_ref().unwrap();
     assert_eq!((entries.len(), entries[0].pid), (1, std::process::id()));
     assert_eq!((seen.stats().bytes_read, seen.header.run), (4096, 7));
-    assert!(seen.header.shadow && seen.header.command.starts_with("dwell-"));
+    assert!(seen.header.shadow && seen.header.command.starts_with("dwell"));
     assert_eq!(seen.header.root_pid, std::process::id());
 
     // Rows beyond those that the file had room for at first.

@@ -1,0 +1,9 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The code that results are measured with.
+
+include!(concat!(env!("OUT_DIR"), "/sources.rs"));
+
+/// The hash of one source: a crate, or a part of this one, as `bench/batch`.
+pub fn source(name: &str) -> Option<u64> {
+    SOURCES.iter().find(|(known, _)| *known == name).map(|(_, hash)| *hash)
+}

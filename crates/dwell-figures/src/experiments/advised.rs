@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! V5: the gain that `dwell advise` estimates from outside, beside the gain of the default policy.
+
+use std::fs::OpenOptions;
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, anyhow};
+use dwell::buffer::Aligned;
+use dwell::known::Known;
+use dwell_advise::{Follow, Remedy, Seen, Tracer, advise};
+
+use super::lab::skip;
+use super::sampled::{enter, step};
+use super::{Lab, Progress};
+use crate::figure::{FigureResult, Measured};
+use dwell_bench::fixture::State;
+use dwell_bench::loads::{Loads, Means};
+use dwell_bench::result::{Direction, Load, Pattern, Requests};
+use dwell_bench::stand::Kind;
+use dwell_bench::stats::SplitMix;
+use dwell_bench::subject::Subject;
+use dwell_bench::trial::Question;
+
+const DEFAULT: &str = "adaptive";
+const RANKS: &str = "all cells: rank agreement";
+const ERROR: &str = "all cells: median error, of the gain";
+const WRONG: &str = "all cells: those with the wrong sign";
+/// A gain or loss below this has no sign.
+const TELLING: f64 = 0.05;
+
+/// Where the kernel's workers run, on what, how many KiB, whether writes, and the CPU stressors beside.
+type Cell = (State, Kind, u64, bool, usize);
+
+/// The cells of R1 on the kernel's devices, without those beside other programs' requests.
+const CELLS: [Cell; 15] = {
+    use Kind::{Disk, Loop, Zram};
+    use State::{Apart, Free, Together};
+    [
+        (Apart, Loop, 4, false, 0),
+        (Apart, Loop, 16, false, 0),
+        (Apart, Loop, 64, false, 0),
+        (Apart, Loop, 256, false, 0),
+        (Apart, Loop, 4, true, 0),
+        (Apart, Loop, 4, false, 1),
+        (Together, Loop, 4, false, 0),
+        (Together, Loop, 64, false, 0),
+        (Together, Loop, 16, true, 0),
+        (Together, Loop, 256, false, 1),
+        (Free, Zram, 4, false, 0),
+        (Free, Zram, 64, true, 0),
+        (Free, Disk, 4, false, 0),
+        (Free, Disk, 16, false, 0),
+        (Free, Disk, 64, false, 1),
+    ]
+};
+
+fn cases((state, kind, kib, write, crunchers): Cell) -> [String; 2] {
+    let state = match state {
+        State::Apart => " apart",
+        State::Together => " together",
+        State::Free => "",
+    };
+    let direction = if write { "write" } else { "read" };
+    let beside = if crunchers == 0 { "idle" } else { "one cruncher" };
+    let cell = format!("{}{state}, {kib} KiB {direction}, {beside}", kind.as_str());
+    [format!("{cell}: estimated"), cell]
+}
+
+/// V5.
+pub fn measure(
+    lab: &mut Lab,
+    result: &mut FigureResult,
+    progress: &mut Progress<'_>,
+) -> Result<Option<String>> {
+    for (at, cell) in CELLS.into_iter().enumerate() {
+        let cases = cases(cell);
+        if !lab.wants(result, &cases) {
+            continue;
+        }
+        let (state, kind, kib, write, crunchers) = cell;
+        progress(&format!("making {}", kind.as_str()), at as f64 / CELLS.len() as f64);
+        let subject = match lab.subject(kind)? {
+            Ok(subject) => {
+                Subject { write: true, known: Known::default(), profile: None, ..subject }
+            }
+            Err(why) => {
+                skip(result, &cases, &why)?;
+                continue;
+            }
+        };
+        let load = if crunchers == 0 { Load::Idle } else { Load::Cpu };
+        let direction = if write { Direction::Write } else { Direction::Read };
+        let width = if crunchers == 0 { 0.03 } else { 0.05 };
+        let question = Question {
+            requests: Requests { pattern: Pattern::Rand, direction, depth: 1 },
+            size_bytes: kib << 10,
+            load,
+            state,
+            part: lab.part(kind, load),
+            until: lab.until(width),
+            ..lab.question((kind, &subject), &[DEFAULT], width)
+        };
+        let means = Means { crunchers, ..lab.means() };
+        let mut step = step(progress, &cases[1], at, CELLS.len());
+        let span = lab.span(1500);
+        let both = lab.sample(result, &cases, || {
+            // Before the gain is known.
+            let estimated = match estimated(&question, &means, span)? {
+                Ok(gain) => gain,
+                Err(why) => return Ok(Err(why)),
+            };
+            Ok(lab.ask(&question, &means, &mut step)?.map(|asked| (estimated, asked)))
+        })?;
+        let Some((estimated, asked)) = both else { continue };
+        result.measured(&cases[0], Measured::exact(estimated))?;
+        enter(result, &cases[1], &asked.sampled, (2, 0, 0), None)?;
+        lab.keep(result)?;
+    }
+    summary(result)?;
+    lab.keep(result)?;
+    Ok(None)
+}
+
+/// The gain that a trace of a thread promises that makes plain calls; the inner error is why nothing was
+/// traced. Tracing takes CPU time of its own, so no quiet is asked for.
+fn estimated(
+    question: &Question<'_>,
+    means: &Means,
+    span: Duration,
+) -> Result<Result<f64, String>> {
+    let Question { subject, load, requests, size_bytes, .. } = *question;
+    let _made = match question.state.make() {
+        Ok(made) => made,
+        Err(why) => return Ok(Err(why.to_string())),
+    };
+    let _loads = match load {
+        Load::Idle => None,
+        load => Some(Loads::start(load, subject, means)?),
+    };
+    let writes = requests.direction == Direction::Write;
+    let mut options = OpenOptions::new();
+    options.read(true).write(writes).custom_flags(libc::O_DIRECT);
+    let file =
+        options.open(&subject.address).with_context(|| subject.address.display().to_string())?;
+    let work = |span: Duration| -> std::io::Result<f64> {
+        let (mut random, mut buffer) = (SplitMix(1), Aligned::new(size_bytes as usize));
+        let blocks = (subject.bytes / size_bytes) as usize;
+        let (begin, mut count) = (Instant::now(), 0.0);
+        while begin.elapsed() < span {
+            let offset = random.below(blocks) as u64 * size_bytes;
+            match writes {
+                true => file.write_all_at(&buffer, offset)?,
+                false => file.read_exact_at(&mut buffer, offset)?,
+            }
+            count += 1.0;
+        }
+        Ok(begin.elapsed().as_secs_f64() / count)
+    };
+    // On a thread of its own, which has the CPU that the state chooses.
+    std::thread::scope(|scope| {
+        let traced = scope.spawn(|| -> Result<Result<f64, String>> {
+            work(span / 4)?;
+            let tracer = match Tracer::start(Follow::Process(std::process::id())) {
+                Ok(tracer) => tracer,
+                Err(why) => return Ok(Err(why.to_string())),
+            };
+            let each = work(span)?;
+            Ok(Ok(gain(tracer.finish()?, each)))
+        });
+        traced.join().map_err(|_| anyhow!("the thread that was traced panicked"))?
+    })
+}
+
+/// Other threads of this process wait for each other; the thread's own requests tell what share its
+/// waits have.
+fn gain(seen: Seen, seconds_each: f64) -> f64 {
+    let count: u64 = seen.waits.iter().map(|wait| wait.count).sum();
+    let seconds = seconds_each * count as f64;
+    let seen = Seen { seconds, thread_seconds: seconds, ..seen };
+    let spun = advise(&seen).into_iter().filter(|advice| advice.remedy == Remedy::Spin);
+    spun.map(|advice| advice.gain).fold(1.0, f64::max)
+}
+
+/// How well the estimates hold, once every cell that can be measured here is.
+fn summary(result: &mut FigureResult) -> Result<()> {
+    let value = |case: &str| result.rows.iter().find(|row| row.case == case)?.ours;
+    let pairs: Vec<(f64, f64)> = CELLS
+        .map(cases)
+        .iter()
+        .filter_map(|[estimated, measured]| Some((value(estimated)?, value(measured)?)))
+        .collect();
+    if pairs.len() < CELLS.len() / 2 {
+        let why = "too few cells are measured";
+        return [RANKS, ERROR, WRONG].iter().try_for_each(|case| result.note(case, why));
+    }
+    result.measured(RANKS, Measured::exact(rank_agreement(&pairs)))?;
+    result.measured(WRONG, Measured::exact(wrong(&pairs) as f64))?;
+    match error(&pairs) {
+        Some(error) => result.measured(ERROR, Measured::exact(100.0 * error)),
+        None => result.note(ERROR, "no cell gains or loses more than 5 %"),
+    }
+}
+
+/// Kendall's tau: concordant less discordant pairs of cells, as a share of those that differ in both.
+fn rank_agreement(pairs: &[(f64, f64)]) -> f64 {
+    let (mut sum, mut all) = (0.0, 0.0);
+    for (i, one) in pairs.iter().enumerate() {
+        for other in &pairs[..i] {
+            let agree = (one.0 - other.0) * (one.1 - other.1);
+            if agree != 0.0 {
+                sum += agree.signum();
+                all += 1.0;
+            }
+        }
+    }
+    if all == 0.0 { 0.0 } else { sum / all }
+}
+
+/// Median of the estimates' errors, as shares of the gains that tell something.
+fn error(pairs: &[(f64, f64)]) -> Option<f64> {
+    let telling = pairs.iter().filter(|(_, measured)| (measured - 1.0).abs() > TELLING);
+    let mut errors: Vec<f64> = telling
+        .map(|(estimated, measured)| ((estimated - measured) / (measured - 1.0)).abs())
+        .collect();
+    errors.sort_by(f64::total_cmp);
+    errors.get(errors.len() / 2).copied()
+}
+
+/// Cells in which one says gain and the other loss, by more than what tells.
+fn wrong(pairs: &[(f64, f64)]) -> usize {
+    let sign = |ratio: f64| match ratio - 1.0 {
+        gain if gain > TELLING => 1,
+        gain if gain < -TELLING => -1,
+        _ => 0,
+    };
+    pairs.iter().filter(|(estimated, measured)| sign(*estimated) * sign(*measured) < 0).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn agreement_runs_from_reversed_to_the_same_order() {
+        assert_eq!(rank_agreement(&[(1.0, 1.0), (1.2, 1.1), (1.5, 1.4)]), 1.0);
+        assert_eq!(rank_agreement(&[(1.0, 1.4), (1.2, 1.1), (1.5, 1.0)]), -1.0);
+    }
+
+    #[test]
+    fn errors_are_shares_of_gains_that_tell_something() {
+        let pairs = [(1.3, 1.2), (1.0, 1.01), (1.2, 1.2)];
+        assert!((error(&pairs).unwrap() - 0.5).abs() < 1e-9);
+        assert_eq!(error(&pairs[1..2]), None);
+    }
+
+    #[test]
+    fn only_a_gain_for_a_loss_is_the_wrong_sign() {
+        assert_eq!(wrong(&[(1.2, 0.9), (1.2, 1.0), (1.0, 0.9), (0.9, 1.2)]), 2);
+    }
+}

@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! R2: how long the default policy takes until it waits in the way that costs least, and what its
+//! trials cost.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Result;
+use dwell::buffer::Aligned;
+use dwell::clock;
+use dwell::known::Known;
+use dwell::monitor::{Config, SystemMonitor};
+use dwell::policy::Adaptive;
+use dwell::{Decision, File, Options, Reason, WaitPolicy};
+use dwell_policy::{Arm, Arms, Call, Goal, Kind as Request, Ns, Wait};
+
+use super::lab::skip;
+use super::sampled::step;
+use super::{Lab, Progress};
+use crate::figure::{FigureResult, Measured};
+use dwell_bench::fixture::State;
+use dwell_bench::quiet::Window;
+use dwell_bench::stand::Kind;
+use dwell_bench::stats::{SplitMix, Summary};
+use dwell_bench::subject::Subject;
+use dwell_bench::units;
+
+/// What begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Begins {
+    /// The first request on a device that was never probed.
+    Unprobed,
+    /// The first request after a probe.
+    Probed,
+    /// Requests of another size.
+    Size,
+    /// A state of the machine in which another way is best.
+    State,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Scene {
+    case: &'static str,
+    on: Kind,
+    state: State,
+    begins: Begins,
+}
+
+const SCENES: [Scene; 6] = [
+    Scene::new("emulated 10 µs, never probed", Kind::Emulated, State::Free, Begins::Unprobed),
+    Scene::new("emulated 10 µs, probed", Kind::Emulated, State::Free, Begins::Probed),
+    Scene::new("emulated 10 µs, another size", Kind::Emulated, State::Free, Begins::Size),
+    Scene::new("loop apart, never probed", Kind::Loop, State::Apart, Begins::Unprobed),
+    Scene::new("loop together, never probed", Kind::Loop, State::Together, Begins::Unprobed),
+    Scene::new("loop, together and then apart", Kind::Loop, State::Apart, Begins::State),
+];
+
+impl Scene {
+    const fn new(case: &'static str, on: Kind, state: State, begins: Begins) -> Scene {
+        Scene { case, on, state, begins }
+    }
+
+    /// The rows: how long it took, and what the trials cost.
+    fn cases(self) -> [String; 2] {
+        [self.case.to_owned(), format!("{}: trials", self.case)]
+    }
+}
+
+/// A way that costs at most so much more than the best is as good.
+const AS_GOOD: f64 = 1.05;
+const BLOCK_BYTES: u64 = 4096;
+
+/// One way only.
+struct Only(Arm);
+
+impl WaitPolicy for Only {
+    fn name(&self) -> &str {
+        self.0.as_str()
+    }
+    fn choose(&self, wait: &Wait<'_>) -> Decision {
+        self.0.decide(wait, Reason::Fixed)
+    }
+    fn looks_at_backlog(&self) -> bool {
+        false
+    }
+}
+
+/// R2.
+pub fn measure(
+    lab: &mut Lab,
+    result: &mut FigureResult,
+    progress: &mut Progress<'_>,
+) -> Result<Option<String>> {
+    for (at, scene) in SCENES.into_iter().enumerate() {
+        let cases = scene.cases();
+        if !lab.wants(result, &cases) {
+            continue;
+        }
+        progress(&format!("making {}", scene.on.as_str()), at as f64 / SCENES.len() as f64);
+        let subject = match subject(lab, scene)? {
+            Ok(subject) => subject,
+            Err(why) => {
+                skip(result, &cases, &why)?;
+                continue;
+            }
+        };
+        let mut step = step(progress, &cases[0], at, SCENES.len());
+        let times = lab.times(5);
+        let found = lab.sample(result, &cases, || {
+            let mut found = Vec::new();
+            for time in 0..times {
+                step.show(time as f64 / times as f64);
+                match once(lab, &subject, scene)? {
+                    Ok(one) => found.push(one),
+                    Err(why) => return Ok(Err(why)),
+                }
+            }
+            Ok(Ok(found))
+        })?;
+        let Some(found) = found else { continue };
+        let numbers = [|one: &Found| one.until_s, |one: &Found| 100.0 * one.trials];
+        for (case, number) in cases.iter().zip(numbers) {
+            if let Some(of_all) = Summary::of(found.iter().map(number)) {
+                let (value, low, high) = (of_all.median, of_all.min, of_all.max);
+                result.measured(case, Measured { value, low, high })?;
+            }
+        }
+        let mut best: Vec<&str> = found.iter().map(|one| one.best.as_str()).collect();
+        best.dedup();
+        let restless = found.iter().filter(|one| !one.quiet).count();
+        let horizon = units::time_ns(lab.span(HORIZON_MS).as_nanos() as f64);
+        let mut note = format!("best: {}; {times} times {horizon}", best.join(", then "));
+        if restless > 0 {
+            note += &format!("; {restless} not quiet");
+        }
+        result.note(&cases[0], &note)?;
+        lab.keep(result)?;
+    }
+    Ok(None)
+}
+
+/// How long the default policy is watched.
+const HORIZON_MS: u64 = 40_000;
+/// How long each way is measured, after half as long that is not.
+const WAY_MS: u64 = 2_000;
+/// What comes before a change.
+const BEFORE_MS: u64 = 12_000;
+
+fn subject(lab: &mut Lab, scene: Scene) -> Result<Result<Subject, String>> {
+    Ok(match (lab.subject(scene.on)?, scene.on) {
+        (Ok(_), Kind::Emulated) => {
+            let address = Path::new("emu:latency=10us,size=64MiB");
+            Ok(Subject::new("emulated 10 µs", address, false, None, &lab.probing())?)
+        }
+        (found, _) => found,
+    })
+}
+
+/// What one run showed.
+struct Found {
+    /// Until it was right and stayed so, in seconds.
+    until_s: f64,
+    /// Time that the trials cost ÷ all time.
+    trials: f64,
+    best: Arm,
+    quiet: bool,
+}
+
+fn once(lab: &Lab, subject: &Subject, scene: Scene) -> Result<Result<Found, String>> {
+    // It shares no page with others, so that nothing is remembered.
+    let monitor = Arc::new(SystemMonitor::start(Config::default())?);
+    let known = if scene.begins == Begins::Probed { subject.known } else { Known::default() };
+    let open = |policy: Arc<dyn WaitPolicy>| {
+        let options = Options::new().direct(subject.direct).known(known).policy(policy);
+        options.monitor(monitor.clone()).open(&subject.address)
+    };
+    let make = |state: State| state.make().map_err(|why| why.to_string());
+    let window = Window::begin();
+    let mut made = match make(scene.state) {
+        Ok(made) => Some(made),
+        Err(why) => return Ok(Err(why)),
+    };
+    let size_bytes = if scene.begins == Begins::Size { 2 * BLOCK_BYTES } else { BLOCK_BYTES };
+    let mut reads = Reads::new(subject, size_bytes);
+    let (way, half) = (lab.span(WAY_MS), lab.span(WAY_MS / 2));
+    let mut costs = Vec::new();
+    for arm in Arm::LONE {
+        let file = open(Arc::new(Only(arm)))?;
+        reads.during(half, &file, &mut |_| ())?;
+        costs.push((arm, reads.during(way, &file, &mut |_| ())?));
+    }
+    let least = costs.iter().map(|(_, cost)| *cost).fold(f64::INFINITY, f64::min);
+    let good: Arms =
+        costs.iter().filter(|(_, cost)| *cost <= least * AS_GOOD).map(|(arm, _)| *arm).collect();
+    let best = costs.iter().min_by(|a, b| a.1.total_cmp(&b.1)).map_or(Arm::Call, |(arm, _)| *arm);
+
+    let file = open(Arc::new(Adaptive::default()))?;
+    match scene.begins {
+        Begins::Unprobed | Begins::Probed => {}
+        Begins::Size => {
+            Reads::new(subject, BLOCK_BYTES).during(lab.span(BEFORE_MS), &file, &mut |_| ())?;
+        }
+        Begins::State => {
+            drop(made.take());
+            let before = match make(State::Together) {
+                Ok(before) => before,
+                Err(why) => return Ok(Err(why)),
+            };
+            reads.during(lab.span(BEFORE_MS), &file, &mut |_| ())?;
+            drop(before);
+            made = match make(scene.state) {
+                Ok(made) => Some(made),
+                Err(why) => return Ok(Err(why)),
+            };
+        }
+    }
+    let (began, spent) = (clock::now(), reads.regret_ns(&file));
+    let mut wrong_until = began;
+    reads.during(lab.span(HORIZON_MS), &file, &mut |now| {
+        if !good.has(incumbent(&file, size_bytes)) {
+            wrong_until = now;
+        }
+    })?;
+    let took_ns = clock::now().saturating_sub(began).max(1) as f64;
+    drop(made);
+    Ok(Ok(Found {
+        until_s: wrong_until.saturating_sub(began) as f64 / 1e9,
+        trials: (reads.regret_ns(&file) - spent) / took_ns,
+        best,
+        quiet: window.is_none_or(|window| window.noise().is_quiet()),
+    }))
+}
+
+/// How requests are served but for trials.
+fn incumbent(file: &File, size_bytes: u64) -> Arm {
+    let wait = file.wait_of(Request::Read, size_bytes, Call::Blocking);
+    let known = file.learner().and_then(|learner| learner.told(&wait, 1));
+    let prior = || Arm::of(&file.policy().choose(&wait)).unwrap_or(Arm::Call);
+    known.map_or_else(prior, |known| known.incumbent)
+}
+
+/// Random reads of one size, one at a time.
+struct Reads {
+    buffer: Aligned,
+    places: usize,
+    size_bytes: u64,
+    random: SplitMix,
+}
+
+impl Reads {
+    fn new(subject: &Subject, size_bytes: u64) -> Reads {
+        let places = (subject.bytes / size_bytes).max(1) as usize;
+        Reads { buffer: Aligned::new(size_bytes as usize), places, size_bytes, random: SplitMix(7) }
+    }
+
+    /// Reads for so long; what one of them cost on average. `look` is called every few milliseconds.
+    fn during(&mut self, span: Duration, file: &File, look: &mut dyn FnMut(Ns)) -> Result<f64> {
+        const LOOK_NS: Ns = 5_000_000;
+        let (began, cpu_before) = (clock::now(), clock::thread_cpu());
+        let until = began + span.as_nanos() as Ns;
+        let (mut now, mut looked, mut requests) = (began, began, 0u64);
+        while now < until {
+            let offset = self.random.below(self.places) as u64 * self.size_bytes;
+            file.read_exact_at(&mut self.buffer, offset)?;
+            requests += 1;
+            now = clock::now();
+            if now - looked >= LOOK_NS {
+                look(now);
+                looked = now;
+            }
+        }
+        let cpu_ns = clock::thread_cpu().saturating_sub(cpu_before) as f64;
+        let all_ns = (now - began) as f64 + Goal::default().cpu_price() * cpu_ns;
+        Ok(all_ns / requests.max(1) as f64)
+    }
+
+    /// What trials of this size have cost so far.
+    fn regret_ns(&self, file: &File) -> f64 {
+        let wait = file.wait_of(Request::Read, self.size_bytes, Call::Blocking);
+        let known = file.learner().and_then(|learner| learner.told(&wait, 1));
+        known.map_or(0.0, |known| known.arms.iter().map(|told| told.regret_ns).sum())
+    }
+}

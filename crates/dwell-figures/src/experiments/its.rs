@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! I1 to I8: idle time, faults, misses and finish times of simulated batches of recorded programs.
+
+use std::path::Path;
+use std::process::Command;
+use std::rc::Rc;
+use std::sync::Mutex;
+use std::sync::atomic::AtomicBool;
+
+use anyhow::{Context, Result, ensure};
+use dwell_sim::summary::{Measure, Spread};
+use dwell_sim::{PolicyKind, Report};
+
+use super::lab::skip_all;
+use super::{Lab, Progress};
+use crate::figure::{FigureResult, Measured};
+use dwell_bench::its::{Ask, Simulated, Study, plots};
+
+const OTHERS: [PolicyKind; 4] =
+    [PolicyKind::Async, PolicyKind::Sync, PolicyKind::SyncRunahead, PolicyKind::SyncPrefetch];
+/// Seeds of every batch, whatever the effort.
+const SEEDS: u64 = 10;
+
+impl From<Spread> for Measured {
+    /// Mean, least and most.
+    fn from(spread: Spread) -> Self {
+        Measured { value: spread.mean, low: spread.least, high: spread.most }
+    }
+}
+
+/// Where the recorded workloads and their batches are, recorded now if they are not; or why not.
+pub(super) fn traces(lab: &Lab, progress: &mut Progress<'_>) -> Result<std::path::PathBuf, String> {
+    let traces = lab.traces.clone().unwrap_or_else(|| lab.directory.join("target/traces"));
+    if !traces.join("3_Data_Intensive.toml").is_file() {
+        progress("recording the workloads", 0.0);
+        record(lab.dwell.as_deref(), &traces).map_err(|why| format!("no traces: {why:#}"))?;
+    }
+    Ok(traces)
+}
+
+/// The batches of the paper, simulated once for all figures; or why not.
+fn study(lab: &mut Lab, progress: &mut Progress<'_>) -> Result<Result<Rc<Study>, String>> {
+    if let Some(study) = &lab.study {
+        return Ok(Ok(study.clone()));
+    }
+    let traces = match traces(lab, progress) {
+        Ok(traces) => traces,
+        Err(why) => return Ok(Err(why)),
+    };
+    let ask = Ask {
+        batches: vec![traces],
+        policies: vec![],
+        seeds: if lab.is_hasty() { 2 } else { SEEDS },
+        limit: match lab.effort {
+            effort if effort < 1.0 => (4e8 * effort) as u64,
+            _ => u64::MAX,
+        },
+        partial: false,
+        sets: vec![],
+    };
+    let study = simulate(&ask, progress)?;
+    let study = Rc::new(study);
+    lab.study = Some(study.clone());
+    Ok(Ok(study))
+}
+
+/// Runs the simulations on other threads, because who hears of the progress stays on this one.
+fn simulate(ask: &Ask, progress: &mut Progress<'_>) -> Result<Study> {
+    let told = Mutex::new((String::new(), 0.0));
+    let never = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let running = scope.spawn(|| {
+            Study::simulate(
+                ask,
+                &|batch, phase, share| {
+                    if let Ok(mut told) = told.lock() {
+                        *told = (format!("{batch}: {phase}"), share);
+                    }
+                },
+                &never,
+            )
+        });
+        let mut share = 0.0;
+        while !running.is_finished() {
+            std::thread::sleep(std::time::Duration::from_millis(50));
+            let Ok(told) = told.lock() else { break };
+            if told.1 > share {
+                share = told.1;
+                progress(&told.0, share);
+            }
+        }
+        match running.join() {
+            Ok(study) => study,
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    })
+}
+
+fn record(dwell: Option<&Path>, traces: &Path) -> Result<()> {
+    let dwell = dwell.context("there is no command to record them")?;
+    let mut command = Command::new(dwell);
+    let recorded = command.args(["lab", "trace", "workloads", "--out"]).arg(traces).output()?;
+    let said = String::from_utf8_lossy(&recorded.stderr);
+    ensure!(recorded.status.success(), "{}", said.lines().last().unwrap_or("recording failed"));
+    let batch = traces.join("3_Data_Intensive.toml");
+    ensure!(batch.is_file(), "{}", said.lines().last().unwrap_or("programs are missing"));
+    Ok(())
+}
+
+/// The batch in which a measure of `policy` ÷ ITS is least or most.
+fn extreme(study: &Study, policy: PolicyKind, measure: Measure, most: bool) -> Option<Spread> {
+    let ratios = study.compared().filter_map(|batch| batch.against_its(policy, measure));
+    let by_mean = |a: &Spread, b: &Spread| a.mean.total_cmp(&b.mean);
+    if most { ratios.max_by(by_mean) } else { ratios.min_by(by_mean) }
+}
+
+/// Any of I1 to I8.
+pub(super) fn measure(
+    lab: &mut Lab,
+    result: &mut FigureResult,
+    progress: &mut Progress<'_>,
+) -> Result<Option<String>> {
+    let study = match study(lab, progress)? {
+        Ok(study) => study,
+        Err(why) => return skip_all(result, &why).map(|()| None),
+    };
+    match result.id.as_str() {
+        "I1" => extremes(result, &study, Measure::IdleNs, true)?,
+        "I2" => extremes(result, &study, Measure::IdleNs, false)?,
+        "I3" => {
+            for policy in OTHERS {
+                for (word, most) in [("least", false), ("most", true)] {
+                    let case = format!("{} ÷ ITS, {word}", plots::name(policy));
+                    if let Some(found) = extreme(&study, policy, Measure::TopFinishNs, most) {
+                        result.measured(&case, found)?;
+                    }
+                }
+            }
+        }
+        "I4" => extremes(result, &study, Measure::BottomFinishNs, true)?,
+        "I5" => extremes(result, &study, Measure::BottomFinishNs, false)?,
+        "I6" => faults(result, &study)?,
+        "I7" => misses(result, &study)?,
+        _ => growth(result, &study)?,
+    }
+    let chart = match result.id.as_str() {
+        "I1" | "I2" => plots::idle(&study),
+        "I3" => plots::values(&study, Measure::TopFinishNs),
+        "I4" | "I5" => plots::values(&study, Measure::BottomFinishNs),
+        "I6" => plots::values(&study, Measure::MajorFaults),
+        "I7" => plots::values(&study, Measure::LlcMisses),
+        _ => study.series().first().map_or(result.svg(), |(name, of)| plots::growth(name, of)),
+    };
+    Ok(Some(chart))
+}
+
+fn extremes(result: &mut FigureResult, study: &Study, measure: Measure, most: bool) -> Result<()> {
+    for policy in OTHERS {
+        let case = format!("{} ÷ ITS", plots::name(policy));
+        if let Some(found) = extreme(study, policy, measure, most) {
+            result.measured(&case, found)?;
+        }
+    }
+    Ok(())
+}
+
+fn faults(result: &mut FigureResult, study: &Study) -> Result<()> {
+    for batch in study.compared() {
+        for policy in [PolicyKind::Async, PolicyKind::Sync] {
+            let case = format!("{} ÷ ITS, {}", plots::name(policy), batch.name);
+            let known = result.rows.iter().any(|row| row.case == case);
+            match batch.against_its(policy, Measure::MajorFaults) {
+                Some(found) if known => result.measured(&case, found)?,
+                _ => {}
+            }
+        }
+    }
+    Ok(())
+}
+
+fn misses(result: &mut FigureResult, study: &Study) -> Result<()> {
+    let runahead = PolicyKind::SyncRunahead;
+    for (case, measure, most) in [
+        ("cache misses, least", Measure::LlcMisses, false),
+        ("cache misses, most", Measure::LlcMisses, true),
+        ("idle time, least", Measure::IdleNs, false),
+    ] {
+        if let Some(found) = extreme(study, runahead, measure, most) {
+            result.measured(case, found)?;
+        }
+    }
+    let finish = |report: &Report| {
+        report.processes.iter().map(|process| process.finish_ns as f64).sum::<f64>()
+    };
+    let ratios = study.compared().filter_map(|b| b.ratio(runahead, PolicyKind::Its, finish));
+    if let Some(found) = ratios.min_by(|a, b| a.mean.total_cmp(&b.mean)) {
+        result.measured("finish time of all processes, least", found)?;
+    }
+    Ok(())
+}
+
+fn growth(result: &mut FigureResult, study: &Study) -> Result<()> {
+    let series = study.series();
+    let Some((_, batches)) = series.first() else { return Ok(()) };
+    let share = |report: &Report| {
+        100.0 * report.idle.fault_wait_ns as f64 / report.idle.total_ns().max(1) as f64
+    };
+    for batch in batches {
+        let case = format!("storage's part of the idle time, {} processes", batch.programs.len());
+        let shares: Vec<f64> = batch.reports.iter().map(share).collect();
+        if result.rows.iter().any(|row| row.case == case) {
+            result.measured(&case, Spread::of(&shares))?;
+        }
+    }
+    let idle = |batch: &Simulated| -> Vec<f64> {
+        batch.reports.iter().map(|report| report.idle.total_ns() as f64).collect()
+    };
+    if let (Some(first), Some(last)) = (batches.first(), batches.last()) {
+        let ratios: Vec<f64> =
+            idle(last).iter().zip(idle(first)).map(|(last, first)| last / first.max(1.0)).collect();
+        result.measured("idle time of 5 processes ÷ of 2", Spread::of(&ratios))?;
+    }
+    Ok(())
+}

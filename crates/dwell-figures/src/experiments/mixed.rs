@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! M2: a day whose conditions change, against the best fixed policy of each phase.
+
+use anyhow::{Context, Result};
+use dwell::DeviceClass;
+
+use super::lab::{both, put, skip_all, subtitle, unless_class};
+use super::{Lab, Progress};
+use crate::figure::FigureResult;
+use dwell_bench::chart::{Bar, BarGroup, Bars};
+use dwell_bench::day::Day;
+use dwell_bench::result::{Metric, Row, Run, pair};
+use dwell_bench::stand::Kind;
+use dwell_bench::units;
+
+/// Policies that do the same whatever happens, and the one that is held against them.
+const FIXED: [&str; 3] = ["block", "spin", "hybrid"];
+const OURS: &str = "smartcon";
+
+/// M2.
+pub fn measure(
+    lab: &mut Lab,
+    result: &mut FigureResult,
+    progress: &mut Progress<'_>,
+) -> Result<Option<String>> {
+    let subject = match lab.subject(Kind::Loop)? {
+        Ok(subject) => subject,
+        Err(why) => return skip_all(result, &why).map(|()| None),
+    };
+    let odd = unless_class(&subject, DeviceClass::Fast);
+    let day = Day::find("mixed")?.scaled(lab.effort.sqrt());
+    let mut plan = lab.plan(&[FIXED[0], FIXED[1], FIXED[2], OURS], &[], (11, 0));
+    plan.day = Some(day.clone());
+    let run = lab.run(&plan, std::slice::from_ref(&subject), (0.0, 1.0), progress)?;
+    let mut groups = Vec::new();
+    for phase in &day.phases {
+        let setting = phase.setting(&subject);
+        let of = |policy: &str| -> Result<&Row> {
+            let row = run.row(&setting, phase.size_bytes, policy);
+            row.with_context(|| format!("{policy} was not measured in {:?}", phase.name))
+        };
+        let fixed = FIXED.into_iter().map(of).collect::<Result<Vec<_>>>()?;
+        let speed = |row: &&&Row| row.median(|round| round.throughput());
+        let best = fixed.iter().max_by(|a, b| speed(a).total_cmp(&speed(b)));
+        let ours = of(OURS)?;
+        let case = format!("{}: smartcon ÷ best fixed policy", phase.name);
+        let ratio = best.and_then(|best| pair(ours, best, Metric::Throughput));
+        let which = best.map(|best| format!("best: {}", best.policy));
+        put(result, &case, ratio, both(odd.clone(), which))?;
+        let bars = fixed.iter().copied().chain([ours]).map(bar).collect();
+        groups.push(BarGroup { label: phase.name.clone(), bars });
+    }
+    Ok(Some(chart(result, &run, groups)))
+}
+
+fn bar(row: &Row) -> Bar {
+    let thousands = row.median(|round| round.requests_per_second() / 1e3);
+    Bar { label: row.policy.clone(), parts: vec![thousands], text: units::figure(thousands) }
+}
+
+fn chart(result: &FigureResult, run: &Run, groups: Vec<BarGroup>) -> String {
+    let device = run.devices.first().map_or("", |device| &device.name);
+    Bars {
+        title: format!("A mixed day on {device}: requests per second in each phase"),
+        subtitle: subtitle(result, "medians of days"),
+        axis_label: "Requests (1000 per second)".into(),
+        parts: vec!["requests".into()],
+        groups,
+    }
+    .svg()
+}

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! P1: Dwell against hand-written loops and other runtimes by queue depth.
+
+use anyhow::{Context, Result};
+use dwell::DeviceClass;
+
+use super::lab::{both, put, skip_all, subtitle, unless_class};
+use super::sampled::{CPU, Step, THROUGHPUT, enter, step, width};
+use super::{Lab, Progress};
+use crate::figure::{FigureResult, Measured};
+use dwell_bench::chart::{DotRow, Dots, Panel};
+use dwell_bench::contender::{HAND_WRITTEN, is_peer};
+use dwell_bench::program::{PREFIX, Peers};
+use dwell_bench::result::{Load, Requests, Row};
+use dwell_bench::stand::Kind;
+use dwell_bench::stats::{Paired, Summary};
+use dwell_bench::trial::{Asked, Question};
+
+const DEPTHS: [u32; 4] = [1, 4, 16, 32];
+const OURS: &str = "adaptive";
+/// Shown beside it, not held to anything.
+const OUR_OTHERS: [&str; 3] = ["smartcon", "block", "spin"];
+
+fn iops(depth: u32) -> String {
+    format!("queue depth {depth}: IOPS ÷ best peer's")
+}
+fn cpu(depth: u32) -> String {
+    format!("queue depth {depth}: CPU per request ÷ that peer's")
+}
+fn ahead(depth: u32) -> String {
+    format!("queue depth {depth}: peers ahead in both")
+}
+
+/// P1.
+pub fn measure(
+    lab: &mut Lab,
+    result: &mut FigureResult,
+    progress: &mut Progress<'_>,
+) -> Result<Option<String>> {
+    let subject = match lab.subject(Kind::Loop)? {
+        Ok(subject) => subject,
+        Err(why) => return skip_all(result, &why).map(|()| None),
+    };
+    let others = Peers::find(None).and_then(|peers| peers.list());
+    let missing = others.as_ref().err().map(|_| "hand-written loops only: make peers".to_owned());
+    let odd = both(unless_class(&subject, DeviceClass::Fast), missing);
+    let mut names: Vec<String> = OUR_OTHERS.map(String::from).into();
+    // The device has no poll queues.
+    names.extend(HAND_WRITTEN.into_iter().filter(|name| *name != "raw-iopoll").map(String::from));
+    names.extend(others.unwrap_or_default().iter().map(|name| format!("{PREFIX}{name}")));
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let mut panels = Vec::new();
+    for (at, depth) in DEPTHS.into_iter().enumerate() {
+        let cases = [iops(depth), cpu(depth), ahead(depth)];
+        let width = width(result, &cases[0], Load::Idle);
+        let requests = Requests { depth, ..Requests::random_reads() };
+        let numbers = &[THROUGHPUT, CPU];
+        let question = lab.question((Kind::Loop, &subject), &names, width);
+        let question = Question { baseline: OURS, requests, numbers, ..question };
+        let mut step = step(progress, &format!("queue depth {depth}"), at, DEPTHS.len());
+        let asked = lab.sample(result, &cases, || seen_and_asked(lab, &question, &mut step))?;
+        let Some((all, best, asked)) = asked else { continue };
+        judge(result, depth, (&all, &best, &asked), odd.clone())?;
+        panels.push(panel(depth, &all.rows));
+        lab.keep(result)?;
+    }
+    // A figure that goes on after a stop has its rows, but not what all peers did.
+    Ok((panels.len() == DEPTHS.len()).then(|| chart(result, panels)))
+}
+
+/// All contenders for a while; the best peer among them, and the default beside it to the end: taking
+/// the best of each round anew would hold the default against many draws of noise.
+fn seen_and_asked(
+    lab: &Lab,
+    question: &Question<'_>,
+    step: &mut Step<'_, '_>,
+) -> Result<Result<(Asked, String, Asked), String>> {
+    let all = match lab.scout(question, &lab.means(), step)? {
+        Ok((_, all)) => all,
+        Err(why) => return Ok(Err(why)),
+    };
+    let speed = |at: &usize| all.sampled.ratios[*at][0].median;
+    let rivals = question.contenders.iter().enumerate().filter(|(_, name)| is_rival(name));
+    let best = rivals.map(|(at, _)| at).max_by(|a, b| speed(a).total_cmp(&speed(b)));
+    let best = question.contenders[best.context("there is no peer")?];
+    let until = lab.after_scouting(question.until);
+    let question = Question { contenders: &[best], until, ..*question };
+    let asked = lab.ask(&question, &lab.means(), step)?;
+    Ok(asked.map(|asked| (all, best.to_owned(), asked)))
+}
+
+/// All cases of one depth.
+fn judge(
+    result: &mut FigureResult,
+    depth: u32,
+    (all, best, asked): (&Asked, &str, &Asked),
+    odd: Option<String>,
+) -> Result<()> {
+    let remark = both(odd.clone(), Some(name(best)));
+    enter(result, &iops(depth), &asked.sampled, (0, 2, 0), remark)?;
+    enter(result, &cpu(depth), &asked.sampled, (0, 2, 1), odd.clone())?;
+    let beyond = |(_, ratios): &(&Row, &Vec<Paired>)| ratios[0].low > 1.0 && ratios[1].high < 1.0;
+    let others = all.rows[2..].iter().zip(&all.sampled.ratios);
+    let ahead_in_both: Vec<String> = others
+        .filter(|(row, _)| is_rival(&row.policy))
+        .filter(beyond)
+        .map(|(row, _)| name(&row.policy))
+        .collect();
+    let count = Measured::exact(ahead_in_both.len() as f64);
+    let who = (!ahead_in_both.is_empty()).then(|| ahead_in_both.join(", "));
+    put(result, &ahead(depth), Some(count), both(odd, who))
+}
+
+fn is_rival(policy: &str) -> bool {
+    HAND_WRITTEN.contains(&policy) || is_peer(policy)
+}
+
+fn name(policy: &str) -> String {
+    policy.trim_start_matches(PREFIX).to_owned()
+}
+
+/// One depth, fastest first. The second row is our second self.
+fn panel(depth: u32, rows: &[Row]) -> Panel {
+    let speed = |row: &Row| row.summary(|round| round.requests_per_second() / 1e3);
+    let shown = rows.iter().enumerate().filter(|(at, _)| *at != 1);
+    let mut rows: Vec<_> = shown.filter_map(|(_, row)| Some((row, speed(row)?))).collect();
+    rows.sort_by(|(_, a), (_, b)| b.median.total_cmp(&a.median));
+    let dot = |(row, speed): (&Row, Summary)| DotRow {
+        label: if row.policy == OURS { format!("{OURS} (ours)") } else { name(&row.policy) },
+        ours: Some((speed.median, speed.min, speed.max)),
+        target: None,
+        theirs: None,
+        text: format!(
+            "{:.1} k/s, {:.1} µs of CPU each",
+            speed.median,
+            row.median(|round| round.cpu_ns_per_request() / 1e3)
+        ),
+    };
+    Panel {
+        axis_label: format!("Requests at queue depth {depth} (1000 per second, log)"),
+        rows: rows.into_iter().map(dot).collect(),
+        mark: None,
+    }
+}
+
+/// A panel per depth: seventeen lines in one picture cannot be told apart.
+fn chart(result: &FigureResult, panels: Vec<Panel>) -> String {
+    Dots {
+        title: "Requests per second and CPU time of each, by queue depth".into(),
+        subtitle: subtitle(result, "4 KiB random reads"),
+        dots: "median; bar: slowest to fastest part".into(),
+        panels,
+    }
+    .svg()
+}
