@@ -119,7 +119,7 @@ fn a_command_is_loaded_into_and_told() {
     assert_eq!(order.root_pid, pid);
     assert_ne!(order.run_id, 0);
     assert_eq!(order.policy.as_deref(), Some("spin"));
-    assert!(order.shadow && order.quiet);
+    assert!(order.shadow && order.quiet && !order.verbose);
     assert_eq!(order.ledger_dir, Some(dir.path().join("dwell")));
     assert_eq!(order.stats_file, Some(stats));
     assert_eq!(order.profile_dir, dir.path().join("profiles"));

@@ -28,7 +28,8 @@ static STDERR: OnceLock<Stderr> = OnceLock::new();
 
 /// Keeps hold of stderr in the process that is to say the closing words.
 pub fn keep_stderr(order: &RunOrder) {
-    if order.quiet || order.root_pid != std::process::id() {
+    let speaks = order.verbose || order.stats_file.is_some();
+    if !speaks || order.root_pid != std::process::id() {
         return;
     }
     // A program that closes all descriptors closes it too: one that leaves its terminal says no more.
@@ -74,7 +75,7 @@ impl Stderr {
 pub fn tell() {
     let Some(order) = engine::order() else { return };
     let is_root = order.root_pid == std::process::id();
-    if is_root && order.quiet && order.stats_file.is_none() {
+    if is_root && !order.verbose && order.stats_file.is_none() {
         // Nobody hears.
         engine::leave();
         if let Some(dir) = &order.ledger_dir {
@@ -97,7 +98,7 @@ pub fn tell() {
     {
         say(&format!("dwell: {}: {error}\n", file.display()));
     }
-    if !order.quiet {
+    if order.verbose {
         say(&ledger::closing(&all));
     }
 }

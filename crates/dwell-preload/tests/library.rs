@@ -101,6 +101,8 @@ fn the_closing_words_say_what_was_decided_and_what_was_seen() {
     for part in ["dwell: requests", "interrupt spin", "switches avoided", "p99.9", "coverage"] {
         assert!(ended.stderr.contains(part), "{}", ended.stderr);
     }
+    let silent = Under::policy("spin").silently().run(&mut command);
+    assert_eq!((silent.stderr.as_str(), silent.decided() > 0), ("", true));
     let run = ended.run.unwrap();
     // Decided or passed, every byte that the program moved by a call of its own, and none twice.
     let stats = run.stats();

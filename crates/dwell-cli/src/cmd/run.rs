@@ -60,7 +60,10 @@ pub struct Args {
     /// Read settings that override those of the machine and the user
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Print nothing at the end of the command
+    /// Print what was decided and why when the command ends
+    #[arg(short, long)]
+    verbose: bool,
+    /// Print no warnings
     #[arg(short, long)]
     quiet: bool,
     /// The command and its arguments
@@ -140,6 +143,7 @@ fn order(args: &Args, settings: Settings) -> Result<RunOrder> {
         profile_dir: absolute(&profiles.dir)?,
         machine_profile_dir: profiles.machine,
         quiet: args.quiet,
+        verbose: args.verbose,
         channels: args.channels,
         filters: filters(),
         settings,

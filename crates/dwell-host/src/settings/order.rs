@@ -34,9 +34,12 @@ pub struct RunOrder {
     /// Where profiles of the whole machine are kept, for devices of which `profile_dir` has none.
     #[serde(default)]
     pub machine_profile_dir: Option<PathBuf>,
-    /// Whether nothing is said at the end of the run.
+    /// Whether the library prints no warnings: `--quiet`.
     #[serde(default)]
     pub quiet: bool,
+    /// Whether the first process prints the run's figures when it ends: `--verbose`.
+    #[serde(default)]
+    pub verbose: bool,
     /// Whether files of served mounts take channels: `--channels`.
     #[serde(default)]
     pub channels: bool,

@@ -281,6 +281,7 @@ fn an_order_survives_the_environment() {
         profile_dir: "/p".into(),
         machine_profile_dir: Some("/m".into()),
         quiet: true,
+        verbose: true,
         channels: true,
         filters: 2,
         settings: parsed(ALL, "a.toml"),

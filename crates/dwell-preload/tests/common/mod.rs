@@ -120,6 +120,7 @@ pub struct Under {
     place: TempDir,
     policy: &'static str,
     shadow: bool,
+    verbose: bool,
     alone_ms: u32,
     channels: bool,
     filters: u32,
@@ -163,12 +164,18 @@ impl Under {
     pub fn policy(policy: &'static str) -> Under {
         let place = tempfile::tempdir().unwrap();
         let (settings, channels) = (String::new(), false);
-        Under { place, policy, shadow: false, alone_ms: 0, channels, filters: 0, settings }
+        let (shadow, verbose) = (false, true);
+        Under { place, policy, shadow, verbose, alone_ms: 0, channels, filters: 0, settings }
     }
 
     /// Decisions are recorded only.
     pub fn in_shadow(self) -> Under {
         Under { shadow: true, ..self }
+    }
+
+    /// Prints nothing when the program ends.
+    pub fn silently(self) -> Under {
+        Under { verbose: false, ..self }
     }
 
     /// Leaves programs alone for so long when they begin.
@@ -230,6 +237,7 @@ impl Under {
             profile_dir: self.place.path().join("profiles"),
             machine_profile_dir: None,
             quiet: false,
+            verbose: self.verbose,
             channels: self.channels,
             filters: filters() + self.filters,
             settings: Settings::parse(&said, "test").unwrap(),
