@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The ways of waiting that are compared with each other.
 
-use crate::policy::{block, spin};
-use crate::{Decision, Enough, Mode, Reason, Route, Routes, Wait};
+use crate::policy::{Hybrid, block, spin};
+use crate::{Call, Decision, Enough, Mode, Reason, Route, Wait};
 
 /// A way of waiting that is compared with others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -12,12 +12,17 @@ pub enum Arm {
     Call,
     /// A request on a ring, and a second call that blocks until it completes.
     Ring,
-    /// A request on a ring whose completion the thread spins for.
+    /// A request on a ring that is completed by interrupts, whose completion the thread spins for.
     Spin,
     /// As [`Arm::Ring`], until half of what a pipeline has in flight has completed.
     RingHalf,
-    /// As [`Arm::Spin`], until half of what a pipeline has in flight has completed.
+    /// As [`Arm::Spin`], or as [`Arm::Poll`] where that can be, until half of what a pipeline has in
+    /// flight has completed.
     SpinHalf,
+    /// A request on a ring whose completion the thread sleeps for by a timer, and then spins for.
+    Hybrid,
+    /// A request on a polled ring, whose completion the thread spins for.
+    Poll,
 }
 
 /// How many arms there are.
@@ -25,9 +30,10 @@ pub const ARMS: usize = Arm::ALL.len();
 
 impl Arm {
     /// All of them.
-    pub const ALL: [Arm; 5] = [Arm::Call, Arm::Ring, Arm::Spin, Arm::RingHalf, Arm::SpinHalf];
+    pub const ALL: [Arm; 7] =
+        [Arm::Call, Arm::Ring, Arm::Spin, Arm::RingHalf, Arm::SpinHalf, Arm::Hybrid, Arm::Poll];
 
-    /// Those that a lone request can take.
+    /// Those that a lone request can take wherever there is a ring.
     pub const LONE: [Arm; 3] = [Arm::Call, Arm::Ring, Arm::Spin];
 
     /// The word used in tables and on the command line.
@@ -38,49 +44,58 @@ impl Arm {
             Arm::Spin => "spin",
             Arm::RingHalf => "ring, for half",
             Arm::SpinHalf => "spin, for half",
+            Arm::Hybrid => "hybrid",
+            Arm::Poll => "poll",
         }
     }
 
     /// Whether the thread spins.
     pub const fn spins(self) -> bool {
-        matches!(self, Arm::Spin | Arm::SpinHalf)
+        matches!(self, Arm::Spin | Arm::SpinHalf | Arm::Hybrid | Arm::Poll)
     }
 
-    /// The arm that a decision takes; a hybrid wait is none of them.
-    pub const fn of(decision: &Decision) -> Option<Arm> {
+    /// The arm that a decision takes.
+    pub const fn of(decision: &Decision) -> Arm {
         match (decision.route, decision.mode, decision.enough) {
-            (Route::Inline, ..) => Some(Arm::Call),
-            (_, Mode::Block, Enough::Few) => Some(Arm::Ring),
-            (_, Mode::Spin, Enough::Few) => Some(Arm::Spin),
-            (_, Mode::Block, Enough::Half) => Some(Arm::RingHalf),
-            (_, Mode::Spin, Enough::Half) => Some(Arm::SpinHalf),
-            (_, Mode::Hybrid { .. }, _) => None,
+            (Route::Inline, ..) => Arm::Call,
+            (_, Mode::Hybrid { .. }, _) => Arm::Hybrid,
+            (_, Mode::Block, Enough::Few) => Arm::Ring,
+            (_, Mode::Block, Enough::Half) => Arm::RingHalf,
+            (_, Mode::Spin, Enough::Half) => Arm::SpinHalf,
+            (Route::Polled, Mode::Spin, Enough::Few) => Arm::Poll,
+            (Route::Interrupt, Mode::Spin, Enough::Few) => Arm::Spin,
         }
     }
 
-    /// Whether a queue with these routes can be waited for so. A polled queue wakes nobody, so it
-    /// is no ring to block on.
-    pub const fn is_among(self, routes: Routes) -> bool {
+    /// Whether a request can be waited for so, where up to `depth` go together. A polled queue wakes
+    /// nobody, so it is no ring to block on. A timed sleep is one only if a probe found that it ends
+    /// before the completion comes.
+    fn can_serve(self, wait: &Wait<'_>, depth: u32) -> bool {
+        let routes = wait.routes;
+        let is_lone = wait.call == Call::Blocking;
+        let splits = !is_lone && depth >= Arms::SPLIT;
         match self {
-            Arm::Call => routes.has(Route::Inline),
-            Arm::Ring | Arm::RingHalf => routes.has(Route::Interrupt),
-            Arm::Spin | Arm::SpinHalf => routes.to_spin().is_some(),
+            Arm::Call => is_lone && routes.has(Route::Inline),
+            Arm::Ring | Arm::Spin => routes.has(Route::Interrupt),
+            Arm::RingHalf => splits && routes.has(Route::Interrupt),
+            Arm::SpinHalf => splits && routes.to_spin().is_some(),
+            Arm::Hybrid => is_lone && routes.to_spin().is_some() && Hybrid::sleep_ns(wait) > 0,
+            Arm::Poll => routes.has(Route::Polled),
         }
     }
 
     /// This arm as the decision for a request.
     pub fn decide(self, wait: &Wait<'_>, why: Reason) -> Decision {
         let routes = wait.routes;
+        let on = |route, mode| Decision::new(route, mode, wait.predicted_ns(), why);
         match self {
-            Arm::Spin => spin(wait, why),
+            Arm::Spin if routes.has(Route::Interrupt) => on(Route::Interrupt, Mode::Spin),
+            Arm::Spin | Arm::Poll => spin(wait, why),
+            Arm::Hybrid => Hybrid::decide(wait, why),
             Arm::SpinHalf => spin(wait, why).for_half(),
             Arm::RingHalf => Arm::Ring.decide(wait, why).for_half(),
-            Arm::Ring if routes.has(Route::Interrupt) => {
-                Decision::new(Route::Interrupt, Mode::Block, wait.predicted_ns(), why)
-            }
-            Arm::Call if routes.has(Route::Inline) => {
-                Decision::new(Route::Inline, Mode::Block, wait.predicted_ns(), why)
-            }
+            Arm::Ring if routes.has(Route::Interrupt) => on(Route::Interrupt, Mode::Block),
+            Arm::Call if routes.has(Route::Inline) => on(Route::Inline, Mode::Block),
             Arm::Call | Arm::Ring => block(wait, why),
         }
     }
@@ -94,17 +109,10 @@ impl Arms {
     /// No arm.
     pub const NONE: Arms = Arms(0);
 
-    /// Those that a lone request can take on these routes.
-    pub fn on(routes: Routes) -> Arms {
-        Arm::LONE.into_iter().filter(|arm| arm.is_among(routes)).collect()
-    }
-
-    /// Those that the requests of a pipeline can take on these routes, of which up to `depth` are in
+    /// Those that a request can take, a lone one or one of a pipeline that has up to `depth` in
     /// flight. Half of fewer than [`Arms::SPLIT`] is no other number than the first.
-    pub fn of_pipeline(routes: Routes, depth: u32) -> Arms {
-        let halves = if depth >= Arms::SPLIT { &[Arm::RingHalf, Arm::SpinHalf][..] } else { &[] };
-        let all = [Arm::Ring, Arm::Spin].iter().chain(halves).copied();
-        all.filter(|arm| arm.is_among(routes)).collect()
+    pub fn of(wait: &Wait<'_>, depth: u32) -> Arms {
+        Arm::ALL.into_iter().filter(|arm| arm.can_serve(wait, depth)).collect()
     }
 
     /// Fewest requests in flight of which waiting for half is a way of its own.
@@ -145,24 +153,50 @@ pub struct Learned {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Kind;
+    use crate::{Kind, Profile, Routes};
+
+    fn wait(routes: Routes, profile: Option<&Profile>) -> Wait<'_> {
+        Wait { routes, ..Wait::new(Kind::Read, 4096, profile) }
+    }
+
+    fn slow() -> Profile {
+        Profile { latency_ns: 80_000, sleep_overshoot_ns: 14_000, ..Profile::default() }
+    }
 
     #[test]
     fn each_arm_is_known_again_by_its_decision() {
-        let routes = Routes::INLINE | Routes::INTERRUPT;
-        let wait = Wait { routes, ..Wait::new(Kind::Read, 4096, None) };
+        let (routes, slow) = (Routes::INLINE | Routes::INTERRUPT, slow());
         for arm in Arm::ALL {
-            assert_eq!(Arm::of(&arm.decide(&wait, Reason::Measured)), Some(arm));
+            let polled = if arm == Arm::Poll { Routes::POLLED } else { Routes::NONE };
+            let wait = wait(routes | polled, Some(&slow));
+            assert_eq!(Arm::of(&arm.decide(&wait, Reason::Measured)), arm);
         }
     }
 
     #[test]
     fn half_is_a_way_of_its_own_from_four_in_flight_on() {
-        let routes = Routes::INLINE | Routes::INTERRUPT;
-        let of = |depth| Arms::of_pipeline(routes, depth);
+        let (routes, slow) = (Routes::INLINE | Routes::INTERRUPT, slow());
+        let queued = Wait { call: Call::Queued, ..wait(routes, Some(&slow)) };
+        let of = |depth| Arms::of(&queued, depth);
         assert_eq!(of(3), [Arm::Ring, Arm::Spin].into_iter().collect());
-        assert_eq!(of(4), Arm::ALL.into_iter().filter(|arm| *arm != Arm::Call).collect());
-        let blocking = Arms::of_pipeline(routes, 4).blocking();
+        let halves = [Arm::Ring, Arm::Spin, Arm::RingHalf, Arm::SpinHalf];
+        assert_eq!(of(4), halves.into_iter().collect());
+        let blocking = of(4).blocking();
         assert!(blocking.has(Arm::RingHalf) && !blocking.has(Arm::SpinHalf));
+    }
+
+    #[test]
+    fn a_timed_sleep_and_a_polled_ring_are_compared_where_they_are_real() {
+        let of = |routes, profile| Arms::of(&wait(routes, profile), 1);
+        let slow = slow();
+        let usual = Routes::INLINE | Routes::INTERRUPT;
+        let lone = Arm::LONE.into_iter().collect();
+        assert_eq!(of(usual, None), lone);
+        assert!(of(usual, Some(&slow)).has(Arm::Hybrid));
+        // It would come back after the completion.
+        let short = Profile { latency_ns: 10_000, ..slow };
+        assert_eq!(of(usual, Some(&short)), lone);
+        assert!(of(usual | Routes::POLLED, None).has(Arm::Poll));
+        assert!(!of(Routes::INLINE, Some(&slow)).has(Arm::Hybrid));
     }
 }

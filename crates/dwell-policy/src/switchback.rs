@@ -6,6 +6,9 @@
 //! not count. An arm that was cheaper by more than chance takes over, on probation: if it is not
 //! cheaper once it has settled, the former incumbent comes back. Trials become rarer while nothing
 //! changes, and begin anew when the incumbent's own cost shifts.
+//!
+//! Trials are rationed by the time in which requests were made, the *active* time: a program that pauses
+//! would otherwise try with a larger share of its requests than one that does not.
 
 mod rival;
 
@@ -60,6 +63,8 @@ pub struct Step {
 const MS: Ns = 1_000_000;
 
 const SAVED_OF_ARM: usize = 6;
+/// Nobody makes requests for longer: ten years.
+const MOST_ACTIVE_NS: Ns = 10 * 365 * 86_400 * 1_000 * MS;
 /// Words in which a search is saved.
 pub const SAVED_WORDS: usize = 4 + ARMS * SAVED_OF_ARM;
 
@@ -104,8 +109,10 @@ const CHANGED: f64 = 0.6;
 const SLACK: f64 = 0.08;
 const CHANGED_OF_SPREAD: f64 = 8.0;
 const SLACK_OF_SPREAD: f64 = 1.5;
-/// Changes that follow a change this soon begin nothing anew.
+/// Changes that follow a change this soon begin nothing anew. Where the same arm served between two that
+/// did, it is twice as long from then on, up to the second of these, and trials stay as rare as they were.
 const CALM_NS: Ns = 10_000 * MS;
+const LONGEST_CALM_NS: Ns = 160_000 * MS;
 
 #[derive(Clone, Copy, Debug)]
 enum Phase {
@@ -113,7 +120,7 @@ enum Phase {
     Tenure,
     /// Another arm serves, after the incumbent cost `before`; it may settle first.
     Trial { arm: Arm, before: f64, long: bool },
-    /// The incumbent serves again, until the trial has left nothing behind.
+    /// The incumbent serves again, since that active time, until the trial has left nothing behind.
     Recovery { arm: Arm, began: Ns },
     /// A new incumbent settles, and then shows what it costs; the one before it cost `was`.
     Probation { from: Arm, was: f64 },
@@ -127,8 +134,13 @@ pub struct Switchback {
     offered: Arms,
     phase: Phase,
     step: Step,
-    /// When this step began, what was seen in it so far, and until when it may be prolonged.
+    /// Active time so far, and until when it is counted. What trials wait for is in active time.
+    active: Ns,
+    counted: Ns,
+    /// Active time when this step began, for how long it did not count, what was seen in it so far, and
+    /// until when it may be prolonged.
     began: Ns,
+    lead_ns: Ns,
     seen: Seen,
     patient_until: Ns,
     /// What the incumbent costs; 0 while that is unknown.
@@ -138,8 +150,11 @@ pub struct Switchback {
     down: f64,
     /// How far looks are off on average.
     spread: f64,
-    /// Changes begin nothing anew until then.
+    /// Changes begin nothing anew until then; for how long so after the next, and how often another arm
+    /// had become the incumbent at the last.
     calm_until: Ns,
+    calm_ns: Ns,
+    switches_then: u32,
     switches: u32,
     rivals: [Rival; ARMS],
 }
@@ -153,7 +168,10 @@ impl Switchback {
             offered: Arms::NONE,
             phase: Phase::Tenure,
             step: Step { arm: Arm::Call, trial: false, from: 0, until: 0 },
+            active: 0,
+            counted: 0,
             began: 0,
+            lead_ns: 0,
             seen: Seen { requests: 0, latency_ns: 0, metered: 0, cpu_ns: 0 },
             patient_until: 0,
             level: 0.0,
@@ -162,6 +180,8 @@ impl Switchback {
             down: 0.0,
             spread: 0.0,
             calm_until: 0,
+            calm_ns: CALM_NS,
+            switches_then: 0,
             switches: 0,
             rivals: [Rival::new(0, Told::NOTHING, 0); ARMS],
         }
@@ -175,8 +195,9 @@ impl Switchback {
     /// Begins with the arm that a prior chose.
     pub fn begin(&mut self, now: Ns, prior: Arm, offered: Arms) {
         (self.incumbent, self.offered, self.spread) = (prior, offered, SLACK);
+        self.counted = now;
         for (at, rival) in self.rivals.iter_mut().enumerate() {
-            rival.due = now + UNTRIED_NS + at as Ns;
+            rival.due = self.active + UNTRIED_NS + at as Ns;
         }
         self.start(now, 0, LOOK_NS);
     }
@@ -214,16 +235,16 @@ impl Switchback {
         let rival = &self.rivals[arm as usize];
         match arm == self.incumbent {
             true => Told { cost_ns: self.level, ..rival.told },
-            false => Told { due: rival.due, ..rival.told },
+            false => Told { due_in_ns: rival.due.saturating_sub(self.active), ..rival.told },
         }
     }
 
     /// What the next process may begin with: everything but what is going on.
-    pub fn save(&self, now: Ns) -> [u64; SAVED_WORDS] {
+    pub fn save(&self) -> [u64; SAVED_WORDS] {
         let mut words = [0; SAVED_WORDS];
         words[..4].copy_from_slice(&[
             self.incumbent as u64 + 1,
-            now,
+            self.active,
             self.level.to_bits(),
             self.switches.into(),
         ]);
@@ -241,22 +262,24 @@ impl Switchback {
         words
     }
 
-    /// Begins with what another process found, on the same clock. `false` where these words say
-    /// nothing, or nothing that can be used here.
+    /// Begins with what another process found; trials were on the same clock. `false` where these words
+    /// say nothing, or nothing that can be used here.
     pub fn restore(&mut self, now: Ns, words: &[u64; SAVED_WORDS], offered: Arms) -> bool {
-        let &[incumbent, saved, level, switches, ..] = words;
+        let &[incumbent, active, level, switches, ..] = words;
         let arm = incumbent.checked_sub(1).and_then(|arm| Arm::ALL.get(arm as usize)).copied();
         // Whatever is in the words, no cost may be absurd.
         let cost = |bits| Some(f64::from_bits(bits)).filter(|cost| (0.0..1e12).contains(cost));
         let (Some(incumbent), Some(level)) = (arm, cost(level)) else { return false };
-        if !offered.has(incumbent) || saved > now {
+        if !offered.has(incumbent) || active > MOST_ACTIVE_NS {
             return false;
         }
+        self.active = active;
         self.begin(now, incumbent, offered);
         (self.level, self.switches) = (level, switches as u32);
+        self.switches_then = self.switches;
         self.looks = if level > 0.0 { MEMORY / 2.0 } else { 0.0 };
         for (rival, saved) in self.rivals.iter_mut().zip(words[4..].chunks_exact(SAVED_OF_ARM)) {
-            rival.due = saved[0].clamp(rival.due, now + LAST_NS);
+            rival.due = saved[0].clamp(rival.due, active + LAST_NS);
             rival.patience_ns = saved[1].clamp(FIRST_NS, LAST_NS);
             rival.sequences = (saved[2] >> 32) as u32;
             rival.told = Told {
@@ -264,7 +287,7 @@ impl Switchback {
                 tried: saved[3].min(now),
                 cost_ns: cost(saved[4]).unwrap_or(0.0),
                 regret_ns: cost(saved[5]).unwrap_or(0.0),
-                due: rival.due,
+                due_in_ns: 0,
             };
         }
         true
@@ -282,6 +305,9 @@ impl Switchback {
         if now < self.step.until {
             return self.step;
         }
+        // What comes after its end is a pause.
+        self.active += self.step.until.saturating_sub(self.counted);
+        self.counted = now;
         if self.is_too_little() && now < self.patient_until {
             self.step.until = now + LEG_NS;
             return self.step;
@@ -291,13 +317,13 @@ impl Switchback {
         match self.phase {
             Phase::Tenure => {
                 if enough {
-                    self.look(now, mean);
+                    self.look(mean);
                 }
                 self.go_on(now, may_try && enough && self.looks >= LEAST_LOOKS);
             }
             // Nobody asks any more, or so seldom that nothing can be told.
             Phase::Trial { arm, .. } if !enough => {
-                self.rivals[arm as usize].rest(now, 2);
+                self.rivals[arm as usize].rest(self.active, 2);
                 self.recover(now, arm);
             }
             Phase::Trial { arm, before, long } => {
@@ -330,7 +356,7 @@ impl Switchback {
         let from = now.saturating_add(lead_ns);
         let until = from.saturating_add(length_ns);
         self.step = Step { arm, trial, from, until };
-        self.began = now;
+        (self.began, self.lead_ns) = (self.active, lead_ns);
         self.patient_until = until.saturating_add(PATIENCE_NS);
         self.seen = Seen::default();
     }
@@ -343,14 +369,14 @@ impl Switchback {
 
     /// The incumbent serves again after a trial of `arm`.
     fn recover(&mut self, now: Ns, arm: Arm) {
-        self.phase = Phase::Recovery { arm, began: now };
+        self.phase = Phase::Recovery { arm, began: self.active };
         self.start(now, LOOK_NS * 3 / 4, LOOK_NS / 4);
     }
 
     /// Looks whether the incumbent costs as much as before again. What it cost meanwhile is a cost of
     /// the trial.
     fn recovered(&mut self, now: Ns, arm: Arm, began: Ns, mean: f64, enough: bool) {
-        let took_ns = now.saturating_sub(began);
+        let took_ns = self.active.saturating_sub(began);
         let slack = RECOVERED.max(self.spread * RECOVERED_OF_SPREAD);
         let as_before = (mean / self.level - 1.0).abs() <= slack;
         let rival = &mut self.rivals[arm as usize];
@@ -361,7 +387,7 @@ impl Switchback {
                 self.start(now, LOOK_NS * 3 / 4, LOOK_NS / 4);
                 return;
             }
-            self.changed(now, mean);
+            self.changed(mean);
         } else if took_ns > LOOK_NS {
             // It leaves something behind, so it is tried less often.
             rival.due = rival.due.saturating_add(rival.rarely(took_ns));
@@ -370,7 +396,7 @@ impl Switchback {
     }
 
     /// Notes what the incumbent costs, and whether that has changed.
-    fn look(&mut self, now: Ns, mean: f64) {
+    fn look(&mut self, mean: f64) {
         if self.level == 0.0 {
             self.level = mean;
         }
@@ -382,19 +408,25 @@ impl Switchback {
         // A change is not scatter.
         self.spread += (off.abs().min(2.0 * slack) - self.spread) / MEMORY;
         if self.up.max(self.down) > CHANGED.max(self.spread * CHANGED_OF_SPREAD) {
-            self.changed(now, mean);
+            self.changed(mean);
         }
         self.looks = (self.looks + 1.0).min(MEMORY);
         self.level += (mean - self.level) / self.looks;
     }
 
     /// The incumbent costs something else now, and so may all others.
-    fn changed(&mut self, now: Ns, mean: f64) {
+    fn changed(&mut self, mean: f64) {
         (self.up, self.down, self.looks, self.level) = (0.0, 0.0, 0.0, mean);
-        if now >= self.calm_until {
-            self.calm_until = now + CALM_NS;
+        if self.active >= self.calm_until {
+            let same = self.switches == self.switches_then;
+            self.calm_ns = if same { (self.calm_ns * 2).min(LONGEST_CALM_NS) } else { CALM_NS };
+            self.switches_then = self.switches;
+            self.calm_until = self.active + self.calm_ns;
             for rival in &mut self.rivals {
-                *rival = Rival::new(now, rival.told, 0);
+                match same {
+                    true => rival.again(self.active),
+                    false => *rival = Rival::new(self.active, rival.told, 0),
+                }
             }
         }
     }
@@ -405,7 +437,7 @@ impl Switchback {
         let rivals = &self.rivals;
         let is_due = |arm: &Arm| {
             let rival = &rivals[*arm as usize];
-            let is_open = rival.due <= now && rival.promise == 0.0;
+            let is_open = rival.due <= self.active && rival.promise == 0.0;
             self.offered.has(*arm) && *arm != self.incumbent && is_open
         };
         let least_tried = |arm: &Arm| (rivals[*arm as usize].tried, rivals[*arm as usize].due);
@@ -425,13 +457,14 @@ impl Switchback {
 
     fn note_trial(&mut self, now: Ns, arm: Arm, mean: f64, before: f64) {
         let rival = &mut self.rivals[arm as usize];
-        rival.took_ns = rival.took_ns.saturating_add(now.saturating_sub(self.began));
+        let took_ns = self.active.saturating_sub(self.began);
+        rival.took_ns = rival.took_ns.saturating_add(took_ns);
         let told = &mut rival.told;
         told.trials = told.trials.saturating_add(1);
         (told.tried, told.cost_ns) = (now, mean);
         // Requests that did not count cost as much.
-        let counted_ns = now.saturating_sub(self.step.from).max(1) as f64;
-        let all = self.seen.requests as f64 * now.saturating_sub(self.began) as f64 / counted_ns;
+        let counted_ns = took_ns.saturating_sub(self.lead_ns).max(1);
+        let all = self.seen.requests as f64 * took_ns as f64 / counted_ns as f64;
         told.regret_ns += ((mean - before) * all).max(0.0);
     }
 
@@ -444,25 +477,25 @@ impl Switchback {
         let several = rival.tried > 1 || long;
         let cheaper = several && middle + open < 1.0 - MARGIN;
         let dearer = (several && middle - open > 1.0 - MARGIN) || middle > TWICE;
-        let known_dearer = now < rival.kept_until && rival.kept > level * (1.0 - MARGIN);
+        let known_dearer = self.active < rival.kept_until && rival.kept > level * (1.0 - MARGIN);
         if cheaper && !known_dearer {
             rival.promise = middle;
         } else if cheaper || dearer || rival.tried == TRIALS {
-            rival.rest(now, 2);
+            rival.rest(self.active, 2);
         }
-        match self.best_promise(now) {
+        match self.best_promise() {
             Some(best) => self.take_over(now, best),
             None => self.recover(now, arm),
         }
     }
 
     /// The arm that promises most, once no other is about to be tried.
-    fn best_promise(&self, now: Ns) -> Option<Arm> {
+    fn best_promise(&self) -> Option<Arm> {
         let rivals = || {
             let arms = Arm::ALL.into_iter().filter(|arm| *arm != self.incumbent);
             arms.filter(|arm| self.offered.has(*arm)).map(|arm| (arm, &self.rivals[arm as usize]))
         };
-        if rivals().any(|(_, rival)| rival.promise == 0.0 && rival.due <= now) {
+        if rivals().any(|(_, rival)| rival.promise == 0.0 && rival.due <= self.active) {
             return None;
         }
         let promising = rivals().filter(|(_, rival)| rival.promise > 0.0);
@@ -486,16 +519,16 @@ impl Switchback {
         let arm = self.incumbent as usize;
         if enough && mean > was * (1.0 - MARGIN / 2.0) {
             let rival = &mut self.rivals[arm];
-            (rival.kept, rival.kept_until) = (mean, now + REMEMBERED_NS);
+            (rival.kept, rival.kept_until) = (mean, self.active + REMEMBERED_NS);
             rival.told.cost_ns = mean;
-            rival.rest(now, 4);
+            rival.rest(self.active, 4);
             (self.incumbent, self.level) = (from, was);
             self.switches = self.switches.saturating_add(1);
         } else {
             self.level = if enough { mean } else { 0.0 };
             let former = &mut self.rivals[from as usize];
-            (former.kept, former.kept_until) = (was, now);
-            (former.patience_ns, former.due) = (FIRST_NS, now + FIRST_NS);
+            (former.kept, former.kept_until) = (was, self.active);
+            (former.patience_ns, former.due) = (FIRST_NS, self.active + FIRST_NS);
         }
         self.looks = if self.level > 0.0 { MEMORY / 2.0 } else { 0.0 };
         match self.incumbent == from {

@@ -2,7 +2,7 @@
 //! A thousand random machines, and what finding the cheapest way to wait costs on them.
 
 use dwell_policy::switchback::{Seen, Switchback};
-use dwell_policy::{ARMS, Arm, Arms, Goal, Ns, Routes};
+use dwell_policy::{ARMS, Arm, Arms, Call, Goal, Kind, Ns, Routes, Wait};
 
 const SECOND: Ns = 1_000_000_000;
 
@@ -116,12 +116,21 @@ impl World {
     }
 }
 
+fn on(routes: Routes, call: Call, depth: u32) -> Arms {
+    Arms::of(&Wait { routes, call, ..Wait::new(Kind::Read, 4096, None) }, depth)
+}
+
 fn lone() -> Arms {
-    Arms::on(Routes::INLINE | Routes::INTERRUPT)
+    on(Routes::INLINE | Routes::INTERRUPT, Call::Blocking, 1)
 }
 
 fn of_pipeline() -> Arms {
-    Arms::of_pipeline(Routes::INLINE | Routes::INTERRUPT, 16)
+    on(Routes::INLINE | Routes::INTERRUPT, Call::Queued, 16)
+}
+
+/// What each arm of a lone request costs.
+fn of_lone(costs_ns: [f64; 3]) -> [f64; ARMS] {
+    core::array::from_fn(|arm| costs_ns.get(arm).copied().unwrap_or(1.0))
 }
 
 fn begun(now: Ns, prior: Arm, offered: Arms, goal: Goal) -> Switchback {
@@ -135,6 +144,9 @@ struct Run {
     world: World,
     search: Switchback,
     now: Ns,
+    /// How often nobody asks for a while, and for how long.
+    pause: Option<(Ns, Ns)>,
+    pauses_at: Ns,
 }
 
 /// What came of a while.
@@ -159,7 +171,7 @@ impl Run {
         let arms: Vec<Arm> = Arm::ALL.into_iter().filter(|arm| offered.has(*arm)).collect();
         let prior = arms[world.random.next() as usize % arms.len()];
         let search = begun(SECOND, prior, offered, Goal::Latency);
-        Run { world, search, now: SECOND }
+        Run { world, search, now: SECOND, pause: None, pauses_at: 0 }
     }
 
     /// Lone requests or those of a pipeline.
@@ -189,6 +201,12 @@ impl Run {
                 if counts {
                     heard.add(seen);
                 }
+            }
+            if let Some((every_ns, pause_ns)) = self.pause
+                && self.now >= self.pauses_at
+            {
+                self.now += pause_ns;
+                self.pauses_at = self.now + every_ns;
             }
             self.search.step(self.now, heard, true);
         }
@@ -244,6 +262,47 @@ fn over_a_day_of_changes_it_costs_at_most_five_percent_more_than_the_best_arm_of
 }
 
 #[test]
+fn a_program_that_pauses_tries_with_no_larger_share_of_its_requests() {
+    let share = |pause| {
+        let mut run = Run { pause, ..Run::new(7, lone()) };
+        // Nothing that any arm leaves behind, so that trials come as they are due.
+        run.world.left_behind = [[1.0; ARMS]; ARMS];
+        let mut tried = Vec::new();
+        for _ in 0..6 {
+            let Came { tried: trial, requests, .. } = run.go_on(match pause {
+                Some((every_ns, pause_ns)) => 10 * SECOND / every_ns * (every_ns + pause_ns),
+                None => 10 * SECOND,
+            });
+            tried.push(trial / requests);
+        }
+        tried
+    };
+    let (steady, pausing) = (share(None), share(Some((SECOND / 10, SECOND * 9 / 10))));
+    println!("{steady:.4?} {pausing:.4?}");
+    for (steady, pausing) in steady.into_iter().zip(pausing) {
+        assert!(pausing <= steady * 2.0 + 0.01, "{steady} {pausing}");
+    }
+}
+
+#[test]
+fn where_costs_wander_and_the_answer_stays_it_is_asked_less_and_less() {
+    let (mut run, mut tried) = (Run::new(11, lone()), Vec::new());
+    run.world.left_behind = [[1.0; ARMS]; ARMS];
+    run.world.cost_ns = of_lone([20_000.0, 30_000.0, 10_000.0]);
+    for turn in 0..60 {
+        // All arms are slower and faster together, so the answer is the same.
+        let factor = if turn % 2 == 0 { 2.0 } else { 0.5 };
+        run.world.cost_ns.iter_mut().for_each(|cost| *cost *= factor);
+        let Came { tried: trial, requests, .. } = run.go_on(10 * SECOND);
+        tried.push(trial / requests);
+    }
+    let mean = |of: &[f64]| of.iter().sum::<f64>() / of.len() as f64;
+    let (early, late) = (mean(&tried[..10]), mean(&tried[40..]));
+    println!("tried: {early:.4} at first, {late:.4} later");
+    assert!(late <= 0.003 && late < early / 2.0 && run.search.incumbent() == Arm::Spin);
+}
+
+#[test]
 fn arms_do_not_flap() {
     let mut switches = Vec::new();
     for seed in 0..MACHINES {
@@ -261,7 +320,7 @@ fn arms_do_not_flap() {
 fn a_wrong_prior_is_left_within_two_seconds() {
     for seed in 0..MACHINES {
         let mut run = Run::new(seed, lone());
-        run.world.cost_ns = [30_000.0, 25_000.0, 10_000.0, 1.0, 1.0];
+        run.world.cost_ns = of_lone([30_000.0, 25_000.0, 10_000.0]);
         run.world.left_behind = [[1.0; ARMS]; ARMS];
         (run.world.noise, run.world.asks) = (0.3, 1.0);
         run.go_on(2 * SECOND);
@@ -272,7 +331,7 @@ fn a_wrong_prior_is_left_within_two_seconds() {
 #[test]
 fn what_only_looks_cheaper_while_another_arms_wake_lasts_is_given_back_and_remembered() {
     let mut run = Run::new(1, lone());
-    run.world.cost_ns = [20_000.0, 90_000.0, 10_000.0, 1.0, 1.0];
+    run.world.cost_ns = of_lone([20_000.0, 90_000.0, 10_000.0]);
     // A call right after spinning finds all CPUs awake.
     run.world.left_behind = [[1.0; ARMS]; ARMS];
     run.world.left_behind[Arm::Spin as usize][Arm::Call as usize] = 0.4;
@@ -285,8 +344,8 @@ fn what_only_looks_cheaper_while_another_arms_wake_lasts_is_given_back_and_remem
 
 #[test]
 fn without_a_choice_and_without_leave_nothing_is_tried() {
-    for (arms, may_try) in [(Arms::on(Routes::INLINE), true), (Arms::on(Routes::INTERRUPT), false)]
-    {
+    let alone = |routes| on(routes, Call::Blocking, 1);
+    for (arms, may_try) in [(alone(Routes::INLINE), true), (alone(Routes::INTERRUPT), false)] {
         let mut world = World::new(3);
         let prior = if arms.has(Arm::Call) { Arm::Call } else { Arm::Ring };
         let mut search = begun(0, prior, arms, Goal::Balanced);

@@ -64,7 +64,7 @@ impl Governor {
                 None
             }
             (Mode::Block, _) => None,
-            (Mode::Spin, Reason::Pays | Reason::Explored | Reason::Measured) => {
+            (_, Reason::Pays | Reason::Explored | Reason::Measured) => {
                 let guard = self.permit.try_spin_at(now, standing.lease);
                 let guard = guard.ok_or(Reason::SpinBudget)?;
                 standing.lease = guard.lease().unwrap_or_default();

@@ -57,9 +57,11 @@ struct Cell {
     search: Mutex<Switchback>,
 }
 
-/// A step in one word: its number, whether it is a trial, and its arm.
+/// A step in one word: its number, whether it is a trial, and one more than its arm.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Word(u64);
+
+const _: () = assert!(dwell_policy::ARMS < 8);
 
 impl Word {
     fn new(number: u64, step: Step) -> Word {
@@ -141,10 +143,7 @@ fn cell_of(wait: &Wait<'_>, depth: u32) -> Option<usize> {
 
 /// The arms that a request can take, of which a pipeline takes `depth`.
 fn offered(wait: &Wait<'_>, depth: u32) -> Arms {
-    let all = match wait.call {
-        Call::Blocking => Arms::on(wait.routes),
-        Call::Queued => Arms::of_pipeline(wait.routes, depth),
-    };
+    let all = Arms::of(wait, depth);
     // Where others want the CPUs, a spinner takes them away from somebody.
     if wait.load.others_above() { all.blocking() } else { all }
 }
@@ -299,7 +298,7 @@ impl Learner {
             None => {}
         }
         if let (false, Some(remembered)) = (search.is_trying(), &self.remembered) {
-            remembered.remember(at, search.save(now));
+            remembered.remember(at, search.save());
         }
         cell.publish(step);
     }

@@ -297,7 +297,7 @@ where
             return Err((Error::refused(ErrorKind::Full, self.file.path(), what), buffer));
         }
         let own = self.queue.as_ref().map_or(Backlog::default(), Queue::backlog);
-        let (file, depth) = (self.file, Some(self.depth));
+        let (file, depth) = (self.file, self.depth);
         let (decision, asked) = file.decide_queued(&io, own, &self.estimator, self.sequence, depth);
         self.sequence += 1;
         let submitted = clock::now();
@@ -360,6 +360,7 @@ where
             flights: &mut self.flights,
             finished: &mut self.finished,
             decided: &mut self.decided,
+            standing: &mut self.standing,
             estimator: None,
         };
         let now = clock::now();
@@ -429,6 +430,7 @@ where
             flights: &mut self.flights,
             finished: &mut self.finished,
             decided: &mut self.decided,
+            standing: &mut self.standing,
             estimator: Some(&mut self.estimator),
         };
         let mut taken = 0;

@@ -8,7 +8,7 @@ use dwell_policy::{
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::file::{File, MAX_TRANSFER_BYTES};
-use crate::governed::Governor;
+use crate::governed::{Governor, Standing};
 use crate::known::Entered;
 use crate::learner::{Asked, Hearing, Learner, Taken};
 use crate::off;
@@ -26,7 +26,7 @@ pub(crate) struct Landed {
     pub called: bool,
 }
 
-/// What a pipeline hears: how fast its requests come out, one after another.
+/// What a pipeline or a file of an executor hears: how fast its requests come out, one after another.
 #[derive(Default)]
 pub(crate) struct Course {
     hearing: Hearing,
@@ -55,7 +55,7 @@ impl Course {
         }
         let cpu_ns = self.cpu_ns.map(|before| clock::thread_cpu().saturating_sub(before));
         let (began, took_ns) = (self.since, now.saturating_sub(self.since));
-        let (arm, requests) = (Arm::of(decision), self.landed);
+        let (arm, requests) = (Some(Arm::of(decision)), self.landed);
         let taken = Taken { arm, requests, began, took_ns, cpu_ns };
         learner.hear(&mut self.hearing, asked, taken);
         self.begin(now);
@@ -85,15 +85,15 @@ where
         Ok(())
     }
 
-    /// Decides for the request of this number by a thread whose queue has `own` in flight, and takes
-    /// `depth` where it hears of them.
+    /// Decides for the request of this number by a thread whose queue has `own` in flight, and of which
+    /// up to `depth` go together.
     pub(crate) fn decide_queued(
         &self,
         io: &Io,
         own: Backlog,
         estimator: &Estimator,
         sequence: u64,
-        depth: Option<u32>,
+        depth: u32,
     ) -> (Decision, Option<Asked>) {
         let kind = io.action().kind();
         let size_bytes = u64::from(io.bytes());
@@ -110,8 +110,7 @@ where
             off::look_at_times(clock::now());
         }
         let withheld = self.withheld();
-        let depth = depth.filter(|_| withheld.is_none());
-        let asked = depth.and_then(|depth| self.ask(&mut wait, depth));
+        let asked = if withheld.is_none() { self.ask(&mut wait, depth) } else { None };
         let would = self.choose(&wait, withheld);
         if !self.shadow {
             let is_spent = self.governor.as_ref().is_some_and(|governor| governor.is_spent(&would));
@@ -139,6 +138,7 @@ where
 
     /// Accounts for a completion, and serves by a call what the queue refused, unless nobody wants
     /// it any more. `learned` is its latency where that is known, and who is to learn it.
+    #[allow(clippy::too_many_arguments)]
     pub(crate) fn landed(
         &self,
         io: &Io,
@@ -147,6 +147,7 @@ where
         result: i32,
         learned: Option<(&mut Estimator, Ns)>,
         wanted: bool,
+        standing: &mut Standing,
     ) -> Landed {
         let (kind, bytes) = (io.action().kind(), u64::from(io.bytes()));
         let counters = self.counters();
@@ -177,7 +178,7 @@ where
         }
         self.in_flight.leave(entered);
         if let Some(governor) = &self.governor {
-            governor.worked(&self.known, io.bytes());
+            governor.worked_for(standing, &self.known, io.bytes());
         }
         landed
     }

@@ -13,7 +13,7 @@ use crate::monitor::{Sharing, shared_words};
 use crate::words::Words;
 
 /// "dwlearn" and the version of this layout.
-const MAGIC: u64 = u64::from_le_bytes(*b"dwlearn\x03");
+const MAGIC: u64 = u64::from_le_bytes(*b"dwlearn\x04");
 /// Devices that are remembered; of more, later ones are not.
 const PLACES: usize = 32;
 const HEADER_WORDS: usize = 8;

@@ -395,7 +395,7 @@ where
             self.compare(kind, u64::from(io.bytes()), started, latency_ns);
             if let Some((asked, learner)) = asked {
                 // A call in the queue's place says nothing of the queue.
-                let arm = if as_decided { Arm::of(&decision) } else { None };
+                let arm = as_decided.then(|| Arm::of(&decision));
                 let cpu_ns = cpu_before.map(|before| clock::thread_cpu().saturating_sub(before));
                 let taken = Taken { arm, requests: 1, began: started, took_ns: latency_ns, cpu_ns };
                 learner.hear(&mut turn.hearing, asked, taken);

@@ -6,11 +6,12 @@ mod common;
 
 use std::sync::Arc;
 
+use dwell::executor::Executor;
 use dwell::known::Known;
 use dwell::learner;
 use dwell::policy::{Adaptive, WaitPolicy};
 use dwell::{Decision, File, Kind, Options, Reason};
-use dwell_policy::{Arm, Call, Goal, Profile, Wait};
+use dwell_policy::{Arm, Call, DeviceClass, Goal, Profile, Wait};
 
 use common::voluntary_switches;
 
@@ -83,6 +84,57 @@ fn a_pipeline_waits_as_its_requests_came_out_fastest() {
     let stats = file.stats();
     assert!(stats.because(Reason::Unprobed) > 0 && stats.because(Reason::Measured) > 0);
     assert_eq!(told(&file), None, "lone requests are compared for themselves");
+}
+
+#[test]
+fn an_executor_waits_as_its_requests_came_out_fastest() {
+    let file = options(Goal::Balanced).open("emu:latency=20us,size=64KiB").unwrap();
+    let executor = Executor::new().unwrap();
+    let known = |file: &File| {
+        let learner = file.learner().expect("adaptive learns");
+        learner.told(&file.wait_of(Kind::Read, 4096, Call::Queued), 1)
+    };
+    let until = dwell::clock::now() + AT_MOST_S * SECOND;
+    let asynchronous = executor.file(Arc::new(file)).unwrap();
+    let found = executor.block_on(async {
+        let mut buffer = vec![0; 4096];
+        while dwell::clock::now() < until {
+            for _ in 0..100 {
+                let (done, back) = asynchronous.read_at(buffer, 0).await;
+                assert_eq!(done.unwrap(), 4096);
+                buffer = back;
+            }
+            if known(asynchronous.file()).is_some_and(|known| known.incumbent == Arm::Spin) {
+                return true;
+            }
+        }
+        false
+    });
+    assert!(found, "{:?}", known(asynchronous.file()));
+    let stats = asynchronous.file().stats();
+    assert!(stats.because(Reason::Unprobed) > 0 && stats.because(Reason::Measured) > 0);
+}
+
+/// A device of 400 µs, as a probe would find it.
+fn slow() -> Known {
+    let profile = Profile {
+        class: DeviceClass::Mainstream,
+        latency_ns: 400_000,
+        sleep_overshoot_ns: 60_000,
+        ..Profile::default()
+    };
+    Known { profile: Some(profile), ..Known::default() }
+}
+
+#[test]
+fn a_timed_sleep_is_tried_where_a_probe_found_that_it_ends_in_time() {
+    let open =
+        |known| options(Goal::Balanced).known(known).open("emu:latency=400us,size=64KiB").unwrap();
+    let file = open(slow());
+    assert!(read_until(&file, |known| known.arms[Arm::Hybrid as usize].trials >= 2));
+    let unprobed = open(Known::default());
+    assert!(read_until(&unprobed, |known| known.arms[Arm::Spin as usize].trials >= 2));
+    assert!(!told(&unprobed).unwrap().offered.has(Arm::Hybrid));
 }
 
 #[test]

@@ -9,18 +9,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dwell::dwell_policy::{Backlog, Routes, Wait};
+use dwell::known::Known;
 use dwell::monitor::{Config, SystemMonitor};
 use dwell::queue::{Completion, Full, Io, Queue, Ticket, Wake};
 use dwell::source::Source;
 use dwell::{Decision, File, Reason, Route, WaitPolicy, policy};
 
-/// Serves every request at the first look, by doing nothing.
+/// Serves every request at the second look, by doing nothing.
 struct Nothing;
 
 impl Source for Nothing {
-    type Queue = AtOnce;
-    fn queue(&self, _: u32) -> io::Result<AtOnce> {
-        Ok(AtOnce(None))
+    type Queue = Soon;
+    fn queue(&self, _: u32) -> io::Result<Soon> {
+        Ok(Soon::default())
     }
     fn routes(&self) -> Routes {
         Routes::INLINE | Routes::INTERRUPT
@@ -36,18 +37,25 @@ impl Source for Nothing {
     }
 }
 
-struct AtOnce(Option<u32>);
+#[derive(Default)]
+struct Soon {
+    bytes: Option<u32>,
+    looked: bool,
+}
 
 // SAFETY: it touches no request's memory.
-unsafe impl Queue for AtOnce {
+unsafe impl Queue for Soon {
     type Op = Io;
     fn submit(&mut self, io: Io, _: Route) -> Result<Ticket, (Full, Io)> {
-        self.0 = Some(io.bytes());
+        *self = Soon { bytes: Some(io.bytes()), looked: false };
         Ok(Ticket(1))
     }
     fn flush(&mut self) {}
     fn poll(&mut self, each: &mut dyn FnMut(Completion)) -> usize {
-        let Some(bytes) = self.0.take() else { return 0 };
+        if !std::mem::replace(&mut self.looked, true) {
+            return 0;
+        }
+        let Some(bytes) = self.bytes.take() else { return 0 };
         each(Completion { ticket: Ticket(1), result: bytes as i32 });
         1
     }
@@ -66,8 +74,18 @@ const REQUESTS: u64 = 8;
 /// after each the next request says that there are requests.
 const WENT_WELL: i32 = 100;
 
+/// Requests before those. The work of kernel workers is told of once in 16, and not in between.
+const BEFORE: u64 = 196;
+
+/// How a thread makes its requests.
+#[derive(Clone, Copy)]
+enum By {
+    Calls,
+    Pipeline,
+}
+
 /// Makes requests, the last [`REQUESTS`] of them between two stops; an exit status.
-fn child(policy: Arc<dyn WaitPolicy>, why: Reason) -> i32 {
+fn child(policy: Arc<dyn WaitPolicy>, by: By, why: Reason) -> i32 {
     // Whatever else runs on this machine, a thread may spin, and no window ends meanwhile.
     let config = Config { threshold: Some(1.0), window_ms: 1000, ..Config::default() };
     let Ok(monitor) = SystemMonitor::start(config) else { return 2 };
@@ -77,10 +95,22 @@ fn child(policy: Arc<dyn WaitPolicy>, why: Reason) -> i32 {
     }
     let monitor = Arc::new(monitor);
     let beside = Some(monitor.clone());
-    let file = File::over(Nothing, "nothing", "nothing", common::fast(), policy, beside);
-    let mut buffer = [0; 4096];
-    let mut read = |count: u64| (0..count).all(|at| file.read_at(&mut buffer, at * 4096).is_ok());
-    let warm = read(200);
+    let known = Known { worker_ns: 1000, ..common::fast() };
+    let file = File::over(Nothing, "nothing", "nothing", known, policy, beside);
+    let mut buffer = vec![0; 4096];
+    let Ok(mut pipeline) = file.pipeline(1) else { return 4 };
+    let mut read = |count: u64| {
+        (0..count).all(|at| match by {
+            By::Calls => file.read_at(&mut buffer, at * 4096).is_ok(),
+            By::Pipeline => {
+                let taken = pipeline.read_at(std::mem::take(&mut buffer), at * 4096).is_ok();
+                let Some(finished) = pipeline.next() else { return false };
+                buffer = finished.buffer.unwrap_or_default();
+                taken && finished.result.is_ok()
+            }
+        })
+    };
+    let warm = read(BEFORE);
     let windows = monitor.cost().samples;
     // SAFETY: stops this thread until its tracer has seen it.
     unsafe { libc::raise(libc::SIGSTOP) };
@@ -89,7 +119,7 @@ fn child(policy: Arc<dyn WaitPolicy>, why: Reason) -> i32 {
     unsafe { libc::raise(libc::SIGSTOP) };
     let windows = (monitor.cost().samples - windows) as i32;
     // The monitor may have thought that others want the CPU.
-    let as_should = warm && counted && file.stats().because(why) >= 200 + REQUESTS;
+    let as_should = warm && counted && file.stats().because(why) >= BEFORE + REQUESTS;
     if as_should { WENT_WELL + windows.min(WENT_WELL) } else { 1 }
 }
 
@@ -116,15 +146,15 @@ fn stopped_by(pid: i32) -> Result<i32, i32> {
 }
 
 /// Whether the requests of a child execute so many locked instructions each.
-fn locks(times: u64, policy: impl WaitPolicy + Copy + 'static, why: Reason) {
-    let traced = (0..20).find_map(|_| traced(Arc::new(policy), why));
+fn locks(times: u64, policy: impl WaitPolicy + Copy + 'static, by: By, why: Reason) {
+    let traced = (0..20).find_map(|_| traced(Arc::new(policy), by, why));
     let (count, windows) = traced.expect("twenty times requests went another way");
     let expected = times * REQUESTS;
     assert!((expected..=expected + windows).contains(&count), "{count} in {windows} windows");
 }
 
 /// What a child executed, and how many windows ended meanwhile.
-fn traced(policy: Arc<dyn WaitPolicy>, why: Reason) -> Option<(u64, u64)> {
+fn traced(policy: Arc<dyn WaitPolicy>, by: By, why: Reason) -> Option<(u64, u64)> {
     // SAFETY: the child makes requests and ends; nothing else of this process runs in it.
     let pid = unsafe { libc::fork() };
     if pid == 0 {
@@ -133,7 +163,7 @@ fn traced(policy: Arc<dyn WaitPolicy>, why: Reason) -> Option<(u64, u64)> {
             libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
             libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0);
         }
-        let status = child(policy, why);
+        let status = child(policy, by, why);
         // SAFETY: ends the child at once.
         unsafe { libc::_exit(status) }
     }
@@ -190,9 +220,14 @@ impl WaitPolicy for Allowed {
 #[test]
 fn a_monitored_spin_executes_one_locked_instruction() {
     // It takes its lease.
-    locks(1, Allowed, Reason::Pays);
+    locks(1, Allowed, By::Calls, Reason::Pays);
     // Nobody may keep it from spinning, but what it burnt counts.
-    locks(1, policy::Spin, Reason::Fixed);
+    locks(1, policy::Spin, By::Calls, Reason::Fixed);
     // SmartCon counts requests that go in and come out beside.
-    locks(3, policy::SmartCon::default(), Reason::Pays);
+    locks(3, policy::SmartCon::default(), By::Calls, Reason::Pays);
+}
+
+#[test]
+fn so_does_the_wait_of_a_pipeline() {
+    locks(1, Allowed, By::Pipeline, Reason::Pays);
 }

@@ -379,10 +379,10 @@ fn arms(screen: &Screen, known: &Known) -> String {
     let arms = Arm::ALL.into_iter().zip(&known.arms);
     for (arm, told) in arms.filter(|(arm, _)| known.offered.has(*arm)) {
         let is_best = arm == known.incumbent;
-        let due = match told.due.saturating_sub(now) {
+        let due = match told.due_in_ns {
             _ if is_best => "serves".to_owned(),
             0 => "now".to_owned(),
-            ns => format!("in {}", units::time_ns(ns as f64)),
+            ns => format!("in {} of use", units::time_ns(ns as f64)),
         };
         let tone = if is_best { Tone::Strong } else { Tone::Quiet };
         let cost = if told.cost_ns > 0.0 { units::time_ns(told.cost_ns) } else { dash() };

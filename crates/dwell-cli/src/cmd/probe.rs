@@ -82,16 +82,14 @@ pub fn run(args: &Args) -> Result<()> {
     let mut probed: Vec<Probed> = Vec::new();
     for path in &args.paths {
         let beneath = Device::beneath(path).ok();
+        let earlier = beneath.as_ref().and_then(|device| store.of(device).ok().flatten());
         let names = beneath.as_ref().map(DeviceNames::of).unwrap_or_default();
         let effective = said.for_device(&names);
-        if args.on_add
-            && (effective.exclude.value
-                || beneath.is_some_and(|device| matches!(store.of(&device), Ok(Some(_)))))
-        {
+        if args.on_add && (effective.exclude.value || earlier.is_some()) {
             continue;
         }
         let switches = probed.last().map(|before| before.profile.switches.clone());
-        let profile = measure(args, path, switches, &effective)?;
+        let profile = measure(args, path, (switches, earlier.as_ref()), &effective)?;
         let saved = if args.no_save { None } else { Some(store.save(&profile)?) };
         if let Some(svg) = &args.svg {
             std::fs::write(svg, chart::svg(&profile))
@@ -129,7 +127,7 @@ fn text(screen: &Screen, probed: &Probed, args: &Args, store: &ProfileStore) -> 
 fn measure(
     args: &Args,
     path: &Path,
-    switches: Option<SwitchCosts>,
+    (switches, earlier): (Option<SwitchCosts>, Option<&DeviceProfile>),
     said: &Effective,
 ) -> Result<DeviceProfile> {
     let mut probe = Probe::new(path);
@@ -138,6 +136,9 @@ fn measure(
     }
     if let Some(scratch) = &args.scratch {
         probe = probe.scratch(scratch);
+    }
+    if let Some(earlier) = earlier {
+        probe = probe.after(earlier);
     }
     probe.switches = switches;
     let said = said.largest_threshold_bytes.as_ref().map(|set| set.value);

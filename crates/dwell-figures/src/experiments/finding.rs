@@ -185,7 +185,11 @@ fn once(lab: &Lab, subject: &Subject, scene: Scene) -> Result<Result<Found, Stri
     let mut reads = Reads::new(subject, size_bytes);
     let (way, half) = (lab.span(WAY_MS), lab.span(WAY_MS / 2));
     let mut costs = Vec::new();
-    for arm in Arm::LONE {
+    let offered = {
+        let file = open(Arc::new(Adaptive::default()))?;
+        Arms::of(&file.wait_of(Request::Read, size_bytes, Call::Blocking), 1)
+    };
+    for arm in Arm::ALL.into_iter().filter(|arm| offered.has(*arm)) {
         let file = open(Arc::new(Only(arm)))?;
         reads.during(half, &file, &mut |_| ())?;
         costs.push((arm, reads.during(way, &file, &mut |_| ())?));
@@ -236,7 +240,7 @@ fn once(lab: &Lab, subject: &Subject, scene: Scene) -> Result<Result<Found, Stri
 fn incumbent(file: &File, size_bytes: u64) -> Arm {
     let wait = file.wait_of(Request::Read, size_bytes, Call::Blocking);
     let known = file.learner().and_then(|learner| learner.told(&wait, 1));
-    let prior = || Arm::of(&file.policy().choose(&wait)).unwrap_or(Arm::Call);
+    let prior = || Arm::of(&file.policy().choose(&wait));
     known.map_or_else(prior, |known| known.incumbent)
 }
 

@@ -51,6 +51,11 @@ pub fn measure(
         for time in 0..times {
             let what = format!("{}, probe {} of {times}", kind.as_str(), time + 1);
             progress(&what, from + time as f64 / (times * KINDS.len()) as f64);
+            // As `dwell probe` does, which finds the profile that it stored.
+            let probe = match profiles.last() {
+                Some(earlier) => probe.clone().after(earlier),
+                None => probe.clone(),
+            };
             profiles.push(probe.run(&mut |_, _| {})?);
         }
         enter(result, &cases, &profiles)?;

@@ -9,6 +9,9 @@ use crate::profile::{Curve, CurvePoint, QueuedPoint, SpinMethod};
 pub const NEGLIGIBLE_GAIN: f64 = 0.10;
 /// A spin may hold the CPU for at most this many times what it is worth.
 pub const SPIN_PER_SWITCH: f64 = 1.5;
+/// A device keeps the class that an earlier probe found unless the rule for another holds by this
+/// factor: a device that lies near the border would have another class with each probe.
+pub const CLEARLY: f64 = 1.6;
 /// Largest size threshold that is set without being asked for, in bytes: SmartCon's own (§7.1).
 /// Beyond it a spin holds the CPU for long, at more CPU time per byte than blocking.
 pub const LARGEST_THRESHOLD_BYTES: u64 = 64 << 10;
@@ -21,6 +24,19 @@ pub struct Bounds {
     pub switches_ns: Ns,
     /// Largest size threshold, in bytes.
     pub largest_threshold_bytes: u64,
+    /// The class that an earlier probe of the device found.
+    pub before: Option<DeviceClass>,
+}
+
+impl Bounds {
+    /// How much easier spinning has it to pay than by the rule alone.
+    fn ease(&self) -> f64 {
+        match self.before {
+            Some(DeviceClass::Fast) => CLEARLY,
+            Some(DeviceClass::Mainstream) => 1.0 / CLEARLY,
+            Some(DeviceClass::VeryFast) | None => 1.0,
+        }
+    }
 }
 
 /// A synchronous call that blocks less often than this, per request, does its work there.
@@ -95,11 +111,18 @@ pub fn judge(
         return mainstream("nothing was measured".into());
     };
     let switches_ns = bounds.switches_ns as f64;
-    let pays = |block_ns, spin_ns| {
-        saves_something(block_ns, spin_ns) && worth_its_time(block_ns, spin_ns, switches_ns)
+    let pays_with = |ease, block_ns, spin_ns| {
+        saves(NEGLIGIBLE_GAIN / ease, block_ns, spin_ns)
+            && worth_its_time(SPIN_PER_SWITCH * ease, block_ns, spin_ns, switches_ns)
     };
-    if !pays(block_ns, spin_ns) {
-        return mainstream(too_little(block_ns, spin_ns));
+    let pays = |block_ns, spin_ns| pays_with(1.0, block_ns, spin_ns);
+    let is_fast = pays_with(bounds.ease(), block_ns, spin_ns);
+    let kept = match is_fast == pays(block_ns, spin_ns) {
+        true => "",
+        false => "; near the border it keeps the class that an earlier probe found",
+    };
+    if !is_fast {
+        return mainstream(too_little(block_ns, spin_ns) + kept);
     }
     // Last size, counted up from the smallest, at which it holds.
     let last = |holds: &dyn Fn(Ns, Ns) -> bool| {
@@ -118,6 +141,7 @@ pub fn judge(
         NEGLIGIBLE_GAIN * 100.0,
         last(&saves_something) / 1024,
     );
+    because += kept;
     let contested = !pays(best[0], spin_ns);
     if contested {
         because += &format!(
@@ -218,15 +242,19 @@ pub fn judge_queued(points: &[QueuedPoint], bounds: Bounds) -> u64 {
 
 /// Whether the gain is not negligible: SmartCon §4.1's rule.
 fn saves_something(block_ns: Ns, spin_ns: Ns) -> bool {
-    block_ns.saturating_sub(spin_ns) as f64 >= NEGLIGIBLE_GAIN * block_ns as f64
+    saves(NEGLIGIBLE_GAIN, block_ns, spin_ns)
 }
 
-/// Whether the spin holds the CPU for no longer than leaving it is worth: what the switches add to
+fn saves(share: f64, block_ns: Ns, spin_ns: Ns) -> bool {
+    block_ns.saturating_sub(spin_ns) as f64 >= share * block_ns as f64
+}
+
+/// Whether the spin holds the CPU for no longer than so many times what leaving it is worth: what the switches add to
 /// the request, and the switches themselves. It is the forerunner's rule, with some slack. Without
 /// it a disk whose blocking is somewhat slower would keep a core busy for the disk's own time.
-fn worth_its_time(block_ns: Ns, spin_ns: Ns, switches_ns: f64) -> bool {
+fn worth_its_time(times: f64, block_ns: Ns, spin_ns: Ns, switches_ns: f64) -> bool {
     let cost_ns = block_ns.saturating_sub(spin_ns) as f64 + switches_ns;
-    spin_ns as f64 <= SPIN_PER_SWITCH * cost_ns
+    spin_ns as f64 <= times * cost_ns
 }
 
 /// Why spinning does not pay at the smallest size.
@@ -307,7 +335,27 @@ mod tests {
         Curve { mode: String::new(), points: points.iter().map(point).collect() }
     }
 
-    const BOUNDS: Bounds = Bounds { switches_ns: 4_000, largest_threshold_bytes: 64 << 10 };
+    const BOUNDS: Bounds =
+        Bounds { switches_ns: 4_000, largest_threshold_bytes: 64 << 10, before: None };
+
+    #[test]
+    fn a_device_near_the_border_keeps_the_class_that_it_had() {
+        let block = |us: u64| curve(1.0, &[(4, us * 1000, 20e3)]);
+        let spin = curve(1.0, &[(4, 47_000, 47e3)]);
+        let judged = |us, before| {
+            let block = block(us);
+            judge(Some(&block), &block, Some(&spin), Bounds { before, ..BOUNDS })
+        };
+        let classes = |before| [60, 72, 76, 100].map(|us| judged(us, before).class);
+        use DeviceClass::{Fast, Mainstream, VeryFast};
+        assert_eq!(classes(None), [Mainstream, Mainstream, Fast, Fast]);
+        assert_eq!(classes(Some(VeryFast)), classes(None));
+        assert_eq!(classes(Some(Fast)), [Mainstream, Fast, Fast, Fast]);
+        assert_eq!(classes(Some(Mainstream)), [Mainstream, Mainstream, Mainstream, Fast]);
+        let kept = judged(72, Some(Fast));
+        assert_eq!((kept.size_threshold_bytes, kept.contested), (4 << 10, true));
+        assert!(kept.because.contains("an earlier probe"), "{}", kept.because);
+    }
 
     #[test]
     fn a_copy_in_the_caller_is_very_fast() {

@@ -93,6 +93,8 @@ pub struct Probe {
     pub largest_threshold_bytes: u64,
     /// Switch costs that were already measured on this machine.
     pub switches: Option<SwitchCosts>,
+    /// The class that an earlier probe of this device found.
+    pub before: Option<DeviceClass>,
     /// A file to measure writes on: made on the probed device, [`SCRATCH_BYTES`] long, and gone
     /// afterwards. Without it a probe only reads.
     pub scratch: Option<PathBuf>,
@@ -124,6 +126,7 @@ impl Probe {
             sizes: SIZES.to_vec(),
             largest_threshold_bytes: judge::LARGEST_THRESHOLD_BYTES,
             switches: None,
+            before: None,
             scratch: None,
         }
     }
@@ -148,6 +151,14 @@ impl Probe {
     pub fn hasty(mut self) -> Self {
         let short_ns = 1_000_000;
         self.effort = Effort { rounds: 1, settle_ns: short_ns, batch_ns: short_ns, ..self.effort };
+        self
+    }
+
+    /// Keeps the class that an earlier probe found, unless the device is clearly of another
+    /// ([`judge::CLEARLY`]).
+    #[must_use]
+    pub fn after(mut self, earlier: &DeviceProfile) -> Self {
+        self.before = Some(earlier.decision.class);
         self
     }
 
@@ -331,6 +342,7 @@ impl Probe {
         let bounds = judge::Bounds {
             switches_ns: switches.direct.first().map_or(0, |cost| cost.ns) * 2,
             largest_threshold_bytes: self.largest_threshold_bytes,
+            before: self.before,
         };
         let judgement = judge::judge(inline, block, spin, bounds);
         let best = match judgement.class {

@@ -57,7 +57,8 @@ impl Machine {
     }
 }
 
-const BOUNDS: Bounds = Bounds { switches_ns: 4_000, largest_threshold_bytes: 64 << 10 };
+const BOUNDS: Bounds =
+    Bounds { switches_ns: 4_000, largest_threshold_bytes: 64 << 10, before: None };
 
 fn probe(seed: u64, rounds: usize) -> Judgement {
     let scattered: Ns = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;

@@ -2,7 +2,7 @@
 //! Sleep most of the latency away, then spin.
 
 use super::{WaitPolicy, block, spin};
-use crate::{Decision, Kind, Mode, Reason, Wait};
+use crate::{Decision, Kind, Mode, Ns, Reason, Wait};
 
 /// Sleeps until shortly before the completion is due, then spins.
 ///
@@ -18,29 +18,40 @@ use crate::{Decision, Kind, Mode, Reason, Wait};
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Hybrid;
 
+impl Hybrid {
+    /// How long to ask the timer for, in nanoseconds; 0 where the device was never probed, or the sleep
+    /// would come back after the completion.
+    pub fn sleep_ns(wait: &Wait<'_>) -> Ns {
+        let Some(profile) = wait.profile else { return 0 };
+        let spun = wait.estimate.spun;
+        let early_ns = match spun.mean_ns {
+            0 => profile.latency_of(wait.size_bytes) / 2,
+            mean_ns => spun.early_ns().min(mean_ns - mean_ns / 4),
+        };
+        early_ns.saturating_sub(profile.sleep_overshoot_ns)
+    }
+
+    /// Sleeps, then spins; spins alone where there is nothing to sleep away.
+    pub fn decide(wait: &Wait<'_>, why: Reason) -> Decision {
+        let (sleep_ns, mut decision) = (Self::sleep_ns(wait), spin(wait, why));
+        if sleep_ns > 0 && decision.mode == Mode::Spin {
+            decision.mode = Mode::Hybrid { sleep_ns };
+        }
+        decision
+    }
+}
+
 impl WaitPolicy for Hybrid {
     fn name(&self) -> &str {
         "hybrid"
     }
 
     fn choose(&self, wait: &Wait<'_>) -> Decision {
-        if wait.kind == Kind::Sync {
-            return block(wait, Reason::Sync);
+        match wait.profile {
+            _ if wait.kind == Kind::Sync => block(wait, Reason::Sync),
+            None => block(wait, Reason::Unprobed),
+            Some(_) => Hybrid::decide(wait, Reason::Fixed),
         }
-        let Some(profile) = wait.profile else {
-            return block(wait, Reason::Unprobed);
-        };
-        let spun = wait.estimate.spun;
-        let early_ns = match spun.mean_ns {
-            0 => profile.latency_of(wait.size_bytes) / 2,
-            mean_ns => spun.early_ns().min(mean_ns - mean_ns / 4),
-        };
-        let sleep_ns = early_ns.saturating_sub(profile.sleep_overshoot_ns);
-        let mut decision = spin(wait, Reason::Fixed);
-        if sleep_ns > 0 && decision.mode == Mode::Spin {
-            decision.mode = Mode::Hybrid { sleep_ns };
-        }
-        decision
     }
 
     fn looks_at_backlog(&self) -> bool {

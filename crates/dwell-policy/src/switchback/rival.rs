@@ -23,7 +23,7 @@ const LONG_ONE_IN: u32 = 4;
 /// What trials showed of an arm.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rival {
-    /// When it is tried next, and how long after that again.
+    /// When it is tried next, in active time, and how long after that again.
     pub due: Ns,
     pub patience_ns: Ns,
     /// Its cost ÷ the incumbent's, in the trials of this sequence, and how long they took.
@@ -34,7 +34,7 @@ pub(crate) struct Rival {
     pub promise: f64,
     /// Sequences of trials that ended.
     pub sequences: u32,
-    /// What it cost as incumbent, and until when that counts for more than a trial.
+    /// What it cost as incumbent, and until which active time that counts for more than a trial.
     pub kept: f64,
     pub kept_until: Ns,
     pub told: Told,
@@ -51,13 +51,13 @@ pub struct Told {
     pub cost_ns: f64,
     /// What its trials cost beyond what the incumbent would have, in nanoseconds.
     pub regret_ns: f64,
-    /// When it is due again.
-    pub due: Ns,
+    /// After how much more time in which requests are made it is due again, in nanoseconds.
+    pub due_in_ns: Ns,
 }
 
 impl Told {
     pub(crate) const NOTHING: Told =
-        Told { trials: 0, tried: 0, cost_ns: 0.0, regret_ns: 0.0, due: 0 };
+        Told { trials: 0, tried: 0, cost_ns: 0.0, regret_ns: 0.0, due_in_ns: 0 };
 }
 
 impl Rival {
@@ -90,12 +90,19 @@ impl Rival {
     }
 
     /// Its sequence of trials is over: it is left alone for a while, and for longer each time.
-    pub fn rest(&mut self, now: Ns, times: Ns) {
+    pub fn rest(&mut self, active: Ns, times: Ns) {
         let rare_ns = self.rarely(self.took_ns);
         self.patience_ns = (self.patience_ns * times).min(LAST_NS);
-        self.due = now.saturating_add(self.patience_ns.max(rare_ns));
+        self.due = active.saturating_add(self.patience_ns.max(rare_ns));
         self.sequences = self.sequences.saturating_add(1);
         (self.tried, self.took_ns, self.promise) = (0, 0, 0.0);
+    }
+
+    /// It is tried now, for it may cost something else, but neither for long nor more often after that.
+    pub fn again(&mut self, active: Ns) {
+        self.due = active;
+        (self.tried, self.took_ns, self.promise, self.kept_until) = (0, 0, 0.0, 0);
+        self.sequences += u32::from(self.is_long());
     }
 
     /// How long it is left alone for having taken so long.

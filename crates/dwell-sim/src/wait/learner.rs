@@ -26,7 +26,7 @@ impl Learner {
     /// What is known for a request; `None` where there is nothing to choose.
     pub fn ask(&self, wait: &Wait<'_>) -> Option<Asked> {
         let crowded = wait.load.others_above();
-        let all = Arms::on(wait.routes);
+        let all = Arms::of(wait, 1);
         let offered = if crowded { all.blocking() } else { all };
         let search = &self.searches[usize::from(crowded)];
         let step = search.is_begun().then(|| search.now());
@@ -36,7 +36,7 @@ impl Learner {
     /// Hears of a request that `decision` was made for, and that is over now.
     pub fn hear(&mut self, asked: Asked, decision: &Decision, began: Ns, cpu_ns: Ns, now: Ns) {
         let Asked { search: at, step, offered } = asked;
-        let Some(arm) = Arm::of(decision) else { return };
+        let arm = Arm::of(decision);
         let (search, heard) = (&mut self.searches[at], &mut self.heard[at]);
         let Some(step) = step else {
             if !search.is_begun() && offered.has(arm) {

@@ -6,7 +6,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use dwell_policy::{Estimator, Ns, Outcome, Route, Routes};
+use dwell_policy::{Decision, Estimator, Ns, Outcome, Route, Routes};
 
 use super::reactor::{Flight, Owner};
 use super::request::{Memory, Request, Stage, whole};
@@ -15,9 +15,11 @@ use crate::any::AnySource;
 use crate::buffer::{Filled, IoBuf, IoBufMut};
 use crate::error::{Error, Result};
 use crate::file::File;
-use crate::governed::Governor;
+use crate::governed::{Governor, Standing};
 use crate::known::Entered;
+use crate::learner::Asked;
 use crate::queue::{Action, Io};
+use crate::queued::Course;
 use crate::source::Source;
 
 impl Handle {
@@ -36,9 +38,17 @@ impl Handle {
             Routes::NONE => None,
             _ => Some(self.line(&file)?),
         };
-        let (estimator, sequence) = (RefCell::new(Estimator::new()), Cell::new(0));
-        let core = self.core.clone();
-        Ok(AsyncFile { inner: Rc::new(Inner { file, core, line, estimator, sequence }) })
+        let inner = Inner {
+            file,
+            core: self.core.clone(),
+            line,
+            estimator: RefCell::new(Estimator::new()),
+            course: RefCell::default(),
+            standing: RefCell::default(),
+            sequence: Cell::new(0),
+            in_flight: Cell::new(0),
+        };
+        Ok(AsyncFile { inner: Rc::new(inner) })
     }
 
     fn line<S>(&self, file: &File<S>) -> Result<usize>
@@ -107,7 +117,20 @@ where
     pub core: Rc<Core>,
     pub line: Option<usize>,
     pub estimator: RefCell<Estimator>,
+    course: RefCell<Course>,
+    standing: RefCell<Standing>,
     pub sequence: Cell<u64>,
+    pub in_flight: Cell<u32>,
+}
+
+impl<S: Source> Inner<S>
+where
+    S::Queue: Send,
+{
+    /// A request is out again, or never comes out.
+    fn left(&self) {
+        self.in_flight.set(self.in_flight.get() - 1);
+    }
 }
 
 impl<S: Source> Drop for Inner<S>
@@ -133,13 +156,20 @@ where
         self.file.switch_ns()
     }
 
-    fn waited(&self, outcome: &Outcome) {
+    fn waited(&self, decision: &Decision, asked: Option<Asked>, outcome: &Outcome) {
         if let Some(counters) = self.file.counters() {
             counters.passed(outcome);
         }
+        if let (Some(learner), Some(asked)) = (self.file.learner(), asked) {
+            self.course.borrow_mut().waited(learner, asked, decision, outcome.ended);
+        }
     }
 
-    fn enter(&self, io: &Io) -> Entered {
+    fn enter(&self, io: &Io, now: Ns) -> Entered {
+        if self.in_flight.get() == 0 {
+            self.course.borrow_mut().begin(now);
+        }
+        self.in_flight.set(self.in_flight.get() + 1);
         self.file.in_flight.enter(io.bytes())
     }
 
@@ -147,7 +177,10 @@ where
         let mut estimator = self.estimator.borrow_mut();
         let learned = latency_ns.map(|latency_ns| (&mut *estimator, latency_ns));
         let Flight { io, decision, entered, wanted, .. } = flight;
-        let landed = self.file.landed(io, decision, *entered, result, learned, *wanted);
+        let standing = &mut self.standing.borrow_mut();
+        let landed = self.file.landed(io, decision, *entered, result, learned, *wanted, standing);
+        self.course.borrow_mut().landed(1);
+        self.left();
         match landed.called {
             true => self.file.count_called(),
             false => self.file.count_queued(decision, expired),
@@ -157,6 +190,7 @@ where
 
     fn gave_up(&self, flight: &Flight) {
         self.file.in_flight.leave(flight.entered);
+        self.left();
     }
 }
 

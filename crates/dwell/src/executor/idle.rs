@@ -3,9 +3,9 @@
 
 use std::rc::Rc;
 
-use dwell_policy::{Decision, Driver, Mode, Ns, Reason, Route, WaitMachine, Woken, drive};
+use dwell_policy::{Decision, Driver, Mode, Ns, Outcome, Reason, Route, WaitMachine, Woken, drive};
 
-use super::reactor::{Owner, Reactor};
+use super::reactor::{Flight, Owner, Reactor};
 use super::shared::Shared;
 use crate::flights::InFlight;
 use crate::queue::{Queue, Wake, Watch};
@@ -195,11 +195,12 @@ impl Reactor {
         let now = self.world.now();
         let first = self.lines.iter_mut().filter_map(|(_, line)| {
             let flight = line.flights.first_due()?;
-            Some((flight.due(), (flight.submitted, flight.decision, flight.owner.clone())))
+            let Flight { submitted, decision, asked, owner, .. } = flight;
+            Some((flight.due(), (*submitted, *decision, *asked, owner.clone())))
         });
         let first = first.min_by_key(|(due, _)| *due).map(|(_, waited)| waited);
         // A thread that will block sends its requests with the call that waits for them.
-        if first.as_ref().is_some_and(|(_, decision, _)| decision.mode != Mode::Block) {
+        if first.as_ref().is_some_and(|(_, decision, ..)| decision.mode != Mode::Block) {
             let before = self.counts.completions;
             self.look();
             // What was over decides for nobody, even if no task wanted it.
@@ -207,12 +208,18 @@ impl Reactor {
                 return;
             }
         }
-        let (submitted, mut decision, owner) = match first {
-            Some((submitted, decision, owner)) => (submitted, decision, Some(owner)),
-            None => (now, Decision::new(Route::Interrupt, Mode::Block, 0, Reason::Fixed), None),
+        let (submitted, mut decision, asked, owner) = match first {
+            Some((submitted, decision, asked, owner)) => (submitted, decision, asked, Some(owner)),
+            None => {
+                let block = Decision::new(Route::Interrupt, Mode::Block, 0, Reason::Fixed);
+                (now, block, None, None)
+            }
         };
-        self.wait_as(shared, now, submitted, &mut decision, owner.as_ref());
-        self.after.owners.extend(owner);
+        let outcome = self.wait_as(shared, now, submitted, &mut decision, owner.as_ref());
+        if let Some(owner) = owner {
+            owner.waited(&decision, asked, &outcome);
+            self.after.owners.push(owner);
+        }
     }
 
     fn wait_as(
@@ -222,7 +229,7 @@ impl Reactor {
         submitted: Ns,
         decision: &mut Decision,
         owner: Option<&Rc<dyn Owner>>,
-    ) {
+    ) -> Outcome {
         // A thread spins for all its requests at once, so it needs one permit, at the wait.
         let governor = owner.and_then(|owner| owner.governor());
         let guard = match governor
@@ -256,12 +263,10 @@ impl Reactor {
             self.land(true, outcome.expired);
             self.give_up(false);
         }
-        if let Some(owner) = owner {
-            owner.waited(&outcome);
-        }
         if let Some(governor) = governor {
             governor.spun(guard, outcome.spun_ns);
         }
+        outcome
     }
 
     /// Waits a while for what was cancelled.

@@ -17,6 +17,7 @@ use super::world::World;
 use crate::flights::{Flights, InFlight};
 use crate::governed::{Governor, Standing};
 use crate::known::Entered;
+use crate::learner::Asked;
 use crate::queue::{Completion, Full, Io, Queue, Ticket};
 use crate::timers::Timers;
 
@@ -27,10 +28,10 @@ const LOOK_EVERY_NS: Ns = 20_000;
 pub(super) trait Owner {
     fn governor(&self) -> Option<&Governor>;
     fn switch_ns(&self) -> Ns;
-    /// Accounts for a wait for one of its requests.
-    fn waited(&self, outcome: &Outcome);
+    /// Accounts for a wait as was decided for one of its requests.
+    fn waited(&self, decision: &Decision, asked: Option<Asked>, outcome: &Outcome);
     /// Counts a request that goes in.
-    fn enter(&self, io: &Io) -> Entered;
+    fn enter(&self, io: &Io, now: Ns) -> Entered;
     /// Counts out a request that is in flight and never completes.
     fn gave_up(&self, flight: &Flight);
     /// Accounts for a completion; the latency is given where it is known. The final result.
@@ -43,6 +44,7 @@ pub(super) struct Flight {
     pub io: Io,
     pub submitted: Ns,
     pub decision: Decision,
+    pub asked: Option<Asked>,
     pub entered: Entered,
     /// Whether somebody still wants the result.
     pub wanted: bool,
@@ -261,7 +263,7 @@ impl Reactor {
         line: usize,
         io: Io,
         again: Io,
-        decision: Decision,
+        (decision, asked): (Decision, Option<Asked>),
         owner: &Rc<dyn Owner>,
         waker: &Waker,
     ) -> Result<usize, (Option<usize>, Io)> {
@@ -272,13 +274,15 @@ impl Reactor {
             Ok(ticket) => {
                 let (state, waker) = (State::InFlight(ticket), Some(waker.clone()));
                 let request = self.requests.insert(Request { state, waker, orphan: None });
-                let (entered, owner, wanted) = (owner.enter(&again), owner.clone(), true);
+                let (entered, owner, wanted) =
+                    (owner.enter(&again, submitted), owner.clone(), true);
                 let io = again;
                 line.flights.insert(Flight {
                     ticket,
                     io,
                     submitted,
                     decision,
+                    asked,
                     entered,
                     wanted,
                     request,

@@ -114,7 +114,7 @@ where
             drop(reactor);
             let estimator = inner.estimator.borrow();
             let (none, about) = (Backlog::default(), &estimator);
-            let (decision, _) = file.decide_queued(&io, none, about, sequence, None);
+            let (decision, _) = file.decide_queued(&io, none, about, sequence, 1);
             let result = file.serve_unqueued(&io, &decision, began);
             return Some(file.outcome(&io, result));
         };
@@ -123,13 +123,15 @@ where
             return None;
         }
         let own = reactor.backlog(line);
-        let (decision, _) = file.decide_queued(&io, own, &inner.estimator.borrow(), sequence, None);
+        let depth = inner.in_flight.get() + 1;
+        let about = &inner.estimator.borrow();
+        let (decision, asked) = file.decide_queued(&io, own, about, sequence, depth);
         // SAFETY: the buffer outlives both; the other is served only after the completion of this
         // one, when the queue refused it.
         let kept = unsafe { io.again() };
         let owner: Rc<dyn Owner> = inner.clone();
         let began = reactor.world.now();
-        match reactor.submit(line, io, kept, decision, &owner, context.waker()) {
+        match reactor.submit(line, io, kept, (decision, asked), &owner, context.waker()) {
             Ok(request) => {
                 self.stage = Stage::Asked(request);
                 None

@@ -43,7 +43,7 @@ impl World {
         let asked = self.learner.ask(&wait, 1);
         wait.learned = asked.and_then(Asked::learned);
         let decision = Adaptive::default().choose(&wait);
-        let arm = Arm::of(&decision).unwrap();
+        let arm = Arm::of(&decision);
         let (began, latency_ns) = (self.now, self.takes_ns[arm as usize]);
         self.now += latency_ns;
         if let Some(asked) = asked {

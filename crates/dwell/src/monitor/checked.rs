@@ -91,6 +91,27 @@ fn no_more_threads_spin_than_are_leased_in_any_order() {
     });
 }
 
+/// Threads with leases of their own, and a window that ends meanwhile.
+#[test]
+fn what_each_thread_spun_is_merged_once_whenever_a_window_ends() {
+    explore(2, || {
+        let shared = shared(2);
+        let spinner = |lease| {
+            let permit = SpinPermit(shared.clone());
+            thread::spawn(move || {
+                // Nobody else takes it while the other is free.
+                (0..2).for_each(|_| permit.try_spin_at(0, lease).unwrap().finish(5));
+            })
+        };
+        let spinners = [0, 1].map(spinner);
+        let so_far = (shared.totals().0, shared.permits().starts);
+        spinners.into_iter().for_each(|spinner| spinner.join().unwrap());
+        let in_all = (shared.totals().0, shared.permits().starts);
+        assert!(so_far.0 <= in_all.0 && so_far.1 <= in_all.1);
+        assert_eq!(in_all, (20, 4));
+    });
+}
+
 /// What the monitor leases and what spinners do to the same word is neither lost.
 #[test]
 fn a_lease_that_changes_beside_a_spin_stays_and_the_spin_is_counted() {

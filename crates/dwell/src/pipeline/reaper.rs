@@ -10,6 +10,7 @@ use super::{Finished, Flight};
 use crate::buffer::Filled;
 use crate::file::File;
 use crate::flights::Flights;
+use crate::governed::Standing;
 use crate::queue::{Completion, Io};
 use crate::source::Source;
 
@@ -30,6 +31,7 @@ where
     pub flights: &'p mut Flights<Flight<B>>,
     pub finished: &'p mut VecDeque<Finished<B>>,
     pub decided: &'p mut Vec<Decision>,
+    pub standing: &'p mut Standing,
     /// Where latencies are learned.
     pub estimator: Option<&'p mut Estimator>,
 }
@@ -45,7 +47,8 @@ where
         let latency_ns = now.saturating_sub(submitted);
         let learned = self.estimator.as_deref_mut().map(|estimator| (estimator, latency_ns));
         let (file, result) = (self.file, completion.result);
-        let landed = file.landed(&io, &decision, entered, result, learned, !cancelled);
+        let wanted = !cancelled;
+        let landed = file.landed(&io, &decision, entered, result, learned, wanted, self.standing);
         match landed.called {
             true => file.count_called(),
             false => self.decided.push(decision),
