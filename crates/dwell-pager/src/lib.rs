@@ -14,6 +14,7 @@ mod fault;
 mod frames;
 mod futex;
 mod hints;
+mod immutable;
 mod known;
 mod lane;
 mod lanes;
@@ -34,6 +35,7 @@ mod uffd;
 
 pub use advice::Advice;
 pub use board::Board;
+pub use immutable::{Mutable, check_immutable};
 pub use options::{Access, Ahead, Faults, Options, Otherwise, PAGE_BYTES};
 pub use region::{Pin, Region, Registered};
 pub use stats::Statistics;
