@@ -34,6 +34,7 @@ mod predicted;
 mod predictive;
 mod probe;
 mod programs;
+mod promise;
 mod recording;
 mod regret;
 mod response;
