@@ -136,7 +136,7 @@ fn mapped(bytes: usize, fd: c_int, offset: i64) -> Option<*mut c_void> {
     if let Some(paged) = regions.paged.iter_mut().find(|paged| paged.key == key) {
         return paged.take(wanted);
     }
-    if regions.refused.contains(&key) || !own::may_borrow() {
+    if regions.refused.contains(&key) || !own::may_borrow() || !regions.make_room() {
         return None;
     }
     let opened = stack::on_its_own(STACK_BYTES, || open(fd, paging))??;
@@ -187,13 +187,19 @@ fn open(fd: c_int, paging: &Paging) -> Option<Result<Region, String>> {
 }
 
 impl Regions {
-    /// Takes a region in, in the place of one that nobody uses if need be.
-    fn enter(&mut self, key: Key, region: Region) -> Option<&mut Paged> {
-        if self.paged.len() == MOST {
-            let unused = self.paged.iter().position(|paged| paged.mappings.is_empty())?;
-            let unused = self.paged.remove(unused);
-            unused.place.start.store(0, Ordering::Release);
+    /// Ends a region that nobody uses if there is room for no other; whether there is now.
+    fn make_room(&mut self) -> bool {
+        if self.paged.len() < MOST {
+            return true;
         }
+        let unused = self.paged.iter().position(|paged| paged.mappings.is_empty());
+        let Some(unused) = unused.map(|at| self.paged.remove(at)) else { return false };
+        unused.place.start.store(0, Ordering::Release);
+        true
+    }
+
+    /// Takes a region in.
+    fn enter(&mut self, key: Key, region: Region) -> Option<&mut Paged> {
         let AnySource::Kernel(kernel) = region.file().source() else { return None };
         let free = |place: &&Place| place.start.load(Ordering::Relaxed) == 0;
         let place = PLACES.iter().find(free)?;

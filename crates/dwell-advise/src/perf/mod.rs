@@ -50,7 +50,7 @@ impl Perf {
 
     /// Follows no more children of this process.
     pub fn started(&self) {
-        self.story().leave(std::process::id());
+        self.story().leave(std::process::id(), ring::now_ns());
     }
 
     /// The processes that are followed.

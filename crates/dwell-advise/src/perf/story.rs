@@ -170,6 +170,7 @@ pub struct Story {
     everything: bool,
     left_out: u32,
     targets: HashSet<u32>,
+    leaving: Option<(u32, u64)>,
     tasks: HashMap<u32, Task>,
     calls: HashMap<u32, i16>,
     helpers: HashMap<u32, bool>,
@@ -212,9 +213,9 @@ impl Story {
         Story { everything, left_out, targets, ..Story::default() }
     }
 
-    /// Follows a process no more.
-    pub fn leave(&mut self, process: u32) {
-        self.targets.remove(&process);
+    /// Follows a process no more from that time on: what happened before may not have been told yet.
+    pub fn leave(&mut self, process: u32, at: u64) {
+        self.leaving = Some((process, at));
     }
 
     /// The processes that are followed.
@@ -244,6 +245,9 @@ impl Story {
     pub fn tell(&mut self, event: Event) {
         self.events += 1;
         let Event { at, cpu, process, thread, what } = event;
+        if let Some((left, _)) = self.leaving.take_if(|(_, when)| at > *when) {
+            self.targets.remove(&left);
+        }
         match what {
             What::Switch { state, next } => self.switch(event, state, next),
             What::Waking(woken) => self.waking(event, woken),
@@ -332,12 +336,14 @@ impl Story {
             (task.request, task.storage) = (done.request, true);
             part = Part::Kernel;
         } else if let Some(waker) = waker {
-            for (when, what) in waker.marks.iter().filter(|(when, _)| *when > task.slept) {
-                task.storage |= *what == Part::Device;
-                task.mark(*when, *what);
+            let (request, hops) = (waker.request, waker.hops);
+            let slept = task.slept;
+            for (when, what) in waker.marks.into_iter().filter(|(when, _)| *when > slept) {
+                task.storage |= what == Part::Device;
+                task.mark(when, what);
             }
             if task.storage {
-                (task.request, task.hops) = (waker.request, waker.hops.saturating_add(1));
+                (task.request, task.hops) = (request, hops.saturating_add(1));
                 part = Part::Kernel;
             }
         }
@@ -557,6 +563,13 @@ mod tests {
         let mut followed = story.followed();
         followed.sort_unstable();
         assert_eq!(followed, [PROGRAM, 4_000_010]);
+        // A child that was made before its parent was left is followed, whenever that is told.
+        story.leave(PROGRAM, 30);
+        story.tell(event(25, THREAD, new(4_000_013, 0)));
+        story.tell(event(35, THREAD, new(4_000_014, 0)));
+        let mut followed = story.followed();
+        followed.sort_unstable();
+        assert_eq!(followed, [4_000_010, 4_000_013]);
     }
 
     #[test]

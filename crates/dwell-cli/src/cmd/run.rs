@@ -98,7 +98,8 @@ pub fn run(args: &Args) -> Result<()> {
     let variables = match closed {
         Some(why) => {
             say(&format!(
-                "{}: {why} cannot be preloaded; it runs untouched (dwell advise -- CMD shows how it waits)",
+                "{}: {why} cannot be preloaded; it runs untouched (dwell advise -- CMD shows its waits; Dwell's library can be \
+                 linked into it)",
                 path.display()
             ));
             Vec::new()
