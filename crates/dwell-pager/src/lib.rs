@@ -13,6 +13,7 @@ mod evict;
 mod fault;
 mod frames;
 mod futex;
+mod hand_back;
 mod hints;
 mod immutable;
 mod known;

@@ -3,11 +3,9 @@
 
 use std::marker::PhantomData;
 use std::ops::Range;
-use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use dwell::any::AnySource;
 use dwell::{Error, File, Result, clock};
 
 use crate::advice::Advice;
@@ -30,10 +28,10 @@ const HINTS_WAITING: u64 = 32;
 /// Dropping it ends the mapping, as `munmap` does: whoever touches the memory after that is lost. What was
 /// written and not synced is written back then, and an error of that told to nobody; see [`Region::close`].
 pub struct Region {
-    way: Way,
+    pub(crate) way: Way,
 }
 
-enum Way {
+pub(crate) enum Way {
     Paged {
         shared: Arc<Shared>,
         /// Where the handler of SIGBUS knows it.
@@ -89,7 +87,7 @@ impl Region {
         }
     }
 
-    fn area(&self) -> &Area {
+    pub(crate) fn area(&self) -> &Area {
         match &self.way {
             Way::Paged { shared, .. } => &shared.area,
             Way::Mapped { area, .. } => area,
@@ -316,35 +314,6 @@ impl Region {
         }
     }
 
-    /// Ends a read-only region and leaves the kernel's mapping of its file at the same addresses, for
-    /// reading: who faults meanwhile waits for that. The mapping stays until somebody unmaps it.
-    ///
-    /// # Errors
-    /// A region that is written to, or a source without a descriptor: such a region ends as if dropped.
-    pub fn hand_back(mut self) -> Result<()> {
-        let Way::Paged { shared, known, handler } = &mut self.way else {
-            self.area().forget();
-            return Ok(());
-        };
-        shared.here()?;
-        let kernel = match shared.file.source() {
-            AnySource::Kernel(kernel) if !shared.writes => kernel,
-            _ => {
-                return Err(Error::invalid(shared.path(), "only the kernel's files, for reading"));
-            }
-        };
-        shared.closing.store(true, Ordering::Release);
-        if let Some(handler) = handler.take() {
-            handler.stop();
-        }
-        let fd = kernel.descriptor().as_raw_fd();
-        let replaced = shared.area.replace_by(fd);
-        if let Some(known) = known.take() {
-            signal::leave(known);
-        }
-        replaced.map_err(|error| Error::io("mmap", shared.path(), None, error))
-    }
-
     /// Ends the region, as dropping it does, and says what a last sync could not write.
     ///
     /// # Errors
@@ -464,7 +433,7 @@ fn kib(pages: u32) -> usize {
 
 impl Shared {
     /// Only the process that opened a region has it.
-    fn here(&self) -> Result<()> {
+    pub(crate) fn here(&self) -> Result<()> {
         match self.is_here() {
             true => Ok(()),
             false => Err(Error::invalid(

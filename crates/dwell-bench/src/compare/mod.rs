@@ -25,7 +25,6 @@ use dwell::clock;
 
 pub use outcome::{
     CONTROL, Comparison, Finding, Measured, Metric, Ratio, Results, SCHEMA, UNTOUCHED, Variant,
-    pairs,
 };
 pub use report::{html, save_report};
 pub use table::table;

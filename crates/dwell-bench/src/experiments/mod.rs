@@ -39,6 +39,7 @@ mod recording;
 mod regret;
 mod response;
 mod sampled;
+mod script;
 mod sequential;
 mod settle;
 mod simulator;
