@@ -13,11 +13,13 @@ fn main() {
     println!("cargo::rustc-cdylib-link-arg=-Wl,--no-as-needed,-l:libpthread.so.0,-l:libdl.so.2");
 }
 
-const OLDER: [&str; 21] = [
+const OLDER: [&str; 23] = [
     "dlsym",
+    "exp",
     "fstat",
     "fstat64",
     "gettid",
+    "log",
     "lstat64",
     "pthread_attr_getguardsize",
     "pthread_attr_getstack",

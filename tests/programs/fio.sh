@@ -44,9 +44,6 @@ JOB
   done <<<"$JOBS"
 }
 
-# Errors and bytes of each job; speeds are nobody's business here.
-summary() { sed -nE 's/^([a-z0-9-]+): \(groupid=.*(err= *[0-9]+).*/\1 \2/p; s/^ *(READ|WRITE): .*io=([^ ]+) .*/\1 \2/p' "$1"; }
-
 setup() {
   job_file given write >write-given
   fio write-given >write-given.log
@@ -67,7 +64,7 @@ check() {
   job_file made randread >verify-again
   fio verify-again >verify-again.log
   local step
-  for step in verify-given write-made verify-made verify-again; do echo "$step:"; summary "$step.log"; done
+  for step in verify-given write-made verify-made verify-again; do echo "$step:"; fio_summary "$step.log"; done
   stat -c '%n %s' made.* given.*
 }
 

@@ -55,6 +55,17 @@ compile() {
   cc -O2 -o "$name" "$scripts/$name.c" "$@"
 }
 
+# paged GLOB: has `dwell run` bring in mapped files of these names with its pager.
+paged() {
+  local at
+  export DWELL_PAGER=$1
+  for at in "${!wrap[@]}"; do
+    [[ ${wrap[at]} = -- ]] || continue
+    wrap=("${wrap[@]:0:at}" --pager "$1" "${wrap[@]:at}")
+    return
+  done
+}
+
 sha() { sha256sum | cut -d' ' -f1; }
 
 # become DIR USER…: for servers that refuse root. Root gives DIR to the first of the users that there is.
@@ -80,6 +91,30 @@ until_true() {
   done
   fail "after $seconds s still not: $*"
 }
+
+# Errors and bytes of each job; speeds are nobody's business here.
+fio_summary() { sed -nE 's/^([a-z0-9-]+): \(groupid=.*(err= *[0-9]+).*/\1 \2/p; s/^ *(READ|WRITE): .*io=([^ ]+) .*/\1 \2/p' "$1"; }
+
+# fio_reads ENGINE: random reads of 4 KiB past the page cache, 8 at a time, of the file that fio_data made.
+fio_reads() {
+  "${wrap[@]}" fio --name=reads --filename=data --rw=randread --bs=4k --direct=1 --ioengine="$1" --iodepth=8 --norandommap --randrepeat=1 \
+    --size="$(pick 8m 256m 64m)" --io_size="$(pick 8m 1g 160m)" >reads.log
+}
+fio_data() { fio --name=data --filename=data --rw=write --bs=1m --size="$(pick 8m 256m 64m)" --end_fsync=1 >data.log; }
+
+# A mariadb server in the working directory.
+# server NATIVE_AIO WORD…: pages by plain calls (0), or by the kernel's asynchronous ones, which nothing here can see (1).
+server() {
+  local native=$1; shift
+  "${as[@]}" "$@" mariadbd --no-defaults --datadir="$PWD/data" --socket="$PWD/socket" --pid-file="$PWD/pid" --skip-networking --skip-log-bin \
+    --innodb-use-native-aio="$native" --innodb-flush-method=O_DIRECT --innodb-buffer-pool-size=8M --innodb-log-file-size=8M \
+    --innodb-flush-log-at-trx-commit=1 --aria-pagecache-buffer-size=256K >>server.log 2>&1 &
+  mariadbd=$!
+  until_true 60 answers
+}
+answers() { alive "$mariadbd" || fail "the server ended: $(grep -iE 'error' server.log | tail -n 3)"; "${as[@]}" mariadb-admin --no-defaults -S socket -u root ping; }
+client() { "${as[@]}" "$@" mariadb --no-defaults -S socket -u root bench; }
+stop() { kill "-$1" "$mariadbd"; wait "$mariadbd" 2>/dev/null || true; }
 
 alive() { [[ -d /proc/$1 && $(sed -E 's/.*\) (.).*/\1/' "/proc/$1/stat" 2>/dev/null) != [ZX]* ]]; }
 gone() { ! alive "$1"; }

@@ -8,19 +8,6 @@ available() {
     mariadb-dump mariadb-client
 }
 
-# server NATIVE_AIO WORD…: pages by plain calls (0), or by the kernel's asynchronous ones, which nothing here can see (1).
-server() {
-  local native=$1; shift
-  "${as[@]}" "$@" mariadbd --no-defaults --datadir="$PWD/data" --socket="$PWD/socket" --pid-file="$PWD/pid" --skip-networking --skip-log-bin \
-    --innodb-use-native-aio="$native" --innodb-flush-method=O_DIRECT --innodb-buffer-pool-size=8M --innodb-log-file-size=8M \
-    --innodb-flush-log-at-trx-commit=1 --aria-pagecache-buffer-size=256K >>server.log 2>&1 &
-  mariadbd=$!
-  until_true 60 answers
-}
-answers() { alive "$mariadbd" || fail "the server ended: $(grep -iE 'error' server.log | tail -n 3)"; "${as[@]}" mariadb-admin --no-defaults -S socket -u root ping; }
-client() { "${as[@]}" "$@" mariadb --no-defaults -S socket -u root bench; }
-stop() { kill "-$1" "$mariadbd"; wait "$mariadbd" 2>/dev/null || true; }
-
 # statements WHO COUNT: rows of their own for each client.
 statements() {
   awk -v who="$1" -v count="$2" 'BEGIN {

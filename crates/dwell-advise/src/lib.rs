@@ -22,6 +22,7 @@ mod advice;
 mod error;
 mod issued;
 mod names;
+mod perf;
 mod raw;
 mod seen;
 mod tracer;

@@ -40,6 +40,11 @@ pub fn device_name(numbers: &str) -> Option<String> {
     text.lines().find_map(|line| line.strip_prefix("DEVNAME=").map(str::to_owned))
 }
 
+/// What a task is called; `None` where it is gone.
+pub fn program(task: u32) -> Option<String> {
+    fs::read_to_string(format!("/proc/{task}/comm")).ok()
+}
+
 /// The processes that `process` has started, and theirs.
 pub fn descendants(process: u32) -> Vec<u32> {
     let mut found = vec![process];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Loads the BPF programs, and reads what they summed up.
+//! A trace: by BPF programs, or else by tracepoints; and what they summed up.
 
 use std::fs;
 use std::path::Path;
@@ -11,6 +11,7 @@ use aya::sys::Stats;
 use aya::{Btf, Ebpf, EbpfLoader, Pod};
 
 use crate::names::{Names, descendants};
+use crate::perf::Perf;
 use crate::raw::{DeviceKey, DeviceSum, ThreadSum, WaitKey, WaitSum};
 use crate::{Cost, DeviceLoad, Error, Issued, Operation, Parts, Result, Seen, Wait};
 
@@ -43,29 +44,156 @@ pub enum Follow {
 
 /// A trace that is under way. Dropping it ends it.
 pub struct Tracer {
-    bpf: Ebpf,
+    means: Means,
     started: Instant,
-    // While it lives, the kernel counts what its programs take.
-    _counting: Option<std::os::fd::OwnedFd>,
+    /// Why it is not done by BPF, where it is not.
+    without_bpf: Option<String>,
+}
+
+enum Means {
+    Bpf {
+        bpf: Box<Ebpf>,
+        /// While it lives, the kernel counts what its programs take.
+        _counting: Option<std::os::fd::OwnedFd>,
+    },
+    Perf(Perf),
+}
+
+/// Sums of a trace, by whatever means.
+pub(crate) struct Sums {
+    pub waits: Vec<(WaitKey, WaitSum)>,
+    pub devices: Vec<(DeviceKey, DeviceSum)>,
+    pub threads: Vec<ThreadSum>,
+    pub cost: Cost,
+    pub notes: Vec<String>,
 }
 
 impl Tracer {
-    /// Begins to follow.
+    /// Begins to follow: by BPF, or where the kernel does not let it, by tracepoints through perf. What was
+    /// seen then has a note that says so.
     ///
     /// # Errors
     ///
     /// Returns [`Error::NoProcess`] if there is no such process, [`Error::Forbidden`] without
     /// CAP_BPF and CAP_PERFMON, [`Error::NoTypes`] without BTF, and [`Error::Refused`] if the
-    /// kernel does not take a program.
+    /// kernel does not take a program: each only where perf is not to be had either.
     pub fn start(follow: Follow) -> Result<Tracer> {
-        let followed = match follow {
-            Follow::Children => vec![std::process::id()],
-            Follow::Process(process) if Path::new(&format!("/proc/{process}")).exists() => {
-                descendants(process)
-            }
-            Follow::Process(process) => return Err(Error::NoProcess(process)),
-            Follow::Everything => vec![],
+        let followed = followed(follow)?;
+        let refused = match Means::bpf(follow, &followed) {
+            Ok(means) => return Ok(Tracer { means, started: Instant::now(), without_bpf: None }),
+            Err(error) => error,
         };
+        match Tracer::perf(follow, &followed, refused.to_string()) {
+            Ok(tracer) => Ok(tracer),
+            // What BPF wants is what a person can give.
+            Err(_) => Err(refused),
+        }
+    }
+
+    /// Begins to follow by tracepoints through perf, as [`Tracer::start`] does without BPF.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`Error::NoProcess`] if there is no such process, [`Error::Forbidden`] without
+    /// CAP_PERFMON, [`Error::Io`] without tracefs, and [`Error::Refused`] if the kernel has no perf.
+    pub fn start_by_tracepoints(follow: Follow) -> Result<Tracer> {
+        Tracer::perf(follow, &followed(follow)?, "BPF was not asked for".to_owned())
+    }
+
+    fn perf(follow: Follow, followed: &[u32], why: String) -> Result<Tracer> {
+        let means = Means::Perf(Perf::start(follow, followed)?);
+        Ok(Tracer { means, started: Instant::now(), without_bpf: Some(why) })
+    }
+
+    /// Follows no more children of this process; those that it follows, and theirs, it keeps.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`Error::Refused`] if the kernel does not change the map.
+    pub fn started(&mut self) -> Result<()> {
+        let own = std::process::id();
+        match &mut self.means {
+            Means::Bpf { bpf, .. } => {
+                let mut targets = table_mut::<u32, u8>(bpf, "targets")?;
+                targets.remove(&own).map_err(|error| refused("targets", &error))
+            }
+            Means::Perf(perf) => {
+                perf.started();
+                Ok(())
+            }
+        }
+    }
+
+    /// Whether any process that is followed still runs.
+    pub fn is_anybody_left(&self) -> bool {
+        let runs = |process: u32| Path::new(&format!("/proc/{process}")).exists();
+        match &self.means {
+            Means::Bpf { bpf, .. } => {
+                let Ok(targets) = table::<u32, u8>(bpf, "targets") else { return false };
+                targets.keys().flatten().any(runs)
+            }
+            Means::Perf(perf) => perf.followed().into_iter().any(runs),
+        }
+    }
+
+    /// Ends the trace and says what was seen.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`Error::Refused`] if a map cannot be read.
+    pub fn finish(mut self) -> Result<Seen> {
+        self.look(false)
+    }
+
+    /// Takes the sums since the trace began or since the last take, and starts again from zero. A wait that
+    /// ends meanwhile may be missed.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`Error::Refused`] if a map cannot be read or changed.
+    pub fn take(&mut self) -> Result<Seen> {
+        let seen = self.look(true)?;
+        self.started = Instant::now();
+        Ok(seen)
+    }
+
+    fn look(&mut self, again: bool) -> Result<Seen> {
+        let seconds = self.started.elapsed().as_secs_f64();
+        let sums = match &mut self.means {
+            Means::Bpf { bpf, .. } => {
+                let sums = sums(bpf)?;
+                if again {
+                    clear::<WaitKey, WaitSum>(bpf, "waits")?;
+                    clear::<DeviceKey, DeviceSum>(bpf, "devices")?;
+                    clear::<u32, ThreadSum>(bpf, "threads")?;
+                }
+                sums
+            }
+            Means::Perf(perf) => perf.sums(again),
+        };
+        let by_perf = self.without_bpf.as_ref().map(|why| {
+            format!("{why}. Traced by tracepoints instead, which costs more and counts no waits of the page cache")
+        });
+        let mut seen = sums.seen(seconds);
+        seen.notes.extend(by_perf);
+        Ok(seen)
+    }
+}
+
+/// The processes that are followed from the beginning.
+fn followed(follow: Follow) -> Result<Vec<u32>> {
+    match follow {
+        Follow::Children => Ok(vec![std::process::id()]),
+        Follow::Process(process) if Path::new(&format!("/proc/{process}")).exists() => {
+            Ok(descendants(process))
+        }
+        Follow::Process(process) => Err(Error::NoProcess(process)),
+        Follow::Everything => Ok(vec![]),
+    }
+}
+
+impl Means {
+    fn bpf(follow: Follow, followed: &[u32]) -> Result<Means> {
         if !Path::new("/sys/kernel/btf/vmlinux").exists() {
             return Err(Error::NoTypes);
         }
@@ -93,119 +221,85 @@ impl Tracer {
             program.load(tracepoint, &types).map_err(|error| refused(&error))?;
             program.attach().map_err(|error| refused(&error))?;
         }
-        Ok(Tracer { bpf, started: Instant::now(), _counting: counting })
+        Ok(Means::Bpf { bpf: Box::new(bpf), _counting: counting })
     }
+}
 
-    /// Follows no more children of this process; those that it follows, and theirs, it keeps.
-    ///
-    /// # Errors
-    ///
-    /// Returns [`Error::Refused`] if the kernel does not change the map.
-    pub fn started(&mut self) -> Result<()> {
-        let own = std::process::id();
-        let mut targets = table_mut::<u32, u8>(&mut self.bpf, "targets")?;
-        targets.remove(&own).map_err(|error| refused("targets", &error))
+/// What the programs have summed up.
+fn sums(bpf: &Ebpf) -> Result<Sums> {
+    let threads = entries::<u32, ThreadSum>(bpf, "threads")?;
+    Ok(Sums {
+        waits: entries(bpf, "waits")?,
+        devices: entries(bpf, "devices")?,
+        threads: threads.into_iter().map(|(_, sum)| sum).collect(),
+        cost: cost(bpf),
+        notes: losses(bpf)?,
+    })
+}
+
+fn cost(bpf: &Ebpf) -> Cost {
+    let mut cost = Cost::default();
+    for (_, program) in bpf.programs() {
+        if let Ok(info) = program.info() {
+            cost.nanos += info.run_time().as_nanos() as u64;
+            cost.events += info.run_count();
+        }
     }
+    cost
+}
 
-    /// Whether any process that is followed still runs.
-    pub fn is_anybody_left(&self) -> bool {
-        let Ok(targets) = table::<u32, u8>(&self.bpf, "targets") else { return false };
-        targets.keys().flatten().any(|process| Path::new(&format!("/proc/{process}")).exists())
-    }
+fn losses(bpf: &Ebpf) -> Result<Vec<String>> {
+    const LOST: [&str; 4] = [
+        "threads were not followed, because too many ran at once",
+        "requests were not timed, because too many were in flight",
+        "waits were not kept, because they were of too many kinds",
+        "threads were not named, because too many waited",
+    ];
+    let losses: Array<&MapData, u64> = bpf
+        .map("losses")
+        .ok_or_else(|| missing("losses"))?
+        .try_into()
+        .map_err(|error| refused("losses", &error))?;
+    let lost = LOST.iter().zip(losses.iter()).filter_map(|(what, count)| match count {
+        Ok(count) if count > 0 => Some(format!("{count} {what}")),
+        _ => None,
+    });
+    Ok(lost.collect())
+}
 
-    /// Ends the trace and says what was seen.
-    ///
-    /// # Errors
-    ///
-    /// Returns [`Error::Refused`] if a map cannot be read.
-    pub fn finish(self) -> Result<Seen> {
-        self.look()
-    }
-
-    /// Takes the sums since the trace began or since the last take, and starts again from zero. A wait that
-    /// ends meanwhile may be missed.
-    ///
-    /// # Errors
-    ///
-    /// Returns [`Error::Refused`] if a map cannot be read or changed.
-    pub fn take(&mut self) -> Result<Seen> {
-        let seen = self.look()?;
-        clear::<WaitKey, WaitSum>(&mut self.bpf, "waits")?;
-        clear::<DeviceKey, DeviceSum>(&mut self.bpf, "devices")?;
-        clear::<u32, ThreadSum>(&mut self.bpf, "threads")?;
-        self.started = Instant::now();
-        Ok(seen)
-    }
-
-    fn look(&self) -> Result<Seen> {
-        let seconds = self.started.elapsed().as_secs_f64();
+impl Sums {
+    fn seen(self, seconds: f64) -> Seen {
         let mut names = Names::default();
-        let threads: Vec<ThreadSum> = entries::<u32, ThreadSum>(&self.bpf, "threads")?
-            .into_iter()
-            .map(|(_, sum)| sum)
-            .collect();
-        for thread in &threads {
+        for thread in &self.threads {
             let end = thread.name.iter().position(|&byte| byte == 0).unwrap_or(thread.name.len());
             names.learn(thread.tgid, &String::from_utf8_lossy(&thread.name[..end]));
         }
         let (mut waits, mut other_waits, mut other_ns) = (vec![], 0, 0);
-        for (key, sum) in entries::<WaitKey, WaitSum>(&self.bpf, "waits")? {
+        for (key, sum) in self.waits {
             match is_for_storage(&key) {
                 true => waits.push(wait(&mut names, &key, &sum)),
                 false => (other_waits, other_ns) = (other_waits + sum.count, other_ns + sum.nanos),
             }
         }
         waits.sort_by_key(|wait| std::cmp::Reverse(wait.parts.total_ns()));
-        let mut devices: Vec<DeviceLoad> = entries::<DeviceKey, DeviceSum>(&self.bpf, "devices")?
-            .iter()
-            .map(|(key, sum)| device(&mut names, key, sum))
-            .collect();
+        let mut devices: Vec<DeviceLoad> =
+            self.devices.iter().map(|(key, sum)| device(&mut names, key, sum)).collect();
         devices.sort_by(|a, b| {
             (&a.device, a.operation, a.size_bytes).cmp(&(&b.device, b.operation, b.size_bytes))
         });
+        let length = |thread: &ThreadSum| thread.last.saturating_sub(thread.first);
         let thread_ns: u64 =
-            threads.iter().map(|t| t.last.saturating_sub(t.first).max(t.nanos)).sum();
-        Ok(Seen {
+            self.threads.iter().map(|thread| length(thread).max(thread.nanos)).sum();
+        Seen {
             seconds,
             thread_seconds: thread_ns as f64 / 1e9,
             waits,
             other_waits,
             other_seconds: other_ns as f64 / 1e9,
             devices,
-            cost: self.cost(),
-            notes: self.notes()?,
-        })
-    }
-
-    fn cost(&self) -> Cost {
-        let mut cost = Cost::default();
-        for (_, program) in self.bpf.programs() {
-            if let Ok(info) = program.info() {
-                cost.nanos += info.run_time().as_nanos() as u64;
-                cost.events += info.run_count();
-            }
+            cost: self.cost,
+            notes: self.notes,
         }
-        cost
-    }
-
-    fn notes(&self) -> Result<Vec<String>> {
-        const LOST: [&str; 4] = [
-            "threads were not followed, because too many ran at once",
-            "requests were not timed, because too many were in flight",
-            "waits were not kept, because they were of too many kinds",
-            "threads were not named, because too many waited",
-        ];
-        let losses: Array<&MapData, u64> = self
-            .bpf
-            .map("losses")
-            .ok_or_else(|| missing("losses"))?
-            .try_into()
-            .map_err(|error| refused("losses", &error))?;
-        let lost = LOST.iter().zip(losses.iter()).filter_map(|(what, count)| match count {
-            Ok(count) if count > 0 => Some(format!("{count} {what}")),
-            _ => None,
-        });
-        Ok(lost.collect())
     }
 }
 

@@ -60,16 +60,25 @@ struct Watched {
 const OTHER_SLEEPS: u64 = 20;
 
 /// Follows a child that does `work` on `device`. `None` where this machine cannot trace or has no device.
-#[expect(clippy::zombie_processes, reason = "wait4 waits for it")]
 fn seen(work: &str) -> Option<Watched> {
+    seen_by(Tracer::start, work)
+}
+
+/// The same without BPF.
+fn seen_by_tracepoints(work: &str) -> Option<Watched> {
+    seen_by(Tracer::start_by_tracepoints, work)
+}
+
+#[expect(clippy::zombie_processes, reason = "wait4 waits for it")]
+fn seen_by(start: fn(Follow) -> dwell_advise::Result<Tracer>, work: &str) -> Option<Watched> {
     let device = Device::any();
     if device.is_none() {
         println!("SKIP: no loop device can be made here (root is needed)");
     }
     let device = device?;
-    let mut tracer = match Tracer::start(Follow::Children) {
+    let mut tracer = match start(Follow::Children) {
         Ok(tracer) => tracer,
-        Err(error @ (Error::Forbidden(_) | Error::NoTypes)) => {
+        Err(error @ (Error::Forbidden(_) | Error::NoTypes | Error::Io { .. })) => {
             println!("SKIP: {error}");
             return None;
         }
@@ -294,6 +303,43 @@ fn waits_for_pipes_are_no_waits_for_storage() {
 fn nothing_is_lost_and_nothing_is_dropped_unsaid() {
     let Some(Watched { seen, .. }) = seen("read") else { return };
     assert!(seen.notes.is_empty(), "{:?}", seen.notes);
+}
+
+#[test]
+fn tracepoints_show_the_same_waits() {
+    let Some(watched) = seen_by_tracepoints("read") else { return };
+    expect_most(&watched, Operation::Read, Issued::Call, REQUESTS);
+    let Watched { device, seen, .. } = watched;
+    let load = seen.devices.iter().find(|load| {
+        load.device == device.name() && load.operation == Operation::Read && load.size_bytes == 4096
+    });
+    assert_eq!(load.unwrap().count, REQUESTS);
+    for wait in seen.waits.iter().filter(|wait| wait.device == device.name()) {
+        assert!(wait.parts.device_ns > 0, "{wait:?}");
+        assert!(wait.parts.other_ns < wait.parts.total_ns() / 4, "{wait:?}");
+    }
+    assert!(
+        seen.notes.iter().any(|note| note.contains("by tracepoints instead")),
+        "{:?}",
+        seen.notes
+    );
+}
+
+#[test]
+fn tracepoints_tell_faults_rings_and_pipes_apart() {
+    let Some(watched) = seen_by_tracepoints("fault") else { return };
+    expect_most(&watched, Operation::Read, Issued::Fault, REQUESTS);
+    let Some(watched) = seen_by_tracepoints("ring") else { return };
+    expect_most(&watched, Operation::Read, Issued::IoUring, REQUESTS);
+    let Some(Watched { device, seen, .. }) = seen_by_tracepoints("pipes") else { return };
+    assert_eq!(counted(&device, &seen, Operation::Read, Issued::Call), (0, 0));
+    assert!(seen.other_waits >= REQUESTS, "{seen:#?}");
+}
+
+#[test]
+fn tracepoints_follow_the_children_of_a_child() {
+    let Some(watched) = seen_by_tracepoints("threads") else { return };
+    expect_most(&watched, Operation::Read, Issued::Call, 2 * REQUESTS);
 }
 
 #[test]

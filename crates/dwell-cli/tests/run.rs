@@ -130,6 +130,35 @@ fn a_command_is_loaded_into_and_told() {
 }
 
 #[test]
+fn files_to_page_reach_the_command_and_wrong_ones_are_told_what_to_write() {
+    let Some(_) = stand_in() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let show = ["sh", "-c", "echo \"$DWELL_RUN\""];
+    let options =
+        ["--pager", "*.pack", "--pager", "/srv/**", "--pager-memory", "8MiB", "--quiet", "--"];
+    let output = run(dir.path(), &[&options[..], &show].concat());
+    let order: RunOrder = serde_json::from_str(text(&output.stdout).trim()).unwrap();
+    let paging = order.pager.unwrap();
+    let files: Vec<&str> = paging.files.iter().map(|files| files.as_str()).collect();
+    assert_eq!((files, paging.budget_bytes), (vec!["*.pack", "/srv/**"], 8 << 20));
+    assert!(paging.stderr.is_some());
+    let output = run(dir.path(), &show);
+    let order: RunOrder = serde_json::from_str(text(&output.stdout).trim()).unwrap();
+    assert_eq!(order.pager, None);
+    for (wrong, expected) in [
+        (&["--pager", "objects/*.pack"][..], "start it with / or **/"),
+        (&["--pager", ""], "an empty pattern matches nothing"),
+        (&["--pager-memory", "8MiB"], "--pager"),
+        (&["--pager", "*.pack", "--pager-memory", "4k"], "1MiB at least"),
+    ] {
+        let output = run(dir.path(), &[wrong, &["true"]].concat());
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.contains(expected), "{said}");
+    }
+}
+
+#[test]
 fn a_share_to_steer_reaches_the_command_and_a_wrong_one_is_told_what_to_write() {
     let Some(_) = stand_in() else { return };
     let dir = tempfile::tempdir().unwrap();

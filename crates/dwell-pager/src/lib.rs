@@ -13,7 +13,9 @@ mod evict;
 mod fault;
 mod frames;
 mod futex;
+mod hand_back;
 mod hints;
+mod immutable;
 mod known;
 mod lane;
 mod lanes;
@@ -34,6 +36,7 @@ mod uffd;
 
 pub use advice::Advice;
 pub use board::Board;
+pub use immutable::{Mutable, check_immutable};
 pub use options::{Access, Ahead, Faults, Options, Otherwise, PAGE_BYTES};
 pub use region::{Pin, Region, Registered};
 pub use stats::Statistics;

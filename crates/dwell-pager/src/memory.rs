@@ -107,6 +107,20 @@ impl Area {
         }
     }
 
+    /// Puts the kernel's mapping of a file in its place, for reading. It stays until somebody unmaps it.
+    pub fn replace_by(&self, fd: i32) -> io::Result<()> {
+        let (bytes, flags) = (self.pages * PAGE_BYTES, libc::MAP_SHARED | libc::MAP_FIXED);
+        // SAFETY: the range is the mapping, which is the pager's own until now.
+        let start = unsafe {
+            libc::mmap(self.start as *mut libc::c_void, bytes, libc::PROT_READ, flags, fd, 0)
+        };
+        if start == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        self.forget();
+        Ok(())
+    }
+
     /// In a forked child nothing lies there, or something else.
     pub fn forget(&self) {
         self.mapped.store(false, Ordering::Release);

@@ -28,10 +28,10 @@ const HINTS_WAITING: u64 = 32;
 /// Dropping it ends the mapping, as `munmap` does: whoever touches the memory after that is lost. What was
 /// written and not synced is written back then, and an error of that told to nobody; see [`Region::close`].
 pub struct Region {
-    way: Way,
+    pub(crate) way: Way,
 }
 
-enum Way {
+pub(crate) enum Way {
     Paged {
         shared: Arc<Shared>,
         /// Where the handler of SIGBUS knows it.
@@ -87,7 +87,7 @@ impl Region {
         }
     }
 
-    fn area(&self) -> &Area {
+    pub(crate) fn area(&self) -> &Area {
         match &self.way {
             Way::Paged { shared, .. } => &shared.area,
             Way::Mapped { area, .. } => area,
@@ -433,7 +433,7 @@ fn kib(pages: u32) -> usize {
 
 impl Shared {
     /// Only the process that opened a region has it.
-    fn here(&self) -> Result<()> {
+    pub(crate) fn here(&self) -> Result<()> {
         match self.is_here() {
             true => Ok(()),
             false => Err(Error::invalid(

@@ -6,7 +6,7 @@ mod decided;
 mod services;
 
 use decided::{Decided, Files, decided_of};
-pub use services::{is_retired, leave, publish, rest, retire, settle};
+pub use services::{is_retired, leave, monitor, publish, rest, retire, settle};
 
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
@@ -25,7 +25,7 @@ use crate::inside::Inside;
 use crate::raw::bare;
 use crate::stack::{self, STACK_BYTES};
 use crate::table::{self, Word};
-use crate::{account, inside, own, report, served};
+use crate::{account, inside, own, paged, report, served};
 
 /// What this process is told, once it is known.
 static ORDER: AtomicPtr<RunOrder> = AtomicPtr::new(ptr::null_mut());
@@ -96,6 +96,7 @@ pub fn begin(order: RunOrder) -> io::Result<()> {
     let alone_ms = order.settings.general().leave_alone_ms.value;
     ALONE_NS.store(u64::from(alone_ms) * 1_000_000, Ordering::Relaxed);
     leave_alone();
+    paged::begin(&order);
     ORDER.store(Box::into_raw(Box::new(order)), Ordering::Release);
     mark()?;
     own::make_room();

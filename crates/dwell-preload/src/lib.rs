@@ -29,6 +29,7 @@ mod inside;
 mod life;
 mod older;
 mod own;
+mod paged;
 mod raw;
 mod real;
 mod report;

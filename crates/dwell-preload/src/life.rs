@@ -12,7 +12,7 @@ use dwell_host::settings::RunOrder;
 
 use crate::inside::{self, Inside};
 use crate::raw::bare;
-use crate::{HEAP, engine, own, real, report, stack, table};
+use crate::{HEAP, engine, own, paged, real, report, stack, table};
 
 /// Run by the loader before the program begins.
 #[used]
@@ -123,17 +123,22 @@ unsafe extern "C" fn after_fork_in_child() {
     }
     HEAP.let_go();
     inside::after_fork_in_child();
+    paged::leave_child();
     if !engine::is_on() {
         return engine::leave_child();
     }
     ENDED.store(false, Ordering::Relaxed);
     table::shared_with_others();
     engine::begin_in_child();
+    if let Some(order) = engine::order() {
+        paged::begin_in_child(order);
+    }
 }
 
 /// In a child that was forked past the C library's `fork`: other threads may have left anything half done.
 pub fn leave_child() {
     let errno = inside::errno();
+    paged::leave_child();
     engine::leave_child();
     inside::set_errno(errno);
 }
@@ -141,6 +146,7 @@ pub fn leave_child() {
 /// Before the program forbids itself system calls, some of them perhaps on pain of death: from then
 /// on it makes only those that it makes itself.
 pub fn before_filter() {
+    paged::end();
     inside::uncancelled(engine::retire);
 }
 
@@ -155,6 +161,7 @@ pub fn before_thread_ends() {
 /// Before the process does what only one of one thread can: the engine's thread ends.
 pub fn before_alone() {
     if !inside::is_inside() && engine::is_on() {
+        paged::end();
         inside::uncancelled(engine::rest);
     }
 }
@@ -184,6 +191,7 @@ fn told() {
     // The last thread of a process may have been taken down already.
     let Some(_inside) = Inside::enter_at_end() else { return };
     if engine::is_ours() {
+        report::tell_of_pager();
         report::tell();
     }
     engine::switch_off();

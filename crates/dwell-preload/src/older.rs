@@ -36,6 +36,8 @@ macro_rules! oldest {
 
 oldest!("GLIBC_2.2.5":
     "dlsym",
+    "exp",
+    "log",
     "pthread_attr_getguardsize",
     "pthread_attr_getstack",
     "pthread_attr_setstacksize",

@@ -159,6 +159,17 @@ functions! {
     execvp: fn(Path, Texts) -> c_int;
     execvpe: fn(Path, Texts, Texts) -> c_int;
     fexecve: fn(c_int, Texts, Texts) -> c_int;
+    mmap: fn(Memory, size_t, c_int, c_int, c_int, off64_t) -> Memory;
+    mmap64: fn(Memory, size_t, c_int, c_int, c_int, off64_t) -> Memory;
+    munmap: fn(Memory, size_t) -> c_int;
+    mremap: fn(Memory, size_t, size_t, c_int, Memory) -> Memory;
+    mprotect: fn(Memory, size_t, c_int) -> c_int;
+    madvise: fn(Memory, size_t, c_int) -> c_int;
+    posix_madvise: fn(Memory, size_t, c_int) -> c_int;
+    mlock: fn(Data, size_t) -> c_int;
+    mlock2: fn(Data, size_t, c_uint) -> c_int;
+    mlockall: fn(c_int) -> c_int;
+    timerfd_create: fn(c_int, c_int) -> c_int;
     prctl: fn(c_int, size_t, size_t, size_t, size_t) -> c_int;
     _exit: fn(c_int);
     _Exit: fn(c_int);

@@ -10,10 +10,10 @@ use std::sync::OnceLock;
 
 use dwell::adopted::status;
 use dwell_host::ledger::{self, Snapshot};
-use dwell_host::settings::RunOrder;
+use dwell_host::settings::{Paging, RunOrder};
 
 use crate::raw::bare;
-use crate::{engine, own};
+use crate::{engine, own, paged};
 
 /// Where the closing words go.
 struct Stderr {
@@ -100,6 +100,27 @@ pub fn tell() {
     }
     if order.verbose {
         say(&ledger::closing(&all));
+    }
+}
+
+/// Says what the pager did in this process.
+pub fn tell_of_pager() {
+    let order = engine::order().filter(|order| !order.quiet);
+    if let Some(paging) = order.and_then(|order| order.pager.as_ref())
+        && let Some(text) = paged::tell()
+    {
+        say_of_run(paging, &text);
+    }
+}
+
+/// Says a line about this process, if its stderr still is that of the run.
+pub fn say_of_run(paging: &Paging, text: &str) {
+    // SAFETY: one that is not open is refused.
+    let now = unsafe { status(2) }.map(|now| (now.st_dev, now.st_ino)).ok();
+    if now.is_some() && now == paging.stderr {
+        let text = format!("dwell: {text}\n");
+        // SAFETY: a live text.
+        unsafe { libc::write(2, text.as_ptr().cast(), text.len()) };
     }
 }
 

@@ -75,6 +75,15 @@ impl Confirmed {
     }
 }
 
+/// The estimated speed of a command of which all was seen, if each device's advice to spin is taken. What
+/// its threads save while others work is shared among them.
+pub fn gain_of_command(advice: &[Advice], seen: &Seen) -> f64 {
+    let spun = advice.iter().filter(|advice| advice.remedy == Remedy::Spin);
+    let share: f64 = spun.map(|advice| 1.0 - 1.0 / advice.gain).sum();
+    let saved = share * seen.thread_seconds / seen.thread_seconds.max(seen.seconds).max(1e-9);
+    1.0 / (1.0 - saved.min(0.99))
+}
+
 impl Report {
     /// A report without a confirmation. `closed` says why `dwell run` leaves the program alone,
     /// where it does.
@@ -101,11 +110,9 @@ impl Report {
         }
     }
 
-    /// The estimated speed of the waiting threads if each device's advice to spin is taken.
+    /// The estimated speed of the command if each device's advice to spin is taken.
     pub fn estimated_gain(&self) -> f64 {
-        let spun = self.advice.iter().filter(|advice| advice.remedy == Remedy::Spin);
-        let saved: f64 = spun.map(|advice| 1.0 - 1.0 / advice.gain).sum();
-        1.0 / (1.0 - saved.min(0.99))
+        gain_of_command(&self.advice, &self.seen)
     }
 
     /// How long was looked, how much of it was waiting, and what looking took.
@@ -159,5 +166,32 @@ impl Report {
     /// The file cannot be written.
     pub fn save_html(&self, path: &Path) -> Result<()> {
         result::write(path, &page::html(self))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_command_gains_is_a_share_of_all_its_time() {
+        let of = |thread_seconds: f64| Seen {
+            seconds: 10.0,
+            thread_seconds,
+            waits: vec![],
+            other_waits: 0,
+            other_seconds: 0.0,
+            devices: vec![],
+            cost: dwell_advise::Cost::default(),
+            notes: vec![],
+        };
+        let spin =
+            Advice { device: "loop0".into(), remedy: Remedy::Spin, gain: 2.0, text: String::new() };
+        let nothing = Advice { remedy: Remedy::Library, ..spin.clone() };
+        let gain = |seconds: f64| gain_of_command(&[spin.clone(), nothing.clone()], &of(seconds));
+        // Half of the one thread that waited, which waited half of the time; or of two that did all the time.
+        assert!((gain(5.0) - 1.0 / 0.75).abs() < 1e-9);
+        assert!((gain(20.0) - 2.0).abs() < 1e-9);
+        assert_eq!(gain_of_command(&[nothing.clone()], &of(5.0)), 1.0);
     }
 }

@@ -11,6 +11,7 @@ mod tree;
 mod verdict;
 mod words;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::os::unix::process::ExitStatusExt as _;
@@ -24,7 +25,6 @@ use dwell::clock;
 
 pub use outcome::{
     CONTROL, Comparison, Finding, Measured, Metric, Ratio, Results, SCHEMA, UNTOUCHED, Variant,
-    pairs,
 };
 pub use report::{html, save_report};
 pub use table::table;
@@ -255,8 +255,12 @@ struct Differing {
     files: [PathBuf; 2],
 }
 
-/// Single runs of a plan's command, whose results are not compared.
-pub struct Runs<'p>(Race<'p>);
+/// Single runs of a plan's command.
+pub struct Runs<'p> {
+    race: Race<'p>,
+    /// Results by the variant's name, each once.
+    results: BTreeMap<String, BTreeSet<Vec<u8>>>,
+}
 
 impl<'p> Runs<'p> {
     /// Makes the directory for what runs print.
@@ -268,7 +272,8 @@ impl<'p> Runs<'p> {
         let runs = plan.directory.join("runs");
         fs::create_dir_all(&runs)
             .with_context(|| format!("cannot make the directory {}", runs.display()))?;
-        Ok(Runs(Race { plan, variants: vec![], differing: vec![], notes: vec![], runs }))
+        let race = Race { plan, variants: vec![], differing: vec![], notes: vec![], runs };
+        Ok(Runs { race, results: BTreeMap::new() })
     }
 
     /// One run of the variant of this name.
@@ -276,10 +281,25 @@ impl<'p> Runs<'p> {
     /// # Errors
     /// A run that fails.
     pub fn one(&mut self, name: &str) -> Result<Measured> {
-        let Ran { measured, results } = self.0.one(name, 0, 1)?;
+        let Ran { measured, results } = self.race.one(name, 0, 1)?;
+        let text = fs::read(&results).with_context(|| results.display().to_string())?;
+        self.results.entry(name.to_owned()).or_default().insert(text);
         // It is overwritten by the next run where it stays.
         let _ = fs::remove_file(results);
         Ok(measured)
+    }
+}
+
+impl Runs<'_> {
+    /// What to know of the results of a variant, beside those of [`UNTOUCHED`].
+    pub fn differing(&self, name: &str) -> Option<&'static str> {
+        let of = |name: &str| self.results.get(name);
+        let (untouched, ours) = (of(UNTOUCHED)?, of(name)?);
+        match untouched.len() {
+            1 if ours == untouched => None,
+            1 => Some("RESULTS DIFFER"),
+            _ => Some("results vary by themselves"),
+        }
     }
 }
 

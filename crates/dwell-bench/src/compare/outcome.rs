@@ -242,7 +242,7 @@ pub(super) fn is_untouched(name: &str) -> bool {
 }
 
 /// Variant and base of one metric, round by round.
-pub fn pairs(ours: &Variant, base: &Variant, metric: Metric) -> impl Iterator<Item = (f64, f64)> {
+fn pairs(ours: &Variant, base: &Variant, metric: Metric) -> impl Iterator<Item = (f64, f64)> {
     ours.rounds.iter().zip(&base.rounds).map(move |(ours, base)| (metric.of(ours), metric.of(base)))
 }
 

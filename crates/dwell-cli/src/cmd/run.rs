@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result, anyhow, ensure};
 use dwell::seccomp::filters;
 use dwell::share::Share;
 use dwell_host::profile::ProfileStore;
-use dwell_host::settings::{LayerError, RunOrder, Set, Settings, Waiting};
+use dwell_host::settings::{LayerError, Paging, Pattern, RunOrder, Set, Settings, Waiting};
 
 use super::explain::policy_name;
 use super::off;
@@ -22,6 +22,7 @@ use crate::program::{self, CannotRun, Program};
 use crate::runtime_dir::runtime_dir;
 use crate::settings;
 use crate::show;
+use crate::size;
 
 /// The library that is loaded.
 const LIBRARY: &str = "libdwell_preload.so";
@@ -51,6 +52,12 @@ pub struct Args {
     /// Steer only a part: "5% of requests", "5% of processes" or "5% of hosts"
     #[arg(long, value_name = "SHARE")]
     steer: Option<Share>,
+    /// Bring in mapped files with Dwell's pager: a path's pattern; files that nobody may write
+    #[arg(long, value_name = "GLOB", value_parser = Pattern::of_path)]
+    pager: Vec<Pattern>,
+    /// Memory for the pages of each file of --pager
+    #[arg(long, value_name = "SIZE", default_value = "256MiB", requires = "pager", value_parser = paging_bytes)]
+    pager_memory: u64,
     /// Use channels for files under a mount of dwell serve
     #[arg(long)]
     channels: bool,
@@ -71,6 +78,22 @@ pub struct Args {
     command: Vec<OsString>,
 }
 
+/// Memory that a region can do with.
+fn paging_bytes(text: &str) -> Result<u64, String> {
+    match size::bytes(text)? {
+        bytes if bytes < 1 << 20 => Err("the pager wants 1MiB at least".to_owned()),
+        bytes => Ok(bytes),
+    }
+}
+
+/// The order to page, with what stderr is.
+fn paging(args: &Args) -> Option<Paging> {
+    let status = rustix::fs::fstat(std::io::stderr()).ok();
+    let files = (!args.pager.is_empty()).then(|| args.pager.clone())?;
+    let stderr = status.map(|status| (status.st_dev, status.st_ino));
+    Some(Paging { files, budget_bytes: args.pager_memory, stderr })
+}
+
 /// Becomes the command; comes back only if it cannot.
 pub fn run(args: &Args) -> Result<()> {
     let program = program::find(&args.command[0])?;
@@ -78,7 +101,8 @@ pub fn run(args: &Args) -> Result<()> {
     let variables = match closed {
         Some(why) => {
             say(&format!(
-                "{}: {why} cannot be preloaded; it runs untouched (dwell advise -- CMD shows how it waits)",
+                "{}: {why} cannot be preloaded; it runs untouched (dwell advise -- CMD shows its waits; Dwell's library can be \
+                 linked into it)",
                 path.display()
             ));
             Vec::new()
@@ -146,6 +170,7 @@ fn order(args: &Args, settings: Settings) -> Result<RunOrder> {
         verbose: args.verbose,
         channels: args.channels,
         filters: filters(),
+        pager: paging(args),
         settings,
     })
 }

@@ -12,7 +12,7 @@ use dwell_advise::{Follow, Remedy, Seen, Tracer, advise};
 
 use super::lab::skip;
 use super::sampled::{enter, step};
-use super::{Lab, Progress};
+use super::{Lab, Progress, promise};
 use crate::figure::{FigureResult, Measured};
 use dwell_bench::fixture::State;
 use dwell_bench::loads::{Loads, Means};
@@ -23,11 +23,11 @@ use dwell_bench::subject::Subject;
 use dwell_bench::trial::Question;
 
 const DEFAULT: &str = "adaptive";
-const RANKS: &str = "all cells: rank agreement";
-const ERROR: &str = "all cells: median error, of the gain";
-const WRONG: &str = "all cells: those with the wrong sign";
-/// A gain or loss below this has no sign.
-const TELLING: f64 = 0.05;
+const SUMMARY: [&str; 3] = [
+    "all cells: rank agreement",
+    "all cells: median error, of the gain",
+    "all cells: those with the wrong sign",
+];
 
 /// Where the kernel's workers run, on what, how many KiB, whether writes, and the CPU stressors beside.
 type Cell = (State, Kind, u64, bool, usize);
@@ -184,78 +184,9 @@ fn gain(seen: Seen, seconds_each: f64) -> f64 {
 
 /// How well the estimates hold, once every cell that can be measured here is.
 fn summary(result: &mut FigureResult) -> Result<()> {
-    let value = |case: &str| result.rows.iter().find(|row| row.case == case)?.ours;
-    let pairs: Vec<(f64, f64)> = CELLS
-        .map(cases)
-        .iter()
-        .filter_map(|[estimated, measured]| Some((value(estimated)?, value(measured)?)))
-        .collect();
-    if pairs.len() < CELLS.len() / 2 {
-        let why = "too few cells are measured";
-        return [RANKS, ERROR, WRONG].iter().try_for_each(|case| result.note(case, why));
-    }
-    result.measured(RANKS, Measured::exact(rank_agreement(&pairs)))?;
-    result.measured(WRONG, Measured::exact(wrong(&pairs) as f64))?;
-    match error(&pairs) {
-        Some(error) => result.measured(ERROR, Measured::exact(100.0 * error)),
-        None => result.note(ERROR, "no cell gains or loses more than 5 %"),
-    }
-}
-
-/// Kendall's tau: concordant less discordant pairs of cells, as a share of those that differ in both.
-fn rank_agreement(pairs: &[(f64, f64)]) -> f64 {
-    let (mut sum, mut all) = (0.0, 0.0);
-    for (i, one) in pairs.iter().enumerate() {
-        for other in &pairs[..i] {
-            let agree = (one.0 - other.0) * (one.1 - other.1);
-            if agree != 0.0 {
-                sum += agree.signum();
-                all += 1.0;
-            }
-        }
-    }
-    if all == 0.0 { 0.0 } else { sum / all }
-}
-
-/// Median of the estimates' errors, as shares of the gains that tell something.
-fn error(pairs: &[(f64, f64)]) -> Option<f64> {
-    let telling = pairs.iter().filter(|(_, measured)| (measured - 1.0).abs() > TELLING);
-    let mut errors: Vec<f64> = telling
-        .map(|(estimated, measured)| ((estimated - measured) / (measured - 1.0)).abs())
-        .collect();
-    errors.sort_by(f64::total_cmp);
-    errors.get(errors.len() / 2).copied()
-}
-
-/// Cells in which one says gain and the other loss, by more than what tells.
-fn wrong(pairs: &[(f64, f64)]) -> usize {
-    let sign = |ratio: f64| match ratio - 1.0 {
-        gain if gain > TELLING => 1,
-        gain if gain < -TELLING => -1,
-        _ => 0,
-    };
-    pairs.iter().filter(|(estimated, measured)| sign(*estimated) * sign(*measured) < 0).count()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn agreement_runs_from_reversed_to_the_same_order() {
-        assert_eq!(rank_agreement(&[(1.0, 1.0), (1.2, 1.1), (1.5, 1.4)]), 1.0);
-        assert_eq!(rank_agreement(&[(1.0, 1.4), (1.2, 1.1), (1.5, 1.0)]), -1.0);
-    }
-
-    #[test]
-    fn errors_are_shares_of_gains_that_tell_something() {
-        let pairs = [(1.3, 1.2), (1.0, 1.01), (1.2, 1.2)];
-        assert!((error(&pairs).unwrap() - 0.5).abs() < 1e-9);
-        assert_eq!(error(&pairs[1..2]), None);
-    }
-
-    #[test]
-    fn only_a_gain_for_a_loss_is_the_wrong_sign() {
-        assert_eq!(wrong(&[(1.2, 0.9), (1.2, 1.0), (1.0, 0.9), (0.9, 1.2)]), 2);
+    let pairs = promise::pairs(result, &CELLS.map(cases));
+    match pairs.len() < CELLS.len() / 2 {
+        true => skip(result, &SUMMARY, "too few cells are measured"),
+        false => promise::judge(result, &pairs, SUMMARY),
     }
 }

@@ -4,24 +4,24 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result};
 use dwell::DeviceClass;
 
-use super::lab::{both, put, ratio_text, skip, skip_all};
+use super::lab::{skip, skip_all};
 use super::sampled::{enter, step, width};
-use super::wrapped::{POLICY, Wrapping, both_variants, compared, open_to_all, variant};
-use super::{Lab, Progress};
+use super::script::{Script, available};
+use super::wrapped::{POLICY, Wrapping, open_to_all};
+use super::{Lab, Progress, promise};
 use crate::figure::FigureResult;
-use dwell_bench::compare::{self, CONTROL, Measured, Metric, Results, Runs, UNTOUCHED, Wrapper};
+use dwell_bench::compare::{Measured, Runs, UNTOUCHED, Wrapper};
 use dwell_bench::fixture::{Directory, half_noise};
 use dwell_bench::loads::Loads;
 use dwell_bench::pairs::{self, Parts};
 use dwell_bench::result::Load;
 use dwell_bench::stand::Kind;
-use dwell_bench::stats::Paired;
 use dwell_bench::workload::Place;
 use dwell_bench::workload::spec::FileSystemKind;
 
@@ -136,9 +136,28 @@ fn fio_iops(text: &str) -> Option<f64> {
     told.pointer("/jobs/0/read/iops")?.as_f64().filter(|iops| *iops > 0.0)
 }
 
-/// The programs of U2: scripts by name.
-const PROGRAMS: [&str; 9] =
-    ["berkeleydb", "fio", "lmdb", "mariadb", "postgres", "redis", "rocksdb", "sqlite", "sysbench"];
+/// The programs of U2: scripts by name. The first nine work in every scene.
+const PROGRAMS: [&str; 18] = [
+    "berkeleydb",
+    "fio",
+    "lmdb",
+    "mariadb",
+    "postgres",
+    "redis",
+    "rocksdb",
+    "sqlite",
+    "sysbench",
+    "duckdb-scan",
+    "fio-libaio",
+    "fio-uring",
+    "git-cold",
+    "git-pager",
+    "innodb-direct",
+    "rocksdb-direct",
+    "sqlite-scan",
+    "sqlite-vfs",
+];
+const IN_EVERY_SCENE: usize = 9;
 
 /// Where the programs work, with what beside them.
 const SCENES: [Scene; 4] = [
@@ -148,13 +167,23 @@ const SCENES: [Scene; 4] = [
     Scene { name: "tmpfs", on: On::Tmpfs, crunchers: 0 },
 ];
 
+/// How well the estimates hold.
+const SUMMARY: [&str; 3] = [
+    "all estimates: rank agreement",
+    "all estimates: median error, of the gain",
+    "all estimates: those with the wrong sign",
+];
+const FOR_NOTHING: &str = "all estimates below 1.03×: largest change measured";
+/// An estimate below this says that there is nothing to gain.
+const NOTHING: f64 = 1.03;
+
 struct Scene {
     name: &'static str,
     on: On,
     crunchers: usize,
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq)]
 enum On {
     Made(Kind),
     Tmpfs,
@@ -201,41 +230,23 @@ impl Ground {
     }
 }
 
-fn case(program: &str, scene: &Scene) -> String {
-    format!("{program}, {}", scene.name)
-}
-
 /// Stands for the mean of all.
 const ALL: &str = "all";
 
-/// Speeds divided by the untouched command's, round by round.
-struct Ratios {
-    wrapped: Vec<f64>,
-    /// The untouched command once more.
-    control: Vec<f64>,
+/// The estimate, and what is measured after it.
+fn cases(program: &str, scene: &Scene) -> [String; 2] {
+    let case = format!("{program}, {}", scene.name);
+    [format!("{case}: estimated"), case]
 }
 
-impl Ratios {
-    /// Geometric means of the programs, round by round.
-    fn mean(programs: &[Ratios]) -> Ratios {
-        let mean = |of: fn(&Ratios) -> &[f64]| {
-            let rounds = programs.iter().map(|program| of(program).len()).min().unwrap_or(0);
-            let round = |i: usize| programs.iter().map(|program| of(program)[i].ln()).sum::<f64>();
-            (0..rounds).map(|i| (round(i) / programs.len() as f64).exp()).collect()
-        };
-        Ratios {
-            wrapped: mean(|program| &program.wrapped),
-            control: mean(|program| &program.control),
-        }
-    }
+fn takes_part(program: &str, scene: &Scene) -> bool {
+    PROGRAMS[..IN_EVERY_SCENE].contains(&program) || scene.crunchers == 0 && scene.on != On::Tmpfs
+}
 
-    /// Puts the ratio in its place, with how far the same command is from itself.
-    fn put(&self, result: &mut FigureResult, case: &str, remark: Option<String>) -> Result<()> {
-        let [wrapped, control] = [&self.wrapped, &self.control]
-            .map(|ratios| Paired::of(ratios.iter().map(|ratio| (*ratio, 1.0))));
-        let control = control.map(|control| format!("{CONTROL} {}", ratio_text(&control)));
-        put(result, case, wrapped, both(control, remark))
-    }
+/// Notes why cases that are lacking cannot be had.
+fn lack(result: &mut FigureResult, cases: &[String], why: &str) -> Result<()> {
+    let lacking: Vec<&String> = cases.iter().filter(|case| result.lacks(case)).collect();
+    skip(result, &lacking, why)
 }
 
 /// U2.
@@ -259,115 +270,86 @@ pub fn real(
         match available(&script) {
             Ok(()) => installed.push((program, script)),
             Err(why) => {
-                let cases: Vec<String> = SCENES.iter().map(|scene| case(program, scene)).collect();
-                skip(result, &cases, &why)?;
+                let scenes = SCENES.iter().filter(|scene| takes_part(program, scene));
+                let cases: Vec<String> = scenes.flat_map(|scene| cases(program, scene)).collect();
+                lack(result, &cases, &why)?;
             }
         }
     }
-    // The first scene that there is brings programs and libraries into memory.
-    let mut warmup = usize::from(!lab.is_hasty());
     for (i, scene) in SCENES.iter().enumerate() {
         let share = |part: f64| (i as f64 + part) / SCENES.len() as f64;
+        let here: Vec<_> =
+            installed.iter().filter(|(program, _)| takes_part(program, scene)).collect();
+        let all: Vec<String> = here.iter().flat_map(|(program, _)| cases(program, scene)).collect();
+        if !lab.wants(result, &all) {
+            continue;
+        }
         progress(&format!("making {}", scene.name), share(0.0));
         let ground = match Ground::make(lab, scene.on, &wrapping)? {
             Ok(ground) => ground,
             Err(why) => {
-                let programs = installed.iter().map(|(program, _)| *program).chain([ALL]);
-                let cases: Vec<String> = programs.map(|program| case(program, scene)).collect();
-                skip(result, &cases, &why)?;
+                lack(result, &all, &why)?;
                 continue;
             }
         };
         let mut loads = Loads::crunchers(scene.crunchers, &lab.hidden)?;
-        let mut all = Vec::new();
-        for (j, (program, script)) in installed.iter().enumerate() {
-            let mut tell = |what: &str| {
-                let what = format!("{program}, {}: {what}", scene.name);
-                progress(&what, share(j as f64 / installed.len() as f64));
-            };
-            // Where a process lasts long, its start does not decide. Beside others it lasts long anyway.
-            let long = !lab.is_hasty() && scene.crunchers == 0;
-            let length = if long { "medium" } else { "short" };
-            let run = Script { script, directory: ground.path().join(program), length, warmup };
-            let case = case(program, scene);
-            match run.compare(lab, &wrapping, &mut tell) {
-                Ok((ratios, remark)) => {
-                    ratios.put(result, &case, both(ground.class(), remark))?;
-                    all.push(ratios);
+        // Every estimate is there before any gain is known.
+        for measures in [false, true] {
+            for (j, (program, script)) in here.iter().enumerate() {
+                let half = if measures { 0.5 } else { 0.0 };
+                let at = half + 0.5 * j as f64 / here.len() as f64;
+                let [estimated, measured] = cases(program, scene);
+                let case = if measures { &measured } else { &estimated };
+                progress(case, share(at));
+                // Where a process lasts long, its start does not decide. Beside others it lasts long anyway.
+                let long = !lab.is_hasty() && scene.crunchers == 0;
+                let length = if long { "medium" } else { "short" };
+                let run = Script { script, directory: ground.path().join(program), length };
+                match measures {
+                    true => run.measure(lab, &wrapping, result, case, ground.class())?,
+                    false => run.estimate(lab, result, case)?,
                 }
-                // One program's failure is that program's result.
-                Err(why) => result.note(&case, &format!("FAILED: {why:#}").replace('\n', " "))?,
+                loads.check()?;
             }
-            loads.check()?;
         }
-        warmup = 0;
-        let of = format!("geometric mean of {}", all.len());
-        Ratios::mean(&all).put(result, &case(ALL, scene), Some(of))?;
     }
+    summary(result)?;
+    lab.keep(result)?;
     Ok(None)
 }
 
-fn available(script: &Path) -> Result<(), String> {
-    let mut command = Command::new(script);
-    let output = command.arg("available").stdin(Stdio::null()).output();
-    let output = output.map_err(|error| format!("{}: {error}", script.display()))?;
-    if output.status.success() {
-        return Ok(());
+/// What all programs come to, and how well the estimates hold.
+fn summary(result: &mut FigureResult) -> Result<()> {
+    let mut known = Vec::new();
+    for scene in &SCENES {
+        let programs = PROGRAMS.iter().filter(|program| takes_part(program, scene));
+        let cases: Vec<[String; 2]> = programs.map(|program| cases(program, scene)).collect();
+        let gains: Vec<f64> = cases
+            .iter()
+            .filter_map(|[_, case]| result.rows.iter().find(|row| row.case == *case)?.ours)
+            .collect();
+        let [_, all] = self::cases(ALL, scene);
+        if gains.is_empty() {
+            result.note(&all, "no program was measured")?;
+        } else {
+            result.measured(&all, crate::figure::Measured::exact(mean(&gains)))?;
+            result.note(&all, &format!("geometric mean of {}", gains.len()))?;
+        }
+        known.extend(promise::pairs(result, &cases));
     }
-    let said = [output.stdout, output.stderr].concat();
-    let said = String::from_utf8_lossy(&said).lines().next().unwrap_or_default().to_owned();
-    Err(if said.is_empty() { "not installed".into() } else { said })
+    if known.len() < IN_EVERY_SCENE {
+        let all = [SUMMARY[0], SUMMARY[1], SUMMARY[2], FOR_NOTHING];
+        return skip(result, &all, "too few programs are measured");
+    }
+    promise::judge(result, &known, SUMMARY)?;
+    match promise::most_for_nothing(&known, NOTHING) {
+        Some(most) => result.measured(FOR_NOTHING, crate::figure::Measured::exact(100.0 * most)),
+        None => result.note(FOR_NOTHING, "every program is estimated to gain"),
+    }
 }
 
-struct Script<'a> {
-    script: &'a PathBuf,
-    directory: PathBuf,
-    /// `$LENGTH`.
-    length: &'static str,
-    /// Rounds that are not kept.
-    warmup: usize,
-}
-
-impl Script<'_> {
-    /// `SCRIPT verb DIRECTORY`.
-    fn verb(&self, verb: &str) -> Vec<OsString> {
-        vec![self.script.into(), verb.into(), self.directory.clone().into()]
-    }
-
-    /// Speeds against the untouched command's, and what to know about them.
-    fn compare(
-        &self,
-        lab: &Lab,
-        wrapping: &Wrapping,
-        progress: &mut dyn FnMut(&str),
-    ) -> Result<(Ratios, Option<String>)> {
-        // The script wraps each program that it starts, and not itself.
-        let words = format!("WRAP={} run --policy {POLICY} --quiet --", wrapping.dwell().display());
-        let wrapper = Wrapper::new(["env".to_owned(), words]);
-        let mut plan = wrapping.plan(self.verb("run"), wrapper, lab.times(7));
-        plan.environment.push(("LENGTH".into(), self.length.into()));
-        plan.warmup = self.warmup;
-        plan.control = true;
-        // Each run finds a directory as new as the first.
-        let anew = "\"$1\" cleanup \"$2\" && rm -rf -- \"$2\" && mkdir -- \"$2\" && \
-                    exec \"$1\" setup \"$2\"";
-        let mut setup = ["sh", "-c", anew, "sh"].map(OsString::from).to_vec();
-        setup.extend([self.script.into(), self.directory.clone().into()]);
-        plan.setup = Some(setup);
-        plan.check = Some(self.verb("check"));
-        let comparison = compared(&plan, progress)?;
-        let (ours, base) = both_variants(&comparison)?;
-        let remark = match ours.results {
-            Results::Differ => Some("RESULTS DIFFER".to_owned()),
-            Results::Unstable => Some("results vary by themselves".to_owned()),
-            Results::Same => None,
-        };
-        let speeds = |variant| {
-            compare::pairs(variant, base, Metric::Speed).map(|(ours, base)| ours / base).collect()
-        };
-        let control = speeds(variant(&comparison, CONTROL)?);
-        Ok((Ratios { wrapped: speeds(ours), control }, remark))
-    }
+fn mean(ratios: &[f64]) -> f64 {
+    (ratios.iter().map(|ratio| ratio.ln()).sum::<f64>() / ratios.len() as f64).exp()
 }
 
 #[cfg(test)]
@@ -375,12 +357,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_mean_of_programs_is_taken_round_by_round() {
-        let program =
-            |wrapped: [f64; 2]| Ratios { wrapped: wrapped.into(), control: vec![1.0, 4.0] };
-        let mean = Ratios::mean(&[program([2.0, 1.0]), program([0.5, 1.0])]);
-        assert_eq!((mean.wrapped, mean.control), (vec![1.0, 1.0], vec![1.0, 4.0]));
-        assert!(Ratios::mean(&[]).wrapped.is_empty());
+    fn ratios_have_a_geometric_mean() {
+        assert!((mean(&[2.0, 0.5, 1.0]) - 1.0).abs() < 1e-12);
+    }
+
+    #[test]
+    fn every_case_is_one_of_the_figure() {
+        let figure = &crate::figure::catalogue().figures["U2"];
+        let named: Vec<&str> = figure.cases.iter().map(|case| case.case.as_str()).collect();
+        for scene in &SCENES {
+            for program in PROGRAMS.iter().filter(|program| takes_part(program, scene)) {
+                cases(program, scene).iter().for_each(|case| {
+                    assert!(named.contains(&case.as_str()), "{case}");
+                });
+            }
+        }
     }
 
     #[test]

@@ -127,7 +127,7 @@ pub fn both_variants(comparison: &Comparison) -> Result<(&Variant, &Variant)> {
 }
 
 /// The variant of that name.
-pub fn variant<'a>(comparison: &'a Comparison, name: &str) -> Result<&'a Variant> {
+fn variant<'a>(comparison: &'a Comparison, name: &str) -> Result<&'a Variant> {
     let found = comparison.variants.iter().find(|variant| variant.name == name);
     found.with_context(|| format!("the variant {name} is missing"))
 }

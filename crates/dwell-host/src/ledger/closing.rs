@@ -27,6 +27,11 @@ impl Snapshot {
     }
 }
 
+/// A smaller share of the bytes leaves open what a program waited for.
+const LITTLE: f64 = 0.5;
+/// So much was moved from or to storage that it matters.
+const WORTH_BYTES: u64 = 1 << 20;
+
 /// A few lines for a person: what was decided and why, what it saved and cost, and how much of all
 /// that the processes did was seen.
 pub fn closing(run: &Snapshot) -> String {
@@ -89,7 +94,12 @@ pub fn closing(run: &Snapshot) -> String {
         }
     }
     if let Some(share) = run.coverage() {
-        line("coverage", format!("{:.1} % of the bytes moved were seen", share * 100.0));
+        let hint = if share < LITTLE && run.io.read_bytes + run.io.write_bytes > WORTH_BYTES {
+            "; the rest is io_uring, libaio or mapped files: dwell advise -- CMD shows its waits"
+        } else {
+            ""
+        };
+        line("coverage", format!("{:.1} % of the bytes moved were seen{hint}", share * 100.0));
     }
     text
 }
@@ -167,6 +177,10 @@ mod tests {
             assert!(text.contains(part), "{text}");
         }
         assert!(text.lines().all(|line| line.starts_with("dwell: ")), "{text}");
+        assert!(!text.contains("dwell advise"), "{text}");
+        let mut unseen = run.clone();
+        unseen.io.read_bytes = 1 << 30;
+        assert!(closing(&unseen).contains("dwell advise -- CMD shows its waits"));
         let mut regressed = run.clone();
         (regressed.devices[0].name, regressed.devices[0].regressed_percent) = ("loop0".into(), 12);
         let text = closing(&regressed);

@@ -38,7 +38,7 @@ pub use file::SettingsError;
 pub use layer::LayerError;
 pub use names::DeviceNames;
 pub use opening::Opening;
-pub use order::RunOrder;
+pub use order::{Paging, RunOrder};
 pub use pattern::Pattern;
 
 /// Where a value was said.

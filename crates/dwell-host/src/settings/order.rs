@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::Settings;
+use super::{Pattern, Settings};
 use crate::profile::ProfileStore;
 
 /// All that a process of a run is told, as JSON in one environment variable.
@@ -46,9 +46,24 @@ pub struct RunOrder {
     /// Seccomp filters that `dwell run` had. A process that begins with more may be killed for calls that it does not make itself.
     #[serde(default)]
     pub filters: u32,
+    /// Files whose mappings the pager takes over: `--pager`.
+    #[serde(default)]
+    pub pager: Option<Paging>,
     /// All that was said, `policy` and `shadow` of this order included.
     #[serde(default)]
     pub settings: Settings,
+}
+
+/// Which mapped files the pager brings in, and by how much memory.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Paging {
+    /// Their paths.
+    pub files: Vec<Pattern>,
+    /// Memory for the pages of each, in bytes.
+    pub budget_bytes: u64,
+    /// Device and inode of what stderr is: a process whose stderr is another one says nothing there.
+    #[serde(default)]
+    pub stderr: Option<(u64, u64)>,
 }
 
 impl RunOrder {

@@ -36,6 +36,14 @@ impl Pattern {
         glob::Pattern::new(text).map(Pattern).map_err(wrong)
     }
 
+    /// A pattern that a path may match at all: it begins with `/` or `**/`, or has no slash in it.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn of_path(text: &str) -> Result<Self, String> {
+        of_path(text)
+    }
+
     /// Its text.
     pub fn as_str(&self) -> &str {
         self.0.as_str()
@@ -47,7 +55,7 @@ impl Pattern {
     }
 
     /// Whether it matches an absolute path, or, without a slash in it, the path's last component.
-    pub(super) fn matches_path(&self, path: &Path) -> bool {
+    pub fn matches_path(&self, path: &Path) -> bool {
         let part = match self.as_str().contains('/') {
             true => Some(path.as_os_str()),
             false => path.file_name(),

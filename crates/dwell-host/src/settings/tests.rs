@@ -284,6 +284,11 @@ fn an_order_survives_the_environment() {
         verbose: true,
         channels: true,
         filters: 2,
+        pager: Some(Paging {
+            files: vec![Pattern::of_path("*.pack").unwrap()],
+            budget_bytes: 1 << 20,
+            stderr: Some((1, 2)),
+        }),
         settings: parsed(ALL, "a.toml"),
     };
     let text = serde_json::to_string(&order).unwrap();

@@ -57,6 +57,12 @@ fn ledger(order: &RunOrder) -> Option<Ledger> {
     Ledger::create(order.ledger_dir.as_deref()?, &header).ok()
 }
 
+/// The process's system monitor, begun if need be.
+pub fn monitor() -> Option<Arc<SystemMonitor>> {
+    let order = order()?;
+    services().get_or_insert_with(|| Services::begin(order)).monitor.clone()
+}
+
 /// Tells the ledger how things stand, before this process becomes another program.
 pub fn publish() {
     let Some(_inside) = Inside::enter() else { return };

@@ -2,6 +2,7 @@
 //! The functions that programs find here in place of the C library's.
 
 mod descriptors;
+mod mapping;
 mod opening;
 mod process;
 mod transfer;
@@ -19,6 +20,15 @@ fn came(fd: c_int) -> c_int {
         table::renew(fd);
     }
     fd
+}
+
+/// The same for what this library may make for itself too, and keep.
+#[inline]
+fn made(fd: c_int) -> c_int {
+    match inside::is_inside() {
+        true if inside::is_own_call() => own::keep(fd),
+        _ => came(fd),
+    }
 }
 
 /// A function behind this library, or what does the same where that is not known yet.

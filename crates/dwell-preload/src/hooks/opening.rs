@@ -8,7 +8,7 @@ use std::ffi::{c_char, c_int, c_uint, c_void};
 
 use libc::mode_t;
 
-use super::{came, found, real};
+use super::{came, found, made, real};
 use crate::raw::bare;
 use crate::table::Word;
 use crate::{engine, inside, own, table};
@@ -134,20 +134,26 @@ opens_at_checked! {
 }
 
 macro_rules! makes {
-    ($($name:ident($($argument:ident: $kind:ty),*);)*) => {$(
+    ($then:ident: $($name:ident($($argument:ident: $kind:ty),*);)*) => {$(
         #[unsafe(no_mangle)]
         pub unsafe extern "C-unwind" fn $name($($argument: $kind),*) -> c_int {
-            came(found!($name($($argument),*), -1))
+            $then(found!($name($($argument),*), -1))
         }
     )*};
 }
 
 makes! {
+    made:
+    eventfd(count: c_uint, flags: c_int);
+    epoll_create1(flags: c_int);
+    timerfd_create(clock: c_int, flags: c_int);
+}
+
+makes! {
+    came:
     socket(domain: c_int, kind: c_int, protocol: c_int);
     accept(fd: c_int, address: *mut c_void, length: *mut c_void);
     accept4(fd: c_int, address: *mut c_void, length: *mut c_void, flags: c_int);
-    eventfd(count: c_uint, flags: c_int);
-    epoll_create1(flags: c_int);
     memfd_create(name: *const c_char, flags: c_uint);
     mkstemp(template: *mut c_char);
     mkstemp64(template: *mut c_char);

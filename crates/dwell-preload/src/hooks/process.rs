@@ -10,6 +10,7 @@ use std::ptr;
 use libc::{pid_t, size_t};
 
 use super::descriptors::{close_by, close_range_by, doubles, replaces, sends};
+use super::mapping::maps_over;
 use super::{came, found, real};
 use crate::raw::bare;
 use crate::{engine, inside, life, own, raw, real, serve, table};
@@ -304,8 +305,10 @@ pub unsafe extern "C-unwind" fn syscall(
     let fd = first as c_int;
     if inside::is_inside() {
         return match number {
-            libc::SYS_io_uring_setup if own::may_keep() => own::keep(straight() as c_int).into(),
-            libc::SYS_io_uring_setup => {
+            libc::SYS_io_uring_setup | libc::SYS_userfaultfd if own::may_keep() => {
+                own::keep(straight() as c_int).into()
+            }
+            libc::SYS_io_uring_setup | libc::SYS_userfaultfd => {
                 inside::set_errno(libc::EMFILE);
                 -1
             }
@@ -316,6 +319,15 @@ pub unsafe extern "C-unwind" fn syscall(
         libc::SYS_seccomp => life::before_filter(),
         libc::SYS_unshare if unshared_alone(fd) => life::before_alone(),
         libc::SYS_setns if entered_alone(second as c_int) => life::before_alone(),
+        libc::SYS_munmap
+        | libc::SYS_mremap
+        | libc::SYS_mprotect
+        | libc::SYS_madvise
+        | libc::SYS_mlock
+        | libc::SYS_mlock2 => maps_over(first as *const c_void, second as usize),
+        libc::SYS_mmap if fourth as c_int & libc::MAP_FIXED != 0 => {
+            maps_over(first as *const c_void, second as usize);
+        }
         libc::SYS_sendmsg => sends(second as *const libc::msghdr, 1, 0),
         libc::SYS_sendmmsg => {
             sends(second as *const libc::msghdr, third as usize, size_of::<libc::mmsghdr>());

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use dwell::seccomp::filters;
 use dwell_host::ledger::Snapshot;
-use dwell_host::settings::{RunOrder, Settings};
+use dwell_host::settings::{Paging, Pattern, RunOrder, Settings};
 use tempfile::TempDir;
 
 /// Says why a test passes without testing.
@@ -124,6 +124,7 @@ pub struct Under {
     alone_ms: u32,
     channels: bool,
     filters: u32,
+    pager: Option<Paging>,
     settings: String,
 }
 
@@ -164,8 +165,17 @@ impl Under {
     pub fn policy(policy: &'static str) -> Under {
         let place = tempfile::tempdir().unwrap();
         let (settings, channels) = (String::new(), false);
-        let (shadow, verbose) = (false, true);
-        Under { place, policy, shadow, verbose, alone_ms: 0, channels, filters: 0, settings }
+        Under {
+            place,
+            policy,
+            shadow: false,
+            verbose: true,
+            alone_ms: 0,
+            channels,
+            filters: 0,
+            pager: None,
+            settings,
+        }
     }
 
     /// Decisions are recorded only.
@@ -191,6 +201,13 @@ impl Under {
     /// Takes so many seccomp filters of the program for such as were there before.
     pub fn beneath_filters(self, filters: u32) -> Under {
         Under { filters, ..self }
+    }
+
+    /// Has mappings of files brought in by the pager, with so much memory for each.
+    pub fn paging(self, files: &str, budget_bytes: u64) -> Under {
+        let files = vec![Pattern::of_path(files).unwrap()];
+        let stderr = None;
+        Under { pager: Some(Paging { files, budget_bytes, stderr }), ..self }
     }
 
     /// Has more settings.
@@ -240,6 +257,7 @@ impl Under {
             verbose: self.verbose,
             channels: self.channels,
             filters: filters() + self.filters,
+            pager: self.pager.clone(),
             settings: Settings::parse(&said, "test").unwrap(),
         };
         let order = serde_json::to_string(&order).unwrap();

@@ -1,0 +1,488 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! From events to sums, by the same rules as `bpf/waits.bpf.c`; it does no I/O but to ask what a task is.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use super::tracefs::{Point, Tracepoint};
+use crate::names;
+use crate::raw::{BUCKETS, DeviceKey, DeviceSum, ThreadSum, WaitKey, WaitSum};
+use crate::tracer::Sums;
+
+/// A completion explains a wake-up on its CPU for so long, unless another task ran there meanwhile.
+const FRESH_NS: u64 = 100_000;
+const FRESH_IN_PROGRAM_NS: u64 = 20_000;
+/// Steps of a wait that are kept.
+const MARKS: usize = 32;
+/// Without a call of storage's; the same number as of a page fault.
+const NO_CALL: i16 = -1;
+
+const SLEEPS: u64 = 0x7f;
+const UNINTERRUPTIBLE: u64 = 2;
+const CLONE_THREAD: u64 = 0x1_0000;
+const PF_IO_WORKER: u64 = 0x10;
+const PF_KTHREAD: u64 = 0x20_0000;
+
+const READ: u8 = 0;
+const WRITE: u8 = 1;
+const FLUSH: u8 = 2;
+const DISCARD: u8 = 3;
+const ELSE: u8 = 15;
+const JOURNAL: u8 = 16;
+
+/// What the time before a mark was, in the order of the sums.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    Other,
+    Queue,
+    Device,
+    Kernel,
+    Wake,
+    Busy,
+}
+
+/// A request, as its tracepoint describes it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Request {
+    pub device: u32,
+    pub sector: u64,
+    pub bytes: u32,
+    pub operation: u8,
+}
+
+/// What happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum What {
+    Switch { state: u64, next: u32 },
+    Waking(u32),
+    NewTask { thread: u32, flags: u64 },
+    Enter(i16),
+    Exit,
+    Insert(Request),
+    Issue(Request),
+    Complete(Request),
+    Bio(Request),
+    BioComplete(Request),
+}
+
+/// What happened, when, on which CPU, while which task ran there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Event {
+    pub at: u64,
+    pub cpu: u32,
+    pub process: u32,
+    pub thread: u32,
+    pub what: What,
+}
+
+impl What {
+    /// From an event's bytes; `None` where a field is missing.
+    pub fn of(described: &Tracepoint, point: Point, event: &[u8]) -> Option<What> {
+        let number = |name: &str| described.number(event, name);
+        let request = || {
+            Some(Request {
+                device: number("dev")? as u32,
+                sector: number("sector")?,
+                bytes: number("nr_sector")? as u32 * 512,
+                operation: operation(described.text(event, "rwbs")),
+            })
+        };
+        Some(match point {
+            Point::Switch => {
+                What::Switch { state: number("prev_state")?, next: number("next_pid")? as u32 }
+            }
+            Point::Waking => What::Waking(number("pid")? as u32),
+            Point::NewTask => {
+                What::NewTask { thread: number("pid")? as u32, flags: number("clone_flags")? }
+            }
+            Point::Enter => What::Enter(i16::try_from(number("id")?).ok()?),
+            Point::Exit => What::Exit,
+            Point::Insert => What::Insert(request()?),
+            Point::Issue => What::Issue(request()?),
+            Point::Complete => What::Complete(request()?),
+            Point::Bio => What::Bio(request()?),
+            Point::BioComplete => What::BioComplete(request()?),
+        })
+    }
+}
+
+/// The kernel's letters of a request: a flush before it, what it is, and what it wants.
+fn operation(letters: &[u8]) -> u8 {
+    let (flushes, rest) = match letters {
+        [b'F', rest @ ..] => (true, rest),
+        _ => (false, letters),
+    };
+    match rest {
+        [b'W', more @ ..] if flushes || more.contains(&b'F') => JOURNAL,
+        [b'W', ..] => WRITE,
+        [b'R', ..] => READ,
+        [b'D', ..] => DISCARD,
+        _ if flushes => FLUSH,
+        _ => ELSE,
+    }
+}
+
+#[derive(Clone, Default)]
+struct Task {
+    slept: u64,
+    call: i16,
+    iowait: bool,
+    woken: bool,
+    storage: bool,
+    hops: u8,
+    request: Request,
+    marks: Vec<(u64, Part)>,
+}
+
+impl Task {
+    fn mark(&mut self, at: u64, part: Part) {
+        if self.marks.len() == MARKS {
+            // The first steps of a long wait are forgotten.
+            self.marks.remove(0);
+            self.marks[0].1 = Part::Other;
+        }
+        self.marks.push((at, part));
+    }
+}
+
+struct InFlight {
+    inserted: u64,
+    issued: u64,
+    request: Request,
+}
+
+#[derive(Clone, Copy)]
+struct Completed {
+    at: u64,
+    inserted: u64,
+    issued: u64,
+    request: Request,
+}
+
+/// Process, device, call, operation, size, whether it waited for storage, and whether a kernel thread woke it.
+type WaitOf = (u32, u32, i16, u8, u8, bool, bool);
+
+/// What is known of all tasks, requests and waits.
+#[derive(Default)]
+pub struct Story {
+    everything: bool,
+    left_out: u32,
+    targets: HashSet<u32>,
+    leaving: Option<(u32, u64)>,
+    tasks: HashMap<u32, Task>,
+    calls: HashMap<u32, i16>,
+    helpers: HashMap<u32, bool>,
+    in_flight: HashMap<(u32, u64), InFlight>,
+    depths: HashMap<u32, u64>,
+    completed: HashMap<u32, Completed>,
+    takes_bios: HashMap<u32, bool>,
+    waits: BTreeMap<WaitOf, WaitSum>,
+    devices: BTreeMap<(u32, u8, u8), DeviceSum>,
+    threads: BTreeMap<u32, ThreadSum>,
+    lost: u64,
+    events: u64,
+    took: Duration,
+}
+
+fn power(bytes: u64) -> u8 {
+    bytes.checked_ilog2().unwrap_or(0) as u8
+}
+
+/// Whether a task carries out others' requests: a thread of the kernel's, or a worker of io_uring.
+fn is_helper(thread: u32) -> bool {
+    let text = fs::read_to_string(format!("/proc/{thread}/stat")).unwrap_or_default();
+    let flags =
+        text.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(6)?.parse().ok());
+    flags.is_some_and(|flags: u64| flags & (PF_KTHREAD | PF_IO_WORKER) != 0)
+}
+
+/// Whether a device's driver takes bios and makes no requests of them.
+fn takes_bios(device: u32) -> bool {
+    let path = format!("/sys/dev/block/{}:{}", device >> 20, device & 0xf_ffff);
+    let Ok(path) = fs::canonicalize(path) else { return false };
+    let makes_requests = |path: &Path| path.join("mq").exists();
+    !makes_requests(&path) && !path.parent().is_some_and(makes_requests)
+}
+
+impl Story {
+    /// Of these processes, or of every one but `left_out`.
+    pub fn new(everything: bool, left_out: u32, followed: &[u32]) -> Story {
+        let targets = followed.iter().copied().collect();
+        Story { everything, left_out, targets, ..Story::default() }
+    }
+
+    /// Follows a process no more from that time on: what happened before may not have been told yet.
+    pub fn leave(&mut self, process: u32, at: u64) {
+        self.leaving = Some((process, at));
+    }
+
+    /// The processes that are followed.
+    pub fn followed(&self) -> Vec<u32> {
+        self.targets.iter().copied().collect()
+    }
+
+    /// Events that nobody could read in time.
+    pub fn lose(&mut self, events: u64) {
+        self.lost += events;
+    }
+
+    /// How long it took to read some.
+    pub fn took(&mut self, time: Duration) {
+        self.took += time;
+    }
+
+    fn is_target(&self, process: u32) -> bool {
+        process != self.left_out && (self.everything || self.targets.contains(&process))
+    }
+
+    fn is_helper(&mut self, thread: u32) -> bool {
+        thread != 0 && *self.helpers.entry(thread).or_insert_with(|| is_helper(thread))
+    }
+
+    /// What happened next.
+    pub fn tell(&mut self, event: Event) {
+        self.events += 1;
+        let Event { at, cpu, process, thread, what } = event;
+        if let Some((left, _)) = self.leaving.take_if(|(_, when)| at > *when) {
+            self.targets.remove(&left);
+        }
+        match what {
+            What::Switch { state, next } => self.switch(event, state, next),
+            What::Waking(woken) => self.waking(event, woken),
+            What::NewTask { thread: new, flags } => {
+                if flags & CLONE_THREAD == 0 && self.targets.contains(&process) {
+                    self.targets.insert(new);
+                }
+                // Numbers are used again.
+                self.helpers.remove(&new);
+                self.tasks.remove(&new);
+                self.calls.remove(&new);
+            }
+            What::Enter(call) => _ = self.calls.insert(thread, call),
+            What::Exit => _ = self.calls.remove(&thread),
+            What::Insert(request) => self.begin(at, request, false),
+            What::Issue(request) => self.begin(at, request, true),
+            What::Complete(request) => self.end(at, cpu, request),
+            What::Bio(request) => {
+                let of = |device: u32| takes_bios(device);
+                if *self.takes_bios.entry(request.device).or_insert_with(|| of(request.device)) {
+                    self.begin(at, request, true);
+                }
+            }
+            What::BioComplete(request) => {
+                if self.takes_bios.get(&request.device) == Some(&true) {
+                    self.end(at, cpu, request);
+                }
+            }
+        }
+    }
+
+    fn switch(&mut self, Event { at, cpu, process, thread, .. }: Event, state: u64, next: u32) {
+        self.completed.remove(&cpu);
+        let helper = self.is_helper(thread);
+        if state & SLEEPS != 0 && thread != 0 && (helper || self.is_target(process)) {
+            let call = self.calls.get(&thread).copied().unwrap_or(NO_CALL);
+            let task = self.tasks.entry(thread).or_default();
+            (task.slept, task.woken) = (at, false);
+            if helper {
+                task.mark(at, Part::Kernel);
+            } else {
+                let iowait = state & UNINTERRUPTIBLE != 0;
+                let marks = Vec::with_capacity(8);
+                *task = Task { slept: at, call, iowait, marks, ..Task::default() };
+                // Its process, until it is accounted.
+                self.threads.entry(thread).or_insert_with(|| none_of(thread, process, at));
+            }
+        }
+        if next != 0 && self.tasks.get(&next).is_some_and(|task| task.slept != 0) {
+            let part = match (thread, helper) {
+                (0, _) => Part::Wake,
+                (_, true) => Part::Kernel,
+                _ => Part::Busy,
+            };
+            let is_helper = self.is_helper(next);
+            let Some(task) = self.tasks.get_mut(&next) else { return };
+            task.mark(at, part);
+            let slept = std::mem::take(&mut task.slept);
+            if !is_helper {
+                self.account(next, slept, at);
+            }
+        }
+    }
+
+    fn waking(&mut self, Event { at, cpu, thread, .. }: Event, woken: u32) {
+        if !self.tasks.get(&woken).is_some_and(|task| task.slept != 0 && !task.woken) {
+            return;
+        }
+        let helper = self.is_helper(thread);
+        let fresh = if helper || thread == 0 { FRESH_NS } else { FRESH_IN_PROGRAM_NS };
+        let done = self.completed.get(&cpu).copied();
+        let waker = self
+            .tasks
+            .get(&thread)
+            .filter(|waker| helper && woken != thread && waker.storage)
+            .cloned();
+        let Some(task) = self.tasks.get_mut(&woken) else { return };
+        task.woken = true;
+        let mut part = Part::Other;
+        if let Some(done) = done.filter(|done| done.at > task.slept && done.at + fresh > at) {
+            if done.inserted > task.slept {
+                task.mark(done.inserted, Part::Kernel);
+            }
+            task.mark(done.issued, Part::Queue);
+            task.mark(done.at, Part::Device);
+            (task.request, task.storage) = (done.request, true);
+            part = Part::Kernel;
+        } else if let Some(waker) = waker {
+            let (request, hops) = (waker.request, waker.hops);
+            let slept = task.slept;
+            for (when, what) in waker.marks.into_iter().filter(|(when, _)| *when > slept) {
+                task.storage |= what == Part::Device;
+                task.mark(when, what);
+            }
+            if task.storage {
+                (task.request, task.hops) = (request, hops.saturating_add(1));
+                part = Part::Kernel;
+            }
+        }
+        task.mark(at, part);
+    }
+
+    /// Splits a wait that is over.
+    fn account(&mut self, thread: u32, slept: u64, now: u64) {
+        let (Some(task), Some(known)) = (self.tasks.get(&thread), self.threads.get_mut(&thread))
+        else {
+            return;
+        };
+        let request = if task.storage { task.request } else { Request::default() };
+        let key = (
+            known.tgid,
+            request.device,
+            task.call,
+            request.operation,
+            if task.storage { power(request.bytes.into()) } else { 0 },
+            // Nothing else tells a lock from a wait for a page.
+            task.iowait && task.storage,
+            task.storage && task.hops > 0,
+        );
+        let sum = self.waits.entry(key).or_insert(WaitSum {
+            count: 0,
+            nanos: 0,
+            parts: [0; 8],
+            hops: 0,
+            bytes: 0,
+            latency: [0; BUCKETS],
+        });
+        let mut from = slept;
+        for (at, part) in &task.marks {
+            let at = (*at).min(now);
+            if at > from {
+                sum.parts[*part as usize] += at - from;
+                from = at;
+            }
+        }
+        let nanos = now - slept;
+        let bucket = ((nanos | 1).ilog2() as usize).saturating_sub(7).min(BUCKETS - 1);
+        (sum.count, sum.nanos) = (sum.count + 1, sum.nanos + nanos);
+        sum.latency[bucket] += 1;
+        if task.storage {
+            sum.hops += u64::from(task.hops);
+            sum.bytes += u64::from(request.bytes);
+            if known.waits == 0 {
+                known.first = slept;
+            }
+            (known.last, known.waits) = (now, known.waits + 1);
+            known.nanos += nanos;
+        }
+    }
+
+    fn begin(&mut self, at: u64, request: Request, issue: bool) {
+        let key = (request.device, request.sector);
+        match self.in_flight.get_mut(&key) {
+            Some(known) if issue && known.issued == 0 => {
+                (known.issued, known.request.bytes) = (at, request.bytes);
+            }
+            _ => {
+                let issued = if issue { at } else { 0 };
+                if self.in_flight.insert(key, InFlight { inserted: at, issued, request }).is_none()
+                {
+                    *self.depths.entry(request.device).or_default() += 1;
+                }
+            }
+        }
+    }
+
+    fn end(&mut self, at: u64, cpu: u32, request: Request) {
+        let Some(known) = self.in_flight.remove(&(request.device, request.sector)) else { return };
+        let issued = if known.issued > 0 { known.issued } else { known.inserted };
+        let (inserted, request) = (known.inserted, known.request);
+        self.completed.insert(cpu, Completed { at, inserted, issued, request });
+        let depth = self.depths.entry(request.device).or_default();
+        let in_flight = *depth;
+        *depth = depth.saturating_sub(1);
+        let key = (request.device, request.operation, power(request.bytes.into()));
+        let sum = self.devices.entry(key).or_insert(DeviceSum {
+            count: 0,
+            bytes: 0,
+            queue_nanos: 0,
+            device_nanos: 0,
+            in_flight: 0,
+        });
+        sum.count += 1;
+        sum.bytes += u64::from(request.bytes);
+        sum.queue_nanos += issued.saturating_sub(inserted);
+        sum.device_nanos += at.saturating_sub(issued);
+        sum.in_flight += in_flight;
+    }
+
+    /// What was summed up; from zero again if `again`.
+    pub fn sums(&mut self, again: bool) -> Sums {
+        let waits = self.waits.iter().map(|(key, sum)| {
+            let (tgid, device, call, operation, size_bits, iowait, through) = *key;
+            let (iowait, through_thread) = (iowait.into(), through.into());
+            let key = WaitKey {
+                tgid,
+                device,
+                call,
+                operation,
+                size_bits,
+                iowait,
+                through_thread,
+                pad: 0,
+            };
+            (key, *sum)
+        });
+        let devices = self.devices.iter().map(|((device, operation, size_bits), sum)| {
+            let (device, operation, size_bits) = (*device, *operation, *size_bits);
+            (DeviceKey { device, operation, size_bits, pad: 0 }, *sum)
+        });
+        let lost = (self.lost > 0)
+            .then(|| format!("{} events were lost, because they came too quickly", self.lost));
+        let sums = Sums {
+            waits: waits.collect(),
+            devices: devices.collect(),
+            threads: self.threads.values().filter(|sum| sum.waits > 0).copied().collect(),
+            cost: crate::Cost { nanos: self.took.as_nanos() as u64, events: self.events },
+            notes: lost.into_iter().collect(),
+        };
+        if again {
+            (self.waits, self.devices) = Default::default();
+            self.threads.values_mut().for_each(|sum| (sum.waits, sum.nanos) = (0, 0));
+        }
+        sums
+    }
+}
+
+fn none_of(thread: u32, process: u32, at: u64) -> ThreadSum {
+    let mut name = [0; 16];
+    let known = names::program(thread).unwrap_or_default();
+    let bytes = known.trim_end().as_bytes();
+    let count = bytes.len().min(15);
+    name[..count].copy_from_slice(&bytes[..count]);
+    ThreadSum { first: at, last: at, waits: 0, nanos: 0, tgid: process, pad: 0, name }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+use super::*;
+
+const DEVICE: u32 = 7 << 20;
+const PROGRAM: u32 = 4_000_001;
+const THREAD: u32 = 4_000_002;
+
+fn event(at: u64, thread: u32, what: What) -> Event {
+    Event { at, cpu: 0, process: if thread == THREAD { PROGRAM } else { thread }, thread, what }
+}
+
+fn request(operation: u8) -> Request {
+    Request { device: DEVICE, sector: 8, bytes: 4096, operation }
+}
+
+/// A thread reads, sleeps, and is woken by the interrupt on an idle CPU.
+fn told(call: Option<i16>, state: u64) -> Sums {
+    let mut story = Story::new(false, 0, &[PROGRAM]);
+    let (read, sleep) = (request(READ), What::Switch { state, next: 0 });
+    if let Some(call) = call {
+        story.tell(event(90, THREAD, What::Enter(call)));
+    }
+    for (at, thread, what) in [
+        (100, THREAD, What::Insert(read)),
+        (105, THREAD, What::Issue(read)),
+        (110, THREAD, sleep),
+        (200, 0, What::Complete(read)),
+        (201, 0, What::Waking(THREAD)),
+        (205, 0, What::Switch { state: 0, next: THREAD }),
+    ] {
+        story.tell(event(at, thread, what));
+    }
+    story.sums(false)
+}
+
+#[test]
+fn a_wait_is_split_at_its_completion_and_its_wake_up() {
+    let sums = told(Some(libc::SYS_pread64 as i16), UNINTERRUPTIBLE);
+    let [(key, sum)] = &sums.waits[..] else { panic!("one wait") };
+    assert_eq!((key.tgid, key.device, key.call), (PROGRAM, DEVICE, libc::SYS_pread64 as i16));
+    assert_eq!((key.operation, key.size_bits, key.iowait), (READ, 12, 1));
+    let [other, queue, device, kernel, wake, busy, ..] = sum.parts;
+    assert_eq!((sum.count, sum.nanos), (1, 95));
+    assert_eq!((other, queue, device, kernel, wake, busy), (0, 0, 90, 1, 4, 0));
+    let [(key, load)] = &sums.devices[..] else { panic!("one device") };
+    assert_eq!((key.device, load.count, load.queue_nanos, load.device_nanos), (DEVICE, 1, 5, 95));
+    assert_eq!(load.in_flight, 1);
+    assert_eq!(sums.threads.len(), 1);
+}
+
+#[test]
+fn a_sleep_in_no_call_is_a_fault_and_one_without_a_request_no_wait() {
+    let sums = told(None, UNINTERRUPTIBLE);
+    assert_eq!(sums.waits[0].0.call, NO_CALL);
+    let mut story = Story::new(false, 0, &[PROGRAM]);
+    story.tell(event(100, THREAD, What::Switch { state: 1, next: 0 }));
+    story.tell(event(150, 0, What::Waking(THREAD)));
+    story.tell(event(160, 0, What::Switch { state: 0, next: THREAD }));
+    let sums = story.sums(false);
+    assert_eq!((sums.waits[0].0.device, sums.waits[0].0.iowait), (0, 0));
+    assert!(sums.threads.is_empty());
+}
+
+#[test]
+fn who_is_not_followed_has_no_waits_and_children_are_followed() {
+    let mut story = Story::new(false, 0, &[PROGRAM]);
+    story.tell(event(10, 77, What::Switch { state: 1, next: 0 }));
+    assert!(story.sums(false).waits.is_empty());
+    let new = |thread, flags| What::NewTask { thread, flags };
+    story.tell(event(20, THREAD, new(4_000_010, 0)));
+    story.tell(event(21, THREAD, new(4_000_011, CLONE_THREAD)));
+    story.tell(event(22, 77, new(4_000_012, 0)));
+    let mut followed = story.followed();
+    followed.sort_unstable();
+    assert_eq!(followed, [PROGRAM, 4_000_010]);
+    // A child that was made before its parent was left is followed, whenever that is told.
+    story.leave(PROGRAM, 30);
+    story.tell(event(25, THREAD, new(4_000_013, 0)));
+    story.tell(event(35, THREAD, new(4_000_014, 0)));
+    let mut followed = story.followed();
+    followed.sort_unstable();
+    assert_eq!(followed, [4_000_010, 4_000_013]);
+}
+
+#[test]
+fn letters_of_requests_are_read() {
+    for (letters, expected) in [
+        ("R", READ),
+        ("RA", READ),
+        ("WS", WRITE),
+        ("WFS", JOURNAL),
+        ("FWFS", JOURNAL),
+        ("FF", FLUSH),
+        ("D", DISCARD),
+        ("N", ELSE),
+    ] {
+        assert_eq!(operation(letters.as_bytes()), expected, "{letters}");
+    }
+}
