@@ -2,7 +2,7 @@
 //! The daemon: makes channels for clients that connect, grants and takes back, and keeps the thread that
 //! serves them.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,13 +17,14 @@ use dwell_policy::policy::SmartCon;
 use rustix::event::EventfdFlags;
 
 use crate::accept::Acceptor;
+use crate::channel::Channel;
+use crate::counts::UserCommands;
 use crate::credentials;
 use crate::grants::{DrainGuard, Errno, GrantReply, Grants, Inode, OpenFile, Reach, Token, Why};
+use crate::owners::Owners;
 use crate::service::Service;
-use crate::shared::Shared;
 use crate::shares::Shares;
 use crate::socket;
-use crate::table::Table;
 use crate::way::Way;
 
 /// What a daemon is told.
@@ -48,6 +49,8 @@ pub struct Options {
     pub device_depth: u32,
     /// How long a connection may take to say what it wants.
     pub patience: Duration,
+    /// Whose subordinate users share with their owner.
+    pub owners: Arc<Owners>,
 }
 
 impl Default for Options {
@@ -62,6 +65,7 @@ impl Default for Options {
             most_mapped_bytes: 256 << 30,
             device_depth: 512,
             patience: Duration::from_secs(1),
+            owners: Arc::default(),
         }
     }
 }
@@ -91,35 +95,9 @@ pub struct Tally {
 pub(crate) struct Counters {
     pub made: AtomicU64,
     pub broken: AtomicU64,
-    pub commands: AtomicU64,
     pub missing: AtomicU64,
     pub grants: AtomicU64,
     pub sleeps: AtomicU64,
-}
-
-/// One channel, as all threads of the daemon see it.
-pub(crate) struct Channel {
-    pub token: Token,
-    pub uid: u32,
-    pub socket: OwnedFd,
-    pub shared: Arc<Shared>,
-    /// Commands are looked up, and those on memory served, while this is locked: whoever has it has the
-    /// channel at rest.
-    pub table: Mutex<Table<Way>>,
-    pub ended: AtomicBool,
-}
-
-impl Channel {
-    pub fn table(&self) -> MutexGuard<'_, Table<Way>> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Ends it: its client sees that at once, and nothing is granted to it any more.
-    pub fn end(&self) {
-        self.ended.store(true, Ordering::Release);
-        self.table().clear();
-        socket::end(&self.socket);
-    }
 }
 
 /// What the threads share.
@@ -136,6 +114,7 @@ pub(crate) struct State {
     /// Wakes the accepting thread.
     pub wake_acceptor: OwnedFd,
     pub counters: Counters,
+    pub commands: UserCommands,
     /// How often the serving thread has heard that something has changed.
     pub heard: Mutex<u64>,
     pub hears: Condvar,
@@ -198,6 +177,7 @@ impl Controller {
             wake: event()?,
             wake_acceptor: event()?,
             counters: Counters::default(),
+            commands: UserCommands::default(),
         });
         let acceptor = Acceptor::new(state.clone(), listener);
         let service = Service::new(state.clone())?;
@@ -218,6 +198,11 @@ impl Controller {
         *heard != before
     }
 
+    /// The commands of its channels so far, by user and kind. Subordinate users count as their owner.
+    pub fn commands(&self) -> BTreeMap<u32, BTreeMap<String, u64>> {
+        self.state.commands.by_user()
+    }
+
     /// What its channels did so far.
     pub fn tally(&self) -> Tally {
         let counters = &self.state.counters;
@@ -232,7 +217,7 @@ impl Controller {
             reachable,
             made: of(&counters.made),
             broken: of(&counters.broken),
-            commands: of(&counters.commands),
+            commands: self.state.commands.sum(),
             missing: of(&counters.missing),
             grants: of(&counters.grants),
             sleeps: of(&counters.sleeps),
@@ -262,7 +247,8 @@ impl Grants for Controller {
         loop {
             let epoch = open.inode.wait_until_free();
             // Made before the table is locked: the channel is not to wait for it.
-            let way = Way::to(open, epoch, &self.state.mapped).ok_or(Errno(libc::EBUSY))?;
+            let way = Way::to(open, epoch, self.account(open.opener.uid()), &self.state.mapped)
+                .ok_or(Errno(libc::EBUSY))?;
             let bytes = open.file.metadata().map_err(|_| Errno(libc::EBADF))?.len();
             let mut table = channel.table();
             match open.inode.reach(epoch) {
@@ -279,6 +265,10 @@ impl Grants for Controller {
             self.state.counters.grants.fetch_add(1, Ordering::Relaxed);
             return Ok(GrantReply { open: open.id(), entry, generation, bytes, in_memory });
         }
+    }
+
+    fn account(&self, uid: u32) -> u32 {
+        self.state.options.owners.of(uid)
     }
 
     fn suspect(&self, open: &Arc<OpenFile>) {
