@@ -12,8 +12,10 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
+use super::error::Error;
+use super::facts::Facts;
 use super::mounts;
-use super::server::{Error, Facts, Stopper};
+use super::server::Stopper;
 
 /// How long a daemon may take to answer. Unmounting may write files back first.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::server::Error;
+use super::error::Error;
 
 /// How long a daemon that is ending may take to let its backing directory go.
 const LOCK_PATIENCE: Duration = Duration::from_secs(1);

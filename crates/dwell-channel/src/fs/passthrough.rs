@@ -47,9 +47,9 @@ pub(super) struct Backing {
 }
 
 impl Backing {
-    /// The kernel is about to write by itself.
-    pub fn lets_write(&self) {
-        self.writes.store(true, Ordering::Release);
+    /// The kernel is about to write by itself; whether that is new.
+    pub fn lets_write(&self) -> bool {
+        !self.writes.swap(true, Ordering::AcqRel)
     }
 
     /// Whether pages that the kernel is given may be old a moment later, without anybody knowing.

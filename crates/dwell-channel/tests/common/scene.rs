@@ -55,8 +55,12 @@ pub fn serve(
 ) -> Result<Server, String> {
     let (backing, mount) = (backing.to_owned(), mount.to_owned());
     let serving = Serving { backing, mount, private: false, threads: 4, passthrough };
-    take_over(&serving).map_err(|error| error.to_string())?;
-    Server::start(&serving, controller, Channels::default).map_err(|error| error.to_string())
+    serve_as(&serving, controller)
+}
+
+pub fn serve_as(serving: &Serving, controller: Arc<Controller>) -> Result<Server, String> {
+    take_over(serving).map_err(|error| error.to_string())?;
+    Server::start(serving, controller, Channels::default).map_err(|error| error.to_string())
 }
 
 impl Scene {

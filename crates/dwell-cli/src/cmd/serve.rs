@@ -17,6 +17,7 @@ use dwell::policy::Block;
 use dwell_channel::controller::{self, Controller, Tally};
 use dwell_channel::fs::control::{self, Record, Seen};
 use dwell_channel::fs::{Channels, DataPath, Facts, Options, Server, Stopper, take_over};
+use dwell_channel::owners::Owners;
 use serde::Serialize;
 
 use super::explain::policy_name;
@@ -123,7 +124,7 @@ fn serve(args: &Start) -> Result<()> {
     let count = move || {
         let tally = counting.tally();
         let Tally { channels, grants, commands, .. } = tally;
-        Channels { channels, grants, commands }
+        Channels { channels, grants, commands, commands_by_user: counting.commands() }
     };
     let server = Server::start(&options, controller.clone(), count)?;
     let stopper = server.stopper();
@@ -187,8 +188,9 @@ fn controller(args: &Start) -> Result<Controller> {
     let policy = if opening.shadow { Arc::new(Block) } else { opening.policy };
     // Without one, nobody else is taken to be busy.
     let monitor = SystemMonitor::shared_with(places::monitor()).ok();
+    let owners = Arc::new(Owners::of_this_machine());
     let options =
-        controller::Options { known: opening.known, policy, monitor, ..Default::default() };
+        controller::Options { known: opening.known, policy, monitor, owners, ..Default::default() };
     Controller::start(options).context("cannot start the daemon")
 }
 
