@@ -179,12 +179,22 @@ impl Source for Served {
         Ok(Some(InHandler::new(self.queue(depth)?.sealed(self.target()))))
     }
 
+    /// The channel, and the kernel's own path to the same file.
     fn routes(&self) -> Routes {
-        Routes::INTERRUPT
+        Routes::INLINE | Routes::INTERRUPT
     }
 
     fn call(&self, io: &Io) -> i32 {
-        by_kernel(io)
+        let gone = |done: i32| [-libc::ENOTCONN, -libc::ECONNABORTED].contains(&done);
+        match by_kernel(io) {
+            // The daemon was killed; another may serve the file by now.
+            done if gone(done) && self.inner.reopen().is_ok() => by_kernel(io),
+            done => done,
+        }
+    }
+
+    fn has_busy_server(&self) -> bool {
+        true
     }
 
     fn refused(&self, _: Route) {}
@@ -259,12 +269,17 @@ impl Source for Mount {
         Ok(self.channel(Shape::of_depth(depth)))
     }
 
+    /// Channels, and the kernel's own path to the same files.
     fn routes(&self) -> Routes {
-        Routes::INTERRUPT
+        Routes::INLINE | Routes::INTERRUPT
     }
 
     fn call(&self, io: &Io) -> i32 {
         by_kernel(io)
+    }
+
+    fn has_busy_server(&self) -> bool {
+        true
     }
 
     fn target(&self) -> i32 {
