@@ -6,14 +6,15 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use dwell_channel::controller::{self, Controller};
-use dwell_channel::fs::{Channels, Options as Serving, Server};
+use dwell_channel::fs::{Channels, DataPath, Options as Serving, Server};
 
 /// The file of [`Stage::with_data`].
 pub const DATA: &str = "data";
 
 /// A served directory, there as long as this.
 pub struct Stage {
-    _server: Server,
+    server: Server,
+    daemon: Arc<Controller>,
     backing: PathBuf,
     mount: tempfile::TempDir,
     _directory: Option<tempfile::TempDir>,
@@ -35,20 +36,34 @@ impl Stage {
             (None, None) => unreachable!("a directory of its own was made above"),
         };
         let mount = tempfile::tempdir().context("a directory to serve at")?;
-        let controller = Controller::start(options)?;
-        let (at, threads) = (mount.path().to_owned(), 2);
-        let serving = Serving {
-            backing: backing.clone(),
-            mount: at,
-            private: false,
-            threads,
-            // What a channel saves is a request of the kernel's to the controller.
-            passthrough: false,
-        };
-        Ok(match Server::start(&serving, Arc::new(controller), Channels::default) {
-            Ok(_server) => Ok(Stage { _server, backing, mount, _directory: own }),
-            Err(error) => Err(error.to_string()),
-        })
+        // What a channel saves is a request of the kernel's to the daemon.
+        let serving = (backing.as_path(), mount.path(), false, false);
+        Ok(served(serving, options)?.map(|(server, daemon)| Stage {
+            server,
+            daemon,
+            backing,
+            mount,
+            _directory: own,
+        }))
+    }
+
+    /// Serves `backing` as `dwell serve` does: the kernel reads and writes by itself where it can. `hidden` keeps
+    /// everybody else off the directory.
+    pub fn passed_through(
+        backing: &Path,
+        hidden: bool,
+        options: controller::Options,
+    ) -> Result<Result<Stage, String>> {
+        let mount = tempfile::tempdir().context("a directory to serve at")?;
+        let serving = (backing, mount.path(), hidden, true);
+        let backing = backing.to_owned();
+        Ok(served(serving, options)?.map(|(server, daemon)| Stage {
+            server,
+            daemon,
+            backing,
+            mount,
+            _directory: None,
+        }))
     }
 
     /// The same, with a file of `bytes` bytes in it.
@@ -61,6 +76,24 @@ impl Stage {
         Ok(made)
     }
 
+    /// How often a program has waited for the daemon so far.
+    pub fn trips(&self) -> u64 {
+        // For these nobody waits.
+        let aside = ["forget", "release", "releasedir"];
+        let requests = self.server.stopper().facts().requests;
+        requests.iter().filter(|(kind, _)| !aside.contains(&kind.as_str())).map(|(_, n)| n).sum()
+    }
+
+    /// How data reaches the backing files.
+    pub fn data_path(&self) -> DataPath {
+        self.server.stopper().facts().data_path
+    }
+
+    /// Who serves it.
+    pub fn daemon(&self) -> &Arc<Controller> {
+        &self.daemon
+    }
+
     /// The directory that is served.
     pub fn backing(&self) -> &Path {
         &self.backing
@@ -70,4 +103,16 @@ impl Stage {
     pub fn mount(&self) -> &Path {
         self.mount.path()
     }
+}
+
+/// Serves a directory at another, hidden or not, with passthrough or not; or why that cannot be.
+fn served(
+    (backing, mount, private, passthrough): (&Path, &Path, bool, bool),
+    options: controller::Options,
+) -> Result<Result<(Server, Arc<Controller>), String>> {
+    let daemon = Arc::new(Controller::start(options)?);
+    let (backing, mount) = (backing.to_owned(), mount.to_owned());
+    let serving = Serving { backing, mount, private, threads: 2, passthrough };
+    let started = Server::start(&serving, daemon.clone(), Channels::default);
+    Ok(started.map(|server| (server, daemon)).map_err(|error| error.to_string()))
 }
