@@ -116,8 +116,8 @@ impl Service {
         for channel in fresh {
             let number = self.next_number;
             self.next_number += 1;
-            if let Err(serving) = self.users.add(Serving::new(number, channel)) {
-                self.forget(&serving.channel);
+            if self.users.add(Serving::new(number, channel.clone())).is_err() {
+                self.forget(&channel);
             }
         }
         self.bury();

@@ -63,14 +63,12 @@ impl User {
         came_of_it
     }
 
-    fn add(&mut self, channel: Serving) -> Result<(), Serving> {
+    fn add(&mut self, channel: Serving) -> io::Result<()> {
         // An edge each: what is awake is not heard again and again, however often it rings.
         let wanted = epoll::EventFlags::IN | epoll::EventFlags::RDHUP | epoll::EventFlags::ET;
         let data = epoll::EventData::new_u64(channel.number);
-        match epoll::add(&self.doorbells, &channel.channel.socket, data, wanted) {
-            Ok(()) => self.awake.push(channel),
-            Err(_) => return Err(channel),
-        }
+        epoll::add(&self.doorbells, &channel.channel.socket, data, wanted)?;
+        self.awake.push(channel);
         Ok(())
     }
 
@@ -171,15 +169,15 @@ impl Users {
         &self.doorbells
     }
 
-    /// Gives a channel its place among its user's; the channel again if the system refuses.
-    pub fn add(&mut self, channel: Serving) -> Result<(), Serving> {
+    /// Gives a channel its place among its user's.
+    ///
+    /// # Errors
+    /// What the system says; the channel is not served then.
+    pub fn add(&mut self, channel: Serving) -> io::Result<()> {
         let account = channel.channel.account;
         let mut user = match self.take(account) {
             Some(user) => user,
-            None => match self.welcome(account) {
-                Ok(user) => user,
-                Err(_) => return Err(channel),
-            },
+            None => self.welcome(account)?,
         };
         let added = user.add(channel);
         self.put(user);
