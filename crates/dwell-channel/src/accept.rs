@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 use crate::channel::Channel;
-use crate::controller::{State, random};
+use crate::daemon::{State, random};
 use crate::layout::Layout;
 use crate::shared::Shared;
 use crate::socket::{self, Came};

@@ -17,8 +17,8 @@ use dwell_policy::{Decision, Mode, Reason, Route, WaitMachine};
 
 use crate::channel::begin::Begun;
 use crate::channel::turn::Part;
-use crate::controller::Options;
 use crate::credentials::Opener;
+use crate::daemon::Options;
 use crate::grants::OpenFile;
 use crate::shared::Shared;
 use crate::wire::Done;

@@ -6,9 +6,9 @@
 mod accept;
 mod channel;
 pub mod client;
-pub mod controller;
 mod counts;
 pub mod credentials;
+pub mod daemon;
 mod device;
 pub mod fs;
 pub mod grants;

@@ -24,7 +24,7 @@ impl Owners {
     }
 
     /// From the text of `subuid` and, for owners that are named there, of `passwd`. Lines that make no sense own nothing.
-    fn parse(subuid: &str, passwd: &str) -> Owners {
+    pub fn parse(subuid: &str, passwd: &str) -> Owners {
         let number = |user: &str| {
             let named = || {
                 let mut lines = passwd.lines().map(|line| line.split(':'));

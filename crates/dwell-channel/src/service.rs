@@ -19,7 +19,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use crate::channel::Channel;
 use crate::channel::serving::Serving;
 use crate::channel::turn::Turn;
-use crate::controller::State;
+use crate::daemon::State;
 use crate::device::Device;
 use crate::users::Users;
 

@@ -13,7 +13,7 @@ use rustix::event::{Timespec, epoll};
 
 use crate::channel::serving::Serving;
 use crate::channel::turn::{Allowance, Turn};
-use crate::controller::Counters;
+use crate::daemon::Counters;
 use crate::device::{Device, Errand};
 
 /// Channels of one user that are looked at in a turn.
@@ -368,7 +368,7 @@ mod tests {
         let sides = vec![Both::new(1, &[1; 8192]), Both::new(1, &[1; 8192])];
         let (mut users, mut clients) = users(sides);
         let (mut device, counters) = (device(), Counters::default());
-        let asleep = |both: &Both| both.shared.mark(Mark::ControllerAsleep).load(Ordering::SeqCst);
+        let asleep = |both: &Both| both.shared.mark(Mark::DaemonAsleep).load(Ordering::SeqCst);
         clients[0].submit(Opcode::Read, 0, 4096);
         users.turn(&mut device, &counters);
         users.rest(false);

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use common::mapped;
 use common::scene::{Scene, scene_by, serve_as};
-use dwell_channel::controller::{Controller, Options};
+use dwell_channel::daemon::{Daemon, Options};
 use dwell_channel::fs::Options as Serving;
 
 /// Longer than names are remembered of a directory that others may change.
@@ -21,7 +21,7 @@ const LONG: Duration = Duration::from_millis(1500);
 fn hidden() -> Option<Scene> {
     let dir = || tempfile::Builder::new().prefix("dwell-trips-").tempdir_in("/dev/shm").unwrap();
     let (backing, mount) = (dir(), dir());
-    let controller = Arc::new(Controller::start(Options::default()).unwrap());
+    let daemon = Arc::new(Daemon::start(Options::default()).unwrap());
     let serving = Serving {
         backing: backing.path().to_owned(),
         mount: mount.path().to_owned(),
@@ -29,8 +29,8 @@ fn hidden() -> Option<Scene> {
         threads: 2,
         passthrough: true,
     };
-    match serve_as(&serving, controller.clone()) {
-        Ok(server) => Some(Scene { controller, server: Some(server), backing, mount }),
+    match serve_as(&serving, daemon.clone()) {
+        Ok(server) => Some(Scene { daemon, server: Some(server), backing, mount }),
         Err(why) => {
             println!("SKIP: {why}");
             None

@@ -8,8 +8,8 @@ use std::sync::atomic::{Ordering, compiler_fence};
 use super::Channel;
 use super::begin::{Begun, Task, begin};
 use super::turn::{Allowance, Part, Turn};
-use crate::controller::Counters;
 use crate::counts;
+use crate::daemon::Counters;
 use crate::device::Device;
 use crate::layout::{COMPLETION_WORDS, Mark};
 use crate::ring::{Broken, Consumer, Producer};
@@ -95,14 +95,14 @@ impl Serving {
         }
         let shared = &self.channel.shared;
         // In one order with the look at the ring that follows.
-        shared.mark(Mark::ControllerAsleep).swap(1, Ordering::SeqCst);
+        shared.mark(Mark::DaemonAsleep).swap(1, Ordering::SeqCst);
         match self.can_serve() {
             Ok(false) => return true,
             Ok(true) => {}
             Err(Broken { .. }) => self.end = End::Broken,
         }
         let shared = &self.channel.shared;
-        shared.mark(Mark::ControllerAsleep).store(0, Ordering::Relaxed);
+        shared.mark(Mark::DaemonAsleep).store(0, Ordering::Relaxed);
         false
     }
 
@@ -118,7 +118,7 @@ impl Serving {
 
     /// The same channel, whose client need not ring.
     pub fn awoken(mut self) -> Self {
-        self.channel.shared.mark(Mark::ControllerAsleep).store(0, Ordering::Relaxed);
+        self.channel.shared.mark(Mark::DaemonAsleep).store(0, Ordering::Relaxed);
         self.worked = true;
         self
     }

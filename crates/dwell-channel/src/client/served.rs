@@ -97,13 +97,13 @@ impl Served {
         let place = match ask::place(file.as_raw_fd()) {
             Ok(place) => place,
             Err(error) if error.raw_os_error() == Some(libc::ENOTTY) => {
-                let what = "no controller serves this file: open it without chan:, or serve its directory \
+                let what = "no daemon serves this file: open it without chan:, or serve its directory \
                             with dwell serve start";
                 return Err(Error::invalid(path, what));
             }
-            Err(error) => return Err(Error::io("ask the controller of", path, None, error)),
+            Err(error) => return Err(Error::io("ask the daemon of", path, None, error)),
         };
-        let asked = |error| Error::io("ask the controller of", path, None, error);
+        let asked = |error| Error::io("ask the daemon of", path, None, error);
         let identity = ask::identity(file.as_raw_fd()).map_err(asked)?;
         let path = std::path::absolute(path).map_err(asked)?;
         let write = options.write;

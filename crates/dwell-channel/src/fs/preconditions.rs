@@ -49,9 +49,9 @@ fn clear_away(at: &Path, notes: &mut Vec<String>) -> Result<(), Error> {
             return Err(Error::invalid(at, what));
         }
         mounts::unmount(at, How::Now).map_err(|error| {
-            Error::io("a killed controller's mount cannot be cleared away", at, error)
+            Error::io("a killed daemon's mount cannot be cleared away", at, error)
         })?;
-        notes.push(format!("{}: took over from a controller that was killed", at.display()));
+        notes.push(format!("{}: took over from a daemon that was killed", at.display()));
     }
     Ok(())
 }

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use dwell_channel::controller;
+use dwell_channel::daemon;
 
 use super::super::lab::{put, skip, skip_all};
 use super::super::wrapped::{POLICY, Wrapping, open_to_all};
@@ -105,7 +105,7 @@ fn measure(
         Err(why) => return skip_all(result, &why.to_string()).map(|()| None),
     };
     // As a daemon has it that `dwell serve` starts.
-    let options = controller::Options { monitor: Some(lab.monitor.clone()), ..Default::default() };
+    let options = daemon::Options { monitor: Some(lab.monitor.clone()), ..Default::default() };
     let stage = match Stage::passed_through(backing.path(), false, options)? {
         Ok(stage) => stage,
         Err(why) => return skip_all(result, &why).map(|()| None),

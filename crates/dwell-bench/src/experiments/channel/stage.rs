@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use dwell_channel::controller::{self, Controller};
+use dwell_channel::daemon::{self, Daemon};
 use dwell_channel::fs::{Channels, DataPath, Options as Serving, Server};
 
 /// The file of [`Stage::with_data`].
@@ -14,7 +14,7 @@ pub const DATA: &str = "data";
 /// A served directory, there as long as this.
 pub struct Stage {
     server: Server,
-    daemon: Arc<Controller>,
+    daemon: Arc<Daemon>,
     backing: PathBuf,
     mount: tempfile::TempDir,
     _directory: Option<tempfile::TempDir>,
@@ -22,10 +22,7 @@ pub struct Stage {
 
 impl Stage {
     /// Serves `backing`, or a directory on a tmpfs; or why there can be none here.
-    pub fn make(
-        backing: Option<&Path>,
-        options: controller::Options,
-    ) -> Result<Result<Stage, String>> {
+    pub fn make(backing: Option<&Path>, options: daemon::Options) -> Result<Result<Stage, String>> {
         let own = match backing {
             Some(_) => None,
             None => Some(tempfile::tempdir_in("/dev/shm").context("a directory in /dev/shm")?),
@@ -52,7 +49,7 @@ impl Stage {
     pub fn passed_through(
         backing: &Path,
         hidden: bool,
-        options: controller::Options,
+        options: daemon::Options,
     ) -> Result<Result<Stage, String>> {
         let mount = tempfile::tempdir().context("a directory to serve at")?;
         let serving = (backing, mount.path(), hidden, true);
@@ -68,7 +65,7 @@ impl Stage {
 
     /// The same, with a file of `bytes` bytes in it.
     pub fn with_data(backing: Option<&Path>, bytes: u64) -> Result<Result<Stage, String>> {
-        let made = Stage::make(backing, controller::Options::default())?;
+        let made = Stage::make(backing, daemon::Options::default())?;
         if let Ok(stage) = &made {
             let data = &crate::fixture::half_noise(bytes as usize)[..];
             std::fs::write(stage.backing.join(DATA), data).context("writing the file to serve")?;
@@ -90,7 +87,7 @@ impl Stage {
     }
 
     /// Who serves it.
-    pub fn daemon(&self) -> &Arc<Controller> {
+    pub fn daemon(&self) -> &Arc<Daemon> {
         &self.daemon
     }
 
@@ -108,9 +105,9 @@ impl Stage {
 /// Serves a directory at another, hidden or not, with passthrough or not; or why that cannot be.
 fn served(
     (backing, mount, private, passthrough): (&Path, &Path, bool, bool),
-    options: controller::Options,
-) -> Result<Result<(Server, Arc<Controller>), String>> {
-    let daemon = Arc::new(Controller::start(options)?);
+    options: daemon::Options,
+) -> Result<Result<(Server, Arc<Daemon>), String>> {
+    let daemon = Arc::new(Daemon::start(options)?);
     let (backing, mount) = (backing.to_owned(), mount.to_owned());
     let serving = Serving { backing, mount, private, threads: 2, passthrough };
     let started = Server::start(&serving, daemon.clone(), Channels::default);

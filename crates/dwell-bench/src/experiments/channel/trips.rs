@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use dwell_channel::controller::Options;
+use dwell_channel::daemon::Options;
 
 use super::middle;
 use super::stage::{DATA, Stage};

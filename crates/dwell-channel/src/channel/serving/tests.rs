@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Mutex;
 
 use super::*;
-use crate::controller::Options;
+use crate::daemon::Options;
 use crate::grants::{Inodes, OpenFile};
 use crate::layout::Layout;
 use crate::shared::Shared;

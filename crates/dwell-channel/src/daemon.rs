@@ -144,21 +144,21 @@ impl State {
 }
 
 /// A running daemon. It ends, and all its channels with it, when it is dropped.
-pub struct Controller {
+pub struct Daemon {
     state: Arc<State>,
     threads: Vec<JoinHandle<()>>,
 }
 
-impl Controller {
+impl Daemon {
     /// Starts a daemon under a name that nobody can guess.
     ///
     /// # Errors
     /// What the system refuses: a thread, a socket, random bytes.
-    pub fn start(options: Options) -> io::Result<Controller> {
+    pub fn start(options: Options) -> io::Result<Daemon> {
         credentials::with_what_is_needed(|| Self::start_here(options))?
     }
 
-    fn start_here(options: Options) -> io::Result<Controller> {
+    fn start_here(options: Options) -> io::Result<Daemon> {
         let mut number = [0u8; 16];
         random(&mut number)?;
         let place = format!("dwell-{:032x}", u128::from_le_bytes(number)).into_bytes();
@@ -181,11 +181,11 @@ impl Controller {
         });
         let acceptor = Acceptor::new(state.clone(), listener);
         let service = Service::new(state.clone())?;
-        let mut controller = Controller { state, threads: Vec::new() };
+        let mut daemon = Daemon { state, threads: Vec::new() };
         let thread = |name: &str| std::thread::Builder::new().name(name.to_owned());
-        controller.threads.push(thread("dwell-accept").spawn(move || acceptor.run())?);
-        controller.threads.push(thread("dwell-channels").spawn(move || service.run())?);
-        Ok(controller)
+        daemon.threads.push(thread("dwell-accept").spawn(move || acceptor.run())?);
+        daemon.threads.push(thread("dwell-channels").spawn(move || service.run())?);
+        Ok(daemon)
     }
 
     /// Whether the thread that serves channels takes notice within that time: a service manager may ask.
@@ -225,7 +225,7 @@ impl Controller {
     }
 }
 
-impl Drop for Controller {
+impl Drop for Daemon {
     fn drop(&mut self) {
         self.state.stop.store(true, Ordering::Release);
         let _ = rustix::io::write(&self.state.wake_acceptor, &1u64.to_ne_bytes());
@@ -237,7 +237,7 @@ impl Drop for Controller {
     }
 }
 
-impl Grants for Controller {
+impl Grants for Daemon {
     fn place(&self) -> &[u8] {
         &self.state.place
     }
@@ -317,13 +317,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_controller_answers_as_long_as_its_thread_serves() {
-        let mut controller = Controller::start(Options::default()).unwrap();
-        assert!((0..3).all(|_| controller.answers(Duration::from_secs(20))));
-        controller.state.stop.store(true, Ordering::Release);
-        controller.state.tell_service();
-        let _ = rustix::io::write(&controller.state.wake_acceptor, &1u64.to_ne_bytes());
-        controller.threads.drain(..).for_each(|thread| thread.join().unwrap());
-        assert!(!controller.answers(Duration::from_millis(10)));
+    fn a_daemon_answers_as_long_as_its_thread_serves() {
+        let mut daemon = Daemon::start(Options::default()).unwrap();
+        assert!((0..3).all(|_| daemon.answers(Duration::from_secs(20))));
+        daemon.state.stop.store(true, Ordering::Release);
+        daemon.state.tell_service();
+        let _ = rustix::io::write(&daemon.state.wake_acceptor, &1u64.to_ne_bytes());
+        daemon.threads.drain(..).for_each(|thread| thread.join().unwrap());
+        assert!(!daemon.answers(Duration::from_millis(10)));
     }
 }
