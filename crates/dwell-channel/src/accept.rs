@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 
-use crate::controller::{Channel, State, random};
+use crate::channel::Channel;
+use crate::daemon::{State, random};
 use crate::layout::Layout;
 use crate::shared::Shared;
 use crate::socket::{self, Came};
@@ -24,7 +25,8 @@ const MOST_AT_ONCE: usize = 64;
 /// A connection that has not said yet what it wants.
 struct Undecided {
     socket: OwnedFd,
-    uid: u32,
+    /// The user whose share it is part of.
+    account: u32,
     until: Instant,
 }
 
@@ -60,17 +62,21 @@ impl Acceptor {
         }
     }
 
+    fn account(&self, socket: &OwnedFd) -> io::Result<u32> {
+        Ok(self.state.options.owners.of(socket::peer_uid(socket)?))
+    }
+
     /// A user who connects and says nothing keeps nobody else waiting: their own older connections go.
     fn take_up(&mut self, socket: OwnedFd) {
-        let Ok(uid) = socket::peer_uid(&socket) else { return };
-        let own = self.undecided.iter().filter(|one| one.uid == uid).count();
+        let Ok(account) = self.account(&socket) else { return };
+        let own = self.undecided.iter().filter(|one| one.account == account).count();
         if own >= MOST_UNDECIDED
-            && let Some(oldest) = self.undecided.iter().position(|one| one.uid == uid)
+            && let Some(oldest) = self.undecided.iter().position(|one| one.account == account)
         {
             self.undecided.remove(oldest);
         }
         let until = Instant::now() + self.state.options.patience;
-        self.undecided.push(Undecided { socket, uid, until });
+        self.undecided.push(Undecided { socket, account, until });
     }
 
     /// Sleeps until somebody connects or says something, or time is up for somebody.
@@ -107,10 +113,10 @@ impl Acceptor {
         let Some(layout) = Layout::new(hello.entries, hello.data_bytes) else {
             return refused(libc::EINVAL);
         };
-        let uid = socket::peer_uid(socket)?;
+        let account = self.account(socket)?;
         let options = &self.state.options;
         let (mut channels, mut bytes) = (0, 0);
-        for channel in self.state.channels().values().filter(|channel| channel.uid == uid) {
+        for channel in self.state.channels().values().filter(|channel| channel.account == account) {
             channels += 1;
             bytes += channel.shared.layout().bytes();
         }
@@ -122,7 +128,8 @@ impl Acceptor {
         random(&mut token)?;
         let channel = Arc::new(Channel {
             token,
-            uid,
+            account,
+            commands: self.state.commands.of(account),
             socket: socket.try_clone()?,
             shared: Arc::new(shared),
             table: Mutex::new(Table::new(options.table_capacity)),

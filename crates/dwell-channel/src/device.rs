@@ -15,18 +15,20 @@ use dwell::source::Source;
 use dwell::{clock, wait};
 use dwell_policy::{Decision, Mode, Reason, Route, WaitMachine};
 
-use crate::controller::Options;
+use crate::channel::begin::Begun;
+use crate::channel::turn::Part;
 use crate::credentials::Opener;
+use crate::daemon::Options;
 use crate::grants::OpenFile;
-use crate::lane::{Begun, Part};
 use crate::shared::Shared;
 use crate::wire::Done;
 
 /// A command in flight, and all that it must not lose meanwhile.
 pub(crate) struct Errand {
-    pub lane: u64,
-    /// The user whose channel it is.
-    pub user: u32,
+    /// The channel's number.
+    pub channel: u64,
+    /// The user whose share it is part of.
+    pub account: u32,
     /// What it is the next piece of, and that piece's bytes.
     pub part: Part,
     pub piece: u32,
@@ -82,15 +84,15 @@ impl Device {
 
     /// Whether a user may have one more in flight: no more than are free after it. So whoever comes when others' files do not
     /// answer finds room, however many those others are.
-    fn has_room_for(&self, user: u32) -> bool {
+    fn has_room_for(&self, account: u32) -> bool {
         let free = (self.depth as usize).saturating_sub(self.errands.len() + self.done.len());
-        let own = self.of_user.get(&user).copied().unwrap_or(0);
+        let own = self.of_user.get(&account).copied().unwrap_or(0);
         free > 0 && (own as usize) < free
     }
 
     /// Sends a request on its way.
     pub fn begin(&mut self, io: Io, mut errand: Errand) -> Begun {
-        if !self.has_room_for(errand.user) {
+        if !self.has_room_for(errand.account) {
             return Begun::NoRoom;
         }
         if self.queue.is_none() && !self.none {
@@ -99,7 +101,7 @@ impl Device {
         }
         errand.open.inode.enter();
         let piece = errand.piece;
-        *self.of_user.entry(errand.user).or_default() += 1;
+        *self.of_user.entry(errand.account).or_default() += 1;
         let polls = errand.direct.is_some() && io.bytes() > 0 && !errand.may_block;
         errand.polled = polls && self.polled.routes().has(Route::Polled);
         let route = if errand.polled { Route::Polled } else { Route::Interrupt };
@@ -157,9 +159,9 @@ impl Device {
         }
     }
 
-    /// Tells what is over to `out`, which is the lane, the part, its piece's bytes and the result; whether anything was.
+    /// Tells what is over to `out`, with the result; whether anything was.
     #[inline]
-    pub fn reap(&mut self, out: &mut dyn FnMut(u64, Part, u32, i32)) -> bool {
+    pub fn reap(&mut self, out: &mut dyn FnMut(Errand, i32)) -> bool {
         if self.errands.is_empty() && self.done.is_empty() {
             return false;
         }
@@ -171,13 +173,13 @@ impl Device {
                 errand.open.inode.changed();
             }
             errand.open.inode.leave();
-            if let Entry::Occupied(mut own) = of_user.entry(errand.user) {
+            if let Entry::Occupied(mut own) = of_user.entry(errand.account) {
                 *own.get_mut() -= 1;
                 if *own.get() == 0 {
                     own.remove();
                 }
             }
-            out(errand.lane, errand.part, errand.piece, result);
+            out(errand, result);
         };
         for (errand, result) in self.done.drain(..) {
             over(errand, result);
@@ -228,6 +230,6 @@ impl Device {
                 errands.is_empty()
             });
         }
-        self.reap(&mut |_, _, _, _| {});
+        self.reap(&mut |_, _| {});
     }
 }

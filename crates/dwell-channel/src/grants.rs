@@ -427,6 +427,11 @@ pub trait Grants: Send + Sync {
     /// ENXIO: no such channel. EBUSY: the file cannot be reached by channels now; use the kernel's way.
     fn grant(&self, token: &Token, open: &Arc<OpenFile>) -> Result<GrantReply, Errno>;
 
+    /// The user to whom it counts what this one takes.
+    fn account(&self, uid: u32) -> u32 {
+        uid
+    }
+
     /// A descriptor of it was closed (FLUSH): what was granted has to be asked for again.
     fn suspect(&self, open: &Arc<OpenFile>);
 

@@ -27,7 +27,7 @@ pub enum Mark {
     /// Completions taken so far; the client writes it.
     CompletionHead = 384,
     /// Not 0 while the daemon has to be woken.
-    ControllerAsleep = 512,
+    DaemonAsleep = 512,
     /// Not 0 while the client has to be woken.
     ClientAsleep = 640,
 }

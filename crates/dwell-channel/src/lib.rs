@@ -4,21 +4,24 @@
 #![deny(unsafe_code)]
 
 mod accept;
+mod channel;
 pub mod client;
-pub mod controller;
+mod counts;
 pub mod credentials;
+pub mod daemon;
 mod device;
 pub mod fs;
 pub mod grants;
 mod guarded;
-mod lane;
 pub mod layout;
+pub mod owners;
 pub mod ring;
 mod service;
 pub mod shared;
 mod shares;
 pub mod socket;
 pub mod table;
+mod users;
 mod view;
 mod way;
 pub mod wire;

@@ -38,8 +38,13 @@ pub enum Way {
 
 impl Way {
     /// The way to an open file, while its inode has been held `epoch` times; `None` where only the kernel may
-    /// go: what is no regular file. `mapped` is what users have mapped so far.
-    pub(crate) fn to(open: &OpenFile, epoch: u64, mapped: &Arc<Shares>) -> Option<Way> {
+    /// go: what is no regular file. `account` is the user whose share of `mapped` it takes.
+    pub(crate) fn to(
+        open: &OpenFile,
+        epoch: u64,
+        account: u32,
+        mapped: &Arc<Shares>,
+    ) -> Option<Way> {
         let facts = open.file.metadata().ok()?;
         if !facts.is_file() {
             return None;
@@ -48,8 +53,7 @@ impl Way {
         let special = facts.mode() & (libc::S_ISUID | libc::S_ISGID) != 0
             || rustix::fs::fgetxattr(&open.file, "security.capability", &mut [0u8; 0][..]).is_ok();
         let write = open.rights.write && !open.rights.append && !special;
-        if let Some(view) =
-            open.inode.view(&open.file, epoch, |bytes| mapped.take(open.opener.uid(), bytes))
+        if let Some(view) = open.inode.view(&open.file, epoch, |bytes| mapped.take(account, bytes))
         {
             return Some(Way::Memory { view, write });
         }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// A client of the controller that shares no code with the library: the socket, the memory, commands, completions.
+// A client of the daemon that shares no code with the library: the socket, the memory, commands, completions.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -75,7 +75,7 @@ static inline void adopt(int socket, int memory, struct channel *c)
     c->data = c->map + 12288;
 }
 
-// The error that the controller answers with; 0 with a channel in `c`.
+// The error that the daemon answers with; 0 with a channel in `c`.
 static inline int welcome(int fd, struct channel *c)
 {
     uint8_t message[64], control[64];

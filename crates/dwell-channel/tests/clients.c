@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Clients that are killed, fork, become another program or are of different users. The first argument says which, the
-// rest is theirs. They exit with 0 when the controller answered as it must.
+// rest is theirs. They exit with 0 when the daemon answered as it must.
 #include "channel.h"
 #include <sys/ioctl.h>
 #include <sys/wait.h>
@@ -20,7 +20,7 @@ static void wait_for_input(void)
     CHECK(read(0, &byte, 1) >= 0);
 }
 
-// A channel of the controller that serves an open file.
+// A channel of the daemon that serves an open file.
 static void channel_of(int file, struct channel *c)
 {
     static char place[64];

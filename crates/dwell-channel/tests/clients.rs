@@ -19,7 +19,7 @@ use common::{House, byte_at, filled};
 use dwell::Route;
 use dwell::queue::{Action, Io, Queue};
 use dwell_channel::client::{ChannelBuffer, ChannelQueue, Shape};
-use dwell_channel::controller::{Controller, Options};
+use dwell_channel::daemon::{Daemon, Options};
 use dwell_channel::grants::{Grants, Why};
 
 /// Waits, and not for ever, until this is so.
@@ -37,7 +37,7 @@ fn what_a_killed_client_had_in_flight_lands_in_no_other_memory() {
     // The gate goes first, and lets go of what the daemon waits for when it ends.
     let house = House::new(Options { device_depth: 32, ..Options::default() });
     let Some(gate) = Gate::with(vec![0xaa; 1 << 18]) else { return };
-    let place = String::from_utf8(house.controller.place().to_vec()).unwrap();
+    let place = String::from_utf8(house.daemon.place().to_vec()).unwrap();
     for round in 1..=5u8 {
         let opened = house.open(&gate.path(), libc::O_RDWR);
         gate.close();
@@ -46,7 +46,7 @@ fn what_a_killed_client_had_in_flight_lands_in_no_other_memory() {
         assert_eq!(client.line(), "in flight");
         gate.holds_some();
         drop(client);
-        soon("the channel of a killed client stays", || house.controller.tally().channels == 0);
+        soon("the channel of a killed client stays", || house.daemon.tally().channels == 0);
 
         // Whoever comes next has memory of its own, whatever comes back to the dead one's.
         let fd = opened.program.as_raw_fd();
@@ -60,7 +60,7 @@ fn what_a_killed_client_had_in_flight_lands_in_no_other_memory() {
         std::thread::scope(|scope| {
             // A drain waits for what is in flight, and for as long.
             let drained = scope.spawn(|| {
-                drop(house.controller.drain(&opened.open.inode, Why::Shorten));
+                drop(house.daemon.drain(&opened.open.inode, Why::Shorten));
             });
             std::thread::sleep(Duration::from_millis(20));
             assert!(!drained.is_finished(), "drained with requests in flight");
@@ -93,7 +93,7 @@ fn what_a_killed_client_was_writing_is_there_or_not_and_nothing_else_is() {
     let Some(program) = compiled("clients") else { return };
     let house = House::new(Options { device_depth: 32, ..Options::default() });
     let Some(gate) = Gate::with(vec![0xaa; 16 * 4096]) else { return };
-    let place = String::from_utf8(house.controller.place().to_vec()).unwrap();
+    let place = String::from_utf8(house.daemon.place().to_vec()).unwrap();
     let other = filled(true, 1 << 16);
     let other = house.open(other.path(), libc::O_RDWR);
     let mut old = 0xaa;
@@ -106,7 +106,7 @@ fn what_a_killed_client_was_writing_is_there_or_not_and_nothing_else_is() {
         assert_eq!(client.line(), "in flight");
         gate.holds_some();
         drop(client);
-        soon("the channel of a killed client stays", || house.controller.tally().channels == 0);
+        soon("the channel of a killed client stays", || house.daemon.tally().channels == 0);
 
         // Others go on, in memory that the dead client's writes do not read.
         let fd = other.program.as_raw_fd();
@@ -121,7 +121,7 @@ fn what_a_killed_client_was_writing_is_there_or_not_and_nothing_else_is() {
         }
         std::thread::scope(|scope| {
             let drained = scope.spawn(|| {
-                drop(house.controller.drain(&opened.open.inode, Why::Shorten));
+                drop(house.daemon.drain(&opened.open.inode, Why::Shorten));
             });
             std::thread::sleep(Duration::from_millis(20));
             assert!(!drained.is_finished(), "drained with writes in flight");
@@ -223,7 +223,7 @@ fn on_mounts(client: &str) {
         fs::write(scene.path("data"), vec![5; 8192]).unwrap();
         Client::done(Command::new(program).arg(client).arg(scene.path("data")));
         assert_eq!(fs::read(scene.path("data")).unwrap().len(), 8192);
-        soon("its channel stays", || scene.controller.tally().channels == 0);
+        soon("its channel stays", || scene.daemon.tally().channels == 0);
     }
 }
 
@@ -247,8 +247,7 @@ fn for_everybody() -> Option<Scene> {
         return None;
     }
     let options = Options { most_channels: 5, ..Options::default() };
-    let scene =
-        scene_in(Path::new("/dev/shm"), Arc::new(Controller::start(options).unwrap()), true)?;
+    let scene = scene_in(Path::new("/dev/shm"), Arc::new(Daemon::start(options).unwrap()), true)?;
     fs::set_permissions(scene.backing.path(), Permissions::from_mode(0o755)).unwrap();
     for (name, owner, mode) in
         [("mine", ONE, 0o600), ("shown", OTHER, 0o644), ("roots", 0, 0o600), ("given", ONE, 0o666)]
@@ -310,6 +309,6 @@ fn a_user_who_takes_all_channels_takes_their_own() {
     };
     assert_eq!(reads(OTHER), "read 512, byte 7, write 512");
     drop(greedy);
-    soon("channels of a killed client stay", || scene.controller.tally().channels == 0);
+    soon("channels of a killed client stay", || scene.daemon.tally().channels == 0);
     assert_eq!(reads(ONE), "read 512, byte 7, write 512");
 }

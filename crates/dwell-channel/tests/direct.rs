@@ -11,7 +11,7 @@ use common::{House, byte_at, empty, filled};
 use dwell::queue::{Action, Io, Queue};
 use dwell::{File, Route};
 use dwell_channel::client::{ChannelQueue, Guest, Mount, Shape};
-use dwell_channel::controller::Options;
+use dwell_channel::daemon::Options;
 use dwell_channel::grants::{Grants, Why};
 
 fn file(mount: Mount) -> File<Mount> {
@@ -53,7 +53,7 @@ fn bytes_come_and_go_through_a_channel() {
             let old: Vec<u8> = (0..bytes).map(|n| byte_at(at + n)).collect();
             opened.program.write_all_at(&old, at as u64).unwrap();
         }
-        let tally = house.controller.tally();
+        let tally = house.daemon.tally();
         assert!(tally.commands > 12 && tally.grants == 1, "{tally:?}");
     }
 }
@@ -101,7 +101,7 @@ fn a_file_that_outgrows_its_mapping_is_granted_again() {
         assert_eq!(read(&file, fd, &mut seen, at), STEP as i32);
         assert!(seen == data, "{at}");
     }
-    let tally = house.controller.tally();
+    let tally = house.daemon.tally();
     assert!((2..5).contains(&tally.grants), "{tally:?}");
 }
 
@@ -130,7 +130,7 @@ fn two_clients_make_one_file_longer_and_nothing_is_lost() {
         for (piece, bytes) in left.chunks(700).enumerate() {
             assert!(bytes.iter().all(|byte| *byte == piece as u8), "{memory}: piece {piece}");
         }
-        let tally = house.controller.tally();
+        let tally = house.daemon.tally();
         assert!(tally.commands >= PIECES, "{tally:?}");
     }
 }
@@ -177,7 +177,7 @@ fn a_drained_file_is_held_and_granted_again_after() {
     let (file, fd) = (file(house.mount()), opened.program.as_raw_fd());
     let mut buffer = [0u8; 4096];
     assert_eq!(read(&file, fd, &mut buffer, 4096), 4096);
-    let guard = house.controller.drain(&opened.open.inode, Why::Shorten);
+    let guard = house.daemon.drain(&opened.open.inode, Why::Shorten);
     backing.as_file().set_len(4096).unwrap();
     std::thread::scope(|scope| {
         let reading = scope.spawn(|| read(&file, fd, &mut [0u8; 4096], 4096));
@@ -186,11 +186,11 @@ fn a_drained_file_is_held_and_granted_again_after() {
         drop(guard);
         assert_eq!(reading.join().unwrap(), 0);
     });
-    let _mapped = house.controller.drain(&opened.open.inode, Why::Map);
+    let _mapped = house.daemon.drain(&opened.open.inode, Why::Map);
     drop(_mapped);
-    let before = house.controller.tally().grants;
+    let before = house.daemon.tally().grants;
     assert_eq!(read(&file, fd, &mut buffer, 0), 4096);
-    assert_eq!(house.controller.tally().grants, before, "a mapped file is the kernel's");
+    assert_eq!(house.daemon.tally().grants, before, "a mapped file is the kernel's");
 }
 
 #[test]
@@ -222,17 +222,18 @@ fn many_in_flight_from_one_thread_with_buffers_in_the_channel() {
             assert!(buffers[n].iter().enumerate().all(|(b, byte)| *byte == byte_at(at + b)));
         }
     }
-    assert_eq!(house.controller.tally().commands, 640);
+    assert_eq!(house.daemon.tally().commands, 640);
 }
 
 #[test]
-fn blocking_calls_are_woken_by_the_controller() {
+fn blocking_calls_are_woken_by_the_daemon() {
     let house =
         House::new(Options { policy: Arc::new(dwell::policy::Block), ..Options::default() });
     let backing = filled(true, 1 << 16);
     let opened = house.open(backing.path(), libc::O_RDWR);
-    let policy = Arc::new(dwell::policy::Block);
-    let known = dwell::known::Known::default();
+    // It blocks on the channel because the daemon sleeps, though the kernel could serve it too.
+    let policy = Arc::new(dwell::policy::SmartCon::default());
+    let known = dwell_channel::client::known();
     let file = File::over(house.mount(), "test", "test", known, policy, None);
     let mut buffer = [0u8; 4096];
     for n in 0..200usize {
@@ -241,18 +242,19 @@ fn blocking_calls_are_woken_by_the_controller() {
         assert_eq!(buffer[0], byte_at(at));
     }
     // On a busy machine the next request is often there before the daemon sleeps.
-    assert!(house.controller.tally().sleeps > 0);
+    let tally = house.daemon.tally();
+    assert!(tally.sleeps > 0 && tally.commands >= 200, "{tally:?}");
 }
 
 #[test]
-fn when_the_controller_ends_requests_fail_soon_or_go_to_the_kernel() {
+fn when_the_daemon_ends_requests_fail_soon_or_go_to_the_kernel() {
     let house = House::new(Options::default());
     let backing = filled(true, 8192);
     let opened = house.open(backing.path(), libc::O_RDWR);
     let (file, fd) = (file(house.mount()), opened.program.as_raw_fd());
     let mut buffer = [0u8; 4096];
     assert_eq!(read(&file, fd, &mut buffer, 0), 4096);
-    house.controller.revoke_all();
+    house.daemon.revoke_all();
     let started = std::time::Instant::now();
     let lost = read(&file, fd, &mut buffer, 0);
     assert!(lost == -libc::EIO || lost == 4096, "{lost}");
@@ -275,7 +277,7 @@ fn no_request_of_a_guest_falls_to_the_kernel_without_need() {
         assert_eq!(write(&file, fd, &buffer, at as u64), 4096);
     }
     // Each one is a command, and by what it answers, over.
-    let tally = house.controller.tally();
+    let tally = house.daemon.tally();
     assert_eq!((tally.commands, tally.missing), (1000, 0));
     // Where there is no memory the kernel says so.
     let nowhere = std::ptr::without_provenance_mut(8);
@@ -299,7 +301,7 @@ fn a_number_that_is_used_again_is_granted_again() {
     let (one, other) = [&first, &second].map(|file| house.open(file.path(), libc::O_RDWR)).into();
     let (file, fd) = (file(house.mount().for_guest(guest())), one.program.as_raw_fd());
     assert_eq!(write(&file, fd, &[1; 4096], 0), 4096);
-    let commands = house.controller.tally().commands;
+    let commands = house.daemon.tally().commands;
     house.speak_for(&other, one.program.try_clone().unwrap());
     // SAFETY: both are open, and both stay so.
     assert_eq!(unsafe { libc::dup2(other.program.as_raw_fd(), fd) }, fd);
@@ -307,7 +309,7 @@ fn a_number_that_is_used_again_is_granted_again() {
     EPOCH.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
     assert_eq!(write(&file, fd, &[2; 4096], 0), 4096);
     drop(number);
-    assert!(house.controller.tally().commands > commands, "by channel");
+    assert!(house.daemon.tally().commands > commands, "by channel");
     let left = [first, second].map(|file| std::fs::read(file.path()).unwrap()[..2].to_vec());
     assert_eq!(left, [[1, 1], [2, 2]], "what was written went into another file");
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use common::disk::Disk;
 use common::scene::scene_in;
-use dwell_channel::controller::{Controller, Options};
+use dwell_channel::daemon::{Daemon, Options};
 use rustix::io::ReadWriteFlags;
 
 /// Whether bytes are on the device, and not in memory only.
@@ -24,8 +24,8 @@ fn is_on(disk: &Disk, bytes: &[u8]) -> bool {
 fn a_write_that_asks_for_it_by_itself_is_durable() {
     for passthrough in [true, false] {
         let Some(disk) = Disk::make_with(16 << 20, &["-b", "4096"], "loop") else { return };
-        let controller = Arc::new(Controller::start(Options::default()).unwrap());
-        let Some(scene) = scene_in(&disk.at(), controller, passthrough) else { return };
+        let daemon = Arc::new(Daemon::start(Options::default()).unwrap());
+        let Some(scene) = scene_in(&disk.at(), daemon, passthrough) else { return };
         let story = format!("{:?}", scene.facts().data_path);
         let path = scene.path("data");
         fs::write(&path, vec![0; 1 << 20]).unwrap();
@@ -58,8 +58,8 @@ fn a_write_that_asks_for_it_by_itself_is_durable() {
 #[test]
 fn a_sync_of_what_is_in_memory_is_asked_for_once() {
     let counts = |dir: &std::path::Path, passthrough| {
-        let controller = Arc::new(Controller::start(Options::default()).unwrap());
-        let scene = scene_in(dir, controller, passthrough)?;
+        let daemon = Arc::new(Daemon::start(Options::default()).unwrap());
+        let scene = scene_in(dir, daemon, passthrough)?;
         let (file, root) =
             (Plain::create(scene.path("data")).unwrap(), Plain::open(scene.mount.path()));
         let root = root.unwrap();

@@ -16,9 +16,10 @@ use dwell::Route;
 use dwell::queue::{Action, Io, Queue};
 use dwell::{File, policy};
 use dwell_channel::client::{ChannelQueue, Mount, Shape};
-use dwell_channel::controller::{Controller, Options};
 use dwell_channel::credentials::Opener;
+use dwell_channel::daemon::{Daemon, Options};
 use dwell_channel::grants::Grants;
+use dwell_channel::owners::Owners;
 use dwell_channel::socket::{self, Came};
 
 fn is_root() -> bool {
@@ -101,7 +102,7 @@ fn silent_connections_of_one_user_keep_nobody_from_connecting() {
     let backing = filled(true, 1 << 16);
     let opened = house.open(backing.path(), libc::O_RDWR);
     let fd = opened.program.as_raw_fd();
-    let place = house.controller.place().to_vec();
+    let place = house.daemon.place().to_vec();
     let dial = || -> OwnedFd {
         let until = Instant::now() + Duration::from_secs(30);
         loop {
@@ -164,7 +165,27 @@ fn a_user_maps_so_much_and_reaches_the_rest_in_another_way() {
 }
 
 #[test]
-fn a_controller_that_does_not_answer_is_not_asked_at_every_request() {
+fn subordinate_users_share_with_their_owner_and_are_counted_with_it() {
+    if !is_root() {
+        return;
+    }
+    const SUBORDINATE: u32 = 100_000;
+    let owners = Arc::new(Owners::parse(&format!("{USER}:{SUBORDINATE}:10"), ""));
+    let house = House::new(Options { most_channels: 2, owners, ..Options::default() });
+    let backing = filled(true, 1 << 16);
+    let opened = house.open(backing.path(), libc::O_RDWR);
+    let fd = opened.program.as_raw_fd();
+    let connects = |user| as_user(user, || house.mount().asynchronous(SHAPE, fd));
+    let mut channels: Vec<_> =
+        [USER, SUBORDINATE, 77].map(|user| connects(user).unwrap()).into_iter().collect();
+    assert!(connects(SUBORDINATE + 1).is_err() && connects(USER).is_err(), "a share for each");
+    assert!(channels.iter_mut().all(|channel| reads(channel, fd)));
+    let commands = house.daemon.commands();
+    assert_eq!((commands[&USER]["read"], commands[&77]["read"]), (2, 1), "{commands:?}");
+}
+
+#[test]
+fn a_daemon_that_does_not_answer_is_not_asked_at_every_request() {
     let name = format!("dwell-test-silent-{}", std::process::id());
     let listener = socket::listen(name.as_bytes()).unwrap();
     let backing = filled(true, 8192);
@@ -204,8 +225,8 @@ fn syncs_that_a_device_does_not_end_leave_threads_for_other_requests() {
     let Some(gate) = Gate::with(vec![0xaa; 8192]) else { return };
     let below = gate.path();
     let mount = tempfile::tempdir().unwrap();
-    let controller = Arc::new(Controller::start(Options::default()).unwrap());
-    let server = match serve(below.parent().unwrap(), mount.path(), controller, true) {
+    let daemon = Arc::new(Daemon::start(Options::default()).unwrap());
+    let server = match serve(below.parent().unwrap(), mount.path(), daemon, true) {
         Ok(server) => server,
         Err(why) => return println!("SKIP: {why}"),
     };

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// A client of the controller that shares no code with the library and does what no client should. The first
-// argument is the name of the controller's socket, the second the attack. Where the attack needs open files, it
+// A client of the daemon that shares no code with the library and does what no client should. The first
+// argument is the name of the daemon's socket, the second the attack. Where the attack needs open files, it
 // prints its token and reads entries and generations from its standard input. It exits with 0 when the
-// controller answered as it must.
+// daemon answered as it must.
 #include "channel.h"
 
 static void tail_jumps(void)
@@ -28,7 +28,7 @@ static void head_jumps(void)
     for (size_t at = 0; at < sizeof jumps / sizeof *jumps; at++) {
         struct channel c;
         open_channel(&c);
-        // So many that the controller has to look how far they were taken.
+        // So many that the daemon has to look how far they were taken.
         for (int round = 0; round < 2 && *c.completion_tail < ENTRIES; round++) {
             *c.completion_head = jumps[at];
             for (int n = 0; n < ENTRIES / 2; n++) put(&c, 1, 0, 0, 0, 0, 0);
@@ -96,7 +96,7 @@ static void never_consumes(void)
     struct channel c;
     open_channel(&c);
     granted(&c);
-    // At least 100 rounds, and more until the controller has got as far as it can.
+    // At least 100 rounds, and more until the daemon has got as far as it can.
     for (int round = 0, more = 20; more > 0 && round < 10000; round++) {
         uint32_t room = ENTRIES - (c.tail - *c.command_head);
         for (uint32_t n = 0; n < room; n++) put(&c, 1, c.entry, c.generation, 0, 512, 0);
@@ -130,7 +130,7 @@ static void *flip(void *unused)
     return NULL;
 }
 
-// Every field changes while it is read. Whatever the controller takes up, it must have checked.
+// Every field changes while it is read. Whatever the daemon takes up, it must have checked.
 static void flips(void)
 {
     pthread_t thread;
@@ -272,7 +272,7 @@ static void bad_messages(void)
         sendmsg(c.socket, &header, MSG_DONTWAIT | MSG_NOSIGNAL);
     }
     CHECK(ask(&c, 1, 0, 512, 0) == 512);
-    // The socket's flags are shared: the controller must not come to wait on it.
+    // The socket's flags are shared: the daemon must not come to wait on it.
     fcntl(c.socket, F_SETFL, 0);
     *(_Atomic uint32_t *)(c.map + 640) = 1;
     for (int n = 0; n < 20000; n++) {

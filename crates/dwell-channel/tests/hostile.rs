@@ -13,7 +13,7 @@ use common::{House, Opened, byte_at, filled};
 use dwell::queue::{Action, Io};
 use dwell::{File, policy};
 use dwell_channel::client::Mount;
-use dwell_channel::controller::Options;
+use dwell_channel::daemon::Options;
 use dwell_channel::grants::Grants;
 
 /// A daemon with a good client, whose file must stay as it is.
@@ -47,7 +47,7 @@ impl Scene {
     }
 
     fn start(&self, attack: &str) -> Option<Client> {
-        let place = std::str::from_utf8(self.house.controller.place()).unwrap().to_owned();
+        let place = std::str::from_utf8(self.house.daemon.place()).unwrap().to_owned();
         Some(Client::start(Command::new(compiled("hostile")?).args([&place, attack])))
     }
 
@@ -72,7 +72,7 @@ impl Scene {
         assert!(status.success(), "see above");
         self.good_client_lives();
         let gone = Instant::now() + Duration::from_secs(30);
-        while self.house.controller.tally().channels > 1 {
+        while self.house.daemon.tally().channels > 1 {
             assert!(Instant::now() < gone, "channels of clients that are gone stay");
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -92,7 +92,7 @@ fn cursors_that_jump_end_the_channel() {
     let (_backing, file) = victim(&scene);
     scene.holds_against("tail_jumps", &[&file]);
     scene.holds_against("head_jumps", &[]);
-    assert!(compiled("hostile").is_none() || scene.house.controller.tally().broken == 9);
+    assert!(compiled("hostile").is_none() || scene.house.daemon.tally().broken == 9);
 }
 
 #[test]
@@ -118,7 +118,7 @@ fn fields_that_change_under_the_reader_are_checked_as_copied() {
 }
 
 #[test]
-fn memory_cannot_be_taken_from_under_the_controller() {
+fn memory_cannot_be_taken_from_under_the_daemon() {
     let scene = Scene::new(Options::default());
     let (_backing, file) = victim(&scene);
     scene.holds_against("shrinks", &[&file]);
@@ -188,15 +188,15 @@ fn a_greedy_client_starves_nobody_and_dies_without_a_trace() {
     let file = scene.house.open(backing.path(), libc::O_RDWR);
     let Some(mut attacker) = scene.start("greedy") else { return };
     attacker.grant(&scene.house, &file);
-    let start = scene.house.controller.tally().commands;
-    while scene.house.controller.tally().commands < start + 1000 {
+    let start = scene.house.daemon.tally().commands;
+    while scene.house.daemon.tally().commands < start + 1000 {
         std::thread::yield_now();
     }
     // What the good client asks for waits for a few turns of the greedy one's at most.
     (0..50).for_each(|_| scene.good_client_lives());
     drop(attacker);
     let gone = Instant::now() + Duration::from_secs(30);
-    while scene.house.controller.tally().channels > 1 {
+    while scene.house.daemon.tally().channels > 1 {
         assert!(Instant::now() < gone, "the channel of a killed client stays");
         std::thread::sleep(Duration::from_millis(5));
     }

@@ -14,12 +14,12 @@ use common::scene::{Scene, scene_in};
 use dwell::File;
 use dwell::buffer::Aligned;
 use dwell_channel::client;
-use dwell_channel::controller::{Controller, Options};
+use dwell_channel::daemon::{Daemon, Options};
 
 fn stage(bytes: usize) -> Option<(Scene, Disk)> {
     let disk = Disk::make()?;
-    let controller = Arc::new(Controller::start(Options::default()).unwrap());
-    let scene = scene_in(&disk.at(), controller, true)?;
+    let daemon = Arc::new(Daemon::start(Options::default()).unwrap());
+    let scene = scene_in(&disk.at(), daemon, true)?;
     let data: Vec<u8> = (0..bytes).map(byte_at).collect();
     let file = Plain::create(scene.path("data")).unwrap();
     file.write_all_at(&data, 0).unwrap();
@@ -61,7 +61,7 @@ fn direct_requests_go_past_the_page_cache_of_the_backing_file_system() {
     assert!(buffer[50..150].iter().all(|byte| *byte == 9) && buffer[..50] == [1; 50]);
     file.sync().unwrap();
     assert_eq!(beneath(&backing, 0, 8192)[4000..4100], [9; 100]);
-    let tally = scene.controller.tally();
+    let tally = scene.daemon.tally();
     assert!(tally.commands > 50 && tally.broken == 0, "{tally:?}");
 }
 
@@ -93,6 +93,6 @@ fn many_direct_requests_are_in_flight_at_once() {
         let seen = beneath(&backing, n * 4096, 4096);
         assert!(seen.iter().all(|byte| *byte == n as u8 ^ 0x5a), "block {n}");
     }
-    let tally = scene.controller.tally();
+    let tally = scene.daemon.tally();
     assert!(tally.commands >= BLOCKS, "{tally:?}");
 }

@@ -11,7 +11,7 @@ use common::{House, Opened, byte_at, filled};
 use dwell::queue::{Action, Io};
 use dwell::{File, policy};
 use dwell_channel::client::Mount;
-use dwell_channel::controller::Options;
+use dwell_channel::daemon::Options;
 
 fn client(house: &House) -> File<Mount> {
     let known = dwell::known::Known::default();
@@ -25,7 +25,7 @@ fn ask(file: &File<Mount>, opened: &Opened, action: Action, buffer: &mut [u8], a
 }
 
 #[test]
-fn a_file_that_is_truncated_past_the_controller_kills_nobody() {
+fn a_file_that_is_truncated_past_the_daemon_kills_nobody() {
     dwell_channel::survive_lost_memory().unwrap();
     let house = House::new(Options::default());
     let (backing, other) = (filled(true, 1 << 20), filled(true, 1 << 16));
@@ -48,7 +48,7 @@ fn a_file_that_is_truncated_past_the_controller_kills_nobody() {
     assert_eq!((below.len(), below[4095], below[4096], below[4607]), (4608, 0, 9, 9));
     // Others have noticed nothing.
     assert_eq!(ask(&good, &kept, Action::Read, &mut buffer[..1 << 16], 0), 1 << 16);
-    assert_eq!(house.controller.tally().broken, 0);
+    assert_eq!(house.daemon.tally().broken, 0);
 }
 
 #[test]
@@ -80,5 +80,5 @@ fn truncating_all_the_time_gives_old_bytes_or_zeroes_and_kills_nobody() {
         }
         over.store(true, Ordering::Relaxed);
     });
-    assert_eq!(house.controller.tally().broken, 0);
+    assert_eq!(house.daemon.tally().broken, 0);
 }

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use common::mapped;
 use common::scene::{EVERY, scene, scene_by, serve};
 use dwell_channel::client;
-use dwell_channel::controller::{Controller, Options};
+use dwell_channel::daemon::{Daemon, Options};
 use dwell_channel::fs::DataPath;
 
 /// Within this time all is over that is not to last for ever.
@@ -34,7 +34,7 @@ fn a_path_under_a_mount_takes_the_channel_by_itself() {
         assert!(buffer.iter().all(|byte| *byte == 5));
         file.write_all_at(&[9; 100], 50).unwrap();
         file.sync().unwrap();
-        assert!(scene.controller.tally().commands >= 3, "{:?}", scene.controller.tally());
+        assert!(scene.daemon.tally().commands >= 3, "{:?}", scene.daemon.tally());
         // Longer than it was.
         file.write_all_at(&[7; 5000], 9000).unwrap();
         assert_eq!(file.bytes().unwrap(), 14_000);
@@ -151,7 +151,7 @@ fn channel_kernel_and_mapping_see_one_file() {
             assert!(std::fs::read(scene.path("data")).unwrap() == model);
             assert!(std::fs::read(scene.backing.path().join("data")).unwrap() == model);
         }
-        let tally = scene.controller.tally();
+        let tally = scene.daemon.tally();
         assert!(tally.commands > 100, "{tally:?}");
     }
 }
@@ -215,9 +215,9 @@ fn serve_until_killed() {
     let (Ok(backing), Ok(mount)) = (std::env::var("BACKING"), std::env::var("MOUNT")) else {
         return;
     };
-    let controller = Arc::new(Controller::start(Options::default()).unwrap());
+    let daemon = Arc::new(Daemon::start(Options::default()).unwrap());
     let passthrough = std::env::var_os("DIRECT").is_none();
-    let _server = serve(Path::new(&backing), Path::new(&mount), controller, passthrough).unwrap();
+    let _server = serve(Path::new(&backing), Path::new(&mount), daemon, passthrough).unwrap();
     println!("serving");
     std::thread::sleep(Duration::from_secs(60));
 }
@@ -252,7 +252,7 @@ fn served_elsewhere(backing: &Path, mount: &Path, passthrough: bool) -> Killed {
 }
 
 #[test]
-fn a_killed_controller_is_noticed_soon_and_found_again() {
+fn a_killed_daemon_is_noticed_soon_and_found_again() {
     for passthrough in [true, false] {
         let Some(scene) = scene_by((true, passthrough)) else { return };
         // What is open is then read and written by the kernel all the same.
@@ -268,7 +268,7 @@ fn noticed_and_found_again(passthrough: bool, goes_on: bool) {
     std::fs::write(backing.path().join("probe"), "").unwrap();
     std::fs::write(backing.path().join("data"), vec![0; 1 << 20]).unwrap();
     client::register();
-    let mut controller = served_elsewhere(backing.path(), mount.path(), passthrough);
+    let mut daemon = served_elsewhere(backing.path(), mount.path(), passthrough);
     let file = dwell::Options::new().write(true).open(mount.path().join("data")).unwrap();
     for round in 1..=2u8 {
         // Killed while requests are under way; what was acknowledged as durable before is there.
@@ -286,20 +286,20 @@ fn noticed_and_found_again(passthrough: bool, goes_on: bool) {
                 Err(_) => break,
             }
             if dead.is_none() && started.elapsed() > Duration::from_millis(20) {
-                controller.0.kill().unwrap();
+                daemon.0.kill().unwrap();
                 dead = Some(Instant::now());
             }
             assert!(dead.is_none_or(|dead| dead.elapsed() < SOON));
         }
         assert!(dead.unwrap().elapsed() < SOON, "noticed");
-        controller.0.wait().unwrap();
+        daemon.0.wait().unwrap();
         let below = std::fs::read(backing.path().join("data")).unwrap();
         let sure = acknowledged.min(2048) as usize * 512;
         assert!(sure > 0 && below[..sure].iter().all(|byte| *byte == round));
         let before = Instant::now();
         assert_eq!(file.read_at(&mut [0; 512], 0).is_ok(), goes_on);
         assert!(before.elapsed() < SOON);
-        controller = served_elsewhere(backing.path(), mount.path(), passthrough);
+        daemon = served_elsewhere(backing.path(), mount.path(), passthrough);
         let until = Instant::now() + SOON;
         let mut buffer = [0; 512];
         while file.sync_data().is_err() || file.read_at(&mut buffer, 0).is_err() {
@@ -308,6 +308,6 @@ fn noticed_and_found_again(passthrough: bool, goes_on: bool) {
         }
         assert_eq!(buffer, [round; 512]);
     }
-    drop(controller);
+    drop(daemon);
     let _ = Command::new("umount").arg("-l").arg(mount.path()).status();
 }

@@ -152,8 +152,8 @@ fn a_descriptor_that_no_longer_appends_writes_where_it_stands() {
 #[test]
 fn a_descriptor_that_is_no_longer_direct_writes_pieces_of_any_length() {
     let Some(disk) = common::disk::Disk::make() else { return };
-    let controller = dwell_channel::controller::Controller::start(Default::default()).unwrap();
-    let Some(scene) = common::scene::scene_in(&disk.at(), controller.into(), true) else { return };
+    let daemon = dwell_channel::daemon::Daemon::start(Default::default()).unwrap();
+    let Some(scene) = common::scene::scene_in(&disk.at(), daemon.into(), true) else { return };
     let path = scene.path("data");
     let direct = libc::O_DIRECT;
     let file = Plain::options().write(true).create(true).custom_flags(direct).open(&path).unwrap();
@@ -191,10 +191,10 @@ fn an_overlay_is_passed_through_too() {
         return println!("SKIP: no overlay can be mounted");
     }
     let below = Mounted(dir);
-    let controller = dwell_channel::controller::Controller::start(Default::default()).unwrap();
+    let daemon = dwell_channel::daemon::Daemon::start(Default::default()).unwrap();
     let merged = below.0.path().join("merged");
     let at = tempfile::tempdir().unwrap();
-    let server = match common::scene::serve(&merged, at.path(), controller.into(), true) {
+    let server = match common::scene::serve(&merged, at.path(), daemon.into(), true) {
         Ok(server) => server,
         Err(why) => return println!("SKIP: {why}"),
     };
@@ -233,8 +233,8 @@ fn a_write_by_the_kernel_is_no_older_than_one_by_channel_before() {
 fn the_superusers_reserve_is_nobodys() {
     const BYTES: u64 = 16 << 20;
     let Some(disk) = common::disk::Disk::make_with(BYTES, &["-m", "50"], "loop") else { return };
-    let controller = dwell_channel::controller::Controller::start(Default::default()).unwrap();
-    let scene = common::scene::scene_in(&disk.at(), controller.into(), true);
+    let daemon = dwell_channel::daemon::Daemon::start(Default::default()).unwrap();
+    let scene = common::scene::scene_in(&disk.at(), daemon.into(), true);
     let Some(scene) = scene.filter(Scene::passes) else { return };
     let taken = |path: std::path::PathBuf| {
         let file = Plain::create(path).unwrap();
@@ -254,8 +254,8 @@ fn a_change_of_a_file_takes_its_capabilities_away() {
     let disk = common::disk::Disk::make();
     let Some(disk) = disk else { return };
     for passthrough in [true, false] {
-        let controller = dwell_channel::controller::Controller::start(Default::default()).unwrap();
-        let scene = common::scene::scene_in(&disk.at(), controller.into(), passthrough);
+        let daemon = dwell_channel::daemon::Daemon::start(Default::default()).unwrap();
+        let scene = common::scene::scene_in(&disk.at(), daemon.into(), passthrough);
         let Some(scene) = scene else { return };
         let path = scene.path("data");
         fs::write(&path, [1; 100]).unwrap();

@@ -18,7 +18,7 @@ use dwell::buffer::Aligned;
 use dwell::known::Known;
 use dwell::queue::{Action, Io};
 use dwell::{File, policy};
-use dwell_channel::controller::{Controller, Options};
+use dwell_channel::daemon::{Daemon, Options};
 use vm::{Polling, settled_interrupts};
 
 const READS: u64 = 200;
@@ -98,7 +98,7 @@ fn by_channel(house: &House) -> (u64, u64) {
         assert_eq!(file.request(&io), 4096);
     });
     house.close(opened);
-    (raised, house.controller.tally().commands)
+    (raised, house.daemon.tally().commands)
 }
 
 #[test]
@@ -123,15 +123,15 @@ fn a_device_that_does_not_poll_after_all_is_read_all_the_same() {
 fn what_is_read_through_a_mount_is_polled_too() {
     let Some((_disk, _)) = Disk::make(&[Polling::Real]) else { return };
     let mount = tempfile::tempdir().unwrap();
-    let controller = Arc::new(Controller::start(told()).unwrap());
-    let server = match serve(Path::new(AT), mount.path(), controller.clone(), true) {
+    let daemon = Arc::new(Daemon::start(told()).unwrap());
+    let server = match serve(Path::new(AT), mount.path(), daemon.clone(), true) {
         Ok(server) => server,
         Err(why) => return println!("SKIP: {why}"),
     };
     dwell_channel::client::register();
     let file = dwell::Options::new().direct(true).open(mount.path().join("data")).unwrap();
     let raised = interrupts(|buffer, at| file.read_exact_at(buffer, at).unwrap());
-    assert_eq!((raised, controller.tally().commands), (0, READS));
+    assert_eq!((raised, daemon.tally().commands), (0, READS));
     // Past the page cache, what makes it longer comes by interrupt and is there.
     drop(file);
     let file =

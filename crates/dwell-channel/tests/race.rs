@@ -11,7 +11,7 @@ use common::{House, empty};
 use dwell::Route;
 use dwell::queue::{Action, Io, Queue};
 use dwell_channel::client::Shape;
-use dwell_channel::controller::Options;
+use dwell_channel::daemon::Options;
 use dwell_channel::grants::{Grants, Why};
 
 const PAGES: u64 = 4;
@@ -76,7 +76,7 @@ fn race(memory: bool, rounds: u32) {
             while round % 8 == 0 && !seen.contains(&0xdd) {
                 backing.as_file().read_exact_at(&mut seen, 0).unwrap();
             }
-            let guard = house.controller.drain(&opened.open.inode, Why::Shorten);
+            let guard = house.daemon.drain(&opened.open.inode, Why::Shorten);
             backing.as_file().set_len(0).unwrap();
             backing.as_file().write_all_at(&canaries, 0).unwrap();
             for _ in 0..4 {
@@ -88,7 +88,7 @@ fn race(memory: bool, rounds: u32) {
             drop(guard);
         }
     });
-    assert!(house.controller.tally().grants >= u64::from(rounds.div_ceil(8)));
+    assert!(house.daemon.tally().grants >= u64::from(rounds.div_ceil(8)));
 }
 
 #[test]

@@ -15,7 +15,7 @@ use common::scene::{scene, serve};
 use dwell::File;
 use dwell::queue::{Action, Io};
 use dwell_channel::client::{self, Guest, Mount};
-use dwell_channel::controller::{Controller, Options};
+use dwell_channel::daemon::{Daemon, Options};
 use tempfile::TempDir;
 
 /// A directory served by another process, which is killed and comes back.
@@ -33,8 +33,8 @@ fn serve_until_killed() {
     else {
         return;
     };
-    let controller = Arc::new(Controller::start(Options::default()).unwrap());
-    let server = serve(Path::new(&backing), Path::new(&mount), controller, false).unwrap();
+    let daemon = Arc::new(Daemon::start(Options::default()).unwrap());
+    let server = serve(Path::new(&backing), Path::new(&mount), daemon, false).unwrap();
     let _ = server.wait();
 }
 
@@ -160,7 +160,7 @@ fn a_file_that_is_reopened_is_the_same_file_after_rename_or_chdir() {
 
 /// The number names another file by then, and nothing said so: it was closed by io_uring, say.
 #[test]
-fn a_request_that_a_killed_controller_never_took_is_the_kernels() {
+fn a_request_that_a_killed_daemon_never_took_is_the_kernels() {
     if scene(true).is_none() {
         return;
     }

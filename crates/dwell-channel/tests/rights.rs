@@ -16,7 +16,7 @@ use common::scene::{Scene, scene_in, serve};
 use common::{USER, as_user};
 use dwell::buffer::Aligned;
 use dwell_channel::client;
-use dwell_channel::controller::{Controller, Options};
+use dwell_channel::daemon::{Daemon, Options};
 
 /// A directory of everybody's, served by root, passed through by the kernel or not.
 fn served_in(dir: &Path, passthrough: bool) -> Option<Scene> {
@@ -24,8 +24,8 @@ fn served_in(dir: &Path, passthrough: bool) -> Option<Scene> {
         println!("SKIP: only root serves other users");
         return None;
     }
-    let controller = Arc::new(Controller::start(Options::default()).unwrap());
-    let scene = scene_in(dir, controller, passthrough)?;
+    let daemon = Arc::new(Daemon::start(Options::default()).unwrap());
+    let scene = scene_in(dir, daemon, passthrough)?;
     fs::set_permissions(scene.mount.path(), fs::Permissions::from_mode(0o777)).unwrap();
     Some(scene)
 }
@@ -136,13 +136,13 @@ fn fill_up(passthrough: bool) {
     let (_, kept) = free(&disk.at());
     assert!(kept > 8 << 20, "the superuser's reserve is {kept} bytes");
     for (name, direct) in [("kernel", None), ("channel", Some(false)), ("direct", Some(true))] {
-        let (path, before) = (scene.path(name), scene.controller.tally().commands);
+        let (path, before) = (scene.path(name), scene.daemon.tally().commands);
         let (bytes, why) = as_user(USER, || match direct {
             None => fill_by_kernel(&path),
             Some(direct) => fill_by_channel(&path, direct),
         });
         assert_eq!(why, Some(libc::ENOSPC), "{name}: after {bytes} bytes");
-        let commands = scene.controller.tally().commands - before;
+        let commands = scene.daemon.tally().commands - before;
         assert!(
             direct.is_none() || commands * PIECE as u64 >= bytes,
             "{name}: {commands} commands"
@@ -186,12 +186,12 @@ fn no_thread_that_serves_has_the_capability_to_pass_quotas() {
 }
 
 #[test]
-fn a_backing_directory_has_one_controller() {
+fn a_backing_directory_has_one_daemon() {
     let Some(scene) = served_in(Path::new("/var/tmp"), true) else { return };
     let second = tempfile::tempdir().unwrap();
     let start = || {
-        let controller = Arc::new(Controller::start(Options::default()).unwrap());
-        serve(scene.backing.path(), second.path(), controller, true)
+        let daemon = Arc::new(Daemon::start(Options::default()).unwrap());
+        serve(scene.backing.path(), second.path(), daemon, true)
     };
     let refused = start().err().expect("served twice");
     assert!(refused.contains(&format!("by process {}", std::process::id())), "{refused}");

@@ -15,7 +15,7 @@ use common::disk::Disk;
 use common::scene::{Scene, scene_by, scene_in};
 use dwell::File;
 use dwell::buffer::Aligned;
-use dwell_channel::controller::{Controller, Options};
+use dwell_channel::daemon::{Daemon, Options};
 use rustix::fs::{AtFlags, FallocateFlags, SeekFrom as Place, StatxFlags};
 use rustix::io::ReadWriteFlags;
 use rustix::pipe::SpliceFlags;
@@ -60,8 +60,8 @@ fn every<T>(open: impl Fn(&Stage) -> T, look: impl Fn(&mut Stage, T)) {
     {
         let scene = match (&disk, on_disk) {
             (Some(disk), true) => {
-                let controller = Arc::new(Controller::start(Options::default()).unwrap());
-                scene_in(&disk.at(), controller, passthrough)
+                let daemon = Arc::new(Daemon::start(Options::default()).unwrap());
+                scene_in(&disk.at(), daemon, passthrough)
             }
             _ => scene_by((!on_disk, passthrough)),
         };

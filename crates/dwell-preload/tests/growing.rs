@@ -9,18 +9,18 @@ use std::process::Command;
 use std::sync::Arc;
 
 use common::{Under, program, skip, untouched};
-use dwell_channel::controller::{Controller, Options};
+use dwell_channel::daemon::{Daemon, Options};
 use dwell_channel::fs::{Channels, DataPath, Options as Serving, Server, take_over};
 
 /// By the kernel alone, and with channels beside it; passed through and not.
 const WAYS: [(bool, bool); 4] = [(true, false), (true, true), (false, false), (false, true)];
 
 fn serve(backing: &Path, mount: &Path, passthrough: bool) -> Result<Server, String> {
-    let controller = Controller::start(Options::default()).map_err(|error| error.to_string())?;
+    let daemon = Daemon::start(Options::default()).map_err(|error| error.to_string())?;
     let (backing, mount) = (backing.to_owned(), mount.to_owned());
     let serving = Serving { backing, mount, private: false, threads: 4, passthrough };
     take_over(&serving).map_err(|error| error.to_string())?;
-    Server::start(&serving, Arc::new(controller), Channels::default).map_err(|e| e.to_string())
+    Server::start(&serving, Arc::new(daemon), Channels::default).map_err(|e| e.to_string())
 }
 
 fn under(channels: bool) -> Under {

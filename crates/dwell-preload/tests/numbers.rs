@@ -10,7 +10,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use common::{Ended, Fast, Under, program, skip, untouched};
-use dwell_channel::controller::{Controller, Options};
+use dwell_channel::daemon::{Daemon, Options};
 use dwell_channel::fs::{Channels, Options as Serving, Server, take_over};
 use dwell_channel::grants::{DrainGuard, Errno, GrantReply, Grants, Inode, OpenFile, Token, Why};
 use tempfile::TempDir;
@@ -168,43 +168,43 @@ fn served(grants: Arc<dyn Grants>) -> Result<Place, String> {
 
 #[test]
 fn a_forked_child_has_no_channel_of_its_parent() {
-    let controller = Arc::new(Controller::start(Options::default()).unwrap());
-    let (_backing, mount, _server) = match served(controller.clone()) {
+    let daemon = Arc::new(Daemon::start(Options::default()).unwrap());
+    let (_backing, mount, _server) = match served(daemon.clone()) {
         Ok(served) => served,
         Err(why) => return skip(why),
     };
     if compared_on(&mount.path().join("file"), "children").is_some() {
-        let tally = controller.tally();
+        let tally = daemon.tally();
         assert!(tally.commands > 1000 && tally.missing < tally.commands / 10, "{tally:?}");
     }
 }
 
 #[test]
 fn a_number_that_a_program_takes_from_a_channel_is_no_channel_any_more() {
-    let controller = Arc::new(Controller::start(Options::default()).unwrap());
-    let (_backing, mount, _server) = match served(controller.clone()) {
+    let daemon = Arc::new(Daemon::start(Options::default()).unwrap());
+    let (_backing, mount, _server) = match served(daemon.clone()) {
         Ok(served) => served,
         Err(why) => return skip(why),
     };
     if compared_on(&mount.path().join("file"), "bare_closes").is_some() {
-        let tally = controller.tally();
+        let tally = daemon.tally();
         assert!(tally.commands > 500, "{tally:?}");
     }
 }
 
 /// A daemon that hears of the close of a descriptor only once a file is there.
 struct Late {
-    controller: Controller,
+    daemon: Daemon,
     until: PathBuf,
 }
 
 impl Grants for Late {
     fn place(&self) -> &[u8] {
-        self.controller.place()
+        self.daemon.place()
     }
 
     fn grant(&self, token: &Token, open: &Arc<OpenFile>) -> Result<GrantReply, Errno> {
-        self.controller.grant(token, open)
+        self.daemon.grant(token, open)
     }
 
     fn suspect(&self, open: &Arc<OpenFile>) {
@@ -212,19 +212,19 @@ impl Grants for Late {
         while !self.until.exists() && Instant::now() < limit {
             std::thread::sleep(Duration::from_millis(2));
         }
-        self.controller.suspect(open);
+        self.daemon.suspect(open);
     }
 
     fn release(&self, open: &Arc<OpenFile>) {
-        self.controller.release(open);
+        self.daemon.release(open);
     }
 
     fn drain(&self, inode: &Arc<Inode>, why: Why) -> DrainGuard {
-        self.controller.drain(inode, why)
+        self.daemon.drain(inode, why)
     }
 
     fn revoke_all(&self) {
-        self.controller.revoke_all();
+        self.daemon.revoke_all();
     }
 }
 
@@ -236,8 +236,8 @@ fn a_number_that_is_used_again_reaches_the_file_that_it_names_now() {
     };
     let flag = tempfile::tempdir_in("/dev/shm").unwrap();
     let until = flag.path().join("done");
-    let controller = Controller::start(Options::default()).unwrap();
-    let late = Arc::new(Late { controller, until: until.clone() });
+    let daemon = Daemon::start(Options::default()).unwrap();
+    let late = Arc::new(Late { daemon, until: until.clone() });
     let (backing, mount, _server) = match served(late.clone()) {
         Ok(served) => served,
         Err(why) => return skip(why),
@@ -248,13 +248,13 @@ fn a_number_that_is_used_again_reaches_the_file_that_it_names_now() {
         for name in ["first", "second"] {
             fs::write(backing.path().join(name), [b'-'; 8192]).unwrap();
         }
-        let commands = late.controller.tally().commands;
+        let commands = late.daemon.tally().commands;
         let mut command = Command::new(&numbers);
         command.arg("again").args(&files).arg(&until).arg(how);
         let with = Under::policy("spin").with_channels().run(&mut command);
         assert!(with.status.success(), "{how}: {}{}", with.stdout, with.stderr);
         assert_eq!(with.stdout, "ab\n", "{how}: what was written went into another file");
-        let commands = late.controller.tally().commands - commands;
+        let commands = late.daemon.tally().commands - commands;
         assert!(commands > 50, "{how}: {commands} requests took channels");
     }
 }

@@ -9,7 +9,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use common::{Ended, Fast, Under, program, skip, untouched};
-use dwell_channel::controller::{Controller, Options};
+use dwell_channel::daemon::{Daemon, Options};
 use dwell_channel::fs::{Channels, Options as Serving, Server, take_over};
 
 /// The table, on a file in `place`.
@@ -57,11 +57,11 @@ fn counts_above_the_limit_and_memory_that_ends_go_as_without_by_channel() {
     let at = || tempfile::tempdir_in("/dev/shm").unwrap();
     let (plain, backing, mount) = (at(), at(), at());
     let serving = || {
-        let controller = Controller::start(Options::default()).map_err(|e| e.to_string())?;
+        let daemon = Daemon::start(Options::default()).map_err(|e| e.to_string())?;
         let (backing, mount) = (backing.path().to_owned(), mount.path().to_owned());
         let serving = Serving { backing, mount, private: false, threads: 4, passthrough: true };
         take_over(&serving).map_err(|error| error.to_string())?;
-        Server::start(&serving, Arc::new(controller), Channels::default).map_err(|e| e.to_string())
+        Server::start(&serving, Arc::new(daemon), Channels::default).map_err(|e| e.to_string())
     };
     let _server = match serving() {
         Ok(server) => server,

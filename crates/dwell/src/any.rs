@@ -112,6 +112,11 @@ impl Source for AnySource {
         each!(self, source => source.grows(io))
     }
 
+    #[inline]
+    fn has_busy_server(&self) -> bool {
+        each!(self, source => source.has_busy_server())
+    }
+
     fn refused(&self, route: Route) {
         each!(self, source => source.refused(route))
     }
@@ -233,6 +238,10 @@ where
 
     fn grows(&self, io: &Io) -> bool {
         self.0.grows(io)
+    }
+
+    fn has_busy_server(&self) -> bool {
+        self.0.has_busy_server()
     }
 
     fn refused(&self, route: Route) {

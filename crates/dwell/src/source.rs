@@ -97,6 +97,12 @@ pub trait Source: Send + Sync {
         false
     }
 
+    /// Whether another thread of this machine computes for as long as a request is in flight on a queue. That thread's
+    /// time is charged to the queue where ways to wait are compared.
+    fn has_busy_server(&self) -> bool {
+        false
+    }
+
     /// A request on this route was refused as unsupported: it is not offered again.
     fn refused(&self, route: Route) {
         let _ = route;

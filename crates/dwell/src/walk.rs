@@ -291,6 +291,10 @@ where
             awake: prospect.awake,
             ..self.wait_of(kind, size_bytes, Call::Blocking)
         };
+        if kind == Kind::Sync && self.source.has_busy_server() {
+            // The server syncs without another trip to it.
+            wait.routes = Routes::INTERRUPT;
+        }
         if wait.routes.has(Route::Inline) && self.source.grows(io) {
             wait.routes = Routes::INLINE;
         }
@@ -396,7 +400,10 @@ where
             if let Some((asked, learner)) = asked {
                 // A call in the queue's place says nothing of the queue.
                 let arm = as_decided.then(|| Arm::of(&decision));
-                let cpu_ns = cpu_before.map(|before| clock::thread_cpu().saturating_sub(before));
+                let by_server = decision.route != Route::Inline && self.source.has_busy_server();
+                let server_ns = if by_server { latency_ns } else { 0 };
+                let own_ns = |before| clock::thread_cpu().saturating_sub(before);
+                let cpu_ns = cpu_before.map(|before| own_ns(before) + server_ns);
                 let taken = Taken { arm, requests: 1, began: started, took_ns: latency_ns, cpu_ns };
                 learner.hear(&mut turn.hearing, asked, taken);
             }

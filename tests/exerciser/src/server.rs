@@ -76,7 +76,7 @@ impl Server {
             return Ok(Some(said));
         }
         self.child.kill()?;
-        let Some(status) = self.wait()? else { bail!("a killed controller does not end") };
+        let Some(status) = self.wait()? else { bail!("a killed daemon does not end") };
         let killed = status.signal() == Some(libc::SIGKILL);
         Ok((!killed).then(|| self.by_itself(status)))
     }

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use dwell::buffer::Aligned;
 use dwell::{File, WaitPolicy, policy};
-use dwell_channel::controller::{Controller, Options as ControllerOptions};
+use dwell_channel::daemon::{Daemon, Options as DaemonOptions};
 use dwell_channel::fs::{Channels, Options as Serving, Server, take_over};
 use dwell_pager::{Access, Options as Paging, PAGE_BYTES, Region};
 use dwell_power_cuts::device::{Marker, Recorded, looked_at, missing};
@@ -250,8 +250,8 @@ impl Mounted {
             passthrough: true,
         };
         take_over(&serving).map_err(|error| error.to_string())?;
-        let controller = Arc::new(Controller::start(ControllerOptions::default()).unwrap());
-        let server = Server::start(&serving, controller, Channels::default);
+        let daemon = Arc::new(Daemon::start(DaemonOptions::default()).unwrap());
+        let server = Server::start(&serving, daemon, Channels::default);
         Ok(Mounted { _server: server.map_err(|error| error.to_string())?, mount })
     }
 }

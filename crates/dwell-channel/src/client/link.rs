@@ -110,11 +110,11 @@ impl Link {
             Came::End => return Err(io::ErrorKind::ConnectionReset.into()),
         };
         let welcome = Welcome::parse(&message[..bytes])
-            .ok_or_else(|| invalid("whoever listens there is no controller"))?;
+            .ok_or_else(|| invalid("whoever listens there is no daemon"))?;
         if welcome.error != 0 {
             return Err(io::Error::from_raw_os_error(welcome.error as i32));
         }
-        let memory = memory.ok_or_else(|| invalid("the controller sent no memory"))?;
+        let memory = memory.ok_or_else(|| invalid("the daemon sent no memory"))?;
         // The numbers are those that were asked for, not what the other side says.
         let shared = Shared::adopt(memory, layout)?;
         shared.keep_from_children()?;
@@ -189,7 +189,7 @@ impl Link {
             true => self.commands.publish_beside(tail, beside, self.last),
             false => self.commands.publish(tail, beside.belongs_to),
         }
-        let asleep = self.shared.mark(Mark::ControllerAsleep);
+        let asleep = self.shared.mark(Mark::DaemonAsleep);
         if asleep.load(Ordering::SeqCst) != 0 {
             asleep.store(0, Ordering::Relaxed);
             socket::ring(&self.socket);
@@ -199,7 +199,7 @@ impl Link {
     /// Whether the daemon looks for commands by itself.
     #[inline]
     pub fn is_awake(&self) -> bool {
-        self.shared.mark(Mark::ControllerAsleep).load(Ordering::Relaxed) == 0
+        self.shared.mark(Mark::DaemonAsleep).load(Ordering::Relaxed) == 0
     }
 
     /// How many completions are there.

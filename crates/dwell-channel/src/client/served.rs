@@ -97,13 +97,13 @@ impl Served {
         let place = match ask::place(file.as_raw_fd()) {
             Ok(place) => place,
             Err(error) if error.raw_os_error() == Some(libc::ENOTTY) => {
-                let what = "no controller serves this file: open it without chan:, or serve its directory \
+                let what = "no daemon serves this file: open it without chan:, or serve its directory \
                             with dwell serve start";
                 return Err(Error::invalid(path, what));
             }
-            Err(error) => return Err(Error::io("ask the controller of", path, None, error)),
+            Err(error) => return Err(Error::io("ask the daemon of", path, None, error)),
         };
-        let asked = |error| Error::io("ask the controller of", path, None, error);
+        let asked = |error| Error::io("ask the daemon of", path, None, error);
         let identity = ask::identity(file.as_raw_fd()).map_err(asked)?;
         let path = std::path::absolute(path).map_err(asked)?;
         let write = options.write;
@@ -179,12 +179,22 @@ impl Source for Served {
         Ok(Some(InHandler::new(self.queue(depth)?.sealed(self.target()))))
     }
 
+    /// The channel, and the kernel's own path to the same file.
     fn routes(&self) -> Routes {
-        Routes::INTERRUPT
+        Routes::INLINE | Routes::INTERRUPT
     }
 
     fn call(&self, io: &Io) -> i32 {
-        by_kernel(io)
+        let gone = |done: i32| [-libc::ENOTCONN, -libc::ECONNABORTED].contains(&done);
+        match by_kernel(io) {
+            // The daemon was killed; another may serve the file by now.
+            done if gone(done) && self.inner.reopen().is_ok() => by_kernel(io),
+            done => done,
+        }
+    }
+
+    fn has_busy_server(&self) -> bool {
+        true
     }
 
     fn refused(&self, _: Route) {}
@@ -259,12 +269,17 @@ impl Source for Mount {
         Ok(self.channel(Shape::of_depth(depth)))
     }
 
+    /// Channels, and the kernel's own path to the same files.
     fn routes(&self) -> Routes {
-        Routes::INTERRUPT
+        Routes::INLINE | Routes::INTERRUPT
     }
 
     fn call(&self, io: &Io) -> i32 {
         by_kernel(io)
+    }
+
+    fn has_busy_server(&self) -> bool {
+        true
     }
 
     fn target(&self) -> i32 {

@@ -12,8 +12,10 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
+use super::error::Error;
+use super::facts::Facts;
 use super::mounts;
-use super::server::{Error, Facts, Stopper};
+use super::server::Stopper;
 
 /// How long a daemon may take to answer. Unmounting may write files back first.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -252,26 +254,26 @@ pub fn stop(dir: &Path, mount: &Path, force: bool) -> Result<&'static str, Error
             .filter(|found| found.is_ours() && found.is_stale());
         let Some(stale) = stale else {
             return Err(invalid(
-                "is not served by a controller of yours (dwell serve status lists them)".into(),
+                "is not served by a daemon of yours (dwell serve status lists them)".into(),
             ));
         };
         mounts::unmount(&stale.at, mounts::How::Now).map_err(|error| {
-            invalid(format!("its controller was killed; cannot be unmounted: {error}"))
+            invalid(format!("its daemon was killed; cannot be unmounted: {error}"))
         })?;
         if let Some(left) = left {
             clear(&path, &left);
         }
-        return Ok("its controller had been killed; unmounted");
+        return Ok("its daemon had been killed; unmounted");
     };
     match ask(&path, if force { "stop force" } else { "stop" }) {
         Ok(Answer::Stopped) => {}
         Ok(Answer::Refused(what)) => return Err(Error::Refused(what)),
         Ok(Answer::Facts(_)) => {
-            return Err(invalid("its controller answered something else".into()));
+            return Err(invalid("its daemon answered something else".into()));
         }
         Err(error) => {
             return Err(invalid(format!(
-                "its controller (process {}) does not answer: {error}",
+                "its daemon (process {}) does not answer: {error}",
                 record.pid
             )));
         }
@@ -282,10 +284,9 @@ pub fn stop(dir: &Path, mount: &Path, force: bool) -> Result<&'static str, Error
     }
     match record.is_alive() {
         false => Ok("stopped"),
-        true => Err(invalid(format!(
-            "unmounted, but its controller (process {}) does not end",
-            record.pid
-        ))),
+        true => {
+            Err(invalid(format!("unmounted, but its daemon (process {}) does not end", record.pid)))
+        }
     }
 }
 
@@ -318,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_dead_controller_left_is_cleared_away() {
+    fn what_a_dead_daemon_left_is_cleared_away() {
         let dir = tempfile::tempdir().unwrap();
         let mount = Path::new("/no/such/mount");
         let gone = Record {

@@ -122,7 +122,8 @@ impl Item {
 impl Tree {
     pub fn opendir(&self, caller: Caller, id: u64) -> Result<u64, Errno> {
         let node = self.nodes.get(id)?;
-        let _share = self.open_files.take(caller.uid, 1).ok_or(Errno::NFILE)?;
+        let _share =
+            self.open_files.take(self.grants.account(caller.uid), 1).ok_or(Errno::NFILE)?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let handle = rustix::fs::open(node.path(), flags, Mode::empty())?;
         let reading = Mutex::default();
@@ -154,7 +155,7 @@ impl Tree {
         directory.entries(place, |item| {
             if item.is_dots() {
                 // Neither is looked up; only number and kind are read.
-                let mut entry = entry_of(&directory.node, &own);
+                let mut entry = entry_of(&directory.node, &own, self.lifetime);
                 entry.attr.ino = INodeNo(item.shown());
                 return Ok(add(item.next, &item.name, &entry));
             }

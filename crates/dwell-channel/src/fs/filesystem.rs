@@ -9,53 +9,24 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use fuser::{
-    BsdFileFlags, CopyFileRangeFlags, FileHandle, Filesystem, FopenFlags, INodeNo, InitFlags,
-    IoctlFlags, KernelConfig, LockOwner, OpenFlags, PollEvents, PollFlags, PollNotifier,
-    RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty,
-    ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyPoll, ReplyStatfs, ReplyWrite, ReplyXattr,
-    Request, TimeOrNow, Version, WriteFlags,
+    BsdFileFlags, CopyFileRangeFlags, FileHandle, Filesystem, FopenFlags, INodeNo, IoctlFlags,
+    KernelConfig, LockOwner, OpenFlags, PollEvents, PollFlags, PollNotifier, RenameFlags,
+    ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry,
+    ReplyIoctl, ReplyLseek, ReplyOpen, ReplyPoll, ReplyStatfs, ReplyWrite, ReplyXattr, Request,
+    TimeOrNow, WriteFlags,
 };
 use rustix::io::Errno;
 
 use super::attributes::Change;
 use super::caller::Caller;
 use super::counts::Asked;
+use super::negotiation::agree;
+use super::replies::{empty, entry, listed, out, statfs};
 use super::tree::{By, Entry, Opened, Tree};
 use crate::grants::ioctl::GRANT;
 
-/// Bytes that one write may carry.
-const MAX_WRITE_BYTES: u32 = 1 << 20;
-
 /// What the kernel talks to.
 pub(super) struct Served(pub Arc<Tree>);
-
-fn out(error: Errno) -> fuser::Errno {
-    fuser::Errno::from_i32(error.raw_os_error())
-}
-
-fn empty(reply: ReplyEmpty, result: Result<(), Errno>) {
-    match result {
-        Ok(()) => reply.ok(),
-        Err(error) => reply.error(out(error)),
-    }
-}
-
-fn entry(reply: ReplyEntry, result: Result<Entry, Errno>) {
-    match result {
-        Ok(entry) => reply.entry(&entry.fresh, &entry.attr, entry.generation),
-        Err(error) => reply.error(out(error)),
-    }
-}
-
-/// The value of an extended attribute or a list of them, or how long it is.
-fn listed(reply: ReplyXattr, room: u32, result: Result<Vec<u8>, Errno>) {
-    match result {
-        Ok(value) if room == 0 => reply.size(value.len() as u32),
-        Ok(value) if value.len() <= room as usize => reply.data(&value),
-        Ok(_) => reply.error(fuser::Errno::ERANGE),
-        Err(error) => reply.error(out(error)),
-    }
-}
 
 impl Served {
     fn count(&self, asked: Asked) -> &Tree {
@@ -63,66 +34,25 @@ impl Served {
         &self.0
     }
 
-    /// Has the kernel pass requests on regular files through, if it can.
-    fn pass_through(&self, config: &mut KernelConfig) {
-        let passthrough = &self.0.passthrough;
-        if !passthrough.is_on() {
-            return;
-        }
-        let can = config.add_capabilities(InitFlags::FUSE_PASSTHROUGH).is_ok()
-            && config.set_max_stack_depth(passthrough.stack_depth()).is_ok();
-        if !can {
-            passthrough.give_up("the kernel has no FUSE passthrough (Linux 6.9)");
-        }
-    }
-
     /// Answers a request that may take long on a thread that has nothing else to do.
     fn slowly(&self, request: &Request, answer: impl FnOnce(&Tree) + Send + 'static) {
         let tree = self.0.clone();
-        self.0.slow.run(request.uid(), move || answer(&tree));
+        self.0.slow.run(tree.grants.account(request.uid()), move || answer(&tree));
     }
 }
 
 impl Filesystem for Served {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        let wanted = InitFlags::FUSE_ASYNC_DIO
-            | InitFlags::FUSE_PARALLEL_DIROPS
-            | InitFlags::FUSE_DO_READDIRPLUS
-            | InitFlags::FUSE_READDIRPLUS_AUTO
-            | InitFlags::FUSE_CACHE_SYMLINKS
-            | InitFlags::FUSE_HAS_IOCTL_DIR
-            | InitFlags::FUSE_DONT_MASK
-            | InitFlags::FUSE_POSIX_ACL
-            // Writes take set-user-id away by themselves: nobody has to ask for security.capability before.
-            | InitFlags::FUSE_HANDLE_KILLPRIV_V2
-            | InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP;
-        let there = wanted & config.capabilities();
-        let refused = |what: &str| {
-            io::Error::new(io::ErrorKind::Unsupported, format!("the kernel's FUSE has no {what}"))
-        };
-        config.add_capabilities(there).map_err(|flags| refused(&format!("{flags:?}")))?;
-        // Without it the kernel would let a group in that an access list keeps out.
-        if !there.contains(InitFlags::FUSE_POSIX_ACL) {
-            return Err(refused("access lists; Linux 5.6 or newer is needed"));
-        }
-        self.pass_through(config);
-        // A value beyond what the kernel takes is set to what it takes.
-        let _ = config.set_max_write(MAX_WRITE_BYTES);
-        let _ = config.set_max_background(64);
-
-        let mappings = there.contains(InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP);
-        let mut flags = FopenFlags::FOPEN_DIRECT_IO;
-        // Linux 6.9 is the first where mappings and writes side by side go together.
-        if !mappings || config.kernel_abi() >= Version(7, 40) {
-            flags |= FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES;
-        }
-        let _ = self.0.open_flags.set(flags);
-        let _ = self.0.shared_mappings.set(mappings);
-        Ok(())
+        agree(&self.0, config)
     }
 
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        entry(reply, self.count(Asked::Lookup).lookup(parent.0, name));
+        let tree = self.count(Asked::Lookup);
+        match tree.lookup(parent.0, name) {
+            // The kernel remembers that there is no such name, until somebody makes one through the mount.
+            Err(Errno::NOENT) => entry(reply, Ok(Entry::none(tree.lifetime))),
+            found => entry(reply, found),
+        }
     }
 
     fn forget(&self, _: &Request, id: INodeNo, lookups: u64) {
@@ -277,7 +207,7 @@ impl Filesystem for Served {
         let register = |file: BorrowedFd<'_>| reply.open_backing(file);
         let by = By { caller: request.into(), register: &register };
         match tree.create(parent.0, name, (mode, umask), flags, by) {
-            Ok((Entry { attr, generation, fresh }, Opened { handle, backing, flags })) => {
+            Ok((Entry { attr, generation, fresh, .. }, Opened { handle, backing, flags })) => {
                 let handle = FileHandle(handle);
                 match backing {
                     Some(id) => {
@@ -395,7 +325,7 @@ impl Filesystem for Served {
     ) {
         let mut any = false;
         let read = self.count(Asked::ReadDir).readdirplus(handle, place, |next, name, entry| {
-            let Entry { attr, generation, fresh } = entry;
+            let Entry { attr, generation, fresh, .. } = entry;
             let room = !reply.add(attr.ino, next, name, fresh, attr, *generation);
             any |= room;
             room
@@ -432,19 +362,7 @@ impl Filesystem for Served {
 
     fn statfs(&self, _: &Request, id: INodeNo, reply: ReplyStatfs) {
         let tree = self.count(Asked::StatFs);
-        match tree.nodes.get(id.0).and_then(|node| rustix::fs::fstatvfs(&*node)) {
-            Ok(fs) => reply.statfs(
-                fs.f_blocks,
-                fs.f_bfree,
-                fs.f_bavail,
-                fs.f_files,
-                fs.f_ffree,
-                fs.f_bsize as u32,
-                fs.f_namemax as u32,
-                fs.f_frsize as u32,
-            ),
-            Err(error) => reply.error(out(error)),
-        }
+        statfs(reply, tree.nodes.get(id.0).and_then(|node| rustix::fs::fstatvfs(&*node)));
     }
 
     fn setxattr(

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::server::Error;
+use super::error::Error;
 
 /// How long a daemon that is ending may take to let its backing directory go.
 const LOCK_PATIENCE: Duration = Duration::from_secs(1);
@@ -34,7 +34,7 @@ pub(super) fn lock(root: &OwnedFd, backing: &Path) -> Result<Option<OwnedFd>, Er
         Err(Errno::WOULDBLOCK) => {
             let by = locked_by(&dir).map_or_else(String::new, |pid| format!(" by process {pid}"));
             let what = format!(
-                "is locked{by}: another controller serves it (dwell serve status, dwell serve stop)"
+                "is locked{by}: another daemon serves it (dwell serve status, dwell serve stop)"
             );
             Err(Error::invalid(backing, what))
         }

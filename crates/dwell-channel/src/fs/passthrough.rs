@@ -30,7 +30,7 @@ pub enum DataPath {
 /// What is assumed of a daemon that says nothing of it.
 impl Default for DataPath {
     fn default() -> Self {
-        direct("the controller is of an older version")
+        direct("the daemon is of an older version")
     }
 }
 
@@ -47,9 +47,9 @@ pub(super) struct Backing {
 }
 
 impl Backing {
-    /// The kernel is about to write by itself.
-    pub fn lets_write(&self) {
-        self.writes.store(true, Ordering::Release);
+    /// The kernel is about to write by itself; whether that is new.
+    pub fn lets_write(&self) -> bool {
+        !self.writes.swap(true, Ordering::AcqRel)
     }
 
     /// Whether pages that the kernel is given may be old a moment later, without anybody knowing.
@@ -98,8 +98,8 @@ impl Passthrough {
         let kind = kind_of(&backing).unwrap_or(0);
         let path = match callers {
             _ if !wanted => direct("switched off (--no-passthrough)"),
-            Callers::One { .. } => direct("the controller is not root's"),
-            _ if !may => direct("the controller has no CAP_SYS_ADMIN"),
+            Callers::One { .. } => direct("the daemon is not root's"),
+            _ if !may => direct("the daemon has no CAP_SYS_ADMIN"),
             _ if !is_local(kind, &backing) => {
                 direct("the backing file system may ask who reads and writes")
             }

@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Serving a directory from the first moment to the last: takes over what a killed daemon left, mounts,
-//! and stops.
+//! Serving a directory from the first moment to the last: mounts, and stops.
 
-use std::collections::BTreeMap;
-use std::ffi::OsStr;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -13,70 +10,23 @@ use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use fuser::{Config, INodeNo, MountOption, Session, SessionACL};
-use rustix::fs::{Access, FileType, Mode, OFlags};
 use rustix::process::{Resource, Rlimit};
-use serde::{Deserialize, Serialize};
 
-use super::caller::{Callers, take_umask};
+use super::caller::Callers;
+use super::error::Error;
+use super::facts::{Channels, Facts};
 use super::filesystem::Served;
 use super::hidden::Hidden;
 use super::lock::lock;
 use super::mounts::{self, How, SERVED};
 use super::node::Nodes;
-use super::passthrough::{DataPath, Passthrough, TMPFS, kind_of};
+use super::passthrough::{Passthrough, TMPFS, kind_of};
+use super::preconditions::{check_system, open_directory, places};
 use super::slow::Slow;
-use super::tree::{Table, Tree};
+use super::tree::{Table, Tree, lifetime};
 use crate::credentials;
 use crate::grants::{Grants, Inodes};
 use crate::shares::Shares;
-
-/// What went wrong with serving a directory.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// The system refused.
-    #[error("{path}: {action}: {error}")]
-    Io {
-        /// What was being done.
-        action: &'static str,
-        /// Where.
-        path: PathBuf,
-        /// What the system said.
-        error: io::Error,
-    },
-    /// It cannot be done so; the text says what to do.
-    #[error("{path}: {what}")]
-    Invalid {
-        /// The directory.
-        path: PathBuf,
-        /// What is wrong, and what to do.
-        what: String,
-    },
-    /// Programs use it.
-    #[error("{path}: in use{}; end them, or stop with --force: they get errors", by(.users))]
-    Busy {
-        /// The mount.
-        path: PathBuf,
-        /// Some of those that use it, as far as this user may know.
-        users: Vec<String>,
-    },
-    /// What a daemon in another process said.
-    #[error("{0}")]
-    Refused(String),
-}
-
-fn by(users: &[String]) -> String {
-    if users.is_empty() { String::new() } else { format!(" by {}", users.join(", ")) }
-}
-
-impl Error {
-    pub(super) fn io(action: &'static str, path: &Path, error: impl Into<io::Error>) -> Self {
-        Error::Io { action, path: path.to_owned(), error: error.into() }
-    }
-
-    pub(super) fn invalid(path: &Path, what: impl Into<String>) -> Self {
-        Error::Invalid { path: path.to_owned(), what: what.into() }
-    }
-}
 
 /// What to serve, and how.
 #[derive(Clone, Debug)]
@@ -91,52 +41,6 @@ pub struct Options {
     pub threads: usize,
     /// Whether the kernel is to carry out reads and writes by itself where it can.
     pub passthrough: bool,
-}
-
-/// What the channels of a daemon are doing.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Channels {
-    /// Clients that have one.
-    pub channels: u64,
-    /// Grants of open files so far.
-    pub grants: u64,
-    /// Commands served so far.
-    #[serde(default)]
-    pub commands: u64,
-}
-
-/// What a server says of itself.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Facts {
-    /// The daemon's process.
-    pub pid: u32,
-    /// The directory whose files are served.
-    pub backing: PathBuf,
-    /// Where.
-    pub mount: PathBuf,
-    /// Whether the backing directory is hidden.
-    pub private: bool,
-    /// Whether it serves every user, or its own alone.
-    pub every_user: bool,
-    /// Whether files can be mapped shared (Linux 6.6).
-    pub shared_mappings: bool,
-    /// How reads, writes and mappings reach the backing files.
-    #[serde(default)]
-    pub data_path: DataPath,
-    /// Since when, in seconds of Unix time.
-    pub since_unix_s: u64,
-    /// Threads that answer the kernel.
-    pub threads: usize,
-    /// Files that the kernel knows.
-    pub known_files: usize,
-    /// Files that are open.
-    pub open_files: usize,
-    /// Directories that are open.
-    pub open_directories: usize,
-    /// The channels.
-    pub channels: Channels,
-    /// The kernel's requests, by kind.
-    pub requests: BTreeMap<String, u64>,
 }
 
 /// A served directory. Dropping it stops it at once.
@@ -222,6 +126,7 @@ impl Server {
             open_files: Shares::new(files_per_user(most_files, every_user)),
             slow: Slow::default(),
             in_memory,
+            lifetime: lifetime(options.private || backing == mount),
             open_flags: OnceLock::new(),
             shared_mappings: OnceLock::new(),
             notifier: OnceLock::new(),
@@ -366,101 +271,6 @@ impl Shared {
     }
 }
 
-/// Clears away what a killed daemon left where another is to serve: its mount, and what hid its backing
-/// directory. Says what was there.
-///
-/// # Errors
-/// Somebody serves there; what is missing or no directory; a mount that cannot be cleared away.
-pub fn take_over(options: &Options) -> Result<Vec<String>, Error> {
-    let (backing, mount) = places(options)?;
-    let mut notes = Vec::new();
-    clear_away(&mount, &mut notes)?;
-    clear_away(&backing, &mut notes)?;
-    open_directory(&backing)?;
-    open_directory(&mount)?;
-    Ok(notes)
-}
-
-/// The backing directory and the mount as absolute paths.
-fn places(options: &Options) -> Result<(PathBuf, PathBuf), Error> {
-    let found = |path: &Path| {
-        mounts::absolute(path).map_err(|error| Error::io("cannot be found", path, error))
-    };
-    Ok((found(&options.backing)?, found(&options.mount)?))
-}
-
-fn clear_away(at: &Path, notes: &mut Vec<String>) -> Result<(), Error> {
-    let find = || {
-        let found = mounts::mounted_at(at)
-            .map_err(|error| Error::io("mounts cannot be read", at, error))?;
-        Ok(found.filter(mounts::Mounted::is_ours))
-    };
-    while let Some(found) = find()? {
-        if !found.is_stale() {
-            let what =
-                "is served already (dwell serve status tells by whom; dwell serve stop ends it)";
-            return Err(Error::invalid(at, what));
-        }
-        mounts::unmount(at, How::Now).map_err(|error| {
-            Error::io("a killed controller's mount cannot be cleared away", at, error)
-        })?;
-        notes.push(format!("{}: took over from a controller that was killed", at.display()));
-    }
-    Ok(())
-}
-
-fn open_directory(path: &Path) -> Result<OwnedFd, Error> {
-    let flags = OFlags::PATH | OFlags::CLOEXEC;
-    let opened = rustix::fs::open(path, flags, Mode::empty())
-        .map_err(|error| Error::io("cannot be opened", path, error))?;
-    let stat = rustix::fs::fstat(&opened)
-        .map_err(|error| Error::io("cannot be looked at", path, error))?;
-    match FileType::from_raw_mode(stat.st_mode) {
-        FileType::Directory => Ok(opened),
-        _ => Err(Error::invalid(path, "is no directory")),
-    }
-}
-
-/// The oldest kernel whose FUSE leaves nothing for a server to check: from 5.13 on it sees to it that only owners set flags
-/// (`chattr`), and 5.15 is the oldest that is maintained.
-const OLDEST_KERNEL: (u32, u32) = (5, 15);
-
-/// Whether a kernel's release (`uname -r`) is old enough to be refused.
-fn is_too_old(release: &str) -> bool {
-    let mut numbers =
-        release.split(|c: char| !c.is_ascii_digit()).map(|number| number.parse().ok());
-    match (numbers.next().flatten(), numbers.next().flatten()) {
-        (Some(major), Some(minor)) => (major, minor) < OLDEST_KERNEL,
-        // A release of another form is none of an old kernel.
-        _ => false,
-    }
-}
-
-/// What every request will need.
-fn check_system(mount: &Path) -> Result<(), Error> {
-    let release = rustix::system::uname().release().to_string_lossy().into_owned();
-    if is_too_old(&release) {
-        let (major, minor) = OLDEST_KERNEL;
-        let what = format!(
-            "is not served on Linux {release}, which does not check all rights; Linux {major}.{minor} or newer is needed"
-        );
-        return Err(Error::invalid(mount, what));
-    }
-    let need = |what: &'static str| move |error: rustix::io::Errno| Error::io(what, mount, error);
-    rustix::fs::stat("/dev/fuse").map_err(need(
-        "/dev/fuse is needed to serve it (modprobe fuse; in a container, pass the device in)",
-    ))?;
-    rustix::fs::access("/dev/fuse", Access::READ_OK | Access::WRITE_OK).map_err(need(
-        "this user may not open /dev/fuse, which is needed to serve it (its mode is 666 elsewhere)",
-    ))?;
-    rustix::fs::stat("/proc/self/fd").map_err(need("/proc is needed to serve it"))?;
-    super::node::open_at(rustix::fs::CWD, OsStr::new("."), OFlags::PATH, Mode::empty())
-        .map_err(need("openat2 is needed to serve it (Linux 5.6)"))?;
-    thread::spawn(|| take_umask(0o077)).join().unwrap_or(Err(rustix::io::Errno::AGAIN)).map_err(
-        need("threads need a umask of their own to serve it (unshare of CLONE_FS is refused)"),
-    )
-}
-
 /// As many files as this process may have open from now on.
 fn raise_open_files() -> usize {
     let found = rustix::process::getrlimit(Resource::Nofile);
@@ -511,21 +321,6 @@ fn forget_old(tree: &Weak<Tree>, crowds: &Receiver<()>) {
         for (parent, name) in tree.nodes.oldest() {
             // What is open or gone stays as it is.
             let _ = notifier.inval_entry(INodeNo(parent), &name);
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn kernels_below_5_15_are_refused() {
-        for old in ["5.8.0", "5.10.0-28-amd64", "4.19.0", "5.14.21-150500.55-default"] {
-            assert!(is_too_old(old), "{old}");
-        }
-        for new in ["5.15.0", "5.15", "6.1.0-18-amd64", "6.18.44-fc-v669", "10.0.1", "unknown"] {
-            assert!(!is_too_old(new), "{new}");
         }
     }
 }

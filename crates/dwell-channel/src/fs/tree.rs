@@ -25,6 +25,13 @@ use crate::shares::Shares;
 /// Names and attributes stay known to the kernel for so long: it changes them itself where a program changes
 /// them through the mount, and whoever changes the backing directory directly is seen a little later.
 const FRESH: Duration = Duration::from_secs(1);
+/// The same where the backing directory is hidden, so that nobody changes it directly.
+const FRESH_IF_HIDDEN: Duration = Duration::from_secs(60);
+
+/// How long the kernel knows names and attributes.
+pub(super) fn lifetime(is_hidden: bool) -> Duration {
+    if is_hidden { FRESH_IF_HIDDEN } else { FRESH }
+}
 
 /// A served directory.
 pub(super) struct Tree {
@@ -41,6 +48,8 @@ pub(super) struct Tree {
     pub slow: Slow,
     /// All of it is one tmpfs, since no name leads to another file system: nothing is ever more durable than it is.
     pub in_memory: bool,
+    /// How long the kernel knows names and attributes.
+    pub lifetime: Duration,
     /// How files are opened for direct I/O, which depends on the kernel.
     pub open_flags: OnceLock<FopenFlags>,
     /// Whether files can be mapped shared.
@@ -85,7 +94,18 @@ pub(super) struct By<'a> {
 pub(super) struct Entry {
     pub attr: FileAttr,
     pub generation: Generation,
+    /// How long the attributes hold.
     pub fresh: Duration,
+    /// How long the name does.
+    pub kept: Duration,
+}
+
+impl Entry {
+    /// There is no such name, and the kernel need not ask again for so long.
+    pub fn none(kept: Duration) -> Entry {
+        // The number that is no file's says so.
+        Entry { attr: NO_ATTR, generation: Generation(0), fresh: Duration::ZERO, kept }
+    }
 }
 
 /// Open things by their handle.
@@ -132,12 +152,13 @@ impl Tree {
             self.nodes.wait_for_room();
         }
         let (node, mut stat) = self.nodes.look_up(parent, name)?;
-        let mut fresh = FRESH;
+        let mut fresh = self.fresh_of(&node);
         if node.granted.load(Ordering::Acquire) > 0 {
             fresh = self.fresh(&node);
             stat = rustix::fs::fstat(&node)?;
         }
-        let entry = Entry { fresh: unless_special(&stat, fresh), ..entry_of(&node, &stat) };
+        let mut entry = entry_of(&node, &stat, self.lifetime);
+        entry.fresh = unless_special(&stat, fresh);
         Ok((node, entry))
     }
 
@@ -171,12 +192,18 @@ impl Tree {
     /// written, the file's times say so after this.
     fn fresh(&self, node: &Node) -> Duration {
         if node.granted.load(Ordering::Acquire) == 0 {
-            return FRESH;
+            return self.fresh_of(node);
         }
-        let Some(inode) = self.inodes.get(node.key) else { return FRESH };
+        let Some(inode) = self.inodes.get(node.key) else { return self.fresh_of(node) };
         let remembers = inode.remembers();
         inode.stamp(node);
-        if remembers { FRESH } else { Duration::ZERO }
+        if remembers { self.fresh_of(node) } else { Duration::ZERO }
+    }
+
+    /// How long attributes hold of what no channel changes. A mapping that the kernel serves by itself changes times
+    /// without its knowing.
+    fn fresh_of(&self, node: &Node) -> Duration {
+        if node.backing.is_written() { FRESH } else { self.lifetime }
     }
 
     /// Keeps channels off a file, if anybody has it open.
@@ -214,7 +241,7 @@ impl Tree {
         by: By<'_>,
     ) -> Result<Opened, Errno> {
         let By { caller, register } = by;
-        let share = self.open_files.take(caller.uid, 1).ok_or(Errno::NFILE)?;
+        let share = self.open_files.take(self.grants.account(caller.uid), 1).ok_or(Errno::NFILE)?;
         let backing = self.passthrough.id_of(&node.backing, &self.callers, &file, register)?;
         if backing.is_some() && flags & libc::O_DIRECT != 0 {
             // The kernel would say no more than EIO of a file system that has none.
@@ -235,8 +262,14 @@ impl Tree {
         let only_past_the_cache = flags & libc::O_DIRECT != 0 && !read;
         let asks = write && (append || special || only_past_the_cache);
         // A shared mapping is the kernel's whoever reads and writes by calls, and takes a descriptor that may do both.
-        if backing.is_some() && write && (read || !asks) {
-            node.backing.lets_write();
+        let writes = backing.is_some() && write && (read || !asks);
+        if writes
+            && node.backing.lets_write()
+            && self.lifetime > FRESH
+            && let Some(notifier) = self.notifier.get()
+        {
+            // What the kernel was told before holds for longer than it may now. A file that it no longer knows needs nothing.
+            let _ = notifier.inval_inode(INodeNo(node.id), -1, 0);
         }
         let flags = match (&backing, asks) {
             (Some(_), false) => FopenFlags::empty(),
@@ -256,9 +289,10 @@ pub(super) fn unless_granted(node: &Node, fresh: Duration) -> Duration {
 }
 
 /// What is told of a node that no channel may write.
-pub(super) fn entry_of(node: &Node, stat: &Stat) -> Entry {
+pub(super) fn entry_of(node: &Node, stat: &Stat, lifetime: Duration) -> Entry {
     let generation = Generation(node.generation);
-    Entry { attr: attr(node.id, stat), generation, fresh: unless_special(stat, FRESH) }
+    let fresh = unless_special(stat, lifetime);
+    Entry { attr: attr(node.id, stat), generation, fresh, kept: lifetime }
 }
 
 pub(super) fn errno_of(error: &std::io::Error) -> Errno {
@@ -275,6 +309,25 @@ fn unless_special(stat: &Stat, fresh: Duration) -> Duration {
 pub(super) fn has_set_ids(stat: &Stat) -> bool {
     Mode::from_raw_mode(stat.st_mode).intersects(Mode::SUID | Mode::SGID)
 }
+
+/// No file's.
+const NO_ATTR: FileAttr = FileAttr {
+    ino: INodeNo(0),
+    size: 0,
+    blocks: 0,
+    atime: UNIX_EPOCH,
+    mtime: UNIX_EPOCH,
+    ctime: UNIX_EPOCH,
+    crtime: UNIX_EPOCH,
+    kind: fuser::FileType::RegularFile,
+    perm: 0,
+    nlink: 0,
+    uid: 0,
+    gid: 0,
+    rdev: 0,
+    blksize: 0,
+    flags: 0,
+};
 
 /// A file's attributes as the protocol has them.
 pub(super) fn attr(shown: u64, stat: &Stat) -> FileAttr {

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use dwell_channel::controller::{Controller, Options};
+use dwell_channel::daemon::{Daemon, Options};
 use dwell_channel::grants::{Grants, Inodes, OpenFile};
 use dwell_channel::layout::{Layout, Mark};
 use dwell_channel::shared::Shared;
@@ -19,7 +19,7 @@ const DATA_BYTES: u64 = 8192;
 const CANARY: &[u8] = &[0xca; 8192];
 
 struct Target {
-    controller: Controller,
+    daemon: Daemon,
     victim: Arc<OpenFile>,
     canary: Arc<OpenFile>,
 }
@@ -36,15 +36,15 @@ fn target() -> &'static Target {
             let inode = inodes.of(&file).expect("its inode");
             Arc::new(OpenFile::new(file, libc::O_RDWR, inode))
         };
-        let controller = Controller::start(Options::default()).expect("a controller");
+        let daemon = Daemon::start(Options::default()).expect("a daemon");
         let victim = open(&[1; 8192]);
-        Target { controller, victim, canary: open(CANARY) }
+        Target { daemon, victim, canary: open(CANARY) }
     })
 }
 
 impl Target {
     fn connect(&self) -> (OwnedFd, Shared, [u8; 16]) {
-        let socket = socket::connect(self.controller.place()).expect("the controller listens");
+        let socket = socket::connect(self.daemon.place()).expect("the daemon listens");
         let hello = Hello { entries: ENTRIES, data_bytes: DATA_BYTES };
         socket::send(&socket, &hello.message(), None).expect("there is room in the socket");
         let until = Instant::now() + Duration::from_secs(30);
@@ -60,10 +60,10 @@ impl Target {
                     return (socket, shared, welcome.token);
                 }
                 Came::Nothing => {
-                    assert!(Instant::now() < until, "the controller does not answer");
+                    assert!(Instant::now() < until, "the daemon does not answer");
                     std::thread::sleep(Duration::from_micros(50));
                 }
-                Came::End => panic!("the controller refuses"),
+                Came::End => panic!("the daemon refuses"),
             }
         }
     }
@@ -83,7 +83,7 @@ impl Target {
 pub fn ring(data: &[u8]) {
     let target = target();
     let (socket, shared, token) = target.connect();
-    let Ok(granted) = target.controller.grant(&token, &target.victim) else { return };
+    let Ok(granted) = target.daemon.grant(&token, &target.victim) else { return };
     let (mut tail, mut rest) = (0u32, data);
     while let Some((kind, after)) = rest.split_first() {
         rest = after;
@@ -158,7 +158,7 @@ pub fn ring(data: &[u8]) {
 /// Bytes as messages: the first of each says how long it is.
 pub fn messages(data: &[u8]) {
     let target = target();
-    let socket = socket::connect(target.controller.place()).expect("the controller listens");
+    let socket = socket::connect(target.daemon.place()).expect("the daemon listens");
     let mut rest = data;
     while let Some((length, after)) = rest.split_first() {
         let (message, after) = after.split_at(after.len().min(usize::from(*length)));

@@ -14,13 +14,13 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use dwell_channel::client::Mount;
-use dwell_channel::controller::{Controller, Options};
 use dwell_channel::credentials::Opener;
+use dwell_channel::daemon::{Daemon, Options};
 use dwell_channel::grants::{Grants, Inodes, OpenFile};
 use rustix::fs::{Gid, Uid};
 
 pub struct House {
-    pub controller: Arc<Controller>,
+    pub daemon: Arc<Daemon>,
     pub inodes: Inodes,
     opens: Arc<Mutex<HashMap<RawFd, Arc<OpenFile>>>>,
 }
@@ -33,18 +33,18 @@ pub struct Opened {
 
 impl House {
     pub fn new(options: Options) -> House {
-        let controller = Arc::new(Controller::start(options).unwrap());
-        House { controller, inodes: Inodes::default(), opens: Arc::default() }
+        let daemon = Arc::new(Daemon::start(options).unwrap());
+        House { daemon, inodes: Inodes::default(), opens: Arc::default() }
     }
 
     pub fn mount(&self) -> Mount {
-        let (controller, opens) = (self.controller.clone(), self.opens.clone());
+        let (daemon, opens) = (self.daemon.clone(), self.opens.clone());
         Mount::direct(
-            self.controller.place(),
+            self.daemon.place(),
             Arc::new(move |descriptor, token| {
                 let open = opens.lock().unwrap().get(&descriptor).cloned();
                 let open = open.ok_or(std::io::ErrorKind::NotFound)?;
-                Ok(controller.grant(token, &open)?)
+                Ok(daemon.grant(token, &open)?)
             }),
         )
     }
@@ -71,8 +71,8 @@ impl House {
 
     pub fn close(&self, opened: Opened) {
         self.opens.lock().unwrap().remove(&opened.program.as_raw_fd());
-        self.controller.suspect(&opened.open);
-        self.controller.release(&opened.open);
+        self.daemon.suspect(&opened.open);
+        self.daemon.release(&opened.open);
     }
 }
 

@@ -66,7 +66,7 @@ impl Client {
         let line = self.line();
         let token: [u8; 16] =
             std::array::from_fn(|at| u8::from_str_radix(&line[at * 2..at * 2 + 2], 16).unwrap());
-        let granted = house.controller.grant(&token, &opened.open).unwrap();
+        let granted = house.daemon.grant(&token, &opened.open).unwrap();
         self.say(&format!("{} {}", granted.entry, granted.generation));
     }
 }

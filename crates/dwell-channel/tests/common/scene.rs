@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 
 use dwell::File;
 use dwell_channel::client;
-use dwell_channel::controller::{Controller, Options};
+use dwell_channel::daemon::{Daemon, Options};
 use dwell_channel::fs::{Channels, DataPath, Facts, Options as Serving, Server, take_over};
 
 pub struct Scene {
-    pub controller: Arc<Controller>,
+    pub daemon: Arc<Daemon>,
     pub server: Option<Server>,
     pub backing: tempfile::TempDir,
     pub mount: tempfile::TempDir,
@@ -29,17 +29,17 @@ pub fn scene(memory: bool) -> Option<Scene> {
 /// As [`scene`], one of [`EVERY`].
 pub fn scene_by((memory, passthrough): (bool, bool)) -> Option<Scene> {
     let dir = if memory { "/dev/shm" } else { "/var/tmp" };
-    let controller = Arc::new(Controller::start(Options::default()).unwrap());
-    scene_in(Path::new(dir), controller, passthrough)
+    let daemon = Arc::new(Daemon::start(Options::default()).unwrap());
+    scene_in(Path::new(dir), daemon, passthrough)
 }
 
 /// With what is served in that directory.
-pub fn scene_in(dir: &Path, controller: Arc<Controller>, passthrough: bool) -> Option<Scene> {
+pub fn scene_in(dir: &Path, daemon: Arc<Daemon>, passthrough: bool) -> Option<Scene> {
     let at =
         |name: &str, dir: &Path| tempfile::Builder::new().prefix(name).tempdir_in(dir).unwrap();
     let (backing, mount) = (at("dwell-backing-", dir), at("dwell-mount-", Path::new("/var/tmp")));
-    match serve(backing.path(), mount.path(), controller.clone(), passthrough) {
-        Ok(server) => Some(Scene { controller, server: Some(server), backing, mount }),
+    match serve(backing.path(), mount.path(), daemon.clone(), passthrough) {
+        Ok(server) => Some(Scene { daemon, server: Some(server), backing, mount }),
         Err(error) => {
             println!("SKIP: {error}");
             None
@@ -50,13 +50,17 @@ pub fn scene_in(dir: &Path, controller: Arc<Controller>, passthrough: bool) -> O
 pub fn serve(
     backing: &Path,
     mount: &Path,
-    controller: Arc<Controller>,
+    daemon: Arc<Daemon>,
     passthrough: bool,
 ) -> Result<Server, String> {
     let (backing, mount) = (backing.to_owned(), mount.to_owned());
     let serving = Serving { backing, mount, private: false, threads: 4, passthrough };
-    take_over(&serving).map_err(|error| error.to_string())?;
-    Server::start(&serving, controller, Channels::default).map_err(|error| error.to_string())
+    serve_as(&serving, daemon)
+}
+
+pub fn serve_as(serving: &Serving, daemon: Arc<Daemon>) -> Result<Server, String> {
+    take_over(serving).map_err(|error| error.to_string())?;
+    Server::start(serving, daemon, Channels::default).map_err(|error| error.to_string())
 }
 
 impl Scene {

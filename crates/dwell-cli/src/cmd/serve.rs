@@ -14,9 +14,10 @@ use anyhow::{Context as _, Result, bail};
 use clap::Subcommand;
 use dwell::monitor::SystemMonitor;
 use dwell::policy::Block;
-use dwell_channel::controller::{self, Controller, Tally};
+use dwell_channel::daemon::{self, Daemon, Tally};
 use dwell_channel::fs::control::{self, Record, Seen};
 use dwell_channel::fs::{Channels, DataPath, Facts, Options, Server, Stopper, take_over};
+use dwell_channel::owners::Owners;
 use serde::Serialize;
 
 use super::explain::policy_name;
@@ -118,14 +119,14 @@ fn serve(args: &Start) -> Result<()> {
         passthrough: !args.no_passthrough,
     };
     let notes = take_over(&options)?;
-    let controller = Arc::new(controller(args)?);
-    let counting = controller.clone();
+    let daemon = Arc::new(daemon(args)?);
+    let counting = daemon.clone();
     let count = move || {
         let tally = counting.tally();
         let Tally { channels, grants, commands, .. } = tally;
-        Channels { channels, grants, commands }
+        Channels { channels, grants, commands, commands_by_user: counting.commands() }
     };
-    let server = Server::start(&options, controller.clone(), count)?;
+    let server = Server::start(&options, daemon.clone(), count)?;
     let stopper = server.stopper();
     let _listening = control::listen(&dir, &stopper)?;
     stop_at_signals(stopper.clone())?;
@@ -142,22 +143,22 @@ fn serve(args: &Start) -> Result<()> {
     if args.detached {
         leave_output(&dir)?;
     }
-    keep_watchdog(&controller)?;
+    keep_watchdog(&daemon)?;
     places::tell_service_manager("READY=1");
     server.wait()?;
     Ok(())
 }
 
 /// Tells a service manager that wants to know that channels are served, as long as they are.
-fn keep_watchdog(controller: &Arc<Controller>) -> Result<()> {
+fn keep_watchdog(daemon: &Arc<Daemon>) -> Result<()> {
     let Some(limit) = places::watchdog() else { return Ok(()) };
-    let (pause, controller) = (limit / 3, Arc::downgrade(controller));
+    let (pause, daemon) = (limit / 3, Arc::downgrade(daemon));
     let watch = move || {
-        while let Some(controller) = controller.upgrade() {
-            if controller.answers(pause) {
+        while let Some(daemon) = daemon.upgrade() {
+            if daemon.answers(pause) {
                 places::tell_service_manager("WATCHDOG=1");
             }
-            drop(controller);
+            drop(daemon);
             thread::sleep(pause);
         }
     };
@@ -179,7 +180,7 @@ fn abort_on_panic() {
 }
 
 /// The channels' side, which waits as settings and what is known of the device beneath want it.
-fn controller(args: &Start) -> Result<Controller> {
+fn daemon(args: &Start) -> Result<Daemon> {
     let settings = settings::read(None)?.asked("--policy", args.policy.clone());
     let beneath = places::known_profiles().beneath_files_in(&args.backing)?;
     let opening = settings.opening(&args.backing, &beneath, None)?;
@@ -187,9 +188,10 @@ fn controller(args: &Start) -> Result<Controller> {
     let policy = if opening.shadow { Arc::new(Block) } else { opening.policy };
     // Without one, nobody else is taken to be busy.
     let monitor = SystemMonitor::shared_with(places::monitor()).ok();
+    let owners = Arc::new(Owners::of_this_machine());
     let options =
-        controller::Options { known: opening.known, policy, monitor, ..Default::default() };
-    Controller::start(options).context("cannot start the daemon")
+        daemon::Options { known: opening.known, policy, monitor, owners, ..Default::default() };
+    Daemon::start(options).context("cannot start the daemon")
 }
 
 /// What is written from here on is nobody's to read.
@@ -376,8 +378,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_panic_of_any_thread_ends_a_controller() {
-        const NAME: &str = "cmd::serve::tests::a_panic_of_any_thread_ends_a_controller";
+    fn a_panic_of_any_thread_ends_a_daemon() {
+        const NAME: &str = "cmd::serve::tests::a_panic_of_any_thread_ends_a_daemon";
         if env::var_os("DWELL_TEST_PANIC").is_some() {
             abort_on_panic();
             let _ = std::thread::spawn(|| panic!("as it must")).join();

@@ -20,7 +20,7 @@ fn a_stopped_mount_leaves_the_files_and_nothing_else() {
     let told = done(dwell().args(["serve", "status", "--json"]));
     assert!(!told.contains(served.mount.to_str().unwrap()), "{told}");
     let said = served.stop(&[]);
-    assert!(text(&said).contains("is not served by a controller of yours"), "{}", text(&said));
+    assert!(text(&said).contains("is not served by a daemon of yours"), "{}", text(&said));
 }
 
 #[test]
@@ -49,7 +49,7 @@ fn a_mount_in_use_is_stopped_only_by_force() {
 }
 
 #[test]
-fn whoever_unmounts_it_ends_the_controller() {
+fn whoever_unmounts_it_ends_the_daemon() {
     let Some(served) = Served::start() else { return };
     let pid = served.pid();
     if is_root() {
@@ -71,7 +71,7 @@ fn what_was_unmounted_is_served_again_without_waiting() {
     use rustix::process::{Pid, Signal, kill_process};
     let Some(served) = Served::start_with(&["--private"]) else { return };
     if !is_root() {
-        return println!("SKIP: fusermount3 asks a controller that is held up here");
+        return println!("SKIP: fusermount3 asks a daemon that is held up here");
     }
     for round in 0..3 {
         let pid = Pid::from_raw(served.pid() as i32).unwrap();
@@ -94,7 +94,7 @@ fn what_was_unmounted_is_served_again_without_waiting() {
 }
 
 #[test]
-fn a_killed_controller_is_taken_over() {
+fn a_killed_daemon_is_taken_over() {
     let Some(served) = Served::start_with(&["--private"]) else { return };
     fs::write(served.mount.join("file"), "before").unwrap();
     let open = fs::File::open(served.mount.join("file")).unwrap();
@@ -108,7 +108,7 @@ fn a_killed_controller_is_taken_over() {
     assert!(told.contains("killed"), "{told}");
     let said = served.serve(&["--private"]);
     // Both what hid the backing directory and the mount itself.
-    assert_eq!(said.matches("took over from a controller that was killed").count(), 2, "{said}");
+    assert_eq!(said.matches("took over from a daemon that was killed").count(), 2, "{said}");
     assert_eq!(fs::read_to_string(served.mount.join("file")).unwrap(), "before");
     served.kill();
     let said = served.stop(&[]);
@@ -182,7 +182,7 @@ fn what_cannot_be_served_is_said() {
 }
 
 #[test]
-fn signals_stop_a_controller_in_the_foreground() {
+fn signals_stop_a_daemon_in_the_foreground() {
     let Some(served) = Served::prepare() else { return };
     let mut child = dwell()
         .args(["serve", "start", "--foreground"])

@@ -22,13 +22,13 @@ fn start_under(limits: &str, served: &Served) {
 }
 
 #[test]
-fn a_limit_of_file_sizes_fails_requests_and_does_not_kill_the_controller() {
+fn a_limit_of_file_sizes_fails_requests_and_does_not_kill_the_daemon() {
     let Some(served) = Served::prepare() else { return };
     // A mebibyte, in blocks of 512 bytes.
     start_under("ulimit -f 2048", &served);
     let file = File::create(served.mount.join("file")).unwrap();
     for _ in 0..3 {
-        let error = file.set_len(4 << 20).expect_err("longer than the controller may make it");
+        let error = file.set_len(4 << 20).expect_err("longer than the daemon may make it");
         assert_eq!(error.kind(), ErrorKind::FileTooLarge, "{error}");
     }
     fs::write(served.mount.join("other"), "text").unwrap();
@@ -103,7 +103,7 @@ fn a_service_manager_hears_that_channels_are_served() {
 }
 
 #[test]
-fn a_second_controller_on_a_backing_directory_names_the_first() {
+fn a_second_daemon_on_a_backing_directory_names_the_first() {
     let Some(served) = Served::start() else { return };
     let pid = served.pid();
     let mut second = dwell();

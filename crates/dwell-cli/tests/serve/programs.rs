@@ -268,7 +268,7 @@ fn appends_of_several_processes_lose_nothing() {
 }
 
 #[test]
-fn what_fsync_said_is_there_when_the_controller_is_killed() {
+fn what_fsync_said_is_there_when_the_daemon_is_killed() {
     let Some(served) = Served::start() else { return };
     let file = File::create(served.mount.join("kept")).unwrap();
     for number in 0..50_u64 {

@@ -254,7 +254,7 @@ static double now(void) {
     return time.tv_sec + time.tv_nsec / 1e9;
 }
 
-/* Reads until the controller is gone; then again when it is back. */
+/* Reads until the daemon is gone; then again when it is back. */
 static void gone(void) {
     memset(shadow, 'g', SIZE);
     int fd = made("gone", 0);

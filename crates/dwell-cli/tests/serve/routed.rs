@@ -166,7 +166,7 @@ fn signal_handlers_make_requests() {
 }
 
 #[test]
-fn a_controller_that_is_killed_is_an_error_and_comes_back() {
+fn a_daemon_that_is_killed_is_an_error_and_comes_back() {
     let (Some(program), Some(served)) = (program(), Served::start()) else { return };
     if served.passes() {
         return println!("SKIP: the kernel goes on with what is open; see direct.rs");

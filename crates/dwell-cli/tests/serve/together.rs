@@ -172,7 +172,7 @@ fn a_channel_leaves_no_set_user_id_on_what_it_writes() {
 }
 
 #[test]
-fn a_killed_controller_comes_back_and_channels_with_it() {
+fn a_killed_daemon_comes_back_and_channels_with_it() {
     let Some(served) = Served::start() else { return };
     let path = served.mount.join("file");
     fs::write(&path, vec![1; 10_000]).unwrap();

@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! D1, D2, D3, D6: files through channels, against the kernel's ways to the same backing files.
 //!
-//! The controller runs in this process, so the CPU time of a round is that of both sides.
+//! The daemon runs in this process, so the CPU time of a round is that of both sides.
 
+mod attackers;
+pub mod clients;
 mod contender;
 mod crossing;
+pub mod neighbours;
 pub mod oltp;
 mod stage;
+pub mod trips;
 
 use std::time::Duration;
 

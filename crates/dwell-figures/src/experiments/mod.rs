@@ -68,7 +68,7 @@ pub type Progress<'a> = dyn FnMut(&str, f64) + 'a;
 /// Fills in a result; a figure that is more than its cases returns its own chart.
 type Experiment = fn(&mut Lab, &mut FigureResult, &mut Progress<'_>) -> Result<Option<String>>;
 
-const EXPERIMENTS: [(&str, Experiment); 63] = [
+const EXPERIMENTS: [(&str, Experiment); 66] = [
     ("S1", switches::direct),
     ("S2", switches::indirect),
     ("S3", classes::measure),
@@ -113,6 +113,9 @@ const EXPERIMENTS: [(&str, Experiment); 63] = [
     ("D4", channel::oltp::transactions),
     ("D5", channel::oltp::records),
     ("D6", channel::bound),
+    ("D7", channel::neighbours::measure),
+    ("D8", channel::clients::measure),
+    ("D9", channel::trips::measure),
     ("N1", nfs::threads),
     ("N2", nfs_peers::writes),
     ("N3", nfs::datagrams),

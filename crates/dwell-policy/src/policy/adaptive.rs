@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The default: SmartCon's answer first, then what was measured.
 
-use super::{Check, Looked, SmartCon, WaitPolicy, block, left};
+use super::{Check, Looked, SmartCon, WaitPolicy, block, left, wake};
 use crate::{Decision, Goal, Kind, Mode, Profile, Reason, Wait};
 
 /// Does what cost least where both ways of waiting were tried, and what [`SmartCon`] says where they
@@ -30,7 +30,7 @@ impl WaitPolicy for Adaptive {
         let why = if learned.trial { Reason::Explored } else { Reason::Measured };
         match learned.arm {
             _ if wait.kind == Kind::Sync => block(wait, Reason::Sync),
-            arm if arm.spins() && !wait.awake => block(wait, Reason::Asleep),
+            arm if arm.spins() && !wait.awake => wake(wait, Reason::Asleep),
             arm if arm.spins() && !wait.load.may_spin => block(wait, Reason::SpinBudget),
             arm => arm.decide(wait, why),
         }

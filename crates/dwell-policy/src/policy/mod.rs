@@ -125,6 +125,16 @@ pub fn leave(wait: &Wait<'_>, why: Reason) -> Decision {
     decision
 }
 
+/// Blocks on the queue, whose server sleeps and is woken by that: a synchronous call would leave it asleep, and every
+/// request after this one would find it so.
+fn wake(wait: &Wait<'_>, why: Reason) -> Decision {
+    let mut decision = block(wait, why);
+    if wait.routes.has(Route::Interrupt) {
+        decision.route = Route::Interrupt;
+    }
+    decision
+}
+
 /// Why a decision leaves its request to the synchronous call, if it does.
 fn left(decision: Decision) -> Option<Reason> {
     let is_left = (decision.route, decision.mode) == (Route::Inline, Mode::Block);

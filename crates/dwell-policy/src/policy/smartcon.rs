@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! SmartCon: device class, size, backlog, CPU.
 
-use super::{Check, Looked, WaitPolicy, block, leave, left, spin};
+use super::{Check, Looked, WaitPolicy, block, leave, left, spin, wake};
 use crate::{Decision, DeviceClass, Kind, Load, Mode, Profile, Reason, Route, Wait};
 
 /// Which utilisation is held against the CPU threshold.
@@ -134,7 +134,7 @@ impl SmartCon {
                 let over = self.queue_limit.is_some_and(|limit| wait.backlog.requests > limit);
                 blocks(over, Reason::QueueLength)
             }
-            Rule::Awake => blocks(!wait.awake, Reason::Asleep),
+            Rule::Awake => (!wait.awake).then(|| wake(wait, Reason::Asleep)),
             Rule::Cpu => {
                 let load = self.load(wait);
                 let busy = match self.signal {

@@ -128,6 +128,19 @@ impl Contender {
         Ok(Sample { ns, cpu_ns: each((clock::process_cpu() - cpu) as f64) })
     }
 
+    /// One request by a blocking call.
+    pub fn one(&mut self, job: Job, dice: &mut SplitMix) -> Result<()> {
+        let Contender::Blocking(file) = self else { return self.chunk(job, dice) };
+        let mut buffer = [0; 4096];
+        let memory = &mut buffer[..job.request_bytes as usize];
+        let done = match job.action {
+            Action::Read => file.read_at(memory, job.next(dice))?,
+            _ => file.write_at(memory, job.next(dice))?,
+        };
+        ensure!(done == memory.len(), "{done} bytes of {}", memory.len());
+        Ok(())
+    }
+
     fn chunk(&mut self, job: Job, dice: &mut SplitMix) -> Result<()> {
         match self {
             Contender::Kernel(file) => one_by_one(

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use dwell_channel::controller;
+use dwell_channel::daemon;
 
 use super::super::lab::{put, skip, skip_all};
 use super::super::wrapped::{POLICY, Wrapping, open_to_all};
@@ -55,7 +55,12 @@ const RECORDS: [Program; 1] = [Program {
 /// Where a program works: past the mount, through it, and through it under `dwell run`.
 const PLACES: [&str; 3] = ["bare", "mount", "channel"];
 const CHANNEL: usize = 2;
-const BASES: [&str; 2] = ["bare tmpfs", "mount"];
+/// Which places are compared.
+const PAIRS: [(&str, usize, usize); 3] = [
+    ("channel ÷ bare tmpfs", CHANNEL, 0),
+    ("channel ÷ mount", CHANNEL, 1),
+    ("mount ÷ bare tmpfs", 1, 0),
+];
 
 /// D4.
 pub fn transactions(
@@ -75,8 +80,8 @@ pub fn records(
     measure(lab, result, progress, &RECORDS)
 }
 
-fn names(case: &str) -> [String; 2] {
-    BASES.map(|base| format!("{case}: channel ÷ {base}"))
+fn names(case: &str) -> [String; 3] {
+    PAIRS.map(|(pair, ..)| format!("{case}: {pair}"))
 }
 
 fn measure(
@@ -99,9 +104,9 @@ fn measure(
         Ok(backing) => backing,
         Err(why) => return skip_all(result, &why.to_string()).map(|()| None),
     };
-    // As a controller has it that `dwell serve` starts.
-    let options = controller::Options { monitor: Some(lab.monitor.clone()), ..Default::default() };
-    let stage = match Stage::make(Some(backing.path()), options)? {
+    // As a daemon has it that `dwell serve` starts.
+    let options = daemon::Options { monitor: Some(lab.monitor.clone()), ..Default::default() };
+    let stage = match Stage::passed_through(backing.path(), false, options)? {
         Ok(stage) => stage,
         Err(why) => return skip_all(result, &why).map(|()| None),
     };
@@ -145,9 +150,9 @@ fn enter(result: &mut FigureResult, case: &str, rates: &[[f64; 3]]) -> Result<()
     let middle = |place: usize| {
         Middle::of(rates.iter().map(|round| round[place])).map_or(f64::NAN, |rate| rate.value)
     };
-    for (base, name) in names(case).iter().enumerate() {
-        let ratio = Paired::of(rates.iter().map(|round| (round[CHANNEL], round[base])));
-        let remark = format!("{:.0} per second against {:.0}", middle(CHANNEL), middle(base));
+    for (name, (_, ours, base)) in names(case).iter().zip(PAIRS) {
+        let ratio = Paired::of(rates.iter().map(|round| (round[ours], round[base])));
+        let remark = format!("{:.0} per second against {:.0}", middle(ours), middle(base));
         put(result, name, ratio, Some(remark))?;
     }
     Ok(())

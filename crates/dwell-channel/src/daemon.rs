@@ -2,7 +2,7 @@
 //! The daemon: makes channels for clients that connect, grants and takes back, and keeps the thread that
 //! serves them.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,13 +17,14 @@ use dwell_policy::policy::SmartCon;
 use rustix::event::EventfdFlags;
 
 use crate::accept::Acceptor;
+use crate::channel::Channel;
+use crate::counts::UserCommands;
 use crate::credentials;
 use crate::grants::{DrainGuard, Errno, GrantReply, Grants, Inode, OpenFile, Reach, Token, Why};
+use crate::owners::Owners;
 use crate::service::Service;
-use crate::shared::Shared;
 use crate::shares::Shares;
 use crate::socket;
-use crate::table::Table;
 use crate::way::Way;
 
 /// What a daemon is told.
@@ -48,6 +49,8 @@ pub struct Options {
     pub device_depth: u32,
     /// How long a connection may take to say what it wants.
     pub patience: Duration,
+    /// Whose subordinate users share with their owner.
+    pub owners: Arc<Owners>,
 }
 
 impl Default for Options {
@@ -62,6 +65,7 @@ impl Default for Options {
             most_mapped_bytes: 256 << 30,
             device_depth: 512,
             patience: Duration::from_secs(1),
+            owners: Arc::default(),
         }
     }
 }
@@ -91,35 +95,9 @@ pub struct Tally {
 pub(crate) struct Counters {
     pub made: AtomicU64,
     pub broken: AtomicU64,
-    pub commands: AtomicU64,
     pub missing: AtomicU64,
     pub grants: AtomicU64,
     pub sleeps: AtomicU64,
-}
-
-/// One channel, as all threads of the daemon see it.
-pub(crate) struct Channel {
-    pub token: Token,
-    pub uid: u32,
-    pub socket: OwnedFd,
-    pub shared: Arc<Shared>,
-    /// Commands are looked up, and those on memory served, while this is locked: whoever has it has the
-    /// channel at rest.
-    pub table: Mutex<Table<Way>>,
-    pub ended: AtomicBool,
-}
-
-impl Channel {
-    pub fn table(&self) -> MutexGuard<'_, Table<Way>> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Ends it: its client sees that at once, and nothing is granted to it any more.
-    pub fn end(&self) {
-        self.ended.store(true, Ordering::Release);
-        self.table().clear();
-        socket::end(&self.socket);
-    }
 }
 
 /// What the threads share.
@@ -136,6 +114,7 @@ pub(crate) struct State {
     /// Wakes the accepting thread.
     pub wake_acceptor: OwnedFd,
     pub counters: Counters,
+    pub commands: UserCommands,
     /// How often the serving thread has heard that something has changed.
     pub heard: Mutex<u64>,
     pub hears: Condvar,
@@ -165,21 +144,21 @@ impl State {
 }
 
 /// A running daemon. It ends, and all its channels with it, when it is dropped.
-pub struct Controller {
+pub struct Daemon {
     state: Arc<State>,
     threads: Vec<JoinHandle<()>>,
 }
 
-impl Controller {
+impl Daemon {
     /// Starts a daemon under a name that nobody can guess.
     ///
     /// # Errors
     /// What the system refuses: a thread, a socket, random bytes.
-    pub fn start(options: Options) -> io::Result<Controller> {
+    pub fn start(options: Options) -> io::Result<Daemon> {
         credentials::with_what_is_needed(|| Self::start_here(options))?
     }
 
-    fn start_here(options: Options) -> io::Result<Controller> {
+    fn start_here(options: Options) -> io::Result<Daemon> {
         let mut number = [0u8; 16];
         random(&mut number)?;
         let place = format!("dwell-{:032x}", u128::from_le_bytes(number)).into_bytes();
@@ -198,14 +177,15 @@ impl Controller {
             wake: event()?,
             wake_acceptor: event()?,
             counters: Counters::default(),
+            commands: UserCommands::default(),
         });
         let acceptor = Acceptor::new(state.clone(), listener);
         let service = Service::new(state.clone())?;
-        let mut controller = Controller { state, threads: Vec::new() };
+        let mut daemon = Daemon { state, threads: Vec::new() };
         let thread = |name: &str| std::thread::Builder::new().name(name.to_owned());
-        controller.threads.push(thread("dwell-accept").spawn(move || acceptor.run())?);
-        controller.threads.push(thread("dwell-channels").spawn(move || service.run())?);
-        Ok(controller)
+        daemon.threads.push(thread("dwell-accept").spawn(move || acceptor.run())?);
+        daemon.threads.push(thread("dwell-channels").spawn(move || service.run())?);
+        Ok(daemon)
     }
 
     /// Whether the thread that serves channels takes notice within that time: a service manager may ask.
@@ -216,6 +196,11 @@ impl Controller {
         let wait = self.state.hears.wait_timeout_while(heard, within, |heard| *heard == before);
         let (heard, _) = wait.unwrap_or_else(PoisonError::into_inner);
         *heard != before
+    }
+
+    /// The commands of its channels so far, by user and kind. Subordinate users count as their owner.
+    pub fn commands(&self) -> BTreeMap<u32, BTreeMap<String, u64>> {
+        self.state.commands.by_user()
     }
 
     /// What its channels did so far.
@@ -232,7 +217,7 @@ impl Controller {
             reachable,
             made: of(&counters.made),
             broken: of(&counters.broken),
-            commands: of(&counters.commands),
+            commands: self.state.commands.sum(),
             missing: of(&counters.missing),
             grants: of(&counters.grants),
             sleeps: of(&counters.sleeps),
@@ -240,7 +225,7 @@ impl Controller {
     }
 }
 
-impl Drop for Controller {
+impl Drop for Daemon {
     fn drop(&mut self) {
         self.state.stop.store(true, Ordering::Release);
         let _ = rustix::io::write(&self.state.wake_acceptor, &1u64.to_ne_bytes());
@@ -252,7 +237,7 @@ impl Drop for Controller {
     }
 }
 
-impl Grants for Controller {
+impl Grants for Daemon {
     fn place(&self) -> &[u8] {
         &self.state.place
     }
@@ -262,7 +247,8 @@ impl Grants for Controller {
         loop {
             let epoch = open.inode.wait_until_free();
             // Made before the table is locked: the channel is not to wait for it.
-            let way = Way::to(open, epoch, &self.state.mapped).ok_or(Errno(libc::EBUSY))?;
+            let way = Way::to(open, epoch, self.account(open.opener.uid()), &self.state.mapped)
+                .ok_or(Errno(libc::EBUSY))?;
             let bytes = open.file.metadata().map_err(|_| Errno(libc::EBADF))?.len();
             let mut table = channel.table();
             match open.inode.reach(epoch) {
@@ -279,6 +265,10 @@ impl Grants for Controller {
             self.state.counters.grants.fetch_add(1, Ordering::Relaxed);
             return Ok(GrantReply { open: open.id(), entry, generation, bytes, in_memory });
         }
+    }
+
+    fn account(&self, uid: u32) -> u32 {
+        self.state.options.owners.of(uid)
     }
 
     fn suspect(&self, open: &Arc<OpenFile>) {
@@ -327,13 +317,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_controller_answers_as_long_as_its_thread_serves() {
-        let mut controller = Controller::start(Options::default()).unwrap();
-        assert!((0..3).all(|_| controller.answers(Duration::from_secs(20))));
-        controller.state.stop.store(true, Ordering::Release);
-        controller.state.tell_service();
-        let _ = rustix::io::write(&controller.state.wake_acceptor, &1u64.to_ne_bytes());
-        controller.threads.drain(..).for_each(|thread| thread.join().unwrap());
-        assert!(!controller.answers(Duration::from_millis(10)));
+    fn a_daemon_answers_as_long_as_its_thread_serves() {
+        let mut daemon = Daemon::start(Options::default()).unwrap();
+        assert!((0..3).all(|_| daemon.answers(Duration::from_secs(20))));
+        daemon.state.stop.store(true, Ordering::Release);
+        daemon.state.tell_service();
+        let _ = rustix::io::write(&daemon.state.wake_acceptor, &1u64.to_ne_bytes());
+        daemon.threads.drain(..).for_each(|thread| thread.join().unwrap());
+        assert!(!daemon.answers(Duration::from_millis(10)));
     }
 }
