@@ -10,9 +10,9 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use dwell_mounts as mounts;
 use serde::{Deserialize, Serialize};
 
-use super::mounts;
 use super::server::{Error, Facts, Stopper};
 
 /// How long a daemon may take to answer. Unmounting may write files back first.

@@ -11,7 +11,6 @@ mod directory;
 mod filesystem;
 mod hidden;
 mod lock;
-mod mounts;
 mod names;
 mod node;
 mod passthrough;

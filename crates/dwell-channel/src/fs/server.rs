@@ -12,6 +12,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use dwell_mounts::{self as mounts, How, SERVED};
 use fuser::{Config, INodeNo, MountOption, Session, SessionACL};
 use rustix::fs::{Access, FileType, Mode, OFlags};
 use rustix::process::{Resource, Rlimit};
@@ -21,7 +22,6 @@ use super::caller::{Callers, take_umask};
 use super::filesystem::Served;
 use super::hidden::Hidden;
 use super::lock::lock;
-use super::mounts::{self, How, SERVED};
 use super::node::Nodes;
 use super::passthrough::{DataPath, Passthrough, TMPFS, kind_of};
 use super::slow::Slow;
