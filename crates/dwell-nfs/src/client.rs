@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A mounted export: finds its ports and its root, calls procedures, follows paths.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use dwell::executor::Handle as Tasks;
 use dwell_policy::Ns;
 
@@ -14,8 +15,10 @@ use crate::engine::{Failure, Settings, Transport, WindowKind};
 use crate::error::{Error, Result, Why};
 use crate::mount::{self, Exports, GetPort, Mount, MountError, Unmount};
 use crate::nfs3::{self, Answer, Attributes, FileSystem, Handle, Limits, Lookup, Status};
+use crate::options::settings;
 use crate::procedure::Procedure;
-use crate::rpc::{Credential, Refusal};
+use crate::rpc::Refusal;
+use crate::spread::{Connections, Spread};
 use crate::url::Url;
 
 /// One READ or WRITE where nothing else is said, in bytes: over a stream, and as a datagram.
@@ -38,7 +41,8 @@ pub struct Client {
     export: String,
     root: Handle,
     limits: FileSystem,
-    connections: Vec<Connection>,
+    connections: RefCell<Vec<Rc<Connection>>>,
+    spread: RefCell<Spread>,
     /// Whether the server has READDIRPLUS.
     lists_attributes: Cell<bool>,
     mount_port: u16,
@@ -60,17 +64,6 @@ pub struct Found {
     pub handle: Handle,
     /// What it is.
     pub attributes: Attributes,
-}
-
-fn settings(url: &Url, transport: Transport) -> Settings {
-    let mut settings = Settings::new(transport);
-    settings.credential = match url.user {
-        Some((uid, gid)) => Credential::sys("dwell", uid, gid, &[]),
-        None => Credential::own(),
-    };
-    settings.window = url.window;
-    settings.give_up_ns = u64::from(url.timeout_s) * 1_000_000_000;
-    settings
 }
 
 /// A connection for a few calls.
@@ -143,12 +136,8 @@ impl Client {
         let (export, root) = Self::find_export(&mounting, url).await?;
         drop(mounting);
         let address = url.address(nfs_port)?;
-        let mut settings = settings(url, url.transport);
-        let open = |settings: &Settings| {
-            Connection::open(tasks, address, settings.clone())
-                .map_err(|error| Error::new("connecting to the server", url, error))
-        };
-        let connections = vec![open(&settings)?];
+        let connection = Connection::open(tasks, address, settings(url, url.transport))
+            .map_err(|error| Error::new("connecting to the server", url, error))?;
         let mut client = Client {
             tasks: tasks.clone(),
             url: url.clone(),
@@ -160,7 +149,8 @@ impl Client {
                 listing_bytes: 0,
                 most_file_bytes: u64::MAX,
             },
-            connections,
+            connections: RefCell::new(vec![Rc::new(connection)]),
+            spread: RefCell::new(Spread::new(url.connections)),
             lists_attributes: Cell::new(true),
             mount_port,
             server: address,
@@ -168,10 +158,7 @@ impl Client {
         let ask = Limits(root);
         let limits = client.call("asking for its limits", url, &ask, |limits| limits).await?;
         client.limits = client.bounded(limits);
-        settings.has_answered = true;
-        for _ in 1..url.connections {
-            client.connections.push(open(&settings)?);
-        }
+        client.spread().map_err(|error| Error::new("connecting to the server", url, error))?;
         Ok(Rc::new(client))
     }
 
@@ -222,14 +209,14 @@ impl Client {
             true => (TRANSFER_BYTES.1, MOST_DATAGRAM_BYTES, LISTING_DATAGRAM_BYTES),
             false => (TRANSFER_BYTES.0, MOST_TRANSFER_BYTES, LISTING_BYTES),
         };
-        let bytes = |offered: u32| {
+        let bytes = |offered: u32, wanted: Option<u32>| {
             let offered = if offered == 0 { usual } else { offered };
-            self.url.transfer_bytes.unwrap_or(usual).min(offered).clamp(512, most)
+            wanted.unwrap_or(usual).min(offered).clamp(512, most)
         };
         FileSystem {
-            most_read_bytes: bytes(limits.most_read_bytes),
-            most_write_bytes: bytes(limits.most_write_bytes),
-            listing_bytes: listing,
+            most_read_bytes: bytes(limits.most_read_bytes, self.url.read_bytes),
+            most_write_bytes: bytes(limits.most_write_bytes, self.url.write_bytes),
+            listing_bytes: self.url.listing_bytes.map_or(listing, |wanted| wanted.min(most)),
             most_file_bytes: limits.most_file_bytes,
         }
     }
@@ -303,13 +290,17 @@ impl Client {
             WindowKind::Fixed(size) => size,
             WindowKind::Dynamic { most } => most,
         };
-        most * self.url.connections
+        match self.url.connections {
+            Connections::Fixed(count) => most * count,
+            // A window that is found has room for several connections' requests.
+            Connections::Found { .. } => most,
+        }
     }
 
     /// How its connections are doing, together.
     pub fn health(&self) -> Health {
         let mut all = Health::default();
-        for connection in &self.connections {
+        for connection in &*self.connections.borrow() {
             let one = connection.health();
             all.window += one.window;
             all.round_trip_ns = all.round_trip_ns.max(one.round_trip_ns);
@@ -318,9 +309,26 @@ impl Client {
         all
     }
 
-    fn connection(&self) -> &Connection {
-        let least = self.connections.iter().min_by_key(|connection| connection.pending());
-        least.unwrap_or(&self.connections[0])
+    /// The connection with the fewest requests, of as many as are useful.
+    fn connection(&self) -> Rc<Connection> {
+        // One that cannot be had now is tried again with the next request.
+        let _ = self.spread();
+        let connections = self.connections.borrow();
+        let useful = connections.iter().take(self.spread.borrow().count() as usize);
+        let least = useful.min_by_key(|connection| connection.pending());
+        least.unwrap_or(&connections[0]).clone()
+    }
+
+    /// Opens the connections that are useful and not there yet.
+    fn spread(&self) -> std::io::Result<()> {
+        let count = self.spread.borrow().count() as usize;
+        while self.connections.borrow().len() < count {
+            let connection = Connection::open(&self.tasks, self.server, self.settings())?;
+            let mut connections = self.connections.borrow_mut();
+            connection.join(connections.iter().map(AsRef::as_ref));
+            connections.push(Rc::new(connection));
+        }
+        Ok(())
     }
 
     /// Calls a procedure of NFS, again and again while the server asks for time. `path` is told in
@@ -359,7 +367,6 @@ impl Client {
             Ok(answer) => answer.map_err(|status| path.error(action, Why::Status(status))),
             Err(malformed) => Err(path.error(action, malformed.into())),
         };
-        self.give_back(answered.bytes);
         Changed { outcome, resent: answered.resent }
     }
 
@@ -368,7 +375,7 @@ impl Client {
         &self,
         call: &C,
         payload: Option<Payload>,
-    ) -> std::result::Result<Vec<u8>, Why> {
+    ) -> std::result::Result<Bytes, Why> {
         self.answered(call, payload).await.map(|answered| answered.bytes)
     }
 
@@ -377,7 +384,8 @@ impl Client {
         call: &C,
         payload: Option<Payload>,
     ) -> std::result::Result<Answered, Why> {
-        let give_up_at = self.tasks.now() + u64::from(self.url.timeout_s) * 1_000_000_000;
+        let give_up_ns = self.url.retry.give_up_ns(self.url.transport);
+        let give_up_at = self.tasks.now().saturating_add(give_up_ns);
         let (mut later_ns, mut tries, mut resent) = (LATER_NS.0, 0, false);
         loop {
             let connection = self.connection();
@@ -399,29 +407,20 @@ impl Client {
                 .first_chunk()
                 .is_some_and(|status| u32::from_be_bytes(*status) == Status::JUKEBOX.0);
             if !asks_for_time || self.tasks.now() >= give_up_at {
+                if C::CLASS.is_data() {
+                    let bytes = results.bytes.len() + payload.as_ref().map_or(0, Payload::len);
+                    self.spread.borrow_mut().moved(self.tasks.now(), bytes as u64);
+                }
                 return Ok(Answered { resent, ..results });
             }
             connection.congested();
-            connection.give_back(results.bytes);
             self.tasks.sleep(Duration::from_nanos(later_ns)).await;
             later_ns = (later_ns * 2).min(LATER_NS.1);
         }
     }
 
-    /// Takes a buffer of [`Client::bytes`] back.
-    pub(crate) fn give_back(&self, buffer: Vec<u8>) {
-        self.connections[0].give_back(buffer);
-    }
-
-    /// Takes data that was read and is no longer needed, to use its memory again.
-    pub fn give_back_payload(&self, data: Payload) {
-        if let Some(buffer) = data.into_buffer() {
-            self.give_back(buffer);
-        }
-    }
-
     /// A name in a directory; `None` where it has none such.
-    pub(crate) async fn look_up(
+    pub async fn look_up(
         &self,
         directory: Handle,
         name: &[u8],

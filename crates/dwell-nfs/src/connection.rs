@@ -8,10 +8,11 @@ use std::net::SocketAddr;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::pin::pin;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::task::{Poll, Waker};
 
+use bytes::Bytes;
 use dwell::executor::{Handle, Watched};
 use dwell_policy::Ns;
 use slab::Slab;
@@ -22,20 +23,18 @@ use crate::link::{Link, TOGETHER_NS};
 use crate::procedure::{Class, Procedure};
 use crate::uncommitted::Held;
 
-/// Bytes that a call sends. Clones share them, so that they can be sent again.
+/// Bytes that a call sends, or that a read brought. Clones share them, so that they can be sent again.
 #[derive(Clone, Debug)]
 pub struct Payload {
-    bytes: Rc<Vec<u8>>,
-    part: Range<usize>,
+    bytes: Bytes,
     /// Kept as long as a call may send it.
     held: Option<Rc<Held>>,
 }
 
 impl Payload {
     /// All of `bytes`.
-    pub fn new(bytes: Vec<u8>) -> Self {
-        let part = 0..bytes.len();
-        Payload { bytes: Rc::new(bytes), part, held: None }
+    pub fn new(bytes: impl Into<Bytes>) -> Self {
+        Payload { bytes: bytes.into(), held: None }
     }
 
     /// The same bytes, to be written to a range that is held as long as a call may send them.
@@ -46,49 +45,37 @@ impl Payload {
     /// A part of it; beyond its end there is nothing.
     #[must_use]
     pub fn part(&self, part: Range<usize>) -> Self {
-        let end = (self.part.start + part.end).min(self.part.end);
-        let start = (self.part.start + part.start).min(end);
-        Payload { bytes: self.bytes.clone(), part: start..end, held: self.held.clone() }
+        let end = part.end.min(self.bytes.len());
+        let bytes = self.bytes.slice(part.start.min(end)..end);
+        Payload { bytes, held: self.held.clone() }
     }
 
-    /// Its bytes, without copying them where nobody else has them.
-    pub fn into_vec(self) -> Vec<u8> {
-        match Rc::try_unwrap(self.bytes) {
-            Ok(mut bytes) => {
-                bytes.truncate(self.part.end);
-                bytes.drain(..self.part.start);
-                bytes
-            }
-            Err(shared) => shared[self.part].to_vec(),
-        }
-    }
-
-    /// The memory that it is in, where nobody else has it.
-    pub(crate) fn into_buffer(self) -> Option<Vec<u8>> {
-        Rc::try_unwrap(self.bytes).ok()
+    /// Its bytes, which are not copied.
+    pub fn into_bytes(self) -> Bytes {
+        self.bytes
     }
 
     /// Its length, in bytes.
     pub fn len(&self) -> usize {
-        self.part.len()
+        self.bytes.len()
     }
 
     /// Whether there is nothing in it.
     pub fn is_empty(&self) -> bool {
-        self.part.is_empty()
+        self.bytes.is_empty()
     }
 }
 
 impl AsRef<[u8]> for Payload {
     fn as_ref(&self) -> &[u8] {
-        &self.bytes[self.part.clone()]
+        &self.bytes
     }
 }
 
 /// The encoded results of a call.
 #[derive(Debug)]
 pub(crate) struct Answered {
-    pub bytes: Vec<u8>,
+    pub bytes: Bytes,
     /// Whether the call was sent more than once.
     pub resent: bool,
 }
@@ -105,9 +92,11 @@ enum Slot {
 struct Shared {
     link: RefCell<Link<Payload>>,
     slots: RefCell<Slab<Slot>>,
-    /// Buffers of answers, to be used again.
-    buffers: RefCell<Vec<Vec<u8>>>,
     has_news: Cell<bool>,
+    /// Another connection of this client was looked at: this one is looked at too, before the thread sleeps.
+    look: Cell<bool>,
+    /// The client's other connections.
+    others: RefCell<Vec<Weak<Shared>>>,
     driver: RefCell<Option<Waker>>,
     closing: Cell<bool>,
     tasks: Handle,
@@ -129,8 +118,6 @@ pub struct Health {
     pub round_trip_ns: Ns,
 }
 
-const MOST_BUFFERS: usize = 64;
-
 impl Connection {
     /// Begins to connect.
     ///
@@ -141,14 +128,24 @@ impl Connection {
         let shared = Rc::new(Shared {
             link: RefCell::new(link),
             slots: RefCell::default(),
-            buffers: RefCell::default(),
             has_news: Cell::new(true),
+            look: Cell::new(false),
+            others: RefCell::default(),
             driver: RefCell::default(),
             closing: Cell::new(false),
             tasks: tasks.clone(),
         });
         tasks.spawn(drive(shared.clone())).detach();
         Ok(Connection { shared })
+    }
+
+    /// Makes it one of a client's connections. A thread that wakes for one looks at all, so that one sleep serves the
+    /// answers on all of them.
+    pub(crate) fn join<'c>(&self, others: impl Iterator<Item = &'c Connection>) {
+        for other in others {
+            other.shared.others.borrow_mut().push(Rc::downgrade(&self.shared));
+            self.shared.others.borrow_mut().push(Rc::downgrade(&other.shared));
+        }
     }
 
     /// Calls a procedure; `keep` takes from its results what is to be kept.
@@ -162,9 +159,7 @@ impl Connection {
         keep: impl FnOnce(C::Results<'_>) -> T,
     ) -> Result<T, Why> {
         let bytes = self.results(call, payload).await?.bytes;
-        let kept = call.read(&mut crate::xdr::Reader::new(&bytes)).map(keep);
-        self.give_back(bytes);
-        Ok(kept?)
+        Ok(call.read(&mut crate::xdr::Reader::new(&bytes)).map(keep)?)
     }
 
     /// The encoded results of a call.
@@ -187,14 +182,6 @@ impl Connection {
         match (results, shared.link.borrow().broken()) {
             (Err(_), Some(error)) => Err(copy(error).into()),
             (results, _) => Ok(results?),
-        }
-    }
-
-    /// Takes a buffer of results back, to be used again.
-    pub(crate) fn give_back(&self, buffer: Vec<u8>) {
-        let mut buffers = self.shared.buffers.borrow_mut();
-        if buffers.len() < MOST_BUFFERS {
-            buffers.push(buffer);
         }
     }
 
@@ -281,17 +268,25 @@ impl Shared {
         }
     }
 
-    fn finish(&self, done: Done<'_, Payload>) {
+    /// Has the drivers of the other connections look at theirs.
+    fn tell_others(&self) {
+        self.others.borrow_mut().retain(|other| {
+            let Some(other) = other.upgrade() else { return false };
+            other.look.set(true);
+            if let Some(driver) = other.driver.borrow_mut().take() {
+                driver.wake();
+            }
+            true
+        });
+    }
+
+    fn finish(&self, done: Done<Payload>) {
         let mut slots = self.slots.borrow_mut();
         let tag = done.tag as usize;
         match &mut slots[tag] {
             slot @ Slot::Waiting(_) => {
-                let results = done.results.map(|results| {
-                    let mut buffer = self.buffers.borrow_mut().pop().unwrap_or_default();
-                    buffer.clear();
-                    buffer.extend_from_slice(results);
-                    Answered { bytes: buffer, resent: done.resent }
-                });
+                let resent = done.resent;
+                let results = done.results.map(|bytes| Answered { bytes, resent });
                 let Slot::Waiting(waker) = std::mem::replace(slot, Slot::Over(results)) else {
                     return;
                 };
@@ -330,6 +325,8 @@ enum Woken {
     News,
     /// Bytes, room to send, or a moment.
     Look,
+    /// As [`Woken::Look`], for another connection.
+    LookToo,
 }
 
 /// Moves a connection's bytes until nobody has it any more.
@@ -340,7 +337,11 @@ async fn drive(shared: Rc<Shared>) {
         let mut now = shared.tasks.now();
         shared.has_news.set(false);
         match woken {
-            Woken::Look => {
+            Woken::Look | Woken::LookToo => {
+                shared.look.set(false);
+                if woken == Woken::Look {
+                    shared.tell_others();
+                }
                 let mut answered = false;
                 shared.link.borrow_mut().turn(now, &mut |done| {
                     answered = true;
@@ -429,6 +430,9 @@ async fn wait(
             || timer.as_mut().poll(context).is_ready();
         if over {
             return Poll::Ready(Woken::Look);
+        }
+        if shared.look.get() {
+            return Poll::Ready(Woken::LookToo);
         }
         if shared.has_news.get() {
             return Poll::Ready(Woken::News);

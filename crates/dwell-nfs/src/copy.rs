@@ -2,7 +2,7 @@
 //! Copying: whole trees, and which of it is there already.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fs;
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -11,16 +11,20 @@ use dwell::executor::Handle as Tasks;
 
 pub use crate::between::between;
 use crate::client::Client;
+use crate::dataless::Named;
 use crate::engine::Counters;
 use crate::error::{Error, Result};
 use crate::file::all;
 use crate::keep::Keep;
+use crate::memory::Memory;
 use crate::nfs3::Kind;
 use crate::resume;
 use crate::tree::{Facts, Node, checked, system};
 
 /// So much is written before it is made durable and recorded, in bytes, where nothing else is said.
 pub const EXTENT_BYTES: u64 = 64 << 20;
+/// Files here are read into chunks of so many bytes, each for several reads.
+const READ_BYTES: usize = 4 << 20;
 /// Files copied beside each other.
 const FILES_AT_ONCE: usize = 8;
 
@@ -34,7 +38,7 @@ pub struct Options {
     pub resume: bool,
     /// Reads back what was written and compares checksums.
     pub verify: bool,
-    /// Keeps times, owners, and set-user-id, set-group-id and sticky bits.
+    /// Keeps times, owners, set-user-id, set-group-id and sticky bits, and which names are those of one file.
     pub times: bool,
     /// So much is written before it is made durable and recorded, in bytes: what a resumed copy writes again at most.
     pub extent_bytes: u64,
@@ -100,6 +104,8 @@ pub struct Copy<'w> {
     pub(crate) options: Options,
     pub(crate) watcher: &'w dyn Watcher,
     pub(crate) progress: RefCell<Progress>,
+    /// What files here are read into.
+    pub(crate) memory: Rc<RefCell<Memory>>,
     clients: Vec<Rc<Client>>,
     failures: Cell<u64>,
     /// Directories here in which names were made.
@@ -115,7 +121,9 @@ impl<'w> Copy<'w> {
         watcher: &'w dyn Watcher,
     ) -> Self {
         let (progress, failures, touched) = (RefCell::default(), Cell::new(0), RefCell::default());
-        Copy { tasks: tasks.clone(), options, watcher, progress, clients, failures, touched }
+        let memory = Rc::new(RefCell::new(Memory::new(READ_BYTES)));
+        let tasks = tasks.clone();
+        Copy { tasks, options, watcher, progress, memory, clients, failures, touched }
     }
 
     pub(crate) fn keep(&self) -> Keep {
@@ -131,6 +139,8 @@ impl<'w> Copy<'w> {
         let facts = from.facts().await?;
         let mut jobs = Vec::new();
         let mut directories = Vec::new();
+        // Files that have more than one name, and their further names.
+        let (mut known, mut names) = (HashSet::new(), Vec::new());
         let mut todo = vec![Job { from, facts, into, name: name.to_vec() }];
         if facts.kind == Kind::Directory && !self.options.recursive {
             return Err(Error::invalid(&todo[0].from, "is a directory; --recursive copies it"));
@@ -138,6 +148,11 @@ impl<'w> Copy<'w> {
         while let Some(job) = todo.pop() {
             match job.facts.kind {
                 Kind::File => {
+                    let number = (job.facts.file_system, job.facts.file);
+                    if self.options.times && job.facts.links > 1 && !known.insert(number) {
+                        names.push((number, job));
+                        continue;
+                    }
                     let mut progress = self.progress.borrow_mut();
                     progress.files += 1;
                     progress.bytes += job.facts.bytes;
@@ -156,20 +171,20 @@ impl<'w> Copy<'w> {
                     }
                     Err(error) => self.fail(&error),
                 },
-                Kind::Link => {
-                    if let Err(error) = self.link(&job).await {
+                _ => {
+                    if let Err(error) = self.dataless(&job).await {
                         self.fail(&error);
                     }
                 }
-                kind => {
-                    let what = format!(
-                        "is a {}: only files, directories and links are copied",
-                        kind.as_str()
-                    );
-                    self.fail(&Error::invalid(&job.from, what));
-                }
             }
         }
+        let firsts: HashMap<_, _> = (jobs.iter().filter(|_| !names.is_empty()))
+            .filter(|job| job.facts.links > 1)
+            .map(|job| {
+                let number = (job.facts.file_system, job.facts.file);
+                (number, Named { into: job.into.clone(), name: job.name.clone() })
+            })
+            .collect();
         jobs.reverse();
         let jobs = RefCell::new(jobs);
         let worker = || async {
@@ -183,6 +198,13 @@ impl<'w> Copy<'w> {
             }
         };
         all((0..FILES_AT_ONCE).map(|_| worker()).collect()).await?;
+        for (number, job) in names {
+            if let Some(first) = firsts.get(&number)
+                && let Err(error) = self.name(&job, first).await
+            {
+                self.fail(&error);
+            }
+        }
         // What is copied into a directory changes its times.
         while let Some((made, facts)) = directories.pop() {
             let done = async {
@@ -216,7 +238,7 @@ impl<'w> Copy<'w> {
     }
 
     /// Names in this directory are to be made durable.
-    fn touch(&self, directory: &Node) {
+    pub(crate) fn touch(&self, directory: &Node) {
         if let Node::Local(path) = directory {
             self.touched.borrow_mut().insert(path.clone());
         }
@@ -240,29 +262,6 @@ impl<'w> Copy<'w> {
         let inside = job.from.list().await?;
         self.touch(&job.into);
         Ok((job.into.make_directory(name, job.facts.mode).await?, inside))
-    }
-
-    /// Makes a link beside what has its name, so that there is always one or the other.
-    async fn link(&self, job: &Job) -> Result<()> {
-        let Job { from, facts, into, name } = job;
-        let name = checked(name, from)?;
-        let target = from.link().await?;
-        let (part, _) = resume::names(name);
-        self.touch(into);
-        let made = into.make_link(&part, &target).await?;
-        let done = async {
-            if self.options.times {
-                made.take_after(facts, &made.facts().await?, self.keep()).await?;
-            }
-            into.rename(&made, &part, name).await
-        };
-        let done = done.await;
-        if done.is_err()
-            && let Err(error) = into.remove(&part).await
-        {
-            self.watcher.noted(&error.to_string());
-        }
-        done
     }
 
     async fn file(&self, job: &Job) -> Result<()> {

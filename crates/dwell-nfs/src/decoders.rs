@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Every decoder on the same bytes: what fuzzing calls. Each must come back, whatever the bytes are.
 
+use bytes::Bytes;
+
 use crate::engine::{Engine, Settings, Transport};
 use crate::mount::{Exports, GetPort, Mount};
 use crate::nfs3::*;
@@ -28,9 +30,11 @@ pub fn all(bytes: &[u8]) -> usize {
         results(&ReadLink(file), bytes),
         results(&Read { file, offset: 0, bytes: 64 }, bytes),
         results(&Write { file, offset: 0, bytes: 64, stable: Stable::Unstable }, bytes),
-        results(&Create { directory, name, attributes, fresh: true }, bytes),
+        results(&Create { directory, name, how: CreateHow::Guarded(attributes) }, bytes),
         results(&MakeDirectory { directory, name, attributes }, bytes),
         results(&MakeLink { directory, name, attributes, target: name }, bytes),
+        results(&MakeNode { directory, name, kind: Kind::Pipe, attributes, device: (0, 0) }, bytes),
+        results(&Link { file, directory, name }, bytes),
         results(&Remove { directory, name }, bytes),
         results(&RemoveDirectory { directory, name }, bytes),
         results(&Rename { from: (directory, name), to: (directory, name) }, bytes),
@@ -38,6 +42,7 @@ pub fn all(bytes: &[u8]) -> usize {
         results(&ListNames(list), bytes),
         results(&Space(file), bytes),
         results(&Limits(file), bytes),
+        results(&NameLimits(file), bytes),
         results(&Commit { file, offset: 0, bytes: 0 }, bytes),
         results(&Mount(name), bytes),
         results(&Exports, bytes),
@@ -86,9 +91,9 @@ pub fn engine(bytes: &[u8]) -> usize {
         engine.sent(0, length);
     }
     let mut ended = 0;
-    let done = &mut |_: crate::engine::Done<'_, Vec<u8>>| ended += 1;
+    let done = &mut |_: crate::engine::Done<Vec<u8>>| ended += 1;
     match transport {
-        Transport::Datagram => engine.datagram(1, rest, done),
+        Transport::Datagram => engine.datagram(1, &Bytes::copy_from_slice(rest), done),
         Transport::Stream => {
             let room = engine.room();
             let length = rest.len().min(room.len());

@@ -7,8 +7,9 @@ use std::rc::Rc;
 use crate::client::{Changed, Client, Found, ToPath};
 use crate::error::{Error, Result, Why};
 use crate::nfs3::{
-    Attributes, ChangeAttributes, Create, Entries, Handle, Kind, List, ListNames, MakeDirectory,
-    MakeLink, ReadLink, Remove, RemoveDirectory, Rename, SetAttributes, Space, SpaceLeft, Status,
+    Attributes, ChangeAttributes, Create, CreateHow, Entries, Handle, Kind, List, ListNames,
+    MakeDirectory, MakeLink, ReadLink, Remove, RemoveDirectory, Rename, SetAttributes, Space,
+    SpaceLeft, Status,
 };
 use crate::procedure::Procedure;
 use crate::replay::{Place, marked};
@@ -215,7 +216,7 @@ impl Client {
         attributes: SetAttributes,
         path: &dyn ToPath,
     ) -> Result<Handle> {
-        let call = Create { directory, name, attributes, fresh: false };
+        let call = Create { directory, name, how: CreateHow::Unchecked(attributes) };
         let (handle, _) = self.call("creating", path, &call, |made| made).await?;
         self.made(handle, directory, name, path).await
     }
@@ -232,7 +233,7 @@ impl Client {
         path: &dyn ToPath,
     ) -> Result<Handle> {
         let attributes = marked(attributes);
-        let call = Create { directory, name, attributes, fresh: true };
+        let call = Create { directory, name, how: CreateHow::Guarded(attributes) };
         let place = Place { client: self, directory, name, path };
         let (handle, _) = match self.call_changing("creating", path, &call).await {
             Changed { outcome: Err(error), resent } => {
@@ -243,7 +244,7 @@ impl Client {
         self.made(handle, directory, name, path).await
     }
 
-    async fn made(
+    pub(crate) async fn made(
         &self,
         handle: Option<Handle>,
         directory: Handle,
@@ -376,11 +377,25 @@ impl Client {
         what: Handle,
         path: &dyn ToPath,
     ) -> Result<()> {
-        let call = Rename { from: (directory, from), to: (directory, to) };
+        self.rename_to((directory, from), (directory, to), what, path).await
+    }
+
+    /// The same between directories.
+    ///
+    /// # Errors
+    /// What the server says.
+    pub async fn rename_to(
+        &self,
+        from: (Handle, &[u8]),
+        (directory, to): (Handle, &[u8]),
+        what: Handle,
+        path: &dyn ToPath,
+    ) -> Result<()> {
+        let call = Rename { from, to: (directory, to) };
         match self.call_changing("renaming", path, &call).await {
             Changed { outcome: Err(error), resent } => {
                 let place = Place { client: self, directory, name: to, path };
-                place.unless_renamed(error, resent, what).await
+                place.unless_named(error, resent, Status::NOENT, what).await
             }
             done => done.outcome,
         }
@@ -431,7 +446,16 @@ impl Client {
         Ok(())
     }
 
-    async fn remove_directory(&self, parent: Handle, item: &Item, url: &Url) -> Result<()> {
+    /// Removes an empty directory; `item` is what is known of it.
+    ///
+    /// # Errors
+    /// What the server says.
+    pub async fn remove_directory(
+        &self,
+        parent: Handle,
+        item: &Item,
+        url: &dyn ToPath,
+    ) -> Result<()> {
         let call = RemoveDirectory { directory: parent, name: &item.name };
         match self.call_changing("removing the directory", url, &call).await {
             Changed { outcome: Err(error), resent } => {

@@ -81,14 +81,11 @@ impl RemoteFile {
         let failed = |why| self.failed("read", offset, why);
         let results = self.client.bytes(&call, None).await.map_err(failed)?;
         let answer = call.read(&mut Reader::new(&results));
-        let (start, length, ends) = match answer.map_err(|bad| failed(bad.into()))? {
-            Ok(read) => {
-                let start = read.data.as_ptr().addr() - results.as_ptr().addr();
-                (start, read.data.len(), read.ends)
-            }
+        let (data, ends) = match answer.map_err(|bad| failed(bad.into()))? {
+            Ok(read) => (results.slice_ref(read.data), read.ends),
             Err(status) => return Err(failed(Why::Status(status))),
         };
-        Ok((Payload::new(results).part(start..start + length), ends))
+        Ok((Payload::new(data), ends))
     }
 
     /// Writes all of `data`, one transfer after the other and at least as durably as asked for; calls `wrote` for
@@ -108,7 +105,6 @@ impl RemoteFile {
             let failed = |why| self.failed("write", at, why);
             let results = self.client.bytes(&call, Some(part.clone())).await.map_err(failed)?;
             let answer = call.read(&mut Reader::new(&results)).map_err(|bad| failed(bad.into()))?;
-            self.client.give_back(results);
             let written = answer.map_err(|status| failed(Why::Status(status)))?;
             let bytes = written.bytes as usize;
             wrote(at, part.part(0..bytes), written);
@@ -147,16 +143,28 @@ impl Writer {
             return Ok(());
         }
         let held = self.ranges.hold(offset..offset + data.len() as u64).await;
-        self.send(offset, &data.held(Some(held))).await
+        self.send(offset, &data.held(Some(held)), Stable::Unstable).await
+    }
+
+    /// Writes all of `data` durably, in one call where it fits in one: [`Writer::commit`] has nothing to do for it.
+    ///
+    /// # Errors
+    /// As [`Writer::write`].
+    pub async fn write_durably(&self, offset: u64, data: &Payload) -> Result<()> {
+        if data.is_empty() {
+            return Ok(());
+        }
+        let held = self.ranges.hold(offset..offset + data.len() as u64).await;
+        self.send(offset, &data.held(Some(held)), Stable::FileSync).await
     }
 
     /// Writes to a range that the data holds.
-    async fn send(&self, offset: u64, data: &Payload) -> Result<()> {
+    async fn send(&self, offset: u64, data: &Payload, stable: Stable) -> Result<()> {
         let mut wrote = |offset, data: Payload, written: Written| {
             let verifier = (written.stable == Stable::Unstable).then_some(written.verifier);
             self.uncommitted.borrow_mut().took(offset, data.held(None), verifier);
         };
-        self.file.write_parts(offset, data, Stable::Unstable, &mut wrote).await
+        self.file.write_parts(offset, data, stable, &mut wrote).await
     }
 
     /// Sends a piece again that the server has lost, without what was written over it meanwhile: how much, in bytes.
@@ -165,10 +173,27 @@ impl Writer {
         let left = self.uncommitted.borrow().left_of(piece);
         let mut bytes = 0;
         for part in left {
-            self.send(part.offset, &part.data.held(Some(held.clone()))).await?;
+            let data = part.data.held(Some(held.clone()));
+            self.send(part.offset, &data, Stable::Unstable).await?;
             bytes += part.data.len() as u64;
         }
         Ok(bytes)
+    }
+
+    /// Reads up to `bytes` bytes: what the server has, and over it what it took and may have lost since.
+    ///
+    /// # Errors
+    /// As [`RemoteFile::read`].
+    pub async fn read(&self, offset: u64, bytes: u32) -> Result<Payload> {
+        let data = self.file.read(offset, bytes).await?;
+        let range = offset..offset + u64::from(bytes);
+        Ok(self.uncommitted.borrow().over(range, &data).unwrap_or(data))
+    }
+
+    /// Where the last byte ends that is not known to be durable; 0 where there is none. A server that was restarted
+    /// may have a shorter file until the next [`Writer::commit`].
+    pub fn end(&self) -> u64 {
+        self.uncommitted.borrow().end()
     }
 
     /// Bytes that are not known to be durable.

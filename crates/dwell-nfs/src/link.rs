@@ -7,17 +7,23 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use bytes::BytesMut;
 use dwell_policy::Ns;
 
 use crate::engine::{Done, Engine, Settings, Transport};
+use crate::memory::Memory;
 use crate::socket::{Socket, Tried, buffer_bytes};
 
 /// Between attempts to connect again, growing from the first to the second.
 const RETRY_NS: (Ns, Ns) = (10_000_000, 1_000_000_000);
 /// One attempt.
 const CONNECTING_NS: Ns = 5_000_000_000;
-/// Longest datagram.
+/// Longest datagram, and the memory that datagrams are received into at a time, in bytes.
 const DATAGRAM_BYTES: usize = 1 << 16;
+const DATAGRAMS_BYTES: usize = 16 * DATAGRAM_BYTES;
+/// A server of another machine is given so long at least before a datagram is sent again, in nanoseconds: a
+/// switch or a scheduler may hold an answer back as long. On this machine nothing but the server does.
+const LEAST_RESEND_NS: Ns = 10_000_000;
 /// How long an answer that is there may be kept waiting for others, in nanoseconds. It only bounds
 /// what a server that stalls does to the requests it has answered.
 pub const TOGETHER_NS: Ns = 2_000_000;
@@ -58,7 +64,9 @@ pub struct Link<P> {
     port: Option<u16>,
     retry_ns: Ns,
     blocked: bool,
-    datagram: Vec<u8>,
+    /// What the next datagram is received into, and where that memory comes from.
+    datagram: BytesMut,
+    datagrams: Memory,
     /// Until the first byte from the server, an error of the connection is final.
     heard: bool,
     broken: Option<io::Error>,
@@ -75,12 +83,11 @@ impl<P: AsRef<[u8]>> Link<P> {
         settings.send_bytes = settings.send_bytes.min(send_bytes);
         settings.receive_bytes = settings.receive_bytes.min(receive_bytes);
         settings.first_xid = random();
+        if !to.ip().is_loopback() {
+            settings.least_resend_ns = settings.least_resend_ns.max(LEAST_RESEND_NS);
+        }
         let socket = Socket::connect(transport, to, None)?;
         let port = socket.port();
-        let datagram = match transport {
-            Transport::Stream => Vec::new(),
-            Transport::Datagram => vec![0; DATAGRAM_BYTES],
-        };
         Ok(Link {
             engine: Engine::new(settings),
             transport,
@@ -90,7 +97,8 @@ impl<P: AsRef<[u8]>> Link<P> {
             port,
             retry_ns: RETRY_NS.0,
             blocked: false,
-            datagram,
+            datagram: BytesMut::new(),
+            datagrams: Memory::new(DATAGRAMS_BYTES),
             heard,
             broken: None,
         })
@@ -118,7 +126,7 @@ impl<P: AsRef<[u8]>> Link<P> {
 
     /// Does all that can be done now: connects, looks at timers, sends, receives. Requests that are
     /// over go to `done`.
-    pub fn turn(&mut self, now: Ns, done: &mut dyn FnMut(Done<'_, P>)) {
+    pub fn turn(&mut self, now: Ns, done: &mut dyn FnMut(Done<P>)) {
         self.advance(now);
         if matches!(self.state, State::Up)
             && let Err(error) = self.receive(now, done)
@@ -184,7 +192,7 @@ impl<P: AsRef<[u8]>> Link<P> {
         }
     }
 
-    fn receive(&mut self, now: Ns, done: &mut dyn FnMut(Done<'_, P>)) -> io::Result<()> {
+    fn receive(&mut self, now: Ns, done: &mut dyn FnMut(Done<P>)) -> io::Result<()> {
         let Some(socket) = &self.socket else { return Ok(()) };
         loop {
             let (room, tried) = match self.transport {
@@ -192,7 +200,13 @@ impl<P: AsRef<[u8]>> Link<P> {
                     let room = self.engine.room();
                     (room.len(), socket.receive(room)?)
                 }
-                Transport::Datagram => (0, socket.receive(&mut self.datagram)?),
+                Transport::Datagram => {
+                    if self.datagram.len() < DATAGRAM_BYTES {
+                        self.datagrams.give_back(std::mem::take(&mut self.datagram));
+                        self.datagram = self.datagrams.chunk(DATAGRAM_BYTES);
+                    }
+                    (0, socket.receive(&mut self.datagram[..DATAGRAM_BYTES])?)
+                }
             };
             let bytes = match tried {
                 Tried::Bytes(bytes) => bytes,
@@ -204,7 +218,10 @@ impl<P: AsRef<[u8]>> Link<P> {
             match self.transport {
                 Transport::Stream => (self.engine.received(now, bytes, done))
                     .map_err(|unreadable| io::Error::other(unreadable.to_string()))?,
-                Transport::Datagram => self.engine.datagram(now, &self.datagram[..bytes], done),
+                Transport::Datagram => {
+                    let message = self.datagram.split_to(bytes).freeze();
+                    self.engine.datagram(now, &message, done);
+                }
             }
             // Less than there was room for: there is no more.
             if bytes < room {

@@ -9,6 +9,7 @@ use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
 use std::rc::Rc;
 
+use bytes::Bytes;
 use dwell::any::Boxed;
 use dwell::clock;
 use dwell::executor::Executor;
@@ -109,6 +110,7 @@ impl Source for NfsFile {
             parts: Slab::with_capacity(depth as usize),
             later: VecDeque::new(),
             over: VecDeque::new(),
+            answers: Vec::new(),
             depth: depth as usize,
             next: 0,
         })
@@ -198,6 +200,8 @@ pub struct NfsQueue {
     /// Calls to be made again, and when.
     later: VecDeque<(Ns, Part)>,
     over: VecDeque<Completion>,
+    /// Of one look at the link; empty in between.
+    answers: Vec<(u64, Result<Bytes, Failure>)>,
     depth: usize,
     next: u64,
 }
@@ -244,7 +248,7 @@ impl NfsQueue {
         self.over.push_back(Completion { ticket: flight.ticket, result });
     }
 
-    fn answered(&mut self, now: Ns, tag: u64, results: Result<&[u8], Failure>) {
+    fn answered(&mut self, now: Ns, tag: u64, results: Result<Bytes, Failure>) {
         let Some(part) = self.parts.try_remove(tag as usize) else { return };
         let bytes = match results {
             Ok(bytes) => bytes,
@@ -265,11 +269,12 @@ impl NfsQueue {
         let outcome = match flight.io.action() {
             Action::Write | Action::WriteVectored => {
                 let call = Write { file, offset, bytes: wanted, stable };
-                call.read(&mut Reader::new(bytes)).map(|answer| answer.map(|w| (w.bytes, false)))
+                let answer = call.read(&mut Reader::new(&bytes));
+                answer.map(|answer| answer.map(|w| (w.bytes, false)))
             }
             _ => {
                 let call = Read { file, offset, bytes: wanted };
-                call.read(&mut Reader::new(bytes)).map(|answer| {
+                call.read(&mut Reader::new(&bytes)).map(|answer| {
                     answer.map(|read| {
                         scatter(&flight.io, part.at, read.data);
                         (read.data.len() as u32, read.ends || read.data.is_empty())
@@ -393,28 +398,15 @@ unsafe impl Queue for NfsQueue {
             self.submit_part(now, part);
         }
         if !self.flights.is_empty() {
-            // Answers lie in the link's buffer while they are handed out, so what they lead to is
-            // done on copies of what names them.
-            let mut answers: Vec<(u64, Result<Vec<u8>, Failure>)> = Vec::new();
-            let (flights, parts, file) = (&self.flights, &mut self.parts, self.file);
-            let mut whole: Vec<(Part, u32)> = Vec::new();
-            self.link.turn(now, &mut |done: Done<'_, Sent>| {
+            let mut answers = std::mem::take(&mut self.answers);
+            self.link.turn(now, &mut |done: Done<Sent>| {
                 drop(done.payload);
-                let taken = done.results.as_ref().ok().and_then(|bytes| {
-                    let part = *parts.get(done.tag as usize)?;
-                    take_whole(&flights[part.flight].io, file, part, bytes)
-                });
-                match taken {
-                    Some(moved) => whole.push((parts.remove(done.tag as usize), moved)),
-                    None => answers.push((done.tag, done.results.map(<[u8]>::to_vec))),
-                }
+                answers.push((done.tag, done.results));
             });
-            for (part, moved) in whole {
-                self.end_part(part, moved, None);
+            for (tag, results) in answers.drain(..) {
+                self.answered(now, tag, results);
             }
-            for (tag, results) in answers {
-                self.answered(now, tag, results.as_deref().map_err(Clone::clone));
-            }
+            self.answers = answers;
             self.broke();
             self.link.send(now);
         }
@@ -444,18 +436,4 @@ unsafe impl Queue for NfsQueue {
         let requests = self.flights.len() as u32;
         Backlog { bytes: self.flights.iter().map(|(_, f)| u64::from(f.io.bytes())).sum(), requests }
     }
-}
-
-/// Puts the data of a read that brought all it was asked for where it belongs, from where it lies;
-/// `None` for everything else.
-fn take_whole(io: &Io, file: Handle, part: Part, bytes: &[u8]) -> Option<u32> {
-    if !matches!(io.action(), Action::Read | Action::ReadVectored) {
-        return None;
-    }
-    let call = Read { file, offset: io.offset() + u64::from(part.at), bytes: part.bytes };
-    let read = call.read(&mut Reader::new(bytes)).ok()?.ok()?;
-    (read.data.len() == part.bytes as usize).then(|| {
-        scatter(io, part.at, read.data);
-        part.bytes
-    })
 }

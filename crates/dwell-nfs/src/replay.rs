@@ -73,9 +73,16 @@ impl Place<'_> {
         }
     }
 
-    /// The error of renaming to this name, unless it stands for the file.
-    pub async fn unless_renamed(&self, error: Error, resent: bool, what: Handle) -> Result<()> {
-        let Some(found) = self.now(&error, resent, Status::NOENT).await else { return Err(error) };
+    /// The error of giving a file this name, which a second copy has with `as_told`, unless the name stands for the
+    /// file.
+    pub async fn unless_named(
+        &self,
+        error: Error,
+        resent: bool,
+        as_told: Status,
+        what: Handle,
+    ) -> Result<()> {
+        let Some(found) = self.now(&error, resent, as_told).await else { return Err(error) };
         if found.handle == what {
             return Ok(());
         }

@@ -31,7 +31,7 @@ pub(crate) fn names(name: &[u8]) -> (Vec<u8>, Vec<u8>) {
 pub(crate) fn head(source: &Facts) -> String {
     let Facts { bytes, modified, changed, file, .. } = source;
     let head = format!(
-        "dwell copy 1 of {bytes:016x} {:08x}.{:08x} {:08x}.{:08x} {file:016x}",
+        "dwell copy 2 of {bytes:016x} {:08x}.{:08x} {:08x}.{:08x} {file:016x}",
         modified.seconds, modified.nanoseconds, changed.seconds, changed.nanoseconds,
     );
     format!("{head:<width$}\n", width = HEAD_BYTES as usize - 1)
@@ -42,17 +42,17 @@ pub(crate) fn head(source: &Facts) -> String {
 pub(crate) struct Extent {
     pub start: u64,
     pub bytes: u64,
-    /// Its checksum is that of the checksums of pieces of so many bytes.
+    /// Its checksum is that of the CRC-32 of each piece of so many bytes.
     pub chunk: u64,
     pub sum: Hash,
 }
 
 impl Extent {
-    /// An extent by the checksums of its chunks.
-    pub fn new(start: u64, bytes: u64, chunk: u64, sums: &[Hash]) -> Self {
+    /// An extent by the CRC-32 of each of its chunks.
+    pub fn new(start: u64, bytes: u64, chunk: u64, sums: impl IntoIterator<Item = u32>) -> Self {
         let mut hasher = blake3::Hasher::new();
         for sum in sums {
-            hasher.update(sum.as_bytes());
+            hasher.update(&sum.to_le_bytes());
         }
         Extent { start, bytes, chunk, sum: hasher.finalize() }
     }
@@ -97,7 +97,7 @@ impl Record {
         let Some((first, lines)) = record.split_at_checked(HEAD_BYTES as usize) else {
             return Record::None;
         };
-        if !first.starts_with(b"dwell copy 1 of ") {
+        if !first.starts_with(b"dwell copy 2 of ") {
             return Record::None;
         }
         if first != head(source).as_bytes() {
@@ -127,7 +127,10 @@ mod tests {
             gid: 0,
             bytes: u64::MAX,
             used_bytes: 0,
+            links: 1,
+            file_system: 0,
             file: u64::MAX,
+            device: (0, 0),
             modified: time,
             accessed: time,
             changed: time,
@@ -136,9 +139,8 @@ mod tests {
 
     #[test]
     fn a_record_is_read_as_far_as_it_is_whole() {
-        let sums = [blake3::hash(b"a"), blake3::hash(b"b")];
-        let one = Extent::new(0, 100, 60, &sums);
-        let two = Extent::new(100, 7, 60, &sums[..1]);
+        let one = Extent::new(0, 100, 60, [1, 2]);
+        let two = Extent::new(100, 7, 60, [1]);
         let text = format!("{}{}{}", head(&facts()), one.line(), two.line());
         assert_eq!(head(&facts()).len() as u64, HEAD_BYTES);
         assert_eq!(one.line().len() as u64, LINE_BYTES);

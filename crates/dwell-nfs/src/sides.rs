@@ -1,22 +1,25 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Data of files here and on a server, behind one interface: what a copy reads from and writes to.
 
+use std::cell::RefCell;
 use std::fs;
 use std::io;
 use std::rc::Rc;
 
+use bytes::Buf as _;
 use dwell::executor::AsyncFile;
 
 use crate::client::Client;
 use crate::connection::Payload;
 use crate::error::{Error, Result};
 use crate::file::{RemoteFile, Writer};
+use crate::memory::Memory;
 use crate::tree::hall;
 
 /// Data of a file to read from.
 pub enum Source {
-    /// Here; and opened once more, to look for holes.
-    Local(AsyncFile, fs::File),
+    /// Here; opened once more, to look for holes; and memory to read into.
+    Local(AsyncFile, fs::File, Rc<RefCell<Memory>>),
     /// There.
     Remote(RemoteFile),
 }
@@ -37,18 +40,19 @@ impl Source {
     pub async fn read(&self, offset: u64, bytes: u32) -> Result<Payload> {
         match self {
             Source::Remote(file) => file.read(offset, bytes).await,
-            Source::Local(file, _) => {
-                let (read, mut buffer) = file.read_at(vec![0; bytes as usize], offset).await;
+            Source::Local(file, _, memory) => {
+                let buffer = memory.borrow_mut().part(bytes as usize);
+                let (read, mut buffer) = file.read_at(buffer, offset).await;
                 let read = read.map_err(|error| hall("read", file.file().path(), error))?;
                 buffer.truncate(read);
-                Ok(Payload::new(buffer))
+                Ok(Payload::new(buffer.freeze()))
             }
         }
     }
 
     /// Where data begins that may be other than zeros, at `offset` or after it. Servers do not tell.
     pub fn data_from(&self, offset: u64) -> u64 {
-        let Source::Local(_, holes) = self else { return offset };
+        let Source::Local(_, holes, _) = self else { return offset };
         match rustix::fs::seek(holes, rustix::fs::SeekFrom::Data(offset)) {
             Ok(data) => data,
             // None until the end.
@@ -77,6 +81,17 @@ impl Source {
 }
 
 impl Target {
+    /// Writes all of a file that has little data: durably where that costs nothing more.
+    ///
+    /// # Errors
+    /// As [`Target::write`].
+    pub async fn write_whole(&self, data: Payload) -> Result<()> {
+        match self {
+            Target::Remote(writer) => writer.write_durably(0, &data).await,
+            Target::Local(_) => self.write(0, data).await,
+        }
+    }
+
     /// Writes all of `data`.
     ///
     /// # Errors
@@ -86,16 +101,16 @@ impl Target {
             Target::Remote(writer) => writer.write(offset, &data).await,
             Target::Local(file) => {
                 let failed = |error| hall("write", file.file().path(), error);
-                let (mut buffer, mut at) = (data.into_vec(), offset);
-                while !buffer.is_empty() {
-                    let (wrote, mut rest) = file.write_at(buffer, at).await;
+                let (mut left, mut at) = (data.into_bytes(), offset);
+                while !left.is_empty() {
+                    let (wrote, mut rest) = file.write_at(left, at).await;
                     let wrote = wrote.map_err(failed)?;
                     if wrote == 0 {
                         let none = io::Error::from(io::ErrorKind::WriteZero);
                         return Err(Error::new("write", file.file().path().display(), none).at(at));
                     }
-                    rest.drain(..wrote);
-                    (buffer, at) = (rest, at + wrote as u64);
+                    rest.advance(wrote);
+                    (left, at) = (rest, at + wrote as u64);
                 }
                 Ok(())
             }

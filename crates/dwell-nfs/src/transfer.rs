@@ -108,7 +108,7 @@ impl Copy<'_> {
             Record::None if there.bytes <= self.options.extent_bytes => return Ok(None),
             Record::None => return anew("the part that is there has no record of its source"),
         };
-        let back = node.open(&self.tasks)?;
+        let back = node.open(&self.tasks, &self.memory)?;
         let mut sound = 0;
         for extent in &extents {
             let Extent { start, bytes, chunk, .. } = *extent;
@@ -116,7 +116,7 @@ impl Copy<'_> {
                 true => self.sums(&back, start, bytes, chunk).await?,
                 false => break,
             };
-            if Extent::new(start, bytes, chunk, &sums) != *extent {
+            if Extent::new(start, bytes, chunk, sums) != *extent {
                 break;
             }
             sound += 1;
@@ -146,7 +146,7 @@ impl Copy<'_> {
     }
 
     async fn read_whole(&self, file: &Node) -> Result<Vec<u8>> {
-        let source = file.open(&self.tasks)?;
+        let source = file.open(&self.tasks, &self.memory)?;
         let mut whole = Vec::new();
         while (whole.len() as u64) < MOST_RECORD_BYTES {
             let bytes = source.read_bytes().unwrap_or(LOCAL_BYTES);
@@ -160,9 +160,9 @@ impl Copy<'_> {
     }
 
     /// Checksums of the chunks of a range.
-    async fn sums(&self, source: &Source, start: u64, bytes: u64, chunk: u64) -> Result<Vec<Hash>> {
+    async fn sums(&self, source: &Source, start: u64, bytes: u64, chunk: u64) -> Result<Vec<u32>> {
         let read_chunk = u64::from(source.read_bytes().unwrap_or(LOCAL_BYTES)).min(chunk) as u32;
-        let sums = RefCell::new(vec![Hash::from([0; 32]); bytes.div_ceil(chunk) as usize]);
+        let sums = RefCell::new(vec![0; bytes.div_ceil(chunk) as usize]);
         let next = Cell::new(0);
         let worker = || async {
             loop {
@@ -171,8 +171,10 @@ impl Copy<'_> {
                     return Ok(());
                 }
                 next.set(at + chunk);
-                let sum = hash(source, start + at, chunk.min(bytes - at), read_chunk).await?;
-                sums.borrow_mut()[(at / chunk) as usize] = sum;
+                let mut sum = crc32fast::Hasher::new();
+                let update = &mut |data: &[u8]| sum.update(data);
+                each(source, start + at, chunk.min(bytes - at), read_chunk, update).await?;
+                sums.borrow_mut()[(at / chunk) as usize] = sum.finalize();
             }
         };
         all((0..at_once(source, None)).map(|_| worker()).collect()).await?;
@@ -182,7 +184,7 @@ impl Copy<'_> {
     /// Writes a part to its end and gives it the file's name.
     pub(crate) async fn fill(&self, job: &Job, name: &[u8], part: &mut Part) -> Result<()> {
         let Job { from, facts, into, .. } = job;
-        let source = from.open(&self.tasks)?;
+        let source = from.open(&self.tasks, &self.memory)?;
         let (end, sums) = self.data(job, &source, part).await?;
         if is_sparse(job) || end < facts.bytes {
             part.node.set_length(end).await?;
@@ -238,14 +240,21 @@ impl Copy<'_> {
         let step = (self.options.extent_bytes / chunk).max(1) * chunk;
         let recorded = job.facts.bytes - part.start > step || part.start > 0;
         let is_sparse = is_sparse(job);
-        let sums_of_zeros = Zeros::new(chunk, is_sparse && (recorded || self.options.verify));
+        // One call writes all of it and makes it durable.
+        let is_whole = part.start == 0 && job.facts.bytes <= chunk && !is_sparse;
+        let sum = |data: &[u8]| Sum {
+            crc: if recorded { crc32fast::hash(data) } else { 0 },
+            hash: self.options.verify.then(|| blake3::hash(data)),
+        };
+        let zeros = vec![0; if is_sparse { chunk as usize } else { 0 }];
+        let sum_of_zeros = sum(&zeros);
         let end = Cell::new(job.facts.bytes);
         let (mut extent, mut all_sums) = (part.start, Vec::new());
         while extent < end.get() {
             let next = Cell::new(extent);
             let stop = (extent + step).min(end.get());
             let summed = if recorded || self.options.verify { stop - extent } else { 0 };
-            let sums = RefCell::new(vec![Hash::from([0; 32]); summed.div_ceil(chunk) as usize]);
+            let sums = RefCell::new(vec![Sum::default(); summed.div_ceil(chunk) as usize]);
             let target = &part.target;
             let worker = || async {
                 loop {
@@ -257,12 +266,15 @@ impl Copy<'_> {
                     if is_sparse && let Some(hole) = hole(source, at, stop, chunk) {
                         next.set(at + hole);
                         let mut sums = sums.borrow_mut();
-                        for (place, sum) in sums.iter_mut().enumerate().skip(place) {
+                        for (place, place_sum) in sums.iter_mut().enumerate().skip(place) {
                             let start = place as u64 * chunk;
                             if start >= at + hole - extent {
                                 break;
                             }
-                            *sum = sums_of_zeros.of(chunk.min(stop - extent - start));
+                            *place_sum = match chunk.min(stop - extent - start) {
+                                whole if whole == chunk => sum_of_zeros,
+                                part => sum(&zeros[..part as usize]),
+                            };
                         }
                         self.progress.borrow_mut().bytes_done += hole;
                         continue;
@@ -275,10 +287,13 @@ impl Copy<'_> {
                         // The source became shorter meanwhile.
                         end.set(end.get().min(at + bytes));
                     }
-                    if let Some(sum) = sums.borrow_mut().get_mut(place) {
-                        *sum = blake3::hash(data.as_ref());
+                    if let Some(place) = sums.borrow_mut().get_mut(place) {
+                        *place = sum(data.as_ref());
                     }
-                    write(target, at, data, is_sparse).await?;
+                    match is_whole && bytes == job.facts.bytes {
+                        true => target.write_whole(data).await?,
+                        false => write(target, at, data, is_sparse).await?,
+                    }
                     self.progress.borrow_mut().bytes_done += bytes;
                     self.tell();
                 }
@@ -288,11 +303,10 @@ impl Copy<'_> {
             self.progress.borrow_mut().bytes_again += again;
             let sums = sums.into_inner();
             if recorded && stop < end.get() {
-                self.record(job, part, Extent::new(extent, stop - extent, chunk, &sums)).await?;
+                let crcs = sums.iter().map(|sum| sum.crc);
+                self.record(job, part, Extent::new(extent, stop - extent, chunk, crcs)).await?;
             }
-            if self.options.verify {
-                all_sums.extend(sums);
-            }
+            all_sums.extend(sums.into_iter().filter_map(|sum| sum.hash));
             extent = stop;
         }
         Ok((end.get(), all_sums))
@@ -319,7 +333,7 @@ impl Copy<'_> {
     /// Reads back what was written and compares it with the checksums of what was read; what an earlier
     /// copy wrote, with the source.
     async fn verify(&self, source: &Source, part: &Part, end: u64, sums: Vec<Hash>) -> Result<()> {
-        let back = part.node.open(&self.tasks)?;
+        let back = part.node.open(&self.tasks, &self.memory)?;
         let start = part.start;
         // As the data was written, so that the checksums fit.
         let chunk = chunk_bytes(source, &part.target);
@@ -357,22 +371,11 @@ fn is_sparse(job: &Job) -> bool {
     job.facts.used_bytes < job.facts.bytes
 }
 
-/// Checksums of chunks of zeros.
-struct Zeros(Vec<u8>, Hash);
-
-impl Zeros {
-    fn new(chunk: u64, wanted: bool) -> Self {
-        let zeros = vec![0; if wanted { chunk as usize } else { 0 }];
-        let sum = blake3::hash(&zeros);
-        Zeros(zeros, sum)
-    }
-
-    fn of(&self, bytes: u64) -> Hash {
-        match bytes as usize {
-            bytes if bytes == self.0.len() => self.1,
-            bytes => blake3::hash(&self.0[..bytes]),
-        }
-    }
+/// Checksums of a chunk: for the record, which costs little, and to verify.
+#[derive(Clone, Copy, Default)]
+struct Sum {
+    crc: u32,
+    hash: Option<Hash>,
 }
 
 /// How much of a hole lies at `at`, in whole chunks or up to `stop`, in bytes.
@@ -398,6 +401,21 @@ async fn write(target: &Target, at: u64, data: Payload, is_sparse: bool) -> Resu
 
 async fn hash(source: &Source, offset: u64, bytes: u64, chunk: u32) -> Result<Hash> {
     let mut hasher = blake3::Hasher::new();
+    let update = &mut |data: &[u8]| {
+        hasher.update(data);
+    };
+    each(source, offset, bytes, chunk, update).await?;
+    Ok(hasher.finalize())
+}
+
+/// Reads a range piece by piece.
+async fn each(
+    source: &Source,
+    offset: u64,
+    bytes: u64,
+    chunk: u32,
+    take: &mut dyn FnMut(&[u8]),
+) -> Result<()> {
     let mut done = 0;
     while done < bytes {
         let wanted = u64::from(chunk).min(bytes - done) as u32;
@@ -405,8 +423,8 @@ async fn hash(source: &Source, offset: u64, bytes: u64, chunk: u32) -> Result<Ha
         if data.is_empty() {
             break;
         }
-        hasher.update(data.as_ref());
+        take(data.as_ref());
         done += data.len() as u64;
     }
-    Ok(hasher.finalize())
+    Ok(())
 }

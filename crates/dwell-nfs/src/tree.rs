@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Files and directories here and on a server, behind one interface: what a copy is made between.
 
+use std::cell::RefCell;
 use std::ffi::OsStr;
 use std::fs;
 use std::io;
@@ -16,6 +17,7 @@ use crate::client::{Client, Found};
 use crate::directory::is_safe;
 use crate::error::{Error, Result, Why};
 use crate::file::{RemoteFile, Writer};
+use crate::memory::Memory;
 use crate::nfs3::{Attributes, Handle, Kind, SetAttributes, Time};
 pub use crate::sides::{Source, Target};
 use crate::url::Url;
@@ -35,8 +37,14 @@ pub struct Facts {
     pub bytes: u64,
     /// Space it takes, in bytes: less than its length where it has holes.
     pub used_bytes: u64,
-    /// Its number on its file system.
+    /// Names it has.
+    pub links: u32,
+    /// Its file system, and its number there.
+    pub file_system: u64,
+    /// See [`Facts::file_system`].
     pub file: u64,
+    /// Major and minor number, of devices.
+    pub device: (u32, u32),
     /// Last written.
     pub modified: Time,
     /// Last read.
@@ -48,9 +56,22 @@ pub struct Facts {
 impl From<&Attributes> for Facts {
     fn from(found: &Attributes) -> Self {
         let Attributes { kind, mode, uid, gid, bytes, used_bytes, file, .. } = *found;
-        let Attributes { modified, accessed, changed, .. } = *found;
-        let mode = mode & 0o7777;
-        Facts { kind, mode, uid, gid, bytes, used_bytes, file, modified, accessed, changed }
+        let Attributes { modified, accessed, changed, links, file_system, device, .. } = *found;
+        Facts {
+            kind,
+            mode: mode & 0o7777,
+            uid,
+            gid,
+            bytes,
+            used_bytes,
+            links,
+            file_system,
+            file,
+            device,
+            modified,
+            accessed,
+            changed,
+        }
     }
 }
 
@@ -76,7 +97,10 @@ impl From<&fs::Metadata> for Facts {
             gid: found.gid(),
             bytes: found.len(),
             used_bytes: found.blocks() * 512,
+            links: u32::try_from(found.nlink()).unwrap_or(u32::MAX),
+            file_system: found.dev(),
             file: found.ino(),
+            device: (libc::major(found.rdev()), libc::minor(found.rdev())),
             modified: time(found.mtime(), found.mtime_nsec()),
             accessed: time(found.atime(), found.atime_nsec()),
             changed: time(found.ctime(), found.ctime_nsec()),
@@ -147,7 +171,7 @@ impl Node {
     }
 
     /// Something in this directory, known or not yet there. Only for what is here.
-    fn inner(path: &Path, name: &[u8]) -> PathBuf {
+    pub(crate) fn inner(path: &Path, name: &[u8]) -> PathBuf {
         path.join(OsStr::from_bytes(name))
     }
 
@@ -359,17 +383,17 @@ impl Node {
         }
     }
 
-    /// Opens a file for reading.
+    /// Opens a file for reading, into `memory` where it is here.
     ///
     /// # Errors
     /// What the system says.
-    pub fn open(&self, tasks: &Tasks) -> Result<Source> {
+    pub fn open(&self, tasks: &Tasks, memory: &Rc<RefCell<Memory>>) -> Result<Source> {
         match self {
             Node::Local(path) => {
                 let open = || tasks.file(Arc::new(dwell::Options::new().open(path)?));
                 let file = open().map_err(|error| hall("opening", path, error))?;
                 let holes = fs::File::open(path).map_err(system("opening", path))?;
-                Ok(Source::Local(file, holes))
+                Ok(Source::Local(file, holes, memory.clone()))
             }
             Node::Remote { client, handle, url } => {
                 Ok(Source::Remote(RemoteFile::new(client, *handle, url)))
@@ -394,36 +418,6 @@ impl Node {
                     Node::Local(_) => Handle::NONE,
                 };
                 client.rename(*handle, from, to, what, &url).await
-            }
-        }
-    }
-
-    /// Makes a symbolic link in this directory, in place of what is left over by this name.
-    ///
-    /// # Errors
-    /// What the system or the server says.
-    pub async fn make_link(&self, name: &[u8], target: &[u8]) -> Result<Node> {
-        let mut is_left_over = false;
-        loop {
-            let made = match self {
-                Node::Local(path) => {
-                    let path = Self::inner(path, name);
-                    std::os::unix::fs::symlink(OsStr::from_bytes(target), &path)
-                        .map_err(system("making the link", &path))
-                        .map(|()| Node::Local(path))
-                }
-                Node::Remote { client, handle, url } => {
-                    let url = url.join(&String::from_utf8_lossy(name));
-                    let made = client.make_link(*handle, name, target, &url).await;
-                    made.map(|handle| Node::Remote { client: client.clone(), handle, url })
-                }
-            };
-            match made {
-                Err(error) if !is_left_over && error.errno() == libc::EEXIST => {
-                    is_left_over = true;
-                    self.remove(name).await?;
-                }
-                made => return made,
             }
         }
     }

@@ -77,6 +77,30 @@ impl Uncommitted {
         self.pieces.values().map(|piece| piece.data.len() as u64).sum()
     }
 
+    /// Where the last of them ends; 0 where there is nothing.
+    pub fn end(&self) -> u64 {
+        self.pieces.values().next_back().map_or(0, |piece| piece.range().end)
+    }
+
+    /// What was read from a range with what lies here written over it; `None` where nothing does.
+    pub fn over(&self, range: Range<u64>, read: &Payload) -> Option<Payload> {
+        let first = self.pieces.range(..range.start).next_back();
+        let within = first.into_iter().chain(self.pieces.range(range.clone()));
+        let mut whole: Option<Vec<u8>> = None;
+        for (_, piece) in within {
+            let (start, end) = (piece.offset.max(range.start), piece.range().end.min(range.end));
+            if start >= end {
+                continue;
+            }
+            let whole = whole.get_or_insert_with(|| read.as_ref().to_vec());
+            let (to, from) = ((start - range.start) as usize, (start - piece.offset) as usize);
+            let bytes = (end - start) as usize;
+            whole.resize(whole.len().max(to + bytes), 0);
+            whole[to..to + bytes].copy_from_slice(&piece.data.as_ref()[from..from + bytes]);
+        }
+        whole.map(Payload::new)
+    }
+
     /// The number of the last piece so far.
     pub fn last(&self) -> u64 {
         self.last
@@ -174,6 +198,21 @@ mod tests {
             assert_eq!(seen, model, "after write {number}");
             assert_eq!(kept.bytes(), model.iter().filter(|byte| **byte != 0).count() as u64);
         }
+    }
+
+    #[test]
+    fn what_was_written_lies_over_what_is_read() {
+        let mut kept = Uncommitted::default();
+        assert!(kept.end() == 0 && kept.over(0..9, &Payload::new(vec![7; 9])).is_none());
+        kept.took(2, Payload::new(vec![1; 4]), Some([0; 8]));
+        kept.took(8, Payload::new(vec![2; 2]), Some([0; 8]));
+        let over = |range: Range<u64>, read: &[u8]| {
+            kept.over(range, &Payload::new(read.to_vec())).map(|over| over.as_ref().to_vec())
+        };
+        assert_eq!(over(0..12, &[7; 12]), Some(vec![7, 7, 1, 1, 1, 1, 7, 7, 2, 2, 7, 7]));
+        // The server was restarted and has less.
+        assert_eq!(over(4..9, &[]), Some(vec![1, 1, 0, 0, 2]));
+        assert_eq!((over(6..8, &[7; 2]), kept.end()), (None, 10));
     }
 
     #[test]

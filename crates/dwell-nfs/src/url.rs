@@ -6,6 +6,9 @@ use std::str::FromStr;
 
 use crate::engine::{Transport, WindowKind};
 use crate::error::Error;
+use crate::options::number;
+pub use crate::options::{Caching, GiveUp, Retry};
+pub use crate::spread::Connections;
 
 /// The scheme.
 pub const SCHEME: &str = "nfs";
@@ -27,18 +30,26 @@ pub struct Url {
     pub transport: Transport,
     /// How many requests are outstanding.
     pub window: WindowKind,
-    /// Bytes of one READ or WRITE; without, as the server offers.
-    pub transfer_bytes: Option<u32>,
+    /// Bytes of one READ; without, as the server offers.
+    pub read_bytes: Option<u32>,
+    /// Bytes of one WRITE; without, as the server offers.
+    pub write_bytes: Option<u32>,
+    /// Bytes of one part of a listing.
+    pub listing_bytes: Option<u32>,
     /// Connections that a thread's requests are spread over.
-    pub connections: u32,
-    /// Seconds without an answer after which a request fails.
-    pub timeout_s: u32,
+    pub connections: Connections,
+    /// When a request without an answer is sent again, and when it fails.
+    pub retry: Retry,
+    /// For how long a mount believes what it knows of files and directories.
+    pub caching: Caching,
     /// The user and the group to appear as.
     pub user: Option<(u32, u32)>,
 }
 
-/// Largest number of requests outstanding, unless said otherwise.
+/// Largest number of requests outstanding on a connection, unless said otherwise.
 pub const MOST_OUTSTANDING: u32 = 32;
+/// Largest number of connections that are found useful, unless said otherwise.
+pub const MOST_CONNECTIONS: u32 = 4;
 
 impl Url {
     /// Whether a text is meant as one.
@@ -95,6 +106,28 @@ impl std::fmt::Display for Url {
     }
 }
 
+/// A path without its escapes: `%3F` is a question mark, as RFC 2224 has it. A `%` that begins no
+/// escape is itself.
+fn unescape(path: &str) -> Option<String> {
+    let (mut out, mut rest) = (Vec::new(), path.as_bytes());
+    while let Some((&byte, tail)) = rest.split_first() {
+        let digits = tail.get(..2).filter(|_| byte == b'%');
+        let digits = digits.filter(|digits| digits.iter().all(u8::is_ascii_hexdigit));
+        let value = digits.and_then(|digits| std::str::from_utf8(digits).ok());
+        match value.and_then(|digits| u8::from_str_radix(digits, 16).ok()) {
+            Some(value) => {
+                out.push(value);
+                rest = &tail[2..];
+            }
+            None => {
+                out.push(byte);
+                rest = tail;
+            }
+        }
+    }
+    String::from_utf8(out).ok()
+}
+
 impl FromStr for Url {
     type Err = Error;
 
@@ -127,6 +160,7 @@ impl FromStr for Url {
         if path.trim_matches('/').is_empty() {
             return Err(wrong("no export; write nfs://server/export/path".into()));
         }
+        let path = unescape(path).ok_or_else(|| wrong("the path is no UTF-8".into()))?;
         if path.contains('\0') {
             return Err(wrong("a path cannot contain a zero byte".into()));
         }
@@ -143,9 +177,12 @@ impl FromStr for Url {
             export: None,
             transport: Transport::Stream,
             window: WindowKind::Dynamic { most: MOST_OUTSTANDING },
-            transfer_bytes: None,
-            connections: 1,
-            timeout_s: 60,
+            read_bytes: None,
+            write_bytes: None,
+            listing_bytes: None,
+            connections: Connections::Found { most: MOST_CONNECTIONS },
+            retry: Retry::default(),
+            caching: Caching::default(),
             user: None,
         };
         if let Some(port) = port {
@@ -156,59 +193,6 @@ impl FromStr for Url {
             url.set(name, value).map_err(|why| wrong(format!("{name} {why}")))?;
         }
         Ok(url)
-    }
-}
-
-fn number<T: TryFrom<u64>>(text: &str, least: u64, most: u64) -> Result<T, String> {
-    let value = text.parse().ok().filter(|value| (least..=most).contains(value));
-    value
-        .and_then(|value| T::try_from(value).ok())
-        .ok_or_else(|| format!("{text}: must be a number from {least} to {most}"))
-}
-
-impl Url {
-    /// Sets an option by its name.
-    ///
-    /// # Errors
-    /// What is wrong with the value, or that there is no such option.
-    pub fn set(&mut self, name: &str, value: &str) -> Result<(), String> {
-        match name {
-            "port" | "nfsport" => self.port = Some(number(value, 1, 65_535)?),
-            "mountport" => self.mount_port = Some(number(value, 1, 65_535)?),
-            "export" => self.export = Some(format!("/{}", value.trim_matches('/'))),
-            "proto" => {
-                self.transport = match value {
-                    "tcp" => Transport::Stream,
-                    "udp" => Transport::Datagram,
-                    _ => return Err(format!("{value}: must be tcp or udp")),
-                }
-            }
-            "window" => {
-                self.window = match value.strip_prefix("auto") {
-                    Some("") => WindowKind::Dynamic { most: MOST_OUTSTANDING },
-                    Some(most) => {
-                        let most = most.strip_prefix(':').unwrap_or(most);
-                        WindowKind::Dynamic { most: number(most, 1, 1024)? }
-                    }
-                    None => WindowKind::Fixed(number(value, 1, 1024)?),
-                }
-            }
-            "size" => self.transfer_bytes = Some(number(value, 512, 1 << 20)?),
-            "connections" => self.connections = number(value, 1, 64)?,
-            "timeout" => self.timeout_s = number(value, 1, 86_400)?,
-            "user" => {
-                let (uid, gid) =
-                    value.split_once(':').ok_or(format!("{value}: must be uid:gid"))?;
-                let most = u64::from(u32::MAX);
-                self.user = Some((number(uid, 0, most)?, number(gid, 0, most)?));
-            }
-            _ => {
-                return Err("is not an option: there are port, mountport, export, proto, window, \
-                            size, connections, timeout, user"
-                    .into());
-            }
-        }
-        Ok(())
     }
 }
 
@@ -231,6 +215,16 @@ mod tests {
         assert_eq!((url.host.as_str(), url.port, url.user), ("::1", Some(5), Some((5, 6))));
         assert_eq!(url.to_string(), "nfs://[::1]/x");
         assert_eq!(url.address(7).unwrap().to_string(), "[::1]:7");
+    }
+
+    #[test]
+    fn a_path_may_be_escaped() {
+        let path = |text: &str| text.parse::<Url>().map(|url| url.path);
+        assert_eq!(path("nfs://host/my%3fpath/%C3%BC?window=8").unwrap(), "/my?path/ü");
+        assert_eq!(path("nfs://host/50%/100%zz").unwrap(), "/50%/100%zz");
+        for wrong in ["nfs://host/%00", "nfs://host/%ff", "nfs://host/a/%2e%2e/b"] {
+            assert!(path(wrong).is_err(), "{wrong}");
+        }
     }
 
     #[test]

@@ -76,13 +76,36 @@ fn arguments_are_read_by_another_implementation() {
             assert_eq!(read.data.0.as_ref(), payload);
         }
     }
-    for fresh in [false, true] {
-        let create = Create { directory, name, attributes: attributes(), fresh };
+    let attributes = attributes();
+    let (unchecked, guarded) = (CreateHow::Unchecked(attributes), CreateHow::Guarded(attributes));
+    for how in [unchecked, guarded, CreateHow::Exclusive(*b"verifier")] {
+        let create = Create { directory, name, how };
         let read = decoded::<other::CREATE3args<'_>>(&encoded(&create, &[]));
         named(&read.where_);
-        assert_eq!(matches!(read.how, other::createhow3::GUARDED(_)), fresh);
+        assert!(match read.how {
+            other::createhow3::UNCHECKED(_) => how == unchecked,
+            other::createhow3::GUARDED(_) => how == guarded,
+            other::createhow3::EXCLUSIVE(verifier) => verifier.0 == *b"verifier",
+        });
     }
-    let attributes = attributes();
+    for (kind, device) in [(Kind::Pipe, (0, 0)), (Kind::Character, (1, 3)), (Kind::Socket, (0, 0))]
+    {
+        let make = MakeNode { directory, name, kind, attributes, device };
+        let read = decoded::<other::MKNOD3args<'_>>(&encoded(&make, &[]));
+        named(&read.where_);
+        assert!(match read.what {
+            other::mknoddata3::NF3FIFO(_) => kind == Kind::Pipe,
+            other::mknoddata3::NF3SOCK(_) => kind == Kind::Socket,
+            other::mknoddata3::NF3CHR(there) => {
+                kind == Kind::Character && (there.spec.specdata1, there.spec.specdata2) == device
+            }
+            _ => false,
+        });
+    }
+    let link = decoded::<other::LINK3args<'_>>(&encoded(&Link { file, directory, name }, &[]));
+    fh(&link.file);
+    named(&link.link);
+    fh(&decoded::<other::PATHCONF3args>(&encoded(&NameLimits(file), &[])).object);
     let make = MakeDirectory { directory, name, attributes };
     named(&decoded::<other::MKDIR3args<'_>>(&encoded(&make, &[])).where_);
     let make = MakeLink { directory, name, attributes, target: b"there" };

@@ -134,7 +134,7 @@ impl Thread<'_> {
         }
         let mut lengths = Vec::new();
         while let Some(record) = self.records.take_next()? {
-            let mut results = rpc::read_reply(self.records.bytes(record.clone()))?.outcome?;
+            let mut results = rpc::read_reply(&record)?.outcome?;
             let status = results.u32("status")?;
             ensure!(status == 0, "{} failed with status {status}", Write::NAME);
             lengths.push(record.len() + MARK_BYTES);

@@ -49,7 +49,7 @@ pub(super) fn datagrams(to: SocketAddr) -> io::Result<UdpSocket> {
 }
 
 /// A thread that has one request at a time.
-struct Caller {
+pub(super) struct Caller {
     socket: Socket,
     credential: Credential,
     xid: u32,
@@ -57,7 +57,12 @@ struct Caller {
 }
 
 impl Caller {
-    fn connect(transport: Transport, to: SocketAddr, largest: u32, xid: u32) -> io::Result<Self> {
+    pub fn connect(
+        transport: Transport,
+        to: SocketAddr,
+        largest: u32,
+        xid: u32,
+    ) -> io::Result<Self> {
         Ok(Caller::new(
             xid,
             match transport {
@@ -71,7 +76,12 @@ impl Caller {
         Caller { socket, credential: Credential::own(), xid, head: Vec::new() }
     }
 
-    fn call<C, T, K>(&mut self, call: &C, payload: &[u8], keep: impl FnOnce(T) -> K) -> Result<K>
+    pub fn call<C, T, K>(
+        &mut self,
+        call: &C,
+        payload: &[u8],
+        keep: impl FnOnce(T) -> K,
+    ) -> Result<K>
     where
         C: for<'a> Procedure<Results<'a> = Answer<T>>,
     {
@@ -91,7 +101,7 @@ impl Caller {
         let xid = self.xid;
         let head = &mut self.head;
         write_head(head, xid, call, &self.credential, payload.len());
-        let answer;
+        let (answer, record);
         let message = match &mut self.socket {
             Socket::Shared(wire, place) => {
                 answer = wire.exchange(*place, head, payload)?;
@@ -99,7 +109,7 @@ impl Caller {
             }
             Socket::Stream(stream, records) => {
                 send_all(stream, &mut [IoSlice::new(head), IoSlice::new(payload)])?;
-                let record = loop {
+                record = loop {
                     if let Some(record) = records.take_next()? {
                         break record;
                     }
@@ -108,7 +118,7 @@ impl Caller {
                         bytes => records.filled(bytes),
                     }
                 };
-                records.bytes(record)
+                &record[..]
             }
             Socket::Datagram(socket, buffer) => {
                 head.extend_from_slice(payload);

@@ -4,6 +4,7 @@
 
 mod bare;
 mod biod;
+pub mod files;
 mod single;
 mod wire;
 
@@ -11,7 +12,7 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context, Result, bail};
 use dwell_nfs::engine::{Transport, WindowKind};
-use dwell_nfs::url::Url;
+use dwell_nfs::url::{Connections, MOST_CONNECTIONS, Url};
 
 use crate::contender::is_peer;
 use crate::machine::Machine;
@@ -28,7 +29,7 @@ pub const SHARED: &str = "biod-shared";
 pub const SINGLE: &str = "single";
 /// Name of the rows of one thread with as many connections as requests outstanding.
 pub const SPREAD: &str = "single-spread";
-/// Name of the rows of one thread that finds its window.
+/// Name of the rows of one thread that finds its window and its connections.
 pub const DYNAMIC: &str = "single-auto";
 
 /// Name of the rows of one thread that does nothing but the calls of such a transfer, over TCP.
@@ -63,10 +64,16 @@ impl Job {
             SHARED => biod::run(self, window, true),
             SINGLE => single::run(self, WindowKind::Fixed(window)),
             SPREAD => {
-                let url = Url { connections: window.min(64), ..self.url.clone() };
+                let connections = Connections::Fixed(window.min(64));
+                let url = Url { connections, ..self.url.clone() };
                 single::run(&Job { url, ..self.clone() }, WindowKind::Fixed(window))
             }
-            DYNAMIC => single::run(self, WindowKind::Dynamic { most: window }),
+            DYNAMIC => {
+                let connections = Connections::Found { most: MOST_CONNECTIONS };
+                let url = Url { connections, ..self.url.clone() };
+                let found = WindowKind::Dynamic { most: window };
+                single::run(&Job { url, ..self.clone() }, found)
+            }
             BARE => bare::run(self, window),
             other => {
                 bail!(
@@ -165,7 +172,7 @@ pub fn measure(
         (SHARED, "blocking threads, as many as the window, on one connection"),
         (SINGLE, "one thread and one connection; the window is fixed"),
         (SPREAD, "one thread with as many connections as requests outstanding"),
-        (DYNAMIC, "one thread and one connection; the window is found, and bounded by the depth"),
+        (DYNAMIC, "one thread; window (bounded by the depth) and connections are found"),
         (BARE, "one thread, one connection, nothing but its calls: the least that a window costs"),
     ] {
         if plan.entries.iter().any(|(known, _)| known == name) {

@@ -21,7 +21,8 @@ use crate::usage::{Cost, Meter, Scope};
 pub fn run(job: &Job, window: WindowKind) -> Result<Cost> {
     let executor = Executor::new().context("setting up the executor")?;
     let tasks = executor.handle();
-    let url = Url { window, transfer_bytes: Some(job.size_bytes), ..job.url.clone() };
+    let (read_bytes, write_bytes) = (Some(job.size_bytes), Some(job.size_bytes));
+    let url = Url { window, read_bytes, write_bytes, ..job.url.clone() };
     executor.block_on(async {
         let client = Client::mount(&tasks, &url).await?;
         let (parent, name) = client.parent(&url).await?;
@@ -99,7 +100,6 @@ async fn read(job: &Job, file: RemoteFile, workers: u32) -> Result<Cost> {
                     let wanted = (bytes - at).min(size) as u32;
                     let data = file.read(at, wanted).await?;
                     got += data.len() as u64;
-                    file.client().give_back_payload(data);
                 }
             })
         })

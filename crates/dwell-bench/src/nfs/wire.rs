@@ -160,7 +160,7 @@ impl Wire {
         match &self.socket {
             Socket::Stream(stream) => loop {
                 if let Some(record) = records.take_next()? {
-                    return Ok(Some(records.bytes(record).to_vec()));
+                    return Ok(Some(record.to_vec()));
                 }
                 match { stream }.read(records.room())? {
                     0 => bail!("the server closed the connection"),

@@ -10,11 +10,11 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use dwell_mounts as mounts;
 use serde::{Deserialize, Serialize};
 
 use super::error::Error;
 use super::facts::Facts;
-use super::mounts;
 use super::server::Stopper;
 
 /// How long a daemon may take to answer. Unmounting may write files back first.

@@ -7,12 +7,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
 
+use dwell_mounts::{self as mounts, HIDDEN, How};
 use fuser::{
     BackgroundSession, Config, Errno, FileAttr, FileHandle, FileType, Filesystem, INodeNo,
     MountOption, ReplyAttr, ReplyDirectory, ReplyEntry, Request, SessionACL,
 };
-
-use super::mounts::{self, HIDDEN, How};
 
 /// A backing directory out of sight until this is dropped.
 pub(super) struct Hidden {

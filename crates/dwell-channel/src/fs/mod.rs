@@ -13,7 +13,6 @@ mod facts;
 mod filesystem;
 mod hidden;
 mod lock;
-mod mounts;
 mod names;
 mod negotiation;
 mod node;

@@ -10,8 +10,8 @@ use rustix::fs::{Access, FileType, Mode, OFlags};
 
 use super::caller::take_umask;
 use super::error::Error;
-use super::mounts::{self, How};
 use super::server::Options;
+use dwell_mounts::{self as mounts, How};
 
 /// Clears away what a killed daemon left where another is to serve: its mount, and what hid its backing
 /// directory. Says what was there.

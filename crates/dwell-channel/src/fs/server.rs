@@ -9,6 +9,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use dwell_mounts::{self as mounts, How, SERVED};
 use fuser::{Config, INodeNo, MountOption, Session, SessionACL};
 use rustix::process::{Resource, Rlimit};
 
@@ -18,7 +19,6 @@ use super::facts::{Channels, Facts};
 use super::filesystem::Served;
 use super::hidden::Hidden;
 use super::lock::lock;
-use super::mounts::{self, How, SERVED};
 use super::node::Nodes;
 use super::passthrough::{Passthrough, TMPFS, kind_of};
 use super::preconditions::{check_system, open_directory, places};

@@ -5,6 +5,7 @@ pub mod advise;
 pub mod bench;
 pub mod compare;
 pub mod ctl;
+pub mod daemon;
 pub mod doctor;
 pub mod explain;
 pub mod figure;

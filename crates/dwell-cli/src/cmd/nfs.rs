@@ -5,6 +5,7 @@ use std::cell::RefCell;
 use std::io::Write as _;
 use std::path::Path;
 use std::rc::Rc;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
@@ -17,6 +18,8 @@ use dwell_nfs::nfs3::{Attributes, Kind, SetAttributes, Time};
 use dwell_nfs::url::Url;
 use dwell_nfs::{Error, error};
 
+mod mount;
+
 use crate::answer::wrong;
 use crate::given::{self, as_text};
 use crate::progress::Progress;
@@ -26,14 +29,16 @@ use crate::show;
 #[derive(Subcommand)]
 #[command(after_help = "\
 Addresses: nfs://SERVER[:PORT]/EXPORT/PATH[?OPTION=VALUE&...]
-  mountport=N     port of MOUNT (without it and PORT, the portmapper is asked)
-  export=/PATH    the export, where the server does not list it
-  proto=tcp|udp   transport
-  window=N|auto   requests outstanding; auto:N bounds the automatic one
-  size=BYTES      of one READ or WRITE
-  connections=N   that requests are spread over
-  timeout=S       seconds without an answer after which a request fails
-  user=UID:GID    to appear as")]
+  nfsport=N, mountport=N   ports (without them, the portmapper is asked)
+  export=/PATH             the export, where the server does not list it
+  proto=tcp|udp            transport
+  window=N|auto[:MOST]     requests outstanding on each connection
+  nconnect=N|auto[:MOST]   connections that requests are spread over
+  rsize=BYTES, wsize=BYTES of one READ or WRITE
+  timeout=S                seconds without an answer after which a request fails
+  hard, soft, timeo=N, retrans=N   as in nfs(5), in place of timeout
+  uid=N, gid=N             to appear as
+  actimeo=S, noac, acregmin=S, ...  as in nfs(5), for mount")]
 pub enum Nfs {
     /// Copy files or trees, from or to a server, or between servers
     Cp(Cp),
@@ -47,6 +52,10 @@ pub enum Nfs {
     Rm(Rm),
     /// Make a directory
     Mkdir(Mkdir),
+    /// Mount an export at a directory, for any program of yours
+    Mount(mount::Mount),
+    /// Unmount what `dwell nfs mount` mounted
+    Unmount(mount::Unmount),
 }
 
 /// What to copy, and how.
@@ -68,7 +77,7 @@ pub struct Cp {
     /// Read back what was written and compare checksums
     #[arg(long)]
     verify: bool,
-    /// Keep times, owners, and set-user-id, set-group-id and sticky bits
+    /// Keep times, owners, hard links, and set-user-id, set-group-id and sticky bits
     #[arg(short = 'p', long)]
     times: bool,
     /// Say nothing but errors
@@ -117,7 +126,7 @@ pub struct Mkdir {
     parents: bool,
 }
 
-fn address(text: &str) -> Result<String, String> {
+pub(super) fn address(text: &str) -> Result<String, String> {
     text.parse::<Url>().map(|_| text.to_owned()).map_err(as_text)
 }
 
@@ -135,6 +144,12 @@ fn side(text: &str) -> Result<String, String> {
 
 /// Does it.
 pub fn run(command: &Nfs) -> Result<()> {
+    match command {
+        // Each has threads of its own.
+        Nfs::Mount(args) => return mount::mount(args),
+        Nfs::Unmount(args) => return mount::unmount(args),
+        _ => {}
+    }
     let executor = Executor::new().context("setting up the executor")?;
     let tasks = executor.handle();
     let open = |address: &str| -> error::Result<(Rc<Client>, Url)> {
@@ -142,6 +157,7 @@ pub fn run(command: &Nfs) -> Result<()> {
         Ok((executor.block_on(Client::mount(&tasks, &url))?, url))
     };
     match command {
+        Nfs::Mount(_) | Nfs::Unmount(_) => Ok(()),
         Nfs::Cp(args) => cp(&executor, args),
         Nfs::Ls(args) => {
             if let Some(url) = Url::of_server(&args.address)? {
@@ -250,10 +266,11 @@ impl Watcher for Shown {
         let Some(shown) = &self.progress else { return };
         let share = at.bytes_done as f64 / at.bytes.max(1) as f64;
         let text = format!(
-            "{}/{} files, {}, window {}, RTT {:.0} µs, {} resends",
+            "{}/{} files, {}{}, window {}, RTT {:.0} µs, {} resends",
             at.files_done,
             at.files,
             speed(at, self.began),
+            left(at, self.began.elapsed()),
             at.window,
             at.round_trip_ns as f64 / 1e3,
             at.counters.resends + at.counters.replays,
@@ -277,6 +294,19 @@ fn speed(at: &copy::Progress, began: std::time::Instant) -> String {
         moved / 1e6,
         moved / 1e6 / began.elapsed().as_secs_f64().max(1e-9)
     )
+}
+
+/// How long the rest takes at the speed so far, once that is known.
+fn left(at: &copy::Progress, spent: Duration) -> String {
+    let (moved, rest) = (at.bytes_done - at.bytes_there, at.bytes.saturating_sub(at.bytes_done));
+    if moved == 0 || spent < Duration::from_secs(1) {
+        return String::new();
+    }
+    let seconds = (spent.as_secs_f64() * rest as f64 / moved as f64).ceil() as u64;
+    match (seconds / 3600, seconds / 60 % 60, seconds % 60) {
+        (0, minutes, seconds) => format!(", {minutes}:{seconds:02} left"),
+        (hours, minutes, seconds) => format!(", {hours}:{minutes:02}:{seconds:02} left"),
+    }
 }
 
 fn cp(executor: &Executor, args: &Cp) -> Result<()> {
@@ -396,6 +426,24 @@ fn facts(url: &Url, found: &Found, granted: u32) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_time_left_follows_the_speed_so_far() {
+        let at = |bytes_done, bytes_there| copy::Progress {
+            bytes: 10_000,
+            bytes_done,
+            bytes_there,
+            ..copy::Progress::default()
+        };
+        let ten = Duration::from_secs(10);
+        assert_eq!(left(&at(5000, 4000), ten), ", 0:50 left");
+        assert_eq!(left(&at(1001, 1000), ten), ", 24:59:50 left");
+        assert_eq!(
+            (left(&at(10_000, 0), ten), left(&at(1, 1), ten)),
+            (", 0:00 left".into(), "".into())
+        );
+        assert_eq!(left(&at(5000, 0), Duration::from_millis(9)), "");
+    }
 
     #[test]
     fn moments_are_told_by_the_calendar() {

@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `dwell serve`: a directory served by a daemon of its own.
 
-use std::env;
-use std::fs::File;
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::Write as _;
 use std::path::{PathBuf, absolute};
-use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -14,12 +11,13 @@ use anyhow::{Context as _, Result, bail};
 use clap::Subcommand;
 use dwell::monitor::SystemMonitor;
 use dwell::policy::Block;
-use dwell_channel::daemon::{self, Daemon, Tally};
+use dwell_channel::daemon::{Daemon, Options as DaemonOptions, Tally};
 use dwell_channel::fs::control::{self, Record, Seen};
 use dwell_channel::fs::{Channels, DataPath, Facts, Options, Server, Stopper, take_over};
 use dwell_channel::owners::Owners;
 use serde::Serialize;
 
+use super::daemon;
 use super::explain::policy_name;
 use crate::show::{self, Screen, Tone, finished};
 use crate::{places, runtime_dir, settings, signals};
@@ -108,7 +106,7 @@ fn serve(args: &Start) -> Result<()> {
     if let Some(Record { pid, .. }) = control::serving(&dir, &args.mount) {
         bail!("{}: is served already, by process {pid}", args.mount.display());
     }
-    abort_on_panic();
+    daemon::abort_on_panic();
     signals::survive_file_size_limit().context("cannot watch for signals")?;
     dwell_channel::survive_lost_memory().context("cannot watch for lost memory")?;
     let options = Options {
@@ -141,7 +139,7 @@ fn serve(args: &Start) -> Result<()> {
     }
     show::out(&word)?;
     if args.detached {
-        leave_output(&dir)?;
+        daemon::leave_output(&dir, "serve.log")?;
     }
     keep_watchdog(&daemon)?;
     places::tell_service_manager("READY=1");
@@ -169,16 +167,6 @@ fn keep_watchdog(daemon: &Arc<Daemon>) -> Result<()> {
     Ok(())
 }
 
-/// A thread that panics may have left half of something done: the whole daemon ends, and whoever watches over it starts
-/// another.
-fn abort_on_panic() {
-    let tell = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |panic| {
-        tell(panic);
-        std::process::abort();
-    }));
-}
-
 /// The channels' side, which waits as settings and what is known of the device beneath want it.
 fn daemon(args: &Start) -> Result<Daemon> {
     let settings = settings::read(None)?.asked("--policy", args.policy.clone());
@@ -190,22 +178,8 @@ fn daemon(args: &Start) -> Result<Daemon> {
     let monitor = SystemMonitor::shared_with(places::monitor()).ok();
     let owners = Arc::new(Owners::of_this_machine());
     let options =
-        daemon::Options { known: opening.known, policy, monitor, owners, ..Default::default() };
+        DaemonOptions { known: opening.known, policy, monitor, owners, ..Default::default() };
     Daemon::start(options).context("cannot start the daemon")
-}
-
-/// What is written from here on is nobody's to read.
-fn leave_output(dir: &std::path::Path) -> Result<()> {
-    let log = dir.join("serve.log");
-    let log = File::options()
-        .append(true)
-        .create(true)
-        .open(&log)
-        .with_context(|| log.display().to_string())?;
-    rustix::stdio::dup2_stderr(&log).context("cannot leave standard error")?;
-    // The starter takes the end of this for the word that all is well.
-    rustix::stdio::dup2_stdout(File::open("/dev/null")?).context("cannot leave standard output")?;
-    Ok(())
 }
 
 /// Ctrl-C stops what is idle, the second time anything; SIGTERM stops at once.
@@ -223,8 +197,7 @@ fn stop_at_signals(stopper: Stopper) -> Result<()> {
 
 /// Starts a daemon in the background and passes on what it says.
 fn launch(args: &Start) -> Result<()> {
-    let program = env::current_exe().context("cannot find this program")?;
-    let mut command = Command::new(program);
+    let mut command = daemon::command()?;
     command.args(["serve", "start", "--foreground", "--detached", "--threads"]);
     command.arg(args.threads.to_string()).args(args.private.then_some("--private"));
     command.args(args.no_passthrough.then_some("--no-passthrough"));
@@ -232,37 +205,8 @@ fn launch(args: &Start) -> Result<()> {
         command.args(["--policy", policy]);
     }
     command.arg("--");
-    // It keeps no directory of its caller's in use.
-    command.args([absolute(&args.backing)?, absolute(&args.mount)?]).current_dir("/");
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().context("cannot start the daemon")?;
-    let mut said = String::new();
-    if let Some(output) = child.stdout.take() {
-        for line in BufReader::new(output).lines() {
-            said += &line?;
-            said += "\n";
-        }
-    }
-    match ended(&mut child)? {
-        None => Ok(show::out(&said)?),
-        Some(why) => bail!("{why}"),
-    }
-}
-
-/// Why a daemon ended before it served; `None` where it serves.
-fn ended(child: &mut Child) -> Result<Option<String>> {
-    // It has closed its output: it serves and has let its standard error go too, or it is ending.
-    let mut text = String::new();
-    if let Some(mut errors) = child.stderr.take() {
-        errors.read_to_string(&mut text)?;
-    }
-    let text = text.trim().trim_start_matches("dwell: ").to_owned();
-    match child.try_wait()? {
-        None if text.is_empty() => Ok(None),
-        None => Ok(Some(text).filter(|_| !child.wait().is_ok_and(|status| status.success()))),
-        Some(status) if text.is_empty() => Ok(Some(format!("the daemon ended: {status}"))),
-        Some(_) => Ok(Some(text)),
-    }
+    command.args([absolute(&args.backing)?, absolute(&args.mount)?]);
+    daemon::launch(command)
 }
 
 #[derive(Serialize)]
@@ -368,27 +312,5 @@ fn since(start_unix_s: u64) -> String {
         seconds @ 0..=119 => format!("{seconds} s"),
         seconds @ 120..=7199 => format!("{} min", seconds / 60),
         seconds => format!("{} h", seconds / 3600),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::os::unix::process::ExitStatusExt as _;
-
-    use super::*;
-
-    #[test]
-    fn a_panic_of_any_thread_ends_a_daemon() {
-        const NAME: &str = "cmd::serve::tests::a_panic_of_any_thread_ends_a_daemon";
-        if env::var_os("DWELL_TEST_PANIC").is_some() {
-            abort_on_panic();
-            let _ = std::thread::spawn(|| panic!("as it must")).join();
-            return;
-        }
-        let mut again = Command::new(env::current_exe().unwrap());
-        let again = again.args(["--exact", NAME]).env("DWELL_TEST_PANIC", "1");
-        let ended = again.stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap();
-        const SIGABRT: i32 = 6;
-        assert_eq!(ended.signal(), Some(SIGABRT), "{ended}");
     }
 }

@@ -22,6 +22,8 @@ mod load;
 mod mixed;
 mod model;
 mod nfs;
+mod nfs_files;
+mod nfs_mount;
 mod nfs_peers;
 mod one_fault;
 mod paced;
@@ -68,7 +70,7 @@ pub type Progress<'a> = dyn FnMut(&str, f64) + 'a;
 /// Fills in a result; a figure that is more than its cases returns its own chart.
 type Experiment = fn(&mut Lab, &mut FigureResult, &mut Progress<'_>) -> Result<Option<String>>;
 
-const EXPERIMENTS: [(&str, Experiment); 66] = [
+const EXPERIMENTS: [(&str, Experiment); 68] = [
     ("S1", switches::direct),
     ("S2", switches::indirect),
     ("S3", classes::measure),
@@ -121,6 +123,8 @@ const EXPERIMENTS: [(&str, Experiment); 66] = [
     ("N3", nfs::datagrams),
     ("N4", nfs::windows),
     ("N5", nfs_peers::reads),
+    ("N6", nfs_files::files),
+    ("N7", nfs_mount::mounts),
     ("P1", peers::measure),
     ("P2", simulator::measure),
     ("P3", recording::measure),

@@ -37,11 +37,20 @@ pub(super) fn beside_server<T: Send>(
     progress: &mut Progress<'_>,
     work: impl FnOnce(&Ganesha, &mut Progress<'_>) -> Result<T> + Send,
 ) -> Result<Result<T, Unavailable>> {
+    beside_server_of(&[Export::memory("/mem")], progress, work)
+}
+
+/// The same with other exports.
+pub(super) fn beside_server_of<T: Send>(
+    exports: &[Export],
+    progress: &mut Progress<'_>,
+    work: impl FnOnce(&Ganesha, &mut Progress<'_>) -> Result<T> + Send,
+) -> Result<Result<T, Unavailable>> {
     let (sender, receiver) = mpsc::channel::<(String, f64)>();
     std::thread::scope(|scope| {
         let worker = scope.spawn(move || {
             in_own_network(|| {
-                let server = Ganesha::start(&[Export::memory("/mem")], false)?;
+                let server = Ganesha::start(exports, false)?;
                 Ok(work(&server, &mut |what, share| {
                     // Nobody hears it any more when the program ends.
                     let _ = sender.send((what.to_owned(), share));
@@ -76,7 +85,7 @@ impl Scale {
 
 fn plan(server: &Ganesha, proto: &str, entries: Vec<(String, u32)>, scale: Scale) -> Result<Plan> {
     let Scale { rounds, bytes } = scale;
-    let url = server.address("/mem/file", &format!("&proto={proto}")).parse()?;
+    let url = server.address("/mem/file", &format!("&proto={proto}&nconnect=1")).parse()?;
     let job = Job { url, size_bytes: SIZE_BYTES, bytes, direction: Direction::Write };
     let server = SERVER.into();
     Ok(Plan { job, entries, rounds, server, peers: None, stop: Default::default() })

@@ -121,7 +121,7 @@ fn plan(
     entries: Vec<(String, u32)>,
     scale: Scale,
 ) -> Result<Plan> {
-    let url = server.address("/mem/file", "&proto=tcp").parse()?;
+    let url = server.address("/mem/file", "&proto=tcp&nconnect=1").parse()?;
     let job = Job { url, size_bytes, bytes: scale.bytes, direction };
     let (rounds, peers, server) = (scale.rounds, Some(peers.clone()), SERVER.into());
     Ok(Plan { job, entries, rounds, server, peers, stop: Default::default() })

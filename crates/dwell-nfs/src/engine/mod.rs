@@ -11,6 +11,7 @@ mod window;
 use std::collections::VecDeque;
 use std::io::IoSlice;
 
+use bytes::Bytes;
 use dwell_policy::Ns;
 
 use crate::procedure::{Class, Procedure, is_whole};
@@ -45,6 +46,10 @@ pub struct Settings {
     pub give_up_ns: Ns,
     /// A stream that brings nothing for so long while answers are due is given up for a new one.
     pub silence_ns: Ns,
+    /// Before anything is known of the server, a datagram is sent again after so long, in nanoseconds.
+    pub first_resend_ns: Ns,
+    /// A datagram is sent again after so long at the earliest, in nanoseconds.
+    pub least_resend_ns: Ns,
     /// Requests that are sent and not answered may fill so many bytes of socket buffers, and their
     /// answers so many; one request always may.
     pub send_bytes: u64,
@@ -66,6 +71,8 @@ impl Settings {
             window: WindowKind::Dynamic { most: 32 },
             give_up_ns: 60_000_000_000,
             silence_ns: 10_000_000_000,
+            first_resend_ns: 100_000_000,
+            least_resend_ns: 1_000_000,
             send_bytes: u64::MAX,
             receive_bytes: u64::MAX,
             has_answered: false,
@@ -105,7 +112,7 @@ pub enum Failure {
 
 /// A request that is over.
 #[derive(Debug)]
-pub struct Done<'a, P> {
+pub struct Done<P> {
     /// As it was submitted.
     pub tag: u64,
     /// Its payload, given back.
@@ -113,7 +120,7 @@ pub struct Done<'a, P> {
     /// Whether it was sent more than once, so that the server may have carried it out more than once.
     pub resent: bool,
     /// The encoded results, or why there are none.
-    pub results: Result<&'a [u8], Failure>,
+    pub results: Result<Bytes, Failure>,
 }
 
 /// What happened so far.
@@ -321,7 +328,10 @@ impl<P: AsRef<[u8]>> Engine<P> {
                 Transport::Stream => Ns::MAX,
                 Transport::Datagram => {
                     let rtt = &self.rtt[request.class as usize];
-                    now.saturating_add(rtt.resend_after_ns(request.sends))
+                    let Settings { first_resend_ns, least_resend_ns, .. } = self.settings;
+                    let after =
+                        rtt.resend_after_ns(request.sends, first_resend_ns, least_resend_ns);
+                    now.saturating_add(after)
                 }
             };
             self.to_send.pop_front();
@@ -371,28 +381,26 @@ impl<P: AsRef<[u8]>> Engine<P> {
         &mut self,
         now: Ns,
         bytes: usize,
-        done: &mut dyn FnMut(Done<'_, P>),
+        done: &mut dyn FnMut(Done<P>),
     ) -> Result<(), Unreadable> {
         self.records.filled(bytes);
         if bytes > 0 {
             self.heard_at = now;
         }
         while let Some(record) = self.records.take_next()? {
-            let records = std::mem::replace(&mut self.records, Records::new(0));
-            self.message(now, records.bytes(record), done);
-            self.records = records;
+            self.message(now, &record, done);
         }
         self.admit();
         Ok(())
     }
 
     /// A datagram came.
-    pub fn datagram(&mut self, now: Ns, message: &[u8], done: &mut dyn FnMut(Done<'_, P>)) {
+    pub fn datagram(&mut self, now: Ns, message: &Bytes, done: &mut dyn FnMut(Done<P>)) {
         self.message(now, message, done);
         self.admit();
     }
 
-    fn message(&mut self, now: Ns, message: &[u8], done: &mut dyn FnMut(Done<'_, P>)) {
+    fn message(&mut self, now: Ns, message: &Bytes, done: &mut dyn FnMut(Done<P>)) {
         let Some(xid) = rpc::xid(message) else {
             self.counters.garbage += 1;
             return;
@@ -404,7 +412,9 @@ impl<P: AsRef<[u8]>> Engine<P> {
             return;
         }
         let results = match rpc::read_reply(message) {
-            Ok(reply) => reply.outcome.map(|results| results.rest()).map_err(Failure::Refused),
+            Ok(reply) => (reply.outcome)
+                .map(|results| message.slice_ref(results.rest()))
+                .map_err(Failure::Refused),
             // A damaged datagram is as good as lost: the request is sent again. A stream does not
             // damage bytes, so there the server meant it.
             Err(_) if self.settings.transport == Transport::Datagram => {
@@ -457,7 +467,7 @@ impl<P: AsRef<[u8]>> Engine<P> {
     }
 
     /// Whether an answer came as a datagram that is not whole.
-    fn transport_loses(&self, results: &Result<&[u8], Failure>, xid: u32) -> bool {
+    fn transport_loses(&self, results: &Result<Bytes, Failure>, xid: u32) -> bool {
         let (Ok(bytes), Transport::Datagram) = (results, self.settings.transport) else {
             return false;
         };

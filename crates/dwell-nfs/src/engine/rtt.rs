@@ -3,10 +3,6 @@
 
 use dwell_policy::Ns;
 
-/// Before anything was measured.
-const FIRST_NS: Ns = 100_000_000;
-/// Shortest time after which a request is sent again: a server that was switched away answers late.
-const LEAST_NS: Ns = 1_000_000;
 const MOST_NS: Ns = 5_000_000_000;
 /// For so long the shortest time that was seen counts as the time of an idle server.
 const REMEMBERED_NS: Ns = 10_000_000_000;
@@ -51,11 +47,12 @@ impl Rtt {
         self.least_ns.min(self.before_ns)
     }
 
-    /// When to send a request again that was sent `sends` times.
-    pub fn resend_after_ns(&self, sends: u32) -> Ns {
+    /// When to send a request again that was sent `sends` times: after `first_ns` where nothing was measured, after
+    /// `least_ns` at the earliest, because a server that was switched away answers late.
+    pub fn resend_after_ns(&self, sends: u32, first_ns: Ns, least_ns: Ns) -> Ns {
         let first = match self.samples {
-            0 => FIRST_NS,
-            _ => (self.smoothed_ns + 4 * self.variation_ns).max(LEAST_NS),
+            0 => first_ns,
+            _ => (self.smoothed_ns + 4 * self.variation_ns).max(least_ns),
         };
         first.saturating_mul(1 << sends.saturating_sub(1).min(16)).min(MOST_NS)
     }
@@ -68,14 +65,16 @@ mod tests {
     #[test]
     fn the_time_to_send_again_follows_the_answers_and_doubles() {
         let mut rtt = Rtt::default();
-        assert_eq!(rtt.resend_after_ns(1), FIRST_NS);
+        let after = |rtt: &Rtt, sends| rtt.resend_after_ns(sends, 100_000_000, 1_000_000);
+        assert_eq!(after(&rtt, 1), 100_000_000);
         for at in 0..100 {
             rtt.sample(at * 1000, 2_000_000);
         }
         assert_eq!(rtt.smoothed_ns(), 2_000_000);
-        assert!(rtt.resend_after_ns(1) < 2_100_000);
-        assert_eq!(rtt.resend_after_ns(3), 4 * rtt.resend_after_ns(1));
-        assert_eq!(rtt.resend_after_ns(40), MOST_NS);
+        assert!(after(&rtt, 1) < 2_100_000);
+        assert_eq!(after(&rtt, 3), 4 * after(&rtt, 1));
+        assert_eq!(rtt.resend_after_ns(1, 0, 10_000_000), 10_000_000);
+        assert_eq!(after(&rtt, 40), MOST_NS);
         rtt.sample(0, 50_000);
         assert_eq!(rtt.least_ns(), 50_000);
         // What was once an idle server's time is forgotten in the end.

@@ -83,12 +83,14 @@ impl Play {
 
     fn reply(&mut self, message: &[u8]) {
         let (told, now) = (&mut self.told, self.now);
-        let mut done = |done: Done<'_, Vec<u8>>| {
-            let results = done.results.map(<[u8]>::len);
+        let mut done = |done: Done<Vec<u8>>| {
+            let results = done.results.map(|results| results.len());
             let _ = writeln!(told, "{} ms: {} ends: {results:?}", now / MS, done.tag);
         };
         match self.engine.settings.transport {
-            Transport::Datagram => self.engine.datagram(now, message, &mut done),
+            Transport::Datagram => {
+                self.engine.datagram(now, &Bytes::copy_from_slice(message), &mut done)
+            }
             Transport::Stream => {
                 let record = [&record::mark(message.len() as u32)[..], message].concat();
                 self.engine.room()[..record.len()].copy_from_slice(&record);

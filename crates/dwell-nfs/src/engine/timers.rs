@@ -15,7 +15,7 @@ const RENEW_AFTER_SENDS: u32 = 6;
 impl<P: AsRef<[u8]>> Engine<P> {
     /// Looks which timers are over: requests are sent again, or fail. `false` when the stream is to
     /// be given up, because nothing came for too long.
-    pub fn timers(&mut self, now: Ns, done: &mut dyn FnMut(Done<'_, P>)) -> bool {
+    pub fn timers(&mut self, now: Ns, done: &mut dyn FnMut(Done<P>)) -> bool {
         if now < self.give_up_at() {
             return self.resend(now);
         }

@@ -36,6 +36,19 @@ impl Kind {
         })
     }
 
+    /// Its number in the protocol (`ftype3`).
+    pub(crate) const fn number(self) -> u32 {
+        match self {
+            Kind::File => 1,
+            Kind::Directory => 2,
+            Kind::Block => 3,
+            Kind::Character => 4,
+            Kind::Link => 5,
+            Kind::Socket => 6,
+            Kind::Pipe => 7,
+        }
+    }
+
     /// In words.
     pub const fn as_str(self) -> &'static str {
         match self {

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! NFS version 3 (RFC 1813): its nouns and those of its procedures that files and trees need.
-//! MKNOD and LINK are left out: what they make is refused by name.
+//! NFS version 3 (RFC 1813): its nouns and its procedures.
 
 mod attributes;
 mod names;

@@ -3,7 +3,7 @@
 
 use super::attributes::{skip_attributes, skip_change};
 use super::procedures::{Answer, NO_CHANGE_BYTES, STATUS_BYTES, answer, procedure, target};
-use super::{Attributes, Handle, MAX_NAME_BYTES, SetAttributes};
+use super::{Attributes, Handle, Kind, MAX_NAME_BYTES, SetAttributes, Verifier};
 use crate::procedure::{Class, Procedure};
 use crate::rpc::Target;
 use crate::xdr::{self, Reader, Writer};
@@ -58,10 +58,20 @@ pub struct Create<'n> {
     pub directory: Handle,
     /// Its name.
     pub name: &'n [u8],
-    /// What it has.
-    pub attributes: SetAttributes,
-    /// Whether one that exists already is an error.
-    pub fresh: bool,
+    /// What it has, and what is done about one that exists already.
+    pub how: CreateHow,
+}
+
+/// How a file is made (`createhow3`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CreateHow {
+    /// With these attributes, unless it is there.
+    Unchecked(SetAttributes),
+    /// With these attributes; one that is there is an error.
+    Guarded(SetAttributes),
+    /// With attributes of the server's choice; one that is there is an error, unless it was made with this
+    /// verifier: then it is the same call once more.
+    Exclusive(Verifier),
 }
 
 impl Procedure for Create<'_> {
@@ -69,16 +79,27 @@ impl Procedure for Create<'_> {
         Create {
             directory: Handle::NONE,
             name: &[],
-            attributes: SetAttributes::default(),
-            fresh: false,
+            how: CreateHow::Unchecked(SetAttributes::default()),
         }
     }
     procedure!(8, "CREATE", Change, Made, 16);
     fn write(&self, out: &mut Writer<'_>) {
         self.directory.write(out);
         out.opaque(self.name);
-        out.u32(u32::from(self.fresh));
-        self.attributes.write(out);
+        match &self.how {
+            CreateHow::Unchecked(attributes) => {
+                out.u32(0);
+                attributes.write(out);
+            }
+            CreateHow::Guarded(attributes) => {
+                out.u32(1);
+                attributes.write(out);
+            }
+            CreateHow::Exclusive(verifier) => {
+                out.u32(2);
+                out.fixed(verifier);
+            }
+        }
     }
     fn read<'a>(&self, results: &mut Reader<'a>) -> xdr::Result<Answer<Made>> {
         answer(results, made)
@@ -142,6 +163,76 @@ impl Procedure for MakeLink<'_> {
     }
     fn read<'a>(&self, results: &mut Reader<'a>) -> xdr::Result<Answer<Made>> {
         answer(results, made)
+    }
+}
+
+/// Makes a device, a socket or a named pipe.
+#[derive(Clone, Copy, Debug)]
+pub struct MakeNode<'n> {
+    /// Where.
+    pub directory: Handle,
+    /// Its name.
+    pub name: &'n [u8],
+    /// What it is: anything but a file, a directory or a link.
+    pub kind: Kind,
+    /// What it has.
+    pub attributes: SetAttributes,
+    /// Major and minor number, of a device.
+    pub device: (u32, u32),
+}
+
+impl Procedure for MakeNode<'_> {
+    fn like(_: u32) -> Self {
+        MakeNode {
+            directory: Handle::NONE,
+            name: &[],
+            kind: Kind::Pipe,
+            attributes: SetAttributes::default(),
+            device: (0, 0),
+        }
+    }
+    procedure!(11, "MKNOD", Change, Made, 16);
+    fn write(&self, out: &mut Writer<'_>) {
+        self.directory.write(out);
+        out.opaque(self.name);
+        out.u32(self.kind.number());
+        self.attributes.write(out);
+        if matches!(self.kind, Kind::Block | Kind::Character) {
+            out.u32(self.device.0);
+            out.u32(self.device.1);
+        }
+    }
+    fn read<'a>(&self, results: &mut Reader<'a>) -> xdr::Result<Answer<Made>> {
+        answer(results, made)
+    }
+}
+
+/// Gives a file one more name.
+#[derive(Clone, Copy, Debug)]
+pub struct Link<'n> {
+    /// Which file.
+    pub file: Handle,
+    /// Where.
+    pub directory: Handle,
+    /// The name.
+    pub name: &'n [u8],
+}
+
+impl Procedure for Link<'_> {
+    fn like(_: u32) -> Self {
+        Link { file: Handle::NONE, directory: Handle::NONE, name: &[] }
+    }
+    procedure!(15, "LINK", Change, (), 4 + NO_CHANGE_BYTES);
+    fn write(&self, out: &mut Writer<'_>) {
+        self.file.write(out);
+        self.directory.write(out);
+        out.opaque(self.name);
+    }
+    fn read<'a>(&self, results: &mut Reader<'a>) -> xdr::Result<Answer<()>> {
+        answer(results, |results| {
+            skip_attributes(results)?;
+            skip_change(results)
+        })
     }
 }
 

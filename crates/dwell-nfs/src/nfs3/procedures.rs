@@ -357,6 +357,50 @@ impl Procedure for Limits {
     }
 }
 
+/// What names and links can be (`PATHCONF`).
+#[derive(Clone, Copy, Debug)]
+pub struct NameLimits(pub Handle);
+
+/// What names and links can be on a file system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Names {
+    /// Most names that a file can have.
+    pub most_links: u32,
+    /// Longest name, in bytes.
+    pub most_name_bytes: u32,
+    /// Whether a longer name is an error, and not cut.
+    pub refuses_long_names: bool,
+    /// Whether only root may give files away.
+    pub keeps_owners: bool,
+    /// Whether names that differ in case alone are one name.
+    pub ignores_case: bool,
+    /// Whether names keep the case that they were given.
+    pub keeps_case: bool,
+}
+
+impl Procedure for NameLimits {
+    fn like(_: u32) -> Self {
+        NameLimits(Handle::NONE)
+    }
+    procedure!(20, "PATHCONF", Metadata, Names, 28);
+    fn write(&self, out: &mut Writer<'_>) {
+        self.0.write(out);
+    }
+    fn read<'a>(&self, results: &mut Reader<'a>) -> xdr::Result<Answer<Names>> {
+        answer(results, |results| {
+            skip_attributes(results)?;
+            Ok(Names {
+                most_links: results.u32("linkmax")?,
+                most_name_bytes: results.u32("name_max")?,
+                refuses_long_names: results.bool("no_trunc")?,
+                keeps_owners: results.bool("chown_restricted")?,
+                ignores_case: results.bool("case_insensitive")?,
+                keeps_case: results.bool("case_preserving")?,
+            })
+        })
+    }
+}
+
 /// Makes what was written durable.
 #[derive(Clone, Copy, Debug)]
 pub struct Commit {

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Record marking (RFC 5531 §11): messages in a stream of bytes, in fragments or whole.
 
-use std::ops::Range;
+use bytes::{Buf as _, Bytes, BytesMut};
+
+use crate::memory::Memory;
 
 /// Length of the mark before each fragment, in bytes.
 pub const MARK_BYTES: usize = 4;
@@ -32,27 +34,43 @@ pub enum Unreadable {
     Splinters,
 }
 
+/// Chunks that records are received into have room for so many of the longest.
+const RECORDS_OF_A_CHUNK: usize = 16;
+/// Least and largest chunk, in bytes.
+const CHUNK_BYTES: (usize, usize) = (256 << 10, 4 << 20);
+
 /// Puts records together again. Bytes are read into [`Records::room`]; a record of one fragment is
-/// then read where it lies.
+/// then handed out where it lies, without a copy.
 #[derive(Debug)]
 pub struct Records {
-    buffer: Vec<u8>,
-    /// Where the record begins that is being put together; its marks are already cut out.
-    start: usize,
-    /// How much of it is there without marks, in bytes.
-    whole: usize,
-    /// How much of its fragment is still to come, in bytes, and whether that is the last one.
+    /// What was read and not handed out.
+    there: BytesMut,
+    /// Memory behind it.
+    room: BytesMut,
+    memory: Memory,
+    /// Earlier fragments of the record that is being put together.
+    begun: BytesMut,
+    /// How long the fragment is that is being read, in bytes, and whether it is the last one. Its
+    /// mark was taken off.
     fragment: Option<(usize, bool)>,
     fragments: u32,
-    end: usize,
     most: u32,
 }
 
 impl Records {
     /// For records of at most `most` bytes.
     pub fn new(most: u32) -> Self {
-        let (start, whole, end) = (0, 0, 0);
-        Records { buffer: Vec::new(), start, whole, fragment: None, fragments: 0, end, most }
+        let mut records = Records {
+            there: BytesMut::new(),
+            room: BytesMut::new(),
+            memory: Memory::new(CHUNK_BYTES.0),
+            begun: BytesMut::new(),
+            fragment: None,
+            fragments: 0,
+            most: 0,
+        };
+        records.allow(most);
+        records
     }
 
     /// The longest record, in bytes.
@@ -62,57 +80,60 @@ impl Records {
 
     /// Allows longer records.
     pub fn allow(&mut self, most: u32) {
-        self.most = self.most.max(most);
+        if most > self.most {
+            self.most = most;
+            let chunk = most as usize * RECORDS_OF_A_CHUNK;
+            self.memory.allow(chunk.clamp(CHUNK_BYTES.0, CHUNK_BYTES.1));
+        }
     }
 
     /// Forgets everything: the next byte begins a stream.
     pub fn clear(&mut self) {
-        (self.start, self.whole, self.end) = (0, 0, 0);
+        self.there = BytesMut::new();
+        self.begun.clear();
         (self.fragment, self.fragments) = (None, 0);
     }
 
     /// Bytes that are there and belong to no record that was handed out.
-    pub const fn buffered(&self) -> usize {
-        self.end - self.start
+    pub fn buffered(&self) -> usize {
+        self.begun.len() + self.there.len()
     }
 
     /// Where to read the next bytes to.
     pub fn room(&mut self) -> &mut [u8] {
-        if self.start == self.end {
-            (self.start, self.end) = (0, 0);
-        }
-        let missing = self.fragment.map_or(0, |(left, _)| {
-            left.saturating_sub(self.end - self.start - self.whole) + MARK_BYTES
-        });
+        let missing = self
+            .fragment
+            .map_or(0, |(length, _)| length.saturating_sub(self.there.len()) + MARK_BYTES);
         let wanted = missing.max(ROOM_BYTES);
-        if self.buffer.len() - self.end < wanted {
-            self.buffer.copy_within(self.start..self.end, 0);
-            self.end -= self.start;
-            self.start = 0;
-            if self.buffer.len() - self.end < wanted {
-                self.buffer.resize((self.end + wanted).next_multiple_of(ROOM_BYTES) * 2, 0);
-            }
+        if self.room.len() < wanted {
+            let there = std::mem::take(&mut self.there);
+            let old = std::mem::take(&mut self.room);
+            self.memory.give_back(old);
+            self.room = self.memory.chunk(there.len() + wanted);
+            self.there = self.room.split_to(there.len());
+            self.there.copy_from_slice(&there);
         }
-        &mut self.buffer[self.end..]
+        &mut self.room
     }
 
     /// So many bytes were read.
     pub fn filled(&mut self, bytes: usize) {
-        self.end = (self.end + bytes).min(self.buffer.len());
+        let read = self.room.split_to(bytes.min(self.room.len()));
+        // They lie behind those that are there: nothing is copied.
+        self.there.unsplit(read);
     }
 
-    /// The next complete record: where it lies in [`Records::bytes`] until more is read.
+    /// The next complete record.
     ///
     /// # Errors
     /// A stream that cannot be read on.
-    pub fn take_next(&mut self) -> Result<Option<Range<usize>>, Unreadable> {
+    pub fn take_next(&mut self) -> Result<Option<Bytes>, Unreadable> {
         loop {
-            let at = self.start + self.whole;
-            let Some((left, last)) = self.fragment else {
-                let Some(mark) = self.buffer[at..self.end].first_chunk() else { return Ok(None) };
+            let Some((length, last)) = self.fragment else {
+                let Some(mark) = self.there.first_chunk() else { return Ok(None) };
                 let mark = u32::from_be_bytes(*mark);
                 let length = (mark & !LAST) as usize;
-                let whole = (self.whole + length) as u64;
+                let whole = (self.begun.len() + length) as u64;
                 if whole > u64::from(self.most) {
                     return Err(Unreadable::TooLong { length: whole, most: self.most });
                 }
@@ -120,32 +141,26 @@ impl Records {
                 if self.fragments > MAX_FRAGMENTS {
                     return Err(Unreadable::Splinters);
                 }
-                if self.whole == 0 {
-                    self.start += MARK_BYTES;
-                } else {
-                    self.buffer.copy_within(at + MARK_BYTES..self.end, at);
-                    self.end -= MARK_BYTES;
-                }
+                self.there.advance(MARK_BYTES);
                 self.fragment = Some((length, mark & LAST != 0));
                 continue;
             };
-            let there = left.min(self.end - at);
-            if there < left {
+            if self.there.len() < length {
                 return Ok(None);
             }
-            self.whole += left;
+            let fragment = self.there.split_to(length);
             self.fragment = None;
-            if last {
-                let record = self.start..self.start + self.whole;
-                (self.start, self.whole, self.fragments) = (record.end, 0, 0);
-                return Ok(Some(record));
+            if !last {
+                self.begun.extend_from_slice(&fragment);
+                continue;
             }
+            let is_whole = std::mem::take(&mut self.fragments) == 1;
+            if is_whole {
+                return Ok(Some(fragment.freeze()));
+            }
+            self.begun.extend_from_slice(&fragment);
+            return Ok(Some(self.begun.split().freeze()));
         }
-    }
-
-    /// A record that [`Records::take_next`] found.
-    pub fn bytes(&self, record: Range<usize>) -> &[u8] {
-        &self.buffer[record]
     }
 }
 
@@ -165,7 +180,7 @@ mod tests {
             records.filled(taken);
             rest = &rest[taken..];
             while let Some(record) = records.take_next()? {
-                found.push(records.bytes(record).to_vec());
+                found.push(record.to_vec());
             }
         }
         Ok(found)

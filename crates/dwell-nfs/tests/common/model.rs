@@ -31,7 +31,7 @@ pub enum Fault {
 /// What there is by one handle.
 #[derive(Clone, Debug, Default)]
 pub struct Entry {
-    /// As the protocol numbers it: 1 a file, 2 a directory, 5 a link.
+    /// As the protocol numbers it: 1 a file, 2 a directory, 5 a link, 7 a pipe.
     pub kind: u32,
     pub mode: u32,
     pub links: u32,
@@ -42,6 +42,8 @@ pub struct Entry {
     pub modified: (u32, u32),
     pub changed: u32,
     pub target: Vec<u8>,
+    /// What it was made with, if exclusively.
+    pub verifier: Vec<u8>,
     pub names: BTreeMap<Vec<u8>, u64>,
 }
 
@@ -226,9 +228,15 @@ impl State {
                 (entry.modified, entry.changed) = ((now, 0), now);
                 [words(&[0, 0, count, stable]), verifier].concat()
             }
+            4 => [words(&[0]), words(&[given.u32()])].concat(),
             8 => {
                 let (name, mode) = (given.opaque(), given.u32());
                 match (self.named(id, &name), mode) {
+                    (Ok(found), 2) if given.0 == self.entries[&found].verifier => self.told(found),
+                    (Err(NOENT), 2) => {
+                        let verifier = given.0.to_vec();
+                        self.made(id, name, Entry { kind: 1, verifier, ..Entry::default() })
+                    }
                     (Ok(found), 0) => {
                         let mut entry = self.entries[&found].clone();
                         given.attributes(&mut entry, now);
@@ -257,6 +265,15 @@ impl State {
                 }
                 self.made(id, name, entry)
             }
+            11 => {
+                let (name, kind) = (given.opaque(), given.u32());
+                if self.named(id, &name) != Err(NOENT) {
+                    return Err(EXIST);
+                }
+                let mut entry = Entry { kind, modified: (now, 0), ..Entry::default() };
+                given.attributes(&mut entry, now);
+                self.made(id, name, entry)
+            }
             12 | 13 => {
                 let name = given.opaque();
                 let found = self.named(id, &name)?;
@@ -264,7 +281,7 @@ impl State {
                 match (procedure, entry.kind) {
                     (12, 2) => return Err(ISDIR),
                     (13, 2) if !entry.names.is_empty() => return Err(NOTEMPTY),
-                    (13, 1 | 5) => return Err(NOTDIR),
+                    (13, kind) if kind != 2 => return Err(NOTDIR),
                     _ => {}
                 }
                 self.unlink(id, &name);
@@ -279,6 +296,16 @@ impl State {
                 self.entries.get_mut(&id).unwrap().names.remove(&from);
                 self.entries.get_mut(&to).unwrap().names.insert(into, found);
                 words(&[0, 0, 0, 0])
+            }
+            15 => {
+                let (directory, name) = (given.handle(), given.opaque());
+                self.entry(id)?;
+                if self.named(directory, &name) != Err(NOENT) {
+                    return Err(EXIST);
+                }
+                self.entries.get_mut(&directory).unwrap().names.insert(name, id);
+                self.entry(id)?.links += 1;
+                words(&[0, 0, 0])
             }
             17 => {
                 let names = self.directory(id)?.names.clone();
@@ -296,6 +323,14 @@ impl State {
                 let sizes = [65536, 65536, 1, 65536, 65536, 1, 65536];
                 [words(&[0]), words(&sizes), words(&[0, 0xffff_ffff, 0, 1, 0])].concat()
             }
+            18 => [
+                words(&[0]),
+                words(&[0, 1 << 30].repeat(3)),
+                words(&[0, 1000].repeat(3)),
+                words(&[0]),
+            ]
+            .concat(),
+            20 => words(&[0, 32000, 255, 1, 1, 0, 1]),
             21 => {
                 let entry = self.entry(id)?;
                 entry.durable.clone_from(&entry.data);
@@ -312,6 +347,7 @@ fn refusal(procedure: u32, status: u32) -> Vec<u8> {
         0 | 1 => 0,
         3..=6 | 16..=20 => 1,
         14 => 4,
+        15 => 3,
         _ => 2,
     };
     [words(&[status]), words(&vec![0; follows])].concat()

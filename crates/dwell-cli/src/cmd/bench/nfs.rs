@@ -9,7 +9,7 @@ use dwell_bench::fixture::{Export, Ganesha, in_own_network};
 use dwell_bench::nfs::{self, BARE, BIOD, DYNAMIC, Job, Plan, SHARED, SINGLE, SPREAD};
 use dwell_bench::program::{PREFIX, Peers};
 use dwell_bench::result::Direction;
-use dwell_nfs::url::{MOST_OUTSTANDING, Url};
+use dwell_nfs::url::{Connections, MOST_OUTSTANDING, Url};
 
 use super::conclude;
 use crate::progress::Progress;
@@ -105,7 +105,7 @@ impl Nfs {
         };
         // Words of ours, which it takes.
         let _ = url.set("proto", proto);
-        url.connections = self.connections;
+        url.connections = Connections::Fixed(self.connections);
         let direction = if self.read { Direction::Read } else { Direction::Write };
         let size_bytes = u32::try_from(self.size).unwrap_or(u32::MAX);
         let job = Job { url, size_bytes, bytes: self.bytes, direction };

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Mounts of this machine: which are served by Dwell, which a killed daemon left behind, who uses one.
+#![forbid(unsafe_code)]
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -13,23 +14,33 @@ use rustix::mount::UnmountFlags;
 
 /// A mounted file system.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Mounted {
+pub struct Mounted {
+    /// Where.
     pub at: PathBuf,
+    /// The kind of file system.
     pub kind: String,
+    /// What it is mounted from.
     pub source: OsString,
 }
 
 /// The start of the source that a served directory is mounted from, as in `dwell:/srv/data`.
-pub(super) const SERVED: &str = "dwell:";
+pub const SERVED: &str = "dwell:";
 /// The same for what hides a private backing directory.
-pub(super) const HIDDEN: &str = "dwell-private:";
+pub const HIDDEN: &str = "dwell-private:";
+/// The same for an export of an NFS server.
+pub const EXPORT: &str = "dwell-nfs:";
 
 impl Mounted {
-    /// Whether a daemon of Dwell made it.
+    /// Whether a daemon that serves directories made it.
     pub fn is_ours(&self) -> bool {
+        self.is_from(&[SERVED, HIDDEN])
+    }
+
+    /// Whether a daemon of Dwell made it, and its source has one of these starts.
+    pub fn is_from(&self, starts: &[&str]) -> bool {
         let source = self.source.as_bytes();
         let fuse = self.kind == "fuse" || self.kind.starts_with("fuse.");
-        fuse && [SERVED, HIDDEN].iter().any(|start| source.starts_with(start.as_bytes()))
+        fuse && starts.iter().any(|start| source.starts_with(start.as_bytes()))
     }
 
     /// Whether nobody answers for it any more.
@@ -43,21 +54,24 @@ impl Mounted {
 }
 
 /// A name that mount options can carry: what shows in `df`, not what is looked up.
-pub(super) fn source(start: &str, backing: &Path) -> String {
+pub fn source(start: &str, backing: impl AsRef<OsStr>) -> String {
     let harmless = |c: char| if c.is_control() || matches!(c, ',' | '\\') { '_' } else { c };
-    format!("{start}{}", backing.to_string_lossy().chars().map(harmless).collect::<String>())
+    format!(
+        "{start}{}",
+        backing.as_ref().to_string_lossy().chars().map(harmless).collect::<String>()
+    )
 }
 
 /// What is mounted at a path, the topmost first.
 ///
 /// # Errors
 /// /proc cannot be read.
-pub(super) fn mounted_at(path: &Path) -> io::Result<Option<Mounted>> {
+pub fn mounted_at(path: &Path) -> io::Result<Option<Mounted>> {
     Ok(all()?.into_iter().rev().find(|mounted| mounted.at == path))
 }
 
 /// All mounts of this process's namespace, in their order.
-pub(super) fn all() -> io::Result<Vec<Mounted>> {
+pub fn all() -> io::Result<Vec<Mounted>> {
     let text = fs::read("/proc/self/mountinfo")?;
     Ok(text.split(|byte| *byte == b'\n').filter_map(parse).collect())
 }
@@ -92,7 +106,10 @@ fn unescape(word: &[u8]) -> OsString {
 }
 
 /// A path as the table of mounts has it. The last name is not looked at: a stale mount cannot be.
-pub(super) fn absolute(path: &Path) -> io::Result<PathBuf> {
+///
+/// # Errors
+/// A parent that is not there.
+pub fn absolute(path: &Path) -> io::Result<PathBuf> {
     let Some(name) = path.file_name() else { return path.canonicalize() };
     let parent = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
@@ -108,7 +125,7 @@ pub(super) fn absolute(path: &Path) -> io::Result<PathBuf> {
 
 /// How a mount is to go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum How {
+pub enum How {
     /// Only if nobody uses it.
     Idle,
     /// Out of sight at once; programs that use it get errors.
@@ -119,7 +136,7 @@ pub(super) enum How {
 ///
 /// # Errors
 /// `ResourceBusy`: somebody uses it. Else what system or helper say.
-pub(super) fn unmount(at: &Path, how: How) -> io::Result<()> {
+pub fn unmount(at: &Path, how: How) -> io::Result<()> {
     let flags = match how {
         How::Idle => UnmountFlags::NOFOLLOW,
         How::Now => UnmountFlags::NOFOLLOW | UnmountFlags::FORCE | UnmountFlags::DETACH,
@@ -144,7 +161,7 @@ pub(super) fn unmount(at: &Path, how: How) -> io::Result<()> {
 
 /// Processes that have something below a path open, as "PID (NAME)", at most `most`; those that this user may
 /// look into.
-pub(super) fn users(of: &Path, most: usize) -> Vec<String> {
+pub fn users(of: &Path, most: usize) -> Vec<String> {
     let Ok(processes) = fs::read_dir("/proc") else { return Vec::new() };
     let numbered = processes
         .flatten()

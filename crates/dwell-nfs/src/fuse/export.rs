@@ -1,0 +1,447 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The kernel's requests, carried out by the client.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::rc::Rc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use fuser::{FileAttr, FileType, INodeNo, Notifier};
+
+use crate::client::{Client, Found};
+use crate::connection::Payload;
+use crate::directory::Item;
+use crate::engine::Counters;
+use crate::error::{Error, Result};
+use crate::file::{RemoteFile, Writer, all};
+use crate::nfs3::{Attributes, Handle, Kind, SetAttributes, Status, Time, access};
+
+use super::Root;
+use super::freshness::lifetime;
+use super::nodes::Nodes;
+
+/// So much is kept of a file, in bytes, before it is made durable without being asked.
+const KEPT_BYTES: u64 = 64 << 20;
+/// What errors call a file by: the kernel tells programs their number alone.
+const PATH: &str = "";
+
+/// An error as the kernel takes it.
+pub(super) type Errno = i32;
+pub(super) type Outcome<T> = std::result::Result<T, Errno>;
+
+fn errno(error: Error) -> Errno {
+    error.errno()
+}
+
+/// What the kernel is told of a file, and for how long it may believe it.
+pub(super) struct Entry {
+    pub attr: FileAttr,
+    pub fresh: Duration,
+}
+
+/// A mounted export.
+pub(super) struct Export {
+    client: Rc<Client>,
+    nodes: RefCell<Nodes>,
+    /// Directories that are open, as they were when they were first read.
+    listings: RefCell<HashMap<u64, Option<Rc<Vec<Item>>>>>,
+    last: Cell<u64>,
+    notifier: RefCell<Option<Notifier>>,
+    most_name_bytes: Cell<u32>,
+}
+
+fn moment(time: Time) -> SystemTime {
+    UNIX_EPOCH + Duration::new(time.seconds.into(), time.nanoseconds.min(999_999_999))
+}
+
+pub(super) fn file_type(kind: Kind) -> FileType {
+    match kind {
+        Kind::File => FileType::RegularFile,
+        Kind::Directory => FileType::Directory,
+        Kind::Block => FileType::BlockDevice,
+        Kind::Character => FileType::CharDevice,
+        Kind::Link => FileType::Symlink,
+        Kind::Socket => FileType::Socket,
+        Kind::Pipe => FileType::NamedPipe,
+    }
+}
+
+impl Export {
+    pub fn new(client: Rc<Client>) -> Rc<Export> {
+        Rc::new(Export {
+            client,
+            nodes: RefCell::default(),
+            listings: RefCell::default(),
+            last: Cell::new(0),
+            notifier: RefCell::default(),
+            most_name_bytes: Cell::new(0),
+        })
+    }
+
+    /// The kernel has it mounted.
+    pub fn began(&self, root: Root, notifier: Notifier) {
+        self.nodes.borrow_mut().put_root(&root);
+        *self.notifier.borrow_mut() = Some(notifier);
+    }
+
+    pub fn counters(&self) -> Counters {
+        self.client.health().counters
+    }
+
+    /// Nobody uses it any more: what was written and is not durable is made so.
+    pub async fn end(&self) {
+        let writers = self.nodes.borrow().writers();
+        for writer in writers {
+            // Whoever wanted to know has closed the file and was told.
+            let _ = writer.commit().await;
+        }
+        self.client.unmount().await;
+    }
+
+    fn handle(&self, number: u64) -> Outcome<Handle> {
+        self.nodes.borrow().get(number).map(|node| node.handle).ok_or(libc::ESTALE)
+    }
+
+    fn writer(&self, number: u64) -> Option<Rc<Writer>> {
+        self.nodes.borrow().get(number).and_then(|node| node.writer.clone())
+    }
+
+    fn writer_of(&self, number: u64) -> Outcome<Rc<Writer>> {
+        let mut nodes = self.nodes.borrow_mut();
+        let node = nodes.get_mut(number).ok_or(libc::ESTALE)?;
+        let new = || Rc::new(Writer::new(RemoteFile::new(&self.client, node.handle, PATH)));
+        Ok(node.writer.get_or_insert_with(new).clone())
+    }
+
+    /// A file's attributes as they will be once the server has all that was written.
+    fn entry(&self, number: u64, of: &Attributes) -> Entry {
+        let bytes = of.bytes.max(self.writer(number).map_or(0, |writer| writer.end()));
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let attr = FileAttr {
+            ino: INodeNo(number),
+            size: bytes,
+            blocks: of.used_bytes.div_ceil(512),
+            atime: moment(of.accessed),
+            mtime: moment(of.modified),
+            ctime: moment(of.changed),
+            crtime: UNIX_EPOCH,
+            kind: file_type(of.kind),
+            perm: (of.mode & 0o7777) as u16,
+            nlink: of.links,
+            uid: of.uid,
+            gid: of.gid,
+            rdev: libc::makedev(of.device.0, of.device.1) as u32,
+            blksize: self.client.read_bytes().max(4096),
+            flags: 0,
+        };
+        Entry { attr, fresh: lifetime(of, now, &self.client.url().caching) }
+    }
+
+    /// What was found, which the kernel is told of.
+    pub fn told(&self, found: &Found) -> Entry {
+        let number = self.nodes.borrow_mut().told(found);
+        self.entry(number, &found.attributes)
+    }
+
+    pub fn forget(&self, number: u64, lookups: u64) {
+        self.nodes.borrow_mut().forget(number, lookups);
+    }
+
+    async fn find(&self, parent: u64, name: &OsStr) -> Outcome<Option<Found>> {
+        let parent = self.handle(parent)?;
+        self.client.look_up(parent, name.as_bytes(), &PATH).await.map_err(errno)
+    }
+
+    async fn require(&self, parent: u64, name: &OsStr) -> Outcome<Found> {
+        self.find(parent, name).await?.ok_or(libc::ENOENT)
+    }
+
+    pub async fn lookup(&self, parent: u64, name: &OsStr) -> Outcome<Entry> {
+        Ok(self.told(&self.require(parent, name).await?))
+    }
+
+    pub async fn attributes(&self, number: u64) -> Outcome<Entry> {
+        let found = self.client.attributes(self.handle(number)?, &PATH).await.map_err(errno)?;
+        Ok(self.entry(number, &found.attributes))
+    }
+
+    pub async fn change(&self, number: u64, to: SetAttributes) -> Outcome<Entry> {
+        if to.bytes.is_some() {
+            // What was written goes before: sent again later, it would undo the cut.
+            self.commit(number).await?;
+        }
+        self.client.change(self.handle(number)?, to, &PATH).await.map_err(errno)?;
+        self.attributes(number).await
+    }
+
+    pub async fn link_target(&self, number: u64) -> Outcome<Vec<u8>> {
+        self.client.read_link(self.handle(number)?, &PATH).await.map_err(errno)
+    }
+
+    /// The kernel is told of what was made.
+    async fn made(&self, made: Result<Handle>) -> Outcome<Entry> {
+        let made = made.map_err(errno)?;
+        Ok(self.told(&self.client.attributes(made, &PATH).await.map_err(errno)?))
+    }
+
+    pub async fn make_directory(&self, parent: u64, name: &OsStr, mode: u32) -> Outcome<Entry> {
+        let (parent, name) = (self.handle(parent)?, name.as_bytes());
+        let made = self.client.make_directory(parent, name, of_mode(mode), false, &PATH);
+        self.made(made.await).await
+    }
+
+    pub async fn make_link(&self, parent: u64, name: &OsStr, target: &[u8]) -> Outcome<Entry> {
+        let parent = self.handle(parent)?;
+        self.made(self.client.make_link(parent, name.as_bytes(), target, &PATH).await).await
+    }
+
+    pub async fn make_node(
+        &self,
+        parent: u64,
+        name: &OsStr,
+        mode: u32,
+        device: u32,
+    ) -> Outcome<Entry> {
+        let (parent, name) = (self.handle(parent)?, name.as_bytes());
+        let kind = match mode & libc::S_IFMT {
+            libc::S_IFIFO => Kind::Pipe,
+            libc::S_IFSOCK => Kind::Socket,
+            libc::S_IFBLK => Kind::Block,
+            libc::S_IFCHR => Kind::Character,
+            libc::S_IFREG | 0 => {
+                let made = self.client.create_exclusive(parent, name, of_mode(mode), &PATH);
+                return self.made(made.await).await;
+            }
+            _ => return Err(libc::EINVAL),
+        };
+        let device = (libc::major(device.into()), libc::minor(device.into()));
+        let made = self.client.make_node(parent, name, kind, device, of_mode(mode), &PATH);
+        self.made(made.await).await
+    }
+
+    /// Has a file that is open keep its data under a hidden name when its name goes: the server knows nothing
+    /// of files that are open. Whether it was one.
+    async fn keep(&self, parent: u64, name: &OsStr, found: &Found) -> Outcome<bool> {
+        let number = self.nodes.borrow().of(&found.handle);
+        let number = number.filter(|number| {
+            let nodes = self.nodes.borrow();
+            nodes.get(*number).is_some_and(|node| node.opens > 0 && node.kept.is_none())
+        });
+        let Some(number) = number.filter(|_| found.attributes.links == 1) else { return Ok(false) };
+        let parent = self.handle(parent)?;
+        let number_here = self.last.get() + 1;
+        self.last.set(number_here);
+        let hidden = format!(".nfs{:016x}{number_here:08x}", found.attributes.file);
+        let (from, to) = (name.as_bytes(), hidden.as_bytes());
+        self.client.rename(parent, from, to, found.handle, &PATH).await.map_err(errno)?;
+        if let Some(node) = self.nodes.borrow_mut().get_mut(number) {
+            node.kept = Some((parent, hidden.into_bytes()));
+        }
+        Ok(true)
+    }
+
+    pub async fn remove(&self, parent: u64, name: &OsStr) -> Outcome<()> {
+        let found = self.require(parent, name).await?;
+        if self.keep(parent, name, &found).await? {
+            return Ok(());
+        }
+        let parent = self.handle(parent)?;
+        self.client.remove(parent, name.as_bytes(), &found, &PATH).await.map_err(errno)
+    }
+
+    pub async fn remove_directory(&self, parent: u64, name: &OsStr) -> Outcome<()> {
+        let found = self.require(parent, name).await?;
+        let item = Item { name: name.as_bytes().to_vec(), found };
+        let parent = self.handle(parent)?;
+        self.client.remove_directory(parent, &item, &PATH).await.map_err(errno)
+    }
+
+    pub async fn rename(&self, from: (u64, &OsStr), to: (u64, &OsStr)) -> Outcome<()> {
+        let found = self.require(from.0, from.1).await?;
+        if let Some(there) = self.find(to.0, to.1).await?
+            && there.handle != found.handle
+        {
+            self.keep(to.0, to.1, &there).await?;
+        }
+        let from = (self.handle(from.0)?, from.1.as_bytes());
+        let to = (self.handle(to.0)?, to.1.as_bytes());
+        self.client.rename_to(from, to, found.handle, &PATH).await.map_err(errno)
+    }
+
+    pub async fn link(&self, number: u64, parent: u64, name: &OsStr) -> Outcome<Entry> {
+        let found = self.client.attributes(self.handle(number)?, &PATH).await.map_err(errno)?;
+        let parent = self.handle(parent)?;
+        let linked = self.client.link(&found, parent, name.as_bytes(), &PATH).await;
+        self.made(linked.map(|()| found.handle)).await
+    }
+
+    /// What the server lets this user do, of what is asked: `R_OK`, `W_OK` and `X_OK`.
+    pub async fn may(&self, number: u64, mask: i32) -> Outcome<()> {
+        let (handle, kind) = {
+            let nodes = self.nodes.borrow();
+            let node = nodes.get(number).ok_or(libc::ESTALE)?;
+            (node.handle, node.kind)
+        };
+        let directory = kind == Kind::Directory;
+        let change = access::MODIFY | access::EXTEND;
+        let mut wanted = 0;
+        for (bit, of_file, of_directory) in [
+            (libc::R_OK, access::READ, access::READ),
+            (libc::W_OK, change, change | access::DELETE),
+            (libc::X_OK, access::EXECUTE, access::LOOKUP),
+        ] {
+            if mask & bit != 0 {
+                wanted |= if directory { of_directory } else { of_file };
+            }
+        }
+        if wanted == 0 {
+            return self.attributes(number).await.map(drop);
+        }
+        let granted = self.client.may(handle, wanted, &PATH).await.map_err(errno)?;
+        // A directory in which nothing can be deleted may still have names added.
+        let needed = wanted & !access::DELETE;
+        if granted & needed == needed { Ok(()) } else { Err(libc::EACCES) }
+    }
+
+    /// Opens a file: the server is asked what it is now, whatever is believed. Whether its data is that of the
+    /// last time.
+    pub async fn open(&self, number: u64, flags: i32) -> Outcome<bool> {
+        let mask = match flags & libc::O_ACCMODE {
+            libc::O_RDONLY => libc::R_OK,
+            libc::O_WRONLY => libc::W_OK,
+            _ => libc::R_OK | libc::W_OK,
+        };
+        self.may(number, mask).await?;
+        let found = self.client.attributes(self.handle(number)?, &PATH).await.map_err(errno)?;
+        let stamp = Some((&found.attributes).into());
+        let same = {
+            let mut nodes = self.nodes.borrow_mut();
+            let node = nodes.get_mut(number).ok_or(libc::ESTALE)?;
+            node.opens += 1;
+            std::mem::replace(&mut node.stamp, stamp) == stamp
+        };
+        if !same && let Some(notifier) = &*self.notifier.borrow() {
+            // Its length may be another. What the kernel does not know it need not forget.
+            let _ = notifier.inval_inode(INodeNo(number), -1, 0);
+        }
+        Ok(same)
+    }
+
+    pub async fn create(&self, parent: u64, name: &OsStr, mode: u32, flags: i32) -> Outcome<Entry> {
+        let (parent, name) = (self.handle(parent)?, name.as_bytes());
+        let made = match flags & libc::O_EXCL {
+            0 => self.client.create(parent, name, of_mode(mode), &PATH).await,
+            _ => self.client.create_exclusive(parent, name, of_mode(mode), &PATH).await,
+        };
+        let entry = self.made(made).await?;
+        if let Some(node) = self.nodes.borrow_mut().get_mut(entry.attr.ino.0) {
+            node.opens += 1;
+        }
+        Ok(entry)
+    }
+
+    pub async fn read(&self, number: u64, offset: u64, bytes: u32) -> Outcome<Payload> {
+        match self.writer(number) {
+            Some(writer) => writer.read(offset, bytes).await,
+            None => {
+                let handle = self.handle(number)?;
+                RemoteFile::new(&self.client, handle, PATH).read(offset, bytes).await
+            }
+        }
+        .map_err(errno)
+    }
+
+    pub async fn write(&self, number: u64, offset: u64, data: Vec<u8>) -> Outcome<u32> {
+        let writer = self.writer_of(number)?;
+        let bytes = data.len() as u32;
+        writer.write(offset, &Payload::new(data)).await.map_err(errno)?;
+        if writer.uncommitted_bytes() > KEPT_BYTES {
+            writer.commit().await.map_err(errno)?;
+        }
+        Ok(bytes)
+    }
+
+    /// Makes what was written durable.
+    pub async fn commit(&self, number: u64) -> Outcome<()> {
+        match self.writer(number) {
+            Some(writer) => writer.commit().await.map(drop).map_err(errno),
+            None => Ok(()),
+        }
+    }
+
+    /// A file was closed for the last time by one of those that have it open.
+    pub async fn release(&self, number: u64) {
+        // A mapping may have been written to after the file was closed.
+        let _ = self.commit(number).await;
+        let kept = {
+            let mut nodes = self.nodes.borrow_mut();
+            let Some(node) = nodes.get_mut(number) else { return };
+            node.opens = node.opens.saturating_sub(1);
+            let kept = node.kept.take_if(|_| node.opens == 0);
+            nodes.forget(number, 0);
+            kept
+        };
+        if let Some((directory, name)) = kept
+            && let Ok(Some(found)) = self.client.look_up(directory, &name, &PATH).await
+        {
+            // Whatever becomes of it, nobody can be told.
+            let _ = self.client.remove(directory, &name, &found, &PATH).await;
+        }
+    }
+
+    pub fn open_directory(&self) -> u64 {
+        self.last.set(self.last.get() + 1);
+        self.listings.borrow_mut().insert(self.last.get(), None);
+        self.last.get()
+    }
+
+    pub fn release_directory(&self, handle: u64) {
+        self.listings.borrow_mut().remove(&handle);
+    }
+
+    /// The entries of a directory, as they were when its first ones were asked for.
+    pub async fn list(&self, number: u64, handle: u64, from: u64) -> Outcome<Rc<Vec<Item>>> {
+        let known = self.listings.borrow().get(&handle).cloned().flatten();
+        match known.filter(|_| from > 0) {
+            Some(known) => Ok(known),
+            None => {
+                let directory = self.handle(number)?;
+                let items = Rc::new(self.client.list(directory, &PATH).await.map_err(errno)?);
+                self.listings.borrow_mut().insert(handle, Some(items.clone()));
+                Ok(items)
+            }
+        }
+    }
+
+    pub async fn space(&self) -> Outcome<(crate::nfs3::SpaceLeft, u32, u32)> {
+        let root = self.handle(super::nodes::ROOT)?;
+        let space = self.client.space(root, &PATH).await.map_err(errno)?;
+        if self.most_name_bytes.get() == 0 {
+            let most = match self.client.name_limits(root, &PATH).await {
+                Ok(limits) => limits.most_name_bytes,
+                Err(error) if error.status() == Some(Status::NOTSUPP) => 255,
+                Err(error) => return Err(errno(error)),
+            };
+            self.most_name_bytes.set(most.max(1));
+        }
+        Ok((space, self.most_name_bytes.get(), self.client.write_bytes().max(4096)))
+    }
+
+    /// Makes everything that was written durable: what `sync` asks of a file system.
+    pub async fn commit_all(&self) -> Outcome<()> {
+        let writers = self.nodes.borrow().writers();
+        let committed = writers.iter().map(|writer| async { writer.commit().await.map(drop) });
+        all(committed.collect()).await.map_err(errno)
+    }
+}
+
+fn of_mode(mode: u32) -> SetAttributes {
+    SetAttributes { mode: Some(mode & 0o7777), ..SetAttributes::default() }
+}
+
+/// A name as it was listed.
+pub(super) fn name_of(item: &Item) -> OsString {
+    OsString::from_vec(item.name.clone())
+}

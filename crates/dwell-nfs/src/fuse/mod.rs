@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! An export as a directory of this machine, through the kernel's FUSE: any program uses the client. One
+//! thread hears the kernel's requests, another carries all of them out beside each other.
+
+mod export;
+mod freshness;
+mod kernel;
+mod nodes;
+mod post;
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::thread::{self, JoinHandle};
+
+use dwell::executor::Executor;
+use dwell_mounts::{self as mounts, EXPORT, How};
+use fuser::{BackgroundSession, Config, MountOption, Session, SessionACL};
+
+use crate::client::Client;
+use crate::engine::Counters;
+use crate::error::{Error, Result};
+use crate::url::Url;
+use export::Export;
+use post::Post;
+
+/// Programs that use a mount, so many of them are named.
+const MOST_USERS: usize = 5;
+
+/// A mounted export. Dropping it leaves the mount to whoever waits for its end.
+pub struct Mounted {
+    at: PathBuf,
+    session: BackgroundSession,
+    worker: JoinHandle<()>,
+    post: Arc<Post>,
+}
+
+/// Unmounts from another thread.
+#[derive(Clone)]
+pub struct Stopper(PathBuf);
+
+fn failed(action: &'static str, at: &Path) -> impl Fn(io::Error) -> Error {
+    let path = at.display().to_string();
+    move |error| Error::new(action, &path, error)
+}
+
+/// Clears away what a killed daemon left at a place. Whether there was anything.
+///
+/// # Errors
+/// An export is mounted there; what the system refuses.
+pub fn take_over(at: &Path) -> Result<bool> {
+    let at = mounts::absolute(at).map_err(failed("finding the directory", at))?;
+    let mut any = false;
+    while let Some(there) = mounts::mounted_at(&at)
+        .map_err(failed("reading the table of mounts", &at))?
+        .filter(|there| there.is_from(&[EXPORT]))
+    {
+        if !there.is_stale() {
+            return Err(Error::invalid(at.display(), "an export is mounted there already"));
+        }
+        mounts::unmount(&at, How::Now).map_err(failed("clearing away the old mount", &at))?;
+        any = true;
+    }
+    Ok(any)
+}
+
+/// Unmounts an export if nobody uses it; with `force`, also if somebody does, who then gets errors.
+///
+/// # Errors
+/// Nothing is mounted there; somebody uses it; what the system refuses.
+pub fn unmount(at: &Path, force: bool) -> Result<()> {
+    let at = mounts::absolute(at).map_err(failed("finding the directory", at))?;
+    let there = mounts::mounted_at(&at).map_err(failed("reading the table of mounts", &at))?;
+    let Some(there) = there.filter(|there| there.is_from(&[EXPORT])) else {
+        return Err(Error::invalid(at.display(), "no export is mounted there"));
+    };
+    let how = if force || there.is_stale() { How::Now } else { How::Idle };
+    mounts::unmount(&at, how).map_err(|error| match error.kind() {
+        io::ErrorKind::ResourceBusy => {
+            let users = mounts::users(&at, MOST_USERS).join(", ");
+            let by = if users.is_empty() { String::new() } else { format!(" by {users}") };
+            Error::invalid(at.display(), format!("in use{by}; --force unmounts it nevertheless"))
+        }
+        _ => failed("unmounting", &at)(error),
+    })
+}
+
+impl Mounted {
+    /// Mounts an export, or a directory in it, at a directory of this machine. Nobody but this user
+    /// may look in: to the server every request is this user's.
+    ///
+    /// # Errors
+    /// What the server or the system says.
+    pub fn start(url: &Url, at: &Path) -> Result<Mounted> {
+        let at = mounts::absolute(at).map_err(failed("finding the directory", at))?;
+        let post = Arc::new(Post::default());
+        let (sender, receiver) = mpsc::channel();
+        let (theirs, address) = (post.clone(), url.clone());
+        let worker = thread::Builder::new()
+            .name("dwell-nfs".into())
+            .spawn(move || serve(&address, &theirs, &sender))
+            .map_err(failed("starting a thread", &at))?;
+        let found = receiver.recv().unwrap_or_else(|_| {
+            Err(Error::invalid(url, "the thread that should serve it has ended"))
+        });
+        let root = match found {
+            Ok(root) => root,
+            Err(error) => {
+                let _ = worker.join();
+                return Err(error);
+            }
+        };
+        let mut config = Config::default();
+        config.mount_options = vec![
+            MountOption::FSName(mounts::source(EXPORT, url.to_string())),
+            MountOption::Subtype("dwell".into()),
+        ];
+        config.acl = SessionACL::Owner;
+        let session = Session::new(kernel::Kernel::new(post.clone()), &at, &config);
+        let session = session.inspect_err(|_| post.close());
+        let session = session.map_err(failed("mounting", &at))?;
+        let notifier = session.notifier();
+        post.run(move |export| async move { export.began(root, notifier) });
+        let session = session.spawn().map_err(failed("starting a thread", &at))?;
+        Ok(Mounted { at, session, worker, post })
+    }
+
+    /// A handle for other threads.
+    pub fn stopper(&self) -> Stopper {
+        Stopper(self.at.clone())
+    }
+
+    /// What happened on its connections so far.
+    pub fn counters(&self) -> Counters {
+        let (sender, receiver) = mpsc::channel();
+        self.post.run(move |export| async move {
+            // Whoever asked waits.
+            let _ = sender.send(export.counters());
+        });
+        receiver.recv().unwrap_or_default()
+    }
+
+    /// Returns when it is unmounted, by whomever. What was written is durable then.
+    ///
+    /// # Errors
+    /// The connection to the kernel broke.
+    pub fn wait(self) -> Result<()> {
+        let ended = self.session.join();
+        self.post.close();
+        let _ = self.worker.join();
+        ended.map_err(failed("serving", &self.at))
+    }
+}
+
+impl Stopper {
+    /// As [`unmount`].
+    ///
+    /// # Errors
+    /// As [`unmount`].
+    pub fn stop(&self, force: bool) -> Result<()> {
+        unmount(&self.0, force)
+    }
+}
+
+/// What was found of a mount's root.
+pub(super) type Root = crate::client::Found;
+
+/// Mounts at the server, says how that went, and carries out the kernel's requests until there are no more.
+fn serve(url: &Url, post: &Arc<Post>, told: &mpsc::Sender<Result<Root>>) {
+    let executor = match Executor::new() {
+        Ok(executor) => executor,
+        Err(error) => {
+            let _ = told.send(Err(Error::new("setting up the executor", url, error)));
+            return;
+        }
+    };
+    let tasks = executor.handle();
+    executor.block_on(async {
+        let opened = async {
+            let client = Client::mount(&tasks, url).await?;
+            let root = client.require_followed(url).await?;
+            match root.attributes.kind {
+                crate::nfs3::Kind::Directory => Ok((client, root)),
+                _ => Err(Error::invalid(url, "is no directory")),
+            }
+        };
+        match opened.await {
+            Ok((client, root)) => {
+                let export = Export::new(client);
+                let _ = told.send(Ok(root));
+                post.carry_out(&tasks, &export).await;
+                export.end().await;
+            }
+            Err(error) => {
+                let _ = told.send(Err(error));
+            }
+        }
+    });
+}

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! An export mounted at a directory: what programs do there reaches the server, whatever happens to it.
+
+mod common;
+#[allow(dead_code)]
+#[path = "common/fake.rs"]
+mod fake;
+#[path = "common/model.rs"]
+mod model;
+
+use std::fs::{self, File};
+use std::io::{ErrorKind, Read as _, Seek as _, SeekFrom, Write as _};
+use std::os::unix::fs::{FileExt as _, FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
+use std::path::Path;
+use std::process::Command;
+
+use dwell_nfs::fuse::{self, Mounted};
+use fake::Fake;
+use model::{Fault, Model};
+
+/// Does something at a mounted model; where nothing can be mounted, says so.
+fn at(model: &Model, options: &str, work: impl FnOnce(&Path)) {
+    let server = model.serve();
+    at_server(&server, options, work);
+}
+
+fn at_server(server: &Fake, options: &str, work: impl FnOnce(&Path)) {
+    if File::options().read(true).write(true).open("/dev/fuse").is_err() {
+        return println!("SKIP: /dev/fuse cannot be opened");
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let url = server.url("/e", &format!("&hard&size=4096{options}")).parse().unwrap();
+    let mounted = match Mounted::start(&url, dir.path()) {
+        Ok(mounted) => mounted,
+        Err(error) if error.errno() == libc::EPERM => return println!("SKIP: {error}"),
+        Err(error) => panic!("{error}"),
+    };
+    let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work(dir.path())));
+    fuse::unmount(dir.path(), done.is_err()).unwrap();
+    mounted.wait().unwrap();
+    if let Err(panic) = done {
+        std::panic::resume_unwind(panic);
+    }
+}
+
+#[test]
+fn programs_find_files_and_directories_as_on_any_file_system() {
+    let model = Model::default();
+    at(&model, "", |dir| {
+        fs::create_dir(dir.join("d")).unwrap();
+        fs::write(dir.join("d/x"), common::noise(100_000)).unwrap();
+        assert_eq!(fs::read(dir.join("d/x")).unwrap(), common::noise(100_000));
+        fs::set_permissions(dir.join("d/x"), fs::Permissions::from_mode(0o640)).unwrap();
+        assert_eq!(fs::metadata(dir.join("d/x")).unwrap().mode() & 0o7777, 0o640);
+        fs::hard_link(dir.join("d/x"), dir.join("y")).unwrap();
+        assert_eq!(fs::metadata(dir.join("y")).unwrap().nlink(), 2);
+        assert_eq!(
+            fs::metadata(dir.join("y")).unwrap().ino(),
+            fs::metadata(dir.join("d/x")).unwrap().ino()
+        );
+        std::os::unix::fs::symlink("d/x", dir.join("link")).unwrap();
+        assert_eq!(fs::read_link(dir.join("link")).unwrap(), Path::new("d/x"));
+        assert!(Command::new("mkfifo").arg(dir.join("pipe")).status().unwrap().success());
+        assert!(fs::metadata(dir.join("pipe")).unwrap().file_type().is_fifo());
+        let names = || {
+            let mut names: Vec<_> = (fs::read_dir(dir).unwrap())
+                .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+                .collect();
+            names.sort();
+            names
+        };
+        assert_eq!(names(), ["d", "link", "pipe", "y"]);
+        assert_eq!(fs::remove_dir(dir.join("d")).unwrap_err().kind(), ErrorKind::DirectoryNotEmpty);
+        fs::rename(dir.join("d/x"), dir.join("z")).unwrap();
+        fs::remove_dir(dir.join("d")).unwrap();
+        fs::remove_file(dir.join("link")).unwrap();
+        assert_eq!(names(), ["pipe", "y", "z"]);
+        let new = File::options().write(true).create_new(true).open(dir.join("z"));
+        assert_eq!(new.unwrap_err().kind(), ErrorKind::AlreadyExists);
+        let listed = Command::new("df").arg(dir).output().unwrap();
+        assert!(String::from_utf8_lossy(&listed.stdout).contains("dwell-nfs:"), "{listed:?}");
+    });
+    assert!(model.at("z").unwrap().durable == common::noise(100_000));
+}
+
+#[test]
+fn what_was_closed_or_synced_is_durable() {
+    let model = Model::default();
+    at(&model, "", |dir| {
+        let mut file = File::create(dir.join("x")).unwrap();
+        file.write_all(&common::noise(50_000)).unwrap();
+        file.sync_all().unwrap();
+        assert!(model.at("x").unwrap().durable == common::noise(50_000));
+        file.write_all(b"more").unwrap();
+        // Lost at the server, not here.
+        model.state().restart();
+        assert_eq!(file.metadata().unwrap().len(), 50_004);
+        drop(file);
+        assert_eq!(model.at("x").unwrap().durable.len(), 50_004);
+        let file = File::options().write(true).open(dir.join("x")).unwrap();
+        file.set_len(7).unwrap();
+        file.write_all_at(b"zz", 5).unwrap();
+        drop(file);
+        let expected = [&common::noise(5)[..], b"zz"].concat();
+        assert_eq!(model.at("x").unwrap().durable, expected);
+    });
+}
+
+#[test]
+fn a_file_that_is_opened_again_is_what_others_made_of_it() {
+    let model = Model::default();
+    let file = model.put("x", b"old");
+    at(&model, "&actimeo=600", |dir| {
+        assert_eq!(fs::read(dir.join("x")).unwrap(), b"old");
+        {
+            let mut state = model.state();
+            let entry = state.entries.get_mut(&file).unwrap();
+            entry.data = b"new and longer".to_vec();
+            entry.durable = entry.data.clone();
+            (entry.modified, entry.changed) = ((5, 5), 99);
+        }
+        // Whatever the kernel believes for ten minutes.
+        assert_eq!(fs::read(dir.join("x")).unwrap(), b"new and longer");
+        // What has not changed is not read again.
+        model.state().seen.clear();
+        assert_eq!(fs::read(dir.join("x")).unwrap(), b"new and longer");
+        assert!(!model.state().seen.contains(&6), "{:?}", model.state().seen);
+    });
+}
+
+#[test]
+fn a_file_that_is_removed_or_replaced_while_it_is_open_keeps_its_data() {
+    let model = Model::default();
+    at(&model, "", |dir| {
+        for replaced in [false, true] {
+            let mut options = File::options();
+            options.read(true).write(true).create(true).truncate(true);
+            let mut file = options.open(dir.join("x")).unwrap();
+            file.write_all(b"still here").unwrap();
+            match replaced {
+                false => fs::remove_file(dir.join("x")).unwrap(),
+                true => {
+                    fs::write(dir.join("other"), b"other").unwrap();
+                    fs::rename(dir.join("other"), dir.join("x")).unwrap();
+                }
+            }
+            file.seek(SeekFrom::Start(0)).unwrap();
+            let mut there = String::new();
+            file.read_to_string(&mut there).unwrap();
+            assert_eq!(there, "still here");
+        }
+        assert_eq!(fs::read(dir.join("x")).unwrap(), b"other");
+    });
+    // Nothing is left of them.
+    assert!(model.at("").unwrap().names.keys().eq([b"x"]));
+}
+
+#[test]
+fn a_restart_at_any_point_of_a_programs_work_loses_nothing() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let tree = dir.path().join("tree");
+    common::tree(&tree);
+    for name in ["file9", "inner/f9", "file8", "inner/f8"] {
+        fs::remove_file(tree.join(name)).unwrap();
+    }
+    let run = |plan: Option<(Fault, u64)>| {
+        let model = Model::default();
+        at(&model, "&nconnect=2", |mount| {
+            model.fail(move |_, call| plan.filter(|(_, point)| *point == call).map(|plan| plan.0));
+            let copied = Command::new("cp").args(["-r", "-P"]).arg(&tree).arg(mount).output();
+            let copied = copied.unwrap();
+            assert!(copied.status.success(), "{plan:?}: {copied:?}");
+            fs::rename(mount.join("tree/file5"), mount.join("tree/moved")).unwrap();
+            fs::remove_file(mount.join("tree/moved")).unwrap();
+            fs::copy(tree.join("file5"), mount.join("tree/file5")).unwrap();
+        });
+        // Only what the server made durable counts.
+        model.state().restart();
+        check(&model, "tree", &tree);
+        model.state().calls
+    };
+    let calls = run(None);
+    if calls == 0 {
+        return;
+    }
+    let points = std::env::var("DWELL_NFS_RESTARTS").ok().and_then(|count| count.parse().ok());
+    let points: u64 = points.unwrap_or(12);
+    let faults = [Fault::RestartBefore, Fault::RestartAfter, Fault::Unanswered];
+    for point in 0..points {
+        run(Some((faults[point as usize % 3], 1 + point * (calls - 1) / points)));
+    }
+}
+
+fn check(model: &Model, path: &str, tree: &Path) {
+    let Some(entry) = model.at(path) else { return };
+    let facts = fs::symlink_metadata(tree).unwrap();
+    if facts.is_file() {
+        assert!(entry.durable == fs::read(tree).unwrap(), "{path} differs");
+    } else if facts.is_dir() {
+        let names: Vec<_> = fs::read_dir(tree).unwrap().map(|entry| entry.unwrap()).collect();
+        assert_eq!(entry.names.len(), names.len(), "{path}");
+        for name in names.iter().filter_map(|name| name.file_name().into_string().ok()) {
+            check(model, &format!("{path}/{name}"), &tree.join(&name));
+        }
+    }
+}
