@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use dwell_bench::fixture::{FileSystem, Fixture as _, LoopOnTmpfs, Unavailable};
 use dwell_bench::loads::serve;
 use dwell_bench::pager::{
-    DEVICE, Entry, MMAP, Order, PAGE_BYTES, Plan, Program, REGION, SWAP, UMAP, Visits, Way, Work,
-    has_umap, limit_bytes, limits, measure,
+    DEVICE, Entry, MMAP, Order, PAGE_BYTES, Plan, Program, REGION, STAGES, SWAP, UMAP, Visits, Way,
+    Work, has_umap, limit_bytes, limits, measure,
 };
 use dwell_bench::result::{Device, Run};
 use dwell_workloads::csr;
@@ -226,6 +226,44 @@ fn walks_over_graphs_find_the_same_by_every_way() {
     assert_eq!(run.rows.len(), 4 * ways.len());
     for row in &run.rows {
         assert!(row.rounds.iter().all(|round| round.operations["done"] == 1 && round.wall_ns > 0));
+    }
+}
+
+#[test]
+fn a_sort_in_place_and_a_search_find_the_same_by_every_way() {
+    if !regions() || limits().is_err() {
+        return println!("SKIP: regions and limits are needed");
+    }
+    let (_kept, path) = file(LIMIT as usize * 2);
+    let graph = path.with_file_name("graph.csr");
+    csr::generate(12, &graph).unwrap();
+    let search = Work::Graph(Program::BreadthFirst);
+    let run = run(vec![
+        entry(&path, Work::Sort, &["mmap-random", "region"]),
+        entry(&graph, search, &["mmap-random", "region", "region-hints"]),
+    ]);
+    assert_eq!(run.rows.len(), 5);
+    for row in &run.rows {
+        assert!(row.rounds.iter().all(|round| round.operations["done"] == 1 && round.wall_ns > 0));
+    }
+    // The last turn's words are in the file, in their order.
+    let bytes = std::fs::read(&path).unwrap();
+    let (words, _) = bytes.as_chunks();
+    assert!(words.is_sorted_by_key(|word| u64::from_le_bytes(*word)));
+}
+
+#[test]
+fn stages_of_faults_are_told_and_make_up_the_whole() {
+    if !regions() {
+        return;
+    }
+    let (_kept, path) = file(LIMIT as usize * 2);
+    let timed =
+        Visits { order: Order::Shuffled, visits: 2000, whole: false, turns: 0, timed: true };
+    let run = run(vec![entry(&path, Work::Visits(timed), &["region-stages"])]);
+    for round in &run.rows[0].rounds {
+        let stages = STAGES.map(|stage| round.paging[&format!("{stage}_ns")]);
+        assert!(stages.iter().all(|ns| *ns > 0), "{stages:?}");
     }
 }
 

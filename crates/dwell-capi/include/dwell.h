@@ -127,6 +127,13 @@
 #define DWELL_MAP_OR_MMAP 16
 
 /**
+ * Flag of dwell_map_options: mmap(2) where it is better than a region: the file fits in the budget, is
+ * read through the page cache, or its device completes a read at once. See dwell_region_why_mapped. A
+ * budget of 0 is then half of the memory that the process can have.
+ */
+#define DWELL_MAP_AUTO 32
+
+/**
  * Advice: read in no particular order; reading ahead follows what is seen.
  */
 #define DWELL_ADVICE_NORMAL 0
@@ -405,6 +412,10 @@ typedef struct dwell_map_options {
    * budget has no room. NULL keeps them in memory. Not kept after the call.
    */
   const char *spill;
+  /**
+   * Bytes that one fault reads: a power of two from 4096 to 2097152; 0 lets the accesses decide.
+   */
+  size_t granule_bytes;
 } dwell_map_options;
 
 /**
@@ -806,6 +817,12 @@ void *dwell_region_start(const struct dwell_region *region);
  * Length of a region in bytes, which is that of its file; the rest of the last page is zeros. 0 for NULL.
  */
 size_t dwell_region_bytes(const struct dwell_region *region);
+
+/**
+ * Why mmap(2) maps the file of a region, in one line that stays valid until dwell_unmap; NULL of a region with a
+ * budget, and for NULL.
+ */
+const char *dwell_region_why_mapped(const struct dwell_region *region);
 
 /**
  * Gives the calling thread a queue of its own for its faults on a region, until it ends or the region

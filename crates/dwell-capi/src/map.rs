@@ -3,13 +3,13 @@
 #![allow(unsafe_code)]
 
 use std::cell::RefCell;
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::mem::offset_of;
 use std::ops::Range;
 use std::ptr;
 
 use dwell::policies;
-use dwell_pager::{Access, Advice, Ahead, Faults, Otherwise, Registered};
+use dwell_pager::{Access, Advice, Ahead, Backing, Faults, Granule, Otherwise, Registered};
 
 use crate::failure::{Failure, call};
 use crate::file::{File, opened};
@@ -31,11 +31,17 @@ pub const DWELL_MAP_NO_AHEAD: u32 = 8;
 /// budget, and nothing is counted.
 pub const DWELL_MAP_OR_MMAP: u32 = 16;
 
+/// Flag of dwell_map_options: mmap(2) where it is better than a region: the file fits in the budget, is
+/// read through the page cache, or its device completes a read at once. See dwell_region_why_mapped. A
+/// budget of 0 is then half of the memory that the process can have.
+pub const DWELL_MAP_AUTO: u32 = 32;
+
 const FLAGS: u32 = DWELL_MAP_PRIVATE
     | DWELL_MAP_SHARED
     | DWELL_MAP_THREAD
     | DWELL_MAP_NO_AHEAD
-    | DWELL_MAP_OR_MMAP;
+    | DWELL_MAP_OR_MMAP
+    | DWELL_MAP_AUTO;
 
 /// Advice: read in no particular order; reading ahead follows what is seen.
 pub const DWELL_ADVICE_NORMAL: u32 = 0;
@@ -69,6 +75,8 @@ pub struct MapOptions {
     /// With DWELL_MAP_PRIVATE: a directory for an unnamed file that takes the written pages for which the
     /// budget has no room. NULL keeps them in memory. Not kept after the call.
     pub spill: *const c_char,
+    /// Bytes that one fault reads: a power of two from 4096 to 2097152; 0 lets the accesses decide.
+    pub granule_bytes: usize,
 }
 
 // SAFETY: it begins with its size; zeros and NULL pointers are valid.
@@ -127,6 +135,8 @@ unsafe impl Versioned for RegionStats {
 /// A file as memory. Threads may share one.
 pub struct Region {
     region: dwell_pager::Region,
+    /// Why the kernel maps the file, if it does.
+    why_mapped: Option<CString>,
     /// Whether the faulting thread handles faults.
     inline: bool,
 }
@@ -184,7 +194,17 @@ unsafe fn asked(options: *const MapOptions) -> Result<dwell_pager::Options, Fail
     } else {
         Access::ReadOnly
     };
-    let mut options = dwell_pager::Options::new(asked.budget_bytes).access(access);
+    let mut options = match asked.budget_bytes {
+        0 if on(DWELL_MAP_AUTO) => dwell_pager::Options::auto(),
+        bytes => dwell_pager::Options::new(bytes),
+    };
+    options = options.access(access);
+    if on(DWELL_MAP_AUTO) {
+        options = options.backing(Backing::Auto);
+    }
+    if asked.granule_bytes > 0 {
+        options = options.granule(Granule::Bytes(asked.granule_bytes));
+    }
     if on(DWELL_MAP_THREAD) {
         options = options.faults(Faults::Thread);
     }
@@ -244,7 +264,9 @@ pub unsafe extern "C" fn dwell_map(
         let options = unsafe { asked(options)? };
         let inline = options.faults == Faults::Inline;
         let opened = dwell_pager::Region::open(file.file.clone(), &options)?;
-        let made = Box::new(Region { region: opened, inline });
+        // An error's text has no zero byte.
+        let why_mapped = opened.why_mapped().and_then(|why| CString::new(why).ok());
+        let made = Box::new(Region { region: opened, why_mapped, inline });
         // SAFETY: not NULL, so valid.
         unsafe { region.write(Box::into_raw(made)) };
         Ok(0)
@@ -291,6 +313,20 @@ pub unsafe extern "C" fn dwell_region_start(region: *const Region) -> *mut c_voi
 pub unsafe extern "C" fn dwell_region_bytes(region: *const Region) -> usize {
     // SAFETY: as the caller promised.
     call(0, || Ok(unsafe { mapped(region)? }.region.len()))
+}
+
+/// Why mmap(2) maps the file of a region, in one line that stays valid until dwell_unmap; NULL of a region with a
+/// budget, and for NULL.
+///
+/// # Safety
+/// The region is NULL or mapped.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dwell_region_why_mapped(region: *const Region) -> *const c_char {
+    call(ptr::null(), || {
+        // SAFETY: as the caller promised.
+        let why = unsafe { mapped(region)? }.why_mapped.as_ref();
+        Ok(why.map_or(ptr::null(), |why| why.as_ptr()))
+    })
 }
 
 /// Gives the calling thread a queue of its own for its faults on a region, until it ends or the region

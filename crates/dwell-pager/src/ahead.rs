@@ -18,6 +18,8 @@ const FIRST_DEPTH: u32 = 4;
 const USEFUL: u32 = 128;
 /// Where it is of no use it is tried again at one miss in this many.
 const TRY_ONE_IN: u32 = 64;
+/// Pages read ahead whose use is judged together, before the longest window changes.
+const JUDGED_PAGES: u64 = 64;
 
 /// What one fault asks for, besides its own page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -84,10 +86,17 @@ pub(crate) struct Prefetcher {
     clock: u64,
     /// How often reading by address was of use lately, of 256.
     success: u32,
+    /// Longest window, which halves where much is read in vain and doubles where little is.
+    longest: u32,
+    /// Longest window of pages that do not follow each other: each is a request.
+    requests: u32,
+    /// Pages that had been used and wasted when the longest window was judged last.
+    judged: (u64, u64),
 }
 
 impl Prefetcher {
-    pub const fn new() -> Self {
+    /// For a thread that may have so many requests in flight.
+    pub const fn new(requests: u32) -> Self {
         const NONE: Stream =
             Stream { stride: 0, at: 0, next: 0, depth: 0, guessed: false, used: 0 };
         Prefetcher {
@@ -96,13 +105,32 @@ impl Prefetcher {
             misses: 0,
             clock: 0,
             success: 256,
+            longest: u32::MAX,
+            requests,
+            judged: (0, 0),
         }
+    }
+
+    /// Hears how many pages that were read ahead have been used so far, and how many were not, by all threads.
+    pub fn heed(&mut self, used: u64, wasted: u64, limit: u32) {
+        let (used_before, wasted_before) = self.judged;
+        let (now_used, now_wasted) = (used - used_before, wasted - wasted_before);
+        if now_used + now_wasted < JUDGED_PAGES {
+            return;
+        }
+        self.judged = (used, wasted);
+        // Leap keeps a window that a half of its pages justify.
+        self.longest = match now_wasted > now_used {
+            true => (self.longest.min(limit) / 2).max(FIRST_DEPTH),
+            false => self.longest.saturating_mul(2),
+        };
     }
 
     /// A fault on `page`: what to read ahead when the window may hold `limit` pages. `sequential` says that the
     /// program announced to read in order.
     pub fn fault(&mut self, page: u32, limit: u32, sequential: bool) -> Plan {
         let page = i64::from(page);
+        let limit = limit.min(self.longest);
         self.clock += 1;
         if limit == 0 {
             return Plan::default();
@@ -146,9 +174,10 @@ impl Prefetcher {
             self.success += (256 - self.success) / 16;
         }
         // Used up to here, or waited for: either way it was not too long.
+        let stride = stream.stride;
+        let limit = if stride == 1 { limit } else { limit.min(self.requests) };
         stream.depth = stream.depth.saturating_mul(2).clamp(1, limit);
         (stream.at, stream.used) = (page, self.clock);
-        let stride = stream.stride;
         let end = page + stride * (i64::from(stream.depth) + 1);
         let unread = (stream.next - page) * stride.signum() > 0;
         let begin = if unread { stream.next } else { page + stride };
@@ -221,7 +250,7 @@ mod tests {
 
     /// Plays accesses against a memory that holds what was brought in: misses, faults, pages read for nothing.
     fn play(accesses: impl IntoIterator<Item = u32>, limit: u32) -> (u32, u32, u32) {
-        let mut prefetcher = Prefetcher::new();
+        let mut prefetcher = Prefetcher::new(64);
         let (mut present, mut beside, mut asked) = (HashSet::new(), HashSet::new(), HashSet::new());
         let (mut misses, mut faults, mut ahead) = (0, 0, 0u32);
         for page in accesses {
@@ -295,6 +324,25 @@ mod tests {
             .collect();
         let (_, _, wasted) = play(accesses, 64);
         assert!(wasted < 1500, "{wasted}");
+    }
+
+    #[test]
+    fn the_longest_window_halves_where_more_is_wasted_than_used_and_comes_back() {
+        let mut prefetcher = Prefetcher::new(64);
+        let mut window = |heard: Option<(u64, u64)>| {
+            if let Some((used, wasted)) = heard {
+                prefetcher.heed(used, wasted, 64);
+            }
+            let start = prefetcher.clock as u32 * 100_000;
+            prefetcher.fault(start, 64, true).count
+        };
+        assert_eq!(window(None), 64);
+        assert_eq!(window(Some((10, 20))), 64, "too few pages to judge by");
+        assert_eq!(window(Some((20, 100))), 32);
+        assert_eq!(window(Some((30, 500))), 16);
+        assert_eq!((0..9).map(|round| window(Some((30, 1000 + round * 100)))).last(), Some(4));
+        assert_eq!(window(Some((200, 1800))), 8);
+        assert_eq!((0..9).map(|round| window(Some((300 + round * 100, 1800)))).last(), Some(64));
     }
 
     #[test]

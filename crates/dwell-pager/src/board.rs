@@ -83,6 +83,14 @@ impl Board {
         unsafe { std::slice::from_raw_parts(self.area.start() as *const Seat, SEATS) }
     }
 
+    /// How many seats were ever taken, from the first: a fault looks at no others.
+    fn taken(&self) -> Option<&AtomicU32> {
+        const { assert!((SEATS + 1) * size_of::<Seat>() <= PAGE_BYTES) };
+        let end = self.seats().as_ptr_range().end;
+        // SAFETY: the page goes on behind the seats, and is only accessed by atomic words.
+        (self.area.pages() > 0).then(|| unsafe { &(*end).process })
+    }
+
     /// Takes a seat for a thread of this process; without one it is not compared with others.
     pub(crate) fn sit(&self, nice: i8) -> Option<usize> {
         let own = std::process::id();
@@ -94,6 +102,7 @@ impl Board {
                     .compare_exchange(process, own, Ordering::AcqRel, Ordering::Relaxed)
                     .is_ok()
         })?;
+        self.taken()?.fetch_max(at as u32 + 1, Ordering::AcqRel);
         self.seats()[at].says.store(says(nice, true), Ordering::Release);
         Some(at)
     }
@@ -115,7 +124,8 @@ impl Board {
     pub(crate) fn next(&self, at: Option<usize>) -> Option<i8> {
         let mut of_nice = [0u16; NICES + 1];
         let mut others = 0;
-        for (seat, its) in self.seats().iter().enumerate() {
+        let taken = self.taken().map_or(0, |taken| taken.load(Ordering::Acquire) as usize);
+        for (seat, its) in self.seats().iter().take(taken).enumerate() {
             let says = its.says.load(Ordering::Relaxed);
             if says & WANTS_CPU != 0 && Some(seat) != at {
                 of_nice[((says & 0xff) as usize).min(NICES)] += 1;
@@ -157,7 +167,7 @@ fn says(nice: i8, wants: bool) -> u32 {
     (i32::from(nice).clamp(-20, 19) + 21) as u32 | if wants { WANTS_CPU } else { 0 }
 }
 
-fn alive(process: u32) -> bool {
+pub(crate) fn alive(process: u32) -> bool {
     // SAFETY: signal 0 is sent to nobody.
     let rc = unsafe { libc::kill(process as libc::pid_t, 0) };
     rc == 0 || std::io::Error::last_os_error().raw_os_error() != Some(libc::ESRCH)

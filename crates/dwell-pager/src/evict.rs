@@ -184,9 +184,36 @@ impl Lane {
         }
     }
 
+    /// Gives memory up until the region keeps to its budget, or nothing more can leave.
+    pub fn shrink(&mut self, sh: &Shared) {
+        loop {
+            let mut books = sh.lock();
+            let beyond = books.frames.in_memory().saturating_sub(books.frames.budget());
+            if beyond == 0 {
+                return;
+            }
+            let run = match sh.take(&mut books, beyond) {
+                None => sh.take_ahead(&mut books),
+                run => run,
+            };
+            let Some(run) = run else {
+                drop(books);
+                if self.evict(sh, beyond.min(256) as usize) == 0 && self.write_back(sh) == 0 {
+                    return;
+                }
+                continue;
+            };
+            drop(books);
+            let _ =
+                sh.pool.advise_range(run.first as usize, run.count as usize, libc::MADV_DONTNEED);
+            let mut books = sh.lock();
+            (run.first..run.first + run.count).for_each(|frame| books.frames.hollow(frame));
+        }
+    }
+
     /// Sees to it that a frame can be taken; 0 where none could be gained.
     pub fn make_room(&mut self, sh: &Shared) -> usize {
-        let gained = self.evict(sh, 1 + sh.ready_target as usize / 2);
+        let gained = self.evict(sh, 1 + sh.ready_target() as usize / 2);
         if gained > 0 || sh.lock().frames.ready() > 0 {
             return gained.max(1);
         }

@@ -4,7 +4,8 @@
 //! Runs in a signal handler: nothing here allocates, and the one lock it takes is never held by code that a
 //! handler could interrupt. A fault ends when its page is there or the source has refused it, and waits until then.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::ops::Range;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use dwell::queue::Action;
 use dwell::{arch, clock};
@@ -19,13 +20,14 @@ use crate::mask::Mask;
 use crate::options::PAGE_BYTES;
 use crate::pages::{AHEAD, DIRTY, HINTED, SPILLED, State};
 use crate::shared::{Books, Shared};
+use crate::stages::Stages;
 use crate::stats::add;
 use crate::steal::absent_run;
 
 /// Looks between two readings of the clock.
 const LOOKS: usize = 16;
 /// Pages brought in by one fault at most.
-pub(crate) const INSTALLS: usize = 192;
+pub(crate) const INSTALLS: usize = 576;
 /// A thread that waits for another's step looks again after this long in any case, in nanoseconds.
 const RECHECK_NS: Ns = 1_000_000;
 /// What such a step takes, in nanoseconds: two switches cost more.
@@ -36,20 +38,25 @@ pub(crate) const PATIENCE_NS: Ns = 10_000_000;
 const ROOM_NS: Ns = 50_000;
 
 impl Lane {
-    /// Brings a page into the region.
+    /// Brings a page into the region; the fault began at `began`.
     ///
     /// # Errors
     /// What the source answered.
-    pub fn fault(&mut self, sh: &Shared, page: u32) -> Result<(), i32> {
-        let began = clock::now();
+    pub fn fault(&mut self, sh: &Shared, page: u32, began: Ns) -> Result<(), i32> {
+        if sh.stages {
+            self.stages = Stages::begun(began, clock::now());
+        }
         add(&sh.counters.faults, 1);
         sh.lanes.set_inside(self.number, true);
         self.look();
         self.land(sh);
+        self.alone = None;
         let result = self.bring(sh, page, began);
         sh.lanes.set_inside(self.number, false);
         add(&sh.counters.read_errors, u64::from(result.is_err()));
-        add(&sh.counters.fault_ns, clock::now().saturating_sub(began));
+        let left = clock::now();
+        self.stages.left = left;
+        add(&sh.counters.fault_ns, left.saturating_sub(began));
         result
     }
 
@@ -80,17 +87,21 @@ impl Lane {
                     self.await_word(sh, page, seen);
                 }
                 State::Standby => {
-                    drop(books);
-                    // The device is at work while pages are moved, and what has come meanwhile moves with them.
-                    while self.issue(sh, plan) {}
-                    while self.follow_hints(sh) {}
-                    self.flush();
-                    self.look();
-                    self.land(sh);
-                    let mut books = sh.lock();
-                    let word = sh.pages.get(page);
-                    if State::of(word) != State::Standby {
-                        continue;
+                    let mut books = books;
+                    // The wait for a page has sent all that there was to send.
+                    if !read || plan.count > 0 {
+                        drop(books);
+                        // The device is at work while pages are moved, and what has come meanwhile moves with them.
+                        while self.issue(sh, plan) {}
+                        while self.follow_hints(sh) {}
+                        self.flush();
+                        self.look();
+                        self.land(sh);
+                        books = sh.lock();
+                        let word = sh.pages.get(page);
+                        if State::of(word) != State::Standby {
+                            continue;
+                        }
                     }
                     if !read {
                         add(&sh.counters.rescued, 1);
@@ -100,6 +111,7 @@ impl Lane {
                     let count = self.gather(sh, &mut books, page, plan, &mut pages);
                     drop(books);
                     let installed = sh.install(&mut pages[..count], self.class(), page);
+                    self.passed(sh, Stages::moved);
                     self.keep_ready(sh);
                     match installed {
                         Ok(()) => return Ok(()),
@@ -126,7 +138,10 @@ impl Lane {
                         let on_its_way = self.flights[flight];
                         let bytes = sh.bytes_of(on_its_way.page, on_its_way.count);
                         let decision = self.decide(sh, Asked::Read, bytes);
-                        self.await_flight(sh, flight, &decision, plan)?;
+                        match self.await_flight(sh, flight, &decision, plan) {
+                            Err(_) if on_its_way.count > 1 => self.alone = Some(page),
+                            outcome => outcome?,
+                        }
                     } else if sh.lanes.is_inside(books.frames.owner(frame)) {
                         let seen = sh.pages.expect_change(page);
                         drop(books);
@@ -148,7 +163,10 @@ impl Lane {
         if told || books.said.is_random(page) {
             return Plan::default();
         }
-        self.prefetcher.fault(page, sh.ahead_limit, books.said.is_sequential(page))
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let used = count(&sh.counters.prefetched_used);
+        self.prefetcher.heed(used, count(&sh.counters.prefetched_wasted), sh.ahead_limit());
+        self.prefetcher.fault(page, sh.ahead_limit(), books.said.is_sequential(page))
     }
 
     /// Reads a page that is absent (or that another thread reads and does not take care of) and waits for it.
@@ -163,15 +181,17 @@ impl Lane {
     ) -> Result<bool, i32> {
         // Without a queue a long request takes the place of many that follow, of which the source has the data.
         let is_spilled = sh.pages.get(page) & SPILLED != 0;
-        let along = match plan {
+        let alone = self.alone == Some(page);
+        let wanted = match plan {
             Plan { stride: 1, first, count, .. }
-                if !self.has_queue() && !is_spilled && *first == i64::from(page) + 1 =>
+                if !self.has_queue() && !is_spilled && !alone && *first == i64::from(page) + 1 =>
             {
-                absent_run(sh, page + 1, (*count).min(REQUEST_PAGES - 1))
+                let along = absent_run(sh, page + 1, (*count).min(REQUEST_PAGES - 1));
+                page..page + 1 + along
             }
-            _ => 0,
+            _ => self.granule(sh, &books, page, plan),
         };
-        let Some(run) = sh.take(&mut books, 1 + along) else {
+        let Some((first, run)) = self.reserve(sh, &mut books, page, wanted) else {
             drop(books);
             if self.make_room(sh) == 0
                 && !self.await_room(sh, began + PATIENCE_NS)
@@ -182,37 +202,100 @@ impl Lane {
             }
             return Ok(false);
         };
-        for step in 0..run.count {
-            let (page, frame) = (page + step, run.first + step);
-            sh.pages.set_frame(page, frame);
-            sh.pages.set(page, State::Reading, if step == 0 { 0 } else { AHEAD });
-            books.frames.assign(frame, page, self.number);
-            books.frames.set_ahead_out(frame, step > 0);
-        }
         drop(books);
         add(&sh.counters.reads_awaited, 1);
-        add(&sh.counters.prefetched, u64::from(run.count - 1));
-        let bytes = sh.bytes_of(page, run.count);
+        let bytes = sh.bytes_of(first, run.count);
         let decision = self.decide(sh, Asked::Read, bytes);
         if let Err(errno) = sh.fill(run) {
-            self.abandon(sh, page, run);
+            self.abandon(sh, first, run);
             return Err(errno);
         }
+        self.passed(sh, Stages::framed);
         if decision.route == Route::Inline && self.has_queue() {
             // The call keeps this thread; what can be under way meanwhile is sent before.
             while self.issue(sh, plan) {}
             while self.follow_hints(sh) {}
             self.flush();
         }
-        let Some(flight) = self.send(sh, Action::Read, page, run, &decision) else {
-            self.abandon(sh, page, run);
+        let Some(flight) = self.send(sh, Action::Read, first, run, &decision) else {
+            self.abandon(sh, first, run);
             self.await_any_room(sh);
             return Ok(false);
         };
         self.flights[flight].timed = true;
         self.flush();
-        self.await_flight(sh, flight, &decision, plan)?;
-        Ok(true)
+        self.passed(sh, Stages::requested);
+        let arrived = self.await_flight(sh, flight, &decision, plan);
+        self.passed(sh, Stages::arrived);
+        match arrived {
+            // What could not be read may be a page beside it.
+            Err(_) if run.count > 1 => {
+                self.alone = Some(page);
+                Ok(false)
+            }
+            arrived => arrived.map(|()| true),
+        }
+    }
+
+    /// Takes frames for a page that is to be read, and for those of the absent pages `wanted` around it for which
+    /// there are frames in a row; the first page, and the frames.
+    pub fn reserve(
+        &mut self,
+        sh: &Shared,
+        books: &mut Books,
+        page: u32,
+        wanted: Range<u32>,
+    ) -> Option<(u32, Run)> {
+        let run = sh.take(books, wanted.end - wanted.start)?;
+        let first = wanted.start.max((page + 1).saturating_sub(run.count));
+        for step in 0..run.count {
+            let (along, frame) = (first + step, run.first + step);
+            sh.pages.set_frame(along, frame);
+            sh.pages.set(along, State::Reading, if along == page { 0 } else { AHEAD });
+            books.frames.assign(frame, along, self.number);
+            books.frames.set_ahead_out(frame, along != page);
+        }
+        add(&sh.counters.prefetched, u64::from(run.count - 1));
+        Some((first, run))
+    }
+
+    /// The absent pages that are read together with one that nothing expected.
+    pub fn granule(&mut self, sh: &Shared, books: &Books, page: u32, plan: &Plan) -> Range<u32> {
+        let word = sh.pages.get(page);
+        if sh.granule == 0
+            && sh.ahead_limit() > 0
+            && plan.install == 0
+            && word & HINTED == 0
+            && !books.said.is_random(page)
+        {
+            let buddy = self.locality.buddy(page);
+            let buddy = buddy..(buddy + self.granule_pages(sh)).min(sh.pages.count());
+            let beside = buddy.into_iter().any(|page| sh.pages.state(page) != State::Absent);
+            let occupancy = u64::from(books.frames.in_memory()) * 256 / u64::from(sh.pages.count());
+            self.locality.miss(beside, occupancy as u32, sh.granule_most());
+        }
+        let length = self.granule_pages(sh);
+        let alone = self.alone == Some(page) || sh.granule == 0 && books.said.is_random(page);
+        if length == 1 || alone || State::of(word) != State::Absent || word & SPILLED != 0 {
+            return page..page + 1;
+        }
+        let start = page / length * length;
+        let end = page + absent_run(sh, page, start + length - page);
+        let is_absent = |page: &u32| {
+            let word = sh.pages.get(*page);
+            State::of(word) == State::Absent && word & SPILLED == 0
+        };
+        let start = (start..page).rev().take_while(is_absent).last().unwrap_or(page);
+        start..end
+    }
+
+    /// Pages of a granule.
+    fn granule_pages(&self, sh: &Shared) -> u32 {
+        match sh.granule {
+            0 if sh.ahead_limit() == 0 => 1,
+            0 => self.locality.pages(sh.granule_most()),
+            pages => pages.min(sh.granule_most()),
+        }
     }
 
     /// Gives frames back whose request could not be sent.
@@ -230,7 +313,7 @@ impl Lane {
     }
 
     /// The pages to be brought in by this fault, taken out of their lists: its own, those that the plan names,
-    /// and those that hints asked for.
+    /// those of its granule, and those that hints asked for.
     pub fn gather(
         &mut self,
         sh: &Shared,
@@ -245,6 +328,13 @@ impl Lane {
             let next = i64::from(page) + step * plan.stride;
             if (0..i64::from(sh.pages.count())).contains(&next) {
                 take_in(sh, books, next as u32, AHEAD, pages, &mut count);
+            }
+        }
+        let length = self.granule_pages(sh);
+        if length > 1 {
+            let start = page / length * length;
+            for along in start..(start + length).min(sh.pages.count()) {
+                take_in(sh, books, along, AHEAD, pages, &mut count);
             }
         }
         self.gather_hinted(sh, books, pages, &mut count);

@@ -121,6 +121,11 @@ impl Frames {
         self.budget
     }
 
+    /// Changes how many frames may be in memory; those beyond are the caller's to give up.
+    pub fn set_budget(&mut self, budget: u32) {
+        self.budget = budget;
+    }
+
     pub fn in_memory(&self) -> u32 {
         self.in_memory
     }
@@ -243,12 +248,13 @@ impl Frames {
     /// Takes up to `want` frames next to each other out: free ones, unused ones while the budget has room, and
     /// then those of pages that left the region longest ago. Pages lose the frames taken from them.
     pub fn take(&mut self, want: u32, pages: &Pages, taken: &mut Taken) -> Option<Run> {
-        if let Some(frame) = self.oldest(Kind::FREE) {
+        // Frames that were never used lie in longer rows than others.
+        let never_used =
+            (self.kind.len() as u32 - self.fresh).min(self.budget.saturating_sub(self.in_memory));
+        if let Some(frame) = self.oldest(Kind::FREE).filter(|_| want == 1 || never_used < want) {
             return Some(self.run_from(frame, want, pages, taken));
         }
-        if self.in_memory < self.budget
-            && let Some(run) = self.take_unused(want.min(self.budget - self.in_memory))
-        {
+        if let Some(run) = self.take_fresh(want) {
             return Some(run);
         }
         let frame = self.oldest(Kind::STANDBY)?;
@@ -263,12 +269,22 @@ impl Frames {
         self.take_unused(1).map(|run| (run, true))
     }
 
+    /// Takes up to `want` unused places out, next to each other, while the budget has room.
+    pub fn take_fresh(&mut self, want: u32) -> Option<Run> {
+        match want.min(self.budget.saturating_sub(self.in_memory)) {
+            0 => None,
+            want => self.take_unused(want),
+        }
+    }
+
     fn take_unused(&mut self, want: u32) -> Option<Run> {
-        let run = if let Some(frame) = self.oldest(Kind::HOLLOW) {
+        let rest = self.kind.len() as u32 - self.fresh;
+        let hollow = self.oldest(Kind::HOLLOW).filter(|_| want == 1 || rest < want);
+        let run = if let Some(frame) = hollow {
             self.unlink(frame);
             Run { first: frame, count: 1, hollow: true }
         } else {
-            let count = want.min(self.kind.len() as u32 - self.fresh);
+            let count = want.min(rest);
             if count == 0 {
                 return None;
             }

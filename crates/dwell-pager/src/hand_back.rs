@@ -17,7 +17,7 @@ impl Region {
     /// # Errors
     /// A region that is written to, or a source without a descriptor: such a region ends as if dropped.
     pub fn hand_back(mut self) -> Result<()> {
-        let Way::Paged { shared, known, handler } = &mut self.way else {
+        let Way::Paged { shared, known, handler, budget } = &mut self.way else {
             self.area().forget();
             return Ok(());
         };
@@ -28,6 +28,9 @@ impl Region {
                 return Err(Error::invalid(shared.path(), "only the kernel's files, for reading"));
             }
         };
+        if let Some(budget) = budget.take() {
+            budget.leave(shared);
+        }
         shared.closing.store(true, Ordering::Release);
         if let Some(handler) = handler.take() {
             handler.stop();

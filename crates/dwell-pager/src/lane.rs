@@ -13,18 +13,23 @@ use dwell_policy::{
 
 use crate::ahead::Prefetcher;
 use crate::frames::{Kind, Run, class_of};
+use crate::granule::Locality;
 use crate::lanes::{GUEST, HANDLER};
 use crate::mask::Mask;
 use crate::options::PAGE_BYTES;
 use crate::pages::{AHEAD, HINTED, SPILLED, State};
 use crate::shared::{Part, Shared};
 use crate::stack::Stack;
+use crate::stages::Stages;
 use crate::stats::add;
 
 /// Pages that are looked at twice when they leave a region that is written to.
 pub(crate) const BENCH_PAGES: usize = 16;
 /// Most pages of one request.
 pub(crate) const REQUEST_PAGES: u32 = 64;
+
+/// Pages that hints asked for and that may wait to come in, for each request.
+const LANDED_PAGES: usize = 64;
 
 /// A request over memory of the pager's own.
 pub(crate) fn io(action: Action, target: i32, memory: usize, bytes: u32, offset: u64) -> Io {
@@ -60,6 +65,7 @@ pub(crate) struct Lane {
     pub flights: Vec<Flight>,
     pub in_flight: u32,
     pub prefetcher: Prefetcher,
+    pub locality: Locality,
     estimator: Estimator,
     sequence: u64,
     pub nice: i8,
@@ -76,6 +82,10 @@ pub(crate) struct Lane {
     awaited: Option<Result<(), i32>>,
     /// Pages that somebody waits for and that could not be read, for the handler thread.
     errors: Vec<(u32, i32)>,
+    /// A page that is read by itself, because it could not be read together with others.
+    pub alone: Option<u32>,
+    /// When the last fault passed its stages.
+    pub stages: Stages,
 }
 
 impl std::fmt::Debug for Lane {
@@ -106,7 +116,8 @@ impl Lane {
             queue,
             flights: vec![none; depth as usize],
             in_flight: 0,
-            prefetcher: Prefetcher::new(),
+            prefetcher: Prefetcher::new(depth - 1),
+            locality: Locality::new(),
             estimator: Estimator::new(),
             sequence: 0,
             nice,
@@ -114,10 +125,12 @@ impl Lane {
             mask: Mask::ALL,
             stack: None,
             bench: Aligned::new(if writes { BENCH_PAGES * PAGE_BYTES } else { 0 }),
-            landed: Vec::with_capacity(depth as usize * REQUEST_PAGES as usize),
+            landed: Vec::with_capacity(depth as usize * LANDED_PAGES),
             awaiting: None,
             awaited: None,
             errors: Vec::with_capacity(if number == HANDLER { depth as usize } else { 0 }),
+            alone: None,
+            stages: Stages::default(),
         }
     }
 
@@ -132,6 +145,13 @@ impl Lane {
             Some(done) => done,
             // What runs to its end is done.
             None => unreachable!(),
+        }
+    }
+
+    /// Notes that the fault has passed a stage, where that is wanted.
+    pub fn passed(&mut self, sh: &Shared, stage: fn(&mut Stages, Ns)) {
+        if sh.stages {
+            stage(&mut self.stages, clock::now());
         }
     }
 
@@ -252,7 +272,7 @@ impl Lane {
             let bytes = flight.count as usize * PAGE_BYTES - flight.moved;
             let part = Part { skip: flight.moved, bytes };
             let io = sh.io(spill, flight.action, flight.page, flight.frame, part);
-            let result = self.call(spill, &io);
+            let result = self.call(spill, &io, false);
             return self.answer(at, result);
         }
         let source = sh.file.source();
@@ -273,15 +293,16 @@ impl Lane {
             _ => io,
         };
         let result = match source.routes().has(Route::Inline) {
-            true => self.call(source, &refused),
+            true => self.call(source, &refused, sh.deaf),
             false => -libc::EAGAIN,
         };
         self.answer(at, result);
     }
 
-    /// The device is called in this thread, which may take as long as a wait.
-    fn call(&self, source: &impl Source, io: &Io) -> i32 {
-        let _let_in = self.mask.let_in();
+    /// The device is called in this thread, which may take as long as a wait. Signals are let in where they would end
+    /// the call.
+    fn call(&self, source: &impl Source, io: &Io, deaf: bool) -> i32 {
+        let _let_in = (!deaf).then(|| self.mask.let_in());
         source.call(io)
     }
 

@@ -10,21 +10,23 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::sync::{Arc, Mutex};
 
 use dwell::any::{AnyQueue, AnySource};
+use dwell::buffer::Aligned;
 use dwell::fork::ForkMark;
 use dwell::kernel::Kernel;
 use dwell::ring::SpinMethod;
 use dwell::source::Source;
-use dwell::{Error, File, Result, Route};
+use dwell::{Error, File, Result, Route, clock};
 
 use crate::board;
 use crate::evict::takes_tail;
 use crate::frames::Frames;
+use crate::granule;
 use crate::hints::Hints;
 use crate::lane::Lane;
 use crate::lanes::{GUEST, HANDLER, Lanes};
 use crate::mask::Quiet;
 use crate::memory::Area;
-use crate::options::{Access, Ahead, Faults, Options, Otherwise, PAGE_BYTES};
+use crate::options::{Access, Ahead, Backing, Faults, Granule, Options, Otherwise, PAGE_BYTES};
 use crate::pages::Pages;
 use crate::shared::{GUESTS, Shared};
 use crate::signal;
@@ -34,6 +36,8 @@ use crate::uffd::{Missing, Uffd};
 
 /// The smallest budget: one instruction may touch several pages, and each of several threads executes one.
 pub(crate) const LEAST_PAGES: u32 = 8;
+/// What is said of a source without a page.
+const EMPTY: &str = "is empty, there is nothing to make memory of";
 /// Hints that the ring holds.
 const HINTS: usize = 4096;
 
@@ -45,7 +49,7 @@ pub(crate) fn paged(file: &Arc<File>, options: &Options) -> Result<Shared> {
         return refuse(format!("{bytes} bytes: a region holds at most 16 TiB; open a part of it"));
     };
     if pages == 0 {
-        return refuse("is empty, there is nothing to make memory of".into());
+        return refuse(EMPTY.into());
     }
     let budget = u32::try_from(options.budget_bytes / PAGE_BYTES).unwrap_or(u32::MAX);
     if budget < LEAST_PAGES {
@@ -59,6 +63,19 @@ pub(crate) fn paged(file: &Arc<File>, options: &Options) -> Result<Shared> {
     if !(2..=256).contains(&options.depth) {
         return refuse(format!("depth: {} requests; must be from 2 to 256", options.depth));
     }
+    let granule = match options.granule {
+        Granule::Auto => 0,
+        Granule::Bytes(bytes) => {
+            let pages = (bytes / PAGE_BYTES) as u32;
+            if !bytes.is_power_of_two() || !(1..=granule::MOST_PAGES).contains(&pages) {
+                return refuse(format!(
+                    "granule: {bytes} bytes; must be a power of two from {PAGE_BYTES} to {}",
+                    granule::MOST_PAGES as usize * PAGE_BYTES
+                ));
+            }
+            pages
+        }
+    };
     let alignment = file.source().alignment();
     if alignment as usize > PAGE_BYTES {
         return refuse(format!(
@@ -81,6 +98,9 @@ pub(crate) fn paged(file: &Arc<File>, options: &Options) -> Result<Shared> {
     // More than the source has is of no use; as much holds all of it, also the part of a page at its end.
     let all = pages.max(LEAST_PAGES);
     let budget = if options.budget_bytes as u64 >= bytes { all } else { budget.min(all) };
+    // Of what is shared, it is told how much once it has joined.
+    let least = options.shared_budget.as_ref().map(|_| LEAST_PAGES);
+    let budget = least.unwrap_or(budget);
     let failed = |action| move |error| Error::io(action, file.path(), None, error);
     // Places beyond the budget are for pages that cannot leave, at worst all.
     let places = pages.max(budget);
@@ -95,13 +115,14 @@ pub(crate) fn paged(file: &Arc<File>, options: &Options) -> Result<Shared> {
         _ => None,
     };
     let guests = guests(file, options)?;
-    let ahead_most = budget / 4;
-    let ahead_limit = match options.ahead {
+    let ahead = match options.ahead {
         Ahead::Nothing => 0,
-        Ahead::UpTo(pages) => pages.min(ahead_most),
+        Ahead::UpTo(pages) => pages,
     };
     Ok(Shared {
         file: file.clone(),
+        stages: options.stages,
+        deaf: is_deaf(file),
         copies: !uffd.moves() || options.copies && !writes,
         uffd,
         area,
@@ -116,9 +137,9 @@ pub(crate) fn paged(file: &Arc<File>, options: &Options) -> Result<Shared> {
         writes_back,
         spill,
         policy: options.policy.clone(),
-        ahead_limit,
-        ahead_most,
-        ready_target: (budget / 8).clamp(1, 4096),
+        budget: AtomicU32::new(budget),
+        ahead,
+        granule,
         board: options.board.clone(),
         lanes: Lanes::new(),
         guests,
@@ -128,6 +149,14 @@ pub(crate) fn paged(file: &Arc<File>, options: &Options) -> Result<Shared> {
         failed: AtomicU32::new(0),
         failed_at: AtomicU64::new(0),
     })
+}
+
+/// Whether no signal ends the kernel's wait for the source. File systems without a block device of their own have
+/// numbers with a major of 0.
+fn is_deaf(file: &File) -> bool {
+    let AnySource::Kernel(kernel) = file.source() else { return false };
+    let major = file.device().split(':').next().and_then(|major| major.parse::<u32>().ok());
+    kernel.alignment() > 1 && major.is_some_and(|major| major > 0)
 }
 
 /// Whether what is written to a shared region will be taken: asked now, not when a page has to leave.
@@ -228,15 +257,55 @@ pub(crate) fn register(shared: &Arc<Shared>) -> Result<u16> {
     number.ok_or_else(|| refuse("too many threads are registered with the region"))
 }
 
-/// The kernel's own mapping of a file, where that was asked for.
-pub(crate) fn mapped(file: &Arc<File>, options: &Options, error: Error) -> Result<(Area, bool)> {
-    if options.otherwise != Otherwise::Map {
-        return Err(error);
+/// Why the kernel maps a file, if it does; a region is better otherwise.
+pub(crate) fn why_mapped(file: &File, options: &Options) -> Result<Option<&'static str>> {
+    /// Pages read to see how long the device takes.
+    const READS: u64 = 9;
+    /// The kernel handles a fault in less time than a region: a device that is as fast as this is the kernel's, in
+    /// nanoseconds.
+    const AT_ONCE_NS: u64 = 6_000;
+    let kernel = match (options.backing, file.source()) {
+        (Backing::Kernel, _) => return Ok(Some("that was asked for")),
+        (Backing::Auto, AnySource::Kernel(kernel)) => kernel,
+        (Backing::Region | Backing::Auto, _) => return Ok(None),
+    };
+    let bytes = file.bytes()?;
+    if bytes <= options.budget_bytes as u64 {
+        return Ok(Some("the file fits in the budget"));
     }
-    let AnySource::Kernel(kernel) = file.source() else { return Err(error) };
+    if kernel.alignment() <= 1 {
+        return Ok(Some("the file is read through the page cache, which has each page then"));
+    }
+    let mut buffer = Aligned::new(PAGE_BYTES);
+    let pages = bytes / PAGE_BYTES as u64;
+    let mut took = [0; READS as usize];
+    for (at, took) in took.iter_mut().enumerate() {
+        let began = clock::now();
+        file.read_at(&mut buffer, pages * at as u64 / READS * PAGE_BYTES as u64)?;
+        *took = clock::now() - began;
+    }
+    took.sort_unstable();
+    let at_once = took[took.len() / 2] < AT_ONCE_NS;
+    Ok(at_once.then_some("the device completes a read before a region's fault is handled"))
+}
+
+/// The kernel's own mapping of a file, in place of a region that could not be had.
+pub(crate) fn instead(file: &Arc<File>, options: &Options, error: Error) -> Result<(Area, bool)> {
+    let allowed = options.otherwise == Otherwise::Map || options.backing == Backing::Auto;
+    match file.source() {
+        AnySource::Kernel(_) if allowed && file.bytes()? > 0 => mapped(file, options),
+        _ => Err(error),
+    }
+}
+
+/// The kernel's own mapping of a file, and whether it takes what is written.
+pub(crate) fn mapped(file: &Arc<File>, options: &Options) -> Result<(Area, bool)> {
+    let AnySource::Kernel(kernel) = file.source() else {
+        return Err(Error::invalid(file.path(), "has no descriptor that the kernel could map"));
+    };
     let bytes = file.bytes()? as usize;
     if bytes == 0 {
-        return Err(error);
+        return Err(Error::invalid(file.path(), EMPTY));
     }
     let shared = options.access == Access::Shared;
     let fd = kernel.descriptor().as_raw_fd();

@@ -8,6 +8,8 @@ use dwell_policy::WaitPolicy;
 use dwell_policy::policy::Its;
 
 use crate::board::Board;
+use crate::budget::Budget;
+use crate::group::usual_budget_bytes;
 
 /// Bytes of a page: what is read, moved in and moved out at once.
 pub const PAGE_BYTES: usize = 4096;
@@ -57,6 +59,17 @@ pub enum Ahead {
     UpTo(u32),
 }
 
+/// How much one fault reads, if nothing was read ahead: a *granule* is a run of pages, aligned to its length.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Granule {
+    /// One page at first. Faults whose neighbours are in memory make it longer, others shorter; where
+    /// [`Ahead::Nothing`] or [`Advice::Random`](crate::Advice::Random) holds, it stays one page.
+    #[default]
+    Auto,
+    /// So many bytes, a power of two from 4 KiB to 2 MiB, and at most an eighth of the budget.
+    Bytes(usize),
+}
+
 /// What happens where this process may not have a userfaultfd, or the kernel lacks what a region needs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Otherwise {
@@ -68,11 +81,29 @@ pub enum Otherwise {
     Map,
 }
 
+/// Who pages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Backing {
+    /// A region.
+    #[default]
+    Region,
+    /// The kernel (`mmap`): no budget, no hints, no statistics.
+    Kernel,
+    /// The kernel where its mapping is better: the source fits in the budget, is read through the page cache, or
+    /// completes a read before a region's fault is handled. A region elsewhere, and for sources without a
+    /// descriptor. [`Region::why_mapped`](crate::Region::why_mapped) tells.
+    Auto,
+}
+
 /// Choices for [`Region::open`](crate::Region::open).
 #[derive(Clone)]
 pub struct Options {
     /// Memory for pages, in bytes.
     pub budget_bytes: usize,
+    /// Memory that this region shares with others, in place of a budget of its own.
+    pub shared_budget: Option<Arc<Budget>>,
+    /// The nice value by which the region's share of that is decided.
+    pub nice: i8,
     /// Who handles faults.
     pub faults: Faults,
     /// What the program may do.
@@ -81,10 +112,14 @@ pub struct Options {
     pub policy: Arc<dyn WaitPolicy>,
     /// How far is read ahead.
     pub ahead: Ahead,
+    /// How much one fault reads.
+    pub granule: Granule,
     /// Requests in flight per thread.
     pub depth: u32,
     /// Where the threads that page tell each other their priorities.
     pub board: Arc<Board>,
+    /// Who pages.
+    pub backing: Backing,
     /// What to do without userfaultfd.
     pub otherwise: Otherwise,
     /// How long the handler thread ([`Faults::Thread`]) spins for the next fault before it blocks, in
@@ -92,6 +127,9 @@ pub struct Options {
     pub handler_spins_ns: u64,
     /// Whether pages are installed by copying although the kernel can move them.
     pub copies: bool,
+    /// Whether faults of registered threads note when they pass their stages
+    /// ([`Registered::last_fault`](crate::Registered::last_fault)).
+    pub stages: bool,
 }
 
 impl Options {
@@ -99,16 +137,39 @@ impl Options {
     pub fn new(budget_bytes: usize) -> Self {
         Options {
             budget_bytes,
+            shared_budget: None,
+            nice: 0,
             faults: Faults::default(),
             access: Access::default(),
             policy: Arc::new(Its),
-            ahead: Ahead::UpTo(64),
+            ahead: Ahead::UpTo(1024),
+            granule: Granule::default(),
             depth: 64,
             board: Board::of_process(),
+            backing: Backing::default(),
             otherwise: Otherwise::default(),
             handler_spins_ns: 0,
             copies: false,
+            stages: false,
         }
+    }
+
+    /// Read-only memory by whichever of region and kernel is better, with half of the memory that this process can
+    /// have now.
+    pub fn auto() -> Self {
+        Options { backing: Backing::Auto, ..Options::new(usual_budget_bytes()) }
+    }
+
+    /// A read-only region, with faults inline, that takes its memory from what others share too.
+    pub fn within(budget: &Arc<Budget>) -> Self {
+        Options { shared_budget: Some(budget.clone()), ..Options::new(budget.bytes()) }
+    }
+
+    /// Chooses the nice value by which a shared budget is divided.
+    #[must_use]
+    pub fn nice(mut self, nice: i8) -> Self {
+        self.nice = nice;
+        self
     }
 
     /// Chooses who handles faults.
@@ -139,6 +200,13 @@ impl Options {
         self
     }
 
+    /// Chooses how much one fault reads.
+    #[must_use]
+    pub fn granule(mut self, granule: Granule) -> Self {
+        self.granule = granule;
+        self
+    }
+
     /// Chooses how many requests a thread may have in flight, 1 to 256.
     #[must_use]
     pub fn depth(mut self, depth: u32) -> Self {
@@ -150,6 +218,13 @@ impl Options {
     #[must_use]
     pub fn board(mut self, board: Arc<Board>) -> Self {
         self.board = board;
+        self
+    }
+
+    /// Chooses who pages.
+    #[must_use]
+    pub fn backing(mut self, backing: Backing) -> Self {
+        self.backing = backing;
         self
     }
 
@@ -171,6 +246,13 @@ impl Options {
     #[must_use]
     pub fn copies(mut self, on: bool) -> Self {
         self.copies = on;
+        self
+    }
+
+    /// Has faults note when they pass their stages, which reads the clock five times more.
+    #[must_use]
+    pub fn stages(mut self, on: bool) -> Self {
+        self.stages = on;
         self
     }
 }

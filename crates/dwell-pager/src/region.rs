@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering;
 use dwell::{Error, File, Result, clock};
 
 use crate::advice::Advice;
+use crate::budget::Budget;
 use crate::frames::Kind;
 use crate::mask::{Mask, Quiet};
 use crate::memory::Area;
@@ -17,6 +18,7 @@ use crate::options::{Faults, Options, PAGE_BYTES};
 use crate::pages::{AHEAD, DIRTY, SPILLED, State};
 use crate::shared::Shared;
 use crate::signal;
+use crate::stages::Stages;
 use crate::stats::{Statistics, add};
 use crate::thread::Handler;
 
@@ -37,9 +39,11 @@ pub(crate) enum Way {
         /// Where the handler of SIGBUS knows it.
         known: Option<usize>,
         handler: Option<Handler>,
+        /// What it shares with other regions.
+        budget: Option<Arc<Budget>>,
     },
     /// The kernel's own mapping.
-    Mapped { file: Arc<File>, area: Area, writes_back: bool },
+    Mapped { file: Arc<File>, area: Area, writes_back: bool, why: String },
 }
 
 /// The calling thread faults on the region by a queue of its own, for as long as this lives.
@@ -62,20 +66,30 @@ impl Region {
     /// that cannot be written (shared); where userfaultfd is missing or restricted, one line that says so.
     pub fn open(file: impl Into<Arc<File>>, options: &Options) -> Result<Region> {
         let file = file.into();
+        let mapped = |why: String, (area, writes_back)| Region {
+            way: Way::Mapped { file: file.clone(), area, writes_back, why },
+        };
+        if let Some(why) = open::why_mapped(&file, options)? {
+            return Ok(mapped(why.to_owned(), open::mapped(&file, options)?));
+        }
         match open::paged(&file, options) {
             Ok(shared) => {
                 let shared = Arc::new(shared);
+                if let Some(budget) = &options.shared_budget {
+                    budget.join(&shared, options.nice)?;
+                }
+                let budget = options.shared_budget.clone();
                 let (known, handler) = match options.faults {
                     Faults::Inline => (Some(open::enter(&shared)?), None),
                     Faults::Thread => {
                         (None, Some(Handler::start(&shared, options.handler_spins_ns)?))
                     }
                 };
-                Ok(Region { way: Way::Paged { shared, known, handler } })
+                Ok(Region { way: Way::Paged { shared, known, handler, budget } })
             }
             Err(error) => {
-                let (area, writes_back) = open::mapped(&file, options, error)?;
-                Ok(Region { way: Way::Mapped { file, area, writes_back } })
+                let why = error.to_string();
+                Ok(mapped(why, open::instead(&file, options, error)?))
             }
         }
     }
@@ -126,6 +140,14 @@ impl Region {
             Way::Paged { shared, .. } if shared.copies || shared.writes => "copy",
             Way::Paged { .. } => "move",
             Way::Mapped { .. } => "mmap",
+        }
+    }
+
+    /// Why the kernel maps the source, in one line; `None` of a region with a budget.
+    pub fn why_mapped(&self) -> Option<&str> {
+        match &self.way {
+            Way::Paged { .. } => None,
+            Way::Mapped { why, .. } => Some(why),
         }
     }
 
@@ -325,7 +347,7 @@ impl Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
-        let Way::Paged { shared, known, handler } = &mut self.way else { return };
+        let Way::Paged { shared, known, handler, budget } = &mut self.way else { return };
         if !shared.is_here() {
             // In a forked child: the region is the parent's.
             shared.area.forget();
@@ -334,6 +356,9 @@ impl Drop for Region {
                 handler.forget();
             }
             return;
+        }
+        if let Some(budget) = budget {
+            budget.leave(shared);
         }
         if shared.writes_back {
             let _ = crate::sync::write_back_last(shared, 0..shared.pages.count());
@@ -350,6 +375,16 @@ impl Drop for Region {
 }
 
 impl Registered {
+    /// When the calling thread's last fault passed its stages; `None` unless the region was opened with
+    /// [`Options::stages`] and this thread has faulted.
+    pub fn last_fault(&self) -> Option<Stages> {
+        let (shared, number) = self.shared.as_ref().filter(|(shared, _)| shared.stages)?;
+        let mut last = None;
+        let _quiet = Quiet::new();
+        signal::with_lane(shared, *number, |lane| last = Some(lane.stages));
+        last.filter(|stages| stages.entered > 0)
+    }
+
     /// Sets the nice value that this thread is known by in the pager; at first it is the thread's own.
     pub fn set_nice(&self, nice: i8) {
         let Some((shared, number)) = self.shared.as_ref().filter(|(shared, _)| shared.is_here())
@@ -446,7 +481,8 @@ impl Shared {
     /// Brings a page in for a call of the program's, with signals kept out.
     fn bring(&self, page: u32, mask: Mask) -> Result<()> {
         self.cure(page);
-        signal::with_some_lane(self, mask, |lane| lane.fault(self, page)).map_err(|errno| {
+        let began = clock::now();
+        signal::with_some_lane(self, mask, |lane| lane.fault(self, page, began)).map_err(|errno| {
             let source = std::io::Error::from_raw_os_error(errno);
             Error::io("read", self.path(), Some(u64::from(page) * PAGE_BYTES as u64), source)
         })

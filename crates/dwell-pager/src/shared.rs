@@ -14,6 +14,7 @@ use dwell::{Error, File, WaitPolicy};
 use crate::advice::Said;
 use crate::board::Board;
 use crate::frames::{Frames, Kind, Run, Taken};
+use crate::granule::MOST_PAGES;
 use crate::hints::Hints;
 use crate::lane::Lane;
 use crate::lanes::Lanes;
@@ -66,15 +67,20 @@ pub(crate) struct Shared {
     pub writes_back: bool,
     pub spill: Option<Kernel>,
     pub policy: Arc<dyn WaitPolicy>,
-    /// Most pages in a window that is read ahead, and of all windows together.
-    pub ahead_limit: u32,
-    pub ahead_most: u32,
-    /// Frames kept ready for the next faults; the pages in them have their second chance.
-    pub ready_target: u32,
+    /// Pages that may be in memory.
+    pub budget: AtomicU32,
+    /// Most pages in a window that is read ahead, as was asked for.
+    pub ahead: u32,
+    /// Pages that one fault reads, 0 where the accesses decide.
+    pub granule: u32,
     pub board: Arc<Board>,
     pub lanes: Lanes,
     pub guests: Vec<Mutex<Lane>>,
     pub copies: bool,
+    /// Whether a call of the source goes on whatever signals come: direct I/O on a block device.
+    pub deaf: bool,
+    /// Whether faults note their stages.
+    pub stages: bool,
     pub depth: u32,
     pub mark: ForkMark,
     pub closing: AtomicBool,
@@ -90,6 +96,31 @@ impl Shared {
 
     pub fn lock(&self) -> MutexGuard<'_, Books> {
         self.books.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Pages that may be in memory at the moment.
+    pub fn budget(&self) -> u32 {
+        self.budget.load(Ordering::Relaxed)
+    }
+
+    /// Most pages in all windows together that are read ahead.
+    pub fn ahead_most(&self) -> u32 {
+        self.budget() / 4
+    }
+
+    /// Most pages in one of them.
+    pub fn ahead_limit(&self) -> u32 {
+        self.ahead.min(self.ahead_most())
+    }
+
+    /// Most pages of a granule.
+    pub fn granule_most(&self) -> u32 {
+        1 << (self.budget() / 8).clamp(1, MOST_PAGES).ilog2()
+    }
+
+    /// Frames kept ready for the next faults; the pages in them have their second chance.
+    pub fn ready_target(&self) -> u32 {
+        (self.budget() / 8).clamp(1, 4096)
     }
 
     pub fn is_closing(&self) -> bool {
@@ -151,6 +182,15 @@ impl Shared {
         let run = books.frames.take(want, &self.pages, &mut taken);
         add(&self.counters.prefetched_wasted, u64::from(taken.wasted));
         run
+    }
+
+    /// Takes the frame of the oldest page that was read ahead and not asked for.
+    pub fn take_ahead(&self, books: &mut Books) -> Option<Run> {
+        let first = books.frames.oldest(Kind::AHEAD)?;
+        books.frames.unlink(first);
+        self.pages.set(books.frames.page(first), State::Absent, 0);
+        add(&self.counters.prefetched_wasted, 1);
+        Some(Run { first, count: 1, hollow: false })
     }
 
     /// As [`Shared::take`], of what is left when no room could be made.

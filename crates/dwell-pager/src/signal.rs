@@ -89,6 +89,7 @@ pub(crate) fn leave(at: usize) {
 }
 
 extern "C" fn handle(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    let began = clock::now();
     // SAFETY: the calling thread's own errno; the kernel passes a live siginfo.
     let (errno, address, code) =
         unsafe { (*libc::__errno_location(), (*info).si_addr() as usize, (*info).si_code) };
@@ -96,7 +97,7 @@ extern "C" fn handle(signal: i32, info: *mut libc::siginfo_t, context: *mut libc
     let mask = unsafe { Mask::of_context(context) };
     let handled = match known() {
         Some(known) if code == libc::BUS_ADRERR => {
-            known.with(address, |sh| fault(sh, address, mask)) == Some(true)
+            known.with(address, |sh| fault(sh, address, began, mask)) == Some(true)
         }
         _ => false,
     };
@@ -109,9 +110,10 @@ extern "C" fn handle(signal: i32, info: *mut libc::siginfo_t, context: *mut libc
 }
 
 /// Whether the page of an address is there now.
-fn fault(sh: &Shared, address: usize, mask: Mask) -> bool {
+fn fault(sh: &Shared, address: usize, began: Ns, mask: Mask) -> bool {
     let Some(page) = sh.area.page_of(address) else { return false };
-    with_some_lane(sh, mask, |lane| lane.on_stack(|lane| lane.fault(sh, page as u32))).is_ok()
+    with_some_lane(sh, mask, |lane| lane.on_stack(|lane| lane.fault(sh, page as u32, began)))
+        .is_ok()
 }
 
 /// Whether the page of an address has come into its region, by another thread's trying again.

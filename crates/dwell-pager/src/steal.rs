@@ -16,6 +16,8 @@ use crate::stats::add;
 
 /// No page in particular.
 const NONE: u32 = u32::MAX;
+/// Frames that are given memory in one turn.
+const FILLED_A_TURN: u32 = 8;
 /// Hints followed in one turn.
 const HINTS_A_TURN: usize = 32;
 
@@ -57,7 +59,7 @@ impl Lane {
         let mut books = sh.lock();
         // What was read ahead before and never asked for makes room for what is read ahead now.
         let mut wasted = 0;
-        while books.frames.ahead() + want > sh.ahead_most
+        while books.frames.ahead() + want > sh.ahead_most()
             && let Some(frame) = books.frames.oldest(Kind::AHEAD)
         {
             books.frames.unlink(frame);
@@ -66,12 +68,12 @@ impl Lane {
             wasted += 1;
         }
         add(&sh.counters.prefetched_wasted, wasted);
-        if books.frames.ahead() + want > sh.ahead_most {
+        if books.frames.ahead() + want > sh.ahead_most() {
             return 0;
         }
         if books.frames.ready() < want {
             drop(books);
-            self.evict(sh, want.max(sh.ready_target / 2) as usize);
+            self.evict(sh, want.max(sh.ready_target() / 2) as usize);
             books = sh.lock();
         }
         let want = absent_run(sh, page, want);
@@ -135,7 +137,7 @@ impl Lane {
         self.flush();
         self.install_hinted(sh);
         let ready = sh.lock().frames.ready();
-        self.evict(sh, sh.ready_target.saturating_sub(ready) as usize);
+        self.evict(sh, sh.ready_target().saturating_sub(ready) as usize);
     }
 
     fn read_hinted(&mut self, sh: &Shared, mut page: u32, mut want: u32) {
@@ -184,20 +186,39 @@ impl Lane {
         }
     }
 
+    /// Gives unused frames memory before a fault takes them; whether it did.
+    fn keep_filled(&self, sh: &Shared) -> bool {
+        let mut books = sh.lock();
+        if books.frames.len(Kind::FREE) > 0 {
+            return false;
+        }
+        let Some(run) = books.frames.take_fresh(FILLED_A_TURN) else { return false };
+        drop(books);
+        let filled = sh.fill(run).is_ok();
+        let mut books = sh.lock();
+        for frame in run.first..run.first + run.count {
+            match filled {
+                true => books.frames.push(frame, Kind::FREE),
+                false => books.frames.hollow(frame),
+            }
+        }
+        filled
+    }
+
     /// Moves pages out while fewer frames are ready than the next faults should find.
     pub fn keep_ready(&mut self, sh: &Shared) -> bool {
         let (ready, dirty) = {
             let books = sh.lock();
             (books.frames.ready(), books.frames.len(Kind::DIRTY))
         };
-        if ready >= sh.ready_target {
+        if ready >= sh.ready_target() {
             return false;
         }
         // Written pages fill what is kept ready: they have to go first.
-        if ready + dirty >= sh.ready_target {
+        if ready + dirty >= sh.ready_target() {
             return self.write_back(sh) > 0;
         }
-        self.evict(sh, (sh.ready_target - ready - dirty) as usize) > 0
+        self.evict(sh, (sh.ready_target() - ready - dirty) as usize) > 0
     }
 
     /// Uses idle time; whether there may be more to do.
@@ -207,7 +228,8 @@ impl Lane {
             self.flush();
             return true;
         }
-        if self.keep_ready(sh) {
+        // Where more is read at once, frames that were never used lie in longer rows.
+        if self.keep_ready(sh) || plan.install == 0 && self.keep_filled(sh) {
             return true;
         }
         self.land(sh);

@@ -82,6 +82,8 @@ struct Pending {
     page: u32,
     /// Whether its read was sent by this thread.
     sent: bool,
+    /// Whether other pages are read together with it.
+    along: bool,
     began: Ns,
 }
 
@@ -164,7 +166,7 @@ impl Serving {
                 continue;
             }
             add(&self.sh.counters.faults, 1);
-            self.pending.push(Pending { page, sent: false, began: clock::now() });
+            self.pending.push(Pending { page, sent: false, along: false, began: clock::now() });
         }
         let landed = self.lane.in_flight;
         self.lane.look();
@@ -198,9 +200,15 @@ impl Serving {
     /// Goes on with one fault.
     fn step(&mut self, at: usize) -> Step {
         let sh = self.sh.clone();
-        let Pending { page, sent, began } = self.pending[at];
-        if self.lane.take_error(page).is_some() && self.refuse(page) {
-            return Step::Over;
+        let Pending { page, sent, along, began } = self.pending[at];
+        self.lane.alone = None;
+        if self.lane.take_error(page).is_some() {
+            // What could not be read may be a page beside it.
+            if along {
+                self.lane.alone = Some(page);
+            } else if self.refuse(page) {
+                return Step::Over;
+            }
         }
         let mut books = sh.lock();
         let word = sh.pages.get(page);
@@ -235,7 +243,7 @@ impl Serving {
                     add(&sh.counters.prefetched_used, 1);
                     add(&sh.counters.joined, 1);
                     self.plan(&books, page);
-                    self.pending[at].sent = true;
+                    (self.pending[at].sent, self.pending[at].along) = (true, true);
                 }
                 match books.frames.owner(sh.pages.frame(page)) == HANDLER {
                     true => Step::Sent,
@@ -243,28 +251,28 @@ impl Serving {
                 }
             }
             State::Absent => {
-                let Some(run) = sh.take(&mut books, 1) else {
+                let planned = self.lane.plan(&sh, &books, page);
+                let wanted = self.lane.granule(&sh, &books, page, &planned);
+                let Some((first, run)) = self.lane.reserve(&sh, &mut books, page, wanted) else {
                     drop(books);
                     return self.make_room(began);
                 };
-                sh.pages.set_frame(page, run.first);
-                sh.pages.set(page, State::Reading, 0);
-                books.frames.assign(run.first, page, self.lane.number);
-                self.plan(&books, page);
                 drop(books);
+                self.follow(planned);
                 add(&sh.counters.reads_awaited, 1);
-                self.pending[at].sent = true;
-                let mut decision = self.lane.decide(&sh, Asked::Read, PAGE_BYTES);
+                (self.pending[at].sent, self.pending[at].along) = (true, run.count > 1);
+                let bytes = sh.bytes_of(first, run.count);
+                let mut decision = self.lane.decide(&sh, Asked::Read, bytes);
                 if self.lane.has_queue() {
                     // Others wait for this thread too: it does not go into a call for one of them.
                     decision.route = Route::Interrupt;
                 }
                 let sent = match sh.fill(run) {
-                    Ok(()) => self.lane.send(&sh, Action::Read, page, run, &decision),
+                    Ok(()) => self.lane.send(&sh, Action::Read, first, run, &decision),
                     Err(_) => None,
                 };
                 let Some(flight) = sent else {
-                    self.lane.abandon(&sh, page, run);
+                    self.lane.abandon(&sh, first, run);
                     return Step::Elsewhere;
                 };
                 self.lane.flights[flight].timed = true;
@@ -294,6 +302,10 @@ impl Serving {
     /// What this fault asks for ahead, which is done when time is idle.
     fn plan(&mut self, books: &Books, page: u32) {
         let plan = self.lane.plan(&self.sh, books, page);
+        self.follow(plan);
+    }
+
+    fn follow(&mut self, plan: Plan) {
         if plan != Plan::default() {
             self.plan = plan;
         }

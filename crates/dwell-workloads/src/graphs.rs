@@ -178,6 +178,24 @@ pub fn walk<H: Hints>(graph: &Graph<'_>, walks: Walks, hints: &mut H) -> String 
 /// Shortest paths from the vertex with the most edges, in rounds over a frontier; an edge's length
 /// follows from its ends.
 pub fn sssp<H: Hints>(graph: &Graph<'_>, hints: &mut H) -> String {
+    let length = |from: u32, to: u32| 1 + ((from ^ to).wrapping_mul(0x9e37_79b1) >> 27);
+    let (reached, vertices) = spread(graph, hints, length);
+    format!("sssp: {reached} of {vertices} vertices reached")
+}
+
+/// Breadth-first search from the vertex with the most edges, level by level.
+pub fn bfs<H: Hints>(graph: &Graph<'_>, hints: &mut H) -> String {
+    let (reached, vertices) = spread(graph, hints, |_, _| 1);
+    format!("bfs: {reached} of {vertices} vertices reached")
+}
+
+/// Distances from the vertex with the most edges, in rounds over a frontier; how many vertices were reached, of how
+/// many.
+fn spread<H: Hints>(
+    graph: &Graph<'_>,
+    hints: &mut H,
+    length: impl Fn(u32, u32) -> u32,
+) -> (usize, usize) {
     let vertices = graph.vertices();
     let source = (0..vertices).max_by_key(|&vertex| graph.of(vertex).len()).unwrap_or(0);
     let mut distance = vec![u32::MAX; vertices];
@@ -207,7 +225,7 @@ pub fn sssp<H: Hints>(graph: &Graph<'_>, hints: &mut H) -> String {
             let here = distance[vertex as usize];
             for &to in graph.of(vertex as usize) {
                 let Some(there) = distance.get_mut(to as usize) else { continue };
-                let through = here + 1 + ((vertex ^ to).wrapping_mul(0x9e37_79b1) >> 27);
+                let through = here + length(vertex, to);
                 if through < *there {
                     *there = through;
                     if !std::mem::replace(&mut queued[to as usize], true) {
@@ -219,8 +237,7 @@ pub fn sssp<H: Hints>(graph: &Graph<'_>, hints: &mut H) -> String {
         frontier.clear();
         std::mem::swap(&mut frontier, &mut next);
     }
-    let reached = distance.iter().filter(|&&d| d != u32::MAX).count();
-    format!("sssp: {reached} of {vertices} vertices reached")
+    (distance.iter().filter(|&&d| d != u32::MAX).count(), vertices)
 }
 
 #[cfg(test)]
@@ -248,7 +265,16 @@ mod tests {
         let walks = Walks { walks: 100, steps: 5, together: 16 };
         assert_eq!(walk(&graph, walks, &mut NoHints), walk(&graph, walks, &mut hints));
         assert_eq!(sssp(&graph, &mut NoHints), sssp(&graph, &mut hints));
+        assert_eq!(bfs(&graph, &mut NoHints), bfs(&graph, &mut hints));
         assert!(told > 0);
+    }
+
+    #[test]
+    fn a_search_reaches_what_paths_of_any_length_reach() {
+        let (_kept, mapped) = small();
+        let graph = mapped.graph();
+        let (found, paths) = (bfs(&graph, &mut NoHints), sssp(&graph, &mut NoHints));
+        assert_eq!(found.strip_prefix("bfs"), paths.strip_prefix("sssp"));
     }
 
     #[test]

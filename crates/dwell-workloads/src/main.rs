@@ -21,7 +21,8 @@ usage: dwell-kernels text --bytes N --out FILE       text that compresses like E
        dwell-kernels pagerank --graph FILE --rounds N
        dwell-kernels labels --graph FILE --rounds N
        dwell-kernels walk --graph FILE --walks N --steps N
-       dwell-kernels sssp --graph FILE";
+       dwell-kernels sssp --graph FILE
+       dwell-kernels bfs --graph FILE";
 
 /// Options by name.
 struct Options(Vec<String>);
@@ -68,6 +69,7 @@ fn run() -> Result<String, String> {
             graphs::walk(&mapped()?.graph(), Walks { walks, steps, together: 1 }, &mut NoHints)
         }
         "sssp" => graphs::sssp(&mapped()?.graph(), &mut NoHints),
+        "bfs" => graphs::bfs(&mapped()?.graph(), &mut NoHints),
         other => return Err(format!("{other}: no such kernel\n{USAGE}")),
     })
 }

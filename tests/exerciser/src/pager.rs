@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
-use dwell_pager::{Access, Advice, Faults, Options, PAGE_BYTES, Region};
+use dwell_pager::{Access, Advice, Budget, Faults, Granule, Options, PAGE_BYTES, Region};
 use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
 
@@ -40,7 +40,18 @@ pub enum Step {
         thread: bool,
         registered: bool,
         direct: bool,
+        /// Pages that one fault reads; 0 lets the accesses decide.
+        #[serde(default)]
+        granule: usize,
+        /// Whether the budget is one that other regions may share.
+        #[serde(default)]
+        within: bool,
     },
+    /// Opens a second region of higher priority within the budget, or ends it: the first has to give memory up, or
+    /// gets it back.
+    Squeeze,
+    /// A child is forked, lives on for a moment, and shares all other memory.
+    Fork,
     Read {
         at: usize,
         bytes: usize,
@@ -91,7 +102,9 @@ pub enum Step {
 impl Step {
     fn kind(&self) -> String {
         let text = match self {
-            Step::Open { kind, thread, .. } => format!("open {kind:?} thread={thread}"),
+            Step::Open { kind, thread, within, .. } => {
+                format!("open {kind:?} thread={thread} within={within}")
+            }
             other => format!("{other:?}"),
         };
         let end = text.find(" {").unwrap_or(text.len());
@@ -106,7 +119,7 @@ pub fn steps(seed: u64, count: usize) -> Vec<Step> {
     let mut dice = Dice::new(seed);
     let mut steps = Vec::new();
     let mut kind = Kind::Shared;
-    let mut budget = 0;
+    let (mut budget, mut within) = (0, false);
     let span = |dice: &mut Dice, most: u64| {
         let bytes =
             if dice.chance(50) { 1 + dice.below(64) } else { 1 + dice.below(most) } as usize;
@@ -120,12 +133,15 @@ pub fn steps(seed: u64, count: usize) -> Vec<Step> {
             0..25 => {
                 kind = dice.one_of(&[Kind::Shared, Kind::Shared, Kind::Private, Kind::ReadOnly]);
                 budget = dice.one_of(&[16, 32, 64, 200]);
+                within = dice.chance(25);
                 Step::Open {
                     kind,
                     pages: budget,
                     thread: dice.chance(30),
                     registered: dice.chance(70),
                     direct: dice.chance(20),
+                    granule: dice.one_of(&[0, 0, 1, 2, 8, 512]),
+                    within,
                 }
             }
             25..400 if kind != Kind::ReadOnly => {
@@ -147,7 +163,13 @@ pub fn steps(seed: u64, count: usize) -> Vec<Step> {
             545..570 => Step::WillNeed { at, bytes },
             570..620 => Step::Hint { at },
             620..650 => Step::Prefault { at, bytes },
-            650..680 => Step::Pin { at, bytes: bytes.min(budget / 4 * PAGE_BYTES) },
+            // Squeezed, a region has eight pages, of which four come and go.
+            650..680 => {
+                let most = if within { 2 } else { budget / 4 };
+                Step::Pin { at, bytes: bytes.min(most * PAGE_BYTES) }
+            }
+            680..690 if within => Step::Squeeze,
+            690..695 => Step::Fork,
             _ => Step::Read { at, bytes },
         });
     }
@@ -173,6 +195,9 @@ fn can_be(steps: &[Step]) -> bool {
 struct Opened {
     region: Region,
     lane: Option<dwell_pager::Registered>,
+    budget: Option<Arc<Budget>>,
+    /// The region that squeezes it.
+    other: Option<Region>,
 }
 
 fn of<T>(result: dwell::Result<T>) -> Seen {
@@ -193,12 +218,15 @@ pub fn carry_out(steps: &Path, records: &Path, file: &Path) -> Result<()> {
     let steps: Vec<Step> = serde_json::from_slice(&std::fs::read(steps)?)?;
     let records = Records::open(records, steps.len())?;
     let mut opened: Option<Opened> = None;
+    // Nobody waits for children.
+    // SAFETY: a signal's number and a disposition.
+    unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
     for (number, step) in steps.iter().enumerate() {
         records.begin(number);
         let seen = match step {
-            Step::Open { kind, pages, thread, registered, direct } => {
+            Step::Open { kind, pages, thread, registered, direct, granule, within } => {
                 // The lane belongs to the region and goes first.
-                if let Some(Opened { region, lane }) = opened.take() {
+                if let Some(Opened { region, lane, .. }) = opened.take() {
                     drop(lane);
                     drop(region);
                 }
@@ -218,10 +246,37 @@ pub fn carry_out(steps: &Path, records: &Path, file: &Path) -> Result<()> {
                     }
                 };
                 let faults = if *thread { Faults::Thread } else { Faults::Inline };
-                let options = Options::new(pages * PAGE_BYTES).access(access).faults(faults);
-                let region = Region::open(source, &options)?;
+                let budget = within.then(|| Budget::new(pages * PAGE_BYTES)).transpose()?;
+                let mut options = match &budget {
+                    Some(budget) => Options::within(budget),
+                    None => Options::new(pages * PAGE_BYTES),
+                };
+                if *granule > 0 {
+                    options = options.granule(Granule::Bytes(granule * PAGE_BYTES));
+                }
+                let region = Region::open(source, &options.access(access).faults(faults))?;
                 let lane = if *registered { Some(region.register_thread()?) } else { None };
-                opened = Some(Opened { region, lane });
+                opened = Some(Opened { region, lane, budget, other: None });
+                Seen::ok(0)
+            }
+            Step::Squeeze => {
+                let opened = opened.as_mut().context("no region")?;
+                if let (None, Some(budget)) = (opened.other.take(), &opened.budget) {
+                    let options = Options::within(budget).nice(-20);
+                    let other = Region::open(dwell::Options::new().open(file)?, &options)?;
+                    other.prefault(0..other.len().min(32 * PAGE_BYTES))?;
+                    opened.other = Some(other);
+                }
+                Seen::ok(0)
+            }
+            Step::Fork => {
+                // SAFETY: the child calls nothing but what is allowed after a fork of several threads.
+                unsafe {
+                    if libc::fork() == 0 {
+                        libc::usleep(3_000);
+                        libc::_exit(0);
+                    }
+                }
                 Seen::ok(0)
             }
             Step::Die => {
@@ -233,7 +288,7 @@ pub fn carry_out(steps: &Path, records: &Path, file: &Path) -> Result<()> {
         };
         records.tell(number, seen);
     }
-    if let Some(Opened { region, lane }) = opened {
+    if let Some(Opened { region, lane, .. }) = opened {
         drop(lane);
         region.close()?;
     }
@@ -298,7 +353,7 @@ fn touched(region: &Region, step: &Step) -> Seen {
                 }
             }
         },
-        Step::Open { .. } | Step::Die => Seen::ok(0),
+        Step::Open { .. } | Step::Squeeze | Step::Fork | Step::Die => Seen::ok(0),
     }
 }
 

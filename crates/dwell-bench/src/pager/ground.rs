@@ -54,6 +54,8 @@ pub enum Ask {
     Visits(Order),
     /// A walk over a graph.
     Graph(Program),
+    /// Sorting all of it, which changes it.
+    Sort,
 }
 
 impl Ask {
@@ -61,6 +63,7 @@ impl Ask {
     pub fn work(self, bytes: u64) -> Work {
         match self {
             Ask::Graph(program) => Work::Graph(program),
+            Ask::Sort => Work::Sort,
             Ask::Visits(order) => Work::Visits(Visits {
                 order,
                 visits: 2 * (bytes / PAGE_BYTES as u64),
@@ -74,6 +77,8 @@ impl Ask {
     fn fits(self, holds: Holds) -> bool {
         match self {
             Ask::Visits(_) => holds != Holds::Graph,
+            // Nobody's own file is overwritten.
+            Ask::Sort => holds == Holds::Data,
             Ask::Graph(_) => holds != Holds::Data,
         }
     }

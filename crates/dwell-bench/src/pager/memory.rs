@@ -11,8 +11,8 @@ use std::path::Path;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use anyhow::{Context, Result, bail};
-use dwell_pager::{Ahead, Board, Faults, Options, Region, Statistics};
+use anyhow::{Context, Result, bail, ensure};
+use dwell_pager::{Access, Ahead, Board, Faults, Options, Region, Statistics};
 
 use super::task::Task;
 use super::umap::Umap;
@@ -55,14 +55,16 @@ pub(super) struct Mapping {
 }
 
 impl Mapping {
-    fn of(path: &Path, advice: Advice) -> Result<Self> {
+    fn of(path: &Path, advice: Advice, writes: bool) -> Result<Self> {
         let name = path.display();
-        let file = File::open(path).with_context(|| format!("open {name}"))?;
+        let file = File::options().read(true).write(writes).open(path);
+        let file = file.with_context(|| format!("open {name}"))?;
         let bytes = usize::try_from(file.metadata()?.len()).context("a file too long to map")?;
         // SAFETY: the kernel chooses where, and checks the rest.
         let start = unsafe {
-            let (read, shared) = (libc::PROT_READ, libc::MAP_SHARED);
-            libc::mmap(std::ptr::null_mut(), bytes, read, shared, file.as_raw_fd(), 0)
+            let access = libc::PROT_READ | if writes { libc::PROT_WRITE } else { 0 };
+            let shared = libc::MAP_SHARED;
+            libc::mmap(std::ptr::null_mut(), bytes, access, shared, file.as_raw_fd(), 0)
         };
         if start == libc::MAP_FAILED {
             let error = std::io::Error::last_os_error();
@@ -133,16 +135,25 @@ impl Memory {
     /// # Errors
     /// What the system or the source refuses; a limit that leaves no room for pages.
     pub(super) fn of(task: &Task) -> Result<Self> {
-        let (handler, ahead, policy) = match &task.way.kind {
-            Kind::Region { handler, ahead, policy } => (handler, ahead, policy),
+        let (handler, ahead, policy, stages) = match &task.way.kind {
+            Kind::Region { handler, ahead, policy, stages } => (handler, ahead, policy, *stages),
             Kind::Swap => return Ok(Memory::Mapped(Mapping::copy_of(&task.address)?)),
             Kind::Umap { page_bytes } => {
                 let length = std::fs::metadata(&task.address)?.len();
                 let budget_bytes = budget(task, length)?.saturating_sub(UMAP_SPARE_BYTES);
-                return Ok(Memory::Umap(Umap::of(&task.address, *page_bytes, budget_bytes)?));
+                return Ok(Memory::Umap(Umap::of(
+                    &task.address,
+                    *page_bytes,
+                    budget_bytes,
+                    task.work.writes(),
+                )?));
             }
             Kind::Mmap | Kind::Device { .. } => {
-                return Ok(Memory::Mapped(Mapping::of(&task.address, task.way.advice)?));
+                return Ok(Memory::Mapped(Mapping::of(
+                    &task.address,
+                    task.way.advice,
+                    task.work.writes(),
+                )?));
             }
         };
         let file = task.open(&policy_of(policy)?)?;
@@ -158,9 +169,13 @@ impl Memory {
         let mut options = Options::new(budget_bytes as usize)
             .faults(faults)
             .policy(policy_of(policy)?)
+            .stages(stages)
             .board(board);
         if *handler == Handler::OtherCpuSpins {
             options = options.handler_spins_ns(SPINS_NS);
+        }
+        if task.work.writes() {
+            options = options.access(Access::Shared);
         }
         if !ahead {
             options = options.ahead(Ahead::Nothing);
@@ -177,13 +192,29 @@ impl Memory {
         Ok(Memory::Region(region))
     }
 
-    /// The memory.
-    pub(super) fn bytes(&self) -> &[u8] {
-        let (start, bytes) = match self {
+    fn as_parts(&self) -> (*mut u8, usize) {
+        match self {
             Memory::Mapped(mapping) => (mapping.start.as_ptr(), mapping.bytes),
             Memory::Umap(umap) => umap.as_parts(),
             Memory::Region(region) => (region.as_ptr(), region.len()),
-        };
+        }
+    }
+
+    /// The memory as words, to be written to.
+    ///
+    /// # Errors
+    /// Memory that begins within a word.
+    pub(super) fn words(&mut self) -> Result<&mut [u64]> {
+        let (start, bytes) = self.as_parts();
+        let start = start.cast::<u64>();
+        ensure!(start.is_aligned(), "the memory begins within a word");
+        // SAFETY: aligned, mapped for as long as this lives, and borrowed from it alone.
+        Ok(unsafe { std::slice::from_raw_parts_mut(start, bytes / 8) })
+    }
+
+    /// The memory.
+    pub(super) fn bytes(&self) -> &[u8] {
+        let (start, bytes) = self.as_parts();
         // SAFETY: mapped for as long as this lives, and nobody writes to the file meanwhile.
         unsafe { std::slice::from_raw_parts(start, bytes) }
     }

@@ -31,7 +31,7 @@ use crate::result::{Configured, Device, Load, RoundResult, Row, Run, Setting, Wo
 use swap::Swap;
 
 pub use ground::{Ask, Ground, Grounds, Setup, Terms};
-pub use task::{Task, Told};
+pub use task::{STAGES, Task, Told};
 pub use way::{Advice, DEVICE, DEVICE_BLOCK, Handler, Kind, MMAP, REGION, SWAP, UMAP, Way};
 pub use work::{Done, Order, PAGE_BYTES, Program, Visits, Work};
 
@@ -328,6 +328,13 @@ fn once(
     limited: bool,
     hidden: &[String],
 ) -> Result<(Told, RoundResult)> {
+    if entry.work.writes() {
+        let open = || {
+            let file = std::fs::File::options().write(true).open(&entry.address)?;
+            work::scramble(&file, file.metadata()?.len())
+        };
+        open().with_context(|| format!("filling {}", entry.address.display()))?;
+    }
     if !dwell::open::is_scheme(&entry.address) {
         let name = entry.address.display();
         forget_pages(&entry.address).with_context(|| format!("dropping the pages of {name}"))?;

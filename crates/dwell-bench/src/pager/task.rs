@@ -2,6 +2,7 @@
 //! What one measured process is told, what it does, and what it tells.
 
 use std::collections::BTreeMap;
+use std::hint::black_box;
 use std::io::{BufRead as _, Write as _};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,9 +17,10 @@ use serde::{Deserialize, Serialize};
 
 use super::memory::Memory;
 use super::way::{Handler, Kind, Way};
-use super::work::{Done, PAGE_BYTES, Work};
+use super::work::{Done, PAGE_BYTES, Work, sort};
 use crate::contender::policy_of;
 use crate::fixture::enter;
+use crate::latency::Latencies;
 use crate::result::RoundResult;
 use crate::usage::{self, Meter, Scope};
 
@@ -97,7 +99,8 @@ impl Task {
     pub(super) fn open(&self, policy: &Arc<dyn WaitPolicy>) -> Result<dwell::File> {
         let known = self.profile.as_ref().map(DeviceProfile::known).unwrap_or_default();
         let direct = !dwell::open::is_scheme(&self.address);
-        let options = dwell::Options::new().direct(direct).known(known).policy(policy.clone());
+        let options = dwell::Options::new().direct(direct).write(self.work.writes());
+        let options = options.known(known).policy(policy.clone());
         Ok(options.open(&self.address)?)
     }
 
@@ -132,11 +135,19 @@ impl Task {
             }
             _ => None,
         };
-        let memory = Memory::of(self)?;
+        let mut memory = Memory::of(self)?;
         if let Some(own) = own {
             run_on(own)?;
         }
-        let _registered = memory.register()?;
+        let registered = memory.register()?;
+        if let (Kind::Region { stages: true, .. }, Some(registered)) = (&self.way.kind, &registered)
+        {
+            return self.serve_stages(&memory, registered);
+        }
+        if self.work.writes() {
+            let words = memory.words()?;
+            return self.measured(|_| Ok(sort(words)), || None);
+        }
         let hint = self.way.hints.then_some(|bytes| memory.hint(bytes));
         let bytes = memory.bytes();
         self.measured(
@@ -167,16 +178,55 @@ impl Task {
         failed.map_or(Ok(()), |error| Err(error.into()))
     }
 
+    /// Visits of a region, of which each stage of each fault is timed.
+    fn serve_stages(&self, memory: &Memory, registered: &dwell_pager::Registered) -> Result<()> {
+        let Work::Visits(visits) = self.work else { bail!("stages are those of visits") };
+        let bytes = memory.bytes();
+        let mut times: [Latencies; STAGES.len()] = std::array::from_fn(|_| Latencies::new());
+        let touch = |page: usize| {
+            let began = clock::now();
+            let found = black_box(visits.touch(&bytes[page * PAGE_BYTES..][..PAGE_BYTES]));
+            let ended = clock::now();
+            if let Some(stages) = registered.last_fault().filter(|stages| stages.entered >= began) {
+                times.iter_mut().zip(spans(began, &stages, ended)).for_each(|(times, span)| {
+                    times.record(span);
+                });
+            }
+            found
+        };
+        let pages = bytes.len() / PAGE_BYTES;
+        let perform = |until_ns| visits.perform(pages, touch, None::<fn(_)>, self.seed, until_ns);
+        let mut told = match self.performed(perform, || memory.statistics())? {
+            Some(told) => told,
+            None => return Ok(()),
+        };
+        for (name, times) in STAGES.iter().zip(&times) {
+            told.round.paging.insert(format!("{name}_ns"), times.summary().p50_ns);
+        }
+        say(&serde_json::to_string(&told)?)
+    }
+
     fn measured(
         &self,
         perform: impl FnOnce(u64) -> Result<Done>,
         counted: impl Fn() -> Option<dwell_pager::Statistics>,
     ) -> Result<()> {
+        match self.performed(perform, counted)? {
+            Some(told) => say(&serde_json::to_string(&told)?),
+            None => Ok(()),
+        }
+    }
+
+    /// Says that all is set up, waits for a line and does the work; `None` where nobody wants it any more.
+    fn performed(
+        &self,
+        perform: impl FnOnce(u64) -> Result<Done>,
+        counted: impl Fn() -> Option<dwell_pager::Statistics>,
+    ) -> Result<Option<Told>> {
         say(READY)?;
         let mut line = String::new();
         if std::io::stdin().lock().read_line(&mut line).context("waiting for the bench")? == 0 {
-            // Nobody wants it any more.
-            return Ok(());
+            return Ok(None);
         }
         let (before, faults_before) = (counted(), usage::faults());
         let meter = Meter::start(Scope::Process);
@@ -187,7 +237,7 @@ impl Task {
         let mut round = cost.round();
         let visits = match self.work {
             Work::Visits(_) => done.operations,
-            Work::Graph(_) => 0,
+            Work::Graph(_) | Work::Sort => 0,
         };
         (round.requests, round.bytes) = (visits, visits * PAGE_BYTES as u64);
         round.operations = BTreeMap::from([("done".to_owned(), done.operations)]);
@@ -205,9 +255,26 @@ impl Task {
                 ("minor_faults".to_owned(), faults.minor - faults_before.minor),
             ]),
         };
-        let told = Told { done, round, began_ns: meter.started_ns(), ended_ns };
-        say(&serde_json::to_string(&told)?)
+        Ok(Some(Told { done, round, began_ns: meter.started_ns(), ended_ns }))
     }
+}
+
+/// The stages of a fault, as its program sees them.
+pub const STAGES: [&str; 7] = ["signal", "look-up", "frame", "request", "wait", "move", "return"];
+
+/// How long each stage took of a touch from `began` to `ended`.
+fn spans(began: u64, stages: &dwell_pager::Stages, ended: u64) -> [u64; STAGES.len()] {
+    let passed = [
+        began,
+        stages.entered,
+        stages.looked_up,
+        stages.framed,
+        stages.requested,
+        stages.arrived,
+        stages.moved,
+        ended,
+    ];
+    std::array::from_fn(|at| passed[at + 1].saturating_sub(passed[at]))
 }
 
 /// What a region counted, by the names of a result. A major fault is one that had to wait for the source,

@@ -39,11 +39,16 @@ pub(super) struct Umap {
 
 impl Umap {
     /// Maps a file, past the page cache, with at most `budget_bytes` of it in memory.
-    pub(super) fn of(path: &Path, page_bytes: usize, budget_bytes: u64) -> Result<Self> {
+    pub(super) fn of(
+        path: &Path,
+        page_bytes: usize,
+        budget_bytes: u64,
+        writes: bool,
+    ) -> Result<Self> {
         let name = path.display();
         let library = library().map_err(anyhow::Error::msg)?;
         let mut open = File::options();
-        let file = open.read(true).custom_flags(libc::O_DIRECT).open(path);
+        let file = open.read(true).write(writes).custom_flags(libc::O_DIRECT).open(path);
         let file = file.with_context(|| format!("open {name}"))?;
         let bytes = usize::try_from(file.metadata()?.len()).context("a file too long to map")?;
         ensure!(bytes.is_multiple_of(page_bytes), "{name} does not end with a whole page of UMap");
@@ -68,8 +73,8 @@ impl Umap {
         };
         // SAFETY: UMap chooses where; the file stays open for as long as it is mapped.
         let start = unsafe {
-            let (read, private) = (libc::PROT_READ, libc::MAP_PRIVATE);
-            map(std::ptr::null_mut(), bytes, read, private, file.as_raw_fd(), 0)
+            let access = libc::PROT_READ | if writes { libc::PROT_WRITE } else { 0 };
+            map(std::ptr::null_mut(), bytes, access, libc::MAP_PRIVATE, file.as_raw_fd(), 0)
         };
         ensure!(start != libc::MAP_FAILED, "UMap does not map {name}");
         let start = NonNull::new(start.cast()).context("mapped at zero")?;

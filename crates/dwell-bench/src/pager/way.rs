@@ -61,6 +61,8 @@ pub enum Kind {
         ahead: bool,
         /// Wait policy of its faults.
         policy: String,
+        /// Whether each fault's stages are timed.
+        stages: bool,
     },
     /// No memory: pages are read one by one into a buffer. What the device takes.
     Device {
@@ -99,9 +101,10 @@ pub const SWAP: &str = "swap";
 /// Names of UMap with its smallest page, and with larger ones.
 pub const UMAP: [&str; 2] = ["umap", "umap-64k"];
 /// Names of a region's ways.
-pub const REGION: [&str; 13] = [
+pub const REGION: [&str; 14] = [
     "region",
     "region-random",
+    "region-stages",
     "region-sequential",
     "region-hints",
     "region-random-hints",
@@ -134,6 +137,7 @@ impl Way {
             handler,
             ahead,
             policy: policy.to_owned(),
+            stages: false,
         };
         let its = |handler| region(handler, true, "its");
         // Where one fault is timed, nothing else may be read.
@@ -149,6 +153,11 @@ impl Way {
             "mmap-random-hints" => (Kind::Mmap, Advice::Random, true),
             "region" => (its(Handler::Inline), Advice::Normal, false),
             "region-random" => (lone(Handler::Inline), Advice::Random, false),
+            "region-stages" => {
+                let (handler, policy) = (Handler::Inline, "its".to_owned());
+                let kind = Kind::Region { handler, ahead: false, policy, stages: true };
+                (kind, Advice::Random, false)
+            }
             "region-sequential" => (its(Handler::Inline), Advice::Sequential, false),
             "region-hints" => (its(Handler::Inline), Advice::Normal, true),
             "region-random-hints" => (lone(Handler::Inline), Advice::Random, true),
@@ -187,7 +196,7 @@ impl Way {
                     format!("policy {policy}"),
                 ]
             }
-            Kind::Region { handler, ahead, policy } => {
+            Kind::Region { handler, ahead, policy, stages } => {
                 let who = match handler {
                     Handler::Inline => "the faulting thread handles faults",
                     Handler::SameCpu => "a thread on the same CPU handles faults",
@@ -198,7 +207,9 @@ impl Way {
                     Handler::Anywhere => "a thread handles faults",
                 };
                 let ahead = if *ahead { "reads ahead" } else { "reads nothing ahead" };
-                vec![who.into(), format!("policy {policy}"), ahead.into()]
+                let mut settings = vec![who.into(), format!("policy {policy}"), ahead.into()];
+                settings.extend(stages.then(|| "the stages of each fault are timed".into()));
+                settings
             }
         };
         match self.advice {

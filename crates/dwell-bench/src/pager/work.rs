@@ -4,7 +4,7 @@
 use std::hint::black_box;
 use std::ops::Range;
 
-use anyhow::{Result, anyhow, ensure};
+use anyhow::{Result, anyhow, bail, ensure};
 use dwell::clock;
 use dwell_workloads::csr::Graph;
 use dwell_workloads::graphs::{self, Hints, NoHints, Walks};
@@ -74,6 +74,8 @@ pub enum Program {
     Communities(u32),
     /// Shortest paths from the largest vertex.
     ShortestPaths,
+    /// Breadth-first search from the largest vertex.
+    BreadthFirst,
 }
 
 /// What a program does.
@@ -84,6 +86,8 @@ pub enum Work {
     Visits(Visits),
     /// A walk over a graph, which the memory must hold.
     Graph(Program),
+    /// Sorting all as words of 64 bits, in place: UMap's `umapsort`.
+    Sort,
 }
 
 /// What was done.
@@ -100,7 +104,7 @@ pub struct Done {
 }
 
 impl Program {
-    /// The four, as in the figures.
+    /// The four of G3.
     pub const ALL: [Program; 4] = [
         Program::PageRank(2),
         Program::RandomWalk(16),
@@ -115,6 +119,7 @@ impl Program {
             Program::RandomWalk(_) => "random walk",
             Program::Communities(_) => "communities",
             Program::ShortestPaths => "shortest paths",
+            Program::BreadthFirst => "breadth-first search",
         }
     }
 
@@ -125,7 +130,7 @@ impl Program {
             Program::RandomWalk(_) | Program::Communities(_) => 4,
             // Distances, marks and two frontiers, in which about three in four of an R-MAT graph's vertices stand
             // at most: more would be memory that only the page cache has a use for.
-            Program::ShortestPaths => 5 + 3,
+            Program::ShortestPaths | Program::BreadthFirst => 5 + 3,
         }
     }
 }
@@ -150,7 +155,13 @@ impl Work {
         match self {
             Work::Visits(visits) => visits.order.as_str(),
             Work::Graph(program) => program.as_str(),
+            Work::Sort => "sort",
         }
+    }
+
+    /// Whether it changes the file.
+    pub const fn writes(self) -> bool {
+        matches!(self, Work::Sort)
     }
 
     /// Memory that it takes for itself where the mapped memory has so many bytes.
@@ -159,7 +170,7 @@ impl Work {
             Work::Visits(Visits { order: Order::Shuffled, .. }) => {
                 mapped_bytes / PAGE_BYTES as u64 * 4
             }
-            Work::Visits(_) => 0,
+            Work::Visits(_) | Work::Sort => 0,
             // A vertex has two times 36 bytes in a graph's file: 16 targets and an offset.
             Work::Graph(program) => mapped_bytes / 72 * program.vertex_bytes(),
         }
@@ -183,6 +194,7 @@ impl Work {
                 let touch = |page: usize| visits.touch(&bytes[page * PAGE_BYTES..][..PAGE_BYTES]);
                 visits.perform(bytes.len() / PAGE_BYTES, touch, hint, seed, until_ns)
             }
+            Work::Sort => bail!("only memory that can be written to is sorted"),
             Work::Graph(program) => {
                 let graph = Graph::over(bytes).map_err(|why| anyhow!(why))?;
                 let found = match hint {
@@ -195,12 +207,39 @@ impl Work {
     }
 }
 
+/// Sorts words in place. All that was there is there afterwards, which a sum shows.
+pub(super) fn sort(words: &mut [u64]) -> Done {
+    let sum = |words: &[u64]| words.iter().fold(0u64, |sum, word| sum.wrapping_add(*word));
+    words.sort_unstable();
+    let order = if words.is_sorted() { "in order" } else { "out of order" };
+    let found = format!("{} words {order}: {:016x}", words.len(), sum(words));
+    Done { operations: 1, complete: true, found, ..Done::default() }
+}
+
+/// Fills a file with words in no order, the same each time.
+pub(super) fn scramble(file: &std::fs::File, bytes: u64) -> std::io::Result<()> {
+    use std::os::unix::fs::FileExt;
+    const WORDS: usize = 128 << 10;
+    let mut random = SplitMix(1);
+    let mut part = Vec::with_capacity(WORDS * 8);
+    let mut at = 0;
+    while at < bytes {
+        part.clear();
+        (0..WORDS).for_each(|_| part.extend(random.next_u64().to_le_bytes()));
+        let length = (bytes - at).min(part.len() as u64);
+        file.write_all_at(&part[..length as usize], at)?;
+        at += length;
+    }
+    file.sync_data()
+}
+
 impl Program {
     fn perform(self, graph: &Graph<'_>, hints: &mut impl Hints) -> String {
         match self {
             Program::PageRank(rounds) => graphs::pagerank(graph, rounds as usize, hints),
             Program::Communities(rounds) => graphs::labels(graph, rounds as usize, hints),
             Program::ShortestPaths => graphs::sssp(graph, hints),
+            Program::BreadthFirst => graphs::bfs(graph, hints),
             Program::RandomWalk(per_1024) => {
                 let walks = (graph.vertices() * per_1024 as usize).div_ceil(1024);
                 graphs::walk(graph, Walks { walks, steps: 16, together: 64 }, hints)

@@ -336,6 +336,22 @@ static void adopted(const char *path)
     CHECK(close(descriptor) == 0 && close(other) == 0 && close(directory) == 0);
 }
 
+static void maps(const char *path)
+{
+    dwell_file *file = opened(path, 0, NULL);
+    dwell_region *region = NULL;
+    dwell_map_options how = DWELL_MAP_OPTIONS_INIT;
+    how.flags = DWELL_MAP_AUTO;
+    CHECK(dwell_map(file, &how, &region) == 0 && dwell_region_bytes(region) > 0);
+    CHECK(strstr(dwell_region_why_mapped(region), "budget") != NULL);
+    CHECK(dwell_region_why_mapped(NULL) == NULL && dwell_unmap(region) == 0);
+    how.flags = 0;
+    how.budget_bytes = 1 << 20;
+    how.granule_bytes = 12345;
+    FAILS(dwell_map(file, &how, &region), EINVAL, "granule");
+    CHECK(dwell_close(file) == 0);
+}
+
 static void decisions(void)
 {
     char byte;
@@ -375,6 +391,7 @@ int main(int argc, char **argv)
     threads_and_time();
     fork_amid(path);
     adopted(path);
+    maps(path);
     decisions();
     puts("contract kept");
     return 0;

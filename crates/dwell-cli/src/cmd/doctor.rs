@@ -6,7 +6,7 @@ mod settings;
 use std::path::PathBuf;
 
 use anyhow::{Result, bail};
-use dwell::dwell_policy::Routes;
+use dwell::dwell_policy::{DeviceClass, Routes};
 use dwell::off::Off;
 use dwell::{Decision, Reason, Route};
 use dwell_bench::counters::Counters;
@@ -105,6 +105,7 @@ pub fn run(args: &Args) -> Result<()> {
     text += &screen.labelled("host page  ", &host_page);
     text += &screen.labelled("counters   ", &counters);
     text += &screen.labelled("active     ", &summary(&devices));
+    text += &screen.labelled("pager      ", &paging(&devices));
     if let Some(off) = &off {
         text += &screen.labelled_in(Tone::Warning, "! off      ", &off::words(off));
     }
@@ -215,6 +216,29 @@ fn summary(devices: &[Outlook]) -> String {
         true => "no block device holds anything here".to_owned(),
         false => parts.join("; "),
     }
+}
+
+/// One line: where plain mmap is better than a region of the pager for files larger than memory.
+fn paging(devices: &[Outlook]) -> String {
+    let named = |wanted: Option<bool>| {
+        let names = devices.iter().filter(|device| is_very_fast(device) == wanted);
+        let names: Vec<&str> = names.map(|device| device.device.kernel_name.as_str()).collect();
+        (!names.is_empty()).then(|| names.join(", "))
+    };
+    let parts = [
+        named(Some(true)).map(|names| format!("{names}: plain mmap, a read completes at once")),
+        named(Some(false))
+            .map(|names| format!("{names}: a region, if access is random or strided")),
+        named(None).map(|names| format!("{names}: Backing::Auto measures when a file is opened")),
+    ];
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    if parts.is_empty() { "no block device holds anything here".into() } else { parts.join("; ") }
+}
+
+/// Whether a device completes reads at once; `None` of one that was not probed.
+fn is_very_fast(outlook: &Outlook) -> Option<bool> {
+    let profile = outlook.profile.as_ref().ok()?.as_ref()?;
+    Some(profile.decision.class == DeviceClass::VeryFast)
 }
 
 fn told(outlook: &Outlook) -> ToldDevice<'_> {

@@ -46,10 +46,12 @@ mod sequential;
 mod settle;
 mod simulator;
 mod spinning;
+mod stages;
 mod sums;
 mod switches;
 mod threshold;
 mod tracing;
+mod umap_programs;
 mod whole;
 mod window;
 mod workloads;
@@ -70,7 +72,7 @@ pub type Progress<'a> = dyn FnMut(&str, f64) + 'a;
 /// Fills in a result; a figure that is more than its cases returns its own chart.
 type Experiment = fn(&mut Lab, &mut FigureResult, &mut Progress<'_>) -> Result<Option<String>>;
 
-const EXPERIMENTS: [(&str, Experiment); 68] = [
+const EXPERIMENTS: [(&str, Experiment); 70] = [
     ("S1", switches::direct),
     ("S2", switches::indirect),
     ("S3", classes::measure),
@@ -94,11 +96,13 @@ const EXPERIMENTS: [(&str, Experiment); 68] = [
     ("A2", switches::working_set),
     ("A3", whole::measure),
     ("A4", response::measure),
+    ("G0", stages::measure),
     ("G1", one_fault::measure),
     ("G2", pager::orders),
     ("G3", pager::graphs),
     ("G4", pager_batch::measure),
     ("G5", pager::major_faults),
+    ("G6", umap_programs::measure),
     ("I1", its::measure),
     ("I2", its::measure),
     ("I3", its::measure),

@@ -40,7 +40,7 @@ pub(super) fn ground(lab: &mut Lab, kind: Kind, bytes: u64) -> Result<Result<Gro
 }
 
 /// A graph on ext4 on a loop device, or why there is none here.
-fn graph(lab: &Lab) -> Result<Result<Ground, String>> {
+pub(super) fn graph(lab: &Lab) -> Result<Result<Ground, String>> {
     let scale = scale(lab);
     let room = Ground::room_bytes(Ground::graph_bytes(scale));
     match lab.place_of(Kind::Loop, FileSystemKind::Ext4, room)? {
@@ -71,7 +71,7 @@ pub(super) fn scale(lab: &Lab) -> u32 {
 }
 
 /// Entries measured, as the part `from..to` of an experiment.
-fn race(
+pub(super) fn race(
     lab: &Lab,
     ground: &Ground,
     entries: Vec<Entry>,
@@ -120,7 +120,7 @@ fn best<'w>(run: &Run, work: &str, ways: &[&'w str]) -> Option<&'w str> {
 }
 
 /// Enters how much faster a way was than the best of others, and names that.
-fn against_best(
+pub(super) fn against_best(
     result: &mut FigureResult,
     case: &str,
     run: &Run,
@@ -138,7 +138,7 @@ fn against_best(
 }
 
 /// Adds to a case's remark the most memory that any contender had, against the limit, where it was counted.
-fn add_peak(result: &mut FigureResult, case: &str, run: &Run, work: &str) -> Result<()> {
+pub(super) fn add_peak(result: &mut FigureResult, case: &str, run: &Run, work: &str) -> Result<()> {
     let rows = run.rows.iter().filter(|row| row.setting.workload() == work);
     let paging = rows.flat_map(|row| &row.rounds).map(|round| &round.paging);
     let most = paging
@@ -159,10 +159,10 @@ pub(super) fn cases_of(result: &FigureResult, name: &str) -> Vec<String> {
 }
 
 /// The kernel's ways without hints: every advice that can make it faster.
-const PLAIN: [&str; 6] =
+pub(super) const PLAIN: [&str; 6] =
     ["mmap", "mmap-random", "mmap-sequential", "mmap-willneed", "mmap-populate", "mmap-huge"];
 /// Its ways with them.
-const HINTED: [&str; 2] = ["mmap-hints", "mmap-random-hints"];
+pub(super) const HINTED: [&str; 2] = ["mmap-hints", "mmap-random-hints"];
 
 /// G2.
 pub fn orders(

@@ -133,6 +133,7 @@ impl Files<'_> {
                 let visits = of.visits * (self.bytes[1] / PAGE_BYTES as u64) / 1000;
                 ("data", self.bytes[1], Work::Visits(Visits { visits, ..of }))
             }
+            Work::Sort => ("data", self.bytes[1], member.work),
         };
         let file = self.directory.join(name);
         let file = file.to_str().context("the directory's name is not text")?;

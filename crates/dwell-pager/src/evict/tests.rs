@@ -51,7 +51,7 @@ fn a_fault_uses_less_than_half_of_its_stack() {
             for round in 0..2_000u32 {
                 let page = if round % 3 == 0 { round * 7 % 256 } else { round % 256 };
                 sh.hints.publish(u64::from(round * 11 % 256) * PAGE_BYTES as u64);
-                lane.on_stack(|lane| lane.fault(&sh, page)).unwrap();
+                lane.on_stack(|lane| lane.fault(&sh, page, clock::now())).unwrap();
                 if sh.writes && sh.pages.state(page) == State::Present {
                     // SAFETY: a present page: nothing moves pages but this lane.
                     unsafe { byte(&sh, page).write_volatile(round as u8) };
@@ -71,7 +71,7 @@ fn pages_that_a_partial_move_left_behind_are_present_and_keep_what_was_written()
         let Some((_dir, sh)) = shared(access, 16, 16) else { return };
         let mut lane = sh.guests[0].lock().unwrap();
         for page in 0..12 {
-            lane.fault(&sh, page).unwrap();
+            lane.fault(&sh, page, clock::now()).unwrap();
         }
         let first = (0..4).find(|page| sh.pages.frame(page + 7) == sh.pages.frame(*page) + 7);
         let Some(first) = first else { panic!("no run of frames") };
@@ -86,7 +86,7 @@ fn pages_that_a_partial_move_left_behind_are_present_and_keep_what_was_written()
             let word = sh.pages.get(page);
             let expected = if page < first + 3 { State::Standby } else { State::Present };
             assert_eq!((State::of(word), word & DIRTY != 0), (expected, page < first + 3));
-            lane.fault(&sh, page).unwrap();
+            lane.fault(&sh, page, clock::now()).unwrap();
             // SAFETY: as above.
             assert_eq!(unsafe { byte(&sh, page).read_volatile() }, 9);
             assert_eq!(lane.written(&sh, page, 1), 1);
@@ -100,7 +100,7 @@ fn a_changed_private_page_whose_move_back_is_answered_eagain_keeps_its_data() {
     let Some((_dir, sh)) = shared(private, 16, 16) else { return };
     let mut lane = sh.guests[0].lock().unwrap();
     for page in 0..16 {
-        lane.fault(&sh, page).unwrap();
+        lane.fault(&sh, page, clock::now()).unwrap();
     }
     claim(&sh, 3);
     let written = lane.written(&sh, 3, 1);
@@ -122,7 +122,7 @@ fn a_changed_private_page_whose_move_back_is_answered_eagain_keeps_its_data() {
     while sh.take(&mut books, 1).is_some() {}
     drop(books);
     sh.uffd.refusals.set(None);
-    lane.fault(&sh, 3).unwrap();
+    lane.fault(&sh, 3, clock::now()).unwrap();
     // SAFETY: as above.
     assert_eq!(unsafe { byte(&sh, 3).read_volatile() }, 77);
     // It still counts as written: nothing drops it afterwards either.

@@ -89,6 +89,8 @@ enum WorkArg {
     RandomWalk,
     Communities,
     ShortestPaths,
+    BreadthFirst,
+    Sort,
 }
 
 fn known_way(name: &str) -> Result<String, String> {
@@ -161,6 +163,8 @@ impl WorkArg {
             WorkArg::RandomWalk => Ask::Graph(Program::ALL[1]),
             WorkArg::Communities => Ask::Graph(Program::ALL[2]),
             WorkArg::ShortestPaths => Ask::Graph(Program::ALL[3]),
+            WorkArg::BreadthFirst => Ask::Graph(Program::BreadthFirst),
+            WorkArg::Sort => Ask::Sort,
         }
     }
 }

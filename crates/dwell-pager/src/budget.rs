@@ -1,0 +1,331 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Memory that many regions share, of one process or of several.
+//!
+//! Each region has a seat in a page that all processes of the budget map. It says there how much it could use, how
+//! much it holds, and whether it faults. One process, that of the first seat, decides what each is granted; a thread
+//! of each process sees to it that its regions keep to that.
+#![allow(unsafe_code)]
+
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use dwell::fork::ForkMark;
+use dwell::{Error, Result};
+
+use crate::board::alive;
+use crate::group;
+use crate::mask::Quiet;
+use crate::memory::Area;
+use crate::options::PAGE_BYTES;
+use crate::shared::Shared;
+use crate::shares::{Claim, LEAST_PAGES, grants, shares, some_of, under_pressure};
+use crate::signal;
+
+/// Regions that a budget has seats for.
+const SEATS: usize = 160;
+/// How often a process sees to its regions.
+const ROUND: Duration = Duration::from_millis(100);
+/// How often the kernel is asked how much processes wait for memory.
+const PRESSURE: Duration = Duration::from_secs(1);
+
+/// One region; all zeros where the seat is free.
+#[repr(C)]
+struct Seat {
+    process: AtomicU32,
+    /// Pages that it can use, holds, and may have.
+    pages: AtomicU32,
+    held: AtomicU32,
+    granted: AtomicU32,
+    /// Nice value + 20, and whether it faults.
+    says: AtomicU32,
+}
+
+const ACTIVE: u32 = 1 << 8;
+
+/// Memory for pages that regions share: by priority, by who faults, and by how much the machine has. Under memory
+/// pressure (`/proc/pressure/memory`, or that of the control group) there is less for all, and without it again as
+/// much as was asked for.
+///
+/// Whoever may open the file of a shared budget may also shorten it, and then who looks at it dies: it belongs to one
+/// user.
+pub struct Budget {
+    area: Area,
+    /// Pages that were asked for.
+    asked: u32,
+    own: Mutex<Own>,
+    wake: Condvar,
+    mark: ForkMark,
+}
+
+/// What one process knows.
+#[derive(Default)]
+struct Own {
+    regions: Vec<Member>,
+    /// Whether the thread runs.
+    runs: bool,
+    pressure_at: Option<Instant>,
+}
+
+struct Member {
+    region: Weak<Shared>,
+    seat: usize,
+    /// Faults that had waited when it was last looked at.
+    waited: u64,
+}
+
+impl Budget {
+    /// So many bytes for the regions of this process.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn new(bytes: usize) -> Result<Arc<Budget>> {
+        let path = Path::new("budget");
+        let area = Area::new(1).and_then(|area| {
+            // A forked child drops it too, and has one of its own to unmap.
+            area.advise_range(0, 1, libc::MADV_DOFORK)?;
+            area.advise_range(0, 1, libc::MADV_WIPEONFORK)?;
+            Ok(area)
+        });
+        let area = area.map_err(|error| Error::io("mapping", path, None, error))?;
+        Budget::over(area, bytes, path)
+    }
+
+    /// So many bytes for the regions of all processes that name this file; it is made where it is missing. All name
+    /// the same number of bytes.
+    ///
+    /// # Errors
+    /// What the system says of the file.
+    pub fn shared(path: impl AsRef<Path>, bytes: usize) -> Result<Arc<Budget>> {
+        let path = path.as_ref();
+        let failed = |action| move |error| Error::io(action, path, None, error);
+        let mut options = File::options();
+        options.read(true).write(true).create(true).truncate(false).mode(0o600);
+        let file = options.open(path).map_err(failed("opening the budget"))?;
+        file.set_len(PAGE_BYTES as u64).map_err(failed("sizing the budget"))?;
+        let area = Area::of_file(file.as_raw_fd(), PAGE_BYTES, true, true)
+            .map_err(failed("mapping the budget"))?;
+        Budget::over(area, bytes, path)
+    }
+
+    fn over(area: Area, bytes: usize, path: &Path) -> Result<Arc<Budget>> {
+        let asked = u32::try_from(bytes / PAGE_BYTES).unwrap_or(u32::MAX);
+        if asked < LEAST_PAGES {
+            let least = LEAST_PAGES as usize * PAGE_BYTES;
+            let what = format!("a budget of {bytes} bytes: no region works with less than {least}");
+            return Err(Error::invalid(path, what));
+        }
+        let mark = ForkMark::new().map_err(|error| Error::io("mapping", path, None, error))?;
+        let (own, wake) = (Mutex::default(), Condvar::new());
+        Ok(Arc::new(Budget { area, asked, own, wake, mark }))
+    }
+
+    /// Bytes that were asked for.
+    pub fn bytes(&self) -> usize {
+        self.asked as usize * PAGE_BYTES
+    }
+
+    /// Bytes that all regions together may have now.
+    pub fn bytes_now(&self) -> usize {
+        self.total() as usize * PAGE_BYTES
+    }
+
+    fn seats(&self) -> &[Seat] {
+        const { assert!(SEATS * size_of::<Seat>() + size_of::<AtomicU32>() <= PAGE_BYTES) };
+        // SAFETY: a mapped page that lives as long as the budget, of which every value is a seat's; it is only accessed
+        // by atomic words.
+        unsafe { std::slice::from_raw_parts(self.area.start() as *const Seat, SEATS) }
+    }
+
+    /// Pages for all; 0 where nothing was decided yet.
+    fn now(&self) -> &AtomicU32 {
+        let end = self.area.start() + SEATS * size_of::<Seat>();
+        // SAFETY: the page goes on behind the seats, and is only accessed by atomic words.
+        unsafe { &*(end as *const AtomicU32) }
+    }
+
+    fn total(&self) -> u32 {
+        match self.now().load(Ordering::Relaxed) {
+            0 => self.asked,
+            now => now.min(self.asked),
+        }
+    }
+
+    fn own(&self) -> MutexGuard<'_, Own> {
+        self.own.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Gives a region a seat, and at once what memory is free.
+    pub(crate) fn join(self: &Arc<Budget>, region: &Arc<Shared>, nice: i8) -> Result<()> {
+        let refuse = |what: &str| Err(Error::invalid(region.path(), what));
+        if !self.mark.same_process() {
+            return refuse(
+                "the budget belongs to the process that opened it; a forked child opens one of its own",
+            );
+        }
+        let _quiet = Quiet::new();
+        let mut own = self.own();
+        let process = std::process::id();
+        let seat = self.seats().iter().position(|seat| {
+            let before = seat.process.load(Ordering::Relaxed);
+            (before == 0 || !alive(before))
+                && seat
+                    .process
+                    .compare_exchange(before, process, Ordering::AcqRel, Ordering::Relaxed)
+                    .is_ok()
+        });
+        let Some(at) = seat else { return refuse("too many regions share the budget") };
+        let seat = &self.seats()[at];
+        seat.held.store(0, Ordering::Relaxed);
+        seat.granted.store(0, Ordering::Relaxed);
+        seat.says.store((i32::from(nice.clamp(-20, 19)) + 20) as u32 | ACTIVE, Ordering::Relaxed);
+        seat.pages.store(region.pages.count(), Ordering::Release);
+        own.regions.push(Member { region: Arc::downgrade(region), seat: at, waited: 0 });
+        self.round(&mut own);
+        if !own.runs {
+            self.start(&mut own).map_err(|error| {
+                Error::io("starting the thread of the budget", region.path(), None, error)
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Takes a region's seat back.
+    pub(crate) fn leave(&self, region: &Shared) {
+        if !self.mark.same_process() {
+            return;
+        }
+        let _quiet = Quiet::new();
+        let mut own = self.own();
+        self.forget(&mut own, |other| std::ptr::eq(other, region));
+        self.wake.notify_all();
+    }
+
+    /// Frees the seats of regions that are gone, and of those that this says of.
+    fn forget(&self, own: &mut Own, which: impl Fn(*const Shared) -> bool) {
+        own.regions.retain(|member| {
+            let stays = member.region.strong_count() > 0 && !which(member.region.as_ptr());
+            if !stays {
+                self.seats()[member.seat].process.store(0, Ordering::Release);
+            }
+            stays
+        });
+    }
+
+    fn start(self: &Arc<Budget>, own: &mut Own) -> std::io::Result<()> {
+        let budget = Arc::downgrade(self);
+        let thread = std::thread::Builder::new().name("dwell-budget".into());
+        thread.spawn(move || {
+            while let Some(budget) = budget.upgrade() {
+                let own = budget.own();
+                let (mut own, _) =
+                    budget.wake.wait_timeout(own, ROUND).unwrap_or_else(PoisonError::into_inner);
+                if own.regions.is_empty() {
+                    own.runs = false;
+                    return;
+                }
+                budget.look(&mut own);
+                budget.round(&mut own);
+            }
+        })?;
+        own.runs = true;
+        Ok(())
+    }
+
+    /// Says what the regions of this process hold, and whether they fault.
+    fn look(&self, own: &mut Own) {
+        self.forget(own, |_| false);
+        for member in &mut own.regions {
+            let seat = &self.seats()[member.seat];
+            let Some(region) = member.region.upgrade() else { continue };
+            let waited = region.counters.reads_awaited.load(Ordering::Relaxed)
+                + region.counters.rescued.load(Ordering::Relaxed);
+            let nice = seat.says.load(Ordering::Relaxed) & !ACTIVE;
+            let active = if waited > member.waited { ACTIVE } else { 0 };
+            member.waited = waited;
+            seat.says.store(nice | active, Ordering::Relaxed);
+            seat.held.store(region.held(), Ordering::Relaxed);
+        }
+    }
+
+    /// Looks after the regions of this process, and after all where its seat is the first.
+    fn round(&self, own: &mut Own) {
+        let live = |seat: &Seat| match seat.process.load(Ordering::Acquire) {
+            0 => false,
+            process => process == std::process::id() || alive(process),
+        };
+        let taken: Vec<&Seat> = self.seats().iter().filter(|seat| live(seat)).collect();
+        let first = taken.first().map(|seat| seat.process.load(Ordering::Relaxed));
+        if first == Some(std::process::id()) {
+            self.decide(own, &taken);
+        }
+        for member in &own.regions {
+            if let Some(region) = member.region.upgrade() {
+                let seat = &self.seats()[member.seat];
+                region.keep_to(seat.granted.load(Ordering::Acquire).max(LEAST_PAGES));
+                seat.held.store(region.held(), Ordering::Release);
+            }
+        }
+    }
+
+    fn decide(&self, own: &mut Own, taken: &[&Seat]) {
+        if own.pressure_at.is_none_or(|at| at.elapsed() >= PRESSURE) {
+            own.pressure_at = Some(Instant::now());
+            if let Some(pressure) = group::pressure().as_deref().and_then(some_of) {
+                self.now()
+                    .store(under_pressure(self.total(), self.asked, pressure), Ordering::Relaxed);
+            }
+        }
+        let claim = |seat: &&Seat| {
+            let says = seat.says.load(Ordering::Relaxed);
+            Claim {
+                pages: seat.pages.load(Ordering::Relaxed),
+                nice: ((says & 0xff) as i32 - 20) as i8,
+                active: says & ACTIVE != 0,
+            }
+        };
+        let claims: Vec<Claim> = taken.iter().map(claim).collect();
+        let has: Vec<(u32, u32)> = taken
+            .iter()
+            .map(|seat| (seat.granted.load(Ordering::Relaxed), seat.held.load(Ordering::Acquire)))
+            .collect();
+        let grants = grants(self.total(), &shares(self.total(), &claims), &has);
+        for (seat, grant) in taken.iter().zip(grants) {
+            seat.granted.store(grant, Ordering::Release);
+        }
+    }
+}
+
+impl std::fmt::Debug for Budget {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Budget").field("bytes", &self.bytes()).finish_non_exhaustive()
+    }
+}
+
+impl Shared {
+    /// Pages that are in memory, for the owner of the budget.
+    fn held(&self) -> u32 {
+        let _quiet = Quiet::new();
+        self.lock().frames.in_memory()
+    }
+
+    /// Has the region keep to so many pages, moving out what is beyond. Pinned pages stay, and a few to come and go by.
+    fn keep_to(&self, pages: u32) {
+        let quiet = Quiet::new();
+        let beyond = {
+            let mut books = self.lock();
+            let pages =
+                pages.max(books.pinned + LEAST_PAGES).min(self.pages.count().max(LEAST_PAGES));
+            books.frames.set_budget(pages);
+            self.budget.store(pages, Ordering::Relaxed);
+            books.frames.in_memory() > pages
+        };
+        if beyond {
+            signal::with_some_lane(self, quiet.mask(), |lane| lane.shrink(self));
+        }
+    }
+}

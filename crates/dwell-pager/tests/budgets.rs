@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Several regions within one budget.
+
+mod common;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use common::{BOTH, Random, byte_at, file, open, read, region, write};
+use dwell_pager::{Access, Budget, Options, PAGE_BYTES, Region};
+
+const BYTES: usize = 512 * PAGE_BYTES;
+
+/// Waits until something is so, which takes a few rounds of the budget.
+fn eventually(what: &str, mut is: impl FnMut() -> bool) {
+    let until = Instant::now() + Duration::from_secs(60);
+    while !is() {
+        assert!(Instant::now() < until, "not within a minute: {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn touch(region: &Region, pages: usize, seed: u64) {
+    let mut random = Random(seed);
+    for _ in 0..pages {
+        let at = random.below(BYTES);
+        assert_eq!(read(region, at), byte_at(at));
+    }
+}
+
+#[test]
+fn a_region_alone_has_all_of_a_budget_and_two_share_it() {
+    let (_dir, path) = file(BYTES);
+    for faults in BOTH {
+        let budget = Budget::new(256 * PAGE_BYTES).unwrap();
+        let options = Options::within(&budget).faults(faults);
+        let Some(one) = region(open(&path, false), &options) else { return };
+        touch(&one, 4_000, 1);
+        // The machine may be short of memory meanwhile: then there is less for all.
+        eventually("one region has all", || {
+            touch(&one, 2_000, 2);
+            one.statistics().resident as usize * 5 > budget.bytes_now() / PAGE_BYTES * 4
+        });
+        let other = Region::open(open(&path, false), &options).unwrap();
+        eventually("two regions share", || {
+            touch(&one, 500, 3);
+            touch(&other, 500, 4);
+            let (one, other) = (one.statistics().resident, other.statistics().resident);
+            let all = (budget.bytes_now() / PAGE_BYTES) as u64;
+            other * 3 > all && one + other <= all + 8
+        });
+        drop(one);
+        eventually("the other has all", || {
+            touch(&other, 2_000, 5);
+            other.statistics().resident as usize * 5 > budget.bytes_now() / PAGE_BYTES * 4
+        });
+    }
+}
+
+#[test]
+fn what_was_written_survives_when_a_budget_is_taken_away() {
+    let (dir, path) = file(BYTES);
+    let second = dir.path().join("second");
+    std::fs::copy(&path, &second).unwrap();
+    for faults in BOTH {
+        let budget = Budget::new(400 * PAGE_BYTES).unwrap();
+        let options = Options::within(&budget).faults(faults);
+        let writes = options.clone().access(Access::Shared);
+        let Some(one) = region(open(&path, true), &writes) else { return };
+        for page in 0..390 {
+            write(&one, page * PAGE_BYTES + 7, page as u8);
+        }
+        let other = Region::open(open(&second, false), &options.nice(-20)).unwrap();
+        eventually("the one with writes gives memory up", || {
+            touch(&other, 500, 6);
+            one.statistics().resident < 100
+        });
+        for page in 0..390 {
+            assert_eq!(read(&one, page * PAGE_BYTES + 7), page as u8);
+        }
+        one.close().unwrap();
+        let bytes = std::fs::read(&path).unwrap();
+        assert!((0..390).all(|page| bytes[page * PAGE_BYTES + 7] == page as u8));
+    }
+}
+
+#[test]
+fn budgets_of_one_file_are_one_and_too_little_is_refused() {
+    let (dir, path) = file(BYTES);
+    let at = dir.path().join("budget");
+    let one = Budget::shared(&at, 256 * PAGE_BYTES).unwrap();
+    let other = Budget::shared(&at, 256 * PAGE_BYTES).unwrap();
+    let Some(first) = region(open(&path, false), &Options::within(&one)) else { return };
+    let second = Region::open(open(&path, false), &Options::within(&other)).unwrap();
+    eventually("regions of two budgets over one file share", || {
+        touch(&first, 500, 7);
+        touch(&second, 500, 8);
+        let held = first.statistics().resident + second.statistics().resident;
+        second.statistics().resident > 40 && held <= 256 + 8
+    });
+    assert!(Budget::new(PAGE_BYTES).is_err());
+    drop(Arc::clone(&one));
+}
