@@ -6,6 +6,7 @@
 
 mod advised;
 mod backlog;
+mod beside;
 mod bystander;
 mod calls;
 mod channel;
@@ -13,6 +14,7 @@ mod classes;
 mod decisions;
 mod finding;
 mod its;
+mod its_why;
 mod job;
 mod judged;
 mod lab;
@@ -43,6 +45,7 @@ mod settle;
 mod simulator;
 mod spinning;
 mod sums;
+mod swapped;
 mod switches;
 mod threshold;
 mod tracing;
@@ -66,7 +69,7 @@ pub type Progress<'a> = dyn FnMut(&str, f64) + 'a;
 /// Fills in a result; a figure that is more than its cases returns its own chart.
 type Experiment = fn(&mut Lab, &mut FigureResult, &mut Progress<'_>) -> Result<Option<String>>;
 
-const EXPERIMENTS: [(&str, Experiment); 63] = [
+const EXPERIMENTS: [(&str, Experiment); 67] = [
     ("S1", switches::direct),
     ("S2", switches::indirect),
     ("S3", classes::measure),
@@ -103,6 +106,7 @@ const EXPERIMENTS: [(&str, Experiment); 63] = [
     ("I6", its::measure),
     ("I7", its::measure),
     ("I8", its::measure),
+    ("I9", its_why::measure),
     ("M1", job::measure),
     ("M2", mixed::measure),
     ("D1", channel::latency),
@@ -128,6 +132,9 @@ const EXPERIMENTS: [(&str, Experiment); 63] = [
     ("U2", programs::real),
     ("U3", calls::measure),
     ("U4", tracing::measure),
+    ("V1", beside::misses),
+    ("V2", beside::accesses),
+    ("V3", swapped::measure),
     ("V5", advised::measure),
     ("W1", predicted::measure),
 ];

@@ -28,7 +28,7 @@ use crate::keep::Interrupted;
 use crate::machine::Machine;
 use crate::result::{Configured, Device, Load, RoundResult, Row, Run, Setting, Work as Named};
 
-use swap::Swap;
+pub(crate) use swap::Swap;
 
 pub use ground::{Ask, Ground, Grounds, Setup, Terms};
 pub use task::{Task, Told};
