@@ -29,6 +29,7 @@ mod one_fault;
 mod paced;
 mod pager;
 mod pager_batch;
+mod pager_predicted;
 mod pause;
 mod peers;
 mod pollution;
@@ -69,7 +70,7 @@ pub type Progress<'a> = dyn FnMut(&str, f64) + 'a;
 /// Fills in a result; a figure that is more than its cases returns its own chart.
 type Experiment = fn(&mut Lab, &mut FigureResult, &mut Progress<'_>) -> Result<Option<String>>;
 
-const EXPERIMENTS: [(&str, Experiment); 67] = [
+const EXPERIMENTS: [(&str, Experiment); 68] = [
     ("S1", switches::direct),
     ("S2", switches::indirect),
     ("S3", classes::measure),
@@ -135,6 +136,7 @@ const EXPERIMENTS: [(&str, Experiment); 67] = [
     ("V1", beside::misses),
     ("V2", beside::accesses),
     ("V3", swapped::measure),
+    ("V4", pager_predicted::measure),
     ("V5", advised::measure),
     ("W1", predicted::measure),
 ];

@@ -98,12 +98,12 @@ fn one(
     let (_, peak_bytes) = limited(&command, AMPLE_BYTES)?;
     let besides = peak_bytes.context("the kernel does not say what was used")?;
     let besides = besides.saturating_sub(pages * PAGE_BYTES);
-    let points = SHARES.map(|share| {
+    let points = SHARES.map(|share| -> Result<Point> {
         let memory = pages * share / 100 * PAGE_BYTES;
-        let run = |_| Ok(limited(&command, memory + besides)?.0);
+        let run = |_| -> Result<u64> { Ok(limited(&command, memory + besides)?.0) };
         Ok(Point {
             simulated: simulated(&trace, &survey, &params, memory)?,
-            real: (0..rounds).map(run).collect::<Result<_>>()?,
+            real: (0..rounds).map(run).collect::<Result<Vec<_>>>()?,
         })
     });
     let points = points.into_iter().collect();

@@ -33,6 +33,7 @@ pub(crate) use swap::Swap;
 pub use ground::{Ask, Ground, Grounds, Setup, Terms};
 pub use task::{Task, Told};
 pub use way::{Advice, DEVICE, DEVICE_BLOCK, Handler, Kind, MMAP, REGION, SWAP, UMAP, Way};
+pub(crate) use work::Pages;
 pub use work::{Done, Order, PAGE_BYTES, Program, Visits, Work};
 
 /// Work on one file, by several contenders.

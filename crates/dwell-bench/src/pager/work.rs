@@ -273,7 +273,7 @@ impl Visits {
 }
 
 /// The pages of an order, without end.
-struct Pages {
+pub(crate) struct Pages {
     order: Order,
     pages: usize,
     random: SplitMix,
@@ -282,7 +282,7 @@ struct Pages {
 }
 
 impl Pages {
-    fn new(order: Order, pages: usize, seed: u64) -> Self {
+    pub(crate) fn new(order: Order, pages: usize, seed: u64) -> Self {
         let mut random = SplitMix(seed);
         let mut shuffled: Vec<u32> = match order {
             Order::Shuffled => (0..pages as u32).collect(),
@@ -294,7 +294,7 @@ impl Pages {
         Pages { order, pages, random, turn: 0, shuffled }
     }
 
-    fn draw(&mut self) -> usize {
+    pub(crate) fn draw(&mut self) -> usize {
         let (turn, pages) = (self.turn, self.pages);
         self.turn += 1;
         match self.order {

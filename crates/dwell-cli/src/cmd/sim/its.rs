@@ -155,6 +155,8 @@ fn table(batch: &Simulated) -> String {
         "policy",
         "idle ms",
         "ITS saves",
+        "without switches ms",
+        "ITS saves",
         "major faults",
         "LLC misses",
         "top half ms",
@@ -162,7 +164,7 @@ fn table(batch: &Simulated) -> String {
         "bottom half ms",
         "ITS saves",
     ];
-    let mut table = Screen::stdout().table(&heads, &[1, 2, 3, 4, 5, 6, 7, 8]);
+    let mut table = Screen::stdout().table(&heads, &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10]);
     for policy in batch.policies() {
         let find =
             |measure| lines.iter().find(|line| (line.policy, line.measure) == (policy, measure));
@@ -178,6 +180,8 @@ fn table(batch: &Simulated) -> String {
             policy.to_string(),
             value(Measure::IdleNs, 1e6),
             saves(Measure::IdleNs),
+            value(Measure::WaitsNs, 1e6),
+            saves(Measure::WaitsNs),
             value(Measure::MajorFaults, 1.0),
             value(Measure::LlcMisses, 1.0),
             value(Measure::TopFinishNs, 1e6),
