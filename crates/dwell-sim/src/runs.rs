@@ -207,6 +207,8 @@ pub fn resume(
             None => {
                 let mut listener = count.listener();
                 let report = one(plan, kind, seed, dram_bytes, &on_device, &mut listener)?;
+                // A run pauses now and then only: what is left is told here.
+                listener(report.instructions);
                 kept.keep(&report).map_err(SimError::NotKept)?;
                 report
             }
