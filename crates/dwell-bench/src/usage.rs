@@ -83,7 +83,7 @@ impl Cost {
     }
 }
 
-/// Page faults of a process so far.
+/// Page faults so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Faults {
     /// Those for which a device had to be read.
@@ -103,6 +103,12 @@ pub fn children_cpu_ns() -> u64 {
     let usage = rusage(libc::RUSAGE_CHILDREN);
     let ns = |time: libc::timeval| time.tv_sec as u64 * 1_000_000_000 + time.tv_usec as u64 * 1000;
     ns(usage.ru_utime) + ns(usage.ru_stime)
+}
+
+/// Page faults of the children that have ended and were waited for, and of theirs.
+pub fn children_faults() -> Faults {
+    let usage = rusage(libc::RUSAGE_CHILDREN);
+    Faults { major: usage.ru_majflt as u64, minor: usage.ru_minflt as u64 }
 }
 
 fn rusage(who: libc::c_int) -> libc::rusage {

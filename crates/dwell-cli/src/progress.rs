@@ -20,8 +20,9 @@ pub struct Progress {
     bar: Option<ProgressBar>,
     phase: String,
     said: Option<Instant>,
-    /// When it began, where it tells when it will end.
-    began: Option<Instant>,
+    /// Since when and from which share on it goes as it goes, where it tells when it will end: work
+    /// that was done before is passed over at once.
+    began: Option<(Instant, f64)>,
 }
 
 impl Progress {
@@ -45,15 +46,21 @@ impl Progress {
 
     /// The same, telling when it will end if it goes on as it did.
     pub fn with_end(self) -> Self {
-        Progress { began: Some(Instant::now()), ..self }
+        Progress { began: Some((Instant::now(), 0.0)), ..self }
     }
 
-    fn end(&self, share: f64) -> String {
-        let Some(spent) = self.began.map(|began| began.elapsed()) else { return String::new() };
-        if spent < UNSURE || share < 0.02 {
+    fn end(&mut self, share: f64) -> String {
+        let Some((began, before)) = self.began else { return String::new() };
+        // So much within a second is not work.
+        if share - before > 0.05 && began.elapsed() < Duration::from_secs(1) {
+            self.began = Some((Instant::now(), share));
             return String::new();
         }
-        let left = spent.mul_f64(((1.0 - share) / share).clamp(0.0, 1e3));
+        let (spent, done) = (began.elapsed(), share - before);
+        if spent < UNSURE || done < 0.002 {
+            return String::new();
+        }
+        let left = spent.mul_f64(((1.0 - share) / done).clamp(0.0, 1e5));
         let since = (SystemTime::now() + left).duration_since(SystemTime::UNIX_EPOCH);
         let minutes = since.map_or(0, |since| since.as_secs() / 60);
         format!(", ends about {:02}:{:02} UTC", minutes / 60 % 24, minutes % 60)
@@ -65,17 +72,18 @@ impl Progress {
         if turned {
             phase.clone_into(&mut self.phase);
         }
+        let end = self.end(share);
         match &self.bar {
             Some(bar) => {
                 if turned || self.began.is_some() {
-                    bar.set_message(format!("{}{}", self.phase, self.end(share)));
+                    bar.set_message(format!("{}{end}", self.phase));
                 }
                 bar.set_position((share * Self::STEPS as f64) as u64);
             }
             // Nobody who closed standard error wants to hear of it.
             None if turned && self.said.is_none_or(|at| at.elapsed() >= QUIET) => {
                 self.said = Some(Instant::now());
-                let _ = writeln!(std::io::stderr(), "{}: {phase}{}", self.name, self.end(share));
+                let _ = writeln!(std::io::stderr(), "{}: {phase}{end}", self.name);
             }
             None => {}
         }

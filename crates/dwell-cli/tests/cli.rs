@@ -448,6 +448,15 @@ fn a_batch_is_simulated_under_all_policies_and_its_reports_are_kept() {
     assert!(kept("report.html").contains("Figure 4a"));
     let told = json(dir, &["lab", "sim", "its", &batch, "--seeds", "2", "--json"]);
     assert_eq!(told["batches"], study["batches"]);
+    // Each run is kept. The same command goes on with what is missing, and ends as it did.
+    let runs = fs::read_dir(dir.join("out/runs")).unwrap().next().unwrap().unwrap().path();
+    assert_eq!(fs::read_dir(&runs).unwrap().count(), 10);
+    fs::remove_file(runs.join("its-2.json")).unwrap();
+    fs::write(runs.join("sync-1.json"), "cut off").unwrap();
+    success(dir, &["lab", "sim", "its", &batch, "--seeds", "2", "--out", &out]);
+    let again: Value = serde_json::from_str(&kept("result.json")).unwrap();
+    assert_eq!(again["batches"], study["batches"]);
+    assert_eq!(fs::read_dir(&runs).unwrap().count(), 10);
     let few = success(
         dir,
         &[

@@ -52,6 +52,7 @@ pub fn simulate(
         limit: limit.unwrap_or(u64::MAX),
         partial,
         sets,
+        keep: None,
     };
     let study = running::done(py, progress.as_ref(), |far, cancel| {
         let tell = |batch: &str, phase: &str, share: f64| {

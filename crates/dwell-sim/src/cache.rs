@@ -196,7 +196,10 @@ impl Levels {
         let mut ahead = (1, 1);
         if preexecutes {
             let share = params.preexecute_cache_percent as usize;
-            if params.preexecute_cache_split == crate::params::Split::Ways && whole_ways > 1 {
+            if params.preexecute_cache_split == crate::params::Split::Own {
+                ahead = (whole_sets, (whole_ways * share / 100).max(1));
+            } else if params.preexecute_cache_split == crate::params::Split::Ways && whole_ways > 1
+            {
                 let given = (whole_ways * share / 100).clamp(1, whole_ways - 1);
                 (ways, ahead) = (whole_ways - given, (whole_sets, given));
             } else if whole_sets > 1 {
@@ -295,13 +298,16 @@ mod tests {
     }
 
     #[test]
-    fn half_of_the_last_level_is_given_as_ways_or_as_sets() {
+    fn the_pre_execute_cache_is_ways_or_sets_of_the_last_level_or_its_own() {
         let mut params = crate::Params::default();
         let (levels, ahead) = Levels::new(&params, true);
         assert_eq!((levels.llc.ways, levels.llc.tags.len(), ahead), (8, 1 << 16, (8192, 8)));
         params.set("preexecute_cache_split=sets").unwrap();
         let (levels, ahead) = Levels::new(&params, true);
         assert_eq!((levels.llc.ways, levels.llc.tags.len(), ahead), (16, 1 << 16, (4096, 16)));
+        params.set("preexecute_cache_split=own").unwrap();
+        let (levels, ahead) = Levels::new(&params, true);
+        assert_eq!((levels.llc.ways, levels.llc.tags.len(), ahead), (16, 1 << 17, (8192, 8)));
         assert_eq!(Levels::new(&params, false).0.llc.tags.len(), 1 << 17);
     }
 

@@ -5,7 +5,7 @@ use dwell_policy::{Ns, Step, WaitMachine};
 
 use crate::frames::{Owner, flag};
 use crate::machine::{Charge, Machine, Next, SimError};
-use crate::params::{FirstTouch, Prefetched, Recovery};
+use crate::params::{Prefetched, Recovery};
 use crate::policy::{Fault, Plan, Prefetch};
 use crate::preexecute::Scene;
 use crate::table::Entry;
@@ -32,14 +32,10 @@ impl Machine {
         let table = &mut self.processes[at].table;
         let slot = table.make(page);
         let entry = table.at(slot);
-        if entry.is_present() {
-            self.processes[at].translations.keep(page, entry.frame());
-            return Ok(Next::GoesOn);
-        }
         if entry.has_frame() {
             return self.fault_on_prefetched(at, page, entry.frame());
         }
-        if entry.is_none() && self.params.first_touch == FirstTouch::Zero {
+        if entry.is_none() {
             self.charge(at, Charge::Kernel, self.params.minor_fault_ns);
             self.faults.zero += 1;
             self.note(at, Event::Zero { page });
@@ -90,7 +86,7 @@ impl Machine {
     /// first that arrives: with two frames more than processes there is one.
     fn demand_frame(&mut self, at: usize, page: u64, flags: u8) -> u32 {
         loop {
-            if let Some(frame) = self.take_frame(at, page, flags) {
+            if let Some(frame) = self.take_frame(at, page, flags, Charge::Kernel) {
                 return frame;
             }
             let until = self.frames.next_arrival(self.now);
@@ -98,7 +94,7 @@ impl Machine {
         }
     }
 
-    fn take_frame(&mut self, at: usize, page: u64, flags: u8) -> Option<u32> {
+    fn take_frame(&mut self, at: usize, page: u64, flags: u8, cost: Charge) -> Option<u32> {
         let table = &mut self.processes[at].table;
         let slot = table.store(page);
         let place = table.at(slot).place();
@@ -109,13 +105,19 @@ impl Machine {
         if let Some((owner, flags)) = left {
             let loser = &mut self.processes[owner.process as usize];
             loser.table.put(owner.slot, Entry::stored(owner.place).after_being_here());
-            loser.translations.forget(owner.page);
             self.prefetches.unused += u64::from(flags & flag::AHEAD != 0);
             if flags & flag::DIRTY != 0 && self.params.write_back {
                 self.device.write(self.now);
                 self.written_pages += 1;
             }
             self.note(owner.process as usize, Event::Loses { page: owner.page });
+            if flags & flag::AHEAD == 0 {
+                // The TLB has translations of the running process alone.
+                if owner.process as usize == at {
+                    self.tlb.forget(owner.page);
+                }
+                self.charge(at, cost, self.params.tlb_shootdown_ns);
+            }
         }
         Some(frame)
     }
@@ -125,7 +127,6 @@ impl Machine {
         let slot = process.table.make(page);
         let frame = process.table.at(slot).frame();
         process.table.put(slot, Entry::present(frame));
-        process.translations.keep(page, frame);
         let flags = &mut self.frames.flags[frame as usize];
         *flags = *flags & !(flag::AHEAD | flag::KEPT) | flag::USED;
     }
@@ -147,6 +148,10 @@ impl Machine {
         };
         let plan = self.policy.plan(&fault);
         let stays = !plan.decision.may_leave_cpu();
+        if !stays {
+            // A self-sacrificing thread (§3.3) is entered as a self-improving one is.
+            self.charge(at, Charge::Kernel, plan.entry_ns);
+        }
         self.note(at, if stays { Event::Spins { page } } else { Event::Blocks { page } });
         let waiting = Waiting {
             machine: WaitMachine::new(&plan.decision, self.now, self.now),
@@ -241,11 +246,11 @@ impl Machine {
             window: &mut process.window,
             dictionary: &process.dictionary,
             table: &mut process.table,
-            translations: &process.translations,
+            tlb: &mut self.tlb,
             frames: &self.frames,
             levels: &mut self.levels,
             params: &self.params,
-            misses_overlap: self.params.preexecute_miss == crate::params::PreMiss::Overlap,
+            at_miss: self.params.preexecute_miss,
         };
         let ran = self.ahead.run(&mut scene, self.now, noticed, process.left);
         let ended = ran.map_err(self.program_error(at))?;
@@ -285,7 +290,7 @@ impl Machine {
             if self.now >= waiting.done {
                 break;
             }
-            let Some(frame) = self.take_frame(at, page, flag::AHEAD) else {
+            let Some(frame) = self.take_frame(at, page, flag::AHEAD, Charge::Stolen) else {
                 self.prefetches.no_frame += 1;
                 continue;
             };

@@ -33,8 +33,6 @@ pub struct Owner {
     pub place: u64,
 }
 
-const NONE: u32 = u32::MAX;
-
 /// All frames of DRAM.
 #[derive(Clone, Debug)]
 pub struct Frames {
@@ -205,40 +203,6 @@ impl Frames {
     }
 }
 
-/// Translations of one process that were used before, so that its page table is walked rarely.
-#[derive(Clone, Debug)]
-pub struct Translations(Box<[u64; Translations::ENTRIES]>);
-
-impl Default for Translations {
-    fn default() -> Self {
-        Translations(Box::new([u64::MAX; Self::ENTRIES]))
-    }
-}
-
-impl Translations {
-    const ENTRIES: usize = 2048;
-
-    /// The frame of `page`, if it was used before and did not leave; [`u32::MAX`] if not.
-    #[inline]
-    pub fn get(&self, page: u64) -> u32 {
-        let word = self.0[page as usize % Self::ENTRIES];
-        if word >> 28 == page { word as u32 & ((1 << 28) - 1) } else { NONE }
-    }
-
-    /// Keeps the frame of a mapped page.
-    pub fn keep(&mut self, page: u64, frame: u32) {
-        self.0[page as usize % Self::ENTRIES] = page << 28 | u64::from(frame);
-    }
-
-    /// Forgets a page that leaves.
-    pub fn forget(&mut self, page: u64) {
-        let word = &mut self.0[page as usize % Self::ENTRIES];
-        if *word >> 28 == page {
-            *word = u64::MAX;
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -295,17 +259,5 @@ mod tests {
         assert_eq!(frames.release(0), 1);
         assert_eq!(frames.take(owner(3), 0, 0, 0).unwrap().1, None);
         assert_eq!(frames.take(owner(4), 0, 0, 0).unwrap().1.unwrap().0.page, 2);
-    }
-
-    #[test]
-    fn a_translation_is_kept_until_its_page_leaves() {
-        let mut kept = Translations::default();
-        kept.keep((1 << 35) - 1, 5);
-        assert_eq!(kept.get((1 << 35) - 1), 5);
-        assert_eq!(kept.get(2047), NONE);
-        kept.forget(2047);
-        assert_eq!(kept.get((1 << 35) - 1), 5);
-        kept.forget((1 << 35) - 1);
-        assert_eq!(kept.get((1 << 35) - 1), NONE);
     }
 }

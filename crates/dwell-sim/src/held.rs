@@ -10,6 +10,7 @@ pub struct Held {
     name: String,
     dictionary: Arc<Dictionary>,
     tape: Arc<Tape>,
+    populated: Vec<(u64, u64)>,
 }
 
 impl Held {
@@ -26,6 +27,7 @@ impl Held {
             name: source.name().into(),
             dictionary: source.dictionary(),
             tape: Arc::new(tape),
+            populated: source.populated().to_vec(),
         })
     }
 }
@@ -37,6 +39,10 @@ impl Source for Held {
 
     fn dictionary(&self) -> Arc<Dictionary> {
         self.dictionary.clone()
+    }
+
+    fn populated(&self) -> &[(u64, u64)] {
+        &self.populated
     }
 
     fn open(&self) -> Result<Box<dyn Program>, ProgramError> {

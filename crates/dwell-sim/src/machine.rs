@@ -8,8 +8,8 @@ use dwell_policy::Ns;
 use crate::cache::{Level, Levels};
 use crate::device::Device;
 use crate::fault::Waiting;
-use crate::frames::{Frames, Translations, flag};
-use crate::params::{PAGE_BYTES, ParamError};
+use crate::frames::{Frames, flag};
+use crate::params::{PAGE_BYTES, ParamError, PreMiss};
 use crate::policy::{Policy, PolicyKind};
 use crate::preexecute::{PreExecute, Scene};
 use crate::program::{Dictionary, ProgramError, Source, Window};
@@ -17,6 +17,7 @@ use crate::report::{self, Faults, Idle, Prefetches, Report, Time, Waits};
 use crate::sched::{Scheduler, slice_ns};
 use crate::table::{PageTable, Slot};
 use crate::timeline::{Event, Timeline};
+use crate::tlb::{self, Tlb};
 use crate::{Params, report::Accesses};
 
 /// A process before it runs.
@@ -25,7 +26,7 @@ pub struct Task<'a> {
     pub source: &'a dyn Source,
     /// Its priority, -20 (highest) to 19.
     pub nice: i8,
-    /// The pages that it will touch: at the start they are on the device.
+    /// The pages that are on the device at the start; what else it touches is nowhere yet.
     pub pages: &'a [u64],
 }
 
@@ -55,6 +56,9 @@ pub enum SimError {
         /// Pages there must be.
         needed: u64,
     },
+    /// A report could not be kept.
+    #[error("{0}")]
+    NotKept(String),
     /// The caller asked it to stop.
     #[error("stopped on request")]
     Cancelled,
@@ -68,7 +72,6 @@ pub(crate) struct Running {
     pub window: Window,
     pub dictionary: Arc<Dictionary>,
     pub table: PageTable,
-    pub translations: Translations,
     /// Accesses of the present instruction that are still to be made.
     pub left: u32,
     pub waiting: Option<Waiting>,
@@ -116,6 +119,7 @@ pub struct Machine {
     pub(crate) scheduler: Scheduler,
     pub(crate) frames: Frames,
     pub(crate) levels: Levels,
+    pub(crate) tlb: Tlb,
     pub(crate) device: Device,
     pub(crate) ahead: PreExecute,
     pub(crate) faults: Faults,
@@ -162,6 +166,7 @@ impl Machine {
             processes,
             frames: Frames::new(frames.min(1 << 24) as u32, params.replacement),
             levels,
+            tlb: Tlb::new(params),
             device: Device::new(params, seed),
             ahead,
             faults: Faults::default(),
@@ -197,8 +202,8 @@ impl Machine {
     /// Runs all processes to their ends. `go_on` is told now and then how many instructions were
     /// executed; where it says `false` the run stops.
     pub fn run(&mut self, go_on: &mut dyn FnMut(u64) -> bool) -> Result<(), SimError> {
-        // Whose context the CPU holds; nobody's after it was idle.
-        let mut held = None;
+        // Whose context the CPU holds; nobody's after it was idle. Whose translations the TLB holds.
+        let (mut held, mut translated) = (None, None);
         let mut first = true;
         loop {
             self.scheduler.admit(self.now);
@@ -213,6 +218,9 @@ impl Machine {
                 self.switch();
             }
             held = Some(process);
+            if translated.replace(process) != Some(process) {
+                self.tlb.flush();
+            }
             self.note(process, Event::Runs);
             self.turn(process, go_on)?;
         }
@@ -289,6 +297,7 @@ impl Machine {
         let params = &self.params;
         let (instruction_ps, dram_ns) = (params.instruction_ps, params.dram_ns);
         let (l2_ns, llc_ns) = (params.l2_hit_ns, params.llc_hit_ns);
+        let walk_ps = if params.tlb_entries > 0 { params.tlb_walk_ns * 1000 } else { 0 };
         let line_shift = params.line_bytes.trailing_zeros();
         let frame_shift = 12 - line_shift;
         let at_misses = self.policy.preexecutes_at_misses();
@@ -305,17 +314,25 @@ impl Machine {
             while left > 0 {
                 let access = process.window.accesses()[process.window.access_at];
                 let page = access.page();
-                let frame = process.translations.get(page);
-                if frame == u32::MAX {
-                    break 'run Stop::Unmapped { page };
+                let mut frame = self.tlb.get(page);
+                if frame == tlb::NONE {
+                    frame = walk(&mut self.tlb, &process.table, page);
+                    if frame == tlb::NONE {
+                        break 'run Stop::Unmapped { page };
+                    }
+                    accesses.tlb_misses += 1;
                 }
                 let (offset, last) = (access.address() as u32 & 4095, access.last());
                 let mut last_line = frame << frame_shift | (last as u32 & 4095) >> line_shift;
                 let mut second = None;
                 if last >> 12 != page {
-                    let next = process.translations.get(last >> 12);
-                    if next == u32::MAX {
-                        break 'run Stop::Unmapped { page: last >> 12 };
+                    let mut next = self.tlb.get(last >> 12);
+                    if next == tlb::NONE {
+                        next = walk(&mut self.tlb, &process.table, last >> 12);
+                        if next == tlb::NONE {
+                            break 'run Stop::Unmapped { page: last >> 12 };
+                        }
+                        accesses.tlb_misses += 1;
                     }
                     second = Some((next, last_line - (frame << frame_shift)));
                     last_line = frame << frame_shift | 4095 >> line_shift;
@@ -363,20 +380,23 @@ impl Machine {
                         window: &mut process.window,
                         dictionary: &process.dictionary,
                         table: &mut process.table,
-                        translations: &process.translations,
+                        tlb: &mut self.tlb,
                         frames: &self.frames,
                         levels: &mut self.levels,
                         params: &self.params,
-                        misses_overlap: true,
+                        at_miss: PreMiss::Invalid,
                     };
-                    let now = start + (ps + stall_ps) / 1000 + dram_ns * accesses.dram;
+                    let now = start
+                        + (ps + stall_ps + accesses.tlb_misses * walk_ps) / 1000
+                        + dram_ns * accesses.dram;
                     let ran = self.ahead.run(&mut scene, now - dram_ns.min(now), now, left);
                     ran.map_err(|error| SimError::Program { name: process.name.clone(), error })?;
                 }
                 left -= 1;
                 process.window.access_at += 1;
             }
-            let spent_ps = ps + stall_ps + accesses.dram * dram_ns * 1000;
+            let spent_ps =
+                ps + stall_ps + accesses.dram * dram_ns * 1000 + accesses.tlb_misses * walk_ps;
             if spent_ps >= budget_ps {
                 break if spent_ps >= slice_ps { Stop::SliceOver } else { Stop::Pause };
             }
@@ -399,24 +419,27 @@ impl Machine {
         process.counts.llc_misses += accesses.dram;
         let (run_ns, hit_ns, miss_ns) =
             (ps.div_ceil(1000), stall_ps / 1000, accesses.dram * dram_ns);
-        let spent_ns = run_ns + hit_ns + miss_ns;
+        let walk_ns = accesses.tlb_misses * walk_ps / 1000;
+        let spent_ns = run_ns + hit_ns + miss_ns + walk_ns;
         process.slice_left_ns = process.slice_left_ns.saturating_sub(spent_ns);
         self.now += spent_ns;
         self.time.run_ns += run_ns;
         self.time.cache_hit_ns += hit_ns;
         self.time.cache_miss_ns += miss_ns;
+        self.time.tlb_walk_ns += walk_ns;
         self.instructions += instructions;
         self.ahead.counts.lines_used += lines_used;
         self.accesses.l1 += accesses.l1;
         self.accesses.l2 += accesses.l2;
         self.accesses.llc += accesses.llc;
         self.accesses.dram += accesses.dram;
+        self.accesses.tlb_misses += accesses.tlb_misses;
         Ok(stop)
     }
 
     /// What the run found; call it when [`Machine::run`] has ended.
     pub fn report(&self, batch: &str) -> Report {
-        let idle: Idle = self.time.idle(self.params.switch_is_idle);
+        let idle: Idle = self.time.idle();
         Report {
             batch: batch.into(),
             policy: self.kind,
@@ -438,16 +461,25 @@ impl Machine {
     }
 }
 
+/// The frame of a mapped page, whose translation the TLB holds from now on; [`tlb::NONE`] for others.
+#[cold]
+fn walk(tlb: &mut Tlb, table: &PageTable, page: u64) -> u32 {
+    let entry = table.of(page);
+    if !entry.is_present() {
+        return tlb::NONE;
+    }
+    tlb.keep(page, entry.frame());
+    entry.frame()
+}
+
 fn start(task: &Task<'_>, params: &Params) -> Result<Running, SimError> {
     let name = task.source.name().to_string();
     let program =
         task.source.open().map_err(|error| SimError::Program { name: name.clone(), error })?;
     let mut table = PageTable::default();
-    if params.first_touch == crate::params::FirstTouch::Storage {
-        task.pages.iter().for_each(|&page| {
-            table.store(page);
-        });
-    }
+    task.pages.iter().for_each(|&page| {
+        table.store(page);
+    });
     let slice_ns = slice_ns(task.nice, params.slice_scale);
     Ok(Running {
         counts: report::Process {
@@ -462,7 +494,6 @@ fn start(task: &Task<'_>, params: &Params) -> Result<Running, SimError> {
         window: Window::new(program),
         dictionary: task.source.dictionary(),
         table,
-        translations: Translations::default(),
         left: 0,
         waiting: None,
     })

@@ -109,8 +109,9 @@ macro_rules! params {
 }
 
 words! {
-    /// How the last-level cache gives its share to the pre-execute cache.
-    Split { Ways = "ways", Sets = "sets" }
+    /// Where the pre-execute cache comes from: ways or sets of the last-level cache, or storage of
+    /// its own.
+    Split { Ways = "ways", Sets = "sets", Own = "own" }
 }
 words! {
     /// Which page leaves DRAM when a frame is needed.
@@ -118,7 +119,7 @@ words! {
 }
 words! {
     /// Where a page is before its first use.
-    FirstTouch { Storage = "storage", Zero = "zero" }
+    FirstTouch { Anonymous = "anonymous", Storage = "storage", Zero = "zero" }
 }
 words! {
     /// What a prefetched page costs when it is first used.
@@ -142,7 +143,7 @@ words! {
 }
 words! {
     /// What a pre-executed load does while its line comes from DRAM.
-    PreMiss { Wait = "wait", Overlap = "overlap" }
+    PreMiss { Wait = "wait", Overlap = "overlap", Invalid = "invalid" }
 }
 words! {
     /// When Sync_Runahead pre-executes.
@@ -182,18 +183,27 @@ params! {
     dram_ns: u64 = 50, "ns", "4.1", Given;
     /// Part of the last-level cache that becomes the pre-execute cache in policies that pre-execute.
     preexecute_cache_percent: u64 = 50, "percent", "4.1", Given;
-    /// Whether that part is taken as ways or as sets.
-    preexecute_cache_split: Split = Split::Ways, "ways, sets", "4.1", Open;
+    /// Whether that part is taken as ways or as sets, or is a cache of its own of that size.
+    preexecute_cache_split: Split = Split::Ways, "ways, sets, own", "4.1", Open;
+    /// Translations that the TLB holds; 0 for a TLB that never misses.
+    tlb_entries: u64 = 1_536, "entries", "2.1.1", Open;
+    /// Ways of the TLB.
+    tlb_ways: u64 = 12, "ways", "2.1.1", Open;
+    /// Stall of an access whose translation is not in the TLB.
+    tlb_walk_ns: u64 = 10, "ns", "2.1.1", Open;
+    /// CPU time to take the translation of a page that leaves DRAM back.
+    tlb_shootdown_ns: u64 = 100, "ns", "2.1.1", Open;
     /// DRAM; 0 sizes it to the working sets of the batch.
     dram_bytes: u64 = 0, "bytes", "4.1", Given;
     /// DRAM as part of the working sets, where it is sized to them.
     dram_percent: u64 = 100, "percent", "4.1", Given;
-    /// Part of the last-level cache's misses that the pages of a working set must answer.
+    /// Part of the last-level cache's misses, first ones left out, that a working set must answer.
     working_set_percent: f64 = 99.0, "percent", "4.1", Given;
     /// Which page leaves DRAM.
     replacement: Replacement = Replacement::Clock, "clock, lru, fifo", "4.1", Open;
-    /// Where a page is before its first use: on the device, or nowhere yet (a zeroed page).
-    first_touch: FirstTouch = FirstTouch::Storage, "storage, zero", "2.1", Open;
+    /// Where a page is before its first use: nowhere yet (a zeroed page) if the first access stores
+    /// to it and otherwise on the device (anonymous), always on the device, or always nowhere.
+    first_touch: FirstTouch = FirstTouch::Anonymous, "anonymous, storage, zero", "2.1", Open;
     /// What the first use of a prefetched page costs: a minor fault, or nothing.
     prefetched: Prefetched = Prefetched::Minor, "minor-fault, mapped", "3.4.1", Open;
     /// CPU time of a major fault: entering the kernel, its handler, leaving.
@@ -208,8 +218,6 @@ params! {
     switch_ns: u64 = 7_000, "ns", "4.1", Given;
     /// Lines of the caches that the kernel's own data takes at each switch.
     switch_lines: u64 = 0, "lines", "2.1.1", Open;
-    /// Whether the time of a switch counts as idle.
-    switch_is_idle: bool = true, "true, false", "4.2.1", Open;
     /// Latency of one read on the device, before its transfer.
     device_read_ns: u64 = 3_000, "ns", "4.1", Given;
     /// Latency of one write on the device, after its transfer.
@@ -252,9 +260,11 @@ params! {
     /// When Sync_Runahead pre-executes: during page faults (footnote 4 and 4.2.1), during misses of
     /// the last-level cache (4.1), or both.
     runahead_at: RunaheadAt = RunaheadAt::Fault, "fault, miss, both", "4.1", Open;
-    /// What a pre-executed load does while its line comes from DRAM: wait for it and be valid, or
-    /// go on and be invalid.
-    preexecute_miss: PreMiss = PreMiss::Wait, "wait, overlap", "3.4.2", Open;
+    /// What a pre-executed load does while its line comes from DRAM: wait for it, let what follows
+    /// go on until its value is needed (overlap), or go on and be invalid.
+    preexecute_miss: PreMiss = PreMiss::Overlap, "wait, overlap, invalid", "3.4.2", Open;
+    /// Lines that pre-execution can fetch from DRAM at the same time.
+    preexecute_misses: u64 = 10, "lines", "3.4.2", Open;
     /// What pre-execution does at a branch whose condition is invalid: follow the trace, or end.
     invalid_branch: InvalidBranch = InvalidBranch::Follow, "follow, stop", "3.4.2", Open;
     /// Stores that the store buffer holds before they reach the pre-execute cache.
@@ -267,6 +277,26 @@ params! {
     recovery_timer_ns: u64 = 100, "ns", "3.4.3", Open;
     /// CPU time to restore the registers, the branch history and the return-address stack.
     recovery_restore_ns: u64 = 100, "ns", "3.4.3", Open;
+}
+
+/// The open parameters as the study of the paper's figures fixes them: value, section, our reading.
+pub const STUDY: &str = include_str!("../model/its.toml");
+
+/// One entry of [`STUDY`].
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Choice {
+    /// The value.
+    pub value: String,
+    /// The paper's section.
+    pub section: String,
+    /// How we read that section.
+    pub reading: String,
+}
+
+/// The entries of [`STUDY`] by parameter.
+pub fn choices() -> std::collections::BTreeMap<String, Choice> {
+    toml::from_str(STUDY).expect("the file is tested")
 }
 
 /// The size of a page, in bytes: the page tables have four levels of 512 entries.
@@ -305,6 +335,18 @@ impl Params {
             if bytes > 1 << 30 {
                 return bad(name, "must be at most 1G");
             }
+        }
+        let sets = self.tlb_entries.checked_div(self.tlb_ways).unwrap_or(0);
+        if self.tlb_entries > 0
+            && (!(1..=64).contains(&self.tlb_ways)
+                || sets * self.tlb_ways != self.tlb_entries
+                || !sets.is_power_of_two()
+                || sets > 1 << 20)
+        {
+            return bad("tlb_entries", "must be ways x a power of two, with 1 to 64 ways");
+        }
+        if !(1..=1024).contains(&self.preexecute_misses) {
+            return bad("preexecute_misses", "must be 1 to 1024");
         }
         if !(1..100).contains(&self.preexecute_cache_percent) {
             return bad("preexecute_cache_percent", "must be 1 to 99");
@@ -359,12 +401,14 @@ impl Params {
         Ok(())
     }
 
-    fn spans_ns(&self) -> [(&'static str, u64); 13] {
+    fn spans_ns(&self) -> [(&'static str, u64); 15] {
         [
             ("instruction_ps", self.instruction_ps / 1000),
             ("l2_hit_ns", self.l2_hit_ns),
             ("llc_hit_ns", self.llc_hit_ns),
             ("dram_ns", self.dram_ns),
+            ("tlb_walk_ns", self.tlb_walk_ns),
+            ("tlb_shootdown_ns", self.tlb_shootdown_ns),
             ("kernel_entry_ns", self.kernel_entry_ns),
             ("minor_fault_ns", self.minor_fault_ns),
             ("submit_ns", self.submit_ns),
@@ -380,18 +424,20 @@ impl Params {
 
 /// All parameters as a Markdown table, as it stands in `docs/research/simulator.md`.
 pub fn markdown() -> String {
-    let mut text =
-        String::from("| parameter | default | unit | paper | what |\n|---|---|---|---|---|\n");
-    let params = Params::default();
+    let mut text = String::from(
+        "| parameter | default | unit | paper | what | our reading |\n|---|---|---|---|---|---|\n",
+    );
+    let (params, choices) = (Params::default(), choices());
     for field in Params::FIELDS {
         let open = if field.said == Said::Open { ", open" } else { "" };
         let value = params.get(field.name).unwrap_or_default();
         text += &format!(
-            "| `{}` | {value} | {} | §{}{open} | {} |\n",
+            "| `{}` | {value} | {} | §{}{open} | {} | {} |\n",
             field.name,
             field.unit,
             field.section,
             field.doc.trim(),
+            choices.get(field.name).map_or("", |choice| &choice.reading),
         );
     }
     text
@@ -431,6 +477,18 @@ mod tests {
     }
 
     #[test]
+    fn the_study_fixes_what_the_paper_leaves_open_and_nothing_else() {
+        let mut choices = choices();
+        for field in Params::FIELDS.iter().filter(|field| field.said == Said::Open) {
+            let choice = choices.remove(field.name).expect(field.name);
+            assert_eq!(Params::default().get(field.name), Some(choice.value), "{}", field.name);
+            assert_eq!(choice.section, field.section, "{}", field.name);
+            assert!(choice.reading.len() > 10, "{}", field.name);
+        }
+        assert!(choices.is_empty(), "{choices:?}");
+    }
+
+    #[test]
     fn the_document_lists_every_parameter() {
         let docs = include_str!("../../../docs/research/simulator.md");
         assert!(
@@ -447,7 +505,7 @@ mod tests {
         assert_eq!(says(&mut params, "switch"), "`switch`: write a parameter as name=value");
         assert_eq!(
             says(&mut params, "switch_cost=1"),
-            "no parameter is called `switch_cost`; did you mean `switch_is_idle`?"
+            "no parameter is called `switch_cost`; did you mean `switch_lines`?"
         );
         assert_eq!(
             says(&mut params, "dram_ns=fast"),

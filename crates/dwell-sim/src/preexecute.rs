@@ -5,24 +5,25 @@ use dwell_policy::Ns;
 
 use crate::ahead::{Piece, PreCache, StoreBuffer, pieces};
 use crate::cache::{Level, Levels, Line};
-use crate::frames::{Frames, Translations};
+use crate::frames::Frames;
 use crate::isa::Regs;
-use crate::params::{InvalidBranch, Params, PteInv};
+use crate::params::{InvalidBranch, Params, PreMiss, PteInv};
 use crate::program::{Access, Dictionary, Executed, ProgramError, Window};
 use crate::report::PreExecution;
 use crate::table::{PageTable, Slot};
+use crate::tlb::{self, Tlb};
 
 /// What pre-execution sees of the machine and of its process.
 pub(crate) struct Scene<'a> {
     pub window: &'a mut Window,
     pub dictionary: &'a Dictionary,
     pub table: &'a mut PageTable,
-    pub translations: &'a Translations,
+    pub tlb: &'a mut Tlb,
     pub frames: &'a Frames,
     pub levels: &'a mut Levels,
     pub params: &'a Params,
-    /// Whether a load whose line comes from DRAM is invalid and goes on, or waits for it.
-    pub misses_overlap: bool,
+    /// What a load does whose line comes from DRAM.
+    pub at_miss: PreMiss,
 }
 
 /// What a self-improving thread must put back: where the process stands, and the registers' INV bits.
@@ -41,6 +42,14 @@ enum Place {
     Dram(Line),
 }
 
+/// A line on its way from DRAM: when it is there, and the registers that wait for it.
+#[derive(Clone, Copy)]
+struct Coming {
+    line: Line,
+    there: Ns,
+    regs: Regs,
+}
+
 /// The hardware that pre-execution adds to a core.
 pub(crate) struct PreExecute {
     /// The register file's INV bits.
@@ -50,10 +59,17 @@ pub(crate) struct PreExecute {
     cache: PreCache,
     /// Entries whose INV bit this pre-execution set.
     marked: Vec<Slot>,
+    /// Lines on their way from DRAM.
+    coming: Vec<Coming>,
+    most_coming: usize,
+    /// All registers that wait.
+    awaited: Regs,
     line_shift: u32,
     lines_per_page_shift: u32,
-    now: Ns,
-    /// Stalls of this pre-execution, in nanoseconds.
+    /// When this pre-execution began, and what it has taken since.
+    began: Ns,
+    elapsed_ps: u64,
+    /// Of that, stalls, in nanoseconds.
     stalled_ns: Ns,
     pub counts: PreExecution,
 }
@@ -68,9 +84,13 @@ impl PreExecute {
             buffer: StoreBuffer::new(params.store_buffer_entries as usize),
             cache: PreCache::new(sets, ways),
             marked: Vec::new(),
+            coming: Vec::new(),
+            most_coming: params.preexecute_misses as usize,
+            awaited: 0,
             line_shift,
             lines_per_page_shift: 12 - line_shift,
-            now: 0,
+            began: 0,
+            elapsed_ps: 0,
             stalled_ns: 0,
             counts: PreExecution::default(),
         }
@@ -90,10 +110,15 @@ impl PreExecute {
             Checkpoint { at: scene.window.at, access_at: scene.window.access_at, inv: self.inv };
         self.shadow = Some(checkpoint);
         self.counts.episodes += 1;
-        (self.now, self.stalled_ns) = (now, 0);
+        self.counts.offered_ns += until.saturating_sub(now);
+        (self.began, self.elapsed_ps, self.stalled_ns) = (now, 0, 0);
         self.fail(scene, left);
         let ended = self.go(scene, until);
         self.recover(scene);
+        if let Ok(ended) = ended {
+            self.counts.filled_ns += ended.saturating_sub(now);
+            self.counts.stalled_ns += self.stalled_ns.min(ended.saturating_sub(now));
+        }
         ended
     }
 
@@ -114,10 +139,9 @@ impl PreExecute {
     }
 
     fn go(&mut self, scene: &mut Scene<'_>, until: Ns) -> Result<Ns, ProgramError> {
-        let start = self.now;
-        let budget_ps = until.saturating_sub(start).saturating_mul(1000);
-        let (mut executed, mut elapsed_ps) = (0u64, 0u64);
-        while elapsed_ps < budget_ps {
+        let budget_ps = until.saturating_sub(self.began).saturating_mul(1000);
+        let mut executed = 0u64;
+        while self.elapsed_ps < budget_ps {
             if scene.window.at >= scene.window.steps().len()
                 && !scene.window.reach(scene.window.at)?
             {
@@ -129,14 +153,60 @@ impl PreExecute {
             scene.window.access_at += step.accesses() as usize;
             executed += 1;
             let goes_on = self.execute(scene, step, access_at);
-            elapsed_ps = executed * scene.params.instruction_ps + self.stalled_ns * 1000;
-            self.now = start + elapsed_ps / 1000;
+            self.elapsed_ps += scene.params.instruction_ps;
             if !goes_on {
                 break;
             }
         }
         self.counts.instructions += executed;
-        Ok(until.min(start + elapsed_ps.div_ceil(1000)))
+        Ok(until.min(self.began + self.elapsed_ps.div_ceil(1000)))
+    }
+
+    fn now(&self) -> Ns {
+        self.began + self.elapsed_ps / 1000
+    }
+
+    fn stall(&mut self, ns: Ns) {
+        self.stalled_ns += ns;
+        self.elapsed_ps += ns * 1000;
+    }
+
+    /// Waits for the lines whose values `reads` needs, and forgets what `writes` no longer needs.
+    #[cold]
+    fn settle(&mut self, reads: Regs, writes: Regs) {
+        let needed = self.coming.iter().filter(|coming| coming.regs & reads != 0);
+        let until = needed.map(|coming| coming.there).max().unwrap_or(0);
+        self.stall(until.saturating_sub(self.now()));
+        self.arrived();
+        self.coming.iter_mut().for_each(|coming| coming.regs &= !writes);
+        self.awaited = self.coming.iter().fold(0, |all, coming| all | coming.regs);
+    }
+
+    /// Forgets lines that are there.
+    fn arrived(&mut self) {
+        let now = self.now();
+        self.coming.retain(|coming| coming.there > now);
+    }
+
+    /// A line is asked for, and `regs` wait for it. Where as many are on their way as can be, the
+    /// first of them is waited for.
+    fn ask(&mut self, line: Line, dram_ns: Ns, regs: Regs) {
+        self.arrived();
+        if self.coming.len() >= self.most_coming {
+            let first = self.coming.iter().map(|coming| coming.there).min().unwrap_or(0);
+            self.stall(first.saturating_sub(self.now()));
+            self.arrived();
+        }
+        self.coming.push(Coming { line, there: self.now() + dram_ns, regs });
+        self.awaited |= regs;
+    }
+
+    /// A line that was found in the cache may still be on its way: `regs` wait for it then.
+    fn joins(&mut self, line: Line, regs: Regs) {
+        if let Some(coming) = self.coming.iter_mut().find(|coming| coming.line == line) {
+            coming.regs |= regs;
+            self.awaited |= regs;
+        }
     }
 
     /// One instruction. One that takes anything from an invalid register is invalid itself: it is
@@ -144,7 +214,11 @@ impl PreExecute {
     #[inline]
     fn execute(&mut self, scene: &mut Scene<'_>, step: Executed, access_at: usize) -> bool {
         let instr = scene.dictionary.get(step.instr());
-        let mut invalid = (instr.reads | instr.load_address) & self.inv != 0;
+        let reads = instr.reads | instr.load_address;
+        if (reads | instr.store_address | instr.writes) & self.awaited != 0 {
+            self.settle(reads | instr.store_address, instr.writes);
+        }
+        let mut invalid = reads & self.inv != 0;
         for at in access_at..access_at + step.accesses() as usize {
             let access = scene.window.accesses()[at];
             if access.is_store() {
@@ -155,7 +229,7 @@ impl PreExecute {
                     invalid = true;
                 }
             } else if !invalid {
-                invalid = !self.load(scene, access);
+                invalid = !self.load(scene, access, instr.writes);
             }
         }
         self.inv = if invalid { self.inv | instr.writes } else { self.inv & !instr.writes };
@@ -169,15 +243,21 @@ impl PreExecute {
         true
     }
 
-    fn place(&self, scene: &Scene<'_>, piece: Piece) -> Place {
+    fn place(&mut self, scene: &mut Scene<'_>, piece: Piece) -> Place {
         let page = piece.line >> self.lines_per_page_shift;
-        let mut frame = scene.translations.get(page);
-        if frame == u32::MAX {
+        let mut frame = scene.tlb.get(page);
+        if frame == tlb::NONE {
+            if scene.params.tlb_entries > 0 {
+                self.stall(scene.params.tlb_walk_ns);
+            }
             let entry = scene.table.of(page);
-            if !entry.has_frame() || scene.frames.arrives(entry.frame()) > self.now {
+            if !entry.has_frame() || scene.frames.arrives(entry.frame()) > self.now() {
                 return Place::Storage;
             }
             frame = entry.frame();
+            if entry.is_present() {
+                scene.tlb.keep(page, frame);
+            }
         }
         let in_page = piece.line as u32 & ((1 << self.lines_per_page_shift) - 1);
         Place::Dram(frame << self.lines_per_page_shift | in_page)
@@ -223,16 +303,16 @@ impl PreExecute {
         }
     }
 
-    /// A load (Figure 3b). Whether it is valid.
-    fn load(&mut self, scene: &mut Scene<'_>, access: Access) -> bool {
+    /// A load (Figure 3b) of an instruction that writes `writes`. Whether it is valid.
+    fn load(&mut self, scene: &mut Scene<'_>, access: Access, writes: Regs) -> bool {
         let mut valid = true;
         for piece in pieces(access, self.line_shift) {
-            valid &= self.load_piece(scene, piece);
+            valid &= self.load_piece(scene, piece, writes);
         }
         valid
     }
 
-    fn load_piece(&mut self, scene: &mut Scene<'_>, piece: Piece) -> bool {
+    fn load_piece(&mut self, scene: &mut Scene<'_>, piece: Piece, writes: Regs) -> bool {
         let Place::Dram(line) = self.place(scene, piece) else { return false };
         let young = self.buffer.look(piece);
         let mut known = young.known;
@@ -256,21 +336,24 @@ impl PreExecute {
         match level {
             Level::L1 => true,
             Level::L2 => {
-                self.stalled_ns += scene.params.l2_hit_ns;
+                self.stall(scene.params.l2_hit_ns);
                 true
             }
             Level::Llc | Level::LlcAhead => {
                 scene.levels.llc.access_ahead(line);
-                self.stalled_ns += scene.params.llc_hit_ns;
+                self.stall(scene.params.llc_hit_ns);
+                self.joins(line, writes);
                 true
             }
             Level::Dram => {
                 self.bring(scene, line);
-                if !scene.misses_overlap {
-                    self.stalled_ns += scene.params.dram_ns;
-                    return true;
+                let dram_ns = scene.params.dram_ns;
+                match scene.at_miss {
+                    PreMiss::Wait => self.stall(dram_ns),
+                    PreMiss::Overlap => self.ask(line, dram_ns, writes),
+                    PreMiss::Invalid => self.ask(line, dram_ns, 0),
                 }
-                false
+                scene.at_miss != PreMiss::Invalid
             }
         }
     }
@@ -284,6 +367,8 @@ impl PreExecute {
         }
         self.buffer.clear();
         self.cache.clear();
+        self.coming.clear();
+        self.awaited = 0;
         let marked = std::mem::take(&mut self.marked);
         if scene.params.pte_inv == PteInv::Clear {
             for &slot in &marked {

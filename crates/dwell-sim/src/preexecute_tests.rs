@@ -18,7 +18,7 @@ struct World {
     window: Window,
     dictionary: std::sync::Arc<Dictionary>,
     table: PageTable,
-    translations: Translations,
+    tlb: Tlb,
     frames: Frames,
     levels: Levels,
     params: Params,
@@ -29,10 +29,16 @@ impl World {
     /// A process whose first instruction waits.
     fn new(script: Script, sets: &[&str]) -> World {
         let mut params = Params::default();
-        ["instruction_ps=1000", "l1_bytes=0", "llc_hit_ns=0"]
-            .iter()
-            .chain(sets)
-            .for_each(|set| params.set(set).unwrap());
+        [
+            "instruction_ps=1000",
+            "l1_bytes=0",
+            "llc_hit_ns=0",
+            "tlb_entries=0",
+            "preexecute_miss=wait",
+        ]
+        .iter()
+        .chain(sets)
+        .for_each(|set| params.set(set).unwrap());
         params.check().unwrap();
         let (levels, shape) = Levels::new(&params, true);
         let mut table = PageTable::default();
@@ -40,12 +46,12 @@ impl World {
             table.store(page);
         });
         let mut frames = Frames::new(8, Replacement::Clock);
-        let mut translations = Translations::default();
+        let mut tlb = Tlb::new(&params);
         for (page, arrives) in [(2, 0), (3, 0), (5, 1_000)] {
             let (frame, _) = frames.take(Owner::default(), arrives, 0, 0).unwrap();
             let slot = table.make(page);
             if arrives == 0 {
-                translations.keep(page, frame);
+                tlb.keep(page, frame);
                 table.put(slot, Entry::present(frame));
             } else {
                 table.put(slot, Entry::in_frame(frame));
@@ -56,7 +62,7 @@ impl World {
         assert!(window.advance().unwrap());
         window.at = 1;
         let ahead = PreExecute::new(&params, shape);
-        World { window, dictionary, table, translations, frames, levels, params, ahead }
+        World { window, dictionary, table, tlb, frames, levels, params, ahead }
     }
 
     /// Pre-executes from 0 to `until`; when it ended.
@@ -66,11 +72,11 @@ impl World {
             window: &mut self.window,
             dictionary: &self.dictionary,
             table: &mut self.table,
-            translations: &self.translations,
+            tlb: &mut self.tlb,
             frames: &self.frames,
             levels: &mut self.levels,
             params: &self.params,
-            misses_overlap: self.params.preexecute_miss == crate::params::PreMiss::Overlap,
+            at_miss: self.params.preexecute_miss,
         };
         self.ahead.run(&mut scene, 0, until, left).unwrap()
     }
@@ -259,12 +265,39 @@ fn an_invalid_branch_is_followed_or_ends_it_as_asked() {
 }
 
 #[test]
-fn overlapping_misses_cost_no_time_and_give_no_value() {
+fn an_invalid_miss_costs_no_time_and_gives_no_value() {
     let script =
         waits().load(RCX, RBX, 0x2000, 8).load(RDX, RCX, 0x2100, 8).load(RSI, RBX, 0x3000, 8);
-    let mut world = World::new(script, &["preexecute_miss=overlap"]);
+    let mut world = World::new(script, &["preexecute_miss=invalid"]);
     assert_eq!(world.run(1_000_000), 3);
     assert!(world.brought(0x2000) && !world.brought(0x2100) && world.brought(0x3000));
+}
+
+#[test]
+fn overlapping_misses_are_waited_for_where_their_value_is_needed_or_too_many_are_on_their_way() {
+    let script = || waits().load(RCX, RBX, 0x2000, 8).load(RDX, RBX, 0x3000, 8).compute(RSI, RCX);
+    let ends = |sets: &[&str]| World::new(script(), sets).run(1_000_000);
+    // Two misses of 50 ns and three instructions of 1 ns.
+    assert_eq!(ends(&["preexecute_miss=wait"]), 103);
+    // The third instruction waits until 50 for the first line.
+    assert_eq!(ends(&["preexecute_miss=overlap"]), 51);
+    // The second line is asked for at 50.
+    assert_eq!(ends(&["preexecute_miss=overlap", "preexecute_misses=1"]), 52);
+    // A second load from the same line waits for it, too.
+    let script = waits().load(RCX, RBX, 0x2000, 8).load(RDX, RBX, 0x2008, 8).compute(RSI, RDX);
+    assert_eq!(World::new(script, &["preexecute_miss=overlap"]).run(1_000_000), 51);
+    // A register that is written anew is not waited for.
+    let script = waits().load(RCX, RBX, 0x2000, 8).compute(RCX, RBX).compute(RSI, RCX);
+    assert_eq!(World::new(script, &["preexecute_miss=overlap"]).run(1_000_000), 3);
+}
+
+#[test]
+fn a_translation_that_is_not_in_the_tlb_costs_a_walk_of_the_page_table() {
+    let script = waits().load(RCX, RBX, 0x2000, 8).load(RDX, RBX, 0x2008, 8);
+    let mut world = World::new(script, &["tlb_entries=2", "tlb_ways=1", "tlb_walk_ns=20"]);
+    world.tlb.flush();
+    // Both loads, a miss, a walk.
+    assert_eq!(world.run(1_000_000), 2 + 50 + 20);
 }
 
 /// Any instruction over the five pages.

@@ -193,6 +193,11 @@ pub trait Source: Send + Sync {
     fn name(&self) -> &str;
     /// Its static instructions.
     fn dictionary(&self) -> Arc<Dictionary>;
+    /// Pages that it has before its first instruction, as ranges of first page and count in rising
+    /// order: what was left out has touched them.
+    fn populated(&self) -> &[(u64, u64)] {
+        &[]
+    }
     /// A new execution.
     fn open(&self) -> Result<Box<dyn Program>, ProgramError>;
 }

@@ -13,6 +13,8 @@ pub struct Time {
     pub cache_hit_ns: Ns,
     /// Waiting for DRAM because the last level missed.
     pub cache_miss_ns: Ns,
+    /// Walking page tables because the TLB missed.
+    pub tlb_walk_ns: Ns,
     /// In the kernel: faults, submissions, interrupts.
     pub kernel_ns: Ns,
     /// Busy-waiting for the device with nothing else to do.
@@ -31,6 +33,7 @@ impl Time {
         self.run_ns
             + self.cache_hit_ns
             + self.cache_miss_ns
+            + self.tlb_walk_ns
             + self.kernel_ns
             + self.spin_ns
             + self.stolen_ns
@@ -39,11 +42,11 @@ impl Time {
     }
 
     /// The time in which no process made progress because of memory or storage (§4.2.1), by cause.
-    pub const fn idle(&self, switch_is_idle: bool) -> Idle {
+    pub const fn idle(&self) -> Idle {
         Idle {
             cache_miss_ns: self.cache_miss_ns,
             fault_wait_ns: self.spin_ns + self.stolen_ns + self.nobody_ready_ns,
-            switch_ns: if switch_is_idle { self.switch_ns } else { 0 },
+            switch_ns: self.switch_ns,
         }
     }
 }
@@ -55,14 +58,19 @@ pub struct Idle {
     pub cache_miss_ns: Ns,
     /// Page faults: spinning, stolen time, and nobody being ready.
     pub fault_wait_ns: Ns,
-    /// Context switches, where they count.
+    /// Context switches. Whether the paper counts them is open.
     pub switch_ns: Ns,
 }
 
 impl Idle {
-    /// All of it.
+    /// All of it, switches included.
     pub const fn total_ns(&self) -> Ns {
-        self.cache_miss_ns + self.fault_wait_ns + self.switch_ns
+        self.waits_ns() + self.switch_ns
+    }
+
+    /// Waits for memory and storage alone.
+    pub const fn waits_ns(&self) -> Ns {
+        self.cache_miss_ns + self.fault_wait_ns
     }
 }
 
@@ -99,6 +107,8 @@ pub struct Accesses {
     pub llc: u64,
     /// DRAM: misses of the last level.
     pub dram: u64,
+    /// Accesses whose translation was not in the TLB, whatever level answered.
+    pub tlb_misses: u64,
 }
 
 /// Prefetched pages.
@@ -136,6 +146,12 @@ pub struct PreExecution {
     pub invalid: u64,
     /// Invalid branches.
     pub invalid_branches: u64,
+    /// What was left of the waits when it began, in nanoseconds.
+    pub offered_ns: Ns,
+    /// How much of that it filled.
+    pub filled_ns: Ns,
+    /// Of what it filled, stalls for caches, DRAM and page-table walks.
+    pub stalled_ns: Ns,
     /// Lines brought from DRAM.
     pub lines: u64,
     /// Of those, lines that the process used.

@@ -67,6 +67,31 @@ impl Plan {
     }
 }
 
+/// Reports of simulations that were made before, so that many of them can go on where they stopped.
+pub trait Kept: Sync {
+    /// The report of a simulation of this very plan, if it was made before.
+    fn find(&self, policy: PolicyKind, seed: u64) -> Option<Report>;
+
+    /// Keeps a report.
+    ///
+    /// # Errors
+    /// Why it could not be kept.
+    fn keep(&self, report: &Report) -> Result<(), String>;
+}
+
+/// Keeps nothing.
+struct Nothing;
+
+impl Kept for Nothing {
+    fn find(&self, _: PolicyKind, _: u64) -> Option<Report> {
+        None
+    }
+
+    fn keep(&self, _: &Report) -> Result<(), String> {
+        Ok(())
+    }
+}
+
 /// How far the simulations are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
@@ -130,6 +155,16 @@ pub fn simulate(
     tell: &(dyn Fn(Progress) + Sync),
     cancel: &AtomicBool,
 ) -> Result<Runs, SimError> {
+    resume(plan, &Nothing, tell, cancel)
+}
+
+/// As [`simulate`], without the simulations whose reports are kept; the others' are kept now.
+pub fn resume(
+    plan: &Plan,
+    kept: &dyn Kept,
+    tell: &(dyn Fn(Progress) + Sync),
+    cancel: &AtomicBool,
+) -> Result<Runs, SimError> {
     plan.params.check()?;
     let count = Count {
         instructions: AtomicU64::new(0),
@@ -154,6 +189,8 @@ pub fn simulate(
     count.instructions.store(per_run, Ordering::Relaxed);
     count.of_instructions.store(per_run * (count.of_runs + 1), Ordering::Relaxed);
     let dram_bytes = dram_bytes(&plan.params, &surveys);
+    let on_device: Vec<Vec<u64>> =
+        surveys.iter().map(|survey| survey.on_device(&plan.params)).collect();
 
     let pairs: Vec<_> = plan
         .policies
@@ -162,7 +199,20 @@ pub fn simulate(
         .collect();
     let reports = pairs.par_iter().map(|&(kind, seed)| {
         begin()?;
-        let report = one(plan, kind, seed, dram_bytes, &surveys, &mut count.listener())?;
+        let report = match kept.find(kind, seed) {
+            Some(report) => {
+                count.listener()(per_run);
+                report
+            }
+            None => {
+                let mut listener = count.listener();
+                let report = one(plan, kind, seed, dram_bytes, &on_device, &mut listener)?;
+                // A run pauses now and then only: what is left is told here.
+                listener(report.instructions);
+                kept.keep(&report).map_err(SimError::NotKept)?;
+                report
+            }
+        };
         count.runs.fetch_add(1, Ordering::Relaxed);
         count.tell();
         Ok::<_, SimError>(report)
@@ -187,7 +237,7 @@ fn one(
     kind: PolicyKind,
     seed: u64,
     dram_bytes: u64,
-    surveys: &[Survey],
+    on_device: &[Vec<u64>],
     go_on: &mut dyn FnMut(u64) -> bool,
 ) -> Result<Report, SimError> {
     let mut given = plan.nice.clone();
@@ -196,9 +246,9 @@ fn one(
     let tasks: Vec<_> = plan
         .sources
         .iter()
-        .zip(surveys)
+        .zip(on_device)
         .zip(nice)
-        .map(|((source, survey), nice)| Task { source: &**source, nice, pages: &survey.pages })
+        .map(|((source, pages), nice)| Task { source: &**source, nice, pages })
         .collect();
     let mut machine = Machine::new(&plan.params, kind, seed, dram_bytes, &tasks)?;
     machine.run(go_on)?;

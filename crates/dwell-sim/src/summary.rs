@@ -37,14 +37,32 @@ impl Spread {
             seeds: values.len(),
         }
     }
+
+    /// The 95 % interval of the mean by Student's t; the mean alone where there is one value.
+    pub fn interval(&self) -> (f64, f64) {
+        let half = match self.seeds {
+            0 | 1 => 0.0,
+            seeds => T_95[(seeds - 2).min(T_95.len() - 1)] * self.deviation / (seeds as f64).sqrt(),
+        };
+        (self.mean - half, self.mean + half)
+    }
 }
+
+/// Two-sided 95 % quantiles of Student's t for 1, 2, … degrees of freedom; the last serves more.
+const T_95: [f64; 30] = [
+    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160,
+    2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056,
+    2.052, 2.048, 2.045, 2.042,
+];
 
 /// What the paper draws.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Measure {
-    /// Idle time in nanoseconds (Figure 4a).
+    /// Idle time in nanoseconds, context switches included (Figure 4a).
     IdleNs,
+    /// Idle time without context switches, in nanoseconds.
+    WaitsNs,
     /// Major faults (Figure 4b).
     MajorFaults,
     /// Misses of the last-level cache (Figure 4c).
@@ -57,8 +75,9 @@ pub enum Measure {
 
 impl Measure {
     /// All of them, in the order of the paper's figures.
-    pub const ALL: [Measure; 5] = [
+    pub const ALL: [Measure; 6] = [
         Measure::IdleNs,
+        Measure::WaitsNs,
         Measure::MajorFaults,
         Measure::LlcMisses,
         Measure::TopFinishNs,
@@ -69,6 +88,7 @@ impl Measure {
     pub fn of(self, report: &Report) -> f64 {
         match self {
             Measure::IdleNs => report.idle.total_ns() as f64,
+            Measure::WaitsNs => report.idle.waits_ns() as f64,
             Measure::MajorFaults => report.faults.major() as f64,
             Measure::LlcMisses => report.accesses.dram as f64,
             Measure::TopFinishNs => report.top_half_finish_ns(),
@@ -133,7 +153,11 @@ mod tests {
             (spread.mean, spread.deviation, spread.least, spread.most),
             (2.0, 1.0, 1.0, 3.0)
         );
+        let (low, high) = spread.interval();
+        // 4.303 x 1 / sqrt(3).
+        assert!((low + 0.484).abs() < 1e-3 && (high - 4.484).abs() < 1e-3, "{low} {high}");
         assert_eq!(Spread::of(&[5.0]).deviation, 0.0);
+        assert_eq!(Spread::of(&[5.0]).interval(), (5.0, 5.0));
         assert_eq!(Spread::of(&[]).seeds, 0);
     }
 }

@@ -18,6 +18,7 @@ pub struct Recorded {
     instructions: u64,
     unknown: u64,
     limit: u64,
+    populated: Vec<(u64, u64)>,
 }
 
 /// One block as it is put on a tape: a whole run is two copies.
@@ -108,6 +109,7 @@ impl Recorded {
             instructions: reader.instructions().min(limit),
             unknown,
             limit,
+            populated: reader.about().populated.clone(),
         })
     }
 
@@ -129,6 +131,10 @@ impl Source for Recorded {
 
     fn dictionary(&self) -> Arc<Dictionary> {
         self.dictionary.clone()
+    }
+
+    fn populated(&self) -> &[(u64, u64)] {
+        &self.populated
     }
 
     fn open(&self) -> Result<Box<dyn Program>, ProgramError> {

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What holds in every simulation: time adds up, faults have one cause, a seed gives one report.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use dwell_sim::synthetic::{Loop, Order};
 use dwell_sim::{
-    Batch, Machine, Params, Plan, PolicyKind, Report, SimError, Source, Task, simulate, survey,
+    Batch, Kept, Machine, Params, Plan, PolicyKind, Report, SimError, Source, Task, resume,
+    simulate, survey,
 };
 use proptest::prelude::*;
 
@@ -33,6 +34,7 @@ fn check(report: &Report) {
     assert_eq!((prefetches.used, prefetches.late), (report.faults.prefetched, report.faults.late));
     let ahead = report.preexecution;
     assert!(ahead.lines_used <= ahead.lines && ahead.invalid <= ahead.instructions);
+    assert!(ahead.stalled_ns <= ahead.filled_ns && ahead.filled_ns <= ahead.offered_ns);
     assert_eq!(report.time.cache_miss_ns, report.accesses.dram * 50);
 }
 
@@ -51,13 +53,15 @@ fn any_loop() -> impl Strategy<Value = Loop> {
 }
 
 fn any_sets() -> impl Strategy<Value = Vec<&'static str>> {
-    let choices: [&[&str]; 11] = [
+    let choices: [&[&str]; 13] = [
         &["replacement=clock", "replacement=lru", "replacement=fifo"],
-        &["first_touch=storage", "first_touch=zero"],
+        &["first_touch=anonymous", "first_touch=storage", "first_touch=zero"],
         &["prefetched=minor-fault", "prefetched=mapped"],
         &["sync_prefetch_by=group", "sync_prefetch_by=virtual"],
         &["recovery=timer", "recovery=interrupt"],
-        &["preexecute_miss=wait", "preexecute_miss=overlap"],
+        &["preexecute_miss=wait", "preexecute_miss=overlap", "preexecute_miss=invalid"],
+        &["tlb_entries=1536", "tlb_entries=0", "tlb_entries=12"],
+        &["preexecute_misses=10", "preexecute_misses=1", "preexecute_cache_split=own"],
         &["runahead_at=fault", "runahead_at=miss", "runahead_at=both"],
         &["slice_scale=1", "slice_scale=0.0001", "slice_scale=0.0000001"],
         &["device_channels=1", "device_channels=16"],
@@ -93,7 +97,7 @@ proptest! {
         let programs: Vec<_> = loops.iter().map(|(spec, _)| spec.named("loop")).collect();
         let pages: Vec<_> = programs
             .iter()
-            .map(|program| survey(program, &params, &mut |_| true).unwrap().unwrap().pages)
+            .map(|program| survey(program, &params, &mut |_| true).unwrap().unwrap().on_device(&params))
             .collect();
         let tasks: Vec<_> = programs.iter().zip(&pages).zip(&loops)
             .map(|((program, pages), (_, nice))| Task { source: program, nice: *nice, pages })
@@ -167,6 +171,39 @@ fn a_batch_runs_under_all_policies_and_seeds_and_is_the_same_the_second_time() {
     assert!(majors(SyncPrefetch) < majors(Sync) && majors(Its) < majors(Sync));
     assert!(misses(SyncRunahead) < misses(Sync));
     assert!(idle(Its) < idle(Sync));
+}
+
+/// Reports in memory, as if another run had made them.
+#[derive(Default)]
+struct Memory(Mutex<Vec<Report>>);
+
+impl Kept for Memory {
+    fn find(&self, policy: PolicyKind, seed: u64) -> Option<Report> {
+        let reports = self.0.lock().unwrap();
+        reports.iter().find(|report| (report.policy, report.seed) == (policy, seed)).cloned()
+    }
+
+    fn keep(&self, report: &Report) -> Result<(), String> {
+        self.0.lock().unwrap().push(report.clone());
+        Ok(())
+    }
+}
+
+#[test]
+fn a_run_that_was_stopped_goes_on_with_what_is_missing_and_ends_as_one_that_was_not() {
+    let go = AtomicBool::new(false);
+    let whole = simulate(&plan(2), &no_progress, &go).unwrap();
+    let kept = Memory(Mutex::new(whole.reports[..7].to_vec()));
+    // Told from several threads, so the last word need not be the furthest.
+    let (told, of) = (AtomicU64::new(0), AtomicU64::new(0));
+    let tell = |progress: dwell_sim::Progress| {
+        told.fetch_max(progress.instructions, Ordering::Relaxed);
+        of.fetch_max(progress.of_instructions, Ordering::Relaxed);
+    };
+    let resumed = resume(&plan(2), &kept, &tell, &go);
+    assert_eq!(resumed.unwrap(), whole);
+    assert_eq!(told.into_inner(), of.into_inner());
+    assert_eq!(kept.0.into_inner().unwrap().len(), 10);
 }
 
 #[test]

@@ -5,16 +5,27 @@ use dwell_sim::isa::reg::{RAX, RBX};
 use dwell_sim::synthetic::Script;
 use dwell_sim::{Machine, Params, PolicyKind, Report, Source, Task, Timeline, survey};
 
-/// One instruction is 1 ns; only the last-level cache; the rest as the paper or our defaults say:
-/// fault 500 ns, submission 100, device 3,000 + 258, interrupt 500, switch 7,000, miss 50.
-const SIMPLE: [&str; 3] = ["instruction_ps=1000", "l1_bytes=0", "llc_hit_ns=0"];
+/// One instruction is 1 ns; only the last-level cache, no TLB, pages on the device; the rest as the
+/// paper or our defaults say: fault 500 ns, submission 100, device 3,000 + 258, interrupt 500,
+/// switch 7,000, miss 50.
+const SIMPLE: [&str; 7] = [
+    "instruction_ps=1000",
+    "l1_bytes=0",
+    "llc_hit_ns=0",
+    "tlb_entries=0",
+    "tlb_shootdown_ns=0",
+    "first_touch=storage",
+    "preexecute_miss=wait",
+];
 
 fn run(kind: PolicyKind, sets: &[&str], scripts: &[(Script, i8)]) -> (Timeline, Report) {
     let mut params = Params::default();
     SIMPLE.iter().chain(sets).for_each(|set| params.set(set).unwrap());
     let pages: Vec<_> = scripts
         .iter()
-        .map(|(script, _)| survey(script, &params, &mut |_| true).unwrap().unwrap().pages)
+        .map(|(script, _)| {
+            survey(script, &params, &mut |_| true).unwrap().unwrap().on_device(&params)
+        })
         .collect();
     let tasks: Vec<_> = scripts
         .iter()
@@ -150,14 +161,15 @@ fn idle_time_stealing_lets_the_lower_priority_give_way_and_the_higher_one_stays(
         lines(&timeline),
         [
             "0 low runs",
-            "1601 low blocks on 0x1",
-            "8601 high runs",
-            "10202 high spins for 0x1",
-            "13460 high gets 0x1",
-            "14510 high ends",
-            "21510 low runs",
-            "22010 low gets 0x1",
-            "23060 low ends",
+            // 300 to the self-sacrificing thread.
+            "1901 low blocks on 0x1",
+            "8901 high runs",
+            "10502 high spins for 0x1",
+            "13760 high gets 0x1",
+            "14810 high ends",
+            "21810 low runs",
+            "22310 low gets 0x1",
+            "23360 low ends",
         ]
     );
     assert_eq!((report.waits.spun, report.waits.blocked), (1, 1));
@@ -264,6 +276,68 @@ fn pages_of_zeroes_cost_a_minor_fault_and_no_device() {
     let (timeline, report) = run(PolicyKind::Sync, &["first_touch=zero"], &[(one_fault("a"), 0)]);
     assert_eq!(lines(&timeline), ["0 a runs", "1501 a gets zeroes at 0x1", "2551 a ends"]);
     assert_eq!((report.faults.zero, report.faults.major()), (1, 0));
+}
+
+#[test]
+fn anonymous_pages_are_zeroed_at_first_touch_and_swapped_afterwards() {
+    let script = Script::new("a")
+        .store(RAX, RBX, 0x1000, 8)
+        .load(RAX, RBX, 0x2000, 8)
+        .store(RAX, RBX, 0x3000, 8)
+        .store(RAX, RBX, 0x4000, 8)
+        .load(RAX, RBX, 0x1000, 8);
+    let sets = ["dram_bytes=12288", "replacement=lru", "first_touch=anonymous"];
+    let (timeline, report) = run(PolicyKind::Sync, &sets, &[(script, 0)]);
+    assert_eq!(lines(&timeline)[1], "501 a gets zeroes at 0x1");
+    // Page 2 is of a file; page 1 left for page 4, was written, and comes back from the device.
+    assert_eq!((report.faults.zero, report.faults.first, report.faults.again), (3, 1, 1));
+    assert_eq!(report.written_pages, 1);
+}
+
+#[test]
+fn a_translation_that_is_not_in_the_tlb_costs_a_walk_and_one_that_is_taken_back_a_shootdown() {
+    let script = Script::new("a")
+        .load(RAX, RBX, 0x1000, 8)
+        .load(RAX, RBX, 0x3000, 8)
+        .load(RAX, RBX, 0x1000, 8)
+        .load(RAX, RBX, 0x1008, 8);
+    let sets = ["tlb_entries=2", "tlb_ways=1", "tlb_walk_ns=20"];
+    let (timeline, report) = run(PolicyKind::Sync, &sets, &[(script, 0)]);
+    assert_eq!(
+        lines(&timeline),
+        [
+            "0 a runs",
+            "601 a spins for 0x1",
+            "3859 a gets 0x1",
+            // A walk and a miss.
+            "4530 a spins for 0x3",
+            "7788 a gets 0x3",
+            // Both again; page 3 has taken the place of page 1 in the TLB, so that is walked for.
+            "7880 a ends",
+        ]
+    );
+    assert_eq!((report.accesses.tlb_misses, report.time.tlb_walk_ns), (3, 60));
+
+    let kernel_ns = |shootdown: &str| {
+        let sets = ["dram_bytes=12288", shootdown];
+        run(PolicyKind::Sync, &sets, &[(four_pages(10), 0)]).1.time.kernel_ns
+    };
+    assert_eq!(kernel_ns("tlb_shootdown_ns=100"), kernel_ns("tlb_shootdown_ns=0") + 100);
+}
+
+#[test]
+fn a_switch_empties_the_tlb() {
+    let again = |name: &str| (Script::new(name).work(990).load(RAX, RBX, 0x1000, 8).work(1_000), 0);
+    let sets = ["tlb_entries=2", "tlb_ways=1", "first_touch=zero", "slice_scale=0.00002"];
+    // Slices of 2 us; the second half touches no page, so each process walks once.
+    let (_, report) = run(PolicyKind::Sync, &sets, &[again("a"), again("b")]);
+    assert_eq!((report.switches, report.accesses.tlb_misses), (3, 2));
+    let twice = |name: &str| {
+        let script = Script::new(name).load(RAX, RBX, 0x1000, 8).work(2_000);
+        (script.load(RAX, RBX, 0x1000, 8), 0)
+    };
+    let (_, report) = run(PolicyKind::Sync, &sets, &[twice("a"), twice("b")]);
+    assert_eq!((report.switches, report.accesses.tlb_misses), (3, 4));
 }
 
 #[test]

@@ -62,6 +62,26 @@ fn a_change_in_place_is_a_load_and_a_store_and_a_failed_condition_is_nothing() {
 }
 
 #[test]
+fn a_page_that_the_left_out_part_has_touched_is_on_the_device_however_it_is_used_first() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.dwt");
+    let about = About { populated: vec![(2, 2), (9, 1)], ..About::default() };
+    let mut writer = Writer::create(&path, &about).unwrap();
+    let store = NewBlock {
+        instructions: vec![instruction(0x1000, &[0x48, 0x89, 0x03])],
+        sites: vec![Site { instruction: 0, size: 8, kind: AccessKind::Store }],
+        ways: vec![(1, 1)],
+    };
+    let id = writer.define(&store).unwrap();
+    (1..=4).for_each(|page| writer.block(id, &[page << 12]).unwrap());
+    writer.finish().unwrap();
+    let trace = Recorded::open("a", &path, Extent::WHOLE).unwrap();
+    let survey = survey(&trace, &Params::default(), &mut |_| true).unwrap().unwrap();
+    assert_eq!(survey.stored_first, [1, 4]);
+    assert_eq!(survey.on_device(&Params::default()), [2, 3]);
+}
+
+#[test]
 fn a_trace_ends_at_its_limit_with_the_block_that_reaches_it() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a.dwt");

@@ -139,6 +139,10 @@ pub struct About {
     pub parent_pid: u32,
     /// Instructions executed before the first recorded one.
     pub skipped_instructions: u64,
+    /// Pages that the process had before that one, as ranges of first page and count, in rising
+    /// order. Empty where nothing was left out, or nobody looked.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub populated: Vec<(u64, u64)>,
 }
 
 pub(crate) fn u32_at(bytes: &[u8], at: usize) -> u32 {

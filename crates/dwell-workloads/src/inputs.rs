@@ -36,8 +36,8 @@ pub fn text(bytes: usize, out: &Path) -> Result<String, String> {
     Ok(format!("text: {bytes} bytes"))
 }
 
-/// Writes a scene of many spheres over a plane, with a mirror among them.
-pub fn scene(out: &Path) -> Result<String, String> {
+/// Writes a scene of so many spheres over a plane, with a mirror among them.
+pub fn scene(spheres: usize, out: &Path) -> Result<String, String> {
     let mut random = Random::new(2);
     let mut scene = String::from(
         "#version 3.7;\nglobal_settings { assumed_gamma 1.0 }\n\
@@ -47,7 +47,7 @@ pub fn scene(out: &Path) -> Result<String, String> {
          plane { y, 0 pigment { checker color rgb 0.9, color rgb 0.2 } finish { reflection 0.1 } }\n\
          sphere { <0, 3, 2>, 2 pigment { color rgb 0.1 } finish { reflection 0.8 } }\n",
     );
-    for _ in 0..2000 {
+    for _ in 0..spheres {
         let mut part = |span: usize| random.below(span) as f64 / 100.0;
         let (x, z, radius) = (part(2400) - 12.0, part(2400) - 8.0, 0.05 + part(30));
         let (red, green, blue) = (part(100), part(100), part(100));
@@ -57,7 +57,7 @@ pub fn scene(out: &Path) -> Result<String, String> {
         );
     }
     write(out, scene.as_bytes())?;
-    Ok("scene: 2001 spheres".into())
+    Ok(format!("scene: {} spheres", spheres + 1))
 }
 
 fn write(out: &Path, bytes: &[u8]) -> Result<(), String> {

@@ -24,6 +24,8 @@ pub struct Catalogue {
     pub name: String,
     /// One line.
     pub about: String,
+    /// Instructions recorded of each program at scale 1; all where it is left out.
+    pub limit: Option<u64>,
     /// The programs.
     #[serde(default, rename = "workload")]
     pub workloads: Vec<Workload>,
@@ -49,6 +51,9 @@ pub struct Workload {
     /// Numbers that follow the scale.
     #[serde(default)]
     pub parameters: BTreeMap<String, Parameter>,
+    /// Instructions of the start-up at scale 1, which are not recorded.
+    #[serde(default)]
+    pub skip: u64,
     /// Commands run before, untraced.
     #[serde(default)]
     pub prepare: Vec<Vec<String>>,
@@ -175,6 +180,11 @@ impl Catalogue {
         Ok(catalogue)
     }
 
+    /// Instructions recorded of each program at a scale.
+    pub fn limit(&self, scale: f64) -> Option<u64> {
+        self.limit.map(|limit| (limit as f64 * scale) as u64)
+    }
+
     /// The shipped catalogue.
     pub fn its() -> Result<Self, String> {
         Self::parse(ITS, "its.toml")
@@ -185,6 +195,11 @@ impl Workload {
     /// The trace of it in a directory.
     pub fn trace(&self, out: &Path) -> PathBuf {
         out.join(format!("{}.dwt", self.name))
+    }
+
+    /// Instructions of its start-up at a scale.
+    pub fn skip(&self, scale: f64) -> u64 {
+        (self.skip as f64 * scale) as u64
     }
 
     /// Its parameters at a scale, as a person reads them.
@@ -251,9 +266,10 @@ mod tests {
         let walk = its.workloads.iter().find(|w| w.name == "random-walk").unwrap();
         let words =
             |scale| walk.words(&walk.command, Path::new("/o"), Path::new("/k"), scale).join(" ");
-        assert_eq!(words(1.0), "/k walk --graph /o/graph-20.csr --walks 200000 --steps 16");
-        assert_eq!(words(0.125), "/k walk --graph /o/graph-17.csr --walks 25000 --steps 16");
-        assert_eq!(walk.size(2.0), "scale 21, walks 400000");
+        assert_eq!(words(1.0), "/k walk --graph /o/graph-20.csr --walks 4000000 --steps 16");
+        assert_eq!(words(0.125), "/k walk --graph /o/graph-17.csr --walks 500000 --steps 16");
+        assert_eq!(walk.size(2.0), "scale 21, walks 8000000");
+        assert_eq!((walk.skip(0.5), its.limit(0.5)), (5_000_000, Some(500_000_000)));
     }
 
     #[test]

@@ -14,7 +14,7 @@ use dwell_workloads::{csr, graphs};
 
 const USAGE: &str = "\
 usage: dwell-kernels text --bytes N --out FILE       text that compresses like English
-       dwell-kernels scene --out FILE                a scene for povray
+       dwell-kernels scene --spheres N --out FILE    a scene for povray
        dwell-kernels graph --scale N --out FILE      an R-MAT graph of 2^N vertices, 16 edges each
        dwell-kernels stencil --side N --steps N      seven points over six arrays of N^3
        dwell-kernels caffenet --divisor N --images N CaffeNet with its channels divided
@@ -55,7 +55,7 @@ fn run() -> Result<String, String> {
     let rounds = || options.number("rounds", 1000);
     Ok(match kernel.as_str() {
         "text" => inputs::text(options.number("bytes", 1 << 34)?, &options.path("out")?)?,
-        "scene" => inputs::scene(&options.path("out")?)?,
+        "scene" => inputs::scene(options.number("spheres", 1 << 24)?, &options.path("out")?)?,
         "graph" => csr::generate(options.number("scale", 26)? as u32, &options.path("out")?)?,
         "stencil" => stencil::run(options.number("side", 1024)?, options.number("steps", 10_000)?),
         "caffenet" => {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Simulated batches of paging processes: what is asked, what was found, and what the paper found.
 
+mod content;
 pub mod plots;
 pub mod report;
 pub mod sensitivity;
@@ -37,6 +38,9 @@ pub struct Ask {
     pub partial: bool,
     /// Parameters, each as `name=value`.
     pub sets: Vec<String>,
+    /// Where reports are kept as they are made. Those that are there are not made again, so what
+    /// was stopped goes on.
+    pub keep: Option<PathBuf>,
 }
 
 /// Hears the batch, what is done with it, and the share of everything that is done, 0–1; from
@@ -110,11 +114,11 @@ impl Study {
         // What is wrong with the last batch is said before the first one runs.
         let plans = plans(ask)?;
         let all = plans.len().max(1) as f64;
-        for (at, plan) in plans.into_iter().enumerate() {
+        for (at, (path, plan)) in plans.into_iter().enumerate() {
             let hear = |batch: &str, phase: &str, share: f64| {
                 tell(batch, phase, (at as f64 + share.min(1.0)) / all);
             };
-            match one(&plan, &hear, cancel)? {
+            match one(ask, &path, &plan, &hear, cancel)? {
                 Outcome::Complete(batch) => study.batches.push(*batch),
                 Outcome::Cancelled => {
                     study.ended = Some(format!("interrupted in {}", plan.batch));
@@ -199,10 +203,10 @@ impl Simulated {
 pub fn theirs(measure: Measure, policy: PolicyKind) -> Option<(f64, Option<f64>)> {
     use PolicyKind::{Async, Sync, SyncPrefetch, SyncRunahead};
     Some(match (measure, policy) {
-        (Measure::IdleNs, Async) => (0.61, Some(0.66)),
-        (Measure::IdleNs, Sync) => (0.17, Some(0.43)),
-        (Measure::IdleNs, SyncRunahead) => (0.07, Some(0.37)),
-        (Measure::IdleNs, SyncPrefetch) => (0.10, Some(0.15)),
+        (Measure::IdleNs | Measure::WaitsNs, Async) => (0.61, Some(0.66)),
+        (Measure::IdleNs | Measure::WaitsNs, Sync) => (0.17, Some(0.43)),
+        (Measure::IdleNs | Measure::WaitsNs, SyncRunahead) => (0.07, Some(0.37)),
+        (Measure::IdleNs | Measure::WaitsNs, SyncPrefetch) => (0.10, Some(0.15)),
         (Measure::TopFinishNs, Async) => (0.65, Some(0.75)),
         (Measure::TopFinishNs, Sync) => (0.11, Some(0.33)),
         (Measure::TopFinishNs, SyncRunahead | SyncPrefetch) => (0.14, Some(0.75)),
@@ -242,8 +246,9 @@ fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-fn plans(ask: &Ask) -> Result<Vec<Plan>> {
-    files(&ask.batches)?.iter().map(|path| plan(ask, path)).collect()
+fn plans(ask: &Ask) -> Result<Vec<(PathBuf, Plan)>> {
+    let with_path = |path: PathBuf| plan(ask, &path).map(|plan| (path, plan));
+    files(&ask.batches)?.into_iter().map(with_path).collect()
 }
 
 fn plan(ask: &Ask, path: &Path) -> Result<Plan> {
@@ -263,7 +268,13 @@ fn plan(ask: &Ask, path: &Path) -> Result<Plan> {
     Ok(plan)
 }
 
-fn one(plan: &Plan, tell: &Tell<'_>, cancel: &AtomicBool) -> Result<Outcome> {
+fn one(
+    ask: &Ask,
+    path: &Path,
+    plan: &Plan,
+    tell: &Tell<'_>,
+    cancel: &AtomicBool,
+) -> Result<Outcome> {
     let hear = |at: Progress| {
         if at.of_instructions == 0 {
             tell(&plan.batch, "working sets", 0.0);
@@ -272,7 +283,14 @@ fn one(plan: &Plan, tell: &Tell<'_>, cancel: &AtomicBool) -> Result<Outcome> {
         let phase = format!("{} of {} simulations", at.runs, at.of_runs);
         tell(&plan.batch, &phase, at.instructions as f64 / at.of_instructions as f64);
     };
-    let runs = match dwell_sim::simulate(plan, &hear, cancel) {
+    let ran = match &ask.keep {
+        None => dwell_sim::simulate(plan, &hear, cancel),
+        Some(root) => {
+            let kept = content::KeptRuns::new(root, plan, path, ask.limit)?;
+            dwell_sim::resume(plan, &kept, &hear, cancel)
+        }
+    };
+    let runs = match ran {
         Err(SimError::Cancelled) => return Ok(Outcome::Cancelled),
         runs => runs.with_context(|| plan.batch.clone())?,
     };
@@ -325,8 +343,13 @@ pub(crate) mod tests {
             limit: u64::MAX,
             partial: false,
             sets: vec!["switch_ns=5000".into()],
+            keep: Some(dir.path().join("runs")),
         };
-        Study::simulate(&ask, &|_, _, _| {}, &AtomicBool::new(false)).unwrap()
+        let simulate = || Study::simulate(&ask, &|_, _, _| {}, &AtomicBool::new(false)).unwrap();
+        let study = simulate();
+        let again = simulate();
+        assert_eq!(again.batches, study.batches, "what is kept is what was simulated");
+        study
     }
 
     #[test]
@@ -357,6 +380,7 @@ pub(crate) mod tests {
             limit: 1,
             partial: false,
             sets: vec![],
+            keep: None,
         };
         let stopped = Study::simulate(&ask, &|_, _, _| {}, &AtomicBool::new(true)).unwrap();
         assert!(stopped.batches.is_empty() && stopped.ended.unwrap().contains("in b"));

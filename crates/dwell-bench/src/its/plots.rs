@@ -54,6 +54,7 @@ pub fn idle(study: &Study) -> String {
 pub fn values(study: &Study, measure: Measure) -> String {
     let (title, axis, divisor) = match measure {
         Measure::IdleNs => ("Idle time", "Idle time (ms)", 1e6),
+        Measure::WaitsNs => ("Idle time without switches", "Idle time (ms)", 1e6),
         Measure::MajorFaults => {
             ("Figure 4b: page faults", "Major page faults (hundred thousands)", 1e5)
         }
@@ -89,15 +90,15 @@ pub fn values(study: &Study, measure: Measure) -> String {
 pub fn against_its(study: &Study, measure: Measure, title: &str) -> String {
     let row = |batch: &Simulated, policy: PolicyKind| {
         let ratio = batch.against_its(policy, measure)?;
-        let Spread { mean, least, most, .. } = ratio;
+        let (mean, (low, high)) = (ratio.mean, ratio.interval());
         let theirs = theirs(measure, policy)
-            .map(|(low, high)| (as_ratio(low), as_ratio(high.unwrap_or(low))));
+            .map(|(least, most)| (as_ratio(least), as_ratio(most.unwrap_or(least))));
         Some(DotRow {
             label: format!("{}, {}", name(policy), batch.name),
-            ours: Some((mean, least, most)),
+            ours: Some((mean, low, high)),
             target: None,
             theirs,
-            text: format!("{mean:.2}× [{least:.2}–{most:.2}]"),
+            text: format!("{mean:.2}× [{low:.2}–{high:.2}]"),
         })
     };
     let others = PolicyKind::ALL.into_iter().filter(|policy| *policy != PolicyKind::Its);
@@ -108,7 +109,7 @@ pub fn against_its(study: &Study, measure: Measure, title: &str) -> String {
         title: title.into(),
         subtitle: "right of 1: ITS has less; the paper's: least and most over its four batches"
             .into(),
-        dots: "ours: mean, least and most seed".into(),
+        dots: "ours: mean over the seeds and its 95 % interval".into(),
         panels: vec![Panel { axis_label: "Policy ÷ ITS (×)".into(), rows, mark: Some(1.0) }],
     }
     .svg()
@@ -128,9 +129,9 @@ pub fn growth(series: &str, batches: &[&Simulated]) -> String {
     ];
     let point = |batch: &Simulated, of: fn(&Report) -> f64| {
         let values: Vec<f64> = batch.reports.iter().map(|report| of(report) / first).collect();
-        let Spread { mean, least, most, .. } = Spread::of(&values);
-        let x = batch.programs.len() as f64;
-        Point { x, y: mean, low: least, high: most, stroke: None }
+        let spread = Spread::of(&values);
+        let (low, high) = spread.interval();
+        Point { x: batch.programs.len() as f64, y: spread.mean, low, high, stroke: None }
     };
     let series_of = lines.map(|(name, look, of)| Series {
         name: name.into(),

@@ -52,6 +52,7 @@ fn head(names: &[&str]) -> Markup {
 fn bands(study: &Study) -> Markup {
     let measures = [
         (Measure::IdleNs, "Idle time"),
+        (Measure::WaitsNs, "Idle time without switches"),
         (Measure::MajorFaults, "Page faults"),
         (Measure::LlcMisses, "Cache misses"),
         (Measure::TopFinishNs, "Finish time, higher priorities"),

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::{Ask, Study, Tell};
 
 /// Another choice of one parameter; the first one changes nothing.
-pub const CHOICES: [&str; 28] = [
+pub const CHOICES: [&str; 36] = [
     "",
     "instruction_ps=200",
     "instruction_ps=1000",
@@ -20,16 +20,23 @@ pub const CHOICES: [&str; 28] = [
     "llc_hit_ns=5",
     "llc_hit_ns=20",
     "preexecute_cache_split=sets",
+    "preexecute_cache_split=own",
+    "preexecute_cache_percent=7",
+    "tlb_entries=0",
+    "tlb_walk_ns=30",
+    "tlb_shootdown_ns=1000",
     "replacement=lru",
     "replacement=fifo",
+    "first_touch=storage",
     "first_touch=zero",
     "prefetched=mapped",
     "kernel_entry_ns=1500",
     "switch_lines=512",
-    "switch_is_idle=false",
     "device_channels=4",
     "device_jitter_percent=30",
+    "dram_percent=60",
     "dram_percent=80",
+    "dram_percent=120",
     "slice_scale=0.01",
     "priorities=random",
     "wake_to=head",
@@ -38,7 +45,8 @@ pub const CHOICES: [&str; 28] = [
     "prefetch_group_pages=16",
     "sync_prefetch_by=virtual",
     "runahead_at=both",
-    "preexecute_miss=overlap",
+    "preexecute_miss=wait",
+    "preexecute_miss=invalid",
     "invalid_branch=stop",
 ];
 

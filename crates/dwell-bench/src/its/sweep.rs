@@ -7,20 +7,16 @@
 mod parquet;
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result, bail, ensure};
 use dwell_sim::columns::{self, Column};
-use dwell_sim::{Batch, Params, PolicyKind, Rng};
+use dwell_sim::{Params, PolicyKind, Rng};
 use serde::{Deserialize, Serialize};
 
+use super::content::{self, content_of, files_of};
 use super::{Ask, Study, Tell, files};
-use crate::sources::source;
-
-/// The code whose change makes other rows.
-const SIMULATOR: [&str; 3] = ["dwell-policy", "dwell-sim", "dwell-trace"];
 
 /// A TOML file that describes the simulations. Its batches lie beside it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -194,8 +190,7 @@ impl Sweep {
 
     /// All that rows depend on: this simulator's code, the batch with its traces, and what is asked.
     fn key(&self, content: &blake3::Hash, sets: &[String]) -> Result<String> {
-        let code = SIMULATOR.map(source);
-        let asked = (code, self.policies()?, self.seeds, self.limit, sets);
+        let asked = (content::code(), self.policies()?, self.seeds, self.limit, sets);
         let mut hash = blake3::Hasher::new();
         hash.update(content.as_bytes());
         hash.update(serde_json::to_string(&asked)?.as_bytes());
@@ -250,6 +245,7 @@ impl Sweep {
             limit: self.limit.unwrap_or(u64::MAX),
             partial: false,
             sets: point.sets.clone(),
+            keep: None,
         };
         let study = Study::simulate(&ask, tell, cancel)?;
         if study.ended.is_some() {
@@ -309,29 +305,6 @@ fn word(value: &toml::Value) -> String {
 
 fn with(sets: &[String], name: &str, value: &str) -> Vec<String> {
     sets.iter().cloned().chain([format!("{name}={value}")]).collect()
-}
-
-/// The files of a batch: its own and its traces.
-fn files_of(batch: &Path) -> Result<Vec<PathBuf>> {
-    let named = || batch.display().to_string();
-    let text = std::fs::read_to_string(batch).with_context(named)?;
-    let parsed = Batch::parse(&text).with_context(named)?;
-    let beside = batch.parent().unwrap_or(Path::new(""));
-    let traces = parsed.processes.iter().filter_map(|process| process.trace.as_ref());
-    let mut all = vec![batch.to_owned()];
-    all.extend(traces.map(|trace| beside.join(trace)));
-    Ok(all)
-}
-
-fn content_of(batch: &Path) -> Result<blake3::Hash> {
-    let mut all = blake3::Hasher::new();
-    for path in files_of(batch)? {
-        let mut one = blake3::Hasher::new();
-        let read = File::open(&path).and_then(|file| one.update_reader(file).map(drop));
-        read.with_context(|| format!("cannot read {}", path.display()))?;
-        all.update(one.finalize().as_bytes());
-    }
-    Ok(all.finalize())
 }
 
 #[cfg(test)]

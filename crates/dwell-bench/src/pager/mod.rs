@@ -28,12 +28,12 @@ use crate::keep::Interrupted;
 use crate::machine::Machine;
 use crate::result::{Configured, Device, Load, RoundResult, Row, Run, Setting, Work as Named};
 
-use swap::Swap;
+pub use swap::Swap;
 
 pub use ground::{Ask, Ground, Grounds, Setup, Terms};
 pub use task::{STAGES, Task, Told};
 pub use way::{Advice, DEVICE, DEVICE_BLOCK, Handler, Kind, MMAP, REGION, SWAP, UMAP, Way};
-pub use work::{Done, Order, PAGE_BYTES, Program, Visits, Work};
+pub use work::{Done, Order, PAGE_BYTES, Pages, Program, Visits, Work};
 
 /// Work on one file, by several contenders.
 #[derive(Clone, Debug)]

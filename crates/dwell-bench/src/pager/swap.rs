@@ -24,7 +24,7 @@ swapoff "$0"
 "#;
 
 /// Swap space that is gone with this. A process takes it away where this program ends without that.
-pub(super) struct Swap {
+pub struct Swap {
     keeper: Child,
     input: Option<ChildStdin>,
     /// After the swap space on it.
@@ -36,7 +36,7 @@ impl Swap {
     ///
     /// # Errors
     /// Why there is none here.
-    pub(super) fn new(bytes: u64) -> Result<Self> {
+    pub fn new(bytes: u64) -> Result<Self> {
         let device = Zram::blank(bytes + ROOM_BYTES)?;
         // Its input ends with this program, whatever ends that.
         let mut keeper = Command::new("sh")
@@ -67,7 +67,7 @@ impl Swap {
     ///
     /// # Errors
     /// What the system refuses.
-    pub(super) fn allow(group: &Path) -> Result<()> {
+    pub fn allow(group: &Path) -> Result<()> {
         // Version 1, or else version 2.
         fs::write(group.join("memory.swappiness"), "100")
             .or_else(|_| fs::write(group.join("memory.swap.max"), "max"))

@@ -312,7 +312,7 @@ impl Visits {
 }
 
 /// The pages of an order, without end.
-struct Pages {
+pub struct Pages {
     order: Order,
     pages: usize,
     random: SplitMix,
@@ -321,7 +321,8 @@ struct Pages {
 }
 
 impl Pages {
-    fn new(order: Order, pages: usize, seed: u64) -> Self {
+    /// The pages of an order over so many pages.
+    pub fn new(order: Order, pages: usize, seed: u64) -> Self {
         let mut random = SplitMix(seed);
         let mut shuffled: Vec<u32> = match order {
             Order::Shuffled => (0..pages as u32).collect(),
@@ -333,7 +334,8 @@ impl Pages {
         Pages { order, pages, random, turn: 0, shuffled }
     }
 
-    fn draw(&mut self) -> usize {
+    /// The next page.
+    pub fn draw(&mut self) -> usize {
         let (turn, pages) = (self.turn, self.pages);
         self.turn += 1;
         match self.order {

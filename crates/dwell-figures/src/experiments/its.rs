@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! I1 to I8: idle time, faults, misses and finish times of simulated batches of recorded programs.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::rc::Rc;
 use std::sync::Mutex;
@@ -18,18 +18,19 @@ use dwell_bench::its::{Ask, Simulated, Study, plots};
 
 const OTHERS: [PolicyKind; 4] =
     [PolicyKind::Async, PolicyKind::Sync, PolicyKind::SyncRunahead, PolicyKind::SyncPrefetch];
-/// Seeds of every batch, whatever the effort.
-const SEEDS: u64 = 10;
+/// Seeds of every batch of the study.
+const SEEDS: u64 = 30;
 
 impl From<Spread> for Measured {
-    /// Mean, least and most.
+    /// Mean over the seeds with its 95 % interval.
     fn from(spread: Spread) -> Self {
-        Measured { value: spread.mean, low: spread.least, high: spread.most }
+        let (low, high) = spread.interval();
+        Measured { value: spread.mean, low, high }
     }
 }
 
 /// Where the recorded workloads and their batches are, recorded now if they are not; or why not.
-pub(super) fn traces(lab: &Lab, progress: &mut Progress<'_>) -> Result<std::path::PathBuf, String> {
+pub(super) fn traces(lab: &Lab, progress: &mut Progress<'_>) -> Result<PathBuf, String> {
     let traces = lab.traces.clone().unwrap_or_else(|| lab.directory.join("target/traces"));
     if !traces.join("3_Data_Intensive.toml").is_file() {
         progress("recording the workloads", 0.0);
@@ -47,25 +48,31 @@ fn study(lab: &mut Lab, progress: &mut Progress<'_>) -> Result<Result<Rc<Study>,
         Ok(traces) => traces,
         Err(why) => return Ok(Err(why)),
     };
-    let ask = Ask {
-        batches: vec![traces],
-        policies: vec![],
-        seeds: if lab.is_hasty() { 2 } else { SEEDS },
-        limit: match lab.effort {
-            effort if effort < 1.0 => (4e8 * effort) as u64,
-            _ => u64::MAX,
-        },
-        partial: false,
-        sets: vec![],
-    };
-    let study = simulate(&ask, progress)?;
+    let study = simulate(&ask(lab, vec![traces.clone()], &traces, SEEDS), progress)?;
     let study = Rc::new(study);
     lab.study = Some(study.clone());
     Ok(Ok(study))
 }
 
+/// What is simulated of some batches beside `traces`: all of it at full effort. Reports are kept
+/// there, so a study that was stopped goes on.
+pub(super) fn ask(lab: &Lab, batches: Vec<PathBuf>, traces: &Path, seeds: u64) -> Ask {
+    Ask {
+        batches,
+        policies: vec![],
+        seeds: ((seeds as f64 * lab.effort).ceil() as u64).clamp(2, seeds),
+        limit: match lab.effort {
+            effort if effort < 1.0 => (1e9 * effort) as u64,
+            _ => u64::MAX,
+        },
+        partial: false,
+        sets: vec![],
+        keep: Some(traces.join("runs")),
+    }
+}
+
 /// Runs the simulations on other threads, because who hears of the progress stays on this one.
-fn simulate(ask: &Ask, progress: &mut Progress<'_>) -> Result<Study> {
+pub(super) fn simulate(ask: &Ask, progress: &mut Progress<'_>) -> Result<Study> {
     let told = Mutex::new((String::new(), 0.0));
     let never = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -108,7 +115,12 @@ fn record(dwell: Option<&Path>, traces: &Path) -> Result<()> {
 }
 
 /// The batch in which a measure of `policy` ÷ ITS is least or most.
-fn extreme(study: &Study, policy: PolicyKind, measure: Measure, most: bool) -> Option<Spread> {
+pub(super) fn extreme(
+    study: &Study,
+    policy: PolicyKind,
+    measure: Measure,
+    most: bool,
+) -> Option<Spread> {
     let ratios = study.compared().filter_map(|batch| batch.against_its(policy, measure));
     let by_mean = |a: &Spread, b: &Spread| a.mean.total_cmp(&b.mean);
     if most { ratios.max_by(by_mean) } else { ratios.min_by(by_mean) }
@@ -125,8 +137,8 @@ pub(super) fn measure(
         Err(why) => return skip_all(result, &why).map(|()| None),
     };
     match result.id.as_str() {
-        "I1" => extremes(result, &study, Measure::IdleNs, true)?,
-        "I2" => extremes(result, &study, Measure::IdleNs, false)?,
+        "I1" => idle(result, &study, true)?,
+        "I2" => idle(result, &study, false)?,
         "I3" => {
             for policy in OTHERS {
                 for (word, most) in [("least", false), ("most", true)] {
@@ -164,14 +176,42 @@ fn extremes(result: &mut FigureResult, study: &Study, measure: Measure, most: bo
     Ok(())
 }
 
+/// Idle time, with context switches and without.
+fn idle(result: &mut FigureResult, study: &Study, most: bool) -> Result<()> {
+    extremes(result, study, Measure::IdleNs, most)?;
+    for policy in OTHERS {
+        let case = format!("{} ÷ ITS, without switches", plots::name(policy));
+        if let Some(found) = extreme(study, policy, Measure::WaitsNs, most) {
+            result.measured(&case, found)?;
+        }
+    }
+    Ok(())
+}
+
+/// Faults that ask the device for a page, as in the paper; the same with those that find their page
+/// on its way; and how many there are of each, for every one under ITS.
 fn faults(result: &mut FigureResult, study: &Study) -> Result<()> {
+    let all = |report: &Report| (report.faults.major() + report.faults.late) as f64;
     for batch in study.compared() {
         for policy in [PolicyKind::Async, PolicyKind::Sync] {
             let case = format!("{} ÷ ITS, {}", plots::name(policy), batch.name);
-            let known = result.rows.iter().any(|row| row.case == case);
-            match batch.against_its(policy, Measure::MajorFaults) {
-                Some(found) if known => result.measured(&case, found)?,
-                _ => {}
+            if !result.rows.iter().any(|row| row.case == case) {
+                continue;
+            }
+            if let Some(found) = batch.against_its(policy, Measure::MajorFaults) {
+                result.measured(&case, found)?;
+                let of = |policy| {
+                    let part = |of: fn(&Report) -> u64| batch.mean(policy, |r| of(r) as f64);
+                    let name = plots::name(policy);
+                    let first = part(|report| report.faults.first);
+                    let again = part(|report| report.faults.again);
+                    let late = part(|report| report.faults.late);
+                    format!("{name} {first:.0} first, {again:.0} again, {late:.0} late")
+                };
+                result.note(&case, &format!("{}; {}", of(policy), of(PolicyKind::Its)))?;
+            }
+            if let Some(found) = batch.ratio(policy, PolicyKind::Its, all) {
+                result.measured(&format!("{case}, late ones too"), found)?;
             }
         }
     }

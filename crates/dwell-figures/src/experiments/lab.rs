@@ -59,6 +59,8 @@ pub struct Lab {
     pub only: Option<String>,
     /// What was simulated for one figure and serves others.
     pub(super) study: Option<std::rc::Rc<dwell_bench::its::Study>>,
+    /// What was counted for one figure and serves another.
+    pub(super) beside: Option<std::rc::Rc<super::beside::Beside>>,
     subjects: Vec<(Kind, Result<Subject, String>)>,
     stands: Vec<Stand>,
 }
@@ -87,6 +89,7 @@ impl Lab {
             keep: Box::new(|_| Ok(())),
             only: None,
             study: None,
+            beside: None,
             subjects: Vec::new(),
             stands: Vec::new(),
         }

@@ -6,6 +6,7 @@
 
 mod advised;
 mod backlog;
+mod beside;
 mod bystander;
 mod calls;
 mod channel;
@@ -13,6 +14,7 @@ mod classes;
 mod decisions;
 mod finding;
 mod its;
+mod its_why;
 mod job;
 mod judged;
 mod lab;
@@ -29,6 +31,7 @@ mod one_fault;
 mod paced;
 mod pager;
 mod pager_batch;
+mod pager_predicted;
 mod pause;
 mod peers;
 mod pollution;
@@ -48,6 +51,7 @@ mod simulator;
 mod spinning;
 mod stages;
 mod sums;
+mod swapped;
 mod switches;
 mod threshold;
 mod tracing;
@@ -72,7 +76,7 @@ pub type Progress<'a> = dyn FnMut(&str, f64) + 'a;
 /// Fills in a result; a figure that is more than its cases returns its own chart.
 type Experiment = fn(&mut Lab, &mut FigureResult, &mut Progress<'_>) -> Result<Option<String>>;
 
-const EXPERIMENTS: [(&str, Experiment); 70] = [
+const EXPERIMENTS: [(&str, Experiment); 75] = [
     ("S1", switches::direct),
     ("S2", switches::indirect),
     ("S3", classes::measure),
@@ -111,6 +115,7 @@ const EXPERIMENTS: [(&str, Experiment); 70] = [
     ("I6", its::measure),
     ("I7", its::measure),
     ("I8", its::measure),
+    ("I9", its_why::measure),
     ("M1", job::measure),
     ("M2", mixed::measure),
     ("D1", channel::latency),
@@ -141,6 +146,10 @@ const EXPERIMENTS: [(&str, Experiment); 70] = [
     ("U2", programs::real),
     ("U3", calls::measure),
     ("U4", tracing::measure),
+    ("V1", beside::misses),
+    ("V2", beside::accesses),
+    ("V3", swapped::measure),
+    ("V4", pager_predicted::measure),
     ("V5", advised::measure),
     ("W1", predicted::measure),
 ];

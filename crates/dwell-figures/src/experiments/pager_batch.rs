@@ -20,7 +20,7 @@ use dwell_bench::stand::Kind;
 use dwell_bench::stats::{Paired, SplitMix, Summary};
 
 /// Of its file, a process may have one part in so many in memory.
-const OVER: u64 = 4;
+pub(super) const OVER: u64 = 4;
 /// The CPU that all share, as in the paper; the emulated device needs none.
 const CPU: usize = 0;
 /// Nothing executes ahead of a real process. The program's hints tell what that would find out, to
@@ -34,15 +34,25 @@ const MODES: [(&str, &str); 6] = [
     ("ITS with hints", "region-hints"),
 ];
 /// From the highest priority to the lowest: root may go below 0.
-const NICE: [i32; 6] = [0, 3, 6, 9, 12, 15];
+pub(super) const NICE: [i32; 6] = [0, 3, 6, 9, 12, 15];
 /// The three that the paper counts as high.
 const HIGH: usize = 3;
 
 /// A program of a batch.
 #[derive(Clone, Copy)]
-struct Member {
-    name: &'static str,
+pub(super) struct Member {
+    pub(super) name: &'static str,
     work: Work,
+}
+
+impl Member {
+    /// Its visits per 1000 pages of the file, if it visits pages.
+    pub(super) fn visiting(&self) -> Option<Visits> {
+        match self.work {
+            Work::Visits(of) => Some(of),
+            Work::Graph(_) | Work::Sort => None,
+        }
+    }
 }
 
 /// Visits of the whole page with so much arithmetic after each, per 1000 pages of the file.
@@ -77,20 +87,23 @@ const BATCHES: [(&str, [Member; 6]); 4] = [
     ("3_Data_Intensive", [WRF, BLENDER, COMMUNITIES, WALK, PATHS, RANK]),
 ];
 
+/// Six that only visit pages, which can be foretold without a trace.
+pub(super) const VISITING: [Member; 6] = [WRF, XZ, DEEPSJENG, BLENDER, CAFFE, WRF];
+
 /// What a batch took under one mode in one round, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-struct Taken {
+pub(super) struct Taken {
     /// Mean time to the end of the three higher priorities.
-    high_ns: f64,
+    pub(super) high_ns: f64,
     /// Of the three lower ones.
-    low_ns: f64,
+    pub(super) low_ns: f64,
     /// In which the CPU did nothing, or nothing but wait for storage.
-    idle_ns: f64,
+    pub(super) idle_ns: f64,
 }
 
 impl Taken {
     /// From what the processes told, in order of priority.
-    fn of(told: &[Told]) -> Self {
+    pub(super) fn of(told: &[Told]) -> Self {
         let began_ns = told.iter().map(|told| told.began_ns).min().unwrap_or(0);
         let ended_ns = told.iter().map(|told| told.ended_ns).max().unwrap_or(0);
         let mean = |told: &[Told]| {
@@ -109,14 +122,15 @@ impl Taken {
 }
 
 /// The files that the processes page from, on the machine's own disk and in its page cache.
-struct Files<'d> {
-    directory: &'d Path,
-    profile: Option<DeviceProfile>,
-    bytes: [u64; 2],
+pub(super) struct Files<'d> {
+    pub(super) directory: &'d Path,
+    pub(super) profile: Option<DeviceProfile>,
+    /// Length of the graph and of the data.
+    pub(super) bytes: [u64; 2],
 }
 
 impl Files<'_> {
-    fn make(lab: &mut Lab, directory: &Path) -> Result<[u64; 2]> {
+    pub(super) fn make(lab: &mut Lab, directory: &Path) -> Result<[u64; 2]> {
         let graph = directory.join("graph.csr");
         csr::generate(scale(lab), &graph).map_err(|why| anyhow::anyhow!(why))?;
         let bytes = std::fs::metadata(&graph)?.len();
@@ -126,7 +140,7 @@ impl Files<'_> {
         Ok([bytes, length])
     }
 
-    fn task(&self, member: Member, way: &Way, nice: i32, seed: u64) -> Result<Task> {
+    pub(super) fn task(&self, member: Member, way: &Way, nice: i32, seed: u64) -> Result<Task> {
         let (name, bytes, work) = match member.work {
             Work::Graph(_) => ("graph.csr", self.bytes[0], member.work),
             Work::Visits(of) => {

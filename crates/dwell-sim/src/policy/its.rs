@@ -46,7 +46,9 @@ impl Policy for Its {
     /// run has a higher one; then its self-sacrificing thread lets it block (§3.3).
     fn plan(&self, fault: &Fault) -> Plan {
         match fault.next_nice {
-            Some(next) if self.sacrifices && next < fault.nice => Plan::wait(fault.decide(&Block)),
+            Some(next) if self.sacrifices && next < fault.nice => {
+                Plan { entry_ns: self.entry_ns, ..Plan::wait(fault.decide(&Block)) }
+            }
             _ => self.improve(fault),
         }
     }

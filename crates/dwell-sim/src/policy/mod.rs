@@ -65,7 +65,8 @@ pub enum Prefetch {
 pub struct Plan {
     /// Whether the process keeps the CPU.
     pub decision: Decision,
-    /// CPU time before the idle time can be used.
+    /// CPU time to get from the fault handler to the thread that uses the idle time, or that lets
+    /// the process block.
     pub entry_ns: Ns,
     /// What is fetched meanwhile.
     pub prefetch: Prefetch,

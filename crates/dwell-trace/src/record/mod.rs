@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Records a program: runs it under Valgrind with this project's tool and packs what that hands over.
 
+mod populated;
 mod ring;
 mod words;
 
@@ -258,6 +259,7 @@ fn pack_ring(shared: &Shared, ring: &mut Ring, out: PathBuf) -> Result<Recorded>
         pid: ring.pid(),
         parent_pid: ring.parent_pid(),
         skipped_instructions: 0,
+        populated: Vec::new(),
     };
     let mut writer: Option<Writer> = None;
     let mut words = Words::new();
@@ -280,6 +282,9 @@ fn pack_ring(shared: &Shared, ring: &mut Ring, out: PathBuf) -> Result<Recorded>
             Some(writer) => writer,
             None => {
                 about.skipped_instructions = ring.skipped();
+                if about.skipped_instructions > 0 {
+                    about.populated = populated::populated(about.pid);
+                }
                 let writer = writer.insert(Writer::create(&out, &about)?);
                 words.write(&std::mem::take(&mut early), limit, writer)?;
                 writer

@@ -61,7 +61,7 @@ fn shards_make_the_same_files_as_one_machine_and_nothing_is_simulated_twice() {
 
 #[test]
 fn keys_follow_the_content_and_not_the_name() {
-    assert!(SIMULATOR.iter().all(|name| source(name).is_some()));
+    assert!(content::code().iter().all(Option::is_some));
     let dir = place();
     let keys = |sweep: &Sweep| -> Vec<String> {
         sweep.points().unwrap().into_iter().map(|one| one.key).collect()

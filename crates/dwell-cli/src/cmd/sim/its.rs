@@ -38,7 +38,7 @@ pub struct Its {
     /// Simulate traces that end early as far as they go
     #[arg(long)]
     partial: bool,
-    /// Vary what the paper leaves open, too, with two seeds
+    /// Vary what the paper leaves open, too, with five seeds
     #[arg(long)]
     sensitivity: bool,
     /// Execute at most so many instructions of each trace while varying
@@ -47,8 +47,8 @@ pub struct Its {
     /// List the parameters, their values, and which of them the paper leaves open
     #[arg(long)]
     params: bool,
-    /// Directory for report.html (the paper's figures beside its bands), result.json and result.csv;
-    /// without it, nothing is kept
+    /// Directory for report.html (the paper's figures beside its bands), result.json, result.csv, and
+    /// each run as it is made; the same command again goes on there
     #[arg(short, long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Print the result as JSON in place of the tables
@@ -68,7 +68,7 @@ impl Its {
                 .with_context(|| format!("cannot make the directory {}", dir.display()))?;
         }
         let signals = Signals::watch().context("watching for Ctrl-C")?;
-        let progress = Mutex::new(Progress::of("sim"));
+        let progress = Mutex::new(Progress::of("sim").with_end());
         let tell = |batch: &str, phase: &str, share: f64| {
             let mut progress = progress.lock().unwrap_or_else(PoisonError::into_inner);
             progress.show(&format!("{batch}: {phase}"), share);
@@ -80,12 +80,13 @@ impl Its {
             limit: self.limit,
             partial: self.partial,
             sets: self.sets.clone(),
+            keep: self.out.as_ref().map(|dir| dir.join("runs")),
         };
         let study = Study::simulate(&ask, &tell, &signals.stop);
         let varied = match (&study, self.sensitivity) {
             (Ok(study), true) if study.ended.is_none() => {
                 let limit = self.limit.min(self.sensitivity_limit);
-                let ask = Ask { seeds: self.seeds.min(2), limit, ..ask };
+                let ask = Ask { seeds: self.seeds.min(5), limit, ..ask };
                 sensitivity::vary(&ask, &tell, &signals.stop)
             }
             _ => Ok(Vec::new()),
@@ -154,6 +155,8 @@ fn table(batch: &Simulated) -> String {
         "policy",
         "idle ms",
         "ITS saves",
+        "without switches ms",
+        "ITS saves",
         "major faults",
         "LLC misses",
         "top half ms",
@@ -161,7 +164,7 @@ fn table(batch: &Simulated) -> String {
         "bottom half ms",
         "ITS saves",
     ];
-    let mut table = Screen::stdout().table(&heads, &[1, 2, 3, 4, 5, 6, 7, 8]);
+    let mut table = Screen::stdout().table(&heads, &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10]);
     for policy in batch.policies() {
         let find =
             |measure| lines.iter().find(|line| (line.policy, line.measure) == (policy, measure));
@@ -177,6 +180,8 @@ fn table(batch: &Simulated) -> String {
             policy.to_string(),
             value(Measure::IdleNs, 1e6),
             saves(Measure::IdleNs),
+            value(Measure::WaitsNs, 1e6),
+            saves(Measure::WaitsNs),
             value(Measure::MajorFaults, 1.0),
             value(Measure::LlcMisses, 1.0),
             value(Measure::TopFinishNs, 1e6),

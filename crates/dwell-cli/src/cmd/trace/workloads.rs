@@ -25,7 +25,10 @@ pub struct Workloads {
     /// Size of the work: 1 takes minutes
     #[arg(long, default_value_t = 1.0, value_parser = scale)]
     scale: f64,
-    /// End each program after N recorded instructions
+    /// Leave out the first N instructions of each program [default: as the catalogue says]
+    #[arg(long, value_name = "N")]
+    skip: Option<u64>,
+    /// End each program after N recorded instructions [default: as the catalogue says]
     #[arg(long, value_name = "N")]
     limit: Option<u64>,
     /// Another catalogue
@@ -74,7 +77,8 @@ impl Workloads {
         let signals = Signals::watch().context("watching for Ctrl-C")?;
         let mut rows = Vec::new();
         for workload in self.wanted(&catalogue) {
-            rows.push(self.one(workload, out, &signals)?);
+            let limit = self.limit.or(catalogue.limit(self.scale));
+            rows.push(self.one(workload, limit, out, &signals)?);
             if let Some(signal) = signals.received() {
                 let kept = format!("traces recorded until then are in {}", out.display());
                 bail!(Ended { signal, kept });
@@ -137,7 +141,13 @@ impl Workloads {
         show::finished(&table)
     }
 
-    fn one(&self, workload: &Workload, out: &Path, signals: &Signals) -> Result<Row> {
+    fn one(
+        &self,
+        workload: &Workload,
+        limit: Option<u64>,
+        out: &Path,
+        signals: &Signals,
+    ) -> Result<Row> {
         let row = |became: String| Row {
             name: workload.name.clone(),
             became,
@@ -167,8 +177,8 @@ impl Workloads {
         let plan = Recording {
             command: command.into_iter().map(Into::into).collect(),
             out: unfinished.clone(),
-            skip: 0,
-            limit: self.limit,
+            skip: self.skip.unwrap_or(workload.skip(self.scale)),
+            limit,
             children: false,
             tool_dir: places::trace_tool()?,
         };
@@ -178,9 +188,16 @@ impl Workloads {
             let _ = std::fs::remove_file(&unfinished);
             return Ok(row("interrupted".into()));
         }
-        std::fs::rename(&unfinished, &trace).context("naming the trace")?;
         let written = recorded.traces[0].written;
-        let became = match recorded.status.success() || self.limit.is_some() {
+        if written.instructions == 0 {
+            let _ = std::fs::remove_file(&unfinished);
+            return Ok(row(format!(
+                "ended within its {} skipped instructions (--skip)",
+                plan.skip
+            )));
+        }
+        std::fs::rename(&unfinished, &trace).context("naming the trace")?;
+        let became = match recorded.status.success() || limit.is_some() {
             true => trace.display().to_string(),
             false => format!("{} ({})", trace.display(), recorded.status),
         };
