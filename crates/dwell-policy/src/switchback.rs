@@ -110,7 +110,8 @@ const SLACK: f64 = 0.08;
 const CHANGED_OF_SPREAD: f64 = 8.0;
 const SLACK_OF_SPREAD: f64 = 1.5;
 /// Changes that follow a change this soon begin nothing anew. Where the same arm served between two that
-/// did, it is twice as long from then on, up to the second of these, and trials stay as rare as they were.
+/// did and was cheaper than all others, it is twice as long from then on, up to the second of these, and
+/// trials stay as rare as they were.
 const CALM_NS: Ns = 10_000 * MS;
 const LONGEST_CALM_NS: Ns = 160_000 * MS;
 
@@ -418,7 +419,7 @@ impl Switchback {
     fn changed(&mut self, mean: f64) {
         (self.up, self.down, self.looks, self.level) = (0.0, 0.0, 0.0, mean);
         if self.active >= self.calm_until {
-            let same = self.switches == self.switches_then;
+            let same = self.switches == self.switches_then && self.is_settled();
             self.calm_ns = if same { (self.calm_ns * 2).min(LONGEST_CALM_NS) } else { CALM_NS };
             self.switches_then = self.switches;
             self.calm_until = self.active + self.calm_ns;
@@ -429,6 +430,12 @@ impl Switchback {
                 }
             }
         }
+    }
+
+    /// Whether the last trials of all others found them dearer.
+    fn is_settled(&self) -> bool {
+        let mut others = Arm::ALL.into_iter().filter(|arm| *arm != self.incumbent);
+        others.all(|arm| !self.offered.has(arm) || self.rivals[arm as usize].dearer)
     }
 
     /// Goes on with the incumbent, or tries the arm that is due longest.
@@ -482,6 +489,7 @@ impl Switchback {
             rival.promise = middle;
         } else if cheaper || dearer || rival.tried == TRIALS {
             rival.rest(self.active, 2);
+            rival.dearer = cheaper || dearer;
         }
         match self.best_promise() {
             Some(best) => self.take_over(now, best),
@@ -522,6 +530,7 @@ impl Switchback {
             (rival.kept, rival.kept_until) = (mean, self.active + REMEMBERED_NS);
             rival.told.cost_ns = mean;
             rival.rest(self.active, 4);
+            rival.dearer = true;
             (self.incumbent, self.level) = (from, was);
             self.switches = self.switches.saturating_add(1);
         } else {

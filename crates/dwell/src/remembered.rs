@@ -13,7 +13,7 @@ use crate::monitor::{Sharing, shared_words};
 use crate::words::Words;
 
 /// "dwlearn" and the version of this layout.
-const MAGIC: u64 = u64::from_le_bytes(*b"dwlearn\x04");
+const MAGIC: u64 = u64::from_le_bytes(*b"dwlearn\0") | (Remembered::VERSION as u64) << 56;
 /// Devices that are remembered; of more, later ones are not.
 const PLACES: usize = 32;
 const HEADER_WORDS: usize = 8;
@@ -34,6 +34,10 @@ pub(crate) struct Place {
 }
 
 impl Remembered {
+    /// The version of the layout. It is in the file's name, so that what another version left behind
+    /// is in nobody's way.
+    pub const VERSION: u8 = 4;
+
     /// Opens or makes the file.
     pub fn open(path: &Path, sharing: Sharing) -> Result<Remembered, String> {
         let words = shared_words(path, sharing, WORDS)?;

@@ -16,7 +16,7 @@ use dwell_bench::stand::Kind;
 use dwell_bench::stats::{Paired, Summary};
 use dwell_bench::trial::{Asked, Question};
 
-const DEPTHS: [u32; 4] = [1, 4, 16, 32];
+const DEPTHS: [u32; 5] = [1, 4, 16, 32, 64];
 const OURS: &str = "adaptive";
 /// Shown beside it, not held to anything.
 const OUR_OTHERS: [&str; 3] = ["smartcon", "block", "spin"];

@@ -32,8 +32,9 @@ pub(crate) struct Rival {
     pub took_ns: Ns,
     /// What the last sequence promises of it; 0 where it is no cheaper.
     pub promise: f64,
-    /// Sequences of trials that ended.
+    /// Sequences of trials that ended, and whether the last one found it dearer.
     pub sequences: u32,
+    pub dearer: bool,
     /// What it cost as incumbent, and until which active time that counts for more than a trial.
     pub kept: f64,
     pub kept_until: Ns,
@@ -70,6 +71,7 @@ impl Rival {
             took_ns: 0,
             promise: 0.0,
             sequences,
+            dearer: false,
             kept: 0.0,
             kept_until: 0,
             told,

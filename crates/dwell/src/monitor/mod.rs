@@ -257,7 +257,7 @@ impl SystemMonitor {
         let open = || {
             let (page, sharing) = self.page.as_ref()?;
             let mut path = page.clone().into_os_string();
-            path.push("-learned");
+            path.push(format!("-learned-{}", Remembered::VERSION));
             let found = Remembered::open(path.as_ref(), *sharing).map(Arc::new);
             Some(found.map_err(|why| format!("{} {why}", path.display())))
         };
