@@ -71,6 +71,8 @@ const TOPICS: &[(&str, &str, &[&str])] = &[
     ("nfs cat", "docs/how-to/nfs.md", &["dwell nfs cat nfs://server/export/file"]),
     ("nfs rm", "docs/how-to/nfs.md", &["dwell nfs rm nfs://server/export/file"]),
     ("nfs mkdir", "docs/how-to/nfs.md", &["dwell nfs mkdir -p nfs://server/export/a/b"]),
+    ("nfs mount", "docs/how-to/nfs.md", &["dwell nfs mount 'nfs://server/export?hard' directory"]),
+    ("nfs unmount", "docs/how-to/nfs.md", &["dwell nfs unmount directory"]),
     ("lab", "docs/research/reproduce.md", &["dwell lab figure --list", "dwell lab sim wait"]),
     (
         "lab figure",

@@ -81,6 +81,44 @@ fn commands_do_what_they_say() {
     }
 }
 
+#[test]
+fn an_export_is_mounted_used_and_unmounted() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let (exported, at) = (dir.path().join("export"), dir.path().join("at"));
+    fs::create_dir(&exported).unwrap();
+    fs::create_dir(&at).unwrap();
+    let ran = in_own_network(|| {
+        let server = Ganesha::start(&[Export::directory(&exported)], false)?;
+        let address = server.address(&exported.display().to_string(), "&hard");
+        let place = at.to_str().unwrap();
+        let mounted = dwell(&["nfs", "mount", &address, place]);
+        let words = String::from_utf8_lossy(&mounted.stdout).into_owned();
+        if said(&mounted).contains("mounting: ") {
+            println!("SKIP: {}", said(&mounted));
+            return Ok(());
+        }
+        assert!(mounted.status.success() && words.contains("is mounted at"), "{mounted:?}");
+        assert!(words.contains("locks are local to this machine"), "{words}");
+        fs::write(at.join("file"), vec![7; 3_000_000]).unwrap();
+        assert!(fs::read(exported.join("file")).unwrap() == vec![7; 3_000_000]);
+        fs::write(exported.join("file"), "from elsewhere").unwrap();
+        assert_eq!(fs::read_to_string(at.join("file")).unwrap(), "from elsewhere");
+        let again = dwell(&["nfs", "mount", &address, place]);
+        assert!(said(&again).contains("is mounted there already"), "{}", said(&again));
+        let open = fs::File::open(at.join("file")).unwrap();
+        let busy = dwell(&["nfs", "unmount", place]);
+        assert!(said(&busy).contains("in use"), "{}", said(&busy));
+        drop(open);
+        let done = dwell(&["nfs", "unmount", place]);
+        assert!(done.status.success(), "{}", said(&done));
+        assert!(fs::read_dir(&at).unwrap().next().is_none());
+        Ok::<(), Unavailable>(())
+    });
+    if let Err(why) = ran.and_then(|ran| ran) {
+        println!("SKIP: {why}");
+    }
+}
+
 /// Kills a copy once so many bytes of its part are there; whether it was killed in the middle.
 fn killed_at(from: &str, to: &str, part: &Path, bytes: u64) -> bool {
     let mut copy = Command::new(env!("CARGO_BIN_EXE_dwell"))

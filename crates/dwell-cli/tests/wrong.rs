@@ -266,6 +266,8 @@ const PLACES: &[(&str, [i32; 3])] = &[
     ("bench pager {}", [1, 1, 1]),
     ("bench pager file --out file/{}", [1, 1, 1]),
     ("nfs cp ./{} nfs://127.0.0.1:1/x", [1, 1, 1]),
+    ("nfs mount nfs://127.0.0.1:1/x {}", [1, 1, 0]),
+    ("nfs unmount {}", [1, 1, 1]),
     ("lab figure S4 --out file/{}", [1, 1, 1]),
     ("lab figure S4 --traces {}", [1, 1, 0]),
     ("lab trace info {}", [1, 1, 1]),

@@ -70,9 +70,9 @@ pub fn mounted_at(path: &Path) -> io::Result<Option<Mounted>> {
     Ok(all()?.into_iter().rev().find(|mounted| mounted.at == path))
 }
 
-/// All mounts of this process's namespace, in their order.
+/// All mounts of this thread's namespace, in their order.
 pub fn all() -> io::Result<Vec<Mounted>> {
-    let text = fs::read("/proc/self/mountinfo")?;
+    let text = fs::read("/proc/thread-self/mountinfo")?;
     Ok(text.split(|byte| *byte == b'\n').filter_map(parse).collect())
 }
 

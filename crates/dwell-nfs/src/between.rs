@@ -54,7 +54,7 @@ impl Side {
                     false => client.find(url).await?,
                 };
                 Ok(found.map(|found| {
-                    let (client, handle, url) = (client.clone(), found.handle, url.clone());
+                    let (client, handle, url) = (client.clone(), found.handle, url.clone().into());
                     (Node::Remote { client, handle, url }, (&found.attributes).into())
                 }))
             }
@@ -78,7 +78,7 @@ impl Side {
                 let (handle, name) = client.parent(url).await?;
                 let at = url.path.rfind('/').unwrap_or(0);
                 let (client, parent) = (client.clone(), url.with_path(&url.path[..at]));
-                let node = Node::Remote { client, handle, url: parent };
+                let node = Node::Remote { client, handle, url: parent.into() };
                 Ok((node, name.as_bytes().to_vec()))
             }
         }

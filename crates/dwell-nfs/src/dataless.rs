@@ -80,7 +80,7 @@ impl Node {
                     }
                     Dataless::Name(_) => return Err(elsewhere(&url)),
                 };
-                Ok(Node::Remote { client: client.clone(), handle: made, url })
+                Ok(Node::Remote { client: client.clone(), handle: made, url: url.into() })
             }
         }
     }

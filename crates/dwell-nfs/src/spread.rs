@@ -133,9 +133,9 @@ mod tests {
         assert_eq!(run(&mut spread, later, 5000, |count| f64::from(count.min(2))), [1, 2, 4, 2]);
         // The bound holds, and a number that was fixed.
         let mut bound = Spread::new(Connections::Found { most: 3 });
-        assert_eq!(run(&mut bound, 0, 5000, |count| f64::from(count)), [1, 2, 3]);
+        assert_eq!(run(&mut bound, 0, 5000, f64::from), [1, 2, 3]);
         let mut fixed = Spread::new(Connections::Fixed(5));
-        assert_eq!(run(&mut fixed, 0, 5000, |count| f64::from(count)), [5]);
+        assert_eq!(run(&mut fixed, 0, 5000, f64::from), [5]);
     }
 
     #[test]

@@ -120,7 +120,7 @@ pub enum Node {
         /// Its handle.
         handle: Handle,
         /// Its address, for errors.
-        url: Url,
+        url: Box<Url>,
     },
 }
 
@@ -198,7 +198,8 @@ impl Node {
     }
 
     fn remote(client: &Rc<Client>, found: &Found, url: Url) -> (Node, Facts) {
-        let node = Node::Remote { client: client.clone(), handle: found.handle, url };
+        let (client, handle, url) = (client.clone(), found.handle, url.into());
+        let node = Node::Remote { client, handle, url };
         (node, (&found.attributes).into())
     }
 
@@ -261,7 +262,7 @@ impl Node {
                 let url = url.join(&String::from_utf8_lossy(name));
                 let attributes = SetAttributes { mode: Some(mode), ..SetAttributes::default() };
                 let made = client.make_directory(*handle, name, attributes, true, &url).await?;
-                Ok(Node::Remote { client: client.clone(), handle: made, url })
+                Ok(Node::Remote { client: client.clone(), handle: made, url: url.into() })
             }
         }
     }
@@ -292,7 +293,8 @@ impl Node {
                     let url = url.join(&String::from_utf8_lossy(name));
                     let attributes = SetAttributes { mode: Some(mode), ..SetAttributes::default() };
                     let made = client.create_new(*handle, name, attributes, &url).await;
-                    made.map(|handle| Node::Remote { client: client.clone(), handle, url })
+                    let (client, url) = (client.clone(), url.into());
+                    made.map(|handle| Node::Remote { client, handle, url })
                 }
             };
             match made {

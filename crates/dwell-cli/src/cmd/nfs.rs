@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `dwell nfs`: files on NFS servers, without a mount.
+//! `dwell nfs`: files on NFS servers, without a mount and with one.
 
 use std::cell::RefCell;
 use std::io::Write as _;
@@ -18,14 +18,14 @@ use dwell_nfs::nfs3::{Attributes, Kind, SetAttributes, Time};
 use dwell_nfs::url::Url;
 use dwell_nfs::{Error, error};
 
-mod mount;
-
 use crate::answer::wrong;
 use crate::given::{self, as_text};
 use crate::progress::Progress;
 use crate::show;
 
-/// Files on NFS servers: copy, list, show, remove
+mod mount;
+
+/// Files on NFS servers: copy, list, show, remove, mount
 #[derive(Subcommand)]
 #[command(after_help = "\
 Addresses: nfs://SERVER[:PORT]/EXPORT/PATH[?OPTION=VALUE&...]
@@ -126,7 +126,7 @@ pub struct Mkdir {
     parents: bool,
 }
 
-pub(super) fn address(text: &str) -> Result<String, String> {
+fn address(text: &str) -> Result<String, String> {
     text.parse::<Url>().map(|_| text.to_owned()).map_err(as_text)
 }
 
@@ -144,12 +144,6 @@ fn side(text: &str) -> Result<String, String> {
 
 /// Does it.
 pub fn run(command: &Nfs) -> Result<()> {
-    match command {
-        // Each has threads of its own.
-        Nfs::Mount(args) => return mount::mount(args),
-        Nfs::Unmount(args) => return mount::unmount(args),
-        _ => {}
-    }
     let executor = Executor::new().context("setting up the executor")?;
     let tasks = executor.handle();
     let open = |address: &str| -> error::Result<(Rc<Client>, Url)> {
@@ -157,7 +151,8 @@ pub fn run(command: &Nfs) -> Result<()> {
         Ok((executor.block_on(Client::mount(&tasks, &url))?, url))
     };
     match command {
-        Nfs::Mount(_) | Nfs::Unmount(_) => Ok(()),
+        Nfs::Mount(args) => mount::mount(args),
+        Nfs::Unmount(args) => mount::unmount(args),
         Nfs::Cp(args) => cp(&executor, args),
         Nfs::Ls(args) => {
             if let Some(url) = Url::of_server(&args.address)? {

@@ -41,17 +41,20 @@ fn numbers(copied: &Copied) -> Vec<f64> {
     vec![1e9 / cost.wall_ns.max(1) as f64, cpu_ns.max(1) as f64, switches.max(1) as f64]
 }
 
-/// Samples ours beside another, and clears away after each part.
+/// Samples ours beside another, and clears away after each part. Each part has a number, for names: the server
+/// would remember one whose file was cleared away beneath it.
 fn sample(
     until: Until,
-    ours: &dyn Fn() -> Result<Copied>,
-    theirs: &dyn Fn() -> Result<Copied>,
-    clear: &dyn Fn() -> Result<()>,
+    ours: &dyn Fn(u32) -> Result<Copied>,
+    theirs: &dyn Fn(u32) -> Result<Copied>,
+    clear: &dyn Fn(u32) -> Result<()>,
     progress: &mut dyn FnMut(f64),
 ) -> Result<(pairs::Sampled, Vec<Copied>)> {
+    let mut number = 0;
     let mut parts = Parts::new(1, until, |contender| {
-        let copied = if contender == 2 { ours() } else { theirs() }?;
-        clear()?;
+        number += 1;
+        let copied = if contender == 2 { ours(number) } else { theirs(number) }?;
+        clear(number)?;
         Ok((numbers(&copied), copied))
     });
     let sampled = pairs::sample(1, until, &mut parts, progress)?;
@@ -82,15 +85,14 @@ pub fn files(
 
     let found = lab.sample(result, &FILES, || {
         let found = beside_server_of(&export, progress, |server, progress| {
-            let to = exported.join("to");
-            let address = server.address(&to.display().to_string(), "");
-            let url = address.parse()?;
-            let clear = || std::fs::remove_dir_all(&to).context("clearing away");
-            let theirs = || {
-                std::fs::create_dir(&to)?;
-                files::by_threads(&source, &url, THREADS)
+            let to = |number: u32| exported.join(format!("to{number}"));
+            let address = |number| server.address(&to(number).display().to_string(), "");
+            let clear = |number| std::fs::remove_dir_all(to(number)).context("clearing away");
+            let theirs = |number| {
+                std::fs::create_dir(to(number))?;
+                files::by_threads(&source, &address(number).parse()?, THREADS)
             };
-            let ours = || files::ours(&source.display().to_string(), &address);
+            let ours = |number| files::ours(&source.display().to_string(), &address(number));
             let shown = &mut |done| progress(FILES[0], third(0)(done));
             sample(until, &ours, &theirs, &clear, shown)
         })?;
@@ -108,27 +110,34 @@ pub fn files(
         let is_put = at == 0;
         let found = lab.sample(result, &all, || {
             let found = beside_server_of(&export, progress, |server, progress| {
-                let (there, back) = (exported.join("file"), directory.path().join("back"));
+                let back = directory.path().join("back");
+                let read = exported.join("read");
                 if !is_put {
-                    std::fs::copy(large, &there).context("making the file to be read")?;
+                    std::fs::copy(large, &read).context("making the file to be read")?;
                 }
-                let address = server.address(&there.display().to_string(), "");
-                let theirs_there =
-                    files::libnfs_address("127.0.0.1", Ganesha::PORT, Ganesha::MOUNT_PORT, &there);
-                let (here, back_here) = (large.display().to_string(), back.display().to_string());
-                let (ours_from, ours_to) =
-                    if is_put { (&here, &address) } else { (&address, &back_here) };
-                let (theirs_from, theirs_to) =
-                    if is_put { (&here, &theirs_there) } else { (&theirs_there, &back_here) };
-                let clear = || std::fs::remove_file(if is_put { &there } else { &back });
-                let clear = || clear().context("clearing away");
-                let ours = || files::ours(ours_from, ours_to);
-                let theirs = || files::by_libnfs(theirs_from, theirs_to);
+                let made = |number: u32| exported.join(format!("made{number}"));
+                // From where and to where, with the server's file as a client names it.
+                let ends = |number, name: &dyn Fn(&Path) -> String| match is_put {
+                    true => (large.display().to_string(), name(&made(number))),
+                    false => (name(&read), back.display().to_string()),
+                };
+                let clear = |number| {
+                    let gone = if is_put { made(number) } else { back.clone() };
+                    std::fs::remove_file(gone).context("clearing away")
+                };
+                let ours = |number| {
+                    let name = |path: &Path| server.address(&path.display().to_string(), "");
+                    let (from, to) = ends(number, &name);
+                    files::ours(&from, &to)
+                };
+                let theirs = |number| {
+                    let (nfs, mount) = (Ganesha::PORT, Ganesha::MOUNT_PORT);
+                    let name = |path: &Path| files::libnfs_address("127.0.0.1", nfs, mount, path);
+                    let (from, to) = ends(number, &name);
+                    files::by_libnfs(&from, &to)
+                };
                 let shown = &mut |done| progress(cases[0], third(1 + at)(done));
-                let sampled = sample(until, &ours, &theirs, &clear, shown);
-                // What was read is not in the way of the next row.
-                let _ = std::fs::remove_file(&there);
-                sampled
+                sample(until, &ours, &theirs, &clear, shown)
             });
             match found {
                 Ok(found) => Ok(found.map_err(|why| why.to_string())),

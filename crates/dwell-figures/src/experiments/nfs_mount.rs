@@ -40,7 +40,8 @@ struct OfKernel<'p>(&'p Path);
 
 impl Mount for OfKernel<'_> {
     fn calls(&self) -> Result<u64> {
-        let text = fs::read_to_string("/proc/self/mountstats").context("/proc/self/mountstats")?;
+        let text = fs::read_to_string("/proc/thread-self/mountstats")
+            .context("/proc/thread-self/mountstats")?;
         calls_in(&text, self.0).with_context(|| format!("{}: no statistics", self.0.display()))
     }
 }

@@ -2,6 +2,7 @@
 //! The RPC engine: everything about outstanding requests that is not a socket. It is told the time
 //! and the bytes that came; it says which bytes to send and when it wants to be asked again.
 
+mod counters;
 mod outstanding;
 mod request;
 mod rtt;
@@ -19,6 +20,7 @@ use crate::rpc::record::{self, Records, Unreadable};
 use crate::rpc::{self, Credential, Refusal};
 use crate::xdr::{Malformed, Writer};
 
+pub use counters::Counters;
 use outstanding::Outstanding;
 use request::Request;
 pub use rtt::Rtt;
@@ -121,34 +123,6 @@ pub struct Done<P> {
     pub resent: bool,
     /// The encoded results, or why there are none.
     pub results: Result<Bytes, Failure>,
-}
-
-/// What happened so far.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
-    /// Requests answered.
-    pub answered: u64,
-    /// Requests sent again because an answer was late.
-    pub resends: u64,
-    /// Requests sent again over a new connection.
-    pub replays: u64,
-    /// Connections that were lost.
-    pub reconnects: u64,
-    /// Answers to nothing that is outstanding: late ones to requests sent twice, mostly.
-    pub strays: u64,
-    /// Messages that were no replies.
-    pub garbage: u64,
-}
-
-impl std::ops::AddAssign for Counters {
-    fn add_assign(&mut self, other: Self) {
-        self.answered += other.answered;
-        self.resends += other.resends;
-        self.replays += other.replays;
-        self.reconnects += other.reconnects;
-        self.strays += other.strays;
-        self.garbage += other.garbage;
-    }
 }
 
 /// A connection's requests, from submission to their end.

@@ -94,6 +94,10 @@ impl Mounted {
     /// What the server or the system says.
     pub fn start(url: &Url, at: &Path) -> Result<Mounted> {
         let at = mounts::absolute(at).map_err(failed("finding the directory", at))?;
+        let found = std::fs::metadata(&at).map_err(failed("finding the directory", &at))?;
+        if !found.is_dir() {
+            return Err(Error::invalid(at.display(), "is no directory"));
+        }
         let post = Arc::new(Post::default());
         let (sender, receiver) = mpsc::channel();
         let (theirs, address) = (post.clone(), url.clone());

@@ -81,7 +81,7 @@ fn serve(args: &Mount) -> Result<()> {
         }
     };
     signals::each(stop).context("cannot watch for signals")?;
-    word += &format!("{} is mounted at {at}; locks are local to this machine\n", url);
+    word += &format!("{url} is mounted at {at}; locks are local to this machine\n");
     show::out(&word)?;
     if args.detached {
         daemon::leave_output(&runtime_dir::serve_dir()?, "nfs.log")?;
