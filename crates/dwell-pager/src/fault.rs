@@ -4,25 +4,21 @@
 //! Runs in a signal handler: nothing here allocates, and the one lock it takes is never held by code that a
 //! handler could interrupt. A fault ends when its page is there or the source has refused it, and waits until then.
 
-use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use dwell::queue::Action;
 use dwell::{arch, clock};
 use dwell_policy::{Decision, Driver, Kind as Asked, Mode, Ns, Outcome, Reason, Route};
 use dwell_policy::{WaitMachine, Woken, drive};
 
 use crate::ahead::Plan;
-use crate::frames::{Kind, Run};
 use crate::futex;
-use crate::lane::{Lane, REQUEST_PAGES};
+use crate::lane::Lane;
 use crate::mask::Mask;
 use crate::options::PAGE_BYTES;
-use crate::pages::{AHEAD, DIRTY, HINTED, SPILLED, State};
+use crate::pages::{AHEAD, DIRTY, HINTED, State};
 use crate::shared::{Books, Shared};
 use crate::stages::Stages;
 use crate::stats::add;
-use crate::steal::absent_run;
 
 /// Looks between two readings of the clock.
 const LOOKS: usize = 16;
@@ -169,149 +165,6 @@ impl Lane {
         self.prefetcher.fault(page, sh.ahead_limit(), books.said.is_sequential(page))
     }
 
-    /// Reads a page that is absent (or that another thread reads and does not take care of) and waits for it.
-    /// `false` where there was no frame yet.
-    fn read(
-        &mut self,
-        sh: &Shared,
-        mut books: std::sync::MutexGuard<'_, Books>,
-        page: u32,
-        plan: &mut Plan,
-        began: Ns,
-    ) -> Result<bool, i32> {
-        // Without a queue a long request takes the place of many that follow, of which the source has the data.
-        let is_spilled = sh.pages.get(page) & SPILLED != 0;
-        let alone = self.alone == Some(page);
-        let wanted = match plan {
-            Plan { stride: 1, first, count, .. }
-                if !self.has_queue() && !is_spilled && !alone && *first == i64::from(page) + 1 =>
-            {
-                let along = absent_run(sh, page + 1, (*count).min(REQUEST_PAGES - 1));
-                page..page + 1 + along
-            }
-            _ => self.granule(sh, &books, page, plan),
-        };
-        let Some((first, run)) = self.reserve(sh, &mut books, page, wanted) else {
-            drop(books);
-            if self.make_room(sh) == 0
-                && !self.await_room(sh, began + PATIENCE_NS)
-                && !self.make_last_room(sh)
-            {
-                // All places are taken: some come back when the device is done with them.
-                self.await_any_room(sh);
-            }
-            return Ok(false);
-        };
-        drop(books);
-        add(&sh.counters.reads_awaited, 1);
-        let bytes = sh.bytes_of(first, run.count);
-        let decision = self.decide(sh, Asked::Read, bytes);
-        if let Err(errno) = sh.fill(run) {
-            self.abandon(sh, first, run);
-            return Err(errno);
-        }
-        self.passed(sh, Stages::framed);
-        if decision.route == Route::Inline && self.has_queue() {
-            // The call keeps this thread; what can be under way meanwhile is sent before.
-            while self.issue(sh, plan) {}
-            while self.follow_hints(sh) {}
-            self.flush();
-        }
-        let Some(flight) = self.send(sh, Action::Read, first, run, &decision) else {
-            self.abandon(sh, first, run);
-            self.await_any_room(sh);
-            return Ok(false);
-        };
-        self.flights[flight].timed = true;
-        self.flush();
-        self.passed(sh, Stages::requested);
-        let arrived = self.await_flight(sh, flight, &decision, plan);
-        self.passed(sh, Stages::arrived);
-        match arrived {
-            // What could not be read may be a page beside it.
-            Err(_) if run.count > 1 => {
-                self.alone = Some(page);
-                Ok(false)
-            }
-            arrived => arrived.map(|()| true),
-        }
-    }
-
-    /// Takes frames for a page that is to be read, and for those of the absent pages `wanted` around it for which
-    /// there are frames in a row; the first page, and the frames.
-    pub fn reserve(
-        &mut self,
-        sh: &Shared,
-        books: &mut Books,
-        page: u32,
-        wanted: Range<u32>,
-    ) -> Option<(u32, Run)> {
-        let run = sh.take(books, wanted.end - wanted.start)?;
-        let first = wanted.start.max((page + 1).saturating_sub(run.count));
-        for step in 0..run.count {
-            let (along, frame) = (first + step, run.first + step);
-            sh.pages.set_frame(along, frame);
-            sh.pages.set(along, State::Reading, if along == page { 0 } else { AHEAD });
-            books.frames.assign(frame, along, self.number);
-            books.frames.set_ahead_out(frame, along != page);
-        }
-        add(&sh.counters.prefetched, u64::from(run.count - 1));
-        Some((first, run))
-    }
-
-    /// The absent pages that are read together with one that nothing expected.
-    pub fn granule(&mut self, sh: &Shared, books: &Books, page: u32, plan: &Plan) -> Range<u32> {
-        let word = sh.pages.get(page);
-        if sh.granule == 0
-            && sh.ahead_limit() > 0
-            && plan.install == 0
-            && word & HINTED == 0
-            && !books.said.is_random(page)
-        {
-            let buddy = self.locality.buddy(page);
-            let buddy = buddy..(buddy + self.granule_pages(sh)).min(sh.pages.count());
-            let beside = buddy.into_iter().any(|page| sh.pages.state(page) != State::Absent);
-            let occupancy = u64::from(books.frames.in_memory()) * 256 / u64::from(sh.pages.count());
-            self.locality.miss(beside, occupancy as u32, sh.granule_most());
-        }
-        let length = self.granule_pages(sh);
-        let alone = self.alone == Some(page) || sh.granule == 0 && books.said.is_random(page);
-        if length == 1 || alone || State::of(word) != State::Absent || word & SPILLED != 0 {
-            return page..page + 1;
-        }
-        let start = page / length * length;
-        let end = page + absent_run(sh, page, start + length - page);
-        let is_absent = |page: &u32| {
-            let word = sh.pages.get(*page);
-            State::of(word) == State::Absent && word & SPILLED == 0
-        };
-        let start = (start..page).rev().take_while(is_absent).last().unwrap_or(page);
-        start..end
-    }
-
-    /// Pages of a granule.
-    fn granule_pages(&self, sh: &Shared) -> u32 {
-        match sh.granule {
-            0 if sh.ahead_limit() == 0 => 1,
-            0 => self.locality.pages(sh.granule_most()),
-            pages => pages.min(sh.granule_most()),
-        }
-    }
-
-    /// Gives frames back whose request could not be sent.
-    pub fn abandon(&self, sh: &Shared, page: u32, run: Run) {
-        let mut books = sh.lock();
-        for step in 0..run.count {
-            books.frames.set_ahead_out(run.first + step, false);
-            sh.pages.set(page + step, State::Absent, 0);
-            if run.hollow {
-                books.frames.hollow(run.first + step);
-            } else {
-                books.frames.push(run.first + step, Kind::FREE);
-            }
-        }
-    }
-
     /// The pages to be brought in by this fault, taken out of their lists: its own, those that the plan names,
     /// those of its granule, and those that hints asked for.
     pub fn gather(
@@ -360,7 +213,7 @@ impl Lane {
     }
 
     /// Waits for a flight of this lane and lands it.
-    fn await_flight(
+    pub fn await_flight(
         &mut self,
         sh: &Shared,
         flight: usize,
@@ -386,7 +239,7 @@ impl Lane {
 
     /// Waits for a frame that another thread has, for a moment and not beyond `until`; whether there was one to
     /// wait for.
-    fn await_room(&mut self, sh: &Shared, until: Ns) -> bool {
+    pub fn await_room(&mut self, sh: &Shared, until: Ns) -> bool {
         let now = clock::now();
         if now >= until || !sh.lock().is_passing() {
             return false;
@@ -398,7 +251,7 @@ impl Lane {
     }
 
     /// Waits for a frame that can be used, whoever has it, for a moment.
-    fn await_any_room(&mut self, sh: &Shared) {
+    pub fn await_any_room(&mut self, sh: &Shared) {
         let now = clock::now();
         let decision = Decision::new(Route::Interrupt, Mode::Block, 0, Reason::Fixed);
         let machine = WaitMachine::new(&decision, now, now).until(now + RECHECK_NS);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A region: the memory, and what a program may ask of it.
 
-use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,9 +15,9 @@ use crate::memory::Area;
 use crate::open;
 use crate::options::{Faults, Options, PAGE_BYTES};
 use crate::pages::{AHEAD, DIRTY, SPILLED, State};
+use crate::registered::Registered;
 use crate::shared::Shared;
 use crate::signal;
-use crate::stages::Stages;
 use crate::stats::{Statistics, add};
 use crate::thread::Handler;
 
@@ -44,12 +43,6 @@ pub(crate) enum Way {
     },
     /// The kernel's own mapping.
     Mapped { file: Arc<File>, area: Area, writes_back: bool, why: String },
-}
-
-/// The calling thread faults on the region by a queue of its own, for as long as this lives.
-pub struct Registered {
-    shared: Option<(Arc<Shared>, u16)>,
-    _this_thread: PhantomData<*const ()>,
 }
 
 /// A range that stays in memory while this lives, so that system calls may be given it.
@@ -157,14 +150,13 @@ impl Region {
     /// # Errors
     /// What the source refuses; a thread that is registered already, or too many of them.
     pub fn register_thread(&self) -> Result<Registered> {
-        let none = Registered { shared: None, _this_thread: PhantomData };
-        let Some(shared) = self.paged() else { return Ok(none) };
+        let Some(shared) = self.paged() else { return Ok(Registered::of(None)) };
         shared.here()?;
         if matches!(&self.way, Way::Paged { handler: Some(_), .. }) {
-            return Ok(none);
+            return Ok(Registered::of(None));
         }
         let number = open::register(shared)?;
-        Ok(Registered { shared: Some((shared.clone(), number)), ..none })
+        Ok(Registered::of(Some((shared.clone(), number))))
     }
 
     /// The pages of a range of bytes.
@@ -370,69 +362,6 @@ impl Drop for Region {
         shared.area.unmap();
         if let Some(known) = known.take() {
             signal::leave(known);
-        }
-    }
-}
-
-impl Registered {
-    /// When the calling thread's last fault passed its stages; `None` unless the region was opened with
-    /// [`Options::stages`] and this thread has faulted.
-    pub fn last_fault(&self) -> Option<Stages> {
-        let (shared, number) = self.shared.as_ref().filter(|(shared, _)| shared.stages)?;
-        let mut last = None;
-        let _quiet = Quiet::new();
-        signal::with_lane(shared, *number, |lane| last = Some(lane.stages));
-        last.filter(|stages| stages.entered > 0)
-    }
-
-    /// Sets the nice value that this thread is known by in the pager; at first it is the thread's own.
-    pub fn set_nice(&self, nice: i8) {
-        let Some((shared, number)) = self.shared.as_ref().filter(|(shared, _)| shared.is_here())
-        else {
-            return;
-        };
-        let _quiet = Quiet::new();
-        signal::with_lane(shared, *number, |lane| {
-            lane.nice = nice.clamp(-20, 19);
-            if let Some(seat) = lane.seat {
-                shared.board.wants_cpu(seat, lane.nice, true);
-            }
-        });
-    }
-
-    /// Says whether this thread wants the CPU, before it waits for something that the pager does not see and
-    /// after.
-    pub fn set_idle(&self, idle: bool) {
-        let Some((shared, number)) = self.shared.as_ref().filter(|(shared, _)| shared.is_here())
-        else {
-            return;
-        };
-        let _quiet = Quiet::new();
-        signal::with_lane(shared, *number, |lane| {
-            if let Some(seat) = lane.seat {
-                shared.board.wants_cpu(seat, lane.nice, !idle);
-            }
-        });
-    }
-}
-
-impl Drop for Registered {
-    fn drop(&mut self) {
-        let Some((shared, number)) = self.shared.take() else { return };
-        let quiet = Quiet::new();
-        let Some(mut lane) = shared.lanes.leave(number) else { return };
-        if !shared.is_here() {
-            std::mem::forget((lane, shared));
-            return;
-        }
-        if let Some(seat) = lane.seat.take() {
-            shared.board.leave(seat);
-        }
-        lane.mask = quiet.mask();
-        const PATIENCE_NS: u64 = 5_000_000_000;
-        if !lane.drain(&shared, clock::now() + PATIENCE_NS) {
-            // A device that answers no more may still write to the frames: their memory is given up.
-            std::mem::forget((lane, shared));
         }
     }
 }

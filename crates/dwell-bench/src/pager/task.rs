@@ -20,7 +20,6 @@ use super::way::{Handler, Kind, Way};
 use super::work::{Done, PAGE_BYTES, Work, sort};
 use crate::contender::policy_of;
 use crate::fixture::enter;
-use crate::latency::Latencies;
 use crate::result::RoundResult;
 use crate::usage::{self, Meter, Scope};
 
@@ -182,14 +181,18 @@ impl Task {
     fn serve_stages(&self, memory: &Memory, registered: &dwell_pager::Registered) -> Result<()> {
         let Work::Visits(visits) = self.work else { bail!("stages are those of visits") };
         let bytes = memory.bytes();
-        let mut times: [Latencies; STAGES.len()] = std::array::from_fn(|_| Latencies::new());
+        // Little memory: the limit counts it.
+        const KEPT: usize = 4096;
+        let mut times: [Vec<u32>; STAGES.len()] = std::array::from_fn(|_| Vec::with_capacity(KEPT));
         let touch = |page: usize| {
             let began = clock::now();
             let found = black_box(visits.touch(&bytes[page * PAGE_BYTES..][..PAGE_BYTES]));
             let ended = clock::now();
             if let Some(stages) = registered.last_fault().filter(|stages| stages.entered >= began) {
                 times.iter_mut().zip(spans(began, &stages, ended)).for_each(|(times, span)| {
-                    times.record(span);
+                    if times.len() < KEPT {
+                        times.push(u32::try_from(span).unwrap_or(u32::MAX));
+                    }
                 });
             }
             found
@@ -200,8 +203,10 @@ impl Task {
             Some(told) => told,
             None => return Ok(()),
         };
-        for (name, times) in STAGES.iter().zip(&times) {
-            told.round.paging.insert(format!("{name}_ns"), times.summary().p50_ns);
+        for (name, mut times) in STAGES.into_iter().zip(times) {
+            times.sort_unstable();
+            let median = times.get(times.len() / 2).copied().unwrap_or(0);
+            told.round.paging.insert(format!("{name}_ns"), median.into());
         }
         say(&serde_json::to_string(&told)?)
     }
