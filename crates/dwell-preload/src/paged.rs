@@ -364,9 +364,10 @@ pub fn tell() -> Option<String> {
     let mut text = String::new();
     let pid = std::process::id();
     let ms = waited_ns as f64 / 1e6;
+    let files = if files == 1 { "1 file".to_owned() } else { format!("{files} files") };
     let _ = write!(
         text,
-        "pager     {files} files of process {pid}: {faults} faults in {ms:.1} ms, {waited} waited for a read; \
+        "pager     {files} of process {pid}: {faults} faults in {ms:.1} ms, {waited} waited for a read; \
          {read} pages read, {ahead} of them ahead and used"
     );
     Some(text)

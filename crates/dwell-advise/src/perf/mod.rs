@@ -10,7 +10,6 @@ mod tracefs;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Instant;
 
 use ring::Rings;
 use story::Story;
@@ -85,7 +84,6 @@ fn read(mut rings: Rings, points: &Tracepoints, story: &Mutex<Story>, stop: &Ato
     let mut events = vec![];
     loop {
         let last = stop.load(Ordering::Acquire);
-        let began = Instant::now();
         // What was written before now is in the rings; later events wait for the next look.
         let now = ring::now_ns();
         let lost = rings.take(points, &mut events);
@@ -95,7 +93,7 @@ fn read(mut rings: Rings, points: &Tracepoints, story: &Mutex<Story>, stop: &Ato
             let mut story = story.lock().unwrap_or_else(PoisonError::into_inner);
             story.lose(lost);
             events.drain(..ready).for_each(|event| story.tell(event));
-            story.took(began.elapsed());
+            story.took(ring::used_ns());
         }
         if last {
             return;

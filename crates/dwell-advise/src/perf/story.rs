@@ -4,7 +4,6 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs;
 use std::path::Path;
-use std::time::Duration;
 
 use super::tracefs::{Point, Tracepoint};
 use crate::names;
@@ -183,7 +182,7 @@ pub struct Story {
     threads: BTreeMap<u32, ThreadSum>,
     lost: u64,
     events: u64,
-    took: Duration,
+    took_ns: u64,
 }
 
 fn power(bytes: u64) -> u8 {
@@ -228,9 +227,9 @@ impl Story {
         self.lost += events;
     }
 
-    /// How long it took to read some.
-    pub fn took(&mut self, time: Duration) {
-        self.took += time;
+    /// CPU time that the reader has taken until now.
+    pub fn took(&mut self, ns: u64) {
+        self.took_ns = ns;
     }
 
     fn is_target(&self, process: u32) -> bool {
@@ -464,7 +463,7 @@ impl Story {
             waits: waits.collect(),
             devices: devices.collect(),
             threads: self.threads.values().filter(|sum| sum.waits > 0).copied().collect(),
-            cost: crate::Cost { nanos: self.took.as_nanos() as u64, events: self.events },
+            cost: crate::Cost { nanos: self.took_ns, events: self.events },
             notes: lost.into_iter().collect(),
         };
         if again {
