@@ -192,6 +192,6 @@ mod tests {
         // Half of the one thread that waited, which waited half of the time; or of two that did all the time.
         assert!((gain(5.0) - 1.0 / 0.75).abs() < 1e-9);
         assert!((gain(20.0) - 2.0).abs() < 1e-9);
-        assert_eq!(gain_of_command(&[nothing.clone()], &of(5.0)), 1.0);
+        assert_eq!(gain_of_command(std::slice::from_ref(&nothing), &of(5.0)), 1.0);
     }
 }

@@ -26,7 +26,7 @@ impl Allowance {
     /// One turn's, while no other user's channel is awake. No piece of a command is longer.
     pub const ALONE: Allowance = Allowance { commands: 32, bytes: 256 << 10 };
     /// One turn's while others may have a command: they wait for it.
-    pub const AMONG_OTHERS: Allowance = Allowance { commands: 8, bytes: 16 << 10 };
+    pub const AMONG_OTHERS: Allowance = Allowance { commands: 4, bytes: 4 << 10 };
 
     #[cfg(test)]
     pub fn pages(&self) -> usize {

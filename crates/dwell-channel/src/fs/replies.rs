@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Results as the kernel wants them.
 
-use fuser::{ReplyEmpty, ReplyEntry, ReplyStatfs, ReplyXattr};
+use fuser::{ReplyEmpty, ReplyEntry, ReplyStatfs, ReplyWrite, ReplyXattr};
 use rustix::fs::StatVfs;
 use rustix::io::Errno;
 
@@ -24,6 +24,13 @@ pub(super) fn entry(reply: ReplyEntry, result: Result<Entry, Errno>) {
         Ok(Entry { attr, generation, fresh, kept }) => {
             reply.entry_with_ttls(&fresh, &kept, &attr, generation);
         }
+        Err(error) => reply.error(out(error)),
+    }
+}
+
+pub(super) fn written(reply: ReplyWrite, result: Result<u32, Errno>) {
+    match result {
+        Ok(bytes) => reply.written(bytes),
         Err(error) => reply.error(out(error)),
     }
 }

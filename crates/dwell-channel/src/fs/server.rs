@@ -16,12 +16,13 @@ use rustix::process::{Resource, Rlimit};
 use super::caller::Callers;
 use super::error::Error;
 use super::facts::{Channels, Facts};
-use super::filesystem::Served;
 use super::hidden::Hidden;
 use super::lock::lock;
+use super::nearby::Nearby;
 use super::node::Nodes;
 use super::passthrough::{Passthrough, TMPFS, kind_of};
 use super::preconditions::{check_system, open_directory, places};
+use super::served::Served;
 use super::slow::Slow;
 use super::tree::{Table, Tree, lifetime};
 use crate::credentials;
@@ -125,6 +126,7 @@ impl Server {
             passthrough,
             open_files: Shares::new(files_per_user(most_files, every_user)),
             slow: Slow::default(),
+            nearby: Nearby::new(),
             in_memory,
             lifetime: lifetime(options.private || backing == mount),
             open_flags: OnceLock::new(),

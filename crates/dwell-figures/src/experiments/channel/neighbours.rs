@@ -67,14 +67,15 @@ pub fn measure(
 }
 
 fn enter(result: &mut FigureResult, name: &str, before: &[Times], beside: &[Times]) -> Result<()> {
-    let us = |of: fn(&Times) -> f64, times: &[Times]| {
-        Middle::of(times.iter().map(of)).map_or(f64::NAN, |ns| ns.value / 1000.0)
-    };
-    let of: [(&str, fn(&Times) -> f64); 2] =
-        [("median", |times| times.0), ("p99", |times| times.1)];
-    for (what, of) in of {
-        let ratio = Paired::of(beside.iter().map(of).zip(before.iter().map(of)));
-        let remark = format!("{:.1} µs against {:.1} µs", us(of, beside), us(of, before));
+    let us =
+        |times: &[f64]| Middle::of(times.iter().copied()).map_or(f64::NAN, |ns| ns.value / 1000.0);
+    for (what, is_p99) in [("median", false), ("p99", true)] {
+        let of = |times: &[Times]| -> Vec<f64> {
+            times.iter().map(|times| if is_p99 { times.1 } else { times.0 }).collect()
+        };
+        let (before, beside) = (of(before), of(beside));
+        let remark = format!("{:.1} µs against {:.1} µs", us(&beside), us(&before));
+        let ratio = Paired::of(beside.into_iter().zip(before));
         put(result, &format!("{name}: {what} ÷ undisturbed"), ratio, Some(remark))?;
     }
     Ok(())
