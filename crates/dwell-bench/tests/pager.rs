@@ -239,7 +239,7 @@ fn a_sort_in_place_and_a_search_find_the_same_by_every_way() {
     csr::generate(12, &graph).unwrap();
     let search = Work::Graph(Program::BreadthFirst);
     let run = run(vec![
-        Entry { limit_bytes: 2 * LIMIT, ..entry(&path, Work::Sort, &["mmap-random", "region"]) },
+        entry(&path, Work::Sort, &["mmap-random", "region"]),
         entry(&graph, search, &["mmap-random", "region", "region-hints"]),
     ]);
     assert_eq!(run.rows.len(), 5);

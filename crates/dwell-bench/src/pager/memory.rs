@@ -21,10 +21,10 @@ use super::work::PAGE_BYTES;
 use crate::contender::policy_of;
 use crate::fixture::{forget_pages, used_bytes};
 
-/// What a process needs beside pages and the program's own arrays: page tables, rings, what it allocates
-/// while it runs. A share of the limit and a number of bytes.
+/// What a process needs beside pages and the program's own arrays: page tables, rings, a region's tables
+/// of pages and frames, what it allocates while it runs. A share of the limit and a number of bytes.
 const SPARE_SHARE: u64 = 32;
-const SPARE_BYTES: u64 = 512 << 10;
+const SPARE_BYTES: u64 = 1 << 20;
 /// Fewer pages are no budget.
 const LEAST_BYTES: u64 = 64 * PAGE_BYTES as u64;
 /// No limit is made for less.

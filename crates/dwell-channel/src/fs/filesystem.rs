@@ -30,8 +30,8 @@ impl Filesystem for Served {
         agree(&self.0, config)
     }
 
-    fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let tree = self.count(request, Asked::Lookup);
+    fn lookup(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let tree = self.count(Asked::Lookup);
         match tree.lookup(parent.0, name) {
             // The kernel remembers that there is no such name, until somebody makes one through the mount.
             Err(Errno::NOENT) => entry(reply, Ok(Entry::none(tree.lifetime))),
@@ -39,12 +39,12 @@ impl Filesystem for Served {
         }
     }
 
-    fn forget(&self, request: &Request, id: INodeNo, lookups: u64) {
-        self.count(request, Asked::Forget).nodes.forget(id.0, lookups);
+    fn forget(&self, _request: &Request, id: INodeNo, lookups: u64) {
+        self.count(Asked::Forget).nodes.forget(id.0, lookups);
     }
 
-    fn getattr(&self, request: &Request, id: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
-        let tree = self.count(request, Asked::GetAttr);
+    fn getattr(&self, _request: &Request, id: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
+        let tree = self.count(Asked::GetAttr);
         match tree.nodes.get(id.0).and_then(|node| tree.attr(&node)) {
             Ok((attr, fresh)) => reply.attr(&fresh, &attr),
             Err(error) => reply.error(out(error)),
@@ -75,15 +75,15 @@ impl Filesystem for Served {
             Ok((attr, fresh)) => reply.attr(&fresh, &attr),
             Err(error) => reply.error(out(error)),
         };
-        let tree = self.count(request, Asked::SetAttr);
+        let tree = self.count(Asked::SetAttr);
         match tree.setattr_may_take_long(id.0, size) {
             true => self.slowly(request, set),
             false => set(tree),
         }
     }
 
-    fn readlink(&self, request: &Request, id: INodeNo, reply: ReplyData) {
-        match self.count(request, Asked::ReadLink).readlink(id.0) {
+    fn readlink(&self, _request: &Request, id: INodeNo, reply: ReplyData) {
+        match self.count(Asked::ReadLink).readlink(id.0) {
             Ok(target) => reply.data(&target),
             Err(error) => reply.error(out(error)),
         }
@@ -99,7 +99,7 @@ impl Filesystem for Served {
         device: u32,
         reply: ReplyEntry,
     ) {
-        let tree = self.count(request, Asked::MkNod);
+        let tree = self.count(Asked::MkNod);
         entry(reply, tree.mknod(request.into(), parent.0, name, mode, umask, device));
     }
 
@@ -112,14 +112,11 @@ impl Filesystem for Served {
         umask: u32,
         reply: ReplyEntry,
     ) {
-        entry(
-            reply,
-            self.count(request, Asked::MkDir).mkdir(request.into(), parent.0, name, mode, umask),
-        );
+        entry(reply, self.count(Asked::MkDir).mkdir(request.into(), parent.0, name, mode, umask));
     }
 
     fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let tree = self.count(request, Asked::Unlink);
+        let tree = self.count(Asked::Unlink);
         if !tree.is_granted(parent.0, name) {
             return empty(reply, tree.unlink(parent.0, name));
         }
@@ -127,8 +124,8 @@ impl Filesystem for Served {
         self.slowly(request, move |tree| empty(reply, tree.unlink(parent.0, &name)));
     }
 
-    fn rmdir(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        empty(reply, self.count(request, Asked::RmDir).rmdir(parent.0, name));
+    fn rmdir(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        empty(reply, self.count(Asked::RmDir).rmdir(parent.0, name));
     }
 
     fn symlink(
@@ -139,10 +136,7 @@ impl Filesystem for Served {
         target: &Path,
         reply: ReplyEntry,
     ) {
-        entry(
-            reply,
-            self.count(request, Asked::SymLink).symlink(request.into(), parent.0, name, target),
-        );
+        entry(reply, self.count(Asked::SymLink).symlink(request.into(), parent.0, name, target));
     }
 
     fn rename(
@@ -155,7 +149,7 @@ impl Filesystem for Served {
         flags: RenameFlags,
         reply: ReplyEmpty,
     ) {
-        let tree = self.count(request, Asked::Rename);
+        let tree = self.count(Asked::Rename);
         if !tree.is_granted(newparent.0, newname) {
             let rename = tree.rename((parent.0, name), (newparent.0, newname), flags.bits());
             return empty(reply, rename);
@@ -169,19 +163,19 @@ impl Filesystem for Served {
 
     fn link(
         &self,
-        request: &Request,
+        _request: &Request,
         id: INodeNo,
         parent: INodeNo,
         name: &OsStr,
         reply: ReplyEntry,
     ) {
-        entry(reply, self.count(request, Asked::Link).link(id.0, parent.0, name));
+        entry(reply, self.count(Asked::Link).link(id.0, parent.0, name));
     }
 
     fn open(&self, request: &Request, id: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         let register = |file: BorrowedFd<'_>| reply.open_backing(file);
         let by = By { caller: request.into(), register: &register };
-        match self.count(request, Asked::Open).open(id.0, flags.0, by) {
+        match self.count(Asked::Open).open(id.0, flags.0, by) {
             Ok(Opened { handle, backing, flags }) => match backing {
                 Some(id) => reply.opened_passthrough(FileHandle(handle), flags, &id),
                 None => reply.opened(FileHandle(handle), flags),
@@ -200,7 +194,7 @@ impl Filesystem for Served {
         flags: i32,
         reply: ReplyCreate,
     ) {
-        let tree = self.count(request, Asked::Create);
+        let tree = self.count(Asked::Create);
         let register = |file: BorrowedFd<'_>| reply.open_backing(file);
         let by = By { caller: request.into(), register: &register };
         match tree.create(parent.0, name, (mode, umask), flags, by) {
@@ -219,7 +213,7 @@ impl Filesystem for Served {
 
     fn read(
         &self,
-        request: &Request,
+        _request: &Request,
         _: INodeNo,
         handle: FileHandle,
         offset: u64,
@@ -228,7 +222,7 @@ impl Filesystem for Served {
         owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        let tree = self.count(request, if owner.is_some() { Asked::Read } else { Asked::Fill });
+        let tree = self.count(if owner.is_some() { Asked::Read } else { Asked::Fill });
         tree.read(handle, offset, size as usize, owner.is_some(), |read| match read {
             Ok(data) => reply.data(data),
             Err(error) => reply.error(out(error)),
@@ -247,24 +241,24 @@ impl Filesystem for Served {
         _: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        let tree = self.count(request, Asked::Write);
+        let tree = self.count(Asked::Write);
         written(reply, tree.write(request.into(), handle, offset, data, how, flags.0));
     }
 
     fn flush(
         &self,
-        request: &Request,
+        _request: &Request,
         _: INodeNo,
         handle: FileHandle,
         _: LockOwner,
         reply: ReplyEmpty,
     ) {
-        empty(reply, self.count(request, Asked::Flush).flush(handle));
+        empty(reply, self.count(Asked::Flush).flush(handle));
     }
 
     fn release(
         &self,
-        request: &Request,
+        _request: &Request,
         _: INodeNo,
         handle: FileHandle,
         _: OpenFlags,
@@ -272,7 +266,7 @@ impl Filesystem for Served {
         _: bool,
         reply: ReplyEmpty,
     ) {
-        self.count(request, Asked::Release).release(handle);
+        self.count(Asked::Release).release(handle);
         reply.ok();
     }
 
@@ -284,12 +278,12 @@ impl Filesystem for Served {
         data_only: bool,
         reply: ReplyEmpty,
     ) {
-        self.count(request, Asked::FSync);
+        self.count(Asked::FSync);
         self.slowly(request, move |tree| empty(reply, tree.fsync(handle, data_only)));
     }
 
     fn opendir(&self, request: &Request, id: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        match self.count(request, Asked::OpenDir).opendir(request.into(), id.0) {
+        match self.count(Asked::OpenDir).opendir(request.into(), id.0) {
             Ok(handle) => reply.opened(FileHandle(handle), FopenFlags::empty()),
             Err(error) => reply.error(out(error)),
         }
@@ -297,22 +291,18 @@ impl Filesystem for Served {
 
     fn readdir(
         &self,
-        request: &Request,
+        _request: &Request,
         _: INodeNo,
         handle: FileHandle,
         place: u64,
         mut reply: ReplyDirectory,
     ) {
         let mut any = false;
-        let read = self.count(request, Asked::ReadDir).readdir(
-            handle,
-            place,
-            |number, next, kind, name| {
-                let room = !reply.add(INodeNo(number), next, kind, name);
-                any |= room;
-                room
-            },
-        );
+        let read = self.count(Asked::ReadDir).readdir(handle, place, |number, next, kind, name| {
+            let room = !reply.add(INodeNo(number), next, kind, name);
+            any |= room;
+            room
+        });
         match read {
             // What was found before the error is handed out first; asked for the rest, it comes again.
             Err(error) if !any => reply.error(out(error)),
@@ -322,20 +312,19 @@ impl Filesystem for Served {
 
     fn readdirplus(
         &self,
-        request: &Request,
+        _request: &Request,
         _: INodeNo,
         handle: FileHandle,
         place: u64,
         mut reply: ReplyDirectoryPlus,
     ) {
         let mut any = false;
-        let read =
-            self.count(request, Asked::ReadDir).readdirplus(handle, place, |next, name, entry| {
-                let Entry { attr, generation, fresh, .. } = entry;
-                let room = !reply.add(attr.ino, next, name, fresh, attr, *generation);
-                any |= room;
-                room
-            });
+        let read = self.count(Asked::ReadDir).readdirplus(handle, place, |next, name, entry| {
+            let Entry { attr, generation, fresh, .. } = entry;
+            let room = !reply.add(attr.ino, next, name, fresh, attr, *generation);
+            any |= room;
+            room
+        });
         match read {
             Err(error) if !any => reply.error(out(error)),
             _ => reply.ok(),
@@ -344,13 +333,13 @@ impl Filesystem for Served {
 
     fn releasedir(
         &self,
-        request: &Request,
+        _request: &Request,
         _: INodeNo,
         handle: FileHandle,
         _: OpenFlags,
         reply: ReplyEmpty,
     ) {
-        self.count(request, Asked::ReleaseDir).releasedir(handle);
+        self.count(Asked::ReleaseDir).releasedir(handle);
         reply.ok();
     }
 
@@ -362,12 +351,12 @@ impl Filesystem for Served {
         data_only: bool,
         reply: ReplyEmpty,
     ) {
-        self.count(request, Asked::FSyncDir);
+        self.count(Asked::FSyncDir);
         self.slowly(request, move |tree| empty(reply, tree.fsyncdir(handle, data_only)));
     }
 
-    fn statfs(&self, request: &Request, id: INodeNo, reply: ReplyStatfs) {
-        let tree = self.count(request, Asked::StatFs);
+    fn statfs(&self, _request: &Request, id: INodeNo, reply: ReplyStatfs) {
+        let tree = self.count(Asked::StatFs);
         statfs(reply, tree.nodes.get(id.0).and_then(|node| rustix::fs::fstatvfs(&*node)));
     }
 
@@ -381,24 +370,27 @@ impl Filesystem for Served {
         _: u32,
         reply: ReplyEmpty,
     ) {
-        let tree = self.count(request, Asked::SetXAttr);
+        let tree = self.count(Asked::SetXAttr);
         empty(reply, tree.setxattr(request.into(), id.0, name, value, flags));
     }
 
-    fn getxattr(&self, request: &Request, id: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
-        listed(
-            reply,
-            size,
-            self.count(request, Asked::GetXAttr).getxattr(id.0, name, size as usize),
-        );
+    fn getxattr(
+        &self,
+        _request: &Request,
+        id: INodeNo,
+        name: &OsStr,
+        size: u32,
+        reply: ReplyXattr,
+    ) {
+        listed(reply, size, self.count(Asked::GetXAttr).getxattr(id.0, name, size as usize));
     }
 
     fn listxattr(&self, request: &Request, id: INodeNo, size: u32, reply: ReplyXattr) {
-        listed(reply, size, self.count(request, Asked::ListXAttr).listxattr(request.into(), id.0));
+        listed(reply, size, self.count(Asked::ListXAttr).listxattr(request.into(), id.0));
     }
 
-    fn removexattr(&self, request: &Request, id: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        empty(reply, self.count(request, Asked::RemoveXAttr).removexattr(id.0, name));
+    fn removexattr(&self, _request: &Request, id: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        empty(reply, self.count(Asked::RemoveXAttr).removexattr(id.0, name));
     }
 
     fn fallocate(
@@ -411,7 +403,7 @@ impl Filesystem for Served {
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        self.count(request, Asked::FAllocate);
+        self.count(Asked::FAllocate);
         let caller = request.into();
         self.slowly(request, move |tree| {
             empty(reply, tree.fallocate(caller, handle, offset, length, mode));
@@ -420,14 +412,14 @@ impl Filesystem for Served {
 
     fn lseek(
         &self,
-        request: &Request,
+        _request: &Request,
         _: INodeNo,
         handle: FileHandle,
         offset: i64,
         whence: i32,
         reply: ReplyLseek,
     ) {
-        match self.count(request, Asked::LSeek).lseek(handle, offset, whence) {
+        match self.count(Asked::LSeek).lseek(handle, offset, whence) {
             Ok(offset) => reply.offset(offset),
             Err(error) => reply.error(out(error)),
         }
@@ -446,7 +438,7 @@ impl Filesystem for Served {
         flags: CopyFileRangeFlags,
         reply: ReplyWrite,
     ) {
-        self.count(request, Asked::CopyFileRange);
+        self.count(Asked::CopyFileRange);
         let (caller, from, to) = (request.into(), (from, from_offset), (to, to_offset));
         self.slowly(request, move |tree| {
             written(reply, tree.copy_file_range(caller, from, to, bytes, flags));
@@ -464,7 +456,7 @@ impl Filesystem for Served {
         room: u32,
         reply: ReplyIoctl,
     ) {
-        let tree = self.count(request, Asked::IoCtl);
+        let tree = self.count(Asked::IoCtl);
         let answered = move |reply: ReplyIoctl, answer: Result<Vec<u8>, Errno>| match answer {
             Ok(answer) => reply.ioctl(0, &answer[..answer.len().min(room as usize)]),
             Err(error) => reply.error(out(error)),

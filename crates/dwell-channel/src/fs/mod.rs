@@ -14,7 +14,6 @@ mod filesystem;
 mod hidden;
 mod lock;
 mod names;
-mod nearby;
 mod negotiation;
 mod node;
 mod passthrough;

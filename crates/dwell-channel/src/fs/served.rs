@@ -13,9 +13,8 @@ pub(super) struct Served(pub Arc<Tree>);
 
 impl Served {
     /// The tree, which carries the request out.
-    pub fn count(&self, request: &Request, asked: Asked) -> &Tree {
+    pub fn count(&self, asked: Asked) -> &Tree {
         self.0.counts.one(asked);
-        self.0.nearby.answers(request.pid());
         &self.0
     }
 

@@ -18,7 +18,6 @@ use super::error::Error;
 use super::facts::{Channels, Facts};
 use super::hidden::Hidden;
 use super::lock::lock;
-use super::nearby::Nearby;
 use super::node::Nodes;
 use super::passthrough::{Passthrough, TMPFS, kind_of};
 use super::preconditions::{check_system, open_directory, places};
@@ -126,7 +125,6 @@ impl Server {
             passthrough,
             open_files: Shares::new(files_per_user(most_files, every_user)),
             slow: Slow::default(),
-            nearby: Nearby::new(),
             in_memory,
             lifetime: lifetime(options.private || backing == mount),
             open_flags: OnceLock::new(),

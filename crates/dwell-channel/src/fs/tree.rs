@@ -16,7 +16,6 @@ use rustix::io::Errno;
 use super::caller::{Caller, Callers};
 use super::counts::Counts;
 use super::directory::OpenDirectory;
-use super::nearby::Nearby;
 use super::node::{Node, Nodes, ROOT, key};
 use super::passthrough::{Passthrough, Register};
 use super::slow::Slow;
@@ -47,7 +46,6 @@ pub(super) struct Tree {
     /// Files and directories that users may have open.
     pub open_files: Arc<Shares>,
     pub slow: Slow,
-    pub nearby: Nearby,
     /// All of it is one tmpfs, since no name leads to another file system: nothing is ever more durable than it is.
     pub in_memory: bool,
     /// How long the kernel knows names and attributes.
