@@ -25,7 +25,7 @@ impl Channel {
         let options = Options::new().write(true);
         let open = Open::open(path, &options).unwrap();
         let descriptor = open.target();
-        let policy = Arc::new(dwell::policy::Block);
+        let policy = Arc::new(dwell::policy::Spin);
         Channel { file: File::over(open, path, "test", Known::default(), policy, None), descriptor }
     }
 
