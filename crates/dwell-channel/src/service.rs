@@ -212,9 +212,10 @@ impl Driver for Service {
     }
 
     fn park(&mut self, until: Option<Ns>) -> Woken {
-        // From here on whoever comes rings, and what came before keeps its channel awake.
+        // From here on clients ring, and what came before keeps its channel awake. The turn may hear an
+        // older doorbell: the client of a channel that is awake does not ring.
         self.rest(true);
-        match self.turn() || self.is_over() {
+        match self.turn() || self.users.is_attentive() || self.is_over() {
             true => Woken::Look,
             false => self.leave_cpu(until),
         }

@@ -255,6 +255,11 @@ impl Users {
         self.awake.iter().flat_map(|user| &user.awake).any(Serving::is_over)
     }
 
+    /// Whether a client may submit without ringing, and nothing but a look would show it.
+    pub fn is_attentive(&self) -> bool {
+        self.awake.iter().flat_map(|user| &user.awake).any(|channel| !channel.is_busy())
+    }
+
     /// Whether every channel rests.
     #[cfg(test)]
     pub fn is_resting(&self) -> bool {
