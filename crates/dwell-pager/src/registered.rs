@@ -24,7 +24,7 @@ impl Registered {
     }
 
     /// When the calling thread's last fault passed its stages; `None` unless the region was opened with
-    /// [`Options::stages`] and this thread has faulted.
+    /// [`crate::Options::stages`] and this thread has faulted.
     pub fn last_fault(&self) -> Option<Stages> {
         let (shared, number) = self.shared.as_ref().filter(|(shared, _)| shared.stages)?;
         let mut last = None;

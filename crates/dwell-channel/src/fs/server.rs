@@ -66,7 +66,7 @@ struct Shared {
 }
 
 impl Server {
-    /// Serves a directory, at a place that [`take_over`] has found free.
+    /// Serves a directory, at a place that [`super::take_over`] has found free.
     ///
     /// The limit of open files of this process is raised as far as it goes: every file that the kernel knows
     /// takes one.
