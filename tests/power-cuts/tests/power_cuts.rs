@@ -324,7 +324,7 @@ impl Preloaded {
         let settings = "leave_alone_ms = 0\n[[device]]\nmatch = \"*\"\nclass = \"fast\"\n";
         fs::write("/tmp/dwell.toml", settings).unwrap();
         let mut command = Command::new(dwell);
-        command.args(["run", "--policy", policy, "--"]).arg(writer).arg(data);
+        command.args(["run", "-v", "--policy", policy, "--"]).arg(writer).arg(data);
         command.env("DWELL_SYSTEM_CONFIG", "/tmp/dwell.toml").stderr(Plain::create(TOLD).unwrap());
         let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         Ok(Preloaded { child, syncs: 0 })
