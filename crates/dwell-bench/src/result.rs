@@ -128,7 +128,7 @@ pub struct RoundResult {
     /// CPU time that everybody else used meanwhile, the kernel's own threads among them.
     pub other_cpu_ns: u64,
     /// The part of it that the load's own processes had.
-    pub cruncher_ns: u64,
+    pub stressor_ns: u64,
     /// Time that the machine's CPUs were idle while requests were in flight, in steps of 10 ms.
     pub iowait_ns: u64,
     /// Turns that the bystanders made meanwhile ([`Load::Bystander`]).

@@ -169,7 +169,7 @@ mod tests {
         let address = Path::new("emu:z-nand");
         let subject = Subject::new("emu", address, false, None, &probing).unwrap();
         let means =
-            Means { hidden: vec![], crunchers: 0, bystanders: 0, directory: std::env::temp_dir() };
+            Means { hidden: vec![], stressors: 0, bystanders: 0, directory: std::env::temp_dir() };
         let question = Question {
             subject: &subject,
             baseline: "block",

@@ -10,7 +10,7 @@ use std::ptr;
 use std::sync::Arc;
 
 use dwell::file::MAX_TRANSFER_BYTES;
-use dwell::known::Known;
+use dwell::parameters::DeviceParameters;
 use dwell::policy::Block;
 use libc::{iovec, ssize_t};
 
@@ -95,7 +95,7 @@ impl File {
     }
 }
 
-fn unprobed(address: &Path, known: &Known) -> Option<String> {
+fn unprobed(address: &Path, known: &DeviceParameters) -> Option<String> {
     known.profile.is_none().then(|| {
         let path = address.display();
         format!("{path}: its device has no profile for this kernel; dwell probe {path} makes one")

@@ -10,8 +10,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use dwell::known::Known;
 use dwell::monitor::SystemMonitor;
+use dwell::parameters::DeviceParameters;
 use dwell_policy::WaitPolicy;
 use dwell_policy::policy::SmartCon;
 use rustix::event::EventfdFlags;
@@ -31,7 +31,7 @@ use crate::way::Way;
 #[derive(Clone)]
 pub struct Options {
     /// What is known of the device beneath the backing directory.
-    pub known: Known,
+    pub known: DeviceParameters,
     /// How the serving thread waits while no channel asks for anything.
     pub policy: Arc<dyn WaitPolicy>,
     /// The system monitor that says how busy the machine is.
@@ -56,7 +56,7 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Options {
-            known: Known::default(),
+            known: DeviceParameters::default(),
             policy: Arc::new(SmartCon::default()),
             monitor: None,
             table_capacity: 1024,

@@ -6,9 +6,9 @@ use std::collections::hash_map::Entry;
 use std::fs::File;
 use std::sync::Arc;
 
-use dwell::adopted::Adopted;
+use dwell::external::External;
 use dwell::kernel::KernelQueue;
-use dwell::known::Known;
+use dwell::parameters::DeviceParameters;
 use dwell::queue::{Completion, Io, Queue, Ticket, Wake};
 use dwell::ring::SpinMethod;
 use dwell::source::Source;
@@ -46,8 +46,8 @@ pub(crate) struct Errand {
 
 /// The queue. It is made when it is first needed, by the thread that uses it.
 pub(crate) struct Device {
-    source: Adopted,
-    polled: Adopted,
+    source: External,
+    polled: External,
     depth: u32,
     queue: Option<KernelQueue>,
     /// No queue is to be had: requests are synchronous calls.
@@ -68,10 +68,10 @@ impl Device {
     pub fn new(options: &Options) -> Self {
         // The thread also sleeps outside the ring, on its clients' sockets. A ring that completes only from
         // within its own calls would not wake it there.
-        let known = Known { method: SpinMethod::CqPeek, ..options.known };
+        let known = DeviceParameters { method: SpinMethod::CqPeek, ..options.known };
         Device {
-            source: Adopted::new(&known, false),
-            polled: Adopted::new(&options.known, true),
+            source: External::new(&known, false),
+            polled: External::new(&options.known, true),
             depth: options.device_depth.clamp(1, 4096),
             queue: None,
             none: false,

@@ -15,8 +15,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use crate::credentials::Opener;
+use crate::file_mapping::View;
 use crate::shares::Share;
-use crate::view::View;
 
 /// An error number, as the kernel passes it to a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 //!
 //! A load or store raises SIGBUS where a file under a mapping has become shorter, where its page cannot be had any more (a
 //! hole was made and the system is out of memory that it may promise, or its tmpfs is full), and where memory is broken. Two kinds of memory that the
-//! daemon touches are like that: files of a tmpfs ([`View`](crate::view::View)), which somebody may truncate past the
+//! daemon touches are like that: files of a tmpfs ([`View`](crate::file_mapping::View)), which somebody may truncate past the
 //! daemon, and the memory of channels ([`Shared`](crate::shared::Shared)), which is sealed against becoming shorter, but not
 //! against holes: the client must be able to write it, and who may write may make holes.
 //!

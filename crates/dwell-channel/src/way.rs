@@ -10,9 +10,9 @@ use std::sync::Arc;
 use rustix::fs::{AtFlags, StatxFlags};
 use rustix::io::{Errno, ReadWriteFlags};
 
+use crate::file_mapping::View;
 use crate::grants::OpenFile;
 use crate::shares::Shares;
-use crate::view::View;
 
 /// The way to a file.
 #[derive(Debug)]

@@ -403,7 +403,7 @@ fn a_bench_starts_its_loads_as_processes_of_this_program() {
     let rows = run["rows"].as_array().unwrap();
     let of = |row: &Value, field: &str| row["rounds"][0][field].as_u64().unwrap();
     assert!(rows.iter().map(|row| &row["load"]).eq(["cpu", "arithmetic", "bystander"]));
-    assert!(rows.iter().all(|row| of(row, "cruncher_ns") > 0), "{rows:?}");
+    assert!(rows.iter().all(|row| of(row, "stressor_ns") > 0), "{rows:?}");
     assert!(of(&rows[2], "bystander_iterations") > 0 && of(&rows[0], "bystander_iterations") == 0);
     assert!(failure(dir.path(), &["crunch", "dance"]).contains("no job"));
 }

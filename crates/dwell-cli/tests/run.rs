@@ -120,7 +120,7 @@ fn a_command_is_loaded_into_and_told() {
     assert_ne!(order.run_id, 0);
     assert_eq!(order.policy.as_deref(), Some("spin"));
     assert!(order.shadow && order.quiet && !order.verbose);
-    assert_eq!(order.ledger_dir, Some(dir.path().join("dwell")));
+    assert_eq!(order.stats_dir, Some(dir.path().join("dwell")));
     assert_eq!(order.stats_file, Some(stats));
     assert_eq!(order.profile_dir, dir.path().join("profiles"));
     let general = order.settings.general();
@@ -499,14 +499,14 @@ fn scripts_are_run_as_by_a_shell() {
 }
 
 #[test]
-fn a_run_without_a_place_for_ledgers_still_runs() {
+fn a_run_without_a_place_for_stats_pages_still_runs() {
     let Some(library) = stand_in() else { return };
     let dir = tempfile::tempdir().unwrap();
     // Somebody else's directory, or a file, where ours should be.
     fs::write(dir.path().join("dwell"), "").unwrap();
     let output = dwell(dir.path(), library).args(["sh", "-c", "echo $DWELL_RUN"]).output().unwrap();
     let order: RunOrder = serde_json::from_str(text(&output.stdout).trim()).unwrap();
-    assert_eq!(order.ledger_dir, None);
+    assert_eq!(order.stats_dir, None);
     assert!(text(&output.stderr).contains("will not be seen by dwell top"));
     fs::remove_file(dir.path().join("dwell")).unwrap();
     let (status, said) = failure(dir.path(), &["--stats", "/nonexistent/x", "--", "true"]);

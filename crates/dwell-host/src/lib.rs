@@ -7,9 +7,9 @@
 #![deny(unsafe_code)]
 
 pub mod capability;
-pub mod ledger;
-pub mod outlook;
 pub mod places;
+pub mod plan;
 pub mod probe;
 pub mod profile;
 pub mod settings;
+pub mod stats_page;

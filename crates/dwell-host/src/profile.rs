@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use beneath::release;
 pub use beneath::{Beneath, BeneathError};
-use dwell::known::Known;
+use dwell::parameters::DeviceParameters;
 pub use dwell::ring::SpinMethod;
 pub use store::{Listed, ProfileStore};
 
@@ -216,8 +216,8 @@ impl DeviceProfile {
     }
 
     /// What issuing requests needs of it.
-    pub fn known(&self) -> Known {
-        Known {
+    pub fn known(&self) -> DeviceParameters {
+        DeviceParameters {
             profile: Some(self.decision),
             method: self.spin_method,
             polled: self.polling == Polling::Real,

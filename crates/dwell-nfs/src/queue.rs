@@ -13,8 +13,8 @@ use bytes::Bytes;
 use dwell::any::Boxed;
 use dwell::clock;
 use dwell::executor::Executor;
-use dwell::known::Known;
 use dwell::open::{self, Opened};
+use dwell::parameters::DeviceParameters;
 use dwell::queue::{Action, Completion, Full, Io, Queue, Ticket, Wake};
 use dwell::source::Source;
 use dwell_policy::{Backlog, Ns, Route, Routes};
@@ -52,7 +52,7 @@ fn opened(address: &str, options: &open::Options) -> crate::Result<Opened> {
         find(&client, &url, options).await
     })?;
     let device = format!("nfs://{}", url.host);
-    Ok(Opened { source: Box::new(Boxed(source)), device, known: Known::default() })
+    Ok(Opened { source: Box::new(Boxed(source)), device, known: DeviceParameters::default() })
 }
 
 async fn find(client: &Rc<Client>, url: &Url, options: &open::Options) -> crate::Result<NfsFile> {

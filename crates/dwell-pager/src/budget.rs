@@ -325,7 +325,7 @@ impl Shared {
             books.frames.in_memory() > pages
         };
         if beyond {
-            signal::with_some_lane(self, quiet.mask(), |lane| lane.shrink(self));
+            signal::with_some_lane(self, quiet.mask(), |thread_queue| thread_queue.shrink(self));
         }
     }
 }

@@ -13,11 +13,11 @@ use dwell_policy::{
 
 use crate::fault::account;
 use crate::frames::{Kind, Run};
-use crate::lane::{BENCH_PAGES, Lane};
 use crate::options::PAGE_BYTES;
 use crate::pages::{DIRTY, State};
 use crate::shared::Shared;
 use crate::stats::add;
+use crate::thread_queue::{BENCH_PAGES, ThreadQueue};
 use crate::uffd::Found;
 
 /// Most pages moved out in one go.
@@ -25,7 +25,7 @@ const BATCH: usize = 32;
 /// Pages written back in one go.
 const WRITES: usize = 16;
 
-impl Lane {
+impl ThreadQueue {
     /// Moves up to `want` pages out of the region; how many became frames that can be used again at once.
     pub fn evict(&mut self, sh: &Shared, want: usize) -> usize {
         let most = if sh.writes { BENCH_PAGES.min(BATCH) } else { BATCH };
@@ -104,7 +104,7 @@ impl Lane {
         gained
     }
 
-    /// As [`Lane::evict_run`], where written pages have nowhere to go.
+    /// As [`ThreadQueue::evict_run`], where written pages have nowhere to go.
     fn evict_unwritten(&mut self, sh: &Shared, page: u32, count: u32, written: u32) -> usize {
         let mut gained = 0;
         for step in 0..count {
@@ -277,7 +277,7 @@ impl Lane {
         ((after - before) as usize).min(sent)
     }
 
-    /// Waits until no write of this lane is in flight: nobody else could see to it.
+    /// Waits until no write of this thread queue is in flight: nobody else could see to it.
     fn await_writes(&mut self, sh: &Shared) {
         self.land(sh);
         if !self.is_writing() {
@@ -289,30 +289,30 @@ impl Lane {
         }
         let now = clock::now();
         let machine = WaitMachine::new(&decision, now, now);
-        account(sh, &drive(machine, &mut Landing { sh, lane: self, all: false }));
+        account(sh, &drive(machine, &mut Landing { sh, thread_queue: self, all: false }));
     }
 
-    /// Waits until nothing of this lane is in flight, or until `until`; whether nothing is.
+    /// Waits until nothing of this thread queue is in flight, or until `until`; whether nothing is.
     pub fn drain(&mut self, sh: &Shared, until: Ns) -> bool {
         if self.in_flight > 0 {
             let decision = Decision::new(Route::Interrupt, Mode::Block, 0, Reason::Fixed);
             let machine = WaitMachine::new(&decision, clock::now(), clock::now()).until(until);
-            drive(machine, &mut Landing { sh, lane: self, all: true });
+            drive(machine, &mut Landing { sh, thread_queue: self, all: true });
         }
         self.in_flight == 0
     }
 }
 
-/// The wait for all writes of a lane, or for all that it has in flight.
+/// The wait for all writes of a thread queue, or for all that it has in flight.
 struct Landing<'a> {
     sh: &'a Shared,
-    lane: &'a mut Lane,
+    thread_queue: &'a mut ThreadQueue,
     all: bool,
 }
 
 impl Landing<'_> {
     fn is_over(&self) -> bool {
-        if self.all { self.lane.in_flight == 0 } else { !self.lane.is_writing() }
+        if self.all { self.thread_queue.in_flight == 0 } else { !self.thread_queue.is_writing() }
     }
 }
 
@@ -323,8 +323,8 @@ impl Driver for Landing<'_> {
 
     fn poll(&mut self) -> bool {
         for _ in 0..16 {
-            self.lane.look();
-            self.lane.land(self.sh);
+            self.thread_queue.look();
+            self.thread_queue.land(self.sh);
             if self.is_over() {
                 return true;
             }
@@ -334,13 +334,13 @@ impl Driver for Landing<'_> {
     }
 
     fn sleep(&mut self, until: Ns) {
-        let _let_in = self.lane.mask.let_in();
+        let _let_in = self.thread_queue.mask.let_in();
         clock::sleep_until(until);
     }
 
     fn park(&mut self, until: Option<Ns>) -> Woken {
-        self.lane.land(self.sh);
-        if self.is_over() { Woken::Look } else { self.lane.park(until) }
+        self.thread_queue.land(self.sh);
+        if self.is_over() { Woken::Look } else { self.thread_queue.park(until) }
     }
 }
 

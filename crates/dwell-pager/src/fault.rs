@@ -12,13 +12,13 @@ use dwell_policy::{WaitMachine, Woken, drive};
 
 use crate::ahead::Plan;
 use crate::futex;
-use crate::lane::Lane;
 use crate::mask::Mask;
 use crate::options::PAGE_BYTES;
 use crate::pages::{AHEAD, DIRTY, HINTED, State};
 use crate::shared::{Books, Shared};
 use crate::stages::Stages;
 use crate::stats::add;
+use crate::thread_queue::ThreadQueue;
 
 /// Looks between two readings of the clock.
 const LOOKS: usize = 16;
@@ -33,7 +33,7 @@ pub(crate) const PATIENCE_NS: Ns = 10_000_000;
 /// Nobody tells that a frame has come back: it is looked for this often, in nanoseconds.
 const ROOM_NS: Ns = 50_000;
 
-impl Lane {
+impl ThreadQueue {
     /// Brings a page into the region; the fault began at `began`.
     ///
     /// # Errors
@@ -43,12 +43,12 @@ impl Lane {
             self.stages = Stages::begun(began, clock::now());
         }
         add(&sh.counters.faults, 1);
-        sh.lanes.set_inside(self.number, true);
+        sh.thread_queues.set_inside(self.number, true);
         self.look();
         self.land(sh);
         self.alone = None;
         let result = self.bring(sh, page, began);
-        sh.lanes.set_inside(self.number, false);
+        sh.thread_queues.set_inside(self.number, false);
         add(&sh.counters.read_errors, u64::from(result.is_err()));
         let left = clock::now();
         self.stages.left = left;
@@ -138,7 +138,7 @@ impl Lane {
                             Err(_) if on_its_way.count > 1 => self.alone = Some(page),
                             outcome => outcome?,
                         }
-                    } else if sh.lanes.is_inside(books.frames.owner(frame)) {
+                    } else if sh.thread_queues.is_inside(books.frames.owner(frame)) {
                         let seen = sh.pages.expect_change(page);
                         drop(books);
                         self.await_word(sh, page, seen);
@@ -212,7 +212,7 @@ impl Lane {
         }
     }
 
-    /// Waits for a flight of this lane and lands it.
+    /// Waits for a flight of this thread queue and lands it.
     pub fn await_flight(
         &mut self,
         sh: &Shared,
@@ -227,7 +227,7 @@ impl Lane {
         let now = clock::now();
         let machine = WaitMachine::new(decision, now, now);
         let (seat, nice) = (self.seat, self.nice);
-        let mut waiting = Waiting { sh, lane: self, plan, outcome: Ok(()) };
+        let mut waiting = Waiting { sh, thread_queue: self, plan, outcome: Ok(()) };
         let outcome = drive(machine, &mut waiting);
         let landed = waiting.outcome;
         account(sh, &outcome);
@@ -246,7 +246,7 @@ impl Lane {
         }
         let decision = Decision::new(Route::Interrupt, Mode::Spin, STEP_NS, Reason::Pays);
         let machine = WaitMachine::new(&decision, now, now).until(until.min(now + RECHECK_NS));
-        account(sh, &drive(machine, &mut Room { sh, lane: self, passing: true }));
+        account(sh, &drive(machine, &mut Room { sh, thread_queue: self, passing: true }));
         true
     }
 
@@ -255,7 +255,7 @@ impl Lane {
         let now = clock::now();
         let decision = Decision::new(Route::Interrupt, Mode::Block, 0, Reason::Fixed);
         let machine = WaitMachine::new(&decision, now, now).until(now + RECHECK_NS);
-        account(sh, &drive(machine, &mut Room { sh, lane: self, passing: false }));
+        account(sh, &drive(machine, &mut Room { sh, thread_queue: self, passing: false }));
     }
 
     /// Waits until a page's word is no longer `seen`, or for a moment. The thread that will change it may wait
@@ -313,7 +313,7 @@ pub(crate) fn account(sh: &Shared, outcome: &Outcome) {
 /// The wait for one flight.
 struct Waiting<'a> {
     sh: &'a Shared,
-    lane: &'a mut Lane,
+    thread_queue: &'a mut ThreadQueue,
     plan: &'a mut Plan,
     /// What came of the flight.
     outcome: Result<(), i32>,
@@ -329,8 +329,8 @@ impl Driver for Waiting<'_> {
             if look > 0 {
                 arch::relax();
             }
-            self.lane.look();
-            if let Some(outcome) = self.lane.landed_awaited(self.sh) {
+            self.thread_queue.look();
+            if let Some(outcome) = self.thread_queue.landed_awaited(self.sh) {
                 self.outcome = outcome;
                 return true;
             }
@@ -339,30 +339,30 @@ impl Driver for Waiting<'_> {
     }
 
     fn offer(&mut self, _: Ns) -> bool {
-        self.lane.steal(self.sh, self.plan)
+        self.thread_queue.steal(self.sh, self.plan)
     }
 
     fn sleep(&mut self, until: Ns) {
         self.idle();
-        let _let_in = self.lane.mask.let_in();
+        let _let_in = self.thread_queue.mask.let_in();
         clock::sleep_until(until);
     }
 
     fn park(&mut self, until: Option<Ns>) -> Woken {
         // What was done while time was idle may have seen it come.
-        if self.lane.landed_awaited(self.sh).is_some() {
+        if self.thread_queue.landed_awaited(self.sh).is_some() {
             return Woken::Look;
         }
         self.idle();
-        self.lane.park(until)
+        self.thread_queue.park(until)
     }
 }
 
 impl Waiting<'_> {
     /// Says that this thread has no use for the CPU meanwhile.
     fn idle(&self) {
-        if let Some(seat) = self.lane.seat {
-            self.sh.board.wants_cpu(seat, self.lane.nice, false);
+        if let Some(seat) = self.thread_queue.seat {
+            self.sh.board.wants_cpu(seat, self.thread_queue.nice, false);
         }
     }
 }
@@ -370,7 +370,7 @@ impl Waiting<'_> {
 /// The wait for a frame that can be used.
 struct Room<'a> {
     sh: &'a Shared,
-    lane: &'a mut Lane,
+    thread_queue: &'a mut ThreadQueue,
     /// Whether to wait for those alone that come back in a moment.
     passing: bool,
 }
@@ -381,8 +381,8 @@ impl Driver for Room<'_> {
     }
 
     fn poll(&mut self) -> bool {
-        self.lane.look();
-        self.lane.land(self.sh);
+        self.thread_queue.look();
+        self.thread_queue.land(self.sh);
         let books = self.sh.lock();
         books.frames.ready() > 0 || self.passing && !books.is_passing()
     }
@@ -393,7 +393,7 @@ impl Driver for Room<'_> {
 
     fn park(&mut self, until: Option<Ns>) -> Woken {
         let again = clock::now() + ROOM_NS;
-        let _let_in = self.lane.mask.let_in();
+        let _let_in = self.thread_queue.mask.let_in();
         clock::sleep_until(until.map_or(again, |until| until.min(again)));
         Woken::Look
     }

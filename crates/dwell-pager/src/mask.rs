@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Signals that are kept out while a thread has a lane, and those of them that a long wait lets in.
+//! Signals that are kept out while a thread has a thread queue, and those of them that a long wait lets in.
 //!
-//! A handler of the program's that touched the region would need the lane that its own thread is using. So
+//! A handler of the program's that touched the region would need the thread queue that its own thread is using. So
 //! all signals wait until a fault is over, as they do for a fault that the kernel serves. What the kernel lets in
 //! there is let in here as well, whenever a thread blocks or calls the device: a signal that nobody handles.
 //! No code of the program's runs for it; it ends the process, or stops it.

@@ -22,8 +22,6 @@ use crate::evict::takes_tail;
 use crate::frames::Frames;
 use crate::granule;
 use crate::hints::Hints;
-use crate::lane::Lane;
-use crate::lanes::{GUEST, HANDLER, Lanes};
 use crate::mask::Quiet;
 use crate::memory::Area;
 use crate::options::{Access, Ahead, Backing, Faults, Granule, Options, Otherwise, PAGE_BYTES};
@@ -32,6 +30,8 @@ use crate::shared::{GUESTS, Shared};
 use crate::signal;
 use crate::stack::Stack;
 use crate::stats::Counters;
+use crate::thread_queue::ThreadQueue;
+use crate::thread_queues::{GUEST, HANDLER, ThreadQueues};
 use crate::uffd::{Missing, Uffd};
 
 /// The smallest budget: one instruction may touch several pages, and each of several threads executes one.
@@ -141,7 +141,7 @@ pub(crate) fn paged(file: &Arc<File>, options: &Options) -> Result<Shared> {
         ahead,
         granule,
         board: options.board.clone(),
-        lanes: Lanes::new(),
+        thread_queues: ThreadQueues::new(),
         guests,
         depth: options.depth,
         mark: ForkMark::new().map_err(failed("mapping"))?,
@@ -172,8 +172,8 @@ fn writable(file: &File, bytes: u64) -> Result<()> {
     Ok(())
 }
 
-/// Lanes for threads that have none. Where calls are possible, they need no queue.
-fn guests(file: &Arc<File>, options: &Options) -> Result<Vec<Mutex<Lane>>> {
+/// Thread queues for threads that have none. Where calls are possible, they need no queue.
+fn guests(file: &Arc<File>, options: &Options) -> Result<Vec<Mutex<ThreadQueue>>> {
     let source = file.source();
     (0..GUESTS)
         .map(|_| {
@@ -181,11 +181,12 @@ fn guests(file: &Arc<File>, options: &Options) -> Result<Vec<Mutex<Lane>>> {
                 true => None,
                 false => Some(queue(file, options)?),
             };
-            let mut lane = Lane::new(GUEST, queue, options.depth, 0, options.access.writes());
+            let mut thread_queue =
+                ThreadQueue::new(GUEST, queue, options.depth, 0, options.access.writes());
             if options.faults == Faults::Inline {
-                lane.stack = Some(stack(file.path())?);
+                thread_queue.stack = Some(stack(file.path())?);
             }
-            Ok(Mutex::new(lane))
+            Ok(Mutex::new(thread_queue))
         })
         .collect()
 }
@@ -210,15 +211,15 @@ fn queue(file: &Arc<File>, options: &Options) -> Result<AnyQueue> {
     }
 }
 
-/// A lane for the handler thread, which may allocate.
-pub(crate) fn thread_lane(shared: &Shared) -> Result<Lane> {
+/// A thread queue for the handler thread, which may allocate.
+pub(crate) fn thread_lane(shared: &Shared) -> Result<ThreadQueue> {
     let file = &shared.file;
     let queue = match file.source().queue(shared.depth) {
         Ok(queue) => Some(queue),
         Err(_) if file.source().routes().has(Route::Inline) => None,
         Err(error) => return Err(Error::io("making a queue", file.path(), None, error)),
     };
-    Ok(Lane::new(HANDLER, queue, shared.depth, board::own_nice(), shared.writes))
+    Ok(ThreadQueue::new(HANDLER, queue, shared.depth, board::own_nice(), shared.writes))
 }
 
 /// Has faults of a region handled by the threads that have them.
@@ -231,11 +232,11 @@ pub(crate) fn enter(shared: &Arc<Shared>) -> Result<usize> {
     })
 }
 
-/// Gives the calling thread a lane; its number.
+/// Gives the calling thread a thread queue; its number.
 pub(crate) fn register(shared: &Arc<Shared>) -> Result<u16> {
     let thread = board::own_id();
     let refuse = |what: &str| Error::invalid(shared.path(), what);
-    if shared.lanes.find(thread).is_some() {
+    if shared.thread_queues.find(thread).is_some() {
         return Err(refuse("this thread is registered with the region already"));
     }
     let nice = board::own_nice();
@@ -247,12 +248,12 @@ pub(crate) fn register(shared: &Arc<Shared>) -> Result<u16> {
     let stack = stack(shared.path())?;
     let _quiet = Quiet::new();
     shared.board.sweep();
-    let number = shared.lanes.enter(thread, |number| {
-        let mut lane =
-            Lane::new(number, Some(queue.into_inner()), shared.depth, nice, shared.writes);
-        lane.seat = shared.board.sit(nice);
-        lane.stack = Some(stack);
-        Ok::<_, Error>(lane)
+    let number = shared.thread_queues.enter(thread, |number| {
+        let mut thread_queue =
+            ThreadQueue::new(number, Some(queue.into_inner()), shared.depth, nice, shared.writes);
+        thread_queue.seat = shared.board.sit(nice);
+        thread_queue.stack = Some(stack);
+        Ok::<_, Error>(thread_queue)
     })?;
     number.ok_or_else(|| refuse("too many threads are registered with the region"))
 }

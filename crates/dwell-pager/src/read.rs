@@ -9,14 +9,14 @@ use dwell_policy::{Kind as Asked, Ns, Route};
 use crate::ahead::Plan;
 use crate::fault::PATIENCE_NS;
 use crate::frames::{Kind, Run};
-use crate::lane::{Lane, REQUEST_PAGES};
 use crate::pages::{AHEAD, HINTED, SPILLED, State};
 use crate::shared::{Books, Shared};
 use crate::stages::Stages;
 use crate::stats::add;
 use crate::steal::absent_run;
+use crate::thread_queue::{REQUEST_PAGES, ThreadQueue};
 
-impl Lane {
+impl ThreadQueue {
     /// Reads a page that is absent (or that another thread reads and does not take care of) and waits for it.
     /// `false` where there was no frame yet.
     pub fn read(

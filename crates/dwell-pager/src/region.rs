@@ -252,7 +252,9 @@ impl Region {
         let quiet = Quiet::new();
         shared.lock().said.note(advice, pages);
         if advice == Advice::WillNeed {
-            signal::with_own_lane(shared, quiet.mask(), |lane| lane.run_ahead(shared));
+            signal::with_own_lane(shared, quiet.mask(), |thread_queue| {
+                thread_queue.run_ahead(shared)
+            });
         }
         Ok(())
     }
@@ -382,12 +384,12 @@ impl Drop for Pin {
     }
 }
 
-/// Follows what hints are in the ring, if the calling thread has a lane for that.
+/// Follows what hints are in the ring, if the calling thread has a thread queue for that.
 #[cold]
 fn follow_hints(shared: &Shared) {
     if shared.is_here() {
         let quiet = Quiet::new();
-        signal::with_own_lane(shared, quiet.mask(), |lane| lane.run_ahead(shared));
+        signal::with_own_lane(shared, quiet.mask(), |thread_queue| thread_queue.run_ahead(shared));
     }
 }
 
@@ -411,10 +413,11 @@ impl Shared {
     fn bring(&self, page: u32, mask: Mask) -> Result<()> {
         self.cure(page);
         let began = clock::now();
-        signal::with_some_lane(self, mask, |lane| lane.fault(self, page, began)).map_err(|errno| {
-            let source = std::io::Error::from_raw_os_error(errno);
-            Error::io("read", self.path(), Some(u64::from(page) * PAGE_BYTES as u64), source)
-        })
+        signal::with_some_lane(self, mask, |thread_queue| thread_queue.fault(self, page, began))
+            .map_err(|errno| {
+                let source = std::io::Error::from_raw_os_error(errno);
+                Error::io("read", self.path(), Some(u64::from(page) * PAGE_BYTES as u64), source)
+            })
     }
 
     /// Makes a page absent. Pinned pages stay, and those of a shared region that somebody is at or that were
@@ -429,7 +432,9 @@ impl Shared {
             self.pages.set(page, State::Moving, 0);
             drop(books);
             if self.writes_back {
-                signal::with_some_lane(self, quiet.mask(), |lane| lane.evict_run(self, page, 1));
+                signal::with_some_lane(self, quiet.mask(), |thread_queue| {
+                    thread_queue.evict_run(self, page, 1)
+                });
                 books = self.lock();
             } else {
                 let moved = self.take_out(page, frame, 1).is_ok();
@@ -454,7 +459,7 @@ impl Shared {
             }
             State::Absent => {}
             State::Moving | State::Writing if !self.writes_back => return false,
-            // The lane that reads it finds it absent, and frees its frame.
+            // The thread queue that reads it finds it absent, and frees its frame.
             State::Reading if !self.writes_back => self.pages.set(page, State::Absent, 0),
             _ => return true,
         }

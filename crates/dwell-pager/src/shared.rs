@@ -16,15 +16,15 @@ use crate::board::Board;
 use crate::frames::{Frames, Kind, Run, Taken};
 use crate::granule::MOST_PAGES;
 use crate::hints::Hints;
-use crate::lane::Lane;
-use crate::lanes::Lanes;
 use crate::memory::{Area, is_there};
 use crate::options::PAGE_BYTES;
 use crate::pages::{AHEAD, DIRTY, Pages, State};
 use crate::stats::{Counters, add};
+use crate::thread_queue::ThreadQueue;
+use crate::thread_queues::ThreadQueues;
 use crate::uffd::Uffd;
 
-/// Lanes for threads that have none of their own.
+/// Thread queues for threads that have none of their own.
 pub(crate) const GUESTS: usize = 8;
 
 /// What is changed by one thread at a time. The lock is held for bookkeeping alone, never across a system call
@@ -74,8 +74,8 @@ pub(crate) struct Shared {
     /// Pages that one fault reads, 0 where the accesses decide.
     pub granule: u32,
     pub board: Arc<Board>,
-    pub lanes: Lanes,
-    pub guests: Vec<Mutex<Lane>>,
+    pub thread_queues: ThreadQueues,
+    pub guests: Vec<Mutex<ThreadQueue>>,
     pub copies: bool,
     /// Whether a call of the source goes on whatever signals come: direct I/O on a block device.
     pub deaf: bool,
@@ -151,7 +151,7 @@ impl Shared {
         let bytes = if action == Action::Read { bytes.next_multiple_of(align) } else { bytes };
         let offset = u64::from(page) * PAGE_BYTES as u64 + skip as u64;
         let memory = self.pool.at(frame as usize) + skip;
-        crate::lane::io(action, source.target(), memory, bytes as u32, offset)
+        crate::thread_queue::io(action, source.target(), memory, bytes as u32, offset)
     }
 
     /// Makes a run's places ready to be read into.

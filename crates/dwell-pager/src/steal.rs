@@ -7,12 +7,12 @@ use dwell_policy::{Decision, Mode, Reason, Route};
 use crate::ahead::Plan;
 use crate::fault::INSTALLS;
 use crate::frames::Kind;
-use crate::lane::{Lane, REQUEST_PAGES};
 use crate::memory;
 use crate::options::PAGE_BYTES;
 use crate::pages::{AHEAD, HINTED, SPILLED, State};
 use crate::shared::Shared;
 use crate::stats::add;
+use crate::thread_queue::{REQUEST_PAGES, ThreadQueue};
 
 /// No page in particular.
 const NONE: u32 = u32::MAX;
@@ -21,7 +21,7 @@ const FILLED_A_TURN: u32 = 8;
 /// Hints followed in one turn.
 const HINTS_A_TURN: usize = 32;
 
-impl Lane {
+impl ThreadQueue {
     /// Sends one request of a plan; whether it did.
     pub fn issue(&mut self, sh: &Shared, plan: &mut Plan) -> bool {
         if self.room() == 0 || !self.has_queue() {

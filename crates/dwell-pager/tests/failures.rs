@@ -253,7 +253,7 @@ fn a_forked_child_has_no_region_and_the_parent_goes_on() {
     let (_dir, path) = file(BYTES);
     for faults in BOTH {
         let Some(region) = region(open(&path, true), &shared(16).faults(faults)) else { return };
-        let lane = region.register_thread().unwrap();
+        let thread_queue = region.register_thread().unwrap();
         for page in 0..32 {
             write(&region, page * PAGE_BYTES, 7);
         }
@@ -277,7 +277,7 @@ fn a_forked_child_has_no_region_and_the_parent_goes_on() {
         for page in 0..32 {
             assert_eq!(read(&region, page * PAGE_BYTES), 7);
         }
-        drop(lane);
+        drop(thread_queue);
         // A child that drops what it inherited harms nobody.
         let mut region = Some(region);
         assert_eq!(

@@ -14,12 +14,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::{fs, io};
 
 use dwell::File;
-use dwell::adopted::{self, Adopted};
 use dwell::clock;
+use dwell::external::{self, External};
 use dwell::monitor::SystemMonitor;
 use dwell_channel::client::Mount;
-use dwell_host::ledger::{ControlReader, Publisher};
 use dwell_host::settings::RunOrder;
+use dwell_host::stats_page::{ControlReader, Publisher};
 
 use crate::inside::Inside;
 use crate::raw::bare;
@@ -61,7 +61,7 @@ struct Seen {
 /// What serves a descriptor's requests.
 #[derive(Clone, Copy)]
 pub enum Server {
-    Device(&'static File<Adopted>),
+    Device(&'static File<External>),
     Served(&'static File<Mount>),
 }
 
@@ -187,7 +187,7 @@ pub fn leave_child() {
     report::close_in_child();
 }
 
-/// Begins anew in a forked child: the parent's files, threads and ledger are none of its own.
+/// Begins anew in a forked child: the parent's files, threads and stats page are none of its own.
 pub fn begin_in_child() {
     own_mark();
     keep_devices();
@@ -308,7 +308,7 @@ fn key_of(status: &libc::stat) -> Option<(u64, bool)> {
 pub fn still(fd: i32, word: Word) -> Option<u64> {
     let known = device_of(word)?;
     // SAFETY: the number is one that the program uses.
-    let status = unsafe { adopted::status(fd) }.ok()?;
+    let status = unsafe { external::status(fd) }.ok()?;
     (key_of(&status)? == (known.number, known.is_block)).then_some(match known.is_block {
         true => u64::MAX,
         false => status.st_size as u64,
@@ -347,7 +347,7 @@ pub fn classify(fd: i32, flags: Option<i32>) -> Word {
 fn classified(fd: i32, flags: Option<i32>) -> Option<Word> {
     let errno = inside::errno();
     // SAFETY: as in `still`.
-    let status = unsafe { adopted::status(fd) };
+    let status = unsafe { external::status(fd) };
     inside::set_errno(errno);
     let status = status.ok()?;
     let Some((number, is_block)) = key_of(&status) else { return Some(Word::PASSED) };

@@ -13,8 +13,8 @@ use std::os::fd::{AsRawFd as _, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use dwell::adopted::status;
 use dwell::any::AnySource;
+use dwell::external::status;
 use dwell::{File, dwell_policy::Ns};
 use dwell_host::settings::{Paging, RunOrder};
 use dwell_pager::{Advice, Faults, Options, PAGE_BYTES, Region, check_immutable};

@@ -8,9 +8,9 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::path::Path;
 use std::sync::OnceLock;
 
-use dwell::adopted::status;
-use dwell_host::ledger::{self, Snapshot};
+use dwell::external::status;
 use dwell_host::settings::{Paging, RunOrder};
+use dwell_host::stats_page::{self, Snapshot};
 
 use crate::raw::bare;
 use crate::{engine, own, paged};
@@ -78,8 +78,8 @@ pub fn tell() {
     if is_root && !order.verbose && order.stats_file.is_none() {
         // Nobody hears.
         engine::leave();
-        if let Some(dir) = &order.ledger_dir {
-            ledger::end_run(dir, order.run_id);
+        if let Some(dir) = &order.stats_dir {
+            stats_page::end_run(dir, order.run_id);
         }
         return;
     }
@@ -87,9 +87,9 @@ pub fn tell() {
     if !is_root {
         return;
     }
-    let all = order.ledger_dir.as_deref().and_then(|dir| {
-        let all = ledger::gather(dir, order.run_id).ok();
-        ledger::end_run(dir, order.run_id);
+    let all = order.stats_dir.as_deref().and_then(|dir| {
+        let all = stats_page::gather(dir, order.run_id).ok();
+        stats_page::end_run(dir, order.run_id);
         all
     });
     let Some(all) = all.or(own) else { return };
@@ -99,7 +99,7 @@ pub fn tell() {
         say(&format!("dwell: {}: {error}\n", file.display()));
     }
     if order.verbose {
-        say(&ledger::closing(&all));
+        say(&stats_page::closing(&all));
     }
 }
 

@@ -4,7 +4,7 @@
 
 use std::ffi::c_void;
 
-use dwell::adopted::{self, Adopted};
+use dwell::external::{self, External};
 use dwell::file::MAX_TRANSFER_BYTES;
 use dwell::queue::{Action, Io};
 use dwell::source::Source;
@@ -127,7 +127,7 @@ fn serve_decided(
 /// neither takes more than a look.
 #[inline]
 fn untouched(
-    file: &File<Adopted>,
+    file: &File<External>,
     fd: c_int,
     kind: Kind,
     memory: Memory,
@@ -205,7 +205,7 @@ impl Request {
         let result = file.request_amid(&io, heat);
         if moving.is_some() && result > 0 {
             // SAFETY: the program asked for a read or write there, which moves it.
-            unsafe { adopted::stand_at(self.fd, at + result as u64) };
+            unsafe { external::stand_at(self.fd, at + result as u64) };
         }
         drop(moving);
         drop(inside);
@@ -240,7 +240,7 @@ impl Request {
                 return Some((0, u64::MAX));
             }
             // SAFETY: the number is the one that the program's call has.
-            let at = self.at.or_else(|| unsafe { adopted::position(self.fd) })?;
+            let at = self.at.or_else(|| unsafe { external::position(self.fd) })?;
             return Some((at, u64::MAX));
         }
         if kind == Kind::Sync {
@@ -258,7 +258,7 @@ impl Request {
             (Some(at), Some(_)) => at,
             (at, _) => {
                 // SAFETY: as above.
-                let position = unsafe { adopted::position(self.fd) }?;
+                let position = unsafe { external::position(self.fd) }?;
                 at.unwrap_or(position)
             }
         };

@@ -37,13 +37,13 @@ mod descriptor;
 mod doorbell;
 mod file;
 mod idle;
+mod platform;
 mod reactor;
 mod request;
 mod shared;
 mod tasks;
 mod time;
 mod word;
-mod world;
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -65,10 +65,10 @@ use shared::Shared;
 
 pub use descriptor::Watched;
 pub use file::AsyncFile;
+pub use platform::{Alarm, Platform, Ready};
 pub use tasks::JoinHandle;
 pub use time::{Elapsed, Sleep};
 pub use word::Changed;
-pub use world::{Alarm, Ready, World};
 
 /// How long a dropped executor waits for requests before it leaves their memory to the kernel, in
 /// nanoseconds.
@@ -146,11 +146,11 @@ impl Executor {
         Ok(Self::over(Box::new(Parker::new()?), depth))
     }
 
-    /// An executor in a world of the caller's choosing.
-    pub fn over(world: Box<dyn World>, depth: u32) -> Self {
+    /// An executor in a platform of the caller's choosing.
+    pub fn over(platform: Box<dyn Platform>, depth: u32) -> Self {
         let core = Core {
-            shared: Arc::new(Shared::new(world.alarm())),
-            reactor: RefCell::new(Reactor::new(world)),
+            shared: Arc::new(Shared::new(platform.alarm())),
+            reactor: RefCell::new(Reactor::new(platform)),
             active: RefCell::default(),
             batch: RefCell::default(),
             running: Cell::new(false),
@@ -232,7 +232,7 @@ impl Drop for Executor {
         }
         let mut reactor = core.reactor.borrow_mut();
         reactor.cancel_all();
-        let until = reactor.world.now().saturating_add(DROP_PATIENCE_NS);
+        let until = reactor.platform.now().saturating_add(DROP_PATIENCE_NS);
         reactor.wait_for_ends(until);
         reactor.give_up(true);
         drop(reactor);
@@ -242,9 +242,9 @@ impl Drop for Executor {
 
 impl Handle {
     /// The time on the executor's clock, in nanoseconds: [`clock::now`](crate::clock::now), unless
-    /// its world has another.
+    /// its platform has another.
     pub fn now(&self) -> Ns {
-        self.core.reactor.borrow_mut().world.now()
+        self.core.reactor.borrow_mut().platform.now()
     }
 
     /// What the executor did so far.

@@ -13,15 +13,15 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use dwell_policy::{DeviceClass, Estimator, Mode, Reason, Route, WaitPolicy};
 use thread_local::ThreadLocal;
 
+use crate::admission::{Admission, Standing};
 use crate::any::AnySource;
 use crate::buffer::Aligned;
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
-use crate::governed::{Governor, Standing};
-use crate::known::{InFlight, Known};
 use crate::learner::{Hearing, Learner};
 use crate::monitor::SystemMonitor;
 use crate::off;
+use crate::parameters::{DeviceParameters, InFlight};
 use crate::queue::{Action, Io};
 use crate::share::{Share, Steering};
 use crate::source::Source;
@@ -78,9 +78,9 @@ where
     pub(crate) source: S,
     path: PathBuf,
     pub(crate) policy: Arc<dyn WaitPolicy>,
-    pub(crate) known: Known,
+    pub(crate) known: DeviceParameters,
     pub(crate) in_flight: Arc<InFlight>,
-    pub(crate) governor: Option<Governor>,
+    pub(crate) admission: Option<Admission>,
     pub(crate) learner: Option<Arc<Learner>>,
     device: Box<str>,
     /// Whether decisions are only recorded.
@@ -165,7 +165,7 @@ where
         source: S,
         path: impl Into<PathBuf>,
         device: &str,
-        known: Known,
+        known: DeviceParameters,
         policy: Arc<dyn WaitPolicy>,
         monitor: Option<Arc<SystemMonitor>>,
     ) -> Self {
@@ -192,7 +192,7 @@ where
             policy,
             known,
             in_flight,
-            governor: monitor.map(Governor::new),
+            admission: monitor.map(Admission::new),
             learner,
             device: device.into(),
             shadow: false,
@@ -249,7 +249,7 @@ where
     }
 
     /// What is known of its device.
-    pub fn known(&self) -> &Known {
+    pub fn known(&self) -> &DeviceParameters {
         &self.known
     }
 

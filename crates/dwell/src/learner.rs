@@ -136,9 +136,9 @@ fn cell_of(wait: &Wait<'_>, depth: u32) -> Option<usize> {
         Kind::Write => 1,
         Kind::Sync => return None,
     };
-    let crowded = usize::from(wait.load.others_above());
+    let overloaded = usize::from(wait.load.others_above());
     let together_bytes = wait.size_bytes.saturating_mul(depth.into());
-    Some(((queued * 2 + direction) * 2 + crowded) * BUCKETS + bucket(together_bytes))
+    Some(((queued * 2 + direction) * 2 + overloaded) * BUCKETS + bucket(together_bytes))
 }
 
 /// The arms that a request can take, of which a pipeline takes `depth`.
@@ -333,7 +333,7 @@ impl Learner {
 
     /// What is known of requests like this one, of which up to `depth` go together: the step in
     /// force, and each arm.
-    pub fn told(&self, wait: &Wait<'_>, depth: u32) -> Option<Known> {
+    pub fn told(&self, wait: &Wait<'_>, depth: u32) -> Option<LearnerSummary> {
         let at = cell_of(wait, depth)?;
         let cell = &self.cells[at];
         let mut search = *cell.search.try_lock().ok()?;
@@ -341,7 +341,7 @@ impl Learner {
         {
             return None;
         }
-        Some(Known {
+        Some(LearnerSummary {
             incumbent: search.incumbent(),
             trial: search.now().trial.then_some(search.now().arm),
             switches: search.switches(),
@@ -413,7 +413,7 @@ pub struct LearnerState {
 
 /// What is known of one kind and size of request on a device.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Known {
+pub struct LearnerSummary {
     /// The arm that serves but for trials.
     pub incumbent: Arm,
     /// The arm on trial now.

@@ -10,9 +10,10 @@
 //! - `serde`: statistics and devices are `Serialize`.
 #![deny(unsafe_code)]
 
-pub mod adopted;
+mod admission;
 pub mod any;
 pub mod arch;
+mod async_submission;
 pub mod buffer;
 pub mod clock;
 pub mod device;
@@ -20,12 +21,11 @@ pub mod emulated;
 pub mod error;
 mod eventfd;
 pub mod executor;
+pub mod external;
 pub mod file;
-mod flights;
 pub mod fork;
-mod governed;
+mod in_flight;
 pub mod kernel;
-pub mod known;
 pub mod latency;
 pub mod learner;
 pub mod mapping;
@@ -33,23 +33,23 @@ pub mod memory;
 pub mod monitor;
 pub mod off;
 pub mod open;
+pub mod parameters;
 pub mod park;
 pub mod pipeline;
 pub mod policies;
 pub mod queue;
-mod queued;
 mod remembered;
+mod request_path;
 pub mod ring;
 pub mod seccomp;
 pub mod share;
+pub mod shared_atomics;
 pub mod source;
 pub mod spelling;
 pub mod stats;
 mod timerfd;
 pub mod timers;
 pub mod wait;
-mod walk;
-pub mod words;
 
 pub use dwell_policy::{
     self, Decision, DeviceClass, Kind, Mode, Reason, Route, WaitPolicy, policy,

@@ -26,16 +26,16 @@ pub struct Completion {
 
 /// How soon whoever serves a queue can answer a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Prospect {
+pub struct QueueHint {
     /// Whether it is on a CPU. A thread that sleeps is woken by the request.
     pub awake: bool,
     /// Whether a sync is over as soon as it is looked at: there is nothing to flush.
     pub syncs_at_once: bool,
 }
 
-impl Prospect {
+impl QueueHint {
     /// A device is always awake, and flushes for as long as it likes.
-    pub const DEVICE: Prospect = Prospect { awake: true, syncs_at_once: false };
+    pub const DEVICE: QueueHint = QueueHint { awake: true, syncs_at_once: false };
 }
 
 /// How a thread that wants to block is woken when the queue has something for it.
@@ -185,9 +185,9 @@ pub unsafe trait Queue {
     fn give_up(&mut self) {}
 
     /// How soon an answer to a request can be expected of whoever serves this queue.
-    fn prospect(&self, op: &Self::Op) -> Prospect {
+    fn hint(&self, op: &Self::Op) -> QueueHint {
         let _ = op;
-        Prospect::DEVICE
+        QueueHint::DEVICE
     }
 }
 
@@ -227,8 +227,8 @@ unsafe impl<Q: Queue + ?Sized> Queue for Box<Q> {
     fn give_up(&mut self) {
         (**self).give_up();
     }
-    fn prospect(&self, op: &Self::Op) -> Prospect {
-        (**self).prospect(op)
+    fn hint(&self, op: &Self::Op) -> QueueHint {
+        (**self).hint(op)
     }
 }
 

@@ -10,7 +10,7 @@ use dwell_policy::switchback::SAVED_WORDS;
 
 use crate::learner::CELLS;
 use crate::monitor::{Sharing, shared_words};
-use crate::words::Words;
+use crate::shared_atomics::SharedAtomics;
 
 /// "dwlearn" and the version of this layout.
 const MAGIC: u64 = u64::from_le_bytes(*b"dwlearn\0") | (Remembered::VERSION as u64) << 56;
@@ -24,7 +24,7 @@ const PLACE_WORDS: usize = AT_CELLS + CELLS * SAVED_WORDS;
 const WORDS: usize = HEADER_WORDS + PLACES * PLACE_WORDS;
 
 /// A file of words that processes share. Whatever is in it is taken for a hint, never for a fact.
-pub(crate) struct Remembered(Words);
+pub(crate) struct Remembered(SharedAtomics);
 
 /// The words of one device.
 #[derive(Clone, Debug)]

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dwell::dwell_policy::{Backlog, Routes, Wait};
-use dwell::known::Known;
 use dwell::monitor::{Config, SystemMonitor};
+use dwell::parameters::DeviceParameters;
 use dwell::queue::{Completion, Full, Io, Queue, Ticket, Wake};
 use dwell::source::Source;
 use dwell::{Decision, File, Reason, Route, WaitPolicy, policy};
@@ -95,7 +95,7 @@ fn child(policy: Arc<dyn WaitPolicy>, by: By, why: Reason) -> i32 {
     }
     let monitor = Arc::new(monitor);
     let beside = Some(monitor.clone());
-    let known = Known { worker_ns: 1000, ..common::fast() };
+    let known = DeviceParameters { worker_ns: 1000, ..common::fast() };
     let file = File::over(Nothing, "nothing", "nothing", known, policy, beside);
     let mut buffer = vec![0; 4096];
     let Ok(mut pipeline) = file.pipeline(1) else { return 4 };

@@ -13,7 +13,7 @@ pub use observed::seen_by_calls;
 pub use recorded::seen_in_recording;
 
 use dwell_advise::{Advice, Remedy, Seen, Total};
-use dwell_host::ledger::ProcessIo;
+use dwell_host::stats_page::ProcessIo;
 use serde::Serialize;
 
 use crate::machine::Machine;

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
-use dwell_host::ledger::Snapshot;
+use dwell_host::stats_page::Snapshot;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -301,7 +301,7 @@ impl Comparison {
     pub(super) fn unrest(&self) -> Option<String> {
         let control = self.variants.iter().find(|variant| variant.name == CONTROL)?;
         let verdict = control.finding.as_ref()?.verdict;
-        (verdict != Verdict::Indistinguishable).then(|| {
+        (verdict != Verdict::Inconclusive).then(|| {
             format!(
                 "{CONTROL}, the same command, was {verdict} than {UNTOUCHED}: a difference like that \
                  tells nothing of a policy either"

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
-use dwell::known::Known;
+use dwell::parameters::DeviceParameters;
 use dwell_host::profile::DeviceProfile;
 
 use super::spec::FileSystemKind;
@@ -49,7 +49,7 @@ pub struct Place {
     /// Short name in tables.
     pub name: String,
     /// What the probe learned of files on it.
-    pub known: Known,
+    pub known: DeviceParameters,
     /// All that the probe learned.
     pub profile: Option<DeviceProfile>,
     /// Bytes that files may take.

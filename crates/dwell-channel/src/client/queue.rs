@@ -12,10 +12,10 @@ use std::io;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
-use dwell::adopted::Adopted;
 use dwell::clock;
-use dwell::known::Known;
-use dwell::queue::{Completion, Full, Io, Prospect, Queue, SignalSafe, Ticket, Wake};
+use dwell::external::External;
+use dwell::parameters::DeviceParameters;
+use dwell::queue::{Completion, Full, Io, Queue, QueueHint, SignalSafe, Ticket, Wake};
 use dwell::source::Source;
 use dwell_policy::{Backlog, Ns, Route};
 
@@ -40,7 +40,7 @@ const GRANTS: usize = 64;
 /// Serves a request by a system call.
 pub(crate) fn by_kernel(io: &Io) -> i32 {
     loop {
-        let done = Adopted::new(&Known::default(), false).call(io);
+        let done = External::new(&DeviceParameters::default(), false).call(io);
         if done != -libc::EINTR {
             return done;
         }
@@ -329,15 +329,15 @@ unsafe impl Queue for ChannelQueue {
     }
 
     #[inline]
-    fn prospect(&self, io: &Io) -> Prospect {
+    fn hint(&self, io: &Io) -> QueueHint {
         let Some(link) = self.link.as_ref().filter(|link| link.is_ours()) else {
-            return Prospect::DEVICE;
+            return QueueHint::DEVICE;
         };
         let grant = &self.grants[io.target() as usize % GRANTS];
         let is_here = grant.descriptor == io.target()
             && grant.epoch == self.epoch(io.target())
             && grant.refused == 0;
-        Prospect { awake: link.is_awake(), syncs_at_once: is_here && grant.in_memory }
+        QueueHint { awake: link.is_awake(), syncs_at_once: is_here && grant.in_memory }
     }
 }
 

@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use dwell::any::Boxed;
-use dwell::known::Known;
 use dwell::open::{self, Opened};
+use dwell::parameters::DeviceParameters;
 use dwell::queue::{InHandler, Io};
 use dwell::source::Source;
 use dwell::{DeviceClass, Error, Options, Route};
@@ -25,10 +25,10 @@ use super::queue::{ChannelQueue, by_kernel};
 pub const SCHEME: &str = "chan";
 
 /// A channel is worth spinning for whatever the size, unless others need the CPU: then the daemon does too.
-pub fn known() -> Known {
+pub fn known() -> DeviceParameters {
     let (class, size_threshold_bytes) = (DeviceClass::Fast, u64::MAX);
     let profile = Profile { class, size_threshold_bytes, ..Profile::default() };
-    Known { profile: Some(profile), ..Known::default() }
+    DeviceParameters { profile: Some(profile), ..DeviceParameters::default() }
 }
 
 /// Makes `File::open` reach files under a served mount through a channel: by `chan:PATH`, and by their path

@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result};
 use dwell_advise::{Error, Follow, Seen, Tracer};
 use dwell_bench::advised::{self, Report};
-use dwell_host::ledger::ProcessIo;
 use dwell_host::probe;
+use dwell_host::stats_page::ProcessIo;
 
 use crate::program::{self, CannotRun, Program};
 use crate::progress::Progress;

@@ -75,7 +75,7 @@ pub struct Io {
     #[arg(long, value_enum, value_delimiter = ',', default_value = "idle")]
     load: Vec<LoadArg>,
     /// CPU stressors of the cpu load, 10 if not said
-    #[arg(long, alias = "crunchers", value_parser = clap::value_parser!(u16).range(1..=4096))]
+    #[arg(long, alias = "stressors", value_parser = clap::value_parser!(u16).range(1..=4096))]
     stressors: Option<u16>,
     /// Bystanders of the bystander load, 1 if not said
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=4096))]
@@ -282,7 +282,7 @@ impl Io {
             batch: Duration::from_millis(batch_ms),
             means: Means {
                 hidden: hidden(),
-                crunchers: self.stressors.unwrap_or(10).into(),
+                stressors: self.stressors.unwrap_or(10).into(),
                 bystanders: self.bystanders.unwrap_or(1).into(),
                 directory: ".".into(),
             },

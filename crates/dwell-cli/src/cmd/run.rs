@@ -143,7 +143,7 @@ fn options(args: &Args) -> Settings {
 
 fn order(args: &Args, settings: Settings) -> Result<RunOrder> {
     let absolute = |path: &Path| std::path::absolute(path).context("no current directory");
-    let ledger_dir = runtime_dir().map_err(|error| {
+    let stats_dir = runtime_dir().map_err(|error| {
         say(&format!("this run will not be seen by dwell top and dwell ctl: {error:#}"));
     });
     let stats_file = args.stats.as_deref().map(absolute).transpose()?;
@@ -162,7 +162,7 @@ fn order(args: &Args, settings: Settings) -> Result<RunOrder> {
         root_pid: std::process::id(),
         policy: args.policy.clone(),
         shadow: settings.general().shadow.value,
-        ledger_dir: ledger_dir.ok(),
+        stats_dir: stats_dir.ok(),
         stats_file,
         profile_dir: absolute(&profiles.dir)?,
         machine_profile_dir: profiles.machine,

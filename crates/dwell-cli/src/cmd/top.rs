@@ -14,7 +14,7 @@ use comfy_table::Cell;
 use dwell::off::Off;
 use dwell_advise::ProcessTotal;
 use dwell_bench::units;
-use dwell_host::ledger::{Device, Look, Rates, Seen, Watch};
+use dwell_host::stats_page::{Device, Look, Rates, Seen, Watch};
 use serde::Serialize;
 
 use self::waits::Waits;

@@ -6,7 +6,7 @@ use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
 use std::sync::Arc;
 
-use dwell::known::Known;
+use dwell::parameters::DeviceParameters;
 use dwell::queue::{Action, Io};
 use dwell::source::Source as _;
 use dwell::{File, Options};
@@ -26,7 +26,10 @@ impl Channel {
         let open = Open::open(path, &options).unwrap();
         let descriptor = open.target();
         let policy = Arc::new(dwell::policy::Spin);
-        Channel { file: File::over(open, path, "test", Known::default(), policy, None), descriptor }
+        Channel {
+            file: File::over(open, path, "test", DeviceParameters::default(), policy, None),
+            descriptor,
+        }
     }
 
     fn read(&self, at: u64, bytes: usize) -> Vec<u8> {

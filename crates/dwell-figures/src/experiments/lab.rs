@@ -293,7 +293,7 @@ pub fn skip_all(result: &mut FigureResult, why: &str) -> Result<()> {
 pub fn load_name(load: Load) -> &'static str {
     match load {
         Load::Idle => "idle",
-        Load::Cpu => "ten number crunchers",
+        Load::Cpu => "ten CPU stressors",
         Load::Io => "four I/O programs",
         Load::Arithmetic => "nine arithmetic processes",
         Load::Readers => "four disk readers",

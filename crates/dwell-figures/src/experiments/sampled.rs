@@ -106,7 +106,7 @@ impl Lab {
     pub fn means(&self) -> Means {
         Means {
             hidden: self.hidden.clone(),
-            crunchers: 10,
+            stressors: 10,
             bystanders: 1,
             directory: self.directory.clone(),
         }

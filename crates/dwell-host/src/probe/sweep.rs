@@ -16,8 +16,8 @@ use dwell::buffer::Aligned;
 use dwell::clock;
 use dwell::error::{Error, Result};
 use dwell::file::File;
-use dwell::known::Known;
 use dwell::open::Options;
+use dwell::parameters::DeviceParameters;
 use dwell::ring::SpinMethod;
 
 /// Request sizes of SmartCon §4.1, in bytes.
@@ -59,12 +59,12 @@ impl Way {
     }
 
     /// What a file needs to know to take it.
-    pub fn known(self, profile: Profile) -> Known {
-        Known {
+    pub fn known(self, profile: Profile) -> DeviceParameters {
+        DeviceParameters {
             profile: Some(profile),
             method: self.method,
             polled: self.route == Route::Polled,
-            ..Known::default()
+            ..DeviceParameters::default()
         }
     }
 

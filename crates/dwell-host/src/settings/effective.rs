@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::{DeviceNames, DeviceRule, Origin, Set, Settings, Waiting};
 use dwell::error::{Error, Result};
-use dwell::known::Known;
+use dwell::parameters::DeviceParameters;
 use dwell::policies;
 use dwell::share::Share;
 
@@ -169,7 +169,7 @@ impl Effective {
     /// What a probe learned, with what was said in its place. A device that was never probed
     /// becomes known where its class is said.
     #[must_use]
-    pub fn known(&self, probed: Known) -> Known {
+    pub fn known(&self, probed: DeviceParameters) -> DeviceParameters {
         let mut profile = probed.profile;
         if let Some(class) = &self.class {
             let mut said = Profile { class: class.value, ..profile.unwrap_or_default() };
@@ -194,6 +194,6 @@ impl Effective {
                 }
             }
         }
-        Known { profile, ..probed }
+        DeviceParameters { profile, ..probed }
     }
 }

@@ -25,7 +25,7 @@ pub struct RunOrder {
     pub shadow: bool,
     /// Where processes publish what they do; `None` where no such directory could be made.
     #[serde(default)]
-    pub ledger_dir: Option<PathBuf>,
+    pub stats_dir: Option<PathBuf>,
     /// File for the figures at the end of the run.
     #[serde(default)]
     pub stats_file: Option<PathBuf>,

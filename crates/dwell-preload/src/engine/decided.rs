@@ -6,11 +6,11 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use dwell::adopted::Adopted;
 use dwell::device::Device;
 use dwell::dwell_policy::{Load, Wait};
-use dwell::known::Known;
-use dwell::monitor::is_crowded;
+use dwell::external::External;
+use dwell::monitor::is_overloaded;
+use dwell::parameters::DeviceParameters;
 use dwell::{DeviceClass, File, Kind};
 use dwell_channel::client::{self, Mount, SCHEME};
 use dwell_host::places;
@@ -35,7 +35,7 @@ pub(super) struct Decided {
 
 /// How files are opened later.
 struct Later {
-    known: Known,
+    known: DeviceParameters,
     /// Whether its policy leaves all to the kernel where others want the CPUs.
     gives_way: bool,
     open: Box<Open>,
@@ -102,9 +102,9 @@ impl Decided {
     /// Whether files are not worth opening now, after all: Dwell is off, or so many want the CPUs that all would be left to the kernel. Then more
     /// requests have to wait anew.
     pub(super) fn gives_way(&self) -> bool {
-        let is_crowded =
-            || self.later.as_ref().is_some_and(|later| later.gives_way) && is_crowded();
-        let gives_way = self.files().is_none() && (is_off() || is_crowded());
+        let is_overloaded =
+            || self.later.as_ref().is_some_and(|later| later.gives_way) && is_overloaded();
+        let gives_way = self.files().is_none() && (is_off() || is_overloaded());
         if gives_way {
             let worth = 2 * self.worth.load(Ordering::Relaxed);
             self.worth.store(worth.min(CROWDED_WAITS * HITS_PER_WAIT), Ordering::Relaxed);
@@ -117,8 +117,8 @@ impl Decided {
 /// The files of a device that is decided for.
 pub(super) enum Files {
     Device {
-        buffered: Arc<File<Adopted>>,
-        direct: Arc<File<Adopted>>,
+        buffered: Arc<File<External>>,
+        direct: Arc<File<External>>,
     },
     /// A served mount: its requests take channels.
     Served(Arc<File<Mount>>),
@@ -169,7 +169,7 @@ pub(super) fn decided_of(fd: i32, number: u64, services: &mut Option<Services>) 
         let key = key_of_number(number);
         let services = services.get_or_insert_with(|| Services::begin(order));
         let file = |direct: bool| {
-            let source = Adopted::new(&known, direct);
+            let source = External::new(&known, direct);
             let (policy, monitor) = (services.steered(policy.clone()), services.monitor.clone());
             let file = File::over(source, &device.kernel_name, &key, known, policy, monitor)
                 .in_shadow(order.shadow)

@@ -137,7 +137,7 @@ impl<'a> Machine<'a> {
                 caller.worker = Some(cpus.add(Role::Worker));
             }
         }
-        let others = scenario.hogs.min(scenario.cores) as f32 / scenario.cores as f32;
+        let others = scenario.stressors.min(scenario.cores) as f32 / scenario.cores as f32;
         let mut machine = Machine {
             scenario,
             profile: scenario.profile(),
@@ -166,7 +166,7 @@ impl<'a> Machine<'a> {
             machine.cpus.does(id, Work::Run(scenario.think_ns.max(1)), 0);
             machine.cpus.wake(id, 0, true);
         }
-        for _ in 0..scenario.hogs {
+        for _ in 0..scenario.stressors {
             let id = machine.cpus.add(Role::Hog);
             machine.cpus.does(id, Work::Run(Ns::MAX / 2), 0);
             machine.cpus.wake(id, 0, true);

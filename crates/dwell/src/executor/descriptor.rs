@@ -8,8 +8,8 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
+use super::platform::Ready;
 use super::reactor::Reactor;
-use super::world::Ready;
 use super::{Core, Handle};
 use crate::park;
 
@@ -67,10 +67,10 @@ impl Handle {
     /// What the system refuses: a regular file cannot be watched, nor one descriptor twice.
     pub fn watch<T: AsFd>(&self, inner: T) -> io::Result<Watched<T>> {
         let mut reactor = self.core.reactor.borrow_mut();
-        let Reactor { descriptors, world, .. } = &mut *reactor;
+        let Reactor { descriptors, platform, .. } = &mut *reactor;
         let entry = descriptors.vacant_entry();
         let key = entry.key();
-        world.watch(inner.as_fd(), key)?;
+        platform.watch(inner.as_fd(), key)?;
         entry.insert(Descriptor {
             readable: false,
             writable: false,
@@ -236,7 +236,7 @@ impl<T: AsFd> Watched<T> {
     fn unwatch(&mut self) {
         let Some(inner) = &self.inner else { return };
         let mut reactor = self.core.reactor.borrow_mut();
-        reactor.world.unwatch(inner.as_fd());
+        reactor.platform.unwatch(inner.as_fd());
         let _wakers = reactor.descriptors.try_remove(self.key);
         drop(reactor);
     }

@@ -11,15 +11,15 @@ use dwell_policy::{Decision, Estimator, Ns, Outcome, Route, Routes};
 use super::reactor::{Flight, Owner};
 use super::request::{Memory, Request, Stage, whole};
 use super::{Core, Handle};
+use crate::admission::{Admission, Standing};
 use crate::any::AnySource;
+use crate::async_submission::Course;
 use crate::buffer::{Filled, IoBuf, IoBufMut};
 use crate::error::{Error, Result};
 use crate::file::File;
-use crate::governed::{Governor, Standing};
-use crate::known::Entered;
 use crate::learner::Asked;
+use crate::parameters::Entered;
 use crate::queue::{Action, Io};
-use crate::queued::Course;
 use crate::source::Source;
 
 impl Handle {
@@ -148,8 +148,8 @@ impl<S: Source> Owner for Inner<S>
 where
     S::Queue: Send,
 {
-    fn governor(&self) -> Option<&Governor> {
-        self.file.governor()
+    fn admission(&self) -> Option<&Admission> {
+        self.file.admission()
     }
 
     fn switch_ns(&self) -> Ns {

@@ -39,7 +39,7 @@ impl Changed {
         if let Some(key) = self.key.take() {
             let mut reactor = self.core.reactor.borrow_mut();
             let _wait = reactor.words.try_remove(key);
-            reactor.world.forget();
+            reactor.platform.forget();
             drop(reactor);
         }
     }

@@ -27,15 +27,15 @@ mod sync {
     pub const WORDS: usize = 16 + SEATS + SLOTS * 16;
 
     #[derive(Debug)]
-    pub struct Words(Vec<AtomicU64>);
+    pub struct SharedAtomics(Vec<AtomicU64>);
 
-    impl Words {
-        pub fn wiped_on_fork(len: usize) -> std::io::Result<Words> {
-            Ok(Words((0..len).map(|_| AtomicU64::new(0)).collect()))
+    impl SharedAtomics {
+        pub fn wiped_on_fork(len: usize) -> std::io::Result<SharedAtomics> {
+            Ok(SharedAtomics((0..len).map(|_| AtomicU64::new(0)).collect()))
         }
     }
 
-    impl Deref for Words {
+    impl Deref for SharedAtomics {
         type Target = [AtomicU64];
         fn deref(&self) -> &[AtomicU64] {
             &self.0

@@ -99,7 +99,7 @@ pub enum Holder {
     /// This process.
     Mine,
     /// Another process.
-    Fellow,
+    Peer,
 }
 
 /// One seat: the right of one thread to spin, tied to one CPU of the host.
@@ -410,7 +410,7 @@ mod tests {
     #[test]
     fn a_spinner_too_many_is_the_highest_seat_and_half_go_at_a_time() {
         let mut seats = [seat(Holder::Mine, 5_000); 8];
-        seats[7].holder = Holder::Fellow;
+        seats[7].holder = Holder::Peer;
         let shrunk = View { budget: 3, wanted: 8, ..view(&seats, &[]) };
         assert_eq!(decide(&shrunk), [Action::Release(6), Action::Release(5)]);
     }

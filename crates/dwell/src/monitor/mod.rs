@@ -24,10 +24,10 @@
 //! ```
 
 mod assess;
-mod crowd;
 mod host;
 mod lease;
 mod member;
+mod overload;
 mod permit;
 pub mod procstat;
 mod quota;
@@ -46,10 +46,10 @@ mod simulation;
 #[cfg(test)]
 mod table_tests;
 
-pub use crowd::is_crowded;
 pub(crate) use host::shared_words;
-pub use host::{Fellow, HostPage, Sharing};
+pub use host::{HostPage, Peer, Sharing};
 pub(crate) use lease::scatter;
+pub use overload::is_overloaded;
 pub use permit::{LoadReader, SpinGuard, SpinPermit};
 
 use crate::clock;
@@ -300,7 +300,7 @@ impl SystemMonitor {
     }
 
     /// All processes on the host page, as they describe themselves.
-    pub fn fellows(&self) -> Vec<Fellow> {
+    pub fn peers(&self) -> Vec<Peer> {
         lock(&self.core).host.survey()
     }
 

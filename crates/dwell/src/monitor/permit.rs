@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What the I/O path touches: the published load, and the permit that bounds spinning threads.
 
-use super::sync::{AtomicU64, LEASES, Thread, Words};
+use super::sync::{AtomicU64, LEASES, SharedAtomics, Thread};
 use crate::clock;
 use dwell_policy::{Decision, Load, Ns};
 use std::io;
@@ -12,7 +12,7 @@ use std::sync::{Arc, OnceLock};
 /// has no monitor: its load then says "do not spin", and it holds no lease.
 #[derive(Debug)]
 pub(super) struct Shared {
-    words: Words,
+    words: SharedAtomics,
     pub(super) thread: OnceLock<Thread>,
 }
 
@@ -59,7 +59,8 @@ fn bump(word: &AtomicU64, more: u64) {
 
 impl Shared {
     pub(super) fn new() -> io::Result<Shared> {
-        let shared = Shared { words: Words::wiped_on_fork(SHARED_WORDS)?, thread: OnceLock::new() };
+        let shared =
+            Shared { words: SharedAtomics::wiped_on_fork(SHARED_WORDS)?, thread: OnceLock::new() };
         Ok(shared)
     }
 

@@ -2,7 +2,7 @@
 //! What the monitor shares with the I/O path and with other processes. A model checker runs the same sources over words of
 //! its own, and over fewer.
 
-pub(super) use crate::words::Words;
+pub(super) use crate::shared_atomics::SharedAtomics;
 pub(super) use std::sync::atomic::AtomicU64;
 pub(super) use std::thread::Thread;
 

@@ -35,25 +35,25 @@ struct Slot<T> {
 
 /// The regions of a process. A forked child finds it empty.
 #[repr(C)]
-pub(crate) struct Known<T> {
+pub(crate) struct Regions<T> {
     slots: [Slot<T>; REGIONS],
 }
 
-impl<T> Known<T> {
+impl<T> Regions<T> {
     /// An empty table, which stays for as long as the process lives.
-    pub fn new() -> io::Result<&'static Known<T>> {
-        const { assert!(size_of::<Known<T>>() <= PAGE_BYTES) };
+    pub fn new() -> io::Result<&'static Regions<T>> {
+        const { assert!(size_of::<Regions<T>>() <= PAGE_BYTES) };
         let area = Area::new(1)?;
         area.advise_range(0, 1, libc::MADV_DOFORK)?;
         area.advise_range(0, 1, libc::MADV_WIPEONFORK)?;
-        let start = area.start() as *const Known<T>;
+        let start = area.start() as *const Regions<T>;
         std::mem::forget(area);
         // SAFETY: a page that stays mapped, of zeros, which are valid in all fields; all are atomic.
         Ok(unsafe { &*start })
     }
 
     /// Adds a region; its place, or `None` where there are too many. The region stays where it is until
-    /// [`Known::leave`] has come back.
+    /// [`Regions::leave`] has come back.
     pub fn enter(&self, region: *const T, addresses: Range<usize>) -> Option<usize> {
         let at = self.slots.iter().position(|slot| {
             slot.region
@@ -150,7 +150,7 @@ mod tests {
 
     #[test]
     fn a_region_outlives_the_threads_that_look_at_it_while_regions_come_and_go() {
-        let known: &'static Known<Mortal> = Known::new().unwrap();
+        let known: &'static Regions<Mortal> = Regions::new().unwrap();
         let over = AtomicBool::new(false);
         // Addresses are used again at once, as those of mappings are.
         let addresses = |id: usize| (id + 1) << 12..(id + 2) << 12;
@@ -189,7 +189,7 @@ mod tests {
 
     #[test]
     fn a_late_reader_of_a_slot_that_has_gone_to_another_region_counts_itself_out_of_it() {
-        let known: &'static Known<Mortal> = Known::new().unwrap();
+        let known: &'static Regions<Mortal> = Regions::new().unwrap();
         let region = Mortal { alive: AtomicBool::new(true) };
         let at = known.enter(&region, 4096..8192).unwrap();
         // A reader found the range, and was interrupted before it could look at it again.

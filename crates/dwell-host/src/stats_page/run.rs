@@ -97,7 +97,7 @@ pub fn gather(dir: &Path, run: u64) -> Result<Snapshot> {
     // Cleared files would otherwise be seen in both places, or in none.
     let _lock = place::locked(dir)?;
     let mut sum = kept(&path_of(dir, run)).unwrap_or_default();
-    for (pid, ticks, path) in place::ledgers(dir)? {
+    for (pid, ticks, path) in place::stats_pages(dir)? {
         if run_of(&path) != Some(run) {
             continue;
         }
@@ -120,7 +120,7 @@ pub fn gather(dir: &Path, run: u64) -> Result<Snapshot> {
 pub fn end_run(dir: &Path, run: u64) {
     let Ok(_lock) = place::locked(dir) else { return };
     remove(&path_of(dir, run));
-    for (pid, ticks, path) in place::ledgers(dir).unwrap_or_default() {
+    for (pid, ticks, path) in place::stats_pages(dir).unwrap_or_default() {
         if process::lives(pid, ticks) {
             continue;
         }
