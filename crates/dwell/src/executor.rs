@@ -63,11 +63,14 @@ use crate::park::Parker;
 use reactor::Reactor;
 use shared::Shared;
 
+#[doc(hidden)]
 pub use descriptor::Watched;
 pub use file::AsyncFile;
+#[doc(hidden)]
 pub use platform::{Alarm, Platform, Ready};
 pub use tasks::JoinHandle;
 pub use time::{Elapsed, Sleep};
+#[doc(hidden)]
 pub use word::Changed;
 
 /// How long a dropped executor waits for requests before it leaves their memory to the kernel, in
@@ -77,6 +80,7 @@ const DROP_PATIENCE_NS: Ns = 200_000_000;
 /// What an executor did so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
+#[doc(hidden)]
 pub struct Counts {
     /// Steps of tasks, that of `block_on` included.
     pub steps: u64,

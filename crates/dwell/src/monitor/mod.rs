@@ -29,10 +29,12 @@ mod lease;
 mod member;
 mod overload;
 mod permit;
+#[doc(hidden)]
 pub mod procstat;
 mod quota;
 mod sources;
 mod sync;
+#[doc(hidden)]
 pub mod sys;
 mod table;
 mod window;
@@ -47,9 +49,12 @@ mod simulation;
 mod table_tests;
 
 pub(crate) use host::shared_words;
+#[doc(hidden)]
 pub use host::{HostPage, Peer, Sharing};
 pub(crate) use lease::scatter;
+#[doc(hidden)]
 pub use overload::is_overloaded;
+#[doc(hidden)]
 pub use permit::{LoadReader, SpinGuard, SpinPermit};
 
 use crate::clock;
@@ -129,6 +134,7 @@ impl Config {
 
 /// Busy time of all CPUs since boot, in nanoseconds, in steps of 10 ms: differences over long spans
 /// tell what everybody did. `None` where `/proc/stat` cannot be read.
+#[doc(hidden)]
 pub fn busy_ns() -> Option<Ns> {
     let text = std::fs::read_to_string("/proc/stat").ok()?;
     let every: Vec<u32> = (0..8192).collect();
@@ -140,6 +146,7 @@ pub fn busy_ns() -> Option<Ns> {
 
 /// What the monitor itself costs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[doc(hidden)]
 pub struct Cost {
     /// Samples taken.
     pub samples: u64,
@@ -163,6 +170,7 @@ pub struct SystemMonitor {
 }
 
 /// Hears each window's load, until it says `false`.
+#[doc(hidden)]
 pub type Watcher = Box<dyn FnMut(Load) -> bool + Send>;
 
 /// Those who hear of each window.
