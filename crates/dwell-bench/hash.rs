@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Hashes of sources, for build scripts: a saved result knows whether the code is still the one that
-//! made it. Comments and tests do not count.
+//! Hashes of sources, for build scripts: a saved result knows whether the code is still the one
+//! that made it. Comments and tests do not count.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};

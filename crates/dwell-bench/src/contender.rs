@@ -209,8 +209,8 @@ impl Contender {
         Ok(())
     }
 
-    /// A batch of requests for `span`, with one in flight for each buffer. Only a peer's samples are
-    /// in the answer; those of others are in the batch.
+    /// A batch of requests for `span`, with one in flight for each buffer. Only a peer's samples
+    /// are in the answer; those of others are in the batch.
     pub fn serve(
         &mut self,
         batch: &mut Batch,

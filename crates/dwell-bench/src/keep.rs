@@ -25,8 +25,8 @@ pub struct Keep {
     pub samples: Option<PathBuf>,
     /// Whether the CPU's event counters are read.
     pub counters: bool,
-    /// Whether it looks what else runs: rounds that were not quiet are then measured again, but none
-    /// whose samples are kept.
+    /// Whether it looks what else runs: rounds that were not quiet are then measured again, but
+    /// none whose samples are kept.
     pub watch: bool,
 }
 

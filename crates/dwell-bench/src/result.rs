@@ -312,8 +312,8 @@ impl Run {
         self.ratios.clear();
     }
 
-    /// Fills [`Run::ratios`]: every row against the row of `baseline` beside it, by every metric that
-    /// both have.
+    /// Fills [`Run::ratios`]: every row against the row of `baseline` beside it, by every metric
+    /// that both have.
     pub fn compare_with(&mut self, baseline: &str) {
         let mut ratios = Vec::new();
         for row in self.rows.iter().filter(|row| row.policy != baseline) {

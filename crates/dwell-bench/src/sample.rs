@@ -78,8 +78,8 @@ fn conditions() -> Conditions {
     }
 }
 
-/// An invented run with as much of everything as a report must hold: sixteen contenders, long names,
-/// many settings, events, an early end.
+/// An invented run with as much of everything as a report must hold: sixteen contenders, long
+/// names, many settings, events, an early end.
 pub fn crowded() -> Run {
     let contenders = [
         "block",

@@ -65,8 +65,9 @@ pub struct Question<'a> {
     pub until: Until,
 }
 
-/// Length of one measured part on a device. Before it the contender works unmeasured, as long, or until
-/// the scheduler and the monitor have seen it. These are estimates until figure R0 is measured.
+/// Length of one measured part on a device. Before it the contender works unmeasured, as long, or
+/// until the scheduler and the monitor have seen it. These are estimates until figure R0 is
+/// measured.
 pub fn part(kind: Kind, load: Load) -> Duration {
     // Time slices are milliseconds long: a part must hold many of them.
     const BESIDE_LOAD: Duration = Duration::from_secs(1);

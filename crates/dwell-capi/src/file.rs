@@ -113,10 +113,10 @@ pub(crate) unsafe fn opened<'a>(file: *const File) -> Result<&'a File, Failure> 
 
 /// Opens a file or block device, or the address of a scheme ("emu:z-nand", "mem:/dev/shm/data").
 ///
-/// The policy decides every request, from the device's profile (`dwell probe PATH`) and the machine's
-/// load. A thread of this library watches that load until the last such file is closed. Without a
-/// profile "adaptive" finds out for itself; under any other policy every request is then one ordinary
-/// system call, and dwell_file_info says why.
+/// The policy decides every request, from the device's profile (`dwell probe PATH`) and the
+/// machine's load. A thread of this library watches that load until the last such file is closed.
+/// Without a profile "adaptive" finds out for itself; under any other policy every request is then
+/// one ordinary system call, and dwell_file_info says why.
 ///
 /// path     a path or an address
 /// options  how to open; NULL to read through the page cache with the policy "adaptive"
@@ -146,16 +146,16 @@ pub unsafe extern "C" fn dwell_open(
     })
 }
 
-/// Makes a file of a descriptor that the caller has opened. Reading or writing, and past the page cache or not,
-/// is as it was opened. dwell_close leaves it open.
+/// Makes a file of a descriptor that the caller has opened. Reading or writing, and past the page
+/// cache or not, is as it was opened. dwell_close leaves it open.
 ///
 /// descriptor  stays open until the file and its queues are closed
 /// path        at which it was opened: settings and errors name it
 /// options     policy and profiles, with flags of 0; NULL for those of dwell_open
 /// file        receives the file; close it with dwell_close
 ///
-/// Returns 0, or -1 with errno set: EBADF for a descriptor that is not open, EINVAL for flags, else as
-/// dwell_open.
+/// Returns 0, or -1 with errno set: EBADF for a descriptor that is not open, EINVAL for flags, else
+/// as dwell_open.
 ///
 /// # Safety
 /// The pointers are NULL or valid; the descriptor stays open as long as it says above.
@@ -188,9 +188,9 @@ pub unsafe extern "C" fn dwell_adopt(
     })
 }
 
-/// As dwell_adopt, for a file on a device of which one is open. Policy, profile and what the settings say are
-/// those of the open file. They are not looked up again, so this takes microseconds where dwell_adopt takes
-/// some hundred.
+/// As dwell_adopt, for a file on a device of which one is open. Policy, profile and what the
+/// settings say are those of the open file. They are not looked up again, so this takes
+/// microseconds where dwell_adopt takes some hundred.
 ///
 /// beside      the file that is open; it may be closed before the other
 /// descriptor  stays open until the file and its queues are closed
@@ -200,8 +200,8 @@ pub unsafe extern "C" fn dwell_adopt(
 /// Returns 0, or -1 with errno set: EXDEV for a file on another device, else as dwell_adopt.
 ///
 /// # Safety
-/// The file is NULL or open; the other pointers are NULL or valid; the descriptor stays open as long as it
-/// says above.
+/// The file is NULL or open; the other pointers are NULL or valid; the descriptor stays open as
+/// long as it says above.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dwell_adopt_beside(
     beside: *const File,

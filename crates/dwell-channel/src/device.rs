@@ -66,8 +66,8 @@ const MOST_PERSONALITIES: usize = 256;
 
 impl Device {
     pub fn new(options: &Options) -> Self {
-        // The thread also sleeps outside the ring, on its clients' sockets. A ring that completes only from
-        // within its own calls would not wake it there.
+        // The thread also sleeps outside the ring, on its clients' sockets. A ring that completes
+        // only from within its own calls would not wake it there.
         let known = DeviceParameters { method: SpinMethod::CqPeek, ..options.known };
         Device {
             source: External::new(&known, false),
@@ -82,8 +82,8 @@ impl Device {
         }
     }
 
-    /// Whether a user may have one more in flight: no more than are free after it. So whoever comes when others' files do not
-    /// answer finds room, however many those others are.
+    /// Whether a user may have one more in flight: no more than are free after it. So whoever comes
+    /// when others' files do not answer finds room, however many those others are.
     fn has_room_for(&self, account: u32) -> bool {
         let free = (self.depth as usize).saturating_sub(self.errands.len() + self.done.len());
         let own = self.of_user.get(&account).copied().unwrap_or(0);
@@ -130,8 +130,8 @@ impl Device {
         Begun::InFlight(piece)
     }
 
-    /// As whom a ring carries out an opener's requests; `None` where no ring can. 0 stands for this thread, which is what an
-    /// opener may be too.
+    /// As whom a ring carries out an opener's requests; `None` where no ring can. 0 stands for this
+    /// thread, which is what an opener may be too.
     fn personality(&mut self, opener: Opener, route: Route) -> Option<u16> {
         if opener.is_this_process() && self.queue.is_some() {
             return Some(0);
@@ -190,13 +190,15 @@ impl Device {
             queue.poll(&mut |Completion { ticket, result }| {
                 if let Some(errand) = errands.remove(&ticket) {
                     if result == -libc::EINVAL && !errand.open.opener.is_this_process() {
-                        // A ring that was made anew knows nobody yet: the kernel says whether it was that.
+                        // A ring that was made anew knows nobody yet: the kernel says whether it
+                        // was that.
                         *stale = true;
                         return over(errand, Done::KERNEL);
                     }
                     let refused = [-libc::EOPNOTSUPP, -libc::EAGAIN].contains(&result);
                     if errand.polled && refused {
-                        // The device does not poll, or no more: the kernel does it, and others are not polled for.
+                        // The device does not poll, or no more: the kernel does it, and others are
+                        // not polled for.
                         polled.refused(Route::Polled);
                         return over(errand, Done::KERNEL);
                     }

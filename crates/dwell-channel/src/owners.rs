@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! To whom it counts what a user takes: a user who was given subordinate numbers (subuid(5)) could otherwise
-//! have a share for each of them.
+//! To whom it counts what a user takes: a user who was given subordinate numbers (subuid(5)) could
+//! otherwise have a share for each of them.
 
 use std::fs;
 
@@ -23,7 +23,8 @@ impl Owners {
         Owners::parse(&read("/etc/subuid"), &read("/etc/passwd"))
     }
 
-    /// From the text of `subuid` and, for owners that are named there, of `passwd`. Lines that make no sense own nothing.
+    /// From the text of `subuid` and, for owners that are named there, of `passwd`. Lines that make
+    /// no sense own nothing.
     pub fn parse(subuid: &str, passwd: &str) -> Owners {
         let number = |user: &str| {
             let named = || {

@@ -97,7 +97,8 @@ impl User {
         }
     }
 
-    /// Lets channels rest that had nothing to do since the last time, or all that have nothing to do now.
+    /// Lets channels rest that had nothing to do since the last time, or all that have nothing to
+    /// do now.
     fn rest(&mut self, all: bool) {
         let tired = |channel: &mut Serving| (all | !channel.has_worked()) && channel.rest();
         for channel in self.awake.extract_if(.., tired) {
@@ -227,7 +228,8 @@ impl Users {
         came_of_it
     }
 
-    /// Hears doorbells and departures, waiting up to so many nanoseconds; `None` without limit. Whether a client is gone.
+    /// Hears doorbells and departures, waiting up to so many nanoseconds; `None` without limit.
+    /// Whether a client is gone.
     #[cold]
     pub fn hear(&mut self, limit_ns: Option<Ns>) -> bool {
         let mut events: Vec<epoll::Event> = Vec::with_capacity(USERS_AT_ONCE);
@@ -243,8 +245,8 @@ impl Users {
         gone
     }
 
-    /// Lets channels rest that had nothing to do since the last time, or `all` that have nothing to do now. Whether a
-    /// channel turned out to be over.
+    /// Lets channels rest that had nothing to do since the last time, or `all` that have nothing to
+    /// do now. Whether a channel turned out to be over.
     #[cold]
     pub fn rest(&mut self, all: bool) -> bool {
         self.awake.iter_mut().for_each(|user| user.rest(all));

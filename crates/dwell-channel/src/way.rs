@@ -26,8 +26,8 @@ pub enum Way {
     },
     /// Through a queue.
     Device {
-        /// The file opened past the page cache, where its program asked for that, and the alignment that
-        /// this demands, in bytes.
+        /// The file opened past the page cache, where its program asked for that, and the alignment
+        /// that this demands, in bytes.
         direct: Option<(Arc<File>, u32)>,
         /// Whether channels may write.
         write: bool,
@@ -37,8 +37,9 @@ pub enum Way {
 }
 
 impl Way {
-    /// The way to an open file, while its inode has been held `epoch` times; `None` where only the kernel may
-    /// go: what is no regular file. `account` is the user whose share of `mapped` it takes.
+    /// The way to an open file, while its inode has been held `epoch` times; `None` where only the
+    /// kernel may go: what is no regular file. `account` is the user whose share of `mapped` it
+    /// takes.
     pub(crate) fn to(
         open: &OpenFile,
         epoch: u64,
@@ -66,7 +67,8 @@ impl Way {
     }
 }
 
-/// Whether requests on a file may block, whatever they ask for: its file system says so of one that must not.
+/// Whether requests on a file may block, whatever they ask for: its file system says so of one that
+/// must not.
 fn may_block(file: &File) -> bool {
     let asked = |file: &File| {
         let mut byte = [0];
@@ -84,7 +86,8 @@ fn may_block(file: &File) -> bool {
     answer == Err(Errno::OPNOTSUPP)
 }
 
-/// Length of a file in bytes, as far as the kernel knows without asking anybody: who asks must not wait.
+/// Length of a file in bytes, as far as the kernel knows without asking anybody: who asks must not
+/// wait.
 pub fn length(file: &File) -> u64 {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
     rustix::fs::statx(file, "", flags, StatxFlags::SIZE).map_or(0, |facts| facts.stx_size)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Served files on a block device of their own, past the page cache: through Dwell's queues, many at once.
+//! Served files on a block device of their own, past the page cache: through Dwell's queues, many
+//! at once.
 
 mod common;
 

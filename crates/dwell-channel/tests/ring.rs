@@ -54,7 +54,8 @@ fn cursors_wrap_around_after_four_billion() {
     let (tail, head, slots) = (AtomicU32::new(0), AtomicU32::new(0), slots(2));
     let belongs_to = AtomicU32::new(0);
     let (mut producer, mut consumer) = (Producer::new(2), Consumer::new(2));
-    // So many that a cursor that does not wrap is seen; the whole way would take minutes. Miri takes its time.
+    // So many that a cursor that does not wrap is seen; the whole way would take minutes. Miri
+    // takes its time.
     let rounds = if cfg!(miri) { 500 } else { 100_000u64 };
     for n in 0..rounds {
         assert!(producer.room(1, &head).unwrap() > 0);

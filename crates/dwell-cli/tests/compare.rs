@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `dwell compare` as a user meets it, with a stand-in for `dwell run`: what is printed and kept, and
-//! how it ends.
+//! `dwell compare` as a user meets it, with a stand-in for `dwell run`: what is printed and kept,
+//! and how it ends.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _};

@@ -56,7 +56,8 @@ impl Bench {
         }
     }
 
-    /// Returns when a round of its two policies is complete: a third batch is told of, some seconds later.
+    /// Returns when a round of its two policies is complete: a third batch is told of, some seconds
+    /// later.
     fn wait_until_a_round_is_complete(&mut self) {
         (0..3).for_each(|_| self.wait_until_it_measures());
     }

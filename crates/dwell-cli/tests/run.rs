@@ -397,7 +397,8 @@ fn a_missing_library_is_named_with_where_it_was_looked_for() {
     assert!(of(blank.to_str().unwrap()).contains("cannot carry a path with a blank"));
     // A copy elsewhere has no library beside it.
     let alone = dir.path().join("dwell-alone");
-    // By a process of its own: what this one writes, a child of another test may hold open, and a program that is written does not run.
+    // By a process of its own: what this one writes, a child of another test may hold open, and a
+    // program that is written does not run.
     let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_dwell")).arg(&alone).status().unwrap();
     assert!(copied.success());
     let output = Command::new(&alone).args(["run", "true"]).output().unwrap();

@@ -47,8 +47,8 @@ pub struct DeviceProfile {
     pub dwell_version: String,
     /// What decisions read.
     pub decision: dwell_policy::Profile,
-    /// Whether the device's class depends on the [state](States) of its requests: `mainstream` in the
-    /// best, `fast` in the worst. `decision` then holds what follows from the worst.
+    /// Whether the device's class depends on the [state](States) of its requests: `mainstream` in
+    /// the best, `fast` in the worst. `decision` then holds what follows from the worst.
     #[serde(default)]
     pub contested: bool,
     /// Latency by request size, one curve per way of waiting.
@@ -99,8 +99,8 @@ pub struct CurvePoint {
     pub p10_ns: Ns,
     /// Latency that nine requests in ten stay below, in nanoseconds.
     pub p90_ns: Ns,
-    /// The states of a way that devices are judged by: one that blocks or spins. Profiles of earlier
-    /// versions have none.
+    /// The states of a way that devices are judged by: one that blocks or spins. Profiles of
+    /// earlier versions have none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub states: Option<States>,
     /// Voluntary context switches of the waiting thread, per request.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Memory that messages are received into and data is read into. It stays mapped: a chunk is used again
-//! once nobody has a part of it any more.
+//! Memory that messages are received into and data is read into. It stays mapped: a chunk is used
+//! again once nobody has a part of it any more.
 #![allow(unsafe_code)]
 
 use bytes::BytesMut;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A file on a server as a source: `File::open("nfs://server/export/path")`, and queues of requests on it,
-//! each with a connection of its own.
+//! A file on a server as a source: `File::open("nfs://server/export/path")`, and queues of requests
+//! on it, each with a connection of its own.
 #![allow(unsafe_code)]
 
 use std::collections::VecDeque;
@@ -172,7 +172,8 @@ struct Flight {
     io: Io,
     /// Calls that are not over.
     left: u32,
-    /// Bytes from its beginning up to the first call that came up short or failed, and how that did.
+    /// Bytes from its beginning up to the first call that came up short or failed, and how that
+    /// did.
     good_bytes: u32,
     error: Option<i32>,
 }
@@ -350,8 +351,8 @@ fn each_slice(io: &Io, at: u32, bytes: usize, take: &mut dyn FnMut(*mut u8, usiz
     }
 }
 
-// SAFETY: a request's memory is copied to and from by `poll` and `submit` alone, on this thread, and by none
-// of them once its completion is out.
+// SAFETY: a request's memory is copied to and from by `poll` and `submit` alone, on this thread,
+// and by none of them once its completion is out.
 unsafe impl Queue for NfsQueue {
     type Op = Io;
 

@@ -267,8 +267,8 @@ impl Node {
         }
     }
 
-    /// Makes a file in this directory, in place of one of this name that is left over, and opens it for
-    /// writing: it, and whether there was one.
+    /// Makes a file in this directory, in place of one of this name that is left over, and opens it
+    /// for writing: it, and whether there was one.
     ///
     /// # Errors
     /// What the system or the server says.

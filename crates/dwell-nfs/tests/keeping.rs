@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a copy keeps beside the bytes: holes, rights, times; and what it leaves behind when it fails.
+//! What a copy keeps beside the bytes: holes, rights, times; and what it leaves behind when it
+//! fails.
 
 mod common;
 #[allow(dead_code)]

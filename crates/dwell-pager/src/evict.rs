@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Pages on their way out: from the region into frames beside it, and from there to the source.
 //!
-//! A page leaves the region by being moved, which ends all access to it at once; whoever still wants it within
-//! the time that its frame waits for another use gets it back without the device.
+//! A page leaves the region by being moved, which ends all access to it at once; whoever still
+//! wants it within the time that its frame waits for another use gets it back without the device.
 
 use dwell::queue::Action;
 use dwell::source::Source;
@@ -26,7 +26,8 @@ const BATCH: usize = 32;
 const WRITES: usize = 16;
 
 impl ThreadQueue {
-    /// Moves up to `want` pages out of the region; how many became frames that can be used again at once.
+    /// Moves up to `want` pages out of the region; how many became frames that can be used again at
+    /// once.
     pub fn evict(&mut self, sh: &Shared, want: usize) -> usize {
         let most = if sh.writes { BENCH_PAGES.min(BATCH) } else { BATCH };
         let mut gained = 0;
@@ -52,8 +53,8 @@ impl ThreadQueue {
         gained
     }
 
-    /// Moves pages out that follow each other in the region and in the frames, and are being moved by nobody
-    /// else.
+    /// Moves pages out that follow each other in the region and in the frames, and are being moved
+    /// by nobody else.
     pub fn evict_run(&mut self, sh: &Shared, page: u32, count: u32) -> usize {
         let mut written = 0u32;
         if sh.writes {
@@ -65,7 +66,8 @@ impl ThreadQueue {
         let frame = sh.pages.frame(page);
         let take_out = || sh.take_out(page, frame, count);
         let taken = match take_out() {
-            // The program has locked all its memory: the frames have pages where the region's are to go.
+            // The program has locked all its memory: the frames have pages where the region's are
+            // to go.
             Err((0, libc::EEXIST | libc::EINVAL)) => {
                 sh.area.unlock();
                 sh.pool.unlock();
@@ -111,8 +113,8 @@ impl ThreadQueue {
             let (page, frame) = (page + step, sh.pages.frame(page + step));
             let stays = written >> step & 1 != 0 || sh.take_out(page, frame, 1).is_err();
             if !stays && self.differs(sh, frame, step as usize) {
-                // Written to between the look at it and its move: it goes back, and stays written beside
-                // the region where the kernel refuses that.
+                // Written to between the look at it and its move: it goes back, and stays written
+                // beside the region where the kernel refuses that.
                 let guard = sh.lock();
                 sh.pages.mark(page, DIRTY, 0);
                 drop(guard);
@@ -132,8 +134,8 @@ impl ThreadQueue {
         gained
     }
 
-    /// Which pages of a run were written to since they came in, a bit each. What they hold now is remembered,
-    /// because they may be written to until they are moved.
+    /// Which pages of a run were written to since they came in, a bit each. What they hold now is
+    /// remembered, because they may be written to until they are moved.
     fn written(&mut self, sh: &Shared, page: u32, count: u32) -> u32 {
         let (start, end) = (sh.area.at(page as usize), sh.area.at((page + count) as usize));
         // What the program itself has unmapped or given up cannot be looked at.
@@ -220,8 +222,8 @@ impl ThreadQueue {
         self.write_back(sh)
     }
 
-    /// Makes a frame free where none could be gained: that of a page read ahead, or one beyond the budget. Whether
-    /// there was any.
+    /// Makes a frame free where none could be gained: that of a page read ahead, or one beyond the
+    /// budget. Whether there was any.
     pub fn make_last_room(&mut self, sh: &Shared) -> bool {
         let mut books = sh.lock();
         let Some(run) = sh.take_last(&mut books) else { return false };

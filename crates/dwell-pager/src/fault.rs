@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! One page fault, from entry to return.
 //!
-//! Runs in a signal handler: nothing here allocates, and the one lock it takes is never held by code that a
-//! handler could interrupt. A fault ends when its page is there or the source has refused it, and waits until then.
+//! Runs in a signal handler: nothing here allocates, and the one lock it takes is never held by
+//! code that a handler could interrupt. A fault ends when its page is there or the source has
+//! refused it, and waits until then.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -28,7 +29,8 @@ pub(crate) const INSTALLS: usize = 576;
 const RECHECK_NS: Ns = 1_000_000;
 /// What such a step takes, in nanoseconds: two switches cost more.
 const STEP_NS: Ns = 5_000;
-/// A fault goes beyond the budget only after it has waited so long for frames that others have, in nanoseconds.
+/// A fault goes beyond the budget only after it has waited so long for frames that others have, in
+/// nanoseconds.
 pub(crate) const PATIENCE_NS: Ns = 10_000_000;
 /// Nobody tells that a frame has come back: it is looked for this often, in nanoseconds.
 const ROOM_NS: Ns = 50_000;
@@ -87,7 +89,8 @@ impl ThreadQueue {
                     // The wait for a page has sent all that there was to send.
                     if !read || plan.count > 0 {
                         drop(books);
-                        // The device is at work while pages are moved, and what has come meanwhile moves with them.
+                        // The device is at work while pages are moved, and what has come meanwhile
+                        // moves with them.
                         while self.issue(sh, plan) {}
                         while self.follow_hints(sh) {}
                         self.flush();
@@ -165,8 +168,8 @@ impl ThreadQueue {
         self.prefetcher.fault(page, sh.ahead_limit(), books.said.is_sequential(page))
     }
 
-    /// The pages to be brought in by this fault, taken out of their lists: its own, those that the plan names,
-    /// those of its granule, and those that hints asked for.
+    /// The pages to be brought in by this fault, taken out of their lists: its own, those that the
+    /// plan names, those of its granule, and those that hints asked for.
     pub fn gather(
         &mut self,
         sh: &Shared,
@@ -237,8 +240,8 @@ impl ThreadQueue {
         landed
     }
 
-    /// Waits for a frame that another thread has, for a moment and not beyond `until`; whether there was one to
-    /// wait for.
+    /// Waits for a frame that another thread has, for a moment and not beyond `until`; whether
+    /// there was one to wait for.
     pub fn await_room(&mut self, sh: &Shared, until: Ns) -> bool {
         let now = clock::now();
         if now >= until || !sh.lock().is_passing() {
@@ -258,8 +261,8 @@ impl ThreadQueue {
         account(sh, &drive(machine, &mut Room { sh, thread_queue: self, passing: false }));
     }
 
-    /// Waits until a page's word is no longer `seen`, or for a moment. The thread that will change it may wait
-    /// for what this one has in flight, so that lands first, at each turn.
+    /// Waits until a page's word is no longer `seen`, or for a moment. The thread that will change
+    /// it may wait for what this one has in flight, so that lands first, at each turn.
     fn await_word(&mut self, sh: &Shared, page: u32, seen: u32) {
         self.flush();
         self.look();

@@ -2,8 +2,8 @@
 //! Memory larger than DRAM: an opened source as ordinary memory under a byte budget.
 //!
 //! The thread that meets an absent page handles the fault itself, waits for the device by the wait
-//! machine, and uses the wait: it reads ahead, follows the program's hints and moves out what was not
-//! used lately. A thread of lower priority than what could run next gives the CPU away instead.
+//! machine, and uses the wait: it reads ahead, follows the program's hints and moves out what was
+//! not used lately. A thread of lower priority than what could run next gives the CPU away instead.
 #![deny(unsafe_code)]
 
 mod advice;

@@ -34,7 +34,8 @@ use crate::thread_queue::ThreadQueue;
 use crate::thread_queues::{GUEST, HANDLER, ThreadQueues};
 use crate::uffd::{Missing, Uffd};
 
-/// The smallest budget: one instruction may touch several pages, and each of several threads executes one.
+/// The smallest budget: one instruction may touch several pages, and each of several threads
+/// executes one.
 pub(crate) const LEAST_PAGES: u32 = 8;
 /// What is said of a source without a page.
 const EMPTY: &str = "is empty, there is nothing to make memory of";
@@ -95,7 +96,8 @@ pub(crate) fn paged(file: &Arc<File>, options: &Options) -> Result<Shared> {
     let writes = options.access.writes();
     let uffd = Uffd::new(options.faults, writes)
         .map_err(|Missing(why)| Error::invalid(file.path(), why))?;
-    // More than the source has is of no use; as much holds all of it, also the part of a page at its end.
+    // More than the source has is of no use; as much holds all of it, also the part of a page at
+    // its end.
     let all = pages.max(LEAST_PAGES);
     let budget = if options.budget_bytes as u64 >= bytes { all } else { budget.min(all) };
     // Of what is shared, it is told how much once it has joined.
@@ -151,15 +153,16 @@ pub(crate) fn paged(file: &Arc<File>, options: &Options) -> Result<Shared> {
     })
 }
 
-/// Whether no signal ends the kernel's wait for the source. File systems without a block device of their own have
-/// numbers with a major of 0.
+/// Whether no signal ends the kernel's wait for the source. File systems without a block device of
+/// their own have numbers with a major of 0.
 fn is_deaf(file: &File) -> bool {
     let AnySource::Kernel(kernel) = file.source() else { return false };
     let major = file.device().split(':').next().and_then(|major| major.parse::<u32>().ok());
     kernel.alignment() > 1 && major.is_some_and(|major| major > 0)
 }
 
-/// Whether what is written to a shared region will be taken: asked now, not when a page has to leave.
+/// Whether what is written to a shared region will be taken: asked now, not when a page has to
+/// leave.
 fn writable(file: &File, bytes: u64) -> Result<()> {
     let AnySource::Kernel(kernel) = file.source() else { return Ok(()) };
     let _ = bytes;
@@ -262,8 +265,8 @@ pub(crate) fn register(shared: &Arc<Shared>) -> Result<u16> {
 pub(crate) fn why_mapped(file: &File, options: &Options) -> Result<Option<&'static str>> {
     /// Pages read to see how long the device takes.
     const READS: u64 = 9;
-    /// The kernel handles a fault in less time than a region: a device that is as fast as this is the kernel's, in
-    /// nanoseconds.
+    /// The kernel handles a fault in less time than a region: a device that is as fast as this is
+    /// the kernel's, in nanoseconds.
     const AT_ONCE_NS: u64 = 6_000;
     let kernel = match (options.backing, file.source()) {
         (Backing::Kernel, _) => return Ok(Some("that was asked for")),

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Which region an address belongs to: a table that a signal handler reads without a lock.
 //!
-//! A reader counts itself into a slot before it looks at the region there, and looks at the range again after
-//! that. The thread that takes a region out clears the range first and then waits until the slot's count is zero,
-//! so a region outlives all its readers. Nobody else looks at a region in the table.
+//! A reader counts itself into a slot before it looks at the region there, and looks at the range
+//! again after that. The thread that takes a region out clears the range first and then waits until
+//! the slot's count is zero, so a region outlives all its readers. Nobody else looks at a region in
+//! the table.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -28,8 +29,8 @@ struct Slot<T> {
     region: AtomicPtr<T>,
     start: AtomicUsize,
     end: AtomicUsize,
-    /// Threads that are at the region. Never set back: a late reader counts itself out after the slot has gone
-    /// to another region.
+    /// Threads that are at the region. Never set back: a late reader counts itself out after the
+    /// slot has gone to another region.
     inside: AtomicU32,
 }
 
@@ -48,12 +49,13 @@ impl<T> Regions<T> {
         area.advise_range(0, 1, libc::MADV_WIPEONFORK)?;
         let start = area.start() as *const Regions<T>;
         std::mem::forget(area);
-        // SAFETY: a page that stays mapped, of zeros, which are valid in all fields; all are atomic.
+        // SAFETY: a page that stays mapped, of zeros, which are valid in all fields; all are
+        // atomic.
         Ok(unsafe { &*start })
     }
 
-    /// Adds a region; its place, or `None` where there are too many. The region stays where it is until
-    /// [`Regions::leave`] has come back.
+    /// Adds a region; its place, or `None` where there are too many. The region stays where it is
+    /// until [`Regions::leave`] has come back.
     pub fn enter(&self, region: *const T, addresses: Range<usize>) -> Option<usize> {
         let at = self.slots.iter().position(|slot| {
             slot.region
@@ -87,7 +89,8 @@ impl<T> Regions<T> {
             slot.inside.fetch_add(1, Ordering::SeqCst);
             // The first look may have met the start of one region and the end of the next.
             if slot.holds(address) {
-                // SAFETY: the thread that takes the region out clears the range first, and waits for `inside` then.
+                // SAFETY: the thread that takes the region out clears the range first, and waits
+                // for `inside` then.
                 let region = unsafe { slot.region.load(Ordering::Acquire).as_ref() };
                 let done = region.map(act);
                 slot.inside.fetch_sub(1, Ordering::SeqCst);

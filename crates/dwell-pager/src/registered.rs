@@ -23,8 +23,8 @@ impl Registered {
         Registered { shared, _this_thread: PhantomData }
     }
 
-    /// When the calling thread's last fault passed its stages; `None` unless the region was opened with
-    /// [`crate::Options::stages`] and this thread has faulted.
+    /// When the calling thread's last fault passed its stages; `None` unless the region was opened
+    /// with [`crate::Options::stages`] and this thread has faulted.
     pub fn last_fault(&self) -> Option<Stages> {
         let (shared, number) = self.shared.as_ref().filter(|(shared, _)| shared.stages)?;
         let mut last = None;
@@ -33,7 +33,8 @@ impl Registered {
         last.filter(|stages| stages.entered > 0)
     }
 
-    /// Sets the nice value that this thread is known by in the pager; at first it is the thread's own.
+    /// Sets the nice value that this thread is known by in the pager; at first it is the thread's
+    /// own.
     pub fn set_nice(&self, nice: i8) {
         let Some((shared, number)) = self.shared.as_ref().filter(|(shared, _)| shared.is_here())
         else {
@@ -48,8 +49,8 @@ impl Registered {
         });
     }
 
-    /// Says whether this thread wants the CPU, before it waits for something that the pager does not see and
-    /// after.
+    /// Says whether this thread wants the CPU, before it waits for something that the pager does
+    /// not see and after.
     pub fn set_idle(&self, idle: bool) {
         let Some((shared, number)) = self.shared.as_ref().filter(|(shared, _)| shared.is_here())
         else {
@@ -79,7 +80,8 @@ impl Drop for Registered {
         thread_queue.mask = quiet.mask();
         const PATIENCE_NS: u64 = 5_000_000_000;
         if !thread_queue.drain(&shared, clock::now() + PATIENCE_NS) {
-            // A device that answers no more may still write to the frames: their memory is given up.
+            // A device that answers no more may still write to the frames: their memory is given
+            // up.
             std::mem::forget((thread_queue, shared));
         }
     }

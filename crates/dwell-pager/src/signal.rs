@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The handler of SIGBUS.
 //!
-//! It is installed when the first region with faults inline is opened, and stays. What is not a fault of a
-//! region goes to the handler that was there before, and so does a page that the source refuses.
+//! It is installed when the first region with faults inline is opened, and stays. What is not a
+//! fault of a region goes to the handler that was there before, and so does a page that the source
+//! refuses.
 #![allow(unsafe_code)]
 
 use std::cell::UnsafeCell;
@@ -44,8 +45,8 @@ pub(crate) fn install() -> io::Result<()> {
         return Ok(());
     }
     KNOWN.store(ptr::from_ref(Regions::new()?).cast_mut(), Ordering::Release);
-    // SAFETY: what was installed before is written to a place that nobody reads before the handler is installed,
-    // which comes next.
+    // SAFETY: what was installed before is written to a place that nobody reads before the handler
+    // is installed, which comes next.
     if unsafe { libc::sigaction(libc::SIGBUS, ptr::null(), (*BEFORE.0.get()).as_mut_ptr()) } != 0 {
         return Err(io::Error::last_os_error());
     }
@@ -54,8 +55,8 @@ pub(crate) fn install() -> io::Result<()> {
     Ok(())
 }
 
-/// Has SIGBUS come to the handler. A thread whose own stack is small, or not to be written to, has another one
-/// for signals: the handler takes that, and little of it.
+/// Has SIGBUS come to the handler. A thread whose own stack is small, or not to be written to, has
+/// another one for signals: the handler takes that, and little of it.
 fn take_over() -> io::Result<()> {
     // SAFETY: all zeros is a valid sigaction; the handler is of the kind that the flags say.
     unsafe {
@@ -127,15 +128,16 @@ fn has_come(address: usize) -> bool {
     known().and_then(|known| known.with(address, is_there)) == Some(true)
 }
 
-/// Does something with the calling thread's thread queue, or with one that it borrows. With signals kept out; `mask` are
-/// those that the program keeps out itself.
+/// Does something with the calling thread's thread queue, or with one that it borrows. With signals
+/// kept out; `mask` are those that the program keeps out itself.
 pub(crate) fn with_some_lane<R>(
     sh: &Shared,
     mask: Mask,
     act: impl FnOnce(&mut ThreadQueue) -> R,
 ) -> R {
     let thread = board::own_id();
-    // SAFETY: the calling thread's own thread queue. Signals are kept out, so nothing else on this thread uses it.
+    // SAFETY: the calling thread's own thread queue. Signals are kept out, so nothing else on this
+    // thread uses it.
     if let Some(thread_queue) =
         sh.thread_queues.find(thread).and_then(|at| unsafe { sh.thread_queues.thread_queue(at) })
     {
@@ -194,8 +196,8 @@ impl Driver for Turn<'_> {
     }
 }
 
-/// Does something with the thread queue of the calling thread. With signals kept out, of which the program kept out
-/// `mask`.
+/// Does something with the thread queue of the calling thread. With signals kept out, of which the
+/// program kept out `mask`.
 pub(crate) fn with_own_lane(sh: &Shared, mask: Mask, act: impl FnOnce(&mut ThreadQueue)) {
     if let Some(at) = sh.thread_queues.find(board::own_id()) {
         with_lane(sh, at, |thread_queue| {
@@ -207,7 +209,8 @@ pub(crate) fn with_own_lane(sh: &Shared, mask: Mask, act: impl FnOnce(&mut Threa
 
 /// Does something with a thread queue that is the calling thread's. With signals kept out.
 pub(crate) fn with_lane(sh: &Shared, at: u16, act: impl FnOnce(&mut ThreadQueue)) {
-    // SAFETY: the calling thread's own thread queue, and nothing else on this thread uses it: signals are kept out.
+    // SAFETY: the calling thread's own thread queue, and nothing else on this thread uses it:
+    // signals are kept out.
     if let Some(thread_queue) = unsafe { sh.thread_queues.thread_queue(at) } {
         act(thread_queue);
     }
@@ -227,8 +230,8 @@ fn pass_on(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void, 
         // An access cannot be ignored.
         libc::SIG_DFL | libc::SIG_IGN => end(signal, info),
         handler => {
-            // The handler is called with the mask that it asked for; it may leave by a jump, which sets a mask of
-            // its own.
+            // The handler is called with the mask that it asked for; it may leave by a jump, which
+            // sets a mask of its own.
             let mut more = before.sa_mask;
             if before.sa_flags & libc::SA_NODEFER == 0 {
                 // SAFETY: a live set, and the number of a signal.
@@ -257,8 +260,9 @@ fn pass_on(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void, 
                 },
                 _ => call(),
             }
-            // One that installs the default action and returns, as Rust's own does, has the access tried again to
-            // end the process. Where that would not end it, later faults still need this handler.
+            // One that installs the default action and returns, as Rust's own does, has the access
+            // tried again to end the process. Where that would not end it, later faults still need
+            // this handler.
             if disposition(signal) == libc::SIG_DFL {
                 GAVE_UP.store(true, Ordering::Release);
                 if sent || has_come(address) {
@@ -271,9 +275,11 @@ fn pass_on(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void, 
     }
 }
 
-/// Has a signal end the process, as it would have without this handler, as soon as the handler returns.
+/// Has a signal end the process, as it would have without this handler, as soon as the handler
+/// returns.
 fn end(signal: i32, info: *mut libc::siginfo_t) {
-    // SAFETY: all zeros is the default action with an empty mask; a process may send itself any siginfo.
+    // SAFETY: all zeros is the default action with an empty mask; a process may send itself any
+    // siginfo.
     unsafe {
         let default: libc::sigaction = std::mem::zeroed();
         libc::sigaction(signal, &default, ptr::null_mut());

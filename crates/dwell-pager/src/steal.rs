@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a thread does with the time of its own wait: reading ahead, following hints, moving pages out.
+//! What a thread does with the time of its own wait: reading ahead, following hints, moving pages
+//! out.
 
 use dwell::queue::Action;
 use dwell_policy::{Decision, Mode, Reason, Route};
@@ -101,8 +102,8 @@ impl ThreadQueue {
         run.count
     }
 
-    /// Takes hints out of the ring: pages that are absent are read, cache lines of those that are there are
-    /// fetched. Whether there may be more.
+    /// Takes hints out of the ring: pages that are absent are read, cache lines of those that are
+    /// there are fetched. Whether there may be more.
     pub fn follow_hints(&mut self, sh: &Shared) -> bool {
         if !self.has_queue() {
             return false;
@@ -128,8 +129,8 @@ impl ThreadQueue {
         followed
     }
 
-    /// Follows all hints, brings in what earlier ones asked for and moves out what gives them room, without a
-    /// wait.
+    /// Follows all hints, brings in what earlier ones asked for and moves out what gives them room,
+    /// without a wait.
     pub fn run_ahead(&mut self, sh: &Shared) {
         self.look();
         self.land(sh);

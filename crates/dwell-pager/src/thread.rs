@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The thread that handles a region's faults, where the faulting threads do not: one queue, many faults at once.
+//! The thread that handles a region's faults, where the faulting threads do not: one queue, many
+//! faults at once.
 
 use std::io;
 use std::sync::Arc;
@@ -140,8 +141,8 @@ impl Serving {
         }
     }
 
-    /// How to wait: as the policy says while somebody waits for a page, and else for the next fault, which
-    /// comes when it likes.
+    /// How to wait: as the policy says while somebody waits for a page, and else for the next
+    /// fault, which comes when it likes.
     fn decide(&mut self) -> Decision {
         if self.thread_queue.in_flight > 0 && !self.pending.is_empty() {
             let mut decision = self.thread_queue.decide(&self.sh, Asked::Read, PAGE_BYTES);
@@ -154,8 +155,8 @@ impl Serving {
         decision
     }
 
-    /// Takes faults in and goes on with those that are here; whether anything happened. Where nothing did, all
-    /// faults wait: for requests in flight, or for others.
+    /// Takes faults in and goes on with those that are here; whether anything happened. Where
+    /// nothing did, all faults wait: for requests in flight, or for others.
     fn work(&mut self) -> bool {
         let mut addresses = [0; Uffd::FAULTS];
         let told = self.sh.uffd.faults(&mut addresses);
@@ -361,7 +362,8 @@ impl Driver for Serving {
             && let Some(queue) = self.thread_queue.queue()
         {
             if let Some(descriptor) = self.parker.descriptor() {
-                // A sleep in the queue's ring ends with a fault too. One that came before is looked for below.
+                // A sleep in the queue's ring ends with a fault too. One that came before is looked
+                // for below.
                 if queue.watch(descriptor) == Watch::Fired {
                     queue.watch(descriptor);
                 }

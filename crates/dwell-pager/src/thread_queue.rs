@@ -33,9 +33,10 @@ const LANDED_PAGES: usize = 64;
 
 /// A request over memory of the pager's own.
 pub(crate) fn io(action: Action, target: i32, memory: usize, bytes: u32, offset: u64) -> Io {
-    // SAFETY: frames' places stay mapped until no thread queue of the region is left, and a thread queue is only given up when
-    // nothing of it is in flight; a frame is nobody else's while a request is out for it. Other callers wait
-    // for the completion before they give their memory up.
+    // SAFETY: frames' places stay mapped until no thread queue of the region is left, and a thread
+    // queue is only given up when nothing of it is in flight; a frame is nobody else's while a
+    // request is out for it. Other callers wait for the completion before they give their memory
+    // up.
     unsafe { Io::plain(action, target, memory as *mut u8, bytes, offset) }
 }
 
@@ -52,7 +53,8 @@ pub(crate) struct Flight {
     result: i32,
     submitted: Ns,
     mode: Mode,
-    /// Whether somebody waits for it from the beginning: when others are done is noticed at some later time.
+    /// Whether somebody waits for it from the beginning: when others are done is noticed at some
+    /// later time.
     pub timed: bool,
     busy: bool,
     pub done: bool,
@@ -95,7 +97,8 @@ impl std::fmt::Debug for ThreadQueue {
 }
 
 impl ThreadQueue {
-    /// All that its faults need is made here; `writes` says whether pages of its region may be written to.
+    /// All that its faults need is made here; `writes` says whether pages of its region may be
+    /// written to.
     pub fn new(
         number: u16,
         queue: Option<AnyQueue>,
@@ -144,7 +147,8 @@ impl ThreadQueue {
     pub fn on_stack<R>(&mut self, act: impl FnOnce(&mut ThreadQueue) -> R) -> R {
         let Some(stack) = self.stack.take() else { return act(self) };
         let mut done = None;
-        // SAFETY: nobody has the stack but this thread queue, which is one thread's; faults do not unwind.
+        // SAFETY: nobody has the stack but this thread queue, which is one thread's; faults do not
+        // unwind.
         unsafe { stack.run(|| done = Some(act(self))) };
         self.stack = Some(stack);
         match done {
@@ -198,8 +202,8 @@ impl ThreadQueue {
         Some(self.errors.swap_remove(at).1)
     }
 
-    /// Requests that may still be sent; one place is kept for what a fault waits for. Who borrows a thread queue leaves
-    /// nothing behind on it.
+    /// Requests that may still be sent; one place is kept for what a fault waits for. Who borrows a
+    /// thread queue leaves nothing behind on it.
     pub fn room(&self) -> u32 {
         match self.has_queue() && self.number != GUEST {
             true => (self.flights.len() as u32 - 1).saturating_sub(self.in_flight),
@@ -228,8 +232,8 @@ impl ThreadQueue {
         decision
     }
 
-    /// Sends a request for a run of pages and frames on this route; the flight, done already where it was
-    /// served by a call. `None` where nothing more can be in flight.
+    /// Sends a request for a run of pages and frames on this route; the flight, done already where
+    /// it was served by a call. `None` where nothing more can be in flight.
     pub fn send(
         &mut self,
         sh: &Shared,
@@ -305,8 +309,8 @@ impl ThreadQueue {
         self.answer(at, result);
     }
 
-    /// The device is called in this thread, which may take as long as a wait. Signals are let in where they would end
-    /// the call.
+    /// The device is called in this thread, which may take as long as a wait. Signals are let in
+    /// where they would end the call.
     fn call(&self, source: &impl Source, io: &Io, deaf: bool) -> i32 {
         let _let_in = (!deaf).then(|| self.mask.let_in());
         source.call(io)
@@ -355,8 +359,8 @@ impl ThreadQueue {
         })
     }
 
-    /// Takes note of all flights that are done: their pages are beside the region then, or absent again where
-    /// the source refused.
+    /// Takes note of all flights that are done: their pages are beside the region then, or absent
+    /// again where the source refused.
     pub fn land(&mut self, sh: &Shared) {
         if self.in_flight == 0 {
             return;

@@ -31,8 +31,8 @@ pub(crate) struct ThreadQueues {
     places: Box<[Place]>,
 }
 
-// SAFETY: the thread queue in a place is touched by the thread alone whose id stands there, and by the one that takes or
-// leaves the place, which is the same.
+// SAFETY: the thread queue in a place is touched by the thread alone whose id stands there, and by
+// the one that takes or leaves the place, which is the same.
 unsafe impl Sync for ThreadQueues {}
 
 impl ThreadQueues {
@@ -103,7 +103,8 @@ impl ThreadQueues {
     /// The thread queue of the calling thread.
     ///
     /// # Safety
-    /// The place is the calling thread's, and neither it nor a signal handler on it uses the thread queue meanwhile.
+    /// The place is the calling thread's, and neither it nor a signal handler on it uses the thread
+    /// queue meanwhile.
     #[allow(clippy::mut_from_ref)]
     pub unsafe fn thread_queue(&self, at: u16) -> Option<&mut ThreadQueue> {
         // SAFETY: as the caller promises.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! System calls on memory of a region: pinned, brought in before, or absent; and what is said of ranges.
+//! System calls on memory of a region: pinned, brought in before, or absent; and what is said of
+//! ranges.
 #![allow(unsafe_code)]
 
 mod common;
@@ -224,8 +225,8 @@ fn reading_in_order_takes_few_faults_and_so_does_a_stride() {
             let statistics = region.statistics();
             let awaited = statistics.reads_awaited;
             assert!(awaited < count as u64 / 8, "{faults:?}, stride {stride}: {statistics:?}");
-            // A device that serves one page after the other is waited for again and again; in order, many
-            // pages are one request.
+            // A device that serves one page after the other is waited for again and again; in
+            // order, many pages are one request.
             let most = if stride == 1 { count / 8 } else { count * 3 / 4 };
             assert!(statistics.faults < most as u64, "{faults:?}, {stride}: {statistics:?}");
         }

@@ -76,11 +76,13 @@ pub enum Reason {
     Asleep,
     /// Dwell is switched off: the request goes the kernel's own way.
     Off,
-    /// Only a part of the requests is steered, and this one is not of it: it goes the kernel's own way.
+    /// Only a part of the requests is steered, and this one is not of it: it goes the kernel's own
+    /// way.
     HeldBack,
     /// Waiting has used the CPU time that it may use.
     SpinCap,
-    /// Steered requests of the device took longer than those held back: all go the kernel's own way.
+    /// Steered requests of the device took longer than those held back: all go the kernel's own
+    /// way.
     Regressed,
 }
 

@@ -132,7 +132,8 @@ fn leave_alone() {
     ALONE_UNTIL.store(until, Ordering::Relaxed);
 }
 
-/// Whether the process has just begun: most end soon, and would pay for an engine that they never use.
+/// Whether the process has just begun: most end soon, and would pay for an engine that they never
+/// use.
 #[inline]
 pub fn leaves_alone() -> bool {
     let until = ALONE_UNTIL.load(Ordering::Relaxed);
@@ -173,13 +174,15 @@ pub fn is_ours() -> bool {
     marked() == Some(true)
 }
 
-/// Whether this process was forked behind this library's back: whatever other threads were at, they left it half done.
+/// Whether this process was forked behind this library's back: whatever other threads were at, they
+/// left it half done.
 #[inline]
 pub fn is_foreign() -> bool {
     marked() == Some(false)
 }
 
-/// Leaves a child to the kernel that was forked past the C library's `fork`. Safe in a signal handler.
+/// Leaves a child to the kernel that was forked past the C library's `fork`. Safe in a signal
+/// handler.
 pub fn leave_child() {
     switch_off();
     table::renew_range(0, u32::MAX);
@@ -266,7 +269,8 @@ pub fn server_of(word: Word) -> Option<Server> {
     })
 }
 
-/// Whether it is time to open what serves a descriptor's requests. Who is not left alone at all is decided for from the first request on.
+/// Whether it is time to open what serves a descriptor's requests. Who is not left alone at all is
+/// decided for from the first request on.
 pub fn is_worth_opening(word: Word) -> bool {
     ALONE_NS.load(Ordering::Relaxed) == 0 || decided_for(word).is_some_and(Decided::is_waited_for)
 }
@@ -315,13 +319,15 @@ pub fn still(fd: i32, word: Word) -> Option<u64> {
     })
 }
 
-/// Whether writes through a descriptor go to the end, whatever its word says; also where that cannot be asked.
+/// Whether writes through a descriptor go to the end, whatever its word says; also where that
+/// cannot be asked.
 pub fn appends(fd: i32) -> bool {
     let flags: i32 = bare!(SYS_fcntl, fd, libc::F_GETFL);
     flags < 0 || flags & libc::O_APPEND != 0
 }
 
-/// As [`still`] for a descriptor of a served mount, of which nobody but the daemon knows the length.
+/// As [`still`] for a descriptor of a served mount, of which nobody but the daemon knows the
+/// length.
 pub fn still_served(fd: i32, word: Word) -> bool {
     device_of(word).is_some_and(|known| served::is_on(fd, known.number))
 }

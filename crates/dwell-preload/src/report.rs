@@ -32,7 +32,8 @@ pub fn keep_stderr(order: &RunOrder) {
     if !speaks || order.root_pid != std::process::id() {
         return;
     }
-    // A program that closes all descriptors closes it too: one that leaves its terminal says no more.
+    // A program that closes all descriptors closes it too: one that leaves its terminal says no
+    // more.
     // SAFETY: makes a descriptor and changes none.
     let double = unsafe { libc::fcntl(2, libc::F_DUPFD_CLOEXEC, own::lowest()) };
     if double < 0 {
@@ -124,7 +125,8 @@ pub fn say_of_run(paging: &Paging, text: &str) {
     }
 }
 
-/// Says why the first process of a run is left alone, as `dwell run` says it of programs that it cannot preload.
+/// Says why the first process of a run is left alone, as `dwell run` says it of programs that it
+/// cannot preload.
 pub fn left_alone(order: &RunOrder, why: &str) {
     if !order.quiet && order.root_pid == std::process::id() {
         let program = std::env::current_exe().unwrap_or_default();

@@ -123,8 +123,8 @@ fn serve_decided(
     }
 }
 
-/// Serves by `straight` what is expected to be in the page cache, and what the policy leaves to the kernel whatever came before:
-/// neither takes more than a look.
+/// Serves by `straight` what is expected to be in the page cache, and what the policy leaves to the
+/// kernel whatever came before: neither takes more than a look.
 #[inline]
 fn untouched(
     file: &File<External>,
@@ -230,8 +230,9 @@ impl Request {
 
     fn looked_at(&self, kind: Kind) -> Option<(u64, u64)> {
         if self.is_served {
-            // A grant of what had this number before is gone since its close, and without one the daemon is asked
-            // through the descriptor. What does not depend on where a descriptor stands is the same call then.
+            // A grant of what had this number before is gone since its close, and without one the
+            // daemon is asked through the descriptor. What does not depend on where a descriptor
+            // stands is the same call then.
             let looks = self.at.is_none() && kind != Kind::Sync || Seldom::CloseLook.is_due();
             if looks && !engine::still_served(self.fd, self.word) {
                 return None;
@@ -271,7 +272,8 @@ impl Request {
             // SAFETY: the number is the one that the program's call has.
             Memory::Nothing => Some(unsafe { Io::sync(fd, action == Action::DataSync) }),
             Memory::Plain(memory, bytes) => {
-                // Of more than it moves at once the kernel looks at all whether it can be memory, and then cuts it short.
+                // Of more than it moves at once the kernel looks at all whether it can be memory,
+                // and then cuts it short.
                 if bytes == 0 || bytes > MAX_TRANSFER_BYTES || !stack::can_be(memory, bytes) {
                     return None;
                 }

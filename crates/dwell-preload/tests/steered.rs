@@ -16,7 +16,8 @@ use common::{Ended, Fast, Under, program, skip};
 use dwell::{Mode, Reason, Route};
 use dwell_host::stats_page::{Entry, list, order};
 
-/// A file on a fast device, and the program that reads it in phases; `None`, with the reason, where they cannot be had.
+/// A file on a fast device, and the program that reads it in phases; `None`, with the reason, where
+/// they cannot be had.
 fn scene() -> Option<(Fast, PathBuf, PathBuf)> {
     let (fast, phases) = match (Fast::new(), program("phases.c")) {
         (Ok(fast), Ok(phases)) => (fast, phases),

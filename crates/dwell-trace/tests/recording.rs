@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Real programs under the Valgrind tool: counts that are known beforehand, children, threads, limits.
+//! Real programs under the Valgrind tool: counts that are known beforehand, children, threads,
+//! limits.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Graphs as compressed sparse rows in a file, and over any memory that holds such a file, so that a walk
-//! over one touches pages.
+//! Graphs as compressed sparse rows in a file, and over any memory that holds such a file, so that
+//! a walk over one touches pages.
 #![allow(unsafe_code)]
 
 use std::fs::File;

@@ -189,8 +189,8 @@ pub fn bfs<H: Hints>(graph: &Graph<'_>, hints: &mut H) -> String {
     format!("bfs: {reached} of {vertices} vertices reached")
 }
 
-/// Distances from the vertex with the most edges, in rounds over a frontier; how many vertices were reached, of how
-/// many.
+/// Distances from the vertex with the most edges, in rounds over a frontier; how many vertices were
+/// reached, of how many.
 fn spread<H: Hints>(
     graph: &Graph<'_>,
     hints: &mut H,

@@ -48,8 +48,8 @@ impl Admission {
         self.reader.load().off
     }
 
-    /// Takes one of the process's spinners for a wait that is to spin because that pays. `Err`
-    /// when none is left. Waits that spin for other reasons (a fixed policy) need none. No wait spins
+    /// Takes one of the process's spinners for a wait that is to spin because that pays. `Err` when
+    /// none is left. Waits that spin for other reasons (a fixed policy) need none. No wait spins
     /// beyond the cap on the CPU time of waiting.
     #[inline]
     pub fn admit(
@@ -79,8 +79,8 @@ impl Admission {
         self.permit.within_cap(seat, decision, now).ok_or(Reason::SpinCap)
     }
 
-    /// Whether the cap on the CPU time of waiting leaves nothing for a decision to spin. One of many
-    /// in flight is told when it is decided; all are held to the cap when they are waited for.
+    /// Whether the cap on the CPU time of waiting leaves nothing for a decision to spin. One of
+    /// many in flight is told when it is decided; all are held to the cap when they are waited for.
     #[inline]
     pub fn is_spent(&self, decision: &Decision) -> bool {
         let spins = decision.mode != Mode::Block && decision.route != Route::Inline;
@@ -105,7 +105,8 @@ impl Admission {
         }
     }
 
-    /// As [`Admission::worked`], for a thread that makes many requests: it tells of several at once.
+    /// As [`Admission::worked`], for a thread that makes many requests: it tells of several at
+    /// once.
     #[inline]
     pub fn worked_for(&self, standing: &mut Standing, known: &DeviceParameters, bytes: u32) {
         if known.worker_ns > 0 {

@@ -203,7 +203,8 @@ where
 
     fn handler_queue(&self, depth: u32) -> io::Result<Option<InHandler<OtherQueue>>> {
         let queue = self.0.handler_queue(depth)?;
-        // SAFETY: the queue within is one, and a call through a pointer is all that comes before it.
+        // SAFETY: the queue within is one, and a call through a pointer is all that comes before
+        // it.
         Ok(queue
             .map(|queue| unsafe { InHandler::assume(Box::new(queue.into_inner()) as OtherQueue) }))
     }

@@ -16,7 +16,8 @@ use crate::queue::Io;
 use crate::source::Source;
 use crate::stats::Family;
 
-/// One request in this many looks at the clock, where there is no monitor: whether Dwell is still on.
+/// One request in this many looks at the clock, where there is no monitor: whether Dwell is still
+/// on.
 const LOOK_ONE_IN: u64 = 16;
 
 /// What a completion came to.
@@ -26,12 +27,13 @@ pub(crate) struct Landed {
     pub called: bool,
 }
 
-/// What a pipeline or a file of an executor hears: how fast its requests come out, one after another.
+/// What a pipeline or a file of an executor hears: how fast its requests come out, one after
+/// another.
 #[derive(Default)]
 pub(crate) struct Course {
     hearing: Hearing,
-    /// When the last wait ended, or the first request went in; the thread's CPU time then, where it is
-    /// measured; and how many came out since.
+    /// When the last wait ended, or the first request went in; the thread's CPU time then, where it
+    /// is measured; and how many came out since.
     since: Ns,
     cpu_ns: Option<Ns>,
     landed: u64,
@@ -85,8 +87,8 @@ where
         Ok(())
     }
 
-    /// Decides for the request of this number by a thread whose queue has `own` in flight, and of which
-    /// up to `depth` go together.
+    /// Decides for the request of this number by a thread whose queue has `own` in flight, and of
+    /// which up to `depth` go together.
     pub(crate) fn decide_queued(
         &self,
         io: &Io,

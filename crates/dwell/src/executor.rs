@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! One thread, many tasks: futures that wait for storage, timers, sockets and words together.
 //!
-//! A continuation is a future. When no task can go on, the [`WaitMachine`](dwell_policy::WaitMachine)
-//! says whether the thread spins, naps or blocks, as was decided for the request due first;
-//! it blocks for everything it waits for at once ([`Parker`]), and until as many completions
-//! are there as are worth one wake-up.
+//! A continuation is a future. When no task can go on, the
+//! [`WaitMachine`](dwell_policy::WaitMachine) says whether the thread spins, naps or blocks, as was
+//! decided for the request due first; it blocks for everything it waits for at once ([`Parker`]),
+//! and until as many completions are there as are worth one wake-up.
 //!
 //! ```
 //! use std::sync::Arc;

@@ -137,9 +137,9 @@ pub unsafe fn position(descriptor: i32) -> Option<u64> {
     u64::try_from(at).ok()
 }
 
-/// Moves a descriptor, as a read or write where it stands does. A ring's request cannot do that: the
-/// kernel forgets to move what completes later. So it is made by offset, and this follows; nobody
-/// else may move what is open there meanwhile.
+/// Moves a descriptor, as a read or write where it stands does. A ring's request cannot do that:
+/// the kernel forgets to move what completes later. So it is made by offset, and this follows;
+/// nobody else may move what is open there meanwhile.
 ///
 /// # Safety
 /// As [`status`].

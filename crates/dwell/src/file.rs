@@ -40,7 +40,8 @@ impl Drop for Alive {
 
 thread_local! {
     static ALIVE: Alive = {
-        // What the `ThreadLocal`s keep and the rings are made first, so that they are taken down after this.
+        // What the `ThreadLocal`s keep and the rings are made first, so that they are taken down
+        // after this.
         ThreadLocal::<u8>::new().get_or_default();
         crate::kernel::prepare_thread();
         Alive
@@ -120,8 +121,8 @@ impl<Q> Default for Caller<Q> {
     }
 }
 
-/// How lately reads missed the page cache: only then is it asked before a wait, because the question
-/// costs something too.
+/// How lately reads missed the page cache: only then is it asked before a wait, because the
+/// question costs something too.
 #[derive(Debug, Default)]
 pub struct Heat(AtomicU8);
 
@@ -211,8 +212,8 @@ where
         self
     }
 
-    /// The same file, of whose requests only a part is steered; all of them without a share. Those of a
-    /// device whose one decision holds for all requests are not divided.
+    /// The same file, of whose requests only a part is steered; all of them without a share. Those
+    /// of a device whose one decision holds for all requests are not divided.
     #[must_use]
     pub fn in_part(mut self, share: Option<Share>) -> Self {
         self.steering = Steering::of(share);

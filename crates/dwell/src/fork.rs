@@ -6,7 +6,8 @@ use std::sync::atomic::Ordering;
 
 use crate::shared_atomics::SharedAtomics;
 
-/// Tells the process that made a ring, or whatever else both must not use, from its forked children.
+/// Tells the process that made a ring, or whatever else both must not use, from its forked
+/// children.
 #[derive(Debug)]
 pub struct ForkMark(SharedAtomics);
 

@@ -14,12 +14,13 @@ use crate::remembered::{Place, Remembered};
 /// Lone requests and those of pipelines, directions, load states and size buckets.
 pub(crate) const CELLS: usize = 2 * 2 * 2 * BUCKETS;
 
-/// What was found out about one device. Its open files share it, those through the page cache and those
-/// around it apart. Each direction and size bucket is searched for itself, with and without others who
-/// want the CPUs. Of a pipeline's requests it hears how fast they come out one after another; their
-/// size is that of as many as the pipeline takes.
+/// What was found out about one device. Its open files share it, those through the page cache and
+/// those around it apart. Each direction and size bucket is searched for itself, with and without
+/// others who want the CPUs. Of a pipeline's requests it hears how fast they come out one after
+/// another; their size is that of as many as the pipeline takes.
 ///
-/// Nothing here allocates or waits for a lock once it is made: a request may come from a signal handler.
+/// Nothing here allocates or waits for a lock once it is made: a request may come from a signal
+/// handler.
 #[derive(Debug)]
 pub struct Learner {
     goal: Goal,
@@ -265,8 +266,8 @@ impl Learner {
         cell.publish(search.now());
     }
 
-    /// What was found of the nearest size, at most four times as large or small. The switches that a
-    /// spin saves are of no size.
+    /// What was found of the nearest size, at most four times as large or small. The switches that
+    /// a spin saves are of no size.
     fn of_next_size(&self, at: usize, offered: Arms) -> Option<Arm> {
         let same_kind = |next: &usize| *next < CELLS && next / BUCKETS == at / BUCKETS;
         let sizes = [1, 2].into_iter().flat_map(|far| [at.wrapping_sub(far), at + far]);
@@ -303,8 +304,8 @@ impl Learner {
         cell.publish(step);
     }
 
-    /// The cell that tries something, and until when at most. Two trials at once on one device would
-    /// see each other.
+    /// The cell that tries something, and until when at most. Two trials at once on one device
+    /// would see each other.
     fn turn(&self) -> &AtomicU64 {
         self.remembered.as_ref().map_or(&self.turn, Place::turn)
     }
@@ -320,7 +321,8 @@ impl Learner {
         self.turn().compare_exchange(held, claimed, Relaxed, Relaxed).ok().map(|_| claimed)
     }
 
-    /// Keeps the turn until a step ends. Whoever has it may stop asking, so it ends by itself soon after.
+    /// Keeps the turn until a step ends. Whoever has it may stop asking, so it ends by itself soon
+    /// after.
     fn hold(&self, turn: u64, at: usize, until: Ns) {
         // Another process may have taken it meanwhile, and then keeps it.
         let _ = self.turn().compare_exchange(turn, turn_until(at, until), Relaxed, Relaxed);

@@ -49,7 +49,8 @@ pub fn register(scheme: &str, opener: Opener) {
     openers.push((scheme.to_owned(), Arc::new(opener)));
 }
 
-/// Opens paths of a kind of its own, such as those under a mount that a subsystem serves; `None` for all others.
+/// Opens paths of a kind of its own, such as those under a mount that a subsystem serves; `None`
+/// for all others.
 pub type PathOpener = Box<dyn Fn(&Path, &Options) -> Option<Result<Opened>> + Send + Sync>;
 
 static PATH_OPENERS: RwLock<Vec<Arc<PathOpener>>> = RwLock::new(Vec::new());

@@ -121,8 +121,8 @@ impl InFlight {
         Backlog { bytes: own.bytes + others.bytes, requests: own.requests + others.requests }
     }
 
-    /// Has the monitor look at the disk of this number (`major:minor`) once a window, for as long as a
-    /// file of the device is open.
+    /// Has the monitor look at the disk of this number (`major:minor`) once a window, for as long
+    /// as a file of the device is open.
     pub(crate) fn watch(self: &Arc<Self>, number: &str, monitor: &SystemMonitor) {
         if self.watched.swap(true, Ordering::Relaxed) {
             return;

@@ -175,8 +175,8 @@ pub unsafe trait Queue {
     /// What is in flight.
     fn backlog(&self) -> Backlog;
 
-    /// Whether the queue will hand out nothing more of what is in flight, as the system refuses what
-    /// would bring it out. The memory of those requests stays lent for good.
+    /// Whether the queue will hand out nothing more of what is in flight, as the system refuses
+    /// what would bring it out. The memory of those requests stays lent for good.
     fn is_lost(&self) -> bool {
         false
     }
@@ -239,8 +239,8 @@ unsafe impl<Q: Queue + ?Sized> Queue for Box<Q> {
 /// initialised on first use.
 pub unsafe trait SignalSafe: Queue {}
 
-/// A queue that may be used inside a signal handler, as [`SignalSafe`] says. Not the queue's type alone makes it
-/// so, but also how it was made: nothing is left to be made on first use.
+/// A queue that may be used inside a signal handler, as [`SignalSafe`] says. Not the queue's type
+/// alone makes it so, but also how it was made: nothing is left to be made on first use.
 #[derive(Debug)]
 pub struct InHandler<Q>(Q);
 
@@ -359,8 +359,8 @@ impl Io {
     ///
     /// # Safety
     /// The iovecs and the memory they name stay valid (and, for a read, unaliased) as long as the
-    /// `Io` exists, and until its completion is out; `bytes` is the sum of their lengths. `target` is as [`Io::sync`]
-    /// demands.
+    /// `Io` exists, and until its completion is out; `bytes` is the sum of their lengths. `target`
+    /// is as [`Io::sync`] demands.
     pub unsafe fn vectored(
         action: Action,
         target: i32,
@@ -412,14 +412,16 @@ impl Io {
         Io { length: bytes, ..self }
     }
 
-    /// Says that whatever serves it may block where it must not: a ring leaves it to a thread of the kernel's.
+    /// Says that whatever serves it may block where it must not: a ring leaves it to a thread of
+    /// the kernel's.
     #[must_use]
     pub fn that_may_block(self) -> Io {
         Io { may_block: true, ..self }
     }
 
-    /// Says as whom a ring carries it out: what [`KernelQueue::personality`](crate::kernel::KernelQueue::personality)
-    /// returned for the route that it takes. A call is carried out as the calling thread.
+    /// Says as whom a ring carries it out: what
+    /// [`KernelQueue::personality`](crate::kernel::KernelQueue::personality) returned for the route
+    /// that it takes. A call is carried out as the calling thread.
     #[must_use]
     pub fn as_personality(self, personality: u16) -> Io {
         Io { personality, ..self }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What processes found out about devices, kept for others of their user until the machine restarts.
+//! What processes found out about devices, kept for others of their user until the machine
+//! restarts.
 
 use std::fmt;
 use std::path::Path;
@@ -34,8 +35,8 @@ pub(crate) struct Place {
 }
 
 impl Remembered {
-    /// The version of the layout. It is in the file's name, so that what another version left behind
-    /// is in nobody's way.
+    /// The version of the layout. It is in the file's name, so that what another version left
+    /// behind is in nobody's way.
     pub const VERSION: u8 = 4;
 
     /// Opens or makes the file.

@@ -130,11 +130,13 @@ where
         Some(result)
     }
 
-    /// Serves by `call` a request of so many bytes that its policy leaves to the synchronous call whatever came before it; `None`
-    /// where [`File::request_amid`] has to be asked, if only because this thread has not done so yet. What this thread learns
-    /// from its requests it does not learn here: some have to go the long way.
+    /// Serves by `call` a request of so many bytes that its policy leaves to the synchronous call
+    /// whatever came before it; `None` where [`File::request_amid`] has to be asked, if only
+    /// because this thread has not done so yet. What this thread learns from its requests it does
+    /// not learn here: some have to go the long way.
     ///
-    /// Allocates nothing and holds nothing while `call` runs, so that a signal handler may come between and even leave for good.
+    /// Allocates nothing and holds nothing while `call` runs, so that a signal handler may come
+    /// between and even leave for good.
     #[inline]
     pub fn left(&self, kind: Kind, bytes: usize, call: impl FnOnce() -> i32) -> Option<i32> {
         if self.always.is_some() {
@@ -488,8 +490,9 @@ where
         self.known.hit_ns(u64::try_from(result).unwrap_or(0))
     }
 
-    /// Asks the page cache before waiting (SmartCon Fig. 6), but only for a file with recent misses:
-    /// for others the question costs more than it saves. `None` when the device has to be asked.
+    /// Asks the page cache before waiting (SmartCon Fig. 6), but only for a file with recent
+    /// misses: for others the question costs more than it saves. `None` when the device has to be
+    /// asked.
     fn ask_cache(&self, counters: &Counters, heat: &Heat, io: &Io) -> Option<i32> {
         match self.source.cached(io) {
             // Part of it was there: the call completes the rest, as a read of a file must.

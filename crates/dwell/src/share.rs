@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which part of all requests is steered: the others go the kernel's own way, and are counted apart.
+//! Which part of all requests is steered: the others go the kernel's own way, and are counted
+//! apart.
 
 use std::fmt;
 use std::fs;

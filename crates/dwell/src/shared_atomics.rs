@@ -9,8 +9,8 @@ use std::os::fd::AsRawFd;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Mapped memory, seen only as atomic words. A forked child writes words that its parent shares with others for itself
-/// alone: it may have given up its parent's rights.
+/// Mapped memory, seen only as atomic words. A forked child writes words that its parent shares
+/// with others for itself alone: it may have given up its parent's rights.
 #[derive(Debug)]
 pub struct SharedAtomics {
     start: NonNull<AtomicU64>,

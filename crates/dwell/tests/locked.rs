@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How many locked instructions a request executes: a traced child makes requests an instruction at a time.
+//! How many locked instructions a request executes: a traced child makes requests an instruction at
+//! a time.
 #![cfg(target_arch = "x86_64")]
 
 mod common;
@@ -70,8 +71,8 @@ unsafe impl Queue for Soon {
 
 /// Requests that are counted.
 const REQUESTS: u64 = 8;
-/// What the child ends with where its requests went as they should, and windows of the monitor that ended meanwhile more:
-/// after each the next request says that there are requests.
+/// What the child ends with where its requests went as they should, and windows of the monitor that
+/// ended meanwhile more: after each the next request says that there are requests.
 const WENT_WELL: i32 = 100;
 
 /// Requests before those. The work of kernel workers is told of once in 16, and not in between.

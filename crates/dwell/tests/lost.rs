@@ -63,8 +63,8 @@ fn interrupt(thread: libc::pid_t) {
     unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), thread, libc::SIGUSR1) };
 }
 
-/// Carries out `call` in a thread, in flight on its ring as long as the pipe's other end does nothing, and takes the ring away from it.
-/// What it comes to after `then`.
+/// Carries out `call` in a thread, in flight on its ring as long as the pipe's other end does
+/// nothing, and takes the ring away from it. What it comes to after `then`.
 fn cut_off<R: Send>(call: impl FnOnce() -> R + Send, then: impl FnOnce()) -> Option<R> {
     // SAFETY: a handler that does nothing, which ends the calls that it interrupts.
     unsafe {

@@ -18,7 +18,8 @@ pub struct Difference {
     pub line: Option<usize>,
     /// What it is.
     pub what: String,
-    /// The plain file system does not do what the model says: the exerciser is wrong, or the kernel.
+    /// The plain file system does not do what the model says: the exerciser is wrong, or the
+    /// kernel.
     pub is_models: bool,
 }
 

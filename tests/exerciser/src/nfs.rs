@@ -40,7 +40,8 @@ pub enum Step {
         bytes: usize,
         seed: u64,
     },
-    /// Writes in disjoint ranges, all on their way together; the server is killed meanwhile if `killed`.
+    /// Writes in disjoint ranges, all on their way together; the server is killed meanwhile if
+    /// `killed`.
     Together {
         name: u8,
         parts: Vec<(u64, usize, u64)>,
@@ -503,7 +504,8 @@ impl Surface for Nfs {
             Ran { found, .. } => found,
         };
         for step in &steps {
-            // Each step's outcome is checked as it comes: what came this far succeeded or was rightly refused.
+            // Each step's outcome is checked as it comes: what came this far succeeded or was
+            // rightly refused.
             let (tried, done) = counts.entry(step.kind()).or_default();
             *tried += 1;
             *done += u64::from(found.is_none());

@@ -213,7 +213,8 @@ pub enum Op {
     GetFlags { slot: Slot },
     /// Reads or writes.
     Transfer(Transfer),
-    /// Several requests at once, and a plain read of the byte at `beside` before they are waited for.
+    /// Several requests at once, and a plain read of the byte at `beside` before they are waited
+    /// for.
     Batch { slot: Slot, by: BatchBy, parts: Vec<Part>, beside: Option<u64> },
     /// `lseek`.
     Seek { slot: Slot, whence: i32, to: i64 },
@@ -345,7 +346,8 @@ impl Op {
         }
     }
 
-    /// Whether later lines mean something else without it: it changes what slots and mappings stand for.
+    /// Whether later lines mean something else without it: it changes what slots and mappings stand
+    /// for.
     pub fn is_structural(&self) -> bool {
         matches!(
             self,

@@ -19,7 +19,8 @@ pub const SCHEMA: u32 = 1;
 
 /// Name of the variant that others are held against: the command as it is.
 pub const UNTOUCHED: &str = "untouched";
-/// Name of the variant that is the command as it is once more: what the two differ in, no policy did.
+/// Name of the variant that is the command as it is once more: what the two differ in, no policy
+/// did.
 pub const CONTROL: &str = "control";
 
 /// One command, untouched and under wait policies.

@@ -50,7 +50,8 @@ pub struct Ground {
 /// What is to be done on a ground, whatever its length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ask {
-    /// Twice as many visits as it has pages: all of each page, or one word where the order is random.
+    /// Twice as many visits as it has pages: all of each page, or one word where the order is
+    /// random.
     Visits(Order),
     /// A walk over a graph.
     Graph(Program),

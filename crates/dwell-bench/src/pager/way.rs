@@ -80,8 +80,8 @@ pub struct Way {
     pub kind: Kind,
     /// What is said of the memory beforehand.
     pub advice: Advice,
-    /// Whether the program tells ahead what it will touch: by `madvise` with `MADV_WILLNEED`, or by a
-    /// region's hints.
+    /// Whether the program tells ahead what it will touch: by `madvise` with `MADV_WILLNEED`, or by
+    /// a region's hints.
     pub hints: bool,
 }
 

@@ -48,7 +48,8 @@ impl Tree {
         // What is set now is later than what channels wrote.
         self.stamp(&node);
         {
-            // Who is not in the file's group loses set-group-id by these, and only the backing file system knows when.
+            // Who is not in the file's group loses set-group-id by these, and only the backing file
+            // system knows when.
             let changes = change.bytes.is_some() || change.uid.is_some() || change.gid.is_some();
             let _acting = match changes && has_set_ids(&rustix::fs::fstat(&*node)?) {
                 true => Some(self.callers.become_caller(caller)?),
@@ -116,8 +117,8 @@ fn exact(time: SystemTime) -> Timespec {
             let (tv_sec, tv_nsec) = split(after);
             Timespec { tv_sec, tv_nsec }
         }
-        // `fuser` takes both parts of a time before 1970 off, though the kernel counts nanoseconds forward
-        // from a second: this undoes it.
+        // `fuser` takes both parts of a time before 1970 off, though the kernel counts nanoseconds
+        // forward from a second: this undoes it.
         Err(before) => {
             let (seconds, tv_nsec) = split(before.duration());
             Timespec { tv_sec: seconds.wrapping_neg(), tv_nsec }

@@ -27,7 +27,8 @@ use crate::signals::Signals;
 /// Say where a program's storage time goes, and what would help
 ///
 /// The kernel sums up every sleep that a storage request ended, also of static programs, io_uring,
-/// libaio and page faults. Nothing is loaded into the program. Needs root, or CAP_BPF and CAP_PERFMON.
+/// libaio and page faults. Nothing is loaded into the program. Needs root, or CAP_BPF and
+/// CAP_PERFMON.
 #[derive(clap::Args)]
 #[command(
     group(clap::ArgGroup::new("whom").required(true).args(["pid", "all", "from", "command"])),

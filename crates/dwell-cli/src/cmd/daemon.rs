@@ -66,8 +66,8 @@ pub fn leave_output(dir: &Path, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// A thread that panics may have left half of something done: the whole daemon ends, and whoever watches over it starts
-/// another.
+/// A thread that panics may have left half of something done: the whole daemon ends, and whoever
+/// watches over it starts another.
 pub fn abort_on_panic() {
     let tell = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {

@@ -167,7 +167,8 @@ fn a_channel_leaves_no_set_user_id_on_what_it_writes() {
     let writes = || served.facts()["requests"]["write"].as_u64().unwrap_or(0);
     let before = writes();
     channel.write(0, b"refused");
-    // The kernel's way, which takes the bit from whoever may not keep it: from everybody, where the kernel writes by itself.
+    // The kernel's way, which takes the bit from whoever may not keep it: from everybody, where the
+    // kernel writes by itself.
     let passes = served.passes();
     assert_eq!(writes() - before, u64::from(!passes));
     let mode = fs::metadata(&path).unwrap().mode() & 0o7777;

@@ -29,7 +29,8 @@ const SUMMARY: [&str; 3] = [
     "all cells: those with the wrong sign",
 ];
 
-/// Where the kernel's workers run, on what, how many KiB, whether writes, and the CPU stressors beside.
+/// Where the kernel's workers run, on what, how many KiB, whether writes, and the CPU stressors
+/// beside.
 type Cell = (State, Kind, u64, bool, usize);
 
 /// The cells of R1 on the kernel's devices, without those beside other programs' requests.
@@ -125,8 +126,8 @@ pub fn measure(
     Ok(None)
 }
 
-/// The gain that a trace of a thread promises that makes plain calls; the inner error is why nothing was
-/// traced. Tracing takes CPU time of its own, so no quiet is asked for.
+/// The gain that a trace of a thread promises that makes plain calls; the inner error is why
+/// nothing was traced. Tracing takes CPU time of its own, so no quiet is asked for.
 fn estimated(
     question: &Question<'_>,
     means: &Means,

@@ -259,7 +259,8 @@ impl Reads {
         Reads { buffer: Aligned::new(size_bytes as usize), places, size_bytes, random: SplitMix(7) }
     }
 
-    /// Reads for so long; what one of them cost on average. `look` is called every few milliseconds.
+    /// Reads for so long; what one of them cost on average. `look` is called every few
+    /// milliseconds.
     fn during(&mut self, span: Duration, file: &File, look: &mut dyn FnMut(Ns)) -> Result<f64> {
         const LOOK_NS: Ns = 5_000_000;
         let (began, cpu_before) = (clock::now(), clock::thread_cpu());

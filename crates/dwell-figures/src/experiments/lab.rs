@@ -55,7 +55,8 @@ pub struct Lab {
     pub kept: Option<PathBuf>,
     /// Keeps a figure of which some rows are measured.
     pub keep: KeepRows,
-    /// Measure only cases whose names contain this from the beginning of a word, in figures that are sampled row by row.
+    /// Measure only cases whose names contain this from the beginning of a word, in figures that
+    /// are sampled row by row.
     pub only: Option<String>,
     /// What was simulated for one figure and serves others.
     pub(super) study: Option<std::rc::Rc<dwell_bench::its::Study>>,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! W1: what `sim wait` predicts from a probe that smartcon gains over block, against what is measured afterwards.
+//! W1: what `sim wait` predicts from a probe that smartcon gains over block, against what is
+//! measured afterwards.
 
 use anyhow::{Context, Result};
 use dwell_sim::wait::{Scenario, WaitReport};

@@ -301,7 +301,8 @@ pub fn real(
                 let [estimated, measured] = cases(program, scene);
                 let case = if measures { &measured } else { &estimated };
                 progress(case, share(at));
-                // Where a process lasts long, its start does not decide. Beside others it lasts long anyway.
+                // Where a process lasts long, its start does not decide. Beside others it lasts
+                // long anyway.
                 let long = !lab.is_hasty() && scene.stressors == 0;
                 let length = if long { "medium" } else { "short" };
                 let run = Script { script, directory: ground.path().join(program), length };

@@ -95,8 +95,8 @@ impl On {
 /// One cell: where, how large in KiB, whether a write, beside what.
 type Cell = (On, u64, bool, Beside);
 
-/// Cells that cover devices, sizes, loads and directions: each value of one meets each of another at
-/// least once where that can be.
+/// Cells that cover devices, sizes, loads and directions: each value of one meets each of another
+/// at least once where that can be.
 const CELLS: [Cell; 28] = {
     use Beside::{Io, Nothing, One, Ten};
     use On::{Apart, Disk, Emulated, Together, Zram};

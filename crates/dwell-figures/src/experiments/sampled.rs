@@ -60,8 +60,8 @@ impl Lab {
         cases.any(|case| self.asks_for(case) && result.lacks(case))
     }
 
-    /// Whether a case is among those that are to be measured: their names contain [`Lab::only`] from
-    /// the beginning of a word.
+    /// Whether a case is among those that are to be measured: their names contain [`Lab::only`]
+    /// from the beginning of a word.
     pub fn asks_for(&self, case: &str) -> bool {
         let Some(only) = &self.only else { return true };
         let begins = |at: usize| !case[..at].ends_with(|before: char| before.is_alphanumeric());

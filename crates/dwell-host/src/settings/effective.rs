@@ -35,8 +35,8 @@ pub struct General {
     pub leave_alone_ms: Set<u32>,
     /// Whether decisions are recorded only.
     pub shadow: Set<bool>,
-    /// CPU time that busy-waiting may use at most, 0–1 of the CPUs that a process may run on; `None`
-    /// for no cap.
+    /// CPU time that busy-waiting may use at most, 0–1 of the CPUs that a process may run on;
+    /// `None` for no cap.
     pub spin_cap: Option<Set<f32>>,
     /// Whether a device that is added is probed.
     pub probe_on_add: Set<bool>,
@@ -67,8 +67,8 @@ pub struct Effective {
     pub largest_threshold_bytes: Option<Set<u64>>,
 }
 
-/// How long a process is left alone where nothing is said of it, in milliseconds: one that ends before has nothing to gain,
-/// and what its engine needs would take longer than all its waits.
+/// How long a process is left alone where nothing is said of it, in milliseconds: one that ends
+/// before has nothing to gain, and what its engine needs would take longer than all its waits.
 const LEAVE_ALONE_MS: u32 = 20;
 
 impl Settings {

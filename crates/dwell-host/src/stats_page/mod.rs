@@ -111,8 +111,8 @@ impl ControlReader {
 }
 
 impl StatsPage {
-    /// The stats page of this process, in a directory that is made if it is missing. Pid, start, pid
-    /// namespace and command are filled in; without a root, the process is its run's own.
+    /// The stats page of this process, in a directory that is made if it is missing. Pid, start,
+    /// pid namespace and command are filled in; without a root, the process is its run's own.
     ///
     /// A process of a run begins with what the run's root was told. A file that the same process
     /// left before it executed another program is added to what is kept of the run.
@@ -168,7 +168,8 @@ impl StatsPage {
         &self.header
     }
 
-    /// Whether the calling process is the one that this is the stats page of, and not a child of it.
+    /// Whether the calling process is the one that this is the stats page of, and not a child of
+    /// it.
     pub fn is_ours(&self) -> bool {
         self.header.pid == std::process::id()
     }
@@ -242,8 +243,9 @@ impl StatsPage {
         }
     }
 
-    /// Whether an ancestor is the run's root, or tells for the same run: once each has waited for its child, the kernel accounts to
-    /// that ancestor what this process read and wrote. One that has not yet told anything may have no stats page.
+    /// Whether an ancestor is the run's root, or tells for the same run: once each has waited for
+    /// its child, the kernel accounts to that ancestor what this process read and wrote. One that
+    /// has not yet told anything may have no stats page.
     fn is_waited_for(&self) -> bool {
         let root = self.header.root_pid;
         let stats_pages = place::stats_pages(&self.dir).unwrap_or_default();
@@ -344,8 +346,8 @@ pub struct Entry {
     pub snapshot: Result<Snapshot>,
 }
 
-/// All processes under Dwell whose stats_pages are in a directory. Files of dead ones are removed; what
-/// they did is kept for their run as long as that goes on.
+/// All processes under Dwell whose stats_pages are in a directory. Files of dead ones are removed;
+/// what they did is kept for their run as long as that goes on.
 ///
 /// # Errors
 /// A directory that cannot be read or that others may write; one that is missing holds nothing.

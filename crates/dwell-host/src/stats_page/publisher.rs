@@ -51,8 +51,8 @@ pub struct Publisher {
     load: Mutex<Option<Load>>,
     /// Until when windows publish nothing. Held while one does.
     rests_until: Mutex<Ns>,
-    /// What the kernel counts for this process: opened once, because each opening takes a number that
-    /// the program may expect for itself.
+    /// What the kernel counts for this process: opened once, because each opening takes a number
+    /// that the program may expect for itself.
     io: Option<std::fs::File>,
 }
 
@@ -151,8 +151,8 @@ impl Publisher {
         }));
     }
 
-    /// Ends the stats page, leaves the figures to the run ([`StatsPage::settle`]) and returns them. A window that publishes at
-    /// this moment changes neither.
+    /// Ends the stats page, leaves the figures to the run ([`StatsPage::settle`]) and returns them.
+    /// A window that publishes at this moment changes neither.
     pub fn settle(&self) -> Snapshot {
         let last = self.snapshot();
         self.stats_page.settle(&last);

@@ -115,8 +115,8 @@ pub fn gather(dir: &Path, run: u64) -> Result<Snapshot> {
     Ok(sum)
 }
 
-/// Forgets a run that is about to end: what was kept of it, and the files of its dead. So it does with the dead of runs that
-/// have ended before, whom nobody will ask for.
+/// Forgets a run that is about to end: what was kept of it, and the files of its dead. So it does
+/// with the dead of runs that have ended before, whom nobody will ask for.
 pub fn end_run(dir: &Path, run: u64) {
     let Ok(_lock) = place::locked(dir) else { return };
     remove(&path_of(dir, run));

@@ -199,7 +199,8 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// Whether the process leaves everything to the kernel: it was told so, or Dwell is switched off.
+    /// Whether the process leaves everything to the kernel: it was told so, or Dwell is switched
+    /// off.
     pub fn is_off(&self) -> bool {
         self.control.off || self.load.is_some_and(|load| load.off)
     }

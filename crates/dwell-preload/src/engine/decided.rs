@@ -21,8 +21,9 @@ use super::{Services, order};
 use crate::served;
 use crate::stack::{self, STACK_BYTES};
 
-/// A device that is decided for. Its files are opened when requests wait for it: what they need, a thread among it, would slow down
-/// a program that only opens and closes, or finds all in the page cache.
+/// A device that is decided for. Its files are opened when requests wait for it: what they need, a
+/// thread among it, would slow down a program that only opens and closes, or finds all in the page
+/// cache.
 pub(super) struct Decided {
     files: OnceLock<Files>,
     /// None where they are open from the beginning.
@@ -43,12 +44,14 @@ struct Later {
 
 type Open = dyn Fn(&mut Option<Services>) -> Files + Send + Sync;
 
-/// As many requests must have waited for a device before its files are opened, each of which makes up for as many that did not. A second
-/// thread slows down a program that has one: its C library begins to lock what it uses, and the kernel to count.
+/// As many requests must have waited for a device before its files are opened, each of which makes
+/// up for as many that did not. A second thread slows down a program that has one: its C library
+/// begins to lock what it uses, and the kernel to count.
 const WORTH_WAITS: u32 = 16;
 const HITS_PER_WAIT: u32 = 16;
 
-/// On a crowded machine twice as many each time, until so many: to look at the machine takes as long as a request of a fast device.
+/// On a crowded machine twice as many each time, until so many: to look at the machine takes as
+/// long as a request of a fast device.
 const CROWDED_WAITS: u32 = 1024;
 
 impl Decided {
@@ -65,7 +68,8 @@ impl Decided {
         Decided { files, later, waits: AtomicU32::new(0), worth }
     }
 
-    /// The same device for a forked child, which opens files of its own. What is open from the beginning is the parent's.
+    /// The same device for a forked child, which opens files of its own. What is open from the
+    /// beginning is the parent's.
     pub(super) fn in_child(&self) -> Option<Self> {
         self.later.clone().map(Decided::later)
     }
@@ -83,7 +87,8 @@ impl Decided {
         Some(())
     }
 
-    /// Notes how long a request of so many bytes took before that. What threads note at once may be lost.
+    /// Notes how long a request of so many bytes took before that. What threads note at once may be
+    /// lost.
     pub(super) fn took(&self, direct: bool, bytes: u64, ns: u64) {
         let hit_ns = self.later.as_ref().map_or(0, |later| later.known.hit_ns(bytes));
         let before = self.waits.load(Ordering::Relaxed);
@@ -99,8 +104,8 @@ impl Decided {
         self.waits.load(Ordering::Relaxed) >= self.worth.load(Ordering::Relaxed)
     }
 
-    /// Whether files are not worth opening now, after all: Dwell is off, or so many want the CPUs that all would be left to the kernel. Then more
-    /// requests have to wait anew.
+    /// Whether files are not worth opening now, after all: Dwell is off, or so many want the CPUs
+    /// that all would be left to the kernel. Then more requests have to wait anew.
     pub(super) fn gives_way(&self) -> bool {
         let is_overloaded =
             || self.later.as_ref().is_some_and(|later| later.gives_way) && is_overloaded();

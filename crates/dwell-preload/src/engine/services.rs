@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a process keeps beside its devices, the monitor and the stats page, from their beginning to what they tell at its end.
+//! What a process keeps beside its devices, the monitor and the stats page, from their beginning to
+//! what they tell at its end.
 #![allow(unsafe_code)]
 
 use std::sync::Arc;
@@ -24,7 +25,8 @@ impl Services {
         }
     }
 
-    /// The system monitor, and the stats page that it keeps up to date. A process can do without either.
+    /// The system monitor, and the stats page that it keeps up to date. A process can do without
+    /// either.
     pub(super) fn begin(order: &RunOrder) -> Services {
         let user = dwell_host::capability::effective_uid();
         let variables = |name: &str| env::var_os(name);
@@ -137,7 +139,8 @@ pub fn retire() {
     table::shared_with_others();
 }
 
-/// Leaves everything to the kernel from now on, without a thread of the engine's. What was done so far is told at the end.
+/// Leaves everything to the kernel from now on, without a thread of the engine's. What was done so
+/// far is told at the end.
 pub fn rest() {
     if let Some(_inside) = enter() {
         end_thread();
@@ -153,7 +156,8 @@ fn end_thread() {
     }
 }
 
-/// A thread that can be joined may still be one of the process for the kernel, which then refuses what it grants to one alone.
+/// A thread that can be joined may still be one of the process for the kernel, which then refuses
+/// what it grants to one alone.
 fn wait_for_its_end() {
     const LOOKS: u32 = 1000;
     for _ in 0..LOOKS {

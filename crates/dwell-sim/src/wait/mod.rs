@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Waits on a device that is not here: threads, CPUs and a device in virtual time, under any wait policy.
+//! Waits on a device that is not here: threads, CPUs and a device in virtual time, under any wait
+//! policy.
 //!
 //! Every wait is stepped by the ground's [`WaitMachine`], as in a blocking call; time, load and
 //! estimates that a policy sees are those of the simulated machine.

@@ -125,8 +125,8 @@ impl<T: AsFd> Watched<T> {
     /// (`SO_RCVLOWAT`); anything else is readable with whatever there is.
     ///
     /// The kernel counts what it holds: bytes that the caller has read already and keeps are to be
-    /// taken off. A mark beyond the receive buffer is cut down to what fits. It stays for waits that
-    /// ask for the same.
+    /// taken off. A mark beyond the receive buffer is cut down to what fits. It stays for waits
+    /// that ask for the same.
     pub async fn readable(&self, at_least: usize) {
         self.set_low_water(at_least);
         self.ready(Way::Read).await;

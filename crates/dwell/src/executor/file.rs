@@ -211,8 +211,8 @@ where
     /// As [`File::read_at`]; direct I/O cannot take the buffer.
     ///
     /// # Panics
-    /// While it is in flight, the system forbids what would bring its completion (`io_uring_enter`):
-    /// the buffer, to which the device may still write, cannot be given back.
+    /// While it is in flight, the system forbids what would bring its completion
+    /// (`io_uring_enter`): the buffer, to which the device may still write, cannot be given back.
     pub async fn read_at<B: IoBufMut>(&self, buffer: B, offset: u64) -> (Result<usize>, B) {
         whole(self.reading(buffer, 0, offset).await)
     }

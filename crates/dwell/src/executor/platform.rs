@@ -40,11 +40,12 @@ pub trait Platform {
         None
     }
 
-    /// Forgets what was armed and never waited for: it may since be over, and nothing would end the wait.
+    /// Forgets what was armed and never waited for: it may since be over, and nothing would end the
+    /// wait.
     fn disarm(&mut self) {}
 
-    /// Adds something that ends the next wait, a ring, a descriptor, a connection or a word; whether
-    /// it can. Moments are told to [`Platform::wait`].
+    /// Adds something that ends the next wait, a ring, a descriptor, a connection or a word;
+    /// whether it can. Moments are told to [`Platform::wait`].
     fn arm(&mut self, wake: &Wake<'_>) -> bool;
 
     /// What was armed lately may be gone, a word's memory included.

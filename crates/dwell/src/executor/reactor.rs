@@ -409,7 +409,8 @@ impl Reactor {
     pub fn land(&mut self, waited: bool, expired: bool) {
         let mut landed = std::mem::take(&mut self.landed);
         for (at, completion, seen) in landed.drain(..) {
-            // It is gone if a completion of nothing comes after the last of a file that was let go of.
+            // It is gone if a completion of nothing comes after the last of a file that was let go
+            // of.
             let Some(line) = self.lines.get_mut(at) else { continue };
             let Some(flight) = line.flights.take(completion.ticket) else { continue };
             let latency_ns = waited.then(|| seen.saturating_sub(flight.submitted));
@@ -442,8 +443,8 @@ impl Reactor {
         self.lines.iter().any(|(_, line)| line.is_busy() && line.queue.is_lost())
     }
 
-    /// Leaves the memory of what is still in flight, on queues that are lost or on all, to whoever may
-    /// write there.
+    /// Leaves the memory of what is still in flight, on queues that are lost or on all, to whoever
+    /// may write there.
     pub fn give_up(&mut self, all: bool) {
         let Reactor { lines, requests, after, .. } = self;
         let lost = |line: &Line| line.is_busy() && (all || line.queue.is_lost());

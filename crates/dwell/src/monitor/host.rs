@@ -152,9 +152,10 @@ impl Drop for HostPage {
     }
 }
 
-/// Asks the kernel whether a process of our pid namespace is dead; of others nothing is known. A pid
-/// that another process has by now is found dead later, by its silence: to read when that process
-/// began would take a descriptor, and with it a number that the program may expect for its own.
+/// Asks the kernel whether a process of our pid namespace is dead; of others nothing is known. A
+/// pid that another process has by now is found dead later, by its silence: to read when that
+/// process began would take a descriptor, and with it a number that the program may expect for its
+/// own.
 fn gone_from_here(member: &Member) -> impl Fn(Identity) -> bool + use<> {
     let namespace = member.identity().namespace();
     move |who| who.namespace() == namespace && sys::no_such_process(who.pid() as i32)

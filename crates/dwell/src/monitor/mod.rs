@@ -85,8 +85,8 @@ pub struct Config {
     pub sharing: Sharing,
     /// How long a process keeps the right to spin when others wait for it, give or take a quarter.
     pub max_hold_ms: u32,
-    /// CPU time that busy-waiting may use at most, as a share, 0–1, of the CPUs that the process may
-    /// run on; `None` for no cap. It holds for each window, whatever the policy.
+    /// CPU time that busy-waiting may use at most, as a share, 0–1, of the CPUs that the process
+    /// may run on; `None` for no cap. It holds for each window, whatever the policy.
     pub spin_cap: Option<f32>,
     /// Where to look, once a window, whether Dwell is switched off.
     pub off_switch: OffSwitch,
@@ -259,8 +259,8 @@ impl SystemMonitor {
         Ok(monitor)
     }
 
-    /// What processes found out about devices, opened when it is first asked for. Where it cannot be
-    /// had, each process finds out for itself.
+    /// What processes found out about devices, opened when it is first asked for. Where it cannot
+    /// be had, each process finds out for itself.
     pub(crate) fn remembered(&self) -> Option<&Arc<Remembered>> {
         let open = || {
             let (page, sharing) = self.page.as_ref()?;

@@ -17,10 +17,11 @@ use crate::{given, size};
 /// What to measure, and how.
 #[derive(Args)]
 pub struct Pager {
-    /// Files or addresses (emu:z-nand), which are only read. Without any: files made for it, on --on
+    /// Files or addresses (emu:z-nand), which are only read. Without any: files made for it, on
+    /// --on
     paths: Vec<PathBuf>,
-    /// Devices to make files of random bytes on, each with ext4: a loop device over memory, compressed
-    /// memory, the disk of the working directory
+    /// Devices to make files of random bytes on, each with ext4: a loop device over memory,
+    /// compressed memory, the disk of the working directory
     #[arg(
         long,
         value_enum,

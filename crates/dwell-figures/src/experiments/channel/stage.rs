@@ -44,8 +44,8 @@ impl Stage {
         }))
     }
 
-    /// Serves `backing` as `dwell serve` does: the kernel reads and writes by itself where it can. `hidden` keeps
-    /// everybody else off the directory.
+    /// Serves `backing` as `dwell serve` does: the kernel reads and writes by itself where it can.
+    /// `hidden` keeps everybody else off the directory.
     pub fn passed_through(
         backing: &Path,
         hidden: bool,
