@@ -18,7 +18,7 @@ use crate::result::{Requests, RoundResult};
 pub(crate) struct Measure<'k> {
     /// Away while a contender has it.
     work: Option<Work>,
-    /// What is kept of each request.
+    /// Keeps the samples of each request.
     pub keeper: &'k mut Keeper,
 }
 

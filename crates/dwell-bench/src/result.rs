@@ -139,7 +139,7 @@ pub struct RoundResult {
     pub bystander_system_ns: u64,
     /// How many requests were decided for which reason.
     pub decisions: BTreeMap<String, u64>,
-    /// Of a named workload: operations completed, by kind. One may be many requests, or none.
+    /// For a named workload, the operations completed, by kind. One may be many requests, or none.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub operations: BTreeMap<String, u64>,
     /// Of memory that is paged in: faults, pages and bytes, by name.
@@ -263,7 +263,7 @@ pub struct Ratio {
     pub policy: String,
     /// Policy that it is compared with.
     pub baseline: String,
-    /// What is compared.
+    /// The quantity compared.
     pub metric: Metric,
     /// Ratio policy / baseline with its interval.
     #[serde(flatten)]

@@ -19,7 +19,7 @@ use crate::result;
 /// Largest request that is measured, in bytes.
 const MOST: u64 = 1 << 30;
 
-/// What is measured on.
+/// The file, device or address that a run measures on.
 #[derive(Clone, Debug)]
 pub struct Subject {
     /// Short name in tables.

@@ -40,7 +40,7 @@ impl Number {
     }
 }
 
-/// What is sampled.
+/// One question to sample: the subject, the contenders, and the numbers compared.
 #[derive(Clone, Copy, Debug)]
 pub struct Question<'a> {
     /// On what.
@@ -57,7 +57,7 @@ pub struct Question<'a> {
     pub load: Load,
     /// Where the kernel's workers run.
     pub state: State,
-    /// What is compared.
+    /// The numbers compared.
     pub numbers: &'a [Number],
     /// Length of one measured part.
     pub part: Duration,

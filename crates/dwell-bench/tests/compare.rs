@@ -38,7 +38,7 @@ fn run(plan: &Plan) -> anyhow::Result<Comparison> {
     compare::run(plan, vec!["dwell".into(), "compare".into()], &mut |_| {})
 }
 
-/// What is left in the directory of runs.
+/// Names of the files left in the directory of runs.
 fn left(plan: &Plan) -> BTreeSet<String> {
     let runs = fs::read_dir(plan.directory.join("runs"));
     runs.into_iter().flatten().map(|e| e.unwrap().file_name().into_string().unwrap()).collect()

@@ -77,8 +77,8 @@ fn file(bytes: usize) -> (tempfile::TempDir, PathBuf) {
     (directory, path)
 }
 
-/// The same on a device in memory that is never busy, of which so much is read ahead at once: of a
-/// disk it may be more than the limit, and the kernel kills who waits too long for all of that.
+/// The same on a device in memory that is never busy, with this much read-ahead. The read-ahead of
+/// a disk may exceed the limit. The kernel kills a process that waits too long for all of that.
 fn quick_file(bytes: usize, ahead_bytes: u64) -> Result<(FileSystem, PathBuf), Unavailable> {
     let device = LoopOnTmpfs::blank(2 * bytes as u64 + (16 << 20))?;
     let name = device.path().file_name().unwrap().to_str().unwrap();

@@ -62,8 +62,8 @@ impl File {
                 let note = opening.left_alone.or_else(|| unprobed(address, &opening.known));
                 (beneath.device.as_ref().map(ToString::to_string), note)
             }
-            // Nobody's program stops because of what is wrong there: requests pass through. What is
-            // wrong with the address, opening says.
+            // An error there stops no program: requests pass through. Opening reports an error in
+            // the address.
             (Err(error), _) => {
                 options = options.policy(Arc::new(Block));
                 (None, Some(error.to_string()))
@@ -122,9 +122,9 @@ pub(crate) unsafe fn opened<'a>(file: *const File) -> Result<&'a File, Failure> 
 /// options  how to open; NULL to read through the page cache with the policy "adaptive"
 /// file     receives the file; close it with dwell_close
 ///
-/// Returns 0, or -1 with errno set: EINVAL for a NULL path or file, a bad option, an unknown
-/// policy, a directory, or DWELL_DIRECT where the file system has no direct I/O; E2BIG for
-/// options of a later version; else what open(2) says.
+/// Returns 0, or -1 with errno set: E2BIG for options of a later version; else what open(2) says.
+/// EINVAL stands for a NULL path or file, a bad option, an unknown policy or a directory.
+/// DWELL_DIRECT where the file system has no direct I/O gives EINVAL too.
 ///
 /// # Safety
 /// The pointers are NULL or valid.

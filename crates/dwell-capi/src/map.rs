@@ -242,10 +242,10 @@ unsafe fn asked(options: *const MapOptions) -> Result<dwell_pager::Options, Fail
 /// options  budget and manner; not NULL, because there is no usual budget
 /// region   receives the region; end it with dwell_unmap
 ///
-/// Returns 0, or -1 with errno set: EINVAL for NULL, a bad option, an empty file, a budget too
-/// small, where userfaultfd is missing or this process may not use it (dwell_last_error says
-/// which), and for DWELL_MAP_SHARED on a file opened without DWELL_WRITE; else what the system
-/// says.
+/// Returns 0, or -1 with errno set: EINVAL, or what the system says. EINVAL stands for NULL, a bad
+/// option, an empty file, a budget too small, and for DWELL_MAP_SHARED on a file opened without
+/// DWELL_WRITE. It also stands for a userfaultfd that is missing or that this process may not use
+/// (dwell_last_error says which).
 ///
 /// # Safety
 /// The pointers are NULL or valid, the file open.

@@ -30,7 +30,7 @@ use crate::way::Way;
 /// What a daemon is told.
 #[derive(Clone)]
 pub struct Options {
-    /// What is known of the device beneath the backing directory.
+    /// Parameters of the device beneath the backing directory.
     pub known: DeviceParameters,
     /// How the serving thread waits while no channel asks for anything.
     pub policy: Arc<dyn WaitPolicy>,

@@ -4,7 +4,8 @@
 
 use std::fs;
 
-/// Who owns which users' numbers. The default owns none: each user counts alone.
+/// The users that own ranges of users' numbers (subordinate ids). The default owns none: each user
+/// counts alone.
 #[derive(Clone, Debug, Default)]
 pub struct Owners(Vec<Subordinates>);
 
@@ -42,7 +43,7 @@ impl Owners {
         Owners(subuid.lines().filter_map(owned).collect())
     }
 
-    /// Who answers for what this user takes.
+    /// The user that accounts for what this user takes: the owner of its number, or itself.
     pub fn of(&self, uid: u32) -> u32 {
         let owns =
             |range: &&Subordinates| uid.checked_sub(range.first).is_some_and(|at| at < range.count);

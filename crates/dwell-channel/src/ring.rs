@@ -55,9 +55,9 @@ impl Word for AtomicU64 {
     }
 }
 
-/// Room for a copy of one entry on the cache line of the producer's cursor: whoever looks at the
-/// cursor has the entry with it, and need not fetch the ring's, which is another line that the
-/// other side wrote last.
+/// Room for a copy of one entry on the cache line of the producer's cursor. A load of the cursor
+/// brings the entry with it. The ring's own entry lies on another line, which the other side wrote
+/// last and which then need not be fetched.
 #[derive(Debug)]
 pub struct Beside<'a, C, W> {
     /// The value of the cursor that the copy belongs to.

@@ -66,7 +66,7 @@ impl Service {
                 self.wait();
             }
         }
-        // What is in flight may still be written by the kernel: its memory stays until then.
+        // The kernel may still write to requests in flight: their memory stays until they are over.
         self.users.clear();
         self.device.settle();
     }

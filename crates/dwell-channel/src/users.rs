@@ -144,13 +144,13 @@ pub(crate) struct Users {
     /// Those of whom a channel is awake.
     awake: Vec<User>,
     resting: HashMap<u32, User>,
-    /// Who is served first next time.
+    /// Index in `awake` of the user served first next time.
     first: usize,
     /// Tells of users whose channels ring, and of what else wakes the thread.
     doorbells: OwnedFd,
 }
 
-/// What is heard that is no user.
+/// The epoll datum of the thread's own wake-up, which is no user's number.
 const OWN_WAKE: u64 = u64::MAX;
 
 impl Users {

@@ -58,7 +58,7 @@ impl Way {
         {
             return Some(Way::Memory { view, write });
         }
-        // What is to be durable at once was opened so, or is left to the kernel.
+        // A write that must be durable at once needs a file opened so, or is left to the kernel.
         let durable = open.flags & (libc::O_SYNC | libc::O_DSYNC);
         let own = rustix::fs::fcntl_getfl(&open.file).ok()?.bits() as i32;
         let write = write && durable & !own == 0;

@@ -49,7 +49,7 @@ fn what_a_killed_client_had_in_flight_lands_in_no_other_memory() {
         drop(client);
         soon("the channel of a killed client stays", || house.daemon.tally().channels == 0);
 
-        // Whoever comes next has memory of its own, whatever comes back to the dead one's.
+        // The next client has memory of its own, whatever comes back to the dead one's.
         let fd = opened.program.as_raw_fd();
         let shape = Shape { depth: 16, slot_bytes: 4096, arena_bytes: 64 << 10 };
         let mut queue = house.mount().asynchronous(shape, fd).unwrap();

@@ -83,7 +83,7 @@ fn entries_come_out_whole_in_order_and_once() {
     });
 }
 
-/// Who sleeps is rung, or has seen the entry: never neither.
+/// A side that sleeps is rung, or has seen the entry: never neither.
 #[test]
 fn no_entry_is_slept_through() {
     loom::model(|| {

@@ -33,7 +33,7 @@ fn direct(scene: &Scene) -> File {
     dwell::Options::new().write(true).direct(true).open(scene.path("data")).unwrap()
 }
 
-/// What is beneath, past its page cache.
+/// Bytes of the device beneath, read past its page cache.
 fn beneath(path: &Path, at: u64, bytes: usize) -> Vec<u8> {
     let file = Plain::options().read(true).custom_flags(libc::O_DIRECT).open(path).unwrap();
     let mut buffer = Aligned::new(bytes);

@@ -255,7 +255,7 @@ fn served_elsewhere(backing: &Path, mount: &Path, passthrough: bool) -> Killed {
 fn a_killed_daemon_is_noticed_soon_and_found_again() {
     for passthrough in [true, false] {
         let Some(scene) = scene_by((true, passthrough)) else { return };
-        // What is open is then read and written by the kernel all the same.
+        // With passthrough, the kernel goes on reading and writing open files all the same.
         let goes_on = scene.facts().data_path == DataPath::Passthrough;
         drop(scene);
         noticed_and_found_again(passthrough, goes_on);

@@ -92,7 +92,7 @@ fn a_copy_beside_the_cursor_is_taken_for_its_own_entry_only() {
     assert_eq!((consumer.ready(&tail), consumer.take_beside::<2>(beside())), (Ok(2), None));
     assert_eq!(consumer.take(&slots), [5, 5]);
     assert_eq!(consumer.take_beside(beside()), Some([6, 6]));
-    // What is shown again without its copy is taken from the ring.
+    // An entry that is published again without its copy is taken from the ring.
     producer.put(&slots, [7, 8]);
     producer.publish_beside(&tail, beside(), [7, 8]);
     producer.publish(&tail, &belongs_to);

@@ -40,7 +40,7 @@ impl Stage {
         self.scene.path("data")
     }
 
-    /// What is there is what should be, for everybody.
+    /// Checks that the length and the bytes are the model's, for everybody.
     fn holds(&self) {
         let story = &self.story;
         assert_eq!(fs::metadata(self.path()).unwrap().len(), self.model.len() as u64, "{story}");

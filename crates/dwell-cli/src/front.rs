@@ -20,8 +20,8 @@ pub fn front() -> ExitCode {
     })
 }
 
-/// The arguments of `dwell run`, where these are in order. What is wrong with others, and how they
-/// are used, the other program tells.
+/// The arguments of `dwell run`, where these are in order. The other program reports errors in them
+/// and prints the help.
 fn run_alone() -> Option<cmd::run::Args> {
     let mut words = env::args_os().skip(1);
     words.next().filter(|word| word == "run")?;

@@ -83,7 +83,7 @@ pub fn is_program(word: &OsStr) -> bool {
     if word.as_encoded_bytes().contains(&b'/') {
         return runs(path);
     }
-    // What is searched where no path is set.
+    // Directories to search where no path is set.
     let search = env::var_os("PATH").unwrap_or_else(|| "/bin:/usr/bin".into());
     !word.is_empty() && env::split_paths(&search).any(|directory| runs(&directory.join(path)))
 }

@@ -34,9 +34,9 @@ pub fn serve_dir() -> Result<PathBuf> {
     }
 }
 
-/// A runtime directory of another user (as after `su`) is none of ours. What is not memory is the
-/// last choice: there, a process that ends would wait for a disk, and one that publishes for a
-/// journal.
+/// A runtime directory of another user (as after `su`) is none of ours. A directory that is not
+/// memory is the last choice. There, a process that ends would wait for a disk, and one that
+/// publishes for a journal.
 fn place(chosen: Option<PathBuf>, memory: &Path, uid: u32) -> PathBuf {
     let own = |dir: &PathBuf| dir.is_absolute() && fs::metadata(dir).is_ok_and(|d| d.uid() == uid);
     match chosen.filter(own) {

@@ -141,7 +141,7 @@ fn doctor_speaks_of_everything_in_words_and_in_json() {
     assert!(shown.contains("io-uring") && shown.contains("active"), "{shown}");
     let output = dwell(dir.path(), &["doctor", "--json"]);
     let told: Value = serde_json::from_slice(&output.stdout).unwrap();
-    // What is missing on this machine is in the list, and the exit status says whether that is
+    // The list names the requirements that this machine lacks; the exit status says whether it is
     // empty.
     let lacking = told["lacking"].as_array().unwrap();
     assert_eq!(output.status.code(), Some(i32::from(!lacking.is_empty())), "{lacking:?}");

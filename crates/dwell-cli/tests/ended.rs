@@ -17,7 +17,7 @@ struct Bench {
     directory: PathBuf,
 }
 
-/// What is left of it.
+/// The outcome of a run that ended: its exit status and output.
 struct Left {
     status: Option<i32>,
     stdout: String,

@@ -43,7 +43,7 @@ fn leaves() -> Vec<(Vec<String>, clap::Command)> {
 struct Place {
     dir: tempfile::TempDir,
     failures: RefCell<Vec<String>>,
-    /// Who runs the commands, where it is not this user.
+    /// The user that runs the commands, where it is not this one.
     user: Option<u32>,
 }
 

@@ -279,7 +279,7 @@ pub enum ProfileError {
         name: String,
         /// The field, such as `curves[2].points[0].p10_ns`.
         field: String,
-        /// What is wrong with it.
+        /// The fault of the field, in words.
         why: String,
     },
     /// A field holds what no measurement gives.
@@ -293,7 +293,7 @@ pub enum ProfileError {
         name: String,
         /// The field, such as `curves[2].points[0].p10_ns`.
         field: String,
-        /// What is wrong with it.
+        /// The fault of the field, in words.
         why: String,
     },
     /// A newer Dwell wrote it, or one too old to be understood.

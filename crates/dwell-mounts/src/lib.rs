@@ -64,7 +64,7 @@ pub fn source(start: &str, backing: impl AsRef<OsStr>) -> String {
     )
 }
 
-/// What is mounted at a path, the topmost first.
+/// The topmost mount at a path; `None` where nothing is mounted.
 ///
 /// # Errors
 /// /proc cannot be read.

@@ -354,8 +354,8 @@ async fn drive(shared: Rc<Shared>) {
                     watched.drained();
                 }
                 if answered {
-                    // Who was answered asks for more: one system call sends it all, and what to
-                    // wait for is found once.
+                    // Tasks with answers make more requests: one system call sends them all. What
+                    // to wait for is then found once.
                     shared.tasks.yield_now().await;
                     shared.has_news.set(false);
                     now = shared.tasks.now();

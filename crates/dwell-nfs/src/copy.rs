@@ -207,7 +207,7 @@ impl<'w> Copy<'w> {
                 self.fail(&error);
             }
         }
-        // What is copied into a directory changes its times.
+        // A file copied into a directory changes its times.
         while let Some((made, facts)) = directories.pop() {
             let done = async {
                 let there = made.facts().await?;
@@ -275,7 +275,7 @@ impl<'w> Copy<'w> {
             && there.modified == facts.modified
         {
             if facts.bytes > self.options.extent_bytes {
-                // Of a copy that was killed after it gave the file its name.
+                // A copy that was killed after it gave the file its name left its record.
                 into.remove(&resume::names(name).1).await?;
             }
             let mut progress = self.progress.borrow_mut();

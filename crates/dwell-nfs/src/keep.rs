@@ -11,7 +11,7 @@ use crate::error::{Error, Result, Why};
 use crate::nfs3::{Kind, SetAttributes, SetTime, Status, Time};
 use crate::tree::{Facts, Node, system};
 
-/// What is kept, besides the usual permission bits.
+/// The attributes that a copy keeps, besides the usual permission bits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Keep {
     pub times: bool,

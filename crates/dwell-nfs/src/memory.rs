@@ -11,7 +11,7 @@ const MOST_CHUNKS: usize = 24;
 /// Chunks of memory, all of it initialised. Parts of a chunk are handed out without a copy.
 #[derive(Debug)]
 pub struct Memory {
-    /// What is left of the chunk that parts are taken from.
+    /// The free rest of the chunk that parts are taken from.
     current: BytesMut,
     /// Chunks that somebody may still have parts of, the oldest first.
     used: Vec<BytesMut>,

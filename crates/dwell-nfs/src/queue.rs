@@ -371,7 +371,7 @@ unsafe impl Queue for NfsQueue {
         self.next += 1;
         let flight = Flight { ticket, io, left, good_bytes: bytes, error: None };
         let key = self.flights.insert(flight);
-        // What is written is durable already; nothing takes no call.
+        // Writes are durable already, and an empty request takes no call.
         if left == 0 || matches!(action, Action::Sync | Action::DataSync) {
             self.flights.remove(key);
             self.over.push_back(Completion { ticket, result: 0 });

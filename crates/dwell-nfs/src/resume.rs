@@ -6,9 +6,9 @@ use blake3::Hash;
 
 use crate::tree::Facts;
 
-/// Of a record's first line, in bytes.
+/// Length of a record's first line, in bytes.
 pub(crate) const HEAD_BYTES: u64 = 97;
-/// Of each later line, in bytes.
+/// Length of each later line, in bytes.
 pub(crate) const LINE_BYTES: u64 = 108;
 /// Names that are longer leave no room for what is added to them.
 const LONGEST_NAME: usize = 200;

@@ -115,7 +115,7 @@ impl Uncommitted {
         self.pieces.values().filter(|piece| piece.number <= last).cloned().collect()
     }
 
-    /// What is left of a piece.
+    /// The parts of a piece that are still uncommitted and that no later write covers.
     pub fn left_of(&self, piece: &Piece) -> Vec<Piece> {
         let within = self.pieces.range(piece.range()).map(|(_, within)| within);
         within.filter(|within| within.number == piece.number).cloned().collect()

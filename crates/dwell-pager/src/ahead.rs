@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What to read ahead: from the pages of a thread's faults alone, without a clock or a device.
 //!
-//! A *stream* is a stride that faults were seen to follow. Its window reaches so many pages beyond
-//! the last fault; half of it is brought into the region at once, and the other half waits beside
-//! it, so that the next fault comes at its beginning, finds it there, and has the window moved on.
-//! Without a stream the next pages by address are read, as long as that turns out to be of use.
+//! A *stream* is a stride that faults were seen to follow. Its window reaches some number of pages
+//! beyond the last fault. Half of it is brought into the region at once, and the other half waits
+//! beside it. So the next fault comes at the beginning of that half, finds it there, and has the
+//! window moved on. Without a stream the next pages by address are read, as long as that turns out
+//! to be of use.
 
 /// Streams followed at once: a program reads several arrays in turn.
 const STREAMS: usize = 8;

@@ -33,8 +33,8 @@ const NICES: usize = 40;
 /// meanwhile.
 ///
 /// Threads of one process share one board by default; processes share one by naming the same file.
-/// Whoever may open that file may also shorten it, and then who looks at it dies: it belongs to one
-/// user.
+/// A process that may open that file may also shorten it, and a process that then looks at it dies.
+/// So the file belongs to one user.
 pub struct Board {
     area: Area,
     /// CPUs that this process may use.

@@ -51,8 +51,8 @@ const ACTIVE: u32 = 1 << 8;
 /// has. Under memory pressure (`/proc/pressure/memory`, or that of the control group) there is less
 /// for all, and without it again as much as was asked for.
 ///
-/// Whoever may open the file of a shared budget may also shorten it, and then who looks at it dies:
-/// it belongs to one user.
+/// A process that may open the file of a shared budget may also shorten it, and a process that then
+/// looks at it dies. So the file belongs to one user.
 pub struct Budget {
     area: Area,
     /// Pages that were asked for.

@@ -159,8 +159,8 @@ impl Frames {
         self.ahead_out + self.len(Kind::AHEAD)
     }
 
-    /// Frames in somebody's hands who gives them back in a moment. What is read ahead may take
-    /// longer: nobody waits for it.
+    /// Frames that threads hold and give back in a moment. Frames read ahead are left out: they may
+    /// take longer, as nobody waits for them.
     pub fn passing(&self) -> u32 {
         self.out - self.ahead_out
     }
@@ -176,7 +176,7 @@ impl Frames {
         }
     }
 
-    /// Who has a frame that is out.
+    /// The holder of a frame that is out.
     pub fn owner(&self, frame: u32) -> u16 {
         self.owner[frame as usize]
     }
@@ -325,10 +325,10 @@ impl Frames {
         Run { first, count, hollow: false }
     }
 
-    /// Takes up to `room.len()` pages of the region out to be moved, those of the lowest priority
-    /// first and of them the ones that came in longest ago; one that was asked for again after it
-    /// had left comes round once more. The newest of a class are spared while other classes have
-    /// any to give. How many were found.
+    /// Takes up to `room.len()` pages of the region out to be moved; how many were found. Pages of
+    /// the lowest priority go first, and of them the ones that came in longest ago. A page that was
+    /// asked for again after it had left comes round once more. The newest of a class are spared
+    /// while other classes have any to give.
     pub fn victims(&mut self, pages: &Pages, room: &mut [u32]) -> usize {
         // What one instruction touches has to stay until it is over.
         let present: u32 = (0..CLASSES).map(|class| self.len(Kind::present(class))).sum();

@@ -28,10 +28,10 @@ const ATTR_IMMUTABLE: u64 = 0x10;
 const ATTR_VERITY: u64 = 0x10_0000;
 const MNT_ID: u32 = 0x1000;
 
-/// Checks that nobody may write to a file: it has the attribute immutable or fs-verity, or is
-/// sealed against writing, or lies on a block device whose file system is read-only as a whole (a
+/// Checks that nobody may write to a file. Such a file has the attribute immutable or fs-verity, is
+/// sealed against writing, or lies on a block device whose file system is read-only as a whole. A
 /// read-only bind mount of a writable file system does not count, nor does a file system of the
-/// network). Whoever may lift such a protection may still do so later.
+/// network. A process that may lift such a protection may still do so later.
 ///
 /// # Errors
 /// Why the file may change.

@@ -70,15 +70,15 @@ impl MmapOptions {
         self
     }
 
-    /// Who pages: a region, the kernel, or whichever is better.
+    /// Sets what pages the mapping: a region, the kernel, or whichever is better.
     #[must_use]
     pub fn backing(mut self, backing: Backing) -> Self {
         self.backing = backing;
         self
     }
 
-    /// Who handles faults. With [`Faults::Inline`], a system call on an absent page fails with
-    /// EFAULT.
+    /// Sets the thread that handles faults. With [`Faults::Inline`], a system call on an absent
+    /// page fails with EFAULT.
     #[must_use]
     pub fn faults(mut self, faults: Faults) -> Self {
         self.faults = faults;

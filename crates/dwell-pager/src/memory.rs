@@ -150,8 +150,8 @@ impl Area {
     /// Copies a present page that others may write meanwhile.
     pub fn snapshot(&self, page: usize, into: &mut [u8]) {
         debug_assert!(page < self.pages && into.len() == PAGE_BYTES);
-        // SAFETY: a present page within the mapping, and as much room. Whoever writes to it at this
-        // moment is seen or not; the caller compares with what the page held later.
+        // SAFETY: a present page within the mapping, and as much room. A write to it at this moment
+        // is seen or not; the caller compares with what the page held later.
         unsafe {
             let from = self.at(page) as *const u8;
             std::ptr::copy_nonoverlapping(

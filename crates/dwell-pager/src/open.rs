@@ -37,7 +37,7 @@ use crate::uffd::{Missing, Uffd};
 /// The smallest budget: one instruction may touch several pages, and each of several threads
 /// executes one.
 pub(crate) const LEAST_PAGES: u32 = 8;
-/// What is said of a source without a page.
+/// The error for a source without a page.
 const EMPTY: &str = "is empty, there is nothing to make memory of";
 /// Hints that the ring holds.
 const HINTS: usize = 4096;

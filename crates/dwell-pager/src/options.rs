@@ -14,7 +14,7 @@ use crate::group::usual_budget_bytes;
 /// Bytes of a page: what is read, moved in and moved out at once.
 pub const PAGE_BYTES: usize = 4096;
 
-/// Who handles a page fault.
+/// The thread that handles a page fault.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Faults {
     /// The faulting thread itself, in a handler of SIGBUS. System calls on absent pages fail with
@@ -29,8 +29,8 @@ pub enum Faults {
 /// What the program may do with the memory, and what becomes of what it writes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Access {
-    /// Reading. What is written all the same is a change to a copy: the source never sees it, and
-    /// it is gone once the page leaves memory.
+    /// Reading. A write all the same changes a copy. The source never sees the change, which is
+    /// lost once the page leaves memory.
     #[default]
     ReadOnly,
     /// Reading and writing; nothing that is written reaches the source.
@@ -85,7 +85,7 @@ pub enum Otherwise {
     Map,
 }
 
-/// Who pages.
+/// What pages the memory: a region or the kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Backing {
     /// A region.
@@ -108,7 +108,7 @@ pub struct Options {
     pub shared_budget: Option<Arc<Budget>>,
     /// The nice value by which the region's share of that is decided.
     pub nice: i8,
-    /// Who handles faults.
+    /// The thread that handles faults.
     pub faults: Faults,
     /// What the program may do.
     pub access: Access,
@@ -122,7 +122,7 @@ pub struct Options {
     pub depth: u32,
     /// Where the threads that page tell each other their priorities.
     pub board: Arc<Board>,
-    /// Who pages.
+    /// What pages the memory.
     pub backing: Backing,
     /// What to do without userfaultfd.
     pub otherwise: Otherwise,

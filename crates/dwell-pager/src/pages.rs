@@ -95,7 +95,7 @@ impl Pages {
     }
 
     /// Gives a page a state and flags in place of those it had; pins, and the marks of syncs and of
-    /// the spill file, stay. Whoever waited is woken. By the holder of the lock.
+    /// the spill file, stay. It wakes the waiters. By the holder of the lock.
     pub fn set(&self, page: u32, state: State, flags: u32) {
         debug_assert!(flags & !FLAGS == 0);
         let word = self.word(page);

@@ -176,7 +176,7 @@ impl Region {
         Ok((range.start / PAGE_BYTES) as u32..range.end.div_ceil(PAGE_BYTES) as u32)
     }
 
-    /// Brings a range of bytes into memory. What is brought in may leave again before it is used,
+    /// Brings a range of bytes into memory. Pages brought in may leave again before they are used,
     /// if the budget is small; see [`Region::pin`].
     ///
     /// # Errors

@@ -27,7 +27,7 @@ use crate::uffd::Uffd;
 /// Thread queues for threads that have none of their own.
 pub(crate) const GUESTS: usize = 8;
 
-/// What is changed by one thread at a time. The lock is held for bookkeeping alone, never across a
+/// State that one thread at a time changes. The lock is held for bookkeeping alone, never across a
 /// system call or an access to the region; outside of handlers, with signals kept out.
 #[derive(Debug)]
 pub(crate) struct Books {
@@ -263,8 +263,8 @@ impl Shared {
     /// Frames to region. What came before an error is told in pages.
     fn bring_in(&self, page: u32, count: u32, dirty: bool) -> Result<(), (u32, i32)> {
         let frame = self.pages.frame(page);
-        // What is moved is not protected against writing until it is asked for, and what is written
-        // until then would go unnoticed; what is copied is protected from the beginning.
+        // A moved page is not protected against writing until the kernel is asked to, and a write
+        // until then would go unnoticed. A copied page is protected from the beginning.
         let copies = self.copies || self.writes && !dirty;
         let to = self.area.at(page as usize);
         let from = self.pool.at(frame as usize);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The handler of SIGBUS.
 //!
-//! It is installed when the first region with faults inline is opened, and stays. What is not a
-//! fault of a region goes to the handler that was there before, and so does a page that the source
-//! refuses.
+//! It is installed when the first region with faults inline is opened, and stays. A signal that is
+//! not a fault of a region goes to the handler that was there before. So does a page that the
+//! source refuses.
 #![allow(unsafe_code)]
 
 use std::cell::UnsafeCell;

@@ -177,7 +177,7 @@ impl ThreadQueue {
         let word = sh.pages.get(page);
         let is_new = State::of(word) == State::Standby && word & HINTED == 0;
         if is_new && self.landed.len() < self.landed.capacity() {
-            // What is read meanwhile takes the frames of others first.
+            // Reads meanwhile take the frames of other pages first.
             let frame = sh.pages.frame(page);
             let kind = books.frames.kind(frame);
             books.frames.unlink(frame);

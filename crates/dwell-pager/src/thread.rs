@@ -91,7 +91,7 @@ struct Pending {
 /// What came of a look at a fault.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Step {
-    /// Who faulted goes on.
+    /// The faulting thread goes on.
     Over,
     /// It got further, and may get further still.
     Further,

@@ -33,7 +33,7 @@ const LANDED_PAGES: usize = 64;
 
 /// A request over memory of the pager's own.
 pub(crate) fn io(action: Action, target: i32, memory: usize, bytes: u32, offset: u64) -> Io {
-    // SAFETY: frames' places stay mapped until no thread queue of the region is left, and a thread
+    // SAFETY: frames' places stay mapped until no thread queue of the region is left. A thread
     // queue is only given up when nothing of it is in flight; a frame is nobody else's while a
     // request is out for it. Other callers wait for the completion before they give their memory
     // up.
@@ -202,8 +202,8 @@ impl ThreadQueue {
         Some(self.errors.swap_remove(at).1)
     }
 
-    /// Requests that may still be sent; one place is kept for what a fault waits for. Who borrows a
-    /// thread queue leaves nothing behind on it.
+    /// Requests that may still be sent; one place is kept for what a fault waits for. A thread that
+    /// borrows a thread queue leaves nothing behind on it.
     pub fn room(&self) -> u32 {
         match self.has_queue() && self.number != GUEST {
             true => (self.flights.len() as u32 - 1).saturating_sub(self.in_flight),

@@ -72,7 +72,8 @@ impl Refusals {
         *self.0.lock().unwrap() = refused;
     }
 
-    /// Of a move: the bytes before the first that is refused, and the error number.
+    /// The outcome of a move that is to fail: the bytes before the first that is refused, and the
+    /// error number.
     fn of(&self, number: libc::Ioctl, to: usize, bytes: usize) -> Option<(usize, i32)> {
         let refused = self.0.lock().unwrap();
         let (range, errno) = refused.as_ref()?;

@@ -180,7 +180,7 @@ fn a_fault_on_a_stack_of_two_pages_is_handled_on_the_alternate_stack() {
     }
 }
 
-/// Of a handler and a thread beside it: the handler has come, the thread is done.
+/// Set when the handler has come, and when the thread beside it has brought the page in.
 static CAME: AtomicBool = AtomicBool::new(false);
 static BROUGHT: AtomicBool = AtomicBool::new(false);
 

@@ -100,7 +100,7 @@ fn a_whole_file_can_be_pinned_with_a_budget_as_large_and_else_the_error_names_th
             let _lane = region.register_thread().unwrap();
             let part = region.pin(PAGE_BYTES..2 * PAGE_BYTES).unwrap();
             let all = region.pin(0..bytes).unwrap();
-            // What is pinned already takes no more of the budget.
+            // Pages that are pinned already take no more of the budget.
             let again = region.pin(0..bytes).unwrap();
             drop((part, again));
             region.sync().unwrap();

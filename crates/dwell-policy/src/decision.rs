@@ -72,7 +72,8 @@ pub enum Reason {
     Measured,
     /// What could run next has a higher priority: the CPU is given away.
     Sacrificed,
-    /// Who serves the queue sleeps: it needs a CPU before there is anything to spin for.
+    /// The thread that serves the queue sleeps: it needs a CPU before there is anything to spin
+    /// for.
     Asleep,
     /// Dwell is switched off: the request goes the kernel's own way.
     Off,

@@ -138,7 +138,7 @@ pub struct Wait<'a> {
     pub kind: Kind,
     /// Size in bytes.
     pub size_bytes: u64,
-    /// What is in flight ahead of it.
+    /// The requests in flight ahead of it.
     pub backlog: Backlog,
     /// Alone, or one of several.
     pub call: Call,

@@ -231,7 +231,7 @@ impl Switchback {
         (self.is_begun() && others.all(|arm| tried(&arm))).then_some(self.incumbent)
     }
 
-    /// What is known of `arm`.
+    /// The statistics of `arm`.
     pub fn told(&self, arm: Arm) -> Told {
         let rival = &self.rivals[arm as usize];
         match arm == self.incumbent {

@@ -50,7 +50,7 @@ struct Services {
     publisher: Option<Arc<Publisher>>,
 }
 
-/// What is known of a device, for ever: descriptors name it by its number.
+/// A device of this process, kept for ever: descriptors name it by its number.
 struct Seen {
     number: u64,
     is_block: bool,
@@ -269,8 +269,8 @@ pub fn server_of(word: Word) -> Option<Server> {
     })
 }
 
-/// Whether it is time to open what serves a descriptor's requests. Who is not left alone at all is
-/// decided for from the first request on.
+/// Whether it is time to open what serves a descriptor's requests. A process that is not left alone
+/// at all is decided for from the first request on.
 pub fn is_worth_opening(word: Word) -> bool {
     ALONE_NS.load(Ordering::Relaxed) == 0 || decided_for(word).is_some_and(Decided::is_waited_for)
 }

@@ -211,7 +211,7 @@ impl Drop for Last {
         life::before_thread_ends();
         STAGE.with(|stage| stage.set(Stage::Ended));
         SIGNALS.with(|signals| signals.set(set_signals(u64::MAX)));
-        // What is closed from here on is this library's own.
+        // A descriptor closed from here on is this library's own.
         INSIDE.with(|inside| inside.set(true));
         enter_work();
     }
@@ -310,7 +310,7 @@ impl Drop for Inside {
 
 #[cold]
 fn prepare() {
-    // Whoever cannot register is ending; `enter` would have seen that.
+    // A thread that cannot register is ending; `enter` would have seen that.
     let _ = FIRST.try_with(|_| ());
     dwell::file::prepare_thread();
     let _ = LAST.try_with(|_| ());
@@ -348,9 +348,9 @@ pub fn set_errno(errno: i32) {
     unsafe { *libc::__errno_location() = errno };
 }
 
-/// Threads at work inside; the highest bit says that one wants to fork. Whoever waits for it to
-/// change sleeps on it: there is no request to wait for, but threads that are about to leave, or a
-/// fork.
+/// Threads at work inside; the highest bit says that one wants to fork. A thread that waits for it
+/// to change sleeps on it. It waits for no request, but for threads that are about to leave, or for
+/// a fork.
 static WORK: AtomicU32 = AtomicU32::new(0);
 const FORKS: u32 = 1 << 31;
 

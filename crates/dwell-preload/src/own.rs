@@ -205,8 +205,8 @@ fn is_marked(fd: c_int) -> bool {
 }
 
 /// A forked child has none: its parent's rings and sockets are no way for it to make requests with
-/// its parent's rights, and who is at a socket's other end waits for its last descriptor. What is
-/// kept by threads is known in the child's memory too, and found lost there.
+/// its parent's rights. The peer of a socket waits for its last descriptor. The child's memory also
+/// names descriptors that threads keep; a thread finds them lost there.
 pub fn close_in_child() {
     for (fd, state) in STATES[..END.load(Ordering::Relaxed)].iter().enumerate() {
         let before = state.load(Ordering::Relaxed);

@@ -30,7 +30,7 @@ pub fn can_be(memory: *const c_void, bytes: usize) -> bool {
 /// Enough for reading and making whatever a device or a thread needs.
 pub const STACK_BYTES: usize = 512 << 10;
 
-/// What is done, and where its result goes.
+/// The function to call on the other stack, and the place of its result.
 struct Job<W, R> {
     work: Option<W>,
     result: Option<R>,

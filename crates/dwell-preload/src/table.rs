@@ -27,7 +27,7 @@ static AGE: AtomicU32 = AtomicU32::new(0);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Word(u64);
 
-/// What is done with a descriptor's requests.
+/// The treatment of a descriptor's requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
     /// It has to be looked at first.
@@ -92,7 +92,7 @@ impl Word {
         if before.is_private() { Word(self.0 | before.0 & OWNERSHIP) } else { self }
     }
 
-    /// What is done with its requests.
+    /// The treatment of its requests.
     #[inline(always)]
     pub fn way(self) -> Way {
         match self.0 & WAY {
@@ -139,7 +139,7 @@ fn slot(fd: i32) -> Option<&'static AtomicU64> {
     WORDS.get(usize::try_from(fd).ok()?)
 }
 
-/// What is known of a descriptor.
+/// The word of a descriptor; that of one left to the kernel past the table's end.
 #[inline(always)]
 pub fn word(fd: i32) -> Word {
     match WORDS.get(fd as u32 as usize) {

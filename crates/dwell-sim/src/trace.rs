@@ -72,7 +72,8 @@ impl Recorded {
         let mut decode = Decode::new();
         let mut unknown = 0;
         let instrs = code.instructions().iter().map(|instruction| {
-            // What is no instruction to the decoder touches no register that we know of.
+            // Bytes that the decoder does not know as an instruction touch no register that we know
+            // of.
             decode.one(instruction.address, code.bytes_of(instruction)).map_or_else(
                 |_| {
                     unknown += 1;

@@ -6,7 +6,7 @@ use std::ops::Range;
 use crate::csr::Graph;
 use crate::random::Random;
 
-/// Hears which of the graph's bytes a walk will touch soon. Who does not want to hear it
+/// Hears which of the graph's bytes a walk will touch soon. A listener that does not want them
 /// ([`NoHints`]) is not told, and the walk does nothing for it.
 pub trait Hints {
     /// Whether a walk is to look ahead.

@@ -3,7 +3,7 @@
 //!
 //! A continuation is a future. When no task can go on, the
 //! [`WaitMachine`](dwell_policy::WaitMachine) says whether the thread spins, naps or blocks, as was
-//! decided for the request due first; it blocks for everything it waits for at once ([`Parker`]),
+//! decided for the request due first. It blocks for everything it waits for at once ([`Parker`]),
 //! and until as many completions are there as are worth one wake-up.
 //!
 //! ```

@@ -229,7 +229,7 @@ where
         }
     }
 
-    /// What is being found out about its device; `None` under a policy that does not want to know.
+    /// The learner of its device; `None` under a policy that does not want to know.
     pub fn learner(&self) -> Option<&Learner> {
         self.learner.as_deref()
     }
@@ -244,12 +244,12 @@ where
         &self.path
     }
 
-    /// What is open beneath.
+    /// The source open beneath.
     pub fn source(&self) -> &S {
         &self.source
     }
 
-    /// What is known of its device.
+    /// The parameters of its device.
     pub fn known(&self) -> &DeviceParameters {
         &self.known
     }

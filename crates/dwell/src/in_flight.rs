@@ -7,7 +7,7 @@ use dwell_policy::Ns;
 
 use crate::queue::Ticket;
 
-/// What is in flight.
+/// A request in flight.
 pub(crate) trait InFlight {
     /// Its name on the queue.
     fn ticket(&self) -> Ticket;
@@ -23,7 +23,8 @@ pub(crate) trait InFlight {
 pub(crate) struct InFlightTable<F> {
     places: Vec<Option<F>>,
     taken: usize,
-    /// What is due when, first things first. Finished flights stay until they come to the front.
+    /// Due times and tickets, the earliest first. Finished flights stay until they come to the
+    /// front.
     due: VecDeque<(Ns, Ticket)>,
 }
 

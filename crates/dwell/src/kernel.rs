@@ -109,9 +109,9 @@ impl Source for Kernel {
         }
         rings.sealed = true;
         let queue = KernelQueue { rings: Owner::Own(rings), method: self.method };
-        // SAFETY: rings and lists have room for all that can be in flight, a sealed set of rings
-        // makes none, no lock is taken, no thread-local is touched, and nothing can panic: indices
-        // are those of slots and of the four rings.
+        // SAFETY: rings and lists have room for all that can be in flight, and a sealed set of
+        // rings makes none. No lock is taken, no thread-local is touched, and nothing can panic:
+        // indices are those of slots and of the four rings.
         Ok(Some(unsafe { InHandler::assume(queue) }))
     }
 

@@ -16,7 +16,7 @@ pub(crate) const CELLS: usize = 2 * 2 * 2 * BUCKETS;
 
 /// What was found out about one device. Its open files share it, those through the page cache and
 /// those around it apart. Each direction and size bucket is searched for itself, with and without
-/// others who want the CPUs. Of a pipeline's requests it hears how fast they come out one after
+/// others who want the CPUs. For a pipeline's requests it hears how fast they come out one after
 /// another; their size is that of as many as the pipeline takes.
 ///
 /// Nothing here allocates or waits for a lock once it is made: a request may come from a signal
@@ -35,7 +35,7 @@ pub struct Learner {
 const TURN_SHIFT: u32 = 26;
 const TURN_HOLDER: u64 = (1 << 30) - 1;
 
-/// Who tries something: a process, of whose number there are 22 bits, and its cell.
+/// The holder of a turn to try something: 22 bits of the process's number, and its cell.
 fn holder(at: usize) -> u64 {
     u64::from(std::process::id()) << 8 & TURN_HOLDER | at as u64
 }
@@ -155,8 +155,8 @@ impl Learner {
         Learner { goal, cells, remembered, turn: AtomicU64::new(0) }
     }
 
-    /// What is found out about the device that files call by this name and use in this manner, for
-    /// this goal.
+    /// The learner of the device that files call by this name and use in this manner, for this
+    /// goal.
     pub(crate) fn of(
         device: &str,
         manner: &str,
@@ -321,7 +321,7 @@ impl Learner {
         self.turn().compare_exchange(held, claimed, Relaxed, Relaxed).ok().map(|_| claimed)
     }
 
-    /// Keeps the turn until a step ends. Whoever has it may stop asking, so it ends by itself soon
+    /// Keeps the turn until a step ends. Its holder may stop asking, so it ends by itself soon
     /// after.
     fn hold(&self, turn: u64, at: usize, until: Ns) {
         // Another process may have taken it meanwhile, and then keeps it.
@@ -333,7 +333,7 @@ impl Learner {
         let _ = self.turn().compare_exchange(turn, 0, Relaxed, Relaxed);
     }
 
-    /// What is known of requests like this one, of which up to `depth` go together: the step in
+    /// The summary for requests like this one, of which up to `depth` go together: the step in
     /// force, and each arm.
     pub fn told(&self, wait: &Wait<'_>, depth: u32) -> Option<LearnerSummary> {
         let at = cell_of(wait, depth)?;
@@ -413,7 +413,7 @@ pub struct LearnerState {
     pub trials: u64,
 }
 
-/// What is known of one kind and size of request on a device.
+/// The state of the search for one kind and size of request on a device.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LearnerSummary {
     /// The arm that serves but for trials.

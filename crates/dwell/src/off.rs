@@ -69,8 +69,8 @@ impl OffSwitch {
         self.file().is_some()
     }
 
-    /// Who switched Dwell off for this process; `None` where it is on. The machine's file comes
-    /// first.
+    /// The file that switches Dwell off for this process, and its user; `None` where it is on. The
+    /// machine's file comes first.
     pub fn off(&self) -> Option<Off> {
         let (path, found) = self.file()?;
         let note = note_of(path).unwrap_or_default();
@@ -135,8 +135,8 @@ impl OffSwitch {
         })
     }
 
-    /// Takes back what [`OffSwitch::turn_off`] by this user did. Who still keeps Dwell off, if
-    /// anybody does.
+    /// Takes back what [`OffSwitch::turn_off`] by this user did. Returns the switch that still
+    /// keeps Dwell off, if one does.
     ///
     /// # Errors
     /// What the system refuses.

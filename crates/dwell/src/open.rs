@@ -32,7 +32,7 @@ pub struct Opened {
     pub source: OtherSource,
     /// Tells its device apart from others.
     pub device: String,
-    /// What is known of its device; a profile given to [`Options::known`] wins.
+    /// Parameters of its device; a profile given to [`Options::known`] wins.
     pub known: DeviceParameters,
 }
 

@@ -172,7 +172,7 @@ pub unsafe trait Queue {
     /// Asks to end a request early. Its buffers are free only when its completion is out.
     fn cancel(&mut self, ticket: Ticket);
 
-    /// What is in flight.
+    /// The requests in flight.
     fn backlog(&self) -> Backlog;
 
     /// Whether the queue will hand out nothing more of what is in flight, as the system refuses

@@ -93,7 +93,7 @@ impl Place {
         std::array::from_fn(|at: usize| words[at].load(Relaxed))
     }
 
-    /// Saves a cell. Who reads meanwhile may find some words of two searches.
+    /// Saves a cell. A reader meanwhile may find some words of two searches.
     pub fn remember(&self, cell: usize, saved: [u64; SAVED_WORDS]) {
         for (word, new) in self.cell(cell).iter().zip(saved) {
             word.store(new, Relaxed);

@@ -328,7 +328,7 @@ where
         }
     }
 
-    /// What is decided for a request: by its policy, unless that is not asked.
+    /// The decision for a request: that of its policy, or to block for the reason `withheld`.
     #[inline]
     pub(crate) fn choose(&self, wait: &Wait<'_>, withheld: Option<Reason>) -> Decision {
         match withheld {

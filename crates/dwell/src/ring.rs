@@ -368,9 +368,9 @@ impl Ring {
         (0..self.slots.len() as u32).map(|at| self.give_back(at, libc::ECANCELED, out)).sum()
     }
 
-    /// How the kernel wakes a thread that waits for `enough` completions of this ring. What is
-    /// unsent goes out with the same call, once; what the kernel would not take then, it is not
-    /// waited for.
+    /// How the kernel wakes a thread that waits for `enough` completions of this ring. Unsent
+    /// requests go out with the same call, once. Where the kernel does not take them then, the
+    /// thread must not wait ([`Wake::Never`]).
     pub fn arm(&mut self, enough: u32) -> Wake<'static> {
         // A forked child does not have the ring's memory.
         if !self.usable() || self.completed == Completed::ByPolling {
@@ -395,7 +395,7 @@ impl Ring {
     }
 
     /// As [`Ring::arm`], for a thread that sleeps elsewhere and watches a descriptor meanwhile.
-    /// What is unsent goes out before. To be followed by a look.
+    /// Unsent requests go out before. To be followed by a look.
     ///
     /// Where completions are brought out by a call alone (`DEFER_TASKRUN`), Linux from 6.3 on wakes
     /// nobody who polls the ring's own descriptor, but still counts in an eventfd.
@@ -507,7 +507,7 @@ impl Ring {
         }
     }
 
-    /// What is in flight.
+    /// The requests in flight.
     pub fn backlog(&self) -> Backlog {
         self.backlog
     }

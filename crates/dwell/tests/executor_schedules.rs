@@ -438,8 +438,8 @@ fn a_ring_that_was_chosen_and_not_slept_in_is_not_slept_in_later() {
         schedule(20_000),
         "sleep to 20000, a read at 25000, sleep to 50000, c heard at 55000, b saw at 55000"
     );
-    // The completion came while the ring was being chosen: the last look finds it. What is slept in
-    // next is woken by the arrival.
+    // The completion came while the ring was being chosen: the last look finds it. The arrival ends
+    // the next sleep.
     assert_eq!(schedule(1_000), "a read at 2000, sleep to 50000, c heard at 55000, b saw at 55000");
 }
 

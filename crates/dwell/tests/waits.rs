@@ -305,7 +305,7 @@ fn hybrid_sleeps_first() {
         assert_eq!(stats.count(Route::Interrupt, "hybrid"), 1);
         stats.slept_ns
     };
-    // Who loses the CPU between submitting and the wait has less left to sleep.
+    // A thread that loses the CPU between submitting and the wait has less left to sleep.
     assert!((0..20).any(|_| slept_ns() >= 900_000));
 }
 

@@ -11,7 +11,7 @@ use crate::pattern;
 use crate::record::Seen;
 use crate::run::Ran;
 
-/// What is not as it should be.
+/// A difference between what the model expects and what was seen.
 #[derive(Clone, Debug)]
 pub struct Difference {
     /// In which line, if in one.

@@ -23,7 +23,7 @@ pub struct Abilities {
     pub no_append: bool,
 }
 
-/// Who acts, and what is theirs.
+/// An actor, and the files and ranges that are its own.
 #[derive(Clone, Debug)]
 struct Owner {
     process: u8,

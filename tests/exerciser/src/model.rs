@@ -243,7 +243,7 @@ impl Model {
                     || inode(*from).is_none()
                     || inode(*from) != inode(*to)
             }
-            // What is left of a direct request whose memory ends is not said by anybody.
+            // Nothing says how much of a direct request is carried out where its memory ends.
             Op::Transfer(transfer) if transfer.claim > 0 => {
                 self.open(line.process, transfer.slot).is_none_or(|open| !open.is_direct())
             }
@@ -689,7 +689,7 @@ impl Model {
         }
     }
 
-    /// Of a file and its name nothing is known any more.
+    /// The model knows nothing more of a file and its name.
     fn forget_name(&mut self, name: Name) -> Option<usize> {
         let inode = self.names[name as usize].unwrap_or_else(|| {
             self.inodes.push(Inode::default());

@@ -30,7 +30,7 @@ pub enum Kind {
     ReadOnly,
 }
 
-/// What is done to a region.
+/// A step of a region's sequence.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(missing_docs)] // Fields are the arguments of the functions that the variants are named after.
 pub enum Step {

@@ -165,7 +165,8 @@ struct Completed {
 /// thread woke it.
 type WaitOf = (u32, u32, i16, u8, u8, bool, bool);
 
-/// What is known of all tasks, requests and waits.
+/// The state of the trace: the tasks seen, the requests in flight, and sums of waits by kind,
+/// device and thread.
 #[derive(Default)]
 pub struct Story {
     everything: bool,

@@ -161,7 +161,7 @@ impl Metric {
 pub struct Ratio {
     /// Name of the variant.
     pub variant: String,
-    /// What is compared.
+    /// The quantity compared: speed, CPU time, context switches or the rate told.
     pub metric: Metric,
     /// Variant ÷ untouched with its interval.
     #[serde(flatten)]

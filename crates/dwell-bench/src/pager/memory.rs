@@ -277,8 +277,8 @@ pub(super) fn read_ahead_bytes(address: &Path) -> u64 {
     text.trim().parse::<u64>().unwrap_or(0) << 10
 }
 
-/// What is left of the limit for a region's pages: the same memory that the kernel would have for
-/// the pages of a mapped file.
+/// The part of the limit that remains for a region's pages, in bytes. The kernel would have the
+/// same memory for the pages of a mapped file.
 fn budget(task: &Task, mapped_bytes: u64) -> Result<u64> {
     let used = match &task.group {
         None => 0,

@@ -45,7 +45,7 @@ pub struct Entry {
     pub address: PathBuf,
     /// What a probe learned of its device.
     pub profile: Option<DeviceProfile>,
-    /// What is done with it.
+    /// The work done on the file.
     pub work: Work,
     /// Contenders.
     pub ways: Vec<Way>,
@@ -62,7 +62,7 @@ pub struct Entry {
 pub struct Plan {
     /// What the files are on.
     pub devices: Vec<Device>,
-    /// What is done, by whom.
+    /// The files with the work on each, and the contenders that do it.
     pub entries: Vec<Entry>,
     /// The contender that others are held against.
     pub baseline: String,
@@ -109,7 +109,7 @@ pub fn limit_bytes(work: Work, address: &Path, mapped_bytes: u64, paged_bytes: u
     memory::limit_bytes(private, paged_bytes, memory::read_ahead_bytes(address))
 }
 
-/// What is said where no limit can be set.
+/// The note of a report where no memory limit can be set.
 const UNLIMITED: &str = "only regions were measured, which keep to their budgets by themselves";
 
 /// Measures in interleaved rounds; in each, the order of an entry's contenders moves on by one.

@@ -37,7 +37,7 @@ pub struct Task {
     pub profile: Option<DeviceProfile>,
     /// How it becomes memory.
     pub way: Way,
-    /// What is done with the memory.
+    /// The work done on the memory.
     pub work: Work,
     /// Decides which pages.
     pub seed: u64,

@@ -249,7 +249,7 @@ impl Program {
 }
 
 impl Visits {
-    /// What is read of one page.
+    /// Reads one page: the sum of its words, or its first word alone.
     pub(super) fn touch(&self, page: &[u8]) -> u64 {
         let word = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().unwrap_or([0; 8]));
         match self.whole {

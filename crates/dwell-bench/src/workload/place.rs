@@ -15,7 +15,7 @@ use crate::subject::{Probing, Subject};
 
 /// Length of the file by which a place is probed, in bytes; less on a small device.
 const PROBED_BYTES: u64 = 64 << 20;
-/// Of a device that is made, this share is free for files.
+/// The share of a made device that is free for files.
 const USABLE: f64 = 0.8;
 
 /// What to put files on.

@@ -248,7 +248,7 @@ fn a_depth_is_reached_and_never_exceeded() {
         let rows = race(&mut entrants, &course_of(&subject, &setting), None, &mut |_| {}).unwrap();
         let asked = witness.asked.lock().unwrap();
         assert!(asked.iter().all(|(size, _)| *size == 4096));
-        // What is ahead of a request is what else is in flight.
+        // The requests ahead of a request are the others in flight.
         assert_eq!(asked.iter().map(|(_, ahead)| ahead + 1).max(), Some(depth));
         let requests: u64 = rows[0].rounds.iter().map(|round| round.requests).sum();
         // Requests before a batch are not measured.

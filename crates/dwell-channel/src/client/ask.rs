@@ -18,7 +18,7 @@ pub type Granted = GrantReply;
 /// Asks for a grant in the kernel's place.
 pub type Asker = Arc<dyn Fn(RawFd, &Token) -> io::Result<Granted> + Send + Sync>;
 
-/// Who is asked.
+/// The route of a question to the daemon that serves the file.
 #[derive(Clone, Default)]
 pub(crate) enum Way {
     /// The kernel, through the descriptor.

@@ -10,7 +10,7 @@ use dwell::buffer::{IoBuf, IoBufMut};
 
 use crate::shared::Shared;
 
-/// What is free of a channel's memory for buffers.
+/// The part of a channel's memory that buffers are allocated from.
 #[derive(Debug)]
 pub(crate) struct Arena {
     shared: Arc<Shared>,

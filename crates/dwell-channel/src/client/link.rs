@@ -70,7 +70,8 @@ impl Shape {
 #[derive(Debug)]
 pub struct Link {
     socket: ManuallyDrop<OwnedFd>,
-    /// Who is asked whether the socket's number is still the socket's, and what was said at first.
+    /// The guest that says whether the socket's number is still the socket's, and the epoch that it
+    /// gave at first.
     guest: Option<(Guest, u32)>,
     /// Not unmapped in a forked child, which never had it: something else may lie there.
     shared: ManuallyDrop<Arc<Shared>>,

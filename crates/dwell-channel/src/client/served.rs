@@ -45,7 +45,7 @@ pub fn register() {
             }),
         );
         open::register_paths(Box::new(|path, options| {
-            // What is to be made is looked for where it will be.
+            // The directory of a file that is still to be made decides.
             let near = if path.exists() { path } else { path.parent()? };
             let facts = rustix::fs::statfs(near).ok()?;
             if facts.f_type as i64 != ask::FUSE {
@@ -137,8 +137,9 @@ impl Inner {
     /// # Errors
     /// ESTALE where another file, or none, lies where it was; what else the system says.
     pub fn reopen(&self) -> io::Result<()> {
-        // Where the kernel says that it is now: it may have another name since. Of a mount that was
-        // taken out of the way it says nothing useful, which what is found there then shows.
+        // The kernel says where the file is now: it may have another name since. For a mount that
+        // was taken out of the way the path is wrong, and the check of the file found there shows
+        // it.
         let link = format!("/proc/self/fd/{}", self.file.as_raw_fd());
         let places = [std::fs::read_link(link).ok(), Some(self.path.clone())];
         let fresh = places.into_iter().flatten().find_map(|path| self.again(&path).ok());

@@ -90,7 +90,7 @@ pub fn listen(dir: &Path, stopper: &Stopper) -> Result<Listening, Error> {
     let listening =
         Listening { path: path.clone(), record: record.clone(), answering: answering.clone() };
     let _changing = changing(dir).map_err(failed)?;
-    // What is there was left by a killed daemon: the mount itself was free.
+    // A killed daemon left the socket that is there: the mount itself was free.
     let _ = fs::remove_file(&socket);
     let listener = UnixListener::bind(&socket).map_err(failed)?;
     let text = serde_json::to_vec(&record).map_err(|error| failed(error.into()))?;
@@ -101,7 +101,7 @@ pub fn listen(dir: &Path, stopper: &Stopper) -> Result<Listening, Error> {
         .spawn(move || {
             for client in listener.incoming().flatten() {
                 let _answering = answering.lock();
-                // Whoever asks badly gets no answer.
+                // A malformed question gets no answer.
                 let _ = answer(&client, &stopper);
             }
         })

@@ -27,7 +27,7 @@ pub enum DataPath {
     },
 }
 
-/// What is assumed of a daemon that says nothing of it.
+/// The data path of a daemon that says nothing of it.
 impl Default for DataPath {
     fn default() -> Self {
         direct("the daemon is of an older version")
@@ -92,8 +92,8 @@ fn direct(why: &str) -> DataPath {
 }
 
 impl Passthrough {
-    /// What is possible before the kernel is asked. `backing` is the directory whose files are
-    /// served.
+    /// The state before the kernel is asked: passthrough, or the reason why it is impossible.
+    /// `backing` is the directory whose files are served.
     pub fn new(wanted: bool, callers: &Callers, backing: impl AsFd) -> Self {
         let may = rustix::thread::capabilities(None)
             .is_ok_and(|own| own.effective.contains(CapabilitySet::SYS_ADMIN));

@@ -319,7 +319,7 @@ fn forget_old(tree: &Weak<Tree>, crowds: &Receiver<()>) {
         let Some(tree) = tree.upgrade() else { return };
         let Some(notifier) = tree.notifier.get() else { continue };
         for (parent, name) in tree.nodes.oldest() {
-            // What is open or gone stays as it is.
+            // An entry that is open or gone stays as it is.
             let _ = notifier.inval_entry(INodeNo(parent), &name);
         }
     }

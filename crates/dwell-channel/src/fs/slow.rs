@@ -102,8 +102,8 @@ impl State {
         self.waiting += 1;
     }
 
-    /// What is to be done next: by whoever has waited longest among those who have not their part
-    /// already.
+    /// The next job and its user: that of the user waiting longest, among those who run fewer jobs
+    /// than there are free places.
     fn take(&mut self) -> Option<(u32, Job)> {
         let free = MOST.saturating_sub(self.running);
         let may = |uid: &u32| self.users.get(uid).is_some_and(|user| user.running < free);

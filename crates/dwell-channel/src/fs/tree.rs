@@ -86,7 +86,7 @@ pub(super) struct Opened {
     pub flags: FopenFlags,
 }
 
-/// Who opens a file, and how the kernel is told of it.
+/// The caller that opens a file, and the function that tells the kernel of it.
 #[derive(Clone, Copy)]
 pub(super) struct By<'a> {
     pub caller: Caller,
@@ -260,9 +260,9 @@ impl Tree {
             OpenFile::new(file, flags, inode).opened_by(self.callers.opener(caller)).counted(share);
         let open = Arc::new(open);
         let (mapped, granted) = (AtomicBool::new(false), AtomicBool::new(false));
-        // Who may keep such bits, only the server finds out. And a backing file keeps the flags
-        // that it was opened with, whatever the program does (F_SETFL): it would append for ever,
-        // and refuse the last piece that dd writes.
+        // Only the server finds out which caller may keep such bits. And a backing file keeps the
+        // flags that it was opened with, whatever the program does (F_SETFL). It would append for
+        // ever, and refuse the last piece that dd writes.
         let Rights { read, write, append } = open.rights;
         let only_past_the_cache = flags & libc::O_DIRECT != 0 && !read;
         let asks = write && (append || special || only_past_the_cache);
@@ -296,7 +296,7 @@ pub(super) fn unless_granted(node: &Node, fresh: Duration) -> Duration {
     if node.granted.load(Ordering::Acquire) > 0 { Duration::ZERO } else { fresh }
 }
 
-/// What is told of a node that no channel may write.
+/// The directory entry of a node that no channel may write, for a reply to the kernel.
 pub(super) fn entry_of(node: &Node, stat: &Stat, lifetime: Duration) -> Entry {
     let generation = Generation(node.generation);
     let fresh = unless_special(stat, lifetime);

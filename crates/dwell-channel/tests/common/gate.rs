@@ -209,7 +209,7 @@ impl Gate {
 
 impl Drop for Gate {
     fn drop(&mut self) {
-        // Whoever waits for an answer would keep the mount.
+        // A process that waits for an answer would keep the mount.
         self.open();
         drop(self.session.take());
         // And so does a child that a test beside this one is making at the moment.

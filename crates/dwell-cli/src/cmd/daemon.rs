@@ -52,7 +52,7 @@ fn ended(child: &mut Child) -> Result<Option<String>> {
     }
 }
 
-/// What is written from here on goes to a log in this directory.
+/// Redirects standard error to a log in this directory, and standard output to /dev/null.
 pub fn leave_output(dir: &Path, name: &str) -> Result<()> {
     let log = dir.join(name);
     let log = File::options()

@@ -53,7 +53,7 @@ pub struct Args {
     no_save: bool,
 }
 
-/// What is told of one path in JSON.
+/// The probe of one path as JSON.
 #[derive(Serialize)]
 struct Probed {
     path: PathBuf,

@@ -259,7 +259,7 @@ fn row(screen: &Screen, seen: &Seen, device: &Device, rates: Option<&Rates>) -> 
     ]
 }
 
-/// What is out of the ordinary.
+/// The state of a process on a device: in words where it is out of the ordinary.
 fn state(seen: &Seen, device: &Device) -> (Tone, String) {
     if seen.told.is_off() {
         return (Tone::Warning, "off".to_owned());

@@ -98,7 +98,7 @@ fn row<'r>(run: &'r Run, work: &str, way: &str) -> Option<&'r Row> {
     run.rows.iter().find(|row| row.policy == way && row.setting.workload() == work)
 }
 
-/// What is shown of a case that needs a way that was not measured.
+/// The text in place of a case that needs a way that was not measured.
 pub(super) fn missing() -> String {
     limits().err().map_or_else(|| "not measured here".into(), |why| why.to_string())
 }

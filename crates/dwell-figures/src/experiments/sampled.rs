@@ -171,7 +171,7 @@ impl Lab {
         Ok(Ok((best, asked)))
     }
 
-    /// What is left for a question after scouting.
+    /// The time limit that remains for a question after scouting.
     pub fn after_scouting(&self, until: Until) -> Until {
         Until { limit: until.limit.mul_f64(1.0 - SCOUTING), ..until }
     }
@@ -212,7 +212,7 @@ pub fn enter_as(
 pub struct Step<'p, 'f> {
     /// Hears of it.
     pub progress: &'p mut Progress<'f>,
-    /// What is measured.
+    /// The name of the step, for the progress line.
     pub what: String,
     /// Its place among so many.
     at: (usize, usize),

@@ -35,7 +35,7 @@ pub struct Effort {
     pub limit_ns: Ns,
 }
 
-/// What is measured.
+/// The device or file measured, and how to reach it.
 #[derive(Clone, Copy, Debug)]
 pub struct Target<'a> {
     /// A file, a device or the address of a scheme.

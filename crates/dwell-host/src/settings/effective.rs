@@ -91,9 +91,9 @@ impl Settings {
         }
     }
 
-    /// What holds for a device. What is said of the device itself wins over what is said in
-    /// general, whichever file it is in; a later rule wins over an earlier one; an option of the
-    /// command line wins over everything.
+    /// The settings in force for a device. A rule for the device wins over a general setting,
+    /// whichever file it is in. A later rule wins over an earlier one; an option of the command
+    /// line wins over everything.
     pub fn for_device(&self, names: &DeviceNames) -> Effective {
         let matching =
             |rule: &&DeviceRule| names.iter().any(|name| rule.pattern.value.matches_name(name));

@@ -18,7 +18,7 @@ use dwell::share::Share;
 pub struct Opening {
     /// Its policy.
     pub policy: Arc<dyn WaitPolicy>,
-    /// What is known of its device; nothing where it is left alone.
+    /// Parameters of its device; empty where it is left alone.
     pub known: DeviceParameters,
     /// Why it is left alone: every request is one synchronous call.
     pub left_alone: Option<String>,

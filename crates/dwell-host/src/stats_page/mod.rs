@@ -102,8 +102,8 @@ impl ControlReader {
 
     /// The last generation, and the policy that it names.
     fn policy_words(&self) -> (u32, [u64; POLICY_WORDS]) {
-        // Whoever writes the words writes the number after them. Should another write them at this
-        // moment, the number is about to change, and they are looked at again.
+        // A writer writes the number after the words. While one writes them, the number is about to
+        // change, and the process then looks at them again.
         let generation = u64::from_le(self.0[AT_GENERATION].load(Acquire)) as u32;
         let word = |at: usize| u64::from_le(self.0[AT_POLICY + at].load(Relaxed));
         (generation, std::array::from_fn(word))
@@ -163,7 +163,7 @@ impl StatsPage {
         &self.path
     }
 
-    /// Who this process is.
+    /// The identity of this process and of its run.
     pub fn header(&self) -> &Header {
         &self.header
     }
@@ -231,7 +231,7 @@ impl StatsPage {
     }
 
     /// Adds what this process did to what is kept of its run, and removes the file: for a process
-    /// that ends before its run does. What is published afterwards reaches nobody.
+    /// that ends before its run does. A later publication reaches nobody.
     pub fn settle(&self, last: &Snapshot) {
         if self.is_ours() && !self.settled.swap(true, Relaxed) {
             let mut last = Snapshot { header: self.header.clone(), ..last.clone() };
@@ -275,7 +275,7 @@ fn bytes_of(rows: usize) -> i64 {
 }
 
 fn remove(path: &Path) {
-    // Whoever finds it later finds a dead process's.
+    // A process that finds it later finds a dead process's.
     let _ = std::fs::remove_file(path);
 }
 

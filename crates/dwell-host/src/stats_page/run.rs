@@ -66,7 +66,7 @@ pub(super) fn clear(dir: &Path, path: &Path, told: Option<&Snapshot>) {
         return;
     }
     if let Some(told) = told.filter(|told| goes_on(&told.header)) {
-        // Whoever has waited for it is accounted what it read and wrote.
+        // The kernel accounts what it read and wrote to the process that waited for it.
         let _ = add(dir, &Snapshot { io: ProcessIo::default(), ..told.clone() });
     }
     remove(path);

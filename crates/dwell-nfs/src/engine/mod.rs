@@ -40,7 +40,7 @@ pub enum Transport {
 pub struct Settings {
     /// How messages travel.
     pub transport: Transport,
-    /// Who asks.
+    /// The caller's identity.
     pub credential: Credential,
     /// How many requests are outstanding.
     pub window: WindowKind,

@@ -134,9 +134,9 @@ impl<P: AsRef<[u8]>> Engine<P> {
         Some(self.give_up_at().min(resend_at)).filter(|at| *at != Ns::MAX)
     }
 
-    /// How many answers are worth waking up for: half of what is under way, so that the server has
-    /// the other half while this thread works; more of a large window, as long as enough of it
-    /// still waits at the server then.
+    /// How many answers are worth waking up for. Half of those under way are, so that the server
+    /// has the other half while this thread works. With a large window more are, as long as enough
+    /// of it still waits at the server then.
     pub fn worth_waking_for(&self) -> u32 {
         let Some(first) = self.outstanding.iter().next() else { return 1 };
         let outstanding = self.outstanding.len() as u32;

@@ -94,7 +94,7 @@ impl Export {
     pub async fn end(&self) {
         let writers = self.nodes.borrow().writers();
         for writer in writers {
-            // Whoever wanted to know has closed the file and was told.
+            // A program that wanted to know has closed the file and was told.
             let _ = writer.commit().await;
         }
         self.client.unmount().await;

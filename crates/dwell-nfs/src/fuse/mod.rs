@@ -140,7 +140,7 @@ impl Mounted {
     pub fn counters(&self) -> Counters {
         let (sender, receiver) = mpsc::channel();
         self.post.run(move |export| async move {
-            // Whoever asked waits.
+            // The caller waits for it.
             let _ = sender.send(export.counters());
         });
         receiver.recv().unwrap_or_default()

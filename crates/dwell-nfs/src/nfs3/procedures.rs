@@ -115,7 +115,7 @@ impl Procedure for ChangeAttributes {
 pub struct Access {
     /// Which file.
     pub file: Handle,
-    /// What is asked, as bits of [`super::access`].
+    /// The rights asked about, as bits of [`super::access`].
     pub wanted: u32,
 }
 

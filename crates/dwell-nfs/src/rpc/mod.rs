@@ -26,7 +26,7 @@ pub struct Target {
     pub procedure: u32,
 }
 
-/// Who asks: `AUTH_SYS`, or `AUTH_NONE`.
+/// The caller's identity: `AUTH_SYS`, or `AUTH_NONE`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Credential {
     encoded: Vec<u8>,

@@ -9,8 +9,8 @@ use crate::{Decision, Kind, Ns, Reason, Wait};
 /// thread, and a self-sacrificing one).
 ///
 /// A wait can be used only while it keeps the CPU, so a spin need not be cheaper than a switch, but
-/// it must not be slower: on a busy machine who serves the request may need the very CPU that is
-/// spun on. Where this queue's own estimates say so, or the device takes longer than
+/// it must not be slower. On a busy machine the thread that serves the request may need the very
+/// CPU that is spun on. Where this queue's own estimates say so, or the device takes longer than
 /// [`Its::LONGEST_SPIN_NS`], the thread leaves. A few runs of requests try the other mode, so that
 /// both estimates stay true.
 #[derive(Clone, Copy, Debug, Default)]

@@ -38,10 +38,10 @@ pub trait WaitPolicy: Send + Sync {
         None
     }
 
-    /// Why a lone request is left to the synchronous call, where request, device and load say so:
-    /// it is what [`WaitPolicy::choose`] decides whatever the estimate, the sequence and the
-    /// niceness of the [`Wait`] are. Who hears this need not prepare what only another decision
-    /// takes.
+    /// Why a lone request is left to the synchronous call, where request, device and load say so.
+    /// [`WaitPolicy::choose`] then decides that whatever the estimate, the sequence and the
+    /// niceness of the [`Wait`] are. A caller that hears this need not prepare what only another
+    /// decision takes.
     fn leaves(&self, wait: &Wait<'_>) -> Option<Reason> {
         let _ = wait;
         None

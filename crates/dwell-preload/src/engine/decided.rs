@@ -68,8 +68,8 @@ impl Decided {
         Decided { files, later, waits: AtomicU32::new(0), worth }
     }
 
-    /// The same device for a forked child, which opens files of its own. What is open from the
-    /// beginning is the parent's.
+    /// The same device for a forked child, which opens files of its own. Files that are open from
+    /// the beginning are the parent's.
     pub(super) fn in_child(&self) -> Option<Self> {
         self.later.clone().map(Decided::later)
     }
@@ -135,7 +135,8 @@ fn is_off() -> bool {
     places::off_switch(user, &|name| env::var_os(name)).is_off()
 }
 
-/// What is decided on a fast device, after the settings.
+/// The device beneath `fd` if it is decided for, after the settings; `None` where its requests
+/// pass.
 pub(super) fn decided_of(fd: i32, number: u64, services: &mut Option<Services>) -> Option<Decided> {
     let order = order()?;
     if order.channels

@@ -69,7 +69,7 @@ pub fn monitor() -> Option<Arc<SystemMonitor>> {
 pub fn publish() {
     let Some(_inside) = Inside::enter() else { return };
     if let Some(publisher) = services().as_ref().and_then(|services| services.publisher.as_ref()) {
-        // Whoever watches will see older figures.
+        // A reader of the stats page will see older figures.
         const REST_NS: u64 = 200_000_000;
         let _ = publisher.publish_and_rest(REST_NS);
     }

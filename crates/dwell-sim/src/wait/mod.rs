@@ -332,7 +332,8 @@ impl<'a> Machine<'a> {
                 self.cpus.wake(id, self.now, false);
             }
             Phase::Waiting if self.cpus.threads[id].cpu.is_some() => self.step(id, false),
-            // Who spins and was taken off its CPU, or sleeps by a timer, looks when it is back.
+            // A thread that spins and was taken off its CPU, or sleeps by a timer, looks when it is
+            // back.
             Phase::Waiting => self.cpus.does(id, Work::Run(0), self.now),
             _ => {}
         }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::assign::{AssignError, put};
 use crate::rng::Rng;
 
-/// What is simulated.
+/// The machine and the load of a simulation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Scenario {
@@ -35,7 +35,7 @@ pub struct Scenario {
     pub device: Device,
 }
 
-/// What is waited for.
+/// The device that threads wait for.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Device {

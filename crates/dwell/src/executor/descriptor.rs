@@ -13,8 +13,8 @@ use super::reactor::Reactor;
 use super::{Core, Handle};
 use crate::park;
 
-/// What is known of one watched descriptor. The kernel tells of each change once, so a bit stays
-/// set until an attempt says that it would block.
+/// The state of one watched descriptor. The kernel tells of each change once, so a bit stays set
+/// until an attempt says that it would block.
 pub(super) struct Descriptor {
     readable: bool,
     writable: bool,
@@ -109,7 +109,7 @@ pub struct Watched<T: AsFd> {
 }
 
 impl<T: AsFd> Watched<T> {
-    /// What is watched.
+    /// The watched value.
     pub fn get(&self) -> &T {
         self.inner.as_ref().expect("only into_inner takes it, with the value")
     }

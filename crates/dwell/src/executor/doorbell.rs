@@ -97,9 +97,10 @@ mod tests {
 
     struct House {
         bell: Doorbell<Checked>,
-        /// What is brought, as much as the look finds.
+        /// How many items the bringers left and no look has taken yet.
         brought: AtomicU32,
-        /// What is rung by; it wakes a thread that sleeps only afterwards too, as an eventfd does.
+        /// The alarm that a ring sounds; it wakes a thread that sleeps only afterwards too, as an
+        /// eventfd does.
         alarm: Notify,
     }
 

@@ -23,7 +23,7 @@ use crate::queue::{Action, Io};
 use crate::source::Source;
 
 impl Handle {
-    /// A file's requests as futures of this executor. What is learned of its latencies is kept as
+    /// A file's requests as futures of this executor. The estimates of its latencies are kept as
     /// long as the result lives.
     ///
     /// # Errors

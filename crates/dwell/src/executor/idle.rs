@@ -118,7 +118,8 @@ impl Driver for Idle<'_> {
 
     fn poll(&mut self) -> bool {
         let now = self.reactor.platform.now();
-        // Who has been woken by something else, or waits for nothing on a queue, looks only once.
+        // A thread that something else has woken, or that waits for nothing on a queue, looks only
+        // once.
         let spins = self.reactor.in_flight() > 0
             && self.reactor.after.wakers.is_empty()
             && self.reactor.timers.next().is_none_or(|at| at > now);
@@ -132,7 +133,8 @@ impl Driver for Idle<'_> {
             }
         }
         self.reactor.look_at_words();
-        // Who waits for nothing on a queue blocks next, and the call for that looks by itself.
+        // A thread that waits for nothing on a queue blocks next, and the call for that looks by
+        // itself.
         if self.reactor.in_flight() > 0 {
             let now = self.reactor.platform.now();
             self.reactor.look_at_descriptors_at_times(now);
@@ -174,7 +176,7 @@ impl Driver for Idle<'_> {
         for (_, line) in self.reactor.lines.iter_mut().filter(|(_, line)| line.is_busy()) {
             line.queue.disarm();
         }
-        // Who has slept takes what there is.
+        // After a sleep, one completion is enough: the thread takes those that are there.
         self.several = Several::ONE;
         if wakeable { Woken::Look } else { Woken::Unwakeable }
     }

@@ -131,7 +131,8 @@ impl WordWait {
     }
 }
 
-/// What is to be done once the reactor is let go of, because it may come back to it.
+/// Wake-ups and drops to carry out once the reactor's borrow is over, because they may come back to
+/// it.
 #[derive(Default)]
 pub(super) struct After {
     pub wakers: Vec<Waker>,

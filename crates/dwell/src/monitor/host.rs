@@ -19,8 +19,9 @@ pub enum Sharing {
     /// Those of one user: the file is the user's own, mode 0600.
     #[default]
     SameUser,
-    /// Those of all users: mode 0666. Whoever can open it can also truncate it, and a process that
-    /// then looks at the page dies of SIGBUS: only for hosts whose users trust each other.
+    /// Those of all users: mode 0666. A process that can open it can also truncate it, and a
+    /// process that then looks at the page dies of SIGBUS. So this is only for hosts whose users
+    /// trust each other.
     AllUsers,
 }
 
@@ -188,7 +189,7 @@ pub(crate) fn shared_words(
 ) -> Result<SharedAtomics, String> {
     let bytes = words as u64 * 8;
     let file = open_or_create(path, sharing).map_err(|e| e.to_string())?;
-    // Whoever created the file may still be about to set its mode.
+    // The creator of the file may still be about to set its mode.
     let mut checked = check(&file, sharing, bytes);
     for _ in 0..5 {
         if checked.is_ok() || file.metadata().is_ok_and(|m| m.len() > 0) {

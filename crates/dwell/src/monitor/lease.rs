@@ -91,7 +91,7 @@ impl Demand {
     }
 }
 
-/// Who holds a seat.
+/// The holder of a seat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Holder {
     /// Nobody, or somebody who is dead.
@@ -107,7 +107,7 @@ pub enum Holder {
 pub struct Seat {
     /// Number of the CPU, modulo the number of seats.
     pub cpu: u8,
-    /// Who holds it.
+    /// Its holder.
     pub holder: Holder,
     /// When it last changed hands, in milliseconds of the monotonic clock, wrapping.
     pub changed_ms: u32,

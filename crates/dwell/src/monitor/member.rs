@@ -94,7 +94,7 @@ impl Member {
         }
     }
 
-    /// Who it is.
+    /// The identity of the member's process.
     pub fn identity(&self) -> Identity {
         self.identity
     }
@@ -252,7 +252,7 @@ impl Member {
         }
         let held = seats.iter().filter(|s| s.holder == Holder::Mine).count() as u32;
 
-        // Who has no budget does not queue for what it may not use.
+        // A process without a budget does not queue for seats that it may not use.
         let wanted = if ask.budget == 0 { 0 } else { ask.wanted };
         self.waits_since_ms = (wanted > held).then(|| self.waits_since_ms.unwrap_or(now_ms));
         let waits_since_ms = self.waits_since_ms.unwrap_or(now_ms);

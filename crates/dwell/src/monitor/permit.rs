@@ -160,8 +160,8 @@ impl Shared {
         })
     }
 
-    /// Threads may spin for so long until the next call; `None` sets no limit. What is left of
-    /// before is forfeited.
+    /// Threads may spin for this long until the next call; `None` sets no limit. The rest of the
+    /// last allowance is forfeited.
     pub(super) fn set_allowance(&self, allowed_ns: Option<Ns>) {
         self.word(CAP).store(allowed_ns.map_or(0, |ns| ns.saturating_add(1)), Relaxed);
     }

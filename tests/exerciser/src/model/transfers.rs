@@ -153,7 +153,7 @@ impl Model {
         }
         let mut told = Vec::new();
         let mut expected = Seen::ok(0);
-        // What is read behind the end depends on which of them comes first.
+        // Reads behind the end depend on which request comes first.
         let length = self.inodes[open.inode].len();
         let mut known = parts.iter().all(|part| part.at + u64::from(part.bytes) <= length);
         for part in parts {

@@ -46,7 +46,7 @@ pub struct Pager {
     /// The contender that the others are held against
     #[arg(long, default_value = "mmap", value_parser = known_way)]
     baseline: String,
-    /// What is done: visits to pages in an order, or walks over a graph, which the files then are
+    /// Work to do: visits to pages in an order, or walks over a graph, which the files then are
     #[arg(long, value_enum, value_delimiter = ',', default_value = "random,sequential,strided")]
     work: Vec<WorkArg>,
     /// Distance of strided visits, in pages

@@ -291,7 +291,7 @@ impl Drop for Stuck {
     fn drop(&mut self) {
         let held =
             |held: &Held| std::mem::take(&mut *held.lock().unwrap_or_else(PoisonError::into_inner));
-        // Whoever waits keeps the mount. More come as soon as some are answered.
+        // A waiting process keeps the mount. More come as soon as some are answered.
         for _ in 0..100 {
             held(&self.held).into_iter().for_each(|reply| reply.error(Errno::EIO));
             thread::sleep(Duration::from_millis(1));

@@ -54,7 +54,7 @@ pub enum Contender {
     },
 }
 
-/// What is asked for.
+/// The requests that a contender makes.
 #[derive(Clone, Copy)]
 pub struct Job {
     /// Read or write.

@@ -86,7 +86,7 @@ impl Stage {
         self.server.stopper().facts().data_path
     }
 
-    /// Who serves it.
+    /// The daemon that serves the directory.
     pub fn daemon(&self) -> &Arc<Daemon> {
         &self.daemon
     }
