@@ -6,11 +6,12 @@ mod hash;
 use std::io;
 
 /// Crates whose sources a figure or a sweep may name.
-const CRATES: [&str; 11] = [
+const CRATES: [&str; 12] = [
     "dwell",
     "dwell-advise",
     "dwell-channel",
     "dwell-host",
+    "dwell-mounts",
     "dwell-nfs",
     "dwell-pager",
     "dwell-policy",

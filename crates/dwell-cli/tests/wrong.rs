@@ -164,7 +164,7 @@ fn an_argument_that_is_missing_is_status_2() {
 #[test]
 fn a_value_that_is_none_is_status_2() {
     /// Options that take any text.
-    const TEXT: [&str; 4] = ["--because", "--setup", "--check", "--case"];
+    const TEXT: [&str; 5] = ["--because", "--setup", "--check", "--case", "--pager"];
     /// Options whose values are looked at with others, in the table below; or by the kernel.
     const LATER: [&str; 4] = ["--set", "--baseline", "--scheduler", "--on"];
     let place = Place::new();

@@ -211,7 +211,7 @@ fn every_case_of_the_pager_is_measured_or_says_why_not() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let mut ids = experiments::ids();
     ids.retain(|id| pages(id));
-    assert_eq!(ids.len(), 5);
+    assert_eq!(ids.len(), 7);
     all_complete(&mut lab(), &ids, sampled_rows_have_a_control);
     let mut without = lab();
     let why = "left out by a test";

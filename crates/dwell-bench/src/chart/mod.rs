@@ -67,7 +67,7 @@ impl Axis {
             .fold((f64::INFINITY, f64::NEG_INFINITY), |(a, b), v| (a.min(v), b.max(v)));
         let (range, ticks) = match scale {
             _ if least > most => ((0.5, 2.0), vec![1.0]),
-            Scale::Linear => linear_ticks(most.max(f64::MIN_POSITIVE)),
+            Scale::Linear => linear_ticks(if most > 0.0 { most } else { 1.0 }),
             Scale::Log => log_ticks(least, most),
         };
         let ticks = ticks.into_iter().map(|tick| (tick, units::tick(tick))).collect();

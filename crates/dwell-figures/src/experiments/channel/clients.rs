@@ -64,7 +64,7 @@ fn enter(result: &mut FigureResult, name: &str, ours: &[Sample], bare: &[Sample]
     let remark = super::times(ours, bare);
     put(result, &format!("{name}: channel ÷ bare tmpfs"), rate, remark)?;
     let cpu = ratio(ours, bare, |sample| sample.cpu_ns);
-    put(result, &format!("{name}: CPU of a request, channel ÷ bare tmpfs"), cpu, None)
+    put(result, &format!("{name}: CPU a request, channel ÷ bare tmpfs"), cpu, None)
 }
 
 /// All of them at the same time: nanoseconds of the clock and of all CPUs for each request of any.
