@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Hashes of sources, for build scripts: a saved result knows whether the code is still the one that
-//! made it. Comments and tests do not count.
+//! Hashes of sources, for build scripts: a saved result knows whether the code is still the one
+//! that made it. Comments and tests do not count.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -38,7 +38,8 @@ fn entries(directory: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(entries)
 }
 
-/// Of a file, or of all files beneath a directory; that of nothing where there is none.
+/// The hash of a file, or of all files beneath a directory; the hash of nothing where there is
+/// none.
 fn hash(path: &Path) -> io::Result<u64> {
     let mut state = 0xcbf2_9ce4_8422_2325;
     add(path, &mut state)?;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Finds the compiler's unwinder as a static library, for `dwell` to start without a shared one. Where there is none it is shared.
+//! Finds the compiler's unwinder as a static library, for `dwell` to start without a shared one.
+//! Where there is none it is shared.
 
 use std::env;
 use std::path::Path;

@@ -3,9 +3,9 @@
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
-    // What is kept per thread is taken down by a key of ours: the C library's own list would be made
-    // by the program's allocator, which a signal handler may have interrupted. Nothing has the name
-    // that is put in its place, and without it the standard library uses a key.
+    // A key of ours takes the state of a thread down. The C library's own list would come from the
+    // program's allocator, which a signal handler may have interrupted. Nothing has the name that
+    // is put in its place, and without it the standard library uses a key.
     wrap("__cxa_thread_atexit_impl");
     // C libraries as old as 2.28 have these in libraries apart, under other versions, or not at
     // all: `src/older.rs` stands in.

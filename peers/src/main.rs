@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Other storage runtimes and other NFS clients, measured as `dwell-bench` measures Dwell: it starts this program
-//! once for each and asks for batches by lines of JSON (see `dwell_bench::program`).
+//! Other storage runtimes and other NFS clients, measured as `dwell-bench` measures Dwell: it
+//! starts this program once for each and asks for batches by lines of JSON (see
+//! `dwell_bench::program`).
 
 mod buffer;
 mod nfs;
@@ -18,7 +19,8 @@ use crate::nfs::{CLIENTS, Remote};
 use crate::runtimes::PEERS;
 use crate::work::{Subject, Work};
 
-/// Other storage runtimes and NFS clients, measured beside Dwell: asked for batches by lines of JSON.
+/// Other storage runtimes and NFS clients, measured beside Dwell: asked for batches by lines of
+/// JSON.
 #[derive(Parser)]
 struct Args {
     /// Which one

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Each NFS client moves every byte of a file, both ways, with any window, and says in one line what it cannot do.
+//! Each NFS client moves every byte of a file, both ways, with any window, and says in one line
+//! what it cannot do.
 
 use std::fs;
 use std::path::Path;

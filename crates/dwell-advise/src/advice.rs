@@ -54,7 +54,8 @@ impl Total {
         self.parts.total_ns() / self.count.max(1)
     }
 
-    /// The length below which `share` of the waits remain, in nanoseconds: the upper end of its power of two.
+    /// The length below which `share` of the waits remain, in nanoseconds: the upper end of its
+    /// power of two.
     pub fn quantile_ns(&self, share: f64) -> u64 {
         let wanted = (self.count as f64 * share).ceil() as u64;
         let mut seen = 0;
@@ -164,7 +165,8 @@ impl Total {
     }
 }
 
-/// What would help, and what would not: a sentence for each device that matters, the longest waited for first.
+/// What would help, and what would not: a sentence for each device that matters, the longest waited
+/// for first.
 pub fn advise(seen: &Seen) -> Vec<Advice> {
     let totals = totals(seen);
     let waited_ns: u64 = totals.iter().map(|total| total.parts.total_ns()).sum();

@@ -2,10 +2,10 @@
 //! Where a program's storage time goes, seen from outside the program, and what would help.
 //!
 //! [`Tracer`] loads BPF programs that follow a command, a process or the whole machine. They sum
-//! up, in the kernel, every sleep that a storage request ended: how long the request was queued,
-//! how long the device took, which kernel threads passed the answer on, and how long the woken
-//! thread needed to run again. [`Seen`] is what they found. [`advise`] says in sentences what
-//! would help and what would not; it reads no clock and traces nothing.
+//! up, in the kernel, every sleep that a storage request ended. A sum tells how long the request
+//! was queued and how long the device took. It also tells which kernel threads passed the answer
+//! on, and how long the woken thread needed to run again. [`Seen`] is what they found. [`advise`]
+//! says in sentences what would help and what would not; it reads no clock and traces nothing.
 //!
 //! ```no_run
 //! use dwell_advise::{Follow, Tracer, advise};

@@ -61,7 +61,8 @@ pub struct ThreadSum {
     pub name: [u8; 16],
 }
 
-// SAFETY: integers and arrays of them, laid out as C does without padding; every pattern of bytes is a value.
+// SAFETY: integers and arrays of them, laid out as C does without padding; every pattern of bytes
+// is a value.
 unsafe impl Pod for WaitKey {}
 // SAFETY: as above.
 unsafe impl Pod for WaitSum {}

@@ -105,14 +105,15 @@ pub struct Wait {
     pub process: u32,
     /// The program's name, of at most 15 bytes.
     pub program: String,
-    /// The device's kernel name, such as `nvme0n1`; `page cache` for a wait that no request ended, such
-    /// as that of a writer of many dirty pages.
+    /// The device's kernel name, such as `nvme0n1`; `page cache` for a wait that no request ended,
+    /// such as that of a writer of many dirty pages.
     pub device: String,
     /// What the device was asked.
     pub operation: Operation,
     /// How the thread came to wait.
     pub issued: Issued,
-    /// Size of the last request of each wait, rounded down to a power of two, in bytes; 0 for a flush.
+    /// Size of the last request of each wait, rounded down to a power of two, in bytes; 0 for a
+    /// flush.
     pub size_bytes: u64,
     /// A kernel thread, and not the completion itself, woke the thread.
     pub through_thread: bool,
@@ -159,7 +160,8 @@ pub struct Cost {
 pub struct Seen {
     /// How long was looked, in seconds.
     pub seconds: f64,
-    /// Time of all threads that waited for storage, from the first to the last of their waits, in seconds.
+    /// Time of all threads that waited for storage, from the first to the last of their waits, in
+    /// seconds.
     pub thread_seconds: f64,
     /// Waits for storage.
     pub waits: Vec<Wait>,

@@ -69,8 +69,8 @@ pub(crate) struct Sums {
 }
 
 impl Tracer {
-    /// Begins to follow: by BPF, or where the kernel does not let it, by tracepoints through perf. What was
-    /// seen then has a note that says so.
+    /// Begins to follow: by BPF, or where the kernel does not let it, by tracepoints through perf.
+    /// What was seen then has a note that says so.
     ///
     /// # Errors
     ///
@@ -95,7 +95,8 @@ impl Tracer {
     /// # Errors
     ///
     /// Returns [`Error::NoProcess`] if there is no such process, [`Error::Forbidden`] without
-    /// CAP_PERFMON, [`Error::Io`] without tracefs, and [`Error::Refused`] if the kernel has no perf.
+    /// CAP_PERFMON, [`Error::Io`] without tracefs, and [`Error::Refused`] if the kernel has no
+    /// perf.
     pub fn start_by_tracepoints(follow: Follow) -> Result<Tracer> {
         Tracer::perf(follow, &followed(follow)?, "BPF was not asked for".to_owned())
     }
@@ -145,8 +146,8 @@ impl Tracer {
         self.look(false)
     }
 
-    /// Takes the sums since the trace began or since the last take, and starts again from zero. A wait that
-    /// ends meanwhile may be missed.
+    /// Takes the sums since the trace began or since the last take, and starts again from zero. A
+    /// wait that ends meanwhile may be missed.
     ///
     /// # Errors
     ///
@@ -303,8 +304,9 @@ impl Sums {
     }
 }
 
-/// Whether a sleep was for storage. An interrupt that ends a request may end another wait meanwhile;
-/// a thread that waits for a pipe or a timer does not count as waiting for input or output.
+/// Whether a sleep was for storage. An interrupt that ends a request may end another wait
+/// meanwhile; a thread that waits for a pipe or a timer does not count as waiting for input or
+/// output.
 fn is_for_storage(key: &WaitKey) -> bool {
     let issued = Issued::of_call(key.call);
     let waits_anyway = matches!(issued, Issued::Sync | Issued::IoUring | Issued::Libaio);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a child does to a device is what is seen of it. On this machine the device is a loop device;
-//! in the VM (`DWELL_VM` is set) it is an NVMe drive.
+//! What a child does to a device is what is seen of it. On this machine the device is a loop
+//! device; in the VM (`DWELL_VM` is set) it is an NVMe drive.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
@@ -59,7 +59,8 @@ struct Watched {
 /// Sleeps of a child that are not for its requests.
 const OTHER_SLEEPS: u64 = 20;
 
-/// Follows a child that does `work` on `device`. `None` where this machine cannot trace or has no device.
+/// Follows a child that does `work` on `device`. `None` where this machine cannot trace or has no
+/// device.
 fn seen(work: &str) -> Option<Watched> {
     seen_by(Tracer::start, work)
 }

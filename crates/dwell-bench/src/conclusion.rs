@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What a run says about Dwell on these devices, in a sentence.
 //!
-//! Judged is the throughput under the default policy by the rules of [`crate::verdict::Verdict`]: by
-//! the whole interval. An interval that lies on both sides of 1 says nothing, and the sentence says
-//! so. Nor do few rounds, or short batches while anything else ran: which contender then got the CPU
-//! is luck.
+//! Judged is the throughput under the default policy by the rules of [`crate::verdict::Verdict`]:
+//! by the whole interval. An interval that lies on both sides of 1 says nothing, and the sentence
+//! says so. Nor do few rounds, or short batches while anything else ran: which contender then got
+//! the CPU is luck.
 
 use crate::result::{Direction, Load, Metric, Pattern, Ratio, Requests, Run, Setting, in_order};
 use crate::stats::Paired;

@@ -8,8 +8,8 @@ use anyhow::{Context, Result, bail};
 use dwell::buffer::Aligned;
 use dwell::device::Device;
 use dwell::dwell_policy::Goal;
-use dwell::known::Known;
 use dwell::monitor::SystemMonitor;
+use dwell::parameters::DeviceParameters;
 use dwell::{File, Options, Stats, WaitPolicy, arch, policies, policy};
 
 use crate::batch::Batch;
@@ -140,7 +140,7 @@ impl Contender {
     pub fn under(
         policy: Arc<dyn WaitPolicy>,
         subject: &Subject,
-        known: Known,
+        known: DeviceParameters,
         monitor: Option<&Arc<SystemMonitor>>,
     ) -> Result<Self> {
         let options =
@@ -209,8 +209,8 @@ impl Contender {
         Ok(())
     }
 
-    /// A batch of requests for `span`, with one in flight for each buffer. Only a peer's samples are
-    /// in the answer; those of others are in the batch.
+    /// A batch of requests for `span`, with one in flight for each buffer. Only a peer's samples
+    /// are in the answer; those of others are in the batch.
     pub fn serve(
         &mut self,
         batch: &mut Batch,

@@ -19,14 +19,14 @@ use crate::samples::Samples;
 /// What to keep beside the rows, and a way to end the run.
 #[derive(Clone, Debug, Default)]
 pub struct Keep {
-    /// Whoever sets it ends the run before its next request; complete rounds are kept.
+    /// Setting it ends the run before its next request; complete rounds are kept.
     pub stop: Arc<AtomicBool>,
     /// File for the latency of every request: `.csv` or `.parquet`.
     pub samples: Option<PathBuf>,
     /// Whether the CPU's event counters are read.
     pub counters: bool,
-    /// Whether it looks what else runs: rounds that were not quiet are then measured again, but none
-    /// whose samples are kept.
+    /// Whether it looks what else runs: rounds that were not quiet are then measured again, but
+    /// none whose samples are kept.
     pub watch: bool,
 }
 

@@ -28,7 +28,8 @@ use crate::run::Entrant;
 
 /// Lead-in of a contender that follows the load: so many windows of the system monitor, each so
 /// long. The first ends what others left behind, the second asks for a spinner's seat, the third
-/// has it. A window is no longer than so many batches: where they are hardly any, nothing is measured.
+/// has it. A window is no longer than so many batches: where they are hardly any, nothing is
+/// measured.
 const LEAD_IN: (usize, u64) = (5, 60_000_000);
 const LEAD_IN_BATCHES: u64 = 5;
 /// Requests before the first batch.

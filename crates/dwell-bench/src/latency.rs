@@ -63,7 +63,7 @@ impl Default for Latencies {
     }
 }
 
-/// What is kept of a measurement's latencies, in nanoseconds.
+/// The summary of a measurement's latencies, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LatencySummary {
     /// Requests.

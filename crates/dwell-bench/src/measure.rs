@@ -18,7 +18,7 @@ use crate::result::{Requests, RoundResult};
 pub(crate) struct Measure<'k> {
     /// Away while a contender has it.
     work: Option<Work>,
-    /// What is kept of each request.
+    /// Keeps the samples of each request.
     pub keeper: &'k mut Keeper,
 }
 
@@ -66,7 +66,7 @@ impl<'k> Measure<'k> {
         let mut round = served.answer.round;
         round.other_cpu_ns = busy_ns.saturating_sub(round.user_ns + round.system_ns);
         round.iowait_ns = machine::iowait_ns().saturating_sub(iowait_before);
-        round.cruncher_ns = beside.cpu_ns;
+        round.stressor_ns = beside.cpu_ns;
         round.bystander_iterations = beside.iterations;
         round.bystander_user_ns = beside.user_ns;
         round.bystander_system_ns = beside.system_ns;

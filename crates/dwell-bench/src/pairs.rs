@@ -75,7 +75,7 @@ impl std::fmt::Display for Restless {
 
 impl std::error::Error for Restless {}
 
-/// What is sampled.
+/// Contenders that the sampler measures part by part.
 pub trait Trial {
     /// One measured part of a contender: positive numbers, always as many, such as its throughput
     /// and its CPU time per request. What it did before it settled does not count.

@@ -182,7 +182,8 @@ impl Program {
         Ok(Program { name, program: peers.0.clone(), arguments, running: None })
     }
 
-    /// An NFS client that moves so many bytes of a file with each order, whose span and seed mean nothing to it.
+    /// An NFS client that moves so many bytes of a file with each order, whose span and seed mean
+    /// nothing to it.
     pub fn on_server(name: &str, url: &Url, bytes: u64, write: bool, peers: &Peers) -> Self {
         let name = name.strip_prefix(PREFIX).unwrap_or(name).to_owned();
         let mut address = format!("nfs://{}", url.host);
@@ -198,7 +199,8 @@ impl Program {
         Program { name, program: peers.0.clone(), arguments, running: None }
     }
 
-    /// Has an NFS client hold what it reads against what is to be there: each eight bytes their offset.
+    /// Has an NFS client hold what it reads against what is to be there: each eight bytes their
+    /// offset.
     #[must_use]
     pub fn verifying(mut self) -> Self {
         self.arguments.push("--verify".into());

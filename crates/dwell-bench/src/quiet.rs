@@ -135,7 +135,8 @@ fn ticks(text: &str, figure: usize) -> u64 {
     fields.nth(figure).and_then(|ticks| ticks.parse::<u64>().ok()).unwrap_or(0) * 10_000_000
 }
 
-/// CPU time of a process's children that it has waited for, in ticks of 10 ms; none where it is gone.
+/// CPU time of a process's children that it has waited for, in ticks of 10 ms; none where it is
+/// gone.
 fn ended_children_ns(id: i32) -> u64 {
     let stat = fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
     // Behind the name of the program, which may itself hold anything: user time, then system time.

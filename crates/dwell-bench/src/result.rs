@@ -128,7 +128,7 @@ pub struct RoundResult {
     /// CPU time that everybody else used meanwhile, the kernel's own threads among them.
     pub other_cpu_ns: u64,
     /// The part of it that the load's own processes had.
-    pub cruncher_ns: u64,
+    pub stressor_ns: u64,
     /// Time that the machine's CPUs were idle while requests were in flight, in steps of 10 ms.
     pub iowait_ns: u64,
     /// Turns that the bystanders made meanwhile ([`Load::Bystander`]).
@@ -139,7 +139,7 @@ pub struct RoundResult {
     pub bystander_system_ns: u64,
     /// How many requests were decided for which reason.
     pub decisions: BTreeMap<String, u64>,
-    /// Of a named workload: operations completed, by kind. One may be many requests, or none.
+    /// For a named workload, the operations completed, by kind. One may be many requests, or none.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub operations: BTreeMap<String, u64>,
     /// Of memory that is paged in: faults, pages and bytes, by name.
@@ -263,7 +263,7 @@ pub struct Ratio {
     pub policy: String,
     /// Policy that it is compared with.
     pub baseline: String,
-    /// What is compared.
+    /// The quantity compared.
     pub metric: Metric,
     /// Ratio policy / baseline with its interval.
     #[serde(flatten)]
@@ -312,8 +312,8 @@ impl Run {
         self.ratios.clear();
     }
 
-    /// Fills [`Run::ratios`]: every row against the row of `baseline` beside it, by every metric that
-    /// both have.
+    /// Fills [`Run::ratios`]: every row against the row of `baseline` beside it, by every metric
+    /// that both have.
     pub fn compare_with(&mut self, baseline: &str) {
         let mut ratios = Vec::new();
         for row in self.rows.iter().filter(|row| row.policy != baseline) {

@@ -274,7 +274,7 @@ fn choose(
 pub struct Entrant {
     /// Name of the row.
     pub name: String,
-    /// What is measured.
+    /// The contender that the row measures.
     pub contender: Contender,
     /// For a contender that follows the load, the monitor that it asks: its batches begin with
     /// unmeasured requests until that monitor has seen it alone.

@@ -78,8 +78,8 @@ fn conditions() -> Conditions {
     }
 }
 
-/// An invented run with as much of everything as a report must hold: sixteen contenders, long names,
-/// many settings, events, an early end.
+/// An invented run with as much of everything as a report must hold: sixteen contenders, long
+/// names, many settings, events, an early end.
 pub fn crowded() -> Run {
     let contenders = [
         "block",
@@ -176,7 +176,7 @@ fn round(random: &mut SplitMix, policy: &str, size_bytes: u64, load: Load) -> Ro
         system_ns: per_request(2_600.0 + if blocks { 2_400.0 } else { 0.0 }),
         spin_ns: per_request(spun_ns),
         other_cpu_ns: per_request(copy_ns),
-        cruncher_ns: 0,
+        stressor_ns: 0,
         counters: Default::default(),
         decisions: [(if blocks { "size" } else { "pays" }.to_owned(), requests)].into(),
         ..RoundResult::default()

@@ -22,7 +22,7 @@ use crate::result::Row;
 /// Most requests of a batch that are kept: 16 MiB of memory.
 pub const MOST: usize = 1 << 20;
 
-/// What is known of each request beside its row.
+/// The columns of a sample behind the labels of its row.
 const NUMBERS: [&str; 4] = ["round", "index", "start_ns", "latency_ns"];
 
 /// One request.
@@ -132,7 +132,8 @@ impl Samples {
         })
     }
 
-    /// What is left after an error: whole batches of CSV; Parquet without its end is worth nothing.
+    /// Cuts the file after an error and says what it still holds: whole batches of CSV. Parquet
+    /// without its end is worth nothing.
     fn give_up(&self, error: &anyhow::Error) -> String {
         let left = match &self.sink {
             Sink::Csv { file, whole_bytes } => {

@@ -51,8 +51,8 @@ pub struct Settling {
     pub ms: f64,
     /// Speed in the first hundredth of the time after a switch ÷ speed as it stays.
     pub first: f64,
-    /// Speed as it stays after one switch or another: lowest and highest ÷ the median. Far apart, they
-    /// tell of states that the way falls into by chance.
+    /// Speed as it stays after one switch or another: lowest and highest ÷ the median. Far apart,
+    /// they tell of states that the way falls into by chance.
     pub stays: (f64, f64),
 }
 

@@ -11,7 +11,8 @@ use crate::labels::Labels;
 use crate::result::{Row, Run, write};
 
 /// The run as CSV. Columns name the row (as the JSON does), the round from 1 on, and every quantity
-/// of the round with its unit; a quantity of named parts has a column for each, as `decisions.PART`.
+/// of the round with its unit; a quantity of named parts has a column for each, as
+/// `decisions.PART`.
 pub fn csv(run: &Run) -> Result<String> {
     let mut lines: Vec<(&Row, usize, Map<String, Value>)> = Vec::new();
     for row in &run.rows {

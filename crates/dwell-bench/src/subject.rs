@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use dwell::device::{Device, DeviceKind};
 use dwell::emulated::Emulated;
-use dwell::known::Known;
 use dwell::open;
+use dwell::parameters::DeviceParameters;
 use dwell::source::Source;
 use dwell_host::probe::Probe;
 use dwell_host::profile::{DeviceProfile, ProfileStore, SwitchCosts};
@@ -19,7 +19,7 @@ use crate::result;
 /// Largest request that is measured, in bytes.
 const MOST: u64 = 1 << 30;
 
-/// What is measured on.
+/// The file, device or address that a run measures on.
 #[derive(Clone, Debug)]
 pub struct Subject {
     /// Short name in tables.
@@ -31,7 +31,7 @@ pub struct Subject {
     /// Whether writes are allowed.
     pub write: bool,
     /// What the probe learned, as far as requests need it.
-    pub known: Known,
+    pub known: DeviceParameters,
     /// All that the probe learned.
     pub profile: Option<DeviceProfile>,
     /// What it is, in one line.

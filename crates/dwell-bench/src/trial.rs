@@ -40,7 +40,7 @@ impl Number {
     }
 }
 
-/// What is sampled.
+/// One question to sample: the subject, the contenders, and the numbers compared.
 #[derive(Clone, Copy, Debug)]
 pub struct Question<'a> {
     /// On what.
@@ -57,7 +57,7 @@ pub struct Question<'a> {
     pub load: Load,
     /// Where the kernel's workers run.
     pub state: State,
-    /// What is compared.
+    /// The numbers compared.
     pub numbers: &'a [Number],
     /// Length of one measured part.
     pub part: Duration,
@@ -65,8 +65,9 @@ pub struct Question<'a> {
     pub until: Until,
 }
 
-/// Length of one measured part on a device. Before it the contender works unmeasured, as long, or until
-/// the scheduler and the monitor have seen it. These are estimates until figure R0 is measured.
+/// Length of one measured part on a device. Before it the contender works unmeasured, as long, or
+/// until the scheduler and the monitor have seen it. These are estimates until figure R0 is
+/// measured.
 pub fn part(kind: Kind, load: Load) -> Duration {
     // Time slices are milliseconds long: a part must hold many of them.
     const BESIDE_LOAD: Duration = Duration::from_secs(1);
@@ -169,7 +170,7 @@ mod tests {
         let address = Path::new("emu:z-nand");
         let subject = Subject::new("emu", address, false, None, &probing).unwrap();
         let means =
-            Means { hidden: vec![], crunchers: 0, bystanders: 0, directory: std::env::temp_dir() };
+            Means { hidden: vec![], stressors: 0, bystanders: 0, directory: std::env::temp_dir() };
         let question = Question {
             subject: &subject,
             baseline: "block",

@@ -93,7 +93,8 @@ fn what_a_page_says_on_the_console_is_heard() {
     assert!(console(&output).iter().any(|line| line.contains("a complaint")), "{output:?}");
 }
 
-/// Complains of texts in a picture that overlap or are cut, and of a page that is wider than its window.
+/// Complains of texts in a picture that overlap or are cut, and of a page that is wider than its
+/// window.
 const LAYOUT: &str = r#"<script>
 const complain = what => console.error("layout: " + what);
 for (const svg of document.querySelectorAll("svg")) {

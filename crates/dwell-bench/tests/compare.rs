@@ -38,7 +38,7 @@ fn run(plan: &Plan) -> anyhow::Result<Comparison> {
     compare::run(plan, vec!["dwell".into(), "compare".into()], &mut |_| {})
 }
 
-/// What is left in the directory of runs.
+/// Names of the files left in the directory of runs.
 fn left(plan: &Plan) -> BTreeSet<String> {
     let runs = fs::read_dir(plan.directory.join("runs"));
     runs.into_iter().flatten().map(|e| e.unwrap().file_name().into_string().unwrap()).collect()
@@ -108,12 +108,12 @@ fn a_control_is_the_command_as_it_is_once_more() {
 }
 
 #[test]
-fn few_rounds_are_indistinguishable_and_say_how_many_it_takes() {
+fn few_rounds_are_inconclusive_and_say_how_many_it_takes() {
     let directory = tempfile::tempdir().unwrap();
     let result = run(&plan(directory.path(), ":")).unwrap();
     for variant in result.others() {
         let finding = variant.finding.as_ref().unwrap();
-        assert_eq!(finding.verdict, Verdict::Indistinguishable);
+        assert_eq!(finding.verdict, Verdict::Inconclusive);
         assert!(finding.text.contains("2 rounds cannot tell, six can"), "{}", finding.text);
     }
     assert!(result.untouched().unwrap().finding.is_none());
@@ -139,12 +139,12 @@ fn measured_numbers_make_the_verdict() {
     for (took_ms, verdict) in [
         ([60, 62, 61, 70, 59, 64, 66, 58], Verdict::Faster),
         ([160, 162, 161, 170, 159, 164, 166, 158], Verdict::Slower),
-        ([60, 162, 61, 170, 59, 164, 66, 158], Verdict::Indistinguishable),
+        ([60, 162, 61, 170, 59, 164, 66, 158], Verdict::Inconclusive),
     ] {
         let result = with_times(&took_ms);
         let finding = |i: usize| result.variants[i].finding.clone().unwrap();
         assert_eq!(finding(1).verdict, verdict, "{}", finding(1).text);
-        assert_eq!(finding(2).verdict, Verdict::Indistinguishable, "{}", finding(2).text);
+        assert_eq!(finding(2).verdict, Verdict::Inconclusive, "{}", finding(2).text);
         let text = compare::table(&result);
         assert!(text.contains(verdict.as_str()), "{text}");
     }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Files as memory under a limit: every way finds the same bytes, is counted, and is held to the limit.
+//! Files as memory under a limit: every way finds the same bytes, is counted, and is held to the
+//! limit.
 
 use std::path::{Path, PathBuf};
 
@@ -76,8 +77,8 @@ fn file(bytes: usize) -> (tempfile::TempDir, PathBuf) {
     (directory, path)
 }
 
-/// The same on a device in memory that is never busy, of which so much is read ahead at once: of a disk it
-/// may be more than the limit, and the kernel kills who waits too long for all of that.
+/// The same on a device in memory that is never busy, with this much read-ahead. The read-ahead of
+/// a disk may exceed the limit. The kernel kills a process that waits too long for all of that.
 fn quick_file(bytes: usize, ahead_bytes: u64) -> Result<(FileSystem, PathBuf), Unavailable> {
     let device = LoopOnTmpfs::blank(2 * bytes as u64 + (16 << 20))?;
     let name = device.path().file_name().unwrap().to_str().unwrap();
@@ -279,7 +280,8 @@ fn regions_find_the_same_as_the_kernel_within_their_budgets() {
         .into_iter()
         .filter(|way| two || !["other", "spins"].iter().any(|w| way.ends_with(w)))
         .collect();
-    // Of the kernel's ways that which reads nothing ahead: of a disk that may be more than the limit.
+    // Of the kernel's ways that which reads nothing ahead: of a disk that may be more than the
+    // limit.
     ways.extend(["mmap-random", DEVICE]);
     let orders = [Order::Random, Order::Strided { pages: 7 }, Order::Window { pages: 40 }];
     for order in orders {

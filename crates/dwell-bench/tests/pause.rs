@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use dwell::dwell_policy::{Profile, Wait};
-use dwell::known::Known;
+use dwell::parameters::DeviceParameters;
 use dwell::{Decision, WaitPolicy, arch};
 use dwell_bench::contender::Contender;
 use dwell_bench::result::{Load, Requests, Setting};
@@ -35,7 +35,10 @@ fn the_hint_is_off_for_whom_it_is_off_and_on_again_after() {
         address: Path::new("emu:latency=2us,size=1MiB").into(),
         direct: false,
         write: false,
-        known: Known { profile: Some(Profile::default()), ..Known::default() },
+        known: DeviceParameters {
+            profile: Some(Profile::default()),
+            ..DeviceParameters::default()
+        },
         profile: None,
         description: "test".into(),
         emulated: None,

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use dwell::known::Known;
 use dwell::monitor::{Config, SystemMonitor};
+use dwell::parameters::DeviceParameters;
 use dwell_bench::contender::Contender;
 use dwell_bench::keep::{Interrupted, Keep};
 use dwell_bench::loads::Means;
@@ -28,7 +28,7 @@ fn subject() -> Subject {
         address: "/nowhere/data".into(),
         direct: true,
         write: false,
-        known: Known::default(),
+        known: DeviceParameters::default(),
         profile: None,
         description: "test".into(),
         emulated: None,
@@ -181,7 +181,7 @@ fn plan(contenders: &[&str]) -> Plan {
         depths: vec![1, 2],
         rounds: 2,
         batch: Duration::from_millis(2),
-        means: Means { hidden: vec![], crunchers: 0, bystanders: 0, directory: "/".into() },
+        means: Means { hidden: vec![], stressors: 0, bystanders: 0, directory: "/".into() },
         keep: Keep::default(),
         peers_program: Some(fake()),
         day: None,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The committed schemas of `result.json`, of the bench and of comparisons, and what is really written
-//! agree.
+//! The committed schemas of `result.json`, of the bench and of comparisons, and what is really
+//! written agree.
 //!
 //! A field that is new in the code belongs in `schema/`, with its unit.
 

@@ -103,15 +103,15 @@
 #define DWELL_MAP_PRIVATE 1
 
 /**
- * Flag of dwell_map_options: the program writes, and what it writes goes to the file. The file must
- * have been opened with DWELL_WRITE.
+ * Flag of dwell_map_options: the program writes, and what it writes goes to the file. The file
+ * must have been opened with DWELL_WRITE.
  */
 #define DWELL_MAP_SHARED 2
 
 /**
- * Flag of dwell_map_options: a thread of the library handles page faults, so that system calls may be
- * given memory whose pages are not there. Without it the faulting thread does, in a handler of SIGBUS,
- * which is cheaper.
+ * Flag of dwell_map_options: a thread of the library handles page faults, so that system calls may
+ * be given memory whose pages are not there. Without it the faulting thread does, in a handler of
+ * SIGBUS, which is cheaper.
  */
 #define DWELL_MAP_THREAD 4
 
@@ -127,9 +127,9 @@
 #define DWELL_MAP_OR_MMAP 16
 
 /**
- * Flag of dwell_map_options: mmap(2) where it is better than a region: the file fits in the budget, is
- * read through the page cache, or its device completes a read at once. See dwell_region_why_mapped. A
- * budget of 0 is then half of the memory that the process can have.
+ * Flag of dwell_map_options: mmap(2) where it is better than a region: the file fits in the
+ * budget, is read through the page cache, or its device completes a read at once. See
+ * dwell_region_why_mapped. A budget of 0 is then half of the memory that the process can have.
  */
 #define DWELL_MAP_AUTO 32
 
@@ -154,8 +154,8 @@
 #define DWELL_ADVICE_WILLNEED 3
 
 /**
- * Advice: not wanted any more. What was written to a shared region is written back, what was written
- * to a private one is lost.
+ * Advice: not wanted any more. What was written to a shared region is written back, what was
+ * written to a private one is lost.
  */
 #define DWELL_ADVICE_DONTNEED 4
 
@@ -197,8 +197,8 @@ typedef struct dwell_options {
    */
   uint32_t reserved;
   /**
-   * What decides between busy-waiting and blocking: "adaptive", "smartcon", "predictive", "block",
-   * "spin" or "hybrid". NULL is what the settings (dwell.toml) say of the device, else
+   * What decides between busy-waiting and blocking: "adaptive", "smartcon", "predictive",
+   * "block", "spin" or "hybrid". NULL is what the settings (dwell.toml) say of the device, else
    * "adaptive". Not kept after the call.
    */
   const char *policy;
@@ -225,8 +225,8 @@ typedef struct dwell_completion {
 } dwell_completion;
 
 /**
- * What is known of an open file. Set size to sizeof(dwell_info) before the call; afterwards it
- * is the bytes that this version of the library fills.
+ * Facts about an open file. Set size to sizeof(dwell_info) before the call; afterwards it is the
+ * bytes that this version of the library fills.
  */
 typedef struct dwell_info {
   /**
@@ -390,8 +390,8 @@ typedef struct dwell_map_options {
    */
   size_t size;
   /**
-   * DWELL_MAP_PRIVATE, DWELL_MAP_SHARED and so on, or-ed together; 0 for memory that is only read,
-   * whose faults the faulting thread handles.
+   * DWELL_MAP_PRIVATE, DWELL_MAP_SHARED and so on, or-ed together; 0 for memory that is only
+   * read, whose faults the faulting thread handles.
    */
   uint32_t flags;
   /**
@@ -403,13 +403,13 @@ typedef struct dwell_map_options {
    */
   size_t budget_bytes;
   /**
-   * What decides between busy-waiting and blocking while a page is read. NULL is "its", which leaves the
-   * CPU to threads of higher priority. Not kept after the call.
+   * What decides between busy-waiting and blocking while a page is read. NULL is "its", which
+   * leaves the CPU to threads of higher priority. Not kept after the call.
    */
   const char *policy;
   /**
-   * With DWELL_MAP_PRIVATE: a directory for an unnamed file that takes the written pages for which the
-   * budget has no room. NULL keeps them in memory. Not kept after the call.
+   * With DWELL_MAP_PRIVATE: a directory for an unnamed file that takes the written pages for
+   * which the budget has no room. NULL keeps them in memory. Not kept after the call.
    */
   const char *spill;
   /**
@@ -419,8 +419,8 @@ typedef struct dwell_map_options {
 } dwell_map_options;
 
 /**
- * What the page faults of a region did so far. Set size to sizeof(dwell_region_stats) before the call;
- * afterwards it is the bytes that this version of the library fills. Pages have 4096 bytes.
+ * What the page faults of a region did so far. Set size to sizeof(dwell_region_stats) before the
+ * call; afterwards it is the bytes that this version of the library fills. Pages have 4096 bytes.
  */
 typedef struct dwell_region_stats {
   /**
@@ -509,34 +509,34 @@ const char *dwell_last_error(void);
 /**
  * Opens a file or block device, or the address of a scheme ("emu:z-nand", "mem:/dev/shm/data").
  *
- * The policy decides every request, from the device's profile (`dwell probe PATH`) and the machine's
- * load. A thread of this library watches that load until the last such file is closed. Without a
- * profile "adaptive" finds out for itself; under any other policy every request is then one ordinary
- * system call, and dwell_file_info says why.
+ * The policy decides every request, from the device's profile (`dwell probe PATH`) and the
+ * machine's load. A thread of this library watches that load until the last such file is closed.
+ * Without a profile "adaptive" finds out for itself; under any other policy every request is then
+ * one ordinary system call, and dwell_file_info says why.
  *
  * path     a path or an address
  * options  how to open; NULL to read through the page cache with the policy "adaptive"
  * file     receives the file; close it with dwell_close
  *
- * Returns 0, or -1 with errno set: EINVAL for a NULL path or file, a bad option, an unknown
- * policy, a directory, or DWELL_DIRECT where the file system has no direct I/O; E2BIG for
- * options of a later version; else what open(2) says.
+ * Returns 0, or -1 with errno set: E2BIG for options of a later version; else what open(2) says.
+ * EINVAL stands for a NULL path or file, a bad option, an unknown policy or a directory.
+ * DWELL_DIRECT where the file system has no direct I/O gives EINVAL too.
  */
 int dwell_open(const char *path,
                const struct dwell_options *options,
                struct dwell_file **file);
 
 /**
- * Makes a file of a descriptor that the caller has opened. Reading or writing, and past the page cache or not,
- * is as it was opened. dwell_close leaves it open.
+ * Makes a file of a descriptor that the caller has opened. Reading or writing, and past the page
+ * cache or not, is as it was opened. dwell_close leaves it open.
  *
  * descriptor  stays open until the file and its queues are closed
  * path        at which it was opened: settings and errors name it
  * options     policy and profiles, with flags of 0; NULL for those of dwell_open
  * file        receives the file; close it with dwell_close
  *
- * Returns 0, or -1 with errno set: EBADF for a descriptor that is not open, EINVAL for flags, else as
- * dwell_open.
+ * Returns 0, or -1 with errno set: EBADF for a descriptor that is not open, EINVAL for flags, else
+ * as dwell_open.
  */
 int dwell_adopt(int descriptor,
                 const char *path,
@@ -544,9 +544,9 @@ int dwell_adopt(int descriptor,
                 struct dwell_file **file);
 
 /**
- * As dwell_adopt, for a file on a device of which one is open. Policy, profile and what the settings say are
- * those of the open file. They are not looked up again, so this takes microseconds where dwell_adopt takes
- * some hundred.
+ * As dwell_adopt, for a file on a device of which one is open. Policy, profile and what the
+ * settings say are those of the open file. They are not looked up again, so this takes
+ * microseconds where dwell_adopt takes some hundred.
  *
  * beside      the file that is open; it may be closed before the other
  * descriptor  stays open until the file and its queues are closed
@@ -776,31 +776,32 @@ const char *dwell_policy_name(uint32_t number);
 const char *dwell_version(void);
 
 /**
- * Makes an open file memory, of which at most budget_bytes are in DRAM at once. Pages come in when they
- * are touched, and leave when others need the room.
+ * Makes an open file memory, of which at most budget_bytes are in DRAM at once. Pages come in when
+ * they are touched, and leave when others need the room.
  *
- * Where the faulting thread handles faults (no DWELL_MAP_THREAD), a handler of SIGBUS is installed;
- * signals that are not the library's go to the handler that was there before. While a fault waits for a
- * device, signals with a handler wait too; one without ends the process at once. A system call that
- * is given memory whose pages are not there then fails with EFAULT: see dwell_region_pin. A
- * thread faults more cheaply once it has called dwell_region_register. A forked child must not touch
- * the memory.
+ * Where the faulting thread handles faults (no DWELL_MAP_THREAD), a handler of SIGBUS is
+ * installed; signals that are not the library's go to the handler that was there before. While a
+ * fault waits for a device, signals with a handler wait too; one without ends the process at once.
+ * A system call that is given memory whose pages are not there then fails with EFAULT: see
+ * dwell_region_pin. A thread faults more cheaply once it has called dwell_region_register. A
+ * forked child must not touch the memory.
  *
  * file     stays usable, and may be closed
  * options  budget and manner; not NULL, because there is no usual budget
  * region   receives the region; end it with dwell_unmap
  *
- * Returns 0, or -1 with errno set: EINVAL for NULL, a bad option, an empty file, a budget too small,
- * where userfaultfd is missing or this process may not use it (dwell_last_error says which),
- * and for DWELL_MAP_SHARED on a file opened without DWELL_WRITE; else what the system says.
+ * Returns 0, or -1 with errno set: EINVAL, or what the system says. EINVAL stands for NULL, a bad
+ * option, an empty file, a budget too small, and for DWELL_MAP_SHARED on a file opened without
+ * DWELL_WRITE. It also stands for a userfaultfd that is missing or that this process may not use
+ * (dwell_last_error says which).
  */
 int dwell_map(struct dwell_file *file,
               const struct dwell_map_options *options,
               struct dwell_region **region);
 
 /**
- * Ends a region: writes back what was written to a shared one, and makes it durable. Its memory is gone
- * afterwards, also when that failed.
+ * Ends a region: writes back what was written to a shared one, and makes it durable. Its memory is
+ * gone afterwards, also when that failed.
  *
  * region  no other call on it may be in progress, nor follow; nobody touches its memory any more
  *
@@ -814,27 +815,29 @@ int dwell_unmap(struct dwell_region *region);
 void *dwell_region_start(const struct dwell_region *region);
 
 /**
- * Length of a region in bytes, which is that of its file; the rest of the last page is zeros. 0 for NULL.
+ * Length of a region in bytes, which is that of its file; the rest of the last page is zeros. 0
+ * for NULL.
  */
 size_t dwell_region_bytes(const struct dwell_region *region);
 
 /**
- * Why mmap(2) maps the file of a region, in one line that stays valid until dwell_unmap; NULL of a region with a
- * budget, and for NULL.
+ * Why mmap(2) maps the file of a region, in one line that stays valid until dwell_unmap; NULL of a
+ * region with a budget, and for NULL.
  */
 const char *dwell_region_why_mapped(const struct dwell_region *region);
 
 /**
- * Gives the calling thread a queue of its own for its faults on a region, until it ends or the region
- * does: it then reads many pages at once. A thread without one faults correctly too. Once is enough.
+ * Gives the calling thread a queue of its own for its faults on a region, until it ends or the
+ * region does: it then reads many pages at once. A thread without one faults correctly too. Once
+ * is enough.
  *
  * Returns 0, or -1 with errno set.
  */
 int dwell_region_register(struct dwell_region *region);
 
 /**
- * Takes the queue back that dwell_region_register gave the calling thread. A thread whose region another
- * thread ends does so before.
+ * Takes the queue back that dwell_region_register gave the calling thread. A thread whose region
+ * another thread ends does so before.
  *
  * Returns 0, or -1 with errno EINVAL for NULL.
  */
@@ -846,21 +849,21 @@ int dwell_region_unregister(struct dwell_region *region);
  * offset  of the range in the region, in bytes
  * bytes   of the range; the whole region is dwell_region_bytes(region) from 0
  *
- * Returns 0, or -1 with errno set: EINVAL for a range past the end, else what the file refused, now or
- * since the last call; such pages stay in memory and are tried again.
+ * Returns 0, or -1 with errno set: EINVAL for a range past the end, else what the file refused,
+ * now or since the last call; such pages stay in memory and are tried again.
  */
 int dwell_region_sync(struct dwell_region *region,
                       size_t offset,
                       size_t bytes);
 
 /**
- * Brings a range into memory and keeps it there until dwell_region_unpin, so that system calls can be
- * given it. With a budget as large as the file, all of it can be pinned.
+ * Brings a range into memory and keeps it there until dwell_region_unpin, so that system calls can
+ * be given it. With a budget as large as the file, all of it can be pinned.
  *
  * pin  receives the pin
  *
- * Returns 0, or -1 with errno set: EINVAL for NULL, a range past the end, or more than the budget can
- * hold (dwell_last_error names the bytes that it would need); else what the file refused.
+ * Returns 0, or -1 with errno set: EINVAL for NULL, a range past the end, or more than the budget
+ * can hold (dwell_last_error names the bytes that it would need); else what the file refused.
  */
 int dwell_region_pin(struct dwell_region *region,
                      size_t offset,
@@ -886,11 +889,11 @@ int dwell_region_unpin(struct dwell_pin *pin);
 int dwell_region_advise(struct dwell_region *region, size_t offset, size_t bytes, uint32_t advice);
 
 /**
- * Tells that the byte at an offset will be touched soon, so that its page is read during the next wait.
- * Costs some nanoseconds, and never waits.
+ * Tells that the byte at an offset will be touched soon, so that its page is read during the next
+ * wait. Costs some nanoseconds, and never waits.
  *
- * Returns 1, or 0 where so many hints wait already that this one is lost, and -1 with errno EINVAL for
- * NULL.
+ * Returns 1, or 0 where so many hints wait already that this one is lost, and -1 with errno EINVAL
+ * for NULL.
  */
 int dwell_region_hint(struct dwell_region *region,
                       size_t offset);

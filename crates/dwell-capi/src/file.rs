@@ -10,7 +10,7 @@ use std::ptr;
 use std::sync::Arc;
 
 use dwell::file::MAX_TRANSFER_BYTES;
-use dwell::known::Known;
+use dwell::parameters::DeviceParameters;
 use dwell::policy::Block;
 use libc::{iovec, ssize_t};
 
@@ -62,8 +62,8 @@ impl File {
                 let note = opening.left_alone.or_else(|| unprobed(address, &opening.known));
                 (beneath.device.as_ref().map(ToString::to_string), note)
             }
-            // Nobody's program stops because of what is wrong there: requests pass through. What is
-            // wrong with the address, opening says.
+            // An error there stops no program: requests pass through. Opening reports an error in
+            // the address.
             (Err(error), _) => {
                 options = options.policy(Arc::new(Block));
                 (None, Some(error.to_string()))
@@ -95,7 +95,7 @@ impl File {
     }
 }
 
-fn unprobed(address: &Path, known: &Known) -> Option<String> {
+fn unprobed(address: &Path, known: &DeviceParameters) -> Option<String> {
     known.profile.is_none().then(|| {
         let path = address.display();
         format!("{path}: its device has no profile for this kernel; dwell probe {path} makes one")
@@ -113,18 +113,18 @@ pub(crate) unsafe fn opened<'a>(file: *const File) -> Result<&'a File, Failure> 
 
 /// Opens a file or block device, or the address of a scheme ("emu:z-nand", "mem:/dev/shm/data").
 ///
-/// The policy decides every request, from the device's profile (`dwell probe PATH`) and the machine's
-/// load. A thread of this library watches that load until the last such file is closed. Without a
-/// profile "adaptive" finds out for itself; under any other policy every request is then one ordinary
-/// system call, and dwell_file_info says why.
+/// The policy decides every request, from the device's profile (`dwell probe PATH`) and the
+/// machine's load. A thread of this library watches that load until the last such file is closed.
+/// Without a profile "adaptive" finds out for itself; under any other policy every request is then
+/// one ordinary system call, and dwell_file_info says why.
 ///
 /// path     a path or an address
 /// options  how to open; NULL to read through the page cache with the policy "adaptive"
 /// file     receives the file; close it with dwell_close
 ///
-/// Returns 0, or -1 with errno set: EINVAL for a NULL path or file, a bad option, an unknown
-/// policy, a directory, or DWELL_DIRECT where the file system has no direct I/O; E2BIG for
-/// options of a later version; else what open(2) says.
+/// Returns 0, or -1 with errno set: E2BIG for options of a later version; else what open(2) says.
+/// EINVAL stands for a NULL path or file, a bad option, an unknown policy or a directory.
+/// DWELL_DIRECT where the file system has no direct I/O gives EINVAL too.
 ///
 /// # Safety
 /// The pointers are NULL or valid.
@@ -146,16 +146,16 @@ pub unsafe extern "C" fn dwell_open(
     })
 }
 
-/// Makes a file of a descriptor that the caller has opened. Reading or writing, and past the page cache or not,
-/// is as it was opened. dwell_close leaves it open.
+/// Makes a file of a descriptor that the caller has opened. Reading or writing, and past the page
+/// cache or not, is as it was opened. dwell_close leaves it open.
 ///
 /// descriptor  stays open until the file and its queues are closed
 /// path        at which it was opened: settings and errors name it
 /// options     policy and profiles, with flags of 0; NULL for those of dwell_open
 /// file        receives the file; close it with dwell_close
 ///
-/// Returns 0, or -1 with errno set: EBADF for a descriptor that is not open, EINVAL for flags, else as
-/// dwell_open.
+/// Returns 0, or -1 with errno set: EBADF for a descriptor that is not open, EINVAL for flags, else
+/// as dwell_open.
 ///
 /// # Safety
 /// The pointers are NULL or valid; the descriptor stays open as long as it says above.
@@ -188,9 +188,9 @@ pub unsafe extern "C" fn dwell_adopt(
     })
 }
 
-/// As dwell_adopt, for a file on a device of which one is open. Policy, profile and what the settings say are
-/// those of the open file. They are not looked up again, so this takes microseconds where dwell_adopt takes
-/// some hundred.
+/// As dwell_adopt, for a file on a device of which one is open. Policy, profile and what the
+/// settings say are those of the open file. They are not looked up again, so this takes
+/// microseconds where dwell_adopt takes some hundred.
 ///
 /// beside      the file that is open; it may be closed before the other
 /// descriptor  stays open until the file and its queues are closed
@@ -200,8 +200,8 @@ pub unsafe extern "C" fn dwell_adopt(
 /// Returns 0, or -1 with errno set: EXDEV for a file on another device, else as dwell_adopt.
 ///
 /// # Safety
-/// The file is NULL or open; the other pointers are NULL or valid; the descriptor stays open as long as it
-/// says above.
+/// The file is NULL or open; the other pointers are NULL or valid; the descriptor stays open as
+/// long as it says above.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dwell_adopt_beside(
     beside: *const File,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Dwell for C programs: what `dwell.h` declares.
 //!
-//! A frontend: it checks what C passes in, calls the engine, and tells errors by `errno`. The header is
-//! generated from these files (`tests/header.rs`).
+//! A frontend: it checks what C passes in, calls the engine, and tells errors by `errno`. The
+//! header is generated from these files (`tests/header.rs`).
 #![deny(unsafe_code)]
 
 mod failure;

@@ -18,12 +18,12 @@ use crate::versioned::{self, Versioned};
 
 /// Flag of dwell_map_options: the program writes, and what it writes is its own.
 pub const DWELL_MAP_PRIVATE: u32 = 1;
-/// Flag of dwell_map_options: the program writes, and what it writes goes to the file. The file must
-/// have been opened with DWELL_WRITE.
+/// Flag of dwell_map_options: the program writes, and what it writes goes to the file. The file
+/// must have been opened with DWELL_WRITE.
 pub const DWELL_MAP_SHARED: u32 = 2;
-/// Flag of dwell_map_options: a thread of the library handles page faults, so that system calls may be
-/// given memory whose pages are not there. Without it the faulting thread does, in a handler of SIGBUS,
-/// which is cheaper.
+/// Flag of dwell_map_options: a thread of the library handles page faults, so that system calls may
+/// be given memory whose pages are not there. Without it the faulting thread does, in a handler of
+/// SIGBUS, which is cheaper.
 pub const DWELL_MAP_THREAD: u32 = 4;
 /// Flag of dwell_map_options: nothing is read ahead but what hints name.
 pub const DWELL_MAP_NO_AHEAD: u32 = 8;
@@ -31,9 +31,9 @@ pub const DWELL_MAP_NO_AHEAD: u32 = 8;
 /// budget, and nothing is counted.
 pub const DWELL_MAP_OR_MMAP: u32 = 16;
 
-/// Flag of dwell_map_options: mmap(2) where it is better than a region: the file fits in the budget, is
-/// read through the page cache, or its device completes a read at once. See dwell_region_why_mapped. A
-/// budget of 0 is then half of the memory that the process can have.
+/// Flag of dwell_map_options: mmap(2) where it is better than a region: the file fits in the
+/// budget, is read through the page cache, or its device completes a read at once. See
+/// dwell_region_why_mapped. A budget of 0 is then half of the memory that the process can have.
 pub const DWELL_MAP_AUTO: u32 = 32;
 
 const FLAGS: u32 = DWELL_MAP_PRIVATE
@@ -51,8 +51,8 @@ pub const DWELL_ADVICE_SEQUENTIAL: u32 = 1;
 pub const DWELL_ADVICE_RANDOM: u32 = 2;
 /// Advice: wanted soon.
 pub const DWELL_ADVICE_WILLNEED: u32 = 3;
-/// Advice: not wanted any more. What was written to a shared region is written back, what was written
-/// to a private one is lost.
+/// Advice: not wanted any more. What was written to a shared region is written back, what was
+/// written to a private one is lost.
 pub const DWELL_ADVICE_DONTNEED: u32 = 4;
 
 /// How a file becomes memory. Start from DWELL_MAP_OPTIONS_INIT, so that fields of later versions
@@ -62,18 +62,18 @@ pub const DWELL_ADVICE_DONTNEED: u32 = 4;
 pub struct MapOptions {
     /// sizeof(dwell_map_options).
     pub size: usize,
-    /// DWELL_MAP_PRIVATE, DWELL_MAP_SHARED and so on, or-ed together; 0 for memory that is only read,
-    /// whose faults the faulting thread handles.
+    /// DWELL_MAP_PRIVATE, DWELL_MAP_SHARED and so on, or-ed together; 0 for memory that is only
+    /// read, whose faults the faulting thread handles.
     pub flags: u32,
     /// Most pages read ahead at once; 0 is as usual.
     pub ahead_pages: u32,
     /// Memory for pages, in bytes.
     pub budget_bytes: usize,
-    /// What decides between busy-waiting and blocking while a page is read. NULL is "its", which leaves the
-    /// CPU to threads of higher priority. Not kept after the call.
+    /// What decides between busy-waiting and blocking while a page is read. NULL is "its", which
+    /// leaves the CPU to threads of higher priority. Not kept after the call.
     pub policy: *const c_char,
-    /// With DWELL_MAP_PRIVATE: a directory for an unnamed file that takes the written pages for which the
-    /// budget has no room. NULL keeps them in memory. Not kept after the call.
+    /// With DWELL_MAP_PRIVATE: a directory for an unnamed file that takes the written pages for
+    /// which the budget has no room. NULL keeps them in memory. Not kept after the call.
     pub spill: *const c_char,
     /// Bytes that one fault reads: a power of two from 4096 to 2097152; 0 lets the accesses decide.
     pub granule_bytes: usize,
@@ -85,8 +85,8 @@ unsafe impl Versioned for MapOptions {
     const LEAST: usize = offset_of!(MapOptions, spill) + size_of::<*const c_char>();
 }
 
-/// What the page faults of a region did so far. Set size to sizeof(dwell_region_stats) before the call;
-/// afterwards it is the bytes that this version of the library fills. Pages have 4096 bytes.
+/// What the page faults of a region did so far. Set size to sizeof(dwell_region_stats) before the
+/// call; afterwards it is the bytes that this version of the library fills. Pages have 4096 bytes.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct RegionStats {
@@ -228,23 +228,24 @@ unsafe fn asked(options: *const MapOptions) -> Result<dwell_pager::Options, Fail
     Ok(options)
 }
 
-/// Makes an open file memory, of which at most budget_bytes are in DRAM at once. Pages come in when they
-/// are touched, and leave when others need the room.
+/// Makes an open file memory, of which at most budget_bytes are in DRAM at once. Pages come in when
+/// they are touched, and leave when others need the room.
 ///
-/// Where the faulting thread handles faults (no DWELL_MAP_THREAD), a handler of SIGBUS is installed;
-/// signals that are not the library's go to the handler that was there before. While a fault waits for a
-/// device, signals with a handler wait too; one without ends the process at once. A system call that
-/// is given memory whose pages are not there then fails with EFAULT: see dwell_region_pin. A
-/// thread faults more cheaply once it has called dwell_region_register. A forked child must not touch
-/// the memory.
+/// Where the faulting thread handles faults (no DWELL_MAP_THREAD), a handler of SIGBUS is
+/// installed; signals that are not the library's go to the handler that was there before. While a
+/// fault waits for a device, signals with a handler wait too; one without ends the process at once.
+/// A system call that is given memory whose pages are not there then fails with EFAULT: see
+/// dwell_region_pin. A thread faults more cheaply once it has called dwell_region_register. A
+/// forked child must not touch the memory.
 ///
 /// file     stays usable, and may be closed
 /// options  budget and manner; not NULL, because there is no usual budget
 /// region   receives the region; end it with dwell_unmap
 ///
-/// Returns 0, or -1 with errno set: EINVAL for NULL, a bad option, an empty file, a budget too small,
-/// where userfaultfd is missing or this process may not use it (dwell_last_error says which),
-/// and for DWELL_MAP_SHARED on a file opened without DWELL_WRITE; else what the system says.
+/// Returns 0, or -1 with errno set: EINVAL, or what the system says. EINVAL stands for NULL, a bad
+/// option, an empty file, a budget too small, and for DWELL_MAP_SHARED on a file opened without
+/// DWELL_WRITE. It also stands for a userfaultfd that is missing or that this process may not use
+/// (dwell_last_error says which).
 ///
 /// # Safety
 /// The pointers are NULL or valid, the file open.
@@ -273,8 +274,8 @@ pub unsafe extern "C" fn dwell_map(
     })
 }
 
-/// Ends a region: writes back what was written to a shared one, and makes it durable. Its memory is gone
-/// afterwards, also when that failed.
+/// Ends a region: writes back what was written to a shared one, and makes it durable. Its memory is
+/// gone afterwards, also when that failed.
 ///
 /// region  no other call on it may be in progress, nor follow; nobody touches its memory any more
 ///
@@ -305,7 +306,8 @@ pub unsafe extern "C" fn dwell_region_start(region: *const Region) -> *mut c_voi
     call(ptr::null_mut(), || Ok(unsafe { mapped(region)? }.region.as_ptr().cast()))
 }
 
-/// Length of a region in bytes, which is that of its file; the rest of the last page is zeros. 0 for NULL.
+/// Length of a region in bytes, which is that of its file; the rest of the last page is zeros. 0
+/// for NULL.
 ///
 /// # Safety
 /// The region is NULL or mapped.
@@ -315,8 +317,8 @@ pub unsafe extern "C" fn dwell_region_bytes(region: *const Region) -> usize {
     call(0, || Ok(unsafe { mapped(region)? }.region.len()))
 }
 
-/// Why mmap(2) maps the file of a region, in one line that stays valid until dwell_unmap; NULL of a region with a
-/// budget, and for NULL.
+/// Why mmap(2) maps the file of a region, in one line that stays valid until dwell_unmap; NULL of a
+/// region with a budget, and for NULL.
 ///
 /// # Safety
 /// The region is NULL or mapped.
@@ -329,8 +331,9 @@ pub unsafe extern "C" fn dwell_region_why_mapped(region: *const Region) -> *cons
     })
 }
 
-/// Gives the calling thread a queue of its own for its faults on a region, until it ends or the region
-/// does: it then reads many pages at once. A thread without one faults correctly too. Once is enough.
+/// Gives the calling thread a queue of its own for its faults on a region, until it ends or the
+/// region does: it then reads many pages at once. A thread without one faults correctly too. Once
+/// is enough.
 ///
 /// Returns 0, or -1 with errno set.
 ///
@@ -354,8 +357,8 @@ pub unsafe extern "C" fn dwell_region_register(region: *mut Region) -> c_int {
     })
 }
 
-/// Takes the queue back that dwell_region_register gave the calling thread. A thread whose region another
-/// thread ends does so before.
+/// Takes the queue back that dwell_region_register gave the calling thread. A thread whose region
+/// another thread ends does so before.
 ///
 /// Returns 0, or -1 with errno EINVAL for NULL.
 ///
@@ -386,8 +389,8 @@ fn forget_own(region: *const Region) {
 /// offset  of the range in the region, in bytes
 /// bytes   of the range; the whole region is dwell_region_bytes(region) from 0
 ///
-/// Returns 0, or -1 with errno set: EINVAL for a range past the end, else what the file refused, now or
-/// since the last call; such pages stay in memory and are tried again.
+/// Returns 0, or -1 with errno set: EINVAL for a range past the end, else what the file refused,
+/// now or since the last call; such pages stay in memory and are tried again.
 ///
 /// # Safety
 /// The region is NULL or mapped.
@@ -405,13 +408,13 @@ pub unsafe extern "C" fn dwell_region_sync(
     })
 }
 
-/// Brings a range into memory and keeps it there until dwell_region_unpin, so that system calls can be
-/// given it. With a budget as large as the file, all of it can be pinned.
+/// Brings a range into memory and keeps it there until dwell_region_unpin, so that system calls can
+/// be given it. With a budget as large as the file, all of it can be pinned.
 ///
 /// pin  receives the pin
 ///
-/// Returns 0, or -1 with errno set: EINVAL for NULL, a range past the end, or more than the budget can
-/// hold (dwell_last_error names the bytes that it would need); else what the file refused.
+/// Returns 0, or -1 with errno set: EINVAL for NULL, a range past the end, or more than the budget
+/// can hold (dwell_last_error names the bytes that it would need); else what the file refused.
 ///
 /// # Safety
 /// The region is NULL or mapped; pin is NULL or valid.
@@ -489,11 +492,11 @@ pub unsafe extern "C" fn dwell_region_advise(
     })
 }
 
-/// Tells that the byte at an offset will be touched soon, so that its page is read during the next wait.
-/// Costs some nanoseconds, and never waits.
+/// Tells that the byte at an offset will be touched soon, so that its page is read during the next
+/// wait. Costs some nanoseconds, and never waits.
 ///
-/// Returns 1, or 0 where so many hints wait already that this one is lost, and -1 with errno EINVAL for
-/// NULL.
+/// Returns 1, or 0 where so many hints wait already that this one is lost, and -1 with errno EINVAL
+/// for NULL.
 ///
 /// # Safety
 /// The region is NULL or mapped.

@@ -37,8 +37,8 @@ pub struct Options {
     pub flags: u32,
     /// Zero.
     pub reserved: u32,
-    /// What decides between busy-waiting and blocking: "adaptive", "smartcon", "predictive", "block",
-    /// "spin" or "hybrid". NULL is what the settings (dwell.toml) say of the device, else
+    /// What decides between busy-waiting and blocking: "adaptive", "smartcon", "predictive",
+    /// "block", "spin" or "hybrid". NULL is what the settings (dwell.toml) say of the device, else
     /// "adaptive". Not kept after the call.
     pub policy: *const c_char,
     /// Directory with the profiles that `dwell probe` made. NULL is where that command keeps

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Where profiles and settings are kept, and what the processes of this host share, as the command has it. Only
-//! here is the environment read.
+//! Where profiles and settings are kept, and what the processes of this host share, as the command
+//! has it. Only here is the environment read.
 #![allow(unsafe_code)]
 
 use std::env;

@@ -38,8 +38,8 @@ pub const DWELL_CLASS_MAINSTREAM: u32 = 3;
 /// Places in dwell_stats.by_reason.
 pub const DWELL_REASONS: usize = 32;
 
-/// What is known of an open file. Set size to sizeof(dwell_info) before the call; afterwards it
-/// is the bytes that this version of the library fills.
+/// Facts about an open file. Set size to sizeof(dwell_info) before the call; afterwards it is the
+/// bytes that this version of the library fills.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Info {

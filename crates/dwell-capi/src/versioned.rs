@@ -63,8 +63,8 @@ pub(crate) unsafe fn read<T: Versioned>(from: *const T) -> Result<T, Failure> {
     Ok(copy)
 }
 
-/// Fills the caller's structure, as far as it goes. What is beyond this version reads as zero; its
-/// size becomes that of what was filled.
+/// Fills the caller's structure, as far as it goes. Fields beyond this version read as zero; its
+/// size becomes the number of bytes filled.
 ///
 /// # Safety
 /// `to` points to as many writable bytes as its size says.

@@ -314,7 +314,8 @@ fn what_is_installed_is_found_by_pkg_config_and_runs() {
     }
     let dir = scratch();
     let prefix = dir.path().join("usr");
-    // The command may not be built; in its place stands a script that writes pages when it is asked to.
+    // The command may not be built; in its place stands a script that writes pages when it is asked
+    // to.
     let from = dir.path().join("from");
     fs::create_dir(&from).unwrap();
     for library in ["libdwell_c.so", "libdwell_c.a"] {

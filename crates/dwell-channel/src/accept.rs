@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The thread that clients connect to: it makes their channels and gives them to the serving thread.
+//! The thread that clients connect to: it makes their channels and gives them to the serving
+//! thread.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -17,7 +18,8 @@ use crate::socket::{self, Came};
 use crate::table::Table;
 use crate::wire::{Hello, Welcome};
 
-/// Connections of one user that have not said yet what they want. One more takes the place of the oldest.
+/// Connections of one user that have not said yet what they want. One more takes the place of the
+/// oldest.
 const MOST_UNDECIDED: usize = 16;
 /// Connections that are taken up before those that are there are heard.
 const MOST_AT_ONCE: usize = 64;
@@ -66,7 +68,8 @@ impl Acceptor {
         Ok(self.state.options.owners.of(socket::peer_uid(socket)?))
     }
 
-    /// A user who connects and says nothing keeps nobody else waiting: their own older connections go.
+    /// A user who connects and says nothing keeps nobody else waiting: their own older connections
+    /// go.
     fn take_up(&mut self, socket: OwnedFd) {
         let Ok(account) = self.account(&socket) else { return };
         let own = self.undecided.iter().filter(|one| one.account == account).count();

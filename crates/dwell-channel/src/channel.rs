@@ -25,8 +25,8 @@ pub(crate) struct Channel {
     pub commands: Arc<Commands>,
     pub socket: OwnedFd,
     pub shared: Arc<Shared>,
-    /// Commands are looked up, and those on memory served, while this is locked: whoever has it has the
-    /// channel at rest.
+    /// Commands are looked up, and those on memory served, while this is locked: whoever has it has
+    /// the channel at rest.
     pub table: Mutex<Table<Way>>,
     pub ended: AtomicBool,
 }

@@ -22,7 +22,8 @@ pub(crate) fn add(counter: &AtomicU64, more: u64) {
 }
 
 impl Commands {
-    /// One more of this kind was taken; `None` for what is no command. Only the serving thread counts.
+    /// One more of this kind was taken; `None` for what is no command. Only the serving thread
+    /// counts.
     #[inline]
     pub fn one(&self, opcode: Option<Opcode>) {
         let kind = match opcode {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Whose rights a thread of root's daemon acts with, and which it never needs.
 //!
-//! The kernel decides about quotas and about the blocks that a file system keeps for the superuser when a file takes
-//! room, not when the file is opened. So data is written as the user who opened the file.
+//! The kernel decides about quotas and about the blocks that a file system keeps for the superuser
+//! when a file takes room, not when the file is opened. So data is written as the user who opened
+//! the file.
 #![allow(unsafe_code)]
 
 use std::marker::PhantomData;
@@ -49,8 +50,8 @@ impl Opener {
         self.uid
     }
 
-    /// Until the result is dropped, file systems see this thread as the opener. Unless the opener is root, the thread has
-    /// no capability meanwhile that lets it past a file system's checks.
+    /// Until the result is dropped, file systems see this thread as the opener. Unless the opener
+    /// is root, the thread has no capability meanwhile that lets it past a file system's checks.
     ///
     /// # Errors
     /// EPERM: this process may not act as that user.
@@ -114,9 +115,9 @@ const NEEDED: CapabilitySet = CapabilitySet::CHOWN
     .union(CapabilitySet::LINUX_IMMUTABLE)
     .union(CapabilitySet::SYS_ADMIN);
 
-/// Runs something on a thread that has, and hands on to the threads that it starts, no capability but those that serving
-/// files takes. CAP_SYS_RESOURCE is not among them: with it nobody would have a quota, and all would share the superuser's
-/// reserve.
+/// Runs something on a thread that has, and hands on to the threads that it starts, no capability
+/// but those that serving files takes. CAP_SYS_RESOURCE is not among them: with it nobody would
+/// have a quota, and all would share the superuser's reserve.
 ///
 /// # Errors
 /// What the system says.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The daemon: makes channels for clients that connect, grants and takes back, and keeps the thread that
-//! serves them.
+//! The daemon: makes channels for clients that connect, grants and takes back, and keeps the thread
+//! that serves them.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -10,8 +10,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use dwell::known::Known;
 use dwell::monitor::SystemMonitor;
+use dwell::parameters::DeviceParameters;
 use dwell_policy::WaitPolicy;
 use dwell_policy::policy::SmartCon;
 use rustix::event::EventfdFlags;
@@ -30,8 +30,8 @@ use crate::way::Way;
 /// What a daemon is told.
 #[derive(Clone)]
 pub struct Options {
-    /// What is known of the device beneath the backing directory.
-    pub known: Known,
+    /// Parameters of the device beneath the backing directory.
+    pub known: DeviceParameters,
     /// How the serving thread waits while no channel asks for anything.
     pub policy: Arc<dyn WaitPolicy>,
     /// The system monitor that says how busy the machine is.
@@ -42,10 +42,11 @@ pub struct Options {
     pub most_channels: u32,
     /// Memory of one user's channels, in bytes.
     pub most_bytes: u64,
-    /// Memory of files that one user's channels have mapped, in bytes. Files beyond are reached in another way.
+    /// Memory of files that one user's channels have mapped, in bytes. Files beyond are reached in
+    /// another way.
     pub most_mapped_bytes: u64,
-    /// Commands in flight, of all channels, on files that are not memory. One user has half of them at most, two a third
-    /// each, and so on: some are free for whoever comes next.
+    /// Commands in flight, of all channels, on files that are not memory. One user has half of them
+    /// at most, two a third each, and so on: some are free for whoever comes next.
     pub device_depth: u32,
     /// How long a connection may take to say what it wants.
     pub patience: Duration,
@@ -56,7 +57,7 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Options {
-            known: Known::default(),
+            known: DeviceParameters::default(),
             policy: Arc::new(SmartCon::default()),
             monitor: None,
             table_capacity: 1024,
@@ -188,7 +189,8 @@ impl Daemon {
         Ok(daemon)
     }
 
-    /// Whether the thread that serves channels takes notice within that time: a service manager may ask.
+    /// Whether the thread that serves channels takes notice within that time: a service manager may
+    /// ask.
     pub fn answers(&self, within: Duration) -> bool {
         let heard = self.state.heard.lock().unwrap_or_else(PoisonError::into_inner);
         let before = *heard;
@@ -198,7 +200,8 @@ impl Daemon {
         *heard != before
     }
 
-    /// The commands of its channels so far, by user and kind. Subordinate users count as their owner.
+    /// The commands of its channels so far, by user and kind. Subordinate users count as their
+    /// owner.
     pub fn commands(&self) -> BTreeMap<u32, BTreeMap<String, u64>> {
         self.state.commands.by_user()
     }

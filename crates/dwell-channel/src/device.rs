@@ -6,9 +6,9 @@ use std::collections::hash_map::Entry;
 use std::fs::File;
 use std::sync::Arc;
 
-use dwell::adopted::Adopted;
+use dwell::external::External;
 use dwell::kernel::KernelQueue;
-use dwell::known::Known;
+use dwell::parameters::DeviceParameters;
 use dwell::queue::{Completion, Io, Queue, Ticket, Wake};
 use dwell::ring::SpinMethod;
 use dwell::source::Source;
@@ -46,8 +46,8 @@ pub(crate) struct Errand {
 
 /// The queue. It is made when it is first needed, by the thread that uses it.
 pub(crate) struct Device {
-    source: Adopted,
-    polled: Adopted,
+    source: External,
+    polled: External,
     depth: u32,
     queue: Option<KernelQueue>,
     /// No queue is to be had: requests are synchronous calls.
@@ -66,12 +66,12 @@ const MOST_PERSONALITIES: usize = 256;
 
 impl Device {
     pub fn new(options: &Options) -> Self {
-        // The thread also sleeps outside the ring, on its clients' sockets. A ring that completes only from
-        // within its own calls would not wake it there.
-        let known = Known { method: SpinMethod::CqPeek, ..options.known };
+        // The thread also sleeps outside the ring, on its clients' sockets. A ring that completes
+        // only from within its own calls would not wake it there.
+        let known = DeviceParameters { method: SpinMethod::CqPeek, ..options.known };
         Device {
-            source: Adopted::new(&known, false),
-            polled: Adopted::new(&options.known, true),
+            source: External::new(&known, false),
+            polled: External::new(&options.known, true),
             depth: options.device_depth.clamp(1, 4096),
             queue: None,
             none: false,
@@ -82,8 +82,8 @@ impl Device {
         }
     }
 
-    /// Whether a user may have one more in flight: no more than are free after it. So whoever comes when others' files do not
-    /// answer finds room, however many those others are.
+    /// Whether a user may have one more in flight: no more than are free after it. So whoever comes
+    /// when others' files do not answer finds room, however many those others are.
     fn has_room_for(&self, account: u32) -> bool {
         let free = (self.depth as usize).saturating_sub(self.errands.len() + self.done.len());
         let own = self.of_user.get(&account).copied().unwrap_or(0);
@@ -130,8 +130,8 @@ impl Device {
         Begun::InFlight(piece)
     }
 
-    /// As whom a ring carries out an opener's requests; `None` where no ring can. 0 stands for this thread, which is what an
-    /// opener may be too.
+    /// As whom a ring carries out an opener's requests; `None` where no ring can. 0 stands for this
+    /// thread, which is what an opener may be too.
     fn personality(&mut self, opener: Opener, route: Route) -> Option<u16> {
         if opener.is_this_process() && self.queue.is_some() {
             return Some(0);
@@ -190,13 +190,15 @@ impl Device {
             queue.poll(&mut |Completion { ticket, result }| {
                 if let Some(errand) = errands.remove(&ticket) {
                     if result == -libc::EINVAL && !errand.open.opener.is_this_process() {
-                        // A ring that was made anew knows nobody yet: the kernel says whether it was that.
+                        // A ring that was made anew knows nobody yet: the kernel says whether it
+                        // was that.
                         *stale = true;
                         return over(errand, Done::KERNEL);
                     }
                     let refused = [-libc::EOPNOTSUPP, -libc::EAGAIN].contains(&result);
                     if errand.polled && refused {
-                        // The device does not poll, or no more: the kernel does it, and others are not polled for.
+                        // The device does not poll, or no more: the kernel does it, and others are
+                        // not polled for.
                         polled.refused(Route::Polled);
                         return over(errand, Done::KERNEL);
                     }

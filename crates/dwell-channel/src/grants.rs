@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the file system server and the channels share: open files, their inodes, and the grants that let
-//! a channel reach them.
+//! What the file system server and the channels share: open files, their inodes, and the grants
+//! that let a channel reach them.
 
 pub mod ioctl;
 
@@ -15,8 +15,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use crate::credentials::Opener;
+use crate::file_mapping::View;
 use crate::shares::Share;
-use crate::view::View;
 
 /// An error number, as the kernel passes it to a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +38,8 @@ pub struct Rights {
     pub read: bool,
     /// It may be written.
     pub write: bool,
-    /// Every write goes to the end: such writes are the kernel's to order, and no channel makes them.
+    /// Every write goes to the end: such writes are the kernel's to order, and no channel makes
+    /// them.
     pub append: bool,
 }
 
@@ -136,8 +137,8 @@ pub struct Inode {
     quiet: Condvar,
     /// How channels see it, while any does.
     view: Mutex<(u64, Weak<View>)>,
-    /// When a channel last wrote to it without the file system's knowledge, in nanoseconds since 1970; 0 for
-    /// never since its times were set.
+    /// When a channel last wrote to it without the file system's knowledge, in nanoseconds since
+    /// 1970; 0 for never since its times were set.
     written_ns: AtomicU64,
     memory: Memory,
 }
@@ -207,8 +208,8 @@ impl Inode {
         state.granted
     }
 
-    /// Waits until no command is in flight; none is taken up any more, because its grants are gone and the
-    /// inode is held.
+    /// Waits until no command is in flight; none is taken up any more, because its grants are gone
+    /// and the inode is held.
     pub(crate) fn settle(&self) {
         let mut state = self.state();
         while state.in_flight > 0 {
@@ -230,8 +231,9 @@ impl Inode {
         state.epoch
     }
 
-    /// Whether channels may reach it at this moment, by a way found when it had been held `epoch` times. The caller has the table locked that it will enter the
-    /// file in, and whoever holds the inode will look there.
+    /// Whether channels may reach it at this moment, by a way found when it had been held `epoch`
+    /// times. The caller has the table locked that it will enter the file in, and whoever holds the
+    /// inode will look there.
     pub(crate) fn reach(&self, epoch: u64) -> Reach {
         let mut state = self.state();
         match (state.mapped, state.held) {
@@ -244,8 +246,8 @@ impl Inode {
         }
     }
 
-    /// The mapping that all channels share while the inode has been held `epoch` times; `None` where the
-    /// file is not memory.
+    /// The mapping that all channels share while the inode has been held `epoch` times; `None`
+    /// where the file is not memory.
     pub(crate) fn view(
         &self,
         file: &File,
@@ -271,8 +273,8 @@ impl Inode {
         let _ = self.memory.clear.set(Box::new(clear));
     }
 
-    /// The kernel is about to be told of its attributes, which are looked at after this; whether it may remember them: where
-    /// it cannot be made to forget, it must not.
+    /// The kernel is about to be told of its attributes, which are looked at after this; whether it
+    /// may remember them: where it cannot be made to forget, it must not.
     pub(crate) fn remembers(&self) -> bool {
         let Memory { holds, clear } = &self.memory;
         if clear.get().is_none() {
@@ -283,8 +285,9 @@ impl Inode {
         true
     }
 
-    /// A channel changed it. When this returns, the kernel asks before it says anything of its attributes: the command must
-    /// not be over sooner. Only the thread that serves channels says so.
+    /// A channel changed it. When this returns, the kernel asks before it says anything of its
+    /// attributes: the command must not be over sooner. Only the thread that serves channels says
+    /// so.
     pub(crate) fn changed(&self) {
         fence(Ordering::SeqCst);
         if self.memory.holds.load(Ordering::Relaxed)
@@ -302,9 +305,9 @@ impl Inode {
         }
     }
 
-    /// Sets the file's times to when channels last wrote to it, if they did. The file system calls this
-    /// before it tells or sets the times of a file, and when it is released. The descriptor may be one that
-    /// was opened with O_PATH.
+    /// Sets the file's times to when channels last wrote to it, if they did. The file system calls
+    /// this before it tells or sets the times of a file, and when it is released. The descriptor
+    /// may be one that was opened with O_PATH.
     pub fn stamp(&self, file: impl AsFd) {
         let at_ns = self.written_ns.load(Ordering::Relaxed);
         if at_ns == 0 || self.written_ns.swap(0, Ordering::Relaxed) == 0 {
@@ -414,17 +417,18 @@ impl Drop for DrainGuard {
     }
 }
 
-/// The channels, as the file system server sees them. Every method may block for a moment; none calls
-/// back into the file system.
+/// The channels, as the file system server sees them. Every method may block for a moment; none
+/// calls back into the file system.
 pub trait Grants: Send + Sync {
     /// Where clients connect: the name of an abstract Unix socket, without its leading zero byte.
     fn place(&self) -> &[u8];
 
-    /// Lets the channel of that token reach an open file. The kernel has vouched for the file: the request
-    /// came as an ioctl on it.
+    /// Lets the channel of that token reach an open file. The kernel has vouched for the file: the
+    /// request came as an ioctl on it.
     ///
     /// # Errors
-    /// ENXIO: no such channel. EBUSY: the file cannot be reached by channels now; use the kernel's way.
+    /// ENXIO: no such channel. EBUSY: the file cannot be reached by channels now; use the kernel's
+    /// way.
     fn grant(&self, token: &Token, open: &Arc<OpenFile>) -> Result<GrantReply, Errno>;
 
     /// The user to whom it counts what this one takes.
@@ -438,8 +442,8 @@ pub trait Grants: Send + Sync {
     /// Nobody has it open any more (RELEASE). When this returns, no channel reaches it.
     fn release(&self, open: &Arc<OpenFile>);
 
-    /// Takes back every grant on a file, waits for its commands in flight and keeps new ones off until the
-    /// guard is dropped.
+    /// Takes back every grant on a file, waits for its commands in flight and keeps new ones off
+    /// until the guard is dropped.
     fn drain(&self, inode: &Arc<Inode>, why: Why) -> DrainGuard;
 
     /// Takes back everything and ends all channels (unmount).

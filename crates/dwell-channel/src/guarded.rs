@@ -1,21 +1,25 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Mapped memory that others can take away, without the process that touches it dying of SIGBUS.
 //!
-//! A load or store raises SIGBUS where a file under a mapping has become shorter, where its page cannot be had any more (a
-//! hole was made and the system is out of memory that it may promise, or its tmpfs is full), and where memory is broken. Two kinds of memory that the
-//! daemon touches are like that: files of a tmpfs ([`View`](crate::view::View)), which somebody may truncate past the
-//! daemon, and the memory of channels ([`Shared`](crate::shared::Shared)), which is sealed against becoming shorter, but not
-//! against holes: the client must be able to write it, and who may write may make holes.
+//! A load or store raises SIGBUS where a file under a mapping has become shorter, and where memory
+//! is broken. It also does where the page cannot be had any more: a hole was made, and the system
+//! is out of memory that it may promise or the tmpfs is full. Two kinds of memory that the daemon
+//! touches are like that. Files of a tmpfs ([`View`](crate::file_mapping::View)) are one: somebody
+//! may truncate them past the daemon. The memory of channels ([`Shared`](crate::shared::Shared)) is
+//! the other. It is sealed against becoming shorter, but not against holes: the client must be able
+//! to write it, and a process that may write may make holes.
 //!
-//! System calls that copy (`process_vm_readv`, `pread`) would answer EFAULT instead, and take longer than the copy.
-//! Jumping out of a handler would leave Rust's frames behind. So the handler of SIGBUS puts a page of zeroes in the
-//! place of the one that is gone, notes that the memory is lost, and returns: the load or store is done again and
-//! succeeds, whatever instruction it was. The thread that touched the memory looks at the note before it believes what it
-//! read: a lost channel ends, and a lost view is made anew.
+//! System calls that copy (`process_vm_readv`, `pread`) would answer EFAULT instead, and take
+//! longer than the copy. Jumping out of a handler would leave Rust's frames behind. So the handler
+//! of SIGBUS puts a page of zeroes in the place of the one that is gone, notes that the memory is
+//! lost, and returns: the load or store is done again and succeeds, whatever instruction it was.
+//! The thread that touched the memory looks at the note before it believes what it read: a lost
+//! channel ends, and a lost view is made anew.
 //!
-//! The pages are kept ready, because a system that cannot give one for the file may not give any. The handler takes
-//! no lock, allocates nothing, and hands on what is none of its own. A library installs no handler unasked: whoever
-//! serves calls [`survive_lost_memory`], and without that call a SIGBUS ends the process as ever.
+//! The pages are kept ready, because a system that cannot give one for the file may not give any.
+//! The handler takes no lock, allocates nothing, and hands on what is none of its own. A library
+//! installs no handler unasked: whoever serves calls [`survive_lost_memory`], and without that call
+//! a SIGBUS ends the process as ever.
 #![allow(unsafe_code)]
 
 use std::cell::UnsafeCell;
@@ -31,11 +35,13 @@ use dwell::mapping::Mapping;
 #[derive(Debug)]
 pub(crate) struct Guarded {
     memory: ManuallyDrop<Mapping>,
-    /// `None` where no handler is installed: a client takes no lock, which a fork might leave locked.
+    /// `None` where no handler is installed: a client takes no lock, which a fork might leave
+    /// locked.
     slot: Option<&'static Slot>,
 }
 
-/// Where one mapping lies. Slots are used again and never freed: a handler may look at any at any time.
+/// Where one mapping lies. Slots are used again and never freed: a handler may look at any at any
+/// time.
 #[derive(Debug)]
 struct Slot {
     start: AtomicUsize,
@@ -51,7 +57,8 @@ static SLOTS: AtomicPtr<Slot> = AtomicPtr::new(ptr::null_mut());
 static FREE: Mutex<Vec<&'static Slot>> = Mutex::new(Vec::new());
 
 impl Guarded {
-    /// From now on the loss of any of its pages is noted, if [`survive_lost_memory`] was called before.
+    /// From now on the loss of any of its pages is noted, if [`survive_lost_memory`] was called
+    /// before.
     pub fn new(memory: Mapping) -> Self {
         if !INSTALLED.load(Ordering::Acquire) {
             return Guarded { memory: ManuallyDrop::new(memory), slot: None };
@@ -76,7 +83,8 @@ impl Guarded {
         self.memory.bytes()
     }
 
-    /// Whether pages of it are gone: what was read from there may be zeroes, and what was written is nowhere.
+    /// Whether pages of it are gone: what was read from there may be zeroes, and what was written
+    /// is nowhere.
     #[inline]
     pub fn is_lost(&self) -> bool {
         self.slot.is_some_and(|slot| slot.lost.load(Ordering::Relaxed))
@@ -138,7 +146,8 @@ impl Slot {
     }
 }
 
-/// Pages that are kept ready, more than one copy touches between two looks at the note; 0 where one was used.
+/// Pages that are kept ready, more than one copy touches between two looks at the note; 0 where one
+/// was used.
 static SPARES: [AtomicUsize; 64] = [const { AtomicUsize::new(0) }; 64];
 /// Bytes that a copy may touch between two looks at the note, on either side.
 pub(crate) const LOOK_BYTES: usize = 64 << 10;
@@ -176,7 +185,8 @@ fn put_page(at: usize) -> bool {
         if from != 0 {
             let (from, flags) =
                 (from as *mut libc::c_void, libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED);
-            // SAFETY: a page that nobody else has, moved over one of a guarded mapping, whose threads take any bytes there.
+            // SAFETY: a page that nobody else has, moved over one of a guarded mapping, whose
+            // threads take any bytes there.
             return unsafe { libc::mremap(from, bytes, bytes, flags, page) } != libc::MAP_FAILED;
         }
     }
@@ -193,8 +203,9 @@ unsafe impl Sync for Before {}
 static BEFORE: Before = Before(UnsafeCell::new(MaybeUninit::uninit()));
 static INSTALLED: AtomicBool = AtomicBool::new(false);
 
-/// Has this process survive that memory of channels and views is taken away. It installs a handler of SIGBUS, which hands what is
-/// none of its own to the handler that was there before. Call it before a daemon starts: what was mapped before is not covered.
+/// Has this process survive that memory of channels and views is taken away. It installs a handler
+/// of SIGBUS, which hands what is none of its own to the handler that was there before. Call it
+/// before a daemon starts: what was mapped before is not covered.
 ///
 /// # Errors
 /// What the system says.
@@ -225,7 +236,8 @@ pub fn survive_lost_memory() -> io::Result<()> {
 }
 
 extern "C" fn handle(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    // SAFETY: the kernel passes a live structure; where a fault raised the signal, it says at which address.
+    // SAFETY: the kernel passes a live structure; where a fault raised the signal, it says at which
+    // address.
     let (by_kernel, address) = unsafe { ((*info).si_code > 0, (*info).si_addr() as usize) };
     // SAFETY: the calling thread's own.
     let errno = unsafe { libc::__errno_location() };
@@ -245,7 +257,8 @@ fn pass_on(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) 
     let before = unsafe { (*BEFORE.0.get()).assume_init_ref() };
     match before.sa_sigaction {
         libc::SIG_DFL | libc::SIG_IGN => {
-            // SAFETY: the default action; on return the fault is raised anew, and a signal that was sent is sent anew.
+            // SAFETY: the default action; on return the fault is raised anew, and a signal that was
+            // sent is sent anew.
             unsafe {
                 let mut default: libc::sigaction = std::mem::zeroed();
                 default.sa_sigaction = libc::SIG_DFL;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Where everything lies in a channel's memory. Both sides compute it from two numbers that they agreed on
-//! before, and keep it to themselves.
+//! Where everything lies in a channel's memory. Both sides compute it from two numbers that they
+//! agreed on before, and keep it to themselves.
 
 /// Bytes of a page; rings and data begin on one.
 pub const PAGE_BYTES: u64 = 4096;
@@ -13,8 +13,9 @@ pub const COMMAND_WORDS: usize = 4;
 /// Words of a completion in the completion ring.
 pub const COMPLETION_WORDS: usize = 1;
 
-/// Where the words that both sides look at lie: each on two cache lines of its own, because processors
-/// fetch neighbours in pairs. A tail has the value that its copy of one entry belongs to after it, and then the copy.
+/// Where the words that both sides look at lie: each on two cache lines of its own, because
+/// processors fetch neighbours in pairs. A tail has the value that its copy of one entry belongs to
+/// after it, and then the copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub enum Mark {
@@ -43,8 +44,9 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// Of rings with `entries` entries and a data area of `data_bytes`; `None` where that is no channel: a
-    /// power of two from 2 to [`MOST_ENTRIES`], and whole pages up to [`MOST_DATA_BYTES`].
+    /// Of rings with `entries` entries and a data area of `data_bytes`; `None` where that is no
+    /// channel: a power of two from 2 to [`MOST_ENTRIES`], and whole pages up to
+    /// [`MOST_DATA_BYTES`].
     pub fn new(entries: u32, data_bytes: u64) -> Option<Layout> {
         let fits = entries.is_power_of_two()
             && (2..=MOST_ENTRIES).contains(&entries)

@@ -10,6 +10,7 @@ mod counts;
 pub mod credentials;
 pub mod daemon;
 mod device;
+mod file_mapping;
 pub mod fs;
 pub mod grants;
 mod guarded;
@@ -22,7 +23,6 @@ mod shares;
 pub mod socket;
 pub mod table;
 mod users;
-mod view;
 mod way;
 pub mod wire;
 

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! To whom it counts what a user takes: a user who was given subordinate numbers (subuid(5)) could otherwise
-//! have a share for each of them.
+//! To whom it counts what a user takes: a user who was given subordinate numbers (subuid(5)) could
+//! otherwise have a share for each of them.
 
 use std::fs;
 
-/// Who owns which users' numbers. The default owns none: each user counts alone.
+/// The users that own ranges of users' numbers (subordinate ids). The default owns none: each user
+/// counts alone.
 #[derive(Clone, Debug, Default)]
 pub struct Owners(Vec<Subordinates>);
 
@@ -23,7 +24,8 @@ impl Owners {
         Owners::parse(&read("/etc/subuid"), &read("/etc/passwd"))
     }
 
-    /// From the text of `subuid` and, for owners that are named there, of `passwd`. Lines that make no sense own nothing.
+    /// From the text of `subuid` and, for owners that are named there, of `passwd`. Lines that make
+    /// no sense own nothing.
     pub fn parse(subuid: &str, passwd: &str) -> Owners {
         let number = |user: &str| {
             let named = || {
@@ -41,7 +43,7 @@ impl Owners {
         Owners(subuid.lines().filter_map(owned).collect())
     }
 
-    /// Who answers for what this user takes.
+    /// The user that accounts for what this user takes: the owner of its number, or itself.
     pub fn of(&self, uid: u32) -> u32 {
         let owns =
             |range: &&Subordinates| uid.checked_sub(range.first).is_some_and(|at| at < range.count);

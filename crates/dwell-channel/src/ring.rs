@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A ring between one producer and one consumer that do not trust each other.
 //!
-//! Each side keeps its own cursor to itself and only ever publishes it. The other side's cursor is loaded
-//! once, checked, and a copy of it used; an entry is copied once, and only the copy is looked at.
+//! Each side keeps its own cursor to itself and only ever publishes it. The other side's cursor is
+//! loaded once, checked, and a copy of it used; an entry is copied once, and only the copy is
+//! looked at.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -12,7 +13,8 @@ pub trait Cursor {
     fn observe(&self) -> u32;
     /// Publishes, and all that was written before.
     fn publish(&self, value: u32);
-    /// As [`Cursor::publish`], in one order with all other such stores and with loads that follow it.
+    /// As [`Cursor::publish`], in one order with all other such stores and with loads that follow
+    /// it.
     fn publish_and_fence(&self, value: u32);
 }
 
@@ -53,8 +55,9 @@ impl Word for AtomicU64 {
     }
 }
 
-/// Room for a copy of one entry on the cache line of the producer's cursor: whoever looks at the cursor has the entry with
-/// it, and need not fetch the ring's, which is another line that the other side wrote last.
+/// Room for a copy of one entry on the cache line of the producer's cursor. A load of the cursor
+/// brings the entry with it. The ring's own entry lies on another line, which the other side wrote
+/// last and which then need not be fetched.
 #[derive(Debug)]
 pub struct Beside<'a, C, W> {
     /// The value of the cursor that the copy belongs to.
@@ -93,8 +96,8 @@ impl Producer {
         Producer { entries, tail: 0, head: 0, beside: 0 }
     }
 
-    /// How many entries can be put in, at least `wanted` unless there is less room. Looks at the consumer's
-    /// cursor only where what is known of it is not enough.
+    /// How many entries can be put in, at least `wanted` unless there is less room. Looks at the
+    /// consumer's cursor only where what is known of it is not enough.
     ///
     /// # Errors
     /// The consumer's cursor went backwards, or past what was published.
@@ -134,8 +137,8 @@ impl Producer {
         tail.publish_and_fence(self.tail);
     }
 
-    /// The same for one entry, with a copy of it beside the cursor. Only where the consumer has taken all that was
-    /// put in before: it may be reading the copy of the last one.
+    /// The same for one entry, with a copy of it beside the cursor. Only where the consumer has
+    /// taken all that was put in before: it may be reading the copy of the last one.
     #[inline]
     pub fn publish_beside<const N: usize>(
         &mut self,

@@ -66,7 +66,7 @@ impl Service {
                 self.wait();
             }
         }
-        // What is in flight may still be written by the kernel: its memory stays until then.
+        // The kernel may still write to requests in flight: their memory stays until they are over.
         self.users.clear();
         self.device.settle();
     }
@@ -155,8 +155,9 @@ impl Service {
 
     /// Waits for something to do, as the policy and the machine say.
     fn wait(&mut self) {
-        // To a client that spins this thread is what a kernel's worker is to others: with the only seat at the client's, both
-        // would wait badly, one spinning for a thread that sleeps. The end of every spin bounds what it burns.
+        // To a client that spins this thread is what a kernel's worker is to others: with the only
+        // seat at the client's, both would wait badly, one spinning for a thread that sleeps. The
+        // end of every spin bounds what it burns.
         let mut load = self.load.as_ref().map_or_else(Load::default, |(reader, _)| reader.load());
         load.may_spin = true;
         let wait = Wait {
@@ -212,8 +213,8 @@ impl Driver for Service {
     }
 
     fn park(&mut self, until: Option<Ns>) -> Woken {
-        // From here on clients ring, and what came before keeps its channel awake. The turn may hear an
-        // older doorbell: the client of a channel that is awake does not ring.
+        // From here on clients ring, and what came before keeps its channel awake. The turn may
+        // hear an older doorbell: the client of a channel that is awake does not ring.
         self.rest(true);
         match self.turn() || self.users.is_attentive() || self.is_over() {
             true => Woken::Look,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The memory of a channel, mapped: cursors and entries as atomic words, data as bytes that are only copied.
+//! The memory of a channel, mapped: cursors and entries as atomic words, data as bytes that are
+//! only copied.
 #![allow(unsafe_code)]
 
 use std::fs::File;
@@ -24,8 +25,8 @@ pub struct Shared {
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
 
 impl Shared {
-    /// Fresh zeroed memory that can become neither shorter nor longer, and the descriptor that another
-    /// process maps it by.
+    /// Fresh zeroed memory that can become neither shorter nor longer, and the descriptor that
+    /// another process maps it by.
     ///
     /// # Errors
     /// What the system says.
@@ -39,8 +40,8 @@ impl Shared {
         Ok((shared, file.into()))
     }
 
-    /// Memory that another process made: exactly as long as the layout says, and sealed, so that no access
-    /// to it can fault.
+    /// Memory that another process made: exactly as long as the layout says, and sealed, so that no
+    /// access to it can fault.
     ///
     /// # Errors
     /// What the system says, or memory that is not so.
@@ -81,8 +82,8 @@ impl Shared {
     /// One of the words that both sides look at.
     #[inline]
     pub fn mark(&self, mark: Mark) -> &AtomicU32 {
-        // SAFETY: a mark lies within the first page, which every layout has, aligned; any bytes are a valid
-        // word, and the mapping lives as long as `self`.
+        // SAFETY: a mark lies within the first page, which every layout has, aligned; any bytes are
+        // a valid word, and the mapping lives as long as `self`.
         unsafe { &*self.memory.start().add(mark as usize).cast::<AtomicU32>() }
     }
 
@@ -101,7 +102,8 @@ impl Shared {
     #[inline]
     fn beside(&self, tail: Mark, words: usize) -> Beside<'_, AtomicU32, AtomicU64> {
         let at = tail as u64 + BESIDE;
-        // SAFETY: both lie between a mark and the next, in the first page, aligned; any bytes are valid words.
+        // SAFETY: both lie between a mark and the next, in the first page, aligned; any bytes are
+        // valid words.
         unsafe {
             let start = self.memory.start();
             let belongs_to = &*start.add(at as usize - size_of::<u32>()).cast::<AtomicU32>();
@@ -125,8 +127,8 @@ impl Shared {
     #[inline]
     fn words(&self, at: u64, per_entry: usize) -> &[AtomicU64] {
         let words = self.layout.entries() as usize * per_entry;
-        // SAFETY: the layout keeps so many words there, page-aligned and within the mapping; any bytes are
-        // valid words.
+        // SAFETY: the layout keeps so many words there, page-aligned and within the mapping; any
+        // bytes are valid words.
         unsafe {
             let start = self.memory.start().add(at as usize).cast::<AtomicU64>();
             std::slice::from_raw_parts(start, words)
@@ -143,7 +145,8 @@ impl Shared {
         })
     }
 
-    /// The place in the data area of `bytes` bytes at `memory`; `None` where they are not all in it.
+    /// The place in the data area of `bytes` bytes at `memory`; `None` where they are not all in
+    /// it.
     #[inline]
     pub fn place_of(&self, memory: *const u8, bytes: u32) -> Option<u32> {
         let start = self.memory.start() as u64 + self.layout.data();

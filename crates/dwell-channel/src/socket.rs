@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The Unix socket between a client and the daemon: it makes the channel, rings the doorbell of whoever
-//! sleeps, and tells each side when the other is gone.
+//! The Unix socket between a client and the daemon: it makes the channel, rings the doorbell of
+//! whoever sleeps, and tells each side when the other is gone.
 //!
 //! No call here can block, whatever flags the other side has set on what both share.
 
@@ -88,8 +88,8 @@ pub enum Came {
     Message(usize, Option<OwnedFd>),
 }
 
-/// Takes the next message, if there is one. Descriptors beyond the first, and all where `descriptors` is
-/// not set, are closed by the kernel.
+/// Takes the next message, if there is one. Descriptors beyond the first, and all where
+/// `descriptors` is not set, are closed by the kernel.
 pub fn receive(socket: &OwnedFd, message: &mut [u8], descriptors: bool) -> Came {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut beside = match descriptors {

@@ -15,8 +15,8 @@ struct Entry<T> {
     grant: Option<(Arc<OpenFile>, T)>,
 }
 
-/// A table of fixed capacity. An entry is named by its number and by its generation, which changes with
-/// every use that is made of it; when all are taken, one that was not used lately makes room.
+/// A table of fixed capacity. An entry is named by its number and by its generation, which changes
+/// with every use that is made of it; when all are taken, one that was not used lately makes room.
 #[derive(Debug)]
 pub struct Table<T> {
     entries: Vec<Entry<T>>,

@@ -97,7 +97,8 @@ impl User {
         }
     }
 
-    /// Lets channels rest that had nothing to do since the last time, or all that have nothing to do now.
+    /// Lets channels rest that had nothing to do since the last time, or all that have nothing to
+    /// do now.
     fn rest(&mut self, all: bool) {
         let tired = |channel: &mut Serving| (all | !channel.has_worked()) && channel.rest();
         for channel in self.awake.extract_if(.., tired) {
@@ -143,13 +144,13 @@ pub(crate) struct Users {
     /// Those of whom a channel is awake.
     awake: Vec<User>,
     resting: HashMap<u32, User>,
-    /// Who is served first next time.
+    /// Index in `awake` of the user served first next time.
     first: usize,
     /// Tells of users whose channels ring, and of what else wakes the thread.
     doorbells: OwnedFd,
 }
 
-/// What is heard that is no user.
+/// The epoll datum of the thread's own wake-up, which is no user's number.
 const OWN_WAKE: u64 = u64::MAX;
 
 impl Users {
@@ -227,7 +228,8 @@ impl Users {
         came_of_it
     }
 
-    /// Hears doorbells and departures, waiting up to so many nanoseconds; `None` without limit. Whether a client is gone.
+    /// Hears doorbells and departures, waiting up to so many nanoseconds; `None` without limit.
+    /// Whether a client is gone.
     #[cold]
     pub fn hear(&mut self, limit_ns: Option<Ns>) -> bool {
         let mut events: Vec<epoll::Event> = Vec::with_capacity(USERS_AT_ONCE);
@@ -243,8 +245,8 @@ impl Users {
         gone
     }
 
-    /// Lets channels rest that had nothing to do since the last time, or `all` that have nothing to do now. Whether a
-    /// channel turned out to be over.
+    /// Lets channels rest that had nothing to do since the last time, or `all` that have nothing to
+    /// do now. Whether a channel turned out to be over.
     #[cold]
     pub fn rest(&mut self, all: bool) -> bool {
         self.awake.iter_mut().for_each(|user| user.rest(all));

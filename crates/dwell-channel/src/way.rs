@@ -10,9 +10,9 @@ use std::sync::Arc;
 use rustix::fs::{AtFlags, StatxFlags};
 use rustix::io::{Errno, ReadWriteFlags};
 
+use crate::file_mapping::View;
 use crate::grants::OpenFile;
 use crate::shares::Shares;
-use crate::view::View;
 
 /// The way to a file.
 #[derive(Debug)]
@@ -26,8 +26,8 @@ pub enum Way {
     },
     /// Through a queue.
     Device {
-        /// The file opened past the page cache, where its program asked for that, and the alignment that
-        /// this demands, in bytes.
+        /// The file opened past the page cache, where its program asked for that, and the alignment
+        /// that this demands, in bytes.
         direct: Option<(Arc<File>, u32)>,
         /// Whether channels may write.
         write: bool,
@@ -37,8 +37,9 @@ pub enum Way {
 }
 
 impl Way {
-    /// The way to an open file, while its inode has been held `epoch` times; `None` where only the kernel may
-    /// go: what is no regular file. `account` is the user whose share of `mapped` it takes.
+    /// The way to an open file, while its inode has been held `epoch` times; `None` where only the
+    /// kernel may go: what is no regular file. `account` is the user whose share of `mapped` it
+    /// takes.
     pub(crate) fn to(
         open: &OpenFile,
         epoch: u64,
@@ -57,7 +58,7 @@ impl Way {
         {
             return Some(Way::Memory { view, write });
         }
-        // What is to be durable at once was opened so, or is left to the kernel.
+        // A write that must be durable at once needs a file opened so, or is left to the kernel.
         let durable = open.flags & (libc::O_SYNC | libc::O_DSYNC);
         let own = rustix::fs::fcntl_getfl(&open.file).ok()?.bits() as i32;
         let write = write && durable & !own == 0;
@@ -66,7 +67,8 @@ impl Way {
     }
 }
 
-/// Whether requests on a file may block, whatever they ask for: its file system says so of one that must not.
+/// Whether requests on a file may block, whatever they ask for: its file system says so of one that
+/// must not.
 fn may_block(file: &File) -> bool {
     let asked = |file: &File| {
         let mut byte = [0];
@@ -84,7 +86,8 @@ fn may_block(file: &File) -> bool {
     answer == Err(Errno::OPNOTSUPP)
 }
 
-/// Length of a file in bytes, as far as the kernel knows without asking anybody: who asks must not wait.
+/// Length of a file in bytes, as far as the kernel knows without asking anybody: who asks must not
+/// wait.
 pub fn length(file: &File) -> u64 {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
     rustix::fs::statx(file, "", flags, StatxFlags::SIZE).map_or(0, |facts| facts.stx_size)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Clients that are killed with requests in flight, that fork, that become another program, and of several users.
+//! Clients that are killed with requests in flight, that fork, that become another program, and of
+//! several users.
 
 mod common;
 
@@ -48,7 +49,7 @@ fn what_a_killed_client_had_in_flight_lands_in_no_other_memory() {
         drop(client);
         soon("the channel of a killed client stays", || house.daemon.tally().channels == 0);
 
-        // Whoever comes next has memory of its own, whatever comes back to the dead one's.
+        // The next client has memory of its own, whatever comes back to the dead one's.
         let fd = opened.program.as_raw_fd();
         let shape = Shape { depth: 16, slot_bytes: 4096, arena_bytes: 64 << 10 };
         let mut queue = house.mount().asynchronous(shape, fd).unwrap();
@@ -264,7 +265,8 @@ fn for_everybody() -> Option<Scene> {
 fn as_user(user: u32, scene: &Scene) -> Option<Command> {
     let copy = scene.path("clients");
     if !copy.exists() {
-        // By another program: a descriptor to write it that a test beside this inherits would keep it from being run.
+        // By another program: a descriptor to write it that a test beside this inherits would keep
+        // it from being run.
         let copied = Command::new("cp").arg(compiled("clients")?).arg(&copy).status().unwrap();
         assert!(copied.success());
         fs::set_permissions(&copy, Permissions::from_mode(0o755)).unwrap();

@@ -15,7 +15,7 @@ use dwell_channel::daemon::Options;
 use dwell_channel::grants::{Grants, Why};
 
 fn file(mount: Mount) -> File<Mount> {
-    let known = dwell::known::Known::default();
+    let known = dwell::parameters::DeviceParameters::default();
     File::over(mount, "test", "test", known, Arc::new(dwell::policy::Spin), None)
 }
 

@@ -152,7 +152,7 @@ fn a_user_maps_so_much_and_reaches_the_rest_in_another_way() {
         assert!(reads(&mut queue, fd), "file {at}");
         // SAFETY: the file is open for as long as the test runs.
         let io = unsafe { Io::sync(fd, false) };
-        assert_eq!(queue.prospect(&io).syncs_at_once, at < 2, "file {at} is mapped or not");
+        assert_eq!(queue.hint(&io).syncs_at_once, at < 2, "file {at} is mapped or not");
         queues.push(queue);
     }
     // Another user has as much, of other files.
@@ -161,7 +161,7 @@ fn a_user_maps_so_much_and_reaches_the_rest_in_another_way() {
     let mut queue = house.mount().asynchronous(SHAPE, fd).unwrap();
     // SAFETY: as above.
     let io = unsafe { Io::sync(fd, false) };
-    assert!(reads(&mut queue, fd) && queue.prospect(&io).syncs_at_once);
+    assert!(reads(&mut queue, fd) && queue.hint(&io).syncs_at_once);
 }
 
 #[test]
@@ -199,7 +199,7 @@ fn a_daemon_that_does_not_answer_is_not_asked_at_every_request() {
             Err(std::io::ErrorKind::NotFound.into())
         }),
     );
-    let known = dwell::known::Known::default();
+    let known = dwell::parameters::DeviceParameters::default();
     let file = File::over(mount, "silent", "silent", known, Arc::new(policy::Spin), None);
     for _ in 0..50 {
         let mut buffer = [0; 512];

@@ -83,7 +83,7 @@ fn entries_come_out_whole_in_order_and_once() {
     });
 }
 
-/// Who sleeps is rung, or has seen the entry: never neither.
+/// A side that sleeps is rung, or has seen the entry: never neither.
 #[test]
 fn no_entry_is_slept_through() {
     loom::model(|| {
@@ -93,8 +93,8 @@ fn no_entry_is_slept_through() {
             let mut producer = Producer::new(2);
             producer.put(&theirs.slots, [7, 8]);
             producer.publish(&theirs.tail, &theirs.belongs_to);
-            // A read-modify-write stands for the store and the load that follow each other in one order:
-            // loom knows no such order of plain loads.
+            // A read-modify-write stands for the store and the load that follow each other in one
+            // order: loom knows no such order of plain loads.
             theirs.asleep.fetch_add(0, Ordering::SeqCst) != 0
         });
         memory.asleep.swap(1, Ordering::SeqCst);
@@ -134,7 +134,8 @@ impl Memory {
     }
 }
 
-/// Entries beside the cursor where all before were taken, in the ring else: none is torn, lost or taken twice.
+/// Entries beside the cursor where all before were taken, in the ring else: none is torn, lost or
+/// taken twice.
 #[test]
 fn copies_beside_the_cursor_are_those_of_their_entries() {
     loom::model(|| {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Served files on a block device of their own, past the page cache: through Dwell's queues, many at once.
+//! Served files on a block device of their own, past the page cache: through Dwell's queues, many
+//! at once.
 
 mod common;
 
@@ -32,7 +33,7 @@ fn direct(scene: &Scene) -> File {
     dwell::Options::new().write(true).direct(true).open(scene.path("data")).unwrap()
 }
 
-/// What is beneath, past its page cache.
+/// Bytes of the device beneath, read past its page cache.
 fn beneath(path: &Path, at: u64, bytes: usize) -> Vec<u8> {
     let file = Plain::options().read(true).custom_flags(libc::O_DIRECT).open(path).unwrap();
     let mut buffer = Aligned::new(bytes);

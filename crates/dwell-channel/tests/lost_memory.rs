@@ -14,7 +14,7 @@ use dwell_channel::client::Mount;
 use dwell_channel::daemon::Options;
 
 fn client(house: &House) -> File<Mount> {
-    let known = dwell::known::Known::default();
+    let known = dwell::parameters::DeviceParameters::default();
     File::over(house.mount(), "data", "data", known, Arc::new(policy::Spin), None)
 }
 

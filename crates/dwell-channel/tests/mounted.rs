@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Files under a mount: channels, system calls and mappings see one file; descriptors that vouch for nothing;
-//! either side killed.
+//! Files under a mount: channels, system calls and mappings see one file; descriptors that vouch
+//! for nothing; either side killed.
 
 mod common;
 
@@ -255,7 +255,7 @@ fn served_elsewhere(backing: &Path, mount: &Path, passthrough: bool) -> Killed {
 fn a_killed_daemon_is_noticed_soon_and_found_again() {
     for passthrough in [true, false] {
         let Some(scene) = scene_by((true, passthrough)) else { return };
-        // What is open is then read and written by the kernel all the same.
+        // With passthrough, the kernel goes on reading and writing open files all the same.
         let goes_on = scene.facts().data_path == DataPath::Passthrough;
         drop(scene);
         noticed_and_found_again(passthrough, goes_on);
@@ -280,7 +280,8 @@ fn noticed_and_found_again(passthrough: bool, goes_on: bool) {
                 file.write_all_at(&[round; 512], at % 2048 * 512).and_then(|()| file.sync_data());
             match written {
                 Ok(()) if dead.is_none() => acknowledged = at + 1,
-                // In memory the kernel answers a sync by itself, and what is open is written all the same.
+                // In memory the kernel answers a sync by itself, and what is open is written all
+                // the same.
                 Ok(()) if goes_on => break,
                 Ok(()) => {}
                 Err(_) => break,

@@ -61,7 +61,8 @@ fn opens_of_one_file_with_any_rights_go_together() {
         fs::write(&path, [1; 4096]).unwrap();
         fs::hard_link(&path, scene.path("second")).unwrap();
         let modes = [libc::O_RDONLY, libc::O_WRONLY, libc::O_RDWR, libc::O_RDWR | libc::O_APPEND];
-        // First read-only, so that the backing file is registered with no right to write, and then in turns.
+        // First read-only, so that the backing file is registered with no right to write, and then
+        // in turns.
         for first in 0..modes.len() {
             let open = |at: usize, name: &str| {
                 let flags = modes[at % modes.len()];
@@ -112,7 +113,8 @@ fn threads_that_open_and_close_one_file_at_once_are_never_refused() {
 #[test]
 fn an_open_that_the_backing_file_system_refuses_fails_with_its_own_error() {
     for scene in scenes() {
-        // procfs, sysfs and the like know no O_DIRECT; what is beneath here does, so only that it works is seen.
+        // procfs, sysfs and the like know no O_DIRECT; what is beneath here does, so only that it
+        // works is seen.
         let path = scene.path("data");
         fs::write(&path, [1; 8192]).unwrap();
         let direct = |path| Plain::options().read(true).custom_flags(libc::O_DIRECT).open(path);
@@ -228,7 +230,8 @@ fn a_write_by_the_kernel_is_no_older_than_one_by_channel_before() {
     }
 }
 
-/// The kernel carries requests out as whoever registered the backing file, and that must not be the superuser.
+/// The kernel carries requests out as whoever registered the backing file, and that must not be the
+/// superuser.
 #[test]
 fn the_superusers_reserve_is_nobodys() {
     const BYTES: u64 = 16 << 20;
@@ -283,7 +286,8 @@ fn a_change_of_a_file_takes_its_capabilities_away() {
     }
 }
 
-/// The kernel has a cache for what it asks the server for by `sendfile`, and none of what it writes by itself.
+/// The kernel has a cache for what it asks the server for by `sendfile`, and none of what it writes
+/// by itself.
 #[test]
 fn sendfile_by_any_descriptor_never_sends_old_bytes() {
     for (way, late) in common::scene::EVERY.into_iter().flat_map(|way| [(way, true), (way, false)])
@@ -337,7 +341,8 @@ fn sendfile_by_any_descriptor_never_sends_old_bytes() {
     }
 }
 
-/// A shared mapping writes by itself whatever the descriptor that it was made of, and nobody is told of it.
+/// A shared mapping writes by itself whatever the descriptor that it was made of, and nobody is
+/// told of it.
 #[test]
 fn sendfile_by_a_descriptor_that_appends_never_sends_bytes_older_than_its_mapping() {
     for scene in scenes() {

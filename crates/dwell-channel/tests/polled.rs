@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Served files on a real NVMe driver: what a channel reads past the page cache is polled where the device is, asserted as counts of
-//! interrupts in the VM that `vm/test` boots; anywhere else every test here skips.
+//! Served files on a real NVMe driver: what a channel reads past the page cache is polled where the
+//! device is, asserted as counts of interrupts in the VM that `vm/test` boots; anywhere else every
+//! test here skips.
 
 mod common;
 #[path = "../../dwell/tests/common/vm.rs"]
@@ -15,7 +16,7 @@ use std::sync::Arc;
 use common::scene::serve;
 use common::{House, byte_at};
 use dwell::buffer::Aligned;
-use dwell::known::Known;
+use dwell::parameters::DeviceParameters;
 use dwell::queue::{Action, Io};
 use dwell::{File, policy};
 use dwell_channel::daemon::{Daemon, Options};
@@ -71,7 +72,10 @@ impl Drop for Disk {
 
 /// A daemon that was told that the device polls.
 fn told() -> Options {
-    Options { known: Known { polled: true, ..Known::default() }, ..Options::default() }
+    Options {
+        known: DeviceParameters { polled: true, ..DeviceParameters::default() },
+        ..Options::default()
+    }
 }
 
 /// Reads so many blocks by `read` and says how many interrupts that took.
@@ -90,7 +94,7 @@ fn interrupts(mut read: impl FnMut(&mut [u8], u64)) -> u64 {
 fn by_channel(house: &House) -> (u64, u64) {
     let opened = house.open(&Disk::file(), libc::O_RDWR | libc::O_DIRECT);
     let fd = std::os::fd::AsRawFd::as_raw_fd(&opened.program);
-    let (known, policy) = (Known::default(), Arc::new(policy::Spin));
+    let (known, policy) = (DeviceParameters::default(), Arc::new(policy::Spin));
     let file = File::over(house.mount(), "nvme", "nvme", known, policy, None);
     let raised = interrupts(|buffer, at| {
         // SAFETY: the buffer is borrowed until the call returns.

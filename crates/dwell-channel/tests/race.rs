@@ -30,16 +30,17 @@ impl Drop for Ending<'_> {
     }
 }
 
-/// A writer floods a file through its channel, past its end too. Meanwhile the file is drained, emptied and half filled with canaries,
-/// as a new file in its space would be; while it is held, no canary may change and nothing come after them, whatever was in flight.
+/// A writer floods a file through its channel, past its end too. Meanwhile the file is drained,
+/// emptied and half filled with canaries, as a new file in its space would be; while it is held, no
+/// canary may change and nothing come after them, whatever was in flight.
 fn race(memory: bool, rounds: u32) {
     let house = House::new(Options::default());
     let backing = empty(memory);
     let bytes = PAGES * 4096;
     backing.as_file().write_all_at(&vec![1; bytes as usize], 0).unwrap();
     let opened = house.open(backing.path(), libc::O_RDWR);
-    // What takes too often to be granted is asked of the kernel, which here would write past the daemon:
-    // it is let do nothing.
+    // What takes too often to be granted is asked of the kernel, which here would write past the
+    // daemon: it is let do nothing.
     let program = house.speak_for(&opened, std::fs::File::open(backing.path()).unwrap());
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -52,7 +53,8 @@ fn race(memory: bool, rounds: u32) {
             while !over.load(Ordering::Relaxed) {
                 for _ in 0..16 {
                     at = (at + 1) % PAGES;
-                    // SAFETY: the buffer lives until all completions are out; writes change nothing in it.
+                    // SAFETY: the buffer lives until all completions are out; writes change nothing
+                    // in it.
                     let io =
                         unsafe { Io::plain(Action::Write, fd, data.as_mut_ptr(), 4096, at * 4096) };
                     queue.submit(io, Route::Interrupt).unwrap();
@@ -71,8 +73,9 @@ fn race(memory: bool, rounds: u32) {
         let half = bytes as usize / 2;
         let (mut seen, canaries) = (vec![0; half], vec![0xca_u8; half]);
         for round in 0..rounds {
-            // Now and then the writer comes to write in between, for which it needs a new grant. The file tells: completions of
-            // what landed before the last drain may be seen after it.
+            // Now and then the writer comes to write in between, for which it needs a new grant.
+            // The file tells: completions of what landed before the last drain may be seen after
+            // it.
             while round % 8 == 0 && !seen.contains(&0xdd) {
                 backing.as_file().read_exact_at(&mut seen, 0).unwrap();
             }

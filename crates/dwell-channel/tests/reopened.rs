@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A file of a served mount whose server went and came back: the file is found again, or nothing is.
+//! A file of a served mount whose server went and came back: the file is found again, or nothing
+//! is.
 
 mod common;
 
@@ -133,7 +134,8 @@ fn a_file_that_is_reopened_is_the_same_file_after_rename_or_chdir() {
     assert!(found && byte(backing.join("here/data")) == 2, "the file was not found again");
     drop(file);
 
-    // Another file has its name by then; once with its inode number, where the file system likes to use that again.
+    // Another file has its name by then; once with its inode number, where the file system likes to
+    // use that again.
     for removed in [false, true] {
         let file = opened(scene.path("here/data"));
         scene.served_again(|backing| {
@@ -178,7 +180,8 @@ fn a_request_that_a_killed_daemon_never_took_is_the_kernels() {
     let file = File::over(mount, "test", "test", client::known(), policy, None);
     let write = |byte: u8| {
         let bytes = [byte; 512];
-        // SAFETY: the bytes are borrowed until the call returns, and a write changes nothing in them.
+        // SAFETY: the bytes are borrowed until the call returns, and a write changes nothing in
+        // them.
         let io = unsafe { Io::plain(Action::Write, fd, bytes.as_ptr().cast_mut(), 512, 0) };
         file.request(&io)
     };
@@ -191,7 +194,8 @@ fn a_request_that_a_killed_daemon_never_took_is_the_kernels() {
     assert_eq!((byte(scene.backing.path().join("here/data")), byte(plain)), (1, 2));
 }
 
-/// The number of a served file belongs to it and to all queues over it: no program can come to have it meanwhile.
+/// The number of a served file belongs to it and to all queues over it: no program can come to have
+/// it meanwhile.
 #[test]
 fn the_number_of_a_served_file_is_not_used_again_while_a_queue_lives() {
     use dwell::source::Source;

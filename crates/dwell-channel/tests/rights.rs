@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A user gets through a mount and through channels what they would get on the directory beneath, and no more.
+//! A user gets through a mount and through channels what they would get on the directory beneath,
+//! and no more.
 
 mod common;
 
@@ -153,7 +154,8 @@ fn fill_up(passthrough: bool) {
             left + (1 << 20) > kept && kept_now > kept / 2,
             "{name}: {left} bytes left of {kept}"
         );
-        // It is the superuser's still, beneath the mount at least: what the kernel passes through it writes as nobody.
+        // It is the superuser's still, beneath the mount at least: what the kernel passes through
+        // it writes as nobody.
         let roots = if passthrough { scene.backing.path() } else { scene.mount.path() };
         fs::write(roots.join("roots"), vec![1; 4 << 20]).unwrap();
         fs::remove_file(roots.join("roots")).unwrap();

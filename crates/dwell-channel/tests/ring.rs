@@ -54,7 +54,8 @@ fn cursors_wrap_around_after_four_billion() {
     let (tail, head, slots) = (AtomicU32::new(0), AtomicU32::new(0), slots(2));
     let belongs_to = AtomicU32::new(0);
     let (mut producer, mut consumer) = (Producer::new(2), Consumer::new(2));
-    // So many that a cursor that does not wrap is seen; the whole way would take minutes. Miri takes its time.
+    // So many that a cursor that does not wrap is seen; the whole way would take minutes. Miri
+    // takes its time.
     let rounds = if cfg!(miri) { 500 } else { 100_000u64 };
     for n in 0..rounds {
         assert!(producer.room(1, &head).unwrap() > 0);
@@ -91,7 +92,7 @@ fn a_copy_beside_the_cursor_is_taken_for_its_own_entry_only() {
     assert_eq!((consumer.ready(&tail), consumer.take_beside::<2>(beside())), (Ok(2), None));
     assert_eq!(consumer.take(&slots), [5, 5]);
     assert_eq!(consumer.take_beside(beside()), Some([6, 6]));
-    // What is shown again without its copy is taken from the ring.
+    // An entry that is published again without its copy is taken from the ring.
     producer.put(&slots, [7, 8]);
     producer.publish_beside(&tail, beside(), [7, 8]);
     producer.publish(&tail, &belongs_to);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Everybody who goes by the length of a file finds the right one, however the file was made longer: past the
-//! mount's own descriptors, by a client of a channel and by the kernel, passed through and by direct I/O.
+//! Everybody who goes by the length of a file finds the right one, however the file was made
+//! longer: past the mount's own descriptors, by a client of a channel and by the kernel, passed
+//! through and by direct I/O.
 
 mod common;
 
@@ -39,7 +40,7 @@ impl Stage {
         self.scene.path("data")
     }
 
-    /// What is there is what should be, for everybody.
+    /// Checks that the length and the bytes are the model's, for everybody.
     fn holds(&self) {
         let story = &self.story;
         assert_eq!(fs::metadata(self.path()).unwrap().len(), self.model.len() as u64, "{story}");
@@ -51,8 +52,8 @@ impl Stage {
     }
 }
 
-/// Makes a file, lets `open` open it while it is short, makes it longer, and hands it to `look`: in memory and on a
-/// disk, passed through and not, longer by a client of a channel and by the kernel.
+/// Makes a file, lets `open` open it while it is short, makes it longer, and hands it to `look`: in
+/// memory and on a disk, passed through and not, longer by a client of a channel and by the kernel.
 fn every<T>(open: impl Fn(&Stage) -> T, look: impl Fn(&mut Stage, T)) {
     let disk = Disk::make();
     for (on_disk, passthrough, by_client) in
@@ -218,8 +219,8 @@ mod aio {
         let (buffer, bytes) = (buffer as u64, bytes as u64);
         let request = Request { opcode, descriptor, buffer, bytes, offset, ..Request::default() };
         let mut event = [0i64; 4];
-        // SAFETY: live structures of the kernel's form; the buffer is the caller's until the request is over, which is
-        // waited for.
+        // SAFETY: live structures of the kernel's form; the buffer is the caller's until the
+        // request is over, which is waited for.
         unsafe {
             assert_eq!(libc::syscall(libc::SYS_io_setup, 1, &raw mut context), 0);
             let list = [&raw const request];

@@ -46,7 +46,8 @@ pub fn answer(done: anyhow::Result<()>) -> ExitCode {
     ended.or(cannot).or(wrong).map_or(ExitCode::FAILURE, ExitCode::from)
 }
 
-/// Help and versions as they are; what is wrong with a command line as this program says what is wrong.
+/// Help and versions as they are; what is wrong with a command line as this program says what is
+/// wrong.
 fn told(usage: &clap::Error) -> ExitCode {
     if !usage.use_stderr() {
         let _ = usage.print();

@@ -14,8 +14,8 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 /// `main`, and the program to come must not inherit that.
 static IGNORES_SIGPIPE: AtomicBool = AtomicBool::new(false);
 
-/// The standard streams that this process was started without, a bit each. Rust opens `/dev/null` in their place before `main`, and the
-/// program to come must not inherit that either.
+/// The standard streams that this process was started without, a bit each. Rust opens `/dev/null`
+/// in their place before `main`, and the program to come must not inherit that either.
 static CLOSED_STREAMS: AtomicU8 = AtomicU8::new(0);
 
 // SAFETY: the section holds pointers to functions without arguments that are called before `main`;

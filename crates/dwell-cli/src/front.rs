@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The program that people start, `dwell`. It is small, because `dwell run` stands before every program of somebody's script;
-//! for all else it becomes the program that has all commands.
+//! The program that people start, `dwell`. It is small, because `dwell run` stands before every
+//! program of somebody's script; for all else it becomes the program that has all commands.
 
 use std::env;
 use std::process::ExitCode;
@@ -20,7 +20,8 @@ pub fn front() -> ExitCode {
     })
 }
 
-/// The arguments of `dwell run`, where these are in order. What is wrong with others, and how they are used, the other program tells.
+/// The arguments of `dwell run`, where these are in order. The other program reports errors in them
+/// and prints the help.
 fn run_alone() -> Option<cmd::run::Args> {
     let mut words = env::args_os().skip(1);
     words.next().filter(|word| word == "run")?;

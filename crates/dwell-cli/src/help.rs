@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The command line as it is described: what clap knows, with examples and the page of each command. Manual pages and completions are
-//! made from the same.
+//! The command line as it is described: what clap knows, with examples and the page of each
+//! command. Manual pages and completions are made from the same.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,8 @@ use clap_complete::{Shell, generate_to};
 
 use crate::Cli;
 
-/// Examples, and the page that says more, by the words of a command. A page stands also for what lies below its command.
+/// Examples, and the page that says more, by the words of a command. A page stands also for what
+/// lies below its command.
 const TOPICS: &[(&str, &str, &[&str])] = &[
     ("", "README.md", &["dwell doctor", "dwell compare -- ./job", "dwell bench io /dev/nvme0n1"]),
     (

@@ -5,7 +5,7 @@ use std::fmt::Error;
 
 use dwell::stats::{Family, Row};
 use dwell_advise::Parts;
-use dwell_host::ledger::{Device, Seen, Snapshot};
+use dwell_host::stats_page::{Device, Seen, Snapshot};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};

@@ -83,7 +83,7 @@ pub fn is_program(word: &OsStr) -> bool {
     if word.as_encoded_bytes().contains(&b'/') {
         return runs(path);
     }
-    // What is searched where no path is set.
+    // Directories to search where no path is set.
     let search = env::var_os("PATH").unwrap_or_else(|| "/bin:/usr/bin".into());
     !word.is_empty() && env::split_paths(&search).any(|directory| runs(&directory.join(path)))
 }
@@ -91,7 +91,8 @@ pub fn is_program(word: &OsStr) -> bool {
 /// The program that has all commands.
 pub const COMMANDS: &str = "dwell-commands";
 
-/// What was built or installed with this program: beside it, or in the directories for libraries that belong to its own.
+/// What was built or installed with this program: beside it, or in the directories for libraries
+/// that belong to its own.
 pub fn installed(name: &str) -> Result<PathBuf> {
     let here = env::current_exe().context("where this program is")?;
     let dir = here.parent().unwrap_or(Path::new("/"));
@@ -120,7 +121,8 @@ pub fn front() -> Result<PathBuf> {
     })
 }
 
-/// The directory with the Valgrind tool: as chosen, or beside this program, or beside its directory.
+/// The directory with the Valgrind tool: as chosen, or beside this program, or beside its
+/// directory.
 pub fn trace_tool() -> Result<PathBuf> {
     if let Some(dir) = env::var_os("DWELL_VALGRIND").filter(|value| !value.is_empty()) {
         return Ok(dir.into());
@@ -154,7 +156,8 @@ pub fn tell_service_manager(word: &str) {
     let _ = address.and_then(|to| UnixDatagram::unbound()?.send_to_addr(word.as_bytes(), &to));
 }
 
-/// How often the service manager wants to hear that all is well (`WatchdogSec=` of systemd), if it does.
+/// How often the service manager wants to hear that all is well (`WatchdogSec=` of systemd), if it
+/// does.
 pub fn watchdog() -> Option<Duration> {
     let number = |name: &str| env::var(name).ok()?.parse::<u64>().ok();
     let mine = number("WATCHDOG_PID").is_none_or(|pid| pid == u64::from(std::process::id()));

@@ -165,7 +165,8 @@ struct Elf {
     sanitizer: Option<&'static str>,
 }
 
-/// Names that the programs of sanitizers have or ask for, the last one of those whose sanitizer is linked in.
+/// Names that the programs of sanitizers have or ask for, the last one of those whose sanitizer is
+/// linked in.
 const SANITIZERS: [(&str, &str); 6] = [
     ("__asan_init", "AddressSanitizer"),
     ("__tsan_init", "ThreadSanitizer"),
@@ -203,7 +204,8 @@ impl Elf {
         Ok(Elf { is_64_bit: header.is_class_64(), machine, loader, sanitizer })
     }
 
-    /// The names that the loader resolves, each with a zero byte behind it; `None` where there are none to be found.
+    /// The names that the loader resolves, each with a zero byte behind it; `None` where there are
+    /// none to be found.
     fn names<'data, H: FileHeader<Endian = Endianness>>(
         segments: &[H::ProgramHeader],
         endian: Endianness,

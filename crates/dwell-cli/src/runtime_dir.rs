@@ -11,7 +11,8 @@ use anyhow::{Context as _, Result, bail};
 use dwell_host::capability::effective_uid;
 use rustix::fs::{Access, access};
 
-/// `$XDG_RUNTIME_DIR/dwell`, else `/dev/shm/dwell-run-UID`, else `/tmp/dwell-UID`, made if it is missing. Nobody else may look in.
+/// `$XDG_RUNTIME_DIR/dwell`, else `/dev/shm/dwell-run-UID`, else `/tmp/dwell-UID`, made if it is
+/// missing. Nobody else may look in.
 ///
 /// # Errors
 /// A directory that cannot be made, or that belongs to somebody else.
@@ -21,8 +22,8 @@ pub fn runtime_dir() -> Result<PathBuf> {
     private(&place(chosen, Path::new("/dev/shm"), uid), uid)
 }
 
-/// Where this user's daemons are found. Root's are in one place, whoever started them: a service, or a
-/// person at a terminal.
+/// Where this user's daemons are found. Root's are in one place, whoever started them: a service,
+/// or a person at a terminal.
 ///
 /// # Errors
 /// As [`runtime_dir`].
@@ -33,8 +34,9 @@ pub fn serve_dir() -> Result<PathBuf> {
     }
 }
 
-/// A runtime directory of another user (as after `su`) is none of ours. What is not memory is the last choice: there, a process
-/// that ends would wait for a disk, and one that publishes for a journal.
+/// A runtime directory of another user (as after `su`) is none of ours. A directory that is not
+/// memory is the last choice. There, a process that ends would wait for a disk, and one that
+/// publishes for a journal.
 fn place(chosen: Option<PathBuf>, memory: &Path, uid: u32) -> PathBuf {
     let own = |dir: &PathBuf| dir.is_absolute() && fs::metadata(dir).is_ok_and(|d| d.uid() == uid);
     match chosen.filter(own) {

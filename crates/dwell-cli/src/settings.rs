@@ -52,7 +52,8 @@ pub fn read(given: Option<&Path>) -> Result<Settings> {
     usable(given, |_| false)
 }
 
-/// The same for what can do without the user's own file where the system does not let that be read: `passed_over` hears of it.
+/// The same for what can do without the user's own file where the system does not let that be read:
+/// `passed_over` hears of it.
 ///
 /// # Errors
 /// Those of [`read`].

@@ -63,7 +63,8 @@ pub fn each(mut heard: impl FnMut(i32) + Send + 'static) -> io::Result<()> {
     Ok(())
 }
 
-/// A write beyond the limit of file sizes (`ulimit -f`) fails from now on, and does not end the program.
+/// A write beyond the limit of file sizes (`ulimit -f`) fails from now on, and does not end the
+/// program.
 pub fn survive_file_size_limit() -> io::Result<()> {
     flag::register(SIGXFSZ, Arc::default()).map(|_| ())
 }

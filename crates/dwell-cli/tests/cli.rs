@@ -141,7 +141,8 @@ fn doctor_speaks_of_everything_in_words_and_in_json() {
     assert!(shown.contains("io-uring") && shown.contains("active"), "{shown}");
     let output = dwell(dir.path(), &["doctor", "--json"]);
     let told: Value = serde_json::from_slice(&output.stdout).unwrap();
-    // What is missing on this machine is in the list, and the exit status says whether that is empty.
+    // The list names the requirements that this machine lacks; the exit status says whether it is
+    // empty.
     let lacking = told["lacking"].as_array().unwrap();
     assert_eq!(output.status.code(), Some(i32::from(!lacking.is_empty())), "{lacking:?}");
     let capabilities = told["capabilities"].as_array().unwrap();
@@ -403,7 +404,7 @@ fn a_bench_starts_its_loads_as_processes_of_this_program() {
     let rows = run["rows"].as_array().unwrap();
     let of = |row: &Value, field: &str| row["rounds"][0][field].as_u64().unwrap();
     assert!(rows.iter().map(|row| &row["load"]).eq(["cpu", "arithmetic", "bystander"]));
-    assert!(rows.iter().all(|row| of(row, "cruncher_ns") > 0), "{rows:?}");
+    assert!(rows.iter().all(|row| of(row, "stressor_ns") > 0), "{rows:?}");
     assert!(of(&rows[2], "bystander_iterations") > 0 && of(&rows[0], "bystander_iterations") == 0);
     assert!(failure(dir.path(), &["crunch", "dance"]).contains("no job"));
 }

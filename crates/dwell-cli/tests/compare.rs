@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `dwell compare` as a user meets it, with a stand-in for `dwell run`: what is printed and kept, and
-//! how it ends.
+//! `dwell compare` as a user meets it, with a stand-in for `dwell run`: what is printed and kept,
+//! and how it ends.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _};
@@ -35,7 +35,7 @@ fn a_comparison_is_printed_and_kept_in_all_forms() {
     let output = run(directory.path(), &[&args[..], &["--", "echo", "text"]].concat());
     assert!(output.status.success(), "{}", stderr(&output));
     let table = String::from_utf8_lossy(&output.stdout);
-    for part in ["untouched", "block", "spin", "indistinguishable", "results: the same"] {
+    for part in ["untouched", "block", "spin", "inconclusive", "results: the same"] {
         assert!(table.contains(part), "{part}\n{table}");
     }
     assert!(stderr(&output).contains("report: "), "{}", stderr(&output));

@@ -17,7 +17,7 @@ struct Bench {
     directory: PathBuf,
 }
 
-/// What is left of it.
+/// The outcome of a run that ended: its exit status and output.
 struct Left {
     status: Option<i32>,
     stdout: String,
@@ -56,7 +56,8 @@ impl Bench {
         }
     }
 
-    /// Returns when a round of its two policies is complete: a third batch is told of, some seconds later.
+    /// Returns when a round of its two policies is complete: a third batch is told of, some seconds
+    /// later.
     fn wait_until_a_round_is_complete(&mut self) {
         (0..3).for_each(|_| self.wait_until_it_measures());
     }
@@ -153,8 +154,8 @@ fn after_a_signal_complete_rounds_are_kept_and_nothing_is_left() {
             &[&["--load", "cpu", "--stressors", "2", "--sizes", "4k"], &SOON[..]].concat(),
         );
         bench.wait_until_it_measures();
-        let (id, crunchers) = (bench.child.id(), bench.children());
-        eventually("no number cruncher", || children(id).len() >= 2);
+        let (id, stressors) = (bench.child.id(), bench.children());
+        eventually("no CPU stressor", || children(id).len() >= 2);
         // Of its first batch it told above.
         (0..2).for_each(|_| bench.wait_until_it_measures());
         bench.signal(signal);
@@ -167,8 +168,8 @@ fn after_a_signal_complete_rounds_are_kept_and_nothing_is_left() {
         let rounds = rounds_kept(&directory.path().join("report"));
         assert!(rounds.len() == 2 && rounds[0] == rounds[1] && rounds[0] > 0, "{rounds:?}");
         assert_eq!(loop_devices_of(id), Vec::<PathBuf>::new());
-        for cruncher in crunchers {
-            eventually("a number cruncher was left", || is_gone(cruncher));
+        for stressor in stressors {
+            eventually("a CPU stressor was left", || is_gone(stressor));
         }
         let mut names: Vec<_> =
             fs::read_dir(directory.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
@@ -229,16 +230,16 @@ fn a_second_signal_ends_at_once_what_hangs() {
 }
 
 #[test]
-fn without_one_of_its_number_crunchers_a_run_ends() {
+fn without_one_of_its_cpu_stressors_a_run_ends() {
     let directory = tempfile::tempdir().unwrap();
     let args = [EMULATED, "--load", "cpu", "--stressors", "1", "--sizes", "4k"];
     let mut bench = Bench::start(directory.path(), &[&args[..], &SOON[..]].concat());
     bench.wait_until_a_round_is_complete();
-    let [cruncher] = bench.children()[..] else { panic!("one number cruncher was asked for") };
-    kill(cruncher, libc::SIGKILL);
+    let [stressor] = bench.children()[..] else { panic!("one CPU stressor was asked for") };
+    kill(stressor, libc::SIGKILL);
     let left = bench.wait();
     assert_eq!(left.status, Some(1));
-    for part in ["dwell: ended early: ", "number crunchers ended early", "kept in report"] {
+    for part in ["dwell: ended early: ", "CPU stressors ended early", "kept in report"] {
         assert!(left.last_line.contains(part), "{part}: {}", left.last_line);
     }
     assert!(rounds_kept(&directory.path().join("report"))[0] > 0);

@@ -120,7 +120,7 @@ fn a_command_is_loaded_into_and_told() {
     assert_ne!(order.run_id, 0);
     assert_eq!(order.policy.as_deref(), Some("spin"));
     assert!(order.shadow && order.quiet && !order.verbose);
-    assert_eq!(order.ledger_dir, Some(dir.path().join("dwell")));
+    assert_eq!(order.stats_dir, Some(dir.path().join("dwell")));
     assert_eq!(order.stats_file, Some(stats));
     assert_eq!(order.profile_dir, dir.path().join("profiles"));
     let general = order.settings.general();
@@ -397,7 +397,8 @@ fn a_missing_library_is_named_with_where_it_was_looked_for() {
     assert!(of(blank.to_str().unwrap()).contains("cannot carry a path with a blank"));
     // A copy elsewhere has no library beside it.
     let alone = dir.path().join("dwell-alone");
-    // By a process of its own: what this one writes, a child of another test may hold open, and a program that is written does not run.
+    // By a process of its own: what this one writes, a child of another test may hold open, and a
+    // program that is written does not run.
     let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_dwell")).arg(&alone).status().unwrap();
     assert!(copied.success());
     let output = Command::new(&alone).args(["run", "true"]).output().unwrap();
@@ -499,14 +500,14 @@ fn scripts_are_run_as_by_a_shell() {
 }
 
 #[test]
-fn a_run_without_a_place_for_ledgers_still_runs() {
+fn a_run_without_a_place_for_stats_pages_still_runs() {
     let Some(library) = stand_in() else { return };
     let dir = tempfile::tempdir().unwrap();
     // Somebody else's directory, or a file, where ours should be.
     fs::write(dir.path().join("dwell"), "").unwrap();
     let output = dwell(dir.path(), library).args(["sh", "-c", "echo $DWELL_RUN"]).output().unwrap();
     let order: RunOrder = serde_json::from_str(text(&output.stdout).trim()).unwrap();
-    assert_eq!(order.ledger_dir, None);
+    assert_eq!(order.stats_dir, None);
     assert!(text(&output.stderr).contains("will not be seen by dwell top"));
     fs::remove_file(dir.path().join("dwell")).unwrap();
     let (status, said) = failure(dir.path(), &["--stats", "/nonexistent/x", "--", "true"]);

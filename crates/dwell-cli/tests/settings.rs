@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Settings as commands other than `dwell run` meet them, and the files that are installed with them.
+//! Settings as commands other than `dwell run` meet them, and the files that are installed with
+//! them.
 
 use std::fs;
 use std::path::Path;

@@ -13,7 +13,7 @@ use std::process::{Child, Command, Output, Stdio};
 use dwell::dwell_policy::Load;
 use dwell::stats::Row;
 use dwell::{Mode, Reason, Route, Stats};
-use dwell_host::ledger::{Device, Header, LearnerState, Ledger, Passed, Snapshot};
+use dwell_host::stats_page::{Device, Header, LearnerState, Passed, Snapshot, StatsPage};
 use serde_json::Value;
 
 fn command(dir: &Path, args: &[&str]) -> Command {
@@ -42,9 +42,9 @@ fn failure(dir: &Path, args: &[&str]) -> String {
     said
 }
 
-fn ledger(dir: &Path, run: u64) -> Ledger {
+fn stats_page(dir: &Path, run: u64) -> StatsPage {
     let command = "fio \"a\\b\" \u{1b}[31m\n--name=x".to_owned();
-    Ledger::create(&dir.join("dwell"), &Header { run, command, ..Header::default() }).unwrap()
+    StatsPage::create(&dir.join("dwell"), &Header { run, command, ..Header::default() }).unwrap()
 }
 
 /// What a process could tell after so many requests.
@@ -76,14 +76,14 @@ fn told(published_ns: u64, requests: u64) -> Snapshot {
 fn a_process_is_seen_with_what_it_does() {
     let dir = tempfile::tempdir().unwrap();
     assert!(success(dir.path(), &["top"]).contains("no process of this user is under Dwell"));
-    let ledger = ledger(dir.path(), 7);
-    ledger.publish(&told(1_000_000_000, 100)).unwrap();
+    let stats_page = stats_page(dir.path(), 7);
+    stats_page.publish(&told(1_000_000_000, 100)).unwrap();
     let top = command(dir.path(), &["top", "--json", "--interval", "4"])
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
     std::thread::sleep(std::time::Duration::from_secs(1));
-    ledger.publish(&told(3_000_000_000, 300)).unwrap();
+    stats_page.publish(&told(3_000_000_000, 300)).unwrap();
     let output = top.wait_with_output().unwrap();
     let json: Value = serde_json::from_slice(&output.stdout).unwrap();
     let seen = &json["processes"][0];
@@ -105,31 +105,31 @@ fn a_process_is_seen_with_what_it_does() {
         assert!(table.contains(shown), "{shown}: {table}");
     }
     assert!(!table.contains('\x1b'), "{table:?}");
-    drop(ledger);
+    drop(stats_page);
     assert_eq!(fs::read_dir(dir.path().join("dwell")).unwrap().count(), 0);
 }
 
 #[test]
 fn an_order_changes_what_the_process_hears() {
     let dir = tempfile::tempdir().unwrap();
-    let ledger = ledger(dir.path(), 7);
+    let stats_page = stats_page(dir.path(), 7);
     let pid = std::process::id().to_string();
     let said = success(dir.path(), &["ctl", &pid, "policy=block"]);
     assert_eq!(said, format!("process {pid}  policy block\n"));
-    let control = ledger.control();
+    let control = stats_page.control();
     assert_eq!((control.generation, control.policy.as_deref()), (1, Some("block")));
     let json = success(dir.path(), &["ctl", &pid, "off", "--json", "--run"]);
     let json: Value = serde_json::from_str(&json).unwrap();
-    assert_eq!((&json[0]["control"]["off"], ledger.reader().is_off()), (&true.into(), true));
+    assert_eq!((&json[0]["control"]["off"], stats_page.reader().is_off()), (&true.into(), true));
     assert!(success(dir.path(), &["top", "--once", "--interval", "0.1"]).contains("off"));
     success(dir.path(), &["ctl", &pid, "on"]);
-    assert!(!ledger.reader().is_off() && ledger.generation() == 3);
+    assert!(!stats_page.reader().is_off() && stats_page.generation() == 3);
 }
 
 #[test]
 fn a_wrong_order_or_process_is_refused_by_name() {
     let dir = tempfile::tempdir().unwrap();
-    let ledger = ledger(dir.path(), 7);
+    let stats_page = stats_page(dir.path(), 7);
     let pid = std::process::id().to_string();
     for (args, says) in [
         ([&pid[..], "policy=fast"], "fast: no such policy; there are adaptive, block"),
@@ -140,13 +140,13 @@ fn a_wrong_order_or_process_is_refused_by_name() {
         let said = failure(dir.path(), &["ctl", args[0], args[1]]);
         assert!(said.contains(says), "{said}");
     }
-    assert_eq!(ledger.generation(), 0);
+    assert_eq!(stats_page.generation(), 0);
 
-    // A process that has ended, and whose ledger nobody has cleared yet.
+    // A process that has ended, and whose stats page nobody has cleared yet.
     let mut ended = Command::new("sleep").arg("60").spawn().unwrap();
-    let ticks = dwell_host::ledger::start_ticks(ended.id()).unwrap();
+    let ticks = dwell_host::stats_page::start_ticks(ended.id()).unwrap();
     let file = dir.path().join(format!("dwell/{}-{ticks}", ended.id()));
-    fs::copy(ledger.path(), &file).unwrap();
+    fs::copy(stats_page.path(), &file).unwrap();
     ended.kill().unwrap();
     ended.wait().unwrap();
     let said = failure(dir.path(), &["ctl", &ended.id().to_string(), "off"]);
@@ -249,8 +249,8 @@ fn metrics_are_written_to_a_file_that_a_collector_understands() {
     let args = ["top", "--once", "--openmetrics", file.to_str().unwrap()];
     success(dir.path(), &args);
     assert!(parsed(&fs::read_to_string(&file).unwrap()).is_empty());
-    let ledger = ledger(dir.path(), 7);
-    ledger.publish(&told(1, 300)).unwrap();
+    let stats_page = stats_page(dir.path(), 7);
+    stats_page.publish(&told(1, 300)).unwrap();
     success(dir.path(), &args);
     check(&fs::read_to_string(&file).unwrap());
 }
@@ -275,8 +275,8 @@ fn get(stream: &mut (impl std::io::Read + std::io::Write), path: &str) -> String
 #[test]
 fn metrics_are_served_until_a_signal_comes() {
     let dir = tempfile::tempdir().unwrap();
-    let ledger = ledger(dir.path(), 7);
-    ledger.publish(&told(1, 300)).unwrap();
+    let stats_page = stats_page(dir.path(), 7);
+    stats_page.publish(&told(1, 300)).unwrap();
     let socket = dir.path().join("socket");
     for place in ["127.0.0.1:0".to_owned(), format!("unix:{}", socket.display())] {
         let child = command(dir.path(), &["top", "--listen", &place])
@@ -343,10 +343,10 @@ fn a_device_that_turned_itself_off_is_told_by_top_metrics_and_explain() {
         Ok(device) => device.kernel_name,
         Err(why) => return println!("SKIP: no device beneath {}: {why}", path.display()),
     };
-    let ledger = ledger(dir.path(), 1);
+    let stats_page = stats_page(dir.path(), 1);
     let mut told = told(1, 10);
     (told.devices[0].name, told.devices[0].regressed_percent) = (name, 12);
-    ledger.publish(&told).unwrap();
+    stats_page.publish(&told).unwrap();
     let top = success(dir.path(), &["top", "--once", "--interval", "0.1"]);
     assert!(top.contains("12 % longer"), "{top}");
     let file = dir.path().join("metrics");

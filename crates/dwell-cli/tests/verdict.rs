@@ -63,7 +63,7 @@ fn no_stressor_is_started_that_was_not_asked_for() {
     assert!(bench(dir.path(), &args).status.success());
     for row in result(dir.path())["rows"].as_array().unwrap() {
         assert_eq!(row["load"], "idle");
-        assert_eq!(row["rounds"][0]["cruncher_ns"], 0);
+        assert_eq!(row["rounds"][0]["stressor_ns"], 0);
     }
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Every command with every kind of wrong input: the exit status, the first line, and nothing measured before.
+//! Every command with every kind of wrong input: the exit status, the first line, and nothing
+//! measured before.
 
 use std::any::TypeId;
 use std::cell::RefCell;
@@ -42,7 +43,7 @@ fn leaves() -> Vec<(Vec<String>, clap::Command)> {
 struct Place {
     dir: tempfile::TempDir,
     failures: RefCell<Vec<String>>,
-    /// Who runs the commands, where it is not this user.
+    /// The user that runs the commands, where it is not this one.
     user: Option<u32>,
 }
 
@@ -230,8 +231,8 @@ fn what_is_wrong_with_several_words_together_is_status_2() {
     }
 }
 
-/// Commands with a place that is wrong, `{}`; what they end with where nothing is there, where it cannot be read, and where it is a
-/// directory. 0 leaves a kind out: the command takes it.
+/// Commands with a place that is wrong, `{}`; what they end with where nothing is there, where it
+/// cannot be read, and where it is a directory. 0 leaves a kind out: the command takes it.
 const PLACES: &[(&str, [i32; 3])] = &[
     // A shell's statuses, and the command's own.
     ("run ./{}", [127, 126, 126]),

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Writes the result and the picture of a figure of invented data, to look at while changing either.
+//! Writes the result and the picture of a figure of invented data, to look at while changing
+//! either.
 
 use std::path::PathBuf;
 

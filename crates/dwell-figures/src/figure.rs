@@ -62,7 +62,7 @@ pub struct Figure {
     pub paper: String,
     /// Where in the paper.
     pub section: String,
-    /// What is measured.
+    /// The quantity measured, in words.
     pub what: String,
     /// Privileges and hardware without which some or all cases are left out.
     pub needs: String,

@@ -46,8 +46,8 @@ fn helper() {
     }
 }
 
-/// A directory with a stand-in for `dwell` and with scripts in place of real programs: one that works,
-/// one that fails, one that is not installed.
+/// A directory with a stand-in for `dwell` and with scripts in place of real programs: one that
+/// works, one that fails, one that is not installed.
 fn stand_ins() -> tempfile::TempDir {
     let directory = tempfile::tempdir().unwrap();
     let put = |name: &str, text: &str| {

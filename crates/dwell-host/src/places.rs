@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Where the frontends keep things, so that all of them look in the same places. Environment variables
-//! are asked of the frontend: the library reads none.
+//! Where the frontends keep things, so that all of them look in the same places. Environment
+//! variables are asked of the frontend: the library reads none.
 
 use std::ffi::OsString;
 use std::path::PathBuf;

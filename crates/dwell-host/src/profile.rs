@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use beneath::release;
 pub use beneath::{Beneath, BeneathError};
-use dwell::known::Known;
+use dwell::parameters::DeviceParameters;
 pub use dwell::ring::SpinMethod;
 pub use store::{Listed, ProfileStore};
 
@@ -47,8 +47,8 @@ pub struct DeviceProfile {
     pub dwell_version: String,
     /// What decisions read.
     pub decision: dwell_policy::Profile,
-    /// Whether the device's class depends on the [state](States) of its requests: `mainstream` in the
-    /// best, `fast` in the worst. `decision` then holds what follows from the worst.
+    /// Whether the device's class depends on the [state](States) of its requests: `mainstream` in
+    /// the best, `fast` in the worst. `decision` then holds what follows from the worst.
     #[serde(default)]
     pub contested: bool,
     /// Latency by request size, one curve per way of waiting.
@@ -99,8 +99,8 @@ pub struct CurvePoint {
     pub p10_ns: Ns,
     /// Latency that nine requests in ten stay below, in nanoseconds.
     pub p90_ns: Ns,
-    /// The states of a way that devices are judged by: one that blocks or spins. Profiles of earlier
-    /// versions have none.
+    /// The states of a way that devices are judged by: one that blocks or spins. Profiles of
+    /// earlier versions have none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub states: Option<States>,
     /// Voluntary context switches of the waiting thread, per request.
@@ -216,8 +216,8 @@ impl DeviceProfile {
     }
 
     /// What issuing requests needs of it.
-    pub fn known(&self) -> Known {
-        Known {
+    pub fn known(&self) -> DeviceParameters {
+        DeviceParameters {
             profile: Some(self.decision),
             method: self.spin_method,
             polled: self.polling == Polling::Real,
@@ -279,7 +279,7 @@ pub enum ProfileError {
         name: String,
         /// The field, such as `curves[2].points[0].p10_ns`.
         field: String,
-        /// What is wrong with it.
+        /// The fault of the field, in words.
         why: String,
     },
     /// A field holds what no measurement gives.
@@ -293,7 +293,7 @@ pub enum ProfileError {
         name: String,
         /// The field, such as `curves[2].points[0].p10_ns`.
         field: String,
-        /// What is wrong with it.
+        /// The fault of the field, in words.
         why: String,
     },
     /// A newer Dwell wrote it, or one too old to be understood.

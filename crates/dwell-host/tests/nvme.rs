@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the probe says of a real NVMe driver, in the VM that `vm/test` boots; anywhere else it skips.
+//! What the probe says of a real NVMe driver, in the VM that `vm/test` boots; anywhere else it
+//! skips.
 
 #[path = "../../dwell/tests/common/vm.rs"]
 mod vm;

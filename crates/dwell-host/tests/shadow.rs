@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use dwell::buffer::Aligned;
 use dwell::executor::Executor;
-use dwell::known::Known;
 use dwell::monitor::{Config, HostPage, Sharing, SystemMonitor};
+use dwell::parameters::DeviceParameters;
 use dwell::policy::{Adaptive, SmartCon, Spin};
 use dwell::{File, Options, Reason, Route, WaitPolicy};
 use dwell_host::profile::Beneath;
@@ -16,7 +16,8 @@ use dwell_host::settings::Settings;
 use dwell_policy::Profile;
 
 fn options(policy: impl WaitPolicy + 'static) -> Options {
-    let known = Known { profile: Some(Profile::default()), ..Known::default() };
+    let known =
+        DeviceParameters { profile: Some(Profile::default()), ..DeviceParameters::default() };
     dwell::Options::new().policy(Arc::new(policy)).known(known).shadow(true)
 }
 
@@ -90,7 +91,7 @@ fn smartcon_would_spin_where_there_is_a_budget_and_no_seat_is_taken_for_that() {
     }
     let seats = |path: &Path| {
         let all = HostPage::open(path, Sharing::SameUser).survey();
-        all.iter().map(|fellow| fellow.spinners_leased + fellow.spinners_wanted).sum::<u32>()
+        all.iter().map(|peer| peer.spinners_leased + peer.spinners_wanted).sum::<u32>()
     };
     assert_eq!((monitor.permit().leased(), seats(&page)), (0, 0));
 }
@@ -102,7 +103,7 @@ fn a_read_that_the_page_cache_had_would_not_have_been_waited_for() {
     std::fs::write(&path, vec![7u8; 64 << 10]).unwrap();
     // So slow a device that whatever comes from memory is known by its time.
     let slow = Profile { latency_ns: 1_000_000_000, ..Profile::default() };
-    let known = Known { profile: Some(slow), ..Known::default() };
+    let known = DeviceParameters { profile: Some(slow), ..DeviceParameters::default() };
     let file = options(Spin).known(known).open(&path).unwrap();
     read(&file, 100);
     let stats = file.stats();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Mounts of this machine: which are served by Dwell, which a killed daemon left behind, who uses one.
+//! Mounts of this machine: which are served by Dwell, which a killed daemon left behind, who uses
+//! one.
 #![forbid(unsafe_code)]
 
 use std::ffi::{OsStr, OsString};
@@ -48,7 +49,8 @@ impl Mounted {
     /// This may wait for a daemon that lives and does not answer.
     pub fn is_stale(&self) -> bool {
         let gone = |error| matches!(error, Errno::NOTCONN | Errno::CONNABORTED);
-        // The kernel may remember what stat shows; of the whole file system it asks again each time.
+        // The kernel may remember what stat shows; of the whole file system it asks again each
+        // time.
         rustix::fs::statfs(&self.at).is_err_and(gone) || rustix::fs::stat(&self.at).is_err_and(gone)
     }
 }
@@ -62,7 +64,7 @@ pub fn source(start: &str, backing: impl AsRef<OsStr>) -> String {
     )
 }
 
-/// What is mounted at a path, the topmost first.
+/// The topmost mount at a path; `None` where nothing is mounted.
 ///
 /// # Errors
 /// /proc cannot be read.
@@ -159,8 +161,8 @@ pub fn unmount(at: &Path, how: How) -> io::Result<()> {
     Err(io::Error::new(kind, text))
 }
 
-/// Processes that have something below a path open, as "PID (NAME)", at most `most`; those that this user may
-/// look into.
+/// Processes that have something below a path open, as "PID (NAME)", at most `most`; those that
+/// this user may look into.
 pub fn users(of: &Path, most: usize) -> Vec<String> {
     let Ok(processes) = fs::read_dir("/proc") else { return Vec::new() };
     let numbered = processes

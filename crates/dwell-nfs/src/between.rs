@@ -36,7 +36,8 @@ impl Side {
         }
     }
 
-    /// What is there, if anything is; with `follow`, behind a symbolic link.
+    /// The node there and its attributes, if there is one; with `follow`, that behind a symbolic
+    /// link.
     async fn find(&self, follow: bool) -> Result<Option<(Node, Facts)>> {
         let find = |path: &PathBuf| match follow {
             true => std::fs::metadata(path),

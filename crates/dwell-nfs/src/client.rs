@@ -52,8 +52,8 @@ pub struct Client {
 /// What came of a call that changes something.
 pub(crate) struct Changed<T> {
     pub outcome: Result<T>,
-    /// Whether it was sent more than once: its error may be the answer to the second copy, and the first have
-    /// succeeded.
+    /// Whether it was sent more than once: its error may be the answer to the second copy, and the
+    /// first have succeeded.
     pub resent: bool,
 }
 
@@ -390,7 +390,8 @@ impl Client {
         loop {
             let connection = self.connection();
             let results = match connection.results(call, payload.clone()).await {
-                // A server that is out of memory, or, at what changes nothing, still at the first of two equal requests.
+                // A server that is out of memory, or, at what changes nothing, still at the first
+                // of two equal requests.
                 Err(Why::Failure(Failure::Refused(Refusal::System))) if tries < MOST_TRIES => {
                     tries += 1;
                     // At first it is mostly the latter, and over.

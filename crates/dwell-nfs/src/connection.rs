@@ -23,7 +23,8 @@ use crate::link::{Link, TOGETHER_NS};
 use crate::procedure::{Class, Procedure};
 use crate::uncommitted::Held;
 
-/// Bytes that a call sends, or that a read brought. Clones share them, so that they can be sent again.
+/// Bytes that a call sends, or that a read brought. Clones share them, so that they can be sent
+/// again.
 #[derive(Clone, Debug)]
 pub struct Payload {
     bytes: Bytes,
@@ -93,7 +94,8 @@ struct Shared {
     link: RefCell<Link<Payload>>,
     slots: RefCell<Slab<Slot>>,
     has_news: Cell<bool>,
-    /// Another connection of this client was looked at: this one is looked at too, before the thread sleeps.
+    /// Another connection of this client was looked at: this one is looked at too, before the
+    /// thread sleeps.
     look: Cell<bool>,
     /// The client's other connections.
     others: RefCell<Vec<Weak<Shared>>>,
@@ -139,8 +141,8 @@ impl Connection {
         Ok(Connection { shared })
     }
 
-    /// Makes it one of a client's connections. A thread that wakes for one looks at all, so that one sleep serves the
-    /// answers on all of them.
+    /// Makes it one of a client's connections. A thread that wakes for one looks at all, so that
+    /// one sleep serves the answers on all of them.
     pub(crate) fn join<'c>(&self, others: impl Iterator<Item = &'c Connection>) {
         for other in others {
             other.shared.others.borrow_mut().push(Rc::downgrade(&self.shared));
@@ -352,8 +354,8 @@ async fn drive(shared: Rc<Shared>) {
                     watched.drained();
                 }
                 if answered {
-                    // Who was answered asks for more: one system call sends it all, and what to wait for is
-                    // found once.
+                    // Tasks with answers make more requests: one system call sends them all. What
+                    // to wait for is then found once.
                     shared.tasks.yield_now().await;
                     shared.has_news.set(false);
                     now = shared.tasks.now();

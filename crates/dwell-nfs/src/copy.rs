@@ -33,14 +33,16 @@ const FILES_AT_ONCE: usize = 8;
 pub struct Options {
     /// Directories too, with all that is in them.
     pub recursive: bool,
-    /// Goes on where an earlier copy of an unchanged source broke off, and leaves out files that are there already:
-    /// of the same length and time. Times are kept for that.
+    /// Goes on where an earlier copy of an unchanged source broke off, and leaves out files that
+    /// are there already: of the same length and time. Times are kept for that.
     pub resume: bool,
     /// Reads back what was written and compares checksums.
     pub verify: bool,
-    /// Keeps times, owners, set-user-id, set-group-id and sticky bits, and which names are those of one file.
+    /// Keeps times, owners, set-user-id, set-group-id and sticky bits, and which names are those of
+    /// one file.
     pub times: bool,
-    /// So much is written before it is made durable and recorded, in bytes: what a resumed copy writes again at most.
+    /// So much is written before it is made durable and recorded, in bytes: what a resumed copy
+    /// writes again at most.
     pub extent_bytes: u64,
 }
 
@@ -205,7 +207,7 @@ impl<'w> Copy<'w> {
                 self.fail(&error);
             }
         }
-        // What is copied into a directory changes its times.
+        // A file copied into a directory changes its times.
         while let Some((made, facts)) = directories.pop() {
             let done = async {
                 let there = made.facts().await?;
@@ -273,7 +275,7 @@ impl<'w> Copy<'w> {
             && there.modified == facts.modified
         {
             if facts.bytes > self.options.extent_bytes {
-                // Of a copy that was killed after it gave the file its name.
+                // A copy that was killed after it gave the file its name left its record.
                 into.remove(&resume::names(name).1).await?;
             }
             let mut progress = self.progress.borrow_mut();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a copy makes that has no data of its own: symbolic links, special files, further names of files.
+//! What a copy makes that has no data of its own: symbolic links, special files, further names of
+//! files.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -102,8 +103,8 @@ fn elsewhere(path: &dyn std::fmt::Display) -> Error {
 }
 
 impl Copy<'_> {
-    /// Makes a symbolic link or a special file beside what has its name, so that there is always one or the
-    /// other.
+    /// Makes a symbolic link or a special file beside what has its name, so that there is always
+    /// one or the other.
     pub(crate) async fn dataless(&self, job: &Job) -> Result<()> {
         let what = match job.facts.kind {
             Kind::Link => Dataless::Link(job.from.link().await?),

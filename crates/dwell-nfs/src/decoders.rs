@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Every decoder on the same bytes: what fuzzing calls. Each must come back, whatever the bytes are.
+//! Every decoder on the same bytes: what fuzzing calls. Each must come back, whatever the bytes
+//! are.
 
 use bytes::Bytes;
 

@@ -61,7 +61,8 @@ impl Part {
 /// What came of a listing that was begun.
 enum Ended {
     Whole(Vec<Item>),
-    /// The directory changed meanwhile: the server does not know a cookie any more, or went back to an earlier one.
+    /// The directory changed meanwhile: the server does not know a cookie any more, or went back to
+    /// an earlier one.
     Changed(Error),
 }
 
@@ -71,8 +72,8 @@ pub(crate) fn is_safe(name: &[u8]) -> bool {
 }
 
 impl Client {
-    /// The entries of a directory, without `.` and `..`. A listing is begun anew where the directory
-    /// changed meanwhile.
+    /// The entries of a directory, without `.` and `..`. A listing is begun anew where the
+    /// directory changed meanwhile.
     ///
     /// # Errors
     /// What the server says; names that cannot be used; a listing that does not end.
@@ -260,7 +261,8 @@ impl Client {
         }
     }
 
-    /// Makes a directory; with `may_exist`, one that is there will do. Its access time is this client's mark.
+    /// Makes a directory; with `may_exist`, one that is there will do. Its access time is this
+    /// client's mark.
     ///
     /// # Errors
     /// What the server says.
@@ -364,8 +366,8 @@ impl Client {
         }
     }
 
-    /// Gives a file another name in the same directory; one that has the name is replaced. `what` is the file's
-    /// handle.
+    /// Gives a file another name in the same directory; one that has the name is replaced. `what`
+    /// is the file's handle.
     ///
     /// # Errors
     /// What the server says.

@@ -88,8 +88,8 @@ impl RemoteFile {
         Ok((Payload::new(data), ends))
     }
 
-    /// Writes all of `data`, one transfer after the other and at least as durably as asked for; calls `wrote` for
-    /// each part that the server took.
+    /// Writes all of `data`, one transfer after the other and at least as durably as asked for;
+    /// calls `wrote` for each part that the server took.
     async fn write_parts(
         &self,
         offset: u64,
@@ -114,9 +114,10 @@ impl RemoteFile {
     }
 }
 
-/// Writes a file by unstable writes, and makes them durable. Each byte is kept until a COMMIT answers with the
-/// verifier that the byte was taken with. What a server took and forgot, because it was restarted, is sent again.
-/// Writes to the same bytes go one after the other, in the order in which they were first polled.
+/// Writes a file by unstable writes, and makes them durable. Each byte is kept until a COMMIT
+/// answers with the verifier that the byte was taken with. What a server took and forgot, because
+/// it was restarted, is sent again. Writes to the same bytes go one after the other, in the order
+/// in which they were first polled.
 pub struct Writer {
     file: RemoteFile,
     uncommitted: RefCell<Uncommitted>,
@@ -137,7 +138,8 @@ impl Writer {
     /// Writes all of `data`. It is durable only after [`Writer::commit`].
     ///
     /// # Errors
-    /// What the server says, with path and offset. A write that had no answer in time may still be carried out.
+    /// What the server says, with path and offset. A write that had no answer in time may still be
+    /// carried out.
     pub async fn write(&self, offset: u64, data: &Payload) -> Result<()> {
         if data.is_empty() {
             return Ok(());
@@ -146,7 +148,8 @@ impl Writer {
         self.send(offset, &data.held(Some(held)), Stable::Unstable).await
     }
 
-    /// Writes all of `data` durably, in one call where it fits in one: [`Writer::commit`] has nothing to do for it.
+    /// Writes all of `data` durably, in one call where it fits in one: [`Writer::commit`] has
+    /// nothing to do for it.
     ///
     /// # Errors
     /// As [`Writer::write`].
@@ -167,7 +170,8 @@ impl Writer {
         self.file.write_parts(offset, data, stable, &mut wrote).await
     }
 
-    /// Sends a piece again that the server has lost, without what was written over it meanwhile: how much, in bytes.
+    /// Sends a piece again that the server has lost, without what was written over it meanwhile:
+    /// how much, in bytes.
     async fn send_again(&self, piece: &Piece) -> Result<u64> {
         let held = self.ranges.hold(piece.range()).await;
         let left = self.uncommitted.borrow().left_of(piece);
@@ -180,7 +184,8 @@ impl Writer {
         Ok(bytes)
     }
 
-    /// Reads up to `bytes` bytes: what the server has, and over it what it took and may have lost since.
+    /// Reads up to `bytes` bytes: what the server has, and over it what it took and may have lost
+    /// since.
     ///
     /// # Errors
     /// As [`RemoteFile::read`].
@@ -190,8 +195,8 @@ impl Writer {
         Ok(self.uncommitted.borrow().over(range, &data).unwrap_or(data))
     }
 
-    /// Where the last byte ends that is not known to be durable; 0 where there is none. A server that was restarted
-    /// may have a shorter file until the next [`Writer::commit`].
+    /// Where the last byte ends that is not known to be durable; 0 where there is none. A server
+    /// that was restarted may have a shorter file until the next [`Writer::commit`].
     pub fn end(&self) -> u64 {
         self.uncommitted.borrow().end()
     }
@@ -201,8 +206,8 @@ impl Writer {
         self.uncommitted.borrow().bytes()
     }
 
-    /// Makes what was written durable: how many bytes had to be sent again for it. Where it fails, or is
-    /// dropped, what is not durable is kept for the next one.
+    /// Makes what was written durable: how many bytes had to be sent again for it. Where it fails,
+    /// or is dropped, what is not durable is kept for the next one.
     ///
     /// # Errors
     /// What the server says; that it was restarted again and again.
@@ -256,8 +261,8 @@ pub(crate) async fn all<F: Future<Output = Result<()>>>(futures: Vec<F>) -> Resu
     .await
 }
 
-/// Reads a whole file in order, many requests ahead of `take`: `bytes` as long as it was, and what was added
-/// meanwhile. If it is cut meanwhile, reading ends there.
+/// Reads a whole file in order, many requests ahead of `take`: `bytes` as long as it was, and what
+/// was added meanwhile. If it is cut meanwhile, reading ends there.
 ///
 /// # Errors
 /// What the server says; what `take` fails with.

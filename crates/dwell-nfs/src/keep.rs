@@ -11,7 +11,7 @@ use crate::error::{Error, Result, Why};
 use crate::nfs3::{Kind, SetAttributes, SetTime, Status, Time};
 use crate::tree::{Facts, Node, system};
 
-/// What is kept, besides the usual permission bits.
+/// The attributes that a copy keeps, besides the usual permission bits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Keep {
     pub times: bool,
@@ -36,8 +36,8 @@ fn is_refused(error: &Error) -> bool {
 }
 
 impl Node {
-    /// Gives what was just copied, of which `there` is known, the permissions of its source, and what else is to
-    /// be kept. The owner is set first: that takes set-user-id bits away.
+    /// Gives what was just copied, of which `there` is known, the permissions of its source, and
+    /// what else is to be kept. The owner is set first: that takes set-user-id bits away.
     ///
     /// # Errors
     /// What the system or the server says.
@@ -84,7 +84,8 @@ impl Node {
         }
     }
 
-    /// Gives it the owner and the group of its source, as far as this user may: whether it has both.
+    /// Gives it the owner and the group of its source, as far as this user may: whether it has
+    /// both.
     async fn own(&self, facts: &Facts, there: &Facts) -> Result<bool> {
         if (there.uid, there.gid) == (facts.uid, facts.gid) {
             return Ok(true);

@@ -21,8 +21,9 @@ const CONNECTING_NS: Ns = 5_000_000_000;
 /// Longest datagram, and the memory that datagrams are received into at a time, in bytes.
 const DATAGRAM_BYTES: usize = 1 << 16;
 const DATAGRAMS_BYTES: usize = 16 * DATAGRAM_BYTES;
-/// A server of another machine is given so long at least before a datagram is sent again, in nanoseconds: a
-/// switch or a scheduler may hold an answer back as long. On this machine nothing but the server does.
+/// A server of another machine is given so long at least before a datagram is sent again, in
+/// nanoseconds: a switch or a scheduler may hold an answer back as long. On this machine nothing
+/// but the server does.
 const LEAST_RESEND_NS: Ns = 10_000_000;
 /// How long an answer that is there may be kept waiting for others, in nanoseconds. It only bounds
 /// what a server that stalls does to the requests it has answered.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Memory that messages are received into and data is read into. It stays mapped: a chunk is used again
-//! once nobody has a part of it any more.
+//! Memory that messages are received into and data is read into. It stays mapped: a chunk is used
+//! again once nobody has a part of it any more.
 #![allow(unsafe_code)]
 
 use bytes::BytesMut;
@@ -11,7 +11,7 @@ const MOST_CHUNKS: usize = 24;
 /// Chunks of memory, all of it initialised. Parts of a chunk are handed out without a copy.
 #[derive(Debug)]
 pub struct Memory {
-    /// What is left of the chunk that parts are taken from.
+    /// The free rest of the chunk that parts are taken from.
     current: BytesMut,
     /// Chunks that somebody may still have parts of, the oldest first.
     used: Vec<BytesMut>,

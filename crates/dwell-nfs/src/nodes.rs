@@ -10,9 +10,9 @@ use crate::nfs3::{
 use crate::replay::{Place, marked};
 
 impl Client {
-    /// Makes a file that must not be there (`O_CREAT` with `O_EXCL`): of several clients that try, one
-    /// succeeds, also where its call is sent again. A server without exclusive creation is asked for a
-    /// guarded one.
+    /// Makes a file that must not be there (`O_CREAT` with `O_EXCL`): of several clients that try,
+    /// one succeeds, also where its call is sent again. A server without exclusive creation is
+    /// asked for a guarded one.
     ///
     /// # Errors
     /// What the server says.

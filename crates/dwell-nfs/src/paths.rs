@@ -20,8 +20,8 @@ impl Client {
         below.split('/').filter(|name| !name.is_empty()).collect()
     }
 
-    /// Follows an address from the root of the export, and the symbolic links on its way. Of a last name that is a
-    /// link, it finds the link.
+    /// Follows an address from the root of the export, and the symbolic links on its way. Where the
+    /// last name is a link, it finds the link.
     ///
     /// # Errors
     /// What the server says; links that lead out of the export, or round and round.

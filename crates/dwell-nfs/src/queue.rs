@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A file on a server as a source: `File::open("nfs://server/export/path")`, and queues of requests on it,
-//! each with a connection of its own.
+//! A file on a server as a source: `File::open("nfs://server/export/path")`, and queues of requests
+//! on it, each with a connection of its own.
 #![allow(unsafe_code)]
 
 use std::collections::VecDeque;
@@ -13,8 +13,8 @@ use bytes::Bytes;
 use dwell::any::Boxed;
 use dwell::clock;
 use dwell::executor::Executor;
-use dwell::known::Known;
 use dwell::open::{self, Opened};
+use dwell::parameters::DeviceParameters;
 use dwell::queue::{Action, Completion, Full, Io, Queue, Ticket, Wake};
 use dwell::source::Source;
 use dwell_policy::{Backlog, Ns, Route, Routes};
@@ -52,7 +52,7 @@ fn opened(address: &str, options: &open::Options) -> crate::Result<Opened> {
         find(&client, &url, options).await
     })?;
     let device = format!("nfs://{}", url.host);
-    Ok(Opened { source: Box::new(Boxed(source)), device, known: Known::default() })
+    Ok(Opened { source: Box::new(Boxed(source)), device, known: DeviceParameters::default() })
 }
 
 async fn find(client: &Rc<Client>, url: &Url, options: &open::Options) -> crate::Result<NfsFile> {
@@ -172,7 +172,8 @@ struct Flight {
     io: Io,
     /// Calls that are not over.
     left: u32,
-    /// Bytes from its beginning up to the first call that came up short or failed, and how that did.
+    /// Bytes from its beginning up to the first call that came up short or failed, and how that
+    /// did.
     good_bytes: u32,
     error: Option<i32>,
 }
@@ -350,8 +351,8 @@ fn each_slice(io: &Io, at: u32, bytes: usize, take: &mut dyn FnMut(*mut u8, usiz
     }
 }
 
-// SAFETY: a request's memory is copied to and from by `poll` and `submit` alone, on this thread, and by none
-// of them once its completion is out.
+// SAFETY: a request's memory is copied to and from by `poll` and `submit` alone, on this thread,
+// and by none of them once its completion is out.
 unsafe impl Queue for NfsQueue {
     type Op = Io;
 
@@ -370,7 +371,7 @@ unsafe impl Queue for NfsQueue {
         self.next += 1;
         let flight = Flight { ticket, io, left, good_bytes: bytes, error: None };
         let key = self.flights.insert(flight);
-        // What is written is durable already; nothing takes no call.
+        // Writes are durable already, and an empty request takes no call.
         if left == 0 || matches!(action, Action::Sync | Action::DataSync) {
             self.flights.remove(key);
             self.over.push_back(Completion { ticket, result: 0 });

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Calls that may have been carried out twice, because they were sent again: the second copy finds what the first has done, and
-//! the server calls that an error. Such an error is forgiven only where the client can tell that the first copy succeeded.
+//! Calls that may have been carried out twice, because they were sent again: the second copy finds
+//! what the first has done, and the server calls that an error. Such an error is forgiven only
+//! where the client can tell that the first copy succeeded.
 
 use std::time::SystemTime;
 
@@ -8,7 +9,8 @@ use crate::client::{Client, Found, ToPath};
 use crate::error::{Error, Result};
 use crate::nfs3::{Handle, Kind, SetAttributes, SetTime, Status, Time};
 
-/// These attributes with an access time that no other client gives: by it a client knows what it made.
+/// These attributes with an access time that no other client gives: by it a client knows what it
+/// made.
 pub(crate) fn marked(attributes: SetAttributes) -> SetAttributes {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let seconds = u32::try_from(now.as_secs()).unwrap_or_default();
@@ -73,8 +75,8 @@ impl Place<'_> {
         }
     }
 
-    /// The error of giving a file this name, which a second copy has with `as_told`, unless the name stands for the
-    /// file.
+    /// The error of giving a file this name, which a second copy has with `as_told`, unless the
+    /// name stands for the file.
     pub async fn unless_named(
         &self,
         error: Error,

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The record beside a copy in progress: of which source it is, and which data of it is durable, with checksums. By it a
-//! later copy knows what it may go on from.
+//! The record beside a copy in progress: of which source it is, and which data of it is durable,
+//! with checksums. By it a later copy knows what it may go on from.
 
 use blake3::Hash;
 
 use crate::tree::Facts;
 
-/// Of a record's first line, in bytes.
+/// Length of a record's first line, in bytes.
 pub(crate) const HEAD_BYTES: u64 = 97;
-/// Of each later line, in bytes.
+/// Length of each later line, in bytes.
 pub(crate) const LINE_BYTES: u64 = 108;
 /// Names that are longer leave no room for what is added to them.
 const LONGEST_NAME: usize = 200;
@@ -26,8 +26,8 @@ pub(crate) fn names(name: &[u8]) -> (Vec<u8>, Vec<u8>) {
     ([b".", name, b".dwell-part"].concat(), [b".", name, b".dwell-resume"].concat())
 }
 
-/// The first line: a source that still has it has not changed. All of it is told by the source's own system, so
-/// that no two clocks are compared.
+/// The first line: a source that still has it has not changed. All of it is told by the source's
+/// own system, so that no two clocks are compared.
 pub(crate) fn head(source: &Facts) -> String {
     let Facts { bytes, modified, changed, file, .. } = source;
     let head = format!(

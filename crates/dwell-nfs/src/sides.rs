@@ -50,7 +50,8 @@ impl Source {
         }
     }
 
-    /// Where data begins that may be other than zeros, at `offset` or after it. Servers do not tell.
+    /// Where data begins that may be other than zeros, at `offset` or after it. Servers do not
+    /// tell.
     pub fn data_from(&self, offset: u64) -> u64 {
         let Source::Local(_, holes, _) = self else { return offset };
         match rustix::fs::seek(holes, rustix::fs::SeekFrom::Data(offset)) {

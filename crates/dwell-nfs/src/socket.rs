@@ -122,8 +122,8 @@ impl Socket {
         }
     }
 
-    /// Makes a call on the socket, a second time where a datagram was too long: once, a router may have said that of
-    /// an earlier one, which the kernel sends in smaller pieces from then on.
+    /// Makes a call on the socket, a second time where a datagram was too long: once, a router may
+    /// have said that of an earlier one, which the kernel sends in smaller pieces from then on.
     fn past_old_error<T>(
         &self,
         call: &mut dyn FnMut() -> rustix::io::Result<T>,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Over how many connections a client spreads its requests: a fixed number, or as many as make it faster. Nothing
-//! here reads a clock or opens a connection.
+//! Over how many connections a client spreads its requests: a fixed number, or as many as make it
+//! faster. Nothing here reads a clock or opens a connection.
 
 use dwell_policy::Ns;
 
@@ -40,7 +40,8 @@ const PAUSE_NS: Ns = 100_000_000;
 pub struct Spread {
     kind: Connections,
     count: u32,
-    /// The number before a trial and its rate, in bytes a nanosecond; none where no trial is under way.
+    /// The number before a trial and its rate, in bytes a nanosecond; none where no trial is under
+    /// way.
     before: Option<(u32, f64)>,
     /// The first epoch after a change is not counted: connections are made and windows found in it.
     settling: bool,
@@ -107,7 +108,8 @@ mod tests {
 
     const MS: Ns = 1_000_000;
 
-    /// Moves data for so long, in milliseconds, at a rate by the number of connections, in MiB a millisecond.
+    /// Moves data for so long, in milliseconds, at a rate by the number of connections, in MiB a
+    /// millisecond.
     fn run(spread: &mut Spread, from_ms: Ns, ms: Ns, rate: impl Fn(u32) -> f64) -> Vec<u32> {
         let mut counts = vec![spread.count()];
         for at in from_ms..from_ms + ms {

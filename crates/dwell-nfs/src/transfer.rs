@@ -57,7 +57,8 @@ fn at_once(source: &Source, target: Option<&Target>) -> u32 {
 }
 
 impl Copy<'_> {
-    /// The part to write to: that of an earlier copy of this source, if it is to be resumed, or a new one.
+    /// The part to write to: that of an earlier copy of this source, if it is to be resumed, or a
+    /// new one.
     pub(crate) async fn part(&self, job: &Job, name: &[u8]) -> Result<Part> {
         let (name, record_name) = resume::names(name);
         if self.options.resume
@@ -233,8 +234,8 @@ impl Copy<'_> {
         }
     }
 
-    /// Copies the data that the part does not have: where it ends, and the checksum of each chunk if they are to
-    /// be verified.
+    /// Copies the data that the part does not have: where it ends, and the checksum of each chunk
+    /// if they are to be verified.
     async fn data(&self, job: &Job, source: &Source, part: &mut Part) -> Result<(u64, Vec<Hash>)> {
         let chunk = chunk_bytes(source, &part.target);
         let step = (self.options.extent_bytes / chunk).max(1) * chunk;
@@ -330,8 +331,8 @@ impl Copy<'_> {
         Ok(())
     }
 
-    /// Reads back what was written and compares it with the checksums of what was read; what an earlier
-    /// copy wrote, with the source.
+    /// Reads back what was written and compares it with the checksums of what was read; what an
+    /// earlier copy wrote, with the source.
     async fn verify(&self, source: &Source, part: &Part, end: u64, sums: Vec<Hash>) -> Result<()> {
         let back = part.node.open(&self.tasks, &self.memory)?;
         let start = part.start;

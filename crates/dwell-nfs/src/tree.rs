@@ -22,7 +22,7 @@ use crate::nfs3::{Attributes, Handle, Kind, SetAttributes, Time};
 pub use crate::sides::{Source, Target};
 use crate::url::Url;
 
-/// What is known of a file or directory.
+/// Attributes of a file or directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Facts {
     /// What it is.
@@ -246,7 +246,7 @@ impl Node {
     /// # Errors
     /// What the system or the server says.
     pub async fn make_directory(&self, name: &[u8], mode: u32) -> Result<Node> {
-        // Who copies into it must be able to.
+        // The copy must be able to write into it.
         let mode = mode & 0o777 | 0o700;
         match self {
             Node::Local(path) => {
@@ -267,8 +267,8 @@ impl Node {
         }
     }
 
-    /// Makes a file in this directory, in place of one of this name that is left over, and opens it for
-    /// writing: it, and whether there was one.
+    /// Makes a file in this directory, in place of one of this name that is left over, and opens it
+    /// for writing: it, and whether there was one.
     ///
     /// # Errors
     /// What the system or the server says.
@@ -278,7 +278,7 @@ impl Node {
         name: &[u8],
         mode: u32,
     ) -> Result<(Node, Target, bool)> {
-        // Who copies into it must be able to.
+        // The copy must be able to write into it.
         let mode = mode & 0o777 | 0o600;
         let mut is_left_over = false;
         let made = loop {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a writer keeps of a file: data that is not known to be durable, and ranges that calls may still write to.
+//! What a writer keeps of a file: data that is not known to be durable, and ranges that calls may
+//! still write to.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -106,23 +107,23 @@ impl Uncommitted {
         self.last
     }
 
-    /// A COMMIT that was sent when `last` was the last piece came back with this verifier. Forgets what is
-    /// durable by that, and tells what the server has lost.
+    /// A COMMIT that was sent when `last` was the last piece came back with this verifier. Forgets
+    /// what is durable by that, and tells what the server has lost.
     pub fn committed(&mut self, last: u64, verifier: Verifier) -> Vec<Piece> {
         let is_durable = |piece: &Piece| piece.number <= last && piece.verifier == verifier;
         self.pieces.retain(|_, piece| !is_durable(piece));
         self.pieces.values().filter(|piece| piece.number <= last).cloned().collect()
     }
 
-    /// What is left of a piece.
+    /// The parts of a piece that are still uncommitted and that no later write covers.
     pub fn left_of(&self, piece: &Piece) -> Vec<Piece> {
         let within = self.pieces.range(piece.range()).map(|(_, within)| within);
         within.filter(|within| within.number == piece.number).cloned().collect()
     }
 }
 
-/// Ranges of a file that calls may write to. Of two that overlap, the later one waits for the earlier one, also
-/// where that waits itself, so that the later data cannot arrive first.
+/// Ranges of a file that calls may write to. Of two that overlap, the later one waits for the
+/// earlier one, also where that waits itself, so that the later data cannot arrive first.
 #[derive(Debug, Default)]
 pub(crate) struct Ranges {
     /// By number, in the order in which they were asked for.

@@ -2,7 +2,7 @@
 //! External data representation (RFC 4506): what a peer wrote is read where it lies, and every
 //! length is held against a bound before it is used.
 
-/// What is wrong with bytes that should have been a message.
+/// The fault in bytes that should have been a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
     /// The message ends within a field.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Requests that are longer than a transfer or a datagram: they are sent in parts, or refused at once.
+//! Requests that are longer than a transfer or a datagram: they are sent in parts, or refused at
+//! once.
 
 #[allow(dead_code)]
 #[path = "common/fake.rs"]

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A commit that returns Ok has made everything durable, whatever was refused, dropped or restarted before it.
+//! A commit that returns Ok has made everything durable, whatever was refused, dropped or restarted
+//! before it.
 
 mod common;
 #[allow(dead_code)]
@@ -279,7 +280,8 @@ fn a_write_that_was_dropped_never_overwrites_a_later_one() {
     });
 }
 
-/// A server remembers the XIDs of what it carried out. A copy that the network kept back for long may still arrive.
+/// A server remembers the XIDs of what it carried out. A copy that the network kept back for long
+/// may still arrive.
 #[test]
 fn a_copy_of_a_write_that_arrives_late_never_overwrites_a_later_one() {
     /// Copies of the write that are lost: more than after which it was once sent as another call.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a copy keeps beside the bytes: holes, rights, times; and what it leaves behind when it fails.
+//! What a copy keeps beside the bytes: holes, rights, times; and what it leaves behind when it
+//! fails.
 
 mod common;
 #[allow(dead_code)]
@@ -151,7 +152,7 @@ fn permission_bits_owners_and_times_of_links_are_kept_if_asked_for_and_only_then
                 assert_eq!((found.mode() & 0o7000, found.uid(), found.gid()), (0, 0, 0), "{name}");
             }
         }
-        // Who may not give a file away does not give its rights to somebody else's.
+        // A user that may not give a file away does not give its rights to somebody else's.
         let nobody = "&user=65534:65534";
         fs::set_permissions(exported, fs::Permissions::from_mode(0o777)).unwrap();
         ok(source.join("setuid").to_str().unwrap(), &at("given", nobody), keep);
@@ -217,7 +218,7 @@ fn a_copy_that_fails_leaves_neither_half_a_file_nor_a_part_without_use() {
                 let (_, errors) = copy(&from, to.to_str().unwrap(), Options::default());
                 assert!(errors.len() == 1 && errors[0].contains("No space left"), "{errors:?}");
                 assert!(names(&small).is_empty(), "{:?}", names(&small));
-                // What is there already stays whole.
+                // A file that is there already stays whole.
                 fs::write(&to, "old").unwrap();
                 copy(&from, to.to_str().unwrap(), Options::default());
                 assert_eq!(fs::read(&to).unwrap(), b"old");
@@ -234,7 +235,7 @@ fn a_link_takes_the_place_of_a_link_at_once() {
         for place in [exported, dir] {
             let _ = fs::remove_file(place.join("link"));
             symlink("old", place.join("link")).unwrap();
-            // Of a copy that was killed.
+            // A copy that was killed left this.
             symlink("older", place.join(".link.dwell-part")).unwrap();
         }
         ok(source.to_str().unwrap(), &at("link", ""), Options::default());

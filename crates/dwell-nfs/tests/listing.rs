@@ -28,8 +28,8 @@ fn part(entries: &[(&str, u32)], ends: bool) -> Vec<u8> {
     out
 }
 
-/// Lists a directory of a server that answers by `tell`, which is told the number of the listing and its cookie, and how
-/// often the listing was begun.
+/// Lists a directory of a server that answers by `tell`, which is told the number of the listing
+/// and its cookie, and how often the listing was begun.
 fn listed(
     tell: impl Fn(u32, u32) -> Vec<u8> + Send + Sync + 'static,
 ) -> (dwell_nfs::Result<Vec<String>>, u32) {

@@ -41,7 +41,8 @@ fn with_client<T>(
     done
 }
 
-/// The error of a read, a write and a listing with a server that answers one procedure by `results`.
+/// The error of a read, a write and a listing with a server that answers one procedure by
+/// `results`.
 fn error_of(procedure: u32, results: Vec<u8>) -> String {
     let server = Fake::start(move |call: &Call| match call.is_nfs(procedure) {
         true => Told::Results(results.clone()),

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! An export mounted at a directory: what programs do there reaches the server, whatever happens to it.
+//! An export mounted at a directory: what programs do there reaches the server, whatever happens to
+//! it.
 
 mod common;
 #[allow(dead_code)]

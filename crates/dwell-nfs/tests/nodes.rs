@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Hard links, special files and exclusive creation: made once, also when an answer is lost, and kept by copies.
+//! Hard links, special files and exclusive creation: made once, also when an answer is lost, and
+//! kept by copies.
 
 mod common;
 #[allow(dead_code)]

@@ -168,7 +168,8 @@ fn a_file_that_changes_while_it_is_read_to_its_end_is_never_read_with_a_gap() {
     let id = model.put("x", &common::noise(4 * 512 + 100));
     let server = model.serve();
     let url: Url = server.url("/e/x", "&size=512&window=1").parse().unwrap();
-    // It grows while it is read: all of it. It is cut and grows again: what was there up to where it was cut.
+    // It grows while it is read: all of it. It is cut and grows again: what was there up to where
+    // it was cut.
     for cut in [false, true] {
         let before = common::noise(4 * 512 + 100);
         model.state().entries.get_mut(&id).unwrap().data.clone_from(&before);

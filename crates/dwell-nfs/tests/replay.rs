@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Calls that say something else when they are carried out twice: after a lost answer the client finds out what came of the
-//! first copy, and an error that is one stays one.
+//! Calls that say something else when they are carried out twice: after a lost answer the client
+//! finds out what came of the first copy, and an error that is one stays one.
 
 mod common;
 #[allow(dead_code)]
@@ -215,8 +215,8 @@ fn a_call_that_was_sent_once_is_not_forgiven() {
     });
 }
 
-/// A relay cuts the connection at any byte of the answers. The server sees a new connection from another port, so it takes
-/// each call that comes again for a new one.
+/// A relay cuts the connection at any byte of the answers. The server sees a new connection from
+/// another port, so it takes each call that comes again for a new one.
 #[test]
 fn changes_at_a_real_server_succeed_whichever_answer_is_lost() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();

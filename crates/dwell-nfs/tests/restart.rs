@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Restarts of the server, losses of connections and kills of the client at any point of a copy. `DWELL_NFS_RESTARTS=1000`
-//! has each test here try so many points, and `DWELL_NFS_SEED=7` other ones; a failure names its seed and its point.
+//! Restarts of the server, losses of connections and kills of the client at any point of a copy.
+//! `DWELL_NFS_RESTARTS=1000` has each test here try so many points, and `DWELL_NFS_SEED=7` other
+//! ones; a failure names its seed and its point.
 
 mod common;
 #[allow(dead_code)]
@@ -125,7 +126,8 @@ fn a_client_killed_at_any_point_of_a_copy_resumes_to_the_same_bytes() {
         println!("seed {seed}: killed after {bytes} bytes, there and back");
         copy_up_to(bytes, from, &to, OPTIONS);
         model.state().restart();
-        // The directory that was made before the client was killed is there; a copy into it would have another name.
+        // The directory that was made before the client was killed is there; a copy into it would
+        // have another name.
         let into = server.url("/e", "&size=4096&window=4&connections=2&timeout=30");
         copy(from, &into);
         has(&model, "tree", &tree);

@@ -89,7 +89,7 @@ impl Sides {
         (done.bytes_there, quiet.notes())
     }
 
-    /// What is at the copy's side.
+    /// The content of a file on the side copied to.
     fn target(&self, name: &str) -> Option<Vec<u8>> {
         match self.to_server {
             true => self.model.at(name).map(|entry| entry.durable),

@@ -4,8 +4,9 @@
 //!
 //!     cargo run --release -p dwell-pager --example graph -- [SCALE [OVER [FILE]]]
 //!
-//! The graph has 2^SCALE vertices (18); the budget is its file divided by OVER (4). FILE is made where it
-//! does not hold such a graph; without one, a file in the working directory is made and removed.
+//! The graph has 2^SCALE vertices (18); the budget is its file divided by OVER (4). FILE is made
+//! where it does not hold such a graph; without one, a file in the working directory is made and
+//! removed.
 #![allow(unsafe_code)]
 
 use std::error::Error;

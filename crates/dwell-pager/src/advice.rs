@@ -17,8 +17,8 @@ pub enum Advice {
     Random,
     /// Wanted soon: read by the next faults while they wait, as far as the budget reaches.
     WillNeed,
-    /// Not wanted any more: leaves memory now. What was written to a shared region is written back, to a
-    /// private one lost.
+    /// Not wanted any more: leaves memory now. What was written to a shared region is written back,
+    /// to a private one lost.
     DontNeed,
 }
 

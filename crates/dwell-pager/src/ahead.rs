@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What to read ahead: from the pages of a thread's faults alone, without a clock or a device.
 //!
-//! A *stream* is a stride that faults were seen to follow. Its window reaches so many pages beyond the last
-//! fault; half of it is brought into the region at once, and the other half waits beside it, so that the next
-//! fault comes at its beginning, finds it there, and has the window moved on. Without a stream the next pages
-//! by address are read, as long as that turns out to be of use.
+//! A *stream* is a stride that faults were seen to follow. Its window reaches some number of pages
+//! beyond the last fault. Half of it is brought into the region at once, and the other half waits
+//! beside it. So the next fault comes at the beginning of that half, finds it there, and has the
+//! window moved on. Without a stream the next pages by address are read, as long as that turns out
+//! to be of use.
 
 /// Streams followed at once: a program reads several arrays in turn.
 const STREAMS: usize = 8;
@@ -111,7 +112,8 @@ impl Prefetcher {
         }
     }
 
-    /// Hears how many pages that were read ahead have been used so far, and how many were not, by all threads.
+    /// Hears how many pages that were read ahead have been used so far, and how many were not, by
+    /// all threads.
     pub fn heed(&mut self, used: u64, wasted: u64, limit: u32) {
         let (used_before, wasted_before) = self.judged;
         let (now_used, now_wasted) = (used - used_before, wasted - wasted_before);
@@ -126,8 +128,8 @@ impl Prefetcher {
         };
     }
 
-    /// A fault on `page`: what to read ahead when the window may hold `limit` pages. `sequential` says that the
-    /// program announced to read in order.
+    /// A fault on `page`: what to read ahead when the window may hold `limit` pages. `sequential`
+    /// says that the program announced to read in order.
     pub fn fault(&mut self, page: u32, limit: u32, sequential: bool) -> Plan {
         let page = i64::from(page);
         let limit = limit.min(self.longest);
@@ -203,8 +205,9 @@ impl Prefetcher {
         Plan { stride, first: page + stride, count: depth, install: 0 }
     }
 
-    /// The stride that this fault continues: a near one of three faults among the last ones, or that of most
-    /// steps between faults lately (Leap's majority trend, over ever longer stretches of the history).
+    /// The stride that this fault continues: a near one of three faults among the last ones, or
+    /// that of most steps between faults lately (Leap's majority trend, over ever longer stretches
+    /// of the history).
     fn trend(&self, page: i64) -> Option<i64> {
         let held = (self.misses as usize).min(HISTORY);
         let back = |steps: usize| self.history[(self.misses as usize - steps) % HISTORY];
@@ -228,7 +231,8 @@ impl Prefetcher {
     }
 }
 
-/// The step that more than half of the last `stretch` ones are (Boyer and Moore's vote, then a count).
+/// The step that more than half of the last `stretch` ones are (Boyer and Moore's vote, then a
+/// count).
 fn majority(page: i64, stretch: usize, back: &impl Fn(usize) -> i64) -> Option<i64> {
     let step = |at: usize| if at == 1 { page - back(1) } else { back(at - 1) - back(at) };
     let (mut candidate, mut votes) = (0, 0usize);
@@ -248,7 +252,8 @@ mod tests {
 
     use super::*;
 
-    /// Plays accesses against a memory that holds what was brought in: misses, faults, pages read for nothing.
+    /// Plays accesses against a memory that holds what was brought in: misses, faults, pages read
+    /// for nothing.
     fn play(accesses: impl IntoIterator<Item = u32>, limit: u32) -> (u32, u32, u32) {
         let mut prefetcher = Prefetcher::new(64);
         let (mut present, mut beside, mut asked) = (HashSet::new(), HashSet::new(), HashSet::new());

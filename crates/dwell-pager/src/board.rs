@@ -28,11 +28,13 @@ struct Seat {
 const WANTS_CPU: u32 = 1 << 8;
 const NICES: usize = 40;
 
-/// Threads that page, with their nice values, and whether they want the CPU at the moment: from this a
-/// thread that has to wait knows whether one of higher priority could have its CPU meanwhile.
+/// Threads that page, with their nice values, and whether they want the CPU at the moment: from
+/// this a thread that has to wait knows whether one of higher priority could have its CPU
+/// meanwhile.
 ///
-/// Threads of one process share one board by default; processes share one by naming the same file. Whoever
-/// may open that file may also shorten it, and then who looks at it dies: it belongs to one user.
+/// Threads of one process share one board by default; processes share one by naming the same file.
+/// A process that may open that file may also shorten it, and a process that then looks at it dies.
+/// So the file belongs to one user.
 pub struct Board {
     area: Area,
     /// CPUs that this process may use.
@@ -78,8 +80,8 @@ impl Board {
         if self.area.pages() == 0 {
             return &[];
         }
-        // SAFETY: a mapped page that lives as long as the board, of which every value is a seat's; it is only
-        // accessed by atomic words.
+        // SAFETY: a mapped page that lives as long as the board, of which every value is a seat's;
+        // it is only accessed by atomic words.
         unsafe { std::slice::from_raw_parts(self.area.start() as *const Seat, SEATS) }
     }
 
@@ -118,9 +120,9 @@ impl Board {
         self.seats()[at].says.store(says(nice, wants), Ordering::Release);
     }
 
-    /// The nice value of the thread that could have the CPU of the thread in seat `at` next: of all others that
-    /// want one, those of highest priority have the other CPUs, and the next in order waits. `None` where
-    /// everyone has one.
+    /// The nice value of the thread that could have the CPU of the thread in seat `at` next: of all
+    /// others that want one, those of highest priority have the other CPUs, and the next in order
+    /// waits. `None` where everyone has one.
     pub(crate) fn next(&self, at: Option<usize>) -> Option<i8> {
         let mut of_nice = [0u16; NICES + 1];
         let mut others = 0;

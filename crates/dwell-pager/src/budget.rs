@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Memory that many regions share, of one process or of several.
 //!
-//! Each region has a seat in a page that all processes of the budget map. It says there how much it could use, how
-//! much it holds, and whether it faults. One process, that of the first seat, decides what each is granted; a thread
-//! of each process sees to it that its regions keep to that.
+//! Each region has a seat in a page that all processes of the budget map. It says there how much it
+//! could use, how much it holds, and whether it faults. One process, that of the first seat,
+//! decides what each is granted; a thread of each process sees to it that its regions keep to that.
 #![allow(unsafe_code)]
 
 use std::fs::File;
@@ -47,12 +47,12 @@ struct Seat {
 
 const ACTIVE: u32 = 1 << 8;
 
-/// Memory for pages that regions share: by priority, by who faults, and by how much the machine has. Under memory
-/// pressure (`/proc/pressure/memory`, or that of the control group) there is less for all, and without it again as
-/// much as was asked for.
+/// Memory for pages that regions share: by priority, by who faults, and by how much the machine
+/// has. Under memory pressure (`/proc/pressure/memory`, or that of the control group) there is less
+/// for all, and without it again as much as was asked for.
 ///
-/// Whoever may open the file of a shared budget may also shorten it, and then who looks at it dies: it belongs to one
-/// user.
+/// A process that may open the file of a shared budget may also shorten it, and a process that then
+/// looks at it dies. So the file belongs to one user.
 pub struct Budget {
     area: Area,
     /// Pages that were asked for.
@@ -95,8 +95,8 @@ impl Budget {
         Budget::over(area, bytes, path)
     }
 
-    /// So many bytes for the regions of all processes that name this file; it is made where it is missing. All name
-    /// the same number of bytes.
+    /// So many bytes for the regions of all processes that name this file; it is made where it is
+    /// missing. All name the same number of bytes.
     ///
     /// # Errors
     /// What the system says of the file.
@@ -136,8 +136,8 @@ impl Budget {
 
     fn seats(&self) -> &[Seat] {
         const { assert!(SEATS * size_of::<Seat>() + size_of::<AtomicU32>() <= PAGE_BYTES) };
-        // SAFETY: a mapped page that lives as long as the budget, of which every value is a seat's; it is only accessed
-        // by atomic words.
+        // SAFETY: a mapped page that lives as long as the budget, of which every value is a seat's;
+        // it is only accessed by atomic words.
         unsafe { std::slice::from_raw_parts(self.area.start() as *const Seat, SEATS) }
     }
 
@@ -313,7 +313,8 @@ impl Shared {
         self.lock().frames.in_memory()
     }
 
-    /// Has the region keep to so many pages, moving out what is beyond. Pinned pages stay, and a few to come and go by.
+    /// Has the region keep to so many pages, moving out what is beyond. Pinned pages stay, and a
+    /// few to come and go by.
     fn keep_to(&self, pages: u32) {
         let quiet = Quiet::new();
         let beyond = {
@@ -325,7 +326,7 @@ impl Shared {
             books.frames.in_memory() > pages
         };
         if beyond {
-            signal::with_some_lane(self, quiet.mask(), |lane| lane.shrink(self));
+            signal::with_some_lane(self, quiet.mask(), |thread_queue| thread_queue.shrink(self));
         }
     }
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Pages on their way out: from the region into frames beside it, and from there to the source.
 //!
-//! A page leaves the region by being moved, which ends all access to it at once; whoever still wants it within
-//! the time that its frame waits for another use gets it back without the device.
+//! A page leaves the region by being moved, which ends all access to it at once; whoever still
+//! wants it within the time that its frame waits for another use gets it back without the device.
 
 use dwell::queue::Action;
 use dwell::source::Source;
@@ -13,11 +13,11 @@ use dwell_policy::{
 
 use crate::fault::account;
 use crate::frames::{Kind, Run};
-use crate::lane::{BENCH_PAGES, Lane};
 use crate::options::PAGE_BYTES;
 use crate::pages::{DIRTY, State};
 use crate::shared::Shared;
 use crate::stats::add;
+use crate::thread_queue::{BENCH_PAGES, ThreadQueue};
 use crate::uffd::Found;
 
 /// Most pages moved out in one go.
@@ -25,8 +25,9 @@ const BATCH: usize = 32;
 /// Pages written back in one go.
 const WRITES: usize = 16;
 
-impl Lane {
-    /// Moves up to `want` pages out of the region; how many became frames that can be used again at once.
+impl ThreadQueue {
+    /// Moves up to `want` pages out of the region; how many became frames that can be used again at
+    /// once.
     pub fn evict(&mut self, sh: &Shared, want: usize) -> usize {
         let most = if sh.writes { BENCH_PAGES.min(BATCH) } else { BATCH };
         let mut gained = 0;
@@ -52,8 +53,8 @@ impl Lane {
         gained
     }
 
-    /// Moves pages out that follow each other in the region and in the frames, and are being moved by nobody
-    /// else.
+    /// Moves pages out that follow each other in the region and in the frames, and are being moved
+    /// by nobody else.
     pub fn evict_run(&mut self, sh: &Shared, page: u32, count: u32) -> usize {
         let mut written = 0u32;
         if sh.writes {
@@ -65,7 +66,8 @@ impl Lane {
         let frame = sh.pages.frame(page);
         let take_out = || sh.take_out(page, frame, count);
         let taken = match take_out() {
-            // The program has locked all its memory: the frames have pages where the region's are to go.
+            // The program has locked all its memory: the frames have pages where the region's are
+            // to go.
             Err((0, libc::EEXIST | libc::EINVAL)) => {
                 sh.area.unlock();
                 sh.pool.unlock();
@@ -104,15 +106,15 @@ impl Lane {
         gained
     }
 
-    /// As [`Lane::evict_run`], where written pages have nowhere to go.
+    /// As [`ThreadQueue::evict_run`], where written pages have nowhere to go.
     fn evict_unwritten(&mut self, sh: &Shared, page: u32, count: u32, written: u32) -> usize {
         let mut gained = 0;
         for step in 0..count {
             let (page, frame) = (page + step, sh.pages.frame(page + step));
             let stays = written >> step & 1 != 0 || sh.take_out(page, frame, 1).is_err();
             if !stays && self.differs(sh, frame, step as usize) {
-                // Written to between the look at it and its move: it goes back, and stays written beside
-                // the region where the kernel refuses that.
+                // Written to between the look at it and its move: it goes back, and stays written
+                // beside the region where the kernel refuses that.
                 let guard = sh.lock();
                 sh.pages.mark(page, DIRTY, 0);
                 drop(guard);
@@ -132,8 +134,8 @@ impl Lane {
         gained
     }
 
-    /// Which pages of a run were written to since they came in, a bit each. What they hold now is remembered,
-    /// because they may be written to until they are moved.
+    /// Which pages of a run were written to since they came in, a bit each. What they hold now is
+    /// remembered, because they may be written to until they are moved.
     fn written(&mut self, sh: &Shared, page: u32, count: u32) -> u32 {
         let (start, end) = (sh.area.at(page as usize), sh.area.at((page + count) as usize));
         // What the program itself has unmapped or given up cannot be looked at.
@@ -220,8 +222,8 @@ impl Lane {
         self.write_back(sh)
     }
 
-    /// Makes a frame free where none could be gained: that of a page read ahead, or one beyond the budget. Whether
-    /// there was any.
+    /// Makes a frame free where none could be gained: that of a page read ahead, or one beyond the
+    /// budget. Whether there was any.
     pub fn make_last_room(&mut self, sh: &Shared) -> bool {
         let mut books = sh.lock();
         let Some(run) = sh.take_last(&mut books) else { return false };
@@ -277,7 +279,7 @@ impl Lane {
         ((after - before) as usize).min(sent)
     }
 
-    /// Waits until no write of this lane is in flight: nobody else could see to it.
+    /// Waits until no write of this thread queue is in flight: nobody else could see to it.
     fn await_writes(&mut self, sh: &Shared) {
         self.land(sh);
         if !self.is_writing() {
@@ -289,30 +291,30 @@ impl Lane {
         }
         let now = clock::now();
         let machine = WaitMachine::new(&decision, now, now);
-        account(sh, &drive(machine, &mut Landing { sh, lane: self, all: false }));
+        account(sh, &drive(machine, &mut Landing { sh, thread_queue: self, all: false }));
     }
 
-    /// Waits until nothing of this lane is in flight, or until `until`; whether nothing is.
+    /// Waits until nothing of this thread queue is in flight, or until `until`; whether nothing is.
     pub fn drain(&mut self, sh: &Shared, until: Ns) -> bool {
         if self.in_flight > 0 {
             let decision = Decision::new(Route::Interrupt, Mode::Block, 0, Reason::Fixed);
             let machine = WaitMachine::new(&decision, clock::now(), clock::now()).until(until);
-            drive(machine, &mut Landing { sh, lane: self, all: true });
+            drive(machine, &mut Landing { sh, thread_queue: self, all: true });
         }
         self.in_flight == 0
     }
 }
 
-/// The wait for all writes of a lane, or for all that it has in flight.
+/// The wait for all writes of a thread queue, or for all that it has in flight.
 struct Landing<'a> {
     sh: &'a Shared,
-    lane: &'a mut Lane,
+    thread_queue: &'a mut ThreadQueue,
     all: bool,
 }
 
 impl Landing<'_> {
     fn is_over(&self) -> bool {
-        if self.all { self.lane.in_flight == 0 } else { !self.lane.is_writing() }
+        if self.all { self.thread_queue.in_flight == 0 } else { !self.thread_queue.is_writing() }
     }
 }
 
@@ -323,8 +325,8 @@ impl Driver for Landing<'_> {
 
     fn poll(&mut self) -> bool {
         for _ in 0..16 {
-            self.lane.look();
-            self.lane.land(self.sh);
+            self.thread_queue.look();
+            self.thread_queue.land(self.sh);
             if self.is_over() {
                 return true;
             }
@@ -334,13 +336,13 @@ impl Driver for Landing<'_> {
     }
 
     fn sleep(&mut self, until: Ns) {
-        let _let_in = self.lane.mask.let_in();
+        let _let_in = self.thread_queue.mask.let_in();
         clock::sleep_until(until);
     }
 
     fn park(&mut self, until: Option<Ns>) -> Woken {
-        self.lane.land(self.sh);
-        if self.is_over() { Woken::Look } else { self.lane.park(until) }
+        self.thread_queue.land(self.sh);
+        if self.is_over() { Woken::Look } else { self.thread_queue.park(until) }
     }
 }
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! One page fault, from entry to return.
 //!
-//! Runs in a signal handler: nothing here allocates, and the one lock it takes is never held by code that a
-//! handler could interrupt. A fault ends when its page is there or the source has refused it, and waits until then.
+//! Runs in a signal handler: nothing here allocates, and the one lock it takes is never held by
+//! code that a handler could interrupt. A fault ends when its page is there or the source has
+//! refused it, and waits until then.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -12,13 +13,13 @@ use dwell_policy::{WaitMachine, Woken, drive};
 
 use crate::ahead::Plan;
 use crate::futex;
-use crate::lane::Lane;
 use crate::mask::Mask;
 use crate::options::PAGE_BYTES;
 use crate::pages::{AHEAD, DIRTY, HINTED, State};
 use crate::shared::{Books, Shared};
 use crate::stages::Stages;
 use crate::stats::add;
+use crate::thread_queue::ThreadQueue;
 
 /// Looks between two readings of the clock.
 const LOOKS: usize = 16;
@@ -28,12 +29,13 @@ pub(crate) const INSTALLS: usize = 576;
 const RECHECK_NS: Ns = 1_000_000;
 /// What such a step takes, in nanoseconds: two switches cost more.
 const STEP_NS: Ns = 5_000;
-/// A fault goes beyond the budget only after it has waited so long for frames that others have, in nanoseconds.
+/// A fault goes beyond the budget only after it has waited so long for frames that others have, in
+/// nanoseconds.
 pub(crate) const PATIENCE_NS: Ns = 10_000_000;
 /// Nobody tells that a frame has come back: it is looked for this often, in nanoseconds.
 const ROOM_NS: Ns = 50_000;
 
-impl Lane {
+impl ThreadQueue {
     /// Brings a page into the region; the fault began at `began`.
     ///
     /// # Errors
@@ -43,12 +45,12 @@ impl Lane {
             self.stages = Stages::begun(began, clock::now());
         }
         add(&sh.counters.faults, 1);
-        sh.lanes.set_inside(self.number, true);
+        sh.thread_queues.set_inside(self.number, true);
         self.look();
         self.land(sh);
         self.alone = None;
         let result = self.bring(sh, page, began);
-        sh.lanes.set_inside(self.number, false);
+        sh.thread_queues.set_inside(self.number, false);
         add(&sh.counters.read_errors, u64::from(result.is_err()));
         let left = clock::now();
         self.stages.left = left;
@@ -87,7 +89,8 @@ impl Lane {
                     // The wait for a page has sent all that there was to send.
                     if !read || plan.count > 0 {
                         drop(books);
-                        // The device is at work while pages are moved, and what has come meanwhile moves with them.
+                        // The device is at work while pages are moved, and what has come meanwhile
+                        // moves with them.
                         while self.issue(sh, plan) {}
                         while self.follow_hints(sh) {}
                         self.flush();
@@ -138,7 +141,7 @@ impl Lane {
                             Err(_) if on_its_way.count > 1 => self.alone = Some(page),
                             outcome => outcome?,
                         }
-                    } else if sh.lanes.is_inside(books.frames.owner(frame)) {
+                    } else if sh.thread_queues.is_inside(books.frames.owner(frame)) {
                         let seen = sh.pages.expect_change(page);
                         drop(books);
                         self.await_word(sh, page, seen);
@@ -165,8 +168,8 @@ impl Lane {
         self.prefetcher.fault(page, sh.ahead_limit(), books.said.is_sequential(page))
     }
 
-    /// The pages to be brought in by this fault, taken out of their lists: its own, those that the plan names,
-    /// those of its granule, and those that hints asked for.
+    /// The pages to be brought in by this fault, taken out of their lists: its own, those that the
+    /// plan names, those of its granule, and those that hints asked for.
     pub fn gather(
         &mut self,
         sh: &Shared,
@@ -212,7 +215,7 @@ impl Lane {
         }
     }
 
-    /// Waits for a flight of this lane and lands it.
+    /// Waits for a flight of this thread queue and lands it.
     pub fn await_flight(
         &mut self,
         sh: &Shared,
@@ -227,7 +230,7 @@ impl Lane {
         let now = clock::now();
         let machine = WaitMachine::new(decision, now, now);
         let (seat, nice) = (self.seat, self.nice);
-        let mut waiting = Waiting { sh, lane: self, plan, outcome: Ok(()) };
+        let mut waiting = Waiting { sh, thread_queue: self, plan, outcome: Ok(()) };
         let outcome = drive(machine, &mut waiting);
         let landed = waiting.outcome;
         account(sh, &outcome);
@@ -237,8 +240,8 @@ impl Lane {
         landed
     }
 
-    /// Waits for a frame that another thread has, for a moment and not beyond `until`; whether there was one to
-    /// wait for.
+    /// Waits for a frame that another thread has, for a moment and not beyond `until`; whether
+    /// there was one to wait for.
     pub fn await_room(&mut self, sh: &Shared, until: Ns) -> bool {
         let now = clock::now();
         if now >= until || !sh.lock().is_passing() {
@@ -246,7 +249,7 @@ impl Lane {
         }
         let decision = Decision::new(Route::Interrupt, Mode::Spin, STEP_NS, Reason::Pays);
         let machine = WaitMachine::new(&decision, now, now).until(until.min(now + RECHECK_NS));
-        account(sh, &drive(machine, &mut Room { sh, lane: self, passing: true }));
+        account(sh, &drive(machine, &mut Room { sh, thread_queue: self, passing: true }));
         true
     }
 
@@ -255,11 +258,11 @@ impl Lane {
         let now = clock::now();
         let decision = Decision::new(Route::Interrupt, Mode::Block, 0, Reason::Fixed);
         let machine = WaitMachine::new(&decision, now, now).until(now + RECHECK_NS);
-        account(sh, &drive(machine, &mut Room { sh, lane: self, passing: false }));
+        account(sh, &drive(machine, &mut Room { sh, thread_queue: self, passing: false }));
     }
 
-    /// Waits until a page's word is no longer `seen`, or for a moment. The thread that will change it may wait
-    /// for what this one has in flight, so that lands first, at each turn.
+    /// Waits until a page's word is no longer `seen`, or for a moment. The thread that will change
+    /// it may wait for what this one has in flight, so that lands first, at each turn.
     fn await_word(&mut self, sh: &Shared, page: u32, seen: u32) {
         self.flush();
         self.look();
@@ -313,7 +316,7 @@ pub(crate) fn account(sh: &Shared, outcome: &Outcome) {
 /// The wait for one flight.
 struct Waiting<'a> {
     sh: &'a Shared,
-    lane: &'a mut Lane,
+    thread_queue: &'a mut ThreadQueue,
     plan: &'a mut Plan,
     /// What came of the flight.
     outcome: Result<(), i32>,
@@ -329,8 +332,8 @@ impl Driver for Waiting<'_> {
             if look > 0 {
                 arch::relax();
             }
-            self.lane.look();
-            if let Some(outcome) = self.lane.landed_awaited(self.sh) {
+            self.thread_queue.look();
+            if let Some(outcome) = self.thread_queue.landed_awaited(self.sh) {
                 self.outcome = outcome;
                 return true;
             }
@@ -339,30 +342,30 @@ impl Driver for Waiting<'_> {
     }
 
     fn offer(&mut self, _: Ns) -> bool {
-        self.lane.steal(self.sh, self.plan)
+        self.thread_queue.steal(self.sh, self.plan)
     }
 
     fn sleep(&mut self, until: Ns) {
         self.idle();
-        let _let_in = self.lane.mask.let_in();
+        let _let_in = self.thread_queue.mask.let_in();
         clock::sleep_until(until);
     }
 
     fn park(&mut self, until: Option<Ns>) -> Woken {
         // What was done while time was idle may have seen it come.
-        if self.lane.landed_awaited(self.sh).is_some() {
+        if self.thread_queue.landed_awaited(self.sh).is_some() {
             return Woken::Look;
         }
         self.idle();
-        self.lane.park(until)
+        self.thread_queue.park(until)
     }
 }
 
 impl Waiting<'_> {
     /// Says that this thread has no use for the CPU meanwhile.
     fn idle(&self) {
-        if let Some(seat) = self.lane.seat {
-            self.sh.board.wants_cpu(seat, self.lane.nice, false);
+        if let Some(seat) = self.thread_queue.seat {
+            self.sh.board.wants_cpu(seat, self.thread_queue.nice, false);
         }
     }
 }
@@ -370,7 +373,7 @@ impl Waiting<'_> {
 /// The wait for a frame that can be used.
 struct Room<'a> {
     sh: &'a Shared,
-    lane: &'a mut Lane,
+    thread_queue: &'a mut ThreadQueue,
     /// Whether to wait for those alone that come back in a moment.
     passing: bool,
 }
@@ -381,8 +384,8 @@ impl Driver for Room<'_> {
     }
 
     fn poll(&mut self) -> bool {
-        self.lane.look();
-        self.lane.land(self.sh);
+        self.thread_queue.look();
+        self.thread_queue.land(self.sh);
         let books = self.sh.lock();
         books.frames.ready() > 0 || self.passing && !books.is_passing()
     }
@@ -393,7 +396,7 @@ impl Driver for Room<'_> {
 
     fn park(&mut self, until: Option<Ns>) -> Woken {
         let again = clock::now() + ROOM_NS;
-        let _let_in = self.lane.mask.let_in();
+        let _let_in = self.thread_queue.mask.let_in();
         clock::sleep_until(until.map_or(again, |until| until.min(again)));
         Woken::Look
     }

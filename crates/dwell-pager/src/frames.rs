@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which frame holds which page, and which is used next: lists over an array, under the region's lock.
+//! Which frame holds which page, and which is used next: lists over an array, under the region's
+//! lock.
 //!
-//! A frame is a page's worth of memory with a place of its own beside the region. Its memory is at that place,
-//! or in the region when the page is present; there are as many as the budget has pages.
+//! A frame is a page's worth of memory with a place of its own beside the region. Its memory is at
+//! that place, or in the region when the page is present; there are as many as the budget has
+//! pages.
 
 use crate::pages::{AHEAD, Pages, State};
 
@@ -157,8 +159,8 @@ impl Frames {
         self.ahead_out + self.len(Kind::AHEAD)
     }
 
-    /// Frames in somebody's hands who gives them back in a moment. What is read ahead may take longer: nobody
-    /// waits for it.
+    /// Frames that threads hold and give back in a moment. Frames read ahead are left out: they may
+    /// take longer, as nobody waits for them.
     pub fn passing(&self) -> u32 {
         self.out - self.ahead_out
     }
@@ -174,7 +176,7 @@ impl Frames {
         }
     }
 
-    /// Who has a frame that is out.
+    /// The holder of a frame that is out.
     pub fn owner(&self, frame: u32) -> u16 {
         self.owner[frame as usize]
     }
@@ -245,8 +247,9 @@ impl Frames {
         Some(self.lists[kind.0 as usize].first).filter(|first| *first != NONE)
     }
 
-    /// Takes up to `want` frames next to each other out: free ones, unused ones while the budget has room, and
-    /// then those of pages that left the region longest ago. Pages lose the frames taken from them.
+    /// Takes up to `want` frames next to each other out: free ones, unused ones while the budget
+    /// has room, and then those of pages that left the region longest ago. Pages lose the frames
+    /// taken from them.
     pub fn take(&mut self, want: u32, pages: &Pages, taken: &mut Taken) -> Option<Run> {
         // Frames that were never used lie in longer rows than others.
         let never_used =
@@ -261,7 +264,8 @@ impl Frames {
         Some(self.run_from(frame, want, pages, taken))
     }
 
-    /// As [`Frames::take`], when nothing else is left: the oldest page read ahead, or a place beyond the budget.
+    /// As [`Frames::take`], when nothing else is left: the oldest page read ahead, or a place
+    /// beyond the budget.
     pub fn take_last(&mut self, pages: &Pages, taken: &mut Taken) -> Option<(Run, bool)> {
         if let Some(frame) = self.oldest(Kind::AHEAD) {
             return Some((self.run_from(frame, 1, pages, taken), false));
@@ -321,9 +325,10 @@ impl Frames {
         Run { first, count, hollow: false }
     }
 
-    /// Takes up to `room.len()` pages of the region out to be moved, those of the lowest priority first and of
-    /// them the ones that came in longest ago; one that was asked for again after it had left comes round once
-    /// more. The newest of a class are spared while other classes have any to give. How many were found.
+    /// Takes up to `room.len()` pages of the region out to be moved; how many were found. Pages of
+    /// the lowest priority go first, and of them the ones that came in longest ago. A page that was
+    /// asked for again after it had left comes round once more. The newest of a class are spared
+    /// while other classes have any to give.
     pub fn victims(&mut self, pages: &Pages, room: &mut [u32]) -> usize {
         // What one instruction touches has to stay until it is over.
         let present: u32 = (0..CLASSES).map(|class| self.len(Kind::present(class))).sum();

@@ -6,7 +6,8 @@ use std::sync::atomic::AtomicU32;
 
 use dwell_policy::Ns;
 
-/// Sleeps while `word` is `seen`, at most until the monotonic clock shows `until`. May come back early.
+/// Sleeps while `word` is `seen`, at most until the monotonic clock shows `until`. May come back
+/// early.
 pub(crate) fn wait(word: &AtomicU32, seen: u32, until: Option<Ns>) {
     let at = until.map(|at| libc::timespec {
         tv_sec: (at / 1_000_000_000) as libc::time_t,

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How many pages one fault reads: from what is in memory beside the pages of earlier faults, without a clock or a
-//! device.
+//! How many pages one fault reads: from what is in memory beside the pages of earlier faults,
+//! without a clock or a device.
 //!
-//! Pages are read in *granules*: runs of 2^n pages, aligned to their length. If accesses are local, the granule
-//! beside a missing one (its buddy) is in memory more often than pages are in general. Then larger granules save
-//! faults, requests and moves. If the buddy is there as often as any page, larger granules read what nobody wants.
+//! Pages are read in *granules*: runs of 2^n pages, aligned to their length. If accesses are local,
+//! the granule beside a missing one (its buddy) is in memory more often than pages are in general.
+//! Then larger granules save faults, requests and moves. If the buddy is there as often as any
+//! page, larger granules read what nobody wants.
 
 /// Largest granule, in pages: 2 MiB.
 pub(crate) const MOST_PAGES: u32 = 512;
@@ -38,8 +39,8 @@ impl Locality {
         (page >> self.shift ^ 1) << self.shift
     }
 
-    /// A fault that no reading ahead expected. `beside` says whether the buddy was in memory, `occupancy` which
-    /// share of all pages is, of 256.
+    /// A fault that no reading ahead expected. `beside` says whether the buddy was in memory,
+    /// `occupancy` which share of all pages is, of 256.
     pub fn miss(&mut self, beside: bool, occupancy: u32, most: u32) {
         self.faults += 1;
         self.beside += u32::from(beside);
@@ -48,8 +49,8 @@ impl Locality {
         }
         let beside = self.beside * ALL / self.faults;
         (self.faults, self.beside) = (0, 0);
-        // Of two granules that are both wanted, the first misses its buddy and the second finds it. Where half of
-        // all pages are in memory, nothing can be told from that.
+        // Of two granules that are both wanted, the first misses its buddy and the second finds it.
+        // Where half of all pages are in memory, nothing can be told from that.
         let Some(room) = (ALL / 2).checked_sub(occupancy).filter(|room| *room > ALL / 16) else {
             return;
         };
@@ -70,8 +71,8 @@ mod tests {
 
     const PAGES: u32 = 16_384;
 
-    /// Plays accesses against a memory of a quarter of the pages, oldest out first; faults, pages read, and the
-    /// granule at the end.
+    /// Plays accesses against a memory of a quarter of the pages, oldest out first; faults, pages
+    /// read, and the granule at the end.
     fn play(accesses: impl Iterator<Item = u32>, most: u32) -> (u32, u32, u32) {
         let mut locality = Locality::new();
         let (mut there, mut order) = (HashSet::new(), VecDeque::new());

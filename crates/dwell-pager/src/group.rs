@@ -11,8 +11,8 @@ pub(crate) fn usual_budget_bytes() -> usize {
     (available_bytes().unwrap_or(UNKNOWN) / 2).max(LEAST) as usize
 }
 
-/// Bytes that can be had now: what the machine has available, or what the control group has left, whichever is
-/// less. `None` where neither is told.
+/// Bytes that can be had now: what the machine has available, or what the control group has left,
+/// whichever is less. `None` where neither is told.
 fn available_bytes() -> Option<u64> {
     let machine = fs::read_to_string("/proc/meminfo").ok().and_then(|text| field(&text));
     let group = fs::read_to_string("/proc/self/cgroup").ok().and_then(|text| {
@@ -21,7 +21,8 @@ fn available_bytes() -> Option<u64> {
     machine.into_iter().chain(group).min()
 }
 
-/// The kernel's pressure stall information of memory: that of this process's control group, else the machine's.
+/// The kernel's pressure stall information of memory: that of this process's control group, else
+/// the machine's.
 pub(crate) fn pressure() -> Option<String> {
     let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let of_group = groups(&own, Path::new("/sys/fs/cgroup"))

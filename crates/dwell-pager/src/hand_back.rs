@@ -11,11 +11,13 @@ use crate::region::{Region, Way};
 use crate::signal;
 
 impl Region {
-    /// Ends a read-only region and leaves the kernel's mapping of its file at the same addresses, for
-    /// reading: who faults meanwhile waits for that. The mapping stays until somebody unmaps it.
+    /// Ends a read-only region and leaves the kernel's mapping of its file at the same addresses,
+    /// for reading: who faults meanwhile waits for that. The mapping stays until somebody unmaps
+    /// it.
     ///
     /// # Errors
-    /// A region that is written to, or a source without a descriptor: such a region ends as if dropped.
+    /// A region that is written to, or a source without a descriptor: such a region ends as if
+    /// dropped.
     pub fn hand_back(mut self) -> Result<()> {
         let Way::Paged { shared, known, handler, budget } = &mut self.way else {
             self.area().forget();

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A bounded ring in which the program says what it will touch.
 //!
-//! Any thread publishes and any handler takes. Neither ever waits for another: a handler that meets a hint
-//! which is not published whole yet, because its publisher was interrupted, finds the ring empty.
+//! Any thread publishes and any handler takes. Neither ever waits for another: a handler that meets
+//! a hint which is not published whole yet, because its publisher was interrupted, finds the ring
+//! empty.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -31,7 +32,8 @@ impl Hints {
         }
     }
 
-    /// What a slot holds while the hint of this number is in it. A turn is never 0, as a new slot is.
+    /// What a slot holds while the hint of this number is in it. A turn is never 0, as a new slot
+    /// is.
     fn slot(&self, number: u64, line: u64) -> u64 {
         let turn = number / self.slots.len() as u64 + 1;
         let turn = turn % ((1 << TURN_BITS) - 1) + 1;

@@ -28,10 +28,10 @@ const ATTR_IMMUTABLE: u64 = 0x10;
 const ATTR_VERITY: u64 = 0x10_0000;
 const MNT_ID: u32 = 0x1000;
 
-/// Checks that nobody may write to a file: it has the attribute immutable or fs-verity, or is sealed against
-/// writing, or lies on a block device whose file system is read-only as a whole (a read-only bind mount of
-/// a writable file system does not count, nor does a file system of the network). Whoever may lift such a
-/// protection may still do so later.
+/// Checks that nobody may write to a file. Such a file has the attribute immutable or fs-verity, is
+/// sealed against writing, or lies on a block device whose file system is read-only as a whole. A
+/// read-only bind mount of a writable file system does not count, nor does a file system of the
+/// network. A process that may lift such a protection may still do so later.
 ///
 /// # Errors
 /// Why the file may change.
@@ -65,8 +65,8 @@ pub fn check_immutable(file: BorrowedFd<'_>) -> Result<(), Mutable> {
     if is_protected { Ok(()) } else { Err(Mutable::Writable) }
 }
 
-/// Whether a process has a file open for writing: then the kernel grants nobody a lease for reading. `false`
-/// where this user may not ask.
+/// Whether a process has a file open for writing: then the kernel grants nobody a lease for
+/// reading. `false` where this user may not ask.
 fn is_open_for_writing(fd: i32) -> bool {
     // SAFETY: a lease of this process's own descriptor, which is given up at once.
     unsafe {
@@ -84,7 +84,8 @@ fn is_sealed(fd: i32) -> bool {
     seals >= 0 && seals & libc::F_SEAL_WRITE != 0
 }
 
-/// Whether the file system of a mount is read-only as a whole, by the text of `/proc/self/mountinfo`.
+/// Whether the file system of a mount is read-only as a whole, by the text of
+/// `/proc/self/mountinfo`.
 fn is_read_only(mount: u64, mounts: &str) -> bool {
     let of = |line: &str| {
         let number = line.split(' ').next()?.parse::<u64>().ok()?;

@@ -2,8 +2,8 @@
 //! Memory larger than DRAM: an opened source as ordinary memory under a byte budget.
 //!
 //! The thread that meets an absent page handles the fault itself, waits for the device by the wait
-//! machine, and uses the wait: it reads ahead, follows the program's hints and moves out what was not
-//! used lately. A thread of lower priority than what could run next gives the CPU away instead.
+//! machine, and uses the wait: it reads ahead, follows the program's hints and moves out what was
+//! not used lately. A thread of lower priority than what could run next gives the CPU away instead.
 #![deny(unsafe_code)]
 
 mod advice;
@@ -19,9 +19,6 @@ mod group;
 mod hand_back;
 mod hints;
 mod immutable;
-mod known;
-mod lane;
-mod lanes;
 mod map;
 mod mask;
 mod memory;
@@ -30,6 +27,7 @@ mod options;
 mod pages;
 mod read;
 mod region;
+mod regions;
 mod registered;
 mod shared;
 mod shares;
@@ -40,6 +38,8 @@ mod stats;
 mod steal;
 mod sync;
 mod thread;
+mod thread_queue;
+mod thread_queues;
 mod uffd;
 
 pub use advice::Advice;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A file as a slice, by a region or by the kernel, whichever is the better choice; with the names of crate
-//! `memmap2`.
+//! A file as a slice, by a region or by the kernel, whichever is the better choice; with the names
+//! of crate `memmap2`.
 #![allow(unsafe_code)]
 
 use std::ops::{Deref, DerefMut, Range};
@@ -70,14 +70,15 @@ impl MmapOptions {
         self
     }
 
-    /// Who pages: a region, the kernel, or whichever is better.
+    /// Sets what pages the mapping: a region, the kernel, or whichever is better.
     #[must_use]
     pub fn backing(mut self, backing: Backing) -> Self {
         self.backing = backing;
         self
     }
 
-    /// Who handles faults. With [`Faults::Inline`], a system call on an absent page fails with EFAULT.
+    /// Sets the thread that handles faults. With [`Faults::Inline`], a system call on an absent
+    /// page fails with EFAULT.
     #[must_use]
     pub fn faults(mut self, faults: Faults) -> Self {
         self.faults = faults;
@@ -193,8 +194,8 @@ impl MmapOptions {
     }
 }
 
-/// Opens a file without the page cache where that is possible: a budget would bound nothing beside a cache. A file
-/// that is to be written to and ends within a block cannot be.
+/// Opens a file without the page cache where that is possible: a budget would bound nothing beside
+/// a cache. A file that is to be written to and ends within a block cannot be.
 fn open(path: &Path, write: bool) -> Result<File> {
     let options = dwell::Options::new().write(write);
     let whole = |file: &File| Ok(!write || takes_tail(file.source(), file.bytes()?));
@@ -204,8 +205,8 @@ fn open(path: &Path, write: bool) -> Result<File> {
     }
 }
 
-/// Opens a descriptor's file once more: a map keeps a descriptor of its own. What the descriptor may not do, the map
-/// may not do either.
+/// Opens a descriptor's file once more: a map keeps a descriptor of its own. What the descriptor
+/// may not do, the map may not do either.
 fn reopened(file: &impl AsFd, write: bool) -> Result<File> {
     let descriptor = file.as_fd().as_raw_fd();
     let path = format!("/proc/self/fd/{descriptor}");
@@ -244,7 +245,8 @@ impl Inner {
     }
 
     fn bytes(&self) -> &[u8] {
-        // SAFETY: mapped as long as the region lives; whoever made the map promised that nobody else changes it.
+        // SAFETY: mapped as long as the region lives; whoever made the map promised that nobody
+        // else changes it.
         unsafe { std::slice::from_raw_parts(self.start(), self.range.len()) }
     }
 }
@@ -273,7 +275,8 @@ macro_rules! of_both {
                 &self.0.region
             }
 
-            /// The bytes as a slice of another type, without those at the end that make no whole element.
+            /// The bytes as a slice of another type, without those at the end that make no whole
+            /// element.
             ///
             /// # Errors
             /// A map whose first byte is not aligned as the type is.
@@ -381,7 +384,8 @@ impl MmapMut {
     pub fn as_mut_slice_of<T: Plain>(&mut self) -> Result<&mut [T]> {
         let found = self.as_slice_of::<T>()?;
         let (start, len) = (found.as_ptr().cast_mut(), found.len());
-        // SAFETY: as the shared slice, of memory that may be written to and that nobody else has now.
+        // SAFETY: as the shared slice, of memory that may be written to and that nobody else has
+        // now.
         Ok(unsafe { std::slice::from_raw_parts_mut(start, len) })
     }
 

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Signals that are kept out while a thread has a lane, and those of them that a long wait lets in.
+//! Signals that are kept out while a thread has a thread queue, and those of them that a long wait
+//! lets in.
 //!
-//! A handler of the program's that touched the region would need the lane that its own thread is using. So
-//! all signals wait until a fault is over, as they do for a fault that the kernel serves. What the kernel lets in
-//! there is let in here as well, whenever a thread blocks or calls the device: a signal that nobody handles.
-//! No code of the program's runs for it; it ends the process, or stops it.
+//! A handler of the program's that touched the region would need the thread queue that its own
+//! thread is using. So all signals wait until a fault is over, as they do for a fault that the
+//! kernel serves. What the kernel lets in there is let in here as well, whenever a thread blocks or
+//! calls the device: a signal that nobody handles. No code of the program's runs for it; it ends
+//! the process, or stops it.
 #![allow(unsafe_code)]
 
 use std::mem::MaybeUninit;
@@ -42,8 +44,8 @@ impl Mask {
         })
     }
 
-    /// Lets in what nobody handles and the program does not keep out itself, for as long as the guard lives. To be
-    /// asked where signals are kept out.
+    /// Lets in what nobody handles and the program does not keep out itself, for as long as the
+    /// guard lives. To be asked where signals are kept out.
     pub fn let_in(self) -> LetIn {
         let open = if self.0 == !0 { 0 } else { unhandled() & !self.0 };
         LetIn((open != 0).then(|| change(libc::SIG_UNBLOCK, open)))
@@ -63,7 +65,8 @@ impl Mask {
 pub(crate) struct LetIn(Option<u64>);
 
 impl LetIn {
-    /// When it is to be asked again which signals nobody handles, in a wait that goes on until `until`.
+    /// When it is to be asked again which signals nobody handles, in a wait that goes on until
+    /// `until`.
     pub fn at_most(&self, until: Option<Ns>) -> Option<Ns> {
         let again = self.0.map(|_| clock::now() + ASKED_FOR_NS);
         again.into_iter().chain(until).min()
@@ -78,8 +81,8 @@ impl Drop for LetIn {
     }
 }
 
-/// Keeps signals off the calling thread: what holds the region's lock must not be interrupted by a handler that
-/// touches the region.
+/// Keeps signals off the calling thread: what holds the region's lock must not be interrupted by a
+/// handler that touches the region.
 pub(crate) struct Quiet(u64);
 
 impl Quiet {

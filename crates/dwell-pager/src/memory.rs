@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use crate::options::PAGE_BYTES;
 
-/// A range of address space whose pages come and go by the pager's hand. Children do not inherit it.
+/// A range of address space whose pages come and go by the pager's hand. Children do not inherit
+/// it.
 #[derive(Debug)]
 pub(crate) struct Area {
     start: usize,
@@ -107,7 +108,8 @@ impl Area {
         }
     }
 
-    /// Puts the kernel's mapping of a file in its place, for reading. It stays until somebody unmaps it.
+    /// Puts the kernel's mapping of a file in its place, for reading. It stays until somebody
+    /// unmaps it.
     pub fn replace_by(&self, fd: i32) -> io::Result<()> {
         let (bytes, flags) = (self.pages * PAGE_BYTES, libc::MAP_SHARED | libc::MAP_FIXED);
         // SAFETY: the range is the mapping, which is the pager's own until now.
@@ -140,15 +142,15 @@ impl Area {
     /// A present page that nobody writes.
     pub fn page(&self, page: usize) -> &[u8] {
         debug_assert!(page < self.pages);
-        // SAFETY: within the mapping. Asked for frames that are out and have memory: only their holder, who asks,
-        // writes to them.
+        // SAFETY: within the mapping. Asked for frames that are out and have memory: only their
+        // holder, who asks, writes to them.
         unsafe { std::slice::from_raw_parts(self.at(page) as *const u8, PAGE_BYTES) }
     }
 
     /// Copies a present page that others may write meanwhile.
     pub fn snapshot(&self, page: usize, into: &mut [u8]) {
         debug_assert!(page < self.pages && into.len() == PAGE_BYTES);
-        // SAFETY: a present page within the mapping, and as much room. Whoever writes to it at this moment
+        // SAFETY: a present page within the mapping, and as much room. A write to it at this moment
         // is seen or not; the caller compares with what the page held later.
         unsafe {
             let from = self.at(page) as *const u8;
@@ -185,7 +187,8 @@ pub(crate) fn is_there(address: usize) -> bool {
 /// Words that begin as 0 and take memory where they are first written.
 pub(crate) fn words(count: usize) -> Box<[AtomicU32]> {
     let words = vec![0u32; count].into_boxed_slice();
-    // SAFETY: an AtomicU32 has the size, alignment and values of a u32, and the box is given over whole.
+    // SAFETY: an AtomicU32 has the size, alignment and values of a u32, and the box is given over
+    // whole.
     unsafe { Box::from_raw(Box::into_raw(words) as *mut [AtomicU32]) }
 }
 

@@ -22,8 +22,6 @@ use crate::evict::takes_tail;
 use crate::frames::Frames;
 use crate::granule;
 use crate::hints::Hints;
-use crate::lane::Lane;
-use crate::lanes::{GUEST, HANDLER, Lanes};
 use crate::mask::Quiet;
 use crate::memory::Area;
 use crate::options::{Access, Ahead, Backing, Faults, Granule, Options, Otherwise, PAGE_BYTES};
@@ -32,11 +30,14 @@ use crate::shared::{GUESTS, Shared};
 use crate::signal;
 use crate::stack::Stack;
 use crate::stats::Counters;
+use crate::thread_queue::ThreadQueue;
+use crate::thread_queues::{GUEST, HANDLER, ThreadQueues};
 use crate::uffd::{Missing, Uffd};
 
-/// The smallest budget: one instruction may touch several pages, and each of several threads executes one.
+/// The smallest budget: one instruction may touch several pages, and each of several threads
+/// executes one.
 pub(crate) const LEAST_PAGES: u32 = 8;
-/// What is said of a source without a page.
+/// The error for a source without a page.
 const EMPTY: &str = "is empty, there is nothing to make memory of";
 /// Hints that the ring holds.
 const HINTS: usize = 4096;
@@ -95,7 +96,8 @@ pub(crate) fn paged(file: &Arc<File>, options: &Options) -> Result<Shared> {
     let writes = options.access.writes();
     let uffd = Uffd::new(options.faults, writes)
         .map_err(|Missing(why)| Error::invalid(file.path(), why))?;
-    // More than the source has is of no use; as much holds all of it, also the part of a page at its end.
+    // More than the source has is of no use; as much holds all of it, also the part of a page at
+    // its end.
     let all = pages.max(LEAST_PAGES);
     let budget = if options.budget_bytes as u64 >= bytes { all } else { budget.min(all) };
     // Of what is shared, it is told how much once it has joined.
@@ -141,7 +143,7 @@ pub(crate) fn paged(file: &Arc<File>, options: &Options) -> Result<Shared> {
         ahead,
         granule,
         board: options.board.clone(),
-        lanes: Lanes::new(),
+        thread_queues: ThreadQueues::new(),
         guests,
         depth: options.depth,
         mark: ForkMark::new().map_err(failed("mapping"))?,
@@ -151,15 +153,16 @@ pub(crate) fn paged(file: &Arc<File>, options: &Options) -> Result<Shared> {
     })
 }
 
-/// Whether no signal ends the kernel's wait for the source. File systems without a block device of their own have
-/// numbers with a major of 0.
+/// Whether no signal ends the kernel's wait for the source. File systems without a block device of
+/// their own have numbers with a major of 0.
 fn is_deaf(file: &File) -> bool {
     let AnySource::Kernel(kernel) = file.source() else { return false };
     let major = file.device().split(':').next().and_then(|major| major.parse::<u32>().ok());
     kernel.alignment() > 1 && major.is_some_and(|major| major > 0)
 }
 
-/// Whether what is written to a shared region will be taken: asked now, not when a page has to leave.
+/// Whether what is written to a shared region will be taken: asked now, not when a page has to
+/// leave.
 fn writable(file: &File, bytes: u64) -> Result<()> {
     let AnySource::Kernel(kernel) = file.source() else { return Ok(()) };
     let _ = bytes;
@@ -172,8 +175,8 @@ fn writable(file: &File, bytes: u64) -> Result<()> {
     Ok(())
 }
 
-/// Lanes for threads that have none. Where calls are possible, they need no queue.
-fn guests(file: &Arc<File>, options: &Options) -> Result<Vec<Mutex<Lane>>> {
+/// Thread queues for threads that have none. Where calls are possible, they need no queue.
+fn guests(file: &Arc<File>, options: &Options) -> Result<Vec<Mutex<ThreadQueue>>> {
     let source = file.source();
     (0..GUESTS)
         .map(|_| {
@@ -181,11 +184,12 @@ fn guests(file: &Arc<File>, options: &Options) -> Result<Vec<Mutex<Lane>>> {
                 true => None,
                 false => Some(queue(file, options)?),
             };
-            let mut lane = Lane::new(GUEST, queue, options.depth, 0, options.access.writes());
+            let mut thread_queue =
+                ThreadQueue::new(GUEST, queue, options.depth, 0, options.access.writes());
             if options.faults == Faults::Inline {
-                lane.stack = Some(stack(file.path())?);
+                thread_queue.stack = Some(stack(file.path())?);
             }
-            Ok(Mutex::new(lane))
+            Ok(Mutex::new(thread_queue))
         })
         .collect()
 }
@@ -210,15 +214,15 @@ fn queue(file: &Arc<File>, options: &Options) -> Result<AnyQueue> {
     }
 }
 
-/// A lane for the handler thread, which may allocate.
-pub(crate) fn thread_lane(shared: &Shared) -> Result<Lane> {
+/// A thread queue for the handler thread, which may allocate.
+pub(crate) fn thread_lane(shared: &Shared) -> Result<ThreadQueue> {
     let file = &shared.file;
     let queue = match file.source().queue(shared.depth) {
         Ok(queue) => Some(queue),
         Err(_) if file.source().routes().has(Route::Inline) => None,
         Err(error) => return Err(Error::io("making a queue", file.path(), None, error)),
     };
-    Ok(Lane::new(HANDLER, queue, shared.depth, board::own_nice(), shared.writes))
+    Ok(ThreadQueue::new(HANDLER, queue, shared.depth, board::own_nice(), shared.writes))
 }
 
 /// Has faults of a region handled by the threads that have them.
@@ -231,11 +235,11 @@ pub(crate) fn enter(shared: &Arc<Shared>) -> Result<usize> {
     })
 }
 
-/// Gives the calling thread a lane; its number.
+/// Gives the calling thread a thread queue; its number.
 pub(crate) fn register(shared: &Arc<Shared>) -> Result<u16> {
     let thread = board::own_id();
     let refuse = |what: &str| Error::invalid(shared.path(), what);
-    if shared.lanes.find(thread).is_some() {
+    if shared.thread_queues.find(thread).is_some() {
         return Err(refuse("this thread is registered with the region already"));
     }
     let nice = board::own_nice();
@@ -247,12 +251,12 @@ pub(crate) fn register(shared: &Arc<Shared>) -> Result<u16> {
     let stack = stack(shared.path())?;
     let _quiet = Quiet::new();
     shared.board.sweep();
-    let number = shared.lanes.enter(thread, |number| {
-        let mut lane =
-            Lane::new(number, Some(queue.into_inner()), shared.depth, nice, shared.writes);
-        lane.seat = shared.board.sit(nice);
-        lane.stack = Some(stack);
-        Ok::<_, Error>(lane)
+    let number = shared.thread_queues.enter(thread, |number| {
+        let mut thread_queue =
+            ThreadQueue::new(number, Some(queue.into_inner()), shared.depth, nice, shared.writes);
+        thread_queue.seat = shared.board.sit(nice);
+        thread_queue.stack = Some(stack);
+        Ok::<_, Error>(thread_queue)
     })?;
     number.ok_or_else(|| refuse("too many threads are registered with the region"))
 }
@@ -261,8 +265,8 @@ pub(crate) fn register(shared: &Arc<Shared>) -> Result<u16> {
 pub(crate) fn why_mapped(file: &File, options: &Options) -> Result<Option<&'static str>> {
     /// Pages read to see how long the device takes.
     const READS: u64 = 9;
-    /// The kernel handles a fault in less time than a region: a device that is as fast as this is the kernel's, in
-    /// nanoseconds.
+    /// The kernel handles a fault in less time than a region: a device that is as fast as this is
+    /// the kernel's, in nanoseconds.
     const AT_ONCE_NS: u64 = 6_000;
     let kernel = match (options.backing, file.source()) {
         (Backing::Kernel, _) => return Ok(Some("that was asked for")),

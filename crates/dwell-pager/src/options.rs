@@ -14,22 +14,23 @@ use crate::group::usual_budget_bytes;
 /// Bytes of a page: what is read, moved in and moved out at once.
 pub const PAGE_BYTES: usize = 4096;
 
-/// Who handles a page fault.
+/// The thread that handles a page fault.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Faults {
     /// The faulting thread itself, in a handler of SIGBUS. System calls on absent pages fail with
     /// EFAULT: pin such ranges, or have them brought in before.
     #[default]
     Inline,
-    /// A thread of the region's. System calls may touch absent pages too; a fault costs two switches.
+    /// A thread of the region's. System calls may touch absent pages too; a fault costs two
+    /// switches.
     Thread,
 }
 
 /// What the program may do with the memory, and what becomes of what it writes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Access {
-    /// Reading. What is written all the same is a change to a copy: the source never sees it, and it
-    /// is gone once the page leaves memory.
+    /// Reading. A write all the same changes a copy. The source never sees the change, which is
+    /// lost once the page leaves memory.
     #[default]
     ReadOnly,
     /// Reading and writing; nothing that is written reaches the source.
@@ -59,29 +60,32 @@ pub enum Ahead {
     UpTo(u32),
 }
 
-/// How much one fault reads, if nothing was read ahead: a *granule* is a run of pages, aligned to its length.
+/// How much one fault reads, if nothing was read ahead: a *granule* is a run of pages, aligned to
+/// its length.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Granule {
-    /// One page at first. Faults whose neighbours are in memory make it longer, others shorter; where
-    /// [`Ahead::Nothing`] or [`Advice::Random`](crate::Advice::Random) holds, it stays one page.
+    /// One page at first. Faults whose neighbours are in memory make it longer, others shorter;
+    /// where [`Ahead::Nothing`] or [`Advice::Random`](crate::Advice::Random) holds, it stays one
+    /// page.
     #[default]
     Auto,
     /// So many bytes, a power of two from 4 KiB to 2 MiB, and at most an eighth of the budget.
     Bytes(usize),
 }
 
-/// What happens where this process may not have a userfaultfd, or the kernel lacks what a region needs.
+/// What happens where this process may not have a userfaultfd, or the kernel lacks what a region
+/// needs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Otherwise {
     /// Opening fails, with a line that says what is missing.
     #[default]
     Fail,
-    /// The source is mapped by the kernel (`mmap`): no budget, no hints, no statistics. Sources without a
-    /// descriptor cannot be.
+    /// The source is mapped by the kernel (`mmap`): no budget, no hints, no statistics. Sources
+    /// without a descriptor cannot be.
     Map,
 }
 
-/// Who pages.
+/// What pages the memory: a region or the kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Backing {
     /// A region.
@@ -89,9 +93,9 @@ pub enum Backing {
     Region,
     /// The kernel (`mmap`): no budget, no hints, no statistics.
     Kernel,
-    /// The kernel where its mapping is better: the source fits in the budget, is read through the page cache, or
-    /// completes a read before a region's fault is handled. A region elsewhere, and for sources without a
-    /// descriptor. [`Region::why_mapped`](crate::Region::why_mapped) tells.
+    /// The kernel where its mapping is better: the source fits in the budget, is read through the
+    /// page cache, or completes a read before a region's fault is handled. A region elsewhere, and
+    /// for sources without a descriptor. [`Region::why_mapped`](crate::Region::why_mapped) tells.
     Auto,
 }
 
@@ -104,7 +108,7 @@ pub struct Options {
     pub shared_budget: Option<Arc<Budget>>,
     /// The nice value by which the region's share of that is decided.
     pub nice: i8,
-    /// Who handles faults.
+    /// The thread that handles faults.
     pub faults: Faults,
     /// What the program may do.
     pub access: Access,
@@ -118,12 +122,12 @@ pub struct Options {
     pub depth: u32,
     /// Where the threads that page tell each other their priorities.
     pub board: Arc<Board>,
-    /// Who pages.
+    /// What pages the memory.
     pub backing: Backing,
     /// What to do without userfaultfd.
     pub otherwise: Otherwise,
-    /// How long the handler thread ([`Faults::Thread`]) spins for the next fault before it blocks, in
-    /// nanoseconds.
+    /// How long the handler thread ([`Faults::Thread`]) spins for the next fault before it blocks,
+    /// in nanoseconds.
     pub handler_spins_ns: u64,
     /// Whether pages are installed by copying although the kernel can move them.
     pub copies: bool,
@@ -154,8 +158,8 @@ impl Options {
         }
     }
 
-    /// Read-only memory by whichever of region and kernel is better, with half of the memory that this process can
-    /// have now.
+    /// Read-only memory by whichever of region and kernel is better, with half of the memory that
+    /// this process can have now.
     pub fn auto() -> Self {
         Options { backing: Backing::Auto, ..Options::new(usual_budget_bytes()) }
     }

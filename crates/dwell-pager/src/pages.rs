@@ -94,8 +94,8 @@ impl Pages {
         self.frames[page as usize].store(frame, Ordering::Relaxed);
     }
 
-    /// Gives a page a state and flags in place of those it had; pins, and the marks of syncs and of the spill
-    /// file, stay. Whoever waited is woken. By the holder of the lock.
+    /// Gives a page a state and flags in place of those it had; pins, and the marks of syncs and of
+    /// the spill file, stay. It wakes the waiters. By the holder of the lock.
     pub fn set(&self, page: u32, state: State, flags: u32) {
         debug_assert!(flags & !FLAGS == 0);
         let word = self.word(page);
@@ -130,8 +130,8 @@ impl Pages {
         self.pins(page) > 0 || self.get(page) & SYNCING != 0
     }
 
-    /// Announces that the caller will sleep until the page's word changes, and says what the word is now. By
-    /// the holder of the lock.
+    /// Announces that the caller will sleep until the page's word changes, and says what the word
+    /// is now. By the holder of the lock.
     pub fn expect_change(&self, page: u32) -> u32 {
         self.word(page).fetch_or(WAITERS, Ordering::AcqRel) | WAITERS
     }

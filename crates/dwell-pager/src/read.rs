@@ -9,16 +9,16 @@ use dwell_policy::{Kind as Asked, Ns, Route};
 use crate::ahead::Plan;
 use crate::fault::PATIENCE_NS;
 use crate::frames::{Kind, Run};
-use crate::lane::{Lane, REQUEST_PAGES};
 use crate::pages::{AHEAD, HINTED, SPILLED, State};
 use crate::shared::{Books, Shared};
 use crate::stages::Stages;
 use crate::stats::add;
 use crate::steal::absent_run;
+use crate::thread_queue::{REQUEST_PAGES, ThreadQueue};
 
-impl Lane {
-    /// Reads a page that is absent (or that another thread reads and does not take care of) and waits for it.
-    /// `false` where there was no frame yet.
+impl ThreadQueue {
+    /// Reads a page that is absent (or that another thread reads and does not take care of) and
+    /// waits for it. `false` where there was no frame yet.
     pub fn read(
         &mut self,
         sh: &Shared,
@@ -27,7 +27,8 @@ impl Lane {
         plan: &mut Plan,
         began: Ns,
     ) -> Result<bool, i32> {
-        // Without a queue a long request takes the place of many that follow, of which the source has the data.
+        // Without a queue a long request takes the place of many that follow, of which the source
+        // has the data.
         let is_spilled = sh.pages.get(page) & SPILLED != 0;
         let alone = self.alone == Some(page);
         let wanted = match plan {
@@ -85,8 +86,8 @@ impl Lane {
         }
     }
 
-    /// Takes frames for a page that is to be read, and for those of the absent pages `wanted` around it for which
-    /// there are frames in a row; the first page, and the frames.
+    /// Takes frames for a page that is to be read, and for those of the absent pages `wanted`
+    /// around it for which there are frames in a row; the first page, and the frames.
     pub fn reserve(
         &mut self,
         sh: &Shared,

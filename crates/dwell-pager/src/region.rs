@@ -26,8 +26,9 @@ const HINTS_WAITING: u64 = 32;
 
 /// An opened source as memory. Threads share it by reference.
 ///
-/// Dropping it ends the mapping, as `munmap` does: whoever touches the memory after that is lost. What was
-/// written and not synced is written back then, and an error of that told to nobody; see [`Region::close`].
+/// Dropping it ends the mapping, as `munmap` does: whoever touches the memory after that is lost.
+/// What was written and not synced is written back then, and an error of that told to nobody; see
+/// [`Region::close`].
 pub struct Region {
     pub(crate) way: Way,
 }
@@ -55,8 +56,9 @@ impl Region {
     /// Makes `file` memory.
     ///
     /// # Errors
-    /// An empty source, a budget too small, a source that cannot be read in a signal handler (inline), one
-    /// that cannot be written (shared); where userfaultfd is missing or restricted, one line that says so.
+    /// An empty source, a budget too small, a source that cannot be read in a signal handler
+    /// (inline), one that cannot be written (shared); where userfaultfd is missing or restricted,
+    /// one line that says so.
     pub fn open(file: impl Into<Arc<File>>, options: &Options) -> Result<Region> {
         let file = file.into();
         let mapped = |why: String, (area, writes_back)| Region {
@@ -101,7 +103,8 @@ impl Region {
         }
     }
 
-    /// Start of the memory, page-aligned. Nobody may touch it after the region is gone, nor in a forked child.
+    /// Start of the memory, page-aligned. Nobody may touch it after the region is gone, nor in a
+    /// forked child.
     pub fn as_ptr(&self) -> *mut u8 {
         self.area().start() as *mut u8
     }
@@ -144,8 +147,8 @@ impl Region {
         }
     }
 
-    /// Gives the calling thread a queue of its own. A thread without one faults correctly too, but reads by
-    /// plain calls, and ahead only what follows in the same call.
+    /// Gives the calling thread a queue of its own. A thread without one faults correctly too, but
+    /// reads by plain calls, and ahead only what follows in the same call.
     ///
     /// # Errors
     /// What the source refuses; a thread that is registered already, or too many of them.
@@ -173,8 +176,8 @@ impl Region {
         Ok((range.start / PAGE_BYTES) as u32..range.end.div_ceil(PAGE_BYTES) as u32)
     }
 
-    /// Brings a range of bytes into memory. What is brought in may leave again before it is used, if the
-    /// budget is small; see [`Region::pin`].
+    /// Brings a range of bytes into memory. Pages brought in may leave again before they are used,
+    /// if the budget is small; see [`Region::pin`].
     ///
     /// # Errors
     /// A range past the end, or what the source refuses.
@@ -194,8 +197,8 @@ impl Region {
             .map_err(|error| Error::io("reading", self.file().path(), None, error))
     }
 
-    /// Brings a range of bytes into memory and keeps it there, so that system calls may be given it. With a
-    /// budget as large as the file, all of it can be pinned.
+    /// Brings a range of bytes into memory and keeps it there, so that system calls may be given
+    /// it. With a budget as large as the file, all of it can be pinned.
     ///
     /// # Errors
     /// As [`Region::prefault`]; more than the budget can hold, with the budget that would.
@@ -252,7 +255,9 @@ impl Region {
         let quiet = Quiet::new();
         shared.lock().said.note(advice, pages);
         if advice == Advice::WillNeed {
-            signal::with_own_lane(shared, quiet.mask(), |lane| lane.run_ahead(shared));
+            signal::with_own_lane(shared, quiet.mask(), |thread_queue| {
+                thread_queue.run_ahead(shared)
+            });
         }
         Ok(())
     }
@@ -269,10 +274,10 @@ impl Region {
         Ok(())
     }
 
-    /// Publishes that the byte at `offset` will be touched soon; hints are followed in their order, by the
-    /// faults of any thread. `false` when the ring is full. Costs some nanoseconds; never waits. A registered
-    /// thread that finds many in the ring follows them itself, so that their pages are on their way before the
-    /// next fault.
+    /// Publishes that the byte at `offset` will be touched soon; hints are followed in their order,
+    /// by the faults of any thread. `false` when the ring is full. Costs some nanoseconds; never
+    /// waits. A registered thread that finds many in the ring follows them itself, so that their
+    /// pages are on their way before the next fault.
     #[inline]
     pub fn hint(&self, offset: usize) -> bool {
         let Way::Paged { shared, .. } = &self.way else { return false };
@@ -286,8 +291,8 @@ impl Region {
     /// Writes all that was written to the region back and makes it durable.
     ///
     /// # Errors
-    /// What the source refused, now or since the last sync; those pages stay in memory and are tried again. EDEADLK
-    /// in a signal handler that interrupted a sync of its own thread.
+    /// What the source refused, now or since the last sync; those pages stay in memory and are
+    /// tried again. EDEADLK in a signal handler that interrupted a sync of its own thread.
     pub fn sync(&self) -> Result<()> {
         self.sync_range(0..self.len())
     }
@@ -382,12 +387,12 @@ impl Drop for Pin {
     }
 }
 
-/// Follows what hints are in the ring, if the calling thread has a lane for that.
+/// Follows what hints are in the ring, if the calling thread has a thread queue for that.
 #[cold]
 fn follow_hints(shared: &Shared) {
     if shared.is_here() {
         let quiet = Quiet::new();
-        signal::with_own_lane(shared, quiet.mask(), |lane| lane.run_ahead(shared));
+        signal::with_own_lane(shared, quiet.mask(), |thread_queue| thread_queue.run_ahead(shared));
     }
 }
 
@@ -411,15 +416,16 @@ impl Shared {
     fn bring(&self, page: u32, mask: Mask) -> Result<()> {
         self.cure(page);
         let began = clock::now();
-        signal::with_some_lane(self, mask, |lane| lane.fault(self, page, began)).map_err(|errno| {
-            let source = std::io::Error::from_raw_os_error(errno);
-            Error::io("read", self.path(), Some(u64::from(page) * PAGE_BYTES as u64), source)
-        })
+        signal::with_some_lane(self, mask, |thread_queue| thread_queue.fault(self, page, began))
+            .map_err(|errno| {
+                let source = std::io::Error::from_raw_os_error(errno);
+                Error::io("read", self.path(), Some(u64::from(page) * PAGE_BYTES as u64), source)
+            })
     }
 
-    /// Makes a page absent. Pinned pages stay, and those of a shared region that somebody is at or that were
-    /// written to since they were written back. A private page must lose what was written to it: `false`
-    /// where somebody is at the page.
+    /// Makes a page absent. Pinned pages stay, and those of a shared region that somebody is at or
+    /// that were written to since they were written back. A private page must lose what was written
+    /// to it: `false` where somebody is at the page.
     fn drop_page(&self, page: u32) -> bool {
         let quiet = Quiet::new();
         let mut books = self.lock();
@@ -429,7 +435,9 @@ impl Shared {
             self.pages.set(page, State::Moving, 0);
             drop(books);
             if self.writes_back {
-                signal::with_some_lane(self, quiet.mask(), |lane| lane.evict_run(self, page, 1));
+                signal::with_some_lane(self, quiet.mask(), |thread_queue| {
+                    thread_queue.evict_run(self, page, 1)
+                });
                 books = self.lock();
             } else {
                 let moved = self.take_out(page, frame, 1).is_ok();
@@ -454,7 +462,7 @@ impl Shared {
             }
             State::Absent => {}
             State::Moving | State::Writing if !self.writes_back => return false,
-            // The lane that reads it finds it absent, and frees its frame.
+            // The thread queue that reads it finds it absent, and frees its frame.
             State::Reading if !self.writes_back => self.pages.set(page, State::Absent, 0),
             _ => return true,
         }

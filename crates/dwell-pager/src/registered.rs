@@ -18,47 +18,48 @@ pub struct Registered {
 }
 
 impl Registered {
-    /// The calling thread's lane in a region, or none where it needs none.
+    /// The calling thread's thread queue in a region, or none where it needs none.
     pub(crate) fn of(shared: Option<(Arc<Shared>, u16)>) -> Registered {
         Registered { shared, _this_thread: PhantomData }
     }
 
-    /// When the calling thread's last fault passed its stages; `None` unless the region was opened with
-    /// [`crate::Options::stages`] and this thread has faulted.
+    /// When the calling thread's last fault passed its stages; `None` unless the region was opened
+    /// with [`crate::Options::stages`] and this thread has faulted.
     pub fn last_fault(&self) -> Option<Stages> {
         let (shared, number) = self.shared.as_ref().filter(|(shared, _)| shared.stages)?;
         let mut last = None;
         let _quiet = Quiet::new();
-        signal::with_lane(shared, *number, |lane| last = Some(lane.stages));
+        signal::with_lane(shared, *number, |thread_queue| last = Some(thread_queue.stages));
         last.filter(|stages| stages.entered > 0)
     }
 
-    /// Sets the nice value that this thread is known by in the pager; at first it is the thread's own.
+    /// Sets the nice value that this thread is known by in the pager; at first it is the thread's
+    /// own.
     pub fn set_nice(&self, nice: i8) {
         let Some((shared, number)) = self.shared.as_ref().filter(|(shared, _)| shared.is_here())
         else {
             return;
         };
         let _quiet = Quiet::new();
-        signal::with_lane(shared, *number, |lane| {
-            lane.nice = nice.clamp(-20, 19);
-            if let Some(seat) = lane.seat {
-                shared.board.wants_cpu(seat, lane.nice, true);
+        signal::with_lane(shared, *number, |thread_queue| {
+            thread_queue.nice = nice.clamp(-20, 19);
+            if let Some(seat) = thread_queue.seat {
+                shared.board.wants_cpu(seat, thread_queue.nice, true);
             }
         });
     }
 
-    /// Says whether this thread wants the CPU, before it waits for something that the pager does not see and
-    /// after.
+    /// Says whether this thread wants the CPU, before it waits for something that the pager does
+    /// not see and after.
     pub fn set_idle(&self, idle: bool) {
         let Some((shared, number)) = self.shared.as_ref().filter(|(shared, _)| shared.is_here())
         else {
             return;
         };
         let _quiet = Quiet::new();
-        signal::with_lane(shared, *number, |lane| {
-            if let Some(seat) = lane.seat {
-                shared.board.wants_cpu(seat, lane.nice, !idle);
+        signal::with_lane(shared, *number, |thread_queue| {
+            if let Some(seat) = thread_queue.seat {
+                shared.board.wants_cpu(seat, thread_queue.nice, !idle);
             }
         });
     }
@@ -68,19 +69,20 @@ impl Drop for Registered {
     fn drop(&mut self) {
         let Some((shared, number)) = self.shared.take() else { return };
         let quiet = Quiet::new();
-        let Some(mut lane) = shared.lanes.leave(number) else { return };
+        let Some(mut thread_queue) = shared.thread_queues.leave(number) else { return };
         if !shared.is_here() {
-            std::mem::forget((lane, shared));
+            std::mem::forget((thread_queue, shared));
             return;
         }
-        if let Some(seat) = lane.seat.take() {
+        if let Some(seat) = thread_queue.seat.take() {
             shared.board.leave(seat);
         }
-        lane.mask = quiet.mask();
+        thread_queue.mask = quiet.mask();
         const PATIENCE_NS: u64 = 5_000_000_000;
-        if !lane.drain(&shared, clock::now() + PATIENCE_NS) {
-            // A device that answers no more may still write to the frames: their memory is given up.
-            std::mem::forget((lane, shared));
+        if !thread_queue.drain(&shared, clock::now() + PATIENCE_NS) {
+            // A device that answers no more may still write to the frames: their memory is given
+            // up.
+            std::mem::forget((thread_queue, shared));
         }
     }
 }

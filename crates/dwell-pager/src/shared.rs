@@ -16,19 +16,19 @@ use crate::board::Board;
 use crate::frames::{Frames, Kind, Run, Taken};
 use crate::granule::MOST_PAGES;
 use crate::hints::Hints;
-use crate::lane::Lane;
-use crate::lanes::Lanes;
 use crate::memory::{Area, is_there};
 use crate::options::PAGE_BYTES;
 use crate::pages::{AHEAD, DIRTY, Pages, State};
 use crate::stats::{Counters, add};
+use crate::thread_queue::ThreadQueue;
+use crate::thread_queues::ThreadQueues;
 use crate::uffd::Uffd;
 
-/// Lanes for threads that have none of their own.
+/// Thread queues for threads that have none of their own.
 pub(crate) const GUESTS: usize = 8;
 
-/// What is changed by one thread at a time. The lock is held for bookkeeping alone, never across a system call
-/// or an access to the region; outside of handlers, with signals kept out.
+/// State that one thread at a time changes. The lock is held for bookkeeping alone, never across a
+/// system call or an access to the region; outside of handlers, with signals kept out.
 #[derive(Debug)]
 pub(crate) struct Books {
     pub frames: Frames,
@@ -74,8 +74,8 @@ pub(crate) struct Shared {
     /// Pages that one fault reads, 0 where the accesses decide.
     pub granule: u32,
     pub board: Arc<Board>,
-    pub lanes: Lanes,
-    pub guests: Vec<Mutex<Lane>>,
+    pub thread_queues: ThreadQueues,
+    pub guests: Vec<Mutex<ThreadQueue>>,
     pub copies: bool,
     /// Whether a call of the source goes on whatever signals come: direct I/O on a block device.
     pub deaf: bool,
@@ -137,7 +137,8 @@ impl Shared {
         (self.bytes - offset.min(self.bytes)).min(u64::from(count) * PAGE_BYTES as u64) as usize
     }
 
-    /// A request for the frames' places. Reads ask for whole blocks; a write never goes past the end.
+    /// A request for the frames' places. Reads ask for whole blocks; a write never goes past the
+    /// end.
     pub fn io(
         &self,
         source: &impl Source,
@@ -151,7 +152,7 @@ impl Shared {
         let bytes = if action == Action::Read { bytes.next_multiple_of(align) } else { bytes };
         let offset = u64::from(page) * PAGE_BYTES as u64 + skip as u64;
         let memory = self.pool.at(frame as usize) + skip;
-        crate::lane::io(action, source.target(), memory, bytes as u32, offset)
+        crate::thread_queue::io(action, source.target(), memory, bytes as u32, offset)
     }
 
     /// Makes a run's places ready to be read into.
@@ -202,8 +203,8 @@ impl Shared {
         Some(run)
     }
 
-    /// A page on standby is wanted back: if it had been in the region before, this was its second chance, and
-    /// it will stay for longer.
+    /// A page on standby is wanted back: if it had been in the region before, this was its second
+    /// chance, and it will stay for longer.
     pub fn asked_again(&self, books: &mut Books, page: u32) {
         let word = self.pages.get(page);
         if State::of(word) == State::Standby && word & AHEAD == 0 {
@@ -212,8 +213,8 @@ impl Shared {
         }
     }
 
-    /// Brings pages that are [`State::Moving`] and in frames into the region. Those that cannot come in stay
-    /// beside it. The pages get sorted. The error is that of the page `wanted`.
+    /// Brings pages that are [`State::Moving`] and in frames into the region. Those that cannot
+    /// come in stay beside it. The pages get sorted. The error is that of the page `wanted`.
     pub fn install(&self, pages: &mut [u32], class: u8, wanted: u32) -> Result<(), i32> {
         pages.sort_unstable();
         let mut failed = Ok(());
@@ -262,8 +263,8 @@ impl Shared {
     /// Frames to region. What came before an error is told in pages.
     fn bring_in(&self, page: u32, count: u32, dirty: bool) -> Result<(), (u32, i32)> {
         let frame = self.pages.frame(page);
-        // What is moved is not protected against writing until it is asked for, and what is written until then
-        // would go unnoticed; what is copied is protected from the beginning.
+        // A moved page is not protected against writing until the kernel is asked to, and a write
+        // until then would go unnoticed. A copied page is protected from the beginning.
         let copies = self.copies || self.writes && !dirty;
         let to = self.area.at(page as usize);
         let from = self.pool.at(frame as usize);
@@ -317,7 +318,8 @@ impl Shared {
                 libc::EAGAIN if patience > 0 || done > 0 => patience -= i32::from(done == 0),
                 // A device is not quite done with it; it is in a moment.
                 libc::EBUSY if patience > 0 => patience -= 1,
-                // Having met another's lock, Linux 6.18 tries a page again that it has moved already.
+                // Having met another's lock, Linux 6.18 tries a page again that it has moved
+                // already.
                 libc::EEXIST if !copies && !is_there(from + at) && is_there(to + at) => {
                     at += PAGE_BYTES;
                 }
@@ -332,8 +334,8 @@ impl Shared {
         result
     }
 
-    /// Whether a page that counts as present is not there: the program itself has given it up, by `madvise` say.
-    /// It is absent then, and read again when it is wanted.
+    /// Whether a page that counts as present is not there: the program itself has given it up, by
+    /// `madvise` say. It is absent then, and read again when it is wanted.
     pub fn is_lost(&self, page: u32) -> bool {
         let address = self.area.at(page as usize);
         if !self.uffd.is_empty(address) {

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Who gets how much of memory that regions share, and how much there is under pressure: without a clock or a file.
+//! Who gets how much of memory that regions share, and how much there is under pressure: without a
+//! clock or a file.
 
 /// Pages that a region gets in any case.
 pub(crate) const LEAST_PAGES: u32 = 8;
-/// Above this share of time in which some task waited for memory, in hundredths of a percent, there is too little.
+/// Above this share of time in which some task waited for memory, in hundredths of a percent, there
+/// is too little.
 const PRESSED: u32 = 10_00;
 /// Below this share there is enough.
 const RELIEVED: u32 = 1_00;
@@ -30,8 +32,8 @@ impl Claim {
     }
 }
 
-/// The pages of each region: by weight, none more than it can use, all that there are as long as somebody can use
-/// them.
+/// The pages of each region: by weight, none more than it can use, all that there are as long as
+/// somebody can use them.
 pub(crate) fn shares(total: u32, claims: &[Claim]) -> Vec<u32> {
     let mut shares = vec![LEAST_PAGES; claims.len()];
     let mut left =
@@ -59,8 +61,8 @@ pub(crate) fn shares(total: u32, claims: &[Claim]) -> Vec<u32> {
     shares
 }
 
-/// What each region may have now on its way to its share: less at once, more only as others have given memory up.
-/// `has` says of each what it was granted last and how many pages it holds.
+/// What each region may have now on its way to its share: less at once, more only as others have
+/// given memory up. `has` says of each what it was granted last and how many pages it holds.
 pub(crate) fn grants(total: u32, shares: &[u32], has: &[(u32, u32)]) -> Vec<u32> {
     let mut grants: Vec<u32> =
         shares.iter().zip(has).map(|(share, (grant, _))| (*grant).min(*share)).collect();
@@ -78,8 +80,8 @@ pub(crate) fn grants(total: u32, shares: &[u32], has: &[(u32, u32)]) -> Vec<u32>
     grants
 }
 
-/// How much there is for all when some task waited for memory in this share of time, in hundredths of a percent: an
-/// eighth less under pressure, a sixteenth of what was asked for more without.
+/// How much there is for all when some task waited for memory in this share of time, in hundredths
+/// of a percent: an eighth less under pressure, a sixteenth of what was asked for more without.
 pub(crate) fn under_pressure(now: u32, asked: u32, pressure: u32) -> u32 {
     match pressure {
         PRESSED.. => (now - now / 8).max(LEAST_PAGES.min(asked)),
@@ -88,8 +90,8 @@ pub(crate) fn under_pressure(now: u32, asked: u32, pressure: u32) -> u32 {
     }
 }
 
-/// Share of time in which some task waited for memory lately, in hundredths of a percent, from the kernel's pressure
-/// stall information.
+/// Share of time in which some task waited for memory lately, in hundredths of a percent, from the
+/// kernel's pressure stall information.
 pub(crate) fn some_of(pressure: &str) -> Option<u32> {
     let line = pressure.lines().find(|line| line.starts_with("some "))?;
     let number = line.split_whitespace().find_map(|part| part.strip_prefix("avg10="))?;

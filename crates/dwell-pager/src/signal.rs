@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The handler of SIGBUS.
 //!
-//! It is installed when the first region with faults inline is opened, and stays. What is not a fault of a
-//! region goes to the handler that was there before, and so does a page that the source refuses.
+//! It is installed when the first region with faults inline is opened, and stays. A signal that is
+//! not a fault of a region goes to the handler that was there before. So does a page that the
+//! source refuses.
 #![allow(unsafe_code)]
 
 use std::cell::UnsafeCell;
@@ -15,15 +16,15 @@ use dwell::clock;
 use dwell_policy::{Decision, Driver, Mode, Ns, Reason, Route, WaitMachine, Woken, drive};
 
 use crate::board;
-use crate::known::Known;
-use crate::lane::Lane;
 use crate::mask::{Mask, disposition};
 use crate::pages::State;
+use crate::regions::Regions;
 use crate::shared::Shared;
 use crate::stack;
+use crate::thread_queue::ThreadQueue;
 
 /// The regions of this process, made before the handler is installed.
-static KNOWN: AtomicPtr<Known<Shared>> = AtomicPtr::new(ptr::null_mut());
+static KNOWN: AtomicPtr<Regions<Shared>> = AtomicPtr::new(ptr::null_mut());
 
 /// What was installed for SIGBUS before, written once before the handler is installed.
 struct Before(UnsafeCell<MaybeUninit<libc::sigaction>>);
@@ -43,9 +44,9 @@ pub(crate) fn install() -> io::Result<()> {
     if *installed {
         return Ok(());
     }
-    KNOWN.store(ptr::from_ref(Known::new()?).cast_mut(), Ordering::Release);
-    // SAFETY: what was installed before is written to a place that nobody reads before the handler is installed,
-    // which comes next.
+    KNOWN.store(ptr::from_ref(Regions::new()?).cast_mut(), Ordering::Release);
+    // SAFETY: what was installed before is written to a place that nobody reads before the handler
+    // is installed, which comes next.
     if unsafe { libc::sigaction(libc::SIGBUS, ptr::null(), (*BEFORE.0.get()).as_mut_ptr()) } != 0 {
         return Err(io::Error::last_os_error());
     }
@@ -54,8 +55,8 @@ pub(crate) fn install() -> io::Result<()> {
     Ok(())
 }
 
-/// Has SIGBUS come to the handler. A thread whose own stack is small, or not to be written to, has another one
-/// for signals: the handler takes that, and little of it.
+/// Has SIGBUS come to the handler. A thread whose own stack is small, or not to be written to, has
+/// another one for signals: the handler takes that, and little of it.
 fn take_over() -> io::Result<()> {
     // SAFETY: all zeros is a valid sigaction; the handler is of the kind that the flags say.
     unsafe {
@@ -70,7 +71,7 @@ fn take_over() -> io::Result<()> {
     }
 }
 
-fn known() -> Option<&'static Known<Shared>> {
+fn known() -> Option<&'static Regions<Shared>> {
     // SAFETY: null, or a table that stays.
     unsafe { KNOWN.load(Ordering::Acquire).as_ref() }
 }
@@ -112,8 +113,10 @@ extern "C" fn handle(signal: i32, info: *mut libc::siginfo_t, context: *mut libc
 /// Whether the page of an address is there now.
 fn fault(sh: &Shared, address: usize, began: Ns, mask: Mask) -> bool {
     let Some(page) = sh.area.page_of(address) else { return false };
-    with_some_lane(sh, mask, |lane| lane.on_stack(|lane| lane.fault(sh, page as u32, began)))
-        .is_ok()
+    with_some_lane(sh, mask, |thread_queue| {
+        thread_queue.on_stack(|thread_queue| thread_queue.fault(sh, page as u32, began))
+    })
+    .is_ok()
 }
 
 /// Whether the page of an address has come into its region, by another thread's trying again.
@@ -125,39 +128,46 @@ fn has_come(address: usize) -> bool {
     known().and_then(|known| known.with(address, is_there)) == Some(true)
 }
 
-/// Does something with the calling thread's lane, or with one that it borrows. With signals kept out; `mask` are
-/// those that the program keeps out itself.
-pub(crate) fn with_some_lane<R>(sh: &Shared, mask: Mask, act: impl FnOnce(&mut Lane) -> R) -> R {
+/// Does something with the calling thread's thread queue, or with one that it borrows. With signals
+/// kept out; `mask` are those that the program keeps out itself.
+pub(crate) fn with_some_lane<R>(
+    sh: &Shared,
+    mask: Mask,
+    act: impl FnOnce(&mut ThreadQueue) -> R,
+) -> R {
     let thread = board::own_id();
-    // SAFETY: the calling thread's own lane. Signals are kept out, so nothing else on this thread uses it.
-    if let Some(lane) = sh.lanes.find(thread).and_then(|at| unsafe { sh.lanes.lane(at) }) {
-        lane.mask = mask;
-        return act(lane);
+    // SAFETY: the calling thread's own thread queue. Signals are kept out, so nothing else on this
+    // thread uses it.
+    if let Some(thread_queue) =
+        sh.thread_queues.find(thread).and_then(|at| unsafe { sh.thread_queues.thread_queue(at) })
+    {
+        thread_queue.mask = mask;
+        return act(thread_queue);
     }
     crate::stats::add(&sh.counters.unregistered, 1);
-    let mut turn = Turn { guests: &sh.guests, first: thread as usize, mask, lane: None };
+    let mut turn = Turn { guests: &sh.guests, first: thread as usize, mask, thread_queue: None };
     if !turn.poll() {
         let decision = Decision::new(Route::Interrupt, Mode::Block, 0, Reason::Fixed);
         let now = clock::now();
         drive(WaitMachine::new(&decision, now, now), &mut turn);
     }
-    match turn.lane {
-        Some(mut lane) => {
-            lane.mask = mask;
-            lane.nice = board::own_nice();
-            act(&mut lane)
+    match turn.thread_queue {
+        Some(mut thread_queue) => {
+            thread_queue.mask = mask;
+            thread_queue.nice = board::own_nice();
+            act(&mut thread_queue)
         }
         // The wait is over with one.
         None => unreachable!(),
     }
 }
 
-/// The wait for a lane to borrow. It is not told when one is given back: it is looked for.
+/// The wait for a thread queue to borrow. It is not told when one is given back: it is looked for.
 struct Turn<'a> {
-    guests: &'a [Mutex<Lane>],
+    guests: &'a [Mutex<ThreadQueue>],
     first: usize,
     mask: Mask,
-    lane: Option<MutexGuard<'a, Lane>>,
+    thread_queue: Option<MutexGuard<'a, ThreadQueue>>,
 }
 
 impl Driver for Turn<'_> {
@@ -167,13 +177,13 @@ impl Driver for Turn<'_> {
 
     fn poll(&mut self) -> bool {
         let count = self.guests.len();
-        self.lane =
+        self.thread_queue =
             (0..count).find_map(|step| match self.guests[(self.first + step) % count].try_lock() {
-                Ok(lane) => Some(lane),
-                Err(TryLockError::Poisoned(lane)) => Some(lane.into_inner()),
+                Ok(thread_queue) => Some(thread_queue),
+                Err(TryLockError::Poisoned(thread_queue)) => Some(thread_queue.into_inner()),
                 Err(TryLockError::WouldBlock) => None,
             });
-        self.lane.is_some()
+        self.thread_queue.is_some()
     }
 
     fn sleep(&mut self, until: Ns) {
@@ -186,22 +196,23 @@ impl Driver for Turn<'_> {
     }
 }
 
-/// Does something with the lane of the calling thread. With signals kept out, of which the program kept out
-/// `mask`.
-pub(crate) fn with_own_lane(sh: &Shared, mask: Mask, act: impl FnOnce(&mut Lane)) {
-    if let Some(at) = sh.lanes.find(board::own_id()) {
-        with_lane(sh, at, |lane| {
-            lane.mask = mask;
-            act(lane);
+/// Does something with the thread queue of the calling thread. With signals kept out, of which the
+/// program kept out `mask`.
+pub(crate) fn with_own_lane(sh: &Shared, mask: Mask, act: impl FnOnce(&mut ThreadQueue)) {
+    if let Some(at) = sh.thread_queues.find(board::own_id()) {
+        with_lane(sh, at, |thread_queue| {
+            thread_queue.mask = mask;
+            act(thread_queue);
         });
     }
 }
 
-/// Does something with a lane that is the calling thread's. With signals kept out.
-pub(crate) fn with_lane(sh: &Shared, at: u16, act: impl FnOnce(&mut Lane)) {
-    // SAFETY: the calling thread's own lane, and nothing else on this thread uses it: signals are kept out.
-    if let Some(lane) = unsafe { sh.lanes.lane(at) } {
-        act(lane);
+/// Does something with a thread queue that is the calling thread's. With signals kept out.
+pub(crate) fn with_lane(sh: &Shared, at: u16, act: impl FnOnce(&mut ThreadQueue)) {
+    // SAFETY: the calling thread's own thread queue, and nothing else on this thread uses it:
+    // signals are kept out.
+    if let Some(thread_queue) = unsafe { sh.thread_queues.thread_queue(at) } {
+        act(thread_queue);
     }
 }
 
@@ -219,8 +230,8 @@ fn pass_on(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void, 
         // An access cannot be ignored.
         libc::SIG_DFL | libc::SIG_IGN => end(signal, info),
         handler => {
-            // The handler is called with the mask that it asked for; it may leave by a jump, which sets a mask of
-            // its own.
+            // The handler is called with the mask that it asked for; it may leave by a jump, which
+            // sets a mask of its own.
             let mut more = before.sa_mask;
             if before.sa_flags & libc::SA_NODEFER == 0 {
                 // SAFETY: a live set, and the number of a signal.
@@ -249,8 +260,9 @@ fn pass_on(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void, 
                 },
                 _ => call(),
             }
-            // One that installs the default action and returns, as Rust's own does, has the access tried again to
-            // end the process. Where that would not end it, later faults still need this handler.
+            // One that installs the default action and returns, as Rust's own does, has the access
+            // tried again to end the process. Where that would not end it, later faults still need
+            // this handler.
             if disposition(signal) == libc::SIG_DFL {
                 GAVE_UP.store(true, Ordering::Release);
                 if sent || has_come(address) {
@@ -263,9 +275,11 @@ fn pass_on(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void, 
     }
 }
 
-/// Has a signal end the process, as it would have without this handler, as soon as the handler returns.
+/// Has a signal end the process, as it would have without this handler, as soon as the handler
+/// returns.
 fn end(signal: i32, info: *mut libc::siginfo_t) {
-    // SAFETY: all zeros is the default action with an empty mask; a process may send itself any siginfo.
+    // SAFETY: all zeros is the default action with an empty mask; a process may send itself any
+    // siginfo.
     unsafe {
         let default: libc::sigaction = std::mem::zeroed();
         libc::sigaction(signal, &default, ptr::null_mut());

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A stack for the work of a fault, whatever stack the signal came on.
 //!
-//! The kernel delivers a signal on the thread's alternate stack, which may have room for little more than
-//! that, or on a stack that the program has made itself. A fault takes more than either need have.
+//! The kernel delivers a signal on the thread's alternate stack, which may have room for little
+//! more than that, or on a stack that the program has made itself. A fault takes more than either
+//! need have.
 #![allow(unsafe_code)]
 
 use std::ffi::c_void;
@@ -77,8 +78,8 @@ pub(crate) unsafe fn run_below<F: FnOnce()>(top: usize, work: F) {
     unsafe { switch(top & !15, call::<F>, (&raw mut work).cast()) };
 }
 
-/// Where the stack goes on that a signal's handler has left for the thread's alternate one; `None` where it has
-/// not, or where that cannot be told.
+/// Where the stack goes on that a signal's handler has left for the thread's alternate one; `None`
+/// where it has not, or where that cannot be told.
 ///
 /// # Safety
 /// The context is that of the handler that asks.
@@ -110,7 +111,8 @@ impl Drop for Stack {
 /// Calls `function` with `argument` on the stack that ends at `top`.
 ///
 /// # Safety
-/// `top` is the end of memory that nobody else uses, aligned to 16; `function` comes back, and takes `argument`.
+/// `top` is the end of memory that nobody else uses, aligned to 16; `function` comes back, and
+/// takes `argument`.
 unsafe fn switch(top: usize, function: extern "C" fn(*mut c_void), argument: *mut c_void) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: r12 is kept by the function called, and holds the stack to come back to.

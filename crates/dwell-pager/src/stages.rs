@@ -3,8 +3,8 @@
 
 use dwell_policy::Ns;
 
-/// When a fault passed its stages, by the monotonic clock ([`dwell::clock::now`]) in nanoseconds. A stage that the
-/// fault skipped has the time of the stage before it.
+/// When a fault passed its stages, by the monotonic clock ([`dwell::clock::now`]) in nanoseconds. A
+/// stage that the fault skipped has the time of the stage before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stages {
     /// The handler began: before this the processor and the kernel delivered the signal.

@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// What a region's faults did so far. Pages of the region are [`PAGE_BYTES`](crate::PAGE_BYTES) each.
+        /// What a region's faults did so far. Pages of the region are
+        /// [`PAGE_BYTES`](crate::PAGE_BYTES) each.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct Statistics {
             $($(#[$doc])* pub $name: u64,)*
@@ -51,8 +52,8 @@ counters! {
     reads_awaited,
     /// Faults whose page was on its way already: read ahead, or asked for by another thread.
     joined,
-    /// Faults whose page was still, or already, in memory beside the region: moved out lately, or read
-    /// ahead and there.
+    /// Faults whose page was still, or already, in memory beside the region: moved out lately, or
+    /// read ahead and there.
     rescued,
     /// Faults of threads that were not registered.
     unregistered,
@@ -62,7 +63,8 @@ counters! {
     pages_read,
     /// Pages read ahead of their first use.
     prefetched,
-    /// Of these, pages that a fault asked for, or that came in together with one that was asked for.
+    /// Of these, pages that a fault asked for, or that came in together with one that was asked
+    /// for.
     prefetched_used,
     /// Of these, pages that left memory without having been asked for.
     prefetched_wasted,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a thread does with the time of its own wait: reading ahead, following hints, moving pages out.
+//! What a thread does with the time of its own wait: reading ahead, following hints, moving pages
+//! out.
 
 use dwell::queue::Action;
 use dwell_policy::{Decision, Mode, Reason, Route};
@@ -7,12 +8,12 @@ use dwell_policy::{Decision, Mode, Reason, Route};
 use crate::ahead::Plan;
 use crate::fault::INSTALLS;
 use crate::frames::Kind;
-use crate::lane::{Lane, REQUEST_PAGES};
 use crate::memory;
 use crate::options::PAGE_BYTES;
 use crate::pages::{AHEAD, HINTED, SPILLED, State};
 use crate::shared::Shared;
 use crate::stats::add;
+use crate::thread_queue::{REQUEST_PAGES, ThreadQueue};
 
 /// No page in particular.
 const NONE: u32 = u32::MAX;
@@ -21,7 +22,7 @@ const FILLED_A_TURN: u32 = 8;
 /// Hints followed in one turn.
 const HINTS_A_TURN: usize = 32;
 
-impl Lane {
+impl ThreadQueue {
     /// Sends one request of a plan; whether it did.
     pub fn issue(&mut self, sh: &Shared, plan: &mut Plan) -> bool {
         if self.room() == 0 || !self.has_queue() {
@@ -101,8 +102,8 @@ impl Lane {
         run.count
     }
 
-    /// Takes hints out of the ring: pages that are absent are read, cache lines of those that are there are
-    /// fetched. Whether there may be more.
+    /// Takes hints out of the ring: pages that are absent are read, cache lines of those that are
+    /// there are fetched. Whether there may be more.
     pub fn follow_hints(&mut self, sh: &Shared) -> bool {
         if !self.has_queue() {
             return false;
@@ -128,8 +129,8 @@ impl Lane {
         followed
     }
 
-    /// Follows all hints, brings in what earlier ones asked for and moves out what gives them room, without a
-    /// wait.
+    /// Follows all hints, brings in what earlier ones asked for and moves out what gives them room,
+    /// without a wait.
     pub fn run_ahead(&mut self, sh: &Shared) {
         self.look();
         self.land(sh);
@@ -176,7 +177,7 @@ impl Lane {
         let word = sh.pages.get(page);
         let is_new = State::of(word) == State::Standby && word & HINTED == 0;
         if is_new && self.landed.len() < self.landed.capacity() {
-            // What is read meanwhile takes the frames of others first.
+            // Reads meanwhile take the frames of other pages first.
             let frame = sh.pages.frame(page);
             let kind = books.frames.kind(frame);
             books.frames.unlink(frame);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Writing back what was written to a shared region, while the program goes on.
 //!
-//! A sync goes through its range once. It either has a page stay in the region, where a scan then tells whether it
-//! was written to, or finds it beside the region and unchanged, or writes it from there. So no page is missed
-//! that leaves and comes back meanwhile.
+//! A sync goes through its range once. It either has a page stay in the region, where a scan then
+//! tells whether it was written to, or finds it beside the region and unchanged, or writes it from
+//! there. So no page is missed that leaves and comes back meanwhile.
 
 use std::cell::Cell;
 use std::ops::Range;
@@ -34,8 +34,8 @@ thread_local! {
 
 impl Turn {
     /// # Errors
-    /// EDEADLK in a signal handler that interrupted a sync of its own thread: that one goes on only after it, and
-    /// two threads could wait for each other's.
+    /// EDEADLK in a signal handler that interrupted a sync of its own thread: that one goes on only
+    /// after it, and two threads could wait for each other's.
     fn take(sh: &Shared) -> Result<Turn> {
         if IN_TURN.replace(true) {
             let error = std::io::Error::from_raw_os_error(libc::EDEADLK);
@@ -63,8 +63,8 @@ pub(crate) fn write_back_last(sh: &Shared, pages: Range<u32>) -> Result<()> {
     Sync::new(sh).write_back(pages)
 }
 
-/// As [`write_back`], and makes the pages durable. Those of which the device says that they may not be count as
-/// written once more.
+/// As [`write_back`], and makes the pages durable. Those of which the device says that they may not
+/// be count as written once more.
 pub(crate) fn make_durable(sh: &Shared, pages: Range<u32>) -> Result<()> {
     let _turn = Turn::take(sh)?;
     let _one = sh.one_sync.lock().unwrap_or_else(PoisonError::into_inner);
@@ -174,8 +174,9 @@ impl<'a> Sync<'a> {
         }
     }
 
-    /// Writes held pages back that were written to when last looked at. They stay until then, so that nobody
-    /// takes them for clean between the moment that they are protected again and the end of their write.
+    /// Writes held pages back that were written to when last looked at. They stay until then, so
+    /// that nobody takes them for clean between the moment that they are protected again and the
+    /// end of their write.
     fn write_run(&mut self, run: Range<u32>) {
         let sh = self.sh;
         let (start, end) = (sh.area.at(run.start as usize), sh.area.at(run.end as usize));
@@ -187,7 +188,8 @@ impl<'a> Sync<'a> {
         };
         for range in &found[..ranges] {
             let pages = page_range(sh, range);
-            // A device may write to what is pinned, which no page table tells: it counts as written until then.
+            // A device may write to what is pinned, which no page table tells: it counts as written
+            // until then.
             for page in pages.clone().filter(|page| sh.pages.pins(*page) > 0) {
                 count_as_written(sh, page..page + 1);
             }
@@ -223,7 +225,8 @@ impl<'a> Sync<'a> {
         }
     }
 
-    /// What was written back may not have arrived: as far as it is still in memory it counts as written again.
+    /// What was written back may not have arrived: as far as it is still in memory it counts as
+    /// written again.
     fn take_back(&mut self) {
         let sh = self.sh;
         for page in std::mem::take(&mut self.written).into_iter().flatten() {
@@ -271,8 +274,9 @@ impl Held {
     /// Pages looked at while the lock is held, at most.
     const LOOKS: u32 = 4096;
 
-    /// Has pages of a range stay that are in the region. Passes over those that are as the source has them, and
-    /// ends before one that somebody is at or that is to be written beside the region.
+    /// Has pages of a range stay that are in the region. Passes over those that are as the source
+    /// has them, and ends before one that somebody is at or that is to be written beside the
+    /// region.
     fn hold(sh: &Shared, pages: Range<u32>) -> Held {
         let mut held = Held { pages: [0; PAGES], count: 0, bits: 0, next: pages.start };
         let _quiet = Quiet::new();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The thread that handles a region's faults, where the faulting threads do not: one queue, many faults at once.
+//! The thread that handles a region's faults, where the faulting threads do not: one queue, many
+//! faults at once.
 
 use std::io;
 use std::sync::Arc;
@@ -7,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 
-use dwell::executor::{Alarm, World};
+use dwell::executor::{Alarm, Platform};
 use dwell::park::Parker;
 use dwell::queue::{Action, Queue, Watch};
 use dwell::{Error, Result, arch, clock};
@@ -16,14 +17,14 @@ use dwell_policy::{WaitMachine, Woken, drive};
 
 use crate::ahead::Plan;
 use crate::fault::{INSTALLS, PATIENCE_NS, account};
-use crate::lane::Lane;
-use crate::lanes::HANDLER;
 use crate::mask::Quiet;
 use crate::open;
 use crate::options::PAGE_BYTES;
 use crate::pages::{AHEAD, HINTED, POISONED, State};
 use crate::shared::{Books, Shared};
 use crate::stats::add;
+use crate::thread_queue::ThreadQueue;
+use crate::thread_queues::HANDLER;
 use crate::uffd::Uffd;
 
 /// What the parker knows the userfaultfd by.
@@ -90,7 +91,7 @@ struct Pending {
 /// What came of a look at a fault.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Step {
-    /// Who faulted goes on.
+    /// The faulting thread goes on.
     Over,
     /// It got further, and may get further still.
     Further,
@@ -102,7 +103,7 @@ enum Step {
 
 struct Serving {
     sh: Arc<Shared>,
-    lane: Lane,
+    thread_queue: ThreadQueue,
     parker: Parker,
     pending: Vec<Pending>,
     /// Whether a fault waits for what others do.
@@ -117,12 +118,12 @@ struct Serving {
 impl Serving {
     fn new(sh: Arc<Shared>, stop: Arc<AtomicBool>, spin_ns: Ns) -> Result<Serving> {
         let failed = |error| Error::io("starting the handler thread", sh.path(), None, error);
-        let lane = open::thread_lane(&sh)?;
+        let thread_queue = open::thread_lane(&sh)?;
         let mut parker = Parker::new().map_err(failed)?;
         parker.watch(sh.uffd.descriptor(), FAULTS).map_err(failed)?;
         let (pending, plan) = (Vec::new(), Plan::default());
         let (elsewhere, news) = (false, false);
-        Ok(Serving { sh, lane, parker, pending, elsewhere, news, plan, stop, spin_ns })
+        Ok(Serving { sh, thread_queue, parker, pending, elsewhere, news, plan, stop, spin_ns })
     }
 
     fn run(&mut self) {
@@ -134,17 +135,17 @@ impl Serving {
             account(&sh, &drive(machine, self));
         }
         const LAST_NS: Ns = 5_000_000_000;
-        if !self.lane.drain(&self.sh, clock::now() + LAST_NS) {
+        if !self.thread_queue.drain(&self.sh, clock::now() + LAST_NS) {
             // A device that answers no more may still write to the frames: they are given up.
             std::mem::forget(self.sh.clone());
         }
     }
 
-    /// How to wait: as the policy says while somebody waits for a page, and else for the next fault, which
-    /// comes when it likes.
+    /// How to wait: as the policy says while somebody waits for a page, and else for the next
+    /// fault, which comes when it likes.
     fn decide(&mut self) -> Decision {
-        if self.lane.in_flight > 0 && !self.pending.is_empty() {
-            let mut decision = self.lane.decide(&self.sh, Asked::Read, PAGE_BYTES);
+        if self.thread_queue.in_flight > 0 && !self.pending.is_empty() {
+            let mut decision = self.thread_queue.decide(&self.sh, Asked::Read, PAGE_BYTES);
             decision.route = Route::Interrupt;
             return decision;
         }
@@ -154,8 +155,8 @@ impl Serving {
         decision
     }
 
-    /// Takes faults in and goes on with those that are here; whether anything happened. Where nothing did, all
-    /// faults wait: for requests in flight, or for others.
+    /// Takes faults in and goes on with those that are here; whether anything happened. Where
+    /// nothing did, all faults wait: for requests in flight, or for others.
     fn work(&mut self) -> bool {
         let mut addresses = [0; Uffd::FAULTS];
         let told = self.sh.uffd.faults(&mut addresses);
@@ -168,10 +169,10 @@ impl Serving {
             add(&self.sh.counters.faults, 1);
             self.pending.push(Pending { page, sent: false, along: false, began: clock::now() });
         }
-        let landed = self.lane.in_flight;
-        self.lane.look();
-        self.lane.land(&self.sh);
-        let mut news = told > 0 || landed != self.lane.in_flight;
+        let landed = self.thread_queue.in_flight;
+        self.thread_queue.look();
+        self.thread_queue.land(&self.sh);
+        let mut news = told > 0 || landed != self.thread_queue.in_flight;
         self.elsewhere = false;
         let mut at = 0;
         while at < self.pending.len() {
@@ -190,10 +191,10 @@ impl Serving {
         if news {
             // The device is kept at work: the next plan takes the place of this one.
             let (sh, mut plan) = (self.sh.clone(), self.plan);
-            while self.lane.issue(&sh, &mut plan) {}
+            while self.thread_queue.issue(&sh, &mut plan) {}
             self.plan = plan;
         }
-        self.lane.flush();
+        self.thread_queue.flush();
         news
     }
 
@@ -201,11 +202,11 @@ impl Serving {
     fn step(&mut self, at: usize) -> Step {
         let sh = self.sh.clone();
         let Pending { page, sent, along, began } = self.pending[at];
-        self.lane.alone = None;
-        if self.lane.take_error(page).is_some() {
+        self.thread_queue.alone = None;
+        if self.thread_queue.take_error(page).is_some() {
             // What could not be read may be a page beside it.
             if along {
-                self.lane.alone = Some(page);
+                self.thread_queue.alone = Some(page);
             } else if self.refuse(page) {
                 return Step::Over;
             }
@@ -229,9 +230,9 @@ impl Serving {
                 }
                 let mut pages = [0; INSTALLS];
                 let plan = self.plan;
-                let count = self.lane.gather(&sh, &mut books, page, &plan, &mut pages);
+                let count = self.thread_queue.gather(&sh, &mut books, page, &plan, &mut pages);
                 drop(books);
-                let _ = sh.install(&mut pages[..count], self.lane.class(), page);
+                let _ = sh.install(&mut pages[..count], self.thread_queue.class(), page);
                 match sh.pages.state(page) {
                     State::Present => Step::Over,
                     _ => Step::Elsewhere,
@@ -251,9 +252,10 @@ impl Serving {
                 }
             }
             State::Absent => {
-                let planned = self.lane.plan(&sh, &books, page);
-                let wanted = self.lane.granule(&sh, &books, page, &planned);
-                let Some((first, run)) = self.lane.reserve(&sh, &mut books, page, wanted) else {
+                let planned = self.thread_queue.plan(&sh, &books, page);
+                let wanted = self.thread_queue.granule(&sh, &books, page, &planned);
+                let Some((first, run)) = self.thread_queue.reserve(&sh, &mut books, page, wanted)
+                else {
                     drop(books);
                     return self.make_room(began);
                 };
@@ -262,22 +264,22 @@ impl Serving {
                 add(&sh.counters.reads_awaited, 1);
                 (self.pending[at].sent, self.pending[at].along) = (true, run.count > 1);
                 let bytes = sh.bytes_of(first, run.count);
-                let mut decision = self.lane.decide(&sh, Asked::Read, bytes);
-                if self.lane.has_queue() {
+                let mut decision = self.thread_queue.decide(&sh, Asked::Read, bytes);
+                if self.thread_queue.has_queue() {
                     // Others wait for this thread too: it does not go into a call for one of them.
                     decision.route = Route::Interrupt;
                 }
                 let sent = match sh.fill(run) {
-                    Ok(()) => self.lane.send(&sh, Action::Read, first, run, &decision),
+                    Ok(()) => self.thread_queue.send(&sh, Action::Read, first, run, &decision),
                     Err(_) => None,
                 };
                 let Some(flight) = sent else {
-                    self.lane.abandon(&sh, first, run);
+                    self.thread_queue.abandon(&sh, first, run);
                     return Step::Elsewhere;
                 };
-                self.lane.flights[flight].timed = true;
-                if self.lane.flights[flight].done {
-                    self.lane.land(&sh);
+                self.thread_queue.flights[flight].timed = true;
+                if self.thread_queue.flights[flight].done {
+                    self.thread_queue.land(&sh);
                 }
                 Step::Further
             }
@@ -288,20 +290,20 @@ impl Serving {
     /// Sees to it that there is a frame for a fault that found none.
     fn make_room(&mut self, began: Ns) -> Step {
         let sh = self.sh.clone();
-        if self.lane.make_room(&sh) > 0 {
+        if self.thread_queue.make_room(&sh) > 0 {
             return Step::Further;
         }
         // What this thread has sent itself comes back with frames too.
-        let passing = self.lane.in_flight > 0 || sh.lock().is_passing();
+        let passing = self.thread_queue.in_flight > 0 || sh.lock().is_passing();
         if passing && clock::now() < began + PATIENCE_NS {
             return Step::Elsewhere;
         }
-        if self.lane.make_last_room(&sh) { Step::Further } else { Step::Elsewhere }
+        if self.thread_queue.make_last_room(&sh) { Step::Further } else { Step::Elsewhere }
     }
 
     /// What this fault asks for ahead, which is done when time is idle.
     fn plan(&mut self, books: &Books, page: u32) {
-        let plan = self.lane.plan(&self.sh, books, page);
+        let plan = self.thread_queue.plan(&self.sh, books, page);
         self.follow(plan);
     }
 
@@ -344,7 +346,7 @@ impl Driver for Serving {
     fn offer(&mut self, _: Ns) -> bool {
         let sh = self.sh.clone();
         let mut plan = self.plan;
-        let more = self.lane.steal(&sh, &mut plan);
+        let more = self.thread_queue.steal(&sh, &mut plan);
         self.plan = plan;
         more
     }
@@ -356,11 +358,12 @@ impl Driver for Serving {
     fn park(&mut self, until: Option<Ns>) -> Woken {
         self.parker.disarm();
         let mut due = until;
-        if self.lane.in_flight > 0
-            && let Some(queue) = self.lane.queue()
+        if self.thread_queue.in_flight > 0
+            && let Some(queue) = self.thread_queue.queue()
         {
             if let Some(descriptor) = self.parker.descriptor() {
-                // A sleep in the queue's ring ends with a fault too. One that came before is looked for below.
+                // A sleep in the queue's ring ends with a fault too. One that came before is looked
+                // for below.
                 if queue.watch(descriptor) == Watch::Fired {
                     queue.watch(descriptor);
                 }
@@ -372,7 +375,7 @@ impl Driver for Serving {
                 due = Some(due.map_or(at, |due| due.min(at)));
             }
             if !self.parker.arm(&wake) {
-                if let Some(queue) = self.lane.queue() {
+                if let Some(queue) = self.thread_queue.queue() {
                     queue.disarm();
                 }
                 return Woken::Unwakeable;
@@ -388,7 +391,7 @@ impl Driver for Serving {
             self.parker.wait(due);
             self.parker.look(&mut |_, _| {});
         }
-        if let Some(queue) = self.lane.queue() {
+        if let Some(queue) = self.thread_queue.queue() {
             queue.disarm();
         }
         Woken::Look

@@ -72,7 +72,8 @@ impl Refusals {
         *self.0.lock().unwrap() = refused;
     }
 
-    /// Of a move: the bytes before the first that is refused, and the error number.
+    /// The outcome of a move that is to fail: the bytes before the first that is refused, and the
+    /// error number.
     fn of(&self, number: libc::Ioctl, to: usize, bytes: usize) -> Option<(usize, i32)> {
         let refused = self.0.lock().unwrap();
         let (range, errno) = refused.as_ref()?;
@@ -145,8 +146,8 @@ impl Uffd {
     }
 
     fn ioctl<T>(&self, number: libc::Ioctl, argument: &mut T) -> io::Result<()> {
-        // SAFETY: an open userfaultfd and the structure that this number names. What it does to memory
-        // is within ranges that the pager mapped for this.
+        // SAFETY: an open userfaultfd and the structure that this number names. What it does to
+        // memory is within ranges that the pager mapped for this.
         match unsafe { libc::ioctl(self.descriptor.as_raw_fd(), number, argument) } {
             0 => Ok(()),
             _ => Err(io::Error::last_os_error()),
@@ -172,8 +173,8 @@ impl Uffd {
         self.transfer(IOC_MOVE, to, from, bytes, 0)
     }
 
-    /// Copies pages to a range that is absent, protected against writing or not; what was copied before an
-    /// error is told in bytes.
+    /// Copies pages to a range that is absent, protected against writing or not; what was copied
+    /// before an error is told in bytes.
     pub fn copy_pages(
         &self,
         to: usize,
@@ -245,8 +246,9 @@ impl Uffd {
         self.features & POISON != 0 && self.ioctl(IOC_POISON, &mut poison).is_ok()
     }
 
-    /// Finds pages, in memory or in swap, that were written since they were last protected, and protects them in the same
-    /// step if `protect`. How many ranges were found, and where the scan ended.
+    /// Finds pages, in memory or in swap, that were written since they were last protected, and
+    /// protects them in the same step if `protect`. How many ranges were found, and where the scan
+    /// ended.
     pub fn written(
         &self,
         start: usize,
@@ -287,8 +289,8 @@ impl Uffd {
             category_anyof_mask: PAGE_IS_PRESENT | PAGE_IS_SWAPPED,
             return_mask: PAGE_IS_WRITTEN,
         };
-        // SAFETY: an open page map, the structure that this number names, and room for as many ranges as it
-        // says.
+        // SAFETY: an open page map, the structure that this number names, and room for as many
+        // ranges as it says.
         let rc = unsafe { libc::ioctl(pagemap.as_raw_fd(), IOC_PAGEMAP_SCAN, &mut scan) };
         match usize::try_from(rc) {
             Ok(count) => Ok((count, scan.walk_end as usize)),
@@ -296,7 +298,8 @@ impl Uffd {
         }
     }
 
-    /// Which pages of a run are there, in memory or in swap, a bit each. All, where that cannot be told.
+    /// Which pages of a run are there, in memory or in swap, a bit each. All, where that cannot be
+    /// told.
     pub fn there(&self, start: usize, pages: usize) -> u32 {
         const IN_MEMORY_OR_SWAP: u64 = 3 << 62;
         const MOST: usize = 32;
@@ -358,7 +361,8 @@ fn handshake(descriptor: &OwnedFd, features: u64) -> io::Result<u64> {
     }
 }
 
-/// A new userfaultfd. Faults of the kernel's own accesses need a right that those of user mode do not.
+/// A new userfaultfd. Faults of the kernel's own accesses need a right that those of user mode do
+/// not.
 fn descriptor(kernel_too: bool) -> Result<OwnedFd, Missing> {
     let flags = libc::O_CLOEXEC | libc::O_NONBLOCK;
     let mode = if kernel_too { 0 } else { USER_MODE_ONLY };

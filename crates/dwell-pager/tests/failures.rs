@@ -22,7 +22,8 @@ const BYTES: usize = 128 * PAGE_BYTES;
 /// Installs a handler of SIGBUS and SIGSEGV.
 fn install(handler: extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void)) {
     for signal in [libc::SIGBUS, libc::SIGSEGV] {
-        // SAFETY: a zeroed action is a valid one, and the handler is of the kind that the flag says.
+        // SAFETY: a zeroed action is a valid one, and the handler is of the kind that the flag
+        // says.
         unsafe {
             let mut action: libc::sigaction = mem::zeroed();
             action.sa_sigaction = handler as *const () as usize;
@@ -103,8 +104,8 @@ fn a_device_that_stalls_is_waited_for_without_holding_the_cpu() {
 fn a_write_that_the_device_refuses_is_told_by_sync_and_the_page_stays() {
     let (_dir, path) = file(BYTES);
     for budget in [16, 200] {
-        // Each request in three fails: reads of this test are tried again until they succeed. Were it one in two,
-        // a write and the sync of the device after it would never both succeed.
+        // Each request in three fails: reads of this test are tried again until they succeed. Were
+        // it one in two, a write and the sync of the device after it would never both succeed.
         let device = Arc::new(emulated(&path, "latency=2us,error-every=3"));
         let options = shared(budget).ahead(Ahead::Nothing);
         let Some(region) = region(device.clone(), &options) else { return };
@@ -124,7 +125,8 @@ fn a_write_that_the_device_refuses_is_told_by_sync_and_the_page_stays() {
             assert!(error.to_string().contains("Input/output error"), "{error}");
             told += 1;
             assert!(told < 1_000);
-            // At times one request more: else the same one of those that each sync makes could fail for ever.
+            // At times one request more: else the same one of those that each sync makes could fail
+            // for ever.
             if told % 2 == 0 {
                 let _ = device.read_at(&mut [0; PAGE_BYTES], 0);
             }
@@ -194,7 +196,8 @@ fn foreign(signal: i32) -> *const u8 {
     use std::os::fd::AsRawFd;
     let fd = file.as_ref().map_or(-1, |file| file.as_raw_fd());
     let flags = if fd < 0 { libc::MAP_PRIVATE | libc::MAP_ANONYMOUS } else { libc::MAP_SHARED };
-    // SAFETY: a fresh mapping at an address of the kernel's choice; of an empty file, every page is past its end.
+    // SAFETY: a fresh mapping at an address of the kernel's choice; of an empty file, every page is
+    // past its end.
     let at = unsafe { libc::mmap(ptr::null_mut(), PAGE_BYTES, prot, flags, fd, 0) };
     assert_ne!(at, libc::MAP_FAILED);
     at.cast()
@@ -253,7 +256,7 @@ fn a_forked_child_has_no_region_and_the_parent_goes_on() {
     let (_dir, path) = file(BYTES);
     for faults in BOTH {
         let Some(region) = region(open(&path, true), &shared(16).faults(faults)) else { return };
-        let lane = region.register_thread().unwrap();
+        let thread_queue = region.register_thread().unwrap();
         for page in 0..32 {
             write(&region, page * PAGE_BYTES, 7);
         }
@@ -277,7 +280,7 @@ fn a_forked_child_has_no_region_and_the_parent_goes_on() {
         for page in 0..32 {
             assert_eq!(read(&region, page * PAGE_BYTES), 7);
         }
-        drop(lane);
+        drop(thread_queue);
         // A child that drops what it inherited harms nobody.
         let mut region = Some(region);
         assert_eq!(
@@ -348,7 +351,8 @@ fn after_a_kill_in_the_middle_of_writing_back_each_page_is_old_or_new() {
         let now = std::fs::read(&path).unwrap();
         assert_eq!(now.len(), BYTES);
         for (page, bytes) in now.chunks(PAGE_BYTES).enumerate() {
-            // The program itself may have been within the page; what it had not come to is one round older.
+            // The program itself may have been within the page; what it had not come to is one
+            // round older.
             let first = bytes[0];
             let turn = bytes.iter().position(|byte| *byte != first).unwrap_or(PAGE_BYTES);
             let rest = bytes.get(turn).copied().unwrap_or(first);

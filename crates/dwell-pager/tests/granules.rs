@@ -150,12 +150,12 @@ fn the_last_fault_of_a_thread_tells_its_stages_in_their_order() {
     let (_dir, path) = file(BYTES);
     let options = pages(64).stages(true).ahead(Ahead::Nothing);
     let Some(region) = region(emulated(&path, "latency=20us"), &options) else { return };
-    let lane = region.register_thread().unwrap();
-    assert_eq!(lane.last_fault(), None);
+    let thread_queue = region.register_thread().unwrap();
+    assert_eq!(thread_queue.last_fault(), None);
     let before = dwell::clock::now();
     read(&region, 5 * PAGE_BYTES);
     let after = dwell::clock::now();
-    let seen = lane.last_fault().unwrap();
+    let seen = thread_queue.last_fault().unwrap();
     let stages = [
         before,
         seen.entered,

@@ -100,8 +100,8 @@ fn a_thread_gives_the_cpu_away_while_one_of_higher_priority_wants_one() {
     let device = Arc::new(emulated(&path, "latency=100ms"));
     let options = pages(64).ahead(Ahead::Nothing).board(board);
     let Some(region) = region(device, &options) else { return };
-    let lane = region.register_thread().unwrap();
-    lane.set_nice(5);
+    let thread_queue = region.register_thread().unwrap();
+    thread_queue.set_nice(5);
     let touch = |pages: std::ops::Range<usize>| {
         for page in pages {
             assert_eq!(read(&region, page * PAGE_BYTES), byte_at(page * PAGE_BYTES));
@@ -118,8 +118,8 @@ fn a_thread_gives_the_cpu_away_while_one_of_higher_priority_wants_one() {
         for _ in 0..cpus + 1 {
             let (region, ended, ready) = (&region, &ended, &ready);
             scope.spawn(move || {
-                let lane = region.register_thread().unwrap();
-                lane.set_nice(-5);
+                let thread_queue = region.register_thread().unwrap();
+                thread_queue.set_nice(-5);
                 ready.wait();
                 let _ = ended.lock().unwrap().recv();
             });
@@ -131,12 +131,12 @@ fn a_thread_gives_the_cpu_away_while_one_of_higher_priority_wants_one() {
         assert_eq!(statistics.sacrificed, 4, "{statistics:?}");
         assert!(statistics.waits_parked >= parked_before + 4, "{statistics:?}");
         // One of the highest priority gives way to nobody.
-        lane.set_nice(-20);
+        thread_queue.set_nice(-20);
         touch(100..104);
         assert_eq!(region.statistics().sacrificed, 4);
         drop(end);
     });
-    lane.set_nice(5);
+    thread_queue.set_nice(5);
     touch(150..154);
     assert_eq!(region.statistics().sacrificed, 4);
 }
@@ -146,12 +146,12 @@ fn pages_of_a_high_priority_outlast_those_of_a_low_one() {
     let (_dir, path) = file(BYTES);
     let options = pages(96).ahead(Ahead::Nothing);
     let Some(region) = region(open(&path, false), &options) else { return };
-    let lane = region.register_thread().unwrap();
-    lane.set_nice(-10);
+    let thread_queue = region.register_thread().unwrap();
+    thread_queue.set_nice(-10);
     for page in 0..32 {
         read(&region, page * PAGE_BYTES);
     }
-    lane.set_nice(10);
+    thread_queue.set_nice(10);
     for page in 32..256 {
         read(&region, page * PAGE_BYTES);
     }

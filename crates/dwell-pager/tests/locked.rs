@@ -11,7 +11,8 @@ use dwell_pager::PAGE_BYTES;
 const BYTES: usize = 128 * PAGE_BYTES;
 const FRAMES: usize = 16;
 
-/// Locks memory as `flags` say before or after a region is made, and goes through four times as many pages as are kept.
+/// Locks memory as `flags` say before or after a region is made, and goes through four times as
+/// many pages as are kept.
 fn goes_through_a_region(name: &str, flags: i32, before: bool) {
     if !is_child() {
         return succeeds(name, "-");

@@ -56,7 +56,8 @@ fn the_rest_of_a_region_goes_on_when_the_program_unmaps_or_remaps_a_part() {
             }
             region.sync().unwrap();
             let (part, bytes) = (region.as_ptr().wrapping_add(4 * PAGE_BYTES), 4 * PAGE_BYTES);
-            // SAFETY: pages of the region that nobody touches any more, moved to a place of the kernel's choice.
+            // SAFETY: pages of the region that nobody touches any more, moved to a place of the
+            // kernel's choice.
             unsafe {
                 if moves {
                     let to = libc::mremap(
@@ -133,7 +134,8 @@ fn a_file_that_is_cut_short_under_a_region_refuses_pages_past_its_end_and_no_oth
     }
 }
 
-/// How a process ends that reads past the end of a file which was longer when its region was opened.
+/// How a process ends that reads past the end of a file which was longer when its region was
+/// opened.
 fn forked_reader(path: &std::path::Path) -> i32 {
     std::fs::write(path, vec![1; 4 * PAGE_BYTES]).unwrap();
     forked(|| {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The handler of SIGBUS among others: whose stack it takes, and what becomes of the handler before it.
+//! The handler of SIGBUS among others: whose stack it takes, and what becomes of the handler before
+//! it.
 #![allow(unsafe_code)]
 
 mod common;
@@ -155,8 +156,8 @@ fn a_fault_on_a_stack_of_two_pages_is_handled_on_the_alternate_stack() {
     // As threads of Go and of Rust have one.
     let _alternate = Painted::new(32 << 10);
     const STACK: usize = 2 * PAGE_BYTES;
-    // SAFETY: a fresh mapping of the kernel's choice, whose first page nobody may touch; a context on the rest of
-    // it, which comes back to this one.
+    // SAFETY: a fresh mapping of the kernel's choice, whose first page nobody may touch; a context
+    // on the rest of it, which comes back to this one.
     unsafe {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         let memory = libc::mmap(ptr::null_mut(), PAGE_BYTES + STACK, libc::PROT_NONE, flags, -1, 0);
@@ -179,12 +180,12 @@ fn a_fault_on_a_stack_of_two_pages_is_handled_on_the_alternate_stack() {
     }
 }
 
-/// Of a handler and a thread beside it: the handler has come, the thread is done.
+/// Set when the handler has come, and when the thread beside it has brought the page in.
 static CAME: AtomicBool = AtomicBool::new(false);
 static BROUGHT: AtomicBool = AtomicBool::new(false);
 
-/// As Rust's own handler does where it does not know an address: the default action is installed, and the access
-/// is tried again. Meanwhile another thread brings the page in.
+/// As Rust's own handler does where it does not know an address: the default action is installed,
+/// and the access is tried again. Meanwhile another thread brings the page in.
 extern "C" fn gives_up(signal: i32, _: *mut libc::siginfo_t, _: *mut libc::c_void) {
     // SAFETY: the default action.
     unsafe { libc::signal(signal, libc::SIG_DFL) };
@@ -340,7 +341,8 @@ fn a_plain_handler_that_was_there_before_is_called_with_the_mask_that_it_asked_f
         let status = forked(|| {
             let flags = if once { libc::SA_RESETHAND } else { 0 };
             install(libc::SIGBUS, plain as *const () as usize, flags, &[libc::SIGUSR2]);
-            // The first refusals are what the handler sees; it returns, and the access is tried again.
+            // The first refusals are what the handler sees; it returns, and the access is tried
+            // again.
             let times = if once { 1 } else { 3 };
             let Some(region) = region(refusing(&path, times), &pages(16).ahead(Ahead::Nothing))
             else {
@@ -349,7 +351,8 @@ fn a_plain_handler_that_was_there_before_is_called_with_the_mask_that_it_asked_f
             assert_eq!(read(&region, PAGE_BYTES), byte_at(PAGE_BYTES));
             assert_eq!(TIMES.load(Ordering::SeqCst), times);
             assert_eq!(KEPT_OUT.load(Ordering::SeqCst), 0b101);
-            // SAFETY: sends the calling thread a signal, which ends it where the handler is for once.
+            // SAFETY: sends the calling thread a signal, which ends it where the handler is for
+            // once.
             unsafe { libc::raise(libc::SIGBUS) };
             assert_eq!(TIMES.load(Ordering::SeqCst), times + 1);
             i32::from(once)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Devices that stall: a fault waits as long as they do, and a signal that ends the process ends it all the same.
+//! Devices that stall: a fault waits as long as they do, and a signal that ends the process ends it
+//! all the same.
 #![allow(unsafe_code)]
 
 mod common;
@@ -43,10 +44,11 @@ fn threads_that_wait_for_one_page_of_a_stalled_device_wait_as_long_as_it_stalls(
     }
 }
 
-/// Runs `work` in a forked child, and `meet` with its number meanwhile; how the child ended: its exit status, or
-/// the negative signal. A child that has not ended after a minute is killed.
+/// Runs `work` in a forked child, and `meet` with its number meanwhile; how the child ended: its
+/// exit status, or the negative signal. A child that has not ended after a minute is killed.
 fn beside(work: impl FnOnce() -> i32, meet: impl FnOnce(i32)) -> i32 {
-    // SAFETY: the child is of one thread, runs `work` and ends without running anything of the parent's.
+    // SAFETY: the child is of one thread, runs `work` and ends without running anything of the
+    // parent's.
     match unsafe { libc::fork() } {
         -1 => panic!("fork: {}", std::io::Error::last_os_error()),
         0 => {
@@ -79,8 +81,8 @@ fn ended(pid: i32) -> i32 {
     }
 }
 
-/// Waits until a process of one thread is in the pager's hands (SIGUSR2, which it catches, is kept out), and sends
-/// it a signal.
+/// Waits until a process of one thread is in the pager's hands (SIGUSR2, which it catches, is kept
+/// out), and sends it a signal.
 fn signal_in_the_pager(pid: i32, signal: i32) {
     let began = Instant::now();
     while began.elapsed() < Duration::from_secs(30) {
@@ -166,7 +168,8 @@ fn a_signal_that_ends_the_process_ends_it_while_a_device_stalls() {
     if !is_child() {
         return succeeds(name, "-");
     }
-    // Inherited, it may be ignored. A child has it from its first instruction on: the signal may come before it runs.
+    // Inherited, it may be ignored. A child has it from its first instruction on: the signal may
+    // come before it runs.
     // SAFETY: the disposition of a signal.
     unsafe { libc::signal(libc::SIGINT, libc::SIG_DFL) };
     let (_dir, path) = file(BYTES);

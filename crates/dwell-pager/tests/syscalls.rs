@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! System calls on memory of a region: pinned, brought in before, or absent; and what is said of ranges.
+//! System calls on memory of a region: pinned, brought in before, or absent; and what is said of
+//! ranges.
 #![allow(unsafe_code)]
 
 mod common;
@@ -99,7 +100,7 @@ fn a_whole_file_can_be_pinned_with_a_budget_as_large_and_else_the_error_names_th
             let _lane = region.register_thread().unwrap();
             let part = region.pin(PAGE_BYTES..2 * PAGE_BYTES).unwrap();
             let all = region.pin(0..bytes).unwrap();
-            // What is pinned already takes no more of the budget.
+            // Pages that are pinned already take no more of the budget.
             let again = region.pin(0..bytes).unwrap();
             drop((part, again));
             region.sync().unwrap();
@@ -224,8 +225,8 @@ fn reading_in_order_takes_few_faults_and_so_does_a_stride() {
             let statistics = region.statistics();
             let awaited = statistics.reads_awaited;
             assert!(awaited < count as u64 / 8, "{faults:?}, stride {stride}: {statistics:?}");
-            // A device that serves one page after the other is waited for again and again; in order, many
-            // pages are one request.
+            // A device that serves one page after the other is waited for again and again; in
+            // order, many pages are one request.
             let most = if stride == 1 { count / 8 } else { count * 3 / 4 };
             assert!(statistics.faults < most as u64, "{faults:?}, {stride}: {statistics:?}");
         }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What one decision costs, by policy: `cargo run --release -p dwell-policy --example decision_cost`.
+//! What one decision costs, by policy: `cargo run --release -p dwell-policy --example
+//! decision_cost`.
 //!
-//! Each line is the median over many batches. Requests differ in size, backlog and sequence number, so
-//! that neither the compiler nor the branch predictor knows the answer; the loop that hands them
+//! Each line is the median over many batches. Requests differ in size, backlog and sequence number,
+//! so that neither the compiler nor the branch predictor knows the answer; the loop that hands them
 //! out is measured by itself and taken off. `wait` is what a caller does besides: it looks up the
 //! queue's estimate and fills in the request.
 

@@ -16,8 +16,8 @@ pub enum Arm {
     Spin,
     /// As [`Arm::Ring`], until half of what a pipeline has in flight has completed.
     RingHalf,
-    /// As [`Arm::Spin`], or as [`Arm::Poll`] where that can be, until half of what a pipeline has in
-    /// flight has completed.
+    /// As [`Arm::Spin`], or as [`Arm::Poll`] where that can be, until half of what a pipeline has
+    /// in flight has completed.
     SpinHalf,
     /// A request on a ring whose completion the thread sleeps for by a timer, and then spins for.
     Hybrid,
@@ -67,9 +67,9 @@ impl Arm {
         }
     }
 
-    /// Whether a request can be waited for so, where up to `depth` go together. A polled queue wakes
-    /// nobody, so it is no ring to block on. A timed sleep is one only if a probe found that it ends
-    /// before the completion comes.
+    /// Whether a request can be waited for so, where up to `depth` go together. A polled queue
+    /// wakes nobody, so it is no ring to block on. A timed sleep is one only if a probe found that
+    /// it ends before the completion comes.
     fn can_serve(self, wait: &Wait<'_>, depth: u32) -> bool {
         let routes = wait.routes;
         let is_lone = wait.call == Call::Blocking;

@@ -72,15 +72,18 @@ pub enum Reason {
     Measured,
     /// What could run next has a higher priority: the CPU is given away.
     Sacrificed,
-    /// Who serves the queue sleeps: it needs a CPU before there is anything to spin for.
+    /// The thread that serves the queue sleeps: it needs a CPU before there is anything to spin
+    /// for.
     Asleep,
     /// Dwell is switched off: the request goes the kernel's own way.
     Off,
-    /// Only a part of the requests is steered, and this one is not of it: it goes the kernel's own way.
+    /// Only a part of the requests is steered, and this one is not of it: it goes the kernel's own
+    /// way.
     HeldBack,
     /// Waiting has used the CPU time that it may use.
     SpinCap,
-    /// Steered requests of the device took longer than those held back: all go the kernel's own way.
+    /// Steered requests of the device took longer than those held back: all go the kernel's own
+    /// way.
     Regressed,
 }
 

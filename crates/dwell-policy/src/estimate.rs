@@ -69,9 +69,9 @@ impl Pace {
     /// fewer of them lie there before they do, in nanoseconds.
     ///
     /// [`Enough::Few`] is as many as come in the time that blocking and coming back costs, for
-    /// which a waiting thread may as well wait. It is never more than a quarter of them, so that the
-    /// device keeps enough to do and a slow request holds up few; one as long as the pace is unknown.
-    /// [`Enough::Half`] is patient for twice as long as half of them usually take.
+    /// which a waiting thread may as well wait. It is never more than a quarter of them, so that
+    /// the device keeps enough to do and a slow request holds up few; one as long as the pace is
+    /// unknown. [`Enough::Half`] is patient for twice as long as half of them usually take.
     pub fn worth_waiting_for(&self, enough: Enough, in_flight: u32, switch_ns: Ns) -> (u32, Ns) {
         match enough {
             Enough::Few => {

@@ -70,8 +70,8 @@ impl Profile {
         self.latency_ns.saturating_add(beyond_ns)
     }
 
-    /// How a request issued by `call` is waited for by default. What is served on the caller's own
-    /// CPU is so however it is called.
+    /// How a request issued by `call` is waited for by default. A device that serves on the
+    /// caller's own CPU does so however it is called.
     pub const fn class_of(&self, call: Call) -> DeviceClass {
         match (self.class, call) {
             (DeviceClass::VeryFast, _) => DeviceClass::VeryFast,

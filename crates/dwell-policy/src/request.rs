@@ -138,7 +138,7 @@ pub struct Wait<'a> {
     pub kind: Kind,
     /// Size in bytes.
     pub size_bytes: u64,
-    /// What is in flight ahead of it.
+    /// The requests in flight ahead of it.
     pub backlog: Backlog,
     /// Alone, or one of several.
     pub call: Call,
@@ -148,7 +148,8 @@ pub struct Wait<'a> {
     pub profile: Option<&'a Profile>,
     /// What this queue's own completions say of requests like this one.
     pub estimate: Estimate,
-    /// Whether who serves the queue is on a CPU. A device always is; a process may sleep, and is woken by the request.
+    /// Whether who serves the queue is on a CPU. A device always is; a process may sleep, and is
+    /// woken by the request.
     pub awake: bool,
     /// The machine in the last window.
     pub load: Load,

@@ -7,8 +7,8 @@
 //! cheaper once it has settled, the former incumbent comes back. Trials become rarer while nothing
 //! changes, and begin anew when the incumbent's own cost shifts.
 //!
-//! Trials are rationed by the time in which requests were made, the *active* time: a program that pauses
-//! would otherwise try with a larger share of its requests than one that does not.
+//! Trials are rationed by the time in which requests were made, the *active* time: a program that
+//! pauses would otherwise try with a larger share of its requests than one that does not.
 
 mod rival;
 
@@ -109,9 +109,9 @@ const CHANGED: f64 = 0.6;
 const SLACK: f64 = 0.08;
 const CHANGED_OF_SPREAD: f64 = 8.0;
 const SLACK_OF_SPREAD: f64 = 1.5;
-/// Changes that follow a change this soon begin nothing anew. Where the same arm served between two that
-/// did and was cheaper than all others, it is twice as long from then on, up to the second of these, and
-/// trials stay as rare as they were.
+/// Changes that follow a change this soon begin nothing anew. Where the same arm served between two
+/// that did and was cheaper than all others, it is twice as long from then on, up to the second of
+/// these, and trials stay as rare as they were.
 const CALM_NS: Ns = 10_000 * MS;
 const LONGEST_CALM_NS: Ns = 160_000 * MS;
 
@@ -138,8 +138,8 @@ pub struct Switchback {
     /// Active time so far, and until when it is counted. What trials wait for is in active time.
     active: Ns,
     counted: Ns,
-    /// Active time when this step began, for how long it did not count, what was seen in it so far, and
-    /// until when it may be prolonged.
+    /// Active time when this step began, for how long it did not count, what was seen in it so far,
+    /// and until when it may be prolonged.
     began: Ns,
     lead_ns: Ns,
     seen: Seen,
@@ -151,8 +151,8 @@ pub struct Switchback {
     down: f64,
     /// How far looks are off on average.
     spread: f64,
-    /// Changes begin nothing anew until then; for how long so after the next, and how often another arm
-    /// had become the incumbent at the last.
+    /// Changes begin nothing anew until then; for how long so after the next, and how often another
+    /// arm had become the incumbent at the last.
     calm_until: Ns,
     calm_ns: Ns,
     switches_then: u32,
@@ -231,7 +231,7 @@ impl Switchback {
         (self.is_begun() && others.all(|arm| tried(&arm))).then_some(self.incumbent)
     }
 
-    /// What is known of `arm`.
+    /// The statistics of `arm`.
     pub fn told(&self, arm: Arm) -> Told {
         let rival = &self.rivals[arm as usize];
         match arm == self.incumbent {
@@ -263,8 +263,8 @@ impl Switchback {
         words
     }
 
-    /// Begins with what another process found; trials were on the same clock. `false` where these words
-    /// say nothing, or nothing that can be used here.
+    /// Begins with what another process found; trials were on the same clock. `false` where these
+    /// words say nothing, or nothing that can be used here.
     pub fn restore(&mut self, now: Ns, words: &[u64; SAVED_WORDS], offered: Arms) -> bool {
         let &[incumbent, active, level, switches, ..] = words;
         let arm = incumbent.checked_sub(1).and_then(|arm| Arm::ALL.get(arm as usize)).copied();
@@ -374,8 +374,8 @@ impl Switchback {
         self.start(now, LOOK_NS * 3 / 4, LOOK_NS / 4);
     }
 
-    /// Looks whether the incumbent costs as much as before again. What it cost meanwhile is a cost of
-    /// the trial.
+    /// Looks whether the incumbent costs as much as before again. What it cost meanwhile is a cost
+    /// of the trial.
     fn recovered(&mut self, now: Ns, arm: Arm, began: Ns, mean: f64, enough: bool) {
         let took_ns = self.active.saturating_sub(began);
         let slack = RECOVERED.max(self.spread * RECOVERED_OF_SPREAD);

@@ -241,8 +241,8 @@ fn once_settled_it_costs_at_most_three_percent_more_than_the_best_arm() {
 
 #[test]
 fn over_a_day_of_changes_it_costs_at_most_five_percent_more_than_the_best_arm_of_each_phase() {
-    // What an arm costs that nobody tries cannot be seen to change, so it is the time between changes
-    // that counts: here half an hour.
+    // What an arm costs that nobody tries cannot be seen to change, so it is the time between
+    // changes that counts: here half an hour.
     let mut regrets = Vec::new();
     for seed in 0..MACHINES / 10 {
         let mut run = Run::of_either(seed);

@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use dwell_host::ledger::Passed;
+use dwell_host::stats_page::Passed;
 
 use crate::inside;
 

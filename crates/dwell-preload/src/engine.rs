@@ -14,12 +14,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::{fs, io};
 
 use dwell::File;
-use dwell::adopted::{self, Adopted};
 use dwell::clock;
+use dwell::external::{self, External};
 use dwell::monitor::SystemMonitor;
 use dwell_channel::client::Mount;
-use dwell_host::ledger::{ControlReader, Publisher};
 use dwell_host::settings::RunOrder;
+use dwell_host::stats_page::{ControlReader, Publisher};
 
 use crate::inside::Inside;
 use crate::raw::bare;
@@ -50,7 +50,7 @@ struct Services {
     publisher: Option<Arc<Publisher>>,
 }
 
-/// What is known of a device, for ever: descriptors name it by its number.
+/// A device of this process, kept for ever: descriptors name it by its number.
 struct Seen {
     number: u64,
     is_block: bool,
@@ -61,7 +61,7 @@ struct Seen {
 /// What serves a descriptor's requests.
 #[derive(Clone, Copy)]
 pub enum Server {
-    Device(&'static File<Adopted>),
+    Device(&'static File<External>),
     Served(&'static File<Mount>),
 }
 
@@ -132,7 +132,8 @@ fn leave_alone() {
     ALONE_UNTIL.store(until, Ordering::Relaxed);
 }
 
-/// Whether the process has just begun: most end soon, and would pay for an engine that they never use.
+/// Whether the process has just begun: most end soon, and would pay for an engine that they never
+/// use.
 #[inline]
 pub fn leaves_alone() -> bool {
     let until = ALONE_UNTIL.load(Ordering::Relaxed);
@@ -173,13 +174,15 @@ pub fn is_ours() -> bool {
     marked() == Some(true)
 }
 
-/// Whether this process was forked behind this library's back: whatever other threads were at, they left it half done.
+/// Whether this process was forked behind this library's back: whatever other threads were at, they
+/// left it half done.
 #[inline]
 pub fn is_foreign() -> bool {
     marked() == Some(false)
 }
 
-/// Leaves a child to the kernel that was forked past the C library's `fork`. Safe in a signal handler.
+/// Leaves a child to the kernel that was forked past the C library's `fork`. Safe in a signal
+/// handler.
 pub fn leave_child() {
     switch_off();
     table::renew_range(0, u32::MAX);
@@ -187,7 +190,7 @@ pub fn leave_child() {
     report::close_in_child();
 }
 
-/// Begins anew in a forked child: the parent's files, threads and ledger are none of its own.
+/// Begins anew in a forked child: the parent's files, threads and stats page are none of its own.
 pub fn begin_in_child() {
     own_mark();
     keep_devices();
@@ -266,7 +269,8 @@ pub fn server_of(word: Word) -> Option<Server> {
     })
 }
 
-/// Whether it is time to open what serves a descriptor's requests. Who is not left alone at all is decided for from the first request on.
+/// Whether it is time to open what serves a descriptor's requests. A process that is not left alone
+/// at all is decided for from the first request on.
 pub fn is_worth_opening(word: Word) -> bool {
     ALONE_NS.load(Ordering::Relaxed) == 0 || decided_for(word).is_some_and(Decided::is_waited_for)
 }
@@ -308,20 +312,22 @@ fn key_of(status: &libc::stat) -> Option<(u64, bool)> {
 pub fn still(fd: i32, word: Word) -> Option<u64> {
     let known = device_of(word)?;
     // SAFETY: the number is one that the program uses.
-    let status = unsafe { adopted::status(fd) }.ok()?;
+    let status = unsafe { external::status(fd) }.ok()?;
     (key_of(&status)? == (known.number, known.is_block)).then_some(match known.is_block {
         true => u64::MAX,
         false => status.st_size as u64,
     })
 }
 
-/// Whether writes through a descriptor go to the end, whatever its word says; also where that cannot be asked.
+/// Whether writes through a descriptor go to the end, whatever its word says; also where that
+/// cannot be asked.
 pub fn appends(fd: i32) -> bool {
     let flags: i32 = bare!(SYS_fcntl, fd, libc::F_GETFL);
     flags < 0 || flags & libc::O_APPEND != 0
 }
 
-/// As [`still`] for a descriptor of a served mount, of which nobody but the daemon knows the length.
+/// As [`still`] for a descriptor of a served mount, of which nobody but the daemon knows the
+/// length.
 pub fn still_served(fd: i32, word: Word) -> bool {
     device_of(word).is_some_and(|known| served::is_on(fd, known.number))
 }
@@ -347,7 +353,7 @@ pub fn classify(fd: i32, flags: Option<i32>) -> Word {
 fn classified(fd: i32, flags: Option<i32>) -> Option<Word> {
     let errno = inside::errno();
     // SAFETY: as in `still`.
-    let status = unsafe { adopted::status(fd) };
+    let status = unsafe { external::status(fd) };
     inside::set_errno(errno);
     let status = status.ok()?;
     let Some((number, is_block)) = key_of(&status) else { return Some(Word::PASSED) };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sleeping until another thread of this process has changed a word. These are locks, not waits for requests: there
-//! is no latency to expect and no route to choose, so no wait policy is asked.
+//! Sleeping until another thread of this process has changed a word. These are locks, not waits for
+//! requests: there is no latency to expect and no route to choose, so no wait policy is asked.
 #![allow(unsafe_code)]
 
 use std::ptr;

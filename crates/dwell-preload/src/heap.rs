@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The allocator of this library. The program's may call functions of this library, and may have been interrupted by
-//! a signal handler that does.
+//! The allocator of this library. The program's may call functions of this library, and may have
+//! been interrupted by a signal handler that does.
 #![allow(unsafe_code)]
 
 use std::alloc::{GlobalAlloc, Layout};
@@ -58,8 +58,8 @@ impl Heap {
     }
 }
 
-/// Memory in a process that was forked behind this library's back, in the middle of another thread's allocation
-/// perhaps: fresh from the kernel, and never given back.
+/// Memory in a process that was forked behind this library's back, in the middle of another
+/// thread's allocation perhaps: fresh from the kernel, and never given back.
 fn apart(layout: Layout) -> *mut u8 {
     let (access, kind) =
         (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
@@ -69,8 +69,8 @@ fn apart(layout: Layout) -> *mut u8 {
     if start == -1 { nowhere } else { start as *mut u8 }
 }
 
-// SAFETY: memory of the inner allocator, which one thread at a time uses, or whole pages; each is as long and as
-// aligned as was asked.
+// SAFETY: memory of the inner allocator, which one thread at a time uses, or whole pages; each is
+// as long and as aligned as was asked.
 unsafe impl GlobalAlloc for Heap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if engine::is_foreign() {

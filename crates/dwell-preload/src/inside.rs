@@ -39,8 +39,8 @@ thread_local! {
     static FIRST: First = const { First };
 }
 
-/// Whether the caller has thread-locals at all: a thread that a program makes by `clone` may have put something of its own where
-/// a C library keeps the list of them.
+/// Whether the caller has thread-locals at all: a thread that a program makes by `clone` may have
+/// put something of its own where a C library keeps the list of them.
 #[inline]
 fn has_locals() -> bool {
     let list: usize;
@@ -73,13 +73,15 @@ pub fn is_first_thread() -> bool {
     thread_id() == std::process::id() as i32
 }
 
-/// Whether this thread is inside, or is none of this library's business, so that its calls go straight through.
+/// Whether this thread is inside, or is none of this library's business, so that its calls go
+/// straight through.
 #[inline]
 pub fn is_inside() -> bool {
     !has_locals() || is_marked()
 }
 
-/// Apart from its caller, which could otherwise ask for thread-locals before it knows that there are any.
+/// Apart from its caller, which could otherwise ask for thread-locals before it knows that there
+/// are any.
 #[inline(never)]
 fn is_marked() -> bool {
     INSIDE.with(Cell::get) || borrows()
@@ -97,7 +99,8 @@ fn is_child() -> bool {
     IN_VFORK.with(Cell::get) || borrows()
 }
 
-/// The calling thread makes one that has the same thread-locals from now on. Returns what [`end_sharing`] wants.
+/// The calling thread makes one that has the same thread-locals from now on. Returns what
+/// [`end_sharing`] wants.
 pub fn begin_sharing() -> i32 {
     OWNER.with(|owner| owner.replace(thread_id()))
 }
@@ -208,7 +211,7 @@ impl Drop for Last {
         life::before_thread_ends();
         STAGE.with(|stage| stage.set(Stage::Ended));
         SIGNALS.with(|signals| signals.set(set_signals(u64::MAX)));
-        // What is closed from here on is this library's own.
+        // A descriptor closed from here on is this library's own.
         INSIDE.with(|inside| inside.set(true));
         enter_work();
     }
@@ -238,10 +241,10 @@ fn apart<R>(act: impl FnOnce() -> R) -> R {
     act()
 }
 
-/// Does something during which the calling thread cannot be cancelled: whatever may enter the engine.
-/// A cancellation is announced by a signal, which does not come inside, and waited for; one that
-/// comes at any moment would unwind functions at places from where that is not provided for. So
-/// what this is called by has nothing to drop.
+/// Does something during which the calling thread cannot be cancelled: whatever may enter the
+/// engine. A cancellation is announced by a signal, which does not come inside, and waited for; one
+/// that comes at any moment would unwind functions at places from where that is not provided for.
+/// So what this is called by has nothing to drop.
 pub fn uncancelled<R: Copy>(act: impl FnOnce() -> R) -> R {
     const NEVER: c_int = 1;
     const DEFERRED: c_int = 0;
@@ -307,7 +310,7 @@ impl Drop for Inside {
 
 #[cold]
 fn prepare() {
-    // Whoever cannot register is ending; `enter` would have seen that.
+    // A thread that cannot register is ending; `enter` would have seen that.
     let _ = FIRST.try_with(|_| ());
     dwell::file::prepare_thread();
     let _ = LAST.try_with(|_| ());
@@ -345,8 +348,9 @@ pub fn set_errno(errno: i32) {
     unsafe { *libc::__errno_location() = errno };
 }
 
-/// Threads at work inside; the highest bit says that one wants to fork. Whoever waits for it to change sleeps on it:
-/// there is no request to wait for, but threads that are about to leave, or a fork.
+/// Threads at work inside; the highest bit says that one wants to fork. A thread that waits for it
+/// to change sleeps on it. It waits for no request, but for threads that are about to leave, or for
+/// a fork.
 static WORK: AtomicU32 = AtomicU32::new(0);
 const FORKS: u32 = 1 << 31;
 

@@ -64,8 +64,8 @@ fn filters() -> u32 {
     filters_in(&status[..usize::try_from(read).unwrap_or(0)])
 }
 
-/// Whether the program came with something else that stands before the C library, and counts on being the only one: a sanitizer,
-/// or Valgrind.
+/// Whether the program came with something else that stands before the C library, and counts on
+/// being the only one: a sanitizer, or Valgrind.
 fn shares_its_place() -> bool {
     const SANITIZERS: [&CStr; 5] =
         [c"__asan_init", c"__tsan_init", c"__msan_init", c"__hwasan_init", c"__lsan_init"];
@@ -100,7 +100,8 @@ unsafe extern "C" fn before_fork() {
     if inside::is_inside() {
         return;
     }
-    // What other threads had half done when this process was forked behind this library's back stays so in its children.
+    // What other threads had half done when this process was forked behind this library's back
+    // stays so in its children.
     if engine::is_foreign() {
         return engine::switch_off();
     }
@@ -135,7 +136,8 @@ unsafe extern "C" fn after_fork_in_child() {
     }
 }
 
-/// In a child that was forked past the C library's `fork`: other threads may have left anything half done.
+/// In a child that was forked past the C library's `fork`: other threads may have left anything
+/// half done.
 pub fn leave_child() {
     let errno = inside::errno();
     paged::leave_child();
@@ -150,8 +152,8 @@ pub fn before_filter() {
     inside::uncancelled(engine::retire);
 }
 
-/// Before the calling thread ends. Once the first has, the process lasts as long as its other threads: none of them is to be the
-/// engine's.
+/// Before the calling thread ends. Once the first has, the process lasts as long as its other
+/// threads: none of them is to be the engine's.
 pub fn before_thread_ends() {
     if !inside::is_inside() && engine::is_on() && inside::is_first_thread() {
         before_alone();

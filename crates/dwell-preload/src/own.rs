@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Descriptors of this library, which the program is not to meet: they stand at high numbers, are few, and
-//! who closes all there are does not close these.
+//! Descriptors of this library, which the program is not to meet: they stand at high numbers, are
+//! few, and who closes all there are does not close these.
 #![allow(unsafe_code)]
 
 use std::ffi::c_int;
@@ -22,8 +22,8 @@ static END: AtomicUsize = AtomicUsize::new(0);
 /// How many there are.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
-/// What this library's open files are known by, whatever their kind: the signal that they would send if anyone
-/// asked them for one. Programs that ask take another.
+/// What this library's open files are known by, whatever their kind: the signal that they would
+/// send if anyone asked them for one. Programs that ask take another.
 const MARK: c_int = 63;
 const F_SETSIG: c_int = 10;
 const F_GETSIG: c_int = 11;
@@ -57,7 +57,8 @@ pub fn may_keep() -> bool {
     limit >= LEAST_LIMIT && (COUNT.load(Ordering::Relaxed) as u64) < (limit / SHARE).min(MOST_OWN)
 }
 
-/// The same open file under a number out of the program's way; `None` where limits leave no room there.
+/// The same open file under a number out of the program's way; `None` where limits leave no room
+/// there.
 fn high(fd: c_int) -> Option<c_int> {
     let mut from = lowest();
     loop {
@@ -84,8 +85,8 @@ fn enter(fd: c_int, as_what: u8) {
     }
 }
 
-/// Moves a fresh descriptor out of the way, where limits allow, and takes it for this library's own. It is closed
-/// soon.
+/// Moves a fresh descriptor out of the way, where limits allow, and takes it for this library's
+/// own. It is closed soon.
 pub fn adopt(fd: c_int) -> c_int {
     if fd < 0 {
         return fd;
@@ -101,7 +102,8 @@ pub fn adopt(fd: c_int) -> c_int {
     fd
 }
 
-/// The same for one that stays as long as a thread. Where this library has enough, it is closed, and EMFILE.
+/// The same for one that stays as long as a thread. Where this library has enough, it is closed,
+/// and EMFILE.
 pub fn keep(fd: c_int) -> c_int {
     if fd < 0 {
         return fd;
@@ -124,8 +126,9 @@ pub fn lowest() -> c_int {
     limit().min(USUAL_MOST).saturating_sub(ROOM) as c_int
 }
 
-/// Makes the kernel's table of descriptors as long as it will have to be while no other thread shares it. Later it would wait, many
-/// milliseconds at times, until nobody can be looking at the old one.
+/// Makes the kernel's table of descriptors as long as it will have to be while no other thread
+/// shares it. Later it would wait, many milliseconds at times, until nobody can be looking at the
+/// old one.
 pub fn make_room() {
     let fd: c_int = bare!(SYS_epoll_create1, libc::EPOLL_CLOEXEC);
     if fd < 0 {
@@ -201,9 +204,9 @@ fn is_marked(fd: c_int) -> bool {
     signal == MARK
 }
 
-/// A forked child has none: its parent's rings and sockets are no way for it to make requests with its parent's
-/// rights, and who is at a socket's other end waits for its last descriptor. What is kept by threads is known in the
-/// child's memory too, and found lost there.
+/// A forked child has none: its parent's rings and sockets are no way for it to make requests with
+/// its parent's rights. The peer of a socket waits for its last descriptor. The child's memory also
+/// names descriptors that threads keep; a thread finds them lost there.
 pub fn close_in_child() {
     for (fd, state) in STATES[..END.load(Ordering::Relaxed)].iter().enumerate() {
         let before = state.load(Ordering::Relaxed);

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Mappings of files that nobody may write, brought in by the pager.
 //!
-//! A region covers a whole file and stays for the program's next mappings of it. Whatever the pager does
-//! not know of (a range made writable, locked, moved, mapped over) is the kernel's again before it happens.
+//! A region covers a whole file and stays for the program's next mappings of it. Whatever the pager
+//! does not know of (a range made writable, locked, moved, mapped over) is the kernel's again
+//! before it happens.
 #![allow(unsafe_code)]
 
 use std::ffi::{c_int, c_void};
@@ -13,8 +14,8 @@ use std::os::fd::{AsRawFd as _, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use dwell::adopted::status;
 use dwell::any::AnySource;
+use dwell::external::status;
 use dwell::{File, dwell_policy::Ns};
 use dwell_host::settings::{Paging, RunOrder};
 use dwell_pager::{Advice, Faults, Options, PAGE_BYTES, Region, check_immutable};
@@ -319,8 +320,8 @@ pub fn end() {
     }
 }
 
-/// In a forked child, which has no pager: the kernel maps the files at the same addresses. Safe in a signal
-/// handler.
+/// In a forked child, which has no pager: the kernel maps the files at the same addresses. Safe in
+/// a signal handler.
 pub fn leave_child() {
     ON.store(false, Ordering::Relaxed);
     for place in &PLACES {
@@ -334,7 +335,8 @@ pub fn leave_child() {
     }
 }
 
-/// In a child whose fork was seen: its next mappings are paged again. No thread was inside when it was forked.
+/// In a child whose fork was seen: its next mappings are paged again. No thread was inside when it
+/// was forked.
 pub fn begin_in_child(order: &RunOrder) {
     let mut regions = regions();
     // The regions are the parent's; dropping them here would take more than forgetting does.

@@ -8,9 +8,9 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::path::Path;
 use std::sync::OnceLock;
 
-use dwell::adopted::status;
-use dwell_host::ledger::{self, Snapshot};
+use dwell::external::status;
 use dwell_host::settings::{Paging, RunOrder};
+use dwell_host::stats_page::{self, Snapshot};
 
 use crate::raw::bare;
 use crate::{engine, own, paged};
@@ -32,7 +32,8 @@ pub fn keep_stderr(order: &RunOrder) {
     if !speaks || order.root_pid != std::process::id() {
         return;
     }
-    // A program that closes all descriptors closes it too: one that leaves its terminal says no more.
+    // A program that closes all descriptors closes it too: one that leaves its terminal says no
+    // more.
     // SAFETY: makes a descriptor and changes none.
     let double = unsafe { libc::fcntl(2, libc::F_DUPFD_CLOEXEC, own::lowest()) };
     if double < 0 {
@@ -78,8 +79,8 @@ pub fn tell() {
     if is_root && !order.verbose && order.stats_file.is_none() {
         // Nobody hears.
         engine::leave();
-        if let Some(dir) = &order.ledger_dir {
-            ledger::end_run(dir, order.run_id);
+        if let Some(dir) = &order.stats_dir {
+            stats_page::end_run(dir, order.run_id);
         }
         return;
     }
@@ -87,9 +88,9 @@ pub fn tell() {
     if !is_root {
         return;
     }
-    let all = order.ledger_dir.as_deref().and_then(|dir| {
-        let all = ledger::gather(dir, order.run_id).ok();
-        ledger::end_run(dir, order.run_id);
+    let all = order.stats_dir.as_deref().and_then(|dir| {
+        let all = stats_page::gather(dir, order.run_id).ok();
+        stats_page::end_run(dir, order.run_id);
         all
     });
     let Some(all) = all.or(own) else { return };
@@ -99,7 +100,7 @@ pub fn tell() {
         say(&format!("dwell: {}: {error}\n", file.display()));
     }
     if order.verbose {
-        say(&ledger::closing(&all));
+        say(&stats_page::closing(&all));
     }
 }
 
@@ -124,7 +125,8 @@ pub fn say_of_run(paging: &Paging, text: &str) {
     }
 }
 
-/// Says why the first process of a run is left alone, as `dwell run` says it of programs that it cannot preload.
+/// Says why the first process of a run is left alone, as `dwell run` says it of programs that it
+/// cannot preload.
 pub fn left_alone(order: &RunOrder, why: &str) {
     if !order.quiet && order.root_pid == std::process::id() {
         let program = std::env::current_exe().unwrap_or_default();

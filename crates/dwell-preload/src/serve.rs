@@ -4,7 +4,7 @@
 
 use std::ffi::c_void;
 
-use dwell::adopted::{self, Adopted};
+use dwell::external::{self, External};
 use dwell::file::MAX_TRANSFER_BYTES;
 use dwell::queue::{Action, Io};
 use dwell::source::Source;
@@ -123,11 +123,11 @@ fn serve_decided(
     }
 }
 
-/// Serves by `straight` what is expected to be in the page cache, and what the policy leaves to the kernel whatever came before:
-/// neither takes more than a look.
+/// Serves by `straight` what is expected to be in the page cache, and what the policy leaves to the
+/// kernel whatever came before: neither takes more than a look.
 #[inline]
 fn untouched(
-    file: &File<Adopted>,
+    file: &File<External>,
     fd: c_int,
     kind: Kind,
     memory: Memory,
@@ -205,7 +205,7 @@ impl Request {
         let result = file.request_amid(&io, heat);
         if moving.is_some() && result > 0 {
             // SAFETY: the program asked for a read or write there, which moves it.
-            unsafe { adopted::stand_at(self.fd, at + result as u64) };
+            unsafe { external::stand_at(self.fd, at + result as u64) };
         }
         drop(moving);
         drop(inside);
@@ -230,8 +230,9 @@ impl Request {
 
     fn looked_at(&self, kind: Kind) -> Option<(u64, u64)> {
         if self.is_served {
-            // A grant of what had this number before is gone since its close, and without one the daemon is asked
-            // through the descriptor. What does not depend on where a descriptor stands is the same call then.
+            // A grant of what had this number before is gone since its close, and without one the
+            // daemon is asked through the descriptor. What does not depend on where a descriptor
+            // stands is the same call then.
             let looks = self.at.is_none() && kind != Kind::Sync || Seldom::CloseLook.is_due();
             if looks && !engine::still_served(self.fd, self.word) {
                 return None;
@@ -240,7 +241,7 @@ impl Request {
                 return Some((0, u64::MAX));
             }
             // SAFETY: the number is the one that the program's call has.
-            let at = self.at.or_else(|| unsafe { adopted::position(self.fd) })?;
+            let at = self.at.or_else(|| unsafe { external::position(self.fd) })?;
             return Some((at, u64::MAX));
         }
         if kind == Kind::Sync {
@@ -258,7 +259,7 @@ impl Request {
             (Some(at), Some(_)) => at,
             (at, _) => {
                 // SAFETY: as above.
-                let position = unsafe { adopted::position(self.fd) }?;
+                let position = unsafe { external::position(self.fd) }?;
                 at.unwrap_or(position)
             }
         };
@@ -271,7 +272,8 @@ impl Request {
             // SAFETY: the number is the one that the program's call has.
             Memory::Nothing => Some(unsafe { Io::sync(fd, action == Action::DataSync) }),
             Memory::Plain(memory, bytes) => {
-                // Of more than it moves at once the kernel looks at all whether it can be memory, and then cuts it short.
+                // Of more than it moves at once the kernel looks at all whether it can be memory,
+                // and then cuts it short.
                 if bytes == 0 || bytes > MAX_TRANSFER_BYTES || !stack::can_be(memory, bytes) {
                     return None;
                 }

@@ -24,8 +24,8 @@ fn keep(descriptor: OwnedFd) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Whether a descriptor is a regular file on the device of that number. The kernel answers from what it has:
-/// to ask the daemon would take as long as the request itself.
+/// Whether a descriptor is a regular file on the device of that number. The kernel answers from
+/// what it has: to ask the daemon would take as long as the request itself.
 pub fn is_on(fd: i32, number: u64) -> bool {
     const FLAGS: i32 = libc::AT_EMPTY_PATH | libc::AT_STATX_DONT_SYNC;
     // SAFETY: zero bytes are a valid buffer.
@@ -36,8 +36,8 @@ pub fn is_on(fd: i32, number: u64) -> bool {
         && libc::makedev(status.stx_dev_major, status.stx_dev_minor) == number
 }
 
-/// Whether writes have to be the kernel's: those that go to the end, as whoever shares what is open may have
-/// said meanwhile, and those of a process whose files may only be so long.
+/// Whether writes have to be the kernel's: those that go to the end, as whoever shares what is open
+/// may have said meanwhile, and those of a process whose files may only be so long.
 pub fn only_kernel_writes(fd: i32) -> bool {
     engine::appends(fd) || has_limit()
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Work on a stack of its own, by the thread that wants it done: the program's stack may be small, and a second thread would
-//! make its C library lock whatever it had not locked before.
+//! Work on a stack of its own, by the thread that wants it done: the program's stack may be small,
+//! and a second thread would make its C library lock whatever it had not locked before.
 #![allow(unsafe_code)]
 
 use std::ffi::{c_int, c_uint, c_void};
@@ -20,8 +20,8 @@ pub fn find_end() {
     END.store(address.next_power_of_two() - PAGE_BYTES, Ordering::Relaxed);
 }
 
-/// Whether so many bytes there can be memory of a program at all. Where they cannot the kernel moves none of them, and a
-/// route that moves them piece by piece would move the first.
+/// Whether so many bytes there can be memory of a program at all. Where they cannot the kernel
+/// moves none of them, and a route that moves them piece by piece would move the first.
 #[inline]
 pub fn can_be(memory: *const c_void, bytes: usize) -> bool {
     memory.addr().checked_add(bytes).is_some_and(|end| end <= END.load(Ordering::Relaxed))
@@ -30,7 +30,7 @@ pub fn can_be(memory: *const c_void, bytes: usize) -> bool {
 /// Enough for reading and making whatever a device or a thread needs.
 pub const STACK_BYTES: usize = 512 << 10;
 
-/// What is done, and where its result goes.
+/// The function to call on the other stack, and the place of its result.
 struct Job<W, R> {
     work: Option<W>,
     result: Option<R>,
@@ -48,7 +48,8 @@ impl Stack {
     fn new(bytes: usize) -> Option<Stack> {
         let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_STACK | libc::MAP_NORESERVE;
         let bytes = bytes + GUARD_BYTES;
-        // SAFETY: fresh memory at an address of the kernel's choice, a part of which is then closed.
+        // SAFETY: fresh memory at an address of the kernel's choice, a part of which is then
+        // closed.
         unsafe {
             let access = libc::PROT_READ | libc::PROT_WRITE;
             let start = libc::mmap(ptr::null_mut(), bytes, access, kind, -1, 0);
@@ -68,14 +69,16 @@ impl Drop for Stack {
     }
 }
 
-/// Does `work` on a fresh stack of `bytes`. `None` where there is no memory for one, or where `work` panicked.
+/// Does `work` on a fresh stack of `bytes`. `None` where there is no memory for one, or where
+/// `work` panicked.
 pub fn on_its_own<R, W: FnOnce() -> R>(bytes: usize, work: W) -> Option<R> {
     let stack = Stack::new(bytes)?;
     let mut job = Job { work: Some(work), result: None };
     let address = ptr::from_mut(&mut job) as u64;
     let (mut back, mut there) = (MaybeUninit::uninit(), MaybeUninit::<libc::ucontext_t>::uninit());
-    // SAFETY: `getcontext` fills `there` in, whose stack is then set as makecontext(3) asks; both contexts, the stack and
-    // the job stay where they are until the entry has returned, which leads back to `back`.
+    // SAFETY: `getcontext` fills `there` in, whose stack is then set as makecontext(3) asks; both
+    // contexts, the stack and the job stay where they are until the entry has returned, which leads
+    // back to `back`.
     unsafe {
         if libc::getcontext(there.as_mut_ptr()) != 0 {
             return None;

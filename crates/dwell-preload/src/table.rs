@@ -12,7 +12,8 @@ use crate::{engine, futex};
 pub const MOST: usize = 1 << 16;
 
 static WORDS: [AtomicU64; MOST] = [const { AtomicU64::new(0) }; MOST];
-/// How often each number was opened, closed or replaced. What was granted for it before is another file's.
+/// How often each number was opened, closed or replaced. What was granted for it before is another
+/// file's.
 static EPOCHS: [AtomicU32; MOST] = [const { AtomicU32::new(0) }; MOST];
 static HEATS: [Heat; MOST] = [const { Heat::new() }; MOST];
 /// One more than the highest descriptor that was ever entered.
@@ -26,7 +27,7 @@ static AGE: AtomicU32 = AtomicU32::new(0);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Word(u64);
 
-/// What is done with a descriptor's requests.
+/// The treatment of a descriptor's requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
     /// It has to be looked at first.
@@ -91,7 +92,7 @@ impl Word {
         if before.is_private() { Word(self.0 | before.0 & OWNERSHIP) } else { self }
     }
 
-    /// What is done with its requests.
+    /// The treatment of its requests.
     #[inline(always)]
     pub fn way(self) -> Way {
         match self.0 & WAY {
@@ -138,7 +139,7 @@ fn slot(fd: i32) -> Option<&'static AtomicU64> {
     WORDS.get(usize::try_from(fd).ok()?)
 }
 
-/// What is known of a descriptor.
+/// The word of a descriptor; that of one left to the kernel past the table's end.
 #[inline(always)]
 pub fn word(fd: i32) -> Word {
     match WORDS.get(fd as u32 as usize) {
@@ -175,8 +176,9 @@ pub fn forget(fd: i32) {
     }
 }
 
-/// A number is about to name something else, or just came to: what is known of it, and granted for it, is no longer
-/// so. Closing says so before and after, because another thread may open or ask in between.
+/// A number is about to name something else, or just came to: what is known of it, and granted for
+/// it, is no longer so. Closing says so before and after, because another thread may open or ask in
+/// between.
 #[inline]
 pub fn renew(fd: i32) {
     forget(fd);
@@ -221,7 +223,8 @@ pub fn share(fd: i32) {
     if slot.load(Ordering::SeqCst) & PRIVATE != 0 {
         slot.fetch_and(!PRIVATE, Ordering::SeqCst);
     }
-    // The owner waits for a device, not this thread: as for a lock that is held meanwhile, there is nothing to decide.
+    // The owner waits for a device, not this thread: as for a lock that is held meanwhile, there is
+    // nothing to decide.
     loop {
         let word = slot.load(Ordering::SeqCst);
         // In a child whose fork was not seen, the owner is not there.

@@ -108,7 +108,8 @@ fn the_closing_words_say_what_was_decided_and_what_was_seen() {
     let stats = run.stats();
     let known = stats.bytes_read + stats.bytes_written + run.passed.bytes;
     assert_eq!(known, moved(&ended.stdout), "{}", ended.stderr);
-    // What the kernel counts beside those, pages of programs and what streams of the C library read among them, can be any number.
+    // What the kernel counts beside those, pages of programs and what streams of the C library read
+    // among them, can be any number.
     let io = &run.io;
     let all = (io.rchar + io.wchar).max(io.read_bytes + io.write_bytes).max(known);
     assert_eq!(run.coverage(), Some(known as f64 / all as f64));

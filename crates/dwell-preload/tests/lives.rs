@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How programs begin, share their memory, give up rights and end: each goes as without the library, and what it did is told.
+//! How programs begin, share their memory, give up rights and end: each goes as without the
+//! library, and what it did is told.
 
 mod common;
 
@@ -48,7 +49,8 @@ fn scenario(name: &str) -> Option<Ended> {
     Some(with)
 }
 
-/// The same program built for or run by something that stands where the library would: it is left alone, and goes as without.
+/// The same program built for or run by something that stands where the library would: it is left
+/// alone, and goes as without.
 fn alone(flags: &[&str], through: &[&str]) {
     let (fast, lives) = match (Fast::new(), built("lives.c", flags)) {
         (Ok(fast), Ok(lives)) => (fast, lives),

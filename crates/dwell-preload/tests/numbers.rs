@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Descriptors of programs and of the library beneath them: numbers that are used again, children, threads that end, limits.
+//! Descriptors of programs and of the library beneath them: numbers that are used again, children,
+//! threads that end, limits.
 
 mod common;
 
@@ -28,7 +29,8 @@ fn numbered_blocks(path: &Path) {
     fs::write(path, data).unwrap();
 }
 
-/// What `mode` came to under the library on a file of a fast device, after its output was compared; `None` where it cannot run.
+/// What `mode` came to under the library on a file of a fast device, after its output was compared;
+/// `None` where it cannot run.
 fn compared(mode: &str) -> Option<Ended> {
     match Fast::new() {
         Ok(fast) => compared_on(&fast.path().join("file"), mode),

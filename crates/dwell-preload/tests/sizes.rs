@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Reads and writes of sizes that no program should ask for: the kernel's cap and its checks hold on every route.
+//! Reads and writes of sizes that no program should ask for: the kernel's cap and its checks hold
+//! on every route.
 
 mod common;
 
@@ -70,7 +71,8 @@ fn counts_above_the_limit_and_memory_that_ends_go_as_without_by_channel() {
     let [plain, mounted] =
         [plain.path(), mount.path()].map(|place| untouched(&mut table(&sizes, place, &[])));
     let ended = Under::policy("spin").with_channels().run(&mut table(&sizes, mount.path(), &[]));
-    // Where the kernel's own requests on a served mount go otherwise than on a file system, both are right.
+    // Where the kernel's own requests on a served mount go otherwise than on a file system, both
+    // are right.
     let right = lines(&plain).into_iter().zip(lines(&mounted));
     for (with, (plain, mounted)) in lines(&ended).into_iter().zip(right) {
         assert!(with == plain || with == mounted, "{with}\n{plain}\n{mounted}");

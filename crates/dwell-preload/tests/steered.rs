@@ -14,9 +14,10 @@ use std::time::Duration;
 
 use common::{Ended, Fast, Under, program, skip};
 use dwell::{Mode, Reason, Route};
-use dwell_host::ledger::{Entry, list, order};
+use dwell_host::stats_page::{Entry, list, order};
 
-/// A file on a fast device, and the program that reads it in phases; `None`, with the reason, where they cannot be had.
+/// A file on a fast device, and the program that reads it in phases; `None`, with the reason, where
+/// they cannot be had.
 fn scene() -> Option<(Fast, PathBuf, PathBuf)> {
     let (fast, phases) = match (Fast::new(), program("phases.c")) {
         (Ok(fast), Ok(phases)) => (fast, phases),
@@ -70,10 +71,10 @@ fn orders_take_effect_at_once_in_a_program_that_runs() {
     let under = Under::policy("spin");
     let mut running = Running::start(&under, Command::new(phases).arg(&file));
     running.phase();
-    let ledgers = under.ledgers();
-    let [Entry { pid, .. }] = list(&ledgers).unwrap()[..] else { panic!("one process") };
+    let stats_pages = under.stats_pages();
+    let [Entry { pid, .. }] = list(&stats_pages).unwrap()[..] else { panic!("one process") };
     for said in ["policy=block", "off", "on", "policy=spin"] {
-        order(&ledgers, pid, said).unwrap();
+        order(&stats_pages, pid, said).unwrap();
         running.phase();
     }
     let ended = running.end(&under);
@@ -100,7 +101,7 @@ fn the_off_switch_reaches_a_program_that_runs_and_goes_back() {
     let mut running = Running::of(command);
     running.phase();
     let heard = |off: bool| {
-        let told = || list(&under.ledgers()).unwrap().remove(0).snapshot.unwrap();
+        let told = || list(&under.stats_pages()).unwrap().remove(0).snapshot.unwrap();
         let began = std::time::Instant::now();
         while told().load.is_none_or(|load| load.off != off) {
             assert!(began.elapsed() < Duration::from_secs(60), "the switch is not heard of");
@@ -156,7 +157,7 @@ fn a_program_that_has_just_begun_is_left_alone() {
     let under = Under::policy("spin").leaving_alone_for(ALONE.as_millis() as u32);
     let mut running = Running::start(&under, Command::new(phases).arg("stand").arg(&file));
     running.phase();
-    assert!(list(&under.ledgers()).unwrap_or_default().is_empty(), "a ledger already");
+    assert!(list(&under.stats_pages()).unwrap_or_default().is_empty(), "a stats page already");
     std::thread::sleep(ALONE);
     // What was opened then is the same thread's still. Some requests must have waited first.
     running.phase();
@@ -174,7 +175,7 @@ fn a_program_that_finds_all_in_the_page_cache_gets_no_second_thread() {
     running.phase();
     let threads = fs::read_dir(format!("/proc/{}/task", running.pid)).unwrap().count();
     assert_eq!(threads, 1);
-    assert!(list(&under.ledgers()).unwrap_or_default().is_empty(), "a ledger already");
+    assert!(list(&under.stats_pages()).unwrap_or_default().is_empty(), "a stats page already");
     let ended = running.end(&under);
     assert_eq!(ended.decided(), 0, "{}", ended.stderr);
     assert!(ended.run.unwrap().passed.bytes >= 100 * 4096);

@@ -13,7 +13,8 @@ use pyo3::types::{PyBytes, PyDict};
 
 use crate::error::{of_engine, refused};
 
-/// An open file, device or address. Each request waits as the policy decides for it. Threads share it.
+/// An open file, device or address. Each request waits as the policy decides for it. Threads share
+/// it.
 #[pyclass(module = "dwell", frozen)]
 pub struct File {
     opened: Mutex<Option<Arc<dwell::File>>>,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The native half of the Python module `dwell`. Its Python half, in `python/dwell`, gives it names,
-//! defaults and documentation.
+//! The native half of the Python module `dwell`. Its Python half, in `python/dwell`, gives it
+//! names, defaults and documentation.
 
 use pyo3::prelude::*;
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How fast the simulator is on one core: references a second over the caches alone, instructions a second per policy.
+//! How fast the simulator is on one core: references a second over the caches alone, instructions a
+//! second per policy.
 
 use std::time::Instant;
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The hardware of pre-execution: the store buffer and the pre-execute cache with an INV bit per byte (§3.4.2).
+//! The hardware of pre-execution: the store buffer and the pre-execute cache with an INV bit per
+//! byte (§3.4.2).
 
 use std::collections::VecDeque;
 

@@ -57,7 +57,7 @@ pub enum BatchError {
     File {
         /// Which.
         path: String,
-        /// What is wrong with it.
+        /// The fault of the trace, in words.
         why: String,
     },
     /// A parameter is wrong.

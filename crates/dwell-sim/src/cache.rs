@@ -29,7 +29,8 @@ pub struct Cache {
     set_mask: u32,
     /// Which lines of each page are here, so that a page that leaves is looked up only where it is.
     held: Vec<u64>,
-    /// Whether that is kept: a cache that misses often is cheaper to search than to keep account of.
+    /// Whether that is kept: a cache that misses often is cheaper to search than to keep account
+    /// of.
     notes_pages: bool,
     page_shift: u32,
 }

@@ -77,7 +77,7 @@ impl Device {
         done
     }
 
-    /// What is being read at `now`.
+    /// The page reads in flight at `now`.
     pub fn backlog(&self, now: Ns) -> Backlog {
         let requests = self.ahead.iter().filter(|&&at| at > now).count() as u32;
         Backlog { bytes: u64::from(requests) * PAGE_BYTES, requests }

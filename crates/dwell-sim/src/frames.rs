@@ -6,7 +6,7 @@ use dwell_policy::Ns;
 use crate::params::Replacement;
 use crate::table::Slot;
 
-/// What is known of a frame, one bit each.
+/// Flags of a frame, one bit each.
 pub mod flag {
     /// Used since the clock last passed.
     pub const USED: u8 = 1;
@@ -113,7 +113,7 @@ impl Frames {
         self.arrives[frame as usize]
     }
 
-    /// Who has a frame.
+    /// The owner of a frame.
     pub fn owner(&self, frame: u32) -> Owner {
         self.owners[frame as usize]
     }

@@ -2,15 +2,15 @@
 //! A simulator of processes that page from a fast device, and of five ways to spend the wait.
 //!
 //! It is the apparatus of "How to Steal CPU Idle Time When Synchronous I/O Mode Becomes Promising"
-//! (DAC 2024, doi 10.1145/3649329.3655929): a CPU with caches, four-level page tables, DRAM sized to
-//! the working set, an ultra-low-latency device behind a link, round-robin time slices by nice
-//! value; and the policies Async, Sync, Sync_Runahead, Sync_Prefetch and ITS. Time is virtual and
-//! counted in nanoseconds; the same programs, parameters and seed give the same report, byte for
-//! byte. Whether a process that waits for a page spins or blocks is decided by
-//! `dwell-policy` and carried out by its wait machine.
+//! (DAC 2024, doi 10.1145/3649329.3655929). The machine is a CPU with caches, four-level page
+//! tables, DRAM sized to the working set, and an ultra-low-latency device behind a link. Time
+//! slices are round-robin by nice value. The policies are Async, Sync, Sync_Runahead, Sync_Prefetch
+//! and ITS. Time is virtual and counted in nanoseconds; the same programs, parameters and seed give
+//! the same report, byte for byte. Whether a process that waits for a page spins or blocks is
+//! decided by `dwell-policy` and carried out by its wait machine.
 //!
-//! Programs are anything that tells its executed instructions ([`Source`]): a recorded trace, or one
-//! of the synthetic ones of [`synthetic`].
+//! Programs are anything that tells its executed instructions ([`Source`]): a recorded trace, or
+//! one of the synthetic ones of [`synthetic`].
 #![forbid(unsafe_code)]
 
 mod ahead;

@@ -202,7 +202,8 @@ impl Machine {
     /// Runs all processes to their ends. `go_on` is told now and then how many instructions were
     /// executed; where it says `false` the run stops.
     pub fn run(&mut self, go_on: &mut dyn FnMut(u64) -> bool) -> Result<(), SimError> {
-        // Whose context the CPU holds; nobody's after it was idle. Whose translations the TLB holds.
+        // Whose context the CPU holds; nobody's after it was idle. Whose translations the TLB
+        // holds.
         let (mut held, mut translated) = (None, None);
         let mut first = true;
         loop {
@@ -461,7 +462,8 @@ impl Machine {
     }
 }
 
-/// The frame of a mapped page, whose translation the TLB holds from now on; [`tlb::NONE`] for others.
+/// The frame of a mapped page, whose translation the TLB holds from now on; [`tlb::NONE`] for
+/// others.
 #[cold]
 fn walk(tlb: &mut Tlb, table: &PageTable, page: u64) -> u32 {
     let entry = table.of(page);

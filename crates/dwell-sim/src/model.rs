@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! SmartCon's analytic model (§6): what blocking at each request costs, from cycles per instruction.
+//! SmartCon's analytic model (§6): what blocking at each request costs, from cycles per
+//! instruction.
 //!
 //! Two systems serve the same requests, one that spins and one that switches. Equations 1 to 5 give
 //! the cycles per instruction of each, equation 6 the ratio of their speeds. All numbers are data:

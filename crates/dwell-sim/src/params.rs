@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Every number and choice of a simulation: its default, its unit, where the paper says it or that it does not.
+//! Every number and choice of a simulation: its default, its unit, where the paper says it or that
+//! it does not.
 //!
 //! Sections are those of "How to Steal CPU Idle Time When Synchronous I/O Mode Becomes Promising",
 //! DAC 2024, doi 10.1145/3649329.3655929.
@@ -85,7 +86,8 @@ macro_rules! params {
                 doc: concat!($($doc),*),
             },)*];
 
-            /// The value of a parameter as text that [`Params::set`] takes; `None` when there is no such parameter.
+            /// The value of a parameter as text that [`Params::set`] takes; `None` when there is no
+            /// such parameter.
             pub fn get(&self, name: &str) -> Option<String> {
                 match name {
                     $(stringify!($name) => Some(self.$name.show()),)*
@@ -181,7 +183,8 @@ params! {
     llc_hit_ns: u64 = 10, "ns", "4.1", Open;
     /// Stall of an access that DRAM answers.
     dram_ns: u64 = 50, "ns", "4.1", Given;
-    /// Part of the last-level cache that becomes the pre-execute cache in policies that pre-execute.
+    /// Part of the last-level cache that becomes the pre-execute cache in policies that
+    /// pre-execute.
     preexecute_cache_percent: u64 = 50, "percent", "4.1", Given;
     /// Whether that part is taken as ways or as sets, or is a cache of its own of that size.
     preexecute_cache_split: Split = Split::Ways, "ways, sets, own", "4.1", Open;

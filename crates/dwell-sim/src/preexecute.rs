@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Fault-aware pre-execution: instructions behind the one that waits, their INV bits, and the way back (§3.4.2, §3.4.3).
+//! Fault-aware pre-execution: instructions behind the one that waits, their INV bits, and the way
+//! back (§3.4.2, §3.4.3).
 
 use dwell_policy::Ns;
 
@@ -26,7 +27,8 @@ pub(crate) struct Scene<'a> {
     pub at_miss: PreMiss,
 }
 
-/// What a self-improving thread must put back: where the process stands, and the registers' INV bits.
+/// What a self-improving thread must put back: where the process stands, and the registers' INV
+/// bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Checkpoint {
     at: usize,

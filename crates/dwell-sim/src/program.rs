@@ -246,8 +246,8 @@ impl Window {
         self.reach(self.at)
     }
 
-    /// Lets steps go that are far behind the process, which keeps the one that it is at. Whoever
-    /// reads ahead at every fault keeps the process from ever reaching the end of the tape.
+    /// Lets steps go that are far behind the process, which keeps the one that it is at. A policy
+    /// that reads ahead at every fault keeps the process from ever reaching the end of the tape.
     pub(crate) fn forget(&mut self) {
         if self.at > Self::KEEP {
             let (steps, accesses) =

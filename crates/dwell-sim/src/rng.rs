@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A seeded stream of numbers that never changes between versions: the same seed gives the same run.
+//! A seeded stream of numbers that never changes between versions: the same seed gives the same
+//! run.
 
 /// SplitMix64 (Steele, Lea, Flood 2014).
 #[derive(Clone, Debug)]

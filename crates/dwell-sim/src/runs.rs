@@ -16,7 +16,7 @@ use crate::survey::{Survey, survey};
 use crate::trace::{Extent, Recorded};
 use crate::{Params, PolicyKind, Report};
 
-/// What is simulated.
+/// The simulations of one batch: its programs under each policy and seed.
 pub struct Plan {
     /// The batch's name.
     pub batch: String,
@@ -108,7 +108,7 @@ pub struct Progress {
 /// What the simulations found.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Runs {
-    /// What is known of each program alone.
+    /// The survey of each program run alone.
     pub surveys: Vec<Survey>,
     /// DRAM, in bytes.
     pub dram_bytes: u64,

@@ -37,7 +37,7 @@ pub fn assign(given: &[Option<i8>], how: Priorities, seed: u64) -> Vec<i8> {
     given.iter().map(|nice| nice.or_else(|| drawn.next()).unwrap_or(0)).collect()
 }
 
-/// Who runs next, and who sleeps.
+/// The queue of ready processes, and the sleepers.
 #[derive(Clone, Debug)]
 pub struct Scheduler {
     ready: VecDeque<usize>,
@@ -65,7 +65,7 @@ impl Scheduler {
         }
     }
 
-    /// Who is to run next.
+    /// The process to run next; `None` where none is ready.
     pub fn next(&self) -> Option<usize> {
         self.ready.front().copied()
     }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Reports over many seeds as one line per policy, each measure with its spread and what ITS saves of it.
+//! Reports over many seeds as one line per policy, each measure with its spread and what ITS saves
+//! of it.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Programs made by hand: scripts written step by step, and loops that sweep, draw or follow pointers.
+//! Programs made by hand: scripts written step by step, and loops that sweep, draw or follow
+//! pointers.
 
 use std::sync::Arc;
 

@@ -82,7 +82,7 @@ impl Timeline {
         &self.events
     }
 
-    /// Who got the CPU, in order: one name per turn, between spaces.
+    /// The processes that got the CPU, in order: one name per turn, between spaces.
     pub fn turns(&self) -> String {
         let turns = self.events.iter().filter(|(_, _, event)| *event == Event::Runs);
         turns.map(|&(_, process, _)| self.names[process].as_str()).collect::<Vec<_>>().join(" ")

@@ -53,7 +53,8 @@ impl Recorded {
     /// Opens the trace at `path`, of which so much is to be executed.
     ///
     /// # Errors
-    /// What is no trace; a file that ends before so many instructions where all of it, or so many, were asked for.
+    /// What is no trace; a file that ends before so many instructions where all of it, or so many,
+    /// were asked for.
     pub fn open(name: &str, path: &Path, extent: Extent) -> Result<Recorded, ProgramError> {
         let reader = Reader::open(path).map_err(failed)?;
         let limit = extent.limit;
@@ -71,7 +72,8 @@ impl Recorded {
         let mut decode = Decode::new();
         let mut unknown = 0;
         let instrs = code.instructions().iter().map(|instruction| {
-            // What is no instruction to the decoder touches no register that we know of.
+            // Bytes that the decoder does not know as an instruction touch no register that we know
+            // of.
             decode.one(instruction.address, code.bytes_of(instruction)).map_or_else(
                 |_| {
                     unknown += 1;

@@ -167,7 +167,7 @@ fn a_batch_runs_under_all_policies_and_seeds_and_is_the_same_the_second_time() {
     use PolicyKind::{Async, Its, Sync, SyncPrefetch, SyncRunahead};
     // A switch costs more than the wait that it saves.
     assert!(idle(Async) > idle(Sync));
-    // What is prefetched does not fault, what is pre-executed does not miss.
+    // Prefetched pages do not fault, and pre-executed accesses do not miss.
     assert!(majors(SyncPrefetch) < majors(Sync) && majors(Its) < majors(Sync));
     assert!(misses(SyncRunahead) < misses(Sync));
     assert!(idle(Its) < idle(Sync));

@@ -199,7 +199,8 @@ fn the_wait_is_used_for_a_prefetch_and_then_for_pre_execution() {
             // 300 to the thread, 2 entries looked at, 100 each to submit.
             "1003 a prefetches 0x2",
             "1103 a prefetches 0x3",
-            // Ticks of 100 ns from 1,103: noticed at 3,903 after 2,800 instructions; 100 to restore.
+            // Ticks of 100 ns from 1,103: noticed at 3,903 after 2,800 instructions; 100 to
+            // restore.
             "4003 a pre-executed 2800",
         ]
     );

@@ -76,7 +76,7 @@ async fn drop_many(file: File, most_wait_us: u64, seed: u64) {
         assert!(began.elapsed() < Duration::from_secs(20), "{dropped:?} of {READS} are free");
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    // Whoever still had one of them would write to it now.
+    // A request that still had one of them would write to it now.
     tokio::time::sleep(Duration::from_millis(50)).await;
     for place in places {
         // SAFETY: leaked memory, which has no owner any more.

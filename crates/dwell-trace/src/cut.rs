@@ -11,7 +11,8 @@ use crate::writer::{Writer, Written};
 /// instructions are copied: blocks stay whole. `progress` hears how many are.
 ///
 /// # Errors
-/// A trace that ends before instruction `skip`: then no file is made. What the system refuses; a damaged trace.
+/// A trace that ends before instruction `skip`: then no file is made. What the system refuses; a
+/// damaged trace.
 pub fn cut(
     trace: &mut Reader,
     out: &Path,

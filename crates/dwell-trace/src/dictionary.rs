@@ -47,7 +47,7 @@ pub struct Site {
     pub instruction: u16,
     /// Bytes touched.
     pub size: u16,
-    /// What is done with them.
+    /// The kind of access.
     pub kind: AccessKind,
 }
 
@@ -76,7 +76,7 @@ pub struct NewBlock {
 }
 
 impl NewBlock {
-    /// What is wrong with it, if anything.
+    /// Checks the block; the error says what is wrong with it.
     pub fn check(&self) -> Result<(), &'static str> {
         if self.instructions.is_empty() || self.instructions.len() > MAX_IN_BLOCK {
             return Err("a block has 1 to 4096 instructions");

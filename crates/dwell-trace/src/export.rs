@@ -19,10 +19,12 @@ const INSTRUCTION_POINTER: u8 = 26;
 const GENERAL: [u8; 16] = [10, 9, 8, 7, STACK_POINTER, 5, 4, 3, 11, 12, 13, 14, 15, 16, 17, 18];
 
 /// Writes one record per instruction of thread `thread`, or of all threads in the order in which
-/// they ran, and answers how many. A register or access beyond those that a record holds is left out.
+/// they ran, and answers how many. A register or access beyond those that a record holds is left
+/// out.
 ///
 /// # Errors
-/// A trace without an instruction of that thread, before anything is written. What `out` refuses; a damaged trace.
+/// A trace without an instruction of that thread, before anything is written. What `out` refuses; a
+/// damaged trace.
 pub fn champsim(
     trace: &mut Reader,
     out: &mut dyn Write,

@@ -183,7 +183,8 @@ impl Reader {
         self.chunks.iter().map(|chunk| chunk.header.payload_bytes).sum()
     }
 
-    /// Where the file ends too early, in bytes: what comes before is whole, what came after is lost.
+    /// Where the file ends too early, in bytes: what comes before is whole, what came after is
+    /// lost.
     pub fn cut_short_at(&self) -> Option<u64> {
         self.cut_short_at
     }

@@ -107,8 +107,8 @@ fn rest(reader: &mut Reader) -> dwell_trace::Result<Vec<Step>> {
     Ok(steps)
 }
 
-/// As a single chunk tells them: its header names the thread that runs at the first event, so switches
-/// before that leave no trace of their own, and a switch to the running thread never does.
+/// As a single chunk tells them: its header names the thread that runs at the first event, so
+/// switches before that leave no trace of their own, and a switch to the running thread never does.
 fn normal(steps: &[Step]) -> Vec<Step> {
     let switch = |step: &Step| matches!(step, Step::Thread(_));
     let Some(first_event) = steps.iter().position(|step| !switch(step)) else { return vec![] };

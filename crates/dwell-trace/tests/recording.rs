@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Real programs under the Valgrind tool: counts that are known beforehand, children, threads, limits.
+//! Real programs under the Valgrind tool: counts that are known beforehand, children, threads,
+//! limits.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -134,7 +135,7 @@ fn trace_bytes<'a>(executed: &dwell_trace::Executed<'_>, run: dwell_trace::Run<'
     run.dictionary().bytes_of(executed.instruction)
 }
 
-/// What is skipped and what is recorded make up the whole.
+/// The skipped and the recorded instructions make up the whole.
 fn skipping_and_limiting(plan: &Recording, whole: u64) {
     let skipping = Recording { skip: 2000, ..plan.clone() };
     let outcome = recorded(&skipping);
@@ -216,7 +217,7 @@ fn children_are_recorded_when_asked_for() {
 #[test]
 fn threads_are_told_apart() {
     let dir = tempfile::tempdir().unwrap();
-    // Whoever ends before another begins would have its number.
+    // A thread that ends before another begins would have its number.
     let source = "#include <pthread.h>
         static pthread_barrier_t all;
         static void *work(void *n) { pthread_barrier_wait(&all); for (volatile int i = 0; i < 1000; i++); return n; }

@@ -144,7 +144,8 @@ fn multiply(left: &[f32], right: &[f32], out: &mut [f32], depth: usize, columns:
         }
         return;
     }
-    // Blocks of the depth, so that the right side's rows stay in the cache between rows of the left.
+    // Blocks of the depth, so that the right side's rows stay in the cache between rows of the
+    // left.
     for first in (0..depth).step_by(64) {
         let last = (first + 64).min(depth);
         for (row, out) in out.chunks_mut(columns).enumerate() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Graphs as compressed sparse rows in a file, and over any memory that holds such a file, so that a walk
-//! over one touches pages.
+//! Graphs as compressed sparse rows in a file, and over any memory that holds such a file, so that
+//! a walk over one touches pages.
 #![allow(unsafe_code)]
 
 use std::fs::File;
@@ -36,7 +36,7 @@ impl<'m> Graph<'m> {
         let word = |at: usize| u64::from_le_bytes(header[at..at + 8].try_into().unwrap_or([0; 8]));
         let (known, vertices, edges) = (header[..8] == *MAGIC, word(8), word(16));
         let whole = u128::from(vertices) * 8 + u128::from(edges) * 4 + HEADER_BYTES as u128 + 8;
-        // What is mapped may end with the rest of a page.
+        // A mapping may end with the rest of a page.
         let rest = (bytes.len() as u128).checked_sub(whole);
         if !known || rest.is_none_or(|rest| rest >= 4096) || vertices > u64::from(u32::MAX) {
             return Err(no_graph());

@@ -6,7 +6,7 @@ use std::ops::Range;
 use crate::csr::Graph;
 use crate::random::Random;
 
-/// Hears which of the graph's bytes a walk will touch soon. Who does not want to hear it
+/// Hears which of the graph's bytes a walk will touch soon. A listener that does not want them
 /// ([`NoHints`]) is not told, and the walk does nothing for it.
 pub trait Hints {
     /// Whether a walk is to look ahead.
@@ -189,8 +189,8 @@ pub fn bfs<H: Hints>(graph: &Graph<'_>, hints: &mut H) -> String {
     format!("bfs: {reached} of {vertices} vertices reached")
 }
 
-/// Distances from the vertex with the most edges, in rounds over a frontier; how many vertices were reached, of how
-/// many.
+/// Distances from the vertex with the most edges, in rounds over a frontier; how many vertices were
+/// reached, of how many.
 fn spread<H: Hints>(
     graph: &Graph<'_>,
     hints: &mut H,

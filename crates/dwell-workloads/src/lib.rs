@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Programs to trace, as data: what each stands for, how it is run, and which run together; and the walks
-//! over graphs that run over any memory.
+//! Programs to trace, as data: what each stands for, how it is run, and which run together; and the
+//! walks over graphs that run over any memory.
 
 pub mod csr;
 pub mod graphs;

@@ -8,7 +8,7 @@ use std::hint::black_box;
 use std::io;
 use std::sync::Arc;
 
-use dwell::known::Known;
+use dwell::parameters::DeviceParameters;
 use dwell::queue::{Completion, Full, Io, Queue, Ticket, Wake};
 use dwell::source::Source;
 use dwell::{DeviceClass, File, Route, clock, policy::SmartCon};
@@ -60,7 +60,7 @@ unsafe impl Queue for Never {
 fn main() {
     const BATCH: u64 = 10_000;
     let profile = Profile { class: DeviceClass::VeryFast, ..Profile::default() };
-    let known = Known { profile: Some(profile), ..Known::default() };
+    let known = DeviceParameters { profile: Some(profile), ..DeviceParameters::default() };
     let file =
         File::over(Nothing, "nothing", "nothing", known, Arc::new(SmartCon::default()), None);
     let mut buffer = [0u8; 4096];

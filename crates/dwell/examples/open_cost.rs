@@ -7,8 +7,8 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::sync::Arc;
 
 use dwell::buffer::Aligned;
-use dwell::known::Known;
 use dwell::monitor::{Config, SystemMonitor};
+use dwell::parameters::DeviceParameters;
 use dwell::{DeviceClass, Options, clock};
 use dwell_policy::Profile;
 
@@ -34,7 +34,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         latency_ns: 10_000,
         latency_ps_per_byte: 100,
     };
-    let known = Known { profile: Some(profile), ..Known::default() };
+    let known = DeviceParameters { profile: Some(profile), ..DeviceParameters::default() };
     let options = Options::new().direct(true).write(true).known(known).monitor(monitor);
     // What a thread keeps per file depends on how many threads there are.
     std::thread::scope(|scope| {

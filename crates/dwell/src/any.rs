@@ -8,7 +8,7 @@ use std::os::fd::BorrowedFd;
 use dwell_policy::{Backlog, Route, Routes};
 
 use crate::kernel::{Kernel, KernelQueue};
-use crate::queue::{Completion, Full, InHandler, Io, Prospect, Queue, Ticket, Wake, Watch};
+use crate::queue::{Completion, Full, InHandler, Io, Queue, QueueHint, Ticket, Wake, Watch};
 use crate::source::{Fills, Source};
 
 /// A queue of a source that a subsystem brought.
@@ -186,8 +186,8 @@ unsafe impl Queue for AnyQueue {
     }
 
     #[inline]
-    fn prospect(&self, io: &Io) -> Prospect {
-        each!(self, queue => queue.prospect(io))
+    fn hint(&self, io: &Io) -> QueueHint {
+        each!(self, queue => queue.hint(io))
     }
 }
 
@@ -203,7 +203,8 @@ where
 
     fn handler_queue(&self, depth: u32) -> io::Result<Option<InHandler<OtherQueue>>> {
         let queue = self.0.handler_queue(depth)?;
-        // SAFETY: the queue within is one, and a call through a pointer is all that comes before it.
+        // SAFETY: the queue within is one, and a call through a pointer is all that comes before
+        // it.
         Ok(queue
             .map(|queue| unsafe { InHandler::assume(Box::new(queue.into_inner()) as OtherQueue) }))
     }

@@ -51,8 +51,8 @@ pub fn process_cpu() -> Ns {
     read(libc::CLOCK_PROCESS_CPUTIME_ID)
 }
 
-/// CPU time that a thread of this process has used, in nanoseconds; `None` when there is none of that
-/// id.
+/// CPU time that a thread of this process has used, in nanoseconds; `None` when there is none of
+/// that id.
 pub(crate) fn cpu_of_thread(id: i32) -> Option<Ns> {
     // The mark of a single thread.
     cpu_clock(id, 4)
@@ -65,8 +65,8 @@ pub fn cpu_of_process(id: i32) -> Option<Ns> {
 }
 
 fn cpu_clock(id: i32, mark: i32) -> Option<Ns> {
-    // How the kernel makes a clock of an id: its complement, the kind of clock (2: time that it ran)
-    // and the mark.
+    // How the kernel makes a clock of an id: its complement, the kind of clock (2: time that it
+    // ran) and the mark.
     let clock = (!id << 3) | 2 | mark;
     let mut time = timespec(0);
     // SAFETY: a live buffer; an id that is gone is an error.

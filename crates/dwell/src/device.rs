@@ -21,8 +21,10 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
+#[doc(hidden)]
 pub use interrupts::IrqName;
 pub(crate) use queue::DiskQueue;
+#[doc(hidden)]
 pub use sysfs::Sysfs;
 
 use place::{FilesIn, Locate, Machine, Mount, Place};

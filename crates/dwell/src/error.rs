@@ -36,11 +36,11 @@ pub enum Error {
     /// The request itself cannot be served; the text says what to do.
     #[error("{path}: {what}")]
     Invalid {
-        /// What is wrong, to be matched.
+        /// The kind of fault, to be matched.
         kind: ErrorKind,
         /// The file, device or address.
         path: PathBuf,
-        /// What is wrong with the request, and what to do.
+        /// The fault of the request and its remedy, in words.
         what: String,
     },
 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! One thread, many tasks: futures that wait for storage, timers, sockets and words together.
 //!
-//! A continuation is a future. When no task can go on, the [`WaitMachine`](dwell_policy::WaitMachine)
-//! says whether the thread spins, naps or blocks, as was decided for the request due first;
-//! it blocks for everything it waits for at once ([`Parker`]), and until as many completions
-//! are there as are worth one wake-up.
+//! A continuation is a future. When no task can go on, the
+//! [`WaitMachine`](dwell_policy::WaitMachine) says whether the thread spins, naps or blocks, as was
+//! decided for the request due first. It blocks for everything it waits for at once ([`Parker`]),
+//! and until as many completions are there as are worth one wake-up.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -37,13 +37,13 @@ mod descriptor;
 mod doorbell;
 mod file;
 mod idle;
+mod platform;
 mod reactor;
 mod request;
 mod shared;
 mod tasks;
 mod time;
 mod word;
-mod world;
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -63,12 +63,15 @@ use crate::park::Parker;
 use reactor::Reactor;
 use shared::Shared;
 
+#[doc(hidden)]
 pub use descriptor::Watched;
 pub use file::AsyncFile;
+#[doc(hidden)]
+pub use platform::{Alarm, Platform, Ready};
 pub use tasks::JoinHandle;
 pub use time::{Elapsed, Sleep};
+#[doc(hidden)]
 pub use word::Changed;
-pub use world::{Alarm, Ready, World};
 
 /// How long a dropped executor waits for requests before it leaves their memory to the kernel, in
 /// nanoseconds.
@@ -77,6 +80,7 @@ const DROP_PATIENCE_NS: Ns = 200_000_000;
 /// What an executor did so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
+#[doc(hidden)]
 pub struct Counts {
     /// Steps of tasks, that of `block_on` included.
     pub steps: u64,
@@ -146,11 +150,11 @@ impl Executor {
         Ok(Self::over(Box::new(Parker::new()?), depth))
     }
 
-    /// An executor in a world of the caller's choosing.
-    pub fn over(world: Box<dyn World>, depth: u32) -> Self {
+    /// An executor in a platform of the caller's choosing.
+    pub fn over(platform: Box<dyn Platform>, depth: u32) -> Self {
         let core = Core {
-            shared: Arc::new(Shared::new(world.alarm())),
-            reactor: RefCell::new(Reactor::new(world)),
+            shared: Arc::new(Shared::new(platform.alarm())),
+            reactor: RefCell::new(Reactor::new(platform)),
             active: RefCell::default(),
             batch: RefCell::default(),
             running: Cell::new(false),
@@ -232,7 +236,7 @@ impl Drop for Executor {
         }
         let mut reactor = core.reactor.borrow_mut();
         reactor.cancel_all();
-        let until = reactor.world.now().saturating_add(DROP_PATIENCE_NS);
+        let until = reactor.platform.now().saturating_add(DROP_PATIENCE_NS);
         reactor.wait_for_ends(until);
         reactor.give_up(true);
         drop(reactor);
@@ -242,9 +246,9 @@ impl Drop for Executor {
 
 impl Handle {
     /// The time on the executor's clock, in nanoseconds: [`clock::now`](crate::clock::now), unless
-    /// its world has another.
+    /// its platform has another.
     pub fn now(&self) -> Ns {
-        self.core.reactor.borrow_mut().world.now()
+        self.core.reactor.borrow_mut().platform.now()
     }
 
     /// What the executor did so far.

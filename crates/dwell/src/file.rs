@@ -13,15 +13,15 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use dwell_policy::{DeviceClass, Estimator, Mode, Reason, Route, WaitPolicy};
 use thread_local::ThreadLocal;
 
+use crate::admission::{Admission, Standing};
 use crate::any::AnySource;
 use crate::buffer::Aligned;
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
-use crate::governed::{Governor, Standing};
-use crate::known::{InFlight, Known};
 use crate::learner::{Hearing, Learner};
 use crate::monitor::SystemMonitor;
 use crate::off;
+use crate::parameters::{DeviceParameters, InFlight};
 use crate::queue::{Action, Io};
 use crate::share::{Share, Steering};
 use crate::source::Source;
@@ -40,7 +40,8 @@ impl Drop for Alive {
 
 thread_local! {
     static ALIVE: Alive = {
-        // What the `ThreadLocal`s keep and the rings are made first, so that they are taken down after this.
+        // What the `ThreadLocal`s keep and the rings are made first, so that they are taken down
+        // after this.
         ThreadLocal::<u8>::new().get_or_default();
         crate::kernel::prepare_thread();
         Alive
@@ -78,9 +79,9 @@ where
     pub(crate) source: S,
     path: PathBuf,
     pub(crate) policy: Arc<dyn WaitPolicy>,
-    pub(crate) known: Known,
+    pub(crate) known: DeviceParameters,
     pub(crate) in_flight: Arc<InFlight>,
-    pub(crate) governor: Option<Governor>,
+    pub(crate) admission: Option<Admission>,
     pub(crate) learner: Option<Arc<Learner>>,
     device: Box<str>,
     /// Whether decisions are only recorded.
@@ -120,8 +121,8 @@ impl<Q> Default for Caller<Q> {
     }
 }
 
-/// How lately reads missed the page cache: only then is it asked before a wait, because the question
-/// costs something too.
+/// How lately reads missed the page cache: only then is it asked before a wait, because the
+/// question costs something too.
 #[derive(Debug, Default)]
 pub struct Heat(AtomicU8);
 
@@ -165,7 +166,7 @@ where
         source: S,
         path: impl Into<PathBuf>,
         device: &str,
-        known: Known,
+        known: DeviceParameters,
         policy: Arc<dyn WaitPolicy>,
         monitor: Option<Arc<SystemMonitor>>,
     ) -> Self {
@@ -192,7 +193,7 @@ where
             policy,
             known,
             in_flight,
-            governor: monitor.map(Governor::new),
+            admission: monitor.map(Admission::new),
             learner,
             device: device.into(),
             shadow: false,
@@ -211,8 +212,8 @@ where
         self
     }
 
-    /// The same file, of whose requests only a part is steered; all of them without a share. Those of a
-    /// device whose one decision holds for all requests are not divided.
+    /// The same file, of whose requests only a part is steered; all of them without a share. Those
+    /// of a device whose one decision holds for all requests are not divided.
     #[must_use]
     pub fn in_part(mut self, share: Option<Share>) -> Self {
         self.steering = Steering::of(share);
@@ -228,7 +229,7 @@ where
         }
     }
 
-    /// What is being found out about its device; `None` under a policy that does not want to know.
+    /// The learner of its device; `None` under a policy that does not want to know.
     pub fn learner(&self) -> Option<&Learner> {
         self.learner.as_deref()
     }
@@ -243,13 +244,13 @@ where
         &self.path
     }
 
-    /// What is open beneath.
+    /// The source open beneath.
     pub fn source(&self) -> &S {
         &self.source
     }
 
-    /// What is known of its device.
-    pub fn known(&self) -> &Known {
+    /// The parameters of its device.
+    pub fn known(&self) -> &DeviceParameters {
         &self.known
     }
 

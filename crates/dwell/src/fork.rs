@@ -4,11 +4,12 @@
 use std::io;
 use std::sync::atomic::Ordering;
 
-use crate::words::Words;
+use crate::shared_atomics::SharedAtomics;
 
-/// Tells the process that made a ring, or whatever else both must not use, from its forked children.
+/// Tells the process that made a ring, or whatever else both must not use, from its forked
+/// children.
 #[derive(Debug)]
-pub struct ForkMark(Words);
+pub struct ForkMark(SharedAtomics);
 
 impl ForkMark {
     /// A mark of the calling process.
@@ -16,7 +17,7 @@ impl ForkMark {
     /// # Errors
     /// What the system refuses.
     pub fn new() -> io::Result<Self> {
-        let word = Words::wiped_on_fork(512)?;
+        let word = SharedAtomics::wiped_on_fork(512)?;
         word[0].store(1, Ordering::Relaxed);
         Ok(ForkMark(word))
     }

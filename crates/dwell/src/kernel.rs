@@ -97,8 +97,8 @@ impl Source for Kernel {
         KernelQueue::own(depth, self.method)
     }
 
-    /// With all its rings made, and never one after that: without io_uring all that is asked of it is served
-    /// by calls.
+    /// With all its rings made, and never one after that: without io_uring all that is asked of it
+    /// is served by calls.
     fn handler_queue(&self, depth: u32) -> io::Result<Option<InHandler<KernelQueue>>> {
         let mut rings = Box::new(Rings::new(depth));
         if ring::unavailable().is_none() {
@@ -109,9 +109,9 @@ impl Source for Kernel {
         }
         rings.sealed = true;
         let queue = KernelQueue { rings: Owner::Own(rings), method: self.method };
-        // SAFETY: rings and lists have room for all that can be in flight, a sealed set of rings makes none,
-        // no lock is taken, no thread-local is touched, and nothing can panic: indices are those of slots and
-        // of the four rings.
+        // SAFETY: rings and lists have room for all that can be in flight, and a sealed set of
+        // rings makes none. No lock is taken, no thread-local is touched, and nothing can panic:
+        // indices are those of slots and of the four rings.
         Ok(Some(unsafe { InHandler::assume(queue) }))
     }
 
@@ -424,7 +424,8 @@ impl KernelQueue {
         KernelQueue { rings: Owner::Thread, method }
     }
 
-    /// Registers the calling thread's credentials of this moment with the ring of a route, as of [`Ring::personality`].
+    /// Registers the calling thread's credentials of this moment with the ring of a route, as of
+    /// [`Ring::personality`].
     ///
     /// # Errors
     /// What the kernel refuses; a route that no ring serves.
@@ -462,9 +463,9 @@ impl KernelQueue {
     }
 }
 
-// SAFETY: a ring's completion comes from the kernel, which is done with the memory then, and so is a
-// call that has returned. A forked child completes what its parent has in flight, but there the kernel
-// writes to the parent's memory alone.
+// SAFETY: a ring's completion comes from the kernel, which is done with the memory then, and so is
+// a call that has returned. A forked child completes what its parent has in flight, but there the
+// kernel writes to the parent's memory alone.
 unsafe impl Queue for KernelQueue {
     type Op = Io;
 

@@ -14,12 +14,13 @@ use crate::remembered::{Place, Remembered};
 /// Lone requests and those of pipelines, directions, load states and size buckets.
 pub(crate) const CELLS: usize = 2 * 2 * 2 * BUCKETS;
 
-/// What was found out about one device. Its open files share it, those through the page cache and those
-/// around it apart. Each direction and size bucket is searched for itself, with and without others who
-/// want the CPUs. Of a pipeline's requests it hears how fast they come out one after another; their
-/// size is that of as many as the pipeline takes.
+/// What was found out about one device. Its open files share it, those through the page cache and
+/// those around it apart. Each direction and size bucket is searched for itself, with and without
+/// others who want the CPUs. For a pipeline's requests it hears how fast they come out one after
+/// another; their size is that of as many as the pipeline takes.
 ///
-/// Nothing here allocates or waits for a lock once it is made: a request may come from a signal handler.
+/// Nothing here allocates or waits for a lock once it is made: a request may come from a signal
+/// handler.
 #[derive(Debug)]
 pub struct Learner {
     goal: Goal,
@@ -34,7 +35,7 @@ pub struct Learner {
 const TURN_SHIFT: u32 = 26;
 const TURN_HOLDER: u64 = (1 << 30) - 1;
 
-/// Who tries something: a process, of whose number there are 22 bits, and its cell.
+/// The holder of a turn to try something: 22 bits of the process's number, and its cell.
 fn holder(at: usize) -> u64 {
     u64::from(std::process::id()) << 8 & TURN_HOLDER | at as u64
 }
@@ -136,9 +137,9 @@ fn cell_of(wait: &Wait<'_>, depth: u32) -> Option<usize> {
         Kind::Write => 1,
         Kind::Sync => return None,
     };
-    let crowded = usize::from(wait.load.others_above());
+    let overloaded = usize::from(wait.load.others_above());
     let together_bytes = wait.size_bytes.saturating_mul(depth.into());
-    Some(((queued * 2 + direction) * 2 + crowded) * BUCKETS + bucket(together_bytes))
+    Some(((queued * 2 + direction) * 2 + overloaded) * BUCKETS + bucket(together_bytes))
 }
 
 /// The arms that a request can take, of which a pipeline takes `depth`.
@@ -154,8 +155,8 @@ impl Learner {
         Learner { goal, cells, remembered, turn: AtomicU64::new(0) }
     }
 
-    /// What is found out about the device that files call by this name and use in this manner, for
-    /// this goal.
+    /// The learner of the device that files call by this name and use in this manner, for this
+    /// goal.
     pub(crate) fn of(
         device: &str,
         manner: &str,
@@ -265,8 +266,8 @@ impl Learner {
         cell.publish(search.now());
     }
 
-    /// What was found of the nearest size, at most four times as large or small. The switches that a
-    /// spin saves are of no size.
+    /// What was found of the nearest size, at most four times as large or small. The switches that
+    /// a spin saves are of no size.
     fn of_next_size(&self, at: usize, offered: Arms) -> Option<Arm> {
         let same_kind = |next: &usize| *next < CELLS && next / BUCKETS == at / BUCKETS;
         let sizes = [1, 2].into_iter().flat_map(|far| [at.wrapping_sub(far), at + far]);
@@ -303,8 +304,8 @@ impl Learner {
         cell.publish(step);
     }
 
-    /// The cell that tries something, and until when at most. Two trials at once on one device would
-    /// see each other.
+    /// The cell that tries something, and until when at most. Two trials at once on one device
+    /// would see each other.
     fn turn(&self) -> &AtomicU64 {
         self.remembered.as_ref().map_or(&self.turn, Place::turn)
     }
@@ -320,7 +321,8 @@ impl Learner {
         self.turn().compare_exchange(held, claimed, Relaxed, Relaxed).ok().map(|_| claimed)
     }
 
-    /// Keeps the turn until a step ends. Whoever has it may stop asking, so it ends by itself soon after.
+    /// Keeps the turn until a step ends. Its holder may stop asking, so it ends by itself soon
+    /// after.
     fn hold(&self, turn: u64, at: usize, until: Ns) {
         // Another process may have taken it meanwhile, and then keeps it.
         let _ = self.turn().compare_exchange(turn, turn_until(at, until), Relaxed, Relaxed);
@@ -331,9 +333,9 @@ impl Learner {
         let _ = self.turn().compare_exchange(turn, 0, Relaxed, Relaxed);
     }
 
-    /// What is known of requests like this one, of which up to `depth` go together: the step in
+    /// The summary for requests like this one, of which up to `depth` go together: the step in
     /// force, and each arm.
-    pub fn told(&self, wait: &Wait<'_>, depth: u32) -> Option<Known> {
+    pub fn told(&self, wait: &Wait<'_>, depth: u32) -> Option<LearnerSummary> {
         let at = cell_of(wait, depth)?;
         let cell = &self.cells[at];
         let mut search = *cell.search.try_lock().ok()?;
@@ -341,7 +343,7 @@ impl Learner {
         {
             return None;
         }
-        Some(Known {
+        Some(LearnerSummary {
             incumbent: search.incumbent(),
             trial: search.now().trial.then_some(search.now().arm),
             switches: search.switches(),
@@ -411,9 +413,9 @@ pub struct LearnerState {
     pub trials: u64,
 }
 
-/// What is known of one kind and size of request on a device.
+/// The state of the search for one kind and size of request on a device.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Known {
+pub struct LearnerSummary {
     /// The arm that serves but for trials.
     pub incumbent: Arm,
     /// The arm on trial now.

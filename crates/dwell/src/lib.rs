@@ -10,46 +10,74 @@
 //! - `serde`: statistics and devices are `Serialize`.
 #![deny(unsafe_code)]
 
-pub mod adopted;
-pub mod any;
-pub mod arch;
 pub mod buffer;
-pub mod clock;
 pub mod device;
-pub mod emulated;
-pub mod error;
-mod eventfd;
 pub mod executor;
-pub mod file;
-mod flights;
-pub mod fork;
-mod governed;
-pub mod kernel;
-pub mod known;
-pub mod latency;
-pub mod learner;
-pub mod mapping;
-pub mod memory;
 pub mod monitor;
-pub mod off;
-pub mod open;
-pub mod park;
 pub mod pipeline;
 pub mod policies;
 pub mod queue;
-mod queued;
-mod remembered;
-pub mod ring;
-pub mod seccomp;
-pub mod share;
 pub mod source;
-pub mod spelling;
 pub mod stats;
-mod timerfd;
+
+// Dwell's own crates use these modules. They are no part of the public API, and change without
+// notice.
+#[doc(hidden)]
+pub mod any;
+#[doc(hidden)]
+pub mod arch;
+#[doc(hidden)]
+pub mod clock;
+#[doc(hidden)]
+pub mod emulated;
+#[doc(hidden)]
+pub mod error;
+#[doc(hidden)]
+pub mod external;
+#[doc(hidden)]
+pub mod file;
+#[doc(hidden)]
+pub mod fork;
+#[doc(hidden)]
+pub mod kernel;
+#[doc(hidden)]
+pub mod latency;
+#[doc(hidden)]
+pub mod learner;
+#[doc(hidden)]
+pub mod mapping;
+#[doc(hidden)]
+pub mod memory;
+#[doc(hidden)]
+pub mod off;
+#[doc(hidden)]
+pub mod open;
+#[doc(hidden)]
+pub mod parameters;
+#[doc(hidden)]
+pub mod park;
+#[doc(hidden)]
+pub mod ring;
+#[doc(hidden)]
+pub mod seccomp;
+#[doc(hidden)]
+pub mod share;
+#[doc(hidden)]
+pub mod shared_atomics;
+#[doc(hidden)]
+pub mod spelling;
+#[doc(hidden)]
 pub mod timers;
+#[doc(hidden)]
 pub mod wait;
-mod walk;
-pub mod words;
+
+mod admission;
+mod async_submission;
+mod eventfd;
+mod in_flight;
+mod remembered;
+mod request_path;
+mod timerfd;
 
 pub use dwell_policy::{
     self, Decision, DeviceClass, Kind, Mode, Reason, Route, WaitPolicy, policy,

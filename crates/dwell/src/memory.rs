@@ -222,7 +222,8 @@ unsafe impl Queue for MemoryQueue {
     }
 }
 
-// SAFETY: submit, flush, poll, arm and disarm allocate nothing (`done` holds at most `depth`
-// entries and was made with room for them), take no lock, do not panic and touch no thread-local
-// but libc's errno, which is not initialised on first use. A fault on the mapping is the kernel's.
+// SAFETY: submit, flush, poll, arm and disarm allocate nothing: `done` holds at most `depth`
+// entries and was made with room for them. They take no lock, do not panic and touch no
+// thread-local but libc's errno, which is not initialised on first use. A fault on the mapping is
+// the kernel's.
 unsafe impl SignalSafe for MemoryQueue {}

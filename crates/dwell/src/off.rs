@@ -69,7 +69,8 @@ impl OffSwitch {
         self.file().is_some()
     }
 
-    /// Who switched Dwell off for this process; `None` where it is on. The machine's file comes first.
+    /// The file that switches Dwell off for this process, and its user; `None` where it is on. The
+    /// machine's file comes first.
     pub fn off(&self) -> Option<Off> {
         let (path, found) = self.file()?;
         let note = note_of(path).unwrap_or_default();
@@ -122,7 +123,8 @@ impl OffSwitch {
             .custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC)
             .open(&draft)
             .and_then(|mut file| file.write_all(format!("{note}\n").as_bytes()))
-            // In place of whatever stands there and does not count, if that is this user's to remove.
+            // In place of whatever stands there and does not count, if that is this user's to
+            // remove.
             .and_then(|()| fs::rename(&draft, path));
         if let Err(error) = made {
             let _ = fs::remove_file(&draft);
@@ -133,8 +135,8 @@ impl OffSwitch {
         })
     }
 
-    /// Takes back what [`OffSwitch::turn_off`] by this user did. Who still keeps Dwell off, if anybody
-    /// does.
+    /// Takes back what [`OffSwitch::turn_off`] by this user did. Returns the switch that still
+    /// keeps Dwell off, if one does.
     ///
     /// # Errors
     /// What the system refuses.

@@ -20,9 +20,9 @@ use crate::emulated::Emulated;
 use crate::error::{Error, ErrorKind, Result};
 use crate::file::File;
 use crate::kernel::{Descriptor, Kernel};
-use crate::known::Known;
 use crate::memory::{self, Memory};
 use crate::monitor::SystemMonitor;
+use crate::parameters::DeviceParameters;
 use crate::share::Share;
 use facts::Facts;
 
@@ -32,8 +32,8 @@ pub struct Opened {
     pub source: OtherSource,
     /// Tells its device apart from others.
     pub device: String,
-    /// What is known of its device; a profile given to [`Options::known`] wins.
-    pub known: Known,
+    /// Parameters of its device; a profile given to [`Options::known`] wins.
+    pub known: DeviceParameters,
 }
 
 /// Opens the addresses of one scheme.
@@ -49,7 +49,8 @@ pub fn register(scheme: &str, opener: Opener) {
     openers.push((scheme.to_owned(), Arc::new(opener)));
 }
 
-/// Opens paths of a kind of its own, such as those under a mount that a subsystem serves; `None` for all others.
+/// Opens paths of a kind of its own, such as those under a mount that a subsystem serves; `None`
+/// for all others.
 pub type PathOpener = Box<dyn Fn(&Path, &Options) -> Option<Result<Opened>> + Send + Sync>;
 
 static PATH_OPENERS: RwLock<Vec<Arc<PathOpener>>> = RwLock::new(Vec::new());
@@ -81,7 +82,7 @@ fn built_in(scheme: &str, address: &str, options: &Options) -> Option<Result<Ope
     };
     // Each opening is a device of its own.
     let device = format!("{address}#{}", OPENED.fetch_add(1, Ordering::Relaxed));
-    Some(source.map(|source| Opened { source, device, known: Known::default() }))
+    Some(source.map(|source| Opened { source, device, known: DeviceParameters::default() }))
 }
 
 /// Whether an address belongs to a registered scheme rather than to the file system.
@@ -127,7 +128,7 @@ pub struct Options {
     /// The policy.
     pub policy: Arc<dyn WaitPolicy>,
     /// What a probe learned of the device.
-    pub known: Option<Known>,
+    pub known: Option<DeviceParameters>,
     /// The system monitor to ask and to tell.
     pub monitor: Option<Arc<SystemMonitor>>,
     /// Whether decisions are only recorded.
@@ -287,7 +288,7 @@ impl Options {
 
     /// Tells what a probe learned of the device.
     #[must_use]
-    pub fn known(mut self, known: Known) -> Self {
+    pub fn known(mut self, known: DeviceParameters) -> Self {
         self.known = Some(known);
         self
     }
@@ -418,14 +419,24 @@ impl Options {
         self.over(AnySource::Other(source), path, &device, self.known.unwrap_or(known))
     }
 
-    fn over(&self, source: AnySource, path: &Path, device: &str, known: Known) -> Result<File> {
+    fn over(
+        &self,
+        source: AnySource,
+        path: &Path,
+        device: &str,
+        known: DeviceParameters,
+    ) -> Result<File> {
         let (policy, monitor) = (self.policy.clone(), self.monitor_for(path, &known)?);
         let file = File::over(source, path, device, known, policy, monitor);
         Ok(file.in_shadow(self.shadow).in_part(self.steer))
     }
 
     /// Where no load can change a decision, nobody needs a monitor.
-    fn monitor_for(&self, path: &Path, known: &Known) -> Result<Option<Arc<SystemMonitor>>> {
+    fn monitor_for(
+        &self,
+        path: &Path,
+        known: &DeviceParameters,
+    ) -> Result<Option<Arc<SystemMonitor>>> {
         let needed = || self.policy.always_inline(known.profile.as_ref()).is_none();
         if self.monitor.is_some() || !self.shared_monitor || !needed() {
             return Ok(self.monitor.clone());

@@ -11,17 +11,17 @@ use std::time::Duration;
 
 use dwell_policy::{Backlog, Decision, Estimator, Mode, Ns, Outcome, Pace, Route, WaitMachine};
 
+use crate::admission::Standing;
 use crate::any::AnySource;
+use crate::async_submission::Course;
 use crate::buffer::{Aligned, Filled, IoBuf, IoBufMut};
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::file::File;
-use crate::flights::{Flights, InFlight};
-use crate::governed::Standing;
-use crate::known::Entered;
+use crate::in_flight::{InFlight, InFlightTable};
 use crate::learner::Asked;
+use crate::parameters::Entered;
 use crate::queue::{Action, Io, Queue, Ticket};
-use crate::queued::Course;
 use crate::source::Source;
 use crate::wait::{Several, wait_for};
 
@@ -77,7 +77,7 @@ where
     file: &'f File<S>,
     queue: Option<S::Queue>,
     depth: u32,
-    flights: Flights<Flight<B>>,
+    flights: InFlightTable<Flight<B>>,
     finished: VecDeque<Finished<B>>,
     /// Decisions of the requests that the present look or wait has finished.
     decided: Vec<Decision>,
@@ -118,7 +118,7 @@ where
             file: self,
             queue,
             depth,
-            flights: Flights::new(depth),
+            flights: InFlightTable::new(depth),
             finished: VecDeque::with_capacity(depth as usize),
             decided: Vec::with_capacity(depth as usize),
             estimator: Estimator::new(),
@@ -406,9 +406,9 @@ where
         }
         let Some(queue) = &mut self.queue else { return };
         // A thread spins for all its requests at once, so it needs one permit, at the wait.
-        let governor = self.file.governor.as_ref();
-        let guard = match governor
-            .map_or(Ok(None), |governor| governor.admit(&mut decision, now, &mut self.standing))
+        let admission = self.file.admission.as_ref();
+        let guard = match admission
+            .map_or(Ok(None), |admission| admission.admit(&mut decision, now, &mut self.standing))
         {
             Ok(guard) => guard,
             Err(_) => {
@@ -446,8 +446,8 @@ where
             self.course.waited(learner, asked, &decision, outcome.ended);
         }
         self.count(&outcome);
-        if let Some(governor) = governor {
-            governor.spun(guard, outcome.spun_ns);
+        if let Some(admission) = admission {
+            admission.spun(guard, outcome.spun_ns);
         }
         self.give_up_lost();
     }

@@ -26,16 +26,16 @@ pub struct Completion {
 
 /// How soon whoever serves a queue can answer a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Prospect {
+pub struct QueueHint {
     /// Whether it is on a CPU. A thread that sleeps is woken by the request.
     pub awake: bool,
     /// Whether a sync is over as soon as it is looked at: there is nothing to flush.
     pub syncs_at_once: bool,
 }
 
-impl Prospect {
+impl QueueHint {
     /// A device is always awake, and flushes for as long as it likes.
-    pub const DEVICE: Prospect = Prospect { awake: true, syncs_at_once: false };
+    pub const DEVICE: QueueHint = QueueHint { awake: true, syncs_at_once: false };
 }
 
 /// How a thread that wants to block is woken when the queue has something for it.
@@ -172,11 +172,11 @@ pub unsafe trait Queue {
     /// Asks to end a request early. Its buffers are free only when its completion is out.
     fn cancel(&mut self, ticket: Ticket);
 
-    /// What is in flight.
+    /// The requests in flight.
     fn backlog(&self) -> Backlog;
 
-    /// Whether the queue will hand out nothing more of what is in flight, as the system refuses what
-    /// would bring it out. The memory of those requests stays lent for good.
+    /// Whether the queue will hand out nothing more of what is in flight, as the system refuses
+    /// what would bring it out. The memory of those requests stays lent for good.
     fn is_lost(&self) -> bool {
         false
     }
@@ -185,9 +185,9 @@ pub unsafe trait Queue {
     fn give_up(&mut self) {}
 
     /// How soon an answer to a request can be expected of whoever serves this queue.
-    fn prospect(&self, op: &Self::Op) -> Prospect {
+    fn hint(&self, op: &Self::Op) -> QueueHint {
         let _ = op;
-        Prospect::DEVICE
+        QueueHint::DEVICE
     }
 }
 
@@ -227,8 +227,8 @@ unsafe impl<Q: Queue + ?Sized> Queue for Box<Q> {
     fn give_up(&mut self) {
         (**self).give_up();
     }
-    fn prospect(&self, op: &Self::Op) -> Prospect {
-        (**self).prospect(op)
+    fn hint(&self, op: &Self::Op) -> QueueHint {
+        (**self).hint(op)
     }
 }
 
@@ -239,8 +239,8 @@ unsafe impl<Q: Queue + ?Sized> Queue for Box<Q> {
 /// initialised on first use.
 pub unsafe trait SignalSafe: Queue {}
 
-/// A queue that may be used inside a signal handler, as [`SignalSafe`] says. Not the queue's type alone makes it
-/// so, but also how it was made: nothing is left to be made on first use.
+/// A queue that may be used inside a signal handler, as [`SignalSafe`] says. Not the queue's type
+/// alone makes it so, but also how it was made: nothing is left to be made on first use.
 #[derive(Debug)]
 pub struct InHandler<Q>(Q);
 
@@ -359,8 +359,8 @@ impl Io {
     ///
     /// # Safety
     /// The iovecs and the memory they name stay valid (and, for a read, unaliased) as long as the
-    /// `Io` exists, and until its completion is out; `bytes` is the sum of their lengths. `target` is as [`Io::sync`]
-    /// demands.
+    /// `Io` exists, and until its completion is out; `bytes` is the sum of their lengths. `target`
+    /// is as [`Io::sync`] demands.
     pub unsafe fn vectored(
         action: Action,
         target: i32,
@@ -412,14 +412,16 @@ impl Io {
         Io { length: bytes, ..self }
     }
 
-    /// Says that whatever serves it may block where it must not: a ring leaves it to a thread of the kernel's.
+    /// Says that whatever serves it may block where it must not: a ring leaves it to a thread of
+    /// the kernel's.
     #[must_use]
     pub fn that_may_block(self) -> Io {
         Io { may_block: true, ..self }
     }
 
-    /// Says as whom a ring carries it out: what [`KernelQueue::personality`](crate::kernel::KernelQueue::personality)
-    /// returned for the route that it takes. A call is carried out as the calling thread.
+    /// Says as whom a ring carries it out: what
+    /// [`KernelQueue::personality`](crate::kernel::KernelQueue::personality) returned for the route
+    /// that it takes. A call is carried out as the calling thread.
     #[must_use]
     pub fn as_personality(self, personality: u16) -> Io {
         Io { personality, ..self }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What processes found out about devices, kept for others of their user until the machine restarts.
+//! What processes found out about devices, kept for others of their user until the machine
+//! restarts.
 
 use std::fmt;
 use std::path::Path;
@@ -10,7 +11,7 @@ use dwell_policy::switchback::SAVED_WORDS;
 
 use crate::learner::CELLS;
 use crate::monitor::{Sharing, shared_words};
-use crate::words::Words;
+use crate::shared_atomics::SharedAtomics;
 
 /// "dwlearn" and the version of this layout.
 const MAGIC: u64 = u64::from_le_bytes(*b"dwlearn\0") | (Remembered::VERSION as u64) << 56;
@@ -24,7 +25,7 @@ const PLACE_WORDS: usize = AT_CELLS + CELLS * SAVED_WORDS;
 const WORDS: usize = HEADER_WORDS + PLACES * PLACE_WORDS;
 
 /// A file of words that processes share. Whatever is in it is taken for a hint, never for a fact.
-pub(crate) struct Remembered(Words);
+pub(crate) struct Remembered(SharedAtomics);
 
 /// The words of one device.
 #[derive(Clone, Debug)]
@@ -34,8 +35,8 @@ pub(crate) struct Place {
 }
 
 impl Remembered {
-    /// The version of the layout. It is in the file's name, so that what another version left behind
-    /// is in nobody's way.
+    /// The version of the layout. It is in the file's name, so that what another version left
+    /// behind is in nobody's way.
     pub const VERSION: u8 = 4;
 
     /// Opens or makes the file.
@@ -92,7 +93,7 @@ impl Place {
         std::array::from_fn(|at: usize| words[at].load(Relaxed))
     }
 
-    /// Saves a cell. Who reads meanwhile may find some words of two searches.
+    /// Saves a cell. A reader meanwhile may find some words of two searches.
     pub fn remember(&self, cell: usize, saved: [u64; SAVED_WORDS]) {
         for (word, new) in self.cell(cell).iter().zip(saved) {
             word.store(new, Relaxed);

@@ -99,7 +99,8 @@ struct Slot {
 /// An io_uring of one thread. At most as many requests are in flight as its queues hold, so
 /// completions never overflow.
 pub struct Ring {
-    /// Not dropped in a forked child: its memory was not inherited, so something else may lie there.
+    /// Not dropped in a forked child: its memory was not inherited, so something else may lie
+    /// there.
     uring: ManuallyDrop<IoUring>,
     completed: Completed,
     slots: Vec<Slot>,
@@ -367,9 +368,9 @@ impl Ring {
         (0..self.slots.len() as u32).map(|at| self.give_back(at, libc::ECANCELED, out)).sum()
     }
 
-    /// How the kernel wakes a thread that waits for `enough` completions of this ring. What is
-    /// unsent goes out with the same call, once; what the kernel would not take then, it is not
-    /// waited for.
+    /// How the kernel wakes a thread that waits for `enough` completions of this ring. Unsent
+    /// requests go out with the same call, once. Where the kernel does not take them then, the
+    /// thread must not wait ([`Wake::Never`]).
     pub fn arm(&mut self, enough: u32) -> Wake<'static> {
         // A forked child does not have the ring's memory.
         if !self.usable() || self.completed == Completed::ByPolling {
@@ -393,8 +394,8 @@ impl Ring {
         self.slept |= std::mem::take(&mut self.armed);
     }
 
-    /// As [`Ring::arm`], for a thread that sleeps elsewhere and watches a descriptor meanwhile. What
-    /// is unsent goes out before. To be followed by a look.
+    /// As [`Ring::arm`], for a thread that sleeps elsewhere and watches a descriptor meanwhile.
+    /// Unsent requests go out before. To be followed by a look.
     ///
     /// Where completions are brought out by a call alone (`DEFER_TASKRUN`), Linux from 6.3 on wakes
     /// nobody who polls the ring's own descriptor, but still counts in an eventfd.
@@ -485,8 +486,8 @@ impl Ring {
         }
     }
 
-    /// Registers the credentials that the calling thread has at this moment, for requests that are to be carried out with
-    /// them ([`Io::as_personality`]), whatever the thread's are by then.
+    /// Registers the credentials that the calling thread has at this moment, for requests that are
+    /// to be carried out with them ([`Io::as_personality`]), whatever the thread's are by then.
     ///
     /// # Errors
     /// What the kernel refuses: more than 65,535 of them, above all.
@@ -506,7 +507,7 @@ impl Ring {
         }
     }
 
-    /// What is in flight.
+    /// The requests in flight.
     pub fn backlog(&self) -> Backlog {
         self.backlog
     }

@@ -6,8 +6,8 @@ use std::io;
 
 use libc::c_long;
 
-/// How many seccomp filters the calling process has: those that it began with and its own, which nobody takes off. Before Linux 5.9
-/// any number is one.
+/// How many seccomp filters the calling process has: those that it began with and its own, which
+/// nobody takes off. Before Linux 5.9 any number is one.
 pub fn filters() -> u32 {
     filters_in(&std::fs::read("/proc/self/status").unwrap_or_default())
 }

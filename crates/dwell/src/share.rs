@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which part of all requests is steered: the others go the kernel's own way, and are counted apart.
+//! Which part of all requests is steered: the others go the kernel's own way, and are counted
+//! apart.
 
 use std::fmt;
 use std::fs;
@@ -26,7 +27,7 @@ pub struct Share {
     pub of: Whole,
 }
 
-/// What is divided.
+/// The unit that steering divides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Whole {
     /// The requests of each process: in some seconds all are steered, in the others none.
@@ -201,7 +202,7 @@ impl Spans {
             self.turn_to(span);
         }
         let is_settled = began >= span * self.span_ns + self.span_ns / SETTLE_ONE_IN;
-        // Who comes late belongs to a span that is over.
+        // A request that comes late belongs to a span that is over.
         if is_settled && span == self.heard.load(Relaxed) {
             let [requests, sum_ns] = &self.sums[class];
             requests.fetch_add(1, Relaxed);

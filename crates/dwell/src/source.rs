@@ -35,8 +35,9 @@ pub trait Source: Send + Sync {
     /// What the system refuses.
     fn queue(&self, depth: u32) -> io::Result<Self::Queue>;
 
-    /// A new queue for up to `depth` requests that a signal handler of the calling thread may use; `None`
-    /// where the source has none that could. [`Source::call`] may be asked in a handler too where there is one.
+    /// A new queue for up to `depth` requests that a signal handler of the calling thread may use;
+    /// `None` where the source has none that could. [`Source::call`] may be asked in a handler too
+    /// where there is one.
     ///
     /// # Errors
     /// What the system refuses.
@@ -97,8 +98,8 @@ pub trait Source: Send + Sync {
         false
     }
 
-    /// Whether another thread of this machine computes for as long as a request is in flight on a queue. That thread's
-    /// time is charged to the queue where ways to wait are compared.
+    /// Whether another thread of this machine computes for as long as a request is in flight on a
+    /// queue. That thread's time is charged to the queue where ways to wait are compared.
     fn has_busy_server(&self) -> bool {
         false
     }

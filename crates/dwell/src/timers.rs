@@ -25,8 +25,8 @@ struct Place<T> {
     kept: Option<T>,
 }
 
-/// What is due when: a heap in which every timer can also be found, moved and removed. Allocates
-/// only when there are more timers than ever before. Reads no clock.
+/// Timers by when they are due: a heap in which each can also be found, moved and removed.
+/// Allocates only when there are more timers than ever before. Reads no clock.
 ///
 /// ```
 /// use dwell::timers::Timers;

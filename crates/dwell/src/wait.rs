@@ -94,7 +94,7 @@ impl<Q: Queue + ?Sized> Driver for Blocking<'_, Q> {
         let (taken, out) = (&mut self.taken, &mut self.out);
         let take = &mut |completion| *taken += u32::from(out(completion));
         let woken = park::park(self.queue, until, enough, take);
-        // Who has slept takes what there is.
+        // After a sleep, one completion is enough: the thread takes those that are there.
         self.several = Several::ONE;
         woken
     }

@@ -7,8 +7,8 @@ mod common;
 use std::sync::Arc;
 
 use dwell::executor::Executor;
-use dwell::known::Known;
 use dwell::learner;
+use dwell::parameters::DeviceParameters;
 use dwell::policy::{Adaptive, WaitPolicy};
 use dwell::{Decision, File, Kind, Options, Reason};
 use dwell_policy::{Arm, Call, DeviceClass, Goal, Profile, Wait};
@@ -24,13 +24,13 @@ fn options(goal: Goal) -> Options {
 }
 
 /// What a process's own files know of 4 KiB reads.
-fn told(file: &File) -> Option<learner::Known> {
+fn told(file: &File) -> Option<learner::LearnerSummary> {
     let learner = file.learner().expect("adaptive learns");
     learner.told(&file.wait_of(Kind::Read, 4096, Call::Blocking), 1)
 }
 
 /// Reads until it is enough; `false` if it never is.
-fn read_until(file: &File, is_enough: impl Fn(&learner::Known) -> bool) -> bool {
+fn read_until(file: &File, is_enough: impl Fn(&learner::LearnerSummary) -> bool) -> bool {
     let until = dwell::clock::now() + AT_MOST_S * SECOND;
     let mut block = [0u8; 4096];
     while dwell::clock::now() < until {
@@ -117,14 +117,14 @@ fn an_executor_waits_as_its_requests_came_out_fastest() {
 }
 
 /// A device of 400 µs, as a probe would find it.
-fn slow() -> Known {
+fn slow() -> DeviceParameters {
     let profile = Profile {
         class: DeviceClass::Mainstream,
         latency_ns: 400_000,
         sleep_overshoot_ns: 60_000,
         ..Profile::default()
     };
-    Known { profile: Some(profile), ..Known::default() }
+    DeviceParameters { profile: Some(profile), ..DeviceParameters::default() }
 }
 
 #[test]
@@ -133,7 +133,7 @@ fn a_timed_sleep_is_tried_where_a_probe_found_that_it_ends_in_time() {
         |known| options(Goal::Balanced).known(known).open("emu:latency=400us,size=64KiB").unwrap();
     let file = open(slow());
     assert!(read_until(&file, |known| known.arms[Arm::Hybrid as usize].trials >= 2));
-    let unprobed = open(Known::default());
+    let unprobed = open(DeviceParameters::default());
     assert!(read_until(&unprobed, |known| known.arms[Arm::Spin as usize].trials >= 2));
     assert!(!told(&unprobed).unwrap().offered.has(Arm::Hybrid));
 }
@@ -141,7 +141,8 @@ fn a_timed_sleep_is_tried_where_a_probe_found_that_it_ends_in_time() {
 #[test]
 fn a_core_is_not_spun_away_for_a_fifth_of_the_latency_where_cpu_time_has_its_price() {
     // Fast, says the profile, so the first answer is to spin.
-    let known = Known { profile: Some(Profile::default()), ..Known::default() };
+    let known =
+        DeviceParameters { profile: Some(Profile::default()), ..DeviceParameters::default() };
     let open = |goal| options(goal).known(known).open("emu:latency=100us,size=64KiB").unwrap();
     let file = open(Goal::Efficient);
     assert!(read_until(&file, |known| known.incumbent == Arm::Spin || known.switches > 0));

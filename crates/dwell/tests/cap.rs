@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use dwell::buffer::Aligned;
 use dwell::executor::Executor;
-use dwell::known::Known;
 use dwell::monitor::{Config, SystemMonitor};
+use dwell::parameters::DeviceParameters;
 use dwell::policy::{Adaptive, Hybrid, Predictive, SmartCon, Spin};
 use dwell::{File, Reason, WaitPolicy};
 use dwell_policy::Profile;
@@ -19,7 +19,8 @@ fn monitor(spin_cap: f32) -> Arc<SystemMonitor> {
 }
 
 fn open(monitor: &Arc<SystemMonitor>, policy: Arc<dyn WaitPolicy>) -> File {
-    let known = Known { profile: Some(Profile::default()), ..Known::default() };
+    let known =
+        DeviceParameters { profile: Some(Profile::default()), ..DeviceParameters::default() };
     let options = dwell::Options::new().policy(policy).known(known).monitor(monitor.clone());
     options.open("emu:latency=20us,size=64KiB").unwrap()
 }

@@ -63,7 +63,7 @@ fn devices_of_every_kind_are_read_by_one_thread_at_once() {
         Arc::new(SmartCon::default()),
     ] {
         for method in SpinMethod::ALL {
-            let known = dwell::known::Known { method, ..fast() };
+            let known = dwell::parameters::DeviceParameters { method, ..fast() };
             let options = Options::new().direct(true).known(known).policy(policy.clone());
             let file = executor.file(Arc::new(options.open(&device.device).unwrap())).unwrap();
             reads.push(executor.spawn(read_all(file, MIB, 8, 7)));

@@ -14,13 +14,13 @@ use std::time::Duration;
 
 use common::fast;
 use dwell::dwell_policy::{Backlog, Ns, Profile, Routes, Wait};
-use dwell::executor::{Alarm, AsyncFile, Executor, Handle, Ready, World};
-use dwell::known::Known;
+use dwell::executor::{Alarm, AsyncFile, Executor, Handle, Platform, Ready};
+use dwell::parameters::DeviceParameters;
 use dwell::queue::{Completion, Full, Io, Queue, Ticket, Wake};
 use dwell::source::Source;
 use dwell::{Decision, File, Mode, Reason, Route, WaitPolicy};
 
-/// What a look costs in this world, a wake-up, and the choice of a ring to sleep in.
+/// What a look costs in this platform, a wake-up, and the choice of a ring to sleep in.
 const LOOK_NS: Ns = 1_000;
 const WAKE_NS: Ns = 5_000;
 const CHOICE_NS: Ns = 2_000;
@@ -55,7 +55,7 @@ impl Virtual {
     }
 }
 
-impl World for Virtual {
+impl Platform for Virtual {
     fn now(&mut self) -> Ns {
         self.clock.load(Ordering::Relaxed)
     }
@@ -113,7 +113,7 @@ impl World for Virtual {
     fn unwatch(&mut self, _: BorrowedFd<'_>) {}
 }
 
-/// A device of a fixed latency that serves everything at once, in the world's time.
+/// A device of a fixed latency that serves everything at once, in the platform's time.
 struct Device {
     clock: Arc<AtomicU64>,
     latency_ns: Ns,
@@ -227,7 +227,7 @@ impl Stage {
     fn new(arrivals: &[(Ns, usize)], wakeable: bool) -> Stage {
         let (clock, story) = (Arc::new(AtomicU64::new(0)), Story::default());
         let ring_due: Arc<AtomicU64> = Arc::default();
-        let world = Virtual {
+        let platform = Virtual {
             clock: clock.clone(),
             story: story.clone(),
             spun: 0,
@@ -237,7 +237,7 @@ impl Stage {
             ring: None,
             ring_due: ring_due.clone(),
         };
-        let executor = Executor::over(Box::new(world), 64);
+        let executor = Executor::over(Box::new(platform), 64);
         Stage { executor, clock, story, asked: Arc::default(), ring_due }
     }
 
@@ -256,7 +256,7 @@ impl Stage {
         latency_ns: Ns,
         mode: Mode,
         wakes: bool,
-        known: Known,
+        known: DeviceParameters,
     ) -> AsyncFile<Device> {
         self.open(latency_ns, mode, wakes, None, known)
     }
@@ -267,7 +267,7 @@ impl Stage {
         mode: Mode,
         wakes: bool,
         ring_due: Option<Arc<AtomicU64>>,
-        known: Known,
+        known: DeviceParameters,
     ) -> AsyncFile<Device> {
         let (clock, asked) = (self.clock.clone(), self.asked.clone());
         let device = Device { clock, latency_ns, wakes, ring_due, asked };
@@ -438,8 +438,8 @@ fn a_ring_that_was_chosen_and_not_slept_in_is_not_slept_in_later() {
         schedule(20_000),
         "sleep to 20000, a read at 25000, sleep to 50000, c heard at 55000, b saw at 55000"
     );
-    // The completion came while the ring was being chosen: the last look finds it. What is slept in next is woken
-    // by the arrival.
+    // The completion came while the ring was being chosen: the last look finds it. The arrival ends
+    // the next sleep.
     assert_eq!(schedule(1_000), "a read at 2000, sleep to 50000, c heard at 55000, b saw at 55000");
 }
 
@@ -460,7 +460,7 @@ fn what_wakes_nobody_is_napped_for_ever_longer() {
 #[test]
 fn a_deep_queue_is_slept_for_until_enough_has_come() {
     let profile = Profile { switch_ns: 20_000, ..fast().profile.unwrap() };
-    let known = Known { profile: Some(profile), ..fast() };
+    let known = DeviceParameters { profile: Some(profile), ..fast() };
     let stage = Stage::new(&[], true);
     let file = stage.device_that(64_000, Mode::Block, true, known);
     let mut scenes = Vec::new();

@@ -206,7 +206,9 @@ fn a_dropped_pipeline_gives_all_its_buffers_back() {
     // A pipeline that is dropped waits for so long, and then gives memory up.
     const PATIENCE: Duration = Duration::from_millis(200);
     let gave_back = |method: SpinMethod| {
-        let options = Options::new().direct(true).known(dwell::known::Known { method, ..fast() });
+        let options = Options::new()
+            .direct(true)
+            .known(dwell::parameters::DeviceParameters { method, ..fast() });
         let file = options.policy(Arc::new(Spin)).open(&device.device).unwrap();
         let dropped = Arc::new(AtomicUsize::new(0));
         let mut pipeline = file.pipeline::<Counted>(64).unwrap();

@@ -96,7 +96,8 @@ fn sixty_four_processes_share_the_budget_and_outlive_the_killed() {
 
     let cpus = thread::available_parallelism().unwrap().get() as u32;
     let leased = || observer.survey().iter().map(|f| f.spinners_leased).sum::<u32>();
-    // A survey is not one instant: a lease that is passed on meanwhile is seen twice, for as long as its giver is not on a CPU.
+    // A survey is not one instant: a lease that is passed on meanwhile is seen twice, for as long
+    // as its giver is not on a CPU.
     let is_kept = || {
         (0..100).any(|_| {
             leased() <= cpus || {
@@ -110,7 +111,7 @@ fn sixty_four_processes_share_the_budget_and_outlive_the_killed() {
         running.iter().all(|r| r.leases.load(Relaxed) > 0)
     });
 
-    // Whoever holds a lease now is killed, and some others.
+    // The processes that hold a lease now are killed, and some others.
     let holders: HashSet<u32> =
         observer.survey().iter().filter(|f| f.spinners_leased > 0).map(|f| f.pid).collect();
     let (mut killed, mut alive) = (Vec::new(), Vec::new());

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How many locked instructions a request executes: a traced child makes requests an instruction at a time.
+//! How many locked instructions a request executes: a traced child makes requests an instruction at
+//! a time.
 #![cfg(target_arch = "x86_64")]
 
 mod common;
@@ -9,8 +10,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dwell::dwell_policy::{Backlog, Routes, Wait};
-use dwell::known::Known;
 use dwell::monitor::{Config, SystemMonitor};
+use dwell::parameters::DeviceParameters;
 use dwell::queue::{Completion, Full, Io, Queue, Ticket, Wake};
 use dwell::source::Source;
 use dwell::{Decision, File, Reason, Route, WaitPolicy, policy};
@@ -70,8 +71,8 @@ unsafe impl Queue for Soon {
 
 /// Requests that are counted.
 const REQUESTS: u64 = 8;
-/// What the child ends with where its requests went as they should, and windows of the monitor that ended meanwhile more:
-/// after each the next request says that there are requests.
+/// What the child ends with where its requests went as they should, and windows of the monitor that
+/// ended meanwhile more: after each the next request says that there are requests.
 const WENT_WELL: i32 = 100;
 
 /// Requests before those. The work of kernel workers is told of once in 16, and not in between.
@@ -95,7 +96,7 @@ fn child(policy: Arc<dyn WaitPolicy>, by: By, why: Reason) -> i32 {
     }
     let monitor = Arc::new(monitor);
     let beside = Some(monitor.clone());
-    let known = Known { worker_ns: 1000, ..common::fast() };
+    let known = DeviceParameters { worker_ns: 1000, ..common::fast() };
     let file = File::over(Nothing, "nothing", "nothing", known, policy, beside);
     let mut buffer = vec![0; 4096];
     let Ok(mut pipeline) = file.pipeline(1) else { return 4 };

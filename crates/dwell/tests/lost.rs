@@ -63,8 +63,8 @@ fn interrupt(thread: libc::pid_t) {
     unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), thread, libc::SIGUSR1) };
 }
 
-/// Carries out `call` in a thread, in flight on its ring as long as the pipe's other end does nothing, and takes the ring away from it.
-/// What it comes to after `then`.
+/// Carries out `call` in a thread, in flight on its ring as long as the pipe's other end does
+/// nothing, and takes the ring away from it. What it comes to after `then`.
 fn cut_off<R: Send>(call: impl FnOnce() -> R + Send, then: impl FnOnce()) -> Option<R> {
     // SAFETY: a handler that does nothing, which ends the calls that it interrupts.
     unsafe {
@@ -140,7 +140,7 @@ fn a_blocking_read_whose_ring_is_forbidden_is_carried_out_by_a_call() {
             return common::skip("no seccomp filters here");
         };
         match method {
-            // What is completed into shared memory comes all the same.
+            // A completion in shared memory arrives all the same.
             SpinMethod::CqPeek => assert_eq!((result.unwrap(), buffer[0]), (1, b'x')),
             // No call reads a pipe at an offset.
             _ => assert_eq!(result.unwrap_err().errno(), Some(libc::ESPIPE), "{method}"),
@@ -201,7 +201,7 @@ fn a_pipelines_wait_ends_when_its_ring_is_forbidden_and_the_memory_is_given_up()
         return common::skip("no seccomp filters here");
     }
     for (method, writer, pipeline) in &mut pipelines {
-        // What is completed into shared memory comes all the same.
+        // A completion in shared memory arrives all the same.
         if *method == SpinMethod::CqPeek {
             writer.write_all(b"x").unwrap();
             let done = pipeline.next().unwrap();

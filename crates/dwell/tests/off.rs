@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dwell::buffer::Aligned;
-use dwell::known::Known;
 use dwell::monitor::{Config, SystemMonitor};
 use dwell::off::OffSwitch;
+use dwell::parameters::DeviceParameters;
 use dwell::policy::{Adaptive, Spin};
 use dwell::{File, Mode, Reason, Route, WaitPolicy};
 use dwell_policy::Profile;
@@ -21,7 +21,8 @@ fn scene(dir: &std::path::Path) -> (OffSwitch, Arc<SystemMonitor>) {
 }
 
 fn open(monitor: &Arc<SystemMonitor>, policy: impl WaitPolicy + 'static) -> File {
-    let known = Known { profile: Some(Profile::default()), ..Known::default() };
+    let known =
+        DeviceParameters { profile: Some(Profile::default()), ..DeviceParameters::default() };
     let options =
         dwell::Options::new().policy(Arc::new(policy)).known(known).monitor(monitor.clone());
     options.open("emu:latency=20us,size=64KiB").unwrap()

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Reads that the page cache can serve do not wait for a device, and the others get all their bytes.
+//! Reads that the page cache can serve do not wait for a device, and the others get all their
+//! bytes.
 
 mod common;
 

@@ -4,14 +4,15 @@
 use std::sync::Arc;
 
 use dwell::buffer::Aligned;
-use dwell::known::Known;
+use dwell::parameters::DeviceParameters;
 use dwell::policy::Spin;
 use dwell::stats::Family;
 use dwell::{File, Mode, Reason};
 use dwell_policy::Profile;
 
 fn open(share: &str) -> File {
-    let known = Known { profile: Some(Profile::default()), ..Known::default() };
+    let known =
+        DeviceParameters { profile: Some(Profile::default()), ..DeviceParameters::default() };
     let options = dwell::Options::new().policy(Arc::new(Spin)).known(known);
     options.steer(share.parse().unwrap()).open("emu:latency=20us,size=64KiB").unwrap()
 }

@@ -15,7 +15,7 @@ use common::machine::{Loop, MIB};
 use common::{BLOCK, Under, Way, check, fast, skip, voluntary_switches};
 use dwell::buffer::Aligned;
 use dwell::dwell_policy::{Backlog, Load, Routes, WaitMachine, Woken};
-use dwell::known::Known;
+use dwell::parameters::DeviceParameters;
 use dwell::park::park;
 use dwell::policy::{Block, Hybrid, SmartCon, Spin};
 use dwell::queue::{Completion, Full, Io, Queue, Ticket, Wake};
@@ -24,7 +24,7 @@ use dwell::{Decision, DeviceClass, File, Mode, Options, Reason, Route, WaitPolic
 
 const REQUESTS: u64 = 400;
 
-fn direct(path: &Path, known: Known, policy: Arc<dyn WaitPolicy>) -> File {
+fn direct(path: &Path, known: DeviceParameters, policy: Arc<dyn WaitPolicy>) -> File {
     let options = Options::new().write(true).direct(true).known(known).policy(policy);
     options.open(path).unwrap_or_else(|error| panic!("{error}"))
 }
@@ -61,7 +61,7 @@ fn spinning_never_leaves_the_cpu() {
         Err(why) => return skip(why),
     };
     for method in SpinMethod::ALL {
-        let known = Known { method, ..fast() };
+        let known = DeviceParameters { method, ..fast() };
         let file = direct(&device.device, known, Arc::new(Under::patient(Spin)));
         let switches = switches_of(&file, REQUESTS);
         assert!(switches <= REQUESTS / 100, "{method}: {switches} for {REQUESTS} requests");
@@ -81,7 +81,7 @@ fn blocking_leaves_the_cpu_for_each_request() {
     };
     let mut plain = std::fs::File::options();
     let plain = plain.read(true).custom_flags(libc::O_DIRECT).open(&device.device).unwrap();
-    let blocks = |known: Known, policy: Arc<dyn WaitPolicy>| {
+    let blocks = |known: DeviceParameters, policy: Arc<dyn WaitPolicy>| {
         // On a busy machine the kernel's worker often finishes, on the other processor or by
         // preempting the thread, before that gets to sleep. It does so for plain reads as well.
         let mut seen = Vec::new();
@@ -189,7 +189,7 @@ fn what_no_size_or_load_can_change_is_never_queued() {
     {
         profile.class = class;
         let fake = Fake::new(MIB, 1);
-        let known = Known { profile: Some(profile), ..Known::default() };
+        let known = DeviceParameters { profile: Some(profile), ..DeviceParameters::default() };
         let file = fake.open(known, SmartCon::default());
         (0..100).for_each(|_| file.read_exact_at(&mut [0; 100], 0).unwrap());
         let stats = file.stats();
@@ -296,7 +296,7 @@ fn a_pipeline_that_is_looked_at_late_did_not_spin_in_vain() {
 fn hybrid_sleeps_first() {
     let mut profile = fast().profile.unwrap();
     (profile.latency_ns, profile.sleep_overshoot_ns) = (2_000_000, 50_000);
-    let known = Known { profile: Some(profile), ..Known::default() };
+    let known = DeviceParameters { profile: Some(profile), ..DeviceParameters::default() };
     let slept_ns = || {
         let fake = Fake::new(MIB, 1).with(|state| state.queued.push_back(Answer::Late(5)));
         let file = fake.open(known, Hybrid);
@@ -305,7 +305,7 @@ fn hybrid_sleeps_first() {
         assert_eq!(stats.count(Route::Interrupt, "hybrid"), 1);
         stats.slept_ns
     };
-    // Who loses the CPU between submitting and the wait has less left to sleep.
+    // A thread that loses the CPU between submitting and the wait has less left to sleep.
     assert!((0..20).any(|_| slept_ns() >= 900_000));
 }
 

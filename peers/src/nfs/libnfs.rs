@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! libnfs: its asynchronous interface over one connection, in a loop of poll and nfs_service as its examples have it.
-//! The library is looked for when it is asked for, so that this program is built and runs without it.
+//! libnfs: its asynchronous interface over one connection, in a loop of poll and nfs_service as its
+//! examples have it. The library is looked for when it is asked for, so that this program is built
+//! and runs without it.
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
@@ -14,7 +15,8 @@ use libloading::{Library, Symbol};
 
 use super::{Client, Transfer};
 
-/// Those whose functions have the arguments written down here; later ones have them in another order.
+/// Those whose functions have the arguments written down here; later ones have them in another
+/// order.
 const NAMES: [&str; 2] = ["libnfs.so.13", "libnfs.so.14"];
 /// For so long a poll sleeps at most: timeouts of the library are looked at then.
 const LOOK_MS: c_int = 100;
@@ -100,7 +102,8 @@ struct Mounted {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        // SAFETY: the context is live; the file, where there is one, is open in it; no request is under way.
+        // SAFETY: the context is live; the file, where there is one, is open in it; no request is
+        // under way.
         unsafe {
             if !self.file.is_null() {
                 (self.functions.close)(self.context, self.file);
@@ -166,8 +169,8 @@ impl Libnfs {
         let context = unsafe { init() };
         ensure!(!context.is_null(), "no memory for a context");
         let mut mounted = Mounted { functions, context, file: null_mut() };
-        // SAFETY: a live context and strings that outlive each call; the address's parts live until it is
-        // destroyed, once.
+        // SAFETY: a live context and strings that outlive each call; the address's parts live until
+        // it is destroyed, once.
         let (done, what) = unsafe {
             let url = parse(context, address.as_ptr());
             if url.is_null() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Other NFS clients: each moves one file to or from a server with so many requests outstanding, set up as its
-//! documentation recommends.
+//! Other NFS clients: each moves one file to or from a server with so many requests outstanding,
+//! set up as its documentation recommends.
 
 mod libnfs;
 mod nfs3_client;
@@ -23,8 +23,8 @@ pub trait Client {
     /// How it is set up, each a few words.
     fn settings(&self) -> Vec<String>;
 
-    /// Moves the file once. What it takes to connect and to find the file is not counted; a COMMIT at the end of
-    /// writes is.
+    /// Moves the file once. What it takes to connect and to find the file is not counted; a COMMIT
+    /// at the end of writes is.
     fn serve(&mut self, transfer: &Transfer) -> Result<Cost>;
 }
 
@@ -48,8 +48,8 @@ pub struct Remote {
 }
 
 impl Remote {
-    /// The export, the file's name in it, the ports of NFS and MOUNT: all are to be said, so that no client
-    /// spends time on asking for them.
+    /// The export, the file's name in it, the ports of NFS and MOUNT: all are to be said, so that
+    /// no client spends time on asking for them.
     pub fn place(&self) -> Result<Place<'_>> {
         let url = &self.url;
         let (export, name) = url.path.rsplit_once('/').context("the address has no path")?;

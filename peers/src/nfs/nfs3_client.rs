@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! nfs3_client: one request at a time on a connection, so as many connections as requests outstanding, at most eight,
-//! on one thread.
+//! nfs3_client: one request at a time on a connection, so as many connections as requests
+//! outstanding, at most eight, on one thread.
 
 use std::cell::Cell;
 use std::rc::Rc;

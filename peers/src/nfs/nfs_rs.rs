@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! nfs-rs: one connection, and as many tasks as requests outstanding, on the runtime of its documentation.
+//! nfs-rs: one connection, and as many tasks as requests outstanding, on the runtime of its
+//! documentation.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

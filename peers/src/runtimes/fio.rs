@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! fio, run once for each batch: blocking calls in threads, or one thread over io_uring. What is
-//! measured is its job alone, by its own account, to the millisecond.
+//! fio, run once for each batch: blocking calls in threads, or one thread over io_uring. The time
+//! is that of its job alone, by its own account, to the millisecond.
 
 use std::collections::BTreeMap;
 use std::process::{Command, Stdio};

@@ -221,7 +221,7 @@ impl Actor {
             Op::Fork { child } => Some(self.fork(*child, number)),
             Op::Kill { child } => Some(self.kill(*child)),
             Op::Disturb => {
-                // Whoever runs us does it, and tells.
+                // The process that runs us does it, and tells.
                 while self.shared.records.seen(number).is_none() {
                     std::thread::sleep(std::time::Duration::from_millis(2));
                 }

@@ -11,14 +11,15 @@ use crate::pattern;
 use crate::record::Seen;
 use crate::run::Ran;
 
-/// What is not as it should be.
+/// A difference between what the model expects and what was seen.
 #[derive(Clone, Debug)]
 pub struct Difference {
     /// In which line, if in one.
     pub line: Option<usize>,
     /// What it is.
     pub what: String,
-    /// The plain file system does not do what the model says: the exerciser is wrong, or the kernel.
+    /// The plain file system does not do what the model says: the exerciser is wrong, or the
+    /// kernel.
     pub is_models: bool,
 }
 

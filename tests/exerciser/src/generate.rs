@@ -15,14 +15,15 @@ pub struct Abilities {
     pub unnamed: bool,
     /// A server beneath that can be killed.
     pub disturb: bool,
-    /// Requests of an io_uring at the descriptor's own position. The kernel does not move the position of a request
-    /// that completes later: one past the page cache, as of FUSE with direct I/O and of `O_DIRECT`.
+    /// Requests of an io_uring at the descriptor's own position. The kernel does not move the
+    /// position of a request that completes later: one past the page cache, as of FUSE with direct
+    /// I/O and of `O_DIRECT`.
     pub ring_position: bool,
     /// `RWF_NOAPPEND`, of which a FUSE server is not told.
     pub no_append: bool,
 }
 
-/// Who acts, and what is theirs.
+/// An actor, and the files and ranges that are its own.
 #[derive(Clone, Debug)]
 struct Owner {
     process: u8,

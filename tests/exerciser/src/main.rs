@@ -114,7 +114,8 @@ fn run(arguments: &Arguments) -> Result<bool> {
     broken.map(|()| fine)
 }
 
-/// All seeds over one surface, by as many workers as were asked for, each with a surface of its own.
+/// All seeds over one surface, by as many workers as were asked for, each with a surface of its
+/// own.
 fn one(
     arguments: &Arguments,
     name: &str,

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What files, descriptors and mappings must be like after every line: a file system of vectors.
 //!
-//! The model says what a call returns. Where the standard leaves a choice (an alignment that a file system refuses, how
-//! much of a copy is done at once), it is told what was seen, checks that this was allowed, and goes on from there.
+//! The model says what a call returns. Where the standard leaves a choice (an alignment that a file
+//! system refuses, how much of a copy is done at once), it is told what was seen, checks that this
+//! was allowed, and goes on from there.
 
 mod content;
 mod copies;
@@ -99,8 +100,8 @@ pub struct Model {
     processes: Vec<Option<Process>>,
     next_number: i32,
     free: bool,
-    /// Whether FUSE lies between: it takes direct requests of any alignment, knows fewer modes of `fallocate`, and
-    /// looks for holes past mapped memory that was not synced.
+    /// Whether FUSE lies between: it takes direct requests of any alignment, knows fewer modes of
+    /// `fallocate`, and looks for holes past mapped memory that was not synced.
     pub through_fuse: bool,
     /// What was appended to [`RECORDS`], by actor.
     pub records: BTreeMap<(u8, u8), Vec<(u64, bool)>>,
@@ -242,7 +243,7 @@ impl Model {
                     || inode(*from).is_none()
                     || inode(*from) != inode(*to)
             }
-            // What is left of a direct request whose memory ends is not said by anybody.
+            // Nothing says how much of a direct request is carried out where its memory ends.
             Op::Transfer(transfer) if transfer.claim > 0 => {
                 self.open(line.process, transfer.slot).is_none_or(|open| !open.is_direct())
             }
@@ -363,8 +364,9 @@ impl Model {
         }
     }
 
-    /// Whether a line may change a file through a dead mount by more than bytes within its length. Another mount
-    /// sees a new length late, and of a request that failed nobody can say what it did.
+    /// Whether a line may change a file through a dead mount by more than bytes within its length.
+    /// Another mount sees a new length late, and of a request that failed nobody can say what it
+    /// did.
     fn resizes_severed(&self, line: &Line) -> bool {
         let writable =
             |slot: u8| self.open(line.process, slot).filter(|open| open.severed && open.writes());
@@ -687,7 +689,7 @@ impl Model {
         }
     }
 
-    /// Of a file and its name nothing is known any more.
+    /// The model knows nothing more of a file and its name.
     fn forget_name(&mut self, name: Name) -> Option<usize> {
         let inode = self.names[name as usize].unwrap_or_else(|| {
             self.inodes.push(Inode::default());

@@ -27,7 +27,7 @@ use crate::pattern::{self, Dice};
 use crate::shrink::minimal;
 use server::{Server, looked_after};
 
-/// What is done to files of a server.
+/// A step of a session with files of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs)] // Fields are the arguments of the functions that the variants are named after.
 pub enum Step {
@@ -40,7 +40,8 @@ pub enum Step {
         bytes: usize,
         seed: u64,
     },
-    /// Writes in disjoint ranges, all on their way together; the server is killed meanwhile if `killed`.
+    /// Writes in disjoint ranges, all on their way together; the server is killed meanwhile if
+    /// `killed`.
     Together {
         name: u8,
         parts: Vec<(u64, usize, u64)>,
@@ -295,7 +296,7 @@ fn differs(
 }
 
 impl Session {
-    /// What is not committed of a file that is about to go will never be.
+    /// Uncommitted writes to a file that is about to go will never be committed.
     async fn forget(&mut self, number: u8) -> dwell_nfs::Result<()> {
         if let Some(found) = self.client.find(&self.url.join(&name(number))).await? {
             self.writers.remove(&found.attributes.file);
@@ -460,7 +461,7 @@ impl Session {
                 }
             }
             Step::Resize { to, .. } => {
-                // What is not committed yet would be written again behind the end.
+                // Writes not committed yet would be written again behind the end.
                 writer.commit().await.map_err(said)?;
                 let change = SetAttributes { bytes: Some(*to), ..SetAttributes::default() };
                 client.change(found.handle, change, &text).await.map_err(said)?;
@@ -503,7 +504,8 @@ impl Surface for Nfs {
             Ran { found, .. } => found,
         };
         for step in &steps {
-            // Each step's outcome is checked as it comes: what came this far succeeded or was rightly refused.
+            // Each step's outcome is checked as it comes: what came this far succeeded or was
+            // rightly refused.
             let (tried, done) = counts.entry(step.kind()).or_default();
             *tried += 1;
             *done += u64::from(found.is_none());

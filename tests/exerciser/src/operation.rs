@@ -132,7 +132,7 @@ pub enum CopyBy {
     Splice,
 }
 
-/// What is asked for the attributes of a file.
+/// The call that asks for the attributes of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum StatBy {
     /// `fstat` or `stat`.
@@ -159,7 +159,7 @@ pub struct Part {
     pub at: u64,
     /// How many bytes.
     pub bytes: u32,
-    /// What is written.
+    /// The seed of the bytes written.
     pub seed: u64,
 }
 
@@ -178,7 +178,7 @@ pub struct Transfer {
     pub by: By,
     /// `RWF_*`, for [`By::Vector2`] and [`By::Uring`].
     pub rwf: i32,
-    /// What is written.
+    /// The seed of the bytes written.
     pub seed: u64,
     /// How far the memory lies behind the beginning of a page.
     pub skew: u16,
@@ -213,7 +213,8 @@ pub enum Op {
     GetFlags { slot: Slot },
     /// Reads or writes.
     Transfer(Transfer),
-    /// Several requests at once, and a plain read of the byte at `beside` before they are waited for.
+    /// Several requests at once, and a plain read of the byte at `beside` before they are waited
+    /// for.
     Batch { slot: Slot, by: BatchBy, parts: Vec<Part>, beside: Option<u64> },
     /// `lseek`.
     Seek { slot: Slot, whence: i32, to: i64 },
@@ -286,7 +287,7 @@ pub enum Order {
 pub struct Script {
     /// In which order.
     pub order: Order,
-    /// What is done.
+    /// The operations and their actors.
     pub lines: Vec<Line>,
 }
 
@@ -345,7 +346,8 @@ impl Op {
         }
     }
 
-    /// Whether later lines mean something else without it: it changes what slots and mappings stand for.
+    /// Whether later lines mean something else without it: it changes what slots and mappings stand
+    /// for.
     pub fn is_structural(&self) -> bool {
         matches!(
             self,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The pager: memory as the interface. A process of its own touches a region, so that its death is one more outcome.
+//! The pager: memory as the interface. A process of its own touches a region, so that its death is
+//! one more outcome.
 
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
@@ -29,7 +30,7 @@ pub enum Kind {
     ReadOnly,
 }
 
-/// What is done to a region.
+/// A step of a region's sequence.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(missing_docs)] // Fields are the arguments of the functions that the variants are named after.
 pub enum Step {
@@ -47,8 +48,8 @@ pub enum Step {
         #[serde(default)]
         within: bool,
     },
-    /// Opens a second region of higher priority within the budget, or ends it: the first has to give memory up, or
-    /// gets it back.
+    /// Opens a second region of higher priority within the budget, or ends it: the first has to
+    /// give memory up, or gets it back.
     Squeeze,
     /// A child is forked, lives on for a moment, and shares all other memory.
     Fork,
@@ -270,7 +271,8 @@ pub fn carry_out(steps: &Path, records: &Path, file: &Path) -> Result<()> {
                 Seen::ok(0)
             }
             Step::Fork => {
-                // SAFETY: the child calls nothing but what is allowed after a fork of several threads.
+                // SAFETY: the child calls nothing but what is allowed after a fork of several
+                // threads.
                 unsafe {
                     if libc::fork() == 0 {
                         libc::usleep(3_000);

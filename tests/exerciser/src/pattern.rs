@@ -41,7 +41,8 @@ impl Dice {
     }
 }
 
-/// Fills `bytes` with the content that belongs to `seed`. No byte is zero, so a hole is never mistaken for data.
+/// Fills `bytes` with the content that belongs to `seed`. No byte is zero, so a hole is never
+/// mistaken for data.
 pub fn fill(bytes: &mut [u8], seed: u64) {
     for (place, chunk) in bytes.chunks_mut(8).enumerate() {
         let word = mixed(seed.wrapping_mul(GOLDEN).wrapping_add(place as u64));

@@ -128,7 +128,8 @@ impl Records {
 
     /// The words before the results.
     pub fn head(&self) -> &Head {
-        // SAFETY: the mapping begins with a head, all zeros or written by another process, and lives as long as `self`.
+        // SAFETY: the mapping begins with a head, all zeros or written by another process, and
+        // lives as long as `self`.
         unsafe { &*self.memory.cast::<Head>() }
     }
 

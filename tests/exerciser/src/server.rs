@@ -23,8 +23,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts one by a command that stays in the foreground, and returns once it serves. What it says of errors goes
-    /// to a file.
+    /// Starts one by a command that stays in the foreground, and returns once it serves. What it
+    /// says of errors goes to a file.
     ///
     /// # Errors
     /// It does not come up.

@@ -164,7 +164,8 @@ impl Site {
         Ok(site)
     }
 
-    /// Whether requests take channels only where they are asked for, and channels make no file longer.
+    /// Whether requests take channels only where they are asked for, and channels make no file
+    /// longer.
     pub fn asks_for_channels(&self) -> bool {
         self.passes_channels
     }
@@ -243,7 +244,8 @@ impl Site {
         self.server_kills.get()
     }
 
-    /// What to say of a server that ended by itself. There is none then, until [`Site::has_server`].
+    /// What to say of a server that ended by itself. There is none then, until
+    /// [`Site::has_server`].
     ///
     /// # Errors
     /// It cannot be asked after.

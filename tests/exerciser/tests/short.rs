@@ -49,7 +49,8 @@ fn had<T>(name: &str, made: Result<T>) -> Option<T> {
     }
 }
 
-/// Seeds of so many operations each over a surface; the requests that a policy was asked about, if there is one here.
+/// Seeds of so many operations each over a surface; the requests that a policy was asked about, if
+/// there is one here.
 fn no_difference(name: &str, seeds: RangeInclusive<u64>, lines: usize) -> Option<Requests> {
     let mut surface = had(name, campaign::surface(name, &programs()))?;
     let mut counts = Counts::new();

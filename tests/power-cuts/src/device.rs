@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The devices in the VM: a drive whose writes are recorded, and a memory disk on which a cut is looked at.
+//! The devices in the VM: a drive whose writes are recorded, and a memory disk on which a cut is
+//! looked at.
 
 use std::fs::{self, File};
 use std::io;
@@ -110,7 +111,8 @@ fn mount_ext4(device: &str, at: &Path) -> io::Result<()> {
     Ok(mount(device, at, "ext4", MountFlags::NOATIME, None)?)
 }
 
-/// Hands `look` the directory in which an image is mounted, its journal replayed, as after a power cut.
+/// Hands `look` the directory in which an image is mounted, its journal replayed, as after a power
+/// cut.
 pub fn looked_at<T>(image: &[u8], look: impl FnOnce(&Path) -> T) -> T {
     let at = Path::new("/tmp/after-the-cut");
     fs::create_dir_all(at).unwrap();
@@ -176,7 +178,8 @@ impl Marker {
         };
         message.name[..NAME.len()].copy_from_slice(NAME.as_bytes());
         message.text[..text.len()].copy_from_slice(text.as_bytes());
-        // SAFETY: the kernel reads and writes `data_bytes` bytes of the structure, which is that long.
+        // SAFETY: the kernel reads and writes `data_bytes` bytes of the structure, which is that
+        // long.
         match unsafe { libc::ioctl(self.0.as_raw_fd(), TARGET_MESSAGE as _, &raw mut message) } {
             0 => Ok(()),
             _ => Err(io::Error::last_os_error()),

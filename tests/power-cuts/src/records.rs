@@ -26,7 +26,8 @@ fn record(number: usize, part: usize, version: u64) -> Vec<u8> {
     record
 }
 
-/// The versions of a block's records; 0 for one that was never written. A torn or foreign record is an error.
+/// The versions of a block's records; 0 for one that was never written. A torn or foreign record is
+/// an error.
 fn versions(number: usize, bytes: &[u8]) -> Result<Vec<u64>, String> {
     bytes
         .chunks(RECORD)
@@ -64,11 +65,12 @@ impl History {
         self.written.len() as u64
     }
 
-    /// Compares what a file holds after a power cut with what a sync vouched for: `acknowledged` is the newest version
-    /// that was written before such a sync began.
+    /// Compares what a file holds after a power cut with what a sync vouched for: `acknowledged` is
+    /// the newest version that was written before such a sync began.
     ///
     /// # Errors
-    /// A text that names the block and the versions, the one that should be there at least and the one that is.
+    /// A text that names the block and the versions, the one that should be there at least and the
+    /// one that is.
     pub fn check(&self, file: &[u8], acknowledged: u64) -> Result<(), String> {
         let blocks = self.written.iter().max().map_or(0, |number| number + 1);
         for number in 0..blocks {

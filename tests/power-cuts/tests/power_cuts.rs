@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a sync has vouched for survives a power cut at any point, whichever way it was written. Runs in the VM that
-//! `vm/test` boots; anywhere else every test here skips. `DWELL_POWER_CUTS` is how many points each test looks at.
+//! What a sync has vouched for survives a power cut at any point, whichever way it was written.
+//! Runs in the VM that `vm/test` boots; anywhere else every test here skips. `DWELL_POWER_CUTS` is
+//! how many points each test looks at.
 
 use std::env;
 use std::fs::{self, File as Plain};
@@ -50,7 +51,8 @@ fn survives<S: Surface>(length: Length, open: impl FnOnce(&Path) -> Result<S, St
     }
 }
 
-/// Writes and syncs at random, cuts the power at many points and compares. `None` where that cannot be done.
+/// Writes and syncs at random, cuts the power at many points and compares. `None` where that cannot
+/// be done.
 fn tried<S: Surface>(
     length: Length,
     open: impl FnOnce(&Path) -> Result<S, String>,
@@ -308,7 +310,8 @@ fn what_a_channel_has_synced_survives_a_power_cut() {
 /// What `dwell run` says in the end.
 const TOLD: &str = "/tmp/dwell-run-told";
 
-/// A program that knows nothing of Dwell, under `dwell run`: orders go to it by a pipe, and it says when each is done.
+/// A program that knows nothing of Dwell, under `dwell run`: orders go to it by a pipe, and it says
+/// when each is done.
 struct Preloaded {
     child: Child,
     syncs: u64,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The same sums without BPF: tracepoints through perf's rings, put together by a thread of this process.
+//! The same sums without BPF: tracepoints through perf's rings, put together by a thread of this
+//! process.
 //!
 //! Every event is copied to user space, so this costs more than BPF does, and events can be lost.
 

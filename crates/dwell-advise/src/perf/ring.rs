@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! perf's events: a ring for each CPU, into which the kernel writes tracepoints in the order of time.
+//! perf's events: a ring for each CPU, into which the kernel writes tracepoints in the order of
+//! time.
 #![allow(unsafe_code)]
 
 use std::ffi::CString;
@@ -163,7 +164,8 @@ impl Ring {
     }
 
     fn word(&self, offset: usize) -> &AtomicU64 {
-        // SAFETY: an aligned word of the ring's first page, which the kernel reads and writes as one.
+        // SAFETY: an aligned word of the ring's first page, which the kernel reads and writes as
+        // one.
         unsafe { &*self.memory.add(offset).cast::<AtomicU64>() }
     }
 

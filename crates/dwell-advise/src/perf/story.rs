@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! From events to sums, by the same rules as `bpf/waits.bpf.c`; it does no I/O but to ask what a task is.
+//! From events to sums, by the same rules as `bpf/waits.bpf.c`; it does no I/O but to ask what a
+//! task is.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs;
@@ -160,10 +161,12 @@ struct Completed {
     request: Request,
 }
 
-/// Process, device, call, operation, size, whether it waited for storage, and whether a kernel thread woke it.
+/// Process, device, call, operation, size, whether it waited for storage, and whether a kernel
+/// thread woke it.
 type WaitOf = (u32, u32, i16, u8, u8, bool, bool);
 
-/// What is known of all tasks, requests and waits.
+/// The state of the trace: the tasks seen, the requests in flight, and sums of waits by kind,
+/// device and thread.
 #[derive(Default)]
 pub struct Story {
     everything: bool,
@@ -212,7 +215,8 @@ impl Story {
         Story { everything, left_out, targets, ..Story::default() }
     }
 
-    /// Follows a process no more from that time on: what happened before may not have been told yet.
+    /// Follows a process no more from that time on: what happened before may not have been told
+    /// yet.
     pub fn leave(&mut self, process: u32, at: u64) {
         self.leaving = Some((process, at));
     }

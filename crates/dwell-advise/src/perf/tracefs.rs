@@ -75,7 +75,8 @@ pub struct Tracepoint {
 pub struct Tracepoints(Vec<Tracepoint>);
 
 impl Tracepoints {
-    /// Reads the descriptions; where tracefs is not mounted, in a mount namespace of a thread's own.
+    /// Reads the descriptions; where tracefs is not mounted, in a mount namespace of a thread's
+    /// own.
     pub fn read() -> Result<Tracepoints> {
         let read = || NAMES.iter().map(|name| described(name)).collect::<io::Result<Vec<_>>>();
         let texts = read().or_else(|first| match first.kind() {

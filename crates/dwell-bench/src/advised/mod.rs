@@ -13,7 +13,7 @@ pub use observed::seen_by_calls;
 pub use recorded::seen_in_recording;
 
 use dwell_advise::{Advice, Remedy, Seen, Total};
-use dwell_host::ledger::ProcessIo;
+use dwell_host::stats_page::ProcessIo;
 use serde::Serialize;
 
 use crate::machine::Machine;
@@ -38,7 +38,8 @@ pub struct Report {
     pub confirmed: Option<Confirmed>,
     /// Waits by device, operation and way of issuing.
     pub totals: Vec<Total>,
-    /// Bytes that calls moved meanwhile, and bytes that devices moved for them; of a command or a process.
+    /// Bytes that calls moved meanwhile, and bytes that devices moved for them; of a command or a
+    /// process.
     pub moved: Option<ProcessIo>,
     /// Everything that was seen.
     pub seen: Seen,
@@ -75,8 +76,8 @@ impl Confirmed {
     }
 }
 
-/// The estimated speed of a command of which all was seen, if each device's advice to spin is taken. What
-/// its threads save while others work is shared among them.
+/// The estimated speed of a command of which all was seen, if each device's advice to spin is
+/// taken. What its threads save while others work is shared among them.
 pub fn gain_of_command(advice: &[Advice], seen: &Seen) -> f64 {
     let spun = advice.iter().filter(|advice| advice.remedy == Remedy::Spin);
     let share: f64 = spun.map(|advice| 1.0 - 1.0 / advice.gain).sum();
@@ -189,7 +190,8 @@ mod tests {
             Advice { device: "loop0".into(), remedy: Remedy::Spin, gain: 2.0, text: String::new() };
         let nothing = Advice { remedy: Remedy::Library, ..spin.clone() };
         let gain = |seconds: f64| gain_of_command(&[spin.clone(), nothing.clone()], &of(seconds));
-        // Half of the one thread that waited, which waited half of the time; or of two that did all the time.
+        // Half of the one thread that waited, which waited half of the time; or of two that did all
+        // the time.
         assert!((gain(5.0) - 1.0 / 0.75).abs() < 1e-9);
         assert!((gain(20.0) - 2.0).abs() < 1e-9);
         assert_eq!(gain_of_command(std::slice::from_ref(&nothing), &of(5.0)), 1.0);

@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use dwell::latency::Histogram;
 use dwell_advise::{Cost, Issued, Operation, Parts, Seen, Wait};
-use dwell_host::ledger::{Device, Snapshot};
+use dwell_host::stats_page::{Device, Snapshot};
 
 /// Powers of two of a wait's length that [`Wait::latency`] tells apart.
 const BUCKETS: usize = 28;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Yesterday's recording, judged: fio's JSON, or the text of blkparse. Neither knows how long waking
-//! took, so it is taken to be what blocking costs on this machine.
+//! Yesterday's recording, judged: fio's JSON, or the text of blkparse. Neither knows how long
+//! waking took, so it is taken to be what blocking costs on this machine.
 
 mod blkparse;
 mod fio;

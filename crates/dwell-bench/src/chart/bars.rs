@@ -37,7 +37,7 @@ pub struct BarGroup {
 /// A chart of stacked bars.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Bars {
-    /// What is shown.
+    /// The chart's title, above it: the quantity shown.
     pub title: String,
     /// Under which conditions.
     pub subtitle: String,

@@ -43,7 +43,7 @@ pub struct Panel {
 /// A dot chart.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Dots {
-    /// What is shown.
+    /// The chart's title, above it: the quantity shown.
     pub title: String,
     /// Under which conditions.
     pub subtitle: String,

@@ -53,7 +53,7 @@ pub enum Mark {
 /// A line chart.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Lines {
-    /// What is shown.
+    /// The chart's title, above it: the quantity shown.
     pub title: String,
     /// Under which conditions, and what the bars mean.
     pub subtitle: String,

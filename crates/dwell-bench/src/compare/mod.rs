@@ -62,7 +62,7 @@ pub struct Plan {
     pub directory: PathBuf,
     /// Reads a rate from what the command prints, where it tells one.
     pub told: Option<fn(&str) -> Option<f64>>,
-    /// Whoever sets it ends the comparison; complete rounds are kept.
+    /// Setting it ends the comparison; complete rounds are kept.
     pub stop: Arc<AtomicBool>,
 }
 
@@ -97,7 +97,7 @@ impl Plan {
         untouched.chain(self.policies.iter().map(String::as_str))
     }
 
-    /// What is run of a variant.
+    /// The command line of a variant: the program alone, or behind the wrapper.
     fn words(&self, name: &str, stats: &Path) -> Vec<OsString> {
         match outcome::is_untouched(name) {
             true => self.program.clone(),
@@ -201,7 +201,7 @@ pub fn run(
                 .into(),
         );
         for Differing { files, .. } in differing.drain(..) {
-            // What is left there misleads nobody.
+            // A file that cannot be removed misleads nobody.
             files.iter().for_each(|file| drop(fs::remove_file(file)));
         }
     }

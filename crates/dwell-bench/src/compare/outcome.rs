@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
-use dwell_host::ledger::Snapshot;
+use dwell_host::stats_page::Snapshot;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -19,7 +19,8 @@ pub const SCHEMA: u32 = 1;
 
 /// Name of the variant that others are held against: the command as it is.
 pub const UNTOUCHED: &str = "untouched";
-/// Name of the variant that is the command as it is once more: what the two differ in, no policy did.
+/// Name of the variant that is the command as it is once more: what the two differ in, no policy
+/// did.
 pub const CONTROL: &str = "control";
 
 /// One command, untouched and under wait policies.
@@ -160,7 +161,7 @@ impl Metric {
 pub struct Ratio {
     /// Name of the variant.
     pub variant: String,
-    /// What is compared.
+    /// The quantity compared: speed, CPU time, context switches or the rate told.
     pub metric: Metric,
     /// Variant ÷ untouched with its interval.
     #[serde(flatten)]
@@ -301,7 +302,7 @@ impl Comparison {
     pub(super) fn unrest(&self) -> Option<String> {
         let control = self.variants.iter().find(|variant| variant.name == CONTROL)?;
         let verdict = control.finding.as_ref()?.verdict;
-        (verdict != Verdict::Indistinguishable).then(|| {
+        (verdict != Verdict::Inconclusive).then(|| {
             format!(
                 "{CONTROL}, the same command, was {verdict} than {UNTOUCHED}: a difference like that \
                  tells nothing of a policy either"

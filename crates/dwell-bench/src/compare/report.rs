@@ -174,7 +174,7 @@ fn how_to_read(comparison: &Comparison) -> Markup {
                  interval of the median ratio. A variant is called faster or slower where that \
                  whole interval lies on one side of 1 and so many rounds agree that chance would \
                  bring it about in less than one case of 20 (sign test); otherwise it is \
-                 indistinguishable. With fewer than six rounds it always is."
+                 inconclusive. With fewer than six rounds it always is."
             }
             p {
                 "CPU time, switches, faults and bytes are those of the command and of all \

@@ -137,7 +137,7 @@ mod tests {
         let comparison = sample::comparison();
         let text = table(&comparison);
         assert!(text.lines().take(14).all(|line| line.chars().count() <= 100), "\n{text}");
-        for part in ["untouched", "faster", "slower", "indistinguishable", "×", " ms", "k"] {
+        for part in ["untouched", "faster", "slower", "inconclusive", "×", " ms", "k"] {
             assert!(text.contains(part), "{part} is missing\n{text}");
         }
         assert!(text.contains("results: the same in all runs"));

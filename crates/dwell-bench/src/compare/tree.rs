@@ -192,7 +192,7 @@ unsafe fn wait_for(command: libc::pid_t, started_ns: u64, report: RawFd, parent:
         if libc::getppid() as u32 != parent {
             libc::raise(libc::SIGTERM);
         }
-        // Whoever started this one waits for the end of a pipe that it must not hold open.
+        // The parent of this process waits for the end of a pipe that this one must not hold open.
         if report > 0 {
             libc::syscall(libc::SYS_close_range, 0, report - 1, 0);
         }

@@ -19,7 +19,7 @@ pub enum Verdict {
     /// It takes more.
     Slower,
     /// These rounds cannot tell.
-    Indistinguishable,
+    Inconclusive,
 }
 
 impl Verdict {
@@ -28,7 +28,7 @@ impl Verdict {
         match self {
             Verdict::Faster => "faster",
             Verdict::Slower => "slower",
-            Verdict::Indistinguishable => "indistinguishable",
+            Verdict::Inconclusive => "inconclusive",
         }
     }
 
@@ -39,10 +39,10 @@ impl Verdict {
     /// with fewer than six no outcome is rare enough.
     pub fn of(speed: &Paired, ahead: usize, behind: usize) -> Self {
         match speed {
-            _ if sign_test(ahead, behind) > DOUBT => Verdict::Indistinguishable,
+            _ if sign_test(ahead, behind) > DOUBT => Verdict::Inconclusive,
             speed if speed.low > 1.0 && ahead > behind => Verdict::Faster,
             speed if speed.high < 1.0 && behind > ahead => Verdict::Slower,
-            _ => Verdict::Indistinguishable,
+            _ => Verdict::Inconclusive,
         }
     }
 }
@@ -64,11 +64,11 @@ pub(super) fn find(speed: &Paired, ahead: usize, behind: usize, cpu: Option<&Pai
     text += &match verdict {
         Verdict::Faster => format!(", ahead in {ahead} of {rounds} rounds"),
         Verdict::Slower => format!(", behind in {behind} of {rounds} rounds"),
-        Verdict::Indistinguishable if rounds < 6 => {
+        Verdict::Inconclusive if rounds < 6 => {
             let plural = if rounds == 1 { "" } else { "s" };
             format!("; {rounds} round{plural} cannot tell, six can (--rounds)")
         }
-        Verdict::Indistinguishable => {
+        Verdict::Inconclusive => {
             format!(", ahead in {ahead} and behind in {behind} of {rounds} rounds")
         }
     };
@@ -104,22 +104,19 @@ mod tests {
 
     #[test]
     fn noise_is_none() {
-        assert_eq!(
-            verdict(&[90.0, 112.0, 95.0, 104.0, 99.0, 108.0, 97.0]),
-            Verdict::Indistinguishable
-        );
-        assert_eq!(verdict(&[100.0; 20]), Verdict::Indistinguishable);
+        assert_eq!(verdict(&[90.0, 112.0, 95.0, 104.0, 99.0, 108.0, 97.0]), Verdict::Inconclusive);
+        assert_eq!(verdict(&[100.0; 20]), Verdict::Inconclusive);
         // A bootstrap interval alone would call this faster.
         let seven = [90.0, 91.0, 92.0, 93.0, 94.0, 95.0, 101.0];
         let speed = Paired::of(seven.iter().map(|ms| (100.0, *ms))).unwrap();
         assert!(speed.low > 1.0, "{speed:?}");
-        assert_eq!(verdict(&seven), Verdict::Indistinguishable);
+        assert_eq!(verdict(&seven), Verdict::Inconclusive);
     }
 
     #[test]
     fn few_rounds_never_tell_however_large_the_difference() {
         for rounds in 1..6 {
-            assert_eq!(verdict(&vec![10.0; rounds]), Verdict::Indistinguishable);
+            assert_eq!(verdict(&vec![10.0; rounds]), Verdict::Inconclusive);
         }
         let speed = Paired::of([(100.0, 10.0)]).unwrap();
         let text = find(&speed, 1, 0, None).text;
@@ -133,7 +130,7 @@ mod tests {
         for _ in 0..300 {
             let took: Vec<f64> =
                 (0..10).map(|_| 90.0 + random.below(20_001) as f64 / 1e3).collect();
-            wrong += usize::from(verdict(&took) != Verdict::Indistinguishable);
+            wrong += usize::from(verdict(&took) != Verdict::Inconclusive);
         }
         assert!(wrong <= 15, "{wrong} of 300");
     }

@@ -23,7 +23,7 @@ pub use sensitivity::Variation;
 /// Version of the JSON of a [`Study`].
 pub const SCHEMA: u32 = 1;
 
-/// What is to be simulated.
+/// The simulations to run: batches, policies, seeds, and how much of each batch.
 #[derive(Clone, Debug)]
 pub struct Ask {
     /// Batches: files, or directories of them.
@@ -111,7 +111,7 @@ impl Study {
             sensitivity: Vec::new(),
             ended: None,
         };
-        // What is wrong with the last batch is said before the first one runs.
+        // An error in the last batch is reported before the first one runs.
         let plans = plans(ask)?;
         let all = plans.len().max(1) as f64;
         for (at, (path, plan)) in plans.into_iter().enumerate() {
@@ -262,7 +262,7 @@ fn plan(ask: &Ask, path: &Path) -> Result<Plan> {
     if !ask.policies.is_empty() {
         plan.policies.clone_from(&ask.policies);
     } else if plan.series.is_some() {
-        // What is compared by the number of processes is the wait of those that spin.
+        // A comparison by the number of processes is one of waits that spin: Sync alone.
         plan.policies = vec![PolicyKind::Sync];
     }
     Ok(plan)

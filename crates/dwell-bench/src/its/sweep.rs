@@ -188,7 +188,8 @@ impl Sweep {
         Ok(points)
     }
 
-    /// All that rows depend on: this simulator's code, the batch with its traces, and what is asked.
+    /// All that rows depend on: this simulator's code, the batch with its traces, and what is
+    /// asked.
     fn key(&self, content: &blake3::Hash, sets: &[String]) -> Result<String> {
         let asked = (content::code(), self.policies()?, self.seeds, self.limit, sets);
         let mut hash = blake3::Hasher::new();

@@ -74,8 +74,8 @@ pub(crate) fn pager_word(task: &Task) -> Result<String> {
     Job::Page(Box::new(task.clone())).word()
 }
 
-/// Does the job that the last of `words` names: what a hidden subcommand of the frontend runs. A load's
-/// job goes on until the process is killed.
+/// Does the job that the last of `words` names: what a hidden subcommand of the frontend runs. A
+/// load's job goes on until the process is killed.
 ///
 /// # Errors
 /// No job; a file that cannot be read.

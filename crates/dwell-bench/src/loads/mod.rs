@@ -47,7 +47,7 @@ pub struct Means {
     /// Arguments that lead this very program to [`serve`], to which it hands on what follows them.
     pub hidden: Vec<String>,
     /// Number CPU stressors of [`Load::Cpu`].
-    pub crunchers: usize,
+    pub stressors: usize,
     /// Bystanders of [`Load::Bystander`].
     pub bystanders: usize,
     /// Directory on the machine's own disk, for the file that [`Load::Readers`] read.
@@ -94,7 +94,7 @@ impl Loads {
     pub fn start(load: Load, subject: &Subject, means: &Means) -> Result<Self> {
         match load {
             Load::Idle => Ok(Self::of(Processes::none())),
-            Load::Cpu => Self::crunchers(means.crunchers, &means.hidden),
+            Load::Cpu => Self::stressors(means.stressors, &means.hidden),
             Load::Io => Self::io(subject, &means.hidden),
             Load::Arithmetic => {
                 let jobs = (0..ARITHMETIC).map(|_| Job::Arithmetic);
@@ -106,9 +106,9 @@ impl Loads {
     }
 
     /// Starts CPU stressors.
-    pub fn crunchers<S: AsRef<OsStr>>(count: usize, hidden: &[S]) -> Result<Self> {
+    pub fn stressors<S: AsRef<OsStr>>(count: usize, hidden: &[S]) -> Result<Self> {
         let jobs = (0..count).map(|_| Job::Crunch);
-        Processes::start("number crunchers", jobs, hidden).map(Self::of)
+        Processes::start("CPU stressors", jobs, hidden).map(Self::of)
     }
 
     /// Starts bystanders, whose progress is counted.
@@ -214,7 +214,7 @@ mod tests {
     use std::path::Path;
     use std::time::Duration;
 
-    use dwell::known::Known;
+    use dwell::parameters::DeviceParameters;
 
     use super::*;
     use crate::fixture::LoopOnTmpfs;
@@ -237,7 +237,7 @@ mod tests {
     fn means() -> Means {
         Means {
             hidden: HIDDEN.map(String::from).into(),
-            crunchers: 2,
+            stressors: 2,
             bystanders: 2,
             directory: std::env::temp_dir(),
         }
@@ -249,7 +249,7 @@ mod tests {
             address: path.into(),
             direct: false,
             write: false,
-            known: Known::default(),
+            known: DeviceParameters::default(),
             profile: None,
             description: "test".into(),
             emulated: None,
@@ -346,11 +346,11 @@ mod tests {
 
     #[test]
     fn an_early_end_is_noticed_and_named() {
-        let mut loads = Loads::crunchers(1, &["--list"]).unwrap();
+        let mut loads = Loads::stressors(1, &["--list"]).unwrap();
         let [id] = loads.ids()[..] else { panic!("one was started") };
         eventually("it does not end", || is_gone(id));
         let error = loads.check().unwrap_err().to_string();
-        assert!(error.contains("number crunchers ended early"), "{error}");
+        assert!(error.contains("CPU stressors ended early"), "{error}");
         // A program that cannot read what it is to read ends, too.
         let missing = subject(Path::new("/nonexistent"), 1 << 20);
         let mut loads = Loads::start(Load::Io, &missing, &means()).unwrap();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The least that one thread can do for a window of requests over TCP: prepared calls sent by one writev, a blocking
-//! read that sleeps until half of their answers are there. No estimates, no timers, no retransmission, nothing kept.
+//! The least that one thread can do for a window of requests over TCP: prepared calls sent by one
+//! writev, a blocking read that sleeps until half of their answers are there. No estimates, no
+//! timers, no retransmission, nothing kept.
 #![allow(unsafe_code)]
 
 use std::io::{self, IoSlice, Read as _};
@@ -105,7 +106,8 @@ impl Thread<'_> {
         Ok(())
     }
 
-    /// Has the next read sleep until so many bytes are there, those included that were read already.
+    /// Has the next read sleep until so many bytes are there, those included that were read
+    /// already.
     fn sleep_for(&mut self, bytes: usize) -> io::Result<()> {
         let bytes = bytes.saturating_sub(self.records.buffered()).max(1);
         if bytes == self.low_water {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The baseline: blocking threads, each with one request at a time, by the same encoding. Each has a
-//! connection of its own, or all share one.
+//! The baseline: blocking threads, each with one request at a time, by the same encoding. Each has
+//! a connection of its own, or all share one.
 
 use std::io::{self, IoSlice, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream, UdpSocket};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Files copied between a directory here and an NFS server: by `dwell nfs cp`, by blocking threads, by libnfs's
-//! `nfs-cp`.
+//! Files copied between a directory here and an NFS server: by `dwell nfs cp`, by blocking threads,
+//! by libnfs's `nfs-cp`.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -60,8 +60,9 @@ pub fn ours(from: &str, to: &str) -> Result<Copied> {
     Ok(Copied { cost, faults })
 }
 
-/// Copies the files of a directory into a directory on a server, by so many blocking threads with a connection
-/// each: each makes a file by another name, writes it durably, sets its mode and renames it.
+/// Copies the files of a directory into a directory on a server, by so many blocking threads with a
+/// connection each: each makes a file by another name, writes it durably, sets its mode and renames
+/// it.
 ///
 /// # Errors
 /// What the server or the system says.

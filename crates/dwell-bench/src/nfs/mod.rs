@@ -107,7 +107,8 @@ pub struct Plan {
     pub rounds: usize,
     /// The server, in one line.
     pub server: String,
-    /// Where the other clients are that have entries, [`PREFIX`](crate::program::PREFIX) before their names.
+    /// Where the other clients are that have entries, [`PREFIX`](crate::program::PREFIX) before
+    /// their names.
     pub peers: Option<Peers>,
     /// Set to end early.
     pub stop: std::sync::Arc<std::sync::atomic::AtomicBool>,

@@ -49,8 +49,9 @@ pub(super) fn perform(tasks: &[Task], hidden: &[String]) -> Result<Vec<Told>> {
     workers.iter_mut().zip(tasks).map(listen).collect()
 }
 
-/// Has all of this program's file in the page cache, counted for this process: what the workers execute is
-/// then not read anew within their limits, where pages of programs and of data would drive each other out.
+/// Has all of this program's file in the page cache, counted for this process: what the workers
+/// execute is then not read anew within their limits, where pages of programs and of data would
+/// drive each other out.
 fn keep_program_in_memory() -> Result<()> {
     static KEPT: OnceLock<()> = OnceLock::new();
     if KEPT.get().is_none() {

@@ -47,10 +47,11 @@ pub struct Ground {
     _made: (Option<TempFile>, Option<Place>),
 }
 
-/// What is to be done on a ground, whatever its length.
+/// The work asked for on a ground, whatever its length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ask {
-    /// Twice as many visits as it has pages: all of each page, or one word where the order is random.
+    /// Twice as many visits as it has pages: all of each page, or one word where the order is
+    /// random.
     Visits(Order),
     /// A walk over a graph.
     Graph(Program),
@@ -129,7 +130,7 @@ impl Ground {
         })
     }
 
-    /// What is there already.
+    /// The ground of a subject that is there already.
     pub fn of(subject: &Subject) -> Self {
         Ground {
             device: subject.describe(),
@@ -174,7 +175,7 @@ impl Ground {
 /// What a run without figures asks for.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    /// What is there already; without any, files are made.
+    /// Addresses of files or devices that are there already; without any, files are made.
     pub paths: Vec<PathBuf>,
     /// What to make files on.
     pub on: Vec<Kind>,
@@ -184,7 +185,7 @@ pub struct Setup {
     pub scale: u32,
     /// A directory on the machine's own disk.
     pub directory: PathBuf,
-    /// What is done.
+    /// The kinds of work to do on each ground.
     pub asks: Vec<Ask>,
     /// By whom, and within how much memory.
     pub terms: Terms,

@@ -21,16 +21,18 @@ use super::work::PAGE_BYTES;
 use crate::contender::policy_of;
 use crate::fixture::{forget_pages, used_bytes};
 
-/// What a process needs beside pages and the program's own arrays: page tables, rings, a region's tables
-/// of pages and frames, what it allocates while it runs. A share of the limit and a number of bytes.
+/// What a process needs beside pages and the program's own arrays: page tables, rings, a region's
+/// tables of pages and frames, what it allocates while it runs. A share of the limit and a number
+/// of bytes.
 const SPARE_SHARE: u64 = 32;
 const SPARE_BYTES: u64 = 1 << 20;
 /// Fewer pages are no budget.
 const LEAST_BYTES: u64 = 64 * PAGE_BYTES as u64;
 /// No limit is made for less.
 const LEAST_PAGED_BYTES: u64 = 4 << 20;
-/// Nor for less than this many times what the kernel reads ahead at once. Two such reads can be under way
-/// while a page faults; the kernel frees no page that is being read, waits for none, and kills.
+/// Nor for less than this many times what the kernel reads ahead at once. Two such reads can be
+/// under way while a page faults; the kernel frees no page that is being read, waits for none, and
+/// kills.
 const READS_AHEAD: u64 = 3;
 
 /// Copied at once from a file into memory that is swapped.
@@ -87,7 +89,8 @@ impl Mapping {
         }
     }
 
-    /// Anonymous memory with the bytes of a file, which are in memory no longer than they are copied.
+    /// Anonymous memory with the bytes of a file, which are in memory no longer than they are
+    /// copied.
     fn copy_of(path: &Path) -> Result<Self> {
         let name = path.display();
         let mut file = File::open(path).with_context(|| format!("open {name}"))?;
@@ -114,8 +117,8 @@ impl Mapping {
     fn will_need(&self, bytes: Range<usize>) {
         let begin = bytes.start.min(self.bytes) / PAGE_BYTES * PAGE_BYTES;
         let length = bytes.end.min(self.bytes).saturating_sub(begin);
-        // SAFETY: within the mapping; the advice changes no byte of it, and one that is not followed
-        // does no harm.
+        // SAFETY: within the mapping; the advice changes no byte of it, and one that is not
+        // followed does no harm.
         unsafe {
             libc::madvise(self.start.as_ptr().add(begin).cast(), length, libc::MADV_WILLNEED)
         };
@@ -257,7 +260,8 @@ pub(super) fn limit_bytes(private_bytes: u64, paged_bytes: u64, read_ahead_bytes
     sum + sum.div_ceil(SPARE_SHARE - 1)
 }
 
-/// The most that the kernel reads ahead at once of a file; 0 of what is no file, or where it does not say.
+/// The most that the kernel reads ahead at once of a file; 0 of what is no file, or where it does
+/// not say.
 pub(super) fn read_ahead_bytes(address: &Path) -> u64 {
     let Ok(metadata) = std::fs::metadata(address) else { return 0 };
     let device = metadata.dev();
@@ -273,8 +277,8 @@ pub(super) fn read_ahead_bytes(address: &Path) -> u64 {
     text.trim().parse::<u64>().unwrap_or(0) << 10
 }
 
-/// What is left of the limit for a region's pages: the same memory that the kernel would have for the
-/// pages of a mapped file.
+/// The part of the limit that remains for a region's pages, in bytes. The kernel would have the
+/// same memory for the pages of a mapped file.
 fn budget(task: &Task, mapped_bytes: u64) -> Result<u64> {
     let used = match &task.group {
         None => 0,

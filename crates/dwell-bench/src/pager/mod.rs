@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Memory larger than what a process may have: the kernel's mapping and the pager's region, each in a
-//! process of its own, all under the same limit.
+//! Memory larger than what a process may have: the kernel's mapping and the pager's region, each in
+//! a process of its own, all under the same limit.
 //!
-//! What such a process takes is counted by a control group, from when the program has started: pages of the
-//! mapped file, a region's own pages and what it needs beside them, page tables, arrays. Before each turn the file's pages leave the page cache, because
-//! pages that others have read are not counted.
+//! What such a process takes is counted by a control group, from when the program has started:
+//! pages of the mapped file, a region's own pages and what it needs beside them, page tables,
+//! arrays. Before each turn the file's pages leave the page cache, because pages that others have
+//! read are not counted.
 
 mod child;
 mod ground;
@@ -44,7 +45,7 @@ pub struct Entry {
     pub address: PathBuf,
     /// What a probe learned of its device.
     pub profile: Option<DeviceProfile>,
-    /// What is done with it.
+    /// The work done on the file.
     pub work: Work,
     /// Contenders.
     pub ways: Vec<Way>,
@@ -61,14 +62,14 @@ pub struct Entry {
 pub struct Plan {
     /// What the files are on.
     pub devices: Vec<Device>,
-    /// What is done, by whom.
+    /// The files with the work on each, and the contenders that do it.
     pub entries: Vec<Entry>,
     /// The contender that others are held against.
     pub baseline: String,
     /// Interleaved rounds.
     pub rounds: usize,
-    /// Whether the kernel's ways that are less than half as fast as its best one in the first round are left out
-    /// of the others.
+    /// Whether the kernel's ways that are less than half as fast as its best one in the first round
+    /// are left out of the others.
     pub best_only: bool,
     /// Arguments that lead this very program to [`crate::loads::serve`].
     pub hidden: Vec<String>,
@@ -99,19 +100,21 @@ pub fn regions() -> Result<(), String> {
     open().map_err(|why| format!("{why:#}"))
 }
 
-/// A limit under which about `paged_bytes` of a file of `mapped_bytes` can be in memory, beside what the work
-/// has for itself and what a process needs. At least 4 MiB are left for pages, and three times what the kernel
-/// reads ahead at once of the file: with less, it kills the process where the device is slow.
+/// A limit under which about `paged_bytes` of a file of `mapped_bytes` can be in memory, beside
+/// what the work has for itself and what a process needs. At least 4 MiB are left for pages, and
+/// three times what the kernel reads ahead at once of the file: with less, it kills the process
+/// where the device is slow.
 pub fn limit_bytes(work: Work, address: &Path, mapped_bytes: u64, paged_bytes: u64) -> u64 {
     let private = work.private_bytes(mapped_bytes);
     memory::limit_bytes(private, paged_bytes, memory::read_ahead_bytes(address))
 }
 
-/// What is said where no limit can be set.
+/// The note of a report where no memory limit can be set.
 const UNLIMITED: &str = "only regions were measured, which keep to their budgets by themselves";
 
-/// Measures in interleaved rounds; in each, the order of an entry's contenders moves on by one. Where
-/// no memory limit can be set, the kernel's ways are left out: without one they would have all memory.
+/// Measures in interleaved rounds; in each, the order of an entry's contenders moves on by one.
+/// Where no memory limit can be set, the kernel's ways are left out: without one they would have
+/// all memory.
 ///
 /// # Errors
 /// What the system refuses; a contender that found something else in the same bytes.
@@ -229,7 +232,8 @@ pub fn has_umap() -> Result<(), String> {
     umap::library().map(|_| ())
 }
 
-/// Takes the kernel's mappings out that are far behind the best one that is told as much; their names.
+/// Takes the kernel's mappings out that are far behind the best one that is told as much; their
+/// names.
 fn take_behind(ways: &mut Vec<(&Way, usize)>, rows: &[Row]) -> Vec<String> {
     let speed = |at: usize| rows[at].median(RoundResult::operations_per_second);
     let best = |hints: bool| {

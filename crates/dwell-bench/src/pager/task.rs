@@ -37,7 +37,7 @@ pub struct Task {
     pub profile: Option<DeviceProfile>,
     /// How it becomes memory.
     pub way: Way,
-    /// What is done with the memory.
+    /// The work done on the memory.
     pub work: Work,
     /// Decides which pages.
     pub seed: u64,
@@ -222,7 +222,8 @@ impl Task {
         }
     }
 
-    /// Says that all is set up, waits for a line and does the work; `None` where nobody wants it any more.
+    /// Says that all is set up, waits for a line and does the work; `None` where nobody wants it
+    /// any more.
     fn performed(
         &self,
         perform: impl FnOnce(u64) -> Result<Done>,
@@ -282,8 +283,8 @@ fn spans(began: u64, stages: &dwell_pager::Stages, ended: u64) -> [u64; STAGES.l
     std::array::from_fn(|at| passed[at + 1].saturating_sub(passed[at]))
 }
 
-/// What a region counted, by the names of a result. A major fault is one that had to wait for the source,
-/// whoever asked it.
+/// What a region counted, by the names of a result. A major fault is one that had to wait for the
+/// source, whoever asked it.
 fn of_region(counted: &dwell_pager::Statistics) -> BTreeMap<String, u64> {
     let major = counted.reads_awaited + counted.joined;
     [

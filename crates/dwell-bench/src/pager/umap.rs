@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! UMap, a pager in user space, where `make peers` has built it: a library that is loaded when it is
-//! measured, because its licence and its language are not ours.
+//! UMap, a pager in user space, where `make peers` has built it: a library that is loaded when it
+//! is measured, because its licence and its language are not ours.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, CString, c_int, c_void};

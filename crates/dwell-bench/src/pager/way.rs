@@ -24,7 +24,7 @@ pub enum Advice {
     Huge,
 }
 
-/// Who handles a region's faults, and where.
+/// The thread that handles a region's faults, and the CPU that it runs on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Handler {
@@ -55,7 +55,7 @@ pub enum Kind {
     },
     /// A region of the pager.
     Region {
-        /// Who handles its faults.
+        /// The thread that handles its faults.
         handler: Handler,
         /// Whether it reads ahead by what it sees; hints it follows all the same.
         ahead: bool,
@@ -78,10 +78,10 @@ pub struct Way {
     pub name: String,
     /// How.
     pub kind: Kind,
-    /// What is said of the memory beforehand.
+    /// The program's advice about the memory before the work begins.
     pub advice: Advice,
-    /// Whether the program tells ahead what it will touch: by `madvise` with `MADV_WILLNEED`, or by a
-    /// region's hints.
+    /// Whether the program tells ahead what it will touch: by `madvise` with `MADV_WILLNEED`, or by
+    /// a region's hints.
     pub hints: bool,
 }
 

@@ -128,8 +128,8 @@ impl Program {
         match self {
             Program::PageRank(_) => 16,
             Program::RandomWalk(_) | Program::Communities(_) => 4,
-            // Distances, marks and two frontiers, in which about three in four of an R-MAT graph's vertices stand
-            // at most: more would be memory that only the page cache has a use for.
+            // Distances, marks and two frontiers, in which about three in four of an R-MAT graph's
+            // vertices stand at most: more would be memory that only the page cache has a use for.
             Program::ShortestPaths | Program::BreadthFirst => 5 + 3,
         }
     }
@@ -176,8 +176,8 @@ impl Work {
         }
     }
 
-    /// Does it on `bytes`; `hint` hears ahead of time what will be read. Visits end at `until_ns` of
-    /// [`clock::now`], if not before.
+    /// Does it on `bytes`; `hint` hears ahead of time what will be read. Visits end at `until_ns`
+    /// of [`clock::now`], if not before.
     ///
     /// # Errors
     /// No pages; a walk over what is no graph.
@@ -249,7 +249,7 @@ impl Program {
 }
 
 impl Visits {
-    /// What is read of one page.
+    /// Reads one page: the sum of its words, or its first word alone.
     pub(super) fn touch(&self, page: &[u8]) -> u64 {
         let word = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().unwrap_or([0; 8]));
         match self.whole {

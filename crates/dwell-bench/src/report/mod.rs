@@ -86,7 +86,7 @@ pub(crate) fn facts(machine: &machine::Machine) -> Markup {
         ("Memory", memory),
         ("Kernel", format!("Linux {}", machine.kernel)),
         ("Clock", machine.clocksource.clone()),
-        ("Governor", machine.governor.clone().unwrap_or_default()),
+        ("Admission", machine.governor.clone().unwrap_or_default()),
         ("Machine", machine.virtualised.clone().unwrap_or_else(|| "bare metal".into())),
         ("Date", machine.date.replace('T', " ").replace('Z', " UTC")),
     ];

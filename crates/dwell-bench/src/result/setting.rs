@@ -99,7 +99,7 @@ impl std::fmt::Display for Requests {
     }
 }
 
-/// What is done in a setting.
+/// The work of a setting: requests of one kind, or a named workload.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Work {
@@ -148,7 +148,7 @@ impl Setting {
         Setting { device: subject.name.clone(), load, scheduler: None, work }
     }
 
-    /// What is done, in words, with the I/O scheduler where the run chose it.
+    /// The work in words, with the I/O scheduler where the run chose it.
     pub fn workload(&self) -> String {
         let work = match &self.work {
             Work::Requests(requests) => requests.to_string(),

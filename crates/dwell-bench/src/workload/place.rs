@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
-use dwell::known::Known;
+use dwell::parameters::DeviceParameters;
 use dwell_host::profile::DeviceProfile;
 
 use super::spec::FileSystemKind;
@@ -15,7 +15,7 @@ use crate::subject::{Probing, Subject};
 
 /// Length of the file by which a place is probed, in bytes; less on a small device.
 const PROBED_BYTES: u64 = 64 << 20;
-/// Of a device that is made, this share is free for files.
+/// The share of a made device that is free for files.
 const USABLE: f64 = 0.8;
 
 /// What to put files on.
@@ -49,7 +49,7 @@ pub struct Place {
     /// Short name in tables.
     pub name: String,
     /// What the probe learned of files on it.
-    pub known: Known,
+    pub known: DeviceParameters,
     /// All that the probe learned.
     pub profile: Option<DeviceProfile>,
     /// Bytes that files may take.

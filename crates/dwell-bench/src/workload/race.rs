@@ -26,7 +26,7 @@ use crate::measure::count;
 use crate::result::{Load, RoundResult, Row, Run, Setting, Work};
 use crate::usage::Cost;
 
-/// Of a place's room, files take at most this share at the start.
+/// The largest share of a place's room that files take at the start.
 const FULLEST: f64 = 0.6;
 /// Parts of the lead-in, at the end of each of which the system monitor looks.
 const LOOKS: u32 = 5;
@@ -46,7 +46,7 @@ pub struct Plan {
     pub batch: Duration,
     /// Unmeasured time before that, in which the system monitor sees this contender alone.
     pub lead_in: Duration,
-    /// Whoever sets it ends the run before its next turn; complete rounds are kept.
+    /// Setting it ends the run before its next turn; complete rounds are kept.
     pub stop: Arc<AtomicBool>,
 }
 

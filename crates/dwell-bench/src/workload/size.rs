@@ -68,7 +68,7 @@ impl Size {
         }
     }
 
-    /// What is wrong with it, if anything.
+    /// Checks the distribution; the error says what is wrong with it.
     pub(super) fn check(&self) -> Result<(), String> {
         const MOST: f64 = (1u64 << 40) as f64;
         match *self {

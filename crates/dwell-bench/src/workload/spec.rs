@@ -35,7 +35,7 @@ pub struct Spec {
     pub scale: f64,
     /// The files.
     pub files: Vec<FileSet>,
-    /// Who uses them.
+    /// The groups of threads that use them.
     pub threads: Vec<Threads>,
 }
 
@@ -354,7 +354,7 @@ impl Spec {
         spec
     }
 
-    /// What is wrong with it: the field, and what is wanted there.
+    /// Checks the workload; the error names the field and says what is wanted there.
     pub fn check(&self) -> Result<(), String> {
         let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
         if self.name.is_empty() || !self.name.chars().all(plain) {

@@ -131,8 +131,9 @@ impl<'s> Worker<'s> {
         Ok(())
     }
 
-    /// Does what the stream says, from the beginning of its loop: for a span of time, in which there is at least one request and
-    /// one operation unless a whole loop has none, or, with `count_loops`, as often as the workload says.
+    /// Does what the stream says, from the beginning of its loop, for a span of time. The span
+    /// grows until there is at least one request and one operation, unless a whole loop has none.
+    /// With `count_loops`, the worker instead runs as many loops as the workload says.
     pub fn play(
         &mut self,
         hand: &Hand,

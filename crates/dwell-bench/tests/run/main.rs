@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use dwell::dwell_policy::{Profile, Wait};
-use dwell::known::Known;
 use dwell::monitor::{Config, SystemMonitor};
+use dwell::parameters::DeviceParameters;
 use dwell::{Decision, WaitPolicy};
 use dwell_bench::contender::Contender;
 use dwell_bench::counters::Counters;
@@ -50,7 +50,10 @@ fn subject(address: &Path, bytes: u64, write: bool) -> Subject {
         address: address.into(),
         direct: false,
         write,
-        known: Known { profile: Some(Profile::default()), ..Known::default() },
+        known: DeviceParameters {
+            profile: Some(Profile::default()),
+            ..DeviceParameters::default()
+        },
         profile: None,
         description: "test".into(),
         emulated: None,
@@ -77,7 +80,7 @@ fn plan(contenders: &[&str]) -> Plan {
         batch: Duration::from_millis(2),
         means: Means {
             hidden: HIDDEN.map(String::from).into(),
-            crunchers: 1,
+            stressors: 1,
             bystanders: 1,
             directory: env!("CARGO_TARGET_TMPDIR").into(),
         },
@@ -116,21 +119,21 @@ fn every_round_is_complete_and_counted() {
             assert!(round.requests >= 3 && round.bytes == round.requests * row.size_bytes);
             assert_eq!(round.decisions.values().sum::<u64>(), round.requests, "{row:?}");
             assert!(round.wall_ns >= 2_000_000 && round.p50_ns > 0);
-            assert_eq!(round.cruncher_ns, 0);
+            assert_eq!(round.stressor_ns, 0);
         }
     }
 }
 
 #[test]
-fn number_crunchers_run_beside_and_their_time_is_counted() {
+fn cpu_stressors_run_beside_and_their_time_is_counted() {
     let mut plan = plan(&["block"]);
     plan.loads = vec![Load::Cpu];
     plan.batch = Duration::from_millis(300);
     let run = run(&plan, &[emulated("")], &monitor(), vec![], &mut |_| {}).unwrap();
-    assert!(run.rows[0].rounds.iter().any(|round| round.cruncher_ns > 0));
+    assert!(run.rows[0].rounds.iter().any(|round| round.stressor_ns > 0));
     plan.means.hidden = vec!["--list".into()];
     let refused = refusal(&plan, emulated(""));
-    assert!(refused.contains("number crunchers"), "{refused}");
+    assert!(refused.contains("CPU stressors"), "{refused}");
 }
 
 #[test]
@@ -245,7 +248,7 @@ fn a_depth_is_reached_and_never_exceeded() {
         let rows = race(&mut entrants, &course_of(&subject, &setting), None, &mut |_| {}).unwrap();
         let asked = witness.asked.lock().unwrap();
         assert!(asked.iter().all(|(size, _)| *size == 4096));
-        // What is ahead of a request is what else is in flight.
+        // The requests ahead of a request are the others in flight.
         assert_eq!(asked.iter().map(|(_, ahead)| ahead + 1).max(), Some(depth));
         let requests: u64 = rows[0].rounds.iter().map(|round| round.requests).sum();
         // Requests before a batch are not measured.
@@ -491,6 +494,6 @@ fn every_contender_lives_through_the_whole_day_in_every_round() {
     let [quiet, busy] = [(4096, Load::Idle), (8192, Load::Cpu)];
     assert_eq!(rows, [quiet, quiet, busy, busy]);
     assert!(run.rows.iter().all(|row| row.rounds.len() == 2));
-    assert!(run.rows[3].rounds.iter().all(|round| round.cruncher_ns > 0));
+    assert!(run.rows[3].rounds.iter().all(|round| round.stressor_ns > 0));
     assert_eq!(run.ratios.len(), 2 * 2);
 }

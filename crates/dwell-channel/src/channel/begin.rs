@@ -73,7 +73,8 @@ pub(super) fn begin(task: Task<'_>) -> Begun {
                 match command.opcode {
                     // A file in memory is as durable as it will ever be.
                     Opcode::Sync | Opcode::DataSync => 0,
-                    // SAFETY: the memory lies in the data area, which belongs to no file that is served.
+                    // SAFETY: the memory lies in the data area, which belongs to no file that is
+                    // served.
                     Opcode::Read => unsafe { view.read(there, bytes, offset) },
                     Opcode::Write => {
                         // SAFETY: as above.
@@ -108,8 +109,9 @@ pub(super) fn begin(task: Task<'_>) -> Begun {
                 Opcode::Sync => unsafe { Io::sync(target, false) },
                 // SAFETY: as above.
                 Opcode::DataSync => unsafe { Io::sync(target, true) },
-                // SAFETY: the memory lies in a mapping that the errand below keeps until the completion
-                // is out; others may change it, and the kernel copies it like any shared memory.
+                // SAFETY: the memory lies in a mapping that the errand below keeps until the
+                // completion is out; others may change it, and the kernel copies it like any shared
+                // memory.
                 Opcode::Read => unsafe { Io::plain(Action::Read, target, there, bytes, offset) },
                 // SAFETY: as above.
                 Opcode::Write => unsafe { Io::plain(Action::Write, target, there, bytes, offset) },

@@ -106,7 +106,8 @@ impl Serving {
         false
     }
 
-    /// Whether there is a command, and room for its answer. A client that takes no answers rings when it did.
+    /// Whether there is a command, and room for its answer. A client that takes no answers rings
+    /// when it did.
     fn can_serve(&mut self) -> Result<bool, Broken> {
         let shared = &self.channel.shared;
         if self.commands.ready(shared.mark(Mark::CommandTail))? == 0 {
@@ -169,7 +170,8 @@ impl Serving {
         let take = most.min(room.saturating_sub(*in_flight));
         let (mut taken, mut served, mut missing, mut unshown) = (0, 0, 0, 0);
         let mut now_ns = 0;
-        // A client whose command lies beside the cursor waits for it alone, and has taken all completions before.
+        // A client whose command lies beside the cursor waits for it alone, and has taken all
+        // completions before.
         let (mut alone, mut answer) = (false, None);
         let mut table = channel.table();
         while !allowance.is_spent() {
@@ -258,7 +260,8 @@ impl Serving {
     }
 }
 
-/// Shows the client what is over, and wakes it if it sleeps; `alone` is the one completion that it waits for.
+/// Shows the client what is over, and wakes it if it sleeps; `alone` is the one completion that it
+/// waits for.
 #[inline]
 fn show(completions: &mut Producer, channel: &Channel, alone: Option<[u64; COMPLETION_WORDS]>) {
     let shared = &*channel.shared;

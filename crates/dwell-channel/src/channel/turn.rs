@@ -70,7 +70,8 @@ impl Part {
                 return Ok(Part { moved: self.moved + now, ..self });
             }
             Ok(now) => (self.moved + now) as i32,
-            // What was moved was moved. But a command that is to be asked for again is moved again, to the same place.
+            // What was moved was moved. But a command that is to be asked for again is moved again,
+            // to the same place.
             Err(_) if self.moved > 0 && result > Done::MISSING => self.moved as i32,
             Err(_) => result,
         };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a client asks the daemon through a descriptor: the kernel passes the question to whoever serves
-//! the file, and vouches for who asks.
+//! What a client asks the daemon through a descriptor: the kernel passes the question to whoever
+//! serves the file, and vouches for who asks.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -18,7 +18,7 @@ pub type Granted = GrantReply;
 /// Asks for a grant in the kernel's place.
 pub type Asker = Arc<dyn Fn(RawFd, &Token) -> io::Result<Granted> + Send + Sync>;
 
-/// Who is asked.
+/// The route of a question to the daemon that serves the file.
 #[derive(Clone, Default)]
 pub(crate) enum Way {
     /// The kernel, through the descriptor.
@@ -96,8 +96,8 @@ pub(crate) fn identity(descriptor: RawFd) -> io::Result<Identity> {
 /// Asks for this open file to be granted to the channel of that token.
 ///
 /// # Errors
-/// EBUSY where the file has to be asked through the kernel for now; ENXIO where the daemon does not know
-/// the channel; what else the system says.
+/// EBUSY where the file has to be asked through the kernel for now; ENXIO where the daemon does not
+/// know the channel; what else the system says.
 pub fn grant(descriptor: RawFd, token: &Token) -> io::Result<Granted> {
     let mut argument = [0u8; GRANT_BYTES];
     argument[..16].copy_from_slice(token);

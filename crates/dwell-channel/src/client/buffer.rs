@@ -10,7 +10,7 @@ use dwell::buffer::{IoBuf, IoBufMut};
 
 use crate::shared::Shared;
 
-/// What is free of a channel's memory for buffers.
+/// The part of a channel's memory that buffers are allocated from.
 #[derive(Debug)]
 pub(crate) struct Arena {
     shared: Arc<Shared>,
@@ -50,9 +50,9 @@ impl Arena {
 
 /// A buffer in a channel's memory.
 ///
-/// The daemon can see and change what is in it, also while no request is in flight. A client trusts its
-/// daemon, which serves it the files, as it would trust the kernel; whoever does not want that has its
-/// requests copied.
+/// The daemon can see and change what is in it, also while no request is in flight. A client trusts
+/// its daemon, which serves it the files, as it would trust the kernel; whoever does not want that
+/// has its requests copied.
 #[derive(Debug)]
 pub struct ChannelBuffer {
     arena: Arc<Arena>,

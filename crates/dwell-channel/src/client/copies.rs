@@ -31,8 +31,8 @@ pub unsafe fn scatter(io: &Io, skip: u32, from: *mut u8, bytes: u32) -> bool {
     })
 }
 
-/// Tells `part` of each part of a request's memory from `skip` on, `bytes` bytes in all: where it lies, how many
-/// bytes came before, how many it has. `false` as soon as `part` says so.
+/// Tells `part` of each part of a request's memory from `skip` on, `bytes` bytes in all: where it
+/// lies, how many bytes came before, how many it has. `false` as soon as `part` says so.
 #[inline]
 fn each(
     io: &Io,
@@ -59,7 +59,8 @@ fn each(
 pub mod careful {
     use super::{Io, each};
 
-    /// As [`gather`](super::gather), by the number of this process; `false` where not all could be read.
+    /// As [`gather`](super::gather), by the number of this process; `false` where not all could be
+    /// read.
     ///
     /// # Safety
     /// `to` has room for so many bytes.
@@ -70,7 +71,8 @@ pub mod careful {
         })
     }
 
-    /// As [`scatter`](super::scatter), by the number of this process; `false` where not all could be written.
+    /// As [`scatter`](super::scatter), by the number of this process; `false` where not all could
+    /// be written.
     ///
     /// # Safety
     /// So many bytes lie at `from`, and nobody else uses what is there of the request's memory.
@@ -94,8 +96,8 @@ pub mod careful {
         let there = libc::iovec { iov_base: there.cast(), iov_len: bytes };
         // Of whole words: an argument that goes by the stack has whatever lies above a shorter one.
         let (one, flags) = (1usize, 0usize);
-        // SAFETY: both arrays live through the call; of what the far one names the kernel looks whether it is
-        // there, and the near one is the caller's promise.
+        // SAFETY: both arrays live through the call; of what the far one names the kernel looks
+        // whether it is there, and the near one is the caller's promise.
         let done = unsafe { libc::syscall(number, process, &here, one, &there, one, flags) };
         done == bytes as i64
     }

@@ -6,8 +6,8 @@ use std::os::fd::RawFd;
 use super::ask::Granted;
 use crate::grants::GrantReply;
 
-/// What is known of a descriptor. It is never trusted: the daemon checks each command, and says so when
-/// the entry is gone.
+/// The client's copy of a descriptor's grant. The daemon never trusts it: it checks each command,
+/// and says so when the entry is gone.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Grant {
     pub descriptor: RawFd,

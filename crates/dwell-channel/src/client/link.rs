@@ -25,11 +25,11 @@ const PATIENCE_S: i64 = 1;
 /// What a library does that is a guest in somebody else's program.
 #[derive(Clone, Copy, Debug)]
 pub struct Guest {
-    /// Takes a descriptor that a channel needs out of the program's way: it may give it another number, or refuse.
-    /// A forked child of the program closes it by itself.
+    /// Takes a descriptor that a channel needs out of the program's way: it may give it another
+    /// number, or refuse. A forked child of the program closes it by itself.
     pub keep: fn(OwnedFd) -> io::Result<OwnedFd>,
-    /// A number that changes whenever a descriptor may have become another file: before and after each close, after
-    /// each open. What was granted before is not used any more.
+    /// A number that changes whenever a descriptor may have become another file: before and after
+    /// each close, after each open. What was granted before is not used any more.
     pub epoch: fn(RawFd) -> u32,
 }
 
@@ -38,7 +38,8 @@ pub struct Guest {
 pub struct Shape {
     /// Commands in flight.
     pub depth: u32,
-    /// Bytes that a command copies at most, a multiple of a page; longer requests are several commands.
+    /// Bytes that a command copies at most, a multiple of a page; longer requests are several
+    /// commands.
     pub slot_bytes: u32,
     /// Bytes for buffers that live in the channel.
     pub arena_bytes: u32,
@@ -56,8 +57,8 @@ impl Shape {
     }
 
     fn layout(&self) -> Option<Layout> {
-        // Twice the depth: the places of answered commands come back a little later than the answers.
-        // And so many at least that the other side's cursors are looked at seldom.
+        // Twice the depth: the places of answered commands come back a little later than the
+        // answers. And so many at least that the other side's cursors are looked at seldom.
         let entries = self.depth.checked_mul(2)?.checked_next_power_of_two()?.max(LEAST_ENTRIES);
         let slots = u64::from(self.depth) * u64::from(self.slot_bytes);
         let bytes = slots + u64::from(self.arena_bytes);
@@ -69,7 +70,8 @@ impl Shape {
 #[derive(Debug)]
 pub struct Link {
     socket: ManuallyDrop<OwnedFd>,
-    /// Who is asked whether the socket's number is still the socket's, and what was said at first.
+    /// The guest that says whether the socket's number is still the socket's, and the epoch that it
+    /// gave at first.
     guest: Option<(Guest, u32)>,
     /// Not unmapped in a forked child, which never had it: something else may lie there.
     shared: ManuallyDrop<Arc<Shared>>,
@@ -141,8 +143,8 @@ impl Link {
         &self.shared
     }
 
-    /// Whether the calling process may use it: it made it, is no forked child, and has put nothing else in the place
-    /// of its socket.
+    /// Whether the calling process may use it: it made it, is no forked child, and has put nothing
+    /// else in the place of its socket.
     #[inline]
     pub fn is_ours(&self) -> bool {
         self.mark.same_process()
@@ -154,7 +156,8 @@ impl Link {
         self.process
     }
 
-    /// Puts a command in the ring; nobody sees it before [`Link::submit`]. `false` where there is no room.
+    /// Puts a command in the ring; nobody sees it before [`Link::submit`]. `false` where there is
+    /// no room.
     ///
     /// # Errors
     /// The daemon broke the protocol.
@@ -179,8 +182,8 @@ impl Link {
         self.shared.mark(Mark::CommandHead).load(Ordering::Acquire)
     }
 
-    /// Submits all commands that were put in, in one store, and wakes the daemon if it sleeps; `alone` where it is
-    /// one, and every command before it has been answered.
+    /// Submits all commands that were put in, in one store, and wakes the daemon if it sleeps;
+    /// `alone` where it is one, and every command before it has been answered.
     #[inline]
     pub fn submit(&mut self, alone: bool) {
         let tail = self.shared.mark(Mark::CommandTail);
@@ -253,7 +256,8 @@ impl Drop for Link {
         if is_ours {
             // A forked child may still have the socket.
             socket::end(&self.socket);
-            // SAFETY: nobody looks there any more. Buffers in the channel may still keep the memory.
+            // SAFETY: nobody looks there any more. Buffers in the channel may still keep the
+            // memory.
             unsafe { ManuallyDrop::drop(&mut self.shared) };
         }
         // A guest's number may be the program's by now.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! One thread's queue to the files of a served mount.
 //!
-//! A request becomes one or more commands on a channel. What no channel may do, and what it cannot do at the
-//! moment, is asked of the kernel, which asks the same daemon.
+//! A request becomes one or more commands on a channel. What no channel may do, and what it cannot
+//! do at the moment, is asked of the kernel, which asks the same daemon.
 #![allow(unsafe_code)]
 
 mod commands;
@@ -12,10 +12,10 @@ use std::io;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
-use dwell::adopted::Adopted;
 use dwell::clock;
-use dwell::known::Known;
-use dwell::queue::{Completion, Full, Io, Prospect, Queue, SignalSafe, Ticket, Wake};
+use dwell::external::External;
+use dwell::parameters::DeviceParameters;
+use dwell::queue::{Completion, Full, Io, Queue, QueueHint, SignalSafe, Ticket, Wake};
 use dwell::source::Source;
 use dwell_policy::{Backlog, Ns, Route};
 
@@ -30,7 +30,8 @@ use super::served::Inner;
 const LOOKS_PER_PULSE: u32 = 1 << 15;
 /// How long a lost daemon is not looked for again, in nanoseconds.
 const RETRY_NS: Ns = 50_000_000;
-/// Requests on a file that go to the kernel when it cannot be granted, before that is asked for again.
+/// Requests on a file that go to the kernel when it cannot be granted, before that is asked for
+/// again.
 const REFUSED_FOR: u32 = 64;
 /// Times that a command is tried again because its grant was taken back meanwhile.
 const TRIES: u8 = 8;
@@ -40,7 +41,7 @@ const GRANTS: usize = 64;
 /// Serves a request by a system call.
 pub(crate) fn by_kernel(io: &Io) -> i32 {
     loop {
-        let done = Adopted::new(&Known::default(), false).call(io);
+        let done = External::new(&DeviceParameters::default(), false).call(io);
         if done != -libc::EINTR {
             return done;
         }
@@ -115,16 +116,16 @@ impl ChannelQueue {
         Ok(())
     }
 
-    /// Connects now if that can be, and never later: from here on nothing is allocated. Without a channel the
-    /// kernel is asked.
+    /// Connects now if that can be, and never later: from here on nothing is allocated. Without a
+    /// channel the kernel is asked.
     pub(crate) fn sealed(mut self, descriptor: RawFd) -> Self {
         self.linked(descriptor);
         self.sealed = true;
         self
     }
 
-    /// A buffer that lives in the channel: requests on all of it, or on parts of it, copy nothing here.
-    /// `None` where the channel was made without such memory, or all is given out.
+    /// A buffer that lives in the channel: requests on all of it, or on parts of it, copy nothing
+    /// here. `None` where the channel was made without such memory, or all is given out.
     pub fn buffer(&self, bytes: u32) -> Option<ChannelBuffer> {
         self.arena.as_ref()?.buffer(bytes)
     }
@@ -157,8 +158,8 @@ impl ChannelQueue {
         linked
     }
 
-    /// The daemon is dead, or ended the channel, of which it takes back all grants first. A command that it did not
-    /// take will never be carried out, so the kernel does that.
+    /// The daemon is dead, or ended the channel, of which it takes back all grants first. A command
+    /// that it did not take will never be carried out, so the kernel does that.
     #[cold]
     fn mourn(&mut self) {
         let Some(taken) = self.link.as_ref().map(Link::taken) else { return };
@@ -193,7 +194,8 @@ impl ChannelQueue {
         self.guest.map_or(0, |guest| (guest.epoch)(descriptor))
     }
 
-    /// The entry for a descriptor in this epoch; `None` where its file is to be asked of the kernel.
+    /// The entry for a descriptor in this epoch; `None` where its file is to be asked of the
+    /// kernel.
     #[inline]
     fn grant(&mut self, descriptor: RawFd, epoch: u32) -> Option<Grant> {
         let grant = &mut self.grants[descriptor as usize % GRANTS];
@@ -209,7 +211,8 @@ impl ChannelQueue {
         self.ask(descriptor, epoch)
     }
 
-    /// Asks for it. The epoch is older than the question: a file that the number names since is no less a file of it.
+    /// Asks for it. The epoch is older than the question: a file that the number names since is no
+    /// less a file of it.
     #[cold]
     fn ask(&mut self, descriptor: RawFd, epoch: u32) -> Option<Grant> {
         let asked = self.way.grant(descriptor, self.link.as_ref()?.token());
@@ -226,8 +229,9 @@ impl ChannelQueue {
     }
 }
 
-// SAFETY: a completion is handed out when the copy out of the channel, or the call that took its place, is
-// over. Memory that lies in the channel itself is the daemon's to write at any time, and its makers know.
+// SAFETY: a completion is handed out when the copy out of the channel, or the call that took its
+// place, is over. Memory that lies in the channel itself is the daemon's to write at any time, and
+// its makers know.
 unsafe impl Queue for ChannelQueue {
     type Op = Io;
 
@@ -329,20 +333,20 @@ unsafe impl Queue for ChannelQueue {
     }
 
     #[inline]
-    fn prospect(&self, io: &Io) -> Prospect {
+    fn hint(&self, io: &Io) -> QueueHint {
         let Some(link) = self.link.as_ref().filter(|link| link.is_ours()) else {
-            return Prospect::DEVICE;
+            return QueueHint::DEVICE;
         };
         let grant = &self.grants[io.target() as usize % GRANTS];
         let is_here = grant.descriptor == io.target()
             && grant.epoch == self.epoch(io.target())
             && grant.refused == 0;
-        Prospect { awake: link.is_awake(), syncs_at_once: is_here && grant.in_memory }
+        QueueHint { awake: link.is_awake(), syncs_at_once: is_here && grant.in_memory }
     }
 }
 
-// SAFETY: submit, flush, poll, arm and disarm allocate nothing once there is a channel: what they fill was
-// made with room for `depth`. They take no lock, do not panic, and touch no thread-local but libc's errno,
-// which is not initialised on first use. Where there is no channel yet, connecting is a dozen system calls and
-// does allocate: whoever needs the promise connects first.
+// SAFETY: submit, flush, poll, arm and disarm allocate nothing once there is a channel: what they
+// fill was made with room for `depth`. They take no lock, do not panic, and touch no thread-local
+// but libc's errno, which is not initialised on first use. Where there is no channel yet,
+// connecting is a dozen system calls and does allocate: whoever needs the promise connects first.
 unsafe impl SignalSafe for ChannelQueue {}

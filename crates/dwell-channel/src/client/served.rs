@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use dwell::any::Boxed;
-use dwell::known::Known;
 use dwell::open::{self, Opened};
+use dwell::parameters::DeviceParameters;
 use dwell::queue::{InHandler, Io};
 use dwell::source::Source;
 use dwell::{DeviceClass, Error, Options, Route};
@@ -24,15 +24,16 @@ use super::queue::{ChannelQueue, by_kernel};
 /// The scheme of files under a served mount: `chan:/mnt/served/data`.
 pub const SCHEME: &str = "chan";
 
-/// A channel is worth spinning for whatever the size, unless others need the CPU: then the daemon does too.
-pub fn known() -> Known {
+/// A channel is worth spinning for whatever the size, unless others need the CPU: then the daemon
+/// does too.
+pub fn known() -> DeviceParameters {
     let (class, size_threshold_bytes) = (DeviceClass::Fast, u64::MAX);
     let profile = Profile { class, size_threshold_bytes, ..Profile::default() };
-    Known { profile: Some(profile), ..Known::default() }
+    DeviceParameters { profile: Some(profile), ..DeviceParameters::default() }
 }
 
-/// Makes `File::open` reach files under a served mount through a channel: by `chan:PATH`, and by their path
-/// alone. Once per process.
+/// Makes `File::open` reach files under a served mount through a channel: by `chan:PATH`, and by
+/// their path alone. Once per process.
 pub fn register() {
     static ONCE: std::sync::Once = std::sync::Once::new();
     ONCE.call_once(|| {
@@ -44,7 +45,7 @@ pub fn register() {
             }),
         );
         open::register_paths(Box::new(|path, options| {
-            // What is to be made is looked for where it will be.
+            // The directory of a file that is still to be made decides.
             let near = if path.exists() { path } else { path.parent()? };
             let facts = rustix::fs::statfs(near).ok()?;
             if facts.f_type as i64 != ask::FUSE {
@@ -67,7 +68,8 @@ pub struct Served {
 
 #[derive(Debug)]
 pub(crate) struct Inner {
-    /// The number is this file's until nobody can make a request on it any more: queues hold this too.
+    /// The number is this file's until nobody can make a request on it any more: queues hold this
+    /// too.
     file: File,
     /// Where it was opened, whatever the current directory is later.
     path: PathBuf,
@@ -115,9 +117,9 @@ impl Served {
         Opened { source: Box::new(Boxed(self)), device, known: known() }
     }
 
-    /// A queue of a shape of one's own, with buffers that live in the channel: the asynchronous interface.
-    /// Requests are submitted together by [`Queue::flush`](dwell::queue::Queue::flush), in one store, and
-    /// reaped together by [`Queue::poll`](dwell::queue::Queue::poll).
+    /// A queue of a shape of one's own, with buffers that live in the channel: the asynchronous
+    /// interface. Requests are submitted together by [`Queue::flush`](dwell::queue::Queue::flush),
+    /// in one store, and reaped together by [`Queue::poll`](dwell::queue::Queue::poll).
     ///
     /// # Errors
     /// What the system or the daemon refuses.
@@ -129,19 +131,21 @@ impl Served {
 }
 
 impl Inner {
-    /// Opens the file again under the same descriptor when its mount has come back: what was open of the old
-    /// one never comes back.
+    /// Opens the file again under the same descriptor when its mount has come back: what was open
+    /// of the old one never comes back.
     ///
     /// # Errors
     /// ESTALE where another file, or none, lies where it was; what else the system says.
     pub fn reopen(&self) -> io::Result<()> {
-        // Where the kernel says that it is now: it may have another name since. Of a mount that was taken out of the
-        // way it says nothing useful, which what is found there then shows.
+        // The kernel says where the file is now: it may have another name since. For a mount that
+        // was taken out of the way the path is wrong, and the check of the file found there shows
+        // it.
         let link = format!("/proc/self/fd/{}", self.file.as_raw_fd());
         let places = [std::fs::read_link(link).ok(), Some(self.path.clone())];
         let fresh = places.into_iter().flatten().find_map(|path| self.again(&path).ok());
         let fresh = fresh.ok_or_else(|| io::Error::from_raw_os_error(libc::ESTALE))?;
-        // SAFETY: both are open; the number stays so throughout, whatever other threads do with it now.
+        // SAFETY: both are open; the number stays so throughout, whatever other threads do with it
+        // now.
         let rc = unsafe { libc::dup3(fresh.as_raw_fd(), self.file.as_raw_fd(), libc::O_CLOEXEC) };
         if rc < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
@@ -150,7 +154,8 @@ impl Inner {
 impl Inner {
     /// The same file, opened again by a path where it may lie.
     fn again(&self, path: &Path) -> io::Result<File> {
-        // What lies there may be a pipe by now, or a device: looking at it must neither block nor change it.
+        // What lies there may be a pipe by now, or a device: looking at it must neither block nor
+        // change it.
         let found = File::options().read(true).custom_flags(libc::O_PATH).open(path)?;
         if !found.metadata()?.is_file() {
             return Err(io::Error::from_raw_os_error(libc::ESTALE));
@@ -208,10 +213,11 @@ impl Source for Served {
     }
 }
 
-/// All descriptors of one served mount. None belongs to it: each request names its own as its target.
+/// All descriptors of one served mount. None belongs to it: each request names its own as its
+/// target.
 ///
-/// A grant is remembered by its descriptor's number. Callers keep a descriptor open as long as a queue may get
-/// requests that name it, or say by [`Mount::for_guest`] when numbers are used again.
+/// A grant is remembered by its descriptor's number. Callers keep a descriptor open as long as a
+/// queue may get requests that name it, or say by [`Mount::for_guest`] when numbers are used again.
 #[derive(Clone, Debug)]
 pub struct Mount {
     place: Vec<u8>,
@@ -228,15 +234,16 @@ impl Mount {
         Ok(Mount { place: ask::place(descriptor)?, way: Way::Kernel, guest: None })
     }
 
-    /// The files of a daemon in this process, which need not be mounted anywhere: `ask` grants them.
-    /// What no channel can do is asked of the descriptors themselves.
+    /// The files of a daemon in this process, which need not be mounted anywhere: `ask` grants
+    /// them. What no channel can do is asked of the descriptors themselves.
     pub fn direct(place: &[u8], ask: Asker) -> Mount {
         let way = Way::Direct(place.to_vec(), ask);
         Mount { place: place.to_vec(), way, guest: None }
     }
 
-    /// For requests that a program makes which knows nothing of channels. If their memory is not there, the kernel
-    /// says so as it always does. `guest` says when a descriptor's number has come to name another file.
+    /// For requests that a program makes which knows nothing of channels. If their memory is not
+    /// there, the kernel says so as it always does. `guest` says when a descriptor's number has
+    /// come to name another file.
     #[must_use]
     pub fn for_guest(self, guest: Guest) -> Mount {
         Mount { guest: Some(guest), ..self }

@@ -13,7 +13,7 @@ use super::node::Node;
 use super::tree::{Tree, has_set_ids, unless_granted};
 use crate::grants::Why;
 
-/// What is to change; `None` stays.
+/// The attributes that a SETATTR changes; `None` stays.
 #[derive(Debug, Default)]
 pub(super) struct Change {
     pub bytes: Option<u64>,
@@ -45,10 +45,11 @@ impl Tree {
         let node = self.nodes.get(id)?;
         let why = if change.bytes.is_some() { Why::Shorten } else { Why::Attributes };
         let guard = self.drain(node.key, why);
-        // What is set now is later than what channels wrote.
+        // The attributes set now are later than what channels wrote.
         self.stamp(&node);
         {
-            // Who is not in the file's group loses set-group-id by these, and only the backing file system knows when.
+            // A caller outside the file's group loses set-group-id by these, and only the backing
+            // file system knows when.
             let changes = change.bytes.is_some() || change.uid.is_some() || change.gid.is_some();
             let _acting = match changes && has_set_ids(&rustix::fs::fstat(&*node)?) {
                 true => Some(self.callers.become_caller(caller)?),
@@ -116,8 +117,8 @@ fn exact(time: SystemTime) -> Timespec {
             let (tv_sec, tv_nsec) = split(after);
             Timespec { tv_sec, tv_nsec }
         }
-        // `fuser` takes both parts of a time before 1970 off, though the kernel counts nanoseconds forward
-        // from a second: this undoes it.
+        // `fuser` takes both parts of a time before 1970 off, though the kernel counts nanoseconds
+        // forward from a second: this undoes it.
         Err(before) => {
             let (seconds, tv_nsec) = split(before.duration());
             Timespec { tv_sec: seconds.wrapping_neg(), tv_nsec }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Who asks: a thread of root's daemon makes files as the caller, so that owner, group and set-group-id
-//! come out as if the caller had made them itself.
+//! Who asks: a thread of root's daemon makes files as the caller, so that owner, group and
+//! set-group-id come out as if the caller had made them itself.
 #![allow(unsafe_code)]
 
 use std::fs;
@@ -18,7 +18,8 @@ use crate::credentials::Opener;
 pub(super) struct Caller {
     pub uid: u32,
     pub gid: u32,
-    /// A thread of it; 0 where the kernel itself asks or the caller lives in another world of processes.
+    /// A thread of it; 0 where the kernel itself asks or the caller lives in another world of
+    /// processes.
     pub tid: u32,
 }
 
@@ -43,8 +44,8 @@ impl Callers {
             return Ok(Callers::One { gid: rustix::process::getegid() });
         }
         let own = rustix::thread::capabilities(None)?;
-        // The kernel has checked what the caller may do before it asked; what is left is set-group-id, which
-        // a file system takes from files of groups that their maker is not in.
+        // The kernel has checked what the caller may do before it asked; what is left is
+        // set-group-id, which a file system takes from files of groups that their maker is not in.
         let as_caller = CapabilitySets { effective: own.permitted - CapabilitySet::FSETID, ..own };
         Ok(Callers::All { own_groups: rustix::process::getgroups()?, own, as_caller })
     }
@@ -69,8 +70,8 @@ impl Callers {
         Acting { callers: self, changed: false, thread: PhantomData }
     }
 
-    /// As [`Callers::become_caller`], for what changes a file that `opener` opened. `groups` remembers the opener's: to
-    /// look them up takes longer than most writes.
+    /// As [`Callers::become_caller`], for what changes a file that `opener` opened. `groups`
+    /// remembers the opener's: to look them up takes longer than most writes.
     ///
     /// # Errors
     /// As of [`Callers::become_caller`].
@@ -113,7 +114,8 @@ impl Callers {
         Ok(acting)
     }
 
-    /// Until the result is dropped this thread is nobody in no group, and has no capability but `kept`.
+    /// Until the result is dropped this thread is nobody in no group, and has no capability but
+    /// `kept`.
     ///
     /// # Errors
     /// EPERM: only root's daemon can.
@@ -137,7 +139,8 @@ impl Callers {
         }
     }
 
-    /// The group that a new file should have and this process cannot give it by acting as the caller.
+    /// The group that a new file should have and this process cannot give it by acting as the
+    /// caller.
     pub fn other_group(&self, caller: Caller) -> Option<Gid> {
         match self {
             Callers::One { gid } if gid.as_raw() != caller.gid => Some(Gid::from_raw(caller.gid)),
@@ -167,8 +170,8 @@ impl Drop for Acting<'_> {
                 Err(Errno::PERM) => Ok(()),
                 set => set,
             });
-        // The kernel grants root's saved identity its return; a thread that serves others as the wrong user
-        // must not live on.
+        // The kernel grants root's saved identity its return; a thread that serves others as the
+        // wrong user must not live on.
         assert!(back.is_ok(), "cannot become root again after acting for a caller: {back:?}");
     }
 }
@@ -186,15 +189,15 @@ fn groups_of(tid: u32) -> Vec<Gid> {
 thread_local! {
     /// Whether this thread has a umask of its own.
     static OWN_UMASK: bool = {
-        // SAFETY: descriptors stay shared; only umask and working directory become the thread's own, and no
-        // code here depends on the working directory.
+        // SAFETY: descriptors stay shared; only umask and working directory become the thread's
+        // own, and no code here depends on the working directory.
         let own = unsafe { rustix::thread::unshare_unsafe(UnshareFlags::FS) };
         own.is_ok()
     };
 }
 
-/// Gives this thread the caller's umask, which the backing file system applies unless a default ACL stands
-/// in its place.
+/// Gives this thread the caller's umask, which the backing file system applies unless a default ACL
+/// stands in its place.
 ///
 /// # Errors
 /// EPERM: the system lets no thread have its own umask.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The daemons of one user: a record and a socket each, in a directory of that user's; asked by lines of
-//! text, answered by lines of JSON.
+//! The daemons of one user: a record and a socket each, in a directory of that user's; asked by
+//! lines of text, answered by lines of JSON.
 
 use std::fs;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
@@ -90,7 +90,7 @@ pub fn listen(dir: &Path, stopper: &Stopper) -> Result<Listening, Error> {
     let listening =
         Listening { path: path.clone(), record: record.clone(), answering: answering.clone() };
     let _changing = changing(dir).map_err(failed)?;
-    // What is there was left by a killed daemon: the mount itself was free.
+    // A killed daemon left the socket that is there: the mount itself was free.
     let _ = fs::remove_file(&socket);
     let listener = UnixListener::bind(&socket).map_err(failed)?;
     let text = serde_json::to_vec(&record).map_err(|error| failed(error.into()))?;
@@ -101,7 +101,7 @@ pub fn listen(dir: &Path, stopper: &Stopper) -> Result<Listening, Error> {
         .spawn(move || {
             for client in listener.incoming().flatten() {
                 let _answering = answering.lock();
-                // Whoever asks badly gets no answer.
+                // A malformed question gets no answer.
                 let _ = answer(&client, &stopper);
             }
         })
@@ -109,7 +109,8 @@ pub fn listen(dir: &Path, stopper: &Stopper) -> Result<Listening, Error> {
     Ok(listening)
 }
 
-/// A record and a socket, taken away when this is dropped, after whoever is being answered has the answer.
+/// A record and a socket, taken away when this is dropped, after whoever is being answered has the
+/// answer.
 #[derive(Debug)]
 pub struct Listening {
     path: PathBuf,
@@ -135,7 +136,8 @@ fn read(path: &Path) -> Option<Record> {
     serde_json::from_slice(&fs::read(path.with_extension("json")).ok()?).ok()
 }
 
-/// Takes away what a daemon left, unless another that serves the same mount has put its own there meanwhile.
+/// Takes away what a daemon left, unless another that serves the same mount has put its own there
+/// meanwhile.
 fn clear(path: &Path, left: &Record) {
     let Some(Ok(_changing)) = path.parent().map(changing) else { return };
     if read(path).as_ref() != Some(left) {
@@ -174,8 +176,8 @@ fn ask(path: &Path, question: &str) -> io::Result<Answer> {
     Ok(serde_json::from_slice(&text)?)
 }
 
-/// All daemons of a directory of records, by mount. Records of those that are gone altogether are cleared
-/// away.
+/// All daemons of a directory of records, by mount. Records of those that are gone altogether are
+/// cleared away.
 ///
 /// # Errors
 /// The directory cannot be read.
@@ -222,8 +224,8 @@ impl Seen {
 /// How long a daemon whose mount is gone may take to end.
 const ENDING: Duration = Duration::from_secs(10);
 
-/// The daemon that serves a mount, if one of this user's lives. If its mount is gone it is about to end, which this
-/// waits for.
+/// The daemon that serves a mount, if one of this user's lives. If its mount is gone it is about to
+/// end, which this waits for.
 pub fn serving(dir: &Path, mount: &Path) -> Option<Record> {
     let path = place(dir, &mounts::absolute(mount).ok()?);
     let limit = Instant::now() + ENDING;
@@ -236,8 +238,8 @@ pub fn serving(dir: &Path, mount: &Path) -> Option<Record> {
     }
 }
 
-/// Stops the daemon of a mount and waits until its process is gone; where it was killed, clears its mount
-/// away. Says what was done.
+/// Stops the daemon of a mount and waits until its process is gone; where it was killed, clears its
+/// mount away. Says what was done.
 ///
 /// # Errors
 /// There is none, it is in use, or the system refuses.
@@ -290,7 +292,8 @@ pub fn stop(dir: &Path, mount: &Path, force: bool) -> Result<&'static str, Error
     }
 }
 
-/// When a process started, in ticks since the machine did; `None` where there is none or it is a zombie.
+/// When a process started, in ticks since the machine did; `None` where there is none or it is a
+/// zombie.
 fn started_ticks(pid: u32) -> Option<u64> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name before may contain anything.

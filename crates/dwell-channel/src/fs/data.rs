@@ -13,8 +13,9 @@ use super::caller::Caller;
 use super::tree::{By, File, Opened, Tree};
 use crate::grants::{Why, ioctl};
 
-/// What a backing file is opened with. Appending is decided write by write, because pages of a mapping have to
-/// land where they belong; truncating is a request of its own; and alignment is no matter of the client's.
+/// What a backing file is opened with. Appending is decided write by write, because pages of a
+/// mapping have to land where they belong; truncating is a request of its own; and alignment is no
+/// matter of the client's.
 pub(super) fn backing_flags(flags: i32) -> OFlags {
     let kept = libc::O_ACCMODE | libc::O_SYNC | libc::O_DSYNC | libc::O_NOATIME;
     OFlags::from_bits_retain((flags & kept) as u32) | OFlags::CLOEXEC
@@ -49,8 +50,8 @@ impl Tree {
 
     /// Hands `reply` what was read.
     ///
-    /// A read without `owner` fills the kernel's pages: somebody maps the file, and what channels did to it
-    /// would not be seen in that memory.
+    /// A read without `owner` fills the kernel's pages: somebody maps the file, and what channels
+    /// did to it would not be seen in that memory.
     pub fn read(
         &self,
         handle: FileHandle,
@@ -64,8 +65,8 @@ impl Tree {
             Err(error) => return reply(Err(error)),
         };
         if !owner && file.node.backing.is_written() {
-            // Where the kernel writes by itself it has no pages of its own, but for `sendfile` and `splice` on a
-            // descriptor whose reads are the server's. Better no bytes than old ones.
+            // Where the kernel writes by itself it has no pages of its own, but for `sendfile` and
+            // `splice` on a descriptor whose reads are the server's. Better no bytes than old ones.
             return reply(Err(Errno::INVAL));
         }
         if !owner && !file.mapped.load(Ordering::Acquire) {
@@ -83,8 +84,9 @@ impl Tree {
         });
     }
 
-    /// Writes as the caller, so that quotas hold and set-user-id goes as on any file system. `flags` are those of
-    /// this one write: it may append or be durable (`RWF_DSYNC`) where the descriptor is not.
+    /// Writes as the caller, so that quotas hold and set-user-id goes as on any file system.
+    /// `flags` are those of this one write: it may append or be durable (`RWF_DSYNC`) where the
+    /// descriptor is not.
     pub fn write(
         &self,
         caller: Caller,
@@ -209,7 +211,8 @@ impl Tree {
         .map(|copied| copied as u32)
     }
 
-    /// Answers an ioctl on an open file: those of channels, and the flags that lsattr and chattr know.
+    /// Answers an ioctl on an open file: those of channels, and the flags that lsattr and chattr
+    /// know.
     pub fn ioctl(
         &self,
         caller: Caller,
@@ -257,14 +260,16 @@ impl Tree {
         }
     }
 
-    /// From now on a channel may change the file: the kernel forgets its attributes, and each time that it does again.
+    /// From now on a channel may change the file: the kernel forgets its attributes, and each time
+    /// that it does again.
     fn granted(&self, file: &File, id: INodeNo) {
         if file.granted.swap(true, Ordering::AcqRel) {
             return;
         }
         file.node.granted.fetch_add(1, Ordering::AcqRel);
         if let Some(notifier) = self.notifier.get().cloned() {
-            // Attributes only: that waits for nothing. A kernel that no longer knows the file needs none.
+            // Attributes only: that waits for nothing. A kernel that no longer knows the file needs
+            // none.
             let clear = move || _ = notifier.inval_inode(id, -1, 0);
             clear();
             file.open.inode.forgotten_by(clear);

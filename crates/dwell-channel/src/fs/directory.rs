@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Open directories: entries in the backing file system's own order, so that a place in it stays right while
-//! names come and go.
+//! Open directories: entries in the backing file system's own order, so that a place in it stays
+//! right while names come and go.
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};

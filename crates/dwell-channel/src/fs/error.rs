@@ -22,7 +22,7 @@ pub enum Error {
     Invalid {
         /// The directory.
         path: PathBuf,
-        /// What is wrong, and what to do.
+        /// The fault and its remedy, in words.
         what: String,
     },
     /// Programs use it.

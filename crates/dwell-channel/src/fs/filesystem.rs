@@ -33,7 +33,8 @@ impl Filesystem for Served {
     fn lookup(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let tree = self.count(Asked::Lookup);
         match tree.lookup(parent.0, name) {
-            // The kernel remembers that there is no such name, until somebody makes one through the mount.
+            // The kernel remembers that there is no such name, until somebody makes one through the
+            // mount.
             Err(Errno::NOENT) => entry(reply, Ok(Entry::none(tree.lifetime))),
             found => entry(reply, found),
         }
@@ -304,7 +305,8 @@ impl Filesystem for Served {
             room
         });
         match read {
-            // What was found before the error is handed out first; asked for the rest, it comes again.
+            // What was found before the error is handed out first; asked for the rest, it comes
+            // again.
             Err(error) if !any => reply.error(out(error)),
             _ => reply.ok(),
         }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What hides a private backing directory: an empty file system on top of it that nobody may enter. The
-//! daemon reaches what lies beneath by the directory that it opened before.
+//! What hides a private backing directory: an empty file system on top of it that nobody may enter.
+//! The daemon reaches what lies beneath by the directory that it opened before.
 
 use std::ffi::OsStr;
 use std::io;

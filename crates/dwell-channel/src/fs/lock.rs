@@ -14,8 +14,9 @@ use super::error::Error;
 /// How long a daemon that is ending may take to let its backing directory go.
 const LOCK_PATIENCE: Duration = Duration::from_secs(1);
 
-/// Locks a backing directory until the result is closed, or this process is gone: of two daemons on one directory, neither knows what
-/// the other's channels may reach. `None` where its file system has no such locks.
+/// Locks a backing directory until the result is closed, or this process is gone: of two daemons on
+/// one directory, neither knows what the other's channels may reach. `None` where its file system
+/// has no such locks.
 pub(super) fn lock(root: &OwnedFd, backing: &Path) -> Result<Option<OwnedFd>, Error> {
     let failed = |error: Errno| Error::io("cannot be locked", backing, error);
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;

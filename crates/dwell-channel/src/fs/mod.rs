@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The daemon as a file system server: a directory served at a mount point through FUSE, for every program
-//! and every call that takes no channel.
+//! The daemon as a file system server: a directory served at a mount point through FUSE, for every
+//! program and every call that takes no channel.
 
 mod attributes;
 mod caller;

@@ -98,11 +98,12 @@ impl Tree {
 
     /// Makes and opens a file that the kernel has just looked up in vain.
     ///
-    /// If the name was made beneath the mount meanwhile, nobody has checked what the caller may do with that file, so it is
-    /// not opened here.
+    /// If the name was made beneath the mount meanwhile, nobody has checked what the caller may do
+    /// with that file, so it is not opened here.
     ///
     /// # Errors
-    /// ESTALE: somebody else made the name. The kernel then looks it up again, once, and checks what it finds.
+    /// ESTALE: somebody else made the name. The kernel then looks it up again, once, and checks
+    /// what it finds.
     pub fn create(
         &self,
         parent: u64,

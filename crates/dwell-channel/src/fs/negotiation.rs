@@ -23,7 +23,8 @@ pub(super) fn agree(tree: &Tree, config: &mut KernelConfig) -> io::Result<()> {
         | InitFlags::FUSE_HAS_IOCTL_DIR
         | InitFlags::FUSE_DONT_MASK
         | InitFlags::FUSE_POSIX_ACL
-        // Writes take set-user-id away by themselves: nobody has to ask for security.capability before.
+        // Writes take set-user-id away by themselves: nobody has to ask for security.capability
+        // before.
         | InitFlags::FUSE_HANDLE_KILLPRIV_V2
         | InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP;
     let there = wanted & config.capabilities();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The files that the kernel knows: numbers, handles that cannot be led astray, how often each was looked up.
+//! The files that the kernel knows: numbers, handles that cannot be led astray, how often each was
+//! looked up.
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
@@ -98,7 +99,8 @@ pub(super) fn open_at(
     loop {
         let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         match rustix::fs::openat2(&parent, name, flags, mode, resolve) {
-            // The kernel could not rule out that a rename elsewhere led it astray; nor was anything opened.
+            // The kernel could not rule out that a rename elsewhere led it astray; nor was anything
+            // opened.
             Err(Errno::AGAIN | Errno::INTR) => {}
             opened => return opened,
         }
@@ -214,8 +216,8 @@ impl Nodes {
         self.len() > self.budget
     }
 
-    /// Waits for files to be forgotten where few descriptors are left. Not for long: the kernel may be unable to
-    /// forget any before the caller's request is answered.
+    /// Waits for files to be forgotten where few descriptors are left. Not for long: the kernel may
+    /// be unable to forget any before the caller's request is answered.
     pub fn wait_for_room(&self) {
         let limit = Instant::now() + Duration::from_millis(100);
         while self.len() > self.budget + self.budget / 6 && Instant::now() < limit {

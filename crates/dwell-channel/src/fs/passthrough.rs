@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How reads, writes and mappings of regular files reach the backing file: the kernel carries them out by itself
-//! (FUSE passthrough), or asks the daemon for each (direct I/O).
+//! How reads, writes and mappings of regular files reach the backing file: the kernel carries them
+//! out by itself (FUSE passthrough), or asks the daemon for each (direct I/O).
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -27,7 +27,7 @@ pub enum DataPath {
     },
 }
 
-/// What is assumed of a daemon that says nothing of it.
+/// The data path of a daemon that says nothing of it.
 impl Default for DataPath {
     fn default() -> Self {
         direct("the daemon is of an older version")
@@ -74,8 +74,9 @@ pub(super) fn kind_of(root: impl AsFd) -> Option<i64> {
     Some(rustix::fs::fstatfs(root).ok()?.f_type as i64)
 }
 
-/// Whether a file system leaves it to the kernel to check who may do what, and checks nobody who reads and writes what
-/// is open. A server of files may not. Those on a block device do, and these, which have none of their own.
+/// Whether a file system leaves it to the kernel to check who may do what, and checks nobody who
+/// reads and writes what is open. A server of files may not. Those on a block device do, and these,
+/// which have none of their own.
 fn is_local(kind: i64, root: impl AsFd) -> bool {
     const BCACHEFS: i64 = 0xca45_1a4e;
     const BTRFS: i64 = 0x9123_683e;
@@ -91,7 +92,8 @@ fn direct(why: &str) -> DataPath {
 }
 
 impl Passthrough {
-    /// What is possible before the kernel is asked. `backing` is the directory whose files are served.
+    /// The state before the kernel is asked: passthrough, or the reason why it is impossible.
+    /// `backing` is the directory whose files are served.
     pub fn new(wanted: bool, callers: &Callers, backing: impl AsFd) -> Self {
         let may = rustix::thread::capabilities(None)
             .is_ok_and(|own| own.effective.contains(CapabilitySet::SYS_ADMIN));
@@ -117,8 +119,8 @@ impl Passthrough {
         *self.path.read().unwrap_or_else(PoisonError::into_inner) == DataPath::Passthrough
     }
 
-    /// File systems that may stand on each other, the mount included. No more than needed: the kernel allows two,
-    /// and somebody may want to put an overlay on the mount.
+    /// File systems that may stand on each other, the mount included. No more than needed: the
+    /// kernel allows two, and somebody may want to put an overlay on the mount.
     pub fn stack_depth(&self) -> u32 {
         1 + u32::from(self.stacked)
     }
@@ -134,10 +136,11 @@ impl Passthrough {
 
     /// The id by which the kernel knows a backing file; `None` where it is to ask the daemon.
     ///
-    /// The kernel opens the backing file anew for each open of the program, with that open's own mode and flags, and
-    /// takes only the path from `file`. Rights of the file system were checked when the program opened it. The
-    /// requests then run as whoever registered the file: nobody, without any capability that a file system heeds.
-    /// So writes take set-user-id away, and quotas and the superuser's reserve hold for everybody.
+    /// The kernel opens the backing file anew for each open of the program, with that open's own
+    /// mode and flags, and takes only the path from `file`. Rights of the file system were checked
+    /// when the program opened it. The requests then run as whoever registered the file: nobody,
+    /// without any capability that a file system heeds. So writes take set-user-id away, and quotas
+    /// and the superuser's reserve hold for everybody.
     ///
     /// # Errors
     /// The kernel lacks memory or descriptors.

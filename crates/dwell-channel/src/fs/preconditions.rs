@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Before a directory is served: what a killed daemon left is cleared away, and what is needed is there.
+//! Before a directory is served: what a killed daemon left is cleared away, and what is needed is
+//! there.
 
 use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
@@ -13,8 +14,8 @@ use super::error::Error;
 use super::server::Options;
 use dwell_mounts::{self as mounts, How};
 
-/// Clears away what a killed daemon left where another is to serve: its mount, and what hid its backing
-/// directory. Says what was there.
+/// Clears away what a killed daemon left where another is to serve: its mount, and what hid its
+/// backing directory. Says what was there.
 ///
 /// # Errors
 /// Somebody serves there; what is missing or no directory; a mount that cannot be cleared away.
@@ -68,8 +69,8 @@ pub(super) fn open_directory(path: &Path) -> Result<OwnedFd, Error> {
     }
 }
 
-/// The oldest kernel whose FUSE leaves nothing for a server to check: from 5.13 on it sees to it that only owners set flags
-/// (`chattr`), and 5.15 is the oldest that is maintained.
+/// The oldest kernel whose FUSE leaves nothing for a server to check: from 5.13 on it sees to it
+/// that only owners set flags (`chattr`), and 5.15 is the oldest that is maintained.
 const OLDEST_KERNEL: (u32, u32) = (5, 15);
 
 /// Whether a kernel's release (`uname -r`) is old enough to be refused.

@@ -68,8 +68,8 @@ struct Shared {
 impl Server {
     /// Serves a directory, at a place that [`super::take_over`] has found free.
     ///
-    /// The limit of open files of this process is raised as far as it goes: every file that the kernel knows
-    /// takes one.
+    /// The limit of open files of this process is raised as far as it goes: every file that the
+    /// kernel knows takes one.
     ///
     /// # Errors
     /// What cannot be opened, mounted or hidden, and why.
@@ -223,8 +223,8 @@ impl Stopper {
         }
     }
 
-    /// Ends serving. Without `force` only if nobody uses the mount; with it, channels are drained and revoked
-    /// and whoever still has files open gets errors.
+    /// Ends serving. Without `force` only if nobody uses the mount; with it, channels are drained
+    /// and revoked and whoever still has files open gets errors.
     ///
     /// # Errors
     /// Somebody uses it, or the system refuses to unmount.
@@ -282,8 +282,8 @@ fn raise_open_files() -> usize {
     now.map_or(1 << 20, |files| usize::try_from(files).unwrap_or(usize::MAX))
 }
 
-/// Files and directories that one user may have open, of so many descriptors. A quarter of all is for what is open, and one that
-/// a channel reaches past the page cache takes two.
+/// Files and directories that one user may have open, of so many descriptors. A quarter of all is
+/// for what is open, and one that a channel reaches past the page cache takes two.
 fn files_per_user(most_files: usize, every_user: bool) -> u64 {
     let part = if every_user { 16 } else { 8 };
     (most_files / part).max(16) as u64
@@ -319,7 +319,7 @@ fn forget_old(tree: &Weak<Tree>, crowds: &Receiver<()>) {
         let Some(tree) = tree.upgrade() else { return };
         let Some(notifier) = tree.notifier.get() else { continue };
         for (parent, name) in tree.nodes.oldest() {
-            // What is open or gone stays as it is.
+            // An entry that is open or gone stays as it is.
             let _ = notifier.inval_entry(INodeNo(parent), &name);
         }
     }

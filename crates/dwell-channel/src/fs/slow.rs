@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Threads for requests of the kernel's that may take long, so that those who answer the others are never all waiting for a device.
+//! Threads for requests of the kernel's that may take long, so that those who answer the others are
+//! never all waiting for a device.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-/// Most that are carried out at a time. One user has half of them at most, two a third each, and so on: some are free for
-/// whoever comes next.
+/// Most that are carried out at a time. One user has half of them at most, two a third each, and so
+/// on: some are free for whoever comes next.
 const MOST: usize = 64;
 /// How long a thread without anything to do stays.
 const IDLE: Duration = Duration::from_secs(10);
@@ -43,7 +44,8 @@ struct User {
 }
 
 impl Slow {
-    /// Carries something out for a user, soon, on another thread; where there can be none, here and now.
+    /// Carries something out for a user, soon, on another thread; where there can be none, here and
+    /// now.
     pub fn run(&self, uid: u32, job: impl FnOnce() + Send + 'static) {
         let mut state = self.0.state();
         // Those that are idle may have been woken for others already.
@@ -100,7 +102,8 @@ impl State {
         self.waiting += 1;
     }
 
-    /// What is to be done next: by whoever has waited longest among those who have not their part already.
+    /// The next job and its user: that of the user waiting longest, among those who run fewer jobs
+    /// than there are free places.
     fn take(&mut self) -> Option<(u32, Job)> {
         let free = MOST.saturating_sub(self.running);
         let may = |uid: &u32| self.users.get(uid).is_some_and(|user| user.running < free);

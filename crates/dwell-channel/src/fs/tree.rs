@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What all requests share: the served tree, its open files, the channels, the way back to the kernel.
+//! What all requests share: the served tree, its open files, the channels, the way back to the
+//! kernel.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -22,8 +23,9 @@ use super::slow::Slow;
 use crate::grants::{DrainGuard, Grants, Inodes, OpenFile, Rights, Why};
 use crate::shares::Shares;
 
-/// Names and attributes stay known to the kernel for so long: it changes them itself where a program changes
-/// them through the mount, and whoever changes the backing directory directly is seen a little later.
+/// Names and attributes stay known to the kernel for so long: it changes them itself where a
+/// program changes them through the mount, and whoever changes the backing directory directly is
+/// seen a little later.
 const FRESH: Duration = Duration::from_secs(1);
 /// The same where the backing directory is hidden, so that nobody changes it directly.
 const FRESH_IF_HIDDEN: Duration = Duration::from_secs(60);
@@ -46,7 +48,8 @@ pub(super) struct Tree {
     /// Files and directories that users may have open.
     pub open_files: Arc<Shares>,
     pub slow: Slow,
-    /// All of it is one tmpfs, since no name leads to another file system: nothing is ever more durable than it is.
+    /// All of it is one tmpfs, since no name leads to another file system: nothing is ever more
+    /// durable than it is.
     pub in_memory: bool,
     /// How long the kernel knows names and attributes.
     pub lifetime: Duration,
@@ -83,7 +86,7 @@ pub(super) struct Opened {
     pub flags: FopenFlags,
 }
 
-/// Who opens a file, and how the kernel is told of it.
+/// The caller that opens a file, and the function that tells the kernel of it.
 #[derive(Clone, Copy)]
 pub(super) struct By<'a> {
     pub caller: Caller,
@@ -188,8 +191,8 @@ impl Tree {
         Ok((attr(shown, &stat), fresh))
     }
 
-    /// How long what stat shows from now on stays so: the kernel is told when a channel changes a file. Where channels may have
-    /// written, the file's times say so after this.
+    /// How long what stat shows from now on stays so: the kernel is told when a channel changes a
+    /// file. Where channels may have written, the file's times say so after this.
     fn fresh(&self, node: &Node) -> Duration {
         if node.granted.load(Ordering::Acquire) == 0 {
             return self.fresh_of(node);
@@ -200,8 +203,8 @@ impl Tree {
         if remembers { self.fresh_of(node) } else { Duration::ZERO }
     }
 
-    /// How long attributes hold of what no channel changes. A mapping that the kernel serves by itself changes times
-    /// without its knowing.
+    /// How long attributes hold of what no channel changes. A mapping that the kernel serves by
+    /// itself changes times without its knowing.
     fn fresh_of(&self, node: &Node) -> Duration {
         if node.backing.is_written() { FRESH } else { self.lifetime }
     }
@@ -214,7 +217,8 @@ impl Tree {
         }
     }
 
-    /// Whether a channel may be at work on what has this name, and somebody who is to change it has to wait for that.
+    /// Whether a channel may be at work on what has this name, and somebody who is to change it has
+    /// to wait for that.
     pub fn is_granted(&self, parent: u64, name: &OsStr) -> bool {
         let Ok(parent) = self.nodes.get(parent) else { return false };
         let stat = rustix::fs::statat(&*parent, name, AtFlags::SYMLINK_NOFOLLOW);
@@ -256,19 +260,22 @@ impl Tree {
             OpenFile::new(file, flags, inode).opened_by(self.callers.opener(caller)).counted(share);
         let open = Arc::new(open);
         let (mapped, granted) = (AtomicBool::new(false), AtomicBool::new(false));
-        // Who may keep such bits, only the server finds out. And a backing file keeps the flags that it was opened with,
-        // whatever the program does (F_SETFL): it would append for ever, and refuse the last piece that dd writes.
+        // Only the server finds out which caller may keep such bits. And a backing file keeps the
+        // flags that it was opened with, whatever the program does (F_SETFL). It would append for
+        // ever, and refuse the last piece that dd writes.
         let Rights { read, write, append } = open.rights;
         let only_past_the_cache = flags & libc::O_DIRECT != 0 && !read;
         let asks = write && (append || special || only_past_the_cache);
-        // A shared mapping is the kernel's whoever reads and writes by calls, and takes a descriptor that may do both.
+        // A shared mapping is the kernel's whoever reads and writes by calls, and takes a
+        // descriptor that may do both.
         let writes = backing.is_some() && write && (read || !asks);
         if writes
             && node.backing.lets_write()
             && self.lifetime > FRESH
             && let Some(notifier) = self.notifier.get()
         {
-            // What the kernel was told before holds for longer than it may now. A file that it no longer knows needs nothing.
+            // What the kernel was told before holds for longer than it may now. A file that it no
+            // longer knows needs nothing.
             let _ = notifier.inval_inode(INodeNo(node.id), -1, 0);
         }
         let flags = match (&backing, asks) {
@@ -282,13 +289,14 @@ impl Tree {
     }
 }
 
-/// Where the kernel believes an answer even if it was made to forget the file meanwhile, what may change is to be asked for
-/// again at once: only answers to GETATTR, LOOKUP and READDIRPLUS are held against a later notification.
+/// Where the kernel believes an answer even if it was made to forget the file meanwhile, what may
+/// change is to be asked for again at once: only answers to GETATTR, LOOKUP and READDIRPLUS are
+/// held against a later notification.
 pub(super) fn unless_granted(node: &Node, fresh: Duration) -> Duration {
     if node.granted.load(Ordering::Acquire) > 0 { Duration::ZERO } else { fresh }
 }
 
-/// What is told of a node that no channel may write.
+/// The directory entry of a node that no channel may write, for a reply to the kernel.
 pub(super) fn entry_of(node: &Node, stat: &Stat, lifetime: Duration) -> Entry {
     let generation = Generation(node.generation);
     let fresh = unless_special(stat, lifetime);
@@ -299,7 +307,8 @@ pub(super) fn errno_of(error: &std::io::Error) -> Errno {
     Errno::from_io_error(error).unwrap_or(Errno::IO)
 }
 
-/// A write takes set-user-id away, and the kernel that carries it out does not look at the mode again.
+/// A write takes set-user-id away, and the kernel that carries it out does not look at the mode
+/// again.
 fn unless_special(stat: &Stat, fresh: Duration) -> Duration {
     let is_file = FileType::from_raw_mode(stat.st_mode).is_file();
     if is_file && has_set_ids(stat) { Duration::ZERO } else { fresh }

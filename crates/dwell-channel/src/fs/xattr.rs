@@ -72,8 +72,8 @@ impl Tree {
                 value.resize(bytes, 0);
                 Ok(value)
             }
-            // The kernel asks for access lists whenever it checks rights: a file system that has none says
-            // that this file has none.
+            // The kernel asks for access lists whenever it checks rights: a file system that has
+            // none says that this file has none.
             Err(Errno::OPNOTSUPP) if name.as_bytes().starts_with(b"system.posix_acl_") => {
                 Err(Errno::NODATA)
             }

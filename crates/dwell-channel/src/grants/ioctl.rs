@@ -16,18 +16,18 @@ const fn both(number: u32, bytes: u32) -> u32 {
 pub const GRANT_BYTES: usize = 32;
 /// Bytes of [`PLACE`]'s argument: the protocol's number in, the socket's name out.
 pub const PLACE_BYTES: usize = 64;
-/// Grants the file to a channel: token (16 bytes), zeroes (16); back: open file (8), entry (4), generation
-/// (4), length (8), bits (4: [`IN_MEMORY`]), zeroes (4), all little-endian.
+/// Grants the file to a channel: token (16 bytes), zeroes (16); back: open file (8), entry (4),
+/// generation (4), length (8), bits (4: [`IN_MEMORY`]), zeroes (4), all little-endian.
 pub const GRANT: u32 = both(1, GRANT_BYTES as u32);
 /// Bit of [`GRANT`]'s answer: the file is memory.
 pub const IN_MEMORY: u32 = 1;
-/// Asks where to connect: [`MAGIC`] (8 bytes), zeroes (56); back: [`MAGIC`], length of the name (1), the
-/// name.
+/// Asks where to connect: [`MAGIC`] (8 bytes), zeroes (56); back: [`MAGIC`], length of the name
+/// (1), the name.
 pub const PLACE: u32 = both(2, PLACE_BYTES as u32);
 /// Bytes of [`IDENTITY`]'s argument.
 pub const IDENTITY_BYTES: usize = 32;
-/// Asks which file is open, for ever: [`MAGIC`] (8 bytes), zeroes (24); back: device (8), inode (8), time of
-/// creation (seconds (8), nanoseconds (8)), all little-endian.
+/// Asks which file is open, for ever: [`MAGIC`] (8 bytes), zeroes (24); back: device (8), inode
+/// (8), time of creation (seconds (8), nanoseconds (8)), all little-endian.
 pub const IDENTITY: u32 = both(4, IDENTITY_BYTES as u32);
 /// Tells a served mount from other file systems, and this protocol from later ones.
 pub const MAGIC: [u8; 8] = *b"dwell\0\0\x02";
@@ -76,7 +76,8 @@ pub fn answer(
     }
 }
 
-/// Tells a file in the backing directory from all others, those that have its inode number later among them.
+/// Tells a file in the backing directory from all others, those that have its inode number later
+/// among them.
 fn identity(file: &File) -> Result<[u8; IDENTITY_BYTES], Errno> {
     let asked = StatxFlags::INO | StatxFlags::BTIME;
     let facts = rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, asked)

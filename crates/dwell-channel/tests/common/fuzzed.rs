@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Turns any bytes into what a client may do to a daemon, and sees whether the daemon lives and a file
-//! that was not granted stays as it was. The fuzzer and an everyday test share it.
+//! Turns any bytes into what a client may do to a daemon, and sees whether the daemon lives and a
+//! file that was not granted stays as it was. The fuzzer and an everyday test share it.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering::SeqCst;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A file that answers when the test says so: whatever is read of it or written to it stays in flight in the kernel until then.
+//! A file that answers when the test says so: whatever is read of it or written to it stays in
+//! flight in the kernel until then.
 
 use std::ffi::OsStr;
 use std::path::PathBuf;
@@ -104,7 +105,8 @@ impl Filesystem for Slow {
         reply.attr(&TTL, &self.attr(ino));
     }
 
-    /// Past the kernel's cache, which would answer by itself, and where a file system does as it likes about those who must not wait.
+    /// Past the kernel's cache, which would answer by itself, and where a file system does as it
+    /// likes about those who must not wait.
     fn open(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
         reply.opened(FileHandle(1), FopenFlags::FOPEN_DIRECT_IO);
     }
@@ -207,7 +209,7 @@ impl Gate {
 
 impl Drop for Gate {
     fn drop(&mut self) {
-        // Whoever waits for an answer would keep the mount.
+        // A process that waits for an answer would keep the mount.
         self.open();
         drop(self.session.take());
         // And so does a child that a test beside this one is making at the moment.

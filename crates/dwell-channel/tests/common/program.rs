@@ -10,8 +10,8 @@ use dwell_channel::grants::Grants;
 
 use super::{House, Opened};
 
-/// The program of that name, built once; `None`, and said so, where there is no C compiler. A test program asks for
-/// one of them only.
+/// The program of that name, built once; `None`, and said so, where there is no C compiler. A test
+/// program asks for one of them only.
 pub fn compiled(name: &str) -> Option<&'static PathBuf> {
     static PROGRAM: OnceLock<Option<PathBuf>> = OnceLock::new();
     let program = PROGRAM.get_or_init(|| {

@@ -83,7 +83,8 @@ impl Scene {
         }
     }
 
-    /// What the kernel has asked for so far, by kind; what it says of itself, whenever it likes, left out.
+    /// What the kernel has asked for so far, by kind; what it says of itself, whenever it likes,
+    /// left out.
     pub fn requests(&self) -> BTreeMap<String, u64> {
         let mut requests = self.server.as_ref().unwrap().stopper().facts().requests;
         requests.retain(|kind, _| kind != "forget" && kind != "release");

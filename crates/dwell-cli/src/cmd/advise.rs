@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result};
 use dwell_advise::{Error, Follow, Seen, Tracer};
 use dwell_bench::advised::{self, Report};
-use dwell_host::ledger::ProcessIo;
 use dwell_host::probe;
+use dwell_host::stats_page::ProcessIo;
 
 use crate::program::{self, CannotRun, Program};
 use crate::progress::Progress;
@@ -27,7 +27,8 @@ use crate::signals::Signals;
 /// Say where a program's storage time goes, and what would help
 ///
 /// The kernel sums up every sleep that a storage request ended, also of static programs, io_uring,
-/// libaio and page faults. Nothing is loaded into the program. Needs root, or CAP_BPF and CAP_PERFMON.
+/// libaio and page faults. Nothing is loaded into the program. Needs root, or CAP_BPF and
+/// CAP_PERFMON.
 #[derive(clap::Args)]
 #[command(
     group(clap::ArgGroup::new("whom").required(true).args(["pid", "all", "from", "command"])),

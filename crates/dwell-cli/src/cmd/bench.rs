@@ -34,13 +34,15 @@ use crate::{given, places, show, size};
 /// Measure.
 #[derive(Subcommand)]
 pub enum Bench {
-    /// Wait policies on storage devices: throughput, latency, switches and CPU, in interleaved rounds
+    /// Wait policies on storage devices: throughput, latency, switches and CPU, in interleaved
+    /// rounds
     Io(Box<Io>),
     /// Wait policies under workloads from data files: operations per second, latency, switches, CPU
     Workload(Box<Workload>),
     /// A file on an NFS server: one thread with many requests outstanding against blocking threads
     Nfs(Box<nfs::Nfs>),
-    /// A file as memory larger than a process may have: the pager against mmap, under one memory limit
+    /// A file as memory larger than a process may have: the pager against mmap, under one memory
+    /// limit
     Pager(Box<pager::Pager>),
     /// Results and the machine's description in one anonymised file, to attach to an issue
     Bundle(bundle::Args),
@@ -49,11 +51,11 @@ pub enum Bench {
 /// What to measure, and how.
 #[derive(Args)]
 pub struct Io {
-    /// Files, block devices or addresses (emu:z-nand). Without any: a loop device on memory (as root)
-    /// or a temporary file, and an emulated device
+    /// Files, block devices or addresses (emu:z-nand). Without any: a loop device on memory (as
+    /// root) or a temporary file, and an emulated device
     paths: Vec<PathBuf>,
-    /// Policies to compare; also smartcon:cpu-threshold=0.5+queue-limit=1+signal=total (all policies
-    /// take :pause=off), hand-written loops (pread, raw-wait, raw-cq-peek, raw-get-events,
+    /// Policies to compare; also smartcon:cpu-threshold=0.5+queue-limit=1+signal=total (all
+    /// policies take :pause=off), hand-written loops (pread, raw-wait, raw-cq-peek, raw-get-events,
     /// raw-taskrun-flag, raw-iopoll) and other runtimes (peer:glommio, ...: dwell-peers --list)
     #[arg(long, value_delimiter = ',', default_value = "block,adaptive,smartcon,spin,hybrid", value_parser = contender_name)]
     policies: Vec<String>,
@@ -75,7 +77,7 @@ pub struct Io {
     #[arg(long, value_enum, value_delimiter = ',', default_value = "idle")]
     load: Vec<LoadArg>,
     /// CPU stressors of the cpu load, 10 if not said
-    #[arg(long, alias = "crunchers", value_parser = clap::value_parser!(u16).range(1..=4096))]
+    #[arg(long, alias = "stressors", value_parser = clap::value_parser!(u16).range(1..=4096))]
     stressors: Option<u16>,
     /// Bystanders of the bystander load, 1 if not said
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=4096))]
@@ -93,8 +95,8 @@ pub struct Io {
     /// Milliseconds for each policy in each round: 60 if not said, 1000 where --load names a load
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=600_000))]
     batch_ms: Option<u64>,
-    /// Phases of load and request size, of which no contender is told, in place of all combinations:
-    /// `mixed`, or a file like it (docs/reference/bench.md)
+    /// Phases of load and request size, of which no contender is told, in place of all
+    /// combinations: `mixed`, or a file like it (docs/reference/bench.md)
     #[arg(long, alias = "day", value_name = "FILE", conflicts_with_all = ["sizes", "pattern", "load", "scheduler", "depth", "batch_ms"])]
     scenario: Option<String>,
     /// The program with the other runtimes. Without it: dwell-peers, as `make peers` builds it
@@ -282,7 +284,7 @@ impl Io {
             batch: Duration::from_millis(batch_ms),
             means: Means {
                 hidden: hidden(),
-                crunchers: self.stressors.unwrap_or(10).into(),
+                stressors: self.stressors.unwrap_or(10).into(),
                 bystanders: self.bystanders.unwrap_or(1).into(),
                 directory: ".".into(),
             },

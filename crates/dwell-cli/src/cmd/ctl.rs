@@ -2,7 +2,7 @@
 //! `dwell ctl`: tells running processes how to wait.
 
 use anyhow::{Result, bail};
-use dwell_host::ledger::{self, Control};
+use dwell_host::stats_page::{self, Control};
 use serde::Serialize;
 
 use crate::given::as_text;
@@ -26,7 +26,7 @@ pub struct Args {
 }
 
 fn order(text: &str) -> Result<String, String> {
-    ledger::check_order(text).map(|()| text.to_owned()).map_err(as_text)
+    stats_page::check_order(text).map(|()| text.to_owned()).map_err(as_text)
 }
 
 #[derive(Serialize)]
@@ -39,11 +39,11 @@ struct Told {
 pub fn run(args: &Args) -> Result<()> {
     let dir = runtime_dir()?;
     let mut told =
-        vec![Told { pid: args.pid, control: ledger::order(&dir, args.pid, &args.order)? }];
+        vec![Told { pid: args.pid, control: stats_page::order(&dir, args.pid, &args.order)? }];
     let mut failed = Vec::new();
     if args.run {
-        for pid in ledger::fellows(&dir, args.pid)? {
-            match ledger::order(&dir, pid, &args.order) {
+        for pid in stats_page::peers(&dir, args.pid)? {
+            match stats_page::order(&dir, pid, &args.order) {
                 Ok(control) => told.push(Told { pid, control }),
                 Err(error) => failed.push(error.to_string()),
             }

@@ -52,7 +52,7 @@ fn ended(child: &mut Child) -> Result<Option<String>> {
     }
 }
 
-/// What is written from here on goes to a log in this directory.
+/// Redirects standard error to a log in this directory, and standard output to /dev/null.
 pub fn leave_output(dir: &Path, name: &str) -> Result<()> {
     let log = dir.join(name);
     let log = File::options()
@@ -66,8 +66,8 @@ pub fn leave_output(dir: &Path, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// A thread that panics may have left half of something done: the whole daemon ends, and whoever watches over it starts
-/// another.
+/// A thread that panics may have left half of something done: the whole daemon ends, and whoever
+/// watches over it starts another.
 pub fn abort_on_panic() {
     let tell = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {

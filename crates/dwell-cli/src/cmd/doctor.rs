@@ -11,7 +11,7 @@ use dwell::off::Off;
 use dwell::{Decision, Reason, Route};
 use dwell_bench::counters::Counters;
 use dwell_host::capability::{Capability, State, survey};
-use dwell_host::outlook::{Outlook, outlook};
+use dwell_host::plan::{Plan, plan};
 use serde::Serialize;
 
 use super::off;
@@ -71,8 +71,8 @@ pub fn run(args: &Args) -> Result<()> {
         Err(why) => why.to_string(),
     };
     let off = places::off_switch().off();
-    let (capabilities, devices) = (survey(), outlook(&store));
-    let found = devices.iter().map(|outlook| &outlook.device);
+    let (capabilities, devices) = (survey(), plan(&store));
+    let found = devices.iter().map(|plan| &plan.device);
     let settings = settings::Found::look(args.config.as_deref(), found);
     let lacking = lacking(&capabilities, &devices, &settings);
     if args.json {
@@ -116,7 +116,7 @@ pub fn run(args: &Args) -> Result<()> {
 /// Without which Dwell decides nothing, or not as it was told.
 fn lacking(
     capabilities: &[Capability],
-    devices: &[Outlook],
+    devices: &[Plan],
     settings: &settings::Found,
 ) -> Vec<String> {
     let rings = capabilities.iter().filter(|one| one.name == "io-uring");
@@ -157,7 +157,7 @@ fn checks(screen: &Screen, capabilities: &[Capability]) -> String {
     finished(&table)
 }
 
-fn disks(screen: &Screen, devices: &[Outlook]) -> String {
+fn disks(screen: &Screen, devices: &[Plan]) -> String {
     if devices.is_empty() {
         return "no block device holds anything here\n".to_owned();
     }
@@ -181,12 +181,12 @@ fn disks(screen: &Screen, devices: &[Outlook]) -> String {
 }
 
 /// How a device's requests go, in words.
-fn way(outlook: &Outlook) -> String {
-    let Decision { route, why, .. } = outlook.small_read;
-    let begins = match (outlook.always(), why) {
+fn way(plan: &Plan) -> String {
+    let Decision { route, why, .. } = plan.small_read;
+    let begins = match (plan.always(), why) {
         (Some(Reason::VeryFast), _) => return "inline, on this CPU".to_owned(),
         (Some(why), _) => return format!("inline ({why})"),
-        _ if outlook.routes == Routes::INLINE => {
+        _ if plan.routes == Routes::INLINE => {
             return "inline, block: no ring to spin on".to_owned();
         }
         (None, Reason::Unprobed) => "inline, not probed".to_owned(),
@@ -197,7 +197,7 @@ fn way(outlook: &Outlook) -> String {
 }
 
 /// One line: which routes and policies are active for which devices.
-fn summary(devices: &[Outlook]) -> String {
+fn summary(devices: &[Plan]) -> String {
     let mut groups: Vec<(String, Vec<&str>)> = Vec::new();
     for device in devices {
         let (way, name) = (way(device), device.device.kernel_name.as_str());
@@ -219,7 +219,7 @@ fn summary(devices: &[Outlook]) -> String {
 }
 
 /// One line: where plain mmap is better than a region of the pager for files larger than memory.
-fn paging(devices: &[Outlook]) -> String {
+fn paging(devices: &[Plan]) -> String {
     let named = |wanted: Option<bool>| {
         let names = devices.iter().filter(|device| is_very_fast(device) == wanted);
         let names: Vec<&str> = names.map(|device| device.device.kernel_name.as_str()).collect();
@@ -236,29 +236,29 @@ fn paging(devices: &[Outlook]) -> String {
 }
 
 /// Whether a device completes reads at once; `None` of one that was not probed.
-fn is_very_fast(outlook: &Outlook) -> Option<bool> {
-    let profile = outlook.profile.as_ref().ok()?.as_ref()?;
+fn is_very_fast(plan: &Plan) -> Option<bool> {
+    let profile = plan.profile.as_ref().ok()?.as_ref()?;
     Some(profile.decision.class == DeviceClass::VeryFast)
 }
 
-fn told(outlook: &Outlook) -> ToldDevice<'_> {
-    let probed = outlook.profile.as_ref().ok().and_then(Option::as_ref);
+fn told(plan: &Plan) -> ToldDevice<'_> {
+    let probed = plan.profile.as_ref().ok().and_then(Option::as_ref);
     let profile = probed.map(|probed| &probed.decision);
     let routes = [Route::Inline, Route::Polled, Route::Interrupt];
     ToldDevice {
-        name: &outlook.device.kernel_name,
-        id: &outlook.device.id,
-        kind: outlook.device.kind.as_str(),
+        name: &plan.device.kernel_name,
+        id: &plan.device.id,
+        kind: plan.device.kind.as_str(),
         class: profile.map(|profile| profile.class.as_str()),
         contested: probed.map(|probed| probed.contested),
         size_threshold_bytes: profile.map(|profile| profile.size_threshold_bytes),
         routes: routes
             .iter()
-            .filter(|route| outlook.routes.has(**route))
+            .filter(|route| plan.routes.has(**route))
             .map(|r| r.as_str())
             .collect(),
-        small_read: outlook.small_read.to_string(),
-        why: outlook.small_read.why.as_str(),
-        error: outlook.profile.as_ref().err().map(ToString::to_string),
+        small_read: plan.small_read.to_string(),
+        why: plan.small_read.why.as_str(),
+        error: plan.profile.as_ref().err().map(ToString::to_string),
     }
 }

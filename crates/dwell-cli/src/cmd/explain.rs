@@ -7,15 +7,15 @@ use std::time::Duration;
 
 use anyhow::{Result, anyhow};
 use dwell::clock;
-use dwell::learner::Known;
+use dwell::learner::LearnerSummary;
 use dwell::monitor::SystemMonitor;
 use dwell::policies;
 use dwell::policy::{Check, CpuSignal, Looked};
 use dwell::{Decision, Kind, Mode, Reason, Route};
 use dwell_bench::units;
-use dwell_host::ledger::{self, Device, Snapshot};
 use dwell_host::profile::Beneath;
 use dwell_host::settings::{Set, Settings, Waiting};
+use dwell_host::stats_page::{self, Device, Snapshot};
 use dwell_policy::{Arm, Backlog, Call, Learned, Load, Wait};
 
 use super::off;
@@ -152,7 +152,7 @@ pub fn run(args: &Args) -> Result<()> {
 
 /// The processes of this user in which a device has turned itself off.
 fn turned_off(device: &str) -> Vec<String> {
-    let told = runtime_dir().ok().and_then(|dir| ledger::list(&dir).ok()).unwrap_or_default();
+    let told = runtime_dir().ok().and_then(|dir| stats_page::list(&dir).ok()).unwrap_or_default();
     let told = told.into_iter().filter_map(|entry| Some((entry.pid, entry.snapshot.ok()?)));
     let of = |(pid, told): (u32, Snapshot)| {
         let is_off = |own: &&Device| own.name == device && own.regressed_percent > 0;
@@ -367,7 +367,7 @@ fn words(looked: Looked) -> [String; 3] {
 }
 
 /// What was found out about each way to wait for such requests, and what would change the answer.
-fn arms(screen: &Screen, known: &Known) -> String {
+fn arms(screen: &Screen, known: &LearnerSummary) -> String {
     let now = clock::now();
     let dash = || "–".to_owned();
     let ago = |at: u64| match at {

@@ -83,7 +83,7 @@ pub fn run(args: &Args) -> Result<()> {
     if !ids.is_empty() {
         given::directory(&args.out)?;
     }
-    // Whoever holds it is writing; what is in it was written.
+    // The holder of the lock is writing; the ids in it were written.
     let written: Arc<Mutex<Vec<String>>> = Arc::default();
     let seen = written.clone();
     let out = args.out.display().to_string();

@@ -18,9 +18,9 @@ use crate::{chart, given, places, report, settings, size};
 
 /// Measure a device and store the result as its profile
 ///
-/// It only reads, unless you give --scratch, and takes less than a minute. It measures the latency of
-/// each wait mode by request size, and the cost of a context switch. Both give the device class and
-/// the size threshold.
+/// It only reads, unless you give --scratch, and takes less than a minute. It measures the latency
+/// of each wait mode by request size, and the cost of a context switch. Both give the device class
+/// and the size threshold.
 #[derive(clap::Args)]
 pub struct Args {
     /// Files or block devices of at least 1 MiB
@@ -41,8 +41,8 @@ pub struct Args {
     /// Print JSON: a list of {path, saved, profile}
     #[arg(long)]
     json: bool,
-    /// Probe only if the settings ask for it (probe.on_add), and skip devices that are excluded or have
-    /// a profile
+    /// Probe only if the settings ask for it (probe.on_add), and skip devices that are excluded or
+    /// have a profile
     #[arg(long)]
     on_add: bool,
     /// Read settings that override those of the machine and the user
@@ -53,7 +53,7 @@ pub struct Args {
     no_save: bool,
 }
 
-/// What is told of one path in JSON.
+/// The probe of one path as JSON.
 #[derive(Serialize)]
 struct Probed {
     path: PathBuf,

@@ -42,7 +42,7 @@ enum Action {
     },
 }
 
-/// What is told of one profile in JSON.
+/// One profile as JSON.
 #[derive(Serialize)]
 struct Told<'a> {
     name: &'a str,

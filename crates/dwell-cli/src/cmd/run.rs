@@ -35,9 +35,9 @@ const LONGEST_ORDER_BYTES: usize = (128 << 10) - 64;
 
 /// Run a command under Dwell, which decides how its file requests wait
 ///
-/// The command replaces this process: process id, exit status, signals and open files are as without
-/// Dwell. If a program cannot be preloaded (static, set-user-id), it runs untouched, and a line on
-/// stderr says so.
+/// The command replaces this process: process id, exit status, signals and open files are as
+/// without Dwell. If a program cannot be preloaded (static, set-user-id), it runs untouched, and a
+/// line on stderr says so.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Exit status: the command's own; 2 after a wrong command line, 125 when Dwell itself fails, 126 when the command cannot be run, 127 \
@@ -143,7 +143,7 @@ fn options(args: &Args) -> Settings {
 
 fn order(args: &Args, settings: Settings) -> Result<RunOrder> {
     let absolute = |path: &Path| std::path::absolute(path).context("no current directory");
-    let ledger_dir = runtime_dir().map_err(|error| {
+    let stats_dir = runtime_dir().map_err(|error| {
         say(&format!("this run will not be seen by dwell top and dwell ctl: {error:#}"));
     });
     let stats_file = args.stats.as_deref().map(absolute).transpose()?;
@@ -162,7 +162,7 @@ fn order(args: &Args, settings: Settings) -> Result<RunOrder> {
         root_pid: std::process::id(),
         policy: args.policy.clone(),
         shadow: settings.general().shadow.value,
-        ledger_dir: ledger_dir.ok(),
+        stats_dir: stats_dir.ok(),
         stats_file,
         profile_dir: absolute(&profiles.dir)?,
         machine_profile_dir: profiles.machine,
@@ -175,8 +175,8 @@ fn order(args: &Args, settings: Settings) -> Result<RunOrder> {
     })
 }
 
-/// Names the profiles of this kernel that cannot be used: the devices that they are of pass straight
-/// through, and nobody else says so.
+/// Names the profiles of this kernel that cannot be used: the devices that they are of pass
+/// straight through, and nobody else says so.
 fn say_unusable(profiles: &ProfileStore) {
     let machine = profiles.machine.as_ref().map(ProfileStore::new);
     for store in [Some(profiles), machine.as_ref()].into_iter().flatten() {

@@ -94,7 +94,7 @@ pub fn run(args: &Args) -> Result<()> {
     }
 }
 
-/// What is said of a mount without passthrough.
+/// The message for a mount without passthrough.
 const DIRECT_IO: &str = "the kernel asks for every read and write (direct I/O)";
 
 /// Serves until somebody stops it.

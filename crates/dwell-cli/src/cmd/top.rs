@@ -14,7 +14,7 @@ use comfy_table::Cell;
 use dwell::off::Off;
 use dwell_advise::ProcessTotal;
 use dwell_bench::units;
-use dwell_host::ledger::{Device, Look, Rates, Seen, Watch};
+use dwell_host::stats_page::{Device, Look, Rates, Seen, Watch};
 use serde::Serialize;
 
 use self::waits::Waits;
@@ -259,7 +259,7 @@ fn row(screen: &Screen, seen: &Seen, device: &Device, rates: Option<&Rates>) -> 
     ]
 }
 
-/// What is out of the ordinary.
+/// The state of a process on a device: in words where it is out of the ordinary.
 fn state(seen: &Seen, device: &Device) -> (Tone, String) {
     if seen.told.is_off() {
         return (Tone::Warning, "off".to_owned());

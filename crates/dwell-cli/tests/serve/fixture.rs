@@ -124,7 +124,7 @@ impl Served {
 impl Drop for Served {
     fn drop(&mut self) {
         self.stop(&["--force"]);
-        // What is left is left by a test that failed.
+        // A mount that is left here was left by a test that failed.
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
         let places = mounts.lines().filter_map(|line| line.split(' ').nth(4));
         let below = self._dir.path();

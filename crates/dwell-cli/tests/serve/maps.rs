@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Mappings of served files: one file through memory, through reads and writes, from several processes.
+//! Mappings of served files: one file through memory, through reads and writes, from several
+//! processes.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::fd::AsRawFd as _;

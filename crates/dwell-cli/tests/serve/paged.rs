@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Served files as memory: paged in through their channel, by the faulting thread and by one of its own.
+//! Served files as memory: paged in through their channel, by the faulting thread and by one of its
+//! own.
 
 use dwell_pager::{Access, Faults, Options, PAGE_BYTES, Region};
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Programs that know nothing of channels, under `dwell run --channels`, on a served mount: what they do and find is
-//! the same as untouched, and most of it does not pass the kernel.
+//! Programs that know nothing of channels, under `dwell run --channels`, on a served mount: what
+//! they do and find is the same as untouched, and most of it does not pass the kernel.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -88,8 +88,9 @@ fn decided(stats: &Path) -> u64 {
     sum(&serde_json::from_slice(&fs::read(stats).unwrap()).unwrap())
 }
 
-/// Runs one of the program's parts untouched beside the mount, untouched on it, and under the library on it:
-/// requests that the kernel passed on in the last two, and those decided in the last.
+/// Runs one of the program's parts untouched beside the mount, untouched on it, and under the
+/// library on it: requests that the kernel passed on in the last two, and those decided in the
+/// last.
 fn compared(part: &str) -> Option<(u64, u64, u64)> {
     let program = program()?;
     let served = Served::start()?;
@@ -288,8 +289,8 @@ fn what_programs_may_do_at_any_moment_they_may_do_here() {
     ];
     for (name, least) in names {
         let expected = of(Command::new(program), &served.plain, name);
-        // A program waits a second for its channel and then goes by the kernel, as it may on a busy machine: what it does
-        // must be right each time, and by channel one time of three.
+        // A program waits a second for its channel and then goes by the kernel, as it may on a busy
+        // machine: what it does must be right each time, and by channel one time of three.
         let enough = (0..3).any(|_| {
             let mut command = run(&served, &stats);
             command.arg(program);

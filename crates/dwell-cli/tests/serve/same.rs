@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The same steps through a served mount and on the file system beneath have the same outcome, errors included.
+//! The same steps through a served mount and on the file system beneath have the same outcome,
+//! errors included.
 
 use std::path::Path;
 
@@ -49,7 +50,8 @@ fn at_random(seeds: std::ops::Range<u64>, steps: usize) {
             }
         }
         let mut dice = Dice::of(seed);
-        // A write to a file that was open before it got set-user-id clears the bit, also by root: another test's.
+        // A write to a file that was open before it got set-user-id clears the bit, also by root:
+        // another test's.
         let passes = served.passes();
         let any = |dice: &mut Dice| match Step::any(dice) {
             Step::Chmod(name, mode) if passes => Step::Chmod(name, mode & 0o1777),

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One operation of a program on a directory tree, and what came of it as text: bytes, attributes, error.
+//! One operation of a program on a directory tree, and what came of it as text: bytes, attributes,
+//! error.
 
 use std::collections::BTreeSet;
 use std::ffi::CString;

@@ -6,7 +6,7 @@ use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
 use std::sync::Arc;
 
-use dwell::known::Known;
+use dwell::parameters::DeviceParameters;
 use dwell::queue::{Action, Io};
 use dwell::source::Source as _;
 use dwell::{File, Options};
@@ -26,7 +26,10 @@ impl Channel {
         let open = Open::open(path, &options).unwrap();
         let descriptor = open.target();
         let policy = Arc::new(dwell::policy::Spin);
-        Channel { file: File::over(open, path, "test", Known::default(), policy, None), descriptor }
+        Channel {
+            file: File::over(open, path, "test", DeviceParameters::default(), policy, None),
+            descriptor,
+        }
     }
 
     fn read(&self, at: u64, bytes: usize) -> Vec<u8> {
@@ -164,7 +167,8 @@ fn a_channel_leaves_no_set_user_id_on_what_it_writes() {
     let writes = || served.facts()["requests"]["write"].as_u64().unwrap_or(0);
     let before = writes();
     channel.write(0, b"refused");
-    // The kernel's way, which takes the bit from whoever may not keep it: from everybody, where the kernel writes by itself.
+    // The kernel's way, which takes the bit from whoever may not keep it: from everybody, where the
+    // kernel writes by itself.
     let passes = served.passes();
     assert_eq!(writes() - before, u64::from(!passes));
     let mode = fs::metadata(&path).unwrap().mode() & 0o7777;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Several users on one mount of root's: rights, owners and groups come out as on the file system beneath;
-//! and a user without root on a mount of their own.
+//! Several users on one mount of root's: rights, owners and groups come out as on the file system
+//! beneath; and a user without root on a mount of their own.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
@@ -106,7 +106,8 @@ fn set_id_bits_go_with_a_write_as_without_the_server_and_at_once() {
     }
 }
 
-/// A file that is open already is written as nobody's: the bits go, and nobody sees them a moment longer.
+/// A file that is open already is written as nobody's: the bits go, and nobody sees them a moment
+/// longer.
 #[test]
 fn set_id_bits_given_to_an_open_file_go_with_the_next_write() {
     use std::os::unix::fs::FileExt as _;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow};
 use dwell::buffer::Aligned;
-use dwell::known::Known;
+use dwell::parameters::DeviceParameters;
 use dwell_advise::{Follow, Remedy, Seen, Tracer, advise};
 
 use super::lab::skip;
@@ -29,7 +29,8 @@ const SUMMARY: [&str; 3] = [
     "all cells: those with the wrong sign",
 ];
 
-/// Where the kernel's workers run, on what, how many KiB, whether writes, and the CPU stressors beside.
+/// Where the kernel's workers run, on what, how many KiB, whether writes, and the CPU stressors
+/// beside.
 type Cell = (State, Kind, u64, bool, usize);
 
 /// The cells of R1 on the kernel's devices, without those beside other programs' requests.
@@ -55,14 +56,14 @@ const CELLS: [Cell; 15] = {
     ]
 };
 
-fn cases((state, kind, kib, write, crunchers): Cell) -> [String; 2] {
+fn cases((state, kind, kib, write, stressors): Cell) -> [String; 2] {
     let state = match state {
         State::Apart => " apart",
         State::Together => " together",
         State::Free => "",
     };
     let direction = if write { "write" } else { "read" };
-    let beside = if crunchers == 0 { "idle" } else { "one cruncher" };
+    let beside = if stressors == 0 { "idle" } else { "one stressor" };
     let cell = format!("{}{state}, {kib} KiB {direction}, {beside}", kind.as_str());
     [format!("{cell}: estimated"), cell]
 }
@@ -78,20 +79,23 @@ pub fn measure(
         if !lab.wants(result, &cases) {
             continue;
         }
-        let (state, kind, kib, write, crunchers) = cell;
+        let (state, kind, kib, write, stressors) = cell;
         progress(&format!("making {}", kind.as_str()), at as f64 / CELLS.len() as f64);
         let subject = match lab.subject(kind)? {
-            Ok(subject) => {
-                Subject { write: true, known: Known::default(), profile: None, ..subject }
-            }
+            Ok(subject) => Subject {
+                write: true,
+                known: DeviceParameters::default(),
+                profile: None,
+                ..subject
+            },
             Err(why) => {
                 skip(result, &cases, &why)?;
                 continue;
             }
         };
-        let load = if crunchers == 0 { Load::Idle } else { Load::Cpu };
+        let load = if stressors == 0 { Load::Idle } else { Load::Cpu };
         let direction = if write { Direction::Write } else { Direction::Read };
-        let width = if crunchers == 0 { 0.03 } else { 0.05 };
+        let width = if stressors == 0 { 0.03 } else { 0.05 };
         let question = Question {
             requests: Requests { pattern: Pattern::Rand, direction, depth: 1 },
             size_bytes: kib << 10,
@@ -101,7 +105,7 @@ pub fn measure(
             until: lab.until(width),
             ..lab.question((kind, &subject), &[DEFAULT], width)
         };
-        let means = Means { crunchers, ..lab.means() };
+        let means = Means { stressors, ..lab.means() };
         let mut step = step(progress, &cases[1], at, CELLS.len());
         let span = lab.span(1500);
         let both = lab.sample(result, &cases, || {
@@ -122,8 +126,8 @@ pub fn measure(
     Ok(None)
 }
 
-/// The gain that a trace of a thread promises that makes plain calls; the inner error is why nothing was
-/// traced. Tracing takes CPU time of its own, so no quiet is asked for.
+/// The gain that a trace of a thread promises that makes plain calls; the inner error is why
+/// nothing was traced. Tracing takes CPU time of its own, so no quiet is asked for.
 fn estimated(
     question: &Question<'_>,
     means: &Means,

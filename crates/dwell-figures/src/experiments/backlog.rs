@@ -133,8 +133,8 @@ pub fn measure(
             progress(what, 0.4 + 0.3 * share);
         })
     })?;
-    // Whether a spin keeps somebody from what it waits for: the worker and the other thread want the
-    // reader's CPU.
+    // Whether a spin keeps somebody from what it waits for: the worker and the other thread want
+    // the reader's CPU.
     let queue = "one CPU, queue near 2";
     let _made = match State::Together.make() {
         Ok(made) => made,

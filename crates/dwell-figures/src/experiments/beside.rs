@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! V1 and V2: the recorder and the simulator's caches beside Cachegrind and ChampSim, program by program.
+//! V1 and V2: the recorder and the simulator's caches beside Cachegrind and ChampSim, program by
+//! program.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

@@ -79,7 +79,8 @@ fn wrapper(wrapping: &Wrapping) -> Wrapper {
     Wrapper::dwell_run(&wrapping.dwell())
 }
 
-/// What the wrapped command needs more of `ns` than the untouched one, in the case's unit of so many nanoseconds.
+/// What the wrapped command needs more of `ns` than the untouched one, in the case's unit of so
+/// many nanoseconds.
 fn more(
     plan: &Plan,
     (result, case): (&mut FigureResult, &str),

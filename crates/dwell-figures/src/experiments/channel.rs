@@ -51,7 +51,8 @@ fn rounds(
     let mut trips = Vec::new();
     for _ in 0..lab.times(31) {
         progress(what, share);
-        // Who served the last round may spin for a moment still, and two threads that pass a line need both CPUs.
+        // The thread that served the last round may spin for a moment still. Two threads that pass
+        // a line need both CPUs.
         std::thread::sleep(STILL);
         trips.push(round_trip_ns(lab.span(10)));
         for (contender, samples) in contenders.iter_mut().zip(&mut all) {

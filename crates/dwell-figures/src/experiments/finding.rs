@@ -9,8 +9,8 @@ use std::time::Duration;
 use anyhow::Result;
 use dwell::buffer::Aligned;
 use dwell::clock;
-use dwell::known::Known;
 use dwell::monitor::{Config, SystemMonitor};
+use dwell::parameters::DeviceParameters;
 use dwell::policy::Adaptive;
 use dwell::{Decision, File, Options, Reason, WaitPolicy};
 use dwell_policy::{Arm, Arms, Call, Goal, Kind as Request, Ns, Wait};
@@ -170,7 +170,8 @@ struct Found {
 fn once(lab: &Lab, subject: &Subject, scene: Scene) -> Result<Result<Found, String>> {
     // It shares no page with others, so that nothing is remembered.
     let monitor = Arc::new(SystemMonitor::start(Config::default())?);
-    let known = if scene.begins == Begins::Probed { subject.known } else { Known::default() };
+    let known =
+        if scene.begins == Begins::Probed { subject.known } else { DeviceParameters::default() };
     let open = |policy: Arc<dyn WaitPolicy>| {
         let options = Options::new().direct(subject.direct).known(known).policy(policy);
         options.monitor(monitor.clone()).open(&subject.address)
@@ -258,7 +259,8 @@ impl Reads {
         Reads { buffer: Aligned::new(size_bytes as usize), places, size_bytes, random: SplitMix(7) }
     }
 
-    /// Reads for so long; what one of them cost on average. `look` is called every few milliseconds.
+    /// Reads for so long; what one of them cost on average. `look` is called every few
+    /// milliseconds.
     fn during(&mut self, span: Duration, file: &File, look: &mut dyn FnMut(Ns)) -> Result<f64> {
         const LOOK_NS: Ns = 5_000_000;
         let (began, cpu_before) = (clock::now(), clock::thread_cpu());

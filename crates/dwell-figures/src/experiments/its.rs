@@ -54,7 +54,7 @@ fn study(lab: &mut Lab, progress: &mut Progress<'_>) -> Result<Result<Rc<Study>,
     Ok(Ok(study))
 }
 
-/// What is simulated of some batches beside `traces`: all of it at full effort. Reports are kept
+/// The simulations of some batches beside `traces`: whole batches at full effort. Reports are kept
 /// there, so a study that was stopped goes on.
 pub(super) fn ask(lab: &Lab, batches: Vec<PathBuf>, traces: &Path, seeds: u64) -> Ask {
     Ask {

@@ -14,7 +14,7 @@ use dwell_bench::its::{Simulated, Study};
 /// Seeds of every choice.
 const SEEDS: u64 = 5;
 
-/// What is changed, and how the rows are called. The first is the study as it is.
+/// The parameter changed, and the name of its row. The first is the study as it is.
 const CHOICES: [(&str, &str); 10] = [
     ("", "as in the study"),
     ("preexecute_cache_percent=25", "pre-execute cache a quarter of the last level"),

@@ -24,7 +24,7 @@ const IDLE: [(State, &str); 3] = [
     (State::Free, "loop on tmpfs, idle, 4 KiB, free"),
 ];
 const AGAINST_BEST: &str = "loop on tmpfs, idle, 4 KiB: ÷ best hand-written spin";
-const LOADED: &str = "loop on tmpfs, ten number crunchers, 4 KiB";
+const LOADED: &str = "loop on tmpfs, ten CPU stressors, 4 KiB";
 const ZRAM: &str = "zram, idle, 4 KiB: ÷ plain pread";
 const DISK: [&str; 2] = ["virtio disk, idle, 4 KiB", "virtio disk, idle, 4 KiB: CPU per request"];
 

@@ -55,7 +55,8 @@ pub struct Lab {
     pub kept: Option<PathBuf>,
     /// Keeps a figure of which some rows are measured.
     pub keep: KeepRows,
-    /// Measure only cases whose names contain this from the beginning of a word, in figures that are sampled row by row.
+    /// Measure only cases whose names contain this from the beginning of a word, in figures that
+    /// are sampled row by row.
     pub only: Option<String>,
     /// What was simulated for one figure and serves others.
     pub(super) study: Option<std::rc::Rc<dwell_bench::its::Study>>,
@@ -293,7 +294,7 @@ pub fn skip_all(result: &mut FigureResult, why: &str) -> Result<()> {
 pub fn load_name(load: Load) -> &'static str {
     match load {
         Load::Idle => "idle",
-        Load::Cpu => "ten number crunchers",
+        Load::Cpu => "ten CPU stressors",
         Load::Io => "four I/O programs",
         Load::Arithmetic => "nine arithmetic processes",
         Load::Readers => "four disk readers",

@@ -52,8 +52,8 @@ pub fn measure(
             let counts = [block, ours].map(|row| per_thousand(row, switches));
             let figures = counts.map(units::figure);
             let note = format!("per 1000 requests: block {}, smartcon {}", figures[0], figures[1]);
-            // Rounds without any switch are no exception, so all rounds are taken together. A ratio to
-            // next to nothing says nothing.
+            // Rounds without any switch are no exception, so all rounds are taken together. A ratio
+            // to next to nothing says nothing.
             let ratio = rate(switches).ratio(ours, block);
             let ratio = ratio.filter(|_| counts[0] >= LEAST_PER_THOUSAND);
             let case = format!("{}: {kind}", load_name(load));

@@ -29,10 +29,10 @@ pub fn measure(
     let run = lab.run(&plan, &[subject], (0.0, 1.0), progress)?;
     let of = |policy| row(&run, Kind::Loop, 4096, policy);
     for (case, ours, base) in [
-        ("ten number crunchers: spin, no deadline ÷ smartcon", "raw-get-events", "smartcon"),
-        ("ten number crunchers: spin, no deadline ÷ block", "raw-get-events", "block"),
-        ("ten number crunchers: spin with a deadline ÷ smartcon", "spin", "smartcon"),
-        ("ten number crunchers: smartcon ÷ block", "smartcon", "block"),
+        ("ten CPU stressors: spin, no deadline ÷ smartcon", "raw-get-events", "smartcon"),
+        ("ten CPU stressors: spin, no deadline ÷ block", "raw-get-events", "block"),
+        ("ten CPU stressors: spin with a deadline ÷ smartcon", "spin", "smartcon"),
+        ("ten CPU stressors: smartcon ÷ block", "smartcon", "block"),
     ] {
         let ratio = pair(of(ours)?, of(base)?, Metric::Throughput);
         put(result, case, ratio, odd.clone())?;
@@ -40,18 +40,18 @@ pub fn measure(
     let cpu = |round: &RoundResult| (round.user_ns + round.system_ns) as f64;
     let wall = |round: &RoundResult| round.wall_ns as f64;
     let yielded = Rate { quantity: |round: &RoundResult| round.requests as f64, per: cpu };
-    let theirs = Rate { quantity: |round: &RoundResult| round.cruncher_ns as f64, per: wall };
+    let theirs = Rate { quantity: |round: &RoundResult| round.stressor_ns as f64, per: wall };
     let share = Rate { quantity: move |round: &RoundResult| 100.0 * cpu(round), per: wall };
     let block = of("block")?;
     for policy in ["smartcon", "spin"] {
         let ours = of(policy)?;
-        let case = format!("crunchers: requests per CPU second, {policy} ÷ block");
+        let case = format!("stressors: requests per CPU second, {policy} ÷ block");
         put(result, &case, yielded.ratio(ours, block), odd.clone())?;
-        let case = format!("crunchers: their CPU time, {policy} ÷ block");
+        let case = format!("stressors: their CPU time, {policy} ÷ block");
         put(result, &case, theirs.ratio(ours, block), odd.clone())?;
     }
     for policy in ["block", "smartcon", "spin"] {
-        let case = format!("crunchers: CPU share of the reader, {policy}");
+        let case = format!("stressors: CPU share of the reader, {policy}");
         put(result, &case, share.of(of(policy)?), odd.clone())?;
     }
     Ok(None)

@@ -180,8 +180,9 @@ fn earlier(id: &str, lab: &Lab, machine: &Machine) -> Result<Option<FigureResult
     Ok(None)
 }
 
-/// The result to fill in. A figure that was stopped goes on with the rows that it lacks; one that is
-/// complete begins anew. Where only some rows are asked for and none of them is lacking, those do.
+/// The result to fill in. A figure that was stopped goes on with the rows that it lacks; one that
+/// is complete begins anew. Where only some rows are asked for and none of them is lacking, those
+/// do.
 fn begin(id: &str, lab: &Lab) -> Result<FigureResult> {
     let machine = Machine::gather();
     let mut new = FigureResult::new(id, machine.clone())?;
@@ -205,8 +206,8 @@ fn begin(id: &str, lab: &Lab) -> Result<FigureResult> {
     Ok(result)
 }
 
-/// Measures one figure, or what it lacks. The second part is its chart, where it is not the usual one
-/// ([`FigureResult::svg`]).
+/// Measures one figure, or what it lacks. The second part is its chart, where it is not the usual
+/// one ([`FigureResult::svg`]).
 ///
 /// # Errors
 /// An unknown figure; a device, process or request that failed. A device that cannot be made here

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! N1, N3, N4: a file to an NFS server by one thread, against blocking threads, without and with loss, with the
-//! window that it finds.
+//! N1, N3, N4: a file to an NFS server by one thread, against blocking threads, without and with
+//! loss, with the window that it finds.
 
 use std::sync::mpsc;
 
@@ -178,8 +178,8 @@ const SCOUTING: usize = 3;
 /// Questions of the figure.
 const STEPS: usize = 5;
 
-/// The best window of 2–8 beside the best number of threads, of both kinds: what was found, how many
-/// each has, and what was seen of all.
+/// The best window of 2–8 beside the best number of threads, of both kinds: what was found, how
+/// many each has, and what was seen of all.
 fn fastest(
     transfers: &Transfers,
     server: &Ganesha,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! N6: many small files to an NFS server by one thread against blocking threads, and one large file there and back
-//! against libnfs's `nfs-cp`.
+//! N6: many small files to an NFS server by one thread against blocking threads, and one large file
+//! there and back against libnfs's `nfs-cp`.
 
 use std::path::Path;
 
@@ -41,8 +41,8 @@ fn numbers(copied: &Copied) -> Vec<f64> {
     vec![1e9 / cost.wall_ns.max(1) as f64, cpu_ns.max(1) as f64, switches.max(1) as f64]
 }
 
-/// Samples ours beside another, and clears away after each part. Each part has a number, for names: the server
-/// would remember one whose file was cleared away beneath it.
+/// Samples ours beside another, and clears away after each part. Each part has a number, for names:
+/// the server would remember one whose file was cleared away beneath it.
 fn sample(
     until: Until,
     ours: &dyn Fn(u32) -> Result<Copied>,

@@ -46,7 +46,8 @@ impl Mount for OfKernel<'_> {
     }
 }
 
-/// The sum of the operations that follow a mount's heading: the first number of each is how often it was sent.
+/// The sum of the operations that follow a mount's heading: the first number of each is how often
+/// it was sent.
 fn calls_in(text: &str, mount: &Path) -> Option<u64> {
     let heading = format!(" mounted on {} with fstype nfs", mount.display());
     let own = text.lines().skip_while(|line| !line.contains(&heading)).skip(1);
@@ -60,8 +61,8 @@ fn calls_in(text: &str, mount: &Path) -> Option<u64> {
     (!counts.is_empty()).then(|| counts.iter().sum())
 }
 
-/// Files made, listed with their attributes, read and removed; a file written, synced and read. Every byte
-/// that is read is compared.
+/// Files made, listed with their attributes, read and removed; a file written, synced and read.
+/// Every byte that is read is compared.
 fn work(at: &Path, mount: &dyn Mount, files: usize, large_bytes: usize) -> Result<Calls> {
     let before = mount.calls()?;
     let directory = at.join("small");

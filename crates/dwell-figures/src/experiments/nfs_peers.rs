@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! N2, N5: a file to and from an NFS server by Dwell and by other clients, in small and larger requests, by window.
+//! N2, N5: a file to and from an NFS server by Dwell and by other clients, in small and larger
+//! requests, by window.
 
 use anyhow::Result;
 
@@ -136,8 +137,9 @@ fn try_out(server: &Ganesha, peers: &Peers, name: &str, direction: Direction) ->
     measure_plan(&plan, Vec::new(), &mut |_, _| {}).map(|_| ())
 }
 
-/// All cases of one client at one size. Its best window is the one with the best median. At each window it is held
-/// against our fixed window of that size: ahead is who is so in the whole interval.
+/// All cases of one client at one size. Its best window is the one with the best median. At each
+/// window it is held against our fixed window of that size: ahead is who is so in the whole
+/// interval.
 fn judge(result: &mut FigureResult, run: &Run, size: &str, client: &str, most: u32) -> Result<()> {
     let policy = format!("{PREFIX}{client}");
     let found = row(run, DYNAMIC, MOST)?;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! G2, G3, G5: orders of visits and walks over graphs in memory larger than a process may have, by the
-//! pager's region and by others.
+//! G2, G3, G5: orders of visits and walks over graphs in memory larger than a process may have, by
+//! the pager's region and by others.
 
 use anyhow::{Context, Result};
 
@@ -29,8 +29,8 @@ impl From<Middle> for Measured {
     }
 }
 
-/// A file of random bytes on ext4 on a device made for it, or on the machine's own disk; an emulated device;
-/// or why there is none here.
+/// A file of random bytes on ext4 on a device made for it, or on the machine's own disk; an
+/// emulated device; or why there is none here.
 pub(super) fn ground(lab: &mut Lab, kind: Kind, bytes: u64) -> Result<Result<Ground, String>> {
     if kind == Kind::Emulated {
         return Ok(lab.subject(kind)?.map(|subject| Ground::of(&subject)));
@@ -55,8 +55,8 @@ pub(super) fn entry(lab: &Lab, ground: &Ground, work: Work, ways: &[&str]) -> Re
     Ok(ground.entry(work, &Terms { ways, over: OVER, most_ns }))
 }
 
-/// Length of the file. Also where there is little time: with less memory than the kernel reads ahead at once, several MiB
-/// on some disks, it kills a mapping's process.
+/// Length of the file. Also where there is little time: with less memory than the kernel reads
+/// ahead at once, several MiB on some disks, it kills a mapping's process.
 pub(super) fn file_bytes(lab: &Lab) -> u64 {
     match lab.is_hasty() {
         true => (lab.device_bytes / 8).max(2 << 20),
@@ -64,8 +64,8 @@ pub(super) fn file_bytes(lab: &Lab) -> u64 {
     }
 }
 
-/// Vertices of a graph, as a power of two. A smaller one would not be four times as large as the least memory that a process
-/// can be given.
+/// Vertices of a graph, as a power of two. A smaller one would not be four times as large as the
+/// least memory that a process can be given.
 pub(super) fn scale(lab: &Lab) -> u32 {
     if lab.is_hasty() { 14 } else { 18 }
 }
@@ -98,7 +98,7 @@ fn row<'r>(run: &'r Run, work: &str, way: &str) -> Option<&'r Row> {
     run.rows.iter().find(|row| row.policy == way && row.setting.workload() == work)
 }
 
-/// What is shown of a case that needs a way that was not measured.
+/// The text in place of a case that needs a way that was not measured.
 pub(super) fn missing() -> String {
     limits().err().map_or_else(|| "not measured here".into(), |why| why.to_string())
 }
@@ -137,7 +137,8 @@ pub(super) fn against_best(
     }
 }
 
-/// Adds to a case's remark the most memory that any contender had, against the limit, where it was counted.
+/// Adds to a case's remark the most memory that any contender had, against the limit, where it was
+/// counted.
 pub(super) fn add_peak(result: &mut FigureResult, case: &str, run: &Run, work: &str) -> Result<()> {
     let rows = run.rows.iter().filter(|row| row.setting.workload() == work);
     let paging = rows.flat_map(|row| &row.rounds).map(|round| &round.paging);
@@ -299,7 +300,8 @@ pub fn graphs(
     Ok(Some(visits_per_second_of(result, &run)))
 }
 
-/// Per round, the geometric mean over programs of how much faster the best of some ways was than the best of others.
+/// Per round, the geometric mean over programs of how much faster the best of some ways was than
+/// the best of others.
 fn geometric_mean(run: &Run, programs: &[&str], ours: &[&str], others: &[&str]) -> Option<Paired> {
     let rows = |program: &&str| {
         let (way, other) = (best(run, program, ours)?, best(run, program, others)?);

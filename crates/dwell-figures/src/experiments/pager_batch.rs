@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! G4: six processes that page from a fast device on one CPU, under ITS and under the paper's four others.
+//! G4: six processes that page from a fast device on one CPU, under ITS and under the paper's four
+//! others.
 
 use std::path::{Path, PathBuf};
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! V4: what the simulator predicts for a batch of processes, beside what the pager measures for the same batch.
+//! V4: what the simulator predicts for a batch of processes, beside what the pager measures for the
+//! same batch.
 
 use std::sync::Arc;
 

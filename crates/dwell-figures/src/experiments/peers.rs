@@ -68,8 +68,8 @@ pub fn measure(
     Ok((panels.len() == DEPTHS.len()).then(|| chart(result, panels)))
 }
 
-/// All contenders for a while; the best peer among them, and the default beside it to the end: taking
-/// the best of each round anew would hold the default against many draws of noise.
+/// All contenders for a while; the best peer among them, and the default beside it to the end:
+/// taking the best of each round anew would hold the default against many draws of noise.
 fn seen_and_asked(
     lab: &Lab,
     question: &Question<'_>,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! W1: what `sim wait` predicts from a probe that smartcon gains over block, against what is measured afterwards.
+//! W1: what `sim wait` predicts from a probe that smartcon gains over block, against what is
+//! measured afterwards.
 
 use anyhow::{Context, Result};
 use dwell_sim::wait::{Scenario, WaitReport};
@@ -22,7 +23,7 @@ const DEVICES: [(Kind, &str); 3] =
 const LOADS: [(Load, &str); 2] = [(Load::Idle, "idle"), (Load::Cpu, "busy")];
 const SIZES_KIB: [u64; 4] = [4, 16, 64, 256];
 /// Number CPU stressors of the load.
-const CRUNCHERS: u32 = 10;
+const STRESSORS: u32 = 10;
 const FILE: &str = "target/w1-predicted.json";
 
 fn case(device: &str, load: &str, kib: u64) -> String {
@@ -76,7 +77,7 @@ pub(super) fn measure(
                 let question = lab.question((*kind, subject), &["smartcon"], width);
                 let part = lab.part(*kind, load);
                 let question = Question { load, size_bytes: kib << 10, part, ..question };
-                let means = Means { crunchers: CRUNCHERS as usize, ..lab.means() };
+                let means = Means { stressors: STRESSORS as usize, ..lab.means() };
                 let mut step = step(progress, &case, at, before + questions);
                 at += 1;
                 let asked =
@@ -118,7 +119,7 @@ fn predict(lab: &Lab, subjects: &[(Kind, &str, Subject)]) -> Result<Vec<Predicti
         for (load, word) in LOADS {
             let base = Scenario {
                 cores: lab.cpus() as u32,
-                hogs: if load == Load::Cpu { CRUNCHERS } else { 0 },
+                stressors: if load == Load::Cpu { STRESSORS } else { 0 },
                 duration_ms: if lab.is_hasty() { 20 } else { 2_000 },
                 ..Scenario::default()
             };

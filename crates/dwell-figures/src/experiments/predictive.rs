@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use dwell::buffer::Aligned;
-use dwell::known::Known;
+use dwell::parameters::DeviceParameters;
 use dwell::policy::Predictive;
 use dwell::{DeviceClass, Reason};
 
@@ -97,7 +97,7 @@ fn corrected(
         latency_ps_per_byte: profile.latency_ps_per_byte * OFF,
         ..profile
     };
-    let known = [subject.known, Known { profile: Some(wrong), ..subject.known }];
+    let known = [subject.known, DeviceParameters { profile: Some(wrong), ..subject.known }];
     let mut entrants = Vec::new();
     for (name, known) in ["true", "100× too long"].into_iter().zip(known) {
         let policy = Arc::new(Predictive);
@@ -123,7 +123,7 @@ fn corrected(
 
 /// Requests until a stretch of them was mostly spun for; `None` when that never happens. The
 /// machine is taken for idle: no monitor is asked.
-fn until_corrected(subject: &Subject, known: Known) -> Result<Option<f64>> {
+fn until_corrected(subject: &Subject, known: DeviceParameters) -> Result<Option<f64>> {
     let policy = Arc::new(Predictive);
     let mut contender = Contender::under(policy, subject, known, None)?;
     let mut buffer = Aligned::new(SIZE_BYTES as usize);

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use anyhow::Result;
 use dwell::buffer::Aligned;
-use dwell::known::Known;
+use dwell::parameters::DeviceParameters;
 use dwell::policy::SmartCon;
 use dwell::{DeviceClass, Mode};
 use dwell_host::probe::Probe;
@@ -78,7 +78,7 @@ pub fn measure(
 
 /// Share of requests of one size that smartcon spins for on an idle machine, in percent. No
 /// monitor is asked: the size alone is to decide.
-fn spun_percent(subject: &Subject, known: &Known, size_bytes: u64) -> Result<f64> {
+fn spun_percent(subject: &Subject, known: &DeviceParameters, size_bytes: u64) -> Result<f64> {
     let mut contender = Contender::under(Arc::new(SmartCon::default()), subject, *known, None)?;
     let mut buffer = Aligned::new(size_bytes as usize);
     for _ in 0..COUNTED {

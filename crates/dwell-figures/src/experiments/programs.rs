@@ -161,10 +161,10 @@ const IN_EVERY_SCENE: usize = 9;
 
 /// Where the programs work, with what beside them.
 const SCENES: [Scene; 4] = [
-    Scene { name: "loop", on: On::Made(Kind::Loop), crunchers: 0 },
-    Scene { name: "loop, ten number crunchers", on: On::Made(Kind::Loop), crunchers: 10 },
-    Scene { name: "virtio disk", on: On::Made(Kind::Disk), crunchers: 0 },
-    Scene { name: "tmpfs", on: On::Tmpfs, crunchers: 0 },
+    Scene { name: "loop", on: On::Made(Kind::Loop), stressors: 0 },
+    Scene { name: "loop, ten CPU stressors", on: On::Made(Kind::Loop), stressors: 10 },
+    Scene { name: "virtio disk", on: On::Made(Kind::Disk), stressors: 0 },
+    Scene { name: "tmpfs", on: On::Tmpfs, stressors: 0 },
 ];
 
 /// How well the estimates hold.
@@ -180,7 +180,7 @@ const NOTHING: f64 = 1.03;
 struct Scene {
     name: &'static str,
     on: On,
-    crunchers: usize,
+    stressors: usize,
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -240,7 +240,7 @@ fn cases(program: &str, scene: &Scene) -> [String; 2] {
 }
 
 fn takes_part(program: &str, scene: &Scene) -> bool {
-    PROGRAMS[..IN_EVERY_SCENE].contains(&program) || scene.crunchers == 0 && scene.on != On::Tmpfs
+    PROGRAMS[..IN_EVERY_SCENE].contains(&program) || scene.stressors == 0 && scene.on != On::Tmpfs
 }
 
 /// Notes why cases that are lacking cannot be had.
@@ -292,7 +292,7 @@ pub fn real(
                 continue;
             }
         };
-        let mut loads = Loads::crunchers(scene.crunchers, &lab.hidden)?;
+        let mut loads = Loads::stressors(scene.stressors, &lab.hidden)?;
         // Every estimate is there before any gain is known.
         for measures in [false, true] {
             for (j, (program, script)) in here.iter().enumerate() {
@@ -301,8 +301,9 @@ pub fn real(
                 let [estimated, measured] = cases(program, scene);
                 let case = if measures { &measured } else { &estimated };
                 progress(case, share(at));
-                // Where a process lasts long, its start does not decide. Beside others it lasts long anyway.
-                let long = !lab.is_hasty() && scene.crunchers == 0;
+                // Where a process lasts long, its start does not decide. Beside others it lasts
+                // long anyway.
+                let long = !lab.is_hasty() && scene.stressors == 0;
                 let length = if long { "medium" } else { "short" };
                 let run = Script { script, directory: ground.path().join(program), length };
                 match measures {

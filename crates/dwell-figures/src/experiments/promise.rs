@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How well estimates hold: pairs of what was estimated and what was measured after it, both as ratios.
+//! How well estimates hold: pairs of what was estimated and what was measured after it, both as
+//! ratios.
 
 use anyhow::Result;
 
@@ -29,7 +30,8 @@ pub fn judge(
     }
 }
 
-/// Kendall's tau: concordant less discordant pairs of cells, as a share of those that differ in both.
+/// Kendall's tau: concordant less discordant pairs of cells, as a share of those that differ in
+/// both.
 fn rank_agreement(pairs: &[(f64, f64)]) -> f64 {
     let (mut sum, mut all) = (0.0, 0.0);
     for (i, one) in pairs.iter().enumerate() {

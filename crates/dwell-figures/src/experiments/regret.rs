@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use anyhow::Result;
-use dwell::known::Known;
+use dwell::parameters::DeviceParameters;
 
 use super::lab::skip;
 use super::sampled::{CPU, THROUGHPUT, enter, step};
@@ -38,8 +38,8 @@ impl Beside {
     const fn as_str(self) -> &'static str {
         match self {
             Beside::Nothing => "idle",
-            Beside::One => "one cruncher",
-            Beside::Ten => "ten crunchers",
+            Beside::One => "one stressor",
+            Beside::Ten => "ten stressors",
             Beside::Io => "four I/O programs",
         }
     }
@@ -95,8 +95,8 @@ impl On {
 /// One cell: where, how large in KiB, whether a write, beside what.
 type Cell = (On, u64, bool, Beside);
 
-/// Cells that cover devices, sizes, loads and directions: each value of one meets each of another at
-/// least once where that can be.
+/// Cells that cover devices, sizes, loads and directions: each value of one meets each of another
+/// at least once where that can be.
 const CELLS: [Cell; 28] = {
     use Beside::{Io, Nothing, One, Ten};
     use On::{Apart, Disk, Emulated, Together, Zram};
@@ -163,8 +163,8 @@ pub fn measure(
         };
         let mut step = step(progress, &cases[0], at, CELLS.len());
         let question = question(lab, &subject, cell);
-        let crunchers = if cell.3 == Beside::One { 1 } else { 10 };
-        let means = Means { crunchers, ..lab.means() };
+        let stressors = if cell.3 == Beside::One { 1 } else { 10 };
+        let means = Means { stressors, ..lab.means() };
         let asked = lab.sample(result, &cases, || {
             // On rounds of their own, so that luck does not choose.
             let speed = match lab.scout(&question, &means, &mut step)? {
@@ -208,7 +208,7 @@ fn unprobed(lab: &mut Lab, on: On) -> Result<Result<Subject, String>> {
         }
         _ => lab.subject(on.kind())?,
     };
-    let none = Known::default();
+    let none = DeviceParameters::default();
     Ok(found.map(|subject| Subject { write: true, known: none, profile: None, ..subject }))
 }
 

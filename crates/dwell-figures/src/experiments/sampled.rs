@@ -60,8 +60,8 @@ impl Lab {
         cases.any(|case| self.asks_for(case) && result.lacks(case))
     }
 
-    /// Whether a case is among those that are to be measured: their names contain [`Lab::only`] from
-    /// the beginning of a word.
+    /// Whether a case is among those that are to be measured: their names contain [`Lab::only`]
+    /// from the beginning of a word.
     pub fn asks_for(&self, case: &str) -> bool {
         let Some(only) = &self.only else { return true };
         let begins = |at: usize| !case[..at].ends_with(|before: char| before.is_alphanumeric());
@@ -106,7 +106,7 @@ impl Lab {
     pub fn means(&self) -> Means {
         Means {
             hidden: self.hidden.clone(),
-            crunchers: 10,
+            stressors: 10,
             bystanders: 1,
             directory: self.directory.clone(),
         }
@@ -171,7 +171,7 @@ impl Lab {
         Ok(Ok((best, asked)))
     }
 
-    /// What is left for a question after scouting.
+    /// The time limit that remains for a question after scouting.
     pub fn after_scouting(&self, until: Until) -> Until {
         Until { limit: until.limit.mul_f64(1.0 - SCOUTING), ..until }
     }
@@ -212,7 +212,7 @@ pub fn enter_as(
 pub struct Step<'p, 'f> {
     /// Hears of it.
     pub progress: &'p mut Progress<'f>,
-    /// What is measured.
+    /// The name of the step, for the progress line.
     pub what: String,
     /// Its place among so many.
     at: (usize, usize),

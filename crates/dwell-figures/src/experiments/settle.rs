@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! R0: how long each way of waiting needs to settle after another one. The lengths of measured parts
-//! ([`dwell_bench::trial::part`]) are estimates to hold against it.
+//! R0: how long each way of waiting needs to settle after another one. The lengths of measured
+//! parts ([`dwell_bench::trial::part`]) are estimates to hold against it.
 
 use anyhow::Result;
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! G0: where the time of one fault goes, stage by stage, by the clock of the thread that handles it.
+//! G0: where the time of one fault goes, stage by stage, by the clock of the thread that handles
+//! it.
 
 use anyhow::Result;
 

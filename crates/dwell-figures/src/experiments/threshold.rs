@@ -24,20 +24,20 @@ const LOADS: [usize; 4] = [0, 1, 2, 10];
 /// So long a load runs before anything is measured beside it.
 const SETTLE: Duration = Duration::from_millis(300);
 
-fn name(crunchers: usize) -> String {
-    match crunchers {
+fn name(stressors: usize) -> String {
+    match stressors {
         0 => "idle".into(),
-        1 => "1 number cruncher".into(),
-        n => format!("{n} number crunchers"),
+        1 => "1 CPU stressor".into(),
+        n => format!("{n} CPU stressors"),
     }
 }
 
-fn of_throughput(crunchers: usize) -> String {
-    format!("{}: default threshold ÷ best tried", name(crunchers))
+fn of_throughput(stressors: usize) -> String {
+    format!("{}: default threshold ÷ best tried", name(stressors))
 }
 
-fn of_progress(crunchers: usize) -> String {
-    format!("{}: their CPU time, smartcon ÷ block", name(crunchers))
+fn of_progress(stressors: usize) -> String {
+    format!("{}: their CPU time, smartcon ÷ block", name(stressors))
 }
 
 const TOTAL: &str = "idle: total utilisation as the signal ÷ default";
@@ -60,9 +60,9 @@ pub fn measure(
     };
     let odd = unless_class(&subject, DeviceClass::Fast);
     let mut curves = Vec::new();
-    for (i, crunchers) in LOADS.into_iter().enumerate() {
+    for (i, stressors) in LOADS.into_iter().enumerate() {
         let from = 0.4 + 0.15 * i as f64;
-        let rows = under(lab, &subject, crunchers, &mut |what, share| {
+        let rows = under(lab, &subject, stressors, &mut |what, share| {
             progress(what, from + 0.15 * share);
         })?;
         let [block, default, total, tried @ ..] = &rows[..] else {
@@ -72,20 +72,20 @@ pub fn measure(
         let best = tried.iter().max_by(|a, b| throughput(a).total_cmp(&throughput(b)));
         let ratio = best.and_then(|best| pair(default, best, Metric::Throughput));
         let which = best.map(|best| format!("best: {}", best.policy));
-        put(result, &of_throughput(crunchers), ratio, both(odd.clone(), which))?;
-        if crunchers == 0 {
+        put(result, &of_throughput(stressors), ratio, both(odd.clone(), which))?;
+        if stressors == 0 {
             put(result, TOTAL, pair(total, default, Metric::Throughput), odd.clone())?;
         } else {
-            put(result, &of_progress(crunchers), progress_ratio(default, block), odd.clone())?;
+            put(result, &of_progress(stressors), progress_ratio(default, block), odd.clone())?;
         }
-        curves.push((name(crunchers), tried.to_vec()));
+        curves.push((name(stressors), tried.to_vec()));
     }
     Ok(Some(chart(result, &curves)))
 }
 
 /// CPU time that the CPU stressors got beside `ours` against that beside `base`.
 fn progress_ratio(ours: &Row, base: &Row) -> Option<Paired> {
-    pair_by(ours, base, |round| round.cruncher_ns as f64 / round.wall_ns as f64)
+    pair_by(ours, base, |round| round.stressor_ns as f64 / round.wall_ns as f64)
 }
 
 /// Rows of block, of smartcon with its default threshold and with the literal signal, and of
@@ -93,10 +93,10 @@ fn progress_ratio(ours: &Row, base: &Row) -> Option<Paired> {
 fn under(
     lab: &Lab,
     subject: &Subject,
-    crunchers: usize,
+    stressors: usize,
     progress: &mut Progress<'_>,
 ) -> Result<Vec<Row>> {
-    let mut running = Loads::crunchers(crunchers, &lab.hidden)?;
+    let mut running = Loads::stressors(stressors, &lab.hidden)?;
     std::thread::sleep(SETTLE);
     let mut entrants = ["block", "smartcon", "smartcon:signal=total"]
         .map(|name| Entrant::open(name, subject, &lab.monitor))
@@ -110,16 +110,16 @@ fn under(
         entrant.name = format!("threshold {threshold}");
         entrants.push(entrant);
     }
-    let load = if crunchers == 0 { Load::Idle } else { Load::Cpu };
+    let load = if stressors == 0 { Load::Idle } else { Load::Cpu };
     let setting = Setting::new(subject, load, Requests::random_reads());
     // Beside others a batch must hold many time slices.
-    let batch = lab.span(if crunchers == 0 { 100 } else { 200 });
+    let batch = lab.span(if stressors == 0 { 100 } else { 200 });
     let course =
         Course { subject, setting: &setting, size_bytes: 4096, rounds: lab.times(5), batch };
     let all = (entrants.len() * course.rounds) as f64;
     let mut done = 0.0;
     race(&mut entrants, &course, Some(&mut running), &mut |what| {
-        progress(&format!("{}: {what}", name(crunchers)), done / all);
+        progress(&format!("{}: {what}", name(stressors)), done / all);
         done += 1.0;
     })
 }

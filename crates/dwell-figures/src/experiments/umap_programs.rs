@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! G6: the programs by which UMap's authors show UMap, a sort in place and a breadth-first search, by the pager, by the
-//! kernel's mappings and by UMap itself.
+//! G6: the programs by which UMap's authors show UMap, a sort in place and a breadth-first search,
+//! by the pager, by the kernel's mappings and by UMap itself.
 
 use anyhow::Result;
 

@@ -41,7 +41,7 @@ pub fn measure(lab: &Lab, result: &mut FigureResult, progress: &mut Progress<'_>
     let start = |window_ms| SystemMonitor::start(Config { window_ms, ..Config::default() });
     let monitors = windows_ms.iter().copied().map(start).collect::<std::io::Result<Vec<_>>>()?;
     let readers: Vec<LoadReader> = monitors.iter().map(SystemMonitor::reader).collect();
-    progress("noise of the signal beside one number cruncher", 0.02);
+    progress("noise of the signal beside one CPU stressor", 0.02);
     for (&window_ms, values) in windows_ms.iter().zip(steady(lab, &windows_ms, &readers)?) {
         let mean = values.iter().sum::<f64>() / values.len().max(1) as f64;
         let what = format!("standard deviation of {} windows; mean {mean:.0} %", values.len());
@@ -89,7 +89,7 @@ fn reading(lab: &Lab) -> Vec<f64> {
 
 /// What each window says of the others' share under a steady load, in percent.
 fn steady(lab: &Lab, windows_ms: &[u32], readers: &[LoadReader]) -> Result<Vec<Vec<f64>>> {
-    let mut cruncher = Loads::crunchers(1, &lab.hidden)?;
+    let mut stressor = Loads::stressors(1, &lab.hidden)?;
     let longest = Duration::from_millis(windows_ms[windows_ms.len() - 1].into());
     // The first windows also hold the time before; the longest needs two of its own.
     let from = Instant::now() + if lab.is_thorough() { longest * 2 } else { longest };
@@ -107,7 +107,7 @@ fn steady(lab: &Lab, windows_ms: &[u32], readers: &[LoadReader]) -> Result<Vec<V
             }
         }
     }
-    cruncher.check()?;
+    stressor.check()?;
     Ok(values)
 }
 
@@ -134,7 +134,7 @@ fn until_seen(lab: &Lab, readers: &[LoadReader]) -> Result<Vec<Option<f64>>> {
         std::thread::sleep(Duration::from_millis(5));
     }
     let above_before: Vec<bool> = readers.iter().map(|r| r.load().others_above()).collect();
-    let mut crunchers = Loads::crunchers(lab.cpus() * 2, &lab.hidden)?;
+    let mut stressors = Loads::stressors(lab.cpus() * 2, &lab.hidden)?;
     let started = Instant::now();
     let mut seen: Vec<Option<f64>> = vec![None; readers.len()];
     loop {
@@ -149,7 +149,7 @@ fn until_seen(lab: &Lab, readers: &[LoadReader]) -> Result<Vec<Option<f64>>> {
         }
         std::thread::sleep(Duration::from_millis(1));
     }
-    crunchers.check()?;
+    stressors.check()?;
     let fresh = |(seen, before): (Option<f64>, bool)| seen.filter(|_| !before);
     Ok(seen.into_iter().zip(above_before).map(fresh).collect())
 }

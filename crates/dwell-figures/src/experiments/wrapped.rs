@@ -88,8 +88,8 @@ impl Wrapping {
     }
 }
 
-/// Runs a program that was just written. A thread that forked meanwhile has it open for writing until
-/// it execs, and so long the program is busy.
+/// Runs a program that was just written. A thread that forked meanwhile has it open for writing
+/// until it execs, and so long the program is busy.
 fn started(command: &mut Command) -> std::io::Result<Output> {
     let busy = |ran: &std::io::Result<Output>| {
         ran.as_ref().is_err_and(|error| error.kind() == ErrorKind::ExecutableFileBusy)

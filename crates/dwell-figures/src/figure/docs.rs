@@ -58,9 +58,9 @@ fn kept_of(kept: &Path, id: &str) -> Result<Vec<FigureResult>> {
     Ok(results)
 }
 
-/// Rewrites the tables in all `*.md` files of `docs` from the results in `kept`, one for each kind of
-/// machine, and returns the files that changed. Doing it again changes nothing. A figure without a
-/// result of the present code and rules says so in place of numbers; an unknown id and a marker
+/// Rewrites the tables in all `*.md` files of `docs` from the results in `kept`, one for each kind
+/// of machine, and returns the files that changed. Doing it again changes nothing. A figure without
+/// a result of the present code and rules says so in place of numbers; an unknown id and a marker
 /// without its end are errors, and then nothing is written.
 pub fn regenerate_docs(docs: &Path, kept: &Path) -> Result<Vec<PathBuf>> {
     let list = |dir: &Path| -> std::io::Result<Vec<PathBuf>> {

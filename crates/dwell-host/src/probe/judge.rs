@@ -59,8 +59,8 @@ pub struct Judgement {
 /// synchronous call, where there is one.
 ///
 /// Spinning, as it settles, is held against the worst state of blocking: it is what a thread meets
-/// that has just spun, as it does on a fast device. Where the best state would give another class, the
-/// device is contested.
+/// that has just spun, as it does on a fast device. Where the best state would give another class,
+/// the device is contested.
 pub fn judge(
     inline: Option<&Curve>,
     block: &Curve,
@@ -203,8 +203,8 @@ fn us(ns: Ns) -> f64 {
     ns as f64 / 1e3
 }
 
-/// The method to spin by, from the latency of each in the worst state: the default, unless another one
-/// saves more than next to nothing.
+/// The method to spin by, from the latency of each in the worst state: the default, unless another
+/// one saves more than next to nothing.
 pub fn judge_methods(raced: &[(SpinMethod, Ns)]) -> SpinMethod {
     let default = SpinMethod::default();
     let of_default = raced.iter().find(|(method, _)| *method == default);
@@ -215,8 +215,8 @@ pub fn judge_methods(raced: &[(SpinMethod, Ns)]) -> SpinMethod {
     }
 }
 
-/// Largest size at which a lone request blocks better on a ring than in a synchronous call: faster by
-/// more than next to nothing in the worst state, and at no more CPU time; 0 where none does.
+/// Largest size at which a lone request blocks better on a ring than in a synchronous call: faster
+/// by more than next to nothing in the worst state, and at no more CPU time; 0 where none does.
 pub fn judge_ring(inline: &Curve, ring: &Curve) -> u64 {
     let better = |(inline, ring): &(&CurvePoint, &CurvePoint)| {
         saves_something(inline.states().worst_ns, ring.states().worst_ns)
@@ -227,8 +227,8 @@ pub fn judge_ring(inline: &Curve, ring: &Curve) -> u64 {
 }
 
 /// Size threshold of requests of which a thread keeps several in flight. One wait serves several of
-/// them, blocked or not, so spinning must be the faster, and take hardly a greater share of a CPU per
-/// request than it saves in time.
+/// them, blocked or not, so spinning must be the faster, and take hardly a greater share of a CPU
+/// per request than it saves in time.
 pub fn judge_queued(points: &[QueuedPoint], bounds: Bounds) -> u64 {
     let pays = |point: &&QueuedPoint| {
         let QueuedPoint { block, spin, .. } = point;
@@ -249,9 +249,10 @@ fn saves(share: f64, block_ns: Ns, spin_ns: Ns) -> bool {
     block_ns.saturating_sub(spin_ns) as f64 >= share * block_ns as f64
 }
 
-/// Whether the spin holds the CPU for no longer than so many times what leaving it is worth: what the switches add to
-/// the request, and the switches themselves. It is the forerunner's rule, with some slack. Without
-/// it a disk whose blocking is somewhat slower would keep a core busy for the disk's own time.
+/// Whether the spin holds the CPU for no longer than so many times what leaving it is worth: what
+/// the switches add to the request, and the switches themselves. It is the forerunner's rule, with
+/// some slack. Without it a disk whose blocking is somewhat slower would keep a core busy for the
+/// disk's own time.
 fn worth_its_time(times: f64, block_ns: Ns, spin_ns: Ns, switches_ns: f64) -> bool {
     let cost_ns = block_ns.saturating_sub(spin_ns) as f64 + switches_ns;
     spin_ns as f64 <= times * cost_ns

@@ -44,12 +44,12 @@ pub const RELOAD_WORKING_SET_BYTES: usize = 256 << 10;
 pub const LIMIT_NS: Ns = 50_000_000_000;
 /// Time kept back for what follows the curves, in nanoseconds.
 const REST_NS: Ns = 3_000_000_000;
-/// Requests that are not measured before each way's turn, in nanoseconds: CPUs that a way leaves idle
-/// take some hundred milliseconds to learn how soon they are wanted again, and a device is judged by what
-/// a thread gets that keeps to one way.
+/// Time for unmeasured requests before each way's turn, in nanoseconds. CPUs that a way leaves idle
+/// take some hundred milliseconds to learn how soon they are wanted again. The probe judges a
+/// device by what a thread gets that keeps to one way.
 const SETTLE_NS: Ns = 300_000_000;
-/// The race of the spin methods: also a quick probe races them long, because the worker must be driven to
-/// another CPU each time. While it shares the spinning thread's, all methods look alike.
+/// The race of the spin methods: also a quick probe races them long, because the worker must be
+/// driven to another CPU each time. While it shares the spinning thread's, all methods look alike.
 const RACE: Effort =
     Effort { rounds: 9, settle_ns: 30_000_000, batch_ns: 12_000_000, limit_ns: 4_000_000_000 };
 /// What kernel workers take is measured for so many batches, or for less where that is enough.
@@ -146,7 +146,8 @@ impl Probe {
         self
     }
 
-    /// A probe of no more than a second: its profile shows that all works and says little of the device.
+    /// A probe of no more than a second: its profile shows that all works and says little of the
+    /// device.
     #[must_use]
     pub fn hasty(mut self) -> Self {
         let short_ns = 1_000_000;

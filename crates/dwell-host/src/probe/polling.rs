@@ -10,8 +10,8 @@ use crate::profile::Polling;
 use dwell::buffer::Aligned;
 use dwell::clock;
 use dwell::device::{Device, DeviceKind};
-use dwell::known::Known;
 use dwell::open::Options;
+use dwell::parameters::DeviceParameters;
 use dwell::queue::{Action, Io, Queue};
 use dwell::ring;
 use dwell::source::Source;
@@ -64,7 +64,8 @@ pub fn check(address: &Path, device: Option<&Device>, direct: bool) -> Polling {
 /// Reads, and returns how many requests there were.
 fn polled_reads(address: &Path, device: &Device) -> Result<u32, String> {
     let profile = Profile { class: DeviceClass::Fast, ..Profile::default() };
-    let known = Known { profile: Some(profile), polled: true, ..Known::default() };
+    let known =
+        DeviceParameters { profile: Some(profile), polled: true, ..DeviceParameters::default() };
     let file = Options::new()
         .direct(true)
         .known(known)

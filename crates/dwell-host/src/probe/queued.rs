@@ -35,7 +35,7 @@ pub struct Effort {
     pub limit_ns: Ns,
 }
 
-/// What is measured.
+/// The device or file measured, and how to reach it.
 #[derive(Clone, Copy, Debug)]
 pub struct Target<'a> {
     /// A file, a device or the address of a scheme.
@@ -124,7 +124,8 @@ fn batch(file: &File, size_bytes: u64, effort: Effort, seed: u64) -> Result<Queu
     serve(effort.batch_ns, LEAST_REQUESTS)
 }
 
-/// The fastest round: what a way can do. A queue that others kept from filling shows them, not the way.
+/// The fastest round: what a way can do. A queue that others kept from filling shows them, not the
+/// way.
 fn best(rounds: Vec<QueuedCost>) -> QueuedCost {
     let fastest = rounds.into_iter().min_by_key(|cost| cost.ns_per_request);
     fastest.expect("a probe has rounds")

@@ -16,8 +16,8 @@ use dwell::buffer::Aligned;
 use dwell::clock;
 use dwell::error::{Error, Result};
 use dwell::file::File;
-use dwell::known::Known;
 use dwell::open::Options;
+use dwell::parameters::DeviceParameters;
 use dwell::ring::SpinMethod;
 
 /// Request sizes of SmartCon §4.1, in bytes.
@@ -59,12 +59,12 @@ impl Way {
     }
 
     /// What a file needs to know to take it.
-    pub fn known(self, profile: Profile) -> Known {
-        Known {
+    pub fn known(self, profile: Profile) -> DeviceParameters {
+        DeviceParameters {
             profile: Some(profile),
             method: self.method,
             polled: self.route == Route::Polled,
-            ..Known::default()
+            ..DeviceParameters::default()
         }
     }
 
@@ -100,8 +100,8 @@ pub struct Effort {
     /// Interleaved rounds.
     pub rounds: usize,
     /// Time before each way in which it makes requests that are not measured, in nanoseconds. What
-    /// ran before it has left traces: a busy CPU is waited on differently until it has been idle for
-    /// a while.
+    /// ran before it has left traces: a busy CPU is waited on differently until it has been idle
+    /// for a while.
     pub settle_ns: Ns,
     /// Time for one way and size in one round, in nanoseconds; a slow device takes longer, because
     /// every batch has [`LEAST_REQUESTS`].
@@ -113,7 +113,8 @@ pub struct Effort {
 
 /// Requests of a batch, however long they take.
 pub const LEAST_REQUESTS: usize = 5;
-/// The spin that drives the kernel's worker away takes this part of the time in which a way settles.
+/// The spin that drives the kernel's worker away takes this part of the time in which a way
+/// settles.
 const SPINS_FOR: Ns = 3;
 
 /// The best state counts where one batch in this many was in it.
@@ -404,8 +405,8 @@ fn left_out(
 
 /// Joins the batches of one way and size. The states are those of all batches, the rest is how the
 /// way settles by itself. The median is the median of the batches' medians, so that one disturbed
-/// batch does not count. The outer percentiles are those of all requests; a slow batch has fewer than
-/// a fast one, so that its median may lie beyond them, which they then do not leave out.
+/// batch does not count. The outer percentiles are those of all requests; a slow batch has fewer
+/// than a fast one, so that its median may lie beyond them, which they then do not leave out.
 pub(super) fn point(size_bytes: u64, way: &Way, batches: &[Batch]) -> CurvePoint {
     let sorted = |mut values: Vec<Ns>| {
         values.sort_unstable();
@@ -429,8 +430,8 @@ pub(super) fn point(size_bytes: u64, way: &Way, batches: &[Batch]) -> CurvePoint
     }
 }
 
-/// The best and the worst state. Noise only adds, so the best counts where one batch in six was in it.
-/// The worst is the circumstance whose median is the highest.
+/// The best and the worst state. Noise only adds, so the best counts where one batch in six was in
+/// it. The worst is the circumstance whose median is the highest.
 fn states(batches: &[Batch]) -> States {
     let sorted = |batches: &mut dyn Iterator<Item = &Batch>| {
         let mut medians: Vec<Ns> = batches.map(Batch::median).collect();

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A way's turn in a round of a sweep: what runs before it, and on which CPUs it is measured.
 //!
-//! How long a request takes depends on what came before: on the CPU that the kernel's worker was left
-//! on, and on whether that has halted. So a way is measured first as it settles by itself, and then in
-//! both states on purpose. A spin drives the worker to another CPU; the thread stays, then follows.
+//! How long a request takes depends on what came before: on the CPU that the kernel's worker was
+//! left on, and on whether that has halted. So a way is measured first as it settles by itself, and
+//! then in both states on purpose. A spin drives the worker to another CPU; the thread stays, then
+//! follows.
 
 /// What runs before a way is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,8 +28,8 @@ pub struct Leg {
 /// The legs of a way that settles, and nothing else.
 pub const SETTLED: [Leg; 1] = [Leg { before: Before::Itself, places: [None; 2] }];
 
-/// The legs of a way that is measured in both states, with the CPUs that the thread may use. The CPU
-/// to spin on changes from round to round.
+/// The legs of a way that is measured in both states, with the CPUs that the thread may use. The
+/// CPU to spin on changes from round to round.
 pub fn both_states(round: usize, cpus: &[usize]) -> Vec<Leg> {
     let mut legs = SETTLED.to_vec();
     if !cpus.is_empty() {

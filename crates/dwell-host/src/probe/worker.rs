@@ -10,9 +10,9 @@ use dwell::buffer::Aligned;
 use dwell::clock;
 use dwell::error::Result;
 use dwell::file::File;
-use dwell::known::Known;
 use dwell::monitor;
 use dwell::open::Options;
+use dwell::parameters::DeviceParameters;
 use dwell::ring::SpinMethod;
 
 /// Workers' CPU time: for a 4 KiB request, and per byte beyond.
@@ -32,7 +32,7 @@ const SIZES: [u64; 2] = [4 << 10, 64 << 10];
 /// and an idle machine did; each for `span_ns`, of which [`SPAN_NS`] is enough.
 pub fn cost(address: &Path, profile: Profile, method: SpinMethod, span_ns: Ns) -> Result<Cost> {
     let way = Way { route: Route::Interrupt, mode: Mode::Spin, method };
-    let known = Known { profile: Some(profile), method, ..Known::default() };
+    let known = DeviceParameters { profile: Some(profile), method, ..DeviceParameters::default() };
     let file = Options::new().direct(true).known(known).policy(way.policy()).open(address)?;
     let idle = {
         let (busy, started) = (monitor::busy_ns().unwrap_or(0), clock::now());

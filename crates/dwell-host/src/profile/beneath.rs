@@ -7,8 +7,8 @@ use super::{DeviceProfile, ProfileError, ProfileStore};
 use crate::capability::kernel_release;
 use dwell::device::{Device, DeviceError, DeviceKind};
 use dwell::error::Error;
-use dwell::known::Known;
 use dwell::open::{self, Options};
+use dwell::parameters::DeviceParameters;
 
 /// The device beneath an address, and its profile under this kernel and its present scheduler.
 #[derive(Clone, Debug)]
@@ -31,7 +31,7 @@ impl Beneath {
     }
 
     /// What issuing requests needs of it.
-    pub fn known(&self) -> Known {
+    pub fn known(&self) -> DeviceParameters {
         self.profile.as_ref().map(DeviceProfile::known).unwrap_or_default()
     }
 }

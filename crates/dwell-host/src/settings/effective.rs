@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::{DeviceNames, DeviceRule, Origin, Set, Settings, Waiting};
 use dwell::error::{Error, Result};
-use dwell::known::Known;
+use dwell::parameters::DeviceParameters;
 use dwell::policies;
 use dwell::share::Share;
 
@@ -35,8 +35,8 @@ pub struct General {
     pub leave_alone_ms: Set<u32>,
     /// Whether decisions are recorded only.
     pub shadow: Set<bool>,
-    /// CPU time that busy-waiting may use at most, 0–1 of the CPUs that a process may run on; `None`
-    /// for no cap.
+    /// CPU time that busy-waiting may use at most, 0–1 of the CPUs that a process may run on;
+    /// `None` for no cap.
     pub spin_cap: Option<Set<f32>>,
     /// Whether a device that is added is probed.
     pub probe_on_add: Set<bool>,
@@ -67,8 +67,8 @@ pub struct Effective {
     pub largest_threshold_bytes: Option<Set<u64>>,
 }
 
-/// How long a process is left alone where nothing is said of it, in milliseconds: one that ends before has nothing to gain,
-/// and what its engine needs would take longer than all its waits.
+/// How long a process is left alone where nothing is said of it, in milliseconds: one that ends
+/// before has nothing to gain, and what its engine needs would take longer than all its waits.
 const LEAVE_ALONE_MS: u32 = 20;
 
 impl Settings {
@@ -91,9 +91,9 @@ impl Settings {
         }
     }
 
-    /// What holds for a device. What is said of the device itself wins over what is said in
-    /// general, whichever file it is in; a later rule wins over an earlier one; an option of the
-    /// command line wins over everything.
+    /// The settings in force for a device. A rule for the device wins over a general setting,
+    /// whichever file it is in. A later rule wins over an earlier one; an option of the command
+    /// line wins over everything.
     pub fn for_device(&self, names: &DeviceNames) -> Effective {
         let matching =
             |rule: &&DeviceRule| names.iter().any(|name| rule.pattern.value.matches_name(name));
@@ -169,7 +169,7 @@ impl Effective {
     /// What a probe learned, with what was said in its place. A device that was never probed
     /// becomes known where its class is said.
     #[must_use]
-    pub fn known(&self, probed: Known) -> Known {
+    pub fn known(&self, probed: DeviceParameters) -> DeviceParameters {
         let mut profile = probed.profile;
         if let Some(class) = &self.class {
             let mut said = Profile { class: class.value, ..profile.unwrap_or_default() };
@@ -194,6 +194,6 @@ impl Effective {
                 }
             }
         }
-        Known { profile, ..probed }
+        DeviceParameters { profile, ..probed }
     }
 }

@@ -16,7 +16,7 @@ use dwell::{policies, spelling};
 
 const LARGEST_REQUEST_BYTES: u64 = dwell::file::MAX_TRANSFER_BYTES as u64;
 
-/// What is wrong with a settings file.
+/// An error in a settings file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, thiserror::Error)]
 #[error("{origin}:{line}: {}{what}", key.as_deref().map(|key| format!("{key}: ")).unwrap_or_default())]
 pub struct SettingsError {
@@ -26,7 +26,7 @@ pub struct SettingsError {
     pub line: usize,
     /// The key, such as `device[1].size_threshold`; `None` where the text is not TOML.
     pub key: Option<String>,
-    /// What is wrong, and what is allowed.
+    /// The fault, and what is allowed.
     pub what: String,
 }
 

@@ -130,7 +130,7 @@ impl Waiting {
     }
 }
 
-/// What is said of the devices that a pattern matches.
+/// The settings for the devices that a pattern matches.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DeviceRule {
     /// Matched against each of a device's names.

@@ -10,16 +10,16 @@ use dwell_policy::policy::Block;
 use super::{DeviceNames, Set, Settings, Waiting};
 use crate::profile::Beneath;
 use dwell::error::Result;
-use dwell::known::Known;
 use dwell::open::Options;
+use dwell::parameters::DeviceParameters;
 use dwell::share::Share;
 
 /// How a file is to be opened.
 pub struct Opening {
     /// Its policy.
     pub policy: Arc<dyn WaitPolicy>,
-    /// What is known of its device; nothing where it is left alone.
-    pub known: Known,
+    /// Parameters of its device; empty where it is left alone.
+    pub known: DeviceParameters,
     /// Why it is left alone: every request is one synchronous call.
     pub left_alone: Option<String>,
     /// Whether decisions are only recorded.
@@ -88,7 +88,7 @@ impl Settings {
         let steer = effective.steer.as_ref().map(|set| set.value);
         Ok(match left_alone {
             Some(_) => {
-                let (policy, known) = (Arc::new(Block), Known::default());
+                let (policy, known) = (Arc::new(Block), DeviceParameters::default());
                 Opening { policy, known, left_alone, shadow, steer }
             }
             None => {

@@ -25,7 +25,7 @@ pub struct RunOrder {
     pub shadow: bool,
     /// Where processes publish what they do; `None` where no such directory could be made.
     #[serde(default)]
-    pub ledger_dir: Option<PathBuf>,
+    pub stats_dir: Option<PathBuf>,
     /// File for the figures at the end of the run.
     #[serde(default)]
     pub stats_file: Option<PathBuf>,
@@ -43,7 +43,8 @@ pub struct RunOrder {
     /// Whether files of served mounts take channels: `--channels`.
     #[serde(default)]
     pub channels: bool,
-    /// Seccomp filters that `dwell run` had. A process that begins with more may be killed for calls that it does not make itself.
+    /// Seccomp filters that `dwell run` had. A process that begins with more may be killed for
+    /// calls that it does not make itself.
     #[serde(default)]
     pub filters: u32,
     /// Files whose mappings the pager takes over: `--pager`.
@@ -61,7 +62,8 @@ pub struct Paging {
     pub files: Vec<Pattern>,
     /// Memory for the pages of each, in bytes.
     pub budget_bytes: u64,
-    /// Device and inode of what stderr is: a process whose stderr is another one says nothing there.
+    /// Device and inode of what stderr is: a process whose stderr is another one says nothing
+    /// there.
     #[serde(default)]
     pub stderr: Option<(u64, u64)>,
 }

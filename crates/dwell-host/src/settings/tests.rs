@@ -3,7 +3,7 @@
 
 use super::*;
 use dwell::device::{Device, DeviceKind};
-use dwell::known::Known;
+use dwell::parameters::DeviceParameters;
 
 const ALL: &str = r#"
 policy = "hybrid"
@@ -75,9 +75,12 @@ fn what_nobody_said_is_the_default() {
         let device = settings.for_device(&nvme());
         assert_eq!(device.policy.origin, Origin::Default);
         assert_eq!(device.exclude, Set::default(false));
-        let probed = Known { profile: Some(dwell_policy::Profile::default()), ..Known::default() };
+        let probed = DeviceParameters {
+            profile: Some(dwell_policy::Profile::default()),
+            ..DeviceParameters::default()
+        };
         assert_eq!(device.known(probed), probed);
-        assert_eq!(device.known(Known::default()), Known::default());
+        assert_eq!(device.known(DeviceParameters::default()), DeviceParameters::default());
     }
 }
 
@@ -224,16 +227,19 @@ fn what_is_said_replaces_what_a_probe_found() {
         "a.toml",
     );
     let of = |name: &str| settings.for_device(&DeviceNames::new([name]));
-    let unprobed = of("a").known(Known::default()).profile.unwrap();
+    let unprobed = of("a").known(DeviceParameters::default()).profile.unwrap();
     assert_eq!(unprobed.class, DeviceClass::Mainstream);
-    let probed = Known { profile: Some(dwell_policy::Profile::default()), ..Known::default() };
+    let probed = DeviceParameters {
+        profile: Some(dwell_policy::Profile::default()),
+        ..DeviceParameters::default()
+    };
     assert_eq!(of("b").known(probed).profile.unwrap().size_threshold_bytes, 16 << 10);
     assert_eq!(of("c").known(probed).profile.unwrap().size_threshold_bytes, 8 << 10);
     // Nor is a request that is one of several waited for as the probe would have it.
     let several = |name: &str| of(name).known(probed).profile.unwrap().queued_threshold_bytes;
     assert_eq!((several("a"), several("b"), several("c")), (0, 16 << 10, 8 << 10));
     // A size alone does not say how fast a device is.
-    assert_eq!(of("c").known(Known::default()).profile, None);
+    assert_eq!(of("c").known(DeviceParameters::default()).profile, None);
 }
 
 #[test]
@@ -276,7 +282,7 @@ fn an_order_survives_the_environment() {
         root_pid: 1,
         policy: Some("spin".to_owned()),
         shadow: true,
-        ledger_dir: None,
+        stats_dir: None,
         stats_file: Some("/tmp/stats".into()),
         profile_dir: "/p".into(),
         machine_profile_dir: Some("/m".into()),

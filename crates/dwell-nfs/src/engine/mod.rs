@@ -40,7 +40,7 @@ pub enum Transport {
 pub struct Settings {
     /// How messages travel.
     pub transport: Transport,
-    /// Who asks.
+    /// The caller's identity.
     pub credential: Credential,
     /// How many requests are outstanding.
     pub window: WindowKind,
@@ -48,7 +48,8 @@ pub struct Settings {
     pub give_up_ns: Ns,
     /// A stream that brings nothing for so long while answers are due is given up for a new one.
     pub silence_ns: Ns,
-    /// Before anything is known of the server, a datagram is sent again after so long, in nanoseconds.
+    /// Before anything is known of the server, a datagram is sent again after so long, in
+    /// nanoseconds.
     pub first_resend_ns: Ns,
     /// A datagram is sent again after so long at the earliest, in nanoseconds.
     pub least_resend_ns: Ns,
@@ -57,8 +58,8 @@ pub struct Settings {
     pub send_bytes: u64,
     /// See [`Settings::send_bytes`].
     pub receive_bytes: u64,
-    /// The server has answered before: if it does not now, it is tried again until a request gives up. Otherwise an
-    /// error of the connection before the first answer is final.
+    /// The server has answered before: if it does not now, it is tried again until a request gives
+    /// up. Otherwise an error of the connection before the first answer is final.
     pub has_answered: bool,
     /// First XID: to be chosen at random, so that a server does not take requests for old ones.
     pub first_xid: u32,
@@ -119,7 +120,8 @@ pub struct Done<P> {
     pub tag: u64,
     /// Its payload, given back.
     pub payload: Option<P>,
-    /// Whether it was sent more than once, so that the server may have carried it out more than once.
+    /// Whether it was sent more than once, so that the server may have carried it out more than
+    /// once.
     pub resent: bool,
     /// The encoded results, or why there are none.
     pub results: Result<Bytes, Failure>,
@@ -151,7 +153,8 @@ pub struct Engine<P> {
     heads: Vec<Vec<u8>>,
 }
 
-/// Before a copy of a request is sent again that the server refused, in nanoseconds; doubled each time.
+/// Before a copy of a request is sent again that the server refused, in nanoseconds; doubled each
+/// time.
 const REFUSED_NS: Ns = 5_000_000;
 /// Room for the head and the arguments of most requests, in bytes.
 const HEAD_BYTES: usize = 256;
@@ -315,8 +318,8 @@ impl<P: AsRef<[u8]>> Engine<P> {
         }
     }
 
-    /// A connection is there, from which nothing was read: all that is outstanding is sent, in the order
-    /// of submission and with its old XIDs.
+    /// A connection is there, from which nothing was read: all that is outstanding is sent, in the
+    /// order of submission and with its old XIDs.
     pub fn connected(&mut self, now: Ns) {
         self.up = true;
         self.heard_at = now;
@@ -429,8 +432,8 @@ impl<P: AsRef<[u8]>> Engine<P> {
         done(Done { tag, payload, resent, results });
     }
 
-    /// Whether the server refused a copy of a request because it may still be at another. As a new request, it could be
-    /// carried out twice, the older copy last; so it is sent again as it is.
+    /// Whether the server refused a copy of a request because it may still be at another. As a new
+    /// request, it could be carried out twice, the older copy last; so it is sent again as it is.
     fn is_at_it(&mut self, now: Ns, xid: u32) -> bool {
         let Some(request) = self.outstanding.get_mut(xid) else { return false };
         if request.sends == 1 || !matches!(request.class, Class::Write | Class::Change) {

@@ -6,8 +6,9 @@ use std::collections::VecDeque;
 
 use super::Request;
 
-/// Requests in the order of their XIDs, which is the order in which most came and are answered: adding one at the end
-/// and taking one near the front moves hardly any other. XIDs go round, so the order is that of their distance.
+/// Requests in the order of their XIDs, which is the order in which most came and are answered:
+/// adding one at the end and taking one near the front moves hardly any other. XIDs go round, so
+/// the order is that of their distance.
 #[derive(Debug)]
 pub(super) struct Outstanding<P>(VecDeque<Request<P>>);
 

@@ -47,8 +47,9 @@ impl Rtt {
         self.least_ns.min(self.before_ns)
     }
 
-    /// When to send a request again that was sent `sends` times: after `first_ns` where nothing was measured, after
-    /// `least_ns` at the earliest, because a server that was switched away answers late.
+    /// When to send a request again that was sent `sends` times: after `first_ns` where nothing was
+    /// measured, after `least_ns` at the earliest, because a server that was switched away answers
+    /// late.
     pub fn resend_after_ns(&self, sends: u32, first_ns: Ns, least_ns: Ns) -> Ns {
         let first = match self.samples {
             0 => first_ns,

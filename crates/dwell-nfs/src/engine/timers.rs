@@ -8,8 +8,8 @@ use super::{Done, Engine, Failure, Request, Transport};
 use crate::procedure::Class;
 use crate::rpc::record::MARK_BYTES;
 
-/// Sends after which a request may get another XID, if it changes nothing: with an answer due in milliseconds, some
-/// tenths of a second.
+/// Sends after which a request may get another XID, if it changes nothing: with an answer due in
+/// milliseconds, some tenths of a second.
 const RENEW_AFTER_SENDS: u32 = 6;
 
 impl<P: AsRef<[u8]>> Engine<P> {
@@ -46,8 +46,8 @@ impl<P: AsRef<[u8]>> Engine<P> {
         self.resend(now)
     }
 
-    /// The datagram of [`Engine::outgoing`] is longer than any can be: its request fails at the next look at
-    /// the timers.
+    /// The datagram of [`Engine::outgoing`] is longer than any can be: its request fails at the
+    /// next look at the timers.
     pub fn too_long(&mut self) {
         let Some(xid) = self.to_send.pop_front() else { return };
         if let Some(request) = self.outstanding.get_mut(xid) {
@@ -80,9 +80,10 @@ impl<P: AsRef<[u8]>> Engine<P> {
         true
     }
 
-    /// The request's XID from now on. A server may keep dropping what it takes for a copy of a request
-    /// that it is still at; what changes nothing is at last sent as a new one. What changes something keeps its XID:
-    /// by that the server tells a late copy of it, which must not undo what was changed later.
+    /// The request's XID from now on. A server may keep dropping what it takes for a copy of a
+    /// request that it is still at; what changes nothing is at last sent as a new one. What changes
+    /// something keeps its XID: by that the server tells a late copy of it, which must not undo
+    /// what was changed later.
     fn renewed(&mut self, xid: u32) -> u32 {
         let may = |request: &Request<P>| {
             !matches!(request.class, Class::Change | Class::Write)
@@ -133,13 +134,15 @@ impl<P: AsRef<[u8]>> Engine<P> {
         Some(self.give_up_at().min(resend_at)).filter(|at| *at != Ns::MAX)
     }
 
-    /// How many answers are worth waking up for: half of what is under way, so that the server has the other half
-    /// while this thread works; more of a large window, as long as enough of it still waits at the server then.
+    /// How many answers are worth waking up for. Half of those under way are, so that the server
+    /// has the other half while this thread works. With a large window more are, as long as enough
+    /// of it still waits at the server then.
     pub fn worth_waking_for(&self) -> u32 {
         let Some(first) = self.outstanding.iter().next() else { return 1 };
         let outstanding = self.outstanding.len() as u32;
         let rtt = &self.rtt[first.class as usize];
-        // By Little's law: an idle server's time over that of now is the share that does not wait there.
+        // By Little's law: an idle server's time over that of now is the share that does not wait
+        // there.
         let busy = u64::from(outstanding) * rtt.least_ns() / rtt.smoothed_ns().max(1);
         let kept = u32::try_from(busy).unwrap_or(u32::MAX).saturating_add(WAITING_MOST as u32);
         let more = if rtt.smoothed_ns() == 0 { 0 } else { outstanding.saturating_sub(kept) };

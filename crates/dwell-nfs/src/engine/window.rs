@@ -16,8 +16,8 @@ pub enum WindowKind {
 }
 
 /// Requests that may wait at the server, besides those it needs to be busy. With fewer than the
-/// first it could run dry while this thread sleeps until half a window is answered; with more than the second they only
-/// wait.
+/// first it could run dry while this thread sleeps until half a window is answered; with more than
+/// the second they only wait.
 const WAITING_LEAST: f64 = 4.0;
 pub(super) const WAITING_MOST: f64 = 8.0;
 const FIRST: f64 = 4.0;

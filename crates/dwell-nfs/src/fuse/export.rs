@@ -94,7 +94,7 @@ impl Export {
     pub async fn end(&self) {
         let writers = self.nodes.borrow().writers();
         for writer in writers {
-            // Whoever wanted to know has closed the file and was told.
+            // A program that wanted to know has closed the file and was told.
             let _ = writer.commit().await;
         }
         self.client.unmount().await;
@@ -221,8 +221,8 @@ impl Export {
         self.made(made.await).await
     }
 
-    /// Has a file that is open keep its data under a hidden name when its name goes: the server knows nothing
-    /// of files that are open. Whether it was one.
+    /// Has a file that is open keep its data under a hidden name when its name goes: the server
+    /// knows nothing of files that are open. Whether it was one.
     async fn keep(&self, parent: u64, name: &OsStr, found: &Found) -> Outcome<bool> {
         let number = self.nodes.borrow().of(&found.handle);
         let number = number.filter(|number| {
@@ -305,8 +305,8 @@ impl Export {
         if granted & needed == needed { Ok(()) } else { Err(libc::EACCES) }
     }
 
-    /// Opens a file: the server is asked what it is now, whatever is believed. Whether its data is that of the
-    /// last time.
+    /// Opens a file: the server is asked what it is now, whatever is believed. Whether its data is
+    /// that of the last time.
     pub async fn open(&self, number: u64, flags: i32) -> Outcome<bool> {
         let mask = match flags & libc::O_ACCMODE {
             libc::O_RDONLY => libc::R_OK,

@@ -6,7 +6,8 @@ use std::time::Duration;
 use crate::nfs3::{Attributes, Kind, Time};
 use crate::options::Caching;
 
-/// What changes whenever a file's data does: by it a file that is opened again is known to be as it was.
+/// What changes whenever a file's data does: by it a file that is opened again is known to be as it
+/// was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stamp {
     bytes: u64,
@@ -20,8 +21,8 @@ impl From<&Attributes> for Stamp {
     }
 }
 
-/// A tenth of the time since the last change, within the bounds of its kind: what changed a moment ago is
-/// likely to change again.
+/// A tenth of the time since the last change, within the bounds of its kind: what changed a moment
+/// ago is likely to change again.
 pub(super) fn lifetime(of: &Attributes, now: Duration, caching: &Caching) -> Duration {
     let (least, most) = match of.kind {
         Kind::Directory => caching.directories_s,

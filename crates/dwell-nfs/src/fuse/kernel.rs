@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The kernel's requests as they come: each is handed to the thread that carries it out, and answered from there.
+//! The kernel's requests as they come: each is handed to the thread that carries it out, and
+//! answered from there.
 
 use std::ffi::OsStr;
 use std::io;

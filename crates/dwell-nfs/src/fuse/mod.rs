@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! An export as a directory of this machine, through the kernel's FUSE: any program uses the client. One
-//! thread hears the kernel's requests, another carries all of them out beside each other.
+//! An export as a directory of this machine, through the kernel's FUSE: any program uses the
+//! client. One thread hears the kernel's requests, another carries all of them out beside each
+//! other.
 
 mod export;
 mod freshness;
@@ -139,7 +140,7 @@ impl Mounted {
     pub fn counters(&self) -> Counters {
         let (sender, receiver) = mpsc::channel();
         self.post.run(move |export| async move {
-            // Whoever asked waits.
+            // The caller waits for it.
             let _ = sender.send(export.counters());
         });
         receiver.recv().unwrap_or_default()
@@ -170,7 +171,8 @@ impl Stopper {
 /// What was found of a mount's root.
 pub(super) type Root = crate::client::Found;
 
-/// Mounts at the server, says how that went, and carries out the kernel's requests until there are no more.
+/// Mounts at the server, says how that went, and carries out the kernel's requests until there are
+/// no more.
 fn serve(url: &Url, post: &Arc<Post>, told: &mpsc::Sender<Result<Root>>) {
     let executor = match Executor::new() {
         Ok(executor) => executor,

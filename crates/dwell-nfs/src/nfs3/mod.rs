@@ -64,7 +64,8 @@ impl std::fmt::Debug for Handle {
     }
 }
 
-/// What a server gives with its answer to a write and to a commit; a restarted server gives another.
+/// What a server gives with its answer to a write and to a commit; a restarted server gives
+/// another.
 pub type Verifier = [u8; 8];
 
 /// How durable a write is when it is answered.

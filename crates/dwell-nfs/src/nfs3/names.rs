@@ -69,8 +69,8 @@ pub enum CreateHow {
     Unchecked(SetAttributes),
     /// With these attributes; one that is there is an error.
     Guarded(SetAttributes),
-    /// With attributes of the server's choice; one that is there is an error, unless it was made with this
-    /// verifier: then it is the same call once more.
+    /// With attributes of the server's choice; one that is there is an error, unless it was made
+    /// with this verifier: then it is the same call once more.
     Exclusive(Verifier),
 }
 

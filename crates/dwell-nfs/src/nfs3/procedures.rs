@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The procedures on files and their data, one type each: what it is called with, and what it answers.
+//! The procedures on files and their data, one type each: what it is called with, and what it
+//! answers.
 
 use super::attributes::{skip_attributes, skip_change};
 use super::{
@@ -31,7 +32,8 @@ pub(super) fn answer<'a, T>(
     }
 }
 
-/// What most procedures have in common; the last is the shortest results after the status, in bytes.
+/// What most procedures have in common; the last is the shortest results after the status, in
+/// bytes.
 macro_rules! procedure {
     ($number:literal, $name:literal, $class:ident, $results:ty, $smallest:expr) => {
         const TARGET: Target = target($number);
@@ -113,7 +115,7 @@ impl Procedure for ChangeAttributes {
 pub struct Access {
     /// Which file.
     pub file: Handle,
-    /// What is asked, as bits of [`super::access`].
+    /// The rights asked about, as bits of [`super::access`].
     pub wanted: u32,
 }
 

@@ -11,8 +11,8 @@ const RPC_VERSION: u32 = 2;
 /// Longest verifier and credential, in bytes (RFC 5531 §8.2).
 const MAX_AUTH_BYTES: u32 = 400;
 
-/// The shortest reply of a call that was carried out, without its results, in bytes: XID, direction,
-/// state, empty verifier, accept state.
+/// The shortest reply of a call that was carried out, without its results, in bytes: XID,
+/// direction, state, empty verifier, accept state.
 pub const SMALLEST_REPLY_BYTES: u32 = 24;
 
 /// One procedure of one program.
@@ -26,7 +26,7 @@ pub struct Target {
     pub procedure: u32,
 }
 
-/// Who asks: `AUTH_SYS`, or `AUTH_NONE`.
+/// The caller's identity: `AUTH_SYS`, or `AUTH_NONE`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Credential {
     encoded: Vec<u8>,

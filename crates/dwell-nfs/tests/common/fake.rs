@@ -42,7 +42,7 @@ fn head(call: &Call) -> Vec<u8> {
     words(&[call.xid, 1, 0, 0, 0, 0])
 }
 
-/// What is done with a call.
+/// The server's response to a call.
 pub enum Told {
     /// These results, as of a call that was carried out.
     Results(Vec<u8>),

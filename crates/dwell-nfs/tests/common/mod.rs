@@ -141,8 +141,8 @@ impl<F: FnOnce()> Watcher for AtByte<F> {
     }
 }
 
-/// Copies until so many bytes are copied, and then stops without a word, as a process does that is killed. Whether
-/// it was stopped.
+/// Copies until so many bytes are copied, and then stops without a word, as a process does that is
+/// killed. Whether it was stopped.
 pub fn copy_up_to(byte: u64, from: &str, to: &str, options: Options) -> bool {
     let executor = Executor::new().unwrap();
     let tasks = executor.handle();

@@ -41,26 +41,28 @@ fn a_fault_uses_less_than_half_of_its_stack() {
     for access in [Access::ReadOnly, Access::Shared] {
         let Some((_dir, sh)) = shared(access.clone(), 256, 16) else { return };
         for registered in [false, true] {
-            let mut lane = sh.guests[0].lock().unwrap();
+            let mut thread_queue = sh.guests[0].lock().unwrap();
             if registered {
                 let queue = sh.file.source().handler_queue(sh.depth).unwrap().unwrap();
                 let (depth, queue) = (sh.depth, Some(queue.into_inner()));
-                *lane = Lane::new(0, queue, depth, 0, sh.writes);
-                lane.stack = Some(crate::stack::Stack::new().unwrap());
+                *thread_queue = ThreadQueue::new(0, queue, depth, 0, sh.writes);
+                thread_queue.stack = Some(crate::stack::Stack::new().unwrap());
             }
             for round in 0..2_000u32 {
                 let page = if round % 3 == 0 { round * 7 % 256 } else { round % 256 };
                 sh.hints.publish(u64::from(round * 11 % 256) * PAGE_BYTES as u64);
-                lane.on_stack(|lane| lane.fault(&sh, page, clock::now())).unwrap();
+                thread_queue
+                    .on_stack(|thread_queue| thread_queue.fault(&sh, page, clock::now()))
+                    .unwrap();
                 if sh.writes && sh.pages.state(page) == State::Present {
-                    // SAFETY: a present page: nothing moves pages but this lane.
+                    // SAFETY: a present page: nothing moves pages but this thread queue.
                     unsafe { byte(&sh, page).write_volatile(round as u8) };
                 }
             }
-            let used = lane.stack.as_ref().unwrap().used();
+            let used = thread_queue.stack.as_ref().unwrap().used();
             println!("{access:?}, registered: {registered}: {used} bytes");
             assert!(used > 0 && used < crate::stack::STACK_BYTES / 2, "{used} bytes");
-            assert!(lane.drain(&sh, clock::now() + 60_000_000_000));
+            assert!(thread_queue.drain(&sh, clock::now() + 60_000_000_000));
         }
     }
 }
@@ -69,9 +71,9 @@ fn a_fault_uses_less_than_half_of_its_stack() {
 fn pages_that_a_partial_move_left_behind_are_present_and_keep_what_was_written() {
     for (access, errno) in [(Access::Shared, libc::EBUSY), (Access::Shared, libc::EAGAIN)] {
         let Some((_dir, sh)) = shared(access, 16, 16) else { return };
-        let mut lane = sh.guests[0].lock().unwrap();
+        let mut thread_queue = sh.guests[0].lock().unwrap();
         for page in 0..12 {
-            lane.fault(&sh, page, clock::now()).unwrap();
+            thread_queue.fault(&sh, page, clock::now()).unwrap();
         }
         let first = (0..4).find(|page| sh.pages.frame(page + 7) == sh.pages.frame(*page) + 7);
         let Some(first) = first else { panic!("no run of frames") };
@@ -80,16 +82,16 @@ fn pages_that_a_partial_move_left_behind_are_present_and_keep_what_was_written()
         (first..first + 8).for_each(|page| unsafe { byte(&sh, page).write_volatile(9) });
         let stops = sh.pool.at(sh.pages.frame(first + 3) as usize);
         sh.uffd.refusals.set(Some((stops..stops + PAGE_BYTES, errno)));
-        assert_eq!(lane.evict_run(&sh, first, 8), 0);
+        assert_eq!(thread_queue.evict_run(&sh, first, 8), 0);
         sh.uffd.refusals.set(None);
         for page in first..first + 8 {
             let word = sh.pages.get(page);
             let expected = if page < first + 3 { State::Standby } else { State::Present };
             assert_eq!((State::of(word), word & DIRTY != 0), (expected, page < first + 3));
-            lane.fault(&sh, page, clock::now()).unwrap();
+            thread_queue.fault(&sh, page, clock::now()).unwrap();
             // SAFETY: as above.
             assert_eq!(unsafe { byte(&sh, page).read_volatile() }, 9);
-            assert_eq!(lane.written(&sh, page, 1), 1);
+            assert_eq!(thread_queue.written(&sh, page, 1), 1);
         }
     }
 }
@@ -98,33 +100,33 @@ fn pages_that_a_partial_move_left_behind_are_present_and_keep_what_was_written()
 fn a_changed_private_page_whose_move_back_is_answered_eagain_keeps_its_data() {
     let private = Access::Private { spill: None };
     let Some((_dir, sh)) = shared(private, 16, 16) else { return };
-    let mut lane = sh.guests[0].lock().unwrap();
+    let mut thread_queue = sh.guests[0].lock().unwrap();
     for page in 0..16 {
-        lane.fault(&sh, page, clock::now()).unwrap();
+        thread_queue.fault(&sh, page, clock::now()).unwrap();
     }
     claim(&sh, 3);
-    let written = lane.written(&sh, 3, 1);
+    let written = thread_queue.written(&sh, 3, 1);
     assert_eq!(written, 0);
     // Written to between the look at the page and its move.
     // SAFETY: a present page of the region.
     unsafe { byte(&sh, 3).write_volatile(77) };
     sh.uffd.refusals.set(Some((sh.area.at(0)..sh.area.at(16), libc::EAGAIN)));
-    lane.evict_unwritten(&sh, 3, 1, written);
+    thread_queue.evict_unwritten(&sh, 3, 1, written);
     // Frames are wanted for other pages: this one's is not to be had.
     for page in (0..16).filter(|page| *page != 3) {
         if sh.pages.state(page) == State::Present {
             claim(&sh, page);
-            let written = lane.written(&sh, page, 1);
-            lane.evict_unwritten(&sh, page, 1, written);
+            let written = thread_queue.written(&sh, page, 1);
+            thread_queue.evict_unwritten(&sh, page, 1, written);
         }
     }
     let mut books = sh.lock();
     while sh.take(&mut books, 1).is_some() {}
     drop(books);
     sh.uffd.refusals.set(None);
-    lane.fault(&sh, 3, clock::now()).unwrap();
+    thread_queue.fault(&sh, 3, clock::now()).unwrap();
     // SAFETY: as above.
     assert_eq!(unsafe { byte(&sh, 3).read_volatile() }, 77);
     // It still counts as written: nothing drops it afterwards either.
-    assert_eq!(lane.written(&sh, 3, 1), 1);
+    assert_eq!(thread_queue.written(&sh, 3, 1), 1);
 }

@@ -55,8 +55,8 @@ pub fn started(test: &str, word: &str) -> std::process::Child {
 
 /// Runs `work` in a forked child; its exit status, or the negative signal that ended it.
 pub fn forked(work: impl FnOnce() -> i32) -> i32 {
-    // SAFETY: this process has one thread; the child runs `work` and ends without running anything of the
-    // parent's.
+    // SAFETY: this process has one thread; the child runs `work` and ends without running anything
+    // of the parent's.
     match unsafe { libc::fork() } {
         -1 => panic!("fork: {}", std::io::Error::last_os_error()),
         0 => {

@@ -4,13 +4,13 @@
 use super::{Check, Looked, SmartCon, WaitPolicy, block, left, wake};
 use crate::{Decision, Goal, Kind, Mode, Profile, Reason, Wait};
 
-/// Does what cost least where both ways of waiting were tried, and what [`SmartCon`] says where they
-/// were not yet.
+/// Does what cost least where both ways of waiting were tried, and what [`SmartCon`] says where
+/// they were not yet.
 ///
-/// The caller compares the [`Arm`](crate::Arm)s by a [`Switchback`](crate::switchback::Switchback) for each
-/// device, direction and size. It puts the one in force into [`Wait::learned`].
-/// Device class, size and backlog then count no more: what they stand for has been measured. A
-/// request whose server sleeps and one for which the host has no spinner left still block.
+/// The caller compares the [`Arm`](crate::Arm)s by a [`Switchback`](crate::switchback::Switchback)
+/// for each device, direction and size. It puts the one in force into [`Wait::learned`]. Device
+/// class, size and backlog then count no more: what they stand for has been measured. A request
+/// whose server sleeps and one for which the host has no spinner left still block.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Adaptive {
     /// Answers until something was measured.

@@ -65,8 +65,8 @@ pub enum Looked {
     Queue(Option<Route>),
     /// The predicted latency; 0 when nothing is known.
     Latency(Ns),
-    /// The caller's nice value against that of what could run next; `None` where nothing waits for the
-    /// CPU.
+    /// The caller's nice value against that of what could run next; `None` where nothing waits for
+    /// the CPU.
     Priority {
         /// The caller's nice value.
         nice: i8,

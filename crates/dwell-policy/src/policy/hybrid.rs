@@ -19,8 +19,8 @@ use crate::{Decision, Kind, Mode, Ns, Reason, Wait};
 pub struct Hybrid;
 
 impl Hybrid {
-    /// How long to ask the timer for, in nanoseconds; 0 where the device was never probed, or the sleep
-    /// would come back after the completion.
+    /// How long to ask the timer for, in nanoseconds; 0 where the device was never probed, or the
+    /// sleep would come back after the completion.
     pub fn sleep_ns(wait: &Wait<'_>) -> Ns {
         let Some(profile) = wait.profile else { return 0 };
         let spun = wait.estimate.spun;

@@ -4,14 +4,15 @@
 use super::{Check, Looked, WaitPolicy, block, leave, spin};
 use crate::{Decision, Kind, Ns, Reason, Wait};
 
-/// Keeps the CPU during a wait, to use it, unless what could run next has a higher priority ("How to Steal
-/// CPU Idle Time When Synchronous I/O Mode Becomes Promising", §3.2: a self-improving thread, and a
-/// self-sacrificing one).
+/// Keeps the CPU during a wait, to use it, unless what could run next has a higher priority ("How
+/// to Steal CPU Idle Time When Synchronous I/O Mode Becomes Promising", §3.2: a self-improving
+/// thread, and a self-sacrificing one).
 ///
-/// A wait can be used only while it keeps the CPU, so a spin need not be cheaper than a switch, but it must not
-/// be slower: on a busy machine who serves the request may need the very CPU that is spun on. Where this queue's
-/// own estimates say so, or the device takes longer than [`Its::LONGEST_SPIN_NS`], the thread leaves. A few runs
-/// of requests try the other mode, so that both estimates stay true.
+/// A wait can be used only while it keeps the CPU, so a spin need not be cheaper than a switch, but
+/// it must not be slower. On a busy machine the thread that serves the request may need the very
+/// CPU that is spun on. Where this queue's own estimates say so, or the device takes longer than
+/// [`Its::LONGEST_SPIN_NS`], the thread leaves. A few runs of requests try the other mode, so that
+/// both estimates stay true.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Its;
 
@@ -28,8 +29,8 @@ impl Its {
         run == 1 || run > 1 && scatter(run).is_multiple_of(Self::EXPLORE_ONE_IN)
     }
 
-    /// Whether blocking serves requests like this one sooner. What most requests reach is compared: the
-    /// mode that was left is not measured for a while, so a stall or two must not decide.
+    /// Whether blocking serves requests like this one sooner. What most requests reach is compared:
+    /// the mode that was left is not measured for a while, so a stall or two must not decide.
     fn leaves(wait: &Wait<'_>) -> Option<Reason> {
         let (spun, blocked) = (wait.estimate.spun, wait.estimate.blocked);
         if spun.mean_ns > 0 && blocked.mean_ns > 0 {

@@ -38,22 +38,23 @@ pub trait WaitPolicy: Send + Sync {
         None
     }
 
-    /// Why a lone request is left to the synchronous call, where request, device and load say so: it is what
-    /// [`WaitPolicy::choose`] decides whatever the estimate, the sequence and the niceness of the [`Wait`] are. Who
-    /// hears this need not prepare what only another decision takes.
+    /// Why a lone request is left to the synchronous call, where request, device and load say so.
+    /// [`WaitPolicy::choose`] then decides that whatever the estimate, the sequence and the
+    /// niceness of the [`Wait`] are. A caller that hears this need not prepare what only another
+    /// decision takes.
     fn leaves(&self, wait: &Wait<'_>) -> Option<Reason> {
         let _ = wait;
         None
     }
 
-    /// What CPU time is worth to a policy that reads [`Wait::learned`]; `None` for those that do not, for which nothing
-    /// need be compared.
+    /// What CPU time is worth to a policy that reads [`Wait::learned`]; `None` for those that do
+    /// not, for which nothing need be compared.
     fn goal(&self) -> Option<Goal> {
         None
     }
 
-    /// Whether [`Wait::backlog`] can change a decision. Nothing is counted for policies that do not look: a count is two
-    /// writes a request to memory that all threads share.
+    /// Whether [`Wait::backlog`] can change a decision. Nothing is counted for policies that do not
+    /// look: a count is two writes a request to memory that all threads share.
     fn looks_at_backlog(&self) -> bool {
         true
     }
@@ -125,8 +126,8 @@ pub fn leave(wait: &Wait<'_>, why: Reason) -> Decision {
     decision
 }
 
-/// Blocks on the queue, whose server sleeps and is woken by that: a synchronous call would leave it asleep, and every
-/// request after this one would find it so.
+/// Blocks on the queue, whose server sleeps and is woken by that: a synchronous call would leave it
+/// asleep, and every request after this one would find it so.
 fn wake(wait: &Wait<'_>, why: Reason) -> Decision {
     let mut decision = block(wait, why);
     if wait.routes.has(Route::Interrupt) {

@@ -7,9 +7,9 @@ use crate::{Decision, Kind, Ns, Reason, Wait};
 /// Spins where the predicted latency is shorter than the switches it saves ("Adaptive context
 /// switch for fast block device", the two-page forerunner).
 ///
-/// The cost of switching is the difference between this queue's own blocked and spun latencies
-/// once both are known, and the probed self switch until then; the reload of a working set that
-/// others evict is added only where others run.
+/// The cost of switching is the difference between this queue's own blocked and spun latencies once
+/// both are known. Until then it is the probed self switch. The reload of a working set that others
+/// evict is added only where others run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Predictive;
 

@@ -5,16 +5,16 @@ use crate::Ns;
 
 const MS: Ns = 1_000_000;
 
-/// How long an arm is left alone: at first, at most, and as a multiple of what its trials took, which
-/// grows by two each time.
+/// How long an arm is left alone: at first, at most, and as a multiple of what its trials took,
+/// which grows by two each time.
 pub(crate) const FIRST_NS: Ns = 1_000 * MS;
 pub(crate) const LAST_NS: Ns = 64_000 * MS;
 const RARE: Ns = 4;
 const RAREST: u32 = 7;
 /// Trials after which an arm that is neither cheaper nor dearer is left alone.
 pub(crate) const TRIALS: usize = 8;
-/// Of how many times the spread of single looks the mean of so many may be off: 1.5 over the root of
-/// their number.
+/// Of how many times the spread of single looks the mean of so many may be off: 1.5 over the root
+/// of their number.
 const SPREAD_OF_MEAN: [f64; TRIALS + 1] = [1.5, 1.5, 1.06, 0.87, 0.75, 0.67, 0.61, 0.57, 0.53];
 /// An arm that is slow to become fast shows that only after settling as long as an incumbent. One
 /// sequence of trials in so many lets it.
@@ -100,7 +100,8 @@ impl Rival {
         (self.tried, self.took_ns, self.promise) = (0, 0, 0.0);
     }
 
-    /// It is tried now, for it may cost something else, but neither for long nor more often after that.
+    /// It is tried now, for it may cost something else, but neither for long nor more often after
+    /// that.
     pub fn again(&mut self, active: Ns) {
         self.due = active;
         (self.tried, self.took_ns, self.promise, self.kept_until) = (0, 0, 0.0, 0);

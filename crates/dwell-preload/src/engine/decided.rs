@@ -6,11 +6,11 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use dwell::adopted::Adopted;
 use dwell::device::Device;
 use dwell::dwell_policy::{Load, Wait};
-use dwell::known::Known;
-use dwell::monitor::is_crowded;
+use dwell::external::External;
+use dwell::monitor::is_overloaded;
+use dwell::parameters::DeviceParameters;
 use dwell::{DeviceClass, File, Kind};
 use dwell_channel::client::{self, Mount, SCHEME};
 use dwell_host::places;
@@ -21,8 +21,9 @@ use super::{Services, order};
 use crate::served;
 use crate::stack::{self, STACK_BYTES};
 
-/// A device that is decided for. Its files are opened when requests wait for it: what they need, a thread among it, would slow down
-/// a program that only opens and closes, or finds all in the page cache.
+/// A device that is decided for. Its files are opened when requests wait for it: what they need, a
+/// thread among it, would slow down a program that only opens and closes, or finds all in the page
+/// cache.
 pub(super) struct Decided {
     files: OnceLock<Files>,
     /// None where they are open from the beginning.
@@ -35,7 +36,7 @@ pub(super) struct Decided {
 
 /// How files are opened later.
 struct Later {
-    known: Known,
+    known: DeviceParameters,
     /// Whether its policy leaves all to the kernel where others want the CPUs.
     gives_way: bool,
     open: Box<Open>,
@@ -43,12 +44,14 @@ struct Later {
 
 type Open = dyn Fn(&mut Option<Services>) -> Files + Send + Sync;
 
-/// As many requests must have waited for a device before its files are opened, each of which makes up for as many that did not. A second
-/// thread slows down a program that has one: its C library begins to lock what it uses, and the kernel to count.
+/// As many requests must have waited for a device before its files are opened, each of which makes
+/// up for as many that did not. A second thread slows down a program that has one: its C library
+/// begins to lock what it uses, and the kernel to count.
 const WORTH_WAITS: u32 = 16;
 const HITS_PER_WAIT: u32 = 16;
 
-/// On a crowded machine twice as many each time, until so many: to look at the machine takes as long as a request of a fast device.
+/// On a crowded machine twice as many each time, until so many: to look at the machine takes as
+/// long as a request of a fast device.
 const CROWDED_WAITS: u32 = 1024;
 
 impl Decided {
@@ -65,7 +68,8 @@ impl Decided {
         Decided { files, later, waits: AtomicU32::new(0), worth }
     }
 
-    /// The same device for a forked child, which opens files of its own. What is open from the beginning is the parent's.
+    /// The same device for a forked child, which opens files of its own. Files that are open from
+    /// the beginning are the parent's.
     pub(super) fn in_child(&self) -> Option<Self> {
         self.later.clone().map(Decided::later)
     }
@@ -83,7 +87,8 @@ impl Decided {
         Some(())
     }
 
-    /// Notes how long a request of so many bytes took before that. What threads note at once may be lost.
+    /// Notes how long a request of so many bytes took before that. What threads note at once may be
+    /// lost.
     pub(super) fn took(&self, direct: bool, bytes: u64, ns: u64) {
         let hit_ns = self.later.as_ref().map_or(0, |later| later.known.hit_ns(bytes));
         let before = self.waits.load(Ordering::Relaxed);
@@ -99,12 +104,12 @@ impl Decided {
         self.waits.load(Ordering::Relaxed) >= self.worth.load(Ordering::Relaxed)
     }
 
-    /// Whether files are not worth opening now, after all: Dwell is off, or so many want the CPUs that all would be left to the kernel. Then more
-    /// requests have to wait anew.
+    /// Whether files are not worth opening now, after all: Dwell is off, or so many want the CPUs
+    /// that all would be left to the kernel. Then more requests have to wait anew.
     pub(super) fn gives_way(&self) -> bool {
-        let is_crowded =
-            || self.later.as_ref().is_some_and(|later| later.gives_way) && is_crowded();
-        let gives_way = self.files().is_none() && (is_off() || is_crowded());
+        let is_overloaded =
+            || self.later.as_ref().is_some_and(|later| later.gives_way) && is_overloaded();
+        let gives_way = self.files().is_none() && (is_off() || is_overloaded());
         if gives_way {
             let worth = 2 * self.worth.load(Ordering::Relaxed);
             self.worth.store(worth.min(CROWDED_WAITS * HITS_PER_WAIT), Ordering::Relaxed);
@@ -117,8 +122,8 @@ impl Decided {
 /// The files of a device that is decided for.
 pub(super) enum Files {
     Device {
-        buffered: Arc<File<Adopted>>,
-        direct: Arc<File<Adopted>>,
+        buffered: Arc<File<External>>,
+        direct: Arc<File<External>>,
     },
     /// A served mount: its requests take channels.
     Served(Arc<File<Mount>>),
@@ -130,7 +135,8 @@ fn is_off() -> bool {
     places::off_switch(user, &|name| env::var_os(name)).is_off()
 }
 
-/// What is decided on a fast device, after the settings.
+/// The device beneath `fd` if it is decided for, after the settings; `None` where its requests
+/// pass.
 pub(super) fn decided_of(fd: i32, number: u64, services: &mut Option<Services>) -> Option<Decided> {
     let order = order()?;
     if order.channels
@@ -169,7 +175,7 @@ pub(super) fn decided_of(fd: i32, number: u64, services: &mut Option<Services>) 
         let key = key_of_number(number);
         let services = services.get_or_insert_with(|| Services::begin(order));
         let file = |direct: bool| {
-            let source = Adopted::new(&known, direct);
+            let source = External::new(&known, direct);
             let (policy, monitor) = (services.steered(policy.clone()), services.monitor.clone());
             let file = File::over(source, &device.kernel_name, &key, known, policy, monitor)
                 .in_shadow(order.shadow)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a process keeps beside its devices, the monitor and the ledger, from their beginning to what they tell at its end.
+//! What a process keeps beside its devices, the monitor and the stats page, from their beginning to
+//! what they tell at its end.
 #![allow(unsafe_code)]
 
 use std::sync::Arc;
@@ -9,9 +10,9 @@ use std::{env, fs, thread};
 
 use dwell::WaitPolicy;
 use dwell::monitor::{Config, SystemMonitor};
-use dwell_host::ledger::{Header, Ledger, ProcessIo, Publisher, Snapshot, Steered, Told};
 use dwell_host::places;
 use dwell_host::settings::RunOrder;
+use dwell_host::stats_page::{Header, ProcessIo, Publisher, Snapshot, StatsPage, Steered, Told};
 
 use super::*;
 use crate::account;
@@ -19,12 +20,13 @@ use crate::account;
 impl Services {
     pub(super) fn steered(&self, policy: Arc<dyn WaitPolicy>) -> Arc<dyn WaitPolicy> {
         match &self.publisher {
-            Some(publisher) => Arc::new(Steered::new(policy, publisher.ledger().reader())),
+            Some(publisher) => Arc::new(Steered::new(policy, publisher.stats_page().reader())),
             None => policy,
         }
     }
 
-    /// The system monitor, and the ledger that it keeps up to date. A process can do without either.
+    /// The system monitor, and the stats page that it keeps up to date. A process can do without
+    /// either.
     pub(super) fn begin(order: &RunOrder) -> Services {
         let user = dwell_host::capability::effective_uid();
         let variables = |name: &str| env::var_os(name);
@@ -33,10 +35,10 @@ impl Services {
         let spin_cap = order.settings.general().spin_cap.map(|set| set.value);
         let config = Config { host_page, off_switch, spin_cap, ..Config::default() };
         let monitor = SystemMonitor::shared_with(config).ok();
-        let publisher = ledger(order).map(|ledger| {
-            let control = Box::into_raw(Box::new(ledger.reader()));
+        let publisher = stats_page(order).map(|stats_page| {
+            let control = Box::into_raw(Box::new(stats_page.reader()));
             CONTROL.store(control, Ordering::Relaxed);
-            Arc::new(Publisher::new(ledger).passed_by(Box::new(account::passed)))
+            Arc::new(Publisher::new(stats_page).passed_by(Box::new(account::passed)))
         });
         if let (Some(monitor), Some(publisher)) = (&monitor, &publisher) {
             publisher.each_window(monitor);
@@ -45,8 +47,8 @@ impl Services {
     }
 }
 
-fn ledger(order: &RunOrder) -> Option<Ledger> {
-    let root_start_ticks = dwell_host::ledger::start_ticks(order.root_pid).unwrap_or(0);
+fn stats_page(order: &RunOrder) -> Option<StatsPage> {
+    let root_start_ticks = dwell_host::stats_page::start_ticks(order.root_pid).unwrap_or(0);
     let header = Header {
         run: order.run_id,
         root_pid: order.root_pid,
@@ -54,7 +56,7 @@ fn ledger(order: &RunOrder) -> Option<Ledger> {
         shadow: order.shadow,
         ..Header::default()
     };
-    Ledger::create(order.ledger_dir.as_deref()?, &header).ok()
+    StatsPage::create(order.stats_dir.as_deref()?, &header).ok()
 }
 
 /// The process's system monitor, begun if need be.
@@ -63,41 +65,44 @@ pub fn monitor() -> Option<Arc<SystemMonitor>> {
     services().get_or_insert_with(|| Services::begin(order)).monitor.clone()
 }
 
-/// Tells the ledger how things stand, before this process becomes another program.
+/// Tells the stats page how things stand, before this process becomes another program.
 pub fn publish() {
     let Some(_inside) = Inside::enter() else { return };
     if let Some(publisher) = services().as_ref().and_then(|services| services.publisher.as_ref()) {
-        // Whoever watches will see older figures.
+        // A reader of the stats page will see older figures.
         const REST_NS: u64 = 200_000_000;
         let _ = publisher.publish_and_rest(REST_NS);
     }
 }
 
-/// Fewer bytes than these are not worth a ledger of a process that ends.
+/// Fewer bytes than these are not worth a stats page of a process that ends.
 const WORTH_TELLING_BYTES: u64 = 64 << 10;
 
-/// Tells the run what this process did, and ends its ledger.
+/// Tells the run what this process did, and ends its stats page.
 pub fn settle() -> Option<Snapshot> {
     let order = order()?;
     let publisher = services().take().and_then(|services| services.publisher);
     let is_root = order.root_pid == process() as u32;
     let publisher = match publisher {
         Some(publisher) => Some(publisher),
-        None if is_root || account::passed().bytes >= WORTH_TELLING_BYTES => ledger(order)
-            .map(|ledger| Arc::new(Publisher::new(ledger).passed_by(Box::new(account::passed)))),
+        None if is_root || account::passed().bytes >= WORTH_TELLING_BYTES => {
+            stats_page(order).map(|stats_page| {
+                Arc::new(Publisher::new(stats_page).passed_by(Box::new(account::passed)))
+            })
+        }
         None => return None,
     };
-    Some(publisher.map_or_else(without_ledger, |publisher| publisher.settle()))
+    Some(publisher.map_or_else(without_stats_page, |publisher| publisher.settle()))
 }
 
-/// Ends the ledger and tells nobody.
+/// Ends the stats page and tells nobody.
 pub fn leave() {
     let publisher = services().take().and_then(|services| services.publisher);
-    // The monitor may be publishing at this moment, and gives the ledger up at once.
+    // The monitor may be publishing at this moment, and gives the stats page up at once.
     drop(publisher);
 }
 
-fn without_ledger() -> Snapshot {
+fn without_stats_page() -> Snapshot {
     let mut all = Snapshot { processes: 1, passed: account::passed(), ..Snapshot::default() };
     let io = fs::read_to_string("/proc/self/io").unwrap_or_default();
     all.io = ProcessIo::parse(&io);
@@ -134,7 +139,8 @@ pub fn retire() {
     table::shared_with_others();
 }
 
-/// Leaves everything to the kernel from now on, without a thread of the engine's. What was done so far is told at the end.
+/// Leaves everything to the kernel from now on, without a thread of the engine's. What was done so
+/// far is told at the end.
 pub fn rest() {
     if let Some(_inside) = enter() {
         end_thread();
@@ -150,7 +156,8 @@ fn end_thread() {
     }
 }
 
-/// A thread that can be joined may still be one of the process for the kernel, which then refuses what it grants to one alone.
+/// A thread that can be joined may still be one of the process for the kernel, which then refuses
+/// what it grants to one alone.
 fn wait_for_its_end() {
     const LOOKS: u32 = 1000;
     for _ in 0..LOOKS {

@@ -29,7 +29,8 @@ pub(super) fn close_by(fd: c_int, close: impl FnOnce() -> c_int) -> c_int {
         inside::set_errno(libc::EBADF);
         return -1;
     }
-    // After the call the number may be another thread's already, and before it a third may still ask.
+    // After the call the number may be another thread's already, and before it a third may still
+    // ask.
     table::renew(fd);
     let result = close();
     table::renew(fd);
@@ -160,7 +161,8 @@ controls! {
     fcntl64;
 }
 
-/// Before so many messages are sent, each so many bytes after the one before: what is sent beside data may be descriptors.
+/// Before so many messages are sent, each so many bytes after the one before: what is sent beside
+/// data may be descriptors.
 pub(super) fn sends(messages: *const msghdr, count: usize, stride: usize) {
     // The kernel sends no more by one call.
     const MOST: usize = 1024;

@@ -9,8 +9,8 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use dwell::seccomp::filters;
-use dwell_host::ledger::Snapshot;
 use dwell_host::settings::{Paging, Pattern, RunOrder, Settings};
+use dwell_host::stats_page::Snapshot;
 use tempfile::TempDir;
 
 /// Says why a test passes without testing.
@@ -220,9 +220,9 @@ impl Under {
         self.ended(self.command(command).stdin(Stdio::null()).output().unwrap())
     }
 
-    /// Where its processes keep their ledgers.
-    pub fn ledgers(&self) -> PathBuf {
-        self.place.path().join("ledgers")
+    /// Where its processes keep their stats_pages.
+    pub fn stats_pages(&self) -> PathBuf {
+        self.place.path().join("stats_pages")
     }
 
     fn stats(&self) -> PathBuf {
@@ -249,7 +249,7 @@ impl Under {
             root_pid: 0,
             policy: None,
             shadow: self.shadow,
-            ledger_dir: Some(self.ledgers()),
+            stats_dir: Some(self.stats_pages()),
             stats_file: Some(stats),
             profile_dir: self.place.path().join("profiles"),
             machine_profile_dir: None,

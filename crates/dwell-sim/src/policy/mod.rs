@@ -60,7 +60,7 @@ pub enum Prefetch {
     },
 }
 
-/// What is done about one fault.
+/// The handling of one fault.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Plan {
     /// Whether the process keeps the CPU.
@@ -68,7 +68,7 @@ pub struct Plan {
     /// CPU time to get from the fault handler to the thread that uses the idle time, or that lets
     /// the process block.
     pub entry_ns: Ns,
-    /// What is fetched meanwhile.
+    /// The pages fetched meanwhile.
     pub prefetch: Prefetch,
     /// Whether the rest of the wait goes to pre-execution.
     pub preexecutes: bool,

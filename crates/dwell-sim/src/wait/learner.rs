@@ -23,7 +23,7 @@ impl Learner {
         Learner { searches: [Switchback::idle(goal); 2], heard: [Seen::default(); 2] }
     }
 
-    /// What is known for a request; `None` where there is nothing to choose.
+    /// The search for a request and its step in force; `None` where there is nothing to choose.
     pub fn ask(&self, wait: &Wait<'_>) -> Option<Asked> {
         let crowded = wait.load.others_above();
         let all = Arms::of(wait, 1);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Waits on a device that is not here: threads, CPUs and a device in virtual time, under any wait policy.
+//! Waits on a device that is not here: threads, CPUs and a device in virtual time, under any wait
+//! policy.
 //!
 //! Every wait is stepped by the ground's [`WaitMachine`], as in a blocking call; time, load and
 //! estimates that a policy sees are those of the simulated machine.
@@ -137,7 +138,7 @@ impl<'a> Machine<'a> {
                 caller.worker = Some(cpus.add(Role::Worker));
             }
         }
-        let others = scenario.hogs.min(scenario.cores) as f32 / scenario.cores as f32;
+        let others = scenario.stressors.min(scenario.cores) as f32 / scenario.cores as f32;
         let mut machine = Machine {
             scenario,
             profile: scenario.profile(),
@@ -166,7 +167,7 @@ impl<'a> Machine<'a> {
             machine.cpus.does(id, Work::Run(scenario.think_ns.max(1)), 0);
             machine.cpus.wake(id, 0, true);
         }
-        for _ in 0..scenario.hogs {
+        for _ in 0..scenario.stressors {
             let id = machine.cpus.add(Role::Hog);
             machine.cpus.does(id, Work::Run(Ns::MAX / 2), 0);
             machine.cpus.wake(id, 0, true);
@@ -331,7 +332,8 @@ impl<'a> Machine<'a> {
                 self.cpus.wake(id, self.now, false);
             }
             Phase::Waiting if self.cpus.threads[id].cpu.is_some() => self.step(id, false),
-            // Who spins and was taken off its CPU, or sleeps by a timer, looks when it is back.
+            // A thread that spins and was taken off its CPU, or sleeps by a timer, looks when it is
+            // back.
             Phase::Waiting => self.cpus.does(id, Work::Run(0), self.now),
             _ => {}
         }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::assign::{AssignError, put};
 use crate::rng::Rng;
 
-/// What is simulated.
+/// The machine and the load of a simulation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Scenario {
@@ -16,7 +16,7 @@ pub struct Scenario {
     /// Threads that make one request after the other.
     pub threads: u32,
     /// Processes of others that compute all the time.
-    pub hogs: u32,
+    pub stressors: u32,
     /// Size of each request.
     pub size_bytes: u64,
     /// CPU time that a thread spends between two requests.
@@ -35,7 +35,7 @@ pub struct Scenario {
     pub device: Device,
 }
 
-/// What is waited for.
+/// The device that threads wait for.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Device {
@@ -70,7 +70,7 @@ impl Default for Scenario {
         Scenario {
             cores: 4,
             threads: 1,
-            hogs: 0,
+            stressors: 0,
             size_bytes: 4096,
             think_ns: 300,
             duration_ms: 1000,
@@ -166,7 +166,7 @@ impl Scenario {
         for (name, within, must) in [
             ("cores", (1..=1024).contains(&self.cores), "1 to 1024"),
             ("threads", (1..=10_000).contains(&self.threads), "1 to 10000"),
-            ("hogs", self.hogs <= 10_000, "at most 10000"),
+            ("stressors", self.stressors <= 10_000, "at most 10000"),
             ("size_bytes", (1..=1 << 30).contains(&self.size_bytes), "1 to 1 GiB"),
             ("duration_ms", (1..=600_000).contains(&self.duration_ms), "1 to 600000"),
             ("slice_ns", (10_000..=1_000_000_000).contains(&self.slice_ns), "10 µs to 1 s"),
@@ -358,9 +358,9 @@ mod tests {
     #[test]
     fn a_scenario_is_read_changed_and_judged() {
         let text = "cores = 32\n[device]\nlatency = \"3us\"\nbandwidth_mb_per_s = 2000";
-        let sets = ["hogs=3".to_owned(), "device.latency=10us".into()];
+        let sets = ["stressors=3".to_owned(), "device.latency=10us".into()];
         let scenario = Scenario::parse(text, &sets).unwrap();
-        assert_eq!((scenario.cores, scenario.hogs), (32, 3));
+        assert_eq!((scenario.cores, scenario.stressors), (32, 3));
         let profile = scenario.profile();
         assert_eq!((profile.class, profile.latency_ns), (DeviceClass::Fast, 12_048));
         assert_eq!(profile.size_threshold_bytes, 64 << 10);

@@ -63,9 +63,9 @@ fn smartcon_spins_on_an_idle_machine_and_blocks_on_a_full_one() {
     let idle = run(&[], "smartcon");
     assert_eq!(idle.requests, run(&[], "spin").requests);
     assert!(idle.reasons.contains_key("pays"));
-    let full = run(&["hogs=8"], "smartcon");
+    let full = run(&["stressors=8"], "smartcon");
     assert_eq!(full.reasons.keys().collect::<Vec<_>>(), ["cpu-busy"]);
-    assert_eq!(full.requests, run(&["hogs=8"], "block").requests);
+    assert_eq!(full.requests, run(&["stressors=8"], "block").requests);
     let large = run(&["size_bytes=1000000"], "smartcon");
     assert_eq!(large.reasons.keys().collect::<Vec<_>>(), ["size"]);
     let slow = run(&["device.latency=1ms"], "smartcon");
@@ -111,7 +111,7 @@ fn spinners_on_one_cpu_take_turns_and_blockers_use_it() {
 
 #[test]
 fn who_wakes_up_beside_hogs_is_served_before_them() {
-    let report = run(&["cores=1", "hogs=4"], "block");
+    let report = run(&["cores=1", "stressors=4"], "block");
     // Device, switch and its own work, not the slices of four others.
     assert!(report.p50_ns < 20_000, "{report:?}");
     assert!(report.cpu.hogs_ns > 200_000_000, "{report:?}");
@@ -160,12 +160,12 @@ proptest! {
 
     #[test]
     fn every_nanosecond_of_every_cpu_has_one_account_and_a_seed_gives_one_report(
-        (cores, threads, hogs) in (1u32..5, 1u32..7, 0u32..6),
+        (cores, threads, stressors) in (1u32..5, 1u32..7, 0u32..6),
         (latency, extra, worker) in (500u64..50_000, -5_000i64..20_000, 0u64..3_000),
         (parallel, bandwidth, name) in (1u32..4, 0u64..3_000, prop::sample::select(policy::NAMES.to_vec())),
         seed in any::<u64>(),
     ) {
-        let mut scenario = Scenario { cores, threads, hogs, duration_ms: 20, ..Scenario::default() };
+        let mut scenario = Scenario { cores, threads, stressors, duration_ms: 20, ..Scenario::default() };
         scenario.device = Device {
             latency: Distribution::new(vec![(0.0, latency), (0.9, latency * 2), (1.0, latency * 9)]).unwrap(),
             block_extra_ns: extra,

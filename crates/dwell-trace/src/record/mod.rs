@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Records a program: runs it under Valgrind with this project's tool and packs what that hands over.
+//! Records a program: runs it under Valgrind with this project's tool and packs what that hands
+//! over.
 
 mod populated;
 mod ring;

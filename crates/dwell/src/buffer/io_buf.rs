@@ -84,7 +84,8 @@ unsafe impl IoBufMut for Vec<u8> {
     }
 }
 
-// SAFETY: the heap memory does not move with the Box, and nobody looks there while a request has it.
+// SAFETY: the heap memory does not move with the Box, and nobody looks there while a request has
+// it.
 unsafe impl IoBuf for Box<[u8]> {
     fn data(&self) -> (*const u8, usize) {
         (self.as_ptr(), self.len())

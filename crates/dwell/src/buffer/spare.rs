@@ -35,7 +35,7 @@ pub struct Spare<B> {
 }
 
 impl<B: Deref<Target = [u8]>> Spare<B> {
-    /// What is free behind the length of `buffer`.
+    /// The free capacity behind the length of `buffer`.
     pub fn new(buffer: B) -> Self {
         Spare { begin: buffer.len(), buffer }
     }

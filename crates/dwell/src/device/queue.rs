@@ -27,8 +27,8 @@ pub(crate) struct DiskQueue {
 }
 
 impl DiskQueue {
-    /// The disk that has the block device of this number (`major:minor`), in a mounted sysfs; `None`
-    /// where there is none. A partition's requests are those of its disk.
+    /// The disk that has the block device of this number (`major:minor`), in a mounted sysfs;
+    /// `None` where there is none. A partition's requests are those of its disk.
     pub fn open(sysfs: &Path, number: &str) -> Option<DiskQueue> {
         let device = sysfs.join("dev/block").join(number);
         let disk = if device.join("partition").exists() { device.join("..") } else { device };
@@ -39,8 +39,8 @@ impl DiskQueue {
         Some(queue)
     }
 
-    /// The requests under way now. Their bytes are as many as those have had that completed since the
-    /// last look.
+    /// The requests under way now. Their bytes are as many as those have had that completed since
+    /// the last look.
     pub fn look(&mut self) -> Option<Backlog> {
         let mut text = [0; 512];
         let length = self.stat.read_at(&mut text, 0).ok()?;

@@ -198,7 +198,8 @@ impl Timing {
     }
 }
 
-/// Pushes a clock on by `span_ns` from `now` or from where it stands, and says where it stands then.
+/// Pushes a clock on by `span_ns` from `now` or from where it stands, and says where it stands
+/// then.
 fn advance(clock: &AtomicU64, now: Ns, span_ns: Ns) -> Ns {
     let mut seen = clock.load(Ordering::Acquire);
     loop {

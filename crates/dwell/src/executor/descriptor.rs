@@ -8,13 +8,13 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
+use super::platform::Ready;
 use super::reactor::Reactor;
-use super::world::Ready;
 use super::{Core, Handle};
 use crate::park;
 
-/// What is known of one watched descriptor. The kernel tells of each change once, so a bit stays
-/// set until an attempt says that it would block.
+/// The state of one watched descriptor. The kernel tells of each change once, so a bit stays set
+/// until an attempt says that it would block.
 pub(super) struct Descriptor {
     readable: bool,
     writable: bool,
@@ -67,10 +67,10 @@ impl Handle {
     /// What the system refuses: a regular file cannot be watched, nor one descriptor twice.
     pub fn watch<T: AsFd>(&self, inner: T) -> io::Result<Watched<T>> {
         let mut reactor = self.core.reactor.borrow_mut();
-        let Reactor { descriptors, world, .. } = &mut *reactor;
+        let Reactor { descriptors, platform, .. } = &mut *reactor;
         let entry = descriptors.vacant_entry();
         let key = entry.key();
-        world.watch(inner.as_fd(), key)?;
+        platform.watch(inner.as_fd(), key)?;
         entry.insert(Descriptor {
             readable: false,
             writable: false,
@@ -109,7 +109,7 @@ pub struct Watched<T: AsFd> {
 }
 
 impl<T: AsFd> Watched<T> {
-    /// What is watched.
+    /// The watched value.
     pub fn get(&self) -> &T {
         self.inner.as_ref().expect("only into_inner takes it, with the value")
     }
@@ -125,8 +125,8 @@ impl<T: AsFd> Watched<T> {
     /// (`SO_RCVLOWAT`); anything else is readable with whatever there is.
     ///
     /// The kernel counts what it holds: bytes that the caller has read already and keeps are to be
-    /// taken off. A mark beyond the receive buffer is cut down to what fits. It stays for waits that
-    /// ask for the same.
+    /// taken off. A mark beyond the receive buffer is cut down to what fits. It stays for waits
+    /// that ask for the same.
     pub async fn readable(&self, at_least: usize) {
         self.set_low_water(at_least);
         self.ready(Way::Read).await;
@@ -236,7 +236,7 @@ impl<T: AsFd> Watched<T> {
     fn unwatch(&mut self) {
         let Some(inner) = &self.inner else { return };
         let mut reactor = self.core.reactor.borrow_mut();
-        reactor.world.unwatch(inner.as_fd());
+        reactor.platform.unwatch(inner.as_fd());
         let _wakers = reactor.descriptors.try_remove(self.key);
         drop(reactor);
     }

@@ -48,8 +48,8 @@ impl<F: Flag> Doorbell<F> {
         self.news.load(Ordering::Acquire)
     }
 
-    /// To be followed by a look at what there is. What was told of before is seen by that look; what
-    /// comes later is told of again.
+    /// To be followed by a look at what there is. What was told of before is seen by that look;
+    /// what comes later is told of again.
     pub fn answer(&self) {
         self.news.swap(false, Ordering::AcqRel);
     }
@@ -64,7 +64,8 @@ impl<F: Flag> Doorbell<F> {
         quiet
     }
 
-    /// Nobody has to ring any more. A store would hide from the next exchange what was told before it.
+    /// Nobody has to ring any more. A store would hide from the next exchange what was told before
+    /// it.
     pub fn wake_up(&self) {
         self.asleep.swap(false, Ordering::AcqRel);
     }
@@ -96,14 +97,15 @@ mod tests {
 
     struct House {
         bell: Doorbell<Checked>,
-        /// What is brought, as much as the look finds.
+        /// How many items the bringers left and no look has taken yet.
         brought: AtomicU32,
-        /// What is rung by; it wakes a thread that sleeps only afterwards too, as an eventfd does.
+        /// The alarm that a ring sounds; it wakes a thread that sleeps only afterwards too, as an
+        /// eventfd does.
         alarm: Notify,
     }
 
-    /// So many threads bring something, some of them twice; the model ends with a deadlock where one
-    /// is slept through.
+    /// So many threads bring something, some of them twice; the model ends with a deadlock where
+    /// one is slept through.
     fn nobody_is_slept_through(bringers: &'static [u32]) {
         let mut builder = loom::model::Builder::new();
         builder.preemption_bound = Some(2);

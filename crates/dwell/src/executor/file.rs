@@ -11,19 +11,19 @@ use dwell_policy::{Decision, Estimator, Ns, Outcome, Route, Routes};
 use super::reactor::{Flight, Owner};
 use super::request::{Memory, Request, Stage, whole};
 use super::{Core, Handle};
+use crate::admission::{Admission, Standing};
 use crate::any::AnySource;
+use crate::async_submission::Course;
 use crate::buffer::{Filled, IoBuf, IoBufMut};
 use crate::error::{Error, Result};
 use crate::file::File;
-use crate::governed::{Governor, Standing};
-use crate::known::Entered;
 use crate::learner::Asked;
+use crate::parameters::Entered;
 use crate::queue::{Action, Io};
-use crate::queued::Course;
 use crate::source::Source;
 
 impl Handle {
-    /// A file's requests as futures of this executor. What is learned of its latencies is kept as
+    /// A file's requests as futures of this executor. The estimates of its latencies are kept as
     /// long as the result lives.
     ///
     /// # Errors
@@ -148,8 +148,8 @@ impl<S: Source> Owner for Inner<S>
 where
     S::Queue: Send,
 {
-    fn governor(&self) -> Option<&Governor> {
-        self.file.governor()
+    fn admission(&self) -> Option<&Admission> {
+        self.file.admission()
     }
 
     fn switch_ns(&self) -> Ns {
@@ -211,8 +211,8 @@ where
     /// As [`File::read_at`]; direct I/O cannot take the buffer.
     ///
     /// # Panics
-    /// While it is in flight, the system forbids what would bring its completion (`io_uring_enter`):
-    /// the buffer, to which the device may still write, cannot be given back.
+    /// While it is in flight, the system forbids what would bring its completion
+    /// (`io_uring_enter`): the buffer, to which the device may still write, cannot be given back.
     pub async fn read_at<B: IoBufMut>(&self, buffer: B, offset: u64) -> (Result<usize>, B) {
         whole(self.reading(buffer, 0, offset).await)
     }

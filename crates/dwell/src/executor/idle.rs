@@ -7,7 +7,7 @@ use dwell_policy::{Decision, Driver, Mode, Ns, Outcome, Reason, Route, WaitMachi
 
 use super::reactor::{Flight, Owner, Reactor};
 use super::shared::Shared;
-use crate::flights::InFlight;
+use crate::in_flight::InFlight;
 use crate::queue::{Queue, Wake, Watch};
 use crate::wait::{LOOKS_PER_STEP, Several};
 
@@ -48,7 +48,7 @@ impl Idle<'_> {
             return true;
         }
         taken > 0 && {
-            let now = self.reactor.world.now();
+            let now = self.reactor.platform.now();
             now - *self.since.get_or_insert(now) >= self.several.patience_ns
         }
     }
@@ -56,14 +56,14 @@ impl Idle<'_> {
     /// Arms everything.
     fn arm(&mut self, until: Option<Ns>) -> Armed {
         let enough = self.several.enough.saturating_sub(self.reactor.landed.len() as u32).max(1);
-        let Reactor { world, lines, words, .. } = &mut *self.reactor;
-        world.disarm();
+        let Reactor { platform, lines, words, .. } = &mut *self.reactor;
+        platform.disarm();
         let mut armed = Armed { wakeable: true, until, look: false };
         let mut in_ring = false;
         for (_, line) in lines.iter_mut().filter(|(_, line)| line.is_busy()) {
             // One ring is slept in; it watches what the others are to be woken by.
             let watches = !in_ring
-                && world
+                && platform
                     .descriptor()
                     .is_none_or(|watcher| line.queue.watch(watcher) == Watch::Waiting);
             let wake = match watches {
@@ -79,21 +79,21 @@ impl Idle<'_> {
             armed.wakeable &= match wake {
                 Wake::Never => false,
                 Wake::At(_) => true,
-                wake => world.arm(&wake),
+                wake => platform.arm(&wake),
             };
         }
         for (_, wait) in words.iter() {
             let word = (*wait.word).as_ref();
             armed.look = true;
-            armed.wakeable &= world.arm(&Wake::Word { word, seen: wait.seen });
+            armed.wakeable &= platform.arm(&Wake::Word { word, seen: wait.seen });
         }
         armed
     }
 
     /// Whether the ring that is slept in has seen that a descriptor is ready.
     fn ring_fired(&mut self) -> bool {
-        let Reactor { world, lines, .. } = &mut *self.reactor;
-        let Some(watcher) = world.descriptor() else { return false };
+        let Reactor { platform, lines, .. } = &mut *self.reactor;
+        let Some(watcher) = platform.descriptor() else { return false };
         let mut busy = lines.iter_mut().filter(|(_, line)| line.is_busy());
         let watch = busy.find_map(|(_, line)| match line.queue.watch(watcher) {
             Watch::Cannot => None,
@@ -104,8 +104,8 @@ impl Idle<'_> {
 
     fn leave(&mut self, until: Option<Ns>) {
         self.reactor.counts.parks += 1;
-        if self.reactor.world.wait(until) {
-            let now = self.reactor.world.now();
+        if self.reactor.platform.wait(until) {
+            let now = self.reactor.platform.now();
             self.reactor.look_at_descriptors(now);
         }
     }
@@ -113,18 +113,19 @@ impl Idle<'_> {
 
 impl Driver for Idle<'_> {
     fn now(&mut self) -> Ns {
-        self.reactor.world.now()
+        self.reactor.platform.now()
     }
 
     fn poll(&mut self) -> bool {
-        let now = self.reactor.world.now();
-        // Who has been woken by something else, or waits for nothing on a queue, looks only once.
+        let now = self.reactor.platform.now();
+        // A thread that something else has woken, or that waits for nothing on a queue, looks only
+        // once.
         let spins = self.reactor.in_flight() > 0
             && self.reactor.after.wakers.is_empty()
             && self.reactor.timers.next().is_none_or(|at| at > now);
         for look in 0..if spins { LOOKS_PER_STEP } else { 1 } {
             if look > 0 {
-                self.reactor.world.relax();
+                self.reactor.platform.relax();
             }
             self.reactor.look_at_queues();
             if self.reactor.landed.len() as u32 >= self.several.enough || self.shared.has_news() {
@@ -132,9 +133,10 @@ impl Driver for Idle<'_> {
             }
         }
         self.reactor.look_at_words();
-        // Who waits for nothing on a queue blocks next, and the call for that looks by itself.
+        // A thread that waits for nothing on a queue blocks next, and the call for that looks by
+        // itself.
         if self.reactor.in_flight() > 0 {
-            let now = self.reactor.world.now();
+            let now = self.reactor.platform.now();
             self.reactor.look_at_descriptors_at_times(now);
         }
         self.over()
@@ -150,7 +152,7 @@ impl Driver for Idle<'_> {
 
     fn park(&mut self, until: Option<Ns>) -> Woken {
         if self.ring_fired() {
-            let now = self.reactor.world.now();
+            let now = self.reactor.platform.now();
             self.reactor.look_at_descriptors(now);
             if !self.reactor.after.wakers.is_empty() {
                 return Woken::Look;
@@ -164,7 +166,7 @@ impl Driver for Idle<'_> {
             let until = match self.several.enough {
                 0 | 1 => until,
                 _ => {
-                    let together = self.reactor.world.now().saturating_add(self.together_ns);
+                    let together = self.reactor.platform.now().saturating_add(self.together_ns);
                     Some(until.map_or(together, |until| until.min(together)))
                 }
             };
@@ -174,7 +176,7 @@ impl Driver for Idle<'_> {
         for (_, line) in self.reactor.lines.iter_mut().filter(|(_, line)| line.is_busy()) {
             line.queue.disarm();
         }
-        // Who has slept takes what there is.
+        // After a sleep, one completion is enough: the thread takes those that are there.
         self.several = Several::ONE;
         if wakeable { Woken::Look } else { Woken::Unwakeable }
     }
@@ -192,7 +194,7 @@ impl Idle<'_> {
 impl Reactor {
     /// Waits until a task can go on, as was decided for the request due first.
     pub fn wait(&mut self, shared: &Shared) {
-        let now = self.world.now();
+        let now = self.platform.now();
         let first = self.lines.iter_mut().filter_map(|(_, line)| {
             let flight = line.flights.first_due()?;
             let Flight { submitted, decision, asked, owner, .. } = flight;
@@ -231,9 +233,9 @@ impl Reactor {
         owner: Option<&Rc<dyn Owner>>,
     ) -> Outcome {
         // A thread spins for all its requests at once, so it needs one permit, at the wait.
-        let governor = owner.and_then(|owner| owner.governor());
-        let guard = match governor
-            .map_or(Ok(None), |governor| governor.admit(decision, now, &mut self.standing))
+        let admission = owner.and_then(|owner| owner.admission());
+        let guard = match admission
+            .map_or(Ok(None), |admission| admission.admit(decision, now, &mut self.standing))
         {
             Ok(guard) => guard,
             Err(_) => {
@@ -263,8 +265,8 @@ impl Reactor {
             self.land(true, outcome.expired);
             self.give_up(false);
         }
-        if let Some(governor) = governor {
-            governor.spun(guard, outcome.spun_ns);
+        if let Some(admission) = admission {
+            admission.spun(guard, outcome.spun_ns);
         }
         outcome
     }
@@ -272,7 +274,7 @@ impl Reactor {
     /// Waits a while for what was cancelled.
     pub fn wait_for_ends(&mut self, until: Ns) {
         let mut woken = Vec::new();
-        while self.in_flight() > 0 && self.world.now() < until {
+        while self.in_flight() > 0 && self.platform.now() < until {
             let quiet = Shared::new(Box::new(|| ()));
             let timer = self.timers.insert(until, std::task::Waker::noop().clone());
             self.wait(&quiet);

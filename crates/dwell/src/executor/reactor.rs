@@ -13,11 +13,11 @@ use slab::Slab;
 
 use super::Counts;
 use super::descriptor::Descriptor;
-use super::world::World;
-use crate::flights::{Flights, InFlight};
-use crate::governed::{Governor, Standing};
-use crate::known::Entered;
+use super::platform::Platform;
+use crate::admission::{Admission, Standing};
+use crate::in_flight::{InFlight, InFlightTable};
 use crate::learner::Asked;
+use crate::parameters::Entered;
 use crate::queue::{Completion, Full, Io, Queue, Ticket};
 use crate::timers::Timers;
 
@@ -26,7 +26,7 @@ const LOOK_EVERY_NS: Ns = 20_000;
 
 /// The file that a request belongs to.
 pub(super) trait Owner {
-    fn governor(&self) -> Option<&Governor>;
+    fn admission(&self) -> Option<&Admission>;
     fn switch_ns(&self) -> Ns;
     /// Accounts for a wait as was decided for one of its requests.
     fn waited(&self, decision: &Decision, asked: Option<Asked>, outcome: &Outcome);
@@ -67,7 +67,7 @@ pub(super) type Key = (TypeId, u64);
 /// One queue.
 pub(super) struct Line {
     pub queue: Box<dyn Queue<Op = Io>>,
-    pub flights: Flights<Flight>,
+    pub flights: InFlightTable<Flight>,
     depth: u32,
     /// Requests for which there was no room, first come first served.
     waiting: VecDeque<usize>,
@@ -131,7 +131,8 @@ impl WordWait {
     }
 }
 
-/// What is to be done once the reactor is let go of, because it may come back to it.
+/// Wake-ups and drops to carry out once the reactor's borrow is over, because they may come back to
+/// it.
 #[derive(Default)]
 pub(super) struct After {
     pub wakers: Vec<Waker>,
@@ -157,7 +158,7 @@ impl After {
 }
 
 pub(super) struct Reactor {
-    pub world: Box<dyn World>,
+    pub platform: Box<dyn Platform>,
     pub timers: Timers<Waker>,
     pub lines: Slab<Line>,
     pub requests: Slab<Request>,
@@ -173,9 +174,9 @@ pub(super) struct Reactor {
 }
 
 impl Reactor {
-    pub fn new(world: Box<dyn World>) -> Self {
+    pub fn new(platform: Box<dyn Platform>) -> Self {
         Reactor {
-            world,
+            platform,
             timers: Timers::new(),
             lines: Slab::new(),
             requests: Slab::new(),
@@ -205,7 +206,7 @@ impl Reactor {
         depth: u32,
         key: Option<Key>,
     ) -> usize {
-        let (flights, waiting) = (Flights::new(depth), VecDeque::new());
+        let (flights, waiting) = (InFlightTable::new(depth), VecDeque::new());
         self.lines.insert(Line { queue, flights, depth, waiting, granted: 0, users: 1, key })
     }
 
@@ -221,7 +222,7 @@ impl Reactor {
         let line = &self.lines[at];
         if line.users == 0 && line.key.is_none() && !line.is_busy() {
             self.after.queues.push(self.lines.remove(at).queue);
-            self.world.forget();
+            self.platform.forget();
         }
     }
 
@@ -267,7 +268,7 @@ impl Reactor {
         owner: &Rc<dyn Owner>,
         waker: &Waker,
     ) -> Result<usize, (Option<usize>, Io)> {
-        let submitted = self.world.now();
+        let submitted = self.platform.now();
         let idle = self.in_flight() == 0;
         let line = &mut self.lines[line];
         match line.queue.submit(io, decision.route) {
@@ -357,16 +358,16 @@ impl Reactor {
     pub fn look_at_queues(&mut self) -> usize {
         let before = self.landed.len();
         for (at, line) in self.lines.iter_mut().filter(|(_, line)| line.is_busy()) {
-            let (landed, world) = (&mut self.landed, &mut self.world);
-            line.queue.poll(&mut |completion| landed.push((at, completion, world.now())));
+            let (landed, platform) = (&mut self.landed, &mut self.platform);
+            line.queue.poll(&mut |completion| landed.push((at, completion, platform.now())));
         }
         self.landed.len() - before
     }
 
     pub fn look_at_descriptors(&mut self, now: Ns) {
         self.looked = now;
-        let Reactor { world, descriptors, after, .. } = self;
-        world.look(&mut |key, news| {
+        let Reactor { platform, descriptors, after, .. } = self;
+        platform.look(&mut |key, news| {
             if let Some(descriptor) = descriptors.get_mut(key) {
                 descriptor.tell(news, &mut after.wakers);
             }
@@ -393,7 +394,7 @@ impl Reactor {
 
     /// Looks once at everything, between tasks that are ready.
     pub fn look(&mut self) {
-        let now = self.world.now();
+        let now = self.platform.now();
         self.fire_timers(now);
         self.look_at_words();
         self.look_at_descriptors_at_times(now);
@@ -409,7 +410,8 @@ impl Reactor {
     pub fn land(&mut self, waited: bool, expired: bool) {
         let mut landed = std::mem::take(&mut self.landed);
         for (at, completion, seen) in landed.drain(..) {
-            // It is gone if a completion of nothing comes after the last of a file that was let go of.
+            // It is gone if a completion of nothing comes after the last of a file that was let go
+            // of.
             let Some(line) = self.lines.get_mut(at) else { continue };
             let Some(flight) = line.flights.take(completion.ticket) else { continue };
             let latency_ns = waited.then(|| seen.saturating_sub(flight.submitted));
@@ -442,8 +444,8 @@ impl Reactor {
         self.lines.iter().any(|(_, line)| line.is_busy() && line.queue.is_lost())
     }
 
-    /// Leaves the memory of what is still in flight, on queues that are lost or on all, to whoever may
-    /// write there.
+    /// Leaves the memory of what is still in flight, on queues that are lost or on all, to whoever
+    /// may write there.
     pub fn give_up(&mut self, all: bool) {
         let Reactor { lines, requests, after, .. } = self;
         let lost = |line: &Line| line.is_busy() && (all || line.queue.is_lost());

@@ -110,7 +110,7 @@ where
         let mut reactor = core.reactor.borrow_mut();
         let sequence = inner.sequence.replace(inner.sequence.get() + 1);
         let Some(line) = inner.line else {
-            let began = reactor.world.now();
+            let began = reactor.platform.now();
             drop(reactor);
             let estimator = inner.estimator.borrow();
             let (none, about) = (Backlog::default(), &estimator);
@@ -130,7 +130,7 @@ where
         // one, when the queue refused it.
         let kept = unsafe { io.again() };
         let owner: Rc<dyn Owner> = inner.clone();
-        let began = reactor.world.now();
+        let began = reactor.platform.now();
         match reactor.submit(line, io, kept, (decision, asked), &owner, context.waker()) {
             Ok(request) => {
                 self.stage = Stage::Asked(request);

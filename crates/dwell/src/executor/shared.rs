@@ -9,7 +9,7 @@ use std::task::Wake;
 use async_task::Runnable;
 
 use super::doorbell::Doorbell;
-use super::world::Alarm;
+use super::platform::Alarm;
 
 /// As a waker, it wakes the future of `block_on`.
 pub(super) struct Shared {

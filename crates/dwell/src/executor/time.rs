@@ -104,7 +104,7 @@ impl Future for Sleep {
             waker.clone_from(context.waker());
             return Poll::Pending;
         }
-        if reactor.world.now() >= self.at {
+        if reactor.platform.now() >= self.at {
             return Poll::Ready(());
         }
         let timer = reactor.timers.insert(self.at, context.waker().clone());

@@ -12,8 +12,8 @@ use super::reactor::WordWait;
 use super::{Core, Handle};
 
 impl Handle {
-    /// Done once the word is not `seen` any more: what it is then. Whoever changes it wakes its
-    /// futex (`FUTEX_WAKE`, not private).
+    /// Done once the word is not `seen` any more: what it is then. A thread that changes it must
+    /// wake its futex (`FUTEX_WAKE`, not private).
     ///
     /// Where io_uring cannot wait for a futex (before Linux 6.7, or forbidden), a thread that waits
     /// for other things too looks at the word every now and then, at least every 2 ms.
@@ -39,7 +39,7 @@ impl Changed {
         if let Some(key) = self.key.take() {
             let mut reactor = self.core.reactor.borrow_mut();
             let _wait = reactor.words.try_remove(key);
-            reactor.world.forget();
+            reactor.platform.forget();
             drop(reactor);
         }
     }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! How long a system is left alone that refuses rings.
 
-/// How often the system has refused a ring in a row (a limit on descriptors or locked memory), and for how
-/// many requests it is not asked again. To ask costs more than a read.
+/// How often the system has refused a ring in a row (a limit on descriptors or locked memory), and
+/// for how many requests it is not asked again. To ask costs more than a read.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Refusals {
     in_a_row: u32,

@@ -58,9 +58,10 @@ impl OwnUse {
     }
 }
 
-/// CPU time that one thread of this process used beside spinning, on average over those that ran. To itself a thread is
-/// no competitor: while it spins it does nothing else. Without this a thread whose blocked requests
-/// cost much CPU time would find the machine too busy to spin, and go on blocking.
+/// CPU time that one thread of this process used beside spinning, on average over those that ran.
+/// To itself a thread is no competitor: while it spins it does nothing else. Without this a thread
+/// whose blocked requests cost much CPU time would find the machine too busy to spin, and go on
+/// blocking.
 fn own_thread_ns(prev: &Sample, now: &Sample, burnt_ns: Ns) -> Ns {
     let threads = match ran(prev, now) {
         Some(threads) => threads.max(1),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The monitor's words under every order in which threads and processes can meet: the same sources as above, over the words of a
-//! model checker.
+//! The monitor's words under every order in which threads and processes can meet: the same sources
+//! as above, over the words of a model checker.
 
 // They are loaded twice on purpose.
 #![allow(dead_code, clippy::duplicate_mod)]
@@ -27,15 +27,15 @@ mod sync {
     pub const WORDS: usize = 16 + SEATS + SLOTS * 16;
 
     #[derive(Debug)]
-    pub struct Words(Vec<AtomicU64>);
+    pub struct SharedAtomics(Vec<AtomicU64>);
 
-    impl Words {
-        pub fn wiped_on_fork(len: usize) -> std::io::Result<Words> {
-            Ok(Words((0..len).map(|_| AtomicU64::new(0)).collect()))
+    impl SharedAtomics {
+        pub fn wiped_on_fork(len: usize) -> std::io::Result<SharedAtomics> {
+            Ok(SharedAtomics((0..len).map(|_| AtomicU64::new(0)).collect()))
         }
     }
 
-    impl Deref for Words {
+    impl Deref for SharedAtomics {
         type Target = [AtomicU64];
         fn deref(&self) -> &[AtomicU64] {
             &self.0
@@ -128,7 +128,8 @@ fn a_lease_that_changes_beside_a_spin_stays_and_the_spin_is_counted() {
     });
 }
 
-/// A monitor that sleeps for long, and requests: the model ends with a deadlock where nobody wakes it.
+/// A monitor that sleeps for long, and requests: the model ends with a deadlock where nobody wakes
+/// it.
 #[test]
 fn a_request_wakes_a_monitor_that_dozes() {
     explore(2, || {
@@ -158,7 +159,8 @@ fn a_request_wakes_a_monitor_that_dozes() {
     });
 }
 
-/// A thread wants to spin while the monitor sleeps through a window: it is woken, and the thread gets the seat.
+/// A thread wants to spin while the monitor sleeps through a window: it is woken, and the thread
+/// gets the seat.
 #[test]
 fn the_first_wish_to_spin_wakes_the_monitor() {
     explore(2, || {
@@ -242,7 +244,8 @@ fn a_seat_of_the_dead_is_taken_by_one() {
         let gone = |who: Identity| who.pid() == 2;
         let theirs = page.clone();
         let other = thread::spawn(move || window(&mut process(6), &theirs, later, &gone));
-        // There is room for one more beside the dead one; the other takes its slot, now or with a later window.
+        // There is room for one more beside the dead one; the other takes its slot, now or with a
+        // later window.
         let held = window(&mut process(4), &page, later, &gone);
         assert!(held + other.join().unwrap() <= 1, "one seat has two holders");
     });

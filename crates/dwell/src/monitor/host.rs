@@ -7,7 +7,7 @@ use super::sync::WORDS;
 use super::sys;
 use super::table::{Field, Identity, Table};
 use crate::clock;
-use crate::words::Words;
+use crate::shared_atomics::SharedAtomics;
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
@@ -19,8 +19,9 @@ pub enum Sharing {
     /// Those of one user: the file is the user's own, mode 0600.
     #[default]
     SameUser,
-    /// Those of all users: mode 0666. Whoever can open it can also truncate it, and a process that
-    /// then looks at the page dies of SIGBUS: only for hosts whose users trust each other.
+    /// Those of all users: mode 0666. A process that can open it can also truncate it, and a
+    /// process that then looks at the page dies of SIGBUS. So this is only for hosts whose users
+    /// trust each other.
     AllUsers,
 }
 
@@ -35,7 +36,7 @@ impl Sharing {
 
 /// One process on the page, as it describes itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fellow {
+pub struct Peer {
     /// Its pid, in its own pid namespace.
     pub pid: u32,
     /// Nanoseconds since its last sign of life.
@@ -62,7 +63,7 @@ pub struct HostPage {
 
 #[derive(Debug)]
 struct Joined {
-    words: Words,
+    words: SharedAtomics,
     member: Member,
     pid: u32,
 }
@@ -95,12 +96,12 @@ impl HostPage {
     }
 
     /// All processes on the page, this one included, as they describe themselves.
-    pub fn survey(&self) -> Vec<Fellow> {
+    pub fn survey(&self) -> Vec<Peer> {
         let Ok(Joined { words, .. }) = &self.joined else { return Vec::new() };
         let Some(table) = Table::new(words) else { return Vec::new() };
         let now_ns = clock::now();
         let seen = (0..=255).filter_map(|slot| table.identity(slot).map(|id| (slot, id)));
-        seen.map(|(slot, identity)| Fellow {
+        seen.map(|(slot, identity)| Peer {
             pid: identity.pid(),
             silent_ns: now_ns.saturating_sub(table.get(slot, Field::HeartbeatNs)),
             spin_ns: table.get(slot, Field::SpinNs),
@@ -123,7 +124,7 @@ impl HostPage {
         let Some(table) = Table::new(words) else { return Fellows::default() };
         member.set_cpus(cpus);
         self.full = !member.report(table, now_ns, own, &gone_from_here(member));
-        member.fellows(table, now_ns, own.group)
+        member.peers(table, now_ns, own.group)
     }
 
     /// Takes part in sharing the budget; answers with the leases held. A process alone has the
@@ -152,9 +153,10 @@ impl Drop for HostPage {
     }
 }
 
-/// Asks the kernel whether a process of our pid namespace is dead; of others nothing is known. A pid
-/// that another process has by now is found dead later, by its silence: to read when that process
-/// began would take a descriptor, and with it a number that the program may expect for its own.
+/// Asks the kernel whether a process of our pid namespace is dead; of others nothing is known. A
+/// pid that another process has by now is found dead later, by its silence: to read when that
+/// process began would take a descriptor, and with it a number that the program may expect for its
+/// own.
 fn gone_from_here(member: &Member) -> impl Fn(Identity) -> bool + use<> {
     let namespace = member.identity().namespace();
     move |who| who.namespace() == namespace && sys::no_such_process(who.pid() as i32)
@@ -180,10 +182,14 @@ impl Joined {
 }
 
 /// So many words of the file at `path`, which is created if need be, shared with all who open it.
-pub(crate) fn shared_words(path: &Path, sharing: Sharing, words: usize) -> Result<Words, String> {
+pub(crate) fn shared_words(
+    path: &Path,
+    sharing: Sharing,
+    words: usize,
+) -> Result<SharedAtomics, String> {
     let bytes = words as u64 * 8;
     let file = open_or_create(path, sharing).map_err(|e| e.to_string())?;
-    // Whoever created the file may still be about to set its mode.
+    // The creator of the file may still be about to set its mode.
     let mut checked = check(&file, sharing, bytes);
     for _ in 0..5 {
         if checked.is_ok() || file.metadata().is_ok_and(|m| m.len() > 0) {
@@ -196,7 +202,7 @@ pub(crate) fn shared_words(path: &Path, sharing: Sharing, words: usize) -> Resul
     sys::allocate(&file, bytes as i64)
         .map_err(|e| format!("cannot allocate {bytes} bytes ({e}); choose a tmpfs"))?;
     check(&file, sharing, bytes)?;
-    Words::of_file(&file, words).map_err(|e| e.to_string())
+    SharedAtomics::of_file(&file, words).map_err(|e| e.to_string())
 }
 
 fn open_or_create(path: &Path, sharing: Sharing) -> io::Result<File> {
@@ -294,8 +300,8 @@ mod tests {
             for window in 0..100 {
                 let now_ns = clock::now() + window * 100_000_000;
                 let own = Report { elapsed_ns: 0, spin_ns: u64::MAX, ..Report::default() };
-                let fellows = page.report(now_ns, 0..1024, &own);
-                assert!(fellows.spin_cpus.is_finite() && fellows.spin_cpus <= 65_536.0);
+                let peers = page.report(now_ns, 0..1024, &own);
+                assert!(peers.spin_cpus.is_finite() && peers.spin_cpus <= 65_536.0);
                 let ask = Ask { budget: 3, wanted: 2, stuck: 0, window_ms: 100, max_hold_ms: 1000 };
                 assert!(page.settle(now_ns, &ask) <= 3);
             }

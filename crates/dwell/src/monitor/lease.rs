@@ -91,7 +91,7 @@ impl Demand {
     }
 }
 
-/// Who holds a seat.
+/// The holder of a seat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Holder {
     /// Nobody, or somebody who is dead.
@@ -99,7 +99,7 @@ pub enum Holder {
     /// This process.
     Mine,
     /// Another process.
-    Fellow,
+    Peer,
 }
 
 /// One seat: the right of one thread to spin, tied to one CPU of the host.
@@ -107,7 +107,7 @@ pub enum Holder {
 pub struct Seat {
     /// Number of the CPU, modulo the number of seats.
     pub cpu: u8,
-    /// Who holds it.
+    /// Its holder.
     pub holder: Holder,
     /// When it last changed hands, in milliseconds of the monotonic clock, wrapping.
     pub changed_ms: u32,
@@ -410,7 +410,7 @@ mod tests {
     #[test]
     fn a_spinner_too_many_is_the_highest_seat_and_half_go_at_a_time() {
         let mut seats = [seat(Holder::Mine, 5_000); 8];
-        seats[7].holder = Holder::Fellow;
+        seats[7].holder = Holder::Peer;
         let shrunk = View { budget: 3, wanted: 8, ..view(&seats, &[]) };
         assert_eq!(decide(&shrunk), [Action::Release(6), Action::Release(5)]);
     }

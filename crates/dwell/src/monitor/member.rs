@@ -94,7 +94,7 @@ impl Member {
         }
     }
 
-    /// Who it is.
+    /// The identity of the member's process.
     pub fn identity(&self) -> Identity {
         self.identity
     }
@@ -195,7 +195,7 @@ impl Member {
     }
 
     /// What peers use of our CPUs, by their last reports.
-    pub fn fellows(&self, table: Table<'_>, now_ns: u64, group: u64) -> Fellows {
+    pub fn peers(&self, table: Table<'_>, now_ns: u64, group: u64) -> Fellows {
         let mut sum = Fellows::default();
         for slot in slots() {
             if Some(slot) == self.slot
@@ -242,17 +242,17 @@ impl Member {
         for (&cpu, word) in self.seats.iter().zip(&words) {
             let holder = match word.owner() {
                 Some(owner) if owner == my_owner => Holder::Mine,
-                Some(owner) if Self::holds(table, owner, now_ns, gone) => Holder::Fellow,
+                Some(owner) if Self::holds(table, owner, now_ns, gone) => Holder::Peer,
                 _ => Holder::Free,
             };
-            if let (Holder::Fellow, Some(owner)) = (holder, word.owner()) {
+            if let (Holder::Peer, Some(owner)) = (holder, word.owner()) {
                 held_by[usize::from(owner.slot)] += 1;
             }
             seats.push(Seat { cpu, holder, changed_ms: word.changed_ms() });
         }
         let held = seats.iter().filter(|s| s.holder == Holder::Mine).count() as u32;
 
-        // Who has no budget does not queue for what it may not use.
+        // A process without a budget does not queue for seats that it may not use.
         let wanted = if ask.budget == 0 { 0 } else { ask.wanted };
         self.waits_since_ms = (wanted > held).then(|| self.waits_since_ms.unwrap_or(now_ms));
         let waits_since_ms = self.waits_since_ms.unwrap_or(now_ms);

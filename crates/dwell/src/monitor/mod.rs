@@ -24,15 +24,17 @@
 //! ```
 
 mod assess;
-mod crowd;
 mod host;
 mod lease;
 mod member;
+mod overload;
 mod permit;
+#[doc(hidden)]
 pub mod procstat;
 mod quota;
 mod sources;
 mod sync;
+#[doc(hidden)]
 pub mod sys;
 mod table;
 mod window;
@@ -46,10 +48,13 @@ mod simulation;
 #[cfg(test)]
 mod table_tests;
 
-pub use crowd::is_crowded;
 pub(crate) use host::shared_words;
-pub use host::{Fellow, HostPage, Sharing};
+#[doc(hidden)]
+pub use host::{HostPage, Peer, Sharing};
 pub(crate) use lease::scatter;
+#[doc(hidden)]
+pub use overload::is_overloaded;
+#[doc(hidden)]
 pub use permit::{LoadReader, SpinGuard, SpinPermit};
 
 use crate::clock;
@@ -80,8 +85,8 @@ pub struct Config {
     pub sharing: Sharing,
     /// How long a process keeps the right to spin when others wait for it, give or take a quarter.
     pub max_hold_ms: u32,
-    /// CPU time that busy-waiting may use at most, as a share, 0–1, of the CPUs that the process may
-    /// run on; `None` for no cap. It holds for each window, whatever the policy.
+    /// CPU time that busy-waiting may use at most, as a share, 0–1, of the CPUs that the process
+    /// may run on; `None` for no cap. It holds for each window, whatever the policy.
     pub spin_cap: Option<f32>,
     /// Where to look, once a window, whether Dwell is switched off.
     pub off_switch: OffSwitch,
@@ -129,6 +134,7 @@ impl Config {
 
 /// Busy time of all CPUs since boot, in nanoseconds, in steps of 10 ms: differences over long spans
 /// tell what everybody did. `None` where `/proc/stat` cannot be read.
+#[doc(hidden)]
 pub fn busy_ns() -> Option<Ns> {
     let text = std::fs::read_to_string("/proc/stat").ok()?;
     let every: Vec<u32> = (0..8192).collect();
@@ -140,6 +146,7 @@ pub fn busy_ns() -> Option<Ns> {
 
 /// What the monitor itself costs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[doc(hidden)]
 pub struct Cost {
     /// Samples taken.
     pub samples: u64,
@@ -163,6 +170,7 @@ pub struct SystemMonitor {
 }
 
 /// Hears each window's load, until it says `false`.
+#[doc(hidden)]
 pub type Watcher = Box<dyn FnMut(Load) -> bool + Send>;
 
 /// Those who hear of each window.
@@ -251,8 +259,8 @@ impl SystemMonitor {
         Ok(monitor)
     }
 
-    /// What processes found out about devices, opened when it is first asked for. Where it cannot be
-    /// had, each process finds out for itself.
+    /// What processes found out about devices, opened when it is first asked for. Where it cannot
+    /// be had, each process finds out for itself.
     pub(crate) fn remembered(&self) -> Option<&Arc<Remembered>> {
         let open = || {
             let (page, sharing) = self.page.as_ref()?;
@@ -300,7 +308,7 @@ impl SystemMonitor {
     }
 
     /// All processes on the host page, as they describe themselves.
-    pub fn fellows(&self) -> Vec<Fellow> {
+    pub fn peers(&self) -> Vec<Peer> {
         lock(&self.core).host.survey()
     }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What the I/O path touches: the published load, and the permit that bounds spinning threads.
 
-use super::sync::{AtomicU64, LEASES, Thread, Words};
+use super::sync::{AtomicU64, LEASES, SharedAtomics, Thread};
 use crate::clock;
 use dwell_policy::{Decision, Load, Ns};
 use std::io;
@@ -12,13 +12,13 @@ use std::sync::{Arc, OnceLock};
 /// has no monitor: its load then says "do not spin", and it holds no lease.
 #[derive(Debug)]
 pub(super) struct Shared {
-    words: Words,
+    words: SharedAtomics,
     pub(super) thread: OnceLock<Thread>,
 }
 
 // Words of one cache line stand together. The first two lines are read by every request and written
-// rarely; the third by who likes; the fourth by every spin under a cap; each of the others by whoever
-// spins on its lease.
+// rarely; the third by who likes; the fourth by every spin under a cap; each of the others by
+// whoever spins on its lease.
 const LINE: usize = 8;
 const LOAD: usize = 0;
 const SIGNALS: usize = 1;
@@ -59,7 +59,8 @@ fn bump(word: &AtomicU64, more: u64) {
 
 impl Shared {
     pub(super) fn new() -> io::Result<Shared> {
-        let shared = Shared { words: Words::wiped_on_fork(SHARED_WORDS)?, thread: OnceLock::new() };
+        let shared =
+            Shared { words: SharedAtomics::wiped_on_fork(SHARED_WORDS)?, thread: OnceLock::new() };
         Ok(shared)
     }
 
@@ -159,8 +160,8 @@ impl Shared {
         })
     }
 
-    /// Threads may spin for so long until the next call; `None` sets no limit. What is left of before
-    /// is forfeited.
+    /// Threads may spin for this long until the next call; `None` sets no limit. The rest of the
+    /// last allowance is forfeited.
     pub(super) fn set_allowance(&self, allowed_ns: Option<Ns>) {
         self.word(CAP).store(allowed_ns.map_or(0, |ns| ns.saturating_add(1)), Relaxed);
     }
@@ -241,8 +242,8 @@ impl SpinPermit {
     }
 
     /// [`SpinPermit::try_spin`] for a caller that knows the time (CLOCK_MONOTONIC): no clock is
-    /// read. A thread that names the [lease](SpinGuard::lease) of its last spin meets no other thread
-    /// on that lease's cache line, as long as there are leases for all.
+    /// read. A thread that names the [lease](SpinGuard::lease) of its last spin meets no other
+    /// thread on that lease's cache line, as long as there are leases for all.
     #[inline]
     pub fn try_spin_at(&self, now_ns: Ns, lease: u32) -> Option<SpinGuard<'_>> {
         let Some(lease) = self.0.take_lease(lease) else {
@@ -254,9 +255,9 @@ impl SpinPermit {
         Some(SpinGuard { shared: &self.0, lease: Some(lease), since_ns: now_ns, reserved_ns: None })
     }
 
-    /// Holds a wait that is to spin to what waiting may still use of the CPUs: its spin may last that
-    /// long at most. `None` where less is left than the wait is predicted to take. Without a cap this
-    /// is one relaxed load, and `seat` comes back.
+    /// Holds a wait that is to spin to what waiting may still use of the CPUs: its spin may last
+    /// that long at most. `None` where less is left than the wait is predicted to take. Without a
+    /// cap this is one relaxed load, and `seat` comes back.
     #[inline]
     pub fn within_cap<'a>(
         &'a self,

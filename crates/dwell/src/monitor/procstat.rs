@@ -29,7 +29,7 @@ impl CpuTimes {
     }
 }
 
-/// What is used of `/proc/stat`.
+/// The figures taken from `/proc/stat`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProcStat {
     /// The CPUs asked for that are online, in ascending order.

@@ -148,7 +148,8 @@ fn leases_never_exceed_the_budget_and_nobody_starves() {
     for (processes, budget) in [(12, 1u32), (64, 3), (64, 6), (64, 12)] {
         let mut host = Host::new(processes, budget);
         let rounds = processes.div_ceil(budget as usize) as u64;
-        // A seat changes hands after at most 1.25 holds, and its new holder finds it a window later.
+        // A seat changes hands after at most 1.25 holds, and its new holder finds it a window
+        // later.
         let turn_ms = rounds * (HOLD_MS * 5 / 4 + 3 * WINDOW_MS);
         host.run(2 * turn_ms, |host| {
             assert!(host.taken() <= budget, "{} at {} ms", host.taken(), host.now_ms);

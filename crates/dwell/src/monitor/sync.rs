@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the monitor shares with the I/O path and with other processes. A model checker runs the same sources over words of
-//! its own, and over fewer.
+//! What the monitor shares with the I/O path and with other processes. A model checker runs the
+//! same sources over words of its own, and over fewer.
 
-pub(super) use crate::words::Words;
+pub(super) use crate::shared_atomics::SharedAtomics;
 pub(super) use std::sync::atomic::AtomicU64;
 pub(super) use std::thread::Thread;
 

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The layout of the host page: a header, a seat per CPU, a slot per process; all atomic words.
 //!
-//! Whoever may open the page may write anything into it, at any time. Nothing read here is used as
-//! an index, a length or a divisor without a bound, and every state is a single word that changes
-//! by one compare-and-swap: a process that dies between two instructions leaves no half-done step.
+//! A process that may open the page may write anything into it, at any time. Nothing read here is
+//! used as an index, a length or a divisor without a bound. Every state is a single word that
+//! changes by one compare-and-swap: a process that dies between two instructions leaves no
+//! half-done step.
 
 use super::lease::scatter;
 use super::sync::{AtomicU64, SEATS, SLOTS, WORDS};
@@ -43,7 +44,7 @@ impl Identity {
     }
 }
 
-/// Who a seat word says holds the seat: the slot, and a tag that changes with its process.
+/// The holder of a seat by its word: the slot, and a tag that changes with its process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Owner {
     /// The slot.
@@ -159,7 +160,7 @@ impl<'a> Table<'a> {
         &self.0[HEADER_WORDS + SEATS + usize::from(slot) * SLOT_WORDS + word]
     }
 
-    /// Who has a slot; `None` where it is free.
+    /// The process that has a slot; `None` where it is free.
     pub fn identity(self, slot: u8) -> Option<Identity> {
         let word = self.slot_word(slot, 0).load(Acquire);
         (word != 0).then_some(Identity(word))

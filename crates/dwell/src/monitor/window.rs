@@ -105,16 +105,16 @@ impl Core {
             period_ms: self.config.window_ms * windows,
             group: now.group,
         };
-        let fellows = self.host.report(now.at_ns, now.cpus.iter().map(|times| times.cpu), &report);
+        let peers = self.host.report(now.at_ns, now.cpus.iter().map(|times| times.cpu), &report);
         let in_window = |cpus: f64| (cpus * elapsed_ns as f64) as u64;
-        own.fellows_ns = in_window(fellows.spin_cpus + fellows.worker_cpus);
-        own.fellows_in_group_ns = in_window(fellows.group_spin_cpus);
+        own.fellows_ns = in_window(peers.spin_cpus + peers.worker_cpus);
+        own.fellows_in_group_ns = in_window(peers.group_spin_cpus);
 
         let mut load = assess(&self.prev, &now, &own, &self.config, &mut self.hysteresis);
 
-        let spun_ns = own.spin_ns as f64 + in_window(fellows.spin_cpus) as f64;
+        let spun_ns = own.spin_ns as f64 + in_window(peers.spin_cpus) as f64;
         if spun_ns > 0.0 {
-            let worked_ns = own.worker_ns as f64 + in_window(fellows.worker_cpus) as f64;
+            let worked_ns = own.worker_ns as f64 + in_window(peers.worker_cpus) as f64;
             self.worker_share = (worked_ns / spun_ns).min(MAX_WORKER_SHARE);
         }
         let others = f64::from(load.others());

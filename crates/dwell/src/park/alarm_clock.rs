@@ -11,9 +11,10 @@ use crate::timerfd::Timer;
 /// Shorter sleeps are timed by the call that sleeps: they mostly last until they are over.
 const LEAST_NS: Ns = 500_000;
 
-/// Ends sleeps that are mostly ended by something else long before. Setting a timer for each, and putting it back, costs as much as
-/// the rest of a wake-up where a machine's timer belongs to a hypervisor. So it is left as it is while it rings soon
-/// enough, and not before half of the sleep is over.
+/// Ends sleeps that are mostly ended by something else long before. Setting a timer for each, and
+/// putting it back, costs as much as the rest of a wake-up where a machine's timer belongs to a
+/// hypervisor. So it is left as it is while it rings soon enough, and not before half of the sleep
+/// is over.
 pub(super) struct AlarmClock {
     timer: Timer,
     rings_at: Ns,

@@ -13,7 +13,7 @@ use super::alarm_clock::AlarmClock;
 use super::enter_ring;
 use crate::clock::{self, PreciseTimers};
 use crate::eventfd::Event;
-use crate::executor::{Alarm, Ready, World};
+use crate::executor::{Alarm, Platform, Ready};
 use crate::fork::ForkMark;
 use crate::queue::{Wake, Watch};
 use crate::ring::{Completed, Ring, SpinMethod};
@@ -173,7 +173,7 @@ impl Parker {
     }
 }
 
-impl World for Parker {
+impl Platform for Parker {
     #[inline]
     fn now(&mut self) -> Ns {
         clock::now()

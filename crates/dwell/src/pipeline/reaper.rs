@@ -7,10 +7,10 @@ use std::collections::VecDeque;
 use dwell_policy::{Decision, Estimator, Ns};
 
 use super::{Finished, Flight};
+use crate::admission::Standing;
 use crate::buffer::Filled;
 use crate::file::File;
-use crate::flights::Flights;
-use crate::governed::Standing;
+use crate::in_flight::InFlightTable;
 use crate::queue::{Completion, Io};
 use crate::source::Source;
 
@@ -28,7 +28,7 @@ where
     S::Queue: Send,
 {
     pub file: &'p File<S>,
-    pub flights: &'p mut Flights<Flight<B>>,
+    pub flights: &'p mut InFlightTable<Flight<B>>,
     pub finished: &'p mut VecDeque<Finished<B>>,
     pub decided: &'p mut Vec<Decision>,
     pub standing: &'p mut Standing,

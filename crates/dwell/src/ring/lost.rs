@@ -23,8 +23,9 @@ impl Ring {
         }
     }
 
-    /// Ends the one request of a lost ring once the kernel is done with its memory: a read so that another route carries
-    /// it out, anything else with ENOTRECOVERABLE, as it may have been carried out.
+    /// Ends the one request of a lost ring once the kernel is done with its memory: a read so that
+    /// another route carries it out, anything else with ENOTRECOVERABLE, as it may have been
+    /// carried out.
     pub(super) fn ended_unseen(&mut self, out: &mut dyn FnMut(Completion)) -> usize {
         let watches = self.watching || !self.words.is_empty();
         if !self.is_lost() || self.backlog.requests != 1 || watches || !self.is_called_for() {
@@ -37,12 +38,14 @@ impl Ring {
         self.give_back(at as u32, errno, out)
     }
 
-    /// Whether the kernel waits for a call to go on with a request. Until that call it touches none of its memory.
+    /// Whether the kernel waits for a call to go on with a request. Until that call it touches none
+    /// of its memory.
     fn is_called_for(&mut self) -> bool {
         if !self.uring.submission().taskrun() {
             return false;
         }
-        // The flag may be late, from a request that is out already. The descriptor knows, if it still is the ring's.
+        // The flag may be late, from a request that is out already. The descriptor knows, if it
+        // still is the ring's.
         let closed = matches!(self.broken, Some(libc::EBADF | libc::EOPNOTSUPP));
         let fd = self.uring.as_raw_fd();
         let mut ring = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };

@@ -34,7 +34,8 @@ pub fn child() -> Option<PathBuf> {
 /// Runs `work` in a forked child of the calling thread; whether it came to its end.
 pub fn forked(work: impl FnOnce()) -> bool {
     // SAFETY: the child runs `work`, which takes no lock that another thread could hold but the
-    // allocator's, which glibc makes usable (and there is none: it is alone in its process); then it ends without running anything of the parent's.
+    // allocator's, which glibc makes usable (and there is none: it is alone in its process); then
+    // it ends without running anything of the parent's.
     match unsafe { libc::fork() } {
         -1 => panic!("fork: {}", std::io::Error::last_os_error()),
         0 => {

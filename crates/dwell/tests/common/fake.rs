@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use dwell::dwell_policy::{Backlog, Kind, Routes};
-use dwell::known::Known;
+use dwell::parameters::DeviceParameters;
 use dwell::queue::{Completion, Full, Io, Queue, Ticket, Wake};
 use dwell::source::Source;
 use dwell::{File, Route, WaitPolicy};
@@ -138,7 +138,7 @@ impl Fake {
     }
 
     /// A file over it, on a device of its own.
-    pub fn open(&self, known: Known, policy: impl WaitPolicy + 'static) -> File<Fake> {
+    pub fn open(&self, known: DeviceParameters, policy: impl WaitPolicy + 'static) -> File<Fake> {
         static DEVICES: AtomicU64 = AtomicU64::new(0);
         let device = format!("fake:{}", DEVICES.fetch_add(1, Ordering::Relaxed));
         File::over(self.clone(), "fake", &device, known, Arc::new(policy), None)

@@ -17,7 +17,7 @@ use dwell::dwell_policy::Routes;
 use dwell::dwell_policy::{Load, Ns, Profile, Wait};
 use dwell::executor::Executor;
 use dwell::kernel::Kernel;
-use dwell::known::Known;
+use dwell::parameters::DeviceParameters;
 use dwell::queue::Io;
 use dwell::ring::SpinMethod;
 use dwell::source::Source;
@@ -84,9 +84,9 @@ pub fn check(bytes: &[u8], offset: u64, seed: u64) {
 }
 
 /// What a probe would say of a fast device.
-pub fn fast() -> Known {
+pub fn fast() -> DeviceParameters {
     let profile = Profile { class: DeviceClass::Fast, ..Profile::default() };
-    Known { profile: Some(profile), ..Known::default() }
+    DeviceParameters { profile: Some(profile), ..DeviceParameters::default() }
 }
 
 /// Always this route and mode; blocks where the route is not offered.
@@ -120,8 +120,8 @@ impl Way {
         Way { mode: Mode::Block, ..Way::spin() }
     }
 
-    pub fn known(&self) -> Known {
-        Known { method: self.method, polled: self.route == Route::Polled, ..fast() }
+    pub fn known(&self) -> DeviceParameters {
+        DeviceParameters { method: self.method, polled: self.route == Route::Polled, ..fast() }
     }
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The VM that `vm/test` boots, as tests within see it: what it does with a polled read, and how often its drive interrupts.
+//! The VM that `vm/test` boots, as tests within see it: what it does with a polled read, and how
+//! often its drive interrupts.
 #![allow(dead_code)]
 
 use std::env;
@@ -21,8 +22,8 @@ pub enum Polling {
 impl Polling {
     pub const ANY: &[Polling] = &[Polling::Real, Polling::Fake, Polling::Refused];
 
-    /// Of this boot, where it is one of those that are wanted; else why the test skips. The serial number keeps tests,
-    /// which overwrite the drive, off any drive that is not the VM's.
+    /// Of this boot, where it is one of those that are wanted; else why the test skips. The serial
+    /// number keeps tests, which overwrite the drive, off any drive that is not the VM's.
     pub fn of_this_boot(wanted: &[Polling]) -> Result<Polling, String> {
         let polling = match env::var("DWELL_VM").as_deref() {
             Err(_) => return Err("not in the VM (vm/test boots it)".to_owned()),

@@ -48,8 +48,8 @@ fn of_negative(ret: i32) -> Seen {
 
 impl Actor {
     pub(super) fn call(&mut self, op: &Op) -> Seen {
-        // SAFETY (all blocks below): calls with numbers, strings that end with zero and memory that outlives
-        // them; a descriptor that is not open makes a call fail and nothing else.
+        // SAFETY (all blocks below): calls with numbers, strings that end with zero and memory that
+        // outlives them; a descriptor that is not open makes a call fail and nothing else.
         match op {
             Op::Open { slot, name, flags, by } => self.open(*slot, *name, *flags, *by),
             Op::OpenUnnamed { slot } => {
@@ -191,7 +191,8 @@ impl Actor {
 
     fn close(&mut self, slot: u8, by: CloseBy) -> Seen {
         let fd = fd(slot);
-        // SAFETY: whatever the number is, closing it is what the script says; the actor's own lie elsewhere.
+        // SAFETY: whatever the number is, closing it is what the script says; the actor's own lie
+        // elsewhere.
         let seen = unsafe {
             match by {
                 CloseBy::Close => of(libc::close(fd).into()),
@@ -269,8 +270,8 @@ impl Actor {
         let (iov, iovs) = (pieces.as_ptr(), pieces.len() as i32);
         let to = start.cast::<libc::c_void>();
         let from = start.cast_const().cast::<libc::c_void>();
-        // SAFETY: memory of at least `length` bytes behind `start`; a count beyond that is the script's wish, and
-        // what lies behind is nobody's.
+        // SAFETY: memory of at least `length` bytes behind `start`; a count beyond that is the
+        // script's wish, and what lies behind is nobody's.
         unsafe {
             match (by, at, write) {
                 (By::Plain | By::Wide, None, false) => of(libc::read(fd, to, count) as i64),

@@ -42,7 +42,8 @@ impl Arena {
         }
     }
 
-    /// Memory of so many bytes, `skew` bytes behind the beginning of a page, with canaries behind it.
+    /// Memory of so many bytes, `skew` bytes behind the beginning of a page, with canaries behind
+    /// it.
     pub fn piece(&mut self, at: usize, bytes: usize, skew: usize) -> &mut [u8] {
         let from = at.next_multiple_of(PAGE) + skew;
         assert!(from + bytes + CANARY_BYTES <= ARENA_BYTES);
@@ -88,7 +89,8 @@ thread_local! {
 /// Installs a handler that puts empty memory where a file has none, and notes that.
 pub fn catch_bus_errors() {
     extern "C" fn handler(_: i32, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
-        // SAFETY: the kernel passes the information; the page is one of a mapped file that just failed.
+        // SAFETY: the kernel passes the information; the page is one of a mapped file that just
+        // failed.
         unsafe {
             let page = (*info).si_addr() as usize & !(PAGE - 1);
             libc::mmap(

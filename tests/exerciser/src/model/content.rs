@@ -69,8 +69,8 @@ impl Inode {
         self.data[at as usize..end].copy_from_slice(bytes);
     }
 
-    /// A direct write that was refused or cut short for its alignment: the kernel may have written whole blocks of it
-    /// before it came to the odd rest.
+    /// A direct write that was refused or cut short for its alignment: the kernel may have written
+    /// whole blocks of it before it came to the odd rest.
     pub fn half_written(&mut self, range: Range<u64>) {
         self.vague_length |= range.end > self.len();
         self.vague.push(range.start..range.end.checked_next_multiple_of(PAGE).unwrap_or(u64::MAX));

@@ -47,8 +47,8 @@ impl Model {
         let Some(source) = source.filter(Description::reads) else {
             return judged(seen, bad(), &[]);
         };
-        // FUSE passthrough has no pages to send of a file that was opened to append, and where the first two copies of a mount
-        // met, Linux 6.18 sends for copy_file_range too.
+        // FUSE passthrough has no pages to send of a file that was opened to append, and where the
+        // first two copies of a mount met, Linux 6.18 sends for copy_file_range too.
         if let Some(seen) = seen
             && seen.failed()
             && seen.more == 0

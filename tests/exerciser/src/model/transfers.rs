@@ -14,14 +14,16 @@ const RWF_APPEND: i32 = 0x10;
 const RWF_NOAPPEND: i32 = 0x20;
 
 impl Model {
-    /// Whether requests go past the page cache. What FUSE passes through keeps the flags that it was opened with.
+    /// Whether requests go past the page cache. What FUSE passes through keeps the flags that it
+    /// was opened with.
     pub(super) fn goes_direct(&self, open: &Description) -> bool {
         open.is_direct() || self.through_fuse && open.opened & libc::O_DIRECT != 0
     }
 
-    /// Whether a direct request that is not aligned may succeed in one run and fail in another. Through FUSE it may
-    /// be buffered. On a disk's file system a read succeeds where nothing was written to the disk yet, and a write is
-    /// buffered where pages cannot be dropped: beside free actors both are a matter of time.
+    /// Whether a direct request that is not aligned may succeed in one run and fail in another.
+    /// Through FUSE it may be buffered. On a disk's file system a read succeeds where nothing was
+    /// written to the disk yet, and a write is buffered where pages cannot be dropped: beside free
+    /// actors both are a matter of time.
     pub(super) fn alignment_is_luck(&self) -> bool {
         self.through_fuse || self.order == Order::Free
     }
@@ -151,7 +153,7 @@ impl Model {
         }
         let mut told = Vec::new();
         let mut expected = Seen::ok(0);
-        // What is read behind the end depends on which of them comes first.
+        // Reads behind the end depend on which request comes first.
         let length = self.inodes[open.inode].len();
         let mut known = parts.iter().all(|part| part.at + u64::from(part.bytes) <= length);
         for part in parts {

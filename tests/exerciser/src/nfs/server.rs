@@ -34,8 +34,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// One on a disk, or in memory where that cannot be served. A tmpfs begins to list again where the entry that was
-    /// listed last is gone, and the server passes that on.
+    /// One on a disk, or in memory where that cannot be served. A tmpfs begins to list again where
+    /// the entry that was listed last is gone, and the server passes that on.
     pub fn start(process: Arc<AtomicU32>) -> Result<Self> {
         let on = |parent: PathBuf| {
             let directory = TempDir::with_prefix_in("dwell-exerciser-nfs-", parent)?;

@@ -42,8 +42,8 @@ struct Sum {
     device_ns: u64,
 }
 
-/// Every request that was issued and completed; `None` where there are none. A thread is taken to wait
-/// for each read, and for nothing else.
+/// Every request that was issued and completed; `None` where there are none. A thread is taken to
+/// wait for each read, and for nothing else.
 pub fn seen(text: &str, waking_ns: u64) -> Option<Seen> {
     let (mut queued, mut issued) = (BTreeMap::new(), BTreeMap::new());
     let mut sums: BTreeMap<(&str, Operation), Sum> = BTreeMap::new();

@@ -11,7 +11,8 @@ use crate::ring::Broken;
 use crate::wire::{Command, Done, Opcode};
 
 impl ChannelQueue {
-    /// Puts the next command of a flight in the ring; `false` where its file is to be asked of the kernel.
+    /// Puts the next command of a flight in the ring; `false` where its file is to be asked of the
+    /// kernel.
     #[inline]
     pub(super) fn stage(&mut self, at: u32) -> Result<bool, Broken> {
         let Some(target) = self.flights[at as usize].as_ref().map(|flight| flight.io.target())
@@ -45,7 +46,8 @@ impl ChannelQueue {
         };
         if opcode == Opcode::Write && flight.in_channel.is_none() {
             let Some(slot) = link.shared().data(place, piece) else { return Ok(false) };
-            // SAFETY: the slot is this flight's, and so long; whoever made the request lends its memory.
+            // SAFETY: the slot is this flight's, and so long; whoever made the request lends its
+            // memory.
             let whole = unsafe {
                 match self.guest {
                     Some(_) => careful::gather(link.process(), io, flight.moved, slot, piece),

@@ -26,7 +26,9 @@ pub struct Nfs {
     /// Requests outstanding; threads of the baseline
     #[arg(long, value_delimiter = ',', default_value = "2,3,4,5,6,7,8,16,32", value_parser = clap::value_parser!(u32).range(1..=1024))]
     windows: Vec<u32>,
-    /// Contenders: biod (blocking threads, a connection each), biod-shared (on one together), single (one thread), single-spread (with as many connections), bare (its calls alone), peer:NAME (another client)
+    /// Contenders: biod (blocking threads, a connection each), biod-shared (on one together),
+    /// single (one thread), single-spread (with as many connections), bare (its calls alone),
+    /// peer:NAME (another client)
     #[arg(long, value_delimiter = ',', default_value = "biod,single", value_parser = contender)]
     contenders: Vec<String>,
     /// The program that has other clients, as `make peers` builds it

@@ -17,10 +17,11 @@ use crate::{given, size};
 /// What to measure, and how.
 #[derive(Args)]
 pub struct Pager {
-    /// Files or addresses (emu:z-nand), which are only read. Without any: files made for it, on --on
+    /// Files or addresses (emu:z-nand), which are only read. Without any: files made for it, on
+    /// --on
     paths: Vec<PathBuf>,
-    /// Devices to make files of random bytes on, each with ext4: a loop device over memory, compressed
-    /// memory, the disk of the working directory
+    /// Devices to make files of random bytes on, each with ext4: a loop device over memory,
+    /// compressed memory, the disk of the working directory
     #[arg(
         long,
         value_enum,
@@ -45,7 +46,7 @@ pub struct Pager {
     /// The contender that the others are held against
     #[arg(long, default_value = "mmap", value_parser = known_way)]
     baseline: String,
-    /// What is done: visits to pages in an order, or walks over a graph, which the files then are
+    /// Work to do: visits to pages in an order, or walks over a graph, which the files then are
     #[arg(long, value_enum, value_delimiter = ',', default_value = "random,sequential,strided")]
     work: Vec<WorkArg>,
     /// Distance of strided visits, in pages

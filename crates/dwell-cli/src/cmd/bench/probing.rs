@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is measured before a bench begins: what a switch costs, and devices of which nothing is known.
+//! What is measured before a bench begins: what a switch costs, and devices of which nothing is
+//! known.
 
 use anyhow::{Context, Result};
 use clap::Args;

@@ -15,7 +15,7 @@ use serde::Serialize;
 use crate::settings::{Layer, layers, together};
 use crate::show::{self, Screen, Tone, finished};
 
-/// What is told of settings in JSON.
+/// The settings as JSON.
 #[derive(Serialize)]
 pub struct Told {
     files: Vec<ToldFile>,

@@ -47,8 +47,8 @@ pub struct Its {
     /// List the parameters, their values, and which of them the paper leaves open
     #[arg(long)]
     params: bool,
-    /// Directory for report.html (the paper's figures beside its bands), result.json, result.csv, and
-    /// each run as it is made; the same command again goes on there
+    /// Directory for report.html (the paper's figures beside its bands), result.json, result.csv,
+    /// and each run as it is made; the same command again goes on there
     #[arg(short, long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Print the result as JSON in place of the tables

@@ -98,8 +98,8 @@ fn table(outcome: &Outcome) -> String {
         scenario.threads,
         plural(scenario.threads),
         units::bytes(scenario.size_bytes),
-        scenario.hogs,
-        if scenario.hogs == 1 { "" } else { "es" },
+        scenario.stressors,
+        if scenario.stressors == 1 { "" } else { "es" },
         profile.class,
         units::time_ns(profile.latency_of(scenario.size_bytes) as f64),
     );

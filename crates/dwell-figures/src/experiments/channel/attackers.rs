@@ -171,7 +171,8 @@ impl Attackers {
         for at in 0..commands {
             let mut buffer = queue.buffer(4096).context("no room in the channel")?;
             let (memory, at) = (buffer.as_mut_ptr(), at as u64 * 4096);
-            // SAFETY: the memory lies in the channel, which the queue keeps until its requests are over.
+            // SAFETY: the memory lies in the channel, which the queue keeps until its requests are
+            // over.
             let io = unsafe { Io::plain(Action::Read, file.as_raw_fd(), memory, 4096, at) };
             ensure!(queue.submit(io, Route::Interrupt).is_ok(), "no room in the queue");
             std::mem::forget(buffer);
@@ -290,7 +291,7 @@ impl Drop for Stuck {
     fn drop(&mut self) {
         let held =
             |held: &Held| std::mem::take(&mut *held.lock().unwrap_or_else(PoisonError::into_inner));
-        // Whoever waits keeps the mount. More come as soon as some are answered.
+        // A waiting process keeps the mount. More come as soon as some are answered.
         for _ in 0..100 {
             held(&self.held).into_iter().for_each(|reply| reply.error(Errno::EIO));
             thread::sleep(Duration::from_millis(1));

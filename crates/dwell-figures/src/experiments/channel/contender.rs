@@ -54,7 +54,7 @@ pub enum Contender {
     },
 }
 
-/// What is asked for.
+/// The requests that a contender makes.
 #[derive(Clone, Copy)]
 pub struct Job {
     /// Read or write.
@@ -99,7 +99,8 @@ impl Contender {
         Ok(Contender::Blocking(Box::new(options.open(stage.mount().join(DATA))?)))
     }
 
-    /// Many in flight through a channel. `in_channel`: buffers live there; else requests are copied.
+    /// Many in flight through a channel. `in_channel`: buffers live there; else requests are
+    /// copied.
     pub fn queue(stage: &Stage, depth: u32, bytes: u32, in_channel: bool) -> Result<Contender> {
         let served = Served::open(&stage.mount().join(DATA), &Options::new().write(true))?;
         let arena_bytes = if in_channel { depth * bytes.max(64) } else { 0 };
@@ -159,7 +160,8 @@ impl Contender {
                 let (depth, whole) = (buffers.len() as u32, job.request_bytes as i32);
                 let (mut sent, mut done, mut wrong) = (0, 0, 0);
                 let mut free: Vec<u32> = (0..depth).collect();
-                // Tickets number their places in their low bits; which buffer is there is kept here.
+                // Tickets number their places in their low bits; which buffer is there is kept
+                // here.
                 let mut at_place = vec![0; 4096];
                 while done < CHUNK {
                     while sent < CHUNK
@@ -167,7 +169,8 @@ impl Contender {
                     {
                         let memory = buffers[buffer as usize].start();
                         let (target, at) = (served.target(), job.next(dice));
-                        // SAFETY: the buffer is this request's until its completion is out, and outlives it.
+                        // SAFETY: the buffer is this request's until its completion is out, and
+                        // outlives it.
                         let io =
                             unsafe { Io::plain(job.action, target, memory, job.request_bytes, at) };
                         let ticket = queue.submit(io, Route::Interrupt);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What two cores can do at all: a cache line there and back, and a copy of what the other one wrote.
+//! What two cores can do at all: a cache line there and back, and a copy of what the other one
+//! wrote.
 #![allow(unsafe_code)]
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -102,8 +103,8 @@ pub fn foreign_copy_ns(span: Duration) -> f64 {
     })
 }
 
-/// What two threads need that do nothing else: one copies 4 KiB from a random place of a mapped file to memory
-/// of both, the other one copies it out.
+/// What two threads need that do nothing else: one copies 4 KiB from a random place of a mapped
+/// file to memory of both, the other one copies it out.
 pub fn relay_ns(span: Duration, file: &Mapping) -> f64 {
     let (mut shared, mut own) = (Aligned::new(4096), Aligned::new(4096));
     let room = &Room(shared.as_mut_ptr());

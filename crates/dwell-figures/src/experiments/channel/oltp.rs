@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! D4 and D5: databases, as they are, on a served directory: under `dwell run`, where their files take channels, without
-//! it, and past the mount.
+//! D4 and D5: databases, as they are, on a served directory: under `dwell run`, where their files
+//! take channels, without it, and past the mount.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,8 @@ use crate::figure::FigureResult;
 use dwell_bench::fixture::Directory;
 use dwell_bench::stats::{Middle, Paired};
 
-/// A program with its script, and what it is asked to do: the name of a case, and the script's word for it.
+/// A program with its script, and what it is asked to do: the name of a case, and the script's word
+/// for it.
 struct Program {
     script: &'static str,
     cases: &'static [(&'static str, &'static str)],

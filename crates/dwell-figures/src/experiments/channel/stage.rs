@@ -44,8 +44,8 @@ impl Stage {
         }))
     }
 
-    /// Serves `backing` as `dwell serve` does: the kernel reads and writes by itself where it can. `hidden` keeps
-    /// everybody else off the directory.
+    /// Serves `backing` as `dwell serve` does: the kernel reads and writes by itself where it can.
+    /// `hidden` keeps everybody else off the directory.
     pub fn passed_through(
         backing: &Path,
         hidden: bool,
@@ -86,7 +86,7 @@ impl Stage {
         self.server.stopper().facts().data_path
     }
 
-    /// Who serves it.
+    /// The daemon that serves the directory.
     pub fn daemon(&self) -> &Arc<Daemon> {
         &self.daemon
     }

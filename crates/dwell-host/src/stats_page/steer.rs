@@ -102,14 +102,14 @@ mod tests {
     use dwell_policy::Kind;
 
     use super::*;
-    use crate::ledger::{Header, Ledger, order};
+    use crate::stats_page::{Header, StatsPage, order};
 
     #[test]
     fn an_order_takes_effect_with_the_next_decision() {
         let parent = tempfile::tempdir().unwrap();
         let dir = parent.path().join("dwell");
-        let ledger = Ledger::create(&dir, &Header::default()).unwrap();
-        let steered = Steered::new(Arc::new(policy::Spin), ledger.reader());
+        let stats_page = StatsPage::create(&dir, &Header::default()).unwrap();
+        let steered = Steered::new(Arc::new(policy::Spin), stats_page.reader());
         let wait = Wait::new(Kind::Read, 4096, None);
         let pid = std::process::id();
         assert_eq!((steered.name(), steered.choose(&wait).mode), ("spin", Mode::Spin));
@@ -122,7 +122,7 @@ mod tests {
         assert_eq!((off.mode, off.why), (Mode::Block, Reason::Off));
         order(&dir, pid, "on").unwrap();
         assert_eq!((steered.name(), steered.choose(&wait).mode), ("spin", Mode::Spin));
-        let late = Steered::new(Arc::new(policy::Block), ledger.reader());
+        let late = Steered::new(Arc::new(policy::Block), stats_page.reader());
         assert_eq!(late.name(), "spin");
     }
 }

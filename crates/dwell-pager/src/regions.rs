@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Which region an address belongs to: a table that a signal handler reads without a lock.
 //!
-//! A reader counts itself into a slot before it looks at the region there, and looks at the range again after
-//! that. The thread that takes a region out clears the range first and then waits until the slot's count is zero,
-//! so a region outlives all its readers. Nobody else looks at a region in the table.
+//! A reader counts itself into a slot before it looks at the region there, and looks at the range
+//! again after that. The thread that takes a region out clears the range first and then waits until
+//! the slot's count is zero, so a region outlives all its readers. Nobody else looks at a region in
+//! the table.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -28,32 +29,33 @@ struct Slot<T> {
     region: AtomicPtr<T>,
     start: AtomicUsize,
     end: AtomicUsize,
-    /// Threads that are at the region. Never set back: a late reader counts itself out after the slot has gone
-    /// to another region.
+    /// Threads that are at the region. Never set back: a late reader counts itself out after the
+    /// slot has gone to another region.
     inside: AtomicU32,
 }
 
 /// The regions of a process. A forked child finds it empty.
 #[repr(C)]
-pub(crate) struct Known<T> {
+pub(crate) struct Regions<T> {
     slots: [Slot<T>; REGIONS],
 }
 
-impl<T> Known<T> {
+impl<T> Regions<T> {
     /// An empty table, which stays for as long as the process lives.
-    pub fn new() -> io::Result<&'static Known<T>> {
-        const { assert!(size_of::<Known<T>>() <= PAGE_BYTES) };
+    pub fn new() -> io::Result<&'static Regions<T>> {
+        const { assert!(size_of::<Regions<T>>() <= PAGE_BYTES) };
         let area = Area::new(1)?;
         area.advise_range(0, 1, libc::MADV_DOFORK)?;
         area.advise_range(0, 1, libc::MADV_WIPEONFORK)?;
-        let start = area.start() as *const Known<T>;
+        let start = area.start() as *const Regions<T>;
         std::mem::forget(area);
-        // SAFETY: a page that stays mapped, of zeros, which are valid in all fields; all are atomic.
+        // SAFETY: a page that stays mapped, of zeros, which are valid in all fields; all are
+        // atomic.
         Ok(unsafe { &*start })
     }
 
-    /// Adds a region; its place, or `None` where there are too many. The region stays where it is until
-    /// [`Known::leave`] has come back.
+    /// Adds a region; its place, or `None` where there are too many. The region stays where it is
+    /// until [`Regions::leave`] has come back.
     pub fn enter(&self, region: *const T, addresses: Range<usize>) -> Option<usize> {
         let at = self.slots.iter().position(|slot| {
             slot.region
@@ -87,7 +89,8 @@ impl<T> Known<T> {
             slot.inside.fetch_add(1, Ordering::SeqCst);
             // The first look may have met the start of one region and the end of the next.
             if slot.holds(address) {
-                // SAFETY: the thread that takes the region out clears the range first, and waits for `inside` then.
+                // SAFETY: the thread that takes the region out clears the range first, and waits
+                // for `inside` then.
                 let region = unsafe { slot.region.load(Ordering::Acquire).as_ref() };
                 let done = region.map(act);
                 slot.inside.fetch_sub(1, Ordering::SeqCst);
@@ -150,7 +153,7 @@ mod tests {
 
     #[test]
     fn a_region_outlives_the_threads_that_look_at_it_while_regions_come_and_go() {
-        let known: &'static Known<Mortal> = Known::new().unwrap();
+        let known: &'static Regions<Mortal> = Regions::new().unwrap();
         let over = AtomicBool::new(false);
         // Addresses are used again at once, as those of mappings are.
         let addresses = |id: usize| (id + 1) << 12..(id + 2) << 12;
@@ -189,7 +192,7 @@ mod tests {
 
     #[test]
     fn a_late_reader_of_a_slot_that_has_gone_to_another_region_counts_itself_out_of_it() {
-        let known: &'static Known<Mortal> = Known::new().unwrap();
+        let known: &'static Regions<Mortal> = Regions::new().unwrap();
         let region = Mortal { alive: AtomicBool::new(true) };
         let at = known.enter(&region, 4096..8192).unwrap();
         // A reader found the range, and was interrupted before it could look at it again.

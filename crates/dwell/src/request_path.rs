@@ -7,14 +7,14 @@ use dwell_policy::{
     WaitMachine, policy,
 };
 
+use crate::admission::{Admission, Standing, admit};
 use crate::clock;
 use crate::error::{Error, Result};
 use crate::file::{File, Heat, Turn};
-use crate::governed::{Governor, Standing, admit};
 use crate::learner::{Asked, Taken};
 use crate::monitor::SpinGuard;
 use crate::off;
-use crate::queue::{Io, Prospect, Queue};
+use crate::queue::{Io, Queue, QueueHint};
 use crate::share::Steering;
 use crate::source::Source;
 use crate::stats::{Counters, Family};
@@ -48,7 +48,7 @@ where
     #[inline]
     pub fn wait_of(&self, kind: Kind, size_bytes: u64, call: Call) -> Wait<'_> {
         let routes = self.source.routes();
-        let mut load = self.governor.as_ref().map_or_else(Load::default, Governor::load);
+        let mut load = self.admission.as_ref().map_or_else(Load::default, Admission::load);
         if self.shadow {
             // It takes no seat, and so would have none.
             load.may_spin = load.has_budget;
@@ -130,11 +130,13 @@ where
         Some(result)
     }
 
-    /// Serves by `call` a request of so many bytes that its policy leaves to the synchronous call whatever came before it; `None`
-    /// where [`File::request_amid`] has to be asked, if only because this thread has not done so yet. What this thread learns
-    /// from its requests it does not learn here: some have to go the long way.
+    /// Serves by `call` a request of so many bytes that its policy leaves to the synchronous call
+    /// whatever came before it; `None` where [`File::request_amid`] has to be asked, if only
+    /// because this thread has not done so yet. What this thread learns from its requests it does
+    /// not learn here: some have to go the long way.
     ///
-    /// Allocates nothing and holds nothing while `call` runs, so that a signal handler may come between and even leave for good.
+    /// Allocates nothing and holds nothing while `call` runs, so that a signal handler may come
+    /// between and even leave for good.
     #[inline]
     pub fn left(&self, kind: Kind, bytes: usize, call: impl FnOnce() -> i32) -> Option<i32> {
         if self.always.is_some() {
@@ -152,7 +154,7 @@ where
         {
             return None;
         }
-        admit(self.governor.as_ref(), &wait, &mut decision, started, &mut Standing::default());
+        admit(self.admission.as_ref(), &wait, &mut decision, started, &mut Standing::default());
         let result = call();
         counters.decided(decision.route, decision.mode, decision.why);
         let latency_ns = clock::now() - started;
@@ -161,8 +163,8 @@ where
         if usize::try_from(result) == Ok(bytes) {
             self.compare(kind, bytes as u64, started, latency_ns);
         }
-        if let Some(governor) = &self.governor {
-            governor.worked(&self.known, u32::try_from(result).unwrap_or(0));
+        if let Some(admission) = &self.admission {
+            admission.worked(&self.known, u32::try_from(result).unwrap_or(0));
         }
         Some(result)
     }
@@ -278,17 +280,17 @@ where
 
     /// What a request puts before its policy now.
     fn put(&self, io: &Io, turn: &Turn<S::Queue>) -> Wait<'_> {
-        let prospect = turn.queue.as_ref().map_or(Prospect::DEVICE, |queue| queue.prospect(io));
+        let hint = turn.queue.as_ref().map_or(QueueHint::DEVICE, |queue| queue.hint(io));
         let kind = match io.action().kind() {
             // It is a message and its answer, as a write is.
-            Kind::Sync if prospect.syncs_at_once => Kind::Write,
+            Kind::Sync if hint.syncs_at_once => Kind::Write,
             kind => kind,
         };
         let size_bytes = u64::from(io.bytes());
         let mut wait = Wait {
             estimate: turn.estimator.of(kind, size_bytes),
             sequence: turn.sequence,
-            awake: prospect.awake,
+            awake: hint.awake,
             ..self.wait_of(kind, size_bytes, Call::Blocking)
         };
         if kind == Kind::Sync && self.source.has_busy_server() {
@@ -304,8 +306,8 @@ where
     /// Why requests go the kernel's own way now, whatever their policy says.
     #[inline]
     pub fn withheld(&self) -> Option<Reason> {
-        let is_off = match &self.governor {
-            Some(governor) => governor.is_off(),
+        let is_off = match &self.admission {
+            Some(admission) => admission.is_off(),
             None => off::was_off(),
         };
         match &self.steering {
@@ -326,7 +328,7 @@ where
         }
     }
 
-    /// What is decided for a request: by its policy, unless that is not asked.
+    /// The decision for a request: that of its policy, or to block for the reason `withheld`.
     #[inline]
     pub(crate) fn choose(&self, wait: &Wait<'_>, withheld: Option<Reason>) -> Decision {
         match withheld {
@@ -366,14 +368,14 @@ where
         let would = self.choose(&wait, withheld);
         let mut decision = if self.shadow { policy::block(&wait, would.why) } else { would };
         let started = clock::now();
-        if self.governor.is_none() {
+        if self.admission.is_none() {
             off::look_at_times(started);
         }
         let metered =
             asked.is_some_and(|(asked, learner)| learner.meters(&mut turn.hearing, asked, started));
         let cpu_before = metered.then(clock::thread_cpu);
-        let governor = self.governor.as_ref().filter(|_| !self.shadow);
-        let guard = admit(governor, &wait, &mut decision, started, &mut turn.standing);
+        let admission = self.admission.as_ref().filter(|_| !self.shadow);
+        let guard = admit(admission, &wait, &mut decision, started, &mut turn.standing);
         let entered = self.in_flight.enter(io.bytes());
         let Served { result, mode, latency_ns, as_decided } = if decision.route == Route::Inline {
             let result = self.source.call(io);
@@ -391,8 +393,8 @@ where
             self.queued(counters, turn, io, (&decision, &counted), started, guard)
         };
         self.in_flight.leave(entered);
-        if let Some(governor) = governor {
-            governor.worked_for(&mut turn.standing, &self.known, io.bytes());
+        if let Some(admission) = admission {
+            admission.worked_for(&mut turn.standing, &self.known, io.bytes());
         }
         if result == io.bytes() as i32 {
             turn.estimator.record(kind, u64::from(io.bytes()), mode, latency_ns);
@@ -446,8 +448,8 @@ where
             }
             ours
         });
-        if let Some(governor) = &self.governor {
-            governor.spun(guard, outcome.spun_ns);
+        if let Some(admission) = &self.admission {
+            admission.spun(guard, outcome.spun_ns);
         }
         if let Some((result, latency_ns)) = self.retried_inline(io, decision.route, result) {
             counters.passed(&outcome);
@@ -488,8 +490,9 @@ where
         self.known.hit_ns(u64::try_from(result).unwrap_or(0))
     }
 
-    /// Asks the page cache before waiting (SmartCon Fig. 6), but only for a file with recent misses:
-    /// for others the question costs more than it saves. `None` when the device has to be asked.
+    /// Asks the page cache before waiting (SmartCon Fig. 6), but only for a file with recent
+    /// misses: for others the question costs more than it saves. `None` when the device has to be
+    /// asked.
     fn ask_cache(&self, counters: &Counters, heat: &Heat, io: &Io) -> Option<i32> {
         match self.source.cached(io) {
             // Part of it was there: the call completes the rest, as a read of a file must.

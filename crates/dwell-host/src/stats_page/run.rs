@@ -66,7 +66,7 @@ pub(super) fn clear(dir: &Path, path: &Path, told: Option<&Snapshot>) {
         return;
     }
     if let Some(told) = told.filter(|told| goes_on(&told.header)) {
-        // Whoever has waited for it is accounted what it read and wrote.
+        // The kernel accounts what it read and wrote to the process that waited for it.
         let _ = add(dir, &Snapshot { io: ProcessIo::default(), ..told.clone() });
     }
     remove(path);
@@ -97,7 +97,7 @@ pub fn gather(dir: &Path, run: u64) -> Result<Snapshot> {
     // Cleared files would otherwise be seen in both places, or in none.
     let _lock = place::locked(dir)?;
     let mut sum = kept(&path_of(dir, run)).unwrap_or_default();
-    for (pid, ticks, path) in place::ledgers(dir)? {
+    for (pid, ticks, path) in place::stats_pages(dir)? {
         if run_of(&path) != Some(run) {
             continue;
         }
@@ -115,12 +115,12 @@ pub fn gather(dir: &Path, run: u64) -> Result<Snapshot> {
     Ok(sum)
 }
 
-/// Forgets a run that is about to end: what was kept of it, and the files of its dead. So it does with the dead of runs that
-/// have ended before, whom nobody will ask for.
+/// Forgets a run that is about to end: what was kept of it, and the files of its dead. So it does
+/// with the dead of runs that have ended before, whom nobody will ask for.
 pub fn end_run(dir: &Path, run: u64) {
     let Ok(_lock) = place::locked(dir) else { return };
     remove(&path_of(dir, run));
-    for (pid, ticks, path) in place::ledgers(dir).unwrap_or_default() {
+    for (pid, ticks, path) in place::stats_pages(dir).unwrap_or_default() {
         if process::lives(pid, ticks) {
             continue;
         }

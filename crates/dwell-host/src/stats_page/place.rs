@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The directory of ledgers: whose it may be, what lies in it, and how its files are opened.
+//! The directory of stats_pages: whose it may be, what lies in it, and how its files are opened.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Read};
@@ -30,9 +30,9 @@ pub(super) fn checked(dir: &Path) -> Result<()> {
         fs::symlink_metadata(dir).map_err(|error| Error::io("look at", dir, None, error))?;
     let (owner, me, mode) = (found.uid(), effective_uid(), found.mode() & 0o7777);
     let what = if !found.is_dir() {
-        "is no directory; remove it, or choose another place for ledgers".to_owned()
+        "is no directory; remove it, or choose another place for stats_pages".to_owned()
     } else if owner != me {
-        format!("belongs to user {owner}, not to {me}; choose another place for ledgers")
+        format!("belongs to user {owner}, not to {me}; choose another place for stats_pages")
     } else if mode & 0o022 != 0 {
         format!("may be written by others (mode {mode:04o}); chmod 700 it")
     } else {
@@ -55,13 +55,13 @@ pub(super) fn locked(dir: &Path) -> Result<File> {
     Err(Error::invalid(dir, "somebody keeps it locked; look for a stopped process of Dwell's"))
 }
 
-/// The name of a process's ledger.
+/// The name of a process's stats page.
 pub(super) fn name_of(pid: u32, start_ticks: u64) -> String {
     format!("{pid}-{start_ticks}")
 }
 
-/// All ledgers in the directory, by pid, start and path.
-pub(super) fn ledgers(dir: &Path) -> Result<Vec<(u32, u64, PathBuf)>> {
+/// All stats_pages in the directory, by pid, start and path.
+pub(super) fn stats_pages(dir: &Path) -> Result<Vec<(u32, u64, PathBuf)>> {
     let named = |name: &str| {
         let (pid, ticks) = name.split_once('-')?;
         let whose = (pid.parse::<u32>().ok()?, ticks.parse::<u64>().ok()?);
@@ -162,13 +162,13 @@ mod tests {
     }
 
     #[test]
-    fn only_names_of_ledgers_count() {
+    fn only_names_of_stats_pages_count() {
         let dir = tempfile::tempdir().unwrap();
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o700)).unwrap();
         for name in ["12-34", "run-00", "012-34", "12-", "x", "12-34-5", "99999999999-1"] {
             fs::write(dir.path().join(name), "").unwrap();
         }
-        assert_eq!(ledgers(dir.path()).unwrap(), [(12, 34, dir.path().join("12-34"))]);
+        assert_eq!(stats_pages(dir.path()).unwrap(), [(12, 34, dir.path().join("12-34"))]);
         assert!(names(&dir.path().join("missing")).unwrap().is_empty());
     }
 }

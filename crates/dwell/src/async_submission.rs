@@ -5,18 +5,19 @@ use dwell_policy::{
     Arm, Backlog, Call, Decision, Estimator, Mode, Ns, Reason, Route, Wait, policy,
 };
 
+use crate::admission::{Admission, Standing};
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::file::{File, MAX_TRANSFER_BYTES};
-use crate::governed::{Governor, Standing};
-use crate::known::Entered;
 use crate::learner::{Asked, Hearing, Learner, Taken};
 use crate::off;
+use crate::parameters::Entered;
 use crate::queue::Io;
 use crate::source::Source;
 use crate::stats::Family;
 
-/// One request in this many looks at the clock, where there is no monitor: whether Dwell is still on.
+/// One request in this many looks at the clock, where there is no monitor: whether Dwell is still
+/// on.
 const LOOK_ONE_IN: u64 = 16;
 
 /// What a completion came to.
@@ -26,12 +27,13 @@ pub(crate) struct Landed {
     pub called: bool,
 }
 
-/// What a pipeline or a file of an executor hears: how fast its requests come out, one after another.
+/// What a pipeline or a file of an executor hears: how fast its requests come out, one after
+/// another.
 #[derive(Default)]
 pub(crate) struct Course {
     hearing: Hearing,
-    /// When the last wait ended, or the first request went in; the thread's CPU time then, where it is
-    /// measured; and how many came out since.
+    /// When the last wait ended, or the first request went in; the thread's CPU time then, where it
+    /// is measured; and how many came out since.
     since: Ns,
     cpu_ns: Option<Ns>,
     landed: u64,
@@ -85,8 +87,8 @@ where
         Ok(())
     }
 
-    /// Decides for the request of this number by a thread whose queue has `own` in flight, and of which
-    /// up to `depth` go together.
+    /// Decides for the request of this number by a thread whose queue has `own` in flight, and of
+    /// which up to `depth` go together.
     pub(crate) fn decide_queued(
         &self,
         io: &Io,
@@ -106,14 +108,15 @@ where
             sequence,
             ..wait
         };
-        if self.governor.is_none() && sequence.is_multiple_of(LOOK_ONE_IN) {
+        if self.admission.is_none() && sequence.is_multiple_of(LOOK_ONE_IN) {
             off::look_at_times(clock::now());
         }
         let withheld = self.withheld();
         let asked = if withheld.is_none() { self.ask(&mut wait, depth) } else { None };
         let would = self.choose(&wait, withheld);
         if !self.shadow {
-            let is_spent = self.governor.as_ref().is_some_and(|governor| governor.is_spent(&would));
+            let is_spent =
+                self.admission.as_ref().is_some_and(|admission| admission.is_spent(&would));
             let decision = if is_spent { policy::block(&wait, Reason::SpinCap) } else { would };
             return (decision, asked);
         }
@@ -177,8 +180,8 @@ where
             counters.moved(kind, landed.result);
         }
         self.in_flight.leave(entered);
-        if let Some(governor) = &self.governor {
-            governor.worked_for(standing, &self.known, io.bytes());
+        if let Some(admission) = &self.admission {
+            admission.worked_for(standing, &self.known, io.bytes());
         }
         landed
     }
@@ -206,7 +209,7 @@ where
     }
 
     /// Its handles on the system monitor.
-    pub(crate) fn governor(&self) -> Option<&Governor> {
-        self.governor.as_ref()
+    pub(crate) fn admission(&self) -> Option<&Admission> {
+        self.admission.as_ref()
     }
 }

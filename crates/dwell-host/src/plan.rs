@@ -10,7 +10,7 @@ use dwell::kernel;
 
 /// What will be done with direct I/O on one device.
 #[derive(Debug)]
-pub struct Outlook {
+pub struct Plan {
     /// The device.
     pub device: Device,
     /// Its profile under this kernel and scheduler, or why it cannot be used.
@@ -21,7 +21,7 @@ pub struct Outlook {
     pub small_read: Decision,
 }
 
-impl Outlook {
+impl Plan {
     /// Why every read and write of the device is waited for in the same way; `None` where requests
     /// are decided one by one.
     pub fn always(&self) -> Option<Reason> {
@@ -30,8 +30,8 @@ impl Outlook {
     }
 }
 
-/// The outlook of every block device that holds something, by kernel name.
-pub fn outlook(store: &ProfileStore) -> Vec<Outlook> {
+/// The plan of every block device that holds something, by kernel name.
+pub fn plan(store: &ProfileStore) -> Vec<Plan> {
     let of = |device: Device| {
         let profile = store.of(&device);
         let known = profile.as_ref().ok().and_then(Option::as_ref).map(DeviceProfile::known);
@@ -39,7 +39,7 @@ pub fn outlook(store: &ProfileStore) -> Vec<Outlook> {
         let routes = kernel::offered(known.polled);
         let wait = Wait { routes, ..Wait::new(Kind::Read, 4096, known.profile.as_ref()) };
         let small_read = Adaptive::default().choose(&wait);
-        Outlook { device, profile, routes, small_read }
+        Plan { device, profile, routes, small_read }
     };
     Device::all().into_iter().map(of).collect()
 }
@@ -51,10 +51,10 @@ mod tests {
     #[test]
     fn without_profiles_everything_begins_by_passing_through() {
         let dir = tempfile::tempdir().unwrap();
-        for outlook in outlook(&ProfileStore::new(dir.path())) {
-            assert_eq!(outlook.always(), None, "{}", outlook.device);
-            assert_eq!(outlook.small_read.why, Reason::Unprobed);
-            assert!(outlook.device.size_bytes > 0);
+        for plan in plan(&ProfileStore::new(dir.path())) {
+            assert_eq!(plan.always(), None, "{}", plan.device);
+            assert_eq!(plan.small_read.why, Reason::Unprobed);
+            assert!(plan.device.size_bytes > 0);
         }
     }
 }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use dwell_policy::{Decision, Load, Mode, Ns, Reason, Route, Wait, policy};
 
-use crate::known::Known;
 use crate::monitor::{LoadReader, SpinGuard, SpinPermit, SystemMonitor};
+use crate::parameters::DeviceParameters;
 
 /// What one thread keeps between its requests, so that it seldom writes where others do.
 #[derive(Debug, Default)]
@@ -23,16 +23,16 @@ impl Standing {
 }
 
 /// One file's handles on the system monitor.
-pub(crate) struct Governor {
+pub(crate) struct Admission {
     reader: LoadReader,
     permit: SpinPermit,
     /// The monitor's thread ends with its last user.
     _monitor: Arc<SystemMonitor>,
 }
 
-impl Governor {
+impl Admission {
     pub fn new(monitor: Arc<SystemMonitor>) -> Self {
-        Governor { reader: monitor.reader(), permit: monitor.permit(), _monitor: monitor }
+        Admission { reader: monitor.reader(), permit: monitor.permit(), _monitor: monitor }
     }
 
     /// The machine in the last window: one atomic read.
@@ -48,8 +48,8 @@ impl Governor {
         self.reader.load().off
     }
 
-    /// Takes one of the process's spinners for a wait that is to spin because that pays. `Err`
-    /// when none is left. Waits that spin for other reasons (a fixed policy) need none. No wait spins
+    /// Takes one of the process's spinners for a wait that is to spin because that pays. `Err` when
+    /// none is left. Waits that spin for other reasons (a fixed policy) need none. No wait spins
     /// beyond the cap on the CPU time of waiting.
     #[inline]
     pub fn admit(
@@ -79,8 +79,8 @@ impl Governor {
         self.permit.within_cap(seat, decision, now).ok_or(Reason::SpinCap)
     }
 
-    /// Whether the cap on the CPU time of waiting leaves nothing for a decision to spin. One of many
-    /// in flight is told when it is decided; all are held to the cap when they are waited for.
+    /// Whether the cap on the CPU time of waiting leaves nothing for a decision to spin. One of
+    /// many in flight is told when it is decided; all are held to the cap when they are waited for.
     #[inline]
     pub fn is_spent(&self, decision: &Decision) -> bool {
         let spins = decision.mode != Mode::Block && decision.route != Route::Inline;
@@ -99,15 +99,16 @@ impl Governor {
 
     /// Publishes what a kernel worker did for one request.
     #[inline]
-    pub fn worked(&self, known: &Known, bytes: u32) {
+    pub fn worked(&self, known: &DeviceParameters, bytes: u32) {
         if known.worker_ns > 0 {
             self.permit.add_worker(known.worker_ns_of(u64::from(bytes)));
         }
     }
 
-    /// As [`Governor::worked`], for a thread that makes many requests: it tells of several at once.
+    /// As [`Admission::worked`], for a thread that makes many requests: it tells of several at
+    /// once.
     #[inline]
-    pub fn worked_for(&self, standing: &mut Standing, known: &Known, bytes: u32) {
+    pub fn worked_for(&self, standing: &mut Standing, known: &DeviceParameters, bytes: u32) {
         if known.worker_ns > 0 {
             standing.worker_ns += known.worker_ns_of(u64::from(bytes));
             standing.worked += 1;
@@ -122,13 +123,13 @@ impl Governor {
 /// Admission of one decision: where the budget is used up, it becomes one to block.
 #[inline]
 pub(crate) fn admit<'g>(
-    governor: Option<&'g Governor>,
+    admission: Option<&'g Admission>,
     wait: &Wait<'_>,
     decision: &mut Decision,
     now: Ns,
     standing: &mut Standing,
 ) -> Option<SpinGuard<'g>> {
-    match governor?.admit(decision, now, standing) {
+    match admission?.admit(decision, now, standing) {
         Ok(guard) => guard,
         Err(why) => {
             *decision = policy::block(wait, why);

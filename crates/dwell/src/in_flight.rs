@@ -7,7 +7,7 @@ use dwell_policy::Ns;
 
 use crate::queue::Ticket;
 
-/// What is in flight.
+/// A request in flight.
 pub(crate) trait InFlight {
     /// Its name on the queue.
     fn ticket(&self) -> Ticket;
@@ -20,17 +20,18 @@ pub(crate) trait InFlight {
 /// A flight lies where its ticket's low bits say, or in the next place that is free. The kernel
 /// queue's tickets number its places in their low bits, counted tickets run through all places, so
 /// the first place looked at is nearly always the one.
-pub(crate) struct Flights<F> {
+pub(crate) struct InFlightTable<F> {
     places: Vec<Option<F>>,
     taken: usize,
-    /// What is due when, first things first. Finished flights stay until they come to the front.
+    /// Due times and tickets, the earliest first. Finished flights stay until they come to the
+    /// front.
     due: VecDeque<(Ns, Ticket)>,
 }
 
-impl<F: InFlight> Flights<F> {
+impl<F: InFlight> InFlightTable<F> {
     pub fn new(depth: u32) -> Self {
         let places = depth.next_power_of_two();
-        Flights {
+        InFlightTable {
             places: (0..places).map(|_| None).collect(),
             taken: 0,
             due: VecDeque::with_capacity(2 * places as usize),
@@ -123,7 +124,7 @@ mod tests {
 
     #[test]
     fn the_one_due_first_is_found_however_they_come_and_go() {
-        let mut flights = Flights::new(4);
+        let mut flights = InFlightTable::new(4);
         flights.insert(Flight(1, 90));
         flights.insert(Flight(2, 15));
         flights.insert(Flight(3, 16));
@@ -138,7 +139,7 @@ mod tests {
 
     #[test]
     fn one_that_never_ends_does_not_make_the_order_grow() {
-        let mut flights = Flights::new(4);
+        let mut flights = InFlightTable::new(4);
         flights.insert(Flight(0, 1));
         for ticket in 1..1000 {
             flights.insert(Flight(ticket, ticket + 1));

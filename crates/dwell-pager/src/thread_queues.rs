@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The lanes of a region's threads, found by the id of the calling thread without a lock.
+//! The thread queues of a region's threads, found by the id of the calling thread without a lock.
 #![allow(unsafe_code)]
 
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use crate::lane::Lane;
+use crate::thread_queue::ThreadQueue;
 
 /// Threads that may be registered with one region at once.
 pub(crate) const LANES: usize = 256;
-/// The owner of what a thread without a lane does: it never leaves a request behind.
+/// The owner of what a thread without a thread queue does: it never leaves a request behind.
 pub(crate) const GUEST: u16 = LANES as u16;
 
 /// The owner of what the handler thread does.
@@ -23,26 +23,26 @@ struct Place {
     thread: AtomicU32,
     /// Whether the thread is in a handler, and will see to its requests before it leaves.
     inside: AtomicBool,
-    lane: UnsafeCell<Option<Box<Lane>>>,
+    thread_queue: UnsafeCell<Option<Box<ThreadQueue>>>,
 }
 
 /// The table.
-pub(crate) struct Lanes {
+pub(crate) struct ThreadQueues {
     places: Box<[Place]>,
 }
 
-// SAFETY: the lane in a place is touched by the thread alone whose id stands there, and by the one that takes or
-// leaves the place, which is the same.
-unsafe impl Sync for Lanes {}
+// SAFETY: the thread queue in a place is touched by the thread alone whose id stands there, and by
+// the one that takes or leaves the place, which is the same.
+unsafe impl Sync for ThreadQueues {}
 
-impl Lanes {
-    pub fn new() -> Lanes {
+impl ThreadQueues {
+    pub fn new() -> ThreadQueues {
         let place = || Place {
             thread: AtomicU32::new(0),
             inside: AtomicBool::new(false),
-            lane: UnsafeCell::new(None),
+            thread_queue: UnsafeCell::new(None),
         };
-        Lanes { places: (0..LANES).map(|_| place()).collect() }
+        ThreadQueues { places: (0..LANES).map(|_| place()).collect() }
     }
 
     fn order(thread: u32) -> impl Iterator<Item = usize> {
@@ -61,24 +61,24 @@ impl Lanes {
         None
     }
 
-    /// Gives the calling thread a place for the lane that `make` makes for it.
+    /// Gives the calling thread a place for the thread queue that `make` makes for it.
     pub fn enter<E>(
         &self,
         thread: u32,
-        make: impl FnOnce(u16) -> Result<Lane, E>,
+        make: impl FnOnce(u16) -> Result<ThreadQueue, E>,
     ) -> Result<Option<u16>, E> {
         let at = Self::order(thread).find(|at| {
             let word = &self.places[*at].thread;
-            // Taken under a number that no thread has, until the lane is there.
+            // Taken under a number that no thread has, until the thread queue is there.
             [0, LEFT].iter().any(|free| {
                 word.compare_exchange(*free, TAKEN, Ordering::AcqRel, Ordering::Relaxed).is_ok()
             })
         });
         let Some(at) = at else { return Ok(None) };
         match make(at as u16) {
-            Ok(lane) => {
+            Ok(thread_queue) => {
                 // SAFETY: the place was just taken, and no thread has its number.
-                unsafe { *self.places[at].lane.get() = Some(Box::new(lane)) };
+                unsafe { *self.places[at].thread_queue.get() = Some(Box::new(thread_queue)) };
                 self.places[at].inside.store(false, Ordering::Relaxed);
                 self.places[at].thread.store(thread, Ordering::Release);
                 Ok(Some(at as u16))
@@ -90,24 +90,25 @@ impl Lanes {
         }
     }
 
-    /// Takes the lane of the calling thread out.
-    pub fn leave(&self, at: u16) -> Option<Box<Lane>> {
+    /// Takes the thread queue of the calling thread out.
+    pub fn leave(&self, at: u16) -> Option<Box<ThreadQueue>> {
         let place = &self.places[at as usize];
         place.thread.store(TAKEN, Ordering::Release);
         // SAFETY: the calling thread's own place, under a number that no thread has.
-        let lane = unsafe { (*place.lane.get()).take() };
+        let thread_queue = unsafe { (*place.thread_queue.get()).take() };
         place.thread.store(LEFT, Ordering::Release);
-        lane
+        thread_queue
     }
 
-    /// The lane of the calling thread.
+    /// The thread queue of the calling thread.
     ///
     /// # Safety
-    /// The place is the calling thread's, and neither it nor a signal handler on it uses the lane meanwhile.
+    /// The place is the calling thread's, and neither it nor a signal handler on it uses the thread
+    /// queue meanwhile.
     #[allow(clippy::mut_from_ref)]
-    pub unsafe fn lane(&self, at: u16) -> Option<&mut Lane> {
+    pub unsafe fn thread_queue(&self, at: u16) -> Option<&mut ThreadQueue> {
         // SAFETY: as the caller promises.
-        unsafe { (*self.places[at as usize].lane.get()).as_deref_mut() }
+        unsafe { (*self.places[at as usize].thread_queue.get()).as_deref_mut() }
     }
 
     /// Whether requests of this owner are seen to without anybody's doing.

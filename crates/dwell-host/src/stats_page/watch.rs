@@ -57,7 +57,7 @@ pub struct Seen {
 pub struct Look {
     /// The processes, by pid.
     pub processes: Vec<Seen>,
-    /// Ledgers that cannot be read, and why.
+    /// Stats pages that cannot be read, and why.
     pub unreadable: Vec<(PathBuf, Error)>,
 }
 
@@ -107,7 +107,7 @@ impl Watch {
 mod tests {
     use dwell_policy::{Mode, Reason, Route};
 
-    use super::super::{Header, Ledger};
+    use super::super::{Header, StatsPage};
     use super::*;
     use dwell::stats::{Row, Stats};
 
@@ -117,7 +117,7 @@ mod tests {
         let dir = parent.path().join("dwell");
         let mut watch = Watch::new(dir.clone());
         assert!(watch.look().unwrap().processes.is_empty());
-        let ledger = Ledger::create(&dir, &Header::default()).unwrap();
+        let stats_page = StatsPage::create(&dir, &Header::default()).unwrap();
         let told = |published_ns, requests, spun_ns| {
             let (route, mode, why) = (Route::Interrupt, Mode::Spin, Reason::Pays);
             let rows = vec![Row { route, mode, why, requests }];
@@ -125,9 +125,9 @@ mod tests {
             let device = Device { name: "loop0".into(), stats, ..Device::default() };
             Snapshot { published_ns, devices: vec![device], ..Snapshot::default() }
         };
-        ledger.publish(&told(1_000_000_000, 100, 7)).unwrap();
+        stats_page.publish(&told(1_000_000_000, 100, 7)).unwrap();
         assert!(watch.look().unwrap().processes[0].rates.is_none());
-        ledger.publish(&told(3_000_000_000, 300, 1_000_000_007)).unwrap();
+        stats_page.publish(&told(3_000_000_000, 300, 1_000_000_007)).unwrap();
         let rates = watch.look().unwrap().processes.remove(0).rates.unwrap()[0];
         assert_eq!((rates.requests_per_second, rates.spin_cpus), (100.0, 0.5));
         assert_eq!(rates.switches_avoided_per_second, 100.0);

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Brings together what a process knows of its files, and writes it to its ledger.
+//! Brings together what a process knows of its files, and writes it to its stats page.
 
 use std::os::unix::fs::FileExt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use dwell_policy::{Load, Ns};
 
-use super::{Device, LearnerState, Ledger, Passed, ProcessIo, Snapshot};
+use super::{Device, LearnerState, Passed, ProcessIo, Snapshot, StatsPage};
 use dwell::clock;
 use dwell::error::Result;
 use dwell::file::File;
@@ -14,7 +14,7 @@ use dwell::learner::Learner;
 use dwell::monitor::SystemMonitor;
 use dwell::source::Source;
 
-/// Whatever can tell what it did as one row of a ledger.
+/// Whatever can tell what it did as one row of a stats page.
 pub trait Told: Send + Sync {
     /// The row, without a name.
     fn tell(&self) -> Device;
@@ -43,7 +43,7 @@ pub type PassedBy = Box<dyn Fn() -> Passed + Send + Sync>;
 /// Publishes for a process: whoever opens files adds them, and the monitor's window, or whoever
 /// likes, asks for the next publication.
 pub struct Publisher {
-    ledger: Ledger,
+    stats_page: StatsPage,
     parts: Mutex<Vec<(String, Arc<dyn Told>)>>,
     /// What files that are gone did.
     gone: Mutex<Snapshot>,
@@ -51,8 +51,8 @@ pub struct Publisher {
     load: Mutex<Option<Load>>,
     /// Until when windows publish nothing. Held while one does.
     rests_until: Mutex<Ns>,
-    /// What the kernel counts for this process: opened once, because each opening takes a number that
-    /// the program may expect for itself.
+    /// What the kernel counts for this process: opened once, because each opening takes a number
+    /// that the program may expect for itself.
     io: Option<std::fs::File>,
 }
 
@@ -61,10 +61,10 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Publisher {
-    /// A publisher for a ledger of this process.
-    pub fn new(ledger: Ledger) -> Publisher {
+    /// A publisher for a stats page of this process.
+    pub fn new(stats_page: StatsPage) -> Publisher {
         Publisher {
-            ledger,
+            stats_page,
             parts: Mutex::default(),
             gone: Mutex::default(),
             passed: Box::new(Passed::default),
@@ -81,9 +81,9 @@ impl Publisher {
         self
     }
 
-    /// The ledger.
-    pub fn ledger(&self) -> &Ledger {
-        &self.ledger
+    /// The stats page.
+    pub fn stats_page(&self) -> &StatsPage {
+        &self.stats_page
     }
 
     /// Has a file told under a device's name; files of one name and class share a row. When nobody
@@ -108,8 +108,8 @@ impl Publisher {
         let mut io = [0; 512];
         let read = self.io.as_ref().and_then(|file| file.read_at(&mut io, 0).ok()).unwrap_or(0);
         Snapshot {
-            header: self.ledger.header().clone(),
-            control: self.ledger.control(),
+            header: self.stats_page.header().clone(),
+            control: self.stats_page.control(),
             published_ns: clock::now(),
             processes: 1,
             passed: (self.passed)(),
@@ -122,16 +122,16 @@ impl Publisher {
     /// Writes what there is to tell.
     ///
     /// # Errors
-    /// Those of [`Ledger::publish`].
+    /// Those of [`StatsPage::publish`].
     pub fn publish(&self) -> Result<()> {
-        self.ledger.publish(&self.snapshot())
+        self.stats_page.publish(&self.snapshot())
     }
 
     /// Publishes, and has windows publish nothing for a while: a process that is about to execute
     /// another program must not be interrupted by that in the middle of a publication.
     ///
     /// # Errors
-    /// Those of [`Ledger::publish`].
+    /// Those of [`StatsPage::publish`].
     pub fn publish_and_rest(&self, rest_ns: Ns) -> Result<()> {
         let mut rests_until = lock(&self.rests_until);
         *rests_until = clock::now() + rest_ns;
@@ -151,11 +151,11 @@ impl Publisher {
         }));
     }
 
-    /// Ends the ledger, leaves the figures to the run ([`Ledger::settle`]) and returns them. A window that publishes at
-    /// this moment changes neither.
+    /// Ends the stats page, leaves the figures to the run ([`StatsPage::settle`]) and returns them.
+    /// A window that publishes at this moment changes neither.
     pub fn settle(&self) -> Snapshot {
         let last = self.snapshot();
-        self.ledger.settle(&last);
+        self.stats_page.settle(&last);
         last
     }
 }
@@ -176,7 +176,7 @@ mod tests {
         let dir = parent.path().join("dwell");
         let header = Header { run: 3, ..Header::default() };
         let passed = Box::new(|| Passed { calls: 2, bytes: 9 });
-        let publisher = Publisher::new(Ledger::create(&dir, &header).unwrap()).passed_by(passed);
+        let publisher = Publisher::new(StatsPage::create(&dir, &header).unwrap()).passed_by(passed);
         let open = || Arc::new(dwell::Options::new().open(&path).unwrap());
         let (one, other) = (open(), open());
         publisher.add("vda", one.clone());
@@ -186,7 +186,7 @@ mod tests {
         drop(other);
         for _ in 0..2 {
             publisher.publish().unwrap();
-            let told = read(publisher.ledger().path()).unwrap();
+            let told = read(publisher.stats_page().path()).unwrap();
             assert_eq!(told.devices.len(), 1);
             let device = &told.devices[0];
             assert_eq!((device.name.as_str(), device.policy.as_str()), ("vda", "adaptive"));
@@ -207,7 +207,7 @@ mod tests {
         let dir = parent.path().join("dwell");
         let header = Header { run: 5, ..Header::default() };
         let passed = Box::new(|| Passed { calls: 4, bytes: 9 });
-        let publisher = Publisher::new(Ledger::create(&dir, &header).unwrap()).passed_by(passed);
+        let publisher = Publisher::new(StatsPage::create(&dir, &header).unwrap()).passed_by(passed);
         let publisher = Arc::new(publisher);
         // As the monitor's thread does for as long as it publishes.
         let window = publisher.clone();
@@ -222,11 +222,12 @@ mod tests {
     #[test]
     fn each_window_is_published_while_the_publisher_lives() {
         let parent = tempfile::tempdir().unwrap();
-        let ledger = Ledger::create(&parent.path().join("dwell"), &Header::default()).unwrap();
-        let path = ledger.path().to_owned();
+        let stats_page =
+            StatsPage::create(&parent.path().join("dwell"), &Header::default()).unwrap();
+        let path = stats_page.path().to_owned();
         let config = Config { window_ms: 50, ..Config::default() };
         let monitor = SystemMonitor::start(config).unwrap();
-        let publisher = Arc::new(Publisher::new(ledger));
+        let publisher = Arc::new(Publisher::new(stats_page));
         publisher.each_window(&monitor);
         let began = Instant::now();
         while read(&path).unwrap().load.is_none() {
@@ -237,7 +238,10 @@ mod tests {
         let began = Instant::now();
         drop(publisher);
         while path.exists() {
-            assert!(began.elapsed() < Duration::from_secs(20), "the ledger outlives its publisher");
+            assert!(
+                began.elapsed() < Duration::from_secs(20),
+                "the stats page outlives its publisher"
+            );
             std::thread::sleep(Duration::from_millis(5));
         }
     }

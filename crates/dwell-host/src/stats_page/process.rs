@@ -10,7 +10,8 @@ pub use dwell::monitor::procstat::start_ticks;
 
 /// The processes that this one descends from, its parent first.
 pub(super) fn ancestors() -> impl Iterator<Item = u32> {
-    // Deeper than processes start each other; should numbers be used anew meanwhile, the way up ends all the same.
+    // Deeper than processes start each other; should numbers be used anew meanwhile, the way up
+    // ends all the same.
     const MOST: usize = 256;
     let parent_of = |pid: &u32| {
         let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;

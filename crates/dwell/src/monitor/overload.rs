@@ -8,9 +8,10 @@ use super::sys;
 /// So many threads that can run for each CPU are a crowd.
 const PER_CPU: u32 = 2;
 
-/// Whether so many threads want the CPUs of this machine that nobody will spin for a while: then a monitor, with what goes
-/// with it, costs more than it brings. Cheap enough to ask now and then, not per request.
-pub fn is_crowded() -> bool {
+/// Whether so many threads want the CPUs of this machine that nobody will spin for a while: then a
+/// monitor, with what goes with it, costs more than it brings. Cheap enough to ask now and then,
+/// not per request.
+pub fn is_overloaded() -> bool {
     let told = fs::read_to_string("/proc/loadavg").unwrap_or_default();
     runnable(&told).zip(sys::online_cpus()).is_some_and(|(threads, cpus)| threads > PER_CPU * cpus)
 }

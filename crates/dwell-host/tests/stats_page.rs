@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Ledgers across a fork: a child has no part in its parent's.
+//! Stats pages across a fork: a child has no part in its parent's.
 #![allow(unsafe_code)]
 
 use std::fs;
 
 use dwell::Stats;
-use dwell_host::ledger::{Device, Header, Ledger, Snapshot, gather, order};
+use dwell_host::stats_page::{Device, Header, Snapshot, StatsPage, gather, order};
 
 fn told(bytes_read: u64) -> Snapshot {
     let stats = Stats { bytes_read, ..Stats::default() };
@@ -30,31 +30,31 @@ fn in_a_child(work: impl FnOnce() -> bool) -> bool {
 }
 
 #[test]
-fn a_forked_child_neither_writes_nor_removes_its_parents_ledger() {
+fn a_forked_child_neither_writes_nor_removes_its_parents_stats_page() {
     let parent = tempfile::tempdir().unwrap();
     let dir = parent.path().join("dwell");
     let header = Header { run: 1, ..Header::default() };
-    let mut ledger = Some(Ledger::create(&dir, &header).unwrap());
-    ledger.as_ref().unwrap().publish(&told(10)).unwrap();
-    let before = fs::read(ledger.as_ref().unwrap().path()).unwrap();
+    let mut stats_page = Some(StatsPage::create(&dir, &header).unwrap());
+    stats_page.as_ref().unwrap().publish(&told(10)).unwrap();
+    let before = fs::read(stats_page.as_ref().unwrap().path()).unwrap();
     order(&dir, std::process::id(), "off").unwrap();
     assert!(in_a_child(|| {
-        let inherited = ledger.take().unwrap();
+        let inherited = stats_page.take().unwrap();
         // It still hears what its parent is told.
         let heard = inherited.reader().is_off();
         let refused = inherited.publish(&told(1)).unwrap_err().to_string();
-        heard && !inherited.is_ours() && refused.contains("is the ledger of process")
+        heard && !inherited.is_ours() && refused.contains("is the stats page of process")
     }));
-    let ledger = ledger.unwrap();
-    let after = fs::read(ledger.path()).unwrap();
+    let stats_page = stats_page.unwrap();
+    let after = fs::read(stats_page.path()).unwrap();
     // Only the order is new.
     assert_eq!(before[64..], after[64..]);
 
     // One of its own is kept for the run when the child has ended.
-    let header = ledger.header().clone();
+    let header = stats_page.header().clone();
     let parent_pid = std::process::id();
     assert!(in_a_child(|| {
-        let own = Ledger::create(&dir, &header).unwrap();
+        let own = StatsPage::create(&dir, &header).unwrap();
         let ours = own.is_ours() && own.header().root_pid == parent_pid && own.reader().is_off();
         own.publish(&told(1)).unwrap();
         std::mem::forget(own);
@@ -62,6 +62,6 @@ fn a_forked_child_neither_writes_nor_removes_its_parents_ledger() {
     }));
     let sum = gather(&dir, 1).unwrap();
     assert_eq!((sum.stats().bytes_read, sum.processes), (11, 2));
-    assert_eq!(dwell_host::ledger::list(&dir).unwrap().len(), 1);
+    assert_eq!(dwell_host::stats_page::list(&dir).unwrap().len(), 1);
     assert_eq!(gather(&dir, 1).unwrap().stats().bytes_read, 11);
 }

@@ -11,11 +11,11 @@ use dwell_policy::{Backlog, Ns, Profile};
 use crate::device::DiskQueue;
 use crate::monitor::SystemMonitor;
 use crate::ring::SpinMethod;
-use crate::words::Words;
+use crate::shared_atomics::SharedAtomics;
 
 /// What a probe learned, as far as issuing requests needs it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Known {
+pub struct DeviceParameters {
     /// What policies read; `None` when the device was never probed.
     pub profile: Option<Profile>,
     /// The spin method that measured faster.
@@ -29,7 +29,7 @@ pub struct Known {
     pub worker_ps_per_byte: u64,
 }
 
-impl Known {
+impl DeviceParameters {
     /// Kernel workers' time for one request.
     pub fn worker_ns_of(&self, bytes: u64) -> Ns {
         self.worker_ns + bytes.saturating_sub(4096).saturating_mul(self.worker_ps_per_byte) / 1000
@@ -50,7 +50,7 @@ impl Known {
 /// Without memory that forks wipe, nothing is counted: then nothing seems to be in flight.
 #[derive(Debug)]
 pub struct InFlight {
-    words: Option<Words>,
+    words: Option<SharedAtomics>,
     counts: AtomicBool,
     watched: AtomicBool,
 }
@@ -92,7 +92,7 @@ fn backlog(word: u64) -> Backlog {
 
 impl InFlight {
     fn new() -> Self {
-        let words = Words::wiped_on_fork(512).ok();
+        let words = SharedAtomics::wiped_on_fork(512).ok();
         InFlight { words, counts: AtomicBool::new(false), watched: AtomicBool::new(false) }
     }
 
@@ -121,8 +121,8 @@ impl InFlight {
         Backlog { bytes: own.bytes + others.bytes, requests: own.requests + others.requests }
     }
 
-    /// Has the monitor look at the disk of this number (`major:minor`) once a window, for as long as a
-    /// file of the device is open.
+    /// Has the monitor look at the disk of this number (`major:minor`) once a window, for as long
+    /// as a file of the device is open.
     pub(crate) fn watch(self: &Arc<Self>, number: &str, monitor: &SystemMonitor) {
         if self.watched.swap(true, Ordering::Relaxed) {
             return;
@@ -173,7 +173,7 @@ impl InFlight {
 
     /// A number that none of the process's ancestors had, as each inherits how many were given.
     #[cold]
-    fn name_process(words: &Words) -> u64 {
+    fn name_process(words: &SharedAtomics) -> u64 {
         static GIVEN: AtomicU64 = AtomicU64::new(0);
         let fresh = GIVEN.fetch_add(1, Ordering::Relaxed) + 1;
         let named = words[PROCESS].compare_exchange(0, fresh, Ordering::Relaxed, Ordering::Relaxed);

@@ -14,7 +14,6 @@ use dwell_policy::{
 use crate::ahead::Prefetcher;
 use crate::frames::{Kind, Run, class_of};
 use crate::granule::Locality;
-use crate::lanes::{GUEST, HANDLER};
 use crate::mask::Mask;
 use crate::options::PAGE_BYTES;
 use crate::pages::{AHEAD, HINTED, SPILLED, State};
@@ -22,6 +21,7 @@ use crate::shared::{Part, Shared};
 use crate::stack::Stack;
 use crate::stages::Stages;
 use crate::stats::add;
+use crate::thread_queues::{GUEST, HANDLER};
 
 /// Pages that are looked at twice when they leave a region that is written to.
 pub(crate) const BENCH_PAGES: usize = 16;
@@ -33,9 +33,10 @@ const LANDED_PAGES: usize = 64;
 
 /// A request over memory of the pager's own.
 pub(crate) fn io(action: Action, target: i32, memory: usize, bytes: u32, offset: u64) -> Io {
-    // SAFETY: frames' places stay mapped until no lane of the region is left, and a lane is only given up when
-    // nothing of it is in flight; a frame is nobody else's while a request is out for it. Other callers wait
-    // for the completion before they give their memory up.
+    // SAFETY: frames' places stay mapped until no thread queue of the region is left. A thread
+    // queue is only given up when nothing of it is in flight; a frame is nobody else's while a
+    // request is out for it. Other callers wait for the completion before they give their memory
+    // up.
     unsafe { Io::plain(action, target, memory as *mut u8, bytes, offset) }
 }
 
@@ -52,14 +53,15 @@ pub(crate) struct Flight {
     result: i32,
     submitted: Ns,
     mode: Mode,
-    /// Whether somebody waits for it from the beginning: when others are done is noticed at some later time.
+    /// Whether somebody waits for it from the beginning: when others are done is noticed at some
+    /// later time.
     pub timed: bool,
     busy: bool,
     pub done: bool,
 }
 
-/// One thread's lane.
-pub(crate) struct Lane {
+/// One thread's thread queue.
+pub(crate) struct ThreadQueue {
     pub number: u16,
     queue: Option<AnyQueue>,
     pub flights: Vec<Flight>,
@@ -70,7 +72,7 @@ pub(crate) struct Lane {
     sequence: u64,
     pub nice: i8,
     pub seat: Option<usize>,
-    /// Signals that the program keeps out of the thread that has the lane.
+    /// Signals that the program keeps out of the thread that has the thread queue.
     pub mask: Mask,
     /// Where faults are handled that come as a signal.
     pub stack: Option<Stack>,
@@ -88,15 +90,22 @@ pub(crate) struct Lane {
     pub stages: Stages,
 }
 
-impl std::fmt::Debug for Lane {
+impl std::fmt::Debug for ThreadQueue {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Lane").field("number", &self.number).finish_non_exhaustive()
+        f.debug_struct("ThreadQueue").field("number", &self.number).finish_non_exhaustive()
     }
 }
 
-impl Lane {
-    /// All that its faults need is made here; `writes` says whether pages of its region may be written to.
-    pub fn new(number: u16, queue: Option<AnyQueue>, depth: u32, nice: i8, writes: bool) -> Lane {
+impl ThreadQueue {
+    /// All that its faults need is made here; `writes` says whether pages of its region may be
+    /// written to.
+    pub fn new(
+        number: u16,
+        queue: Option<AnyQueue>,
+        depth: u32,
+        nice: i8,
+        writes: bool,
+    ) -> ThreadQueue {
         let none = Flight {
             ticket: Ticket(0),
             action: Action::Read,
@@ -111,7 +120,7 @@ impl Lane {
             busy: false,
             done: false,
         };
-        Lane {
+        ThreadQueue {
             number,
             queue,
             flights: vec![none; depth as usize],
@@ -134,11 +143,12 @@ impl Lane {
         }
     }
 
-    /// Does something on the lane's stack, where it has one.
-    pub fn on_stack<R>(&mut self, act: impl FnOnce(&mut Lane) -> R) -> R {
+    /// Does something on the thread queue's stack, where it has one.
+    pub fn on_stack<R>(&mut self, act: impl FnOnce(&mut ThreadQueue) -> R) -> R {
         let Some(stack) = self.stack.take() else { return act(self) };
         let mut done = None;
-        // SAFETY: nobody has the stack but this lane, which is one thread's; faults do not unwind.
+        // SAFETY: nobody has the stack but this thread queue, which is one thread's; faults do not
+        // unwind.
         unsafe { stack.run(|| done = Some(act(self))) };
         self.stack = Some(stack);
         match done {
@@ -192,8 +202,8 @@ impl Lane {
         Some(self.errors.swap_remove(at).1)
     }
 
-    /// Requests that may still be sent; one place is kept for what a fault waits for. Who borrows a lane leaves
-    /// nothing behind on it.
+    /// Requests that may still be sent; one place is kept for what a fault waits for. A thread that
+    /// borrows a thread queue leaves nothing behind on it.
     pub fn room(&self) -> u32 {
         match self.has_queue() && self.number != GUEST {
             true => (self.flights.len() as u32 - 1).saturating_sub(self.in_flight),
@@ -222,8 +232,8 @@ impl Lane {
         decision
     }
 
-    /// Sends a request for a run of pages and frames on this route; the flight, done already where it was
-    /// served by a call. `None` where nothing more can be in flight.
+    /// Sends a request for a run of pages and frames on this route; the flight, done already where
+    /// it was served by a call. `None` where nothing more can be in flight.
     pub fn send(
         &mut self,
         sh: &Shared,
@@ -299,8 +309,8 @@ impl Lane {
         self.answer(at, result);
     }
 
-    /// The device is called in this thread, which may take as long as a wait. Signals are let in where they would end
-    /// the call.
+    /// The device is called in this thread, which may take as long as a wait. Signals are let in
+    /// where they would end the call.
     fn call(&self, source: &impl Source, io: &Io, deaf: bool) -> i32 {
         let _let_in = (!deaf).then(|| self.mask.let_in());
         source.call(io)
@@ -320,7 +330,7 @@ impl Lane {
 
     /// Looks for completions.
     pub fn look(&mut self) {
-        let Lane { queue: Some(queue), flights, in_flight: 1.., .. } = self else { return };
+        let ThreadQueue { queue: Some(queue), flights, in_flight: 1.., .. } = self else { return };
         queue.poll(&mut |completion| {
             let ours = |flight: &&mut Flight| {
                 flight.busy && !flight.done && flight.ticket == completion.ticket
@@ -334,7 +344,7 @@ impl Lane {
 
     /// Blocks until the queue has something.
     pub fn park(&mut self, until: Option<Ns>) -> dwell_policy::Woken {
-        let Lane { queue: Some(queue), flights, mask, .. } = self else {
+        let ThreadQueue { queue: Some(queue), flights, mask, .. } = self else {
             return dwell_policy::Woken::Look;
         };
         let let_in = mask.let_in();
@@ -349,8 +359,8 @@ impl Lane {
         })
     }
 
-    /// Takes note of all flights that are done: their pages are beside the region then, or absent again where
-    /// the source refused.
+    /// Takes note of all flights that are done: their pages are beside the region then, or absent
+    /// again where the source refused.
     pub fn land(&mut self, sh: &Shared) {
         if self.in_flight == 0 {
             return;

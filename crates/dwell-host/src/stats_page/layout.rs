@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The words of a ledger file: where each stands, and how any words at all are read.
+//! The words of a stats page file: where each stands, and how any words at all are read.
 
 use dwell_policy::Load;
 
@@ -7,8 +7,8 @@ use super::snapshot::{Control, Device, Header, MOST_DEVICES, Passed, ProcessIo, 
 use dwell::Stats;
 use dwell::learner::LearnerState;
 
-/// "DWLEDGER".
-pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"DWLEDGER");
+/// "DWSTATPG".
+pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"DWSTATPG");
 /// What readers must agree on: the layout's number, and the sizes of what repeats.
 pub(super) const VERSION: u64 = 4 | (Stats::WORDS as u64) << 16;
 
@@ -178,10 +178,10 @@ pub(super) fn control(generation: u64, off: u64, policy: &[u64]) -> Control {
 /// Reads the words of a file, whatever they are.
 pub(super) fn read(words: &[u64]) -> Result<Snapshot, String> {
     let Some(page) = words.get(..FIRST_ROW) else {
-        return Err(format!("has {} bytes, too few for a ledger", words.len() * 8));
+        return Err(format!("has {} bytes, too few for a stats page", words.len() * 8));
     };
     if page[AT_MAGIC] != MAGIC {
-        return Err("is no ledger of Dwell's".to_owned());
+        return Err("is no stats page of Dwell's".to_owned());
     }
     if page[AT_VERSION] != VERSION {
         return Err("was written by another version of Dwell".to_owned());
@@ -315,7 +315,7 @@ mod tests {
         words[AT_VERSION] += 1;
         assert!(read(&words).unwrap_err().contains("version"));
         words[AT_MAGIC] = 0;
-        assert!(read(&words).unwrap_err().contains("no ledger"));
+        assert!(read(&words).unwrap_err().contains("no stats page"));
     }
 
     proptest! {

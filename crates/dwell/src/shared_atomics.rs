@@ -9,10 +9,10 @@ use std::os::fd::AsRawFd;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Mapped memory, seen only as atomic words. A forked child writes words that its parent shares with others for itself
-/// alone: it may have given up its parent's rights.
+/// Mapped memory, seen only as atomic words. A forked child writes words that its parent shares
+/// with others for itself alone: it may have given up its parent's rights.
 #[derive(Debug)]
-pub struct Words {
+pub struct SharedAtomics {
     start: NonNull<AtomicU64>,
     len: usize,
     /// What a child has in place of words that are shared with others.
@@ -22,17 +22,17 @@ pub struct Words {
 /// The same words, as they are until somebody writes to them here, and one that is zero in a child.
 #[derive(Debug)]
 struct Apart {
-    words: Words,
-    mark: Words,
+    words: SharedAtomics,
+    mark: SharedAtomics,
 }
 
 // SAFETY: the mapping lives as long as the value, and every access to it is atomic.
-unsafe impl Send for Words {}
+unsafe impl Send for SharedAtomics {}
 // SAFETY: as above.
-unsafe impl Sync for Words {}
+unsafe impl Sync for SharedAtomics {}
 
-impl Words {
-    fn map(len: usize, flags: i32, fd: i32) -> io::Result<Words> {
+impl SharedAtomics {
+    fn map(len: usize, flags: i32, fd: i32) -> io::Result<SharedAtomics> {
         // SAFETY: a fresh mapping at an address of the kernel's choice touches no existing memory.
         let start = unsafe {
             libc::mmap(
@@ -48,28 +48,28 @@ impl Words {
             return Err(io::Error::last_os_error());
         }
         let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(Words { start, len, apart: None })
+        Ok(SharedAtomics { start, len, apart: None })
     }
 
     /// `len` words of a file that is at least that long, shared with its other users.
     ///
     /// Should somebody truncate the file, an access raises SIGBUS: the caller admits only files
     /// that nobody less trusted may write.
-    pub fn of_file(file: &File, len: usize) -> io::Result<Words> {
+    pub fn of_file(file: &File, len: usize) -> io::Result<SharedAtomics> {
         let apart = Apart {
-            words: Words::map(len, libc::MAP_PRIVATE, file.as_raw_fd())?,
-            mark: Words::wiped_on_fork(512)?,
+            words: SharedAtomics::map(len, libc::MAP_PRIVATE, file.as_raw_fd())?,
+            mark: SharedAtomics::wiped_on_fork(512)?,
         };
         apart.mark[0].store(1, Ordering::Relaxed);
-        let mut words = Words::map(len, libc::MAP_SHARED, file.as_raw_fd())?;
+        let mut words = SharedAtomics::map(len, libc::MAP_SHARED, file.as_raw_fd())?;
         words.advise(libc::MADV_DONTFORK)?;
         words.apart = Some(Box::new(apart));
         Ok(words)
     }
 
     /// `len` private words that read zero after a fork, in the child.
-    pub fn wiped_on_fork(len: usize) -> io::Result<Words> {
-        let words = Words::map(len, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1)?;
+    pub fn wiped_on_fork(len: usize) -> io::Result<SharedAtomics> {
+        let words = SharedAtomics::map(len, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1)?;
         words.advise(libc::MADV_WIPEONFORK)?;
         Ok(words)
     }
@@ -82,13 +82,13 @@ impl Words {
 
     /// What a child has instead.
     #[inline]
-    fn instead(&self) -> Option<&Words> {
+    fn instead(&self) -> Option<&SharedAtomics> {
         let apart = self.apart.as_deref()?;
         (apart.mark[0].load(Ordering::Relaxed) == 0).then_some(&apart.words)
     }
 }
 
-impl Deref for Words {
+impl Deref for SharedAtomics {
     type Target = [AtomicU64];
 
     #[inline]
@@ -102,7 +102,7 @@ impl Deref for Words {
     }
 }
 
-impl Drop for Words {
+impl Drop for SharedAtomics {
     fn drop(&mut self) {
         // In a child something else may lie there.
         if self.instead().is_none() {
@@ -119,7 +119,7 @@ mod tests {
     #[test]
     fn a_forked_child_finds_its_words_wiped() {
         use std::sync::atomic::Ordering::Relaxed;
-        let words = Words::wiped_on_fork(8).unwrap();
+        let words = SharedAtomics::wiped_on_fork(8).unwrap();
         words[3].store(7, Relaxed);
         // SAFETY: the child calls nothing but an atomic load and `_exit`.
         let child = unsafe { libc::fork() };
@@ -138,10 +138,10 @@ mod tests {
         use std::sync::atomic::Ordering::Relaxed;
         let file = tempfile::tempfile().unwrap();
         file.set_len(4096).unwrap();
-        let words = Words::of_file(&file, 512).unwrap();
+        let words = SharedAtomics::of_file(&file, 512).unwrap();
         words[3].store(7, Relaxed);
         // What others of the file's users see.
-        let others = Words::of_file(&file, 512).unwrap();
+        let others = SharedAtomics::of_file(&file, 512).unwrap();
         // SAFETY: the child uses atomics, unmaps and calls `_exit`.
         let child = unsafe { libc::fork() };
         if child == 0 {
@@ -158,7 +158,7 @@ mod tests {
 
     #[test]
     fn fresh_words_are_zero() {
-        let words = Words::wiped_on_fork(64).unwrap();
+        let words = SharedAtomics::wiped_on_fork(64).unwrap();
         assert!(
             words.len() == 64
                 && words.iter().all(|w| w.load(std::sync::atomic::Ordering::Relaxed) == 0)

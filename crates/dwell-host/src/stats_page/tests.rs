@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Ledgers between processes: who sees what, who may say what, and what is left behind.
+//! Stats pages between processes: who sees what, who may say what, and what is left behind.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -58,8 +58,8 @@ impl Drop for Sleeper {
 fn what_is_published_is_seen_and_goes_with_the_process() {
     let (_parent, dir) = place();
     let header = Header { run: 7, shadow: true, ..Header::default() };
-    let ledger = Ledger::create(&dir, &header).unwrap();
-    ledger.publish(&told(vec![device("loop0", 4096)])).unwrap();
+    let stats_page = StatsPage::create(&dir, &header).unwrap();
+    stats_page.publish(&told(vec![device("loop0", 4096)])).unwrap();
     let entries = list(&dir).unwrap();
     let seen = entries[0].snapshot.as_ref().unwrap();
     assert_eq!((entries.len(), entries[0].pid), (1, std::process::id()));
@@ -69,33 +69,33 @@ fn what_is_published_is_seen_and_goes_with_the_process() {
 
     // Rows beyond those that the file had room for at first.
     let many: Vec<Device> = (0..20).map(|number| device(&format!("d{number}"), 1)).collect();
-    ledger.publish(&told(many)).unwrap();
-    let seen = read(ledger.path()).unwrap();
+    stats_page.publish(&told(many)).unwrap();
+    let seen = read(stats_page.path()).unwrap();
     assert_eq!((seen.devices.len(), seen.stats().bytes_read), (MOST_DEVICES, 20));
-    ledger.publish(&told(Vec::new())).unwrap();
-    assert!(read(ledger.path()).unwrap().devices.is_empty());
+    stats_page.publish(&told(Vec::new())).unwrap();
+    assert!(read(stats_page.path()).unwrap().devices.is_empty());
 
-    ledger.retire();
+    stats_page.retire();
     assert!(list(&dir).unwrap().is_empty() && fs::read_dir(&dir).unwrap().next().is_none());
 }
 
 #[test]
 fn a_file_that_was_replaced_is_not_grown() {
     let (_parent, dir) = place();
-    let ledger = Ledger::create(&dir, &Header::default()).unwrap();
-    fs::remove_file(ledger.path()).unwrap();
-    fs::write(ledger.path(), "other").unwrap();
+    let stats_page = StatsPage::create(&dir, &Header::default()).unwrap();
+    fs::remove_file(stats_page.path()).unwrap();
+    fs::write(stats_page.path(), "other").unwrap();
     let many: Vec<Device> = (0..5).map(|number| device(&format!("d{number}"), 1)).collect();
-    ledger.publish(&told(many)).unwrap();
-    assert_eq!(fs::read(ledger.path()).unwrap(), b"other");
-    assert!(read(ledger.path()).unwrap_err().to_string().contains("too few"));
+    stats_page.publish(&told(many)).unwrap();
+    assert_eq!(fs::read(stats_page.path()).unwrap(), b"other");
+    assert!(read(stats_page.path()).unwrap_err().to_string().contains("too few"));
 }
 
 #[test]
 fn orders_are_heard_and_wrong_ones_are_refused() {
     let (_parent, dir) = place();
-    let ledger = Ledger::create(&dir, &Header::default()).unwrap();
-    let (reader, pid) = (ledger.reader(), std::process::id());
+    let stats_page = StatsPage::create(&dir, &Header::default()).unwrap();
+    let (reader, pid) = (stats_page.reader(), std::process::id());
     assert_eq!((reader.generation(), reader.is_off()), (0, false));
     order(&dir, pid, "off").unwrap();
     assert_eq!((reader.generation(), reader.is_off()), (1, true));
@@ -106,8 +106,8 @@ fn orders_are_heard_and_wrong_ones_are_refused() {
     let told = order(&dir, pid, "on").unwrap();
     assert_eq!((reader.control(), told.policy.as_deref()), (told.clone(), Some("block")));
     // A publication does not change what was ordered.
-    ledger.publish(&Snapshot::default()).unwrap();
-    assert_eq!(ledger.control(), told);
+    stats_page.publish(&Snapshot::default()).unwrap();
+    assert_eq!(stats_page.control(), told);
 
     for (pid, what, says) in [
         (pid, "policy=fast", "no such policy; there are adaptive, block, spin"),
@@ -129,7 +129,7 @@ fn orders_are_heard_and_wrong_ones_are_refused() {
         let error = order(&dir, 1, "off").unwrap_err().to_string();
         assert!(error.contains("belongs to user 0"), "{error}");
     }
-    left_behind(&dir, 1 << 30, 5, ledger.header(), &Snapshot::default());
+    left_behind(&dir, 1 << 30, 5, stats_page.header(), &Snapshot::default());
     let error = order(&dir, 1 << 30, "off").unwrap_err().to_string();
     assert!(error.contains("has ended"), "{error}");
 }
@@ -145,7 +145,7 @@ fn a_dead_process_is_forgotten_and_its_figures_are_kept_for_its_run() {
         namespace: process::namespace(),
         ..Header::default()
     };
-    let ours = Ledger::create(&dir, &header).unwrap();
+    let ours = StatsPage::create(&dir, &header).unwrap();
     ours.publish(&told(vec![device("loop0", 1)])).unwrap();
     let before = Header { root_pid: 1 << 30, root_start_ticks: 3, ..header.clone() };
     let paths = [
@@ -173,14 +173,14 @@ fn a_dead_process_is_forgotten_and_its_figures_are_kept_for_its_run() {
 fn bytes_of_a_process_that_was_waited_for_are_its_parents() {
     let (_parent, dir) = place();
     let header = Header { run: 7, ..Header::default() };
-    let ledger = Ledger::create(&dir, &header).unwrap();
+    let stats_page = StatsPage::create(&dir, &header).unwrap();
     let with_io = |rchar| Snapshot {
         io: ProcessIo { rchar, ..ProcessIo::default() },
         ..told(vec![device("loop0", rchar)])
     };
     // The kernel has added the dead one's bytes to its parent's.
-    left_behind(&dir, 1 << 30, 5, ledger.header(), &with_io(10));
-    ledger.publish(&with_io(12)).unwrap();
+    left_behind(&dir, 1 << 30, 5, stats_page.header(), &with_io(10));
+    stats_page.publish(&with_io(12)).unwrap();
     for _ in 0..2 {
         let sum = gather(&dir, 7).unwrap();
         assert_eq!((sum.io.rchar, sum.stats().bytes_read), (12, 22));
@@ -193,13 +193,13 @@ fn bytes_of_a_process_that_was_waited_for_are_its_parents() {
 fn a_run_that_ends_leaves_nothing() {
     let (_parent, dir) = place();
     let header = Header { run: 9, ..Header::default() };
-    let ledger = Ledger::create(&dir, &header).unwrap();
-    ledger.publish(&told(vec![device("loop0", 1)])).unwrap();
-    left_behind(&dir, 1 << 30, 5, ledger.header(), &told(vec![device("loop0", 10)]));
+    let stats_page = StatsPage::create(&dir, &header).unwrap();
+    stats_page.publish(&told(vec![device("loop0", 1)])).unwrap();
+    left_behind(&dir, 1 << 30, 5, stats_page.header(), &told(vec![device("loop0", 10)]));
     assert_eq!(gather(&dir, 9).unwrap().stats().bytes_read, 11);
     end_run(&dir, 9);
     assert_eq!(gather(&dir, 9).unwrap().stats().bytes_read, 1);
-    drop(ledger);
+    drop(stats_page);
     assert_eq!(fs::read_dir(&dir).unwrap().count(), 0);
 }
 
@@ -207,11 +207,11 @@ fn a_run_that_ends_leaves_nothing() {
 fn a_process_that_executes_another_program_keeps_its_place_in_the_run() {
     let (_parent, dir) = place();
     let header = Header { run: 5, ..Header::default() };
-    let before = Ledger::create(&dir, &header).unwrap();
+    let before = StatsPage::create(&dir, &header).unwrap();
     before.publish(&told(vec![device("loop0", 3)])).unwrap();
     // The program that was executed knows nothing of what was mapped.
     std::mem::forget(before);
-    let after = Ledger::create(&dir, &header).unwrap();
+    let after = StatsPage::create(&dir, &header).unwrap();
     after.publish(&told(vec![device("loop0", 4)])).unwrap();
     let sum = gather(&dir, 5).unwrap();
     assert_eq!((sum.stats().bytes_read, sum.processes), (7, 1));
@@ -227,7 +227,7 @@ fn a_process_begins_with_what_its_root_was_told() {
     left_behind(&dir, pid, ticks, &header, &Snapshot::default());
     order(&dir, pid, "policy=spin").unwrap();
     order(&dir, pid, "off").unwrap();
-    let control = Ledger::create(&dir, &header).unwrap().control();
+    let control = StatsPage::create(&dir, &header).unwrap().control();
     assert_eq!(control, Control { generation: 2, off: true, policy: Some("spin".into()) });
 }
 
@@ -235,13 +235,13 @@ fn a_process_begins_with_what_its_root_was_told() {
 fn a_place_that_cannot_be_used_is_an_error_that_names_it() {
     let (parent, dir) = place();
     let missing = parent.path().join("no/such");
-    let error = Ledger::create(&missing, &Header::default()).unwrap_err().to_string();
+    let error = StatsPage::create(&missing, &Header::default()).unwrap_err().to_string();
     assert!(error.contains("no/such") && error.contains("No such file"), "{error}");
     assert!(list(&missing).unwrap().is_empty());
     fs::create_dir(&dir).unwrap();
     fs::set_permissions(&dir, fs::Permissions::from_mode(0o777)).unwrap();
     for error in [
-        Ledger::create(&dir, &Header::default()).map(drop).unwrap_err(),
+        StatsPage::create(&dir, &Header::default()).map(drop).unwrap_err(),
         list(&dir).map(drop).unwrap_err(),
         order(&dir, 1, "off").map(drop).unwrap_err(),
     ] {
@@ -250,7 +250,7 @@ fn a_place_that_cannot_be_used_is_an_error_that_names_it() {
 }
 
 #[test]
-fn a_file_that_is_no_ledger_is_listed_with_the_reason() {
+fn a_file_that_is_no_stats_page_is_listed_with_the_reason() {
     let (_parent, dir) = place();
     place::made(&dir).unwrap();
     let root = Sleeper::new();
@@ -258,7 +258,7 @@ fn a_file_that_is_no_ledger_is_listed_with_the_reason() {
     fs::write(&path, vec![0; 8192]).unwrap();
     let entries = list(&dir).unwrap();
     let error = entries[0].snapshot.as_ref().unwrap_err().to_string();
-    assert!(error.contains("no ledger of Dwell's") && error.contains(path.to_str().unwrap()));
+    assert!(error.contains("no stats page of Dwell's") && error.contains(path.to_str().unwrap()));
     fs::write(&path, vec![0; MOST_WORDS * 8 + 1]).unwrap();
     assert!(read(&path).unwrap_err().to_string().contains("longer than"));
     fs::remove_file(&path).unwrap();
@@ -301,8 +301,8 @@ proptest! {
                 prop_assert!(told.devices.len() <= MOST_DEVICES);
             }
         }
-        let ledger = Ledger::create(&dir, &Header { run: 7, ..Header::default() }).unwrap();
-        ledger.publish(&Snapshot::default()).unwrap();
-        prop_assert!(read(ledger.path()).is_ok());
+        let stats_page = StatsPage::create(&dir, &Header { run: 7, ..Header::default() }).unwrap();
+        stats_page.publish(&Snapshot::default()).unwrap();
+        prop_assert!(read(stats_page.path()).is_ok());
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What an executor needs of the world: a clock, and a way to block.
+//! What an executor needs of the platform: a clock, and a way to block.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -19,12 +19,12 @@ pub struct Ready {
     pub ended: bool,
 }
 
-/// Wakes a thread that is in [`World::wait`], from any other thread.
+/// Wakes a thread that is in [`Platform::wait`], from any other thread.
 pub type Alarm = Box<dyn Fn() + Send + Sync>;
 
 /// The clock and the bed of an executor. [`Parker`](crate::park::Parker) is the real one; another
 /// may keep a virtual clock, and then the same executor runs in virtual time.
-pub trait World {
+pub trait Platform {
     /// The time, in nanoseconds.
     fn now(&mut self) -> Ns;
 
@@ -40,18 +40,19 @@ pub trait World {
         None
     }
 
-    /// Forgets what was armed and never waited for: it may since be over, and nothing would end the wait.
+    /// Forgets what was armed and never waited for: it may since be over, and nothing would end the
+    /// wait.
     fn disarm(&mut self) {}
 
-    /// Adds something that ends the next wait, a ring, a descriptor, a connection or a word; whether
-    /// it can. Moments are told to [`World::wait`].
+    /// Adds something that ends the next wait, a ring, a descriptor, a connection or a word;
+    /// whether it can. Moments are told to [`Platform::wait`].
     fn arm(&mut self, wake: &Wake<'_>) -> bool;
 
     /// What was armed lately may be gone, a word's memory included.
     fn forget(&mut self) {}
 
     /// Blocks until something armed, the alarm, a watched descriptor or `until`; it may
-    /// come back early. Whether [`World::look`] has to be asked.
+    /// come back early. Whether [`Platform::look`] has to be asked.
     fn wait(&mut self, until: Option<Ns>) -> bool;
 
     /// Hands out the keys of watched descriptors that have become ready since.

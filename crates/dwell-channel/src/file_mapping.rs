@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A backing file that is memory, mapped: reads and writes of what is surely there are copies, all else is
-//! left to system calls.
+//! A backing file that is memory, mapped: reads and writes of what is surely there are copies, all
+//! else is left to system calls.
 //!
-//! A load or store to a hole of a full tmpfs, or past the end of a file, is not an error but a SIGBUS. So a
-//! page is only touched when it is known to have memory: a system call has just read or written it. It
-//! keeps that memory until the file is shortened or a hole is made, and before that channels are drained and
-//! their views are gone. If somebody shortens the file past the daemon, the view is [lost](View::is_lost), and the
-//! command is to be tried again with a fresh one.
+//! A load or store to a hole of a full tmpfs, or past the end of a file, is not an error but a
+//! SIGBUS. So a page is only touched when it is known to have memory: a system call has just read
+//! or written it. It keeps that memory until the file is shortened or a hole is made, and before
+//! that channels are drained and their views are gone. If somebody shortens the file past the
+//! daemon, the view is [lost](View::is_lost), and the command is to be tried again with a fresh
+//! one.
 #![allow(unsafe_code)]
 
 use std::fs::File;
@@ -24,7 +25,8 @@ const PAGE_BYTES: u64 = 4096;
 /// Least that is mapped, so that a growing file need not be mapped anew all the time.
 const LEAST_BYTES: u64 = 16 << 20;
 
-/// Most that is mapped: what is known of each page takes memory, and a file can be long without taking any.
+/// Most that is mapped: what is known of each page takes memory, and a file can be long without
+/// taking any.
 const MOST_BYTES: u64 = 128 << 30;
 
 /// A mapped file of a tmpfs.
@@ -41,14 +43,15 @@ pub struct View {
 }
 
 impl View {
-    /// Maps an open file, if `share` finds that its opener may have so many bytes mapped; `None` where it is not
-    /// memory, or cannot be mapped.
+    /// Maps an open file, if `share` finds that its opener may have so many bytes mapped; `None`
+    /// where it is not memory, or cannot be mapped.
     pub(crate) fn of(file: &File, share: impl FnOnce(u64) -> Option<Share>) -> Option<View> {
         const TMPFS: i64 = 0x0102_1994;
         if rustix::fs::fstatfs(file).ok()?.f_type as i64 != TMPFS {
             return None;
         }
-        // The file may have been opened for one thing only, and a mapping serves all who have it open.
+        // The file may have been opened for one thing only, and a mapping serves all who have it
+        // open.
         let path = format!("/proc/self/fd/{}", file.as_raw_fd());
         let (file, writable) = match File::options().read(true).write(true).open(&path) {
             Ok(file) => (file, true),
@@ -72,7 +75,8 @@ impl View {
         self.memory.is_lost()
     }
 
-    /// Copies between the view and memory of a channel's: how many bytes, or [`Done::MISSING`] where the view is lost.
+    /// Copies between the view and memory of a channel's: how many bytes, or [`Done::MISSING`]
+    /// where the view is lost.
     ///
     /// # Safety
     /// Both ranges may be read and written respectively, and do not overlap.
@@ -117,8 +121,8 @@ impl View {
             return 0;
         }
         if self.is_present(offset, offset + bytes) {
-            // SAFETY: the pages have memory, and lie within the mapping because they have bits; `into` has
-            // room for more than this.
+            // SAFETY: the pages have memory, and lie within the mapping because they have bits;
+            // `into` has room for more than this.
             return unsafe {
                 let from = self.memory.start().add(offset as usize);
                 self.copy(from, into, bytes as usize)
@@ -137,8 +141,9 @@ impl View {
         returned(done)
     }
 
-    /// Writes `bytes` bytes from `from` at `offset`, through `by` where a system call is needed: how many, or
-    /// a negative error number or [`Done::MISSING`]; `None` where the file would become longer.
+    /// Writes `bytes` bytes from `from` at `offset`, through `by` where a system call is needed:
+    /// how many, or a negative error number or [`Done::MISSING`]; `None` where the file would
+    /// become longer.
     ///
     /// # Safety
     /// `bytes` bytes at `from` may be read, and are no part of the file.
@@ -191,7 +196,8 @@ impl View {
 
     fn mark(&self, offset: u64, end: u64) {
         for page in offset / PAGE_BYTES..=(end - 1) / PAGE_BYTES {
-            // What the mapping does not reach has no bit, or a last word's bits would lie beyond it.
+            // What the mapping does not reach has no bit, or a last word's bits would lie beyond
+            // it.
             if let Some(word) = self.present.get((page / 64) as usize)
                 && (page + 1) * PAGE_BYTES <= self.memory.bytes()
             {

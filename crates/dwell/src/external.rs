@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use dwell_policy::{Kind, Route, Routes};
 
 use crate::kernel::{self, KernelQueue};
-use crate::known::Known;
+use crate::parameters::DeviceParameters;
 use crate::queue::{Action, Io};
 use crate::ring::SpinMethod;
 use crate::source::Source;
@@ -21,16 +21,16 @@ use crate::source::Source;
 /// what their maker said, the kernel answers `EFAULT`. Nor is anything aligned for direct I/O: the
 /// kernel answers `EINVAL`.
 #[derive(Debug)]
-pub struct Adopted {
+pub struct External {
     method: SpinMethod,
     polled: AtomicBool,
     no_cache_first: AtomicBool,
 }
 
-impl Adopted {
+impl External {
     /// The direct or the buffered descriptors of a device of which so much is known.
-    pub fn new(known: &Known, direct: bool) -> Self {
-        Adopted {
+    pub fn new(known: &DeviceParameters, direct: bool) -> Self {
+        External {
             method: known.method,
             polled: AtomicBool::new(direct && known.polled),
             no_cache_first: AtomicBool::new(direct),
@@ -38,7 +38,7 @@ impl Adopted {
     }
 }
 
-impl Source for Adopted {
+impl Source for External {
     type Queue = KernelQueue;
 
     fn queue(&self, depth: u32) -> io::Result<KernelQueue> {
@@ -137,9 +137,9 @@ pub unsafe fn position(descriptor: i32) -> Option<u64> {
     u64::try_from(at).ok()
 }
 
-/// Moves a descriptor, as a read or write where it stands does. A ring's request cannot do that: the
-/// kernel forgets to move what completes later. So it is made by offset, and this follows; nobody
-/// else may move what is open there meanwhile.
+/// Moves a descriptor, as a read or write where it stands does. A ring's request cannot do that:
+/// the kernel forgets to move what completes later. So it is made by offset, and this follows;
+/// nobody else may move what is open there meanwhile.
 ///
 /// # Safety
 /// As [`status`].

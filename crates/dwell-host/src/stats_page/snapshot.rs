@@ -10,7 +10,7 @@ use dwell::stats::Stats;
 /// Most device rows that one process publishes; what is beyond is added up in the last.
 pub const MOST_DEVICES: usize = 16;
 
-/// Who a process is and to which run it belongs.
+/// The identity of a process, and the run to which it belongs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Header {
@@ -180,7 +180,7 @@ impl From<LoadNow> for Load {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Snapshot {
-    /// Who.
+    /// The process.
     pub header: Header,
     /// What it was told; a publication leaves this alone.
     pub control: Control,
@@ -199,7 +199,8 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// Whether the process leaves everything to the kernel: it was told so, or Dwell is switched off.
+    /// Whether the process leaves everything to the kernel: it was told so, or Dwell is switched
+    /// off.
     pub fn is_off(&self) -> bool {
         self.control.off || self.load.is_some_and(|load| load.off)
     }

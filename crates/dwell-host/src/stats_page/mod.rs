@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Ledgers: one small file per process under Dwell, by which others watch and steer it.
+//! Stats pages: one small file per process under Dwell, by which others watch and steer it.
 //!
 //! The process maps its file and writes its figures there once a window; whoever wants to know
 //! reads the file, and whoever wants to change something writes a few words that the process looks
@@ -8,15 +8,15 @@
 //! of the same user make the file of a running process shorter, that process dies of SIGBUS.
 //!
 //! ```
-//! use dwell_host::ledger::{self, Header, Ledger, Snapshot};
+//! use dwell_host::stats_page::{self, Header, StatsPage, Snapshot};
 //!
 //! # let parent = tempfile::tempdir().unwrap();
 //! # let dir = parent.path().join("dwell");
-//! let ours = Ledger::create(&dir, &Header::default())?;
+//! let ours = StatsPage::create(&dir, &Header::default())?;
 //! ours.publish(&Snapshot { processes: 1, ..Snapshot::default() })?;
-//! assert_eq!(ledger::list(&dir)?.len(), 1);
+//! assert_eq!(stats_page::list(&dir)?.len(), 1);
 //!
-//! ledger::order(&dir, std::process::id(), "policy=block")?;
+//! stats_page::order(&dir, std::process::id(), "policy=block")?;
 //! assert_eq!(ours.control().policy.as_deref(), Some("block"));
 //! # Ok::<(), dwell::Error>(())
 //! ```
@@ -53,7 +53,7 @@ use dwell::clock;
 use dwell::error::{Error, Result};
 use dwell::monitor::sys;
 use dwell::policies;
-use dwell::words::Words;
+use dwell::shared_atomics::SharedAtomics;
 use layout::*;
 
 /// Rows that a new file has room for; it grows when more are published.
@@ -62,10 +62,10 @@ const ROWS_AT_FIRST: usize = 2;
 /// After so long without a publication a process that nobody here can ask for is taken for dead.
 const SILENCE_NS: u64 = 10_000_000_000;
 
-/// This process's ledger. Dropped, the file goes.
+/// This process's stats page. Dropped, the file goes.
 #[derive(Debug)]
-pub struct Ledger {
-    words: Arc<Words>,
+pub struct StatsPage {
+    words: Arc<SharedAtomics>,
     dir: PathBuf,
     path: PathBuf,
     header: Header,
@@ -79,7 +79,7 @@ pub struct Ledger {
 
 /// Reads what a process is told, from anywhere in it.
 #[derive(Clone, Debug)]
-pub struct ControlReader(Arc<Words>);
+pub struct ControlReader(Arc<SharedAtomics>);
 
 impl ControlReader {
     /// A number that changes with every order: one relaxed load.
@@ -102,25 +102,25 @@ impl ControlReader {
 
     /// The last generation, and the policy that it names.
     fn policy_words(&self) -> (u32, [u64; POLICY_WORDS]) {
-        // Whoever writes the words writes the number after them. Should another write them at this
-        // moment, the number is about to change, and they are looked at again.
+        // A writer writes the number after the words. While one writes them, the number is about to
+        // change, and the process then looks at them again.
         let generation = u64::from_le(self.0[AT_GENERATION].load(Acquire)) as u32;
         let word = |at: usize| u64::from_le(self.0[AT_POLICY + at].load(Relaxed));
         (generation, std::array::from_fn(word))
     }
 }
 
-impl Ledger {
-    /// The ledger of this process, in a directory that is made if it is missing. Pid, start, pid
-    /// namespace and command are filled in; without a root, the process is its run's own.
+impl StatsPage {
+    /// The stats page of this process, in a directory that is made if it is missing. Pid, start,
+    /// pid namespace and command are filled in; without a root, the process is its run's own.
     ///
     /// A process of a run begins with what the run's root was told. A file that the same process
     /// left before it executed another program is added to what is kept of the run.
     ///
     /// # Errors
     /// A directory that cannot be made, belongs to somebody else or may be written by others; a
-    /// file system without room. The caller can carry on without a ledger.
-    pub fn create(dir: &Path, header: &Header) -> Result<Ledger> {
+    /// file system without room. The caller can carry on without a stats page.
+    pub fn create(dir: &Path, header: &Header) -> Result<StatsPage> {
         place::made(dir)?;
         let header = filled_in(header)?;
         let path = dir.join(place::name_of(header.pid, header.start_ticks));
@@ -143,7 +143,7 @@ impl Ledger {
         let mapped = || {
             let found = file.metadata()?;
             sys::allocate(&file, bytes_of(ROWS_AT_FIRST))?;
-            Ok((Words::of_file(&file, MOST_WORDS)?, found.ino()))
+            Ok((SharedAtomics::of_file(&file, MOST_WORDS)?, found.ino()))
         };
         let (words, inode) = mapped().map_err(|error| {
             remove(&path);
@@ -155,7 +155,7 @@ impl Ledger {
         let rows = Mutex::new(ROWS_AT_FIRST);
         let dir = dir.to_owned();
         let settled = AtomicBool::new(false);
-        Ok(Ledger { words: Arc::new(words), dir, path, header, inode, rows, settled })
+        Ok(StatsPage { words: Arc::new(words), dir, path, header, inode, rows, settled })
     }
 
     /// Where it lies.
@@ -163,12 +163,13 @@ impl Ledger {
         &self.path
     }
 
-    /// Who this process is.
+    /// The identity of this process and of its run.
     pub fn header(&self) -> &Header {
         &self.header
     }
 
-    /// Whether the calling process is the one that this is the ledger of, and not a child of it.
+    /// Whether the calling process is the one that this is the stats page of, and not a child of
+    /// it.
     pub fn is_ours(&self) -> bool {
         self.header.pid == std::process::id()
     }
@@ -195,7 +196,7 @@ impl Ledger {
     /// A forked child asks, which has no part in its parent's file.
     pub fn publish(&self, snapshot: &Snapshot) -> Result<()> {
         if !self.is_ours() {
-            let what = format!("is the ledger of process {}; create one", self.header.pid);
+            let what = format!("is the stats page of process {}; create one", self.header.pid);
             return Err(Error::invalid(&self.path, what));
         }
         let mut rows = self.rows.lock().unwrap_or_else(PoisonError::into_inner);
@@ -230,7 +231,7 @@ impl Ledger {
     }
 
     /// Adds what this process did to what is kept of its run, and removes the file: for a process
-    /// that ends before its run does. What is published afterwards reaches nobody.
+    /// that ends before its run does. A later publication reaches nobody.
     pub fn settle(&self, last: &Snapshot) {
         if self.is_ours() && !self.settled.swap(true, Relaxed) {
             let mut last = Snapshot { header: self.header.clone(), ..last.clone() };
@@ -242,13 +243,14 @@ impl Ledger {
         }
     }
 
-    /// Whether an ancestor is the run's root, or tells for the same run: once each has waited for its child, the kernel accounts to
-    /// that ancestor what this process read and wrote. One that has not yet told anything may have no ledger.
+    /// Whether an ancestor is the run's root, or tells for the same run: once each has waited for
+    /// its child, the kernel accounts to that ancestor what this process read and wrote. One that
+    /// has not yet told anything may have no stats page.
     fn is_waited_for(&self) -> bool {
         let root = self.header.root_pid;
-        let ledgers = place::ledgers(&self.dir).unwrap_or_default();
+        let stats_pages = place::stats_pages(&self.dir).unwrap_or_default();
         let tells = |pid: &u32| {
-            let own = ledgers.iter().filter(|(of, ..)| of == pid);
+            let own = stats_pages.iter().filter(|(of, ..)| of == pid);
             *pid == root && process::lives(root, self.header.root_start_ticks)
                 || own.into_iter().any(|(.., path)| run_of(path) == Some(self.header.run))
         };
@@ -259,7 +261,7 @@ impl Ledger {
     pub fn retire(self) {}
 }
 
-impl Drop for Ledger {
+impl Drop for StatsPage {
     fn drop(&mut self) {
         // A forked child leaves its parent's file alone.
         if self.is_ours() && !self.settled.load(Relaxed) {
@@ -273,14 +275,14 @@ fn bytes_of(rows: usize) -> i64 {
 }
 
 fn remove(path: &Path) {
-    // Whoever finds it later finds a dead process's.
+    // A process that finds it later finds a dead process's.
     let _ = std::fs::remove_file(path);
 }
 
 fn filled_in(header: &Header) -> Result<Header> {
     let pid = std::process::id();
     let Some(start_ticks) = start_ticks(pid) else {
-        let what = "cannot be read: mount /proc, a ledger is named by when its process started";
+        let what = "cannot be read: mount /proc, a stats page is named by when its process started";
         return Err(Error::invalid("/proc/self/stat", what));
     };
     let mut header = Header { pid, start_ticks, namespace: process::namespace(), ..header.clone() };
@@ -299,10 +301,10 @@ fn filled_in(header: &Header) -> Result<Header> {
     Ok(header)
 }
 
-/// Reads a ledger.
+/// Reads a stats page.
 ///
 /// # Errors
-/// What the system refuses; a file that is no ledger, or one of another version.
+/// What the system refuses; a file that is no stats page, or one of another version.
 pub fn read(path: &Path) -> Result<Snapshot> {
     let mut words = Vec::new();
     // A publication takes microseconds. That of a process which died in the middle of one never
@@ -322,7 +324,7 @@ pub fn read(path: &Path) -> Result<Snapshot> {
     layout::read(&words).map_err(|what| Error::invalid(path, what))
 }
 
-/// The run of a ledger, by one look at one word of it.
+/// The run of a stats page, by one look at one word of it.
 fn run_of(path: &Path) -> Option<u64> {
     word_at(&place::opened(path, false).ok()?, AT_RUN)
 }
@@ -338,21 +340,21 @@ fn word_at(file: &std::fs::File, at: usize) -> Option<u64> {
 pub struct Entry {
     /// Its pid.
     pub pid: u32,
-    /// Its ledger.
+    /// Its stats page.
     pub path: PathBuf,
     /// What it told last, or why that cannot be read.
     pub snapshot: Result<Snapshot>,
 }
 
-/// All processes under Dwell whose ledgers are in a directory. Files of dead ones are removed; what
-/// they did is kept for their run as long as that goes on.
+/// All processes under Dwell whose stats_pages are in a directory. Files of dead ones are removed;
+/// what they did is kept for their run as long as that goes on.
 ///
 /// # Errors
 /// A directory that cannot be read or that others may write; one that is missing holds nothing.
 pub fn list(dir: &Path) -> Result<Vec<Entry>> {
     let mut entries = Vec::new();
     let here = process::namespace();
-    for (pid, ticks, path) in place::ledgers(dir)? {
+    for (pid, ticks, path) in place::stats_pages(dir)? {
         let snapshot = read(&path).map(|mut snapshot| {
             (snapshot.header.pid, snapshot.header.start_ticks) = (pid, ticks);
             snapshot
@@ -381,7 +383,7 @@ pub fn list(dir: &Path) -> Result<Vec<Entry>> {
 /// is not under Dwell.
 pub fn order(dir: &Path, pid: u32, order: &str) -> Result<Control> {
     let order = Order::parse(order)?;
-    let found = place::ledgers(dir)?.into_iter().filter(|(of, ..)| *of == pid);
+    let found = place::stats_pages(dir)?.into_iter().filter(|(of, ..)| *of == pid);
     let (ended, live): (Vec<_>, Vec<_>) =
         found.partition(|(pid, ticks, _)| !process::lives(*pid, *ticks));
     let Some((.., path)) = live.first() else {
@@ -427,7 +429,7 @@ pub fn order(dir: &Path, pid: u32, order: &str) -> Result<Control> {
 ///
 /// # Errors
 /// Those of [`list`].
-pub fn fellows(dir: &Path, pid: u32) -> Result<Vec<u32>> {
+pub fn peers(dir: &Path, pid: u32) -> Result<Vec<u32>> {
     let mut all: Vec<(u32, u64)> = Vec::new();
     for entry in list(dir)? {
         // One that ended meanwhile, or is of another version, cannot be told anything anyway.
