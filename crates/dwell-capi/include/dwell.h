@@ -522,9 +522,7 @@ const char *dwell_last_error(void);
  * EINVAL stands for a NULL path or file, a bad option, an unknown policy or a directory.
  * DWELL_DIRECT where the file system has no direct I/O gives EINVAL too.
  */
-int dwell_open(const char *path,
-               const struct dwell_options *options,
-               struct dwell_file **file);
+int dwell_open(const char *path, const struct dwell_options *options, struct dwell_file **file);
 
 /**
  * Makes a file of a descriptor that the caller has opened. Reading or writing, and past the page
@@ -852,9 +850,7 @@ int dwell_region_unregister(struct dwell_region *region);
  * Returns 0, or -1 with errno set: EINVAL for a range past the end, else what the file refused,
  * now or since the last call; such pages stay in memory and are tried again.
  */
-int dwell_region_sync(struct dwell_region *region,
-                      size_t offset,
-                      size_t bytes);
+int dwell_region_sync(struct dwell_region *region, size_t offset, size_t bytes);
 
 /**
  * Brings a range into memory and keeps it there until dwell_region_unpin, so that system calls can
@@ -895,8 +891,7 @@ int dwell_region_advise(struct dwell_region *region, size_t offset, size_t bytes
  * Returns 1, or 0 where so many hints wait already that this one is lost, and -1 with errno EINVAL
  * for NULL.
  */
-int dwell_region_hint(struct dwell_region *region,
-                      size_t offset);
+int dwell_region_hint(struct dwell_region *region, size_t offset);
 
 /**
  * Tells what the faults of a region did so far.

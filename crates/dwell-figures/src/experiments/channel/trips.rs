@@ -42,7 +42,7 @@ const OPERATIONS: [(&str, Operation); 7] = [
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         _ => Err(io::ErrorKind::AlreadyExists.into()),
     }),
-    ("list of 100 names with their attributes", |dir| {
+    ("list of 100 names and attributes", |dir| {
         fs::read_dir(dir.join("list"))?.try_for_each(|entry| entry?.metadata().map(drop))
     }),
 ];
@@ -146,7 +146,7 @@ fn enter(
     let ratio = Paired::of(rounds.iter().map(of_trip).zip(woken_ns.iter().copied()));
     let trip = Middle::of(rounds.iter().map(of_trip));
     let remark = trip.map(|ns| format!("{:.1} µs", ns.value / 1000.0));
-    let case = format!("{name}: a trip ÷ wake-up round trip");
+    let case = format!("{name}: trip ÷ wake-up");
     match rounds.iter().any(|round| round[1].trips >= 0.5) {
         true => put(result, &case, ratio, remark),
         false => result.note(&case, "it makes no trip"),
