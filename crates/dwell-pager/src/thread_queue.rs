@@ -3,7 +3,6 @@
 #![allow(unsafe_code)]
 
 use dwell::any::AnyQueue;
-use dwell::buffer::Aligned;
 use dwell::clock;
 use dwell::queue::{Action, Io, Queue, Ticket};
 use dwell::source::Source;
@@ -76,7 +75,7 @@ pub(crate) struct ThreadQueue {
     pub mask: Mask,
     /// Where faults are handled that come as a signal.
     pub stack: Option<Stack>,
-    pub bench: Aligned,
+    pub bench: Vec<u8>,
     /// Pages that hints asked for and that are there.
     pub landed: Vec<u32>,
     /// The flight that a fault waits for, and what came of it.
@@ -133,7 +132,8 @@ impl ThreadQueue {
             seat: None,
             mask: Mask::ALL,
             stack: None,
-            bench: Aligned::new(if writes { BENCH_PAGES * PAGE_BYTES } else { 0 }),
+            // Unlike an aligned buffer, it takes no memory before its first use.
+            bench: vec![0; if writes { BENCH_PAGES * PAGE_BYTES } else { 0 }],
             landed: Vec::with_capacity(depth as usize * LANDED_PAGES),
             awaiting: None,
             awaited: None,
