@@ -138,9 +138,8 @@ pub(crate) fn with_some_lane<R>(
     let thread = board::own_id();
     // SAFETY: the calling thread's own thread queue. Signals are kept out, so nothing else on this
     // thread uses it.
-    if let Some(thread_queue) =
-        sh.thread_queues.find(thread).and_then(|at| unsafe { sh.thread_queues.thread_queue(at) })
-    {
+    let own = unsafe { sh.thread_queues.find(thread).and_then(|at| sh.thread_queues.get(at)) };
+    if let Some(thread_queue) = own {
         thread_queue.mask = mask;
         return act(thread_queue);
     }
@@ -211,7 +210,7 @@ pub(crate) fn with_own_lane(sh: &Shared, mask: Mask, act: impl FnOnce(&mut Threa
 pub(crate) fn with_lane(sh: &Shared, at: u16, act: impl FnOnce(&mut ThreadQueue)) {
     // SAFETY: the calling thread's own thread queue, and nothing else on this thread uses it:
     // signals are kept out.
-    if let Some(thread_queue) = unsafe { sh.thread_queues.thread_queue(at) } {
+    if let Some(thread_queue) = unsafe { sh.thread_queues.get(at) } {
         act(thread_queue);
     }
 }

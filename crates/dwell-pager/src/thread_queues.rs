@@ -106,7 +106,7 @@ impl ThreadQueues {
     /// The place is the calling thread's, and neither it nor a signal handler on it uses the thread
     /// queue meanwhile.
     #[allow(clippy::mut_from_ref)]
-    pub unsafe fn thread_queue(&self, at: u16) -> Option<&mut ThreadQueue> {
+    pub unsafe fn get(&self, at: u16) -> Option<&mut ThreadQueue> {
         // SAFETY: as the caller promises.
         unsafe { (*self.places[at as usize].thread_queue.get()).as_deref_mut() }
     }

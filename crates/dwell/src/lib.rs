@@ -79,9 +79,9 @@ mod remembered;
 mod request_path;
 mod timerfd;
 
-pub use dwell_policy::{
-    self, Decision, DeviceClass, Kind, Mode, Reason, Route, WaitPolicy, policy,
-};
+#[doc(no_inline)]
+pub use dwell_policy::WaitPolicy;
+pub use dwell_policy::{self, Decision, DeviceClass, Kind, Mode, Reason, Route, policy};
 pub use error::{Error, ErrorKind, Result};
 pub use file::File;
 pub use open::{Options, open, options};

@@ -26,6 +26,7 @@ pub struct Completion {
 
 /// How soon whoever serves a queue can answer a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[doc(hidden)]
 pub struct QueueHint {
     /// Whether it is on a CPU. A thread that sleeps is woken by the request.
     pub awake: bool,
@@ -77,6 +78,7 @@ pub enum Wake<'a> {
 
 /// Whether a queue's ring watches a descriptor of others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[doc(hidden)]
 pub enum Watch {
     /// It cannot.
     Cannot,
@@ -237,11 +239,13 @@ unsafe impl<Q: Queue + ?Sized> Queue for Box<Q> {
 /// # Safety
 /// These methods allocate nothing, take no lock, do not panic, and touch no thread-local that is
 /// initialised on first use.
+#[doc(hidden)]
 pub unsafe trait SignalSafe: Queue {}
 
 /// A queue that may be used inside a signal handler, as [`SignalSafe`] says. Not the queue's type
 /// alone makes it so, but also how it was made: nothing is left to be made on first use.
 #[derive(Debug)]
+#[doc(hidden)]
 pub struct InHandler<Q>(Q);
 
 impl<Q: Queue> InHandler<Q> {

@@ -11,6 +11,7 @@ use crate::queue::{InHandler, Io, Queue};
 /// A promise of a source: what a read's result says was read was written to the request's memory,
 /// so that a read can be given memory that nobody has initialised.
 #[derive(Clone, Copy, Debug)]
+#[doc(hidden)]
 pub struct Fills(());
 
 impl Fills {

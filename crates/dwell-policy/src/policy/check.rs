@@ -6,6 +6,7 @@ use crate::{Decision, DeviceClass, Kind, Learned, Ns, Route};
 
 /// One check of one request.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[doc(hidden)]
 pub struct Check {
     /// What was looked at, and what it was held against.
     pub looked: Looked,
@@ -15,6 +16,7 @@ pub struct Check {
 
 /// What a check looks at.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[doc(hidden)]
 pub enum Looked {
     /// At nothing but the policy itself: its checks are not told apart.
     Policy,

@@ -91,6 +91,7 @@ impl<P: WaitPolicy + ?Sized> WaitPolicy for &P {
 }
 
 /// Names of the policies that come with Dwell, the default first.
+#[doc(hidden)]
 pub const NAMES: [&str; 7] =
     ["adaptive", "block", "spin", "hybrid", "smartcon", "predictive", "its"];
 
