@@ -12,7 +12,7 @@ use super::{Lab, Progress};
 use crate::figure::{FigureResult, Measured};
 use dwell_bench::fixture::State;
 use dwell_bench::loads::Means;
-use dwell_bench::result::{Direction, Load, Pattern, Requests, Row};
+use dwell_bench::result::{Direction, Load, Pattern, Requests, RoundResult, Row};
 use dwell_bench::stand::Kind;
 use dwell_bench::stats::Summary;
 use dwell_bench::subject::Subject;
@@ -23,6 +23,9 @@ const FIXED: [&str; 2] = ["block", "spin"];
 const DEFAULT: &str = "adaptive";
 const MEAN: &str = "all cells: geometric mean of speed";
 const MEAN_CPU: &str = "all cells: geometric mean of CPU per request";
+/// A fixed policy is none to be held against where it takes a larger share of the CPU time that
+/// others have while the thread blocks.
+const MOST_TAKEN: f64 = 0.01;
 const BELOW: &str = "all cells: those wholly below 0.95 in speed";
 
 /// What runs beside.
@@ -167,11 +170,14 @@ pub fn measure(
         let means = Means { stressors, ..lab.means() };
         let asked = lab.sample(result, &cases, || {
             // On rounds of their own, so that luck does not choose.
-            let speed = match lab.scout(&question, &means, &mut step)? {
-                Ok((_, scouted)) => scouted.sampled.ratios[0][0].median,
+            let scouted = match lab.scout(&question, &means, &mut step)? {
+                Ok((_, scouted)) => scouted,
                 Err(why) => return Ok(Err(why)),
             };
-            let best = FIXED[usize::from(speed > 1.0)];
+            let is_faster = scouted.sampled.ratios[0][0].median > 1.0;
+            let takes = cell.3.load() == Load::Cpu && taken_from_others(&scouted) > MOST_TAKEN;
+            let best = FIXED[usize::from(is_faster && !takes)];
+            let why = if is_faster && takes { ", as spinning takes CPU from others" } else { "" };
             let question = Question {
                 baseline: best,
                 contenders: &[DEFAULT],
@@ -179,11 +185,11 @@ pub fn measure(
                 until: lab.after_scouting(question.until),
                 ..question
             };
-            Ok(lab.ask(&question, &means, &mut step)?.map(|asked| (asked, best)))
+            Ok(lab.ask(&question, &means, &mut step)?.map(|asked| (asked, best, why)))
         })?;
-        let Some((asked, best)) = asked else { continue };
+        let Some((asked, best, why)) = asked else { continue };
         let [speed, cpu, p99] = &cases;
-        enter(result, speed, &asked.sampled, (2, 0, 0), Some(format!("÷ {best}")))?;
+        enter(result, speed, &asked.sampled, (2, 0, 0), Some(format!("÷ {best}{why}")))?;
         enter(result, cpu, &asked.sampled, (2, 0, 1), None)?;
         match tail(&asked) {
             Some(tail) => result.measured(p99, Measured::exact(tail))?,
@@ -225,6 +231,16 @@ fn question<'a>(lab: &Lab, subject: &'a Subject, (on, kib, write, beside): Cell)
         until: lab.until(width),
         ..lab.question((on.kind(), subject), &["spin"], width)
     }
+}
+
+/// The share of the load's CPU time that spinning takes, of what it has beside a thread that blocks.
+fn taken_from_others(scouted: &Asked) -> f64 {
+    let share = |row: &Row| {
+        let of = |round: &RoundResult| round.stressor_ns as f64 / round.wall_ns.max(1) as f64;
+        Summary::of(row.rounds.iter().map(of)).map_or(0.0, |share| share.median)
+    };
+    let [block, _, spin] = &scouted.rows[..] else { return 0.0 };
+    1.0 - share(spin) / share(block).max(f64::MIN_POSITIVE)
 }
 
 /// The default's p99 over the baseline's, of their median rounds.
