@@ -2,7 +2,7 @@
 //! Contenders on a device, sampled by [`crate::pairs`] in a state of the machine.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use dwell::monitor::SystemMonitor;
@@ -63,6 +63,9 @@ pub struct Question<'a> {
     pub part: Duration,
     /// When to stop.
     pub until: Until,
+    /// So long each contender but the baseline works before anything is measured: a policy that
+    /// learns is compared as it is once it has learned.
+    pub learn: Duration,
 }
 
 /// Length of one measured part on a device. Before it the contender works unmeasured, as long, or
@@ -124,6 +127,12 @@ pub fn ask(
         let start = |entrant| Lane::start(scope, entrant, stop.clone(), counters);
         let lanes: Vec<Lane> = entrants.iter_mut().map(start).collect();
         lanes.iter().try_for_each(|lane| measure.ask(lane, Ask::WarmUp).map(drop))?;
+        for lane in &lanes[twice.len()..] {
+            let began = Instant::now();
+            while began.elapsed() < question.learn {
+                measure.ask(lane, Ask::LeadIn)?;
+            }
+        }
         let setting = Setting::new(subject, load, requests);
         let row = |name: &&str| Row {
             setting: setting.clone(),
@@ -182,6 +191,7 @@ mod tests {
             numbers: &[Number::Metric(Metric::Throughput), Number::Metric(Metric::CpuPerRequest)],
             part: Duration::from_millis(2),
             until: Until::within(10.0).with_effort(0.01, true),
+            learn: Duration::from_millis(10),
         };
         let Asked { sampled, rows } =
             ask(&question, &monitor, &means, &mut |_| ()).unwrap().unwrap();

@@ -86,6 +86,7 @@ impl Lab {
             numbers: &[THROUGHPUT],
             part: self.part(kind, Load::Idle),
             until: self.until(width),
+            learn: Duration::ZERO,
         }
     }
 
