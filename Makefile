@@ -32,6 +32,8 @@ LIBDIR ?= $(PREFIX)/lib
 FROM ?= target/release
 FUZZ_SECONDS ?= 60
 EXERCISE_MINUTES ?= 10
+# As Cargo.toml has it.
+MSRV := $(shell sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
 PROGRAMS := -p dwell-cli -p dwell-preload -p dwell-workloads
 PEERS := --manifest-path peers/Cargo.toml --target-dir target
 
@@ -69,7 +71,7 @@ then $(MAKE) --no-print-directory -C valgrind OUT=$(CURDIR)/target/valgrind; \
 else echo "make: no valgrind with its headers, or no cc, or not x86-64: dwell lab trace record will not work" >&2; fi
 endef
 
-.PHONY: demo test test-long aarch64 install install-files deb tarball wheel wheel-test fio-engine sqlite-vfs lint figure figures book peers build deps deny trace-tool fuzz
+.PHONY: demo test test-long aarch64 install install-files deb tarball wheel wheel-test fio-engine sqlite-vfs lint msrv figure figures book peers build deps deny trace-tool fuzz
 
 deps:
 	@command -v $(CARGO) >/dev/null || { echo "make: a Rust toolchain is needed (rustup, or Debian's cargo 1.89 or newer)" >&2; exit 1; }
@@ -122,6 +124,7 @@ test-long: build trace-tool
 	./tests/packages/run
 	DWELL_SWEEP_POINTS=1000 ./crates/dwell-python/test --ray
 	@$(MAKE) --no-print-directory aarch64
+	@$(MAKE) --no-print-directory msrv
 
 install: deps
 	$(CARGO) build --release --locked $(PROGRAMS) -p dwell-capi
@@ -168,9 +171,16 @@ lint: deny
 	@! $(CARGO) tree -p dwell-tokio -e normal --locked | grep -E ' (serde|serde_json|toml|glob) v' || \
 	  { echo "make: a program that uses dwell would link these; put them behind a feature" >&2; exit 1; }
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked --quiet
+	# Every crate that is to be published can be packaged.
+	$(CARGO) publish --workspace --dry-run --no-verify --allow-dirty --locked --quiet
 	./scripts/check-sources
 	@./scripts/packages $(NEEDS_BPF)
 	./scripts/bpf --check
+
+# The oldest compiler that Cargo.toml promises, beside the one that is installed.
+msrv: deps
+	rustup toolchain install $(MSRV) --profile minimal
+	cargo +$(MSRV) check --workspace --locked --target-dir target/msrv
 
 # Licences and origins of everything that is linked. Built once, without optimising.
 deny:
