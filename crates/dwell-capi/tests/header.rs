@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-const FILES: [&str; 6] = ["failure", "options", "file", "queue", "report", "map"];
+const FILES: [&str; 7] = ["failure", "options", "file", "queue", "report", "map/options", "map"];
 
 const HEADER: &str = "\
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */

@@ -7,19 +7,18 @@
 
 mod docs;
 mod inputs;
+mod shown;
 
-use std::{collections::BTreeMap, fmt::Write as _, fs, path::Path, sync::LazyLock};
+use std::{collections::BTreeMap, fs, path::Path, sync::LazyLock};
 
 use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 
 use dwell_bench::{
-    chart::{DotRow, Dots, Panel},
     machine::Machine,
     pairs::Sampling,
-    result::{in_order, write},
+    result::write,
     stats::{Paired, Summary},
-    units,
 };
 
 pub use docs::{keep_results, regenerate_docs};
@@ -372,93 +371,6 @@ impl FigureResult {
         write(&file("json"), &(serde_json::to_string_pretty(self)? + "\n"))?;
         write(&file("svg"), svg.unwrap_or(&self.svg()))
     }
-
-    /// The result as a chart: one line per case that is not still to be measured, one
-    /// axis per unit.
-    pub fn svg(&self) -> String {
-        let dot = |row: &FigureRow| DotRow {
-            label: row.case.clone(),
-            ours: row.ours.map(|v| (v, row.low.unwrap_or(v), row.high.unwrap_or(v))),
-            target: row.target,
-            theirs: row.theirs_range,
-            text: in_chart(row),
-        };
-        let none = self.rows.iter().all(FigureRow::is_blank);
-        let is_shown = |row: &&FigureRow| none || !row.is_blank();
-        let panel = |unit: &String| Panel {
-            axis_label: match unit.as_str() {
-                "×" => "Ratio (×)".into(),
-                unit => format!("Value ({unit})"),
-            },
-            rows: (self.rows.iter().filter(is_shown))
-                .filter(|row| row.unit == *unit)
-                .map(dot)
-                .collect(),
-            mark: None,
-        };
-        let machine = &self.machine;
-        Dots {
-            title: format!("{}: {}", self.id, self.what),
-            subtitle: format!("{}, {} CPUs, {}", machine.cpu_model, machine.cpus, machine.date),
-            dots: "ours, with interval".into(),
-            panels: in_order(self.rows.iter().filter(is_shown).map(|row| &row.unit))
-                .into_iter()
-                .map(panel)
-                .collect(),
-        }
-        .svg()
-    }
-
-    /// The result as a Markdown table, without the rows that are still to be measured.
-    pub fn markdown(&self) -> String {
-        let cell = |text: &str| text.replace('|', "\\|");
-        let mut text = String::from(
-            "| case | theirs | target | ours | interval | control | verdict | beside theirs |\n\
-             |---|---|---|---|---|---|---|---|\n",
-        );
-        for row in self.rows.iter().filter(|row| !row.is_blank()) {
-            let target = row
-                .target
-                .map_or("–".into(), |target| with_unit_text(&target.to_string(), &row.unit));
-            let interval = match (row.low, row.high) {
-                (Some(low), Some(high)) if low != high => {
-                    let (low, high) = (value(low, &row.unit), value(high, &row.unit));
-                    with_unit_text(&format!("{low}–{high}"), &row.unit)
-                }
-                _ => "–".into(),
-            };
-            let _ = writeln!(
-                text,
-                "| {} | {} | {target} | {} | {interval} | {} | {} | {} |",
-                cell(&row.case),
-                cell(&row.theirs),
-                with_unit(row.ours, &row.unit),
-                control(row),
-                cell(&outcome(row)),
-                cell(&beside_theirs(row)),
-            );
-        }
-        let effort = match self.effort {
-            1.0 => String::new(),
-            effort => format!(", with `--effort {effort}`"),
-        };
-        let Self { id, inputs, rules, .. } = self;
-        let machine = self.machine.line();
-        let later = match self.rows.iter().filter(|row| row.is_blank()).count() {
-            0 => String::new(),
-            rows => format!("\n{rows} of {} rows are not measured yet.\n", self.rows.len()),
-        };
-        text + &later
-            + &format!(
-                "\n{machine}. `make figure ID={id}`{effort}. Code {inputs}, rules {rules}.\n"
-            )
-    }
-}
-
-fn outcome(row: &FigureRow) -> String {
-    let verdict = row.verdict.map(|verdict| verdict.to_string());
-    let parts = [verdict, row.note.clone()];
-    parts.into_iter().flatten().collect::<Vec<_>>().join("; ")
 }
 
 impl FigureRow {
@@ -475,193 +387,5 @@ impl FigureRow {
     }
 }
 
-/// What the baseline beside itself gave, and the blocks that were measured.
-fn control(row: &FigureRow) -> String {
-    let Some(Sampling { control, blocks, noisy, left_state, .. }) = &row.sampling else {
-        return "–".into();
-    };
-    let Paired { median, low, high, .. } = control;
-    let mut text = format!("{median:.3} [{low:.3}–{high:.3}], {blocks} blocks");
-    for (count, why) in [(noisy, "not quiet"), (left_state, "out of state")] {
-        if *count > 0 {
-            let _ = write!(text, ", {count} more {why}");
-        }
-    }
-    text
-}
-
-fn beside_theirs(row: &FigureRow) -> String {
-    match (row.agreement, &row.differs) {
-        (None, _) => "–".into(),
-        (Some(agreement @ (Agreement::Agrees | Agreement::Inconclusive)), _) => {
-            agreement.to_string()
-        }
-        (Some(agreement), Some(why)) => format!("{agreement}: {why}"),
-        (Some(agreement), None) => format!("{agreement}; not explained"),
-    }
-}
-
-/// What stands beside a case in a chart, where there is room for few words: the remark only where
-/// there is no value, and no more than its beginning.
-fn in_chart(row: &FigureRow) -> String {
-    const ROOM: usize = 32;
-    if row.ours.is_some() {
-        let verdict = row.verdict.map_or("", |verdict| verdict.as_str());
-        return format!("{}  {verdict}", with_interval(row)).trim().into();
-    }
-    let note = row.note.as_deref().unwrap_or("not measured");
-    match note.char_indices().nth(ROOM) {
-        Some((end, _)) => format!("{}…", &note[..end]),
-        None => note.into(),
-    }
-}
-
-fn with_interval(row: &FigureRow) -> String {
-    let ours = with_unit(row.ours, &row.unit);
-    match (row.low, row.high) {
-        (Some(low), Some(high)) if low != high => {
-            format!("{ours} [{}–{}]", value(low, &row.unit), value(high, &row.unit))
-        }
-        _ => ours,
-    }
-}
-
-/// Ratios are compared with targets given to two digits: show as many.
-fn value(value: f64, unit: &str) -> String {
-    if unit == "×" { format!("{value:.2}") } else { units::figure(value) }
-}
-
-fn with_unit(ours: Option<f64>, unit: &str) -> String {
-    ours.map_or("–".into(), |ours| with_unit_text(&value(ours, unit), unit))
-}
-
-fn with_unit_text(text: &str, unit: &str) -> String {
-    if unit == "×" { format!("{text}×") } else { format!("{text} {unit}") }
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const S4_CASE: &str = "size threshold of loop on tmpfs";
-
-    pub(super) fn measured() -> FigureResult {
-        let mut result = FigureResult::new("S4", Machine::default()).unwrap();
-        result.measured(S4_CASE, Measured::exact(64.0)).unwrap();
-        let took = Measured { value: 61.0, low: 59.0, high: 63.0 };
-        result.measured("time that the probe takes", took).unwrap();
-        result
-    }
-
-    #[test]
-    fn the_catalogue_is_sound() {
-        let catalogue = catalogue();
-        for (id, figure) in &catalogue.figures {
-            assert!(catalogue.papers.contains_key(&figure.paper), "{id}");
-            let cases: Vec<&str> = figure.cases.iter().map(|case| case.case.as_str()).collect();
-            assert!(!cases.is_empty(), "{id}");
-            assert_eq!(in_order(cases.clone()), cases, "{id} names a case twice");
-            for case in &figure.cases {
-                assert!(!case.unit.is_empty() && !case.theirs.is_empty(), "{id}: {}", case.case);
-                assert!(
-                    case.case.chars().count() <= 55,
-                    "{id}: too long for a chart: {}",
-                    case.case
-                );
-                assert!(case.theirs_range.is_none_or(|(low, high)| low <= high), "{id}");
-            }
-        }
-        assert!(catalogue.figure("M1").unwrap().cases.iter().all(|case| case.target.is_some()));
-        let error = catalogue.figure("S99").unwrap_err().to_string();
-        assert!(error.contains("S99") && error.contains("S13"), "{error}");
-    }
-
-    #[test]
-    fn measuring_judges_and_unknown_cases_are_errors() {
-        let mut result = measured();
-        assert_eq!(result.rows[0].verdict, None);
-        assert_eq!(result.rows[1].verdict, Some(Verdict::Inconclusive));
-        assert!(result.measured("nonsense", Measured::exact(1.0)).is_err());
-        assert!(result.measured(S4_CASE, Measured::exact(f64::NAN)).is_err());
-        assert!(FigureResult::new("S99", Machine::default()).is_err());
-    }
-
-    fn sampling() -> Sampling {
-        Sampling {
-            control: Paired { median: 1.0, low: 0.99, high: 1.01, rounds: 80 },
-            width: 0.03,
-            limit_s: 600.0,
-            narrow: true,
-            blocks: 20,
-            noisy: 2,
-            left_state: 0,
-        }
-    }
-
-    #[test]
-    fn a_sampled_row_has_its_control_and_one_at_its_limit_is_inconclusive_and_says_why() {
-        let case = "loop on tmpfs, idle, 4 KiB, apart";
-        let ours = Paired { median: 2.0, low: 1.98, high: 2.02, rounds: 80 };
-        let mut result = FigureResult::new("M1", Machine::default()).unwrap();
-        result.sampled(case, ours, sampling()).unwrap();
-        let row = |result: &FigureResult| {
-            result.rows.iter().find(|row| row.case == case).cloned().unwrap()
-        };
-        assert_eq!(row(&result).verdict, Some(Verdict::Met));
-        let table = result.markdown();
-        let control = "1.000 [0.990–1.010], 20 blocks, 2 more not quiet";
-        assert!(table.contains(control), "{table}");
-        assert!(serde_json::to_string(&result).unwrap().contains("\"control\""));
-        result.sampled(case, ours, Sampling { narrow: false, ..sampling() }).unwrap();
-        assert_eq!(row(&result).verdict, Some(Verdict::Inconclusive));
-        assert!(row(&result).note.unwrap().contains("limit of 600 s"));
-    }
-
-    #[test]
-    fn a_figure_knows_which_rows_it_lacks_and_goes_on_only_on_such_a_machine() {
-        let machine = Machine { cpu_model: "one".into(), cpus: 2, ..Machine::default() };
-        let mut result = FigureResult::new("S4", machine.clone()).unwrap();
-        assert!(result.lacks(S4_CASE) && !result.is_complete());
-        result.measured(S4_CASE, Measured::exact(1.0)).unwrap();
-        assert!(!result.lacks(S4_CASE) && !result.is_complete());
-        let cases: Vec<String> = result.rows.iter().map(|row| row.case.clone()).collect();
-        cases.iter().skip(1).for_each(|case| result.note(case, "no root").unwrap());
-        result.measured(S4_CASE, Measured::exact(1.0)).unwrap();
-        assert!(result.is_complete());
-        result.postpone(&cases[1], "never quiet").unwrap();
-        assert!(result.lacks(&cases[1]) && !result.is_complete());
-        result.forget(|case| case == S4_CASE).unwrap();
-        assert!(result.lacks(S4_CASE));
-        assert!(result.goes_on(&machine, 1.0) && !result.goes_on(&machine, 0.1));
-        let other = Machine { cpus: 3, ..machine.clone() };
-        assert!(!result.goes_on(&other, 1.0));
-        assert!(!FigureResult { rules: 1, ..result }.goes_on(&machine, 1.0));
-    }
-
-    #[test]
-    fn saved_results_come_back() {
-        let directory = tempfile::tempdir().unwrap();
-        let mut result = measured();
-        result.note(S4_CASE, "a | remark").unwrap();
-        assert_eq!(FigureResult::load(directory.path(), "S4").unwrap(), None);
-        result.save(directory.path(), None).unwrap();
-        assert_eq!(FigureResult::load(directory.path(), "S4").unwrap(), Some(result.clone()));
-        let svg = fs::read_to_string(directory.path().join("S4.svg")).unwrap();
-        assert!(svg.contains("S4: Size threshold") && svg.contains("64.0 KiB"));
-        assert!(!svg.contains("remark") && svg.contains("inconclusive"));
-        result.note("one block more: requests spun for", &"long ".repeat(20)).unwrap();
-        assert!(result.svg().contains("long lo…"));
-        assert!(result.markdown().contains("a \\| remark"));
-        fs::rename(directory.path().join("S4.json"), directory.path().join("S1.json")).unwrap();
-        assert!(FigureResult::load(directory.path(), "S1").is_err());
-    }
-
-    #[test]
-    fn every_figure_can_be_drawn_and_written_unmeasured() {
-        for id in catalogue().figures.keys() {
-            let result = FigureResult::new(id, Machine::default()).unwrap();
-            assert!(!result.svg().contains("NaN"), "{id}");
-            assert!(result.markdown().contains("rows are not measured yet"), "{id}");
-        }
-    }
-}
+mod tests;

@@ -11,12 +11,15 @@
 //! pauses would otherwise try with a larger share of its requests than one that does not.
 
 mod rival;
+mod saved;
+mod trials;
 
 use crate::arm::{ARMS, Arm, Arms};
 use crate::{Goal, Ns};
-use rival::{FIRST_NS, LAST_NS, Rival, TRIALS};
+use rival::Rival;
 
 pub use rival::Told;
+pub use saved::SAVED_WORDS;
 
 /// What requests took that began after [`Step::from`], all served as the step said.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -62,14 +65,6 @@ pub struct Step {
 
 const MS: Ns = 1_000_000;
 
-const SAVED_OF_ARM: usize = 6;
-/// Nobody makes requests for longer: ten years.
-const MOST_ACTIVE_NS: Ns = 10 * 365 * 86_400 * 1_000 * MS;
-/// Words in which a search is saved.
-pub const SAVED_WORDS: usize = 4 + ARMS * SAVED_OF_ARM;
-
-/// Share by which another arm must be cheaper.
-const MARGIN: f64 = 0.02;
 /// How long an arm on trial counts, after as long as half of that which does not.
 const LEG_NS: Ns = 10 * MS;
 const LEAD_NS: Ns = LEG_NS / 2;
@@ -88,17 +83,11 @@ const UNTRIED_NS: Ns = 300 * MS;
 const RECOVERED: f64 = 0.1;
 const RECOVERED_OF_SPREAD: f64 = 2.0;
 const RECOVERY_NS: Ns = 3_000 * MS;
-/// An arm that took over settles for so long, and then shows for as long what it costs.
-const PROBATION_NS: Ns = 500 * MS;
-/// How long what an arm cost as incumbent counts for more than what its trials promise.
-const REMEMBERED_NS: Ns = 300_000 * MS;
 /// A long trial lets an arm settle first ([`Rival::is_long`]).
 const LONG_LEAD_NS: Ns = 1_000 * MS;
 const LONG_LEG_NS: Ns = 50 * MS;
 /// Arms dearer than this are not let settle.
 const TOO_DEAR_FOR_LONG: f64 = 8.0;
-/// One trial that found an arm so much dearer is enough.
-const TWICE: f64 = 2.0;
 /// Looks that the incumbent's level is averaged over.
 const MEMORY: f64 = 16.0;
 /// Fewest looks of which a level is made that others are held against.
@@ -238,60 +227,6 @@ impl Switchback {
             true => Told { cost_ns: self.level, ..rival.told },
             false => Told { due_in_ns: rival.due.saturating_sub(self.active), ..rival.told },
         }
-    }
-
-    /// What the next process may begin with: everything but what is going on.
-    pub fn save(&self) -> [u64; SAVED_WORDS] {
-        let mut words = [0; SAVED_WORDS];
-        words[..4].copy_from_slice(&[
-            self.incumbent as u64 + 1,
-            self.active,
-            self.level.to_bits(),
-            self.switches.into(),
-        ]);
-        for (rival, saved) in self.rivals.iter().zip(words[4..].chunks_exact_mut(SAVED_OF_ARM)) {
-            let Told { trials, tried, cost_ns, regret_ns, .. } = rival.told;
-            saved.copy_from_slice(&[
-                rival.due,
-                rival.patience_ns,
-                u64::from(trials) | u64::from(rival.sequences) << 32,
-                tried,
-                cost_ns.to_bits(),
-                regret_ns.to_bits(),
-            ]);
-        }
-        words
-    }
-
-    /// Begins with what another process found; trials were on the same clock. `false` where these
-    /// words say nothing, or nothing that can be used here.
-    pub fn restore(&mut self, now: Ns, words: &[u64; SAVED_WORDS], offered: Arms) -> bool {
-        let &[incumbent, active, level, switches, ..] = words;
-        let arm = incumbent.checked_sub(1).and_then(|arm| Arm::ALL.get(arm as usize)).copied();
-        // Whatever is in the words, no cost may be absurd.
-        let cost = |bits| Some(f64::from_bits(bits)).filter(|cost| (0.0..1e12).contains(cost));
-        let (Some(incumbent), Some(level)) = (arm, cost(level)) else { return false };
-        if !offered.has(incumbent) || active > MOST_ACTIVE_NS {
-            return false;
-        }
-        self.active = active;
-        self.begin(now, incumbent, offered);
-        (self.level, self.switches) = (level, switches as u32);
-        self.switches_then = self.switches;
-        self.looks = if level > 0.0 { MEMORY / 2.0 } else { 0.0 };
-        for (rival, saved) in self.rivals.iter_mut().zip(words[4..].chunks_exact(SAVED_OF_ARM)) {
-            rival.due = saved[0].clamp(rival.due, active + LAST_NS);
-            rival.patience_ns = saved[1].clamp(FIRST_NS, LAST_NS);
-            rival.sequences = (saved[2] >> 32) as u32;
-            rival.told = Told {
-                trials: saved[2] as u32,
-                tried: saved[3].min(now),
-                cost_ns: cost(saved[4]).unwrap_or(0.0),
-                regret_ns: cost(saved[5]).unwrap_or(0.0),
-                due_in_ns: 0,
-            };
-        }
-        true
     }
 
     /// What goes on now.
@@ -459,90 +394,6 @@ impl Switchback {
                 self.start(now, lead_ns, leg_ns);
             }
             _ => self.resume(now),
-        }
-    }
-
-    fn note_trial(&mut self, now: Ns, arm: Arm, mean: f64, before: f64) {
-        let rival = &mut self.rivals[arm as usize];
-        let took_ns = self.active.saturating_sub(self.began);
-        rival.took_ns = rival.took_ns.saturating_add(took_ns);
-        let told = &mut rival.told;
-        told.trials = told.trials.saturating_add(1);
-        (told.tried, told.cost_ns) = (now, mean);
-        // Requests that did not count cost as much.
-        let counted_ns = took_ns.saturating_sub(self.lead_ns).max(1);
-        let all = self.seen.requests as f64 * took_ns as f64 / counted_ns as f64;
-        told.regret_ns += ((mean - before) * all).max(0.0);
-    }
-
-    /// Hears how a trial ended.
-    fn judge(&mut self, now: Ns, arm: Arm, ratio: f64, long: bool) {
-        let (level, spread) = (self.level, self.spread);
-        let rival = &mut self.rivals[arm as usize];
-        rival.note(ratio);
-        let (middle, open) = rival.evidence(spread);
-        let several = rival.tried > 1 || long;
-        let cheaper = several && middle + open < 1.0 - MARGIN;
-        let dearer = (several && middle - open > 1.0 - MARGIN) || middle > TWICE;
-        let known_dearer = self.active < rival.kept_until && rival.kept > level * (1.0 - MARGIN);
-        if cheaper && !known_dearer {
-            rival.promise = middle;
-        } else if cheaper || dearer || rival.tried == TRIALS {
-            rival.rest(self.active, 2);
-            rival.dearer = cheaper || dearer;
-        }
-        match self.best_promise() {
-            Some(best) => self.take_over(now, best),
-            None => self.recover(now, arm),
-        }
-    }
-
-    /// The arm that promises most, once no other is about to be tried.
-    fn best_promise(&self) -> Option<Arm> {
-        let rivals = || {
-            let arms = Arm::ALL.into_iter().filter(|arm| *arm != self.incumbent);
-            arms.filter(|arm| self.offered.has(*arm)).map(|arm| (arm, &self.rivals[arm as usize]))
-        };
-        if rivals().any(|(_, rival)| rival.promise == 0.0 && rival.due <= self.active) {
-            return None;
-        }
-        let promising = rivals().filter(|(_, rival)| rival.promise > 0.0);
-        promising.min_by(|a, b| a.1.promise.total_cmp(&b.1.promise)).map(|(arm, _)| arm)
-    }
-
-    fn take_over(&mut self, now: Ns, arm: Arm) {
-        self.phase = Phase::Probation { from: self.incumbent, was: self.level };
-        self.rivals[self.incumbent as usize].told.cost_ns = self.level;
-        self.incumbent = arm;
-        self.switches = self.switches.saturating_add(1);
-        (self.up, self.down, self.looks, self.level) = (0.0, 0.0, 0.0, 0.0);
-        for rival in &mut self.rivals {
-            (rival.tried, rival.took_ns, rival.promise) = (0, 0, 0.0);
-        }
-        self.start(now, PROBATION_NS, PROBATION_NS);
-    }
-
-    /// The arm that took over has settled and costs `mean`; the one before it cost `was`.
-    fn believe(&mut self, now: Ns, from: Arm, was: f64, mean: f64, enough: bool) {
-        let arm = self.incumbent as usize;
-        if enough && mean > was * (1.0 - MARGIN / 2.0) {
-            let rival = &mut self.rivals[arm];
-            (rival.kept, rival.kept_until) = (mean, self.active + REMEMBERED_NS);
-            rival.told.cost_ns = mean;
-            rival.rest(self.active, 4);
-            rival.dearer = true;
-            (self.incumbent, self.level) = (from, was);
-            self.switches = self.switches.saturating_add(1);
-        } else {
-            self.level = if enough { mean } else { 0.0 };
-            let former = &mut self.rivals[from as usize];
-            (former.kept, former.kept_until) = (was, self.active);
-            (former.patience_ns, former.due) = (FIRST_NS, self.active + FIRST_NS);
-        }
-        self.looks = if self.level > 0.0 { MEMORY / 2.0 } else { 0.0 };
-        match self.incumbent == from {
-            true => self.recover(now, Arm::ALL[arm]),
-            false => self.resume(now),
         }
     }
 }

@@ -4,9 +4,9 @@
 
 mod descriptor;
 mod refusals;
+mod rings;
 
 use std::cell::RefCell;
-use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -14,10 +14,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use dwell_policy::{Backlog, Kind, Route, Routes};
 
 use crate::queue::{Action, Completion, Full, InHandler, Io, Queue, Ticket, Wake, Watch};
-use crate::ring::{self, Completed, Ring, SpinMethod};
+use crate::ring::{self, Ring, SpinMethod};
 use crate::source::{Fills, Source};
 pub use descriptor::Descriptor;
-use refusals::Refusals;
+use rings::{POLLED_RING, RING_SHIFT, Refused, Rings};
 
 /// An open descriptor.
 #[derive(Debug)]
@@ -237,154 +237,9 @@ fn call(io: &Io, flags: libc::c_int) -> i32 {
     }
 }
 
-/// The rings of one owner, made on first use: one per spin method, and the polled one.
-struct Rings {
-    depth: u32,
-    rings: [Option<Box<Ring>>; 4],
-    refusals: [Refusals; 4],
-    /// Whether no ring is made any more.
-    sealed: bool,
-    /// Completions of requests that were served inline.
-    inline: VecDeque<Completion>,
-    inline_tickets: u64,
-}
-
-/// Why rings did not take a request.
-enum Refused {
-    Full,
-    NoRing,
-}
-
 /// Requests in flight on the rings that a thread's blocking calls share. One: a signal handler that
 /// interrupts a call finds the queue full and must not reap the completion of the call beneath.
 const CALL_DEPTH: u32 = 1;
-/// Bits of a ticket that name its ring; 7 names the inline list.
-const RING_SHIFT: u32 = 60;
-const INLINE_RING: u64 = 7;
-/// Where the polled ring stands.
-const POLLED_RING: usize = 3;
-
-impl Rings {
-    fn new(depth: u32) -> Self {
-        Rings {
-            depth,
-            rings: [const { None }; 4],
-            refusals: [Refusals::default(); 4],
-            sealed: false,
-            inline: VecDeque::with_capacity(depth as usize),
-            inline_tickets: 0,
-        }
-    }
-
-    fn ring(&mut self, at: usize) -> io::Result<&mut Ring> {
-        let worn_out = |ring: &Ring| !ring.usable() && ring.backlog().requests == 0;
-        if self.rings[at].as_deref().is_none_or(worn_out) {
-            if self.sealed {
-                return Err(io::ErrorKind::Unsupported.into());
-            }
-            if self.refusals[at].is_too_soon() {
-                return Err(io::ErrorKind::WouldBlock.into());
-            }
-            let completed = match at {
-                POLLED_RING => Completed::ByPolling,
-                at => Completed::ByInterrupt(SpinMethod::ALL[at]),
-            };
-            let made = Ring::new(self.depth, completed);
-            self.refusals[at].note(made.is_ok());
-            self.rings[at] = Some(Box::new(made?));
-        }
-        Ok(self.rings[at].as_mut().expect("made above"))
-    }
-
-    fn submit(&mut self, io: &Io, route: Route, method: SpinMethod) -> Result<Ticket, Refused> {
-        let at = match route {
-            Route::Inline => return self.serve(io).map_err(|Full| Refused::Full),
-            Route::Interrupt => method as usize,
-            Route::Polled => POLLED_RING,
-        };
-        let submitted = match self.ring(at) {
-            // SAFETY: `io` came by value into `Queue::submit`, so it is here only once.
-            Ok(ring) => unsafe { ring.submit(io) },
-            // No ring to be had (a limit on locked memory or descriptors).
-            Err(_) => return Err(Refused::NoRing),
-        };
-        submitted
-            .map_err(|Full| Refused::Full)
-            .map(|ticket| Ticket(ticket.0 | (at as u64) << RING_SHIFT))
-    }
-
-    fn serve(&mut self, io: &Io) -> Result<Ticket, Full> {
-        if self.inline.len() >= self.depth as usize {
-            return Err(Full);
-        }
-        self.inline_tickets = (self.inline_tickets + 1) & ((1 << RING_SHIFT) - 1);
-        let ticket = Ticket(self.inline_tickets | INLINE_RING << RING_SHIFT);
-        self.inline.push_back(Completion { ticket, result: call(io, 0) });
-        Ok(ticket)
-    }
-
-    #[inline]
-    fn poll(&mut self, out: &mut dyn FnMut(Completion)) -> usize {
-        let mut handed = 0;
-        while let Some(completion) = self.inline.pop_front() {
-            handed += 1;
-            out(completion);
-        }
-        for (at, ring) in self.rings.iter_mut().enumerate() {
-            if let Some(ring) = ring
-                && ring.backlog().requests > 0
-            {
-                handed += ring.poll(&mut |completion| {
-                    out(Completion {
-                        ticket: Ticket(completion.ticket.0 | (at as u64) << RING_SHIFT),
-                        ..completion
-                    });
-                });
-            }
-        }
-        handed
-    }
-
-    fn busy(&mut self) -> impl Iterator<Item = &mut Ring> {
-        self.rings.iter_mut().flatten().map(Box::as_mut).filter(|ring| ring.backlog().requests > 0)
-    }
-
-    /// With requests on several rings at once only timed polling sees all of them.
-    fn arm(&mut self, enough: u32) -> Wake<'static> {
-        let mut busy = self.busy();
-        match (busy.next(), busy.next()) {
-            (Some(ring), None) => ring.arm(enough),
-            _ => Wake::Never,
-        }
-    }
-
-    fn arm_beside(&mut self) -> Wake<'static> {
-        let mut busy = self.busy();
-        match (busy.next(), busy.next()) {
-            (Some(ring), None) => ring.arm_beside(),
-            _ => Wake::Never,
-        }
-    }
-
-    /// Whether nothing more comes out: all that is in flight is on rings that are lost.
-    fn is_lost(&self) -> bool {
-        let mut busy = self.rings.iter().flatten().filter(|ring| ring.backlog().requests > 0);
-        self.inline.is_empty() && busy.clone().next().is_some() && busy.all(|ring| ring.is_lost())
-    }
-
-    fn give_up(&mut self) {
-        self.busy().filter(|ring| ring.is_lost()).for_each(Ring::give_up);
-    }
-
-    fn backlog(&self) -> Backlog {
-        let mut all = Backlog { bytes: 0, requests: self.inline.len() as u32 };
-        for ring in self.rings.iter().flatten() {
-            all.bytes += ring.backlog().bytes;
-            all.requests += ring.backlog().requests;
-        }
-        all
-    }
-}
 
 thread_local! {
     static THREAD: RefCell<Rings> = RefCell::new(Rings::new(CALL_DEPTH));

@@ -4,6 +4,7 @@
 mod calls;
 mod memory;
 mod queues;
+mod transfers;
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};

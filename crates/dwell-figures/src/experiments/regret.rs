@@ -237,7 +237,8 @@ fn question<'a>(lab: &Lab, subject: &'a Subject, (on, kib, write, beside): Cell)
     }
 }
 
-/// The share of the load's CPU time that spinning takes, of what it has beside a thread that blocks.
+/// The share of the load's CPU time that spinning takes, of what it has beside a thread that
+/// blocks.
 fn taken_from_others(scouted: &Asked) -> f64 {
     let share = |row: &Row| {
         let of = |round: &RoundResult| round.stressor_ns as f64 / round.wall_ns.max(1) as f64;

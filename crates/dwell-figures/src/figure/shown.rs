@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A result as a chart and as a table.
+
+use std::fmt::Write as _;
+
+use dwell_bench::chart::{DotRow, Dots, Panel};
+use dwell_bench::pairs::Sampling;
+use dwell_bench::result::in_order;
+use dwell_bench::stats::Paired;
+use dwell_bench::units;
+
+use super::{Agreement, FigureResult, FigureRow};
+
+impl FigureResult {
+    /// The result as a chart: one line per case that is not still to be measured, one
+    /// axis per unit.
+    pub fn svg(&self) -> String {
+        let dot = |row: &FigureRow| DotRow {
+            label: row.case.clone(),
+            ours: row.ours.map(|v| (v, row.low.unwrap_or(v), row.high.unwrap_or(v))),
+            target: row.target,
+            theirs: row.theirs_range,
+            text: in_chart(row),
+        };
+        let none = self.rows.iter().all(FigureRow::is_blank);
+        let is_shown = |row: &&FigureRow| none || !row.is_blank();
+        let panel = |unit: &String| Panel {
+            axis_label: match unit.as_str() {
+                "×" => "Ratio (×)".into(),
+                unit => format!("Value ({unit})"),
+            },
+            rows: (self.rows.iter().filter(is_shown))
+                .filter(|row| row.unit == *unit)
+                .map(dot)
+                .collect(),
+            mark: None,
+        };
+        let machine = &self.machine;
+        Dots {
+            title: format!("{}: {}", self.id, self.what),
+            subtitle: format!("{}, {} CPUs, {}", machine.cpu_model, machine.cpus, machine.date),
+            dots: "ours, with interval".into(),
+            panels: in_order(self.rows.iter().filter(is_shown).map(|row| &row.unit))
+                .into_iter()
+                .map(panel)
+                .collect(),
+        }
+        .svg()
+    }
+
+    /// The result as a Markdown table, without the rows that are still to be measured.
+    pub fn markdown(&self) -> String {
+        let cell = |text: &str| text.replace('|', "\\|");
+        let mut text = String::from(
+            "| case | theirs | target | ours | interval | control | verdict | beside theirs |\n\
+             |---|---|---|---|---|---|---|---|\n",
+        );
+        for row in self.rows.iter().filter(|row| !row.is_blank()) {
+            let target = row
+                .target
+                .map_or("–".into(), |target| with_unit_text(&target.to_string(), &row.unit));
+            let interval = match (row.low, row.high) {
+                (Some(low), Some(high)) if low != high => {
+                    let (low, high) = (value(low, &row.unit), value(high, &row.unit));
+                    with_unit_text(&format!("{low}–{high}"), &row.unit)
+                }
+                _ => "–".into(),
+            };
+            let _ = writeln!(
+                text,
+                "| {} | {} | {target} | {} | {interval} | {} | {} | {} |",
+                cell(&row.case),
+                cell(&row.theirs),
+                with_unit(row.ours, &row.unit),
+                control(row),
+                cell(&outcome(row)),
+                cell(&beside_theirs(row)),
+            );
+        }
+        let effort = match self.effort {
+            1.0 => String::new(),
+            effort => format!(", with `--effort {effort}`"),
+        };
+        let Self { id, inputs, rules, .. } = self;
+        let machine = self.machine.line();
+        let later = match self.rows.iter().filter(|row| row.is_blank()).count() {
+            0 => String::new(),
+            rows => format!("\n{rows} of {} rows are not measured yet.\n", self.rows.len()),
+        };
+        text + &later
+            + &format!(
+                "\n{machine}. `make figure ID={id}`{effort}. Code {inputs}, rules {rules}.\n"
+            )
+    }
+}
+
+fn outcome(row: &FigureRow) -> String {
+    let verdict = row.verdict.map(|verdict| verdict.to_string());
+    let parts = [verdict, row.note.clone()];
+    parts.into_iter().flatten().collect::<Vec<_>>().join("; ")
+}
+
+/// What the baseline beside itself gave, and the blocks that were measured.
+fn control(row: &FigureRow) -> String {
+    let Some(Sampling { control, blocks, noisy, left_state, .. }) = &row.sampling else {
+        return "–".into();
+    };
+    let Paired { median, low, high, .. } = control;
+    let mut text = format!("{median:.3} [{low:.3}–{high:.3}], {blocks} blocks");
+    for (count, why) in [(noisy, "not quiet"), (left_state, "out of state")] {
+        if *count > 0 {
+            let _ = write!(text, ", {count} more {why}");
+        }
+    }
+    text
+}
+
+fn beside_theirs(row: &FigureRow) -> String {
+    match (row.agreement, &row.differs) {
+        (None, _) => "–".into(),
+        (Some(agreement @ (Agreement::Agrees | Agreement::Inconclusive)), _) => {
+            agreement.to_string()
+        }
+        (Some(agreement), Some(why)) => format!("{agreement}: {why}"),
+        (Some(agreement), None) => format!("{agreement}; not explained"),
+    }
+}
+
+/// What stands beside a case in a chart, where there is room for few words: the remark only where
+/// there is no value, and no more than its beginning.
+fn in_chart(row: &FigureRow) -> String {
+    const ROOM: usize = 32;
+    if row.ours.is_some() {
+        let verdict = row.verdict.map_or("", |verdict| verdict.as_str());
+        return format!("{}  {verdict}", with_interval(row)).trim().into();
+    }
+    let note = row.note.as_deref().unwrap_or("not measured");
+    match note.char_indices().nth(ROOM) {
+        Some((end, _)) => format!("{}…", &note[..end]),
+        None => note.into(),
+    }
+}
+
+fn with_interval(row: &FigureRow) -> String {
+    let ours = with_unit(row.ours, &row.unit);
+    match (row.low, row.high) {
+        (Some(low), Some(high)) if low != high => {
+            format!("{ours} [{}–{}]", value(low, &row.unit), value(high, &row.unit))
+        }
+        _ => ours,
+    }
+}
+
+/// Ratios are compared with targets given to two digits: show as many.
+fn value(value: f64, unit: &str) -> String {
+    if unit == "×" { format!("{value:.2}") } else { units::figure(value) }
+}
+
+fn with_unit(ours: Option<f64>, unit: &str) -> String {
+    ours.map_or("–".into(), |ours| with_unit_text(&value(ours, unit), unit))
+}
+
+fn with_unit_text(text: &str, unit: &str) -> String {
+    if unit == "×" { format!("{text}×") } else { format!("{text} {unit}") }
+}

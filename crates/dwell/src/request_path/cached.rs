@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Reads whose data the page cache has, or is expected to have.
+
+use dwell_policy::{Kind, Mode, Ns, Reason, Route};
+
+use super::SAMPLE_ONE_IN;
+use crate::clock;
+use crate::file::{File, Heat};
+use crate::queue::Io;
+use crate::source::Source;
+use crate::stats::{Counters, Family};
+
+impl<S: Source> File<S>
+where
+    S::Queue: Send,
+{
+    /// Serves a read by `call` where its data is expected in the page cache; `None` where
+    /// [`File::request_amid`] has to be asked, if only because this thread has not done so yet.
+    ///
+    /// Allocates nothing and holds nothing while `call` runs, so that a signal handler may come
+    /// between and even leave for good.
+    #[inline]
+    pub fn read_trusted(&self, heat: &Heat, call: impl FnOnce() -> i32) -> Option<i32> {
+        if self.always.is_some() || !self.is_trusted(Kind::Read, heat) {
+            return None;
+        }
+        let counters = self.counters.get()?;
+        let result = self.trusted(counters, heat, call);
+        counters.moved(Kind::Read, result);
+        Some(result)
+    }
+
+    /// Whether a read is expected to find its data in the page cache: it missed none lately.
+    #[inline]
+    pub(super) fn is_trusted(&self, kind: Kind, heat: &Heat) -> bool {
+        kind == Kind::Read && heat.is_cold() && self.source.caches()
+    }
+
+    /// A read that is expected to be a hit. One in a few is timed, and a slow one ends the trust.
+    #[inline]
+    pub(super) fn trusted(
+        &self,
+        counters: &Counters,
+        heat: &Heat,
+        call: impl FnOnce() -> i32,
+    ) -> i32 {
+        let before = counters.decided(Route::Inline, Mode::Block, Reason::Cached);
+        if !before.is_multiple_of(SAMPLE_ONE_IN / 8) {
+            return call();
+        }
+        let started = clock::now();
+        let result = call();
+        let took_ns = clock::now() - started;
+        counters.sampled(Family::Cached, took_ns);
+        if took_ns > self.hit_ns(result) {
+            heat.missed();
+        }
+        result
+    }
+
+    pub(super) fn hit_ns(&self, result: i32) -> Ns {
+        self.known.hit_ns(u64::try_from(result).unwrap_or(0))
+    }
+
+    /// Asks the page cache before waiting (SmartCon Fig. 6), but only for a file with recent
+    /// misses: for others the question costs more than it saves. `None` when the device has to be
+    /// asked.
+    pub(super) fn ask_cache(&self, counters: &Counters, heat: &Heat, io: &Io) -> Option<i32> {
+        match self.source.cached(io) {
+            // Part of it was there: the call completes the rest, as a read of a file must.
+            Some(result)
+                if result > 0 && result < io.bytes() as i32 && !self.source.ends(io, result) =>
+            {
+                heat.missed();
+                None
+            }
+            Some(result) => {
+                heat.hit();
+                counters.decided(Route::Inline, Mode::Spin, Reason::Cached);
+                Some(result)
+            }
+            None => {
+                heat.missed();
+                None
+            }
+        }
+    }
+}
