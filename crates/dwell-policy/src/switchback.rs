@@ -28,6 +28,8 @@ pub struct Seen {
     pub requests: u64,
     /// Their latency in all, in nanoseconds.
     pub latency_ns: u64,
+    /// The part of it that each request took beyond [`Step::slow`], in nanoseconds.
+    pub slow_ns: u64,
     /// Those of them whose CPU time was measured.
     pub metered: u64,
     /// The thread's CPU time for those, in nanoseconds.
@@ -39,15 +41,21 @@ impl Seen {
     pub fn add(&mut self, other: Seen) {
         self.requests = self.requests.saturating_add(other.requests);
         self.latency_ns = self.latency_ns.saturating_add(other.latency_ns);
+        self.slow_ns = self.slow_ns.saturating_add(other.slow_ns);
         self.metered = self.metered.saturating_add(other.metered);
         self.cpu_ns = self.cpu_ns.saturating_add(other.cpu_ns);
     }
 
-    /// Cost of one request: its latency, and its CPU time at a price.
+    /// Cost of one request: its latency, in which slow time counts twice, and its CPU time at a
+    /// price.
     fn cost(&self, cpu_price: f64) -> f64 {
-        let mean = |sum: u64, count: u64| sum as f64 / count.max(1) as f64;
-        mean(self.latency_ns, self.requests) + cpu_price * mean(self.cpu_ns, self.metered)
+        let latency_ns = self.latency_ns.saturating_add(self.slow_ns);
+        mean(latency_ns, self.requests) + cpu_price * mean(self.cpu_ns, self.metered)
     }
+}
+
+fn mean(sum: u64, count: u64) -> f64 {
+    sum as f64 / count.max(1) as f64
 }
 
 /// What to do next.
@@ -61,9 +69,14 @@ pub struct Step {
     pub from: Ns,
     /// When to ask again.
     pub until: Ns,
+    /// Latency beyond which a request is slow, in nanoseconds.
+    pub slow: Ns,
 }
 
 const MS: Ns = 1_000_000;
+
+/// A request is slow beyond so many times what the incumbent's take on average.
+const SLOW: f64 = 4.0;
 
 /// How long an arm on trial counts, after as long as half of that which does not.
 const LEG_NS: Ns = 10 * MS;
@@ -140,6 +153,8 @@ pub struct Switchback {
     down: f64,
     /// How far looks are off on average.
     spread: f64,
+    /// What the incumbent's requests took on average when it was looked at; 0 before.
+    usual_ns: f64,
     /// Changes begin nothing anew until then; for how long so after the next, and how often another
     /// arm had become the incumbent at the last.
     calm_until: Ns,
@@ -157,18 +172,19 @@ impl Switchback {
             incumbent: Arm::Call,
             offered: Arms::NONE,
             phase: Phase::Tenure,
-            step: Step { arm: Arm::Call, trial: false, from: 0, until: 0 },
+            step: Step { arm: Arm::Call, trial: false, from: 0, until: 0, slow: Ns::MAX },
             active: 0,
             counted: 0,
             began: 0,
             lead_ns: 0,
-            seen: Seen { requests: 0, latency_ns: 0, metered: 0, cpu_ns: 0 },
+            seen: Seen { requests: 0, latency_ns: 0, slow_ns: 0, metered: 0, cpu_ns: 0 },
             patient_until: 0,
             level: 0.0,
             looks: 0.0,
             up: 0.0,
             down: 0.0,
             spread: 0.0,
+            usual_ns: 0.0,
             calm_until: 0,
             calm_ns: CALM_NS,
             switches_then: 0,
@@ -253,6 +269,7 @@ impl Switchback {
         match self.phase {
             Phase::Tenure => {
                 if enough {
+                    self.usual_ns = self.seen.latency_ns as f64 / self.seen.requests as f64;
                     self.look(mean);
                 }
                 self.go_on(now, may_try && enough && self.looks >= LEAST_LOOKS);
@@ -291,7 +308,8 @@ impl Switchback {
         };
         let from = now.saturating_add(lead_ns);
         let until = from.saturating_add(length_ns);
-        self.step = Step { arm, trial, from, until };
+        let slow = if self.usual_ns > 0.0 { (self.usual_ns * SLOW) as Ns } else { Ns::MAX };
+        self.step = Step { arm, trial, from, until, slow };
         (self.began, self.lead_ns) = (self.active, lead_ns);
         self.patient_until = until.saturating_add(PATIENCE_NS);
         self.seen = Seen::default();

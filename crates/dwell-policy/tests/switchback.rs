@@ -367,7 +367,8 @@ fn an_arm_that_nobody_uses_is_not_judged() {
     for _ in 0..100_000 {
         // Ten requests in a second.
         now += SECOND / 10;
-        let seen = Seen { requests: 1, latency_ns: 20_000, metered: 1, cpu_ns: 5_000 };
+        let seen =
+            Seen { requests: 1, latency_ns: 20_000, metered: 1, cpu_ns: 5_000, ..Seen::default() };
         let step = search.step(now, seen, true);
         assert!(step.until > step.from && step.until <= now + 3 * SECOND);
     }
@@ -387,11 +388,33 @@ fn at_equal_latency_the_arm_that_leaves_the_cpu_wins() {
                 latency_ns: 100 * latency_ns,
                 metered: 10,
                 cpu_ns: 10 * cpu_ns,
+                ..Seen::default()
             };
             search.step(step.until, seen, true);
         }
         assert_eq!(search.incumbent(), found);
     }
+}
+
+#[test]
+fn an_arm_with_a_long_tail_must_be_faster_by_more() {
+    // One spun request in a hundred takes 400 µs, all others 15: 18.9 on average against 20.
+    let mut search = begun(0, Arm::Call, lone(), Goal::Latency);
+    for _ in 0..1_000 {
+        let step = search.now();
+        let seen = match step.arm {
+            Arm::Spin => Seen {
+                requests: 1_000,
+                latency_ns: 990 * 15_000 + 10 * 400_000,
+                slow_ns: 10 * 400_000u64.saturating_sub(step.slow),
+                ..Seen::default()
+            },
+            _ => Seen { requests: 1_000, latency_ns: 1_000 * 20_000, ..Seen::default() },
+        };
+        search.step(step.until, seen, true);
+    }
+    assert_eq!((search.incumbent(), search.now().slow), (Arm::Call, 80_000));
+    assert!(search.told(Arm::Spin).trials > 1);
 }
 
 #[test]

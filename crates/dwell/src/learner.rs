@@ -53,8 +53,10 @@ struct Cell {
     /// Requests that begin from then on count, and somebody asks for the next step after this.
     from: AtomicU64,
     until: AtomicU64,
-    /// What threads have told so far: requests, latency, metered requests, CPU time.
-    seen: [AtomicU64; 4],
+    /// Latency beyond which a request is slow.
+    slow: AtomicU64,
+    /// What threads have told so far: requests, latency, slow time, metered requests, CPU time.
+    seen: [AtomicU64; 5],
     search: Mutex<Switchback>,
 }
 
@@ -224,9 +226,11 @@ impl Learner {
             *tally = Tally { cell: asked.cell, word: asked.word, seen: Seen::default() };
         }
         if taken.arm == Some(learned.arm) {
+            let slow_ns = cell.slow.load(Relaxed).saturating_mul(taken.requests);
             tally.seen.add(Seen {
                 requests: taken.requests,
                 latency_ns: taken.took_ns,
+                slow_ns: taken.took_ns.saturating_sub(slow_ns),
                 metered: if taken.cpu_ns.is_some() { taken.requests } else { 0 },
                 cpu_ns: taken.cpu_ns.unwrap_or(0),
             });
@@ -242,12 +246,13 @@ impl Learner {
 
     /// Tells all threads what one has heard, if that step still lasts.
     fn tell(&self, tally: &mut Tally) {
-        let Seen { requests, latency_ns, metered, cpu_ns } = std::mem::take(&mut tally.seen);
+        let Seen { requests, latency_ns, slow_ns, metered, cpu_ns } =
+            std::mem::take(&mut tally.seen);
         let cell = &self.cells[tally.cell];
         if requests == 0 || cell.word.load(Relaxed) != tally.word.0 {
             return;
         }
-        for (sum, more) in cell.seen.iter().zip([requests, latency_ns, metered, cpu_ns]) {
+        for (sum, more) in cell.seen.iter().zip([requests, latency_ns, slow_ns, metered, cpu_ns]) {
             sum.fetch_add(more, Relaxed);
         }
     }
@@ -288,10 +293,10 @@ impl Learner {
         if now < cell.until.load(Relaxed) {
             return;
         }
-        let [requests, latency_ns, metered, cpu_ns] =
+        let [requests, latency_ns, slow_ns, metered, cpu_ns] =
             std::array::from_fn(|sum: usize| cell.seen[sum].swap(0, Relaxed));
         let turn = self.claim(at, now, now);
-        let seen = Seen { requests, latency_ns, metered, cpu_ns };
+        let seen = Seen { requests, latency_ns, slow_ns, metered, cpu_ns };
         let step = search.step(now, seen, turn.is_some());
         match turn {
             Some(turn) if search.is_trying() => self.hold(turn, at, step.until),
@@ -376,7 +381,8 @@ impl Cell {
             word: AtomicU64::new(0),
             from: AtomicU64::new(0),
             until: AtomicU64::new(0),
-            seen: [const { AtomicU64::new(0) }; 4],
+            slow: AtomicU64::new(Ns::MAX),
+            seen: [const { AtomicU64::new(0) }; 5],
             search: Mutex::new(Switchback::idle(goal)),
         }
     }
@@ -390,6 +396,7 @@ impl Cell {
             && before.learned() == Some(Learned { arm: step.arm, trial: step.trial });
         self.from.store(step.from, Relaxed);
         self.until.store(step.until, Relaxed);
+        self.slow.store(step.slow, Relaxed);
         if !same {
             self.word.store(Word::new(before.number() + 1, step).0, Relaxed);
         }

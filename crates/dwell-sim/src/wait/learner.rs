@@ -49,7 +49,9 @@ impl Learner {
             && arm == step.arm
             && began >= step.from
         {
-            heard.add(Seen { requests: 1, latency_ns: now - began, metered: 1, cpu_ns });
+            let latency_ns = now - began;
+            let slow_ns = latency_ns.saturating_sub(step.slow);
+            heard.add(Seen { requests: 1, latency_ns, slow_ns, metered: 1, cpu_ns });
         }
         if now >= in_force.until {
             search.step(now, std::mem::take(heard), true);
