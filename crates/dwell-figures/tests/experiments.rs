@@ -151,8 +151,9 @@ fn sampled_rows_have_a_control(result: &FigureResult) {
         sampled += 1;
         assert!(sampling.blocks >= 1 && sampling.control.low <= sampling.control.high, "{row:?}");
         assert!(saved["sampling"]["control"]["median"].is_number(), "{saved}");
+        let begins = format!("| {} |", row.case);
         let cells: Vec<&str> =
-            table.lines().find(|line| line.contains(&row.case)).unwrap().split(" | ").collect();
+            table.lines().find(|line| line.starts_with(&begins)).unwrap().split(" | ").collect();
         assert!(cells[5].contains(" blocks") && cells[5].contains('['), "{cells:?}");
         let verdict = row.verdict.map_or("", |verdict| verdict.as_str());
         assert!(cells[6].starts_with(verdict), "{cells:?}");

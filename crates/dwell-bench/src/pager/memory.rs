@@ -12,6 +12,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail, ensure};
+use dwell::monitor::sys::online_cpus;
 use dwell_pager::{Access, Ahead, Board, Faults, Options, Region, Statistics};
 
 use super::task::Task;
@@ -26,6 +27,9 @@ use crate::fixture::{forget_pages, used_bytes};
 /// of bytes.
 const SPARE_SHARE: u64 = 32;
 const SPARE_BYTES: u64 = 1 << 20;
+/// The kernel charges a group for so much at once on each CPU, and may kill before it has taken back
+/// what other CPUs did not use.
+const CHARGED_AHEAD_BYTES: u64 = 64 * PAGE_BYTES as u64;
 /// Fewer pages are no budget.
 const LEAST_BYTES: u64 = 64 * PAGE_BYTES as u64;
 /// No limit is made for less.
@@ -253,10 +257,15 @@ impl Memory {
     }
 }
 
+/// The bytes that no pages are to take, whatever the limit.
+fn spare_bytes() -> u64 {
+    SPARE_BYTES + u64::from(online_cpus().unwrap_or(1)) * CHARGED_AHEAD_BYTES
+}
+
 /// A limit that leaves `paged_bytes` for pages of a file.
 pub(super) fn limit_bytes(private_bytes: u64, paged_bytes: u64, read_ahead_bytes: u64) -> u64 {
     let least = LEAST_PAGED_BYTES.max(READS_AHEAD.saturating_mul(read_ahead_bytes));
-    let sum = private_bytes + paged_bytes.max(least) + SPARE_BYTES;
+    let sum = private_bytes + paged_bytes.max(least) + spare_bytes();
     sum + sum.div_ceil(SPARE_SHARE - 1)
 }
 
@@ -288,7 +297,7 @@ fn budget(task: &Task, mapped_bytes: u64) -> Result<u64> {
         }
     };
     let limit = task.limit_bytes;
-    let taken = used + task.work.private_bytes(mapped_bytes) + SPARE_BYTES + limit / SPARE_SHARE;
+    let taken = used + task.work.private_bytes(mapped_bytes) + spare_bytes() + limit / SPARE_SHARE;
     match limit.checked_sub(taken) {
         Some(left) if left >= LEAST_BYTES => Ok(left / PAGE_BYTES as u64 * PAGE_BYTES as u64),
         _ => bail!("a limit of {limit} bytes leaves no room for pages: {taken} are taken"),

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use dwell_channel::daemon::Options;
+use dwell_channel::fs::DataPath;
 
 use super::middle;
 use super::stage::{DATA, Stage};
@@ -90,8 +91,12 @@ pub fn measure(
         }
         enter(result, name, &rounds, &woken[woken.len() - rounds.len()..])?;
     }
-    put(result, WAKE_UP, middle(woken.into_iter()), None)?;
-    Ok(Some(format!("{:?}", stages[0].data_path())))
+    let data = match stages[0].data_path() {
+        DataPath::Passthrough => "the kernel reads and writes the backing files itself".to_owned(),
+        DataPath::DirectIo { why } => format!("the daemon reads and writes: {why}"),
+    };
+    put(result, WAKE_UP, middle(woken.into_iter()), Some(data))?;
+    Ok(None)
 }
 
 fn fill(dir: &Path) -> Result<()> {
