@@ -66,15 +66,14 @@ enum part { OTHER, QUEUE, DEVICE, KERNEL, WAKE, BUSY };
 // A request's operation. 0 to 15 are the kernel's REQ_OP_*; a journal's write is one that the log of a file system makes.
 #define OP_JOURNAL 16
 
-// A completion explains a wake-up on its CPU for so long, unless another task ran there meanwhile.
-#define FRESH_NS 100000
-#define FRESH_IN_PROGRAM_NS 20000
-
 #define MARKS 32
 #define BUCKETS 28
 
 const volatile u8 everything = 0;
 const volatile u32 own_tgid = 0;
+// A completion explains a wake-up on its CPU for so long, unless another task ran there meanwhile: src/fresh.rs.
+const volatile u64 idle_ns = 0;
+const volatile u64 in_program_ns = 0;
 
 struct what {
 	u32 dev;
@@ -380,7 +379,7 @@ int BPF_PROG(on_waking, struct task_struct *p)
 	int helper = is_helper(current);
 	u32 zero = 0, part = OTHER;
 	struct completed *done = bpf_map_lookup_elem(&completions, &zero);
-	u64 fresh = helper || !current->pid ? FRESH_NS : FRESH_IN_PROGRAM_NS;
+	u64 fresh = helper || !current->pid ? idle_ns : in_program_ns;
 
 	t->woken = 1;
 	if (done && done->at > t->slept && done->at + fresh > now) {

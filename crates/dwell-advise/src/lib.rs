@@ -20,6 +20,7 @@
 
 mod advice;
 mod error;
+mod fresh;
 mod issued;
 mod names;
 mod perf;

@@ -10,6 +10,7 @@ use aya::programs::BtfTracePoint;
 use aya::sys::Stats;
 use aya::{Btf, Ebpf, EbpfLoader, Pod};
 
+use crate::fresh::Fresh;
 use crate::names::{Names, descendants};
 use crate::perf::Perf;
 use crate::raw::{DeviceKey, DeviceSum, ThreadSum, WaitKey, WaitSum};
@@ -202,10 +203,13 @@ impl Means {
         let everything = u8::from(follow == Follow::Everything);
         let own = std::process::id();
         let left_out = if follow == Follow::Process(own) { 0 } else { own };
+        let fresh = Fresh::here();
         let mut bpf = EbpfLoader::new()
             .btf(Some(&types))
             .override_global("everything", &everything, true)
             .override_global("own_tgid", &left_out, true)
+            .override_global("idle_ns", &fresh.idle_ns, true)
+            .override_global("in_program_ns", &fresh.in_program_ns, true)
             .load(OBJECT)
             .map_err(|error| refused("maps", &error))?;
         // Only root may have the kernel count; without it the trace works and its cost is unknown.

@@ -16,6 +16,7 @@ use ring::Rings;
 use story::Story;
 use tracefs::Tracepoints;
 
+use crate::fresh::Fresh;
 use crate::tracer::Sums;
 use crate::{Error, Follow, Result};
 
@@ -34,7 +35,7 @@ impl Perf {
         let own = std::process::id();
         let left_out = if follow == Follow::Process(own) { 0 } else { own };
         let everything = follow == Follow::Everything;
-        let story = Arc::new(Mutex::new(Story::new(everything, left_out, followed)));
+        let story = Arc::new(Mutex::new(Story::new(everything, left_out, followed, Fresh::here())));
         let stop = Arc::new(AtomicBool::new(false));
         let (told, stopped) = (story.clone(), stop.clone());
         let reader = std::thread::Builder::new()

@@ -7,13 +7,11 @@ use std::fs;
 use std::path::Path;
 
 use super::tracefs::{Point, Tracepoint};
+use crate::fresh::Fresh;
 use crate::names;
 use crate::raw::{BUCKETS, DeviceKey, DeviceSum, ThreadSum, WaitKey, WaitSum};
 use crate::tracer::Sums;
 
-/// A completion explains a wake-up on its CPU for so long, unless another task ran there meanwhile.
-const FRESH_NS: u64 = 100_000;
-const FRESH_IN_PROGRAM_NS: u64 = 20_000;
 /// Steps of a wait that are kept.
 const MARKS: usize = 32;
 /// Without a call of storage's; the same number as of a page fault.
@@ -170,6 +168,7 @@ type WaitOf = (u32, u32, i16, u8, u8, bool, bool);
 #[derive(Default)]
 pub struct Story {
     everything: bool,
+    fresh: Fresh,
     left_out: u32,
     targets: HashSet<u32>,
     leaving: Option<(u32, u64)>,
@@ -210,9 +209,9 @@ fn takes_bios(device: u32) -> bool {
 
 impl Story {
     /// Of these processes, or of every one but `left_out`.
-    pub fn new(everything: bool, left_out: u32, followed: &[u32]) -> Story {
+    pub fn new(everything: bool, left_out: u32, followed: &[u32], fresh: Fresh) -> Story {
         let targets = followed.iter().copied().collect();
-        Story { everything, left_out, targets, ..Story::default() }
+        Story { everything, left_out, targets, fresh, ..Story::default() }
     }
 
     /// Follows a process no more from that time on: what happened before may not have been told
@@ -320,7 +319,8 @@ impl Story {
             return;
         }
         let helper = self.is_helper(thread);
-        let fresh = if helper || thread == 0 { FRESH_NS } else { FRESH_IN_PROGRAM_NS };
+        let Fresh { idle_ns, in_program_ns } = self.fresh;
+        let fresh = if helper || thread == 0 { idle_ns } else { in_program_ns };
         let done = self.completed.get(&cpu).copied();
         let waker = self
             .tasks

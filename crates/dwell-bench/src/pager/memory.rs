@@ -27,8 +27,8 @@ use crate::fixture::{forget_pages, used_bytes};
 /// of bytes.
 const SPARE_SHARE: u64 = 32;
 const SPARE_BYTES: u64 = 1 << 20;
-/// The kernel charges a group for so much at once on each CPU, and may kill before it has taken back
-/// what other CPUs did not use.
+/// The kernel charges a group for so much at once on each CPU, and may kill before it has taken
+/// back what other CPUs did not use.
 const CHARGED_AHEAD_BYTES: u64 = 64 * PAGE_BYTES as u64;
 /// Fewer pages are no budget.
 const LEAST_BYTES: u64 = 64 * PAGE_BYTES as u64;

@@ -15,7 +15,7 @@ fn request(operation: u8) -> Request {
 
 /// A thread reads, sleeps, and is woken by the interrupt on an idle CPU.
 fn told(call: Option<i16>, state: u64) -> Sums {
-    let mut story = Story::new(false, 0, &[PROGRAM]);
+    let mut story = Story::new(false, 0, &[PROGRAM], Fresh::default());
     let (read, sleep) = (request(READ), What::Switch { state, next: 0 });
     if let Some(call) = call {
         story.tell(event(90, THREAD, What::Enter(call)));
@@ -52,7 +52,7 @@ fn a_wait_is_split_at_its_completion_and_its_wake_up() {
 fn a_sleep_in_no_call_is_a_fault_and_one_without_a_request_no_wait() {
     let sums = told(None, UNINTERRUPTIBLE);
     assert_eq!(sums.waits[0].0.call, NO_CALL);
-    let mut story = Story::new(false, 0, &[PROGRAM]);
+    let mut story = Story::new(false, 0, &[PROGRAM], Fresh::default());
     story.tell(event(100, THREAD, What::Switch { state: 1, next: 0 }));
     story.tell(event(150, 0, What::Waking(THREAD)));
     story.tell(event(160, 0, What::Switch { state: 0, next: THREAD }));
@@ -63,7 +63,7 @@ fn a_sleep_in_no_call_is_a_fault_and_one_without_a_request_no_wait() {
 
 #[test]
 fn who_is_not_followed_has_no_waits_and_children_are_followed() {
-    let mut story = Story::new(false, 0, &[PROGRAM]);
+    let mut story = Story::new(false, 0, &[PROGRAM], Fresh::default());
     story.tell(event(10, 77, What::Switch { state: 1, next: 0 }));
     assert!(story.sums(false).waits.is_empty());
     let new = |thread, flags| What::NewTask { thread, flags };
