@@ -172,7 +172,7 @@ lint: deny
 	  { echo "make: a program that uses dwell would link these; put them behind a feature" >&2; exit 1; }
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked --quiet
 	# Every crate that is to be published can be packaged.
-	$(CARGO) publish --workspace --dry-run --no-verify --allow-dirty --locked --quiet
+	$(CARGO) publish --workspace --dry-run --no-verify --allow-dirty --locked --quiet --registry crates-io
 	./scripts/check-sources
 	@./scripts/packages $(NEEDS_BPF)
 	./scripts/bpf --check

@@ -4,8 +4,8 @@
 use std::os::unix::process::parent_id;
 use std::time::Instant;
 
-/// On a real processor: where it was idle or ran a thread of the kernel, and where it ran a program,
-/// in nanoseconds.
+/// On a real processor: where it was idle or ran a thread of the kernel, and where it ran a
+/// program, in nanoseconds.
 const IDLE_NS: u64 = 100_000;
 const IN_PROGRAM_NS: u64 = 20_000;
 /// A system call takes no longer than this on a real processor, in nanoseconds.

@@ -326,7 +326,7 @@ impl Shared {
             books.frames.in_memory() > pages
         };
         if beyond {
-            signal::with_some_lane(self, quiet.mask(), |thread_queue| thread_queue.shrink(self));
+            signal::with_some_queue(self, quiet.mask(), |thread_queue| thread_queue.shrink(self));
         }
     }
 }

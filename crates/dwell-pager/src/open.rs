@@ -215,7 +215,7 @@ fn queue(file: &Arc<File>, options: &Options) -> Result<AnyQueue> {
 }
 
 /// A thread queue for the handler thread, which may allocate.
-pub(crate) fn thread_lane(shared: &Shared) -> Result<ThreadQueue> {
+pub(crate) fn handler_thread_queue(shared: &Shared) -> Result<ThreadQueue> {
     let file = &shared.file;
     let queue = match file.source().queue(shared.depth) {
         Ok(queue) => Some(queue),

@@ -255,7 +255,7 @@ impl Region {
         let quiet = Quiet::new();
         shared.lock().said.note(advice, pages);
         if advice == Advice::WillNeed {
-            signal::with_own_lane(shared, quiet.mask(), |thread_queue| {
+            signal::with_own_queue(shared, quiet.mask(), |thread_queue| {
                 thread_queue.run_ahead(shared)
             });
         }
@@ -392,7 +392,7 @@ impl Drop for Pin {
 fn follow_hints(shared: &Shared) {
     if shared.is_here() {
         let quiet = Quiet::new();
-        signal::with_own_lane(shared, quiet.mask(), |thread_queue| thread_queue.run_ahead(shared));
+        signal::with_own_queue(shared, quiet.mask(), |thread_queue| thread_queue.run_ahead(shared));
     }
 }
 
@@ -416,7 +416,7 @@ impl Shared {
     fn bring(&self, page: u32, mask: Mask) -> Result<()> {
         self.cure(page);
         let began = clock::now();
-        signal::with_some_lane(self, mask, |thread_queue| thread_queue.fault(self, page, began))
+        signal::with_some_queue(self, mask, |thread_queue| thread_queue.fault(self, page, began))
             .map_err(|errno| {
                 let source = std::io::Error::from_raw_os_error(errno);
                 Error::io("read", self.path(), Some(u64::from(page) * PAGE_BYTES as u64), source)
@@ -435,7 +435,7 @@ impl Shared {
             self.pages.set(page, State::Moving, 0);
             drop(books);
             if self.writes_back {
-                signal::with_some_lane(self, quiet.mask(), |thread_queue| {
+                signal::with_some_queue(self, quiet.mask(), |thread_queue| {
                     thread_queue.evict_run(self, page, 1)
                 });
                 books = self.lock();

@@ -29,7 +29,7 @@ impl Registered {
         let (shared, number) = self.shared.as_ref().filter(|(shared, _)| shared.stages)?;
         let mut last = None;
         let _quiet = Quiet::new();
-        signal::with_lane(shared, *number, |thread_queue| last = Some(thread_queue.stages));
+        signal::with_thread_queue(shared, *number, |thread_queue| last = Some(thread_queue.stages));
         last.filter(|stages| stages.entered > 0)
     }
 
@@ -41,7 +41,7 @@ impl Registered {
             return;
         };
         let _quiet = Quiet::new();
-        signal::with_lane(shared, *number, |thread_queue| {
+        signal::with_thread_queue(shared, *number, |thread_queue| {
             thread_queue.nice = nice.clamp(-20, 19);
             if let Some(seat) = thread_queue.seat {
                 shared.board.wants_cpu(seat, thread_queue.nice, true);
@@ -57,7 +57,7 @@ impl Registered {
             return;
         };
         let _quiet = Quiet::new();
-        signal::with_lane(shared, *number, |thread_queue| {
+        signal::with_thread_queue(shared, *number, |thread_queue| {
             if let Some(seat) = thread_queue.seat {
                 shared.board.wants_cpu(seat, thread_queue.nice, !idle);
             }

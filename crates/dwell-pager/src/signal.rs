@@ -113,7 +113,7 @@ extern "C" fn handle(signal: i32, info: *mut libc::siginfo_t, context: *mut libc
 /// Whether the page of an address is there now.
 fn fault(sh: &Shared, address: usize, began: Ns, mask: Mask) -> bool {
     let Some(page) = sh.area.page_of(address) else { return false };
-    with_some_lane(sh, mask, |thread_queue| {
+    with_some_queue(sh, mask, |thread_queue| {
         thread_queue.on_stack(|thread_queue| thread_queue.fault(sh, page as u32, began))
     })
     .is_ok()
@@ -130,7 +130,7 @@ fn has_come(address: usize) -> bool {
 
 /// Does something with the calling thread's thread queue, or with one that it borrows. With signals
 /// kept out; `mask` are those that the program keeps out itself.
-pub(crate) fn with_some_lane<R>(
+pub(crate) fn with_some_queue<R>(
     sh: &Shared,
     mask: Mask,
     act: impl FnOnce(&mut ThreadQueue) -> R,
@@ -197,9 +197,9 @@ impl Driver for Turn<'_> {
 
 /// Does something with the thread queue of the calling thread. With signals kept out, of which the
 /// program kept out `mask`.
-pub(crate) fn with_own_lane(sh: &Shared, mask: Mask, act: impl FnOnce(&mut ThreadQueue)) {
+pub(crate) fn with_own_queue(sh: &Shared, mask: Mask, act: impl FnOnce(&mut ThreadQueue)) {
     if let Some(at) = sh.thread_queues.find(board::own_id()) {
-        with_lane(sh, at, |thread_queue| {
+        with_thread_queue(sh, at, |thread_queue| {
             thread_queue.mask = mask;
             act(thread_queue);
         });
@@ -207,7 +207,7 @@ pub(crate) fn with_own_lane(sh: &Shared, mask: Mask, act: impl FnOnce(&mut Threa
 }
 
 /// Does something with a thread queue that is the calling thread's. With signals kept out.
-pub(crate) fn with_lane(sh: &Shared, at: u16, act: impl FnOnce(&mut ThreadQueue)) {
+pub(crate) fn with_thread_queue(sh: &Shared, at: u16, act: impl FnOnce(&mut ThreadQueue)) {
     // SAFETY: the calling thread's own thread queue, and nothing else on this thread uses it:
     // signals are kept out.
     if let Some(thread_queue) = unsafe { sh.thread_queues.get(at) } {

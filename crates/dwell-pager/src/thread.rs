@@ -118,7 +118,7 @@ struct Serving {
 impl Serving {
     fn new(sh: Arc<Shared>, stop: Arc<AtomicBool>, spin_ns: Ns) -> Result<Serving> {
         let failed = |error| Error::io("starting the handler thread", sh.path(), None, error);
-        let thread_queue = open::thread_lane(&sh)?;
+        let thread_queue = open::handler_thread_queue(&sh)?;
         let mut parker = Parker::new().map_err(failed)?;
         parker.watch(sh.uffd.descriptor(), FAULTS).map_err(failed)?;
         let (pending, plan) = (Vec::new(), Plan::default());

@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use crate::thread_queue::ThreadQueue;
 
 /// Threads that may be registered with one region at once.
-pub(crate) const LANES: usize = 256;
+pub(crate) const THREADS: usize = 256;
 /// The owner of what a thread without a thread queue does: it never leaves a request behind.
-pub(crate) const GUEST: u16 = LANES as u16;
+pub(crate) const GUEST: u16 = THREADS as u16;
 
 /// The owner of what the handler thread does.
 pub(crate) const HANDLER: u16 = GUEST + 1;
@@ -42,11 +42,11 @@ impl ThreadQueues {
             inside: AtomicBool::new(false),
             thread_queue: UnsafeCell::new(None),
         };
-        ThreadQueues { places: (0..LANES).map(|_| place()).collect() }
+        ThreadQueues { places: (0..THREADS).map(|_| place()).collect() }
     }
 
     fn order(thread: u32) -> impl Iterator<Item = usize> {
-        (0..LANES).map(move |step| (thread as usize + step) % LANES)
+        (0..THREADS).map(move |step| (thread as usize + step) % THREADS)
     }
 
     /// The place of the calling thread.

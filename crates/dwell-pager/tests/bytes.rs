@@ -19,7 +19,7 @@ fn reads_right(file: Arc<File>, options: &Options, threads: u64, registers: bool
         for id in 0..threads {
             let region = &region;
             scope.spawn(move || {
-                let _lane = registers.then(|| region.register_thread().unwrap());
+                let _registered = registers.then(|| region.register_thread().unwrap());
                 let mut random = Random(id + 1);
                 for round in 0..3_000 {
                     let at = match round % 3 {
@@ -101,7 +101,7 @@ fn without_reading_ahead_it_is_right_too_and_each_page_is_read_once() {
         for _ in 0..4 {
             let region = &region;
             scope.spawn(move || {
-                let _lane = region.register_thread().unwrap();
+                let _registered = region.register_thread().unwrap();
                 for at in (0..BYTES).step_by(PAGE_BYTES / 4) {
                     assert_eq!(read(region, at), byte_at(at));
                 }
@@ -118,7 +118,7 @@ fn written_right(region: &Region, threads: usize) -> Vec<u8> {
         let workers: Vec<_> = (0..threads)
             .map(|id| {
                 scope.spawn(move || {
-                    let _lane = region.register_thread().unwrap();
+                    let _registered = region.register_thread().unwrap();
                     let mut random = Random(id as u64 + 77);
                     // Bytes of this thread: those whose number leaves its id.
                     let mut model: Vec<u8> = (id..BYTES).step_by(threads).map(byte_at).collect();
@@ -209,7 +209,7 @@ fn threads_that_meet_on_one_page_read_it_once() {
                 for id in 0..8 {
                     let (region, barrier) = (&region, &barrier);
                     scope.spawn(move || {
-                        let _lane = (id % 2 == 0).then(|| region.register_thread().unwrap());
+                        let _registered = (id % 2 == 0).then(|| region.register_thread().unwrap());
                         barrier.wait();
                         let at = page * PAGE_BYTES + id;
                         assert_eq!(read(region, at), byte_at(at));
@@ -250,7 +250,7 @@ fn bad_options_are_refused_with_what_to_do() {
     };
     assert!(region.prefault(0..BYTES + 1).is_err());
     assert!(region.pin(0..BYTES).err().unwrap().to_string().contains("pin less"));
-    let _lane = region.register_thread().unwrap();
+    let _registered = region.register_thread().unwrap();
     assert!(region.register_thread().err().unwrap().to_string().contains("already"));
 }
 
@@ -268,7 +268,7 @@ fn threads_that_wait_for_each_others_reads_go_on() {
                 for id in 0..2 {
                     let (region, barrier) = (&region, &barrier);
                     scope.spawn(move || {
-                        let _lane = region.register_thread().unwrap();
+                        let _registered = region.register_thread().unwrap();
                         for base in (0..288).step_by(32) {
                             let (mine, others) = (base + 16 * id, base + 16 * (1 - id));
                             for page in [mine, mine + 1, others + 3, others + 2] {

@@ -90,7 +90,7 @@ fn a_device_that_stalls_is_waited_for_without_holding_the_cpu() {
         let device = Arc::new(emulated(&path, "latency=5us,stall-after=3,stall-for=200ms"));
         let options = pages(64).ahead(Ahead::Nothing).faults(faults);
         let Some(region) = region(device, &options) else { return };
-        let _lane = region.register_thread().unwrap();
+        let _registered = region.register_thread().unwrap();
         for page in 0..8 {
             assert_eq!(read(&region, page * PAGE_BYTES), byte_at(page * PAGE_BYTES));
         }
@@ -272,7 +272,7 @@ fn a_forked_child_has_no_region_and_the_parent_goes_on() {
             assert!(error.contains("belongs to the process"), "{error}");
             // One of its own it may have.
             let own = Region::open(open(&path, false), &pages(16)).unwrap();
-            let _lane = own.register_thread().unwrap();
+            let _registered = own.register_thread().unwrap();
             assert_eq!(read(&own, 100 * PAGE_BYTES), byte_at(100 * PAGE_BYTES));
             0
         });
@@ -332,7 +332,7 @@ fn after_a_kill_in_the_middle_of_writing_back_each_page_is_old_or_new() {
     if is_child() {
         let path = PathBuf::from(told());
         let Some(region) = region(open(&path, true), &shared(24)) else { return };
-        let _lane = region.register_thread().unwrap();
+        let _registered = region.register_thread().unwrap();
         for round in 0u64.. {
             for page in 0..128 {
                 let at = region.as_ptr() as usize + page * PAGE_BYTES;
@@ -380,7 +380,7 @@ fn without_rights_faults_inline_work_and_those_by_a_thread_say_what_is_missing()
     let allowed = allowed.is_ok_and(|text| text.trim() == "1");
     match Region::open(data.clone(), &pages(16)) {
         Ok(region) => {
-            let _lane = region.register_thread().unwrap();
+            let _registered = region.register_thread().unwrap();
             assert_eq!(read(&region, 70 * PAGE_BYTES), byte_at(70 * PAGE_BYTES));
         }
         Err(error) => assert!(error.to_string().contains("userfaultfd"), "{error}"),
@@ -413,7 +413,7 @@ fn where_userfaultfd_is_forbidden_one_line_says_so_and_mmap_comes_only_when_aske
     assert!(error.contains("userfaultfd is not allowed here"), "{error}");
     let region = Region::open(data, &pages(16).otherwise(Otherwise::Map)).unwrap();
     assert_eq!((region.method(), region.len()), ("mmap", BYTES));
-    let _lane = region.register_thread().unwrap();
+    let _registered = region.register_thread().unwrap();
     for at in (0..BYTES).step_by(1000) {
         assert_eq!(read(&region, at), byte_at(at));
     }

@@ -20,7 +20,7 @@ fn one_fault_reads_and_brings_in_a_whole_granule_by_one_request() {
     for faults in BOTH {
         let options = granule(512, 16).faults(faults).ahead(Ahead::Nothing);
         let Some(region) = region(open(&path, false), &options) else { return };
-        let _lane = region.register_thread().unwrap();
+        let _registered = region.register_thread().unwrap();
         // From its middle, and the last one, which the end of the file cuts short.
         assert_eq!(read(&region, 37 * PAGE_BYTES), byte_at(37 * PAGE_BYTES));
         assert_eq!(read(&region, BYTES - 1), byte_at(BYTES - 1));
@@ -48,7 +48,7 @@ fn granules_of_every_length_are_read_and_written_right_by_several_threads() {
                     let region = &region;
                     scope.spawn(move || {
                         // Every third thread is foreign to the region.
-                        let _lane = (id != 2).then(|| region.register_thread().unwrap());
+                        let _registered = (id != 2).then(|| region.register_thread().unwrap());
                         let mut random = Random(id as u64 + 1);
                         for round in 0..2_000 {
                             let at = random.below(BYTES / 3) * 3 + id;
@@ -88,7 +88,7 @@ fn granules_of_every_length_are_read_and_written_right_by_several_threads() {
 fn pages_visited_in_clusters_make_granules_grow_and_random_advice_keeps_single_pages() {
     let (_dir, path) = file(8192 * PAGE_BYTES);
     let visits = |region: &dwell_pager::Region| {
-        let _lane = region.register_thread().unwrap();
+        let _registered = region.register_thread().unwrap();
         let mut random = Random(3);
         for _ in 0..300 {
             let first = random.below(8192 / 32) * 32;
@@ -123,7 +123,7 @@ fn a_page_is_read_although_one_beside_it_cannot_be() {
             std::fs::write(&path, common::pattern(64 * PAGE_BYTES)).unwrap();
             let options = granule(256, 16).faults(faults).ahead(ahead);
             let Some(region) = region(open(&path, false), &options) else { return };
-            let _lane = region.register_thread().unwrap();
+            let _registered = region.register_thread().unwrap();
             let short = std::fs::File::options().write(true).open(&path).unwrap();
             short.set_len(40 * PAGE_BYTES as u64).unwrap();
             for page in [34, 33, 39, 2, 35, 36, 37, 38] {

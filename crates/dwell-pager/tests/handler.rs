@@ -30,7 +30,7 @@ fn a_fault_allocates_nothing_in_any_way_it_may_go() {
         let writes = name == "file" || name == "emulated";
         let options = if writes { shared(24) } else { pages(24) };
         let Some(region) = region(source, &options) else { return };
-        let _lane = registers.then(|| region.register_thread().unwrap());
+        let _registered = registers.then(|| region.register_thread().unwrap());
         let mut random = Random(9);
         let before = allocations();
         for round in 0..4_000 {
@@ -75,7 +75,7 @@ fn many_hints_are_followed_without_a_fault() {
     };
     // A thread without a queue leaves them to the faults of others.
     assert_eq!(hint(0..32).hints, 0);
-    let _lane = region.register_thread().unwrap();
+    let _registered = region.register_thread().unwrap();
     let statistics = hint(32..64);
     assert_eq!((statistics.hints, statistics.faults), (64, 0), "{statistics:?}");
     assert!(statistics.prefetched > 0, "{statistics:?}");

@@ -170,7 +170,7 @@ fn forks_beside_faults_and_write_back_lose_nothing_and_no_child_touches_the_file
                 .map(|id| {
                     let (region, over) = (&region, &over);
                     scope.spawn(move || {
-                        let _lane = (id == 0).then(|| region.register_thread().unwrap());
+                        let _registered = (id == 0).then(|| region.register_thread().unwrap());
                         let mut last = [0u8; PAGES];
                         for round in 1.. {
                             for page in (id..PAGES).step_by(2) {

@@ -120,7 +120,7 @@ fn a_fault_takes_little_of_the_threads_alternate_stack_however_it_goes() {
     ];
     for (source, registers) in sources {
         let Some(region) = region(source, &shared(16)) else { return };
-        let _lane = registers.then(|| region.register_thread().unwrap());
+        let _registered = registers.then(|| region.register_thread().unwrap());
         for at in (0..4 * BYTES).step_by(PAGE_BYTES) {
             let at = at * 37 % BYTES;
             assert_eq!(read(&region, at), byte_at(at));
@@ -152,7 +152,7 @@ fn a_fault_on_a_stack_of_two_pages_is_handled_on_the_alternate_stack() {
     }
     let (_dir, path) = file(BYTES);
     let Some(region) = region(open(&path, false), &pages(16)) else { return };
-    let _lane = region.register_thread().unwrap();
+    let _registered = region.register_thread().unwrap();
     // As threads of Go and of Rust have one.
     let _alternate = Painted::new(32 << 10);
     const STACK: usize = 2 * PAGE_BYTES;

@@ -35,7 +35,7 @@ fn threads_that_wait_for_one_page_of_a_stalled_device_wait_as_long_as_it_stalls(
             for id in 0..4 {
                 let region = &region;
                 scope.spawn(move || {
-                    let _lane = (id % 2 == 0).then(|| region.register_thread().unwrap());
+                    let _registered = (id % 2 == 0).then(|| region.register_thread().unwrap());
                     assert_eq!(read(region, PAGE_BYTES + id), byte_at(PAGE_BYTES + id));
                 });
             }
@@ -149,7 +149,7 @@ fn stall(way: &str, path: &std::path::Path) -> i32 {
     let faults = if way == "by a thread" { Faults::Thread } else { Faults::Inline };
     let options = shared(8).ahead(Ahead::Nothing).faults(faults);
     let Some(region) = region(source, &options) else { return SKIPPED };
-    let _lane = (way == "registered").then(|| region.register_thread().unwrap());
+    let _registered = (way == "registered").then(|| region.register_thread().unwrap());
     write(&region, 0, 1);
     match way {
         "prefault" => drop(region.prefault(0..2 * PAGE_BYTES)),

@@ -97,7 +97,7 @@ fn a_whole_file_can_be_pinned_with_a_budget_as_large_and_else_the_error_names_th
             let Some(region) = region(open(&path, true), &options.access(Access::Shared)) else {
                 return;
             };
-            let _lane = region.register_thread().unwrap();
+            let _registered = region.register_thread().unwrap();
             let part = region.pin(PAGE_BYTES..2 * PAGE_BYTES).unwrap();
             let all = region.pin(0..bytes).unwrap();
             // Pages that are pinned already take no more of the budget.
@@ -154,7 +154,7 @@ fn advice_is_followed() {
     let (_dir, path) = file(BYTES);
     for faults in BOTH {
         let Some(region) = region(open(&path, false), &pages(128).faults(faults)) else { return };
-        let _lane = region.register_thread().unwrap();
+        let _registered = region.register_thread().unwrap();
         // Random: the page alone.
         region.advise(0..BYTES, Advice::Random).unwrap();
         for page in 0..20 {
@@ -188,7 +188,7 @@ fn hinted_pages_are_there_before_they_are_touched() {
         let file = std::sync::Arc::new(common::emulated(&path, "latency=50us"));
         let options = pages(64).ahead(Ahead::Nothing).faults(faults);
         let Some(region) = region(file, &options) else { return };
-        let _lane = region.register_thread().unwrap();
+        let _registered = region.register_thread().unwrap();
         let mut random = Random(11);
         let order: Vec<usize> = (0..2_000).map(|_| random.below(BYTES)).collect();
         for (at, offset) in order.iter().enumerate() {
@@ -217,7 +217,7 @@ fn reading_in_order_takes_few_faults_and_so_does_a_stride() {
         for stride in [1, 3, 7] {
             let file = std::sync::Arc::new(common::emulated(&path, "latency=10us"));
             let Some(region) = region(file, &pages(256).faults(faults)) else { return };
-            let _lane = region.register_thread().unwrap();
+            let _registered = region.register_thread().unwrap();
             let count = 1024 / stride;
             for page in (0..1024).step_by(stride) {
                 assert_eq!(read(&region, page * PAGE_BYTES), byte_at(page * PAGE_BYTES));

@@ -53,8 +53,7 @@ impl Recorded {
     /// Opens the trace at `path`, of which so much is to be executed.
     ///
     /// # Errors
-    /// What is no trace; a file that ends before so many instructions where all of it, or so many,
-    /// were asked for.
+    /// The file is no trace, or ends before the instructions that `extent` asks for.
     pub fn open(name: &str, path: &Path, extent: Extent) -> Result<Recorded, ProgramError> {
         let reader = Reader::open(path).map_err(failed)?;
         let limit = extent.limit;

@@ -13,6 +13,7 @@ use super::{Lab, Progress};
 use crate::figure::{FigureResult, Measured};
 use dwell_bench::fixture::State;
 use dwell_bench::loads::Means;
+use dwell_bench::pairs::Until;
 use dwell_bench::result::{Direction, Load, Pattern, Requests, RoundResult, Row};
 use dwell_bench::stand::Kind;
 use dwell_bench::stats::Summary;
@@ -22,7 +23,8 @@ use dwell_bench::trial::{Asked, Question, part};
 /// The fixed policies that the default is held against.
 const FIXED: [&str; 2] = ["block", "spin"];
 const DEFAULT: &str = "adaptive";
-/// The default works for so long before it is measured: figure R2 shows how it gets there.
+/// The default works for so long, at full effort, before it is measured: figure R2 shows how it
+/// gets there.
 const LEARN: Duration = Duration::from_secs(60);
 const MEAN: &str = "all cells: geometric mean of speed";
 const MEAN_CPU: &str = "all cells: geometric mean of CPU per request";
@@ -181,12 +183,14 @@ pub fn measure(
             let takes = cell.3.load() == Load::Cpu && taken_from_others(&scouted) > MOST_TAKEN;
             let best = FIXED[usize::from(is_faster && !takes)];
             let why = if is_faster && takes { ", as spinning takes CPU from others" } else { "" };
+            let until = lab.after_scouting(question.until);
+            let learn = LEARN.min(until.limit / 5);
             let question = Question {
                 baseline: best,
                 contenders: &[DEFAULT],
                 numbers: &[THROUGHPUT, CPU],
-                until: lab.after_scouting(question.until),
-                learn: if lab.is_hasty() { Duration::ZERO } else { LEARN },
+                until: Until { limit: until.limit - learn, ..until },
+                learn,
                 ..question
             };
             Ok(lab.ask(&question, &means, &mut step)?.map(|asked| (asked, best, why)))
