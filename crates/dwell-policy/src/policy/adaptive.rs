@@ -50,7 +50,7 @@ impl WaitPolicy for Adaptive {
         Some(self.goal)
     }
 
-    /// Counting it loses more than it gains (docs/policies.md).
+    /// Counting it loses more than it gains (docs/explanation/policies.md).
     fn looks_at_backlog(&self) -> bool {
         false
     }
