@@ -56,6 +56,14 @@ mod tests {
     }
 
     #[test]
+    fn a_name_stands_for_one_source() {
+        let mut names: Vec<&str> = SOURCES.iter().map(|(name, _)| *name).collect();
+        assert!(names.contains(&"experiment/channel"));
+        names.dedup();
+        assert_eq!(names.len(), SOURCES.len());
+    }
+
+    #[test]
     fn figures_of_other_code_have_other_inputs() {
         let figures = &catalogue().figures;
         assert_eq!(figures["I1"].inputs(), figures["I2"].inputs());
