@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Watching and steering processes under Dwell: `dwell top`, `dwell ctl` and the metrics.
 
+mod common;
+
 use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::io::{BufRead as _, BufReader};
@@ -17,8 +19,8 @@ use dwell_host::stats_page::{Device, Header, LearnerState, Passed, Snapshot, Sta
 use serde_json::Value;
 
 fn command(dir: &Path, args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_dwell"));
-    command.args(args).env("XDG_RUNTIME_DIR", dir).stdin(Stdio::null());
+    let mut command = common::dwell();
+    command.args(args).env("XDG_RUNTIME_DIR", dir);
     command
 }
 
