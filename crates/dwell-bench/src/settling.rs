@@ -10,12 +10,12 @@ use dwell::monitor::SystemMonitor;
 
 use crate::batch::Batch;
 use crate::contender::PauseChoice;
+use crate::entrant::Entrant;
 use crate::fixture::State;
 use crate::lane::{Ask, Lane, Work};
 use crate::pairs::Restless;
 use crate::quiet::{self, Window};
 use crate::result::Requests;
-use crate::run::Entrant;
 use crate::stats::Summary;
 use crate::subject::Subject;
 

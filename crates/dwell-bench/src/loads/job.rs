@@ -72,6 +72,13 @@ impl Job {
     }
 }
 
+impl Calls {
+    /// The argument that makes [`serve`] do it.
+    pub fn word(&self) -> Result<String> {
+        Job::Calls(self.clone()).word()
+    }
+}
+
 /// The argument that makes [`serve`] do a pager's task.
 pub(crate) fn pager_word(task: &Task) -> Result<String> {
     Job::Page(Box::new(task.clone())).word()

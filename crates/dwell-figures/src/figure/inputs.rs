@@ -6,9 +6,10 @@ use super::Figure;
 include!(concat!(env!("OUT_DIR"), "/sources.rs"));
 
 /// What every figure is measured with.
-const COMMON: [&str; 10] = [
+const COMMON: [&str; 11] = [
     "bench/batch",
     "bench/contender",
+    "bench/entrant",
     "bench/fixture",
     "bench/lane",
     "bench/loads",
