@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Files and directories here and on a server, behind one interface: what a copy is made between.
 
+mod sides;
+
 use std::cell::RefCell;
 use std::ffi::OsStr;
 use std::fs;
@@ -13,13 +15,14 @@ use std::sync::Arc;
 
 use dwell::executor::Handle as Tasks;
 
+pub use sides::{Source, Target};
+
 use crate::client::{Client, Found};
 use crate::directory::is_safe;
-use crate::error::{Error, Result, Why};
+use crate::error::{Error, Result, hall, system};
 use crate::file::{RemoteFile, Writer};
 use crate::memory::Memory;
 use crate::nfs3::{Attributes, Handle, Kind, SetAttributes, Time};
-pub use crate::sides::{Source, Target};
 use crate::url::Url;
 
 /// Attributes of a file or directory.
@@ -122,27 +125,6 @@ pub enum Node {
         /// Its address, for errors.
         url: Box<Url>,
     },
-}
-
-pub(crate) fn system(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
-    let path = path.display().to_string();
-    move |error| Error::new(action, path, error)
-}
-
-pub(crate) fn hall(action: &'static str, path: &Path, error: dwell::Error) -> Error {
-    match error {
-        dwell::Error::Io { source, offset, .. } => {
-            let error = Error::new(action, path.display(), source);
-            match offset {
-                Some(offset) => error.at(offset),
-                None => error,
-            }
-        }
-        dwell::Error::Invalid { what, .. } => {
-            Error::new(action, path.display(), Why::Invalid(what))
-        }
-        other => Error::new(action, path.display(), Why::Invalid(other.to_string())),
-    }
 }
 
 impl std::fmt::Display for Node {

@@ -11,10 +11,9 @@ use dwell::executor::AsyncFile;
 
 use crate::client::Client;
 use crate::connection::Payload;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, hall};
 use crate::file::{RemoteFile, Writer};
 use crate::memory::Memory;
-use crate::tree::hall;
 
 /// Data of a file to read from.
 pub enum Source {
