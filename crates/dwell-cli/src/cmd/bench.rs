@@ -5,6 +5,7 @@ mod bundle;
 mod nfs;
 mod pager;
 pub mod probing;
+mod workload;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -24,8 +25,8 @@ use dwell_bench::{contender, loads, report, run, sheet, table, units};
 use dwell_host::profile::ProfileStore;
 
 use self::probing::ProbeArgs;
+use self::workload::Workload;
 use crate::answer::wrong;
-use crate::cmd::workload::Workload;
 use crate::progress::Progress;
 use crate::show::Screen;
 use crate::signals::{Ended, Signals};

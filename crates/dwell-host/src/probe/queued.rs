@@ -6,7 +6,8 @@ use std::thread;
 
 use dwell_policy::{Mode, Ns, Profile, Route};
 
-use super::sweep::{Random, Way, voluntary_switches};
+use super::lane::{Random, voluntary_switches};
+use super::sweep::Way;
 use crate::profile::{QueuedCost, QueuedPoint};
 use dwell::buffer::Aligned;
 use dwell::clock;

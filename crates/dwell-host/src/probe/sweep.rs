@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Latency of each way of waiting over request sizes, in interleaved rounds.
-#![allow(unsafe_code)]
 
 use std::path::Path;
 use std::sync::Arc;
@@ -8,7 +7,7 @@ use std::thread;
 
 use dwell_policy::{Decision, Kind, Mode, Ns, Profile, Reason, Route, Wait, WaitPolicy};
 
-use super::lane::{Ask, Batch, CIRCUMSTANCES, Lane};
+use super::lane::{Ask, Batch, CIRCUMSTANCES, Lane, Random};
 use super::switch::allowed_cpus;
 use super::turn::{Before, SETTLED, both_states};
 use crate::profile::{Curve, CurvePoint, States};
@@ -129,40 +128,12 @@ pub struct Swept {
     pub left_out: Option<String>,
 }
 
-/// Voluntary context switches of the calling thread so far.
-pub fn voluntary_switches() -> u64 {
-    // SAFETY: a zeroed rusage is a valid buffer.
-    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-    // SAFETY: a live buffer; RUSAGE_THREAD exists since Linux 2.6.26.
-    unsafe { libc::getrusage(libc::RUSAGE_THREAD, &mut usage) };
-    usage.ru_nvcsw as u64
-}
-
 /// The file or device under test, opened once per way.
 pub struct Bench {
     ways: Vec<(Way, File)>,
     kind: Kind,
     bytes: u64,
     random: Random,
-}
-
-/// Numbers that look random and are the same in every run (xorshift).
-pub(super) struct Random(pub(super) u64);
-
-impl Random {
-    pub(super) fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    /// Data that no layer below can compress or leave out.
-    pub(super) fn fill(&mut self, buffer: &mut [u8]) {
-        for word in buffer.chunks_mut(8) {
-            word.copy_from_slice(&self.next().to_ne_bytes()[..word.len()]);
-        }
-    }
 }
 
 impl Bench {

@@ -5,7 +5,8 @@ use dwell_policy::{DeviceClass, Mode, Ns, Route};
 
 use super::judge::{Bounds, Judgement, judge};
 use super::lane::Batch;
-use super::sweep::{Random, SIZES, Way, point};
+use super::lane::Random;
+use super::sweep::{SIZES, Way, point};
 use super::turn::{Before, both_states};
 use crate::profile::{Curve, SpinMethod};
 
