@@ -234,7 +234,7 @@ fn check(text: &str) {
     assert_eq!(of("dwell_requests_total", &["reason=\"measured\"", "route=\"inline\""]), 4.0);
     assert_eq!(of("dwell_switches_avoided_total", &["policy=\"smartcon\""]), 300.0);
     assert_eq!(of("dwell_transferred_bytes_total", &["direction=\"read\""]), 300.0 * 4096.0);
-    assert_eq!(of("dwell_waited_seconds_total", &["way=\"spun\""]), 0.0027);
+    assert_eq!(of("dwell_waited_seconds_total", &["mode=\"spun\""]), 0.0027);
     assert_eq!(of("dwell_latency_seconds_count", &["family=\"spun\""]), 300.0);
     assert_eq!(of("dwell_latency_seconds_bucket", &["le=\"+Inf\""]), 300.0);
     assert!(of("dwell_latency_seconds_sum", &["family=\"spun\""]) > 0.0026);

@@ -127,7 +127,7 @@ pub(crate) fn system(action: &'static str, path: &Path) -> impl FnOnce(io::Error
     move |error| Error::new(action, path, error)
 }
 
-pub(crate) fn hall(action: &'static str, path: &Path, error: dwell::Error) -> Error {
+pub(crate) fn engine(action: &'static str, path: &Path, error: dwell::Error) -> Error {
     match error {
         dwell::Error::Io { source, offset, .. } => {
             let error = Error::new(action, path.display(), source);

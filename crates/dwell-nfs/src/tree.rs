@@ -19,7 +19,7 @@ pub use sides::{Source, Target};
 
 use crate::client::{Client, Found};
 use crate::directory::is_safe;
-use crate::error::{Error, Result, hall, system};
+use crate::error::{Error, Result, engine, system};
 use crate::file::{RemoteFile, Writer};
 use crate::memory::Memory;
 use crate::nfs3::{Attributes, Handle, Kind, SetAttributes, Time};
@@ -299,7 +299,7 @@ impl Node {
         match self {
             Node::Local(path) => {
                 let open = || tasks.file(Arc::new(dwell::Options::new().write(true).open(path)?));
-                open().map(Target::Local).map_err(|error| hall("opening", path, error))
+                open().map(Target::Local).map_err(|error| engine("opening", path, error))
             }
             Node::Remote { client, handle, url } => {
                 Ok(Target::Remote(Writer::new(RemoteFile::new(client, *handle, url))))
@@ -375,7 +375,7 @@ impl Node {
         match self {
             Node::Local(path) => {
                 let open = || tasks.file(Arc::new(dwell::Options::new().open(path)?));
-                let file = open().map_err(|error| hall("opening", path, error))?;
+                let file = open().map_err(|error| engine("opening", path, error))?;
                 let holes = fs::File::open(path).map_err(system("opening", path))?;
                 Ok(Source::Local(file, holes, memory.clone()))
             }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The thread of one way through a sweep: the scheduler judges a thread by its past.
+//! The thread of one arm through a sweep: the scheduler judges a thread by its past.
 
 #![allow(unsafe_code)]
 
@@ -32,7 +32,7 @@ pub struct Ask {
 /// Everything that one batch of requests took.
 #[derive(Clone, Debug, Default)]
 pub struct Batch {
-    /// Which part of its way's turn it was.
+    /// Which part of its arm's turn it was.
     pub part: usize,
     /// Latency of each request, in nanoseconds.
     pub latencies_ns: Vec<Ns>,
@@ -46,7 +46,7 @@ pub struct Batch {
 pub const CIRCUMSTANCES: usize = 3;
 
 impl Batch {
-    /// Whether its way had settled by itself.
+    /// Whether its arm had settled by itself.
     pub fn is_settled(&self) -> bool {
         self.circumstance() == 0
     }
