@@ -376,12 +376,9 @@ fn a_device_that_is_lost_is_named_with_offset_and_reason() {
 #[test]
 fn an_interrupted_figure_writes_nothing() {
     let directory = tempfile::tempdir().unwrap();
-    let mut child = Command::new(env!("CARGO_BIN_EXE_dwell"))
-        .args(["lab", "figure", "M1", "--out", "figures", "--effort", "0.5"])
+    let mut child = dwell_in(directory.path())
+        .args(["lab", "figure", "M1", "--out", "figures", "--max-time", "300s"])
         .current_dir(directory.path())
-        .env("DWELL_PROFILES", directory.path().join("profiles"))
-        .env("DWELL_HOST_PAGE", directory.path().join("page"))
-        .stdin(Stdio::null())
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
