@@ -425,7 +425,7 @@ impl Cell {
     }
 }
 
-/// What was found out about a device by comparing ways to wait.
+/// What was found out about a device by comparing arms.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(default))]
@@ -436,9 +436,9 @@ pub struct LearnerState {
     pub kinds: u32,
     /// Those of them that are spun for.
     pub spins: u32,
-    /// How often the way to wait for a kind and size changed.
+    /// How often the arm for a kind and size changed.
     pub switches: u64,
-    /// How often another way was tried.
+    /// How often another arm was tried.
     pub trials: u64,
 }
 

@@ -218,7 +218,7 @@ impl Latency {
     }
 }
 
-/// Requests that were issued and waited for in one way, for one reason.
+/// Requests of one route and one wait mode, for one reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Row {
