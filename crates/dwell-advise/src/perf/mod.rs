@@ -17,7 +17,7 @@ use story::Story;
 use tracefs::Tracepoints;
 
 use crate::fresh::Fresh;
-use crate::tracer::Sums;
+use crate::sums::Sums;
 use crate::{Error, Follow, Result};
 
 /// A trace by tracepoints that is under way.
