@@ -25,6 +25,7 @@ mod names;
 mod perf;
 mod raw;
 mod seen;
+mod sums;
 mod tracer;
 
 pub use advice::{Advice, ProcessTotal, Remedy, Total, advise, totals, totals_by_process};

@@ -21,7 +21,7 @@ use crate::engine::{Counters, Done, Failure, Settings};
 use crate::error::Why;
 use crate::link::{Link, TOGETHER_NS};
 use crate::procedure::{Class, Procedure};
-use crate::uncommitted::Held;
+use crate::ranges::Held;
 
 /// Bytes that a call sends, or that a read brought. Clones share them, so that they can be sent
 /// again.

@@ -9,7 +9,8 @@ use crate::connection::Payload;
 use crate::error::{Error, Result, Why};
 use crate::nfs3::{Commit, Handle, Read, Stable, Write, Written};
 use crate::procedure::Procedure;
-use crate::uncommitted::{Piece, Ranges, Uncommitted};
+use crate::ranges::Ranges;
+use crate::uncommitted::{Piece, Uncommitted};
 use crate::xdr::Reader;
 
 /// How often data is sent again because the server was restarted before it was durable.

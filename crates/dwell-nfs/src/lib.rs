@@ -27,6 +27,7 @@ mod paths;
 pub mod procedure;
 pub mod queue;
 mod random;
+mod ranges;
 mod replay;
 mod resume;
 pub mod rpc;

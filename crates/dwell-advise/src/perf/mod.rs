@@ -16,7 +16,7 @@ use ring::Rings;
 use story::Story;
 use tracefs::Tracepoints;
 
-use crate::tracer::Sums;
+use crate::sums::Sums;
 use crate::{Error, Follow, Result};
 
 /// A trace by tracepoints that is under way.

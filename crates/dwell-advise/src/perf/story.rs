@@ -9,7 +9,7 @@ use std::path::Path;
 use super::tracefs::{Point, Tracepoint};
 use crate::names;
 use crate::raw::{BUCKETS, DeviceKey, DeviceSum, ThreadSum, WaitKey, WaitSum};
-use crate::tracer::Sums;
+use crate::sums::Sums;
 
 /// Steps of a wait that are kept.
 const MARKS: usize = 32;

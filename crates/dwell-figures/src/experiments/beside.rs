@@ -10,6 +10,7 @@ use anyhow::{Context, Result, ensure};
 use dwell_sim::flat::{self, Counts, Shape};
 use dwell_workloads::{Catalogue, KERNELS, Workload, program};
 
+use super::counted::{Beside, Pair};
 use super::lab::skip_all;
 use super::{Lab, Progress};
 use crate::figure::{FigureResult, Measured};
@@ -22,16 +23,6 @@ const SCALE: f64 = 1.0 / 64.0;
 /// The program whose trace ChampSim reads.
 const EXPORTED: &str = "wrf";
 const CHAMPSIM: &str = "ChampSim, wrf: accesses of the first level";
-
-/// What one program counted under both; or why not.
-pub(super) type Beside = Vec<(String, Result<Pair, String>)>;
-
-/// One program's counts.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Pair {
-    ours: Counts,
-    theirs: Counts,
-}
 
 /// V1: misses.
 pub(super) fn misses(

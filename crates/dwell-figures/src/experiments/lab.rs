@@ -61,7 +61,7 @@ pub struct Lab {
     /// What was simulated for one figure and serves others.
     pub(super) study: Option<std::rc::Rc<dwell_bench::its::Study>>,
     /// What was counted for one figure and serves another.
-    pub(super) beside: Option<std::rc::Rc<super::beside::Beside>>,
+    pub(super) beside: Option<std::rc::Rc<super::counted::Beside>>,
     subjects: Vec<(Kind, Result<Subject, String>)>,
     stands: Vec<Stand>,
 }

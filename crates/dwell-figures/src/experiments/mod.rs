@@ -11,6 +11,7 @@ mod bystander;
 mod calls;
 mod channel;
 mod classes;
+mod counted;
 mod decisions;
 mod finding;
 mod its;
