@@ -56,6 +56,9 @@ struct Cli {
         hide_possible_values = true
     )]
     color: show::Color,
+    /// Print no progress and no warnings
+    #[arg(short, long, global = true)]
+    quiet: bool,
     #[command(subcommand)]
     command: Command,
 }
@@ -119,6 +122,7 @@ pub fn main() -> ExitCode {
     dwell_nfs::queue::register();
     answer(asked().and_then(|cli| {
         show::color(cli.color);
+        progress::quiet(cli.quiet);
         cli.command.run()
     }))
 }
