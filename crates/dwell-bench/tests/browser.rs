@@ -123,10 +123,12 @@ if (document.documentElement.scrollWidth > innerWidth + 1)
 #[test]
 fn no_text_overlaps_or_is_cut_in_a_wide_and_in_a_narrow_window() {
     let directory = tempfile::tempdir().unwrap();
+    let mut comparison = sample::comparison();
+    comparison.variants[1].words[0] = format!("/{}/dwell", "long".repeat(20));
     let pages = [
         ("report", report::html(&sample::run())),
         ("crowded", report::html(&sample::crowded())),
-        ("comparison", compare::html(&sample::comparison())),
+        ("comparison", compare::html(&comparison)),
     ];
     for (name, page) in pages {
         assert!(page.contains("</body>"));
