@@ -45,7 +45,7 @@ Environment:
   DWELL_VALGRIND       directory with the Valgrind tool of dwell lab trace
   NO_COLOR             no colours, also on a terminal
 
-Exit status: 0, 1 after an error, 2 after a wrong command line, 130 after Ctrl-C, 143 after SIGTERM; of dwell run\nas it says.")]
+Exit status: 0, 1 after an error, 2 after a wrong command line, 130 after Ctrl-C, 143 after SIGTERM; dwell run has more.")]
 struct Cli {
     /// Colours: on a terminal unless NO_COLOR is set, always, or never
     #[arg(

@@ -190,7 +190,10 @@ impl Reader<'_> {
         {
             key = if key.is_empty() { name.to_owned() } else { format!("{key}.{name}") };
         }
-        let what = nearest(&what).map(|near| format!("{near}; {what}")).unwrap_or(what);
+        let what = match nearest(&what) {
+            Some(near) => format!("there is no such key; did you mean `{near}`?"),
+            None => what,
+        };
         SettingsError {
             origin: self.file.to_owned(),
             line: self.line(at),
@@ -236,12 +239,12 @@ impl Reader<'_> {
     }
 }
 
-/// For a name that the message calls unknown: the one of those expected that it was meant to be.
-fn nearest(what: &str) -> Option<String> {
-    let mut names = what.strip_prefix("unknown ")?.split('`').skip(1).step_by(2);
+/// For a key that the message calls unknown: the one of those expected that it was meant to be.
+fn nearest(what: &str) -> Option<&str> {
+    let mut names = what.strip_prefix("unknown field ")?.split('`').skip(1).step_by(2);
     let unknown = names.next()?;
     let (far, near) = names.map(|name| (distance(unknown, name), name)).min()?;
-    (far <= unknown.len().div_ceil(3)).then(|| format!("did you mean `{near}`?"))
+    (far <= unknown.len().div_ceil(3)).then_some(near)
 }
 
 /// How many letters differ: inserted, left out, replaced, or exchanged with the next one.
