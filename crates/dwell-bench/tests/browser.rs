@@ -56,8 +56,9 @@ fn every_section_of_a_report_is_there_and_the_console_is_silent() {
             assert!(dom.contains(&format!("<section id=\"setting-{}\">", i + 1)));
             assert!(dom.contains(&format!("<h2>{setting}</h2>")), "{setting}");
         }
-        assert_eq!(dom.matches("<svg").count(), 6 * settings.len());
-        assert_eq!(dom.matches("</svg>").count(), 6 * settings.len());
+        let opening = dom.matches("<figure class=\"opening\">").count();
+        assert_eq!(dom.matches("<svg").count(), opening + 6 * settings.len());
+        assert_eq!(dom.matches("</svg>").count(), opening + 6 * settings.len());
         let rows = dom.matches("<td class=\"name\">").count();
         let counted = run.rows.iter().filter(|row| !row.rounds[0].counters.is_empty()).count();
         assert_eq!(rows, run.rows.len() + counted);
