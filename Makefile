@@ -108,7 +108,7 @@ test: deps trace-tool lint
 	@./scripts/packages $(NEEDS_TEST) $(NEEDS_PROGRAMS) $(NEEDS_PEERS) $(NEEDS_PYTHON)
 	./scripts/test
 
-test-long: build trace-tool
+test-long: build trace-tool deny
 	@./scripts/packages $(NEEDS_TEST) $(NEEDS_PROGRAMS) $(NEEDS_LONG_PROGRAMS)
 	./tests/programs/run-all --long
 	$(CARGO) test --release --locked -p dwell-cli --test serve -- --ignored --nocapture
@@ -161,7 +161,7 @@ sqlite-vfs:
 fuzz: deps
 	@./fuzz/run $(FUZZ_SECONDS)
 
-lint: deny
+lint:
 	$(CARGO) fmt --all --check
 	$(CARGO) fmt --all --check --manifest-path peers/Cargo.toml
 	$(CARGO) fmt --check --manifest-path fuzz/Cargo.toml
@@ -182,7 +182,7 @@ msrv: deps
 	rustup toolchain install $(MSRV) --profile minimal
 	cargo +$(MSRV) check --workspace --locked --target-dir target/msrv
 
-# Licences and origins of everything that is linked. Built once, without optimising.
+# Licences and origins of everything that is linked. Building the tool takes minutes, so make test-long looks.
 deny:
 	@command -v cargo-deny >/dev/null || [ -x target/tools/bin/cargo-deny ] || \
 	  $(CARGO) install --quiet --debug --locked --root target/tools cargo-deny

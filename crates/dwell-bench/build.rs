@@ -23,7 +23,7 @@ const CRATES: [&str; 12] = [
 
 fn main() -> io::Result<()> {
     let here = hash::here();
-    let crates = CRATES.map(|name| (name.to_owned(), here.join("..").join(name).join("src")));
+    let crates = CRATES.map(|name| (name.to_owned(), vec![here.join("..").join(name).join("src")]));
     let parts = hash::below(&here.join("src"), "bench")?;
     hash::write_table(&[&crates[..], &parts].concat())
 }

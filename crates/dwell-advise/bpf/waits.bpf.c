@@ -66,14 +66,18 @@ enum part { OTHER, QUEUE, DEVICE, KERNEL, WAKE, BUSY };
 // A request's operation. 0 to 15 are the kernel's REQ_OP_*; a journal's write is one that the log of a file system makes.
 #define OP_JOURNAL 16
 
+// A completion inside an interrupt explains wake-ups until that interrupt ends. One outside explains them for so long,
+// unless another task runs on its CPU. The same numbers as in src/perf/story.rs.
+#define HELPER_NS 1000000
+#define PROGRAM_NS 20000
+#define HARD 1
+#define SOFT 2
+
 #define MARKS 32
 #define BUCKETS 28
 
 const volatile u8 everything = 0;
 const volatile u32 own_tgid = 0;
-// A completion explains a wake-up on its CPU for so long, unless another task ran there meanwhile: src/fresh.rs.
-const volatile u64 idle_ns = 0;
-const volatile u64 in_program_ns = 0;
 
 struct what {
 	u32 dev;
@@ -104,6 +108,9 @@ struct completed {
 	u64 inserted;
 	u64 issued;
 	struct what what;
+	// The interrupt that it was made in, and those that run now.
+	u8 within;
+	u8 interrupts;
 };
 
 struct wait_key {
@@ -368,6 +375,63 @@ static long copy_mark(u32 i, struct copying *c)
 	return 0;
 }
 
+static __always_inline u8 innermost(u8 interrupts)
+{
+	return interrupts & HARD ? HARD : interrupts;
+}
+
+static __always_inline int explains(struct completed *done, u64 now, int helper)
+{
+	if (done->within)
+		return done->within == innermost(done->interrupts);
+	return done->at + (helper ? HELPER_NS : PROGRAM_NS) > now;
+}
+
+static __always_inline int interrupt_begins(u8 which)
+{
+	u32 zero = 0;
+	struct completed *done = bpf_map_lookup_elem(&completions, &zero);
+	if (done)
+		done->interrupts |= which;
+	return 0;
+}
+
+static __always_inline int interrupt_ends(u8 which)
+{
+	u32 zero = 0;
+	struct completed *done = bpf_map_lookup_elem(&completions, &zero);
+	if (!done)
+		return 0;
+	done->interrupts &= ~which;
+	if (done->within == which)
+		done->at = 0;
+	return 0;
+}
+
+SEC("tp_btf/irq_handler_entry")
+int on_irq_begins(void *ctx)
+{
+	return interrupt_begins(HARD);
+}
+
+SEC("tp_btf/irq_handler_exit")
+int on_irq_ends(void *ctx)
+{
+	return interrupt_ends(HARD);
+}
+
+SEC("tp_btf/softirq_entry")
+int on_softirq_begins(void *ctx)
+{
+	return interrupt_begins(SOFT);
+}
+
+SEC("tp_btf/softirq_exit")
+int on_softirq_ends(void *ctx)
+{
+	return interrupt_ends(SOFT);
+}
+
 SEC("tp_btf/sched_waking")
 int BPF_PROG(on_waking, struct task_struct *p)
 {
@@ -379,10 +443,9 @@ int BPF_PROG(on_waking, struct task_struct *p)
 	int helper = is_helper(current);
 	u32 zero = 0, part = OTHER;
 	struct completed *done = bpf_map_lookup_elem(&completions, &zero);
-	u64 fresh = helper || !current->pid ? idle_ns : in_program_ns;
 
 	t->woken = 1;
-	if (done && done->at > t->slept && done->at + fresh > now) {
+	if (done && done->at > t->slept && explains(done, now, helper)) {
 		if (done->inserted > t->slept)
 			mark(t, done->inserted, KERNEL);
 		mark(t, done->issued, QUEUE);
@@ -478,6 +541,7 @@ static __always_inline void end(u64 id)
 		done->inserted = known->inserted;
 		done->issued = issued;
 		done->what = known->what;
+		done->within = innermost(done->interrupts);
 	}
 	u32 dev = known->what.dev;
 	u64 in_flight = 1, *depth = bpf_map_lookup_elem(&depths, &dev);

@@ -20,7 +20,6 @@
 
 mod advice;
 mod error;
-mod fresh;
 mod issued;
 mod names;
 mod perf;

@@ -10,7 +10,6 @@ use aya::programs::BtfTracePoint;
 use aya::sys::Stats;
 use aya::{Btf, Ebpf, EbpfLoader, Pod};
 
-use crate::fresh::Fresh;
 use crate::names::{Names, descendants};
 use crate::perf::Perf;
 use crate::raw::{DeviceKey, DeviceSum, ThreadSum, WaitKey, WaitSum};
@@ -20,7 +19,11 @@ use crate::{Cost, DeviceLoad, Error, Issued, Operation, Parts, Result, Seen, Wai
 static OBJECT: &[u8] = aya::include_bytes_aligned!("../bpf/waits.bpf.o");
 
 /// The programs by the tracepoint that starts each.
-const PROGRAMS: [(&str, &str); 9] = [
+const PROGRAMS: [(&str, &str); 13] = [
+    ("on_irq_ends", "irq_handler_exit"),
+    ("on_irq_begins", "irq_handler_entry"),
+    ("on_softirq_ends", "softirq_exit"),
+    ("on_softirq_begins", "softirq_entry"),
     ("on_exit", "sched_process_exit"),
     ("on_fork", "sched_process_fork"),
     ("on_complete", "block_rq_complete"),
@@ -203,13 +206,10 @@ impl Means {
         let everything = u8::from(follow == Follow::Everything);
         let own = std::process::id();
         let left_out = if follow == Follow::Process(own) { 0 } else { own };
-        let fresh = Fresh::here();
         let mut bpf = EbpfLoader::new()
             .btf(Some(&types))
             .override_global("everything", &everything, true)
             .override_global("own_tgid", &left_out, true)
-            .override_global("idle_ns", &fresh.idle_ns, true)
-            .override_global("in_program_ns", &fresh.in_program_ns, true)
             .load(OBJECT)
             .map_err(|error| refused("maps", &error))?;
         // Only root may have the kernel count; without it the trace works and its cost is unknown.

@@ -8,12 +8,12 @@ use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 
 use crate::contender;
+use crate::entrant::Entrant;
 use crate::keep::Keeper;
 use crate::lane::{Ask, Lane};
 use crate::loads::{self, Loads, Means};
 use crate::measure::Measure;
 use crate::result::{Direction, Load, Pattern, Requests, Row, Setting, Work};
-use crate::run::Entrant;
 use crate::subject::Subject;
 
 /// Phases in the order in which they come.

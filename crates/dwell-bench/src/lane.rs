@@ -14,6 +14,7 @@ use std::thread::Scope;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
+use dwell::Stats;
 use dwell::buffer::Aligned;
 use dwell::clock;
 use dwell::monitor::SystemMonitor;
@@ -21,10 +22,10 @@ use dwell::monitor::SystemMonitor;
 use crate::batch::Batch;
 use crate::contender::Contender;
 use crate::counters::Counters;
+use crate::entrant::Entrant;
 use crate::keep::Interrupted;
-use crate::measure::count;
 use crate::program::Answer;
-use crate::run::Entrant;
+use crate::result::RoundResult;
 
 /// Lead-in of a contender that follows the load: so many windows of the system monitor, each so
 /// long. The first ends what others left behind, the second asks for a spinner's seat, the third
@@ -184,4 +185,20 @@ fn measure(
     count(&mut answer.round, &before, &contender.stats());
     let told = matches!(contender, Contender::Program(_));
     Ok(Served { answer, counters, told })
+}
+
+/// Adds what Dwell counted between two looks.
+pub(crate) fn count(result: &mut RoundResult, before: &Stats, after: &Stats) {
+    result.spin_ns += after.spun_ns.saturating_sub(before.spun_ns);
+    for row in &after.rows {
+        let earlier = before
+            .rows
+            .iter()
+            .find(|r| (r.route, r.mode, r.why) == (row.route, row.mode, row.why))
+            .map_or(0, |r| r.requests);
+        if row.requests > earlier {
+            let how = format!("{} {}: {}", row.route.as_str(), row.mode.as_str(), row.why);
+            *result.decisions.entry(how).or_default() += row.requests - earlier;
+        }
+    }
 }

@@ -4,7 +4,6 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use dwell::Stats;
 use dwell::monitor;
 
 use crate::batch::Batch;
@@ -77,21 +76,5 @@ impl<'k> Measure<'k> {
         };
         self.keeper.samples(name, round.requests, samples);
         Ok(round)
-    }
-}
-
-/// Adds what Dwell counted between two looks.
-pub(crate) fn count(result: &mut RoundResult, before: &Stats, after: &Stats) {
-    result.spin_ns += after.spun_ns.saturating_sub(before.spun_ns);
-    for row in &after.rows {
-        let earlier = before
-            .rows
-            .iter()
-            .find(|r| (r.route, r.mode, r.why) == (row.route, row.mode, row.why))
-            .map_or(0, |r| r.requests);
-        if row.requests > earlier {
-            let how = format!("{} {}: {}", row.route.as_str(), row.mode.as_str(), row.why);
-            *result.decisions.entry(how).or_default() += row.requests - earlier;
-        }
     }
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A bench run as it is kept: JSON that tables, reports and later comparisons are made from.
 
+mod conclusion;
 mod setting;
 
 use std::{
@@ -11,12 +12,13 @@ use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    conclusion,
     conditions::Conditions,
     machine::Machine,
     stats::{Paired, Summary},
+    usage::Cost,
 };
 
+pub(crate) use conclusion::DEFAULT_POLICY;
 pub use setting::{Direction, Load, Pattern, Requests, Setting, Work};
 
 /// Version of the JSON that this code writes and reads.
@@ -413,6 +415,20 @@ pub fn write(path: &Path, text: &str) -> Result<()> {
         Ok(())
     };
     put().with_context(|| format!("cannot write {}", path.display()))
+}
+
+impl Cost {
+    /// A round that cost this and did nothing yet.
+    pub fn round(self) -> RoundResult {
+        RoundResult {
+            wall_ns: self.wall_ns,
+            user_ns: self.user_ns,
+            system_ns: self.system_ns,
+            voluntary_switches: self.voluntary_switches,
+            involuntary_switches: self.involuntary_switches,
+            ..RoundResult::default()
+        }
+    }
 }
 
 #[cfg(test)]

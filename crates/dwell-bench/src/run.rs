@@ -10,6 +10,7 @@ use dwell::monitor::SystemMonitor;
 
 use crate::contender::{self, Contender, is_peer};
 use crate::day::{self, Day};
+use crate::entrant::Entrant;
 use crate::fixture::Scheduler;
 use crate::keep::{Keep, Keeper};
 use crate::lane::{Ask, Lane};
@@ -267,28 +268,6 @@ fn choose(
             }
             Ok(None)
         }
-    }
-}
-
-/// A contender in a race, by the name under which its row is kept.
-pub struct Entrant {
-    /// Name of the row.
-    pub name: String,
-    /// The contender that the row measures.
-    pub contender: Contender,
-    /// For a contender that follows the load, the monitor that it asks: its batches begin with
-    /// unmeasured requests until that monitor has seen it alone.
-    pub monitor: Option<Arc<SystemMonitor>>,
-}
-
-impl Entrant {
-    /// Opens a subject for a contender of this name.
-    pub fn open(name: &str, subject: &Subject, monitor: &Arc<SystemMonitor>) -> Result<Self> {
-        Ok(Entrant {
-            name: name.into(),
-            contender: Contender::open(name, subject, monitor)?,
-            monitor: contender::follows_load(name).then(|| monitor.clone()),
-        })
     }
 }
 

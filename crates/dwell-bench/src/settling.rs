@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How long a way of waiting needs after another one until it is as fast as it stays.
+//! How long a policy needs after another one until it is as fast as it stays.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -10,31 +10,31 @@ use dwell::monitor::SystemMonitor;
 
 use crate::batch::Batch;
 use crate::contender::PauseChoice;
+use crate::entrant::Entrant;
 use crate::fixture::State;
 use crate::lane::{Ask, Lane, Work};
 use crate::pairs::Restless;
 use crate::quiet::{self, Window};
 use crate::result::Requests;
-use crate::run::Entrant;
 use crate::stats::Summary;
 use crate::subject::Subject;
 
-/// Bins that a way's time after a switch is divided into.
+/// Bins that a policy's time after a switch is divided into.
 const BINS: usize = 200;
-/// A way has settled when it differs from how it stays by no more than this share.
+/// A policy has settled when it differs from how it stays by no more than this share.
 const SETTLED_WITHIN: f64 = 0.05;
 /// So many times as many switches are tried when something else runs.
 const PATIENCE: usize = 3;
 
-/// Switches to one way from another.
+/// Switches to one policy from another.
 #[derive(Clone, Copy, Debug)]
 pub struct Switches<'a> {
     /// On what.
     pub subject: &'a Subject,
-    /// The way before, and how long it works each time.
+    /// The policy before, and how long it works each time.
     pub before: (&'a str, Duration),
-    /// The way that is measured, and for how long.
-    pub way: (&'a str, Duration),
+    /// The policy that is measured, and for how long.
+    pub policy: (&'a str, Duration),
     /// Size of each random read, in bytes.
     pub size_bytes: u64,
     /// Where the kernel's workers run.
@@ -46,13 +46,13 @@ pub struct Switches<'a> {
 /// What switches showed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settling {
-    /// From the switch until the way is as fast as it stays, in milliseconds; at most half of the
-    /// time measured.
+    /// From the switch until the policy is as fast as it stays, in milliseconds; at most half of
+    /// the time measured.
     pub ms: f64,
     /// Speed in the first hundredth of the time after a switch ÷ speed as it stays.
     pub first: f64,
     /// Speed as it stays after one switch or another: lowest and highest ÷ the median. Far apart,
-    /// they tell of states that the way falls into by chance.
+    /// they tell of states that the policy falls into by chance.
     pub stays: (f64, f64),
 }
 
@@ -65,18 +65,18 @@ pub fn measure(
     monitor: &Arc<SystemMonitor>,
     progress: &mut dyn FnMut(f64),
 ) -> Result<Result<Settling, String>> {
-    let Switches { subject, before, way, size_bytes, state, times } = *switches;
+    let Switches { subject, before, policy, size_bytes, state, times } = *switches;
     let mut made = match state.make() {
         Ok(made) => made,
         Err(why) => return Ok(Err(why.to_string())),
     };
     let open = |name: &str| Entrant::open(name, subject, monitor);
-    let mut entrants = [open(before.0)?, open(way.0)?];
+    let mut entrants = [open(before.0)?, open(policy.0)?];
     let mut batch = Batch::new(Requests::random_reads(), size_bytes, subject.bytes, size_bytes);
     batch.keep_samples();
     let buffers = batch.buffers();
-    let mut work = Work { batch, buffers, span: way.1 };
-    let watches = before.1 + way.1 >= quiet::SHORTEST;
+    let mut work = Work { batch, buffers, span: policy.1 };
+    let watches = before.1 + policy.1 >= quiet::SHORTEST;
     let mut curves: Vec<Vec<f64>> = Vec::new();
     let mut noisy = 0;
     std::thread::scope(|scope| {
@@ -86,7 +86,7 @@ pub fn measure(
         while curves.len() < times {
             progress(curves.len() as f64 / times as f64);
             let window = Window::begin().filter(|_| watches);
-            for (lane, (name, span)) in [(&from, before), (&to, way)] {
+            for (lane, (name, span)) in [(&from, before), (&to, policy)] {
                 let _pause = PauseChoice::of(name);
                 work.span = span;
                 let (back, served) = lane.ask(Ask::Measure, work);
@@ -96,7 +96,7 @@ pub fn measure(
             let quiet = window.is_none_or(|window| window.noise().is_quiet());
             if quiet && made.holds() {
                 let samples = work.batch.samples().unwrap_or_default();
-                curves.push(per_bin(samples.iter().map(|(began, ns)| began + ns), way.1));
+                curves.push(per_bin(samples.iter().map(|(began, ns)| began + ns), policy.1));
                 continue;
             }
             noisy += 1;
@@ -109,7 +109,7 @@ pub fn measure(
                 return Err(Restless::new(text).into());
             }
         }
-        Ok(Ok(settled(&curves, way.1)))
+        Ok(Ok(settled(&curves, policy.1)))
     })
 }
 
@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_way_has_settled_when_it_is_as_fast_as_it_stays() {
+    fn a_policy_has_settled_when_it_is_as_fast_as_it_stays() {
         let span = Duration::from_millis(200);
         let curve = |slow: usize| -> Vec<f64> {
             (0..BINS).map(|bin| if bin < slow { 50.0 } else { 100.0 }).collect()

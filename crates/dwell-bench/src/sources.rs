@@ -7,3 +7,9 @@ include!(concat!(env!("OUT_DIR"), "/sources.rs"));
 pub fn source(name: &str) -> Option<u64> {
     SOURCES.iter().find(|(known, _)| *known == name).map(|(_, hash)| *hash)
 }
+
+/// Its tests run here: a build script has none.
+#[cfg(test)]
+#[path = "../hash.rs"]
+#[allow(dead_code)]
+mod hash;

@@ -8,6 +8,7 @@ use anyhow::{Context, Result};
 use dwell::monitor::SystemMonitor;
 
 use crate::contender::PauseChoice;
+use crate::entrant::Entrant;
 use crate::fixture::State;
 use crate::keep::{Keep, Keeper};
 use crate::lane::{Ask, Lane};
@@ -15,7 +16,6 @@ use crate::loads::{Loads, Means};
 use crate::measure::Measure;
 use crate::pairs::{self, Parts, Sampled, Until};
 use crate::result::{Load, Metric, Requests, RoundResult, Row, Setting};
-use crate::run::Entrant;
 use crate::stand::Kind;
 use crate::subject::Subject;
 

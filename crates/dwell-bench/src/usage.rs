@@ -3,8 +3,6 @@
 
 use dwell::clock;
 
-use crate::result::RoundResult;
-
 /// Whose time and switches are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
@@ -67,18 +65,6 @@ impl Cost {
             system_ns: self.system_ns + other.system_ns,
             voluntary_switches: self.voluntary_switches + other.voluntary_switches,
             involuntary_switches: self.involuntary_switches + other.involuntary_switches,
-        }
-    }
-
-    /// A round that cost this and did nothing yet.
-    pub fn round(self) -> RoundResult {
-        RoundResult {
-            wall_ns: self.wall_ns,
-            user_ns: self.user_ns,
-            system_ns: self.system_ns,
-            voluntary_switches: self.voluntary_switches,
-            involuntary_switches: self.involuntary_switches,
-            ..RoundResult::default()
         }
     }
 }

@@ -10,8 +10,9 @@ use dwell::dwell_policy::{Profile, Wait};
 use dwell::parameters::DeviceParameters;
 use dwell::{Decision, WaitPolicy, arch};
 use dwell_bench::contender::Contender;
+use dwell_bench::entrant::Entrant;
 use dwell_bench::result::{Load, Requests, Setting};
-use dwell_bench::run::{Course, Entrant, race};
+use dwell_bench::run::{Course, race};
 use dwell_bench::subject::Subject;
 
 /// Remembers whether the hint was on when it was asked.

@@ -10,8 +10,9 @@ use std::time::Duration;
 
 use dwell::monitor::{Config, SystemMonitor};
 use dwell_bench::compare::{self, Comparison, Plan, Wrapper};
+use dwell_bench::entrant::Entrant;
 use dwell_bench::result::{Direction, Load, Metric, Pattern, Requests, Row, Run, Setting, Work};
-use dwell_bench::run::{Course, Entrant, race};
+use dwell_bench::run::{Course, race};
 use dwell_bench::sample;
 use dwell_bench::subject::{Probing, Subject};
 use dwell_host::profile::SwitchCosts;

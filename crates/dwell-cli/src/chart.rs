@@ -10,7 +10,7 @@ use crate::show::{Screen, Tone};
 /// Lines of a chart in the terminal.
 const HEIGHT: usize = 13;
 
-/// The letter of each way of waiting in a chart.
+/// The letter of each arm in a chart.
 fn letter(mode: &str) -> char {
     match mode.trim_end_matches("-write") {
         "interrupt-spin" => 's',
@@ -117,7 +117,7 @@ pub fn svg(profile: &DeviceProfile) -> String {
     let threshold_bytes = profile.decision.size_threshold_bytes;
     let inside = points().any(|point| point.size_bytes == threshold_bytes);
     Lines {
-        title: format!("{}: latency by size and way of waiting", profile.kernel_name),
+        title: format!("{}: latency by size and wait mode", profile.kernel_name),
         subtitle: format!(
             "medians, bars from the 10th to the 90th percentile; {}, Linux {}",
             profile.model.as_deref().unwrap_or(&profile.device_id),

@@ -228,13 +228,13 @@ impl Collector for Processes {
             Counter,
             |device| {
                 let stats = &device.stats;
-                let ways = [
+                let modes = [
                     ("spun", stats.spun_ns),
                     ("offered", stats.offered_ns),
                     ("slept", stats.slept_ns),
                     ("parked", stats.parked_ns),
                 ];
-                ways.map(|(way, ns)| ([("way", way)], Sample::Seconds(ns))).into()
+                modes.map(|(mode, ns)| ([("mode", mode)], Sample::Seconds(ns))).into()
             },
         )?;
         self.each_device(
@@ -267,7 +267,7 @@ impl Collector for Processes {
             to,
             (
                 "dwell_learned_switches",
-                "How often the way to wait for a kind and size of request changed",
+                "How often the arm for a kind and size of request changed",
                 None,
             ),
             Counter,
@@ -275,7 +275,7 @@ impl Collector for Processes {
         )?;
         self.each_device(
             to,
-            ("dwell_trials", "How often another way to wait was tried", None),
+            ("dwell_trials", "How often another arm was tried", None),
             Counter,
             |device| vec![([], Sample::Count(device.learner.trials))],
         )?;

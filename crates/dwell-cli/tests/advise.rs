@@ -6,11 +6,13 @@ use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
+mod common;
 mod library;
 
+use common::said;
+
 fn advise(dir: &Path, args: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_dwell"));
-    of(&mut command, dir).arg("advise").args(args).output().unwrap()
+    of(&mut common::dwell(), dir).arg("advise").args(args).output().unwrap()
 }
 
 fn of<'c>(command: &'c mut Command, dir: &Path) -> &'c mut Command {
@@ -19,10 +21,6 @@ fn of<'c>(command: &'c mut Command, dir: &Path) -> &'c mut Command {
         .env("DWELL_HOST_PAGE", dir.join("page"))
         .env("DWELL_PRELOAD", library::library())
         .stdin(Stdio::null())
-}
-
-fn said(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
 /// Whether a trace works here; says why not.

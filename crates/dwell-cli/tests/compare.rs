@@ -2,6 +2,8 @@
 //! `dwell compare` as a user meets it, with a stand-in for `dwell run`: what is printed and kept,
 //! and how it ends.
 
+mod common;
+
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::Path;
@@ -9,11 +11,13 @@ use std::process::{Command, Output, Stdio};
 
 use dwell_bench::compare::Comparison;
 
+use common::said;
+
 /// A comparison in a directory; `POLICY` tells the wrapped commands that they are.
 fn dwell(directory: &Path) -> Command {
     let stand_in = "export POLICY=$1; echo '{}' >\"$2\"; shift 2; exec \"$@\"";
-    let mut command = Command::new(env!("CARGO_BIN_EXE_dwell"));
-    command.arg("compare").current_dir(directory).stdin(Stdio::null());
+    let mut command = common::dwell();
+    command.arg("compare").current_dir(directory);
     for word in ["sh", "-c", stand_in, "sh", "{policy}", "{stats}"] {
         command.args(["--wrapper-word", word]);
     }
@@ -24,21 +28,17 @@ fn run(directory: &Path, args: &[&str]) -> Output {
     dwell(directory).args(args).output().unwrap()
 }
 
-fn stderr(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
-}
-
 #[test]
 fn a_comparison_is_printed_and_kept_in_all_forms() {
     let directory = tempfile::tempdir().unwrap();
     let args = ["--policies", "block,spin", "--rounds=2", "--out", "deep/out"];
     let output = run(directory.path(), &[&args[..], &["--", "echo", "text"]].concat());
-    assert!(output.status.success(), "{}", stderr(&output));
+    assert!(output.status.success(), "{}", said(&output));
     let table = String::from_utf8_lossy(&output.stdout);
     for part in ["untouched", "block", "spin", "inconclusive", "results: the same"] {
         assert!(table.contains(part), "{part}\n{table}");
     }
-    assert!(stderr(&output).contains("report: "), "{}", stderr(&output));
+    assert!(said(&output).contains("report: "), "{}", said(&output));
     let out = directory.path().join("deep/out");
     let mut names: Vec<_> = fs::read_dir(&out).unwrap().map(|e| e.unwrap().file_name()).collect();
     names.sort();
@@ -65,7 +65,7 @@ fn setup_and_check_are_shell_commands() {
         ["--policies=spin", "--rounds=1", "--setup", "echo a | tr a b >f", "--check", "cat f"];
     let output =
         run(directory.path(), &[&args[..], &["--", "sh", "-c", "date +%N; echo c >>f"]].concat());
-    assert!(output.status.success(), "{}", stderr(&output));
+    assert!(output.status.success(), "{}", said(&output));
     assert!(String::from_utf8_lossy(&output.stdout).contains("results: the same"));
     assert_eq!(fs::read_to_string(directory.path().join("f")).unwrap(), "b\nc\n");
 }
@@ -84,9 +84,9 @@ fn what_is_wrong_is_said_in_one_line_before_anything_runs() {
     ] {
         let output = run(directory.path(), args);
         assert_eq!(output.status.code(), Some(1));
-        let said = stderr(&output);
-        let last = said.lines().last().unwrap_or_default();
-        assert!(last.starts_with("dwell: ") && last.contains(says), "{said}");
+        let errors = said(&output);
+        let last = errors.lines().last().unwrap_or_default();
+        assert!(last.starts_with("dwell: ") && last.contains(says), "{errors}");
         assert!(output.stdout.is_empty());
     }
     for wrong in [
@@ -108,14 +108,14 @@ fn a_failing_command_ends_it_with_its_last_words() {
     let args = ["--policies=block", "--rounds=1", "--", "sh", "-c", script];
     let output = run(directory.path(), &args);
     assert_eq!(output.status.code(), Some(1));
-    let said = stderr(&output);
-    assert!(said.contains("block, warming up: exit status 5: ouch"), "{said}");
+    let errors = said(&output);
+    assert!(errors.contains("block, warming up: exit status 5: ouch"), "{errors}");
     let kept = directory.path().join("dwell-compare/runs/block-0.stdout");
     assert_eq!(fs::read_to_string(kept).unwrap(), "out\n");
 
     let output = run(directory.path(), &[&["--ignore-failure"], &args[..]].concat());
-    assert!(output.status.success(), "{}", stderr(&output));
-    assert!(stderr(&output).contains("note: block: 1 of 1 runs failed"), "{}", stderr(&output));
+    assert!(output.status.success(), "{}", said(&output));
+    assert!(said(&output).contains("note: block: 1 of 1 runs failed"), "{}", said(&output));
 }
 
 #[test]
@@ -173,6 +173,6 @@ fn without_a_complete_round_a_signal_leaves_nothing() {
     assert_eq!(unsafe { libc::kill(child.id() as i32, libc::SIGINT) }, 0);
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(130));
-    assert!(output.stdout.is_empty() && stderr(&output).contains("nothing was kept"));
+    assert!(output.stdout.is_empty() && said(&output).contains("nothing was kept"));
     assert_eq!(fs::read_dir(directory.path().join("dwell-compare")).unwrap().count(), 0);
 }

@@ -2,12 +2,15 @@
 //! A bench that ends early: by a signal, without its load, without its device, on a full disk. What
 //! was complete is kept, it is said why in one line, and nothing else is left.
 
+mod common;
+
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use common::dwell_in;
 use dwell_bench::result::Run;
 
 /// A bench under way, with the places of its own below a directory.
@@ -30,14 +33,11 @@ impl Bench {
             true => &[][..],
             false => &["--policies", "block,spin"],
         };
-        let mut child = Command::new(env!("CARGO_BIN_EXE_dwell"))
+        let mut child = dwell_in(directory)
             .args(["bench", "io", "--hasty-probe", "--out", "report"])
             .args(policies)
             .args(args)
             .current_dir(directory)
-            .env("DWELL_PROFILES", directory.join("profiles"))
-            .env("DWELL_HOST_PAGE", directory.join("page"))
-            .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
@@ -376,12 +376,9 @@ fn a_device_that_is_lost_is_named_with_offset_and_reason() {
 #[test]
 fn an_interrupted_figure_writes_nothing() {
     let directory = tempfile::tempdir().unwrap();
-    let mut child = Command::new(env!("CARGO_BIN_EXE_dwell"))
-        .args(["lab", "figure", "M1", "--out", "figures", "--effort", "0.5"])
+    let mut child = dwell_in(directory.path())
+        .args(["lab", "figure", "M1", "--out", "figures", "--max-time", "300s"])
         .current_dir(directory.path())
-        .env("DWELL_PROFILES", directory.path().join("profiles"))
-        .env("DWELL_HOST_PAGE", directory.path().join("page"))
-        .stdin(Stdio::null())
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();

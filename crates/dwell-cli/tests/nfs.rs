@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `dwell nfs` and `dwell bench nfs`: one clear line for bad input, and the commands on a server.
 
+mod common;
+
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
@@ -9,12 +11,10 @@ use std::time::{Duration, Instant};
 
 use dwell_bench::fixture::{Export, Ganesha, Unavailable, in_own_network};
 
-fn dwell(words: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_dwell")).args(words).output().unwrap()
-}
+use common::said;
 
-fn said(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
+fn dwell(words: &[&str]) -> Output {
+    common::dwell().args(words).output().unwrap()
 }
 
 #[test]

@@ -1,23 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `dwell bench pager`: every contender is measured and counted, and bad input gets one clear line.
 
-use std::process::{Command, Output, Stdio};
+mod common;
+
+use std::process::Output;
 
 use dwell_bench::pager::{limits, regions};
 use dwell_bench::result::Run;
 
-fn dwell(words: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_dwell"));
-    command
-        .args(["bench", "pager", "--hasty-probe"])
-        .args(words)
-        .stdin(Stdio::null())
-        .output()
-        .unwrap()
-}
+use common::said;
 
-fn said(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
+fn dwell(words: &[&str]) -> Output {
+    common::dwell().args(["bench", "pager", "--hasty-probe"]).args(words).output().unwrap()
 }
 
 #[test]

@@ -2,27 +2,24 @@
 //! Settings as commands other than `dwell run` meet them, and the files that are installed with
 //! them.
 
+mod common;
+
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Output};
 
 use serde_json::Value;
 
+use common::{dwell_in, text};
+
 /// The command with places and settings of its own below `dir`.
 fn dwell(dir: &Path, args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_dwell"))
+    dwell_in(dir)
         .args(args)
-        .env("DWELL_PROFILES", dir.join("profiles"))
-        .env("DWELL_HOST_PAGE", dir.join("page"))
         .env("DWELL_SYSTEM_CONFIG", dir.join("system.toml"))
         .env("XDG_CONFIG_HOME", dir.join("config"))
-        .stdin(Stdio::null())
         .output()
         .unwrap()
-}
-
-fn text(bytes: &[u8]) -> &str {
-    std::str::from_utf8(bytes).unwrap()
 }
 
 fn doctor(dir: &Path, args: &[&str]) -> String {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Watching and steering processes under Dwell: `dwell top`, `dwell ctl` and the metrics.
 
+mod common;
+
 use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::io::{BufRead as _, BufReader};
@@ -17,8 +19,8 @@ use dwell_host::stats_page::{Device, Header, LearnerState, Passed, Snapshot, Sta
 use serde_json::Value;
 
 fn command(dir: &Path, args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_dwell"));
-    command.args(args).env("XDG_RUNTIME_DIR", dir).stdin(Stdio::null());
+    let mut command = common::dwell();
+    command.args(args).env("XDG_RUNTIME_DIR", dir);
     command
 }
 
@@ -232,7 +234,7 @@ fn check(text: &str) {
     assert_eq!(of("dwell_requests_total", &["reason=\"measured\"", "route=\"inline\""]), 4.0);
     assert_eq!(of("dwell_switches_avoided_total", &["policy=\"smartcon\""]), 300.0);
     assert_eq!(of("dwell_transferred_bytes_total", &["direction=\"read\""]), 300.0 * 4096.0);
-    assert_eq!(of("dwell_waited_seconds_total", &["way=\"spun\""]), 0.0027);
+    assert_eq!(of("dwell_waited_seconds_total", &["mode=\"spun\""]), 0.0027);
     assert_eq!(of("dwell_latency_seconds_count", &["family=\"spun\""]), 300.0);
     assert_eq!(of("dwell_latency_seconds_bucket", &["le=\"+Inf\""]), 300.0);
     assert!(of("dwell_latency_seconds_sum", &["family=\"spun\""]) > 0.0026);

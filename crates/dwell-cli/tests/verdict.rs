@@ -2,28 +2,25 @@
 //! `dwell bench io` as somebody meets it on a machine of their own: the verdict first, then what
 //! the machine was like, and nothing started that was not asked for.
 
+mod common;
+
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::Output;
 
 use serde_json::Value;
+
+use common::{dwell_in, text};
 
 const EMULATED: &str = "emu:latency=20us,size=2MiB";
 const SHORT: [&str; 6] = ["--sizes", "4k", "--rounds", "6", "--batch-ms", "5"];
 
 fn bench(dir: &Path, args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_dwell"))
+    dwell_in(dir)
         .args(["bench", "io", "--hasty-probe", "--out", "report"])
         .args(args)
         .current_dir(dir)
-        .env("DWELL_PROFILES", dir.join("profiles"))
-        .env("DWELL_HOST_PAGE", dir.join("page"))
-        .stdin(Stdio::null())
         .output()
         .unwrap()
-}
-
-fn text(bytes: &[u8]) -> &str {
-    std::str::from_utf8(bytes).unwrap()
 }
 
 fn result(dir: &Path) -> Value {

@@ -26,8 +26,11 @@ pub use dwell_bench::verdict::{
     AGREES_WITHIN, Agreement, Better, EQUAL_WITHIN, RULES, Target, Verdict,
 };
 
+/// Longest time to sample a row at full effort, in seconds.
+pub const FULL_ROW_S: f64 = 600.0;
+
 /// Version of the JSON of a [`FigureResult`].
-pub const SCHEMA: u32 = 2;
+pub const SCHEMA: u32 = 3;
 
 /// The committed list of figures.
 #[derive(Debug, Deserialize)]
@@ -78,16 +81,16 @@ pub struct Case {
     /// The case; unique in its figure.
     pub case: String,
     /// What the paper found, in words.
-    pub theirs: String,
+    pub paper: String,
     /// The same as lowest and highest value.
-    pub theirs_range: Option<(f64, f64)>,
+    pub paper_range: Option<(f64, f64)>,
     /// What Dwell is held to; a case without one is shown and not judged.
     pub target: Option<Target>,
     /// Which way a value is better; where it is not given, as the target says, or higher.
     pub better: Option<Better>,
     /// Why the value is not the paper's, in one sentence; shown where it is not.
     pub differs: Option<String>,
-    /// Unit of `theirs_range`, `target` and of what is measured.
+    /// Unit of `paper_range`, `target` and of what is measured.
     pub unit: String,
 }
 
@@ -95,8 +98,8 @@ impl Case {
     /// What an interval says about the paper's numbers, where the paper has some.
     fn agreement(&self, low: f64, high: f64) -> Option<Agreement> {
         let better = self.better.or(self.target.map(Target::better)).unwrap_or(Better::Higher);
-        let theirs = self.theirs_range?;
-        Some(Agreement::of(low, high, theirs, better, self.unit == "×"))
+        let paper = self.paper_range?;
+        Some(Agreement::of(low, high, paper, better, self.unit == "×"))
     }
 }
 
@@ -153,13 +156,13 @@ pub struct FigureRow {
     /// The case.
     pub case: String,
     /// What the paper found, in words.
-    pub theirs: String,
+    pub paper: String,
     /// The same as lowest and highest value.
-    pub theirs_range: Option<(f64, f64)>,
+    pub paper_range: Option<(f64, f64)>,
     /// What Dwell is held to.
     pub target: Option<Target>,
     /// What was measured; `None` when it could not be.
-    pub ours: Option<f64>,
+    pub measured: Option<f64>,
     /// Lower end of its interval.
     pub low: Option<f64>,
     /// Upper end of its interval.
@@ -224,10 +227,10 @@ impl FigureResult {
         let figure = catalogue().figure(id)?;
         let unmeasured = |case: &Case| FigureRow {
             case: case.case.clone(),
-            theirs: case.theirs.clone(),
-            theirs_range: case.theirs_range,
+            paper: case.paper.clone(),
+            paper_range: case.paper_range,
             target: case.target,
-            ours: None,
+            measured: None,
             low: None,
             high: None,
             verdict: None,
@@ -257,11 +260,11 @@ impl FigureResult {
     }
 
     /// Sets what was measured in one case, in the case's unit, and judges it.
-    pub fn measured(&mut self, case: &str, ours: impl Into<Measured>) -> Result<()> {
-        let Measured { value, low, high } = ours.into();
+    pub fn measured(&mut self, case: &str, value: impl Into<Measured>) -> Result<()> {
+        let Measured { value, low, high } = value.into();
         ensure!(value.is_finite(), "figure {}: the value of {case:?} is not a number", self.id);
         let row = self.row_mut(case)?;
-        (row.ours, row.low, row.high, row.note) = (Some(value), Some(low), Some(high), None);
+        (row.measured, row.low, row.high, row.note) = (Some(value), Some(low), Some(high), None);
         row.verdict = row.target.map(|target| target.judge(low, high));
         let known = catalogue().figure(&self.id)?.cases.iter().find(|known| known.case == case);
         let row = self.row_mut(case)?;
@@ -275,10 +278,10 @@ impl FigureResult {
     pub fn sampled(
         &mut self,
         case: &str,
-        ours: impl Into<Measured>,
+        value: impl Into<Measured>,
         sampling: Sampling,
     ) -> Result<()> {
-        self.measured(case, ours)?;
+        self.measured(case, value)?;
         let row = self.row_mut(case)?;
         if let Some(doubt) = sampling.doubt() {
             row.verdict = row.verdict.map(|_| Verdict::Inconclusive);
@@ -347,7 +350,7 @@ impl FigureResult {
         let mut result: FigureResult = serde_json::from_str(&text).with_context(not_one)?;
         // Why a row differs from a paper may be found out after it was measured.
         if let Ok(known) = catalogue().figure(id) {
-            for row in result.rows.iter_mut().filter(|row| row.ours.is_some()) {
+            for row in result.rows.iter_mut().filter(|row| row.measured.is_some()) {
                 let case = known.cases.iter().find(|known| known.case == row.case);
                 row.differs = case.and_then(|case| case.differs.clone());
             }
@@ -383,7 +386,7 @@ impl FigureRow {
     fn is_lacking(&self) -> bool {
         let later = |why: &str| why.is_empty() || why.starts_with(": ");
         let why = self.note.as_deref().and_then(|why| why.strip_prefix(NOT_MEASURED));
-        self.ours.is_none() && why.is_some_and(later)
+        self.measured.is_none() && why.is_some_and(later)
     }
 }
 

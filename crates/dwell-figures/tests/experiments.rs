@@ -109,7 +109,7 @@ fn all_complete(lab: &mut Lab, ids: &[&str], check: impl Fn(&FigureResult)) {
         for row in &result.rows {
             let reason = row.note.as_deref();
             assert_ne!(reason, Some("not measured"), "{id}: {}", row.case);
-            match row.ours {
+            match row.measured {
                 Some(value) => {
                     assert!(row.low <= Some(value) && Some(value) <= row.high, "{row:?}")
                 }
@@ -162,7 +162,7 @@ fn sampled_rows_have_a_control(result: &FigureResult) {
             assert!(row.note.as_ref().is_some_and(|note| note.contains(&doubt)), "{row:?}");
         }
     }
-    assert!(sampled > 0 || result.rows.iter().all(|row| row.ours.is_none()), "{}", result.id);
+    assert!(sampled > 0 || result.rows.iter().all(|row| row.measured.is_none()), "{}", result.id);
 }
 
 /// What U2 says of the stand-ins.
@@ -170,11 +170,13 @@ fn stand_ins_are_told_apart(result: &FigureResult) {
     for row in result.rows.iter().filter(|row| row.case.ends_with("tmpfs")) {
         let note = row.note.as_deref().unwrap_or_default();
         match row.case.split(',').next() {
-            Some("sqlite") => assert!(row.ours.is_some() && !note.contains("DIFFER"), "{row:?}"),
+            Some("sqlite") => {
+                assert!(row.measured.is_some() && !note.contains("DIFFER"), "{row:?}")
+            }
             Some("redis") => assert!(note.contains("FAILED") && note.contains("broken"), "{note}"),
             Some("fio") => assert_eq!(note, "not installed: fio"),
             Some("all") => {
-                assert!(row.ours.is_some() && note.ends_with("geometric mean of 1"), "{row:?}")
+                assert!(row.measured.is_some() && note.ends_with("geometric mean of 1"), "{row:?}")
             }
             _ => assert!(note.contains("No such file"), "{note}"),
         }
@@ -184,7 +186,7 @@ fn stand_ins_are_told_apart(result: &FigureResult) {
 /// What D4 says of the stand-ins, where directories can be served.
 fn stand_ins_have_rates(result: &FigureResult) {
     let why = result.rows[0].note.as_deref().unwrap_or_default();
-    if result.rows[0].ours.is_none() {
+    if result.rows[0].measured.is_none() {
         println!("SKIP: {why}");
         return;
     }
@@ -195,7 +197,7 @@ fn stand_ins_have_rates(result: &FigureResult) {
             _ if row.case.contains("NORMAL") => {
                 assert!(note.contains("FAILED") && note.contains("torn"), "{note}")
             }
-            _ => assert_eq!((row.ours, note), (Some(1.0), "7 per second against 7"), "{row:?}"),
+            _ => assert_eq!((row.measured, note), (Some(1.0), "7 per second against 7"), "{row:?}"),
         }
     }
 }

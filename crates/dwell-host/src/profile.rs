@@ -51,7 +51,7 @@ pub struct DeviceProfile {
     /// the best, `fast` in the worst. `decision` then holds what follows from the worst.
     #[serde(default)]
     pub contested: bool,
-    /// Latency by request size, one curve per way of waiting.
+    /// Latency by request size, one curve per arm.
     pub curves: Vec<Curve>,
     /// What requests cost when one thread keeps several in flight, sizes rising; empty where no
     /// queue takes them.
@@ -63,7 +63,7 @@ pub struct DeviceProfile {
     pub sleeps: Vec<SleepOvershoot>,
     /// Whether polled requests are really polled.
     pub polling: Polling,
-    /// The cheapest way found to spin for a completion.
+    /// The cheapest spin method found for a completion.
     pub spin_method: SpinMethod,
     /// CPU time that a kernel worker spends on each request, in nanoseconds; 0 without worker.
     pub worker_ns_per_request: Ns,
@@ -75,7 +75,7 @@ pub struct DeviceProfile {
     pub notes: Vec<String>,
 }
 
-/// Latency and CPU use by request size, in one way of waiting.
+/// Latency and CPU use by request size, of one arm.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Curve {
     /// Route and wait mode: `inline`, `interrupt-spin`, `interrupt-block`, `polled-spin`,
@@ -99,7 +99,7 @@ pub struct CurvePoint {
     pub p10_ns: Ns,
     /// Latency that nine requests in ten stay below, in nanoseconds.
     pub p90_ns: Ns,
-    /// The states of a way that devices are judged by: one that blocks or spins. Profiles of
+    /// The states of an arm that devices are judged by: one that blocks or spins. Profiles of
     /// earlier versions have none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub states: Option<States>,
@@ -234,7 +234,7 @@ impl DeviceProfile {
         }
     }
 
-    /// The curve of the blocking way that the device is judged by: the better of the two.
+    /// The curve of the blocking arm that the device is judged by: the better of the two.
     pub fn blocking(&self) -> Option<&Curve> {
         let ring = self.curve("interrupt-block");
         match self.decision.ring_threshold_bytes {
@@ -243,12 +243,12 @@ impl DeviceProfile {
         }
     }
 
-    /// The curve of the spinning way that the device is judged by.
+    /// The curve of the spinning arm that the device is judged by.
     pub fn spinning(&self) -> Option<&Curve> {
         self.curve("polled-spin").or(self.curve("interrupt-spin"))
     }
 
-    /// The curve of one way of waiting.
+    /// The curve of one arm.
     pub fn curve(&self, mode: &str) -> Option<&Curve> {
         self.curves.iter().find(|curve| curve.mode == mode)
     }

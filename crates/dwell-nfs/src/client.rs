@@ -15,11 +15,10 @@ use crate::engine::{Failure, Settings, Transport, WindowKind};
 use crate::error::{Error, Result, Why};
 use crate::mount::{self, Exports, GetPort, Mount, MountError, Unmount};
 use crate::nfs3::{self, Answer, Attributes, FileSystem, Handle, Limits, Lookup, Status};
-use crate::options::settings;
 use crate::procedure::Procedure;
 use crate::rpc::Refusal;
 use crate::spread::{Connections, Spread};
-use crate::url::Url;
+use crate::url::{Url, settings};
 
 /// One READ or WRITE where nothing else is said, in bytes: over a stream, and as a datagram.
 const TRANSFER_BYTES: (u32, u32) = (256 << 10, 32 << 10);

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Copying: whole trees, and which of it is there already.
 
+mod between;
+mod dataless;
+
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fs;
@@ -9,17 +12,18 @@ use std::rc::Rc;
 
 use dwell::executor::Handle as Tasks;
 
-pub use crate::between::between;
+pub use between::between;
+use dataless::Named;
+
 use crate::client::Client;
-use crate::dataless::Named;
 use crate::engine::Counters;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, system};
 use crate::file::all;
 use crate::keep::Keep;
 use crate::memory::Memory;
 use crate::nfs3::Kind;
 use crate::resume;
-use crate::tree::{Facts, Node, checked, system};
+use crate::tree::{Facts, Node, checked};
 
 /// So much is written before it is made durable and recorded, in bytes, where nothing else is said.
 pub const EXTENT_BYTES: u64 = 64 << 20;

@@ -121,3 +121,24 @@ impl From<Error> for dwell::Error {
         }
     }
 }
+
+pub(crate) fn system(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
+    let path = path.display().to_string();
+    move |error| Error::new(action, path, error)
+}
+
+pub(crate) fn engine(action: &'static str, path: &Path, error: dwell::Error) -> Error {
+    match error {
+        dwell::Error::Io { source, offset, .. } => {
+            let error = Error::new(action, path.display(), source);
+            match offset {
+                Some(offset) => error.at(offset),
+                None => error,
+            }
+        }
+        dwell::Error::Invalid { what, .. } => {
+            Error::new(action, path.display(), Why::Invalid(what))
+        }
+        other => Error::new(action, path.display(), Why::Invalid(other.to_string())),
+    }
+}

@@ -7,9 +7,9 @@ use std::os::unix::fs::{PermissionsExt, lchown};
 
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, utimensat};
 
-use crate::error::{Error, Result, Why};
+use crate::error::{Error, Result, Why, system};
 use crate::nfs3::{Kind, SetAttributes, SetTime, Status, Time};
-use crate::tree::{Facts, Node, system};
+use crate::tree::{Facts, Node};
 
 /// The attributes that a copy keeps, besides the usual permission bits.
 #[derive(Clone, Copy, Debug)]

@@ -6,11 +6,9 @@
 //! and above that files and trees.
 #![deny(unsafe_code)]
 
-mod between;
 pub mod client;
 pub mod connection;
 pub mod copy;
-mod dataless;
 #[doc(hidden)]
 pub mod decoders;
 pub mod directory;
@@ -25,14 +23,13 @@ pub mod memory;
 pub mod mount;
 pub mod nfs3;
 mod nodes;
-mod options;
 mod paths;
 pub mod procedure;
 pub mod queue;
+mod random;
 mod replay;
 mod resume;
 pub mod rpc;
-mod sides;
 mod socket;
 mod spread;
 mod transfer;

@@ -29,12 +29,6 @@ const LEAST_RESEND_NS: Ns = 10_000_000;
 /// what a server that stalls does to the requests it has answered.
 pub const TOGETHER_NS: Ns = 2_000_000;
 
-/// A number that nobody can foresee.
-pub(crate) fn random() -> u32 {
-    use std::hash::{BuildHasher, RandomState};
-    RandomState::new().hash_one(0) as u32
-}
-
 #[derive(Debug)]
 enum State {
     Connecting { until: Ns },
@@ -83,7 +77,7 @@ impl<P: AsRef<[u8]>> Link<P> {
         let (send_bytes, receive_bytes) = buffer_bytes(transport);
         settings.send_bytes = settings.send_bytes.min(send_bytes);
         settings.receive_bytes = settings.receive_bytes.min(receive_bytes);
-        settings.first_xid = random();
+        settings.first_xid = crate::random::random();
         if !to.ip().is_loopback() {
             settings.least_resend_ns = settings.least_resend_ns.max(LEAST_RESEND_NS);
         }

@@ -98,7 +98,7 @@ impl Client {
 fn verifier() -> Verifier {
     let mut verifier = [0; 8];
     let (first, second) = verifier.split_at_mut(4);
-    first.copy_from_slice(&crate::link::random().to_be_bytes());
-    second.copy_from_slice(&crate::link::random().to_be_bytes());
+    first.copy_from_slice(&crate::random::random().to_be_bytes());
+    second.copy_from_slice(&crate::random::random().to_be_bytes());
     verifier
 }

@@ -416,10 +416,10 @@ unsafe impl Queue for NfsQueue {
         found
     }
 
-    fn arm(&mut self, enough: u32) -> Wake<'_> {
+    fn arm(&mut self, min_complete: u32) -> Wake<'_> {
         let interest = self.link.interest();
-        self.link.set_low_water(self.link.low_water(enough));
-        let together = (enough > 1).then(|| clock::now() + TOGETHER_NS);
+        self.link.set_low_water(self.link.low_water(min_complete));
+        let together = (min_complete > 1).then(|| clock::now() + TOGETHER_NS);
         let later = self.later.front().map(|(at, _)| *at);
         let at = interest.at.into_iter().chain(together).chain(later).min();
         match interest.readable {

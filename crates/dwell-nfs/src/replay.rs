@@ -14,7 +14,7 @@ use crate::nfs3::{Handle, Kind, SetAttributes, SetTime, Status, Time};
 pub(crate) fn marked(attributes: SetAttributes) -> SetAttributes {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let seconds = u32::try_from(now.as_secs()).unwrap_or_default();
-    let nanoseconds = crate::link::random() % 1_000_000_000;
+    let nanoseconds = crate::random::random() % 1_000_000_000;
     SetAttributes { accessed: SetTime::To(Time { seconds, nanoseconds }), ..attributes }
 }
 

@@ -58,7 +58,7 @@ impl Socket {
             }
             None if rustix::process::geteuid().is_root() => {
                 let count = RESERVED.end() - RESERVED.start() + 1;
-                let first = (crate::link::random() % u32::from(count)) as u16;
+                let first = (crate::random::random() % u32::from(count)) as u16;
                 let ports = (0..count).map(|step| RESERVED.start() + (first + step) % count);
                 for port in ports {
                     match net::bind(&descriptor, &any(port)) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Files and directories here and on a server, behind one interface: what a copy is made between.
 
+mod sides;
+
 use std::cell::RefCell;
 use std::ffi::OsStr;
 use std::fs;
@@ -13,13 +15,14 @@ use std::sync::Arc;
 
 use dwell::executor::Handle as Tasks;
 
+pub use sides::{Source, Target};
+
 use crate::client::{Client, Found};
 use crate::directory::is_safe;
-use crate::error::{Error, Result, Why};
+use crate::error::{Error, Result, engine, system};
 use crate::file::{RemoteFile, Writer};
 use crate::memory::Memory;
 use crate::nfs3::{Attributes, Handle, Kind, SetAttributes, Time};
-pub use crate::sides::{Source, Target};
 use crate::url::Url;
 
 /// Attributes of a file or directory.
@@ -122,27 +125,6 @@ pub enum Node {
         /// Its address, for errors.
         url: Box<Url>,
     },
-}
-
-pub(crate) fn system(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
-    let path = path.display().to_string();
-    move |error| Error::new(action, path, error)
-}
-
-pub(crate) fn hall(action: &'static str, path: &Path, error: dwell::Error) -> Error {
-    match error {
-        dwell::Error::Io { source, offset, .. } => {
-            let error = Error::new(action, path.display(), source);
-            match offset {
-                Some(offset) => error.at(offset),
-                None => error,
-            }
-        }
-        dwell::Error::Invalid { what, .. } => {
-            Error::new(action, path.display(), Why::Invalid(what))
-        }
-        other => Error::new(action, path.display(), Why::Invalid(other.to_string())),
-    }
 }
 
 impl std::fmt::Display for Node {
@@ -317,7 +299,7 @@ impl Node {
         match self {
             Node::Local(path) => {
                 let open = || tasks.file(Arc::new(dwell::Options::new().write(true).open(path)?));
-                open().map(Target::Local).map_err(|error| hall("opening", path, error))
+                open().map(Target::Local).map_err(|error| engine("opening", path, error))
             }
             Node::Remote { client, handle, url } => {
                 Ok(Target::Remote(Writer::new(RemoteFile::new(client, *handle, url))))
@@ -393,7 +375,7 @@ impl Node {
         match self {
             Node::Local(path) => {
                 let open = || tasks.file(Arc::new(dwell::Options::new().open(path)?));
-                let file = open().map_err(|error| hall("opening", path, error))?;
+                let file = open().map_err(|error| engine("opening", path, error))?;
                 let holes = fs::File::open(path).map_err(system("opening", path))?;
                 Ok(Source::Local(file, holes, memory.clone()))
             }

@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Addresses: `nfs://server[:port]/export/path[?option=value&…]`.
 
+mod options;
+
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::str::FromStr;
 
+use options::number;
+pub(crate) use options::settings;
+pub use options::{Caching, GiveUp, Retry};
+
 use crate::engine::{Transport, WindowKind};
 use crate::error::Error;
-use crate::options::number;
-pub use crate::options::{Caching, GiveUp, Retry};
 pub use crate::spread::Connections;
 
 /// The scheme.

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The ways of waiting that are compared with each other.
+//! The arms: routes and wait modes that are compared with each other.
 
 use crate::policy::{Hybrid, block, spin};
-use crate::{Call, Decision, Enough, Mode, Reason, Route, Wait};
+use crate::{Call, Decision, MinComplete, Mode, Reason, Route, Wait};
 
-/// A way of waiting that is compared with others.
+/// A route and a wait mode that are compared with others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Arm {
@@ -56,14 +56,14 @@ impl Arm {
 
     /// The arm that a decision takes.
     pub const fn of(decision: &Decision) -> Arm {
-        match (decision.route, decision.mode, decision.enough) {
+        match (decision.route, decision.mode, decision.min_complete) {
             (Route::Inline, ..) => Arm::Call,
             (_, Mode::Hybrid { .. }, _) => Arm::Hybrid,
-            (_, Mode::Block, Enough::Few) => Arm::Ring,
-            (_, Mode::Block, Enough::Half) => Arm::RingHalf,
-            (_, Mode::Spin, Enough::Half) => Arm::SpinHalf,
-            (Route::Polled, Mode::Spin, Enough::Few) => Arm::Poll,
-            (Route::Interrupt, Mode::Spin, Enough::Few) => Arm::Spin,
+            (_, Mode::Block, MinComplete::Few) => Arm::Ring,
+            (_, Mode::Block, MinComplete::Half) => Arm::RingHalf,
+            (_, Mode::Spin, MinComplete::Half) => Arm::SpinHalf,
+            (Route::Polled, Mode::Spin, MinComplete::Few) => Arm::Poll,
+            (Route::Interrupt, Mode::Spin, MinComplete::Few) => Arm::Spin,
         }
     }
 
@@ -115,7 +115,7 @@ impl Arms {
         Arm::ALL.into_iter().filter(|arm| arm.can_serve(wait, depth)).collect()
     }
 
-    /// Fewest requests in flight of which waiting for half is a way of its own.
+    /// Fewest requests in flight of which waiting for half is an arm of its own.
     pub const SPLIT: u32 = 4;
 
     /// This set less those that spin.
@@ -144,7 +144,7 @@ impl FromIterator<Arm> for Arms {
 /// What comparing found for requests like one that is about to be submitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Learned {
-    /// The way to wait.
+    /// The arm.
     pub arm: Arm,
     /// Whether it is on trial now, rather than the best known.
     pub trial: bool,

@@ -58,7 +58,7 @@ pub enum Reason {
     Pays,
     /// The prediction says that a switch costs less than the wait.
     SwitchCheaper,
-    /// Another way of waiting was tried, to compare it with the best known.
+    /// Another arm was tried, to compare it with the best known.
     Explored,
     /// A sync flushes for as long as the device likes: it blocks.
     Sync,
@@ -68,7 +68,7 @@ pub enum Reason {
     Cached,
     /// The spin passed its deadline and the thread parked.
     SpinExpired,
-    /// This way of waiting cost least of those that such requests tried.
+    /// This arm cost least of those that such requests tried.
     Measured,
     /// What could run next has a higher priority: the CPU is given away.
     Sacrificed,
@@ -153,7 +153,7 @@ impl core::fmt::Display for Reason {
 
 /// How many completions end the wait of a pipeline for its requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Enough {
+pub enum MinComplete {
     /// As many as come in the time of a context switch; the first one at least.
     #[default]
     Few,
@@ -173,7 +173,7 @@ pub struct Decision {
     /// Longest spin, in nanoseconds; past it the wait parks.
     pub spin_limit_ns: Ns,
     /// How many completions the wait is for, where many requests are in flight.
-    pub enough: Enough,
+    pub min_complete: MinComplete,
     /// Why.
     pub why: Reason,
 }
@@ -194,13 +194,13 @@ impl Decision {
                 due_in_ns.saturating_mul(4).clamp(Self::MIN_SPIN_LIMIT_NS, Self::MAX_SPIN_LIMIT_NS)
             }
         };
-        Decision { route, mode, due_in_ns, spin_limit_ns, enough: Enough::Few, why }
+        Decision { route, mode, due_in_ns, spin_limit_ns, min_complete: MinComplete::Few, why }
     }
 
     /// The same, until half of what is in flight has completed.
     #[must_use]
     pub const fn for_half(self) -> Self {
-        Decision { enough: Enough::Half, ..self }
+        Decision { min_complete: MinComplete::Half, ..self }
     }
 
     /// Whether the thread may give the CPU away because of this decision.
@@ -218,9 +218,9 @@ impl core::fmt::Display for Decision {
             }
             (route, mode) => write!(f, "{}, {}", route.as_str(), mode.as_str()),
         }?;
-        match self.enough {
-            Enough::Few => Ok(()),
-            Enough::Half => f.write_str(", for half of what is in flight"),
+        match self.min_complete {
+            MinComplete::Few => Ok(()),
+            MinComplete::Half => f.write_str(", for half of what is in flight"),
         }
     }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Latency estimates per queue, kept up to date by whoever owns the queue.
 
-use crate::{Enough, Kind, Mode, Ns};
+use crate::{Kind, MinComplete, Mode, Ns};
 
 /// Number of size buckets: powers of two from 512 B to 16 MiB.
 pub const BUCKETS: usize = 16;
@@ -68,17 +68,22 @@ impl Pace {
     /// How many completions a wait is for when `in_flight` requests are outstanding, and how long
     /// fewer of them lie there before they do, in nanoseconds.
     ///
-    /// [`Enough::Few`] is as many as come in the time that blocking and coming back costs, for
+    /// [`MinComplete::Few`] is as many as come in the time that blocking and coming back costs, for
     /// which a waiting thread may as well wait. It is never more than a quarter of them, so that
     /// the device keeps enough to do and a slow request holds up few; one as long as the pace is
-    /// unknown. [`Enough::Half`] is patient for twice as long as half of them usually take.
-    pub fn worth_waiting_for(&self, enough: Enough, in_flight: u32, switch_ns: Ns) -> (u32, Ns) {
-        match enough {
-            Enough::Few => {
+    /// unknown. [`MinComplete::Half`] is patient for twice as long as half of them usually take.
+    pub fn worth_waiting_for(
+        &self,
+        min_complete: MinComplete,
+        in_flight: u32,
+        switch_ns: Ns,
+    ) -> (u32, Ns) {
+        match min_complete {
+            MinComplete::Few => {
                 let meanwhile = switch_ns.checked_div(self.interval.mean_ns).unwrap_or(1);
                 (meanwhile.min(Ns::from(in_flight / 4)).max(1) as u32, switch_ns)
             }
-            Enough::Half => {
+            MinComplete::Half => {
                 let half = (in_flight / 2).max(1);
                 let usual_ns = self.interval.mean_ns.saturating_mul(Ns::from(half));
                 (half, usual_ns.saturating_mul(2).max(switch_ns))
@@ -157,18 +162,18 @@ mod tests {
     }
 
     fn few(pace: &Pace, in_flight: u32, switch_ns: Ns) -> u32 {
-        pace.worth_waiting_for(Enough::Few, in_flight, switch_ns).0
+        pace.worth_waiting_for(MinComplete::Few, in_flight, switch_ns).0
     }
 
     #[test]
     fn a_wait_for_half_is_patient_for_twice_as_long_as_half_usually_take() {
         let mut pace = Pace::default();
-        assert_eq!(pace.worth_waiting_for(Enough::Half, 16, 5_000), (8, 5_000));
+        assert_eq!(pace.worth_waiting_for(MinComplete::Half, 16, 5_000), (8, 5_000));
         for batch in 1..100 {
             pace.note(batch * 8_000, 4);
         }
-        assert_eq!(pace.worth_waiting_for(Enough::Half, 16, 5_000), (8, 32_000));
-        assert_eq!(pace.worth_waiting_for(Enough::Half, 1, 5_000), (1, 5_000));
+        assert_eq!(pace.worth_waiting_for(MinComplete::Half, 16, 5_000), (8, 32_000));
+        assert_eq!(pace.worth_waiting_for(MinComplete::Half, 1, 5_000), (1, 5_000));
     }
 
     #[test]

@@ -38,7 +38,7 @@ mod request;
 pub mod switchback;
 
 pub use arm::{ARMS, Arm, Arms, Learned};
-pub use decision::{Decision, Enough, Mode, Reason};
+pub use decision::{Decision, MinComplete, Mode, Reason};
 pub use estimate::{BUCKETS, Estimate, Estimator, Latency, Pace, bucket};
 pub use goal::Goal;
 pub use load::Load;

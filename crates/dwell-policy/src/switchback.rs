@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which way of waiting costs least, found by waiting in each for a while.
+//! Which arm costs least, found by waiting in each for a while.
 //!
 //! One arm, the incumbent, serves all requests of a kind and size on a device. Now and then another
 //! arm serves them for some milliseconds: a switchback. The first part after a change of arms does

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A thousand random machines, and what finding the cheapest way to wait costs on them.
+//! A thousand random machines, and what finding the cheapest arm costs on them.
 
 use dwell_policy::switchback::{Seen, Switchback};
 use dwell_policy::{ARMS, Arm, Arms, Call, Goal, Kind, Ns, Routes, Wait};

@@ -171,7 +171,7 @@ impl File {
         Ok(self.opened()?.path().to_owned())
     }
 
-    /// How the requests so far were waited for: counts by way and by reason.
+    /// How the requests so far were waited for: counts by route and mode, and by reason.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let stats = self.opened()?.stats();
         let all = PyDict::new(py);

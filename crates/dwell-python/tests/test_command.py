@@ -14,7 +14,7 @@ def there():
 
 
 def test_a_figure_is_measured_and_kept(tmp_path):
-    figure = dwell.figure("S9", effort=0.05, out=tmp_path)
+    figure = dwell.figure("S9", max_time="30s", out=tmp_path)
     assert figure.id == "S9" and figure.rows and figure.machine["cpus"] > 0
     assert read_figure(tmp_path / "S9.json") == figure
     assert "<table>" in figure._repr_html_()

@@ -23,8 +23,8 @@ def test_a_notebook_runs_from_its_first_cell_to_its_last(path, monkeypatch):
 def test_units_are_drawn_on_axes_of_their_own():
     import dwell
 
-    row = {"case": "a", "ours": 1.0, "low": 0.9, "high": 1.1, "unit": "×", "theirs_range": [1.0, 2.0]}
-    figure = dwell.Figure("X1", "what", {}, [row, {**row, "unit": "ms"}, {**row, "ours": None}])
+    row = {"case": "a", "measured": 1.0, "low": 0.9, "high": 1.1, "unit": "×", "paper_range": [1.0, 2.0]}
+    figure = dwell.Figure("X1", "what", {}, [row, {**row, "unit": "ms"}, {**row, "measured": None}])
     drawn = figure.plot()
     assert [axis.get_xlabel() for axis in drawn.axes] == ["×", "ms"]
     matplotlib.pyplot.close("all")

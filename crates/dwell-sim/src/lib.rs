@@ -19,7 +19,6 @@ mod batch;
 mod cache;
 pub mod columns;
 mod device;
-mod fault;
 pub mod flat;
 mod frames;
 mod held;

@@ -2,6 +2,7 @@
 //! The simulated machine: one CPU, its processes, and the order in which they run.
 
 mod execute;
+mod fault;
 
 use std::sync::Arc;
 
@@ -9,7 +10,6 @@ use dwell_policy::Ns;
 
 use crate::cache::Levels;
 use crate::device::Device;
-use crate::fault::Waiting;
 use crate::frames::Frames;
 use crate::params::{PAGE_BYTES, ParamError};
 use crate::policy::{Policy, PolicyKind};
@@ -22,6 +22,7 @@ use crate::timeline::{Event, Timeline};
 use crate::tlb::Tlb;
 use crate::{Params, report::Accesses};
 use execute::Stop;
+use fault::Waiting;
 
 /// A process before it runs.
 pub struct Task<'a> {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Files whose requests tasks of tokio's wait for.
 
+mod stream;
+
 use std::fmt;
 use std::fs::Metadata;
 use std::future::Future;
@@ -12,9 +14,10 @@ use dwell::executor::AsyncFile;
 use dwell::{Error, ErrorKind, Options};
 use tokio::runtime::Handle;
 
+pub use stream::Stream;
+
 use crate::driver::{Driver, Dropped, Key};
 use crate::failed::Failed;
-use crate::stream::Stream;
 
 /// Opens a path or address for reading, as [`dwell::open()`] does.
 ///

@@ -44,9 +44,7 @@
 mod driver;
 mod failed;
 mod file;
-mod stream;
 
 pub use dwell::Options;
 pub use failed::Failed;
-pub use file::{File, open};
-pub use stream::Stream;
+pub use file::{File, Stream, open};

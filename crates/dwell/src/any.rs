@@ -153,12 +153,12 @@ unsafe impl Queue for AnyQueue {
         each!(self, queue => queue.poll(out))
     }
 
-    fn arm(&mut self, enough: u32) -> Wake<'_> {
-        each!(self, queue => queue.arm(enough))
+    fn arm(&mut self, min_complete: u32) -> Wake<'_> {
+        each!(self, queue => queue.arm(min_complete))
     }
 
-    fn arm_beside(&mut self, enough: u32) -> Wake<'_> {
-        each!(self, queue => queue.arm_beside(enough))
+    fn arm_beside(&mut self, min_complete: u32) -> Wake<'_> {
+        each!(self, queue => queue.arm_beside(min_complete))
     }
 
     fn disarm(&mut self) {

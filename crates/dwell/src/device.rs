@@ -8,6 +8,7 @@
 //! # Ok::<(), dwell::device::DeviceError>(())
 //! ```
 
+mod attribute;
 mod identity;
 mod interrupts;
 mod place;

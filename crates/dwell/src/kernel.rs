@@ -354,8 +354,8 @@ unsafe impl Queue for KernelQueue {
         self.with(|rings| rings.poll(out))
     }
 
-    fn arm(&mut self, enough: u32) -> Wake<'_> {
-        self.with(|rings| rings.arm(enough))
+    fn arm(&mut self, min_complete: u32) -> Wake<'_> {
+        self.with(|rings| rings.arm(min_complete))
     }
 
     fn arm_beside(&mut self, _: u32) -> Wake<'_> {

@@ -2,7 +2,7 @@
 //! What requests teach about a device: every thread hears its own, and all act on what was found.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use dwell_policy::switchback::{Seen, Step, Switchback, Told};
@@ -45,6 +45,10 @@ fn turn_until(at: usize, until: Ns) -> u64 {
     ((until >> TURN_SHIFT) + 1) << 30 | holder(at)
 }
 
+/// A step of which a request is slow beyond less than this is one of quick requests: reading the
+/// clock twice is a part of what those take.
+const QUICK_NS: Ns = 20_000;
+
 /// One direction, load state and size bucket.
 #[derive(Debug)]
 struct Cell {
@@ -55,6 +59,8 @@ struct Cell {
     until: AtomicU64,
     /// Latency beyond which a request is slow.
     slow: AtomicU64,
+    /// Whether the incumbent serves so quickly that only some of its calls are timed.
+    quick: AtomicBool,
     /// What threads have told so far: requests, latency, slow time, metered requests, CPU time.
     seen: [AtomicU64; 5],
     search: Mutex<Switchback>,
@@ -112,7 +118,8 @@ pub(crate) struct Taken {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Hearing {
     tallies: [Tally; Hearing::TALLIES],
-    metered: u64,
+    /// When a request's CPU time is to be measured next.
+    meter_at: Ns,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -127,8 +134,9 @@ impl Hearing {
     const TALLIES: usize = 8;
     /// A thread tells all others after so many requests.
     const TELL_AFTER: u64 = 16;
-    /// The CPU time of one request in so many is measured.
-    const METER_ONE_IN: u64 = 16;
+    /// The CPU time of one request in so long is measured. Measuring takes two system calls, which
+    /// must not show in the 99th percentile of a device of 3 µs.
+    const METER_EVERY_NS: Ns = 500_000;
 }
 
 /// The cell of a request, of which a pipeline takes `depth`.
@@ -202,8 +210,20 @@ impl Learner {
         if self.goal.cpu_price() == 0.0 || !self.listens(asked, now) {
             return false;
         }
-        hearing.metered = hearing.metered.wrapping_add(1);
-        hearing.metered % Hearing::METER_ONE_IN == 1
+        let is_due = now >= hearing.meter_at;
+        if is_due {
+            hearing.meter_at = now.saturating_add(Hearing::METER_EVERY_NS);
+        }
+        is_due
+    }
+
+    /// Whether a call in which the incumbent serves a request is to be timed, after this thread made
+    /// so many.
+    #[inline]
+    pub(crate) fn times(&self, asked: Asked, calls: u64) -> bool {
+        // Even of requests that come in a pattern, each kind is timed one time in eight.
+        const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+        !self.cells[asked.cell].quick.load(Relaxed) || calls.wrapping_mul(GOLDEN) >> 61 == 0
     }
 
     /// Hears how a request was served.
@@ -382,6 +402,7 @@ impl Cell {
             from: AtomicU64::new(0),
             until: AtomicU64::new(0),
             slow: AtomicU64::new(Ns::MAX),
+            quick: AtomicBool::new(false),
             seen: [const { AtomicU64::new(0) }; 5],
             search: Mutex::new(Switchback::idle(goal)),
         }
@@ -397,13 +418,14 @@ impl Cell {
         self.from.store(step.from, Relaxed);
         self.until.store(step.until, Relaxed);
         self.slow.store(step.slow, Relaxed);
+        self.quick.store(!step.trial && step.slow < QUICK_NS, Relaxed);
         if !same {
             self.word.store(Word::new(before.number() + 1, step).0, Relaxed);
         }
     }
 }
 
-/// What was found out about a device by comparing ways to wait.
+/// What was found out about a device by comparing arms.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(default))]
@@ -414,9 +436,9 @@ pub struct LearnerState {
     pub kinds: u32,
     /// Those of them that are spun for.
     pub spins: u32,
-    /// How often the way to wait for a kind and size changed.
+    /// How often the arm for a kind and size changed.
     pub switches: u64,
-    /// How often another way was tried.
+    /// How often another arm was tried.
     pub trials: u64,
 }
 

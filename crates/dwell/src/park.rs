@@ -16,15 +16,15 @@ pub use parker::Parker;
 pub(crate) use parker::{counts_bytes, set_low_water};
 
 /// Arms `queue`, looks once more, and sleeps if there is still nothing, at most until `until` and
-/// where the queue can tell, until `enough` completions are there. Completions found by the look go
-/// to `out`.
+/// where the queue can tell, until `min_complete` completions are there. Completions found by the
+/// look go to `out`.
 pub fn park<Q: Queue + ?Sized>(
     queue: &mut Q,
     until: Option<Ns>,
-    enough: u32,
+    min_complete: u32,
     out: &mut dyn FnMut(Completion),
 ) -> Woken {
-    let armed = match queue.arm(enough) {
+    let armed = match queue.arm(min_complete) {
         Wake::Never => {
             queue.disarm();
             return Woken::Unwakeable;
@@ -41,7 +41,7 @@ pub fn park<Q: Queue + ?Sized>(
         // Asked again for the wake-up, so as not to borrow it across the look. A word that changed
         // since the first time says that something came after the look: sleeping on its new value
         // would sleep through that.
-        match queue.arm(enough) {
+        match queue.arm(min_complete) {
             Wake::Word { seen, .. } if armed != Some(seen) => {}
             wake => sleep(wake, until),
         }
@@ -58,12 +58,12 @@ pub(crate) const TOGETHER_NS: Ns = 2_000_000;
 fn sleep(wake: Wake<'_>, until: Option<Ns>) {
     match wake {
         Wake::Never => {}
-        Wake::Ring { fd, unsent, enough: enough @ (0 | 1) } => {
-            enter_ring(fd, unsent, enough, until)
+        Wake::Ring { fd, unsent, min_complete: min_complete @ (0 | 1) } => {
+            enter_ring(fd, unsent, min_complete, until)
         }
-        Wake::Ring { fd, unsent, enough } => {
+        Wake::Ring { fd, unsent, min_complete } => {
             let together = clock::now() + TOGETHER_NS;
-            enter_ring(fd, unsent, enough, sooner(until, Some(together)));
+            enter_ring(fd, unsent, min_complete, sooner(until, Some(together)));
         }
         Wake::Descriptor(fd) => poll_descriptor(fd, false, until),
         Wake::Word { word, seen } => wait_word(word, seen, until),
@@ -76,8 +76,8 @@ fn sooner(a: Option<Ns>, b: Option<Ns>) -> Option<Ns> {
     a.into_iter().chain(b).min()
 }
 
-/// Sends `unsent` entries and waits inside an io_uring for `enough` completions.
-fn enter_ring(fd: i32, unsent: u32, enough: u32, until: Option<Ns>) {
+/// Sends `unsent` entries and waits inside an io_uring for `min_complete` completions.
+fn enter_ring(fd: i32, unsent: u32, min_complete: u32, until: Option<Ns>) {
     const GETEVENTS: u32 = 1;
     const EXT_ARG: u32 = 1 << 3;
     #[repr(C)]
@@ -104,7 +104,7 @@ fn enter_ring(fd: i32, unsent: u32, enough: u32, until: Option<Ns>) {
     let arg = arg.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
     // SAFETY: the descriptor is a ring of this thread; the argument and the timespec it points to
     // outlive the call. Every error (EINTR, ETIME) means: look again.
-    unsafe { libc::syscall(libc::SYS_io_uring_enter, fd, unsent, enough, flags, arg, size) };
+    unsafe { libc::syscall(libc::SYS_io_uring_enter, fd, unsent, min_complete, flags, arg, size) };
 }
 
 fn poll_descriptor(fd: i32, write: bool, until: Option<Ns>) {

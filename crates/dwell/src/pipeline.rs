@@ -423,8 +423,8 @@ where
         };
         let switch_ns = self.file.switch_ns();
         let in_flight = self.flights.len() as u32;
-        let (enough, patience_ns) =
-            self.pace.worth_waiting_for(decision.enough, in_flight, switch_ns);
+        let (min_complete, patience_ns) =
+            self.pace.worth_waiting_for(decision.min_complete, in_flight, switch_ns);
         let mut reaper = Reaper {
             file: self.file,
             flights: &mut self.flights,
@@ -434,7 +434,7 @@ where
             estimator: Some(&mut self.estimator),
         };
         let mut taken = 0;
-        let several = Several { enough, patience_ns };
+        let several = Several { min_complete, patience_ns };
         let outcome = wait_for(queue, machine, several, &mut |completion| {
             let ours = reaper.take(completion, clock::now());
             taken += u32::from(ours);

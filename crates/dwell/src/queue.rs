@@ -56,7 +56,7 @@ pub enum Wake<'a> {
         /// Entries that the waiting call is to send first.
         unsent: u32,
         /// So many completions end the wait.
-        enough: u32,
+        min_complete: u32,
     },
     /// This descriptor becomes readable.
     Descriptor(RawFd),
@@ -151,15 +151,15 @@ pub unsafe trait Queue {
     /// when there is nothing to do: it is what a spinning thread calls.
     fn poll(&mut self, out: &mut dyn FnMut(Completion)) -> usize;
 
-    /// Sees to it that completions wake this thread, and says how: once `enough` of them are
+    /// Sees to it that completions wake this thread, and says how: once `min_complete` of them are
     /// there, or earlier.
-    fn arm(&mut self, enough: u32) -> Wake<'_>;
+    fn arm(&mut self, min_complete: u32) -> Wake<'_>;
 
     /// As [`Queue::arm`], for a thread that sleeps in another queue's ring or in an epoll: never a
     /// [`Wake::Ring`].
-    fn arm_beside(&mut self, enough: u32) -> Wake<'_> {
+    fn arm_beside(&mut self, min_complete: u32) -> Wake<'_> {
         self.flush();
-        match self.arm(enough) {
+        match self.arm(min_complete) {
             Wake::Ring { fd, .. } => Wake::Descriptor(fd),
             wake => wake,
         }
@@ -209,11 +209,11 @@ unsafe impl<Q: Queue + ?Sized> Queue for Box<Q> {
     fn poll(&mut self, out: &mut dyn FnMut(Completion)) -> usize {
         (**self).poll(out)
     }
-    fn arm(&mut self, enough: u32) -> Wake<'_> {
-        (**self).arm(enough)
+    fn arm(&mut self, min_complete: u32) -> Wake<'_> {
+        (**self).arm(min_complete)
     }
-    fn arm_beside(&mut self, enough: u32) -> Wake<'_> {
-        (**self).arm_beside(enough)
+    fn arm_beside(&mut self, min_complete: u32) -> Wake<'_> {
+        (**self).arm_beside(min_complete)
     }
     fn disarm(&mut self) {
         (**self).disarm();

@@ -134,10 +134,22 @@ where
         let why = withheld.or_else(|| self.policy.leaves(&wait))?;
         let mut decision = policy::block(&wait, why);
         let counters = self.counters.get()?;
+        let learns = asked.zip(self.learner.as_deref());
+        let is_timed = learns.is_none_or(|(asked, learner)| {
+            let before = counters.before(decision.route, decision.mode, decision.why);
+            why != Reason::Measured || learner.times(asked, before)
+        });
+        if !is_timed && matches!(self.steering, Steering::All) {
+            let result = call();
+            counters.decided(decision.route, decision.mode, decision.why);
+            counters.moved(kind, result);
+            if let Some(admission) = &self.admission {
+                admission.worked(&self.known, u32::try_from(result).unwrap_or(0));
+            }
+            return Some(result);
+        }
         let started = clock::now();
-        if let (Some(learner), Some(asked)) = (&self.learner, asked)
-            && learner.listens(asked, started)
-        {
+        if learns.is_some_and(|(asked, learner)| learner.listens(asked, started)) {
             return None;
         }
         admit(self.admission.as_ref(), &wait, &mut decision, started, &mut Standing::default());
@@ -352,6 +364,14 @@ where
             Some(_) => None,
         };
         let would = self.choose(&wait, withheld);
+        if let Some((asked, learner)) = asked
+            && would.route == Route::Inline
+            && would.why == Reason::Measured
+            && matches!(self.steering, Steering::All)
+            && !learner.times(asked, counters.before(would.route, would.mode, would.why))
+        {
+            return self.untimed(counters, turn, io, &would);
+        }
         let mut decision = if self.shadow { policy::block(&wait, would.why) } else { would };
         let started = clock::now();
         if self.admission.is_none() {
@@ -395,6 +415,24 @@ where
                 let taken = Taken { arm, requests: 1, began: started, took_ns: latency_ns, cpu_ns };
                 learner.hear(&mut turn.hearing, asked, taken);
             }
+        }
+        result
+    }
+
+    /// A call that is known to cost least and of which others are timed.
+    fn untimed(
+        &self,
+        counters: &Counters,
+        turn: &mut Turn<S::Queue>,
+        io: &Io,
+        decision: &Decision,
+    ) -> i32 {
+        let entered = self.in_flight.enter(io.bytes());
+        let result = self.source.call(io);
+        self.in_flight.leave(entered);
+        counters.decided(Route::Inline, decision.mode, decision.why);
+        if let Some(admission) = &self.admission {
+            admission.worked_for(&mut turn.standing, &self.known, io.bytes());
         }
         result
     }

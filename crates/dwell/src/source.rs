@@ -100,7 +100,7 @@ pub trait Source: Send + Sync {
     }
 
     /// Whether another thread of this machine computes for as long as a request is in flight on a
-    /// queue. That thread's time is charged to the queue where ways to wait are compared.
+    /// queue. That thread's time is charged to the queue where arms are compared.
     fn has_busy_server(&self) -> bool {
         false
     }

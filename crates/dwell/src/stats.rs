@@ -77,6 +77,12 @@ impl Counters {
         bump(&self.requests[cell(route, mode, why)], 1)
     }
 
+    /// How many requests went this way so far.
+    #[inline]
+    pub fn before(&self, route: Route, mode: Mode, why: Reason) -> u64 {
+        self.requests[cell(route, mode, why)].load(Ordering::Relaxed)
+    }
+
     #[inline]
     pub fn moved(&self, kind: Kind, result: i32) {
         if result < 0 {
@@ -170,8 +176,9 @@ impl Family {
     }
 }
 
-/// Latencies of the requests that were timed: all that were decided, one in 64 of those that a
-/// device's class sends inline, one in 8 of those that the page cache is expected to have.
+/// Latencies of the requests that were timed: all that were decided, but for one in 64 of those that
+/// a device's class sends inline, and one in 8 of those that the page cache is expected to have or
+/// that a call serves quickly and, as was measured, best.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(default))]
@@ -211,7 +218,7 @@ impl Latency {
     }
 }
 
-/// Requests that were issued and waited for in one way, for one reason.
+/// Requests of one route and one wait mode, for one reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Row {

@@ -22,7 +22,7 @@ struct Blocking<'a, Q: Queue + ?Sized> {
     /// Whether the wait ends when the queue is lost.
     may_lose: bool,
     taken: u32,
-    /// When fewer than enough were first seen.
+    /// When fewer than `min_complete` were first seen.
     since: Option<Ns>,
 }
 
@@ -30,14 +30,14 @@ struct Blocking<'a, Q: Queue + ?Sized> {
 #[derive(Clone, Copy, Debug)]
 pub struct Several {
     /// So many.
-    pub enough: u32,
+    pub min_complete: u32,
     /// Fewer do once they have been there for so long, in nanoseconds.
     pub patience_ns: Ns,
 }
 
 impl Several {
     /// The first one.
-    pub const ONE: Several = Several { enough: 1, patience_ns: 0 };
+    pub const ONE: Several = Several { min_complete: 1, patience_ns: 0 };
 }
 
 impl<'a, Q: Queue + ?Sized> Blocking<'a, Q> {
@@ -47,7 +47,7 @@ impl<'a, Q: Queue + ?Sized> Blocking<'a, Q> {
     }
 
     fn over(&mut self) -> bool {
-        if self.taken >= self.several.enough {
+        if self.taken >= self.several.min_complete {
             return true;
         }
         if self.may_lose && self.queue.is_lost() {
@@ -69,7 +69,7 @@ impl<Q: Queue + ?Sized> Driver for Blocking<'_, Q> {
     #[inline]
     fn poll(&mut self) -> bool {
         for look in 0..LOOKS_PER_STEP {
-            if self.taken >= self.several.enough {
+            if self.taken >= self.several.min_complete {
                 break;
             }
             if look > 0 {
@@ -90,10 +90,10 @@ impl<Q: Queue + ?Sized> Driver for Blocking<'_, Q> {
     }
 
     fn park(&mut self, until: Option<Ns>) -> Woken {
-        let enough = self.several.enough - self.taken;
+        let min_complete = self.several.min_complete - self.taken;
         let (taken, out) = (&mut self.taken, &mut self.out);
         let take = &mut |completion| *taken += u32::from(out(completion));
-        let woken = park::park(self.queue, until, enough, take);
+        let woken = park::park(self.queue, until, min_complete, take);
         // After a sleep, one completion is enough: the thread takes those that are there.
         self.several = Several::ONE;
         woken

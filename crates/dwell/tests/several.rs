@@ -59,17 +59,17 @@ fn taken_by(looks: &[usize], mode: Mode, several: Several) -> usize {
 
 #[test]
 fn a_spin_takes_enough_or_what_its_patience_allows() {
-    let patient = |enough| Several { enough, patience_ns: 10_000_000_000 };
+    let patient = |min_complete| Several { min_complete, patience_ns: 10_000_000_000 };
     assert_eq!(taken_by(&[0, 1, 0, 0, 2, 1, 5], Mode::Spin, patient(4)), 4);
     assert_eq!(taken_by(&[0, 1, 5, 1], Mode::Spin, patient(4)), 6);
     assert_eq!(taken_by(&[0, 1, 0, 1], Mode::Spin, Several::ONE), 1);
     // Nothing more comes: the wait ends all the same.
-    assert_eq!(taken_by(&[1], Mode::Spin, Several { enough: 4, patience_ns: 100_000 }), 1);
+    assert_eq!(taken_by(&[1], Mode::Spin, Several { min_complete: 4, patience_ns: 100_000 }), 1);
 }
 
 #[test]
 fn who_has_slept_takes_what_is_there() {
-    let patient = Several { enough: 4, patience_ns: 10_000_000_000 };
+    let patient = Several { min_complete: 4, patience_ns: 10_000_000_000 };
     assert_eq!(taken_by(&[0, 1, 7], Mode::Block, patient), 1);
 }
 
@@ -87,8 +87,8 @@ unsafe impl Queue for Only<'_> {
     fn poll(&mut self, out: &mut dyn FnMut(Completion)) -> usize {
         self.0.poll(out)
     }
-    fn arm(&mut self, enough: u32) -> Wake<'_> {
-        self.0.arm(enough)
+    fn arm(&mut self, min_complete: u32) -> Wake<'_> {
+        self.0.arm(min_complete)
     }
     fn cancel(&mut self, _: Ticket) {}
     fn backlog(&self) -> Backlog {
@@ -122,7 +122,7 @@ fn a_waiting_call_sends_what_is_unsent_and_returns_with_enough() {
             };
             submitted.unwrap();
         }
-        assert!(matches!(ring.arm(5), Wake::Ring { unsent: 8, enough: 5, .. }));
+        assert!(matches!(ring.arm(5), Wake::Ring { unsent: 8, min_complete: 5, .. }));
         let mut taken = 0;
         while taken < 8 {
             let left = 8 - taken as u32;
@@ -130,7 +130,7 @@ fn a_waiting_call_sends_what_is_unsent_and_returns_with_enough() {
             taken += ring.poll(&mut |completion| assert_eq!(completion.result, 4096));
         }
         // What was sent is known to be sent: nothing is left for another call.
-        assert!(matches!(ring.arm(1), Wake::Ring { unsent: 0, enough: 1, .. }));
+        assert!(matches!(ring.arm(1), Wake::Ring { unsent: 0, min_complete: 1, .. }));
         assert_eq!(ring.backlog(), Backlog::default());
         assert!(buffers.iter().all(|buffer| buffer.iter().all(|&byte| byte == 7)));
     }

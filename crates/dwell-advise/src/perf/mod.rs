@@ -16,7 +16,6 @@ use ring::Rings;
 use story::Story;
 use tracefs::Tracepoints;
 
-use crate::fresh::Fresh;
 use crate::tracer::Sums;
 use crate::{Error, Follow, Result};
 
@@ -35,7 +34,7 @@ impl Perf {
         let own = std::process::id();
         let left_out = if follow == Follow::Process(own) { 0 } else { own };
         let everything = follow == Follow::Everything;
-        let story = Arc::new(Mutex::new(Story::new(everything, left_out, followed, Fresh::here())));
+        let story = Arc::new(Mutex::new(Story::new(everything, left_out, followed)));
         let stop = Arc::new(AtomicBool::new(false));
         let (told, stopped) = (story.clone(), stop.clone());
         let reader = std::thread::Builder::new()

@@ -10,7 +10,7 @@ use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::story::{Event, What};
+use super::story::{Event, Interrupt, What};
 use super::tracefs::{Point, Tracepoints};
 use crate::{Error, Issued, Result};
 
@@ -212,8 +212,10 @@ impl Ring {
         let raw = record.get(20..)?;
         let id = number(raw, 0, 2)?;
         let point = Point::ALL.into_iter().find(|point| points.of(*point).id == id)?;
-        let what = What::of(points.of(point), point, raw)?;
-        Some(Event { at, cpu: self.cpu, process, thread, what })
+        let described = points.of(point);
+        let what = What::of(described, point, raw)?;
+        let within = Interrupt::of(described, raw);
+        Some(Event { at, cpu: self.cpu, within, process, thread, what })
     }
 }
 

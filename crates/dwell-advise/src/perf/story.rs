@@ -7,7 +7,6 @@ use std::fs;
 use std::path::Path;
 
 use super::tracefs::{Point, Tracepoint};
-use crate::fresh::Fresh;
 use crate::names;
 use crate::raw::{BUCKETS, DeviceKey, DeviceSum, ThreadSum, WaitKey, WaitSum};
 use crate::tracer::Sums;
@@ -16,6 +15,14 @@ use crate::tracer::Sums;
 const MARKS: usize = 32;
 /// Without a call of storage's; the same number as of a page fault.
 const NO_CALL: i16 = -1;
+
+/// A completion outside any interrupt explains wake-ups on its CPU for so long, in nanoseconds, by
+/// threads that carry out others' requests and by programs.
+const HELPER_NS: u64 = 1_000_000;
+const PROGRAM_NS: u64 = 20_000;
+
+const FLAG_HARDIRQ: u64 = 0x08;
+const FLAG_SOFTIRQ: u64 = 0x10;
 
 const SLEEPS: u64 = 0x7f;
 const UNINTERRUPTIBLE: u64 = 2;
@@ -63,13 +70,33 @@ pub enum What {
     Complete(Request),
     Bio(Request),
     BioComplete(Request),
+    Ends(Interrupt),
 }
 
-/// What happened, when, on which CPU, while which task ran there.
+/// A kind of interrupt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Interrupt {
+    Hard,
+    Soft,
+}
+
+impl Interrupt {
+    /// The innermost one that an event was made in.
+    pub fn of(described: &Tracepoint, event: &[u8]) -> Option<Interrupt> {
+        match described.number(event, "common_flags")? {
+            flags if flags & FLAG_HARDIRQ != 0 => Some(Interrupt::Hard),
+            flags if flags & FLAG_SOFTIRQ != 0 => Some(Interrupt::Soft),
+            _ => None,
+        }
+    }
+}
+
+/// What happened, when, on which CPU and in which interrupt, while which task ran there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
     pub at: u64,
     pub cpu: u32,
+    pub within: Option<Interrupt>,
     pub process: u32,
     pub thread: u32,
     pub what: What,
@@ -102,6 +129,8 @@ impl What {
             Point::Complete => What::Complete(request()?),
             Point::Bio => What::Bio(request()?),
             Point::BioComplete => What::BioComplete(request()?),
+            Point::IrqEnds => What::Ends(Interrupt::Hard),
+            Point::SoftirqEnds => What::Ends(Interrupt::Soft),
         })
     }
 }
@@ -154,6 +183,7 @@ struct InFlight {
 #[derive(Clone, Copy)]
 struct Completed {
     at: u64,
+    within: Option<Interrupt>,
     inserted: u64,
     issued: u64,
     request: Request,
@@ -168,7 +198,6 @@ type WaitOf = (u32, u32, i16, u8, u8, bool, bool);
 #[derive(Default)]
 pub struct Story {
     everything: bool,
-    fresh: Fresh,
     left_out: u32,
     targets: HashSet<u32>,
     leaving: Option<(u32, u64)>,
@@ -209,9 +238,9 @@ fn takes_bios(device: u32) -> bool {
 
 impl Story {
     /// Of these processes, or of every one but `left_out`.
-    pub fn new(everything: bool, left_out: u32, followed: &[u32], fresh: Fresh) -> Story {
+    pub fn new(everything: bool, left_out: u32, followed: &[u32]) -> Story {
         let targets = followed.iter().copied().collect();
-        Story { everything, left_out, targets, fresh, ..Story::default() }
+        Story { everything, left_out, targets, ..Story::default() }
     }
 
     /// Follows a process no more from that time on: what happened before may not have been told
@@ -246,7 +275,7 @@ impl Story {
     /// What happened next.
     pub fn tell(&mut self, event: Event) {
         self.events += 1;
-        let Event { at, cpu, process, thread, what } = event;
+        let Event { at, cpu, within, process, thread, what } = event;
         if let Some((left, _)) = self.leaving.take_if(|(_, when)| at > *when) {
             self.targets.remove(&left);
         }
@@ -266,7 +295,7 @@ impl Story {
             What::Exit => _ = self.calls.remove(&thread),
             What::Insert(request) => self.begin(at, request, false),
             What::Issue(request) => self.begin(at, request, true),
-            What::Complete(request) => self.end(at, cpu, request),
+            What::Complete(request) => self.end(at, cpu, within, request),
             What::Bio(request) => {
                 let of = |device: u32| takes_bios(device);
                 if *self.takes_bios.entry(request.device).or_insert_with(|| of(request.device)) {
@@ -275,7 +304,12 @@ impl Story {
             }
             What::BioComplete(request) => {
                 if self.takes_bios.get(&request.device) == Some(&true) {
-                    self.end(at, cpu, request);
+                    self.end(at, cpu, within, request);
+                }
+            }
+            What::Ends(ended) => {
+                if self.completed.get(&cpu).is_some_and(|done| done.within == Some(ended)) {
+                    self.completed.remove(&cpu);
                 }
             }
         }
@@ -314,14 +348,17 @@ impl Story {
         }
     }
 
-    fn waking(&mut self, Event { at, cpu, thread, .. }: Event, woken: u32) {
+    fn waking(&mut self, Event { at, cpu, within, thread, .. }: Event, woken: u32) {
         if !self.tasks.get(&woken).is_some_and(|task| task.slept != 0 && !task.woken) {
             return;
         }
         let helper = self.is_helper(thread);
-        let Fresh { idle_ns, in_program_ns } = self.fresh;
-        let fresh = if helper || thread == 0 { idle_ns } else { in_program_ns };
-        let done = self.completed.get(&cpu).copied();
+        let limit = if helper { HELPER_NS } else { PROGRAM_NS };
+        let explains = |done: &Completed| match done.within {
+            Some(interrupt) => within == Some(interrupt),
+            None => done.at + limit > at,
+        };
+        let done = self.completed.get(&cpu).copied().filter(explains);
         let waker = self
             .tasks
             .get(&thread)
@@ -330,7 +367,7 @@ impl Story {
         let Some(task) = self.tasks.get_mut(&woken) else { return };
         task.woken = true;
         let mut part = Part::Other;
-        if let Some(done) = done.filter(|done| done.at > task.slept && done.at + fresh > at) {
+        if let Some(done) = done.filter(|done| done.at > task.slept) {
             if done.inserted > task.slept {
                 task.mark(done.inserted, Part::Kernel);
             }
@@ -417,11 +454,11 @@ impl Story {
         }
     }
 
-    fn end(&mut self, at: u64, cpu: u32, request: Request) {
+    fn end(&mut self, at: u64, cpu: u32, within: Option<Interrupt>, request: Request) {
         let Some(known) = self.in_flight.remove(&(request.device, request.sector)) else { return };
         let issued = if known.issued > 0 { known.issued } else { known.inserted };
         let (inserted, request) = (known.inserted, known.request);
-        self.completed.insert(cpu, Completed { at, inserted, issued, request });
+        self.completed.insert(cpu, Completed { at, within, inserted, issued, request });
         let depth = self.depths.entry(request.device).or_default();
         let in_flight = *depth;
         *depth = depth.saturating_sub(1);

@@ -8,7 +8,7 @@ use std::io;
 use crate::{Error, Result};
 
 /// The tracepoints, in the order of [`Point`].
-const NAMES: [&str; 10] = [
+const NAMES: [&str; 12] = [
     "sched/sched_switch",
     "sched/sched_waking",
     "task/task_newtask",
@@ -19,6 +19,8 @@ const NAMES: [&str; 10] = [
     "block/block_rq_complete",
     "block/block_bio_queue",
     "block/block_bio_complete",
+    "irq/irq_handler_exit",
+    "irq/softirq_exit",
 ];
 
 /// A tracepoint that is read.
@@ -34,10 +36,12 @@ pub enum Point {
     Complete,
     Bio,
     BioComplete,
+    IrqEnds,
+    SoftirqEnds,
 }
 
 impl Point {
-    pub const ALL: [Point; 10] = [
+    pub const ALL: [Point; 12] = [
         Point::Switch,
         Point::Waking,
         Point::NewTask,
@@ -48,6 +52,8 @@ impl Point {
         Point::Complete,
         Point::Bio,
         Point::BioComplete,
+        Point::IrqEnds,
+        Point::SoftirqEnds,
     ];
 
     /// Whether it is one of a system call.

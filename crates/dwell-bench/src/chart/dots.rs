@@ -11,8 +11,8 @@ use crate::verdict::{Better, Target};
 const ROW: f64 = 42.0;
 const LEFT: f64 = 20.0;
 const TARGET_NAME: &str = "target, open towards what meets it";
-const THEIRS_NAME: &str = "the paper's";
-const OURS: Look = Look(3);
+const PAPER_NAME: &str = "the paper's";
+const MEASURED: Look = Look(3);
 
 /// One case.
 #[derive(Clone, Debug, PartialEq)]
@@ -20,11 +20,11 @@ pub struct DotRow {
     /// The case.
     pub label: String,
     /// Measured value with its interval: (value, low, high).
-    pub ours: Option<(f64, f64, f64)>,
+    pub measured: Option<(f64, f64, f64)>,
     /// What it is held to.
     pub target: Option<Target>,
     /// What the paper found, as a range.
-    pub theirs: Option<(f64, f64)>,
+    pub paper: Option<(f64, f64)>,
     /// The outcome in words, written at the right.
     pub text: String,
 }
@@ -70,10 +70,10 @@ impl Panel {
 
 impl DotRow {
     fn values(&self) -> impl Iterator<Item = f64> {
-        let ours = self.ours.map(|(value, low, high)| [value, low, high]);
-        let theirs = self.theirs.map(|(low, high)| [low, high]);
+        let measured = self.measured.map(|(value, low, high)| [value, low, high]);
+        let paper = self.paper.map(|(low, high)| [low, high]);
         let target = self.target.map(Target::bound);
-        ours.into_iter().flatten().chain(theirs.into_iter().flatten()).chain(target)
+        measured.into_iter().flatten().chain(paper.into_iter().flatten()).chain(target)
     }
 
     fn draw(&self, canvas: &Canvas<'_>, y: f64, place: impl Fn(f64) -> f64) {
@@ -81,18 +81,18 @@ impl DotRow {
         canvas.text(&self.text, (WIDTH - LEFT, y + 11.0), 12.0, TEXT, Anchor::End);
         let y = y + 28.0;
         canvas.line(&[(LEFT, y), (WIDTH - LEFT, y)], GRID, 0.9);
-        if let Some((low, high)) = self.theirs {
-            theirs_key(canvas, place(low), place(high), y);
+        if let Some((low, high)) = self.paper {
+            paper_key(canvas, place(low), place(high), y);
         }
         if let Some(target) = self.target {
             target_key(canvas, place(target.bound()), y, target);
         }
-        if let Some((value, low, high)) = self.ours {
+        if let Some((value, low, high)) = self.measured {
             let (low, high) = (place(low), place(high));
-            canvas.line(&[(low, y), (high, y)], OURS.ink(), 2.0);
-            canvas.marker((place(value), y), OURS);
+            canvas.line(&[(low, y), (high, y)], MEASURED.ink(), 2.0);
+            canvas.marker((place(value), y), MEASURED);
             for end in [low, high] {
-                canvas.line(&[(end, y - 6.5), (end, y + 6.5)], OURS.ink(), 1.4);
+                canvas.line(&[(end, y - 6.5), (end, y + 6.5)], MEASURED.ink(), 1.4);
             }
         }
     }
@@ -108,7 +108,7 @@ fn target_key(canvas: &Canvas<'_>, x: f64, y: f64, target: Target) {
 }
 
 /// The paper's value: a hollow bar.
-fn theirs_key(canvas: &Canvas<'_>, low: f64, high: f64, y: f64) {
+fn paper_key(canvas: &Canvas<'_>, low: f64, high: f64, y: f64) {
     let (low, high) = (low - 3.0, high + 3.0);
     canvas.rect((low, y - 6.0), (high, y + 6.0), BAND);
     let corners =
@@ -124,8 +124,8 @@ impl Dots {
         if rows().any(|row| row.target.is_some()) {
             names.push(TARGET_NAME);
         }
-        if rows().any(|row| row.theirs.is_some()) {
-            names.push(THEIRS_NAME);
+        if rows().any(|row| row.paper.is_some()) {
+            names.push(PAPER_NAME);
         }
         let (places, top) = flow(&names.iter().map(|name| (*name, 30.0)).collect::<Vec<_>>());
         let height = top + self.panels.iter().map(Panel::height).sum::<f64>();
@@ -134,10 +134,10 @@ impl Dots {
             for (name, &(x, y)) in names.iter().zip(&places) {
                 match *name {
                     TARGET_NAME => target_key(canvas, x + 12.0, y, Target::AtLeast(0.0)),
-                    THEIRS_NAME => theirs_key(canvas, x + 4.0, x + 20.0, y),
+                    PAPER_NAME => paper_key(canvas, x + 4.0, x + 20.0, y),
                     _ => {
-                        canvas.line(&[(x, y), (x + 24.0, y)], OURS.ink(), 2.0);
-                        canvas.marker((x + 12.0, y), OURS);
+                        canvas.line(&[(x, y), (x + 24.0, y)], MEASURED.ink(), 2.0);
+                        canvas.marker((x + 12.0, y), MEASURED);
                     }
                 }
                 canvas.text(name, (x + 30.0, y), 12.0, TEXT, Anchor::Start);
@@ -184,11 +184,11 @@ mod tests {
 
     #[test]
     fn zero_needs_a_linear_axis_and_missing_values_are_fine() {
-        let row = |ours: Option<f64>| DotRow {
+        let row = |measured: Option<f64>| DotRow {
             label: "case".into(),
-            ours: ours.map(|v| (v, v * 0.9, v * 1.1)),
+            measured: measured.map(|v| (v, v * 0.9, v * 1.1)),
             target: Some(Target::AtMost(2.0)),
-            theirs: Some((1.0, 3.0)),
+            paper: Some((1.0, 3.0)),
             text: "short".into(),
         };
         let panel = |rows| Panel { axis_label: "ratio (×)".into(), rows, mark: Some(1.0) };
@@ -196,7 +196,7 @@ mod tests {
         assert_eq!(panel(vec![row(Some(3.0)), row(None)]).axis().scale, Scale::Log);
         assert_eq!(panel(vec![row(Some(0.0)), row(Some(99.0))]).axis().scale, Scale::Linear);
         let panels = vec![panel(vec![row(Some(3.0)), row(None)]), panel(vec![])];
-        let (title, dots) = ("M1".into(), "ours".into());
+        let (title, dots) = ("M1".into(), "measured".into());
         let svg = Dots { title, subtitle: "all".into(), dots, panels }.svg();
         assert!(svg.contains("case") && svg.contains("ratio (×)") && !svg.contains("NaN"));
     }

@@ -22,11 +22,11 @@ use std::sync::atomic::AtomicBool;
 use anyhow::{Context, Result, ensure};
 
 pub use outcome::{
-    CONTROL, Comparison, Finding, Measured, Metric, Ratio, Results, SCHEMA, UNTOUCHED, Variant,
+    CONTROL, Comparison, Measured, Metric, Ratio, Results, SCHEMA, UNTOUCHED, Variant,
 };
 pub use report::{html, save_report};
 pub use table::table;
-pub use verdict::Verdict;
+pub use verdict::{Finding, Verdict};
 
 use crate::machine::Machine;
 use race::{Differing, Race, Ran};

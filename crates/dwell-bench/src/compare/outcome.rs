@@ -9,7 +9,7 @@ use dwell_host::stats_page::Snapshot;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::verdict::{self, Verdict};
+use super::verdict::{self, Finding, Verdict};
 use crate::machine::Machine;
 use crate::result::write;
 use crate::stats::{Paired, Summary};
@@ -166,19 +166,6 @@ pub struct Ratio {
     /// Variant ÷ untouched with its interval.
     #[serde(flatten)]
     pub paired: Paired,
-}
-
-/// How a variant's wall-clock time compares.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Finding {
-    /// In one word.
-    pub verdict: Verdict,
-    /// Rounds in which it took less time than the untouched command.
-    pub rounds_faster: usize,
-    /// Rounds in which it took more.
-    pub rounds_slower: usize,
-    /// In one sentence.
-    pub text: String,
 }
 
 impl Measured {

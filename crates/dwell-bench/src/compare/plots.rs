@@ -31,9 +31,9 @@ fn ratios(comparison: &Comparison) -> Dots {
                 format!("{} [{:.2}–{:.2}]", units::ratio(ratio.median), ratio.low, ratio.high);
             Some(DotRow {
                 label: format!("{name}: {what}"),
-                ours: Some((ratio.median, ratio.low, ratio.high)),
+                measured: Some((ratio.median, ratio.low, ratio.high)),
                 target: None,
-                theirs: None,
+                paper: None,
                 text: format!("{figures}  {verdict}").trim_end().into(),
             })
         };

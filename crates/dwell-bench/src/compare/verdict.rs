@@ -3,7 +3,6 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::outcome::Finding;
 use crate::stats::{Paired, sign_test};
 use crate::units;
 
@@ -51,6 +50,19 @@ impl std::fmt::Display for Verdict {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.pad(self.as_str())
     }
+}
+
+/// How a variant's wall-clock time compares.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Finding {
+    /// In one word.
+    pub verdict: Verdict,
+    /// Rounds in which it took less time than the untouched command.
+    pub rounds_faster: usize,
+    /// Rounds in which it took more.
+    pub rounds_slower: usize,
+    /// In one sentence.
+    pub text: String,
 }
 
 /// The verdict with its reasons.

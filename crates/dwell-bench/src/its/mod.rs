@@ -200,7 +200,7 @@ impl Simulated {
 
 /// What the paper says ITS saves of a measure against a policy over its four batches, as fractions
 /// of that policy's: the least and the most. Where it only says "at least", the most is `None`.
-pub fn theirs(measure: Measure, policy: PolicyKind) -> Option<(f64, Option<f64>)> {
+pub fn printed(measure: Measure, policy: PolicyKind) -> Option<(f64, Option<f64>)> {
     use PolicyKind::{Async, Sync, SyncPrefetch, SyncRunahead};
     Some(match (measure, policy) {
         (Measure::IdleNs | Measure::WaitsNs, Async) => (0.61, Some(0.66)),
@@ -400,7 +400,7 @@ pub(crate) mod tests {
     #[test]
     fn a_saving_is_a_ratio() {
         assert_eq!(as_ratio(0.6), 2.5);
-        assert_eq!(theirs(Measure::IdleNs, PolicyKind::Its), None);
-        assert_eq!(theirs(Measure::IdleNs, PolicyKind::Sync), Some((0.17, Some(0.43))));
+        assert_eq!(printed(Measure::IdleNs, PolicyKind::Its), None);
+        assert_eq!(printed(Measure::IdleNs, PolicyKind::Sync), Some((0.17, Some(0.43))));
     }
 }

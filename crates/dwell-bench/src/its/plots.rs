@@ -5,7 +5,7 @@ use dwell_sim::PolicyKind;
 use dwell_sim::report::Report;
 use dwell_sim::summary::{Measure, Spread};
 
-use super::{Simulated, Study, as_ratio, theirs};
+use super::{Simulated, Study, as_ratio, printed};
 use crate::chart::{
     Axis, Bar, BarGroup, Bars, DotRow, Dots, Lines, Look, Panel, Point, Scale, Series,
 };
@@ -91,13 +91,13 @@ pub fn against_its(study: &Study, measure: Measure, title: &str) -> String {
     let row = |batch: &Simulated, policy: PolicyKind| {
         let ratio = batch.against_its(policy, measure)?;
         let (mean, (low, high)) = (ratio.mean, ratio.interval());
-        let theirs = theirs(measure, policy)
+        let printed = printed(measure, policy)
             .map(|(least, most)| (as_ratio(least), as_ratio(most.unwrap_or(least))));
         Some(DotRow {
             label: format!("{}, {}", name(policy), batch.name),
-            ours: Some((mean, low, high)),
+            measured: Some((mean, low, high)),
             target: None,
-            theirs,
+            paper: printed,
             text: format!("{mean:.2}× [{low:.2}–{high:.2}]"),
         })
     };
@@ -109,7 +109,7 @@ pub fn against_its(study: &Study, measure: Measure, title: &str) -> String {
         title: title.into(),
         subtitle: "right of 1: ITS has less; the paper's: least and most over its four batches"
             .into(),
-        dots: "ours: mean over the seeds and its 95 % interval".into(),
+        dots: "measured: mean over the seeds and its 95 % interval".into(),
         panels: vec![Panel { axis_label: "Policy ÷ ITS (×)".into(), rows, mark: Some(1.0) }],
     }
     .svg()

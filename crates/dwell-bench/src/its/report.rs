@@ -11,7 +11,7 @@ use dwell_sim::summary::Measure;
 use maud::{Markup, PreEscaped, html};
 
 use super::plots::{self, name};
-use super::{Simulated, Study, as_ratio, theirs};
+use super::{Simulated, Study, as_ratio, printed};
 use crate::report::{facts, page};
 use crate::units;
 
@@ -79,7 +79,7 @@ fn bands(study: &Study) -> Markup {
                                     td.name { (name(policy)) }
                                     td { (saved(least)) }
                                     td { (saved(most)) }
-                                    @match theirs(measure, policy) {
+                                    @match printed(measure, policy) {
                                         Some((low, high)) => {
                                             td { (saved(as_ratio(low))) }
                                             td { (high.map_or("–".into(), |high| saved(as_ratio(high)))) }

@@ -11,8 +11,6 @@ use anyhow::{Context, Result, ensure};
 use dwell::clock;
 use serde::{Deserialize, Serialize};
 
-use super::job::Job;
-
 /// What the line begins with that tells the rate.
 const TOLD: &str = "calls per second: ";
 /// Most bytes of one call.
@@ -34,11 +32,6 @@ pub struct Calls {
 }
 
 impl Calls {
-    /// The argument that makes [`super::serve`] do it.
-    pub fn word(&self) -> Result<String> {
-        Job::Calls(self.clone()).word()
-    }
-
     /// Makes the calls, which are those of the C library, and prints their rate.
     pub(super) fn make(&self) -> Result<()> {
         let name = self.path.display();

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::bystander;
 use super::calls::Calls;
 use super::counts::Counts;
+use super::sharer::Sharer;
 use crate::pager::Task;
 use crate::stats::SplitMix;
 
@@ -41,6 +42,8 @@ pub(super) enum Job {
         /// Place among the counts.
         slot: usize,
     },
+    /// Shares a host page.
+    Share(Box<Sharer>),
 }
 
 /// What a reader reads, and how.
@@ -69,6 +72,13 @@ impl Job {
     }
 }
 
+impl Calls {
+    /// The argument that makes [`serve`] do it.
+    pub fn word(&self) -> Result<String> {
+        Job::Calls(self.clone()).word()
+    }
+}
+
 /// The argument that makes [`serve`] do a pager's task.
 pub(crate) fn pager_word(task: &Task) -> Result<String> {
     Job::Page(Box::new(task.clone())).word()
@@ -88,6 +98,7 @@ pub fn serve(words: &[String]) -> Result<()> {
         Job::Calls(calls) => calls.make(),
         Job::Read(reader) => reader.read_on(),
         Job::Page(task) => task.serve(),
+        Job::Share(sharer) => sharer.go_on(),
         Job::Bystand { counts, slot } => {
             let counts = Counts::open(&counts, slot + 1)?;
             let mut bystander = bystander::Bystander::new();
@@ -163,7 +174,9 @@ mod tests {
             pause_us: 3,
         };
         let bystander = Job::Bystand { counts: "/proc/1/fd/3".into(), slot: 2 };
-        for job in [Job::Crunch, Job::Arithmetic, Job::Read(reader), bystander] {
+        let (page, counts) = (Some("/dev/shm/a b".into()), "/proc/1/fd/3".into());
+        let sharer = Job::Share(Box::new(Sharer { page, reads: None, counts, slot: 2 }));
+        for job in [Job::Crunch, Job::Arithmetic, Job::Read(reader), bystander, sharer] {
             let word = job.word().unwrap();
             assert!(!word.starts_with('-'));
             assert_eq!(serde_json::from_str::<Job>(&word).unwrap(), job);

@@ -9,9 +9,10 @@ mod calls;
 mod counts;
 mod job;
 mod process;
+mod sharer;
 
 use std::ffi::OsStr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail, ensure};
 
@@ -21,6 +22,7 @@ use crate::subject::Subject;
 use counts::Counts;
 use job::{Job, Reader};
 use process::Processes;
+use sharer::{Reads, Sharer};
 
 pub use calls::{Calls, calls_per_second};
 pub(crate) use job::pager_word;
@@ -120,6 +122,51 @@ impl Loads {
         Ok(Loads { processes, counts: Some(counts), _file: None })
     }
 
+    /// Starts processes that read a subject under `smartcon` and share a host page, if there is
+    /// one. Their requests are counted as turns.
+    ///
+    /// # Errors
+    /// A process or memory that was refused.
+    pub fn sharers(
+        count: usize,
+        subject: &Subject,
+        page: Option<&Path>,
+        hidden: &[String],
+    ) -> Result<Self> {
+        let reads = Reads {
+            path: subject.address.clone(),
+            bytes: subject.bytes,
+            direct: subject.direct,
+            profile: subject.profile.clone(),
+        };
+        Self::on_page(count, page, Some(&reads), hidden)
+    }
+
+    /// Starts a process that takes a seat on a host page, keeps it until it is killed, and does
+    /// nothing. It counts one turn once it has the seat.
+    ///
+    /// # Errors
+    /// A process or memory that was refused.
+    pub fn holder(page: &Path, hidden: &[String]) -> Result<Self> {
+        Self::on_page(1, Some(page), None, hidden)
+    }
+
+    fn on_page(
+        count: usize,
+        page: Option<&Path>,
+        reads: Option<&Reads>,
+        hidden: &[String],
+    ) -> Result<Self> {
+        let counts = Counts::new(count)?;
+        let (path, page) = (counts.path(), page.map(Path::to_owned));
+        let jobs = (0..count).map(|slot| {
+            let (page, reads, counts) = (page.clone(), reads.cloned(), path.clone());
+            Job::Share(Box::new(Sharer { page, reads, counts, slot }))
+        });
+        let processes = Processes::start("processes on a host page", jobs, hidden)?;
+        Ok(Loads { processes, counts: Some(counts), _file: None })
+    }
+
     fn io(subject: &Subject, hidden: &[String]) -> Result<Self> {
         if let Some(why) = unfit(Load::Io, subject) {
             bail!("{why}");
@@ -211,7 +258,6 @@ impl Seen {
 mod tests {
     use std::fs;
     use std::io::{BufRead, BufReader};
-    use std::path::Path;
     use std::time::Duration;
 
     use dwell::parameters::DeviceParameters;
@@ -324,6 +370,23 @@ mod tests {
         eventually("no user time is seen", || loads.seen().user_ns > 0);
         assert_eq!(loads.seen().user_ns % 10_000_000, 0);
         loads.check().unwrap();
+    }
+
+    #[test]
+    fn readers_share_a_page_with_a_process_that_keeps_its_seat() {
+        let place = tempfile::tempdir().unwrap();
+        let (page, path) = (place.path().join("page"), place.path().join("file"));
+        fs::write(&path, vec![7; 1 << 20]).unwrap();
+        let hidden = HIDDEN.map(String::from);
+        let mut holder = Loads::holder(&page, &hidden).unwrap();
+        eventually("it gets no seat", || holder.seen().iterations == 1);
+        let mut readers =
+            Loads::sharers(2, &subject(&path, 1 << 20), Some(&page), &hidden).unwrap();
+        eventually("they read nothing", || readers.seen().iterations > 100);
+        let observer = dwell::monitor::HostPage::open(&page, Default::default());
+        eventually("they are not on the page", || observer.survey().len() == 3);
+        readers.check().unwrap();
+        holder.check().unwrap();
     }
 
     #[test]

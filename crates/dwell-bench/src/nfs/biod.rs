@@ -2,11 +2,10 @@
 //! The baseline: blocking threads, each with one request at a time, by the same encoding. Each has
 //! a connection of its own, or all share one.
 
-use std::io::{self, IoSlice, Read as _, Write as _};
+use std::io::{self, IoSlice, Read as _};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
-use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use dwell::executor::Executor;
@@ -19,33 +18,15 @@ use dwell_nfs::rpc::{self, Credential};
 use dwell_nfs::xdr::{Reader, Writer};
 
 use super::Job;
-use super::wire::Wire;
+use super::wire::{Wire, datagrams, send_all, stream};
 use crate::result::Direction;
 use crate::usage::{Cost, Meter, Scope};
-
-/// After which a datagram is sent again.
-const RESEND: Duration = Duration::from_millis(200);
 
 enum Socket {
     Stream(TcpStream, Records),
     Datagram(UdpSocket, Vec<u8>),
     /// With others; its place there.
     Shared(Arc<Wire>, usize),
-}
-
-/// A connection to the server.
-pub(super) fn stream(to: SocketAddr) -> io::Result<TcpStream> {
-    let stream = TcpStream::connect(to)?;
-    stream.set_nodelay(true)?;
-    Ok(stream)
-}
-
-/// The same by datagrams; waiting for one ends after [`RESEND`].
-pub(super) fn datagrams(to: SocketAddr) -> io::Result<UdpSocket> {
-    let socket = UdpSocket::bind(("127.0.0.1", 0))?;
-    socket.connect(to)?;
-    socket.set_read_timeout(Some(RESEND))?;
-    Ok(socket)
 }
 
 /// A thread that has one request at a time.
@@ -161,17 +142,6 @@ pub(super) fn write_head<C: Procedure>(
     call.write(&mut Writer::new(head));
     let length = (head.len() - record::MARK_BYTES + payload_bytes) as u32;
     head[..record::MARK_BYTES].copy_from_slice(&record::mark(length));
-}
-
-/// Sends all of it.
-pub(super) fn send_all(mut stream: &TcpStream, mut left: &mut [IoSlice<'_>]) -> io::Result<()> {
-    while !left.is_empty() {
-        match stream.write_vectored(left)? {
-            0 => return Err(io::ErrorKind::WriteZero.into()),
-            bytes => IoSlice::advance_slices(&mut left, bytes),
-        }
-    }
-    Ok(())
 }
 
 /// Finds the file, as any client would.

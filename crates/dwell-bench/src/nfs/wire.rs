@@ -2,16 +2,18 @@
 //! One connection that blocking threads share, each with one request at a time. One of those that
 //! wait reads for all; each is woken by its own answer alone.
 
-use std::io::{self, IoSlice, Read as _};
+use std::io::{self, IoSlice, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use anyhow::{Result, bail};
 use dwell_nfs::engine::Transport;
 use dwell_nfs::rpc;
 use dwell_nfs::rpc::record::{self, Records};
 
-use super::biod::{datagrams, send_all, stream};
+/// After which a datagram is sent again.
+const RESEND: Duration = Duration::from_millis(200);
 
 enum Socket {
     Stream(TcpStream),
@@ -174,6 +176,32 @@ impl Wire {
             },
         }
     }
+}
+
+/// A connection to the server.
+pub(super) fn stream(to: SocketAddr) -> io::Result<TcpStream> {
+    let stream = TcpStream::connect(to)?;
+    stream.set_nodelay(true)?;
+    Ok(stream)
+}
+
+/// The same by datagrams; waiting for one ends after [`RESEND`].
+pub(super) fn datagrams(to: SocketAddr) -> io::Result<UdpSocket> {
+    let socket = UdpSocket::bind(("127.0.0.1", 0))?;
+    socket.connect(to)?;
+    socket.set_read_timeout(Some(RESEND))?;
+    Ok(socket)
+}
+
+/// Sends all of it.
+pub(super) fn send_all(mut stream: &TcpStream, mut left: &mut [IoSlice<'_>]) -> io::Result<()> {
+    while !left.is_empty() {
+        match stream.write_vectored(left)? {
+            0 => return Err(io::ErrorKind::WriteZero.into()),
+            bytes => IoSlice::advance_slices(&mut left, bytes),
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]

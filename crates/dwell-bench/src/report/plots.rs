@@ -5,8 +5,7 @@ use crate::{
     chart::{
         Axis, Bar, BarGroup, Bars, DotRow, Dots, Lines, Look, Mark, Panel, Point, Scale, Series,
     },
-    conclusion::DEFAULT_POLICY,
-    result::{Metric, Ratio, RoundResult, Row, Run, Setting, in_order},
+    result::{DEFAULT_POLICY, Metric, Ratio, RoundResult, Row, Run, Setting, in_order},
     stats::{Paired, Summary},
     units,
 };
@@ -256,9 +255,9 @@ pub(super) fn overviews(run: &Run) -> Vec<String> {
             let label = parts.into_iter().filter(|part| !part.is_empty());
             DotRow {
                 label: label.collect::<Vec<_>>().join(", "),
-                ours: Some((median, low, high)),
+                measured: Some((median, low, high)),
                 target: None,
-                theirs: None,
+                paper: None,
                 text: format!("{} [{low:.2}, {high:.2}]", units::ratio(median)),
             }
         };
@@ -267,7 +266,7 @@ pub(super) fn overviews(run: &Run) -> Vec<String> {
         Dots {
             title: format!("Operations per second against {base}"),
             subtitle: format!("{device}; bars: 95 % interval of the paired ratio"),
-            dots: "ours, with interval".into(),
+            dots: "measured, with interval".into(),
             panels: vec![Panel { axis_label: format!("Ratio to {base} (×)"), rows, mark: None }],
         }
         .svg()
@@ -303,9 +302,9 @@ pub(super) fn opening(run: &Run) -> Option<String> {
         let Paired { median, low, high, .. } = ratio.paired;
         DotRow {
             label: label(ratio),
-            ours: Some((median, low, high)),
+            measured: Some((median, low, high)),
             target: None,
-            theirs: None,
+            paper: None,
             text: format!("{} [{low:.2}–{high:.2}]", units::ratio(median)),
         }
     };

@@ -20,9 +20,9 @@ use super::stream::Stream;
 use super::worker::{Content, Tally, Worker};
 use crate::contender;
 use crate::keep::Interrupted;
+use crate::lane::count;
 use crate::latency::Latencies;
 use crate::machine::Machine;
-use crate::measure::count;
 use crate::result::{Load, RoundResult, Row, Run, Setting, Work};
 use crate::usage::Cost;
 

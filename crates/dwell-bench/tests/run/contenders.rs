@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use dwell_bench::batch::Batch;
 use dwell_bench::contender::{Contender, HAND_WRITTEN, check_name, policy_of};
+use dwell_bench::entrant::Entrant;
 use dwell_bench::result::{Direction, Pattern, Requests};
-use dwell_bench::run::{Entrant, run};
+use dwell_bench::run::run;
 use dwell_bench::subject::Subject;
 
 use super::{emulated, monitor, plan, subject};

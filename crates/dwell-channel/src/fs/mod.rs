@@ -16,6 +16,7 @@ mod lock;
 mod names;
 mod negotiation;
 mod node;
+mod options;
 mod passthrough;
 mod preconditions;
 mod replies;
@@ -27,6 +28,7 @@ mod xattr;
 
 pub use error::Error;
 pub use facts::{Channels, Facts};
+pub use options::Options;
 pub use passthrough::DataPath;
 pub use preconditions::take_over;
-pub use server::{Options, Server, Stopper};
+pub use server::{Server, Stopper};

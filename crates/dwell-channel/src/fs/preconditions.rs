@@ -11,7 +11,7 @@ use rustix::fs::{Access, FileType, Mode, OFlags};
 
 use super::caller::take_umask;
 use super::error::Error;
-use super::server::Options;
+use super::options::Options;
 use dwell_mounts::{self as mounts, How};
 
 /// Clears away what a killed daemon left where another is to serve: its mount, and what hid its

@@ -3,7 +3,7 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::thread;
@@ -19,6 +19,7 @@ use super::facts::{Channels, Facts};
 use super::hidden::Hidden;
 use super::lock::lock;
 use super::node::Nodes;
+use super::options::Options;
 use super::passthrough::{Passthrough, TMPFS, kind_of};
 use super::preconditions::{check_system, open_directory, places};
 use super::served::Served;
@@ -27,21 +28,6 @@ use super::tree::{Table, Tree, lifetime};
 use crate::credentials;
 use crate::grants::{Grants, Inodes};
 use crate::shares::Shares;
-
-/// What to serve, and how.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// The directory whose files are served.
-    pub backing: PathBuf,
-    /// Where: a directory. It may be the backing one.
-    pub mount: PathBuf,
-    /// Whether other processes are to be kept off the backing directory.
-    pub private: bool,
-    /// Threads that answer the kernel.
-    pub threads: usize,
-    /// Whether the kernel is to carry out reads and writes by itself where it can.
-    pub passthrough: bool,
-}
 
 /// A served directory. Dropping it stops it at once.
 pub struct Server {

@@ -5,6 +5,7 @@ mod bundle;
 mod nfs;
 mod pager;
 pub mod probing;
+mod workload;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -24,8 +25,8 @@ use dwell_bench::{contender, loads, report, run, sheet, table, units};
 use dwell_host::profile::ProfileStore;
 
 use self::probing::ProbeArgs;
+use self::workload::Workload;
 use crate::answer::wrong;
-use crate::cmd::workload::Workload;
 use crate::progress::{self, Progress};
 use crate::show::Screen;
 use crate::signals::{Ended, Signals};
@@ -77,7 +78,7 @@ pub struct Io {
     #[arg(long, value_enum, value_delimiter = ',', default_value = "idle")]
     load: Vec<LoadArg>,
     /// CPU stressors of the cpu load, 10 if not said
-    #[arg(long, alias = "stressors", value_parser = clap::value_parser!(u16).range(1..=4096))]
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=4096))]
     stressors: Option<u16>,
     /// Bystanders of the bystander load, 1 if not said
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=4096))]
@@ -97,13 +98,13 @@ pub struct Io {
     batch_ms: Option<u64>,
     /// Phases of load and request size, of which no contender is told, in place of all
     /// combinations: `mixed`, or a file like it (docs/reference/bench.md)
-    #[arg(long, alias = "day", value_name = "FILE", conflicts_with_all = ["sizes", "pattern", "load", "scheduler", "depth", "batch_ms"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["sizes", "pattern", "load", "scheduler", "depth", "batch_ms"])]
     scenario: Option<String>,
     /// The program with the other runtimes. Without it: dwell-peers, as `make peers` builds it
     #[arg(long, value_name = "FILE")]
     peers_program: Option<PathBuf>,
     /// Directory for report.html, result.json and result.csv
-    #[arg(short, long, alias = "report", value_name = "DIR", default_value = "dwell-report")]
+    #[arg(short, long, value_name = "DIR", default_value = "dwell-report")]
     out: PathBuf,
     /// Print the result as JSON in place of the table
     #[arg(long)]

@@ -366,7 +366,7 @@ fn words(looked: Looked) -> [String; 3] {
     [name, found, allowed]
 }
 
-/// What was found out about each way to wait for such requests, and what would change the answer.
+/// What was found out about each arm for such requests, and what would change the answer.
 fn arms(screen: &Screen, known: &LearnerSummary) -> String {
     let now = clock::now();
     let dash = || "–".to_owned();
@@ -413,7 +413,7 @@ fn arms(screen: &Screen, known: &LearnerSummary) -> String {
 }
 
 fn verdict(screen: &Screen, decision: &Decision, learns: bool) -> String {
-    let way = match (decision.route, decision.mode) {
+    let arm = match (decision.route, decision.mode) {
         (Route::Inline, Mode::Spin) => "inline: served on this CPU".to_owned(),
         (route, Mode::Hybrid { sleep_ns }) => format!(
             "route {}, mode hybrid: sleep {}, then spin",
@@ -422,7 +422,7 @@ fn verdict(screen: &Screen, decision: &Decision, learns: bool) -> String {
         ),
         (route, mode) => format!("route {}, mode {}", route.as_str(), mode.as_str()),
     };
-    let mut text = screen.labelled("decision  ", &screen.paint(Tone::Strong, &way));
+    let mut text = screen.labelled("decision  ", &screen.paint(Tone::Strong, &arm));
     let sentence = match decision.why {
         Reason::Unprobed if learns => UNTRIED,
         why => sentence(why),

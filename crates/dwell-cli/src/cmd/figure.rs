@@ -9,13 +9,16 @@ use anyhow::{Context, Result, bail};
 
 use dwell::monitor::SystemMonitor;
 use dwell_figures::experiments::{self, Lab};
-use dwell_figures::figure;
+use dwell_figures::figure::{self, FULL_ROW_S};
 
 use crate::cmd::bench::hidden;
 use crate::cmd::bench::probing::switch_costs;
 use crate::given::{self, as_text};
 use crate::progress::Progress;
 use crate::{places, show, signals};
+
+/// Shortest such time, in milliseconds: a hundredth only shows that all works.
+const LEAST_ROW_MS: u64 = 6_000;
 
 /// Measure the figures of the papers, and keep them
 #[derive(clap::Args)]
@@ -45,19 +48,20 @@ pub struct Args {
     /// Directory of recorded workloads [default: target/traces, recorded when it is needed]
     #[arg(long, value_name = "DIR")]
     traces: Option<PathBuf>,
-    /// Effort: 1 is full, 0.1 a smoke test
-    #[arg(long, default_value_t = 1.0, value_parser = share)]
-    effort: f64,
+    /// Longest time to sample a row; what is not sampled takes less in proportion
+    #[arg(long, value_name = "TIME", default_value = "600s", value_parser = row_time)]
+    max_time: u64,
 }
 
 fn known_figure(id: &str) -> Result<String, String> {
     figure::catalogue().figure(id).map(|_| id.to_owned()).map_err(as_text)
 }
 
-fn share(text: &str) -> Result<f64, String> {
-    match text.parse() {
-        Ok(share) if (0.01..=100.0).contains(&share) => Ok(share),
-        _ => Err("must be 0.01 to 100".to_owned()),
+/// Milliseconds that a row takes at most.
+fn row_time(text: &str) -> Result<u64, String> {
+    match given::milliseconds(text)? {
+        time if time >= LEAST_ROW_MS => Ok(time),
+        _ => Err("want a time from 6s to 600s".to_owned()),
     }
 }
 
@@ -105,7 +109,8 @@ pub fn run(args: &Args) -> Result<()> {
         let monitor =
             SystemMonitor::start(places::monitor()).context("starting the system monitor")?;
         let here = std::env::current_dir().context("finding the working directory")?;
-        let mut lab = Lab::new(switches, Arc::new(monitor), hidden(), here, args.effort);
+        let effort = args.max_time as f64 / 1e3 / FULL_ROW_S;
+        let mut lab = Lab::new(switches, Arc::new(monitor), hidden(), here, effort);
         lab.dwell = Some(places::front()?);
         lab.programs = Some(PathBuf::from("tests/programs")).filter(|scripts| scripts.is_dir());
         lab.programs = lab.programs.map(std::path::absolute).transpose()?;

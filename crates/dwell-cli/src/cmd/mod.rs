@@ -19,4 +19,3 @@ pub mod serve;
 pub mod sim;
 pub mod top;
 pub mod trace;
-pub mod workload;

@@ -47,7 +47,7 @@ pub struct Args {
     #[arg(long, value_name = "POLICY", value_parser = policy_name)]
     policy: Option<String>,
     /// Decide and record, but change nothing
-    #[arg(long, alias = "observe")]
+    #[arg(long)]
     shadow: bool,
     /// Steer only a part: "5% of requests", "5% of processes" or "5% of hosts"
     #[arg(long, value_name = "SHARE")]

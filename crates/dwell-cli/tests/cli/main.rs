@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The command as a person meets it: exit status, one-line errors, tables and JSON.
 
+#[path = "../common/mod.rs"]
+mod common;
 mod lab;
 mod profiles;
 
@@ -11,19 +13,11 @@ use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
+use common::{dwell_in, text};
+
 /// The command with places of its own below `dir`.
 fn dwell(dir: &Path, args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_dwell"))
-        .args(args)
-        .env("DWELL_PROFILES", dir.join("profiles"))
-        .env("DWELL_HOST_PAGE", dir.join("page"))
-        .stdin(Stdio::null())
-        .output()
-        .unwrap()
-}
-
-fn text(bytes: &[u8]) -> &str {
-    std::str::from_utf8(bytes).unwrap()
+    dwell_in(dir).args(args).output().unwrap()
 }
 
 /// The one line of a failure.

@@ -2,6 +2,8 @@
 //! `dwell run`: the command as if Dwell were not there, plus a library and an order. A stand-in for
 //! the library tells that it was loaded.
 
+#[path = "../common/mod.rs"]
+mod common;
 mod untouched;
 
 use std::ffi::OsStr;
@@ -14,6 +16,8 @@ use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
 
 use dwell_host::settings::RunOrder;
+
+use common::text;
 
 /// Says on stderr that it was loaded.
 const STAND_IN: &str = "#include <unistd.h>\n\
@@ -45,7 +49,7 @@ fn stand_in() -> Option<&'static Path> {
 
 /// `dwell run` with places of its own below `dir`.
 fn dwell(dir: &Path, library: &Path) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_dwell"));
+    let mut command = common::dwell();
     command
         .arg("run")
         .env("DWELL_PROFILES", dir.join("profiles"))
@@ -53,17 +57,12 @@ fn dwell(dir: &Path, library: &Path) -> Command {
         .env("DWELL_PRELOAD", library)
         .env("XDG_CONFIG_HOME", dir.join("config"))
         .env("XDG_RUNTIME_DIR", dir)
-        .env_remove("LD_PRELOAD")
-        .stdin(Stdio::null());
+        .env_remove("LD_PRELOAD");
     command
 }
 
 fn run<S: AsRef<OsStr>>(dir: &Path, args: &[S]) -> Output {
     dwell(dir, stand_in().unwrap_or(Path::new("/dev/null"))).args(args).output().unwrap()
-}
-
-fn text(bytes: &[u8]) -> &str {
-    std::str::from_utf8(bytes).unwrap()
 }
 
 /// A failure: its status and its one line.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! R2: how long the default policy takes until it waits in the way that costs least, and what its
+//! R2: how long the default policy takes until it waits in the arm that costs least, and what its
 //! trials cost.
 
 use std::path::Path;
@@ -35,7 +35,7 @@ enum Begins {
     Probed,
     /// Requests of another size.
     Size,
-    /// A state of the machine in which another way is best.
+    /// A state of the machine in which another arm is best.
     State,
 }
 
@@ -67,11 +67,11 @@ impl Scene {
     }
 }
 
-/// A way that costs at most so much more than the best is as good.
+/// An arm that costs at most so much more than the best is as good.
 const AS_GOOD: f64 = 1.05;
 const BLOCK_BYTES: u64 = 4096;
 
-/// One way only.
+/// One arm only.
 struct Only(Arm);
 
 impl WaitPolicy for Only {
@@ -142,8 +142,8 @@ pub fn measure(
 
 /// How long the default policy is watched.
 const HORIZON_MS: u64 = 40_000;
-/// How long each way is measured, after half as long that is not.
-const WAY_MS: u64 = 2_000;
+/// How long each arm is measured, after half as long that is not.
+const ARM_MS: u64 = 2_000;
 /// What comes before a change.
 const BEFORE_MS: u64 = 12_000;
 
@@ -184,7 +184,7 @@ fn once(lab: &Lab, subject: &Subject, scene: Scene) -> Result<Result<Found, Stri
     };
     let size_bytes = if scene.begins == Begins::Size { 2 * BLOCK_BYTES } else { BLOCK_BYTES };
     let mut reads = Reads::new(subject, size_bytes);
-    let (way, half) = (lab.span(WAY_MS), lab.span(WAY_MS / 2));
+    let (span, half) = (lab.span(ARM_MS), lab.span(ARM_MS / 2));
     let mut costs = Vec::new();
     let offered = {
         let file = open(Arc::new(Adaptive::default()))?;
@@ -193,7 +193,7 @@ fn once(lab: &Lab, subject: &Subject, scene: Scene) -> Result<Result<Found, Stri
     for arm in Arm::ALL.into_iter().filter(|arm| offered.has(*arm)) {
         let file = open(Arc::new(Only(arm)))?;
         reads.during(half, &file, &mut |_| ())?;
-        costs.push((arm, reads.during(way, &file, &mut |_| ())?));
+        costs.push((arm, reads.during(span, &file, &mut |_| ())?));
     }
     let least = costs.iter().map(|(_, cost)| *cost).fold(f64::INFINITY, f64::min);
     let good: Arms =

@@ -45,6 +45,7 @@ mod regret;
 mod response;
 mod sampled;
 mod script;
+mod seats;
 mod sequential;
 mod settle;
 mod simulator;
@@ -76,7 +77,7 @@ pub type Progress<'a> = dyn FnMut(&str, f64) + 'a;
 /// Fills in a result; a figure that is more than its cases returns its own chart.
 type Experiment = fn(&mut Lab, &mut FigureResult, &mut Progress<'_>) -> Result<Option<String>>;
 
-const EXPERIMENTS: [(&str, Experiment); 75] = [
+const EXPERIMENTS: [(&str, Experiment); 76] = [
     ("S1", switches::direct),
     ("S2", switches::indirect),
     ("S3", classes::measure),
@@ -118,6 +119,7 @@ const EXPERIMENTS: [(&str, Experiment); 75] = [
     ("I9", its_why::measure),
     ("M1", job::measure),
     ("M2", mixed::measure),
+    ("M3", seats::measure),
     ("D1", channel::latency),
     ("D2", channel::throughput),
     ("D3", channel::asynchronous),

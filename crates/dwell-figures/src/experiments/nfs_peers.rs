@@ -178,9 +178,9 @@ fn chart(result: &FigureResult, direction: Direction, runs: &[Run]) -> String {
         rows.sort_by(|(_, a), (_, b)| b.median.total_cmp(&a.median));
         let dot = |(row, speed): (&Row, dwell_bench::stats::Summary)| DotRow {
             label: name(row),
-            ours: Some((speed.median, speed.min, speed.max)),
+            measured: Some((speed.median, speed.min, speed.max)),
             target: None,
-            theirs: None,
+            paper: None,
             text: format!(
                 "{:.0} MB/s, {:.2} ms of CPU per MB",
                 speed.median,

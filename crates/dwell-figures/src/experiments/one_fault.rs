@@ -136,7 +136,7 @@ impl Faults<'_> {
     }
 
     fn enter(&self, result: &mut FigureResult, threads: &[(&str, &str)]) -> Result<()> {
-        // Whichever way of waiting is the shorter one.
+        // Whichever wait mode is the shorter one.
         let waits = [(DEVICE, "spun for"), (DEVICE_BLOCK, "blocked for")];
         let (device, waited) = self.best(&waits).context("the device was not measured")?;
         self.time(result, "the device alone", device)?;
@@ -175,9 +175,9 @@ fn latencies(result: &FigureResult, devices: &[(&str, Vec<Row>)]) -> String {
             let tail = row.median(|round| us(round.p99_ns));
             Some(DotRow {
                 label: row.policy.clone(),
-                ours: Some((median.median, median.min, median.max)),
+                measured: Some((median.median, median.min, median.max)),
                 target: None,
-                theirs: None,
+                paper: None,
                 text: format!("{:.1} µs, 99 %: {tail:.1} µs", median.median),
             })
         };

@@ -237,9 +237,9 @@ fn visits_per_second(result: &FigureResult, runs: &[(&str, Run)]) -> String {
             rows.sort_by(|(_, a), (_, b)| b.median.total_cmp(&a.median));
             let dot = |(row, speed): &(&Row, Summary)| DotRow {
                 label: row.policy.clone(),
-                ours: Some((speed.median, speed.min, speed.max)),
+                measured: Some((speed.median, speed.min, speed.max)),
                 target: None,
-                theirs: None,
+                paper: None,
                 text: format!("{:.0} k/s", speed.median),
             };
             panels.push(Panel {
@@ -329,9 +329,9 @@ fn visits_per_second_of(result: &FigureResult, run: &Run) -> String {
         rows.sort_by(|(_, a), (_, b)| a.median.total_cmp(&b.median));
         let dot = |(row, seconds): &(&Row, Summary)| DotRow {
             label: row.policy.clone(),
-            ours: Some((seconds.median, seconds.min, seconds.max)),
+            measured: Some((seconds.median, seconds.min, seconds.max)),
             target: None,
-            theirs: None,
+            paper: None,
             text: format!(
                 "{:.2} s, {:.0} major faults",
                 seconds.median,

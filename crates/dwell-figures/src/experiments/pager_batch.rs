@@ -258,9 +258,9 @@ fn chart(result: &FigureResult, taken: &[[Vec<Taken>; MODES.len()]]) -> String {
                 };
                 rows.push(DotRow {
                     label: format!("{batch}, {mode}"),
-                    ours: Some((ms.median, ms.min, ms.max)),
+                    measured: Some((ms.median, ms.min, ms.max)),
                     target: None,
-                    theirs: None,
+                    paper: None,
                     text: format!("{:.0} ms", ms.median),
                 });
             }

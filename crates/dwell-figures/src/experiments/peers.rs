@@ -127,9 +127,9 @@ fn panel(depth: u32, rows: &[Row]) -> Panel {
     rows.sort_by(|(_, a), (_, b)| b.median.total_cmp(&a.median));
     let dot = |(row, speed): (&Row, Summary)| DotRow {
         label: if row.policy == OURS { format!("{OURS} (ours)") } else { name(&row.policy) },
-        ours: Some((speed.median, speed.min, speed.max)),
+        measured: Some((speed.median, speed.min, speed.max)),
         target: None,
-        theirs: None,
+        paper: None,
         text: format!(
             "{:.1} k/s, {:.1} µs of CPU each",
             speed.median,

@@ -327,7 +327,7 @@ fn summary(result: &mut FigureResult) -> Result<()> {
         let cases: Vec<[String; 2]> = programs.map(|program| cases(program, scene)).collect();
         let gains: Vec<f64> = cases
             .iter()
-            .filter_map(|[_, case]| result.rows.iter().find(|row| row.case == *case)?.ours)
+            .filter_map(|[_, case]| result.rows.iter().find(|row| row.case == *case)?.measured)
             .collect();
         let [_, all] = self::cases(ALL, scene);
         if gains.is_empty() {

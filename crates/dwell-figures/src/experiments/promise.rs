@@ -11,7 +11,7 @@ const TELLING: f64 = 0.05;
 
 /// What was estimated and measured in pairs of cases of which both are known.
 pub fn pairs(result: &FigureResult, cases: &[[String; 2]]) -> Vec<(f64, f64)> {
-    let value = |case: &str| result.rows.iter().find(|row| row.case == case)?.ours;
+    let value = |case: &str| result.rows.iter().find(|row| row.case == case)?.measured;
     let both = |[estimated, measured]: &[String; 2]| Some((value(estimated)?, value(measured)?));
     cases.iter().filter_map(both).collect()
 }

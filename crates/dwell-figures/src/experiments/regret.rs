@@ -265,7 +265,7 @@ fn summary(result: &mut FigureResult) -> Result<()> {
     let all = CELLS.map(cases);
     let found = |which: usize| all.iter().filter_map(move |cases| row(&cases[which]));
     let means = [0, 1].map(|which| {
-        let logs: Vec<f64> = found(which).filter_map(|row| Some(row.ours?.ln())).collect();
+        let logs: Vec<f64> = found(which).filter_map(|row| Some(row.measured?.ln())).collect();
         (logs.len() == CELLS.len()).then(|| (logs.iter().sum::<f64>() / logs.len() as f64).exp())
     });
     let below = found(0).filter(|row| row.high.is_some_and(|high| high < 0.95)).count();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! R0: how long each way of waiting needs to settle after another one. The lengths of measured
+//! R0: how long each policy needs to settle after another one. The lengths of measured
 //! parts ([`dwell_bench::trial::part`]) are estimates to hold against it.
 
 use anyhow::Result;
@@ -19,11 +19,11 @@ const SCENES: [(Kind, State); 5] = [
     (Kind::Zram, State::Free),
     (Kind::Emulated, State::Free),
 ];
-/// Each with the way before it.
-const WAYS: [(&str, &str); 3] = [("block", "spin"), ("spin", "block"), ("smartcon", "block")];
+/// Each with the policy before it.
+const POLICIES: [(&str, &str); 3] = [("block", "spin"), ("spin", "block"), ("smartcon", "block")];
 
-fn case(kind: Kind, state: State, way: &str) -> String {
-    format!("{}, {}: {way}", kind.as_str(), state.as_str())
+fn case(kind: Kind, state: State, policy: &str) -> String {
+    format!("{}, {}: {policy}", kind.as_str(), state.as_str())
 }
 
 /// R0.
@@ -33,7 +33,7 @@ pub fn measure(
     progress: &mut Progress<'_>,
 ) -> Result<Option<String>> {
     for (i, (kind, state)) in SCENES.into_iter().enumerate() {
-        let cases = WAYS.map(|(way, _)| case(kind, state, way));
+        let cases = POLICIES.map(|(policy, _)| case(kind, state, policy));
         if !lab.wants(result, &cases) {
             continue;
         }
@@ -45,13 +45,14 @@ pub fn measure(
                 continue;
             }
         };
-        for (j, (way, before)) in WAYS.into_iter().enumerate() {
-            let case = case(kind, state, way);
-            let mut step = step(progress, &case, i * WAYS.len() + j, SCENES.len() * WAYS.len());
+        for (j, (policy, before)) in POLICIES.into_iter().enumerate() {
+            let case = case(kind, state, policy);
+            let mut step =
+                step(progress, &case, i * POLICIES.len() + j, SCENES.len() * POLICIES.len());
             let switches = Switches {
                 subject: &subject,
                 before: (before, lab.span(300)),
-                way: (way, lab.span(1000)),
+                policy: (policy, lab.span(1000)),
                 size_bytes: 4096,
                 state,
                 times: lab.times(20),

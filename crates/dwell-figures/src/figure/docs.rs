@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
-use super::{FigureResult, catalogue};
+use super::{FULL_ROW_S, FigureResult, catalogue};
 use dwell_bench::result::write;
 
 /// Keeps what was measured with the present code, a directory for each kind of machine, beneath
@@ -19,7 +19,7 @@ pub fn keep_results(results: &Path, kept: &Path) -> Result<Vec<PathBuf>> {
     let mut changed = Vec::new();
     for id in catalogue().figures.keys() {
         let Some(result) = FigureResult::load(results, id)? else { continue };
-        let measured = result.rows.iter().any(|row| row.ours.is_some());
+        let measured = result.rows.iter().any(|row| row.measured.is_some());
         if result.stale().is_some() || !measured {
             continue;
         }
@@ -143,7 +143,9 @@ fn fill_in_list(text: &str, load: impl Fn(&str) -> Result<Vec<FigureResult>>) ->
                 let seconds = result.seconds.ceil();
                 match result.effort {
                     1.0 => format!("{seconds:.0} s"),
-                    effort => format!("{seconds:.0} s with `--effort {effort}`"),
+                    effort => {
+                        format!("{seconds:.0} s with `--max-time {:.0}s`", effort * FULL_ROW_S)
+                    }
                 }
             }
             _ => "not measured".into(),

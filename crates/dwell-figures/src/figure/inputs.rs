@@ -6,9 +6,10 @@ use super::Figure;
 include!(concat!(env!("OUT_DIR"), "/sources.rs"));
 
 /// What every figure is measured with.
-const COMMON: [&str; 10] = [
+const COMMON: [&str; 11] = [
     "bench/batch",
     "bench/contender",
+    "bench/entrant",
     "bench/fixture",
     "bench/lane",
     "bench/loads",
@@ -53,6 +54,14 @@ mod tests {
                 assert!(source(name).is_some(), "{id}: {name}");
             }
         }
+    }
+
+    #[test]
+    fn a_name_stands_for_one_source() {
+        let mut names: Vec<&str> = SOURCES.iter().map(|(name, _)| *name).collect();
+        assert!(names.contains(&"experiment/channel"));
+        names.dedup();
+        assert_eq!(names.len(), SOURCES.len());
     }
 
     #[test]

@@ -9,7 +9,7 @@ use dwell_bench::result::in_order;
 use dwell_bench::stats::Paired;
 use dwell_bench::units;
 
-use super::{Agreement, FigureResult, FigureRow};
+use super::{Agreement, FULL_ROW_S, FigureResult, FigureRow};
 
 impl FigureResult {
     /// The result as a chart: one line per case that is not still to be measured, one
@@ -17,9 +17,9 @@ impl FigureResult {
     pub fn svg(&self) -> String {
         let dot = |row: &FigureRow| DotRow {
             label: row.case.clone(),
-            ours: row.ours.map(|v| (v, row.low.unwrap_or(v), row.high.unwrap_or(v))),
+            measured: row.measured.map(|v| (v, row.low.unwrap_or(v), row.high.unwrap_or(v))),
             target: row.target,
-            theirs: row.theirs_range,
+            paper: row.paper_range,
             text: in_chart(row),
         };
         let none = self.rows.iter().all(FigureRow::is_blank);
@@ -39,7 +39,7 @@ impl FigureResult {
         Dots {
             title: format!("{}: {}", self.id, self.what),
             subtitle: format!("{}, {} CPUs, {}", machine.cpu_model, machine.cpus, machine.date),
-            dots: "ours, with interval".into(),
+            dots: "measured, with interval".into(),
             panels: in_order(self.rows.iter().filter(is_shown).map(|row| &row.unit))
                 .into_iter()
                 .map(panel)
@@ -52,7 +52,7 @@ impl FigureResult {
     pub fn markdown(&self) -> String {
         let cell = |text: &str| text.replace('|', "\\|");
         let mut text = String::from(
-            "| case | theirs | target | ours | interval | control | verdict | beside theirs |\n\
+            "| case | paper | target | measured | interval | control | verdict | beside the paper |\n\
              |---|---|---|---|---|---|---|---|\n",
         );
         for row in self.rows.iter().filter(|row| !row.is_blank()) {
@@ -70,16 +70,16 @@ impl FigureResult {
                 text,
                 "| {} | {} | {target} | {} | {interval} | {} | {} | {} |",
                 cell(&row.case),
-                cell(&row.theirs),
-                with_unit(row.ours, &row.unit),
+                cell(&row.paper),
+                with_unit(row.measured, &row.unit),
                 control(row),
                 cell(&outcome(row)),
-                cell(&beside_theirs(row)),
+                cell(&beside_the_paper(row)),
             );
         }
         let effort = match self.effort {
             1.0 => String::new(),
-            effort => format!(", with `--effort {effort}`"),
+            effort => format!(", with `--max-time {:.0}s`", effort * FULL_ROW_S),
         };
         let Self { id, inputs, rules, .. } = self;
         let machine = self.machine.line();
@@ -115,7 +115,7 @@ fn control(row: &FigureRow) -> String {
     text
 }
 
-fn beside_theirs(row: &FigureRow) -> String {
+fn beside_the_paper(row: &FigureRow) -> String {
     match (row.agreement, &row.differs) {
         (None, _) => "–".into(),
         (Some(agreement @ (Agreement::Agrees | Agreement::Inconclusive)), _) => {
@@ -130,7 +130,7 @@ fn beside_theirs(row: &FigureRow) -> String {
 /// there is no value, and no more than its beginning.
 fn in_chart(row: &FigureRow) -> String {
     const ROOM: usize = 32;
-    if row.ours.is_some() {
+    if row.measured.is_some() {
         let verdict = row.verdict.map_or("", |verdict| verdict.as_str());
         return format!("{}  {verdict}", with_interval(row)).trim().into();
     }
@@ -142,12 +142,12 @@ fn in_chart(row: &FigureRow) -> String {
 }
 
 fn with_interval(row: &FigureRow) -> String {
-    let ours = with_unit(row.ours, &row.unit);
+    let measured = with_unit(row.measured, &row.unit);
     match (row.low, row.high) {
         (Some(low), Some(high)) if low != high => {
-            format!("{ours} [{}–{}]", value(low, &row.unit), value(high, &row.unit))
+            format!("{measured} [{}–{}]", value(low, &row.unit), value(high, &row.unit))
         }
-        _ => ours,
+        _ => measured,
     }
 }
 
@@ -156,8 +156,8 @@ fn value(value: f64, unit: &str) -> String {
     if unit == "×" { format!("{value:.2}") } else { units::figure(value) }
 }
 
-fn with_unit(ours: Option<f64>, unit: &str) -> String {
-    ours.map_or("–".into(), |ours| with_unit_text(&value(ours, unit), unit))
+fn with_unit(measured: Option<f64>, unit: &str) -> String {
+    measured.map_or("–".into(), |number| with_unit_text(&value(number, unit), unit))
 }
 
 fn with_unit_text(text: &str, unit: &str) -> String {

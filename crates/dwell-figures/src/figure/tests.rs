@@ -24,9 +24,9 @@ fn the_catalogue_is_sound() {
         assert!(!cases.is_empty(), "{id}");
         assert_eq!(in_order(cases.clone()), cases, "{id} names a case twice");
         for case in &figure.cases {
-            assert!(!case.unit.is_empty() && !case.theirs.is_empty(), "{id}: {}", case.case);
+            assert!(!case.unit.is_empty() && !case.paper.is_empty(), "{id}: {}", case.case);
             assert!(case.case.chars().count() <= 55, "{id}: too long for a chart: {}", case.case);
-            assert!(case.theirs_range.is_none_or(|(low, high)| low <= high), "{id}");
+            assert!(case.paper_range.is_none_or(|(low, high)| low <= high), "{id}");
         }
     }
     assert!(catalogue.figure("M1").unwrap().cases.iter().all(|case| case.target.is_some()));

@@ -55,7 +55,7 @@ pub struct Judgement {
     pub because: String,
 }
 
-/// Judges a device by the curves of its best blocking and its best spinning way. `inline` is the
+/// Judges a device by the curves of its best blocking and its best spinning arm. `inline` is the
 /// synchronous call, where there is one.
 ///
 /// Spinning, as it settles, is held against the worst state of blocking: it is what a thread meets

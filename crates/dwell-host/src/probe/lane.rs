@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The thread of one way through a sweep: the scheduler judges a thread by its past.
+//! The thread of one arm through a sweep: the scheduler judges a thread by its past.
+
+#![allow(unsafe_code)]
 
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -7,7 +9,6 @@ use std::thread;
 
 use dwell_policy::{Kind, Ns};
 
-use super::sweep::{Random, voluntary_switches};
 use super::switch::{allowed_cpus, pin};
 use super::turn::SETTLED;
 use dwell::buffer::Aligned;
@@ -31,7 +32,7 @@ pub struct Ask {
 /// Everything that one batch of requests took.
 #[derive(Clone, Debug, Default)]
 pub struct Batch {
-    /// Which part of its way's turn it was.
+    /// Which part of its arm's turn it was.
     pub part: usize,
     /// Latency of each request, in nanoseconds.
     pub latencies_ns: Vec<Ns>,
@@ -45,7 +46,7 @@ pub struct Batch {
 pub const CIRCUMSTANCES: usize = 3;
 
 impl Batch {
-    /// Whether its way had settled by itself.
+    /// Whether its arm had settled by itself.
     pub fn is_settled(&self) -> bool {
         self.circumstance() == 0
     }
@@ -145,4 +146,32 @@ fn batch(
     batch.switches = voluntary_switches() - switches;
     batch.cpu_ns = clock::thread_cpu() - cpu_ns;
     Ok(batch)
+}
+
+/// Voluntary context switches of the calling thread so far.
+pub fn voluntary_switches() -> u64 {
+    // SAFETY: a zeroed rusage is a valid buffer.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: a live buffer; RUSAGE_THREAD exists since Linux 2.6.26.
+    unsafe { libc::getrusage(libc::RUSAGE_THREAD, &mut usage) };
+    usage.ru_nvcsw as u64
+}
+
+/// Numbers that look random and are the same in every run (xorshift).
+pub(super) struct Random(pub(super) u64);
+
+impl Random {
+    pub(super) fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    /// Data that no layer below can compress or leave out.
+    pub(super) fn fill(&mut self, buffer: &mut [u8]) {
+        for word in buffer.chunks_mut(8) {
+            word.copy_from_slice(&self.next().to_ne_bytes()[..word.len()]);
+        }
+    }
 }

@@ -33,7 +33,7 @@ use dwell::file::File;
 use dwell::open::{self, Options};
 use dwell::source::Source;
 pub use scratch::BYTES as SCRATCH_BYTES;
-use sweep::{Bench, Effort, SIZES, Swept, Way};
+use sweep::{Arm, Bench, Effort, SIZES, Swept};
 
 /// Sleeps whose overshoot is measured, in nanoseconds.
 pub const SLEEPS_NS: [Ns; 4] = [1_000, 3_000, 10_000, 80_000];
@@ -44,9 +44,9 @@ pub const RELOAD_WORKING_SET_BYTES: usize = 256 << 10;
 pub const LIMIT_NS: Ns = 50_000_000_000;
 /// Time kept back for what follows the curves, in nanoseconds.
 const REST_NS: Ns = 3_000_000_000;
-/// Time for unmeasured requests before each way's turn, in nanoseconds. CPUs that a way leaves idle
-/// take some hundred milliseconds to learn how soon they are wanted again. The probe judges a
-/// device by what a thread gets that keeps to one way.
+/// Time for unmeasured requests before each arm's turn, in nanoseconds. CPUs that an arm leaves
+/// idle take some hundred milliseconds to learn how soon they are wanted again. The probe judges a
+/// device by what a thread gets that keeps to one arm.
 const SETTLE_NS: Ns = 300_000_000;
 /// The race of the spin methods: also a quick probe races them long, because the worker must be
 /// driven to another CPU each time. While it shares the spinning thread's, all methods look alike.
@@ -105,7 +105,7 @@ struct Manner {
     /// What its policies read.
     profile: Profile,
     /// Once for each of these.
-    ways: Vec<Way>,
+    arms: Vec<Arm>,
     direct: bool,
 }
 
@@ -207,12 +207,12 @@ impl Probe {
         progress("whether polling is real", 0.25);
         let routes = if memory { Routes::INLINE } else { opened.source().routes() };
         let polling = polling::check(&self.address, device.as_ref(), direct);
-        progress("fastest way to spin", 0.3);
+        progress("fastest spin method", 0.3);
         let method = match routes.has(Route::Interrupt) {
             true => self.fastest_method(first, direct)?,
             false => SpinMethod::default(),
         };
-        let manner = Manner { profile: first, ways: ways(routes, &polling, method), direct };
+        let manner = Manner { profile: first, arms: arms(routes, &polling, method), direct };
         let reads_end = if self.scratch.is_some() { 0.6 } else { 0.9 };
         let for_reads_ns = match self.scratch {
             Some(_) => left_ns().saturating_sub(REST_NS) / 2,
@@ -258,9 +258,9 @@ impl Probe {
 
     /// Races the spin methods at the smallest size.
     fn fastest_method(&self, profile: Profile, direct: bool) -> Result<SpinMethod, ProbeError> {
-        let ways =
-            SpinMethod::ALL.map(|method| Way { route: Route::Interrupt, mode: Mode::Spin, method });
-        let mut bench = Bench::open(&self.address, &ways, profile, direct)?;
+        let arms =
+            SpinMethod::ALL.map(|method| Arm { route: Route::Interrupt, mode: Mode::Spin, method });
+        let mut bench = Bench::open(&self.address, &arms, profile, direct)?;
         let effort = Effort {
             rounds: RACE.rounds.min(5 * self.effort.rounds),
             settle_ns: RACE.settle_ns.min(self.effort.settle_ns),
@@ -269,7 +269,7 @@ impl Probe {
         };
         let raced = bench.sweep(&SIZES[..1], effort, &mut |_| {})?.curves;
         Ok(judge::judge_methods(&SpinMethod::ALL.map(|method| {
-            let raced = ways.iter().zip(&raced).find(|(way, _)| way.method == method);
+            let raced = arms.iter().zip(&raced).find(|(arm, _)| arm.method == method);
             (method, raced.map_or(Ns::MAX, |(_, curve)| curve.points[0].states().worst_ns))
         })))
     }
@@ -280,14 +280,14 @@ impl Probe {
         limit_ns: Ns,
         progress: &mut dyn FnMut(f64),
     ) -> Result<Swept, ProbeError> {
-        let mut bench = Bench::open(&self.address, &manner.ways, manner.profile, manner.direct)?;
+        let mut bench = Bench::open(&self.address, &manner.arms, manner.profile, manner.direct)?;
         Ok(bench.sweep(&self.sizes, Effort { limit_ns, ..self.effort }, progress)?)
     }
 
-    /// Blocking against the best way to spin, with several requests in flight.
+    /// Blocking against the best arm that spins, with several requests in flight.
     fn queued(&self, manner: &Manner, limit_ns: Ns) -> Result<Vec<QueuedPoint>, ProbeError> {
-        let spins = |way: &&Way| way.mode == Mode::Spin;
-        let Some(&spin) = manner.ways.iter().rev().find(spins) else { return Ok(Vec::new()) };
+        let spins = |arm: &&Arm| arm.mode == Mode::Spin;
+        let Some(&spin) = manner.arms.iter().rev().find(spins) else { return Ok(Vec::new()) };
         let Effort { rounds, settle_ns, batch_ns, .. } = self.effort;
         let target = queued::Target {
             address: &self.address,
@@ -312,7 +312,7 @@ impl Probe {
         let started = clock::now();
         let filled_by = started + limit_ns / 2;
         let mut bench =
-            scratch::bench(path, device, &manner.ways, manner.profile, manner.direct, filled_by)?;
+            scratch::bench(path, device, &manner.arms, manner.profile, manner.direct, filled_by)?;
         let limit_ns = limit_ns.saturating_sub(clock::now() - started);
         Ok(bench.sweep(&self.sizes, Effort { limit_ns, ..self.effort }, progress)?)
     }
@@ -443,21 +443,21 @@ fn scratch_without_device(path: &Path) -> Error {
     Error::invalid(path, what)
 }
 
-/// The ways of waiting that can be measured here.
-fn ways(routes: Routes, polling: &Polling, method: SpinMethod) -> Vec<Way> {
-    let mut ways = Vec::new();
+/// The arms that can be measured here.
+fn arms(routes: Routes, polling: &Polling, method: SpinMethod) -> Vec<Arm> {
+    let mut arms = Vec::new();
     if routes.has(Route::Inline) {
-        ways.push(Way::INLINE);
+        arms.push(Arm::INLINE);
     }
     if routes.has(Route::Interrupt) {
         for mode in [Mode::Block, Mode::Spin, Mode::Hybrid { sleep_ns: 0 }] {
-            ways.push(Way { route: Route::Interrupt, mode, method });
+            arms.push(Arm { route: Route::Interrupt, mode, method });
         }
     }
     if *polling == Polling::Real {
-        ways.push(Way { route: Route::Polled, mode: Mode::Spin, method });
+        arms.push(Arm { route: Route::Polled, mode: Mode::Spin, method });
     }
-    ways
+    arms
 }
 
 fn sleep_overshoots() -> Vec<SleepOvershoot> {

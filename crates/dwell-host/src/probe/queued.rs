@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What requests cost, each way of waiting, when a thread keeps several of them in flight.
+//! What requests cost under each arm when a thread keeps several of them in flight.
 
 use std::path::Path;
 use std::thread;
 
 use dwell_policy::{Mode, Ns, Profile, Route};
 
-use super::sweep::{Random, Way, voluntary_switches};
+use super::lane::{Random, voluntary_switches};
+use super::sweep::Arm;
 use crate::profile::{QueuedCost, QueuedPoint};
 use dwell::buffer::Aligned;
 use dwell::clock;
@@ -29,7 +30,7 @@ pub struct Effort {
     pub rounds: usize,
     /// Time before each measurement in which it makes requests that do not count, in nanoseconds.
     pub settle_ns: Ns,
-    /// Time for one way and size in one round, in nanoseconds.
+    /// Time for one arm and size in one round, in nanoseconds.
     pub batch_ns: Ns,
     /// Time for all, in nanoseconds; past it, sizes are left out.
     pub limit_ns: Ns,
@@ -42,8 +43,8 @@ pub struct Target<'a> {
     pub address: &'a Path,
     /// What its policies read.
     pub profile: Profile,
-    /// The best way to spin.
-    pub spin: Way,
+    /// The best arm that spins.
+    pub spin: Arm,
     /// Whether to pass over the page cache.
     pub direct: bool,
 }
@@ -54,10 +55,10 @@ pub struct Target<'a> {
 /// What opening or reading refuses.
 pub fn measure(target: Target<'_>, effort: Effort) -> Result<Vec<QueuedPoint>> {
     let until = clock::now() + effort.limit_ns;
-    let block = Way { route: Route::Interrupt, mode: Mode::Block, method: SpinMethod::default() };
-    let open = |way: Way| {
-        let known = way.known(target.profile);
-        Options::new().direct(target.direct).known(known).policy(way.policy()).open(target.address)
+    let block = Arm { route: Route::Interrupt, mode: Mode::Block, method: SpinMethod::default() };
+    let open = |arm: Arm| {
+        let known = arm.known(target.profile);
+        Options::new().direct(target.direct).known(known).policy(arm.policy()).open(target.address)
     };
     let files = [open(block)?, open(target.spin)?];
     let mut points = Vec::new();
@@ -82,7 +83,7 @@ pub fn measure(target: Target<'_>, effort: Effort) -> Result<Vec<QueuedPoint>> {
     Ok(points)
 }
 
-/// One way and size once, on a thread of its own: the scheduler judges a thread by its past.
+/// One arm and size once, on a thread of its own: the scheduler judges a thread by its past.
 fn round(file: &File, size_bytes: u64, effort: Effort, seed: u64) -> Result<QueuedCost> {
     let gone = || Error::invalid(file.path(), "a measuring thread has ended; probe again");
     thread::scope(|scope| {
@@ -124,8 +125,8 @@ fn batch(file: &File, size_bytes: u64, effort: Effort, seed: u64) -> Result<Queu
     serve(effort.batch_ns, LEAST_REQUESTS)
 }
 
-/// The fastest round: what a way can do. A queue that others kept from filling shows them, not the
-/// way.
+/// The fastest round: what an arm can do. A queue that others kept from filling shows them, not the
+/// arm.
 fn best(rounds: Vec<QueuedCost>) -> QueuedCost {
     let fastest = rounds.into_iter().min_by_key(|cost| cost.ns_per_request);
     fastest.expect("a probe has rounds")

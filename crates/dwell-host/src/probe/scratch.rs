@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use dwell_policy::{Ns, Profile};
 
-use super::sweep::{Bench, SIZES, Way};
+use super::sweep::{Arm, Bench, SIZES};
 use dwell::device::Device;
 use dwell::error::{Error, Result};
 
@@ -61,7 +61,7 @@ fn create_on(path: &Path, device: &Device) -> Result<Named> {
     Err(Error::invalid(path, what))
 }
 
-/// Makes a file at `path` as [`rehearse`] does, opens it once for each way and fills it. Past
+/// Makes a file at `path` as [`rehearse`] does, opens it once for each arm and fills it. Past
 /// `until` on the monotonic clock it stays shorter.
 ///
 /// # Errors
@@ -69,13 +69,13 @@ fn create_on(path: &Path, device: &Device) -> Result<Named> {
 pub fn bench(
     path: &Path,
     device: &Device,
-    ways: &[Way],
+    arms: &[Arm],
     profile: Profile,
     direct: bool,
     until: Ns,
 ) -> Result<Bench> {
     let named = create_on(path, device)?;
-    let mut bench = Bench::overwriting(path, ways, profile, direct)?;
+    let mut bench = Bench::overwriting(path, arms, profile, direct)?;
     drop(named);
     bench.fill(BYTES, SIZES[SIZES.len() - 1] * 2, until)?;
     Ok(bench)
@@ -92,7 +92,7 @@ mod tests {
         let path = dir.path().join("precious");
         fs::write(&path, "precious").unwrap();
         let device = Device::beneath(&path).unwrap();
-        let refused = bench(&path, &device, &[Way::INLINE], Profile::default(), false, 0);
+        let refused = bench(&path, &device, &[Arm::INLINE], Profile::default(), false, 0);
         assert!(refused.err().unwrap().to_string().contains("exists already"));
         assert_eq!(fs::read(&path).unwrap(), b"precious");
     }
@@ -104,7 +104,7 @@ mod tests {
         let mut other = Device::beneath(&std::env::current_exe().unwrap()).unwrap();
         other.id = "another".into();
         other.partition = None;
-        let refused = bench(&path, &other, &[Way::INLINE], Profile::default(), false, 0);
+        let refused = bench(&path, &other, &[Arm::INLINE], Profile::default(), false, 0);
         assert!(refused.err().unwrap().to_string().contains("lies on"));
         assert!(!path.exists());
     }
@@ -117,7 +117,7 @@ mod tests {
         let device = Device::beneath(&path).unwrap();
         fs::remove_file(&path).unwrap();
         let mut bench =
-            bench(&path, &device, &[Way::INLINE], Profile::default(), false, 0).unwrap();
+            bench(&path, &device, &[Arm::INLINE], Profile::default(), false, 0).unwrap();
         assert!(!path.exists());
         assert_eq!(bench.bytes(), 1 << 20, "no time to fill more than the least");
         let effort = Effort { rounds: 1, settle_ns: 0, batch_ns: 0, limit_ns: 0 };

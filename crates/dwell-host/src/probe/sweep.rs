@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Latency of each way of waiting over request sizes, in interleaved rounds.
-#![allow(unsafe_code)]
+//! Latency of each arm over request sizes, in interleaved rounds.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -8,7 +7,7 @@ use std::thread;
 
 use dwell_policy::{Decision, Kind, Mode, Ns, Profile, Reason, Route, Wait, WaitPolicy};
 
-use super::lane::{Ask, Batch, CIRCUMSTANCES, Lane};
+use super::lane::{Ask, Batch, CIRCUMSTANCES, Lane, Random};
 use super::switch::allowed_cpus;
 use super::turn::{Before, SETTLED, both_states};
 use crate::profile::{Curve, CurvePoint, States};
@@ -24,9 +23,9 @@ use dwell::ring::SpinMethod;
 pub const SIZES: [u64; 8] =
     [4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10, 128 << 10, 256 << 10, 512 << 10];
 
-/// One way of waiting that a sweep measures.
+/// One arm that a sweep measures: a route, a wait mode and a spin method.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Way {
+pub struct Arm {
     /// Route.
     pub route: Route,
     /// Mode; the sleep of a hybrid is chosen by its policy.
@@ -35,10 +34,10 @@ pub struct Way {
     pub method: SpinMethod,
 }
 
-impl Way {
+impl Arm {
     /// A synchronous call.
-    pub const INLINE: Way =
-        Way { route: Route::Inline, mode: Mode::Block, method: SpinMethod::TaskrunFlag };
+    pub const INLINE: Arm =
+        Arm { route: Route::Inline, mode: Mode::Block, method: SpinMethod::TaskrunFlag };
 
     /// Its name in profiles: route and mode.
     pub fn name(&self) -> &'static str {
@@ -52,7 +51,7 @@ impl Way {
     }
 }
 
-impl Way {
+impl Arm {
     /// Whether devices are judged by it, so that both its states are measured.
     fn has_states(&self) -> bool {
         matches!(self.mode, Mode::Block | Mode::Spin)
@@ -74,8 +73,8 @@ impl Way {
     }
 }
 
-/// Always takes one way.
-struct Fixed(Way);
+/// Always takes one arm.
+struct Fixed(Arm);
 
 impl WaitPolicy for Fixed {
     fn name(&self) -> &str {
@@ -99,11 +98,11 @@ impl WaitPolicy for Fixed {
 pub struct Effort {
     /// Interleaved rounds.
     pub rounds: usize,
-    /// Time before each way in which it makes requests that are not measured, in nanoseconds. What
+    /// Time before each arm in which it makes requests that are not measured, in nanoseconds. What
     /// ran before it has left traces: a busy CPU is waited on differently until it has been idle
     /// for a while.
     pub settle_ns: Ns,
-    /// Time for one way and size in one round, in nanoseconds; a slow device takes longer, because
+    /// Time for one arm and size in one round, in nanoseconds; a slow device takes longer, because
     /// every batch has [`LEAST_REQUESTS`].
     pub batch_ns: Ns,
     /// Time for the whole sweep, in nanoseconds. Where it does not suffice, later rounds are left
@@ -113,7 +112,7 @@ pub struct Effort {
 
 /// Requests of a batch, however long they take.
 pub const LEAST_REQUESTS: usize = 5;
-/// The spin that drives the kernel's worker away takes this part of the time in which a way
+/// The spin that drives the kernel's worker away takes this part of the time in which an arm
 /// settles.
 const SPINS_FOR: Ns = 3;
 
@@ -123,85 +122,57 @@ const BEST_ONE_IN: usize = 6;
 /// What a sweep measured.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Swept {
-    /// One curve per way.
+    /// One curve per arm.
     pub curves: Vec<Curve>,
     /// What was left out to stay within the limit.
     pub left_out: Option<String>,
 }
 
-/// Voluntary context switches of the calling thread so far.
-pub fn voluntary_switches() -> u64 {
-    // SAFETY: a zeroed rusage is a valid buffer.
-    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-    // SAFETY: a live buffer; RUSAGE_THREAD exists since Linux 2.6.26.
-    unsafe { libc::getrusage(libc::RUSAGE_THREAD, &mut usage) };
-    usage.ru_nvcsw as u64
-}
-
-/// The file or device under test, opened once per way.
+/// The file or device under test, opened once per arm.
 pub struct Bench {
-    ways: Vec<(Way, File)>,
+    arms: Vec<(Arm, File)>,
     kind: Kind,
     bytes: u64,
     random: Random,
 }
 
-/// Numbers that look random and are the same in every run (xorshift).
-pub(super) struct Random(pub(super) u64);
-
-impl Random {
-    pub(super) fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    /// Data that no layer below can compress or leave out.
-    pub(super) fn fill(&mut self, buffer: &mut [u8]) {
-        for word in buffer.chunks_mut(8) {
-            word.copy_from_slice(&self.next().to_ne_bytes()[..word.len()]);
-        }
-    }
-}
-
 impl Bench {
-    /// Opens `address` once for each way, to read.
+    /// Opens `address` once for each arm, to read.
     ///
     /// # Errors
     /// What opening refuses.
-    pub fn open(address: &Path, ways: &[Way], profile: Profile, direct: bool) -> Result<Bench> {
-        Self::open_for(Kind::Read, address, ways, profile, direct)
+    pub fn open(address: &Path, arms: &[Arm], profile: Profile, direct: bool) -> Result<Bench> {
+        Self::open_for(Kind::Read, address, arms, profile, direct)
     }
 
-    /// Opens `address` once for each way, to write: whatever it holds is lost.
+    /// Opens `address` once for each arm, to write: whatever it holds is lost.
     ///
     /// # Errors
     /// What opening refuses.
     pub fn overwriting(
         address: &Path,
-        ways: &[Way],
+        arms: &[Arm],
         profile: Profile,
         direct: bool,
     ) -> Result<Bench> {
-        Self::open_for(Kind::Write, address, ways, profile, direct)
+        Self::open_for(Kind::Write, address, arms, profile, direct)
     }
 
     fn open_for(
         kind: Kind,
         address: &Path,
-        ways: &[Way],
+        arms: &[Arm],
         profile: Profile,
         direct: bool,
     ) -> Result<Bench> {
-        let open = |way: &Way| {
-            let known = way.known(profile);
-            let options = Options::new().direct(direct).known(known).policy(way.policy());
-            Ok((*way, options.write(kind == Kind::Write).open(address)?))
+        let open = |arm: &Arm| {
+            let known = arm.known(profile);
+            let options = Options::new().direct(direct).known(known).policy(arm.policy());
+            Ok((*arm, options.write(kind == Kind::Write).open(address)?))
         };
-        let ways = ways.iter().map(open).collect::<Result<Vec<_>>>()?;
-        let bytes = ways.first().map_or(Ok(0), |(_, file)| file.bytes())?;
-        Ok(Bench { ways, kind, bytes, random: Random(0x2545_f491_4f6c_dd1d) })
+        let arms = arms.iter().map(open).collect::<Result<Vec<_>>>()?;
+        let bytes = arms.first().map_or(Ok(0), |(_, file)| file.bytes())?;
+        Ok(Bench { arms, kind, bytes, random: Random(0x2545_f491_4f6c_dd1d) })
     }
 
     /// Length of what is measured, in bytes.
@@ -219,14 +190,14 @@ impl Bench {
         self.random.fill(&mut buffer);
         let mut done = 0;
         while done < bytes && (done < least || clock::now() < until) {
-            self.ways[0].1.write_all_at(&buffer, done)?;
+            self.arms[0].1.write_all_at(&buffer, done)?;
             done += buffer.len() as u64;
         }
         self.bytes = done;
-        self.ways[0].1.sync()
+        self.arms[0].1.sync()
     }
 
-    /// Measures every way at every size that fits, rounds interleaved; `progress` hears the share
+    /// Measures every arm at every size that fits, rounds interleaved; `progress` hears the share
     /// that is done, 0–1.
     ///
     /// # Errors
@@ -240,22 +211,22 @@ impl Bench {
         let mut sizes: Vec<u64> =
             sizes.iter().copied().filter(|&size| size <= self.bytes).collect();
         let asked = sizes.clone();
-        // By size, then by way.
+        // By size, then by arm.
         let mut batches: Vec<Vec<Vec<Batch>>> = Vec::new();
         let mut rounds = 0;
-        let Bench { ways, kind, bytes, random } = self;
+        let Bench { arms, kind, bytes, random } = self;
         let cpus = allowed_cpus();
-        let spin = ways.iter().position(|(way, _)| way.mode == Mode::Spin);
+        let spin = arms.iter().position(|(arm, _)| arm.mode == Mode::Spin);
         thread::scope(|scope| {
-            let lanes: Vec<Lane> = ways
+            let lanes: Vec<Lane> = arms
                 .iter()
                 .map(|(_, file)| Lane::start(scope, file, *kind, *bytes, random.next() | 1))
                 .collect();
             let mut limit = Limit::new(effort.limit_ns);
             while rounds < effort.rounds && (rounds == 0 || limit.has_room_for_a_round()) {
-                for (way, lane) in lanes.iter().enumerate() {
+                for (arm, lane) in lanes.iter().enumerate() {
                     let legs = match spin {
-                        Some(_) if ways[way].0.has_states() => both_states(rounds, &cpus),
+                        Some(_) if arms[arm].0.has_states() => both_states(rounds, &cpus),
                         _ => SETTLED.to_vec(),
                     };
                     let parts = legs.iter().map(|leg| leg.places.len()).sum::<usize>();
@@ -272,8 +243,8 @@ impl Bench {
                             limit.settled();
                             let mut row = 0;
                             while row < sizes.len() {
-                                // The first way tells what the others will take.
-                                let first = (rounds, way, part) == (0, 0, 0);
+                                // The first arm tells what the others will take.
+                                let first = (rounds, arm, part) == (0, 0, 0);
                                 let all = (lanes.len() * parts) as Ns;
                                 if first && row > 0 && !limit.has_room_for_a_size(all) {
                                     sizes.truncate(row);
@@ -288,11 +259,11 @@ impl Bench {
                                     least: LEAST_REQUESTS,
                                     cpu,
                                 })?;
-                                batches[row][way].push(Batch { part, ..batch });
+                                batches[row][arm].push(Batch { part, ..batch });
                                 limit.size_done();
                                 row += 1;
                                 let done = (part * sizes.len() + row) as f64;
-                                let turns = (rounds * lanes.len() + way) as f64;
+                                let turns = (rounds * lanes.len() + arm) as f64;
                                 let share = (turns + done / (parts * sizes.len()) as f64)
                                     / (effort.rounds * lanes.len()) as f64;
                                 progress(share.max(limit.share()));
@@ -307,16 +278,16 @@ impl Bench {
             Ok::<(), Error>(())
         })?;
         let suffix = if self.kind == Kind::Read { "" } else { "-write" };
-        let curve = |(at, (way, _)): (usize, &(Way, File))| Curve {
-            mode: format!("{}{suffix}", way.name()),
+        let curve = |(at, (arm, _)): (usize, &(Arm, File))| Curve {
+            mode: format!("{}{suffix}", arm.name()),
             points: sizes
                 .iter()
                 .zip(&batches)
-                .map(|(&size, ways)| point(size, way, &ways[at]))
+                .map(|(&size, arms)| point(size, arm, &arms[at]))
                 .collect(),
         };
         Ok(Swept {
-            curves: self.ways.iter().enumerate().map(curve).collect(),
+            curves: self.arms.iter().enumerate().map(curve).collect(),
             left_out: left_out(self.kind, rounds, effort.rounds, &sizes, &asked),
         })
     }
@@ -350,9 +321,9 @@ impl Limit {
     }
 
     /// Each size is twice the one before, and takes at most twice as long; so it does by each of
-    /// so many ways.
-    fn has_room_for_a_size(&self, ways: Ns) -> bool {
-        self.left_ns() >= self.size_ns * 2 * ways
+    /// so many arms.
+    fn has_room_for_a_size(&self, arms: Ns) -> bool {
+        self.left_ns() >= self.size_ns * 2 * arms
     }
 
     /// What comes now is a size.
@@ -403,11 +374,11 @@ fn left_out(
     })
 }
 
-/// Joins the batches of one way and size. The states are those of all batches, the rest is how the
-/// way settles by itself. The median is the median of the batches' medians, so that one disturbed
+/// Joins the batches of one arm and size. The states are those of all batches, the rest is how the
+/// arm settles by itself. The median is the median of the batches' medians, so that one disturbed
 /// batch does not count. The outer percentiles are those of all requests; a slow batch has fewer
 /// than a fast one, so that its median may lie beyond them, which they then do not leave out.
-pub(super) fn point(size_bytes: u64, way: &Way, batches: &[Batch]) -> CurvePoint {
+pub(super) fn point(size_bytes: u64, arm: &Arm, batches: &[Batch]) -> CurvePoint {
     let sorted = |mut values: Vec<Ns>| {
         values.sort_unstable();
         values
@@ -423,7 +394,7 @@ pub(super) fn point(size_bytes: u64, way: &Way, batches: &[Batch]) -> CurvePoint
         mean_ns: middle(&sorted(settled.iter().map(|batch| batch.mean()).collect())),
         p10_ns: all[all.len() / 10].min(median_ns),
         p90_ns: all[all.len() * 9 / 10].max(median_ns),
-        states: way.has_states().then(|| states(batches)),
+        states: arm.has_states().then(|| states(batches)),
         voluntary_switches_per_request: settled.iter().map(|b| b.switches).sum::<u64>() as f64
             / requests,
         cpu_ns_per_request: settled.iter().map(|b| b.cpu_ns).sum::<Ns>() as f64 / requests,
@@ -455,7 +426,7 @@ mod tests {
     fn few_slow_requests_beside_many_fast_ones_leave_the_percentiles_in_order() {
         let batch = |count, ns| Batch { latencies_ns: vec![ns; count], ..Batch::default() };
         for rounds in [[batch(100, 10), batch(2, 900)], [batch(2, 10), batch(100, 900)]] {
-            let CurvePoint { median_ns, p10_ns, p90_ns, .. } = point(4096, &Way::INLINE, &rounds);
+            let CurvePoint { median_ns, p10_ns, p90_ns, .. } = point(4096, &Arm::INLINE, &rounds);
             assert!(p10_ns <= median_ns && median_ns <= p90_ns, "{p10_ns} {median_ns} {p90_ns}");
         }
     }

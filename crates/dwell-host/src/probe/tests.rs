@@ -5,7 +5,8 @@ use dwell_policy::{DeviceClass, Mode, Ns, Route};
 
 use super::judge::{Bounds, Judgement, judge};
 use super::lane::Batch;
-use super::sweep::{Random, SIZES, Way, point};
+use super::lane::Random;
+use super::sweep::{Arm, SIZES, point};
 use super::turn::{Before, both_states};
 use crate::profile::{Curve, SpinMethod};
 
@@ -28,9 +29,9 @@ impl Machine {
         Batch { latencies_ns, switches: 30, cpu_ns: 0, part }
     }
 
-    /// A way's curve; a request takes so many microseconds with the worker on the same CPU, and on
+    /// An arm's curve; a request takes so many microseconds with the worker on the same CPU, and on
     /// another.
-    fn curve(&mut self, way: Way, [together_us, apart_us]: [u64; 2], rounds: usize) -> Curve {
+    fn curve(&mut self, arm: Arm, [together_us, apart_us]: [u64; 2], rounds: usize) -> Curve {
         let mut batches = vec![Vec::new(); SIZES.len()];
         for round in 0..rounds {
             for (leg, parts) in both_states(round, &[0, 1]).iter().zip([[0, 1], [2, 3]]) {
@@ -52,8 +53,8 @@ impl Machine {
                 }
             }
         }
-        let points = SIZES.iter().zip(&batches).map(|(&size, batches)| point(size, &way, batches));
-        Curve { mode: way.name().into(), points: points.collect() }
+        let points = SIZES.iter().zip(&batches).map(|(&size, batches)| point(size, &arm, batches));
+        Curve { mode: arm.name().into(), points: points.collect() }
     }
 }
 
@@ -63,8 +64,8 @@ const BOUNDS: Bounds =
 fn probe(seed: u64, rounds: usize) -> Judgement {
     let scattered: Ns = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut machine = Machine { random: Random(scattered), worker: 0 };
-    let spin = Way { route: Route::Interrupt, mode: Mode::Spin, method: SpinMethod::default() };
-    let block = machine.curve(Way::INLINE, [5, 60], rounds);
+    let spin = Arm { route: Route::Interrupt, mode: Mode::Spin, method: SpinMethod::default() };
+    let block = machine.curve(Arm::INLINE, [5, 60], rounds);
     judge(Some(&block), &block, Some(&machine.curve(spin, [7, 15], rounds)), BOUNDS)
 }
 

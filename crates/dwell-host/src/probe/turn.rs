@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A way's turn in a round of a sweep: what runs before it, and on which CPUs it is measured.
+//! An arm's turn in a round of a sweep: what runs before it, and on which CPUs it is measured.
 //!
 //! How long a request takes depends on what came before: on the CPU that the kernel's worker was
-//! left on, and on whether that has halted. So a way is measured first as it settles by itself, and
-//! then in both states on purpose. A spin drives the worker to another CPU; the thread stays, then
-//! follows.
+//! left on, and on whether that has halted. So an arm is measured first as it settles by itself,
+//! and then in both states on purpose. A spin drives the worker to another CPU; the thread stays,
+//! then follows.
 
-/// What runs before a way is measured.
+/// What runs before an arm is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Before {
-    /// The way itself, until it has settled.
+    /// The arm itself, until it has settled.
     Itself,
     /// A thread that spins on this CPU.
     Spinning(usize),
@@ -20,15 +20,15 @@ pub enum Before {
 pub struct Leg {
     /// What runs first, unmeasured.
     pub before: Before,
-    /// Where the way is measured then, one batch after the other. `None` leaves the choice to the
+    /// Where the arm is measured then, one batch after the other. `None` leaves the choice to the
     /// scheduler.
     pub places: [Option<usize>; 2],
 }
 
-/// The legs of a way that settles, and nothing else.
+/// The legs of an arm that settles, and nothing else.
 pub const SETTLED: [Leg; 1] = [Leg { before: Before::Itself, places: [None; 2] }];
 
-/// The legs of a way that is measured in both states, with the CPUs that the thread may use. The
+/// The legs of an arm that is measured in both states, with the CPUs that the thread may use. The
 /// CPU to spin on changes from round to round.
 pub fn both_states(round: usize, cpus: &[usize]) -> Vec<Leg> {
     let mut legs = SETTLED.to_vec();

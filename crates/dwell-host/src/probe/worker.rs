@@ -5,7 +5,7 @@ use std::path::Path;
 
 use dwell_policy::{Mode, Ns, Profile, Route};
 
-use crate::probe::sweep::Way;
+use crate::probe::sweep::Arm;
 use dwell::buffer::Aligned;
 use dwell::clock;
 use dwell::error::Result;
@@ -31,9 +31,9 @@ const SIZES: [u64; 2] = [4 << 10, 64 << 10];
 /// Spins for requests of two sizes, and takes what all CPUs did meanwhile, less what this thread
 /// and an idle machine did; each for `span_ns`, of which [`SPAN_NS`] is enough.
 pub fn cost(address: &Path, profile: Profile, method: SpinMethod, span_ns: Ns) -> Result<Cost> {
-    let way = Way { route: Route::Interrupt, mode: Mode::Spin, method };
+    let arm = Arm { route: Route::Interrupt, mode: Mode::Spin, method };
     let known = DeviceParameters { profile: Some(profile), method, ..DeviceParameters::default() };
-    let file = Options::new().direct(true).known(known).policy(way.policy()).open(address)?;
+    let file = Options::new().direct(true).known(known).policy(arm.policy()).open(address)?;
     let idle = {
         let (busy, started) = (monitor::busy_ns().unwrap_or(0), clock::now());
         clock::sleep_until(started + span_ns / 2);

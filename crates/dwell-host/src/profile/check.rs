@@ -83,8 +83,8 @@ impl DeviceProfile {
         }
         rising("queued", "size_bytes", &self.queued, |point| point.size_bytes)?;
         for (i, point) in self.queued.iter().enumerate() {
-            for (way, cost) in [("block", point.block), ("spin", point.spin)] {
-                check_cost(&format!("queued[{i}].{way}"), cost)?;
+            for (mode, cost) in [("block", point.block), ("spin", point.spin)] {
+                check_cost(&format!("queued[{i}].{mode}"), cost)?;
             }
         }
         let switches = &self.switches;

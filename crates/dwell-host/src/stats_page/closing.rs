@@ -60,8 +60,8 @@ pub fn closing(run: &Snapshot) -> String {
     let mut rows = stats.rows.clone();
     rows.sort_by_key(|row| std::cmp::Reverse(row.requests));
     for row in &rows {
-        let way = format!("{} {}", row.route.as_str(), row.mode.as_str());
-        line("", format!("{way:<16} {:<14} {:>12}", row.why.as_str(), row.requests));
+        let arm = format!("{} {}", row.route.as_str(), row.mode.as_str());
+        line("", format!("{arm:<16} {:<14} {:>12}", row.why.as_str(), row.requests));
     }
     if is_shadow {
         line("shadow", shadow(&stats));

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use crate::nfs3::{Attributes, Kind, Time};
-use crate::options::Caching;
+use crate::url::Caching;
 
 /// What changes whenever a file's data does: by it a file that is opened again is known to be as it
 /// was.

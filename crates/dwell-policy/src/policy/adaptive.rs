@@ -4,7 +4,7 @@
 use super::{Check, Looked, SmartCon, WaitPolicy, block, left, wake};
 use crate::{Decision, Goal, Kind, Mode, Profile, Reason, Wait};
 
-/// Does what cost least where both ways of waiting were tried, and what [`SmartCon`] says where
+/// Does what cost least where both arms were tried, and what [`SmartCon`] says where
 /// they were not yet.
 ///
 /// The caller compares the [`Arm`](crate::Arm)s by a [`Switchback`](crate::switchback::Switchback)
@@ -50,7 +50,7 @@ impl WaitPolicy for Adaptive {
         Some(self.goal)
     }
 
-    /// Counting it loses more than it gains (docs/policies.md).
+    /// Counting it loses more than it gains (docs/explanation/policies.md).
     fn looks_at_backlog(&self) -> bool {
         false
     }

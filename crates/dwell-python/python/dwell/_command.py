@@ -33,8 +33,8 @@ def _ran(*args):
 
 @dataclasses.dataclass(frozen=True)
 class Figure:
-    """A figure as it was measured: `rows` are dictionaries with `case`, `theirs` (what the paper has),
-    `ours`, `low`, `high` (95 % interval), `unit`, `verdict` and `note`."""
+    """A figure as it was measured: `rows` are dictionaries with `case`, `paper` (what the paper has),
+    `measured`, `low`, `high` (95 % interval), `unit`, `verdict` and `note`."""
 
     id: str
     what: str
@@ -48,7 +48,7 @@ class Figure:
 
         by_unit = {}
         for row in self.rows:
-            if isinstance(row.get("ours"), (int, float)):
+            if isinstance(row.get("measured"), (int, float)):
                 by_unit.setdefault(row["unit"], []).append(row)
         heights = [1 + len(rows) for rows in by_unit.values()] or [1]
         drawn, axes = pyplot.subplots(
@@ -57,11 +57,11 @@ class Figure:
         )
         for axis, (unit, rows) in zip(axes[:, 0], by_unit.items()):
             for at, row in enumerate(rows):
-                low, high = (row["ours"] if row.get(end) is None else row[end] for end in ("low", "high"))
-                reach = [[row["ours"] - low], [high - row["ours"]]]
-                axis.errorbar(row["ours"], at, xerr=reach, fmt="o", color="C0", capsize=3, label="measured")
-                if row.get("theirs_range"):
-                    ends = row["theirs_range"]
+                low, high = (row["measured"] if row.get(end) is None else row[end] for end in ("low", "high"))
+                reach = [[row["measured"] - low], [high - row["measured"]]]
+                axis.errorbar(row["measured"], at, xerr=reach, fmt="o", color="C0", capsize=3, label="measured")
+                if row.get("paper_range"):
+                    ends = row["paper_range"]
                     axis.plot(ends, [at + 0.3] * 2, "D-", color="C1", markersize=4, label="paper")
             axis.set_yticks(range(len(rows)), [row["case"] for row in rows])
             axis.set_ylim(len(rows) - 0.4, -0.6)
@@ -78,21 +78,21 @@ class Figure:
             value = row.get(name)
             return escape(f"{value:.4g}" if isinstance(value, float) else "" if value is None else str(value))
 
-        heads = ("case", "theirs", "ours", "low", "high", "unit", "verdict", "note")
+        heads = ("case", "paper", "measured", "low", "high", "unit", "verdict", "note")
         body = "".join("<tr>" + "".join(f"<td>{cell(row, name)}</td>" for name in heads) + "</tr>" for row in self.rows)
         return f"<b>{escape(self.id)}</b> {escape(self.what)}<table><tr>{''.join(f'<th>{n}</th>' for n in heads)}</tr>{body}</table>"
 
 
-def figure(id, *, effort=1.0, case=None, out=None):
+def figure(id, *, max_time="600s", case=None, out=None):
     """Measures one figure of the papers on this machine, as `dwell lab figure ID` does, and gives it.
 
-    effort  1 is full, 0.1 a smoke test
-    case    only rows whose names contain this
-    out     directory that keeps ID.json and ID.svg; a measurement goes on where one was stopped
+    max_time  longest time to sample a row, as 60s
+    case      only rows whose names contain this
+    out       directory that keeps ID.json and ID.svg; a measurement goes on where one was stopped
     """
     with tempfile.TemporaryDirectory() as own:
         place = pathlib.Path(out or own)
-        _ran("lab", "figure", id, "--effort", str(effort), "--out", str(place), *(["--case", case] if case else []))
+        _ran("lab", "figure", id, "--max-time", max_time, "--out", str(place), *(["--case", case] if case else []))
         return read_figure(place / f"{id}.json")
 
 

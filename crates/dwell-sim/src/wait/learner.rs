@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a policy that compares ways to wait is told, as by the learner of a real device.
+//! What a policy that compares arms is told, as by the learner of a real device.
 
 use dwell_policy::switchback::{Seen, Step, Switchback};
 use dwell_policy::{Arm, Arms, Decision, Goal, Learned, Ns, Wait};

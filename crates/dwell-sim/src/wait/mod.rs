@@ -78,7 +78,7 @@ struct Machine<'a> {
     scenario: &'a Scenario,
     profile: Profile,
     policy: &'a dyn WaitPolicy,
-    /// For a policy that compares ways to wait.
+    /// For a policy that compares arms.
     learner: Option<Learner>,
     rng: Rng,
     now: Ns,

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use super::sysfs::{read, read_active};
+use super::attribute::{read, read_active};
 use super::{Device, DeviceKind};
 
 /// `text` without padding and without what cannot be printed.

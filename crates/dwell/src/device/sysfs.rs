@@ -5,6 +5,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use super::attribute::{read, read_active};
 use super::identity::{identity, numbered, one_blank};
 use super::place::{Locate, Place};
 use super::{Device, DeviceError, DeviceKind, IrqName, beneath_file};
@@ -19,19 +20,6 @@ impl Default for Sysfs {
     fn default() -> Self {
         Sysfs::at("/sys")
     }
-}
-
-/// Content of an attribute; `None` when absent, unreadable or empty.
-pub(super) fn read(file: &Path) -> Option<String> {
-    let text = String::from_utf8_lossy(&fs::read(file).ok()?).trim().to_owned();
-    (!text.is_empty()).then_some(text)
-}
-
-/// The bracketed choice of `a [b] c`, or a lone word.
-pub(super) fn read_active(file: &Path) -> Option<String> {
-    let text = read(file)?;
-    let bracketed = text.split_once('[').and_then(|(_, rest)| rest.split_once(']'));
-    Some(bracketed.map_or_else(|| text.clone(), |(active, _)| active.to_owned()))
 }
 
 fn number(file: PathBuf) -> Result<Option<u64>, DeviceError> {

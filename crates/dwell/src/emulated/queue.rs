@@ -241,9 +241,9 @@ impl EmulatedQueue {
         self.in_flight.front().map_or(NEVER, |next| next.due)
     }
 
-    /// When so many completions are due, or fewer have waited long enough for the others.
-    fn due_together(&self, enough: u32) -> Ns {
-        let last = enough.clamp(1, self.in_flight.len().max(1) as u32) as usize - 1;
+    /// When so many completions are due, or fewer have waited long min_complete for the others.
+    fn due_together(&self, min_complete: u32) -> Ns {
+        let last = min_complete.clamp(1, self.in_flight.len().max(1) as u32) as usize - 1;
         let last_due = self.in_flight.get(last).map_or(NEVER, |last| last.due);
         last_due.min(self.next_due().saturating_add(TOGETHER_NS))
     }
@@ -285,8 +285,8 @@ unsafe impl Queue for EmulatedQueue {
         found
     }
 
-    fn arm(&mut self, enough: u32) -> Wake<'_> {
-        let due = self.due_together(enough);
+    fn arm(&mut self, min_complete: u32) -> Wake<'_> {
+        let due = self.due_together(min_complete);
         let Some(timer) = &self.timer else { return Wake::At(due) };
         if self.armed_for != Some(due) {
             if !timer.set(due) {

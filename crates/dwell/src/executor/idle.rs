@@ -23,7 +23,7 @@ struct Idle<'a> {
     several: Several,
     /// How long a sleep may wait for several completions, in nanoseconds.
     together_ns: Ns,
-    /// When fewer than enough were first seen.
+    /// When fewer than `min_complete` were first seen.
     since: Option<Ns>,
 }
 
@@ -40,7 +40,7 @@ struct Armed {
 impl Idle<'_> {
     fn over(&mut self) -> bool {
         let taken = self.reactor.landed.len() as u32;
-        if taken >= self.several.enough
+        if taken >= self.several.min_complete
             || !self.reactor.after.wakers.is_empty()
             || self.shared.has_news()
             || self.reactor.has_lost_some()
@@ -55,7 +55,8 @@ impl Idle<'_> {
 
     /// Arms everything.
     fn arm(&mut self, until: Option<Ns>) -> Armed {
-        let enough = self.several.enough.saturating_sub(self.reactor.landed.len() as u32).max(1);
+        let min_complete =
+            self.several.min_complete.saturating_sub(self.reactor.landed.len() as u32).max(1);
         let Reactor { platform, lines, words, .. } = &mut *self.reactor;
         platform.disarm();
         let mut armed = Armed { wakeable: true, until, look: false };
@@ -67,8 +68,8 @@ impl Idle<'_> {
                     .descriptor()
                     .is_none_or(|watcher| line.queue.watch(watcher) == Watch::Waiting);
             let wake = match watches {
-                true => line.queue.arm(enough),
-                false => line.queue.arm_beside(enough),
+                true => line.queue.arm(min_complete),
+                false => line.queue.arm_beside(min_complete),
             };
             if let Wake::At(at) | Wake::Socket { at: Some(at), .. } = wake {
                 armed.until = Some(armed.until.map_or(at, |until| until.min(at)));
@@ -128,7 +129,9 @@ impl Driver for Idle<'_> {
                 self.reactor.platform.relax();
             }
             self.reactor.look_at_queues();
-            if self.reactor.landed.len() as u32 >= self.several.enough || self.shared.has_news() {
+            if self.reactor.landed.len() as u32 >= self.several.min_complete
+                || self.shared.has_news()
+            {
                 break;
             }
         }
@@ -163,7 +166,7 @@ impl Driver for Idle<'_> {
         }
         let Armed { wakeable, until, look } = self.arm(until);
         if wakeable && (!look || self.look_once_more()) {
-            let until = match self.several.enough {
+            let until = match self.several.min_complete {
                 0 | 1 => until,
                 _ => {
                     let together = self.reactor.platform.now().saturating_add(self.together_ns);
@@ -176,7 +179,7 @@ impl Driver for Idle<'_> {
         for (_, line) in self.reactor.lines.iter_mut().filter(|(_, line)| line.is_busy()) {
             line.queue.disarm();
         }
-        // After a sleep, one completion is enough: the thread takes those that are there.
+        // After a sleep, one completion is min_complete: the thread takes those that are there.
         self.several = Several::ONE;
         if wakeable { Woken::Look } else { Woken::Unwakeable }
     }
@@ -250,12 +253,12 @@ impl Reactor {
         };
         let switch_ns = owner.map_or(0, |owner| owner.switch_ns());
         let in_flight = self.in_flight();
-        let (enough, patience_ns) =
-            self.pace.worth_waiting_for(decision.enough, in_flight, switch_ns);
-        let usual_ns = self.pace.interval_ns().saturating_mul(Ns::from(enough));
+        let (min_complete, patience_ns) =
+            self.pace.worth_waiting_for(decision.min_complete, in_flight, switch_ns);
+        let usual_ns = self.pace.interval_ns().saturating_mul(Ns::from(min_complete));
         let together_ns =
             usual_ns.saturating_mul(TOGETHER).clamp(*TOGETHER_NS.start(), *TOGETHER_NS.end());
-        let several = Several { enough, patience_ns };
+        let several = Several { min_complete, patience_ns };
         let outcome =
             drive(machine, &mut Idle { reactor: self, shared, several, together_ns, since: None });
         self.counts.waited(&outcome);

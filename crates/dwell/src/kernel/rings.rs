@@ -122,10 +122,10 @@ impl Rings {
     }
 
     /// With requests on several rings at once only timed polling sees all of them.
-    pub fn arm(&mut self, enough: u32) -> Wake<'static> {
+    pub fn arm(&mut self, min_complete: u32) -> Wake<'static> {
         let mut busy = self.busy();
         match (busy.next(), busy.next()) {
-            (Some(ring), None) => ring.arm(enough),
+            (Some(ring), None) => ring.arm(min_complete),
             _ => Wake::Never,
         }
     }

@@ -140,6 +140,31 @@ fn once_settled_few_requests_try_anything() {
 }
 
 #[test]
+fn of_quick_calls_one_in_eight_is_timed_and_of_others_all() {
+    for (latency_ns, expected) in [(2_500, 110..=140), (30_000, 1000..=1000)] {
+        let mut world = World::new(None, [latency_ns, 40_000, 50_000]);
+        world.requests(Kind::Read, 4096, SECOND);
+        let asked = world.learner.ask(&world.wait(Kind::Read, 4096), 1).unwrap();
+        assert_eq!(asked.learned(), Some(Learned { arm: Arm::Call, trial: false }));
+        // Also of those of one kind that come between others in a pattern.
+        for step in 1..10 {
+            let timed = (0..1000).filter(|call| world.learner.times(asked, call * step)).count();
+            assert!(expected.contains(&timed), "{latency_ns} ns, every {step}: {timed}");
+        }
+    }
+}
+
+#[test]
+fn cpu_time_is_measured_every_half_millisecond() {
+    let world = World { learner: Learner::new(Goal::Balanced, None), ..World::new(None, [0; 3]) };
+    let asked = world.learner.ask(&world.wait(Kind::Read, 4096), 1).unwrap();
+    let mut hearing = Hearing::default();
+    let metered = |now: &Ns| world.learner.meters(&mut hearing, asked, *now);
+    let metered = (0..1000).map(|at| SECOND + at * 3_000).filter(metered).count();
+    assert_eq!(metered, 6);
+}
+
+#[test]
 fn beside_others_nobody_spins_and_afterwards_what_was_known_holds() {
     let mut world = World::new(None, [30_000, 20_000, 10_000]);
     world.requests(Kind::Read, 4096, 2 * SECOND);

@@ -133,8 +133,8 @@ impl Parker {
         }
         let wake = if self.main.is_some() { ring.arm_beside() } else { ring.arm(1) };
         match wake {
-            Wake::Ring { fd, unsent, enough } => {
-                self.main = Some((fd, unsent, enough));
+            Wake::Ring { fd, unsent, min_complete } => {
+                self.main = Some((fd, unsent, min_complete));
                 true
             }
             Wake::Descriptor(descriptor) => self.arm_descriptor(descriptor, false),
@@ -201,8 +201,8 @@ impl Platform for Parker {
         match *wake {
             Wake::Never => false,
             Wake::At(_) => true,
-            Wake::Ring { fd, unsent, enough } => {
-                self.main = Some((fd, unsent, enough));
+            Wake::Ring { fd, unsent, min_complete } => {
+                self.main = Some((fd, unsent, min_complete));
                 true
             }
             Wake::Descriptor(fd) => self.arm_descriptor(fd, false),
@@ -229,7 +229,7 @@ impl Platform for Parker {
             false => until,
         };
         match self.main.take() {
-            Some((fd, unsent, enough)) => enter_ring(fd, unsent, enough, until),
+            Some((fd, unsent, min_complete)) => enter_ring(fd, unsent, min_complete, until),
             None => {
                 let ends = |at: &Ns| self.clock.ends_sleep(clock::now(), *at);
                 let until = if until.as_ref().is_some_and(ends) { None } else { until };

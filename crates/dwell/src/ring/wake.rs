@@ -11,10 +11,10 @@ use crate::eventfd::Event;
 use crate::queue::{Wake, Watch};
 
 impl Ring {
-    /// How the kernel wakes a thread that waits for `enough` completions of this ring. Unsent
+    /// How the kernel wakes a thread that waits for `min_complete` completions of this ring. Unsent
     /// requests go out with the same call, once. Where the kernel does not take them then, the
     /// thread must not wait ([`Wake::Never`]).
-    pub fn arm(&mut self, enough: u32) -> Wake<'static> {
+    pub fn arm(&mut self, min_complete: u32) -> Wake<'static> {
         // A forked child does not have the ring's memory.
         if !self.usable() || self.completed == Completed::ByPolling {
             return Wake::Never;
@@ -29,7 +29,7 @@ impl Ring {
         self.armed_after = Some(self.sent);
         self.armed = true;
         let unsent = self.unsent.len() as u32;
-        Wake::Ring { fd: self.uring.as_raw_fd(), unsent, enough: enough.max(1) }
+        Wake::Ring { fd: self.uring.as_raw_fd(), unsent, min_complete: min_complete.max(1) }
     }
 
     /// The sleep that [`Ring::arm`] was for is over.

@@ -179,18 +179,18 @@ unsafe impl Queue for DeviceQueue {
         }
         found
     }
-    /// It wakes with the completion that makes enough of them, as a ring would.
-    fn arm(&mut self, enough: u32) -> Wake<'_> {
+    /// It wakes with the completion that makes `min_complete` of them, as a ring would.
+    fn arm(&mut self, min_complete: u32) -> Wake<'_> {
         if !self.wakes {
             return Wake::Never;
         }
-        self.asked.lock().unwrap().push(enough);
-        let at = (enough as usize).min(self.in_flight.len()).saturating_sub(1);
+        self.asked.lock().unwrap().push(min_complete);
+        let at = (min_complete as usize).min(self.in_flight.len()).saturating_sub(1);
         let Some((due, ..)) = self.in_flight.get(at) else { return Wake::Never };
         match &self.ring_due {
             Some(ring_due) => {
                 ring_due.store(*due, Ordering::Relaxed);
-                Wake::Ring { fd: RING, unsent: 0, enough }
+                Wake::Ring { fd: RING, unsent: 0, min_complete }
             }
             None => Wake::At(*due),
         }

@@ -6,7 +6,8 @@ const PROGRAM: u32 = 4_000_001;
 const THREAD: u32 = 4_000_002;
 
 fn event(at: u64, thread: u32, what: What) -> Event {
-    Event { at, cpu: 0, process: if thread == THREAD { PROGRAM } else { thread }, thread, what }
+    let process = if thread == THREAD { PROGRAM } else { thread };
+    Event { at, cpu: 0, within: None, process, thread, what }
 }
 
 fn request(operation: u8) -> Request {
@@ -15,7 +16,7 @@ fn request(operation: u8) -> Request {
 
 /// A thread reads, sleeps, and is woken by the interrupt on an idle CPU.
 fn told(call: Option<i16>, state: u64) -> Sums {
-    let mut story = Story::new(false, 0, &[PROGRAM], Fresh::default());
+    let mut story = Story::new(false, 0, &[PROGRAM]);
     let (read, sleep) = (request(READ), What::Switch { state, next: 0 });
     if let Some(call) = call {
         story.tell(event(90, THREAD, What::Enter(call)));
@@ -52,7 +53,7 @@ fn a_wait_is_split_at_its_completion_and_its_wake_up() {
 fn a_sleep_in_no_call_is_a_fault_and_one_without_a_request_no_wait() {
     let sums = told(None, UNINTERRUPTIBLE);
     assert_eq!(sums.waits[0].0.call, NO_CALL);
-    let mut story = Story::new(false, 0, &[PROGRAM], Fresh::default());
+    let mut story = Story::new(false, 0, &[PROGRAM]);
     story.tell(event(100, THREAD, What::Switch { state: 1, next: 0 }));
     story.tell(event(150, 0, What::Waking(THREAD)));
     story.tell(event(160, 0, What::Switch { state: 0, next: THREAD }));
@@ -61,9 +62,45 @@ fn a_sleep_in_no_call_is_a_fault_and_one_without_a_request_no_wait() {
     assert!(sums.threads.is_empty());
 }
 
+/// A wait whose request completed `within` an interrupt, and that another ended `later_ns` after it
+/// ended or, if `ended` is none, while it still ran.
+fn device_ns(within: Option<Interrupt>, ended: Option<Interrupt>, later_ns: u64) -> u64 {
+    let mut story = Story::new(false, 0, &[PROGRAM]);
+    let read = request(READ);
+    let other = 4_000_020;
+    story.tell(event(100, THREAD, What::Issue(read)));
+    story.tell(event(110, THREAD, What::Switch { state: UNINTERRUPTIBLE, next: other }));
+    story.tell(Event { within, ..event(200, other, What::Complete(read)) });
+    if let Some(interrupt) = ended {
+        story.tell(event(201, other, What::Ends(interrupt)));
+    }
+    let waker_within = within.filter(|_| ended != within);
+    let woken = What::Waking(THREAD);
+    story.tell(Event { within: waker_within, ..event(200 + later_ns, other, woken) });
+    story.tell(event(300 + later_ns, other, What::Switch { state: 0, next: THREAD }));
+    story.sums(false).waits[0].1.parts[Part::Device as usize]
+}
+
+#[test]
+fn a_completion_in_an_interrupt_explains_wake_ups_until_that_interrupt_ends() {
+    let (hard, soft) = (Some(Interrupt::Hard), Some(Interrupt::Soft));
+    for interrupt in [hard, soft] {
+        assert_eq!(device_ns(interrupt, None, 10_000_000), 90);
+        assert_eq!(device_ns(interrupt, interrupt, 5), 0);
+    }
+    // One that interrupted it ends.
+    assert_eq!(device_ns(soft, hard, 10), 90);
+}
+
+#[test]
+fn a_completion_outside_interrupts_explains_wake_ups_by_a_program_for_a_moment() {
+    assert_eq!(device_ns(None, None, PROGRAM_NS - 1), 90);
+    assert_eq!(device_ns(None, None, PROGRAM_NS), 0);
+}
+
 #[test]
 fn who_is_not_followed_has_no_waits_and_children_are_followed() {
-    let mut story = Story::new(false, 0, &[PROGRAM], Fresh::default());
+    let mut story = Story::new(false, 0, &[PROGRAM]);
     story.tell(event(10, 77, What::Switch { state: 1, next: 0 }));
     assert!(story.sums(false).waits.is_empty());
     let new = |thread, flags| What::NewTask { thread, flags };

@@ -56,7 +56,7 @@ pub struct Nfs {
     #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u16).range(1..=1000))]
     rounds: u16,
     /// Directory for report.html, result.json and result.csv
-    #[arg(short, long, alias = "report", value_name = "DIR", default_value = "dwell-report")]
+    #[arg(short, long, value_name = "DIR", default_value = "dwell-report")]
     out: PathBuf,
     /// Print the result as JSON in place of the table
     #[arg(long)]

@@ -56,7 +56,7 @@ pub struct Pager {
     #[arg(long, default_value_t = 18, value_parser = clap::value_parser!(u32).range(14..=26))]
     scale: u32,
     /// How much of a file may be in memory: its length divided by this, but 4 MiB at least
-    #[arg(long, alias = "over", default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..=1024))]
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..=1024))]
     memory_ratio: u64,
     /// Longest time of visits in each round, as 300ms or 2s
     #[arg(long, default_value = "2s", value_parser = given::milliseconds)]
@@ -65,7 +65,7 @@ pub struct Pager {
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=1000))]
     rounds: u16,
     /// Directory for report.html, result.json and result.csv
-    #[arg(short, long, alias = "report", value_name = "DIR", default_value = "dwell-report")]
+    #[arg(short, long, value_name = "DIR", default_value = "dwell-report")]
     out: PathBuf,
     /// Print the result as JSON in place of the table
     #[arg(long)]

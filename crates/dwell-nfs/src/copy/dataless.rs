@@ -11,10 +11,10 @@ use std::path::Path;
 use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
 
 use crate::copy::{Copy, Job};
-use crate::error::{Error, Result, Why};
+use crate::error::{Error, Result, Why, system};
 use crate::nfs3::{Kind, SetAttributes, Status};
 use crate::resume;
-use crate::tree::{Facts, Node, checked, system};
+use crate::tree::{Facts, Node, checked};
 
 /// Something without data.
 enum Dataless<'a> {

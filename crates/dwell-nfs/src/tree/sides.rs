@@ -11,10 +11,9 @@ use dwell::executor::AsyncFile;
 
 use crate::client::Client;
 use crate::connection::Payload;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, engine};
 use crate::file::{RemoteFile, Writer};
 use crate::memory::Memory;
-use crate::tree::hall;
 
 /// Data of a file to read from.
 pub enum Source {
@@ -43,7 +42,7 @@ impl Source {
             Source::Local(file, _, memory) => {
                 let buffer = memory.borrow_mut().part(bytes as usize);
                 let (read, mut buffer) = file.read_at(buffer, offset).await;
-                let read = read.map_err(|error| hall("read", file.file().path(), error))?;
+                let read = read.map_err(|error| engine("read", file.file().path(), error))?;
                 buffer.truncate(read);
                 Ok(Payload::new(buffer.freeze()))
             }
@@ -101,7 +100,7 @@ impl Target {
         match self {
             Target::Remote(writer) => writer.write(offset, &data).await,
             Target::Local(file) => {
-                let failed = |error| hall("write", file.file().path(), error);
+                let failed = |error| engine("write", file.file().path(), error);
                 let (mut left, mut at) = (data.into_bytes(), offset);
                 while !left.is_empty() {
                     let (wrote, mut rest) = file.write_at(left, at).await;
@@ -127,7 +126,7 @@ impl Target {
             Target::Remote(writer) => writer.commit().await,
             Target::Local(file) => {
                 let path = file.file().path().to_owned();
-                file.sync_data().await.map_err(|error| hall("sync", &path, error)).map(|()| 0)
+                file.sync_data().await.map_err(|error| engine("sync", &path, error)).map(|()| 0)
             }
         }
     }

@@ -49,7 +49,7 @@ pub struct Workload {
     #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u64).range(1..=600_000))]
     batch_ms: u64,
     /// Directory for report.html, result.json and result.csv
-    #[arg(short, long, alias = "report", value_name = "DIR", default_value = "dwell-report")]
+    #[arg(short, long, value_name = "DIR", default_value = "dwell-report")]
     out: PathBuf,
     /// Print the result as JSON in place of the table
     #[arg(long)]
