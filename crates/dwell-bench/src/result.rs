@@ -18,6 +18,7 @@ use crate::{
     usage::Cost,
 };
 
+pub(crate) use conclusion::DEFAULT_POLICY;
 pub use setting::{Direction, Load, Pattern, Requests, Setting, Work};
 
 /// Version of the JSON that this code writes and reads.

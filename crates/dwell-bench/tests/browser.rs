@@ -56,8 +56,9 @@ fn every_section_of_a_report_is_there_and_the_console_is_silent() {
             assert!(dom.contains(&format!("<section id=\"setting-{}\">", i + 1)));
             assert!(dom.contains(&format!("<h2>{setting}</h2>")), "{setting}");
         }
-        assert_eq!(dom.matches("<svg").count(), 6 * settings.len());
-        assert_eq!(dom.matches("</svg>").count(), 6 * settings.len());
+        let opening = dom.matches("<figure class=\"opening\">").count();
+        assert_eq!(dom.matches("<svg").count(), opening + 6 * settings.len());
+        assert_eq!(dom.matches("</svg>").count(), opening + 6 * settings.len());
         let rows = dom.matches("<td class=\"name\">").count();
         let counted = run.rows.iter().filter(|row| !row.rounds[0].counters.is_empty()).count();
         assert_eq!(rows, run.rows.len() + counted);
@@ -123,10 +124,12 @@ if (document.documentElement.scrollWidth > innerWidth + 1)
 #[test]
 fn no_text_overlaps_or_is_cut_in_a_wide_and_in_a_narrow_window() {
     let directory = tempfile::tempdir().unwrap();
+    let mut comparison = sample::comparison();
+    comparison.variants[1].words[0] = format!("/{}/dwell", "long".repeat(20));
     let pages = [
         ("report", report::html(&sample::run())),
         ("crowded", report::html(&sample::crowded())),
-        ("comparison", compare::html(&sample::comparison())),
+        ("comparison", compare::html(&comparison)),
     ];
     for (name, page) in pages {
         assert!(page.contains("</body>"));

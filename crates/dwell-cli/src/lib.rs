@@ -45,7 +45,7 @@ Environment:
   DWELL_VALGRIND       directory with the Valgrind tool of dwell lab trace
   NO_COLOR             no colours, also on a terminal
 
-Exit status: 0, 1 after an error, 2 after a wrong command line, 130 after Ctrl-C, 143 after SIGTERM; of dwell run\nas it says.")]
+Exit status: 0, 1 after an error, 2 after a wrong command line, 130 after Ctrl-C, 143 after SIGTERM; dwell run has more.")]
 struct Cli {
     /// Colours: on a terminal unless NO_COLOR is set, always, or never
     #[arg(
@@ -56,6 +56,9 @@ struct Cli {
         hide_possible_values = true
     )]
     color: show::Color,
+    /// Print no progress and no warnings
+    #[arg(short, long, global = true)]
+    quiet: bool,
     #[command(subcommand)]
     command: Command,
 }
@@ -119,6 +122,7 @@ pub fn main() -> ExitCode {
     dwell_nfs::queue::register();
     answer(asked().and_then(|cli| {
         show::color(cli.color);
+        progress::quiet(cli.quiet);
         cli.command.run()
     }))
 }

@@ -112,13 +112,17 @@ pub fn front() -> Result<PathBuf> {
         return Ok(here);
     }
     let dir = here.parent().unwrap_or(Path::new("/"));
-    let fronts = [dir.join("dwell"), dir.join("../../bin/dwell")];
-    fronts.into_iter().find(|file| file.is_file()).with_context(|| {
-        format!(
-            "dwell is neither beside {} nor in ../../bin from there; install it",
-            here.display()
-        )
-    })
+    let installed = dir.ancestors().nth(2).map(|prefix| prefix.join("bin/dwell"));
+    [Some(dir.join("dwell")), installed]
+        .into_iter()
+        .flatten()
+        .find(|file| file.is_file())
+        .with_context(|| {
+            format!(
+                "dwell is neither beside {} nor in ../../bin from there; install it",
+                here.display()
+            )
+        })
 }
 
 /// The directory with the Valgrind tool: as chosen, or beside this program, or beside its

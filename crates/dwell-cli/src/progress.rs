@@ -2,6 +2,7 @@
 //! How far a long piece of work is.
 
 use std::io::{IsTerminal as _, Write as _};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant, SystemTime};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -9,10 +10,31 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use crate::show;
 
 /// Without a terminal, a new phase is told of only so long after the last.
-const QUIET: Duration = Duration::from_secs(2);
+const BETWEEN: Duration = Duration::from_secs(2);
+
+static QUIET: OnceLock<bool> = OnceLock::new();
+
+/// Follows the option `--quiet` from here on.
+pub fn quiet(on: bool) {
+    // The command line is read once.
+    let _ = QUIET.set(on);
+}
+
+/// Whether progress and warnings are to be left out.
+pub fn is_quiet() -> bool {
+    *QUIET.get().unwrap_or(&false)
+}
 
 /// So long nothing is said of the end: too little is known.
 const UNSURE: Duration = Duration::from_secs(10);
+
+/// A line on standard error that a quiet command leaves out.
+pub fn note(line: &str) {
+    if !is_quiet() {
+        // Nobody who closed standard error wants to hear of it.
+        let _ = writeln!(std::io::stderr(), "{line}");
+    }
+}
 
 /// A bar on a terminal, otherwise a line now and then; both on standard error.
 pub struct Progress {
@@ -31,7 +53,7 @@ impl Progress {
     /// Progress of the work on `name`.
     pub fn of(name: &str) -> Self {
         let name = show::one_line(name);
-        let bar = std::io::stderr().is_terminal().then(|| {
+        let bar = (std::io::stderr().is_terminal() && !is_quiet()).then(|| {
             let bar = ProgressBar::with_draw_target(
                 Some(Self::STEPS),
                 ProgressDrawTarget::stderr_with_hz(8),
@@ -80,8 +102,9 @@ impl Progress {
                 }
                 bar.set_position((share * Self::STEPS as f64) as u64);
             }
+            None if is_quiet() => {}
             // Nobody who closed standard error wants to hear of it.
-            None if turned && self.said.is_none_or(|at| at.elapsed() >= QUIET) => {
+            None if turned && self.said.is_none_or(|at| at.elapsed() >= BETWEEN) => {
                 self.said = Some(Instant::now());
                 let _ = writeln!(std::io::stderr(), "{}: {phase}{end}", self.name);
             }

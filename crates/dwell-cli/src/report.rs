@@ -31,7 +31,7 @@ pub fn profile(screen: &Screen, profile: &DeviceProfile) -> String {
         text.push('\n');
         text += &chart::dots(screen, &curves);
     }
-    text += &heading(screen, "Leaving the CPU");
+    text += &heading(screen, "Context switches");
     text += &switches(screen, profile);
     text
 }

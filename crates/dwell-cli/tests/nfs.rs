@@ -58,6 +58,12 @@ fn commands_do_what_they_say() {
         assert!(said(&copied).contains("1 files verified"), "{}", said(&copied));
         assert_eq!(ok(&["cat", &at("/a/b/local")]), "hello\n");
         assert!(ok(&["ls", &at("/a/b")]).contains(" local\n"));
+        let listed: serde_json::Value =
+            serde_json::from_str(&ok(&["ls", "--json", &at("/a/b")])).unwrap();
+        assert_eq!((&listed[0]["name"], &listed[0]["bytes"]), (&"local".into(), &6.into()));
+        let told: serde_json::Value =
+            serde_json::from_str(&ok(&["stat", "--json", &at("/a/b/local")])).unwrap();
+        assert!(told["file"]["kind"] == "regular file" && told["space"]["free_files"].is_u64());
         let stat = ok(&["stat", &at("/a/b/local")]);
         assert!(stat.contains("regular file, 6 bytes") && stat.contains("you may: read"), "{stat}");
         let exports = ok(&["ls", &server.address("", "")]);

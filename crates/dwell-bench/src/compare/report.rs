@@ -18,6 +18,12 @@ pub fn html(comparison: &Comparison) -> String {
     let body = html! {
         header {
             h1 { "Comparison of one command" }
+            h2 { "Verdicts" }
+            @for variant in comparison.others() {
+                @if let Some(finding) = &variant.finding {
+                    p { strong { (variant.name) ":" } " " (finding.text) "." }
+                }
+            }
             (facts(&comparison.machine))
             p.command { "$ " (line(&comparison.command)) }
         }
@@ -25,13 +31,7 @@ pub fn html(comparison: &Comparison) -> String {
             p.note.ended { strong { "Ended early: " } (why) ". Complete rounds are shown." }
         }
         @for note in &comparison.notes { p.note { (note) } }
-        section #verdicts {
-            h2 { "Verdicts" }
-            @for variant in comparison.others() {
-                @if let Some(finding) = &variant.finding {
-                    p { strong { (variant.name) ":" } " " (finding.text) "." }
-                }
-            }
+        section #figures {
             div.charts {
                 @for svg in plots::all(comparison) { figure { (PreEscaped(svg)) } }
             }

@@ -25,6 +25,7 @@ pub fn html(run: &Run) -> String {
             h1 { "Bench report" }
             @if let Some(verdict) = &run.verdict { p.verdict { (verdict) } }
             @if let Some(met) = &run.conditions { p { (met.line(&run.machine)) } }
+            @if let Some(svg) = plots::opening(run) { figure.opening { (PreEscaped(svg)) } }
             (facts(&run.machine))
             p.command { "$ " (run.command.join(" ")) }
         }
@@ -276,7 +277,8 @@ mod tests {
         for setting in run.settings() {
             assert!(html.contains(&format!("<h2>{setting}</h2>")));
         }
-        assert_eq!(html.matches("<svg").count(), 6 * run.settings().len());
+        let opening = html.matches("<figure class=\"opening\">").count();
+        assert_eq!(html.matches("<svg").count(), opening + 6 * run.settings().len());
         assert!(html.contains("io-uring spin") && html.contains("1.2.3"));
         assert!(html.contains("Emulated device.") && html.contains("@media print"));
     }

@@ -5,7 +5,7 @@ use crate::{
     chart::{
         Axis, Bar, BarGroup, Bars, DotRow, Dots, Lines, Look, Mark, Panel, Point, Scale, Series,
     },
-    result::{Metric, Ratio, RoundResult, Row, Run, Setting, in_order},
+    result::{DEFAULT_POLICY, Metric, Ratio, RoundResult, Row, Run, Setting, in_order},
     stats::{Paired, Summary},
     units,
 };
@@ -272,6 +272,50 @@ pub(super) fn overviews(run: &Run) -> Vec<String> {
         .svg()
     };
     in_order(named.iter().map(|ratio| &ratio.setting.device)).into_iter().map(of_device).collect()
+}
+
+/// More rows than a reader takes in at one look.
+const MANY: usize = 24;
+const LONGEST_LABEL: usize = 56;
+
+/// The picture beside the verdict: what the default policy does to throughput in each case.
+pub(super) fn opening(run: &Run) -> Option<String> {
+    let asked = |ratio: &&Ratio| {
+        ratio.metric == Metric::Throughput
+            && ratio.policy == DEFAULT_POLICY
+            && ratio.setting.requests().is_some()
+    };
+    let ratios: Vec<&Ratio> = run.ratios.iter().filter(asked).collect();
+    let first = ratios.first().filter(|_| ratios.len() <= MANY)?;
+    let base = &first.baseline;
+    let kind = |ratio: &Ratio| (ratio.setting.load, ratio.setting.workload());
+    let alike = ratios.iter().all(|ratio| kind(ratio) == kind(first));
+    let label = |ratio: &Ratio| match alike {
+        true => format!("{}, {}", ratio.setting.device, size_label(ratio.size_bytes)),
+        false => format!("{}, {}", ratio.setting, size_label(ratio.size_bytes)),
+    };
+    // Longer ones would run into the figures at the end of their line.
+    if ratios.iter().any(|ratio| label(ratio).chars().count() > LONGEST_LABEL) {
+        return None;
+    }
+    let row = |ratio: &&Ratio| {
+        let Paired { median, low, high, .. } = ratio.paired;
+        DotRow {
+            label: label(ratio),
+            measured: Some((median, low, high)),
+            target: None,
+            paper: None,
+            text: format!("{} [{low:.2}–{high:.2}]", units::ratio(median)),
+        }
+    };
+    let rows = ratios.iter().map(row).collect();
+    let dots = Dots {
+        title: format!("Throughput of {DEFAULT_POLICY} against {base}"),
+        subtitle: format!("bars: 95 % interval of the paired ratio; dashed: as fast as {base}"),
+        dots: format!("{DEFAULT_POLICY}, with interval"),
+        panels: vec![Panel { axis_label: format!("Ratio to {base} (×)"), rows, mark: Some(1.0) }],
+    };
+    Some(dots.svg())
 }
 
 fn size(row: &Row) -> f64 {

@@ -12,7 +12,7 @@ use crate::units;
 use crate::verdict::{Better, Target, Verdict};
 
 /// The policy of whoever chooses none.
-const DEFAULT_POLICY: &str = "adaptive";
+pub(crate) const DEFAULT_POLICY: &str = "adaptive";
 /// With fewer rounds the 95 % interval is no more than their range.
 const LEAST_ROUNDS: usize = 6;
 /// More settings of a device than these are counted, not told one by one.

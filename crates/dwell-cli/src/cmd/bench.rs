@@ -27,7 +27,7 @@ use dwell_host::profile::ProfileStore;
 use self::probing::ProbeArgs;
 use self::workload::Workload;
 use crate::answer::wrong;
-use crate::progress::Progress;
+use crate::progress::{self, Progress};
 use crate::show::Screen;
 use crate::signals::{Ended, Signals};
 use crate::{given, places, show, size};
@@ -58,7 +58,7 @@ pub struct Io {
     /// Policies to compare; also smartcon:cpu-threshold=0.5+queue-limit=1+signal=total (all
     /// policies take :pause=off), hand-written loops (pread, raw-wait, raw-cq-peek, raw-get-events,
     /// raw-taskrun-flag, raw-iopoll) and other runtimes (peer:glommio, ...: dwell-peers --list)
-    #[arg(long, value_delimiter = ',', default_value = "block,adaptive,smartcon,spin,hybrid", value_parser = contender_name)]
+    #[arg(long, alias = "policy", value_delimiter = ',', default_value = "block,adaptive,smartcon,spin,hybrid", value_parser = contender_name)]
     policies: Vec<String>,
     /// The policy that the others are held against, block if not said
     #[arg(long)]
@@ -165,7 +165,7 @@ fn io(args: &Io) -> Result<()> {
     progress.show("making and probing devices", 0.0);
     let stand = args.stand(&places::profiles()?, &probing)?;
     for why in &stand.left_out {
-        eprintln!("left out: {why}");
+        progress::note(&format!("left out: {why}"));
     }
     let monitor = SystemMonitor::start(places::monitor()).context("starting the system monitor")?;
     let total = plan.batches(stand.subjects.len()).max(1);
@@ -198,7 +198,7 @@ pub fn conclude(
         outcome => outcome?,
     };
     for why in &result.left_out {
-        eprintln!("left out: {why}");
+        progress::note(&format!("left out: {why}"));
     }
     let saved = save(&result, directory);
     // Measured once, it is shown even where it cannot be kept.
@@ -207,7 +207,7 @@ pub fn conclude(
         false => show::out(&table::table(&result, Screen::stdout().width() as u16)),
     };
     for note in &result.notes {
-        eprintln!("note: {}", show::one_line(note));
+        progress::note(&format!("note: {}", show::one_line(note)));
     }
     let place = match &saved {
         Ok(page) => {

@@ -9,7 +9,7 @@ use dwell_bench::compare::{self, Comparison, Plan, Verdict, Wrapper};
 use dwell_bench::keep::Interrupted;
 
 use super::explain::policy_name;
-use crate::progress::Progress;
+use crate::progress::{self, Progress};
 use crate::show::Screen;
 use crate::signals::{Ended, Signals};
 use crate::{given, places, show};
@@ -22,7 +22,7 @@ runs that failed or printed something else are kept in DIR/runs. The command get
 terminal.")]
 pub struct Args {
     /// Policies to compare with the untouched command
-    #[arg(long, value_delimiter = ',', default_value = "block,adaptive,spin", value_parser = policy_name)]
+    #[arg(long, alias = "policy", value_delimiter = ',', default_value = "block,adaptive,spin", value_parser = policy_name)]
     policies: Vec<String>,
     /// Interleaved rounds; fewer than six cannot tell anything apart
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..=10_000))]
@@ -118,7 +118,7 @@ impl Args {
             false => show::out(&coloured(&compare::table(result))),
         };
         for note in &result.notes {
-            eprintln!("note: {}", show::one_line(note));
+            progress::note(&format!("note: {}", show::one_line(note)));
         }
         let place = match &saved {
             Ok(page) => {

@@ -14,15 +14,16 @@ use dwell_nfs::client::{self, Client, Found};
 use dwell_nfs::copy::{self, Options, Watcher};
 use dwell_nfs::directory::Item;
 use dwell_nfs::file::{RemoteFile, read_in_order};
-use dwell_nfs::nfs3::{Attributes, Kind, SetAttributes, Time};
+use dwell_nfs::nfs3::{Kind, SetAttributes};
 use dwell_nfs::url::Url;
 use dwell_nfs::{Error, error};
 
 use crate::answer::wrong;
 use crate::given::{self, as_text};
-use crate::progress::Progress;
+use crate::progress::{self, Progress};
 use crate::show;
 
+mod listing;
 mod mount;
 
 /// Files on NFS servers: copy, list, show, remove, mount
@@ -45,7 +46,7 @@ pub enum Nfs {
     /// List a directory; of an address without a path, the exports
     Ls(Where),
     /// Show what is known of a file, and of the space around it
-    Stat(One),
+    Stat(Stat),
     /// Write a file to standard output
     Cat(One),
     /// Remove files
@@ -80,9 +81,6 @@ pub struct Cp {
     /// Keep times, owners, hard links, and set-user-id, set-group-id and sticky bits
     #[arg(short = 'p', long)]
     times: bool,
-    /// Say nothing but errors
-    #[arg(short, long)]
-    quiet: bool,
 }
 
 /// The address of a file.
@@ -99,6 +97,20 @@ pub struct Where {
     /// nfs://server/export/path, or nfs://server
     #[arg(value_parser = address_or_server)]
     address: String,
+    /// Print JSON: a list of files, or of the names of exports
+    #[arg(long)]
+    json: bool,
+}
+
+/// What to show.
+#[derive(Args)]
+pub struct Stat {
+    /// nfs://server/export/path
+    #[arg(value_parser = address)]
+    address: String,
+    /// Print JSON: {file, may, space}
+    #[arg(long)]
+    json: bool,
 }
 
 /// What to remove.
@@ -156,10 +168,13 @@ pub fn run(command: &Nfs) -> Result<()> {
         Nfs::Cp(args) => cp(&executor, args),
         Nfs::Ls(args) => {
             if let Some(url) = Url::of_server(&args.address)? {
-                for export in executor.block_on(client::exports(&tasks, &url))? {
-                    show::out(&format!("{}\n", show::one_line(&export)))?;
-                }
-                return Ok(());
+                let exports = executor.block_on(client::exports(&tasks, &url))?;
+                let line = |export: &String| format!("{}\n", show::one_line(export));
+                let text = match args.json {
+                    true => show::json(&exports)?,
+                    false => exports.iter().map(line).collect(),
+                };
+                return Ok(show::out(&text)?);
             }
             let (client, url) = open(&args.address)?;
             let items = executor.block_on(async {
@@ -173,7 +188,7 @@ pub fn run(command: &Nfs) -> Result<()> {
                     }
                 }
             })?;
-            Ok(show::out(&listing(items))?)
+            Ok(show::out(&listing::of(items, args.json)?)?)
         }
         Nfs::Stat(args) => {
             let (client, url) = open(&args.address)?;
@@ -183,12 +198,7 @@ pub fn run(command: &Nfs) -> Result<()> {
                 let space = client.space(found.handle, &url).await?;
                 Ok::<_, Error>((found, granted, space))
             })?;
-            let mut text = facts(&url, &found, granted);
-            text += &format!(
-                "space: {} of {} bytes free, {} of {} files\n",
-                space.available_bytes, space.total_bytes, space.free_files, space.total_files
-            );
-            Ok(show::out(&text)?)
+            Ok(show::out(&listing::facts(&url, &found, granted, &space, args.json)?)?)
         }
         Nfs::Cat(args) => {
             let (client, url) = open(&args.address)?;
@@ -316,7 +326,7 @@ fn cp(executor: &Executor, args: &Cp) -> Result<()> {
     }
     let Cp { recursive, resume, verify, times, .. } = *args;
     let options = Options { recursive, resume, verify, times, ..Options::default() };
-    let progress = (!args.quiet).then(|| RefCell::new(Progress::of("cp")));
+    let progress = (!progress::is_quiet()).then(|| RefCell::new(Progress::of("cp")));
     let shown = Shown { progress, began: std::time::Instant::now() };
     let tasks = executor.handle();
     let copied = copy::between(&tasks, &args.from, &args.to, options, &shown);
@@ -346,78 +356,6 @@ fn cp(executor: &Executor, args: &Cp) -> Result<()> {
     }
 }
 
-fn mode(attributes: &Attributes) -> String {
-    let mut text = String::from(attributes.kind.letter());
-    for shift in [6, 3, 0] {
-        for (bit, letter) in [(4, 'r'), (2, 'w'), (1, 'x')] {
-            let set = attributes.mode >> shift & bit != 0;
-            text.push(if set { letter } else { '-' });
-        }
-    }
-    text
-}
-
-/// A moment as `2026-01-31 12:00:00` in UTC.
-fn moment(time: Time) -> String {
-    let (days, second) = (i64::from(time.seconds / 86_400), time.seconds % 86_400);
-    // Days since 1970 to a date of the Gregorian calendar, with years that begin in March.
-    let shifted = days + 719_468;
-    let (era, day) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
-    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
-    let day = day - (365 * year + year / 4 - year / 100);
-    let month = (5 * day + 2) / 153;
-    let date = day - (153 * month + 2) / 5 + 1;
-    let (month, year) = if month < 10 { (month + 3, year) } else { (month - 9, year + 1) };
-    let year = year + era * 400;
-    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
-    format!("{year:04}-{month:02}-{date:02} {hour:02}:{minute:02}:{second:02}")
-}
-
-fn listing(mut items: Vec<Item>) -> String {
-    items.sort_by(|a, b| a.name.cmp(&b.name));
-    let line = |item: &Item| {
-        let attributes = &item.found.attributes;
-        format!(
-            "{} {:>3} {:>5} {:>5} {:>12} {} {}\n",
-            mode(attributes),
-            attributes.links,
-            attributes.uid,
-            attributes.gid,
-            attributes.bytes,
-            moment(attributes.modified),
-            show::one_line(&String::from_utf8_lossy(&item.name)),
-        )
-    };
-    items.iter().map(line).collect()
-}
-
-fn facts(url: &Url, found: &Found, granted: u32) -> String {
-    use dwell_nfs::nfs3::access;
-    let Attributes { kind, links, uid, gid, bytes, used_bytes, file, .. } = found.attributes;
-    let words = [
-        (access::READ, "read"),
-        (access::LOOKUP, "look up"),
-        (access::MODIFY, "modify"),
-        (access::EXTEND, "extend"),
-        (access::DELETE, "delete"),
-        (access::EXECUTE, "execute"),
-    ];
-    let may: Vec<&str> =
-        words.iter().filter(|(bit, _)| granted & bit != 0).map(|(_, word)| *word).collect();
-    format!(
-        "{}: {}, {bytes} bytes ({used_bytes} on the server), {}\n\
-         owner {uid}, group {gid}, {links} links, number {file}\n\
-         you may: {}\nread {}\nwritten {}\nchanged {} (UTC)\n",
-        show::one_line(&url.to_string()),
-        kind.as_str(),
-        mode(&found.attributes),
-        if may.is_empty() { "nothing".to_owned() } else { may.join(", ") },
-        moment(found.attributes.accessed),
-        moment(found.attributes.modified),
-        moment(found.attributes.changed),
-    )
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -438,14 +376,5 @@ mod tests {
             (", 0:00 left".into(), "".into())
         );
         assert_eq!(left(&at(5000, 0), Duration::from_millis(9)), "");
-    }
-
-    #[test]
-    fn moments_are_told_by_the_calendar() {
-        let at = |seconds| moment(Time { seconds, nanoseconds: 0 });
-        assert_eq!(at(0), "1970-01-01 00:00:00");
-        assert_eq!(at(951_782_399), "2000-02-28 23:59:59");
-        assert_eq!(at(951_782_400), "2000-02-29 00:00:00");
-        assert_eq!(at(1_767_225_599), "2025-12-31 23:59:59");
     }
 }

@@ -70,7 +70,7 @@ pub struct Args {
     /// Print what was decided and why when the command ends
     #[arg(short, long)]
     verbose: bool,
-    /// Print no warnings
+    /// Print no progress and no warnings
     #[arg(short, long)]
     quiet: bool,
     /// The command and its arguments

@@ -199,7 +199,9 @@ const HEADS: [&str; 11] = [
 fn picture(screen: &Screen, look: &Look, waits: Option<&Waits>) -> String {
     let mut text = match look.processes.is_empty() {
         true => {
-            "no process of this user is under Dwell; dwell run -- COMMAND starts one\n".to_owned()
+            "no process of this user is under Dwell, or none has made a request that Dwell decided; \
+             dwell run -- COMMAND starts one\n"
+                .to_owned()
         }
         false => table(screen, &look.processes),
     };

@@ -190,6 +190,10 @@ impl Reader<'_> {
         {
             key = if key.is_empty() { name.to_owned() } else { format!("{key}.{name}") };
         }
+        let what = match nearest(&what) {
+            Some(near) => format!("there is no such key; did you mean `{near}`?"),
+            None => what,
+        };
         SettingsError {
             origin: self.file.to_owned(),
             line: self.line(at),
@@ -233,6 +237,34 @@ impl Reader<'_> {
             exclude: self.maybe(raw.exclude, |on| on),
         }
     }
+}
+
+/// For a key that the message calls unknown: the one of those expected that it was meant to be.
+fn nearest(what: &str) -> Option<&str> {
+    let mut names = what.strip_prefix("unknown field ")?.split('`').skip(1).step_by(2);
+    let unknown = names.next()?;
+    let (far, near) = names.map(|name| (distance(unknown, name), name)).min()?;
+    (far <= unknown.len().div_ceil(3)).then_some(near)
+}
+
+/// How many letters differ: inserted, left out, replaced, or exchanged with the next one.
+fn distance(from: &str, to: &str) -> usize {
+    let (from, to) = (from.as_bytes(), to.as_bytes());
+    let mut before: Vec<usize> = vec![0; to.len() + 1];
+    let mut last: Vec<usize> = (0..=to.len()).collect();
+    for i in 1..=from.len() {
+        let mut row = vec![i];
+        for j in 1..=to.len() {
+            let replaced = last[j - 1] + usize::from(from[i - 1] != to[j - 1]);
+            let mut least = replaced.min(last[j] + 1).min(row[j - 1] + 1);
+            if i > 1 && j > 1 && from[i - 1] == to[j - 2] && from[i - 2] == to[j - 1] {
+                least = least.min(before[j - 2] + 1);
+            }
+            row.push(least);
+        }
+        before = std::mem::replace(&mut last, row);
+    }
+    last[to.len()]
 }
 
 /// Reads the text of the file `origin`.

@@ -118,7 +118,7 @@ fn what_is_wrong_is_named_with_file_line_and_key() {
     for (line, from, to, key, says) in [
         (2, "policy = \"hybrid\"", "policy = \"fastest\"", "policy", "there are adaptive, block"),
         (2, "policy = \"hybrid\"", "policy = 3", "policy", "expected a string"),
-        (2, "policy = \"hybrid\"", "polcy = \"spin\"", "polcy", "expected one of `policy`"),
+        (2, "policy = \"hybrid\"", "polcy = \"spin\"", "polcy", "did you mean `policy`?"),
         (3, "\"30%\"", "\"130%\"", "cpu_threshold", "write 0 to 1"),
         (3, "\"30%\"", "1.5", "cpu_threshold", "write 0 to 1"),
         (3, "\"30%\"", "nan", "cpu_threshold", "write 0 to 1"),
@@ -137,7 +137,7 @@ fn what_is_wrong_is_named_with_file_line_and_key() {
         (13, "\"64KiB\"", "-1", "device[0].size_threshold", "not negative"),
         (13, "\"64KiB\"", "\"4GiB\"", "device[0].size_threshold", "less than 2GiB"),
         (13, "\"64KiB\"", "false", "device[0].size_threshold", "a size such as"),
-        (18, "exclude = false", "excluded = true", "device[0].excluded", "expected one of"),
+        (18, "exclude = false", "excluded = true", "device[0].excluded", "did you mean `exclude`?"),
         (21, "\"*.tmp\"", "\"a/*.tmp\"", "exclude.paths[1]", "start it with /"),
         (22, "\"sshd\"", "7", "exclude.programs[0]", "expected a string"),
         (22, "[\"sshd\"]", "\"sshd\"", "exclude.programs", "expected a sequence"),

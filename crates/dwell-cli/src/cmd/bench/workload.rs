@@ -17,7 +17,7 @@ use dwell_bench::workload::{self, Place, PlaceKind, Plan, Variant};
 use crate::answer::wrong;
 use crate::cmd::bench::conclude;
 use crate::cmd::bench::probing::ProbeArgs;
-use crate::progress::Progress;
+use crate::progress::{self, Progress};
 use crate::signals::Signals;
 use crate::{given, places, show, size};
 
@@ -37,7 +37,7 @@ pub struct Workload {
     #[arg(long, value_name = "NAME=VALUE")]
     set: Vec<String>,
     /// Policies to compare; also pread, for plain calls
-    #[arg(long, value_delimiter = ',', default_value = "block,adaptive,pread", value_parser = contender_name)]
+    #[arg(long, alias = "policy", value_delimiter = ',', default_value = "block,adaptive,pread", value_parser = contender_name)]
     policies: Vec<String>,
     /// The policy that the others are held against
     #[arg(long, default_value = "block")]
@@ -224,10 +224,13 @@ impl Workload {
         ensure!(matches!(kind, PlaceKind::Made(_)), "{}: {why}", kind.name());
         let disk = PlaceKind::Made(Kind::Disk);
         if *kind == disk || self.on.iter().any(|name| name == "disk") {
-            eprintln!("left out: {}: {why}", kind.name());
+            progress::note(&format!("left out: {}: {why}", kind.name()));
             return Ok(None);
         }
-        eprintln!("left out: {}: {why}; files go to the working directory", kind.name());
+        progress::note(&format!(
+            "left out: {}: {why}; files go to the working directory",
+            kind.name()
+        ));
         match make(&disk)? {
             Ok(place) => Ok(Some(place)),
             Err(why) => bail!("disk: {why}"),

@@ -31,7 +31,7 @@ pub struct Wait {
     #[arg(long, value_parser = size::request_bytes)]
     size: Option<u64>,
     /// Policies, also a program's own; all when left out, each against the first
-    #[arg(long, value_delimiter = ',', value_parser = policy_name)]
+    #[arg(long, alias = "policy", value_delimiter = ',', value_parser = policy_name)]
     policies: Vec<String>,
     /// How many seeds
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=1000))]
