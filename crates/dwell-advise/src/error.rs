@@ -13,6 +13,11 @@ pub enum Error {
         "the kernel does not let this user trace ({0}); run as root, or give dwell-commands CAP_BPF and CAP_PERFMON"
     )]
     Forbidden(String),
+    /// The kernel traces processes by numbers that are others here.
+    #[error(
+        "this is a PID namespace of its own, whose process numbers are not those that the kernel traces; run dwell advise outside, or start the container with --pid=host"
+    )]
+    PidNamespace,
     /// The kernel does not describe its own types.
     #[error(
         "the kernel has no /sys/kernel/btf/vmlinux; it must be built with CONFIG_DEBUG_INFO_BTF"

@@ -70,9 +70,10 @@ impl Tracer {
     ///
     /// # Errors
     ///
-    /// Returns [`Error::NoProcess`] if there is no such process, [`Error::Forbidden`] without
-    /// CAP_BPF and CAP_PERFMON, [`Error::NoTypes`] without BTF, and [`Error::Refused`] if the
-    /// kernel does not take a program: each only where perf is not to be had either.
+    /// Returns [`Error::NoProcess`] if there is no such process, [`Error::PidNamespace`] in such a
+    /// namespace, [`Error::Forbidden`] without CAP_BPF and CAP_PERFMON, [`Error::NoTypes`] without
+    /// BTF, and [`Error::Refused`] if the kernel does not take a program: the last three only where
+    /// perf is not to be had either.
     pub fn start(follow: Follow) -> Result<Tracer> {
         let followed = followed(follow)?;
         let refused = match Means::bpf(follow, &followed) {
@@ -177,8 +178,17 @@ impl Tracer {
     }
 }
 
+/// Whether this process has a PID namespace other than the kernel's first.
+fn is_in_pid_namespace() -> bool {
+    let first = Path::new("pid:[4026531836]");
+    fs::read_link("/proc/self/ns/pid").is_ok_and(|own| own != first)
+}
+
 /// The processes that are followed from the beginning.
 fn followed(follow: Follow) -> Result<Vec<u32>> {
+    if is_in_pid_namespace() {
+        return Err(Error::PidNamespace);
+    }
     match follow {
         Follow::Children => Ok(vec![std::process::id()]),
         Follow::Process(process) if Path::new(&format!("/proc/{process}")).exists() => {

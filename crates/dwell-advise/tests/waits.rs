@@ -79,7 +79,9 @@ fn seen_by(start: fn(Follow) -> dwell_advise::Result<Tracer>, work: &str) -> Opt
     let device = device?;
     let mut tracer = match start(Follow::Children) {
         Ok(tracer) => tracer,
-        Err(error @ (Error::Forbidden(_) | Error::NoTypes | Error::Io { .. })) => {
+        Err(
+            error @ (Error::PidNamespace | Error::Forbidden(_) | Error::NoTypes | Error::Io { .. }),
+        ) => {
             println!("SKIP: {error}");
             return None;
         }
@@ -291,6 +293,31 @@ fn the_parts_of_a_wait_add_up_and_most_is_explained() {
 fn the_children_of_a_child_are_followed() {
     let Some(watched) = seen("threads") else { return };
     expect_most(&watched, Operation::Read, Issued::Call, 2 * REQUESTS);
+}
+
+#[test]
+#[ignore = "a child of the next test"]
+fn in_a_pid_namespace_nothing_is_traced() {
+    for start in [Tracer::start, Tracer::start_by_tracepoints] {
+        assert!(matches!(start(Follow::Everything), Err(Error::PidNamespace)));
+    }
+}
+
+#[test]
+fn a_pid_namespace_is_named_and_not_traced_by_numbers_that_are_others_there() {
+    let mut unshare = Command::new("unshare");
+    unshare.args(["--pid", "--fork", "--mount-proc", "--"]);
+    unshare.arg(std::env::current_exe().unwrap());
+    let test = ["--exact", "in_a_pid_namespace_nothing_is_traced", "--ignored"];
+    match unshare.args(test).output() {
+        Ok(done) if done.status.success() => {}
+        // Root alone may make one, and a guest without util-linux has no such command.
+        Ok(done) if String::from_utf8_lossy(&done.stderr).contains("unshare") => {
+            println!("SKIP: {}", String::from_utf8_lossy(&done.stderr).trim());
+        }
+        Err(error) => println!("SKIP: unshare: {error}"),
+        Ok(done) => panic!("{done:?}"),
+    }
 }
 
 #[test]

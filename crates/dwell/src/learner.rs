@@ -217,8 +217,8 @@ impl Learner {
         is_due
     }
 
-    /// Whether a call in which the incumbent serves a request is to be timed, after this thread made
-    /// so many.
+    /// Whether a call in which the incumbent serves a request is to be timed, after so many of this
+    /// thread's.
     #[inline]
     pub(crate) fn times(&self, asked: Asked, calls: u64) -> bool {
         // Even of requests that come in a pattern, each kind is timed one time in eight.

@@ -140,7 +140,12 @@ fn moved_since(process: u32, before: Option<ProcessIo>) -> Option<ProcessIo> {
 fn follow_command(command: &[OsString], program: &Program) -> Result<Followed> {
     let mut tracer = match Tracer::start(Follow::Children) {
         Ok(tracer) => tracer,
-        Err(error @ (Error::Forbidden(_) | Error::NoTypes | Error::Refused { .. })) => {
+        Err(
+            error @ (Error::PidNamespace
+            | Error::Forbidden(_)
+            | Error::NoTypes
+            | Error::Refused { .. }),
+        ) => {
             let (seen, ended) = observe::follow(command, &error)?;
             return Ok(Followed { seen, moved: None, ended: Some(ended) });
         }
