@@ -48,7 +48,7 @@ pub(super) fn privileges(facts: &Facts) -> Capability {
         return Capability::new("privileges", State::Works, detail);
     }
     Capability::new("privileges", State::Limited, detail)
-        .remedy("needed only to set up devices and mounts and to raise priorities: run as root")
+        .remedy("needed to set up devices and mounts, to raise priorities, for dwell advise and for dwell off on the machine: run as root")
 }
 
 /// What tells real polling from fake.
