@@ -4,6 +4,7 @@
 //!
 //! Every event is copied to user space, so this costs more than BPF does, and events can be lost.
 
+mod event;
 mod ring;
 mod story;
 mod tracefs;
@@ -88,7 +89,7 @@ fn read(mut rings: Rings, points: &Tracepoints, story: &Mutex<Story>, stop: &Ato
         // What was written before now is in the rings; later events wait for the next look.
         let now = ring::now_ns();
         let lost = rings.take(points, &mut events);
-        events.sort_by_key(|event: &story::Event| event.at);
+        events.sort_by_key(|event: &event::Event| event.at);
         let ready = events.partition_point(|event| event.at <= now);
         {
             let mut story = story.lock().unwrap_or_else(PoisonError::into_inner);

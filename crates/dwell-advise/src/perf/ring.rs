@@ -10,7 +10,7 @@ use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::story::{Event, Interrupt, What};
+use super::event::{Event, Interrupt, What};
 use super::tracefs::{Point, Tracepoints};
 use crate::{Error, Issued, Result};
 

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs;
 use std::path::Path;
 
-use super::tracefs::{Point, Tracepoint};
+use super::event::{Event, Interrupt, Request, What};
 use crate::names;
 use crate::raw::{BUCKETS, DeviceKey, DeviceSum, ThreadSum, WaitKey, WaitSum};
 use crate::sums::Sums;
@@ -21,21 +21,11 @@ const NO_CALL: i16 = -1;
 const HELPER_NS: u64 = 1_000_000;
 const PROGRAM_NS: u64 = 20_000;
 
-const FLAG_HARDIRQ: u64 = 0x08;
-const FLAG_SOFTIRQ: u64 = 0x10;
-
 const SLEEPS: u64 = 0x7f;
 const UNINTERRUPTIBLE: u64 = 2;
 const CLONE_THREAD: u64 = 0x1_0000;
 const PF_IO_WORKER: u64 = 0x10;
 const PF_KTHREAD: u64 = 0x20_0000;
-
-const READ: u8 = 0;
-const WRITE: u8 = 1;
-const FLUSH: u8 = 2;
-const DISCARD: u8 = 3;
-const ELSE: u8 = 15;
-const JOURNAL: u8 = 16;
 
 /// What the time before a mark was, in the order of the sums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,109 +36,6 @@ enum Part {
     Kernel,
     Wake,
     Busy,
-}
-
-/// A request, as its tracepoint describes it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Request {
-    pub device: u32,
-    pub sector: u64,
-    pub bytes: u32,
-    pub operation: u8,
-}
-
-/// What happened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum What {
-    Switch { state: u64, next: u32 },
-    Waking(u32),
-    NewTask { thread: u32, flags: u64 },
-    Enter(i16),
-    Exit,
-    Insert(Request),
-    Issue(Request),
-    Complete(Request),
-    Bio(Request),
-    BioComplete(Request),
-    Ends(Interrupt),
-}
-
-/// A kind of interrupt.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Interrupt {
-    Hard,
-    Soft,
-}
-
-impl Interrupt {
-    /// The innermost one that an event was made in.
-    pub fn of(described: &Tracepoint, event: &[u8]) -> Option<Interrupt> {
-        match described.number(event, "common_flags")? {
-            flags if flags & FLAG_HARDIRQ != 0 => Some(Interrupt::Hard),
-            flags if flags & FLAG_SOFTIRQ != 0 => Some(Interrupt::Soft),
-            _ => None,
-        }
-    }
-}
-
-/// What happened, when, on which CPU and in which interrupt, while which task ran there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Event {
-    pub at: u64,
-    pub cpu: u32,
-    pub within: Option<Interrupt>,
-    pub process: u32,
-    pub thread: u32,
-    pub what: What,
-}
-
-impl What {
-    /// From an event's bytes; `None` where a field is missing.
-    pub fn of(described: &Tracepoint, point: Point, event: &[u8]) -> Option<What> {
-        let number = |name: &str| described.number(event, name);
-        let request = || {
-            Some(Request {
-                device: number("dev")? as u32,
-                sector: number("sector")?,
-                bytes: number("nr_sector")? as u32 * 512,
-                operation: operation(described.text(event, "rwbs")),
-            })
-        };
-        Some(match point {
-            Point::Switch => {
-                What::Switch { state: number("prev_state")?, next: number("next_pid")? as u32 }
-            }
-            Point::Waking => What::Waking(number("pid")? as u32),
-            Point::NewTask => {
-                What::NewTask { thread: number("pid")? as u32, flags: number("clone_flags")? }
-            }
-            Point::Enter => What::Enter(i16::try_from(number("id")?).ok()?),
-            Point::Exit => What::Exit,
-            Point::Insert => What::Insert(request()?),
-            Point::Issue => What::Issue(request()?),
-            Point::Complete => What::Complete(request()?),
-            Point::Bio => What::Bio(request()?),
-            Point::BioComplete => What::BioComplete(request()?),
-            Point::IrqEnds => What::Ends(Interrupt::Hard),
-            Point::SoftirqEnds => What::Ends(Interrupt::Soft),
-        })
-    }
-}
-
-/// The kernel's letters of a request: a flush before it, what it is, and what it wants.
-fn operation(letters: &[u8]) -> u8 {
-    let (flushes, rest) = match letters {
-        [b'F', rest @ ..] => (true, rest),
-        _ => (false, letters),
-    };
-    match rest {
-        [b'W', more @ ..] if flushes || more.contains(&b'F') => JOURNAL,
-        [b'W', ..] => WRITE,
-        [b'R', ..] => READ,
-        [b'D', ..] => DISCARD,
-        _ if flushes => FLUSH,
-        _ => ELSE,
-    }
 }
 
 #[derive(Clone, Default)]

@@ -2,9 +2,8 @@
 //! S16: what ordinary programs beside the reader notice of how it waits.
 
 use anyhow::Result;
-use dwell::DeviceClass;
 
-use super::lab::{both, put, skip_all, unless_class};
+use super::lab::{both, put};
 use super::sampled::{EQUIVALENCE, enter, step};
 use super::sums::{Rate, spun};
 use super::{Lab, Progress};
@@ -23,12 +22,7 @@ pub fn measure(
     result: &mut FigureResult,
     progress: &mut Progress<'_>,
 ) -> Result<Option<String>> {
-    progress("making and probing loop", 0.0);
-    let subject = match lab.subject(Kind::Loop)? {
-        Ok(subject) => subject,
-        Err(why) => return skip_all(result, &why).map(|()| None),
-    };
-    let odd = unless_class(&subject, DeviceClass::Fast);
+    let Some((subject, odd)) = lab.fast_loop(result, progress)? else { return Ok(None) };
     let crowds = [(ONE, 1), ("a bystander per CPU", lab.cpus())];
     for (i, (name, bystanders)) in crowds.into_iter().enumerate() {
         let speeds = CONTENDERS.map(|(_, how)| format!("{name}: speed beside {how}"));

@@ -110,6 +110,26 @@ impl Lab {
         }
     }
 
+    /// A probed loop device, and what to say of cases about fast devices; where there is none, the
+    /// whole figure is skipped.
+    ///
+    /// # Errors
+    /// As [`Lab::subject`].
+    pub fn fast_loop(
+        &mut self,
+        result: &mut FigureResult,
+        progress: &mut Progress<'_>,
+    ) -> Result<Option<(Subject, Option<String>)>> {
+        progress("making and probing loop", 0.0);
+        match self.subject(Kind::Loop)? {
+            Ok(subject) => {
+                let odd = unless_class(&subject, DeviceClass::Fast);
+                Ok(Some((subject, odd)))
+            }
+            Err(why) => skip_all(result, &why).map(|()| None),
+        }
+    }
+
     /// A probed test device, or why there is none here.
     ///
     /// # Errors

@@ -8,14 +8,13 @@ use anyhow::Result;
 use dwell::buffer::Aligned;
 use dwell::clock;
 
-use super::lab::{both, skip_all, unless_class};
+use super::lab::both;
 use super::sampled::{enter, step};
 use super::{Lab, Progress};
 use crate::figure::FigureResult;
 use dwell_bench::entrant::Entrant;
 use dwell_bench::pairs::{self, Parts};
 use dwell_bench::result::Direction;
-use dwell_bench::stand::Kind;
 use dwell_bench::stats::{SplitMix, Summary};
 use dwell_bench::subject::Subject;
 
@@ -76,12 +75,7 @@ pub fn measure(
     result: &mut FigureResult,
     progress: &mut Progress<'_>,
 ) -> Result<Option<String>> {
-    progress("making and probing loop", 0.0);
-    let subject = match lab.subject(Kind::Loop)? {
-        Ok(subject) => subject,
-        Err(why) => return skip_all(result, &why).map(|()| None),
-    };
-    let odd = unless_class(&subject, dwell::DeviceClass::Fast);
+    let Some((subject, odd)) = lab.fast_loop(result, progress)? else { return Ok(None) };
     for (i, (state, keep_awake)) in [("halted", false), ("awake", true)].into_iter().enumerate() {
         let cases = CONTENDERS.map(|name| format!("CPUs {state}: latency, {name} ÷ block"));
         let mut step = step(progress, state, i, 2);

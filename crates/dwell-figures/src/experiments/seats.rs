@@ -6,15 +6,12 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use dwell::DeviceClass;
 
-use super::lab::{skip_all, unless_class};
 use super::sampled::{enter, step};
 use super::{Lab, Progress};
 use crate::figure::FigureResult;
 use dwell_bench::loads::Loads;
 use dwell_bench::pairs::{self, Parts};
-use dwell_bench::stand::Kind;
 use dwell_bench::subject::Subject;
 
 /// Half the width of an interval.
@@ -47,7 +44,7 @@ const NUMBERS: [(&str, &[&str]); 2] = [
     ("readers alone", &["requests per second", "CPU per request"]),
     ("beside a bystander", &["a bystander's speed"]),
 ];
-/// What is compared in all states, and the places of the two among the contenders.
+/// Rows of all states, and the places of the two that each compares among the contenders.
 const ROWS: [(&str, (usize, usize)); 2] =
     [("seats ÷ no common limit", (0, 2)), ("seats ÷ plain count, one killed", (3, 4))];
 
@@ -57,12 +54,7 @@ pub fn measure(
     result: &mut FigureResult,
     progress: &mut Progress<'_>,
 ) -> Result<Option<String>> {
-    progress("making and probing loop", 0.0);
-    let subject = match lab.subject(Kind::Loop)? {
-        Ok(subject) => subject,
-        Err(why) => return skip_all(result, &why).map(|()| None),
-    };
-    let odd = unless_class(&subject, DeviceClass::Fast);
+    let Some((subject, odd)) = lab.fast_loop(result, progress)? else { return Ok(None) };
     for (bystanders, (state, numbers)) in NUMBERS.into_iter().enumerate() {
         let case = |row: &str, number: &str| format!("{number}: {row}");
         let cases: Vec<String> =

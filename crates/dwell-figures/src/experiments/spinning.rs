@@ -2,9 +2,8 @@
 //! S8: what spinning costs the CPU, by request size.
 
 use anyhow::Result;
-use dwell::DeviceClass;
 
-use super::lab::{both, put, skip_all, subtitle, unless_class};
+use super::lab::{both, put, subtitle};
 use super::sampled::{CPU, enter, step, width};
 use super::{Lab, Progress};
 use crate::figure::{FigureResult, Measured};
@@ -22,12 +21,7 @@ pub fn measure(
     result: &mut FigureResult,
     progress: &mut Progress<'_>,
 ) -> Result<Option<String>> {
-    progress("making and probing loop", 0.0);
-    let subject = match lab.subject(Kind::Loop)? {
-        Ok(subject) => subject,
-        Err(why) => return skip_all(result, &why).map(|()| None),
-    };
-    let odd = unless_class(&subject, DeviceClass::Fast);
+    let Some((subject, odd)) = lab.fast_loop(result, progress)? else { return Ok(None) };
     let mut groups = Vec::new();
     for (at, kib) in SIZES_KIB.into_iter().enumerate() {
         let cost = format!("{kib} KiB: CPU per request, spin ÷ block");

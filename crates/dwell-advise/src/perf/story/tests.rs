@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 use super::*;
+use crate::perf::event::READ;
 
 const DEVICE: u32 = 7 << 20;
 const PROGRAM: u32 = 4_000_001;
@@ -117,20 +118,4 @@ fn who_is_not_followed_has_no_waits_and_children_are_followed() {
     let mut followed = story.followed();
     followed.sort_unstable();
     assert_eq!(followed, [4_000_010, 4_000_013]);
-}
-
-#[test]
-fn letters_of_requests_are_read() {
-    for (letters, expected) in [
-        ("R", READ),
-        ("RA", READ),
-        ("WS", WRITE),
-        ("WFS", JOURNAL),
-        ("FWFS", JOURNAL),
-        ("FF", FLUSH),
-        ("D", DISCARD),
-        ("N", ELSE),
-    ] {
-        assert_eq!(operation(letters.as_bytes()), expected, "{letters}");
-    }
 }
