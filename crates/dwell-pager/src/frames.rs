@@ -303,16 +303,22 @@ impl Frames {
         Some(run)
     }
 
-    /// A frame, and those behind it as far as they can be used too.
-    fn run_from(&mut self, first: u32, want: u32, pages: &Pages, taken: &mut Taken) -> Run {
-        let mut count = 0;
+    /// A frame, and those around it as far as they can be used too.
+    fn run_from(&mut self, frame: u32, want: u32, pages: &Pages, taken: &mut Taken) -> Run {
+        let usable = |frames: &Frames, frame: u32| {
+            (frame as usize) < frames.kind.len()
+                && matches!(frames.kind(frame), Kind::FREE | Kind::STANDBY)
+        };
+        let (mut first, mut count) = (frame, 0);
+        while first > 0 && frame - first + 1 < want && usable(self, first - 1) {
+            first -= 1;
+        }
         while count < want {
-            let frame = first + count;
-            let usable = (frame as usize) < self.kind.len()
-                && (count == 0 || matches!(self.kind(frame), Kind::FREE | Kind::STANDBY));
-            if !usable {
+            let at = first + count;
+            if at != frame && !usable(self, at) {
                 break;
             }
+            let frame = at;
             if self.kind(frame) != Kind::FREE {
                 let page = self.page(frame);
                 taken.wasted += u32::from(pages.get(page) & AHEAD != 0);

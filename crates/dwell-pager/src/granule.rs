@@ -13,13 +13,15 @@ pub(crate) const MOST_PAGES: u32 = 512;
 const JUDGED: u32 = 128;
 /// All, as a share.
 const ALL: u32 = 256;
+/// Pages of the buddy that are looked at. Some page of a long one is nearly always in memory.
+const LOOKED_AT: u32 = 8;
 
 /// What the faults of one thread show.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Locality {
     /// Pages of a granule, as a power of two.
     shift: u32,
-    /// Faults since the granule was judged last, and how many of them found the buddy in memory.
+    /// Faults since the granule was judged last, and their buddies' shares in memory, in all.
     faults: u32,
     beside: u32,
 }
@@ -34,20 +36,22 @@ impl Locality {
         (1 << self.shift).min(most.max(1))
     }
 
-    /// The first page of the granule beside that of a page.
-    pub fn buddy(&self, page: u32) -> u32 {
-        (page >> self.shift ^ 1) << self.shift
+    /// Some pages, evenly spaced, of the granule beside that of a page, its buddy.
+    pub fn buddy(&self, page: u32) -> impl ExactSizeIterator<Item = u32> + use<> {
+        let (first, shift) = ((page >> self.shift ^ 1) << self.shift, self.shift);
+        let count = LOOKED_AT.min(1 << shift);
+        (0..count).map(move |at| first + (at << shift) / count)
     }
 
-    /// A fault that no reading ahead expected. `beside` says whether the buddy was in memory,
-    /// `occupancy` which share of all pages is, of 256.
-    pub fn miss(&mut self, beside: bool, occupancy: u32, most: u32) {
+    /// A fault that no reading ahead expected. `beside` says which share of the buddy was in
+    /// memory, `occupancy` which share of all pages is, both of 256.
+    pub fn miss(&mut self, beside: u32, occupancy: u32, most: u32) {
         self.faults += 1;
-        self.beside += u32::from(beside);
+        self.beside += beside;
         if self.faults < JUDGED {
             return;
         }
-        let beside = self.beside * ALL / self.faults;
+        let beside = self.beside / self.faults;
         (self.faults, self.beside) = (0, 0);
         // Of two granules that are both wanted, the first misses its buddy and the second finds it.
         // Where half of all pages are in memory, nothing can be told from that.
@@ -61,6 +65,15 @@ impl Locality {
             self.shift = self.shift.saturating_sub(1);
         }
     }
+}
+
+/// Which share of some pages is in memory, of 256.
+pub(crate) fn share(
+    pages: impl ExactSizeIterator<Item = u32>,
+    is_there: impl Fn(u32) -> bool,
+) -> u32 {
+    let count = pages.len().max(1) as u32;
+    pages.filter(|page| is_there(*page)).count() as u32 * ALL / count
 }
 
 #[cfg(test)]
@@ -82,9 +95,8 @@ mod tests {
                 continue;
             }
             faults += 1;
-            let buddy = locality.buddy(page);
             let occupancy = there.len() as u32 * ALL / PAGES;
-            let beside = (buddy..buddy + locality.pages(most)).any(|page| there.contains(&page));
+            let beside = share(locality.buddy(page), |page| there.contains(&page));
             locality.miss(beside, occupancy, most);
             let length = locality.pages(most);
             let first = page / length * length;

@@ -9,6 +9,7 @@ use dwell_policy::{Kind as Asked, Ns, Route};
 use crate::ahead::Plan;
 use crate::fault::PATIENCE_NS;
 use crate::frames::{Kind, Run};
+use crate::granule::share;
 use crate::pages::{AHEAD, HINTED, SPILLED, State};
 use crate::shared::{Books, Shared};
 use crate::stages::Stages;
@@ -40,7 +41,7 @@ impl ThreadQueue {
             }
             _ => self.granule(sh, &books, page, plan),
         };
-        let Some((first, run)) = self.reserve(sh, &mut books, page, wanted) else {
+        let Some((first, run)) = self.reserve(sh, &mut books, page, wanted.clone()) else {
             drop(books);
             if self.make_room(sh) == 0
                 && !self.await_room(sh, began + PATIENCE_NS)
@@ -52,6 +53,11 @@ impl ThreadQueue {
             return Ok(false);
         };
         drop(books);
+        if (run.count as usize) < wanted.len() && plan.install == 0 {
+            // Too few frames lay in a row: the rest of the granule has requests of its own.
+            let (first, count) = (i64::from(wanted.start), wanted.end - wanted.start);
+            *plan = Plan { stride: 1, first, count, install: 0 };
+        }
         add(&sh.counters.reads_awaited, 1);
         let bytes = sh.bytes_of(first, run.count);
         let decision = self.decide(sh, Asked::Read, bytes);
@@ -117,10 +123,10 @@ impl ThreadQueue {
             && word & HINTED == 0
             && !books.said.is_random(page)
         {
-            let buddy = self.locality.buddy(page);
-            let buddy = buddy..(buddy + self.granule_pages(sh)).min(sh.pages.count());
-            let beside = buddy.into_iter().any(|page| sh.pages.state(page) != State::Absent);
-            let occupancy = u64::from(books.frames.in_memory()) * 256 / u64::from(sh.pages.count());
+            let count = sh.pages.count();
+            let is_there = |page| page < count && sh.pages.state(page) != State::Absent;
+            let beside = share(self.locality.buddy(page), is_there);
+            let occupancy = u64::from(books.frames.in_memory()) * 256 / u64::from(count);
             self.locality.miss(beside, occupancy as u32, sh.granule_most());
         }
         let length = self.granule_pages(sh);
