@@ -111,22 +111,36 @@ const CHANGED: f64 = 0.6;
 const SLACK: f64 = 0.08;
 const CHANGED_OF_SPREAD: f64 = 8.0;
 const SLACK_OF_SPREAD: f64 = 1.5;
-/// Changes that follow a change this soon begin nothing anew. Where the same arm served between two
+/// Changes that follow a change this soon begin nothing anew: they are checked. Where the same arm served between two
 /// that did and was cheaper than all others, it is twice as long from then on, up to the second of
 /// these, and trials stay as rare as they were.
 const CALM_NS: Ns = 10_000 * MS;
 const LONGEST_CALM_NS: Ns = 160_000 * MS;
+/// A check is one trial of an arm that may have become the cheapest. Checks take this share of the
+/// time at most, and after one that misled none comes for so long.
+const CHECKED: Ns = 16;
+const MISLED_NS: Ns = 10_000 * MS;
 
 #[derive(Clone, Copy, Debug)]
 enum Phase {
     /// The incumbent serves.
     Tenure,
-    /// Another arm serves, after the incumbent cost `before`; it may settle first.
-    Trial { arm: Arm, before: f64, long: bool },
+    /// Another arm serves, after the incumbent cost `before`.
+    Trial { arm: Arm, before: f64, kind: Trial },
     /// The incumbent serves again, since that active time, until the trial has left nothing behind.
     Recovery { arm: Arm, began: Ns },
     /// A new incumbent settles, and then shows what it costs; the one before it cost `was`.
     Probation { from: Arm, was: f64 },
+}
+
+/// What a trial is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Trial {
+    /// To see whether trials are worthwhile: the incumbent's cost has changed.
+    Check,
+    Short,
+    /// The arm settles first.
+    Long,
 }
 
 /// The search for the cheapest arm, for one kind and size of request on one device.
@@ -161,6 +175,8 @@ pub struct Switchback {
     calm_ns: Ns,
     switches_then: u32,
     switches: u32,
+    /// The next check comes then at the earliest, in active time.
+    check_at: Ns,
     rivals: [Rival; ARMS],
 }
 
@@ -189,6 +205,7 @@ impl Switchback {
             calm_ns: CALM_NS,
             switches_then: 0,
             switches: 0,
+            check_at: 0,
             rivals: [Rival::new(0, Told::NOTHING, 0); ARMS],
         }
     }
@@ -279,9 +296,9 @@ impl Switchback {
                 self.rivals[arm as usize].rest(self.active, 2);
                 self.recover(now, arm);
             }
-            Phase::Trial { arm, before, long } => {
+            Phase::Trial { arm, before, kind } => {
                 self.note_trial(now, arm, mean, before);
-                self.judge(now, arm, mean / before, long);
+                self.judge(now, arm, mean / before, kind);
             }
             Phase::Recovery { arm, began } => self.recovered(now, arm, began, mean, enough),
             Phase::Probation { from, was } => self.believe(now, from, was, mean, enough),
@@ -342,7 +359,7 @@ impl Switchback {
                 return;
             }
             self.changed(mean);
-        } else if took_ns > LOOK_NS {
+        } else if took_ns > LOOK_NS && !rival.is_promising() {
             // It leaves something behind, so it is tried less often.
             rival.due = rival.due.saturating_add(rival.rarely(took_ns));
         }
@@ -382,6 +399,8 @@ impl Switchback {
                     false => *rival = Rival::new(self.active, rival.told, 0),
                 }
             }
+        } else {
+            self.rivals.iter_mut().for_each(Rival::doubt);
         }
     }
 
@@ -391,27 +410,37 @@ impl Switchback {
         others.all(|arm| !self.offered.has(arm) || self.rivals[arm as usize].dearer)
     }
 
-    /// Goes on with the incumbent, or tries the arm that is due longest.
+    /// Goes on with the incumbent, checks the arm that cost least, or tries the one that is due
+    /// longest.
     fn go_on(&mut self, now: Ns, may_try: bool) {
-        let before = self.level;
         let rivals = &self.rivals;
-        let is_due = |arm: &Arm| {
-            let rival = &rivals[*arm as usize];
-            let is_open = rival.due <= self.active && rival.promise == 0.0;
-            self.offered.has(*arm) && *arm != self.incumbent && is_open
+        let others = || {
+            let arms = Arm::ALL.into_iter().filter(|arm| *arm != self.incumbent);
+            arms.filter(|arm| self.offered.has(*arm)).map(|arm| (arm, &rivals[arm as usize]))
         };
-        let least_tried = |arm: &Arm| (rivals[*arm as usize].tried, rivals[*arm as usize].due);
-        let due = Arm::ALL.into_iter().filter(is_due).min_by_key(least_tried);
-        match due {
-            Some(arm) if may_try => {
-                let rival = &self.rivals[arm as usize];
-                let long = rival.is_long() && rival.told.cost_ns < before * TOO_DEAR_FOR_LONG;
-                self.phase = Phase::Trial { arm, before, long };
-                let (lead_ns, leg_ns) =
-                    if long { (LONG_LEAD_NS, LONG_LEG_NS) } else { (LEAD_NS, LEG_NS) };
+        let is_due = |rival: &Rival| rival.due <= self.active && rival.promise == 0.0;
+        let due = others().filter(|(_, rival)| is_due(rival));
+        let due = due.min_by_key(|(_, rival)| (rival.tried, rival.due));
+        let may_check = self.check_at <= self.active;
+        let doubted = others().filter(|(_, rival)| rival.doubted && !is_due(rival) && may_check);
+        let doubted = doubted.min_by(|a, b| a.1.told.cost_ns.total_cmp(&b.1.told.cost_ns));
+        let is_long =
+            |rival: &Rival| rival.is_long() && rival.told.cost_ns < self.level * TOO_DEAR_FOR_LONG;
+        let next = match (doubted, due) {
+            (Some((arm, _)), _) => Some((arm, Trial::Check)),
+            (None, Some((arm, rival))) if is_long(rival) => Some((arm, Trial::Long)),
+            (None, due) => due.map(|(arm, _)| (arm, Trial::Short)),
+        };
+        match next.filter(|_| may_try) {
+            Some((arm, kind)) => {
+                self.phase = Phase::Trial { arm, before: self.level, kind };
+                let (lead_ns, leg_ns) = match kind {
+                    Trial::Long => (LONG_LEAD_NS, LONG_LEG_NS),
+                    Trial::Check | Trial::Short => (LEAD_NS, LEG_NS),
+                };
                 self.start(now, lead_ns, leg_ns);
             }
-            _ => self.resume(now),
+            None => self.resume(now),
         }
     }
 }

@@ -303,6 +303,34 @@ fn where_costs_wander_and_the_answer_stays_it_is_asked_less_and_less() {
 }
 
 #[test]
+fn a_change_that_follows_another_is_answered_within_seconds() {
+    // Spinning beside an idle CPU, and spinning that takes the CPU from who serves the request.
+    let states = [of_lone([25_000.0, 28_000.0, 10_000.0]), of_lone([15_000.0, 18_000.0, 22_000.0])];
+    let (mut late, mut regrets) = (0, Vec::new());
+    for seed in 0..MACHINES / 10 {
+        let mut run = Run::new(seed, lone());
+        (run.world.noise, run.world.asks) = (0.3, 1.0);
+        let mut all = Came::default();
+        for phase in 0..24 {
+            run.world.cost_ns = states[phase % 2];
+            let soon = run.go_on(5 * SECOND);
+            let costs = run.world.cost_ns[run.search.incumbent() as usize] / run.world.best();
+            late += u64::from(costs > 1.25);
+            let length_s = run.world.random.span(1.0, 60.0);
+            let after = run.go_on((length_s * SECOND as f64) as Ns);
+            for came in [soon, after] {
+                all.took_ns += came.took_ns;
+                all.best_ns += came.best_ns;
+            }
+        }
+        regrets.push(all.regret());
+    }
+    let of = [0.5, 0.9, 1.0].map(|share| quantile(&mut regrets, share));
+    println!("late: {late} of {}, regret {of:.4?}", MACHINES / 10 * 24);
+    assert!(late <= MACHINES / 10 * 24 / 100 && of[1] < 0.06);
+}
+
+#[test]
 fn arms_do_not_flap() {
     let mut switches = Vec::new();
     for seed in 0..MACHINES {

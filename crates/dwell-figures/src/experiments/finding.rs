@@ -35,8 +35,8 @@ enum Begins {
     Probed,
     /// Requests of another size.
     Size,
-    /// A state of the machine in which another arm is best.
-    State,
+    /// A state of the machine in which another arm is best, after these for as long together.
+    After(&'static [State]),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -47,14 +47,19 @@ struct Scene {
     begins: Begins,
 }
 
-const SCENES: [Scene; 6] = [
+const SCENES: [Scene; 7] = [
     Scene::new("emulated 10 µs, never probed", Kind::Emulated, State::Free, Begins::Unprobed),
     Scene::new("emulated 10 µs, probed", Kind::Emulated, State::Free, Begins::Probed),
     Scene::new("emulated 10 µs, another size", Kind::Emulated, State::Free, Begins::Size),
     Scene::new("loop apart, never probed", Kind::Loop, State::Apart, Begins::Unprobed),
     Scene::new("loop together, never probed", Kind::Loop, State::Together, Begins::Unprobed),
-    Scene::new("loop, together and then apart", Kind::Loop, State::Apart, Begins::State),
+    Scene::new("loop, together and then apart", Kind::Loop, State::Apart, AFTER_ONE),
+    Scene::new("loop, apart and together in turn", Kind::Loop, State::Together, AFTER_THREE),
 ];
+
+const AFTER_ONE: Begins = Begins::After(&[State::Together]);
+/// The last change soon follows another.
+const AFTER_THREE: Begins = Begins::After(&[State::Apart, State::Together, State::Apart]);
 
 impl Scene {
     const fn new(case: &'static str, on: Kind, state: State, begins: Begins) -> Scene {
@@ -206,14 +211,17 @@ fn once(lab: &Lab, subject: &Subject, scene: Scene) -> Result<Result<Found, Stri
         Begins::Size => {
             Reads::new(subject, BLOCK_BYTES).during(lab.span(BEFORE_MS), &file, &mut |_| ())?;
         }
-        Begins::State => {
+        Begins::After(states) => {
             drop(made.take());
-            let before = match make(State::Together) {
-                Ok(before) => before,
-                Err(why) => return Ok(Err(why)),
-            };
-            reads.during(lab.span(BEFORE_MS), &file, &mut |_| ())?;
-            drop(before);
+            for state in states {
+                let before = match make(*state) {
+                    Ok(before) => before,
+                    Err(why) => return Ok(Err(why)),
+                };
+                let each = lab.span(BEFORE_MS / states.len() as u64);
+                reads.during(each, &file, &mut |_| ())?;
+                drop(before);
+            }
             made = match make(scene.state) {
                 Ok(made) => Some(made),
                 Err(why) => return Ok(Err(why)),

@@ -11,6 +11,8 @@ pub(crate) const FIRST_NS: Ns = 1_000 * MS;
 pub(crate) const LAST_NS: Ns = 64_000 * MS;
 const RARE: Ns = 4;
 const RAREST: u32 = 7;
+/// Share by which another arm must be cheaper.
+pub(crate) const MARGIN: f64 = 0.02;
 /// Trials after which an arm that is neither cheaper nor dearer is left alone.
 pub(crate) const TRIALS: usize = 8;
 /// Of how many times the spread of single looks the mean of so many may be off: 1.5 over the root
@@ -38,6 +40,8 @@ pub(crate) struct Rival {
     /// What it cost as incumbent, and until which active time that counts for more than a trial.
     pub kept: f64,
     pub kept_until: Ns,
+    /// Whether the incumbent's cost changed since its last trial, and one more is to check it.
+    pub doubted: bool,
     pub told: Told,
 }
 
@@ -74,6 +78,7 @@ impl Rival {
             dearer: false,
             kept: 0.0,
             kept_until: 0,
+            doubted: false,
             told,
         }
     }
@@ -105,12 +110,23 @@ impl Rival {
     pub fn again(&mut self, active: Ns) {
         self.due = active;
         (self.tried, self.took_ns, self.promise, self.kept_until) = (0, 0, 0.0, 0);
+        self.doubted = false;
         self.sequences += u32::from(self.is_long());
+    }
+
+    /// What its trials showed may no longer hold.
+    pub fn doubt(&mut self) {
+        (self.tried, self.took_ns, self.promise, self.doubted) = (0, 0, 0.0, true);
     }
 
     /// How long it is left alone for having taken so long.
     pub fn rarely(&self, took_ns: Ns) -> Ns {
         took_ns.saturating_mul(RARE << self.sequences.min(RAREST))
+    }
+
+    /// Whether the trials of this sequence found it cheaper so far.
+    pub fn is_promising(&self) -> bool {
+        self.tried > 0 && self.evidence(0.0).0 < 1.0 - MARGIN
     }
 
     /// Notes how a trial turned out: its cost ÷ the incumbent's. None is free.

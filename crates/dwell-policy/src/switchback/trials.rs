@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! How a trial is judged, and whether an arm that took over keeps its place.
 
-use super::rival::{FIRST_NS, TRIALS};
-use super::{MEMORY, MS, Phase, Switchback};
+use super::rival::{FIRST_NS, MARGIN, Rival, TRIALS};
+use super::{CHECKED, MEMORY, MISLED_NS, MS, Phase, Switchback, Trial};
 use crate::Ns;
 use crate::arm::Arm;
 
-/// Share by which another arm must be cheaper.
-const MARGIN: f64 = 0.02;
 /// One trial that found an arm so much dearer is enough.
 const TWICE: f64 = 2.0;
 /// An arm that took over settles for so long, and then shows for as long what it costs.
@@ -30,12 +28,22 @@ impl Switchback {
     }
 
     /// Hears how a trial ended.
-    pub(super) fn judge(&mut self, now: Ns, arm: Arm, ratio: f64, long: bool) {
+    pub(super) fn judge(&mut self, now: Ns, arm: Arm, ratio: f64, kind: Trial) {
         let (level, spread) = (self.level, self.spread);
         let rival = &mut self.rivals[arm as usize];
+        rival.doubted = false;
+        if kind == Trial::Check {
+            self.check_at = self.active + self.calm_ns / CHECKED;
+            if ratio > 1.0 - MARGIN {
+                rival.took_ns = 0;
+                self.recover(now, arm);
+                return;
+            }
+            *rival = Rival::new(self.active, rival.told, 0);
+        }
         rival.note(ratio);
         let (middle, open) = rival.evidence(spread);
-        let several = rival.tried > 1 || long;
+        let several = rival.tried > 1 || kind == Trial::Long;
         let cheaper = several && middle + open < 1.0 - MARGIN;
         let dearer = (several && middle - open > 1.0 - MARGIN) || middle > TWICE;
         let known_dearer = self.active < rival.kept_until && rival.kept > level * (1.0 - MARGIN);
@@ -72,6 +80,7 @@ impl Switchback {
         (self.up, self.down, self.looks, self.level) = (0.0, 0.0, 0.0, 0.0);
         for rival in &mut self.rivals {
             (rival.tried, rival.took_ns, rival.promise) = (0, 0, 0.0);
+            rival.doubted = false;
         }
         self.start(now, PROBATION_NS, PROBATION_NS);
     }
@@ -84,6 +93,7 @@ impl Switchback {
             (rival.kept, rival.kept_until) = (mean, self.active + REMEMBERED_NS);
             rival.told.cost_ns = mean;
             rival.rest(self.active, 4);
+            self.check_at = self.active + MISLED_NS;
             rival.dearer = true;
             (self.incumbent, self.level) = (from, was);
             self.switches = self.switches.saturating_add(1);
