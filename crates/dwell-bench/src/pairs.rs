@@ -189,7 +189,8 @@ impl Sampling {
     /// Why the row decides nothing, however its interval lies.
     pub fn doubt(&self) -> Option<String> {
         let Sampling { control, width, limit_s, .. } = self;
-        let percent = width * 100.0;
+        let percent = format!("{:.1}", width * 100.0);
+        let percent = percent.trim_end_matches(".0");
         if !self.narrow {
             return Some(format!("ended at its limit of {limit_s} s, wider than ±{percent} %"));
         }
