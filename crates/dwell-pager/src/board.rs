@@ -11,8 +11,7 @@ use std::sync::{Arc, OnceLock};
 
 use dwell::{Error, Result};
 
-use crate::memory::Area;
-use crate::options::PAGE_BYTES;
+use crate::memory::{Area, PAGE_BYTES};
 
 /// Threads that a board has seats for.
 const SEATS: usize = 128;

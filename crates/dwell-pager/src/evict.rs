@@ -13,7 +13,7 @@ use dwell_policy::{
 
 use crate::fault::account;
 use crate::frames::{Kind, Run};
-use crate::options::PAGE_BYTES;
+use crate::memory::PAGE_BYTES;
 use crate::pages::{DIRTY, State};
 use crate::shared::Shared;
 use crate::stats::add;

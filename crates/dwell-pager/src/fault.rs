@@ -14,7 +14,7 @@ use dwell_policy::{WaitMachine, Woken, drive};
 use crate::ahead::Plan;
 use crate::futex;
 use crate::mask::Mask;
-use crate::options::PAGE_BYTES;
+use crate::memory::PAGE_BYTES;
 use crate::pages::{AHEAD, DIRTY, HINTED, State};
 use crate::shared::{Books, Shared};
 use crate::stages::Stages;

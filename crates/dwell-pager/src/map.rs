@@ -14,7 +14,8 @@ use dwell::{Error, File, Result};
 use crate::advice::Advice;
 use crate::evict::takes_tail;
 use crate::group::usual_budget_bytes;
-use crate::options::{Access, Backing, Faults, Options, PAGE_BYTES};
+use crate::memory::PAGE_BYTES;
+use crate::options::{Access, Backing, Faults, Options};
 use crate::region::Region;
 
 /// Maps a file, or whatever else [`dwell::open()`] opens, for reading: one line in place of `mmap`.

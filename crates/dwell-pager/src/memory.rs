@@ -5,7 +5,8 @@
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use crate::options::PAGE_BYTES;
+/// Bytes of a page: what is read, moved in and moved out at once.
+pub const PAGE_BYTES: usize = 4096;
 
 /// A range of address space whose pages come and go by the pager's hand. Children do not inherit
 /// it.

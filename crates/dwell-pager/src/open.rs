@@ -23,8 +23,8 @@ use crate::frames::Frames;
 use crate::granule;
 use crate::hints::Hints;
 use crate::mask::Quiet;
-use crate::memory::Area;
-use crate::options::{Access, Ahead, Backing, Faults, Granule, Options, Otherwise, PAGE_BYTES};
+use crate::memory::{Area, PAGE_BYTES};
+use crate::options::{Access, Ahead, Backing, Faults, Granule, Options, Otherwise};
 use crate::pages::Pages;
 use crate::shared::{GUESTS, Shared};
 use crate::signal;
@@ -94,7 +94,7 @@ pub(crate) fn paged(file: &Arc<File>, options: &Options) -> Result<Shared> {
         writable(file, bytes)?;
     }
     let writes = options.access.writes();
-    let uffd = Uffd::new(options.faults, writes)
+    let uffd = Uffd::new(options.faults == Faults::Thread, writes)
         .map_err(|Missing(why)| Error::invalid(file.path(), why))?;
     // More than the source has is of no use; as much holds all of it, also the part of a page at
     // its end.

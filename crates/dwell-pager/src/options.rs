@@ -11,9 +11,6 @@ use crate::board::Board;
 use crate::budget::Budget;
 use crate::group::usual_budget_bytes;
 
-/// Bytes of a page: what is read, moved in and moved out at once.
-pub const PAGE_BYTES: usize = 4096;
-
 /// The thread that handles a page fault.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Faults {

@@ -15,8 +15,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 use dwell::clock;
 use dwell_policy::{Decision, Driver, Mode, Ns, Reason, Route, WaitMachine, Woken, drive};
 
-use crate::memory::Area;
-use crate::options::PAGE_BYTES;
+use crate::memory::{Area, PAGE_BYTES};
 
 /// Regions with faults inline, at once.
 const REGIONS: usize = 64;

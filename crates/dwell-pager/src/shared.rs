@@ -16,8 +16,7 @@ use crate::board::Board;
 use crate::frames::{Frames, Kind, Run, Taken};
 use crate::granule::MOST_PAGES;
 use crate::hints::Hints;
-use crate::memory::{Area, is_there};
-use crate::options::PAGE_BYTES;
+use crate::memory::{Area, PAGE_BYTES, is_there};
 use crate::pages::{AHEAD, DIRTY, Pages, State};
 use crate::stats::{Counters, add};
 use crate::thread_queue::ThreadQueue;
@@ -74,7 +73,7 @@ pub(crate) struct Shared {
     /// Pages that one fault reads, 0 where the accesses decide.
     pub granule: u32,
     pub board: Arc<Board>,
-    pub thread_queues: ThreadQueues,
+    pub thread_queues: ThreadQueues<ThreadQueue>,
     pub guests: Vec<Mutex<ThreadQueue>>,
     pub copies: bool,
     /// Whether a call of the source goes on whatever signals come: direct I/O on a block device.

@@ -9,7 +9,7 @@
 use std::ffi::c_void;
 use std::io;
 
-use crate::options::PAGE_BYTES;
+use crate::memory::PAGE_BYTES;
 
 /// Bytes of a stack; memory is taken as far as it is used.
 pub(crate) const STACK_BYTES: usize = 64 << 10;

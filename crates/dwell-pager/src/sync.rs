@@ -16,7 +16,7 @@ use dwell_policy::{Decision, Mode, Reason, Route};
 use crate::fault::await_change;
 use crate::frames::Kind;
 use crate::mask::{Mask, Quiet};
-use crate::options::PAGE_BYTES;
+use crate::memory::PAGE_BYTES;
 use crate::pages::{DIRTY, SYNCING, State};
 use crate::shared::Shared;
 use crate::stats::add;

@@ -16,7 +16,7 @@ use crate::ahead::Prefetcher;
 use crate::frames::{Run, class_of};
 use crate::granule::Locality;
 use crate::mask::Mask;
-use crate::options::PAGE_BYTES;
+use crate::memory::PAGE_BYTES;
 use crate::pages::SPILLED;
 use crate::shared::{Part, Shared};
 use crate::stack::Stack;

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The thread queues of a region's threads, found by the id of the calling thread without a lock.
+//! What each of a region's threads has, its thread queue, found by the id of the calling thread
+//! without a lock.
 #![allow(unsafe_code)]
 
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-
-use crate::thread_queue::ThreadQueue;
 
 /// Threads that may be registered with one region at once.
 pub(crate) const THREADS: usize = 256;
@@ -18,25 +17,25 @@ pub(crate) const HANDLER: u16 = GUEST + 1;
 /// A place that was used before: looking for a thread goes on behind it.
 const LEFT: u32 = u32::MAX;
 
-struct Place {
+struct Place<Q> {
     /// The thread's id, 0 where the place was never used.
     thread: AtomicU32,
     /// Whether the thread is in a handler, and will see to its requests before it leaves.
     inside: AtomicBool,
-    thread_queue: UnsafeCell<Option<Box<ThreadQueue>>>,
+    thread_queue: UnsafeCell<Option<Box<Q>>>,
 }
 
 /// The table.
-pub(crate) struct ThreadQueues {
-    places: Box<[Place]>,
+pub(crate) struct ThreadQueues<Q> {
+    places: Box<[Place<Q>]>,
 }
 
 // SAFETY: the thread queue in a place is touched by the thread alone whose id stands there, and by
 // the one that takes or leaves the place, which is the same.
-unsafe impl Sync for ThreadQueues {}
+unsafe impl<Q: Send> Sync for ThreadQueues<Q> {}
 
-impl ThreadQueues {
-    pub fn new() -> ThreadQueues {
+impl<Q> ThreadQueues<Q> {
+    pub fn new() -> Self {
         let place = || Place {
             thread: AtomicU32::new(0),
             inside: AtomicBool::new(false),
@@ -65,7 +64,7 @@ impl ThreadQueues {
     pub fn enter<E>(
         &self,
         thread: u32,
-        make: impl FnOnce(u16) -> Result<ThreadQueue, E>,
+        make: impl FnOnce(u16) -> Result<Q, E>,
     ) -> Result<Option<u16>, E> {
         let at = Self::order(thread).find(|at| {
             let word = &self.places[*at].thread;
@@ -91,7 +90,7 @@ impl ThreadQueues {
     }
 
     /// Takes the thread queue of the calling thread out.
-    pub fn leave(&self, at: u16) -> Option<Box<ThreadQueue>> {
+    pub fn leave(&self, at: u16) -> Option<Box<Q>> {
         let place = &self.places[at as usize];
         place.thread.store(TAKEN, Ordering::Release);
         // SAFETY: the calling thread's own place, under a number that no thread has.
@@ -106,7 +105,7 @@ impl ThreadQueues {
     /// The place is the calling thread's, and neither it nor a signal handler on it uses the thread
     /// queue meanwhile.
     #[allow(clippy::mut_from_ref)]
-    pub unsafe fn get(&self, at: u16) -> Option<&mut ThreadQueue> {
+    pub unsafe fn get(&self, at: u16) -> Option<&mut Q> {
         // SAFETY: as the caller promises.
         unsafe { (*self.places[at as usize].thread_queue.get()).as_deref_mut() }
     }

@@ -9,7 +9,7 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 
-use crate::options::{Faults, PAGE_BYTES};
+use crate::memory::PAGE_BYTES;
 
 const API: u64 = 0xaa;
 const SIGBUS: u64 = 1 << 7;
@@ -86,17 +86,14 @@ impl Refusals {
 pub(crate) struct Missing(pub String);
 
 impl Uffd {
-    /// For faults handled this way; `written` says that written pages must be told from others.
-    pub fn new(faults: Faults, written: bool) -> Result<Uffd, Missing> {
-        let kernel_too = faults == Faults::Thread;
+    /// For faults that a thread handles, those of the kernel too, or that raise SIGBUS; `written`
+    /// says that written pages must be told from others.
+    pub fn new(kernel_too: bool, written: bool) -> Result<Uffd, Missing> {
         let offered = {
             let probe = descriptor(kernel_too)?;
             handshake(&probe, 0).map_err(|error| refused("handshake", error))?
         };
-        let mut wanted = match faults {
-            Faults::Inline => SIGBUS,
-            Faults::Thread => EXACT_ADDRESS,
-        };
+        let mut wanted = if kernel_too { EXACT_ADDRESS } else { SIGBUS };
         if written {
             wanted |= WP_ASYNC | PAGEFAULT_FLAG_WP;
             if offered & (WP_ASYNC | MOVE) != WP_ASYNC | MOVE {

@@ -9,7 +9,7 @@ use dwell_policy::{Kind as Asked, Route};
 
 use super::{Flight, ThreadQueue};
 use crate::frames::Kind;
-use crate::options::PAGE_BYTES;
+use crate::memory::PAGE_BYTES;
 use crate::pages::{AHEAD, DIRTY, HINTED, SPILLED, State};
 use crate::shared::Shared;
 use crate::stats::add;
