@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 use crate::channel::Channel;
-use crate::daemon::{State, random};
 use crate::layout::Layout;
 use crate::shared::Shared;
 use crate::socket::{self, Came};
+use crate::state::{State, random};
 use crate::table::Table;
 use crate::wire::{Hello, Welcome};
 

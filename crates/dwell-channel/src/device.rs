@@ -15,13 +15,22 @@ use dwell::source::Source;
 use dwell::{clock, wait};
 use dwell_policy::{Decision, Mode, Reason, Route, WaitMachine};
 
-use crate::channel::begin::Begun;
 use crate::channel::turn::Part;
 use crate::credentials::Opener;
-use crate::daemon::Options;
 use crate::grants::OpenFile;
 use crate::shared::Shared;
+use crate::state::Options;
 use crate::wire::Done;
+
+/// What became of a command when it was taken up.
+pub(crate) enum Begun {
+    /// A piece of so many bytes is over, with this result.
+    Over(u32, i32),
+    /// The completion of a piece of so many bytes comes later.
+    InFlight(u32),
+    /// Too many are in flight; try again.
+    NoRoom,
+}
 
 /// A command in flight, and all that it must not lose meanwhile.
 pub(crate) struct Errand {

@@ -21,6 +21,7 @@ mod service;
 pub mod shared;
 mod shares;
 pub mod socket;
+mod state;
 pub mod table;
 mod users;
 mod way;

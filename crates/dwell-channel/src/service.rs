@@ -19,8 +19,8 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use crate::channel::Channel;
 use crate::channel::serving::Serving;
 use crate::channel::turn::Turn;
-use crate::daemon::State;
 use crate::device::Device;
+use crate::state::State;
 use crate::users::Users;
 
 /// Looks between two readings of the clock, while nothing is asked for.

@@ -6,10 +6,10 @@ mod decided;
 mod services;
 
 use decided::{Decided, Files, decided_of};
-pub use services::{is_retired, leave, monitor, publish, rest, retire, settle};
+pub use services::{leave, monitor, publish, rest, retire, settle};
 
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::{fs, io};
 
@@ -25,15 +25,7 @@ use crate::inside::Inside;
 use crate::raw::bare;
 use crate::stack::{self, STACK_BYTES};
 use crate::table::{self, Word};
-use crate::{account, inside, own, paged, report, served};
-
-/// What this process is told, once it is known.
-static ORDER: AtomicPtr<RunOrder> = AtomicPtr::new(ptr::null_mut());
-/// Whether anything is decided here.
-static ON: AtomicBool = AtomicBool::new(false);
-static RETIRED: AtomicBool = AtomicBool::new(false);
-/// A word that reads zero in a process that was forked behind this library's back.
-static MARK: AtomicPtr<AtomicU64> = AtomicPtr::new(ptr::null_mut());
+use crate::{account, inside, own, process, raw, report, served};
 
 /// Devices that are told apart; what is on others passes.
 const MOST_DEVICES: usize = 128;
@@ -69,55 +61,15 @@ fn services() -> MutexGuard<'static, Option<Services>> {
     SERVICES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What this process was told.
-pub fn order() -> Option<&'static RunOrder> {
-    // SAFETY: set once, to what is never freed.
-    unsafe { ORDER.load(Ordering::Acquire).as_ref() }
-}
-
-/// Whether it is only recorded what would be decided.
-pub fn is_shadow() -> bool {
-    order().is_some_and(|order| order.shadow)
-}
-
-/// Whether anything is decided in this process.
-#[inline]
-pub fn is_on() -> bool {
-    ON.load(Ordering::Relaxed)
-}
-
-/// Leaves everything to the kernel from now on.
-pub fn switch_off() {
-    ON.store(false, Ordering::Relaxed);
-}
-
 /// Begins as `order` says.
 pub fn begin(order: RunOrder) -> io::Result<()> {
     let alone_ms = order.settings.general().leave_alone_ms.value;
     ALONE_NS.store(u64::from(alone_ms) * 1_000_000, Ordering::Relaxed);
     leave_alone();
-    paged::begin(&order);
-    ORDER.store(Box::into_raw(Box::new(order)), Ordering::Release);
-    mark()?;
+    process::set_order(order);
+    process::mark()?;
     own::make_room();
-    ON.store(true, Ordering::Relaxed);
-    Ok(())
-}
-
-fn mark() -> io::Result<()> {
-    const BYTES: usize = 4096;
-    let (access, kind) =
-        (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-    // SAFETY: fresh memory at an address of the kernel's choice, then advice about that memory.
-    let word = unsafe {
-        let page = libc::mmap(ptr::null_mut(), BYTES, access, kind, -1, 0);
-        if page == libc::MAP_FAILED || libc::madvise(page, BYTES, libc::MADV_WIPEONFORK) != 0 {
-            return Err(io::Error::last_os_error());
-        }
-        page.cast::<AtomicU64>()
-    };
-    MARK.store(word, Ordering::Relaxed);
-    own_mark();
+    process::switch_on();
     Ok(())
 }
 
@@ -147,44 +99,10 @@ pub fn leaves_alone() -> bool {
     alone
 }
 
-static PROCESS: AtomicI32 = AtomicI32::new(0);
-
-/// The id of this process.
-pub fn process() -> i32 {
-    PROCESS.load(Ordering::Relaxed)
-}
-
-fn own_mark() {
-    PROCESS.store(std::process::id() as i32, Ordering::Relaxed);
-    // SAFETY: null, or a page that stays mapped.
-    if let Some(word) = unsafe { MARK.load(Ordering::Relaxed).as_ref() } {
-        word.store(1, Ordering::Relaxed);
-    }
-}
-
-fn marked() -> Option<bool> {
-    // SAFETY: null, or a page that stays mapped.
-    let word = unsafe { MARK.load(Ordering::Relaxed).as_ref() };
-    word.map(|word| word.load(Ordering::Relaxed) == 1)
-}
-
-/// Whether this is the process that the engine began in, or a child whose fork it saw.
-#[inline]
-pub fn is_ours() -> bool {
-    marked() == Some(true)
-}
-
-/// Whether this process was forked behind this library's back: whatever other threads were at, they
-/// left it half done.
-#[inline]
-pub fn is_foreign() -> bool {
-    marked() == Some(false)
-}
-
 /// Leaves a child to the kernel that was forked past the C library's `fork`. Safe in a signal
 /// handler.
 pub fn leave_child() {
-    switch_off();
+    process::switch_off();
     table::renew_range(0, u32::MAX);
     own::close_in_child();
     report::close_in_child();
@@ -192,7 +110,7 @@ pub fn leave_child() {
 
 /// Begins anew in a forked child: the parent's files, threads and stats page are none of its own.
 pub fn begin_in_child() {
-    own_mark();
+    process::claim();
     keep_devices();
     CONTROL.store(ptr::null_mut(), Ordering::Relaxed);
     // What the parent had is given up, not dropped: its thread is not here to be ended.
@@ -230,11 +148,11 @@ fn keep_devices() {
 /// Enters the engine; `None` where the call is to go straight through.
 #[inline]
 pub fn enter() -> Option<Inside> {
-    if !is_on() {
+    if !process::is_on() {
         return None;
     }
-    if is_foreign() {
-        switch_off();
+    if process::is_foreign() {
+        process::switch_off();
         return None;
     }
     let inside = Inside::enter()?;
@@ -319,13 +237,6 @@ pub fn still(fd: i32, word: Word) -> Option<u64> {
     })
 }
 
-/// Whether writes through a descriptor go to the end, whatever its word says; also where that
-/// cannot be asked.
-pub fn appends(fd: i32) -> bool {
-    let flags: i32 = bare!(SYS_fcntl, fd, libc::F_GETFL);
-    flags < 0 || flags & libc::O_APPEND != 0
-}
-
 /// As [`still`] for a descriptor of a served mount, of which nobody but the daemon knows the
 /// length.
 pub fn still_served(fd: i32, word: Word) -> bool {
@@ -339,7 +250,7 @@ pub fn classify(fd: i32, flags: Option<i32>) -> Word {
     if usize::try_from(fd).is_ok_and(|fd| fd >= table::MOST) {
         return Word::PASSED;
     }
-    if !is_on() {
+    if !process::is_on() {
         return Word::PASSED;
     }
     let word = classified(fd, flags);
@@ -351,10 +262,10 @@ pub fn classify(fd: i32, flags: Option<i32>) -> Word {
 
 /// `None` where it cannot be looked at. Enters the engine only where more than a look is needed.
 fn classified(fd: i32, flags: Option<i32>) -> Option<Word> {
-    let errno = inside::errno();
+    let errno = raw::errno();
     // SAFETY: as in `still`.
     let status = unsafe { external::status(fd) };
-    inside::set_errno(errno);
+    raw::set_errno(errno);
     let status = status.ok()?;
     let Some((number, is_block)) = key_of(&status) else { return Some(Word::PASSED) };
     let at = match known(number, is_block) {
@@ -396,7 +307,7 @@ fn is_device(at: u8) -> bool {
 
 /// `None` where that cannot be asked now.
 fn is_excluded(fd: i32) -> Option<bool> {
-    let excludes = order().filter(|order| !order.settings.excluded_paths.is_empty());
+    let excludes = process::order().filter(|order| !order.settings.excluded_paths.is_empty());
     let Some(order) = excludes else { return Some(false) };
     let _inside = enter()?;
     let path = fs::read_link(format!("/proc/self/fd/{fd}"));

@@ -5,21 +5,20 @@
 
 use std::ptr;
 
-use crate::inside;
-use crate::raw::bare;
+use crate::raw::{self, bare};
 
 /// Sleeps while the word is `seen`, and at times ends early. Leaves the error number as it was.
 pub fn wait(word: *const u32, seen: u32) {
-    let errno = inside::errno();
+    let errno = raw::errno();
     let how = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
     let _: i64 = bare!(SYS_futex, word, how, seen, ptr::null::<libc::timespec>());
-    inside::set_errno(errno);
+    raw::set_errno(errno);
 }
 
 /// Wakes all who sleep on the word.
 pub fn wake_all(word: *const u32) {
-    let errno = inside::errno();
+    let errno = raw::errno();
     let how = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
     let _: i64 = bare!(SYS_futex, word, how, i32::MAX);
-    inside::set_errno(errno);
+    raw::set_errno(errno);
 }

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use dlmalloc::Dlmalloc;
 
 use crate::raw::bare;
-use crate::{engine, futex};
+use crate::{futex, process};
 
 /// Memory for all threads of this process.
 pub struct Heap {
@@ -73,7 +73,7 @@ fn apart(layout: Layout) -> *mut u8 {
 // as long and as aligned as was asked.
 unsafe impl GlobalAlloc for Heap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        if engine::is_foreign() {
+        if process::is_foreign() {
             return apart(layout);
         }
         // SAFETY: the caller's layout.
@@ -81,7 +81,7 @@ unsafe impl GlobalAlloc for Heap {
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        if engine::is_foreign() {
+        if process::is_foreign() {
             return apart(layout);
         }
         // SAFETY: the caller's layout.
@@ -89,14 +89,14 @@ unsafe impl GlobalAlloc for Heap {
     }
 
     unsafe fn dealloc(&self, start: *mut u8, layout: Layout) {
-        if !engine::is_foreign() {
+        if !process::is_foreign() {
             // SAFETY: the caller's promise: it came from here.
             self.with(|memory| unsafe { memory.free(start, layout.size(), layout.align()) });
         }
     }
 
     unsafe fn realloc(&self, start: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
-        if engine::is_foreign() {
+        if process::is_foreign() {
             let Ok(larger) = Layout::from_size_align(bytes, layout.align()) else {
                 return ptr::null_mut();
             };

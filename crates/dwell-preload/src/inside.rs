@@ -6,11 +6,19 @@
 use std::arch::asm;
 use std::cell::Cell;
 use std::ffi::c_int;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::life;
-use crate::raw::bare;
-use crate::{engine, futex};
+use crate::raw::{bare, errno, set_errno};
+use crate::{futex, process};
+
+/// What is to be done before a thread ends.
+static AT_THREAD_END: OnceLock<fn()> = OnceLock::new();
+
+/// Has something done before a thread ends that was inside.
+pub fn at_thread_end(act: fn()) {
+    let _ = AT_THREAD_END.set(act);
+}
 
 /// How far a thread has come.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -208,7 +216,9 @@ struct Last;
 impl Drop for Last {
     fn drop(&mut self) {
         // That of the first thread comes only where it ends before its process, cancelled perhaps.
-        life::before_thread_ends();
+        if let Some(act) = AT_THREAD_END.get() {
+            act();
+        }
         STAGE.with(|stage| stage.set(Stage::Ended));
         SIGNALS.with(|signals| signals.set(set_signals(u64::MAX)));
         // A descriptor closed from here on is this library's own.
@@ -287,7 +297,7 @@ impl Inside {
     /// The same for what needs nothing that a thread keeps.
     #[inline]
     pub fn enter_at_end() -> Option<Inside> {
-        if is_inside() || engine::is_foreign() {
+        if is_inside() || process::is_foreign() {
             return None;
         }
         let errno = errno();
@@ -334,20 +344,6 @@ fn set_signals(mask: u64) -> u64 {
     before
 }
 
-/// The calling thread's error number.
-#[inline]
-pub fn errno() -> i32 {
-    // SAFETY: every thread has one.
-    unsafe { *libc::__errno_location() }
-}
-
-/// Sets it.
-#[inline]
-pub fn set_errno(errno: i32) {
-    // SAFETY: every thread has one.
-    unsafe { *libc::__errno_location() = errno };
-}
-
 /// Threads at work inside; the highest bit says that one wants to fork. A thread that waits for it
 /// to change sleeps on it. It waits for no request, but for threads that are about to leave, or for
 /// a fork.
@@ -356,14 +352,14 @@ const FORKS: u32 = 1 << 31;
 
 fn enter_work() {
     // Of threads that are not in this process the count says nothing.
-    while !engine::is_foreign() && WORK.fetch_add(1, Ordering::Acquire) & FORKS != 0 {
+    while !process::is_foreign() && WORK.fetch_add(1, Ordering::Acquire) & FORKS != 0 {
         leave_work();
         sleep_if(|work| work & FORKS != 0);
     }
 }
 
 fn leave_work() {
-    if !engine::is_foreign() && WORK.fetch_sub(1, Ordering::Release) == FORKS | 1 {
+    if !process::is_foreign() && WORK.fetch_sub(1, Ordering::Release) == FORKS | 1 {
         futex::wake_all(WORK.as_ptr());
     }
 }

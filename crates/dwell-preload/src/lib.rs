@@ -30,6 +30,7 @@ mod life;
 mod older;
 mod own;
 mod paged;
+mod process;
 mod raw;
 mod real;
 mod report;

@@ -9,10 +9,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use dwell::seccomp::filters_in;
 use dwell_host::settings::RunOrder;
+use dwell_host::stats_page;
 
 use crate::inside::{self, Inside};
 use crate::raw::bare;
-use crate::{HEAP, engine, own, paged, real, report, stack, table};
+use crate::{HEAP, engine, own, paged, process, raw, real, report, stack, table};
 
 /// Run by the loader before the program begins.
 #[used]
@@ -25,17 +26,17 @@ static BEGIN: extern "C" fn() = begin;
 static END: extern "C" fn() = end_of_program;
 
 extern "C" fn begin() {
-    let errno = inside::errno();
+    let errno = raw::errno();
     real::look_up_all();
     if let Some(order) = order() {
         // Calls of ours go straight through.
         inside::belong();
         if started(order).is_none() {
-            engine::switch_off();
+            process::switch_off();
         }
         inside::belong_no_more();
     }
-    inside::set_errno(errno);
+    raw::set_errno(errno);
 }
 
 /// What `dwell run` says. Without it, or where it cannot be read, the program runs as if this
@@ -85,6 +86,7 @@ fn started(order: RunOrder) -> Option<()> {
         return None;
     }
     stack::find_end();
+    inside::at_thread_end(before_thread_ends);
     report::keep_stderr(&order);
     // SAFETY: functions of this library, which stays loaded.
     let rc = unsafe {
@@ -93,6 +95,7 @@ fn started(order: RunOrder) -> Option<()> {
     if rc != 0 {
         return None;
     }
+    paged::begin(&order);
     engine::begin(order).ok()
 }
 
@@ -102,15 +105,15 @@ unsafe extern "C" fn before_fork() {
     }
     // What other threads had half done when this process was forked behind this library's back
     // stays so in its children.
-    if engine::is_foreign() {
-        return engine::switch_off();
+    if process::is_foreign() {
+        return process::switch_off();
     }
     inside::before_fork();
     HEAP.hold();
 }
 
 unsafe extern "C" fn after_fork() {
-    if !inside::is_inside() && !engine::is_foreign() {
+    if !inside::is_inside() && !process::is_foreign() {
         HEAP.let_go();
         table::shared_with_others();
         inside::after_fork();
@@ -125,13 +128,13 @@ unsafe extern "C" fn after_fork_in_child() {
     HEAP.let_go();
     inside::after_fork_in_child();
     paged::leave_child();
-    if !engine::is_on() {
+    if !process::is_on() {
         return engine::leave_child();
     }
     ENDED.store(false, Ordering::Relaxed);
     table::shared_with_others();
     engine::begin_in_child();
-    if let Some(order) = engine::order() {
+    if let Some(order) = process::order() {
         paged::begin_in_child(order);
     }
 }
@@ -139,10 +142,10 @@ unsafe extern "C" fn after_fork_in_child() {
 /// In a child that was forked past the C library's `fork`: other threads may have left anything
 /// half done.
 pub fn leave_child() {
-    let errno = inside::errno();
+    let errno = raw::errno();
     paged::leave_child();
     engine::leave_child();
-    inside::set_errno(errno);
+    raw::set_errno(errno);
 }
 
 /// Before the program forbids itself system calls, some of them perhaps on pain of death: from then
@@ -155,14 +158,14 @@ pub fn before_filter() {
 /// Before the calling thread ends. Once the first has, the process lasts as long as its other
 /// threads: none of them is to be the engine's.
 pub fn before_thread_ends() {
-    if !inside::is_inside() && engine::is_on() && inside::is_first_thread() {
+    if !inside::is_inside() && process::is_on() && inside::is_first_thread() {
         before_alone();
     }
 }
 
 /// Before the process does what only one of one thread can: the engine's thread ends.
 pub fn before_alone() {
-    if !inside::is_inside() && engine::is_on() {
+    if !inside::is_inside() && process::is_on() {
         paged::end();
         inside::uncancelled(engine::rest);
     }
@@ -177,11 +180,11 @@ extern "C" fn end_of_program() {
 /// Tells what this process did. Afterwards everything goes straight on.
 pub fn end() {
     // A process that was left alone, or is retired, may be killed for any call that is not its own.
-    if engine::order().is_none() || engine::is_retired() || inside::is_inside() {
+    if process::order().is_none() || process::is_retired() || inside::is_inside() {
         return;
     }
     // A child that has this memory, and perhaps this thread's locals, ends for itself alone.
-    if std::process::id() as i32 == engine::process() {
+    if std::process::id() as i32 == process::id() {
         inside::uncancelled(told);
     }
 }
@@ -192,9 +195,51 @@ fn told() {
     }
     // The last thread of a process may have been taken down already.
     let Some(_inside) = Inside::enter_at_end() else { return };
-    if engine::is_ours() {
-        report::tell_of_pager();
-        report::tell();
+    if process::is_ours() {
+        tell_of_pager();
+        tell();
     }
-    engine::switch_off();
+    process::switch_off();
+}
+
+/// Tells the run what this process did; in its first process, everybody what the run did.
+fn tell() {
+    let Some(order) = process::order() else { return };
+    let is_root = order.root_pid == std::process::id();
+    if is_root && !order.verbose && order.stats_file.is_none() {
+        // Nobody hears.
+        engine::leave();
+        if let Some(dir) = &order.stats_dir {
+            stats_page::end_run(dir, order.run_id);
+        }
+        return;
+    }
+    let own = engine::settle();
+    if !is_root {
+        return;
+    }
+    let all = order.stats_dir.as_deref().and_then(|dir| {
+        let all = stats_page::gather(dir, order.run_id).ok();
+        stats_page::end_run(dir, order.run_id);
+        all
+    });
+    let Some(all) = all.or(own) else { return };
+    if let Some(file) = &order.stats_file
+        && let Err(error) = report::written(&all, file)
+    {
+        report::say(&format!("dwell: {}: {error}\n", file.display()));
+    }
+    if order.verbose {
+        report::say(&stats_page::closing(&all));
+    }
+}
+
+/// Says what the pager did in this process.
+fn tell_of_pager() {
+    let order = process::order().filter(|order| !order.quiet);
+    if let Some(paging) = order.and_then(|order| order.pager.as_ref())
+        && let Some(text) = paged::tell()
+    {
+        report::say_of_run(paging, &text);
+    }
 }

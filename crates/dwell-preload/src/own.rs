@@ -6,7 +6,7 @@
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
-use crate::engine;
+use crate::process;
 use crate::raw::bare;
 use crate::table::MOST;
 
@@ -111,7 +111,7 @@ pub fn keep(fd: c_int) -> c_int {
     let high = may_keep().then(|| high(fd)).flatten();
     let _: c_int = bare!(SYS_close, fd);
     let Some(high) = high else {
-        crate::inside::set_errno(libc::EMFILE);
+        crate::raw::set_errno(libc::EMFILE);
         return -1;
     };
     enter(high, KEPT);
@@ -193,7 +193,7 @@ pub fn may_close(fd: c_int) -> bool {
         OWN | KEPT => {
             COUNT.fetch_sub(1, Ordering::Relaxed);
             // A filter may kill for the question; then it stays open.
-            !engine::is_retired() && is_marked(fd)
+            !process::is_retired() && is_marked(fd)
         }
         _ => false,
     }

@@ -23,7 +23,7 @@ use dwell_pager::{Advice, Faults, Options, PAGE_BYTES, Region, check_immutable};
 use crate::inside::{self, Inside};
 use crate::raw::bare;
 use crate::stack::{self, STACK_BYTES};
-use crate::{engine, own, report};
+use crate::{engine, own, process, report};
 
 /// Files that are paged at once: each has a thread and some descriptors.
 const MOST: usize = 16;
@@ -123,7 +123,7 @@ pub fn map(
 #[cold]
 fn mapped(bytes: usize, fd: c_int, offset: i64) -> Option<*mut c_void> {
     let _inside = engine::enter()?;
-    let paging = engine::order()?.pager.as_ref()?;
+    let paging = process::order()?.pager.as_ref()?;
     // SAFETY: the number is one that the program uses.
     let file = unsafe { status(fd) }.ok()?;
     let (start, size) = (usize::try_from(offset).ok()?, file.st_size as usize);

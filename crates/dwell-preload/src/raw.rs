@@ -5,8 +5,6 @@
 use std::arch::asm;
 use std::ffi::c_long;
 
-use crate::inside;
-
 /// One system call; its result, or a negative error number.
 ///
 /// # Safety
@@ -70,7 +68,7 @@ pub unsafe fn call_as_c(number: c_long, arguments: [c_long; 6]) -> c_long {
     // SAFETY: the caller's part.
     let result = unsafe { call(number, arguments) };
     if (-4095..0).contains(&result) {
-        inside::set_errno(-result as i32);
+        set_errno(-result as i32);
         return -1;
     }
     result
@@ -121,3 +119,17 @@ macro_rules! bare {
 }
 
 pub(crate) use bare;
+
+/// The calling thread's error number.
+#[inline]
+pub fn errno() -> i32 {
+    // SAFETY: every thread has one.
+    unsafe { *libc::__errno_location() }
+}
+
+/// Sets it.
+#[inline]
+pub fn set_errno(errno: i32) {
+    // SAFETY: every thread has one.
+    unsafe { *libc::__errno_location() = errno };
+}

@@ -10,10 +10,10 @@ use std::sync::OnceLock;
 
 use dwell::external::status;
 use dwell_host::settings::{Paging, RunOrder};
-use dwell_host::stats_page::{self, Snapshot};
+use dwell_host::stats_page::Snapshot;
 
+use crate::own;
 use crate::raw::bare;
-use crate::{engine, own, paged};
 
 /// Where the closing words go.
 struct Stderr {
@@ -72,48 +72,6 @@ impl Stderr {
     }
 }
 
-/// Tells the run what this process did; in its first process, everybody what the run did.
-pub fn tell() {
-    let Some(order) = engine::order() else { return };
-    let is_root = order.root_pid == std::process::id();
-    if is_root && !order.verbose && order.stats_file.is_none() {
-        // Nobody hears.
-        engine::leave();
-        if let Some(dir) = &order.stats_dir {
-            stats_page::end_run(dir, order.run_id);
-        }
-        return;
-    }
-    let own = engine::settle();
-    if !is_root {
-        return;
-    }
-    let all = order.stats_dir.as_deref().and_then(|dir| {
-        let all = stats_page::gather(dir, order.run_id).ok();
-        stats_page::end_run(dir, order.run_id);
-        all
-    });
-    let Some(all) = all.or(own) else { return };
-    if let Some(file) = &order.stats_file
-        && let Err(error) = written(&all, file)
-    {
-        say(&format!("dwell: {}: {error}\n", file.display()));
-    }
-    if order.verbose {
-        say(&stats_page::closing(&all));
-    }
-}
-
-/// Says what the pager did in this process.
-pub fn tell_of_pager() {
-    let order = engine::order().filter(|order| !order.quiet);
-    if let Some(paging) = order.and_then(|order| order.pager.as_ref())
-        && let Some(text) = paged::tell()
-    {
-        say_of_run(paging, &text);
-    }
-}
-
 /// Says a line about this process, if its stderr still is that of the run.
 pub fn say_of_run(paging: &Paging, text: &str) {
     // SAFETY: one that is not open is refused.
@@ -136,7 +94,8 @@ pub fn left_alone(order: &RunOrder, why: &str) {
     }
 }
 
-fn say(text: &str) {
+/// Says the closing words.
+pub fn say(text: &str) {
     if let Some(stderr) = STDERR.get().and_then(Stderr::there) {
         let mut rest = text.as_bytes();
         while !rest.is_empty() {
@@ -150,7 +109,7 @@ fn say(text: &str) {
 }
 
 /// The file is the figures or is not there, never a part of them.
-fn written(all: &Snapshot, path: &Path) -> io::Result<()> {
+pub fn written(all: &Snapshot, path: &Path) -> io::Result<()> {
     let mut text = serde_json::to_vec_pretty(all)?;
     text.push(b'\n');
     let mut draft = path.as_os_str().to_owned();

@@ -12,10 +12,11 @@ use dwell::{File, Kind, clock};
 use libc::{c_int, iovec};
 
 use crate::engine::Server;
-use crate::inside::{self, Seldom, set_errno};
+use crate::inside::{self, Seldom};
+use crate::raw::set_errno;
 use crate::stack::{self, STACK_BYTES};
 use crate::table::{self, Moving, Way, Word};
-use crate::{account, engine, served};
+use crate::{account, engine, process, raw, served};
 
 /// Memory of a request, as the program named it. Nobody but the kernel looks at it.
 #[derive(Clone, Copy)]
@@ -76,7 +77,7 @@ fn serve_decided(
     at: Option<u64>,
     straight: &dyn Fn() -> isize,
 ) -> isize {
-    if inside::is_inside() || !engine::is_on() {
+    if inside::is_inside() || !process::is_on() {
         return straight();
     }
     if word.way() == Way::Unknown && !engine::leaves_alone() {
@@ -134,7 +135,7 @@ fn untouched(
     straight: &dyn Fn() -> isize,
 ) -> Option<i32> {
     let call = || match straight() {
-        -1 => -inside::errno(),
+        -1 => -raw::errno(),
         done => done as i32,
     };
     if kind == Kind::Read
@@ -142,7 +143,7 @@ fn untouched(
     {
         return Some(result);
     }
-    if engine::is_shadow() || Seldom::LongWay.is_due() {
+    if process::is_shadow() || Seldom::LongWay.is_due() {
         return None;
     }
     let bytes = match memory {
@@ -179,7 +180,7 @@ impl Request {
         S::Queue: Send,
     {
         let inside = engine::enter()?;
-        let shadow = engine::is_shadow();
+        let shadow = process::is_shadow();
         let moving = match self.at {
             None if !shadow => Some(Moving::begin(self.fd, self.word, inside::thread_number())?),
             _ => None,
@@ -194,7 +195,7 @@ impl Request {
             let started = clock::now();
             let result = straight();
             let latency_ns = clock::now() - started;
-            let errno = inside::errno();
+            let errno = raw::errno();
             if let Some(_inside) = engine::enter() {
                 let result = if result < 0 { -errno } else { result as i32 };
                 file.observed(&would, &io, heat, result, latency_ns);
@@ -248,7 +249,7 @@ impl Request {
             return Some((0, u64::MAX));
         }
         // Only the kernel knows where a write at the end of a file ended.
-        if kind == Kind::Write && self.at.is_none() && engine::appends(self.fd) {
+        if kind == Kind::Write && self.at.is_none() && served::appends(self.fd) {
             return None;
         }
         let length = match kind == Kind::Write || Seldom::CloseLook.is_due() {
@@ -301,7 +302,7 @@ unsafe fn copy(from: *const c_void, into: *mut c_void, size: usize) -> bool {
     // is nothing to read.
     let done = unsafe {
         // Of whole words: the last goes by the stack, where something may lie above a shorter one.
-        let (process, one, flags) = (engine::process(), 1usize, 0usize);
+        let (process, one, flags) = (process::id(), 1usize, 0usize);
         libc::syscall(libc::SYS_process_vm_readv, process, &local, one, &remote, one, flags)
     };
     done == size as i64
@@ -309,7 +310,7 @@ unsafe fn copy(from: *const c_void, into: *mut c_void, size: usize) -> bool {
 
 /// A word of the program's memory, where it is there.
 pub fn word_at(at: *const c_void) -> Option<u64> {
-    let errno = inside::errno();
+    let errno = raw::errno();
     let mut word = 0u64;
     // SAFETY: room for a word, of which any bytes are valid.
     let there = unsafe { copy(at, (&raw mut word).cast(), size_of::<u64>()) };
@@ -319,7 +320,7 @@ pub fn word_at(at: *const c_void) -> Option<u64> {
 
 /// Whether a message may carry descriptors.
 pub fn carries_more(message: *const libc::msghdr) -> bool {
-    let errno = inside::errno();
+    let errno = raw::errno();
     // SAFETY: zero bytes are a message of nothing.
     let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
     // SAFETY: room for a header, of which any bytes are valid.

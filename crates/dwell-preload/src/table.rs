@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering}
 
 use dwell::file::Heat;
 
-use crate::{engine, futex};
+use crate::{futex, process};
 
 /// Descriptors that are told apart; higher ones are left to the kernel.
 pub const MOST: usize = 1 << 16;
@@ -228,7 +228,7 @@ pub fn share(fd: i32) {
     loop {
         let word = slot.load(Ordering::SeqCst);
         // In a child whose fork was not seen, the owner is not there.
-        if word & MOVING == 0 || !engine::is_ours() {
+        if word & MOVING == 0 || !process::is_ours() {
             return;
         }
         let awaited = word | AWAITED;

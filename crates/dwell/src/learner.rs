@@ -9,10 +9,7 @@ use dwell_policy::switchback::{Seen, Step, Switchback, Told};
 use dwell_policy::{Arm, Arms, BUCKETS, Call, Goal, Kind, Learned, Ns, Wait, bucket};
 
 use crate::clock;
-use crate::remembered::{Place, Remembered};
-
-/// Lone requests and those of pipelines, directions, load states and size buckets.
-pub(crate) const CELLS: usize = 2 * 2 * 2 * BUCKETS;
+use crate::remembered::{CELLS, Place, Remembered};
 
 /// What was found out about one device. Its open files share it, those through the page cache and
 /// those around it apart. Each direction and size bucket is searched for itself, with and without

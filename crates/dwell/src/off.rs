@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use dwell_policy::Ns;
 
 use crate::error::{Error, Result};
-use crate::monitor::HostPage;
+use crate::monitor::host::HostPage;
 use crate::monitor::sys::effective_uid;
 
 /// Where Dwell is switched off: for the machine, and for one user's processes.

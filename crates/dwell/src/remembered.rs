@@ -7,10 +7,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use dwell_policy::BUCKETS;
 use dwell_policy::switchback::SAVED_WORDS;
 
-use crate::learner::CELLS;
-use crate::monitor::{Sharing, shared_words};
+use crate::monitor::host::{Sharing, shared_words};
 use crate::shared_atomics::SharedAtomics;
 
 /// "dwlearn" and the version of this layout.
@@ -21,6 +21,8 @@ const HEADER_WORDS: usize = 8;
 /// A device's words: which it is, whose turn it is to try something there, and what was found.
 const AT_TURN: usize = 1;
 const AT_CELLS: usize = 8;
+/// Lone requests and those of pipelines, directions, load states and size buckets.
+pub(crate) const CELLS: usize = 2 * 2 * 2 * BUCKETS;
 const PLACE_WORDS: usize = AT_CELLS + CELLS * SAVED_WORDS;
 const WORDS: usize = HEADER_WORDS + PLACES * PLACE_WORDS;
 

@@ -10,7 +10,7 @@ use dwell::queue::{Action, Io};
 
 use super::Channel;
 use super::turn::Part;
-use crate::device::{Device, Errand};
+use crate::device::{Begun, Device, Errand};
 use crate::table::Table;
 use crate::way::{self, Way};
 use crate::wire::{Done, Opcode};
@@ -131,16 +131,6 @@ pub(super) fn begin(task: Task<'_>) -> Begun {
             device.begin(io, errand)
         }
     }
-}
-
-/// What became of a command when it was taken up.
-pub(crate) enum Begun {
-    /// A piece of so many bytes is over, with this result.
-    Over(u32, i32),
-    /// The completion of a piece of so many bytes comes later.
-    InFlight(u32),
-    /// Too many are in flight; try again.
-    NoRoom,
 }
 
 fn since_1970_ns() -> u64 {

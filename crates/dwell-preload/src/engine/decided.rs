@@ -17,9 +17,9 @@ use dwell_host::places;
 use dwell_host::profile::DeviceProfile;
 use dwell_host::settings::{DeviceNames, RunOrder};
 
-use super::{Services, order};
-use crate::served;
+use super::Services;
 use crate::stack::{self, STACK_BYTES};
+use crate::{process, served};
 
 /// A device that is decided for. Its files are opened when requests wait for it: what they need, a
 /// thread among it, would slow down a program that only opens and closes, or finds all in the page
@@ -138,7 +138,7 @@ fn is_off() -> bool {
 /// The device beneath `fd` if it is decided for, after the settings; `None` where its requests
 /// pass.
 pub(super) fn decided_of(fd: i32, number: u64, services: &mut Option<Services>) -> Option<Decided> {
-    let order = order()?;
+    let order = process::order()?;
     if order.channels
         && let Ok(mount) = Mount::of(fd)
     {

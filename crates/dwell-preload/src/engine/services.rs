@@ -61,7 +61,7 @@ fn stats_page(order: &RunOrder) -> Option<StatsPage> {
 
 /// The process's system monitor, begun if need be.
 pub fn monitor() -> Option<Arc<SystemMonitor>> {
-    let order = order()?;
+    let order = process::order()?;
     services().get_or_insert_with(|| Services::begin(order)).monitor.clone()
 }
 
@@ -80,9 +80,9 @@ const WORTH_TELLING_BYTES: u64 = 64 << 10;
 
 /// Tells the run what this process did, and ends its stats page.
 pub fn settle() -> Option<Snapshot> {
-    let order = order()?;
+    let order = process::order()?;
     let publisher = services().take().and_then(|services| services.publisher);
-    let is_root = order.root_pid == process() as u32;
+    let is_root = order.root_pid == process::id() as u32;
     let publisher = match publisher {
         Some(publisher) => Some(publisher),
         None if is_root || account::passed().bytes >= WORTH_TELLING_BYTES => {
@@ -122,19 +122,14 @@ fn without_stats_page() -> Snapshot {
     all
 }
 
-/// Whether the engine was ended before the process.
-pub fn is_retired() -> bool {
-    RETIRED.load(Ordering::Relaxed)
-}
-
 /// Ends the engine, its thread included, as long as the process may still do what that takes.
 pub fn retire() {
-    RETIRED.store(true, Ordering::Relaxed);
+    process::set_retired();
     if let Some(_inside) = enter() {
         end_thread();
         settle();
     }
-    switch_off();
+    process::switch_off();
     // Nothing is looked after any more that would take calls.
     table::shared_with_others();
 }
@@ -148,7 +143,7 @@ pub fn rest() {
 }
 
 fn end_thread() {
-    switch_off();
+    process::switch_off();
     let monitor = services().as_ref().and_then(|services| services.monitor.clone());
     if let Some(monitor) = monitor {
         monitor.end();

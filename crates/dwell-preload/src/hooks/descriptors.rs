@@ -9,7 +9,7 @@ use std::ffi::{c_int, c_uint};
 use libc::{mmsghdr, msghdr, size_t, ssize_t};
 
 use super::{came, found, real};
-use crate::raw::bare;
+use crate::raw::{self, bare};
 use crate::{inside, own, serve, table};
 
 #[unsafe(no_mangle)]
@@ -26,7 +26,7 @@ pub unsafe extern "C-unwind" fn close(fd: c_int) -> c_int {
 pub(super) fn close_by(fd: c_int, close: impl FnOnce() -> c_int) -> c_int {
     if own::is_own(fd) {
         // As far as the program knows, there is none.
-        inside::set_errno(libc::EBADF);
+        raw::set_errno(libc::EBADF);
         return -1;
     }
     // After the call the number may be another thread's already, and before it a third may still

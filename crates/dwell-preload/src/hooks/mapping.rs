@@ -108,7 +108,7 @@ pub unsafe extern "C-unwind" fn posix_madvise(
         real!(posix_madvise(address, bytes, advice), {
             match bare!(SYS_madvise, address, bytes, advice) {
                 0 => 0,
-                _ => crate::inside::errno(),
+                _ => crate::raw::errno(),
             }
         })
     })

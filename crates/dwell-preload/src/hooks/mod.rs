@@ -49,7 +49,7 @@ macro_rules! found {
             // SAFETY: the caller's arguments, as they came.
             Some(function) => unsafe { function($($argument),*) },
             None => {
-                $crate::inside::set_errno(libc::ENOSYS);
+                $crate::raw::set_errno(libc::ENOSYS);
                 $otherwise
             }
         }

@@ -11,7 +11,7 @@ use libc::mode_t;
 use super::{came, found, made, real};
 use crate::raw::bare;
 use crate::table::Word;
-use crate::{engine, inside, own, table};
+use crate::{engine, inside, own, process, table};
 
 /// What a call that opened a file returned, once the table knows of it.
 #[inline]
@@ -23,7 +23,7 @@ fn opened(fd: c_int, flags: c_int) -> c_int {
         return if inside::is_own_call() { own::adopt(fd) } else { fd };
     }
     came(fd);
-    if engine::is_on() && flags & (libc::O_DIRECTORY | libc::O_PATH) == 0 {
+    if process::is_on() && flags & (libc::O_DIRECTORY | libc::O_PATH) == 0 {
         match engine::leaves_alone() {
             true => table::enter(fd, Word::UNKNOWN.owned_by(inside::thread_number())),
             false => _ = inside::uncancelled(|| engine::classify(fd, Some(flags))),

@@ -13,7 +13,7 @@ use super::descriptors::{close_by, close_range_by, doubles, replaces, sends};
 use super::mapping::maps_over;
 use super::{came, found, real};
 use crate::raw::bare;
-use crate::{engine, inside, life, own, raw, real, serve, table};
+use crate::{engine, inside, life, own, process, raw, real, serve, table};
 
 /// A child may have this process's descriptors, and move them.
 fn has_child() {
@@ -31,7 +31,7 @@ extern "C" fn before_vfork() {
 extern "C" fn after_vfork(result: c_long) -> pid_t {
     inside::end_vfork();
     if result < 0 {
-        inside::set_errno(-result as i32);
+        raw::set_errno(-result as i32);
         return -1;
     }
     result as pid_t
@@ -154,7 +154,7 @@ pub unsafe extern "C-unwind" fn pthread_exit(result: *mut c_void) -> ! {
 
 /// Before this process becomes another program: what it did is told now, or never.
 fn becomes_another() {
-    if !inside::is_inside() && engine::is_on() {
+    if !inside::is_inside() && process::is_on() {
         inside::uncancelled(engine::publish);
     }
 }
@@ -309,7 +309,7 @@ pub unsafe extern "C-unwind" fn syscall(
                 own::keep(straight() as c_int).into()
             }
             libc::SYS_io_uring_setup | libc::SYS_userfaultfd => {
-                inside::set_errno(libc::EMFILE);
+                raw::set_errno(libc::EMFILE);
                 -1
             }
             _ => straight(),
@@ -398,7 +398,7 @@ fn begins(flags: u64) {
     if flags & (libc::CLONE_VM | libc::CLONE_FILES) as u64 == 0 {
         life::leave_child();
     } else if flags & libc::CLONE_VM as u64 == 0 {
-        engine::switch_off();
+        process::switch_off();
     }
 }
 

@@ -24,7 +24,7 @@
 //! ```
 
 mod assess;
-mod host;
+pub(crate) mod host;
 mod lease;
 mod member;
 mod overload;
@@ -48,7 +48,6 @@ mod simulation;
 #[cfg(test)]
 mod table_tests;
 
-pub(crate) use host::shared_words;
 #[doc(hidden)]
 pub use host::{HostPage, Peer, Sharing};
 pub(crate) use lease::scatter;
