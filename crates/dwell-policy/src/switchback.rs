@@ -111,9 +111,9 @@ const CHANGED: f64 = 0.6;
 const SLACK: f64 = 0.08;
 const CHANGED_OF_SPREAD: f64 = 8.0;
 const SLACK_OF_SPREAD: f64 = 1.5;
-/// Changes that follow a change this soon begin nothing anew: they are checked. Where the same arm served between two
-/// that did and was cheaper than all others, it is twice as long from then on, up to the second of
-/// these, and trials stay as rare as they were.
+/// Changes that follow a change this soon begin nothing anew: they are checked. Where the same arm
+/// served between two that did and was cheaper than all others, it is twice as long from then on,
+/// up to the second of these, and trials stay as rare as they were.
 const CALM_NS: Ns = 10_000 * MS;
 const LONGEST_CALM_NS: Ns = 160_000 * MS;
 /// A check is one trial of an arm that may have become the cheapest. Checks take this share of the
