@@ -111,14 +111,14 @@ const CHANGED: f64 = 0.6;
 const SLACK: f64 = 0.08;
 const CHANGED_OF_SPREAD: f64 = 8.0;
 const SLACK_OF_SPREAD: f64 = 1.5;
-/// Changes that follow a change this soon begin nothing anew: they are checked. Where the same arm
-/// served between two that did and was cheaper than all others, it is twice as long from then on,
-/// up to the second of these, and trials stay as rare as they were.
+/// Changes that follow a change this soon begin nothing anew: arms are rechecked. Where the same
+/// arm served between two that did and was cheaper than all others, it is twice as long from then
+/// on, up to the second of these, and trials stay as rare as they were.
 const CALM_NS: Ns = 10_000 * MS;
 const LONGEST_CALM_NS: Ns = 160_000 * MS;
-/// A check is one trial of an arm that may have become the cheapest. Checks take this share of the
-/// time at most, and after one that misled none comes for so long.
-const CHECKED: Ns = 16;
+/// A recheck is one trial of an arm that may have become the cheapest; so many fit into the time
+/// above. After one that misled, none comes for so long.
+const RECHECKS: Ns = 16;
 const MISLED_NS: Ns = 10_000 * MS;
 
 #[derive(Clone, Copy, Debug)]
@@ -137,7 +137,7 @@ enum Phase {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Trial {
     /// To see whether trials are worthwhile: the incumbent's cost has changed.
-    Check,
+    Recheck,
     Short,
     /// The arm settles first.
     Long,
@@ -175,8 +175,8 @@ pub struct Switchback {
     calm_ns: Ns,
     switches_then: u32,
     switches: u32,
-    /// The next check comes then at the earliest, in active time.
-    check_at: Ns,
+    /// The next recheck comes then at the earliest, in active time.
+    recheck_at: Ns,
     rivals: [Rival; ARMS],
 }
 
@@ -205,7 +205,7 @@ impl Switchback {
             calm_ns: CALM_NS,
             switches_then: 0,
             switches: 0,
-            check_at: 0,
+            recheck_at: 0,
             rivals: [Rival::new(0, Told::NOTHING, 0); ARMS],
         }
     }
@@ -410,7 +410,7 @@ impl Switchback {
         others.all(|arm| !self.offered.has(arm) || self.rivals[arm as usize].dearer)
     }
 
-    /// Goes on with the incumbent, checks the arm that cost least, or tries the one that is due
+    /// Goes on with the incumbent, rechecks the arm that cost least, or tries the one that is due
     /// longest.
     fn go_on(&mut self, now: Ns, may_try: bool) {
         let rivals = &self.rivals;
@@ -421,13 +421,13 @@ impl Switchback {
         let is_due = |rival: &Rival| rival.due <= self.active && rival.promise == 0.0;
         let due = others().filter(|(_, rival)| is_due(rival));
         let due = due.min_by_key(|(_, rival)| (rival.tried, rival.due));
-        let may_check = self.check_at <= self.active;
-        let doubted = others().filter(|(_, rival)| rival.doubted && !is_due(rival) && may_check);
+        let may_recheck = self.recheck_at <= self.active;
+        let doubted = others().filter(|(_, rival)| rival.doubted && !is_due(rival) && may_recheck);
         let doubted = doubted.min_by(|a, b| a.1.told.cost_ns.total_cmp(&b.1.told.cost_ns));
         let is_long =
             |rival: &Rival| rival.is_long() && rival.told.cost_ns < self.level * TOO_DEAR_FOR_LONG;
         let next = match (doubted, due) {
-            (Some((arm, _)), _) => Some((arm, Trial::Check)),
+            (Some((arm, _)), _) => Some((arm, Trial::Recheck)),
             (None, Some((arm, rival))) if is_long(rival) => Some((arm, Trial::Long)),
             (None, due) => due.map(|(arm, _)| (arm, Trial::Short)),
         };
@@ -436,7 +436,7 @@ impl Switchback {
                 self.phase = Phase::Trial { arm, before: self.level, kind };
                 let (lead_ns, leg_ns) = match kind {
                     Trial::Long => (LONG_LEAD_NS, LONG_LEG_NS),
-                    Trial::Check | Trial::Short => (LEAD_NS, LEG_NS),
+                    Trial::Recheck | Trial::Short => (LEAD_NS, LEG_NS),
                 };
                 self.start(now, lead_ns, leg_ns);
             }

@@ -40,7 +40,7 @@ pub(crate) struct Rival {
     /// What it cost as incumbent, and until which active time that counts for more than a trial.
     pub kept: f64,
     pub kept_until: Ns,
-    /// Whether the incumbent's cost changed since its last trial, and one more is to check it.
+    /// Whether the incumbent's cost changed since its last trial, and one more is to recheck it.
     pub doubted: bool,
     pub told: Told,
 }

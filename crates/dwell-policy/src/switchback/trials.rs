@@ -2,7 +2,7 @@
 //! How a trial is judged, and whether an arm that took over keeps its place.
 
 use super::rival::{FIRST_NS, MARGIN, Rival, TRIALS};
-use super::{CHECKED, MEMORY, MISLED_NS, MS, Phase, Switchback, Trial};
+use super::{MEMORY, MISLED_NS, MS, Phase, RECHECKS, Switchback, Trial};
 use crate::Ns;
 use crate::arm::Arm;
 
@@ -32,8 +32,8 @@ impl Switchback {
         let (level, spread) = (self.level, self.spread);
         let rival = &mut self.rivals[arm as usize];
         rival.doubted = false;
-        if kind == Trial::Check {
-            self.check_at = self.active + self.calm_ns / CHECKED;
+        if kind == Trial::Recheck {
+            self.recheck_at = self.active + self.calm_ns / RECHECKS;
             if ratio > 1.0 - MARGIN {
                 rival.took_ns = 0;
                 self.recover(now, arm);
@@ -93,7 +93,7 @@ impl Switchback {
             (rival.kept, rival.kept_until) = (mean, self.active + REMEMBERED_NS);
             rival.told.cost_ns = mean;
             rival.rest(self.active, 4);
-            self.check_at = self.active + MISLED_NS;
+            self.recheck_at = self.active + MISLED_NS;
             rival.dearer = true;
             (self.incumbent, self.level) = (from, was);
             self.switches = self.switches.saturating_add(1);
