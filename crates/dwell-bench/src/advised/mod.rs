@@ -95,7 +95,7 @@ impl Report {
                 advice.remedy = Remedy::Library;
                 let text = advice.text.trim_end_matches(" Try: dwell run -- COMMAND").to_owned();
                 advice.text = format!(
-                    "{text} dwell run cannot do it: {why} is not preloaded. Use Dwell's library."
+                    "{text} dwell run cannot do it: {why} cannot be preloaded. Use Dwell's library."
                 );
             }
         }
