@@ -99,8 +99,8 @@ const RECOVERY_NS: Ns = 3_000 * MS;
 /// A long trial lets an arm settle first ([`Rival::is_long`]).
 const LONG_LEAD_NS: Ns = 1_000 * MS;
 const LONG_LEG_NS: Ns = 50 * MS;
-/// Arms dearer than this are not let settle.
-const TOO_DEAR_FOR_LONG: f64 = 8.0;
+/// Arms dearer than this are not let settle: by figure R0, none gains as much by it.
+const TOO_DEAR_FOR_LONG: f64 = 2.0;
 /// Looks that the incumbent's level is averaged over.
 const MEMORY: f64 = 16.0;
 /// Fewest looks of which a level is made that others are held against.
