@@ -140,16 +140,19 @@ impl ThreadQueue {
         let (start, end) = (sh.area.at(page as usize), sh.area.at((page + count) as usize));
         // What the program itself has unmapped or given up cannot be looked at.
         let there = sh.uffd.there(start, count as usize);
+        let mut written = 0;
         for step in (0..count as usize).filter(|step| there >> step & 1 != 0) {
             let place = &mut self.bench[step * PAGE_BYTES..][..PAGE_BYTES];
-            sh.area.snapshot(page as usize + step, place);
+            match sh.uffd.snapshot(start + step * PAGE_BYTES, place) {
+                Some(seen) => written |= u32::from(!seen) << step,
+                None => sh.area.snapshot(page as usize + step, place),
+            }
         }
         let mut found = [Found::default(); BENCH_PAGES];
         let Ok((ranges, _)) = sh.uffd.written(start, end, false, &mut found) else {
             // Not to know is to assume the worst.
             return u32::MAX;
         };
-        let mut written = 0;
         for range in &found[..ranges] {
             let first = (range.start as usize - start) / PAGE_BYTES;
             let last = (range.end as usize - start) / PAGE_BYTES;

@@ -54,6 +54,8 @@ pub(crate) struct Uffd {
     descriptor: OwnedFd,
     features: u64,
     pagemap: Option<File>,
+    /// The process's memory, where pages are looked at that the program may discard meanwhile.
+    memory: Option<File>,
     /// Whether written pages are told from others.
     protects: bool,
     /// What the kernel refuses in tests.
@@ -122,10 +124,12 @@ impl Uffd {
             // Without it, what the program takes away itself is not noticed.
             false => pagemap().ok(),
         };
+        let memory = written.then(|| of_self("mem").ok()).flatten();
         Ok(Uffd {
             descriptor,
             features: wanted,
             pagemap,
+            memory,
             protects: written,
             #[cfg(test)]
             refusals: Refusals::default(),
@@ -295,6 +299,14 @@ impl Uffd {
         }
     }
 
+    /// Copies present pages; whether all were there, or `None` where it cannot. The program may
+    /// discard them at this moment, and an access of the thread that handles faults would wait for
+    /// itself.
+    pub fn snapshot(&self, start: usize, into: &mut [u8]) -> Option<bool> {
+        let memory = self.memory.as_ref()?;
+        Some(memory.read_exact_at(into, start as u64).is_ok())
+    }
+
     /// Which pages of a run are there, in memory or in swap, a bit each. All, where that cannot be
     /// told.
     pub fn there(&self, start: usize, pages: usize) -> u32 {
@@ -405,5 +417,28 @@ fn refused(what: &str, error: io::Error) -> Missing {
 }
 
 fn pagemap() -> io::Result<File> {
-    File::options().read(true).custom_flags(libc::O_CLOEXEC).open("/proc/self/pagemap")
+    of_self("pagemap")
+}
+
+fn of_self(name: &str) -> io::Result<File> {
+    File::options().read(true).custom_flags(libc::O_CLOEXEC).open(format!("/proc/self/{name}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::Area;
+
+    #[test]
+    fn looking_at_a_page_that_was_discarded_neither_waits_nor_faults() {
+        for kernel_too in [false, true] {
+            let Ok(uffd) = Uffd::new(kernel_too, true) else {
+                return println!("SKIP: no userfaultfd that tells written pages from others");
+            };
+            let area = Area::new(4).unwrap();
+            uffd.register(area.start(), 4 * PAGE_BYTES).unwrap();
+            let mut page = vec![0; PAGE_BYTES];
+            assert_eq!(uffd.snapshot(area.at(1), &mut page), Some(false));
+        }
+    }
 }
