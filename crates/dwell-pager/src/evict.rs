@@ -143,10 +143,8 @@ impl ThreadQueue {
         let mut written = 0;
         for step in (0..count as usize).filter(|step| there >> step & 1 != 0) {
             let place = &mut self.bench[step * PAGE_BYTES..][..PAGE_BYTES];
-            match sh.uffd.snapshot(start + step * PAGE_BYTES, place) {
-                Some(seen) => written |= u32::from(!seen) << step,
-                None => sh.area.snapshot(page as usize + step, place),
-            }
+            let seen = sh.uffd.snapshot(start + step * PAGE_BYTES, place);
+            written |= u32::from(!seen) << step;
         }
         let mut found = [Found::default(); BENCH_PAGES];
         let Ok((ranges, _)) = sh.uffd.written(start, end, false, &mut found) else {

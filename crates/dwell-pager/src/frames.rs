@@ -304,21 +304,16 @@ impl Frames {
     }
 
     /// A frame, and those around it as far as they can be used too.
-    fn run_from(&mut self, frame: u32, want: u32, pages: &Pages, taken: &mut Taken) -> Run {
-        let usable = |frames: &Frames, frame: u32| {
-            (frame as usize) < frames.kind.len()
-                && matches!(frames.kind(frame), Kind::FREE | Kind::STANDBY)
+    fn run_from(&mut self, given: u32, want: u32, pages: &Pages, taken: &mut Taken) -> Run {
+        let usable = |frame: &u32| {
+            let kind = self.kind.get(*frame as usize).map(|kind| Kind(*kind));
+            matches!(kind, Some(Kind::FREE | Kind::STANDBY))
         };
-        let (mut first, mut count) = (frame, 0);
-        while first > 0 && frame - first + 1 < want && usable(self, first - 1) {
-            first -= 1;
-        }
-        while count < want {
-            let at = first + count;
-            if at != frame && !usable(self, at) {
-                break;
-            }
-            let frame = at;
+        let least = (given + 1).saturating_sub(want);
+        let first = (least..given).rev().take_while(usable).last().unwrap_or(given);
+        let behind = (given + 1..first + want).take_while(usable).count() as u32;
+        let count = given + 1 + behind - first;
+        for frame in first..first + count {
             if self.kind(frame) != Kind::FREE {
                 let page = self.page(frame);
                 taken.wasted += u32::from(pages.get(page) & AHEAD != 0);
@@ -326,7 +321,6 @@ impl Frames {
             }
             self.unlink(frame);
             self.kept[frame as usize] = false;
-            count += 1;
         }
         Run { first, count, hollow: false }
     }

@@ -36,11 +36,13 @@ impl Locality {
         (1 << self.shift).min(most.max(1))
     }
 
-    /// Some pages, evenly spaced, of the granule beside that of a page, its buddy.
-    pub fn buddy(&self, page: u32) -> impl ExactSizeIterator<Item = u32> + use<> {
-        let (first, shift) = ((page >> self.shift ^ 1) << self.shift, self.shift);
-        let count = LOOKED_AT.min(1 << shift);
-        (0..count).map(move |at| first + (at << shift) / count)
+    /// Which share of the granule beside that of a page, its buddy, is in memory, of 256: by some
+    /// of its pages, evenly spaced.
+    pub fn beside(&self, page: u32, is_there: impl Fn(u32) -> bool) -> u32 {
+        let first = (page >> self.shift ^ 1) << self.shift;
+        let count = LOOKED_AT.min(1 << self.shift);
+        let pages = (0..count).map(|at| first + (at << self.shift) / count);
+        pages.filter(|page| is_there(*page)).count() as u32 * ALL / count
     }
 
     /// A fault that no reading ahead expected. `beside` says which share of the buddy was in
@@ -67,15 +69,6 @@ impl Locality {
     }
 }
 
-/// Which share of some pages is in memory, of 256.
-pub(crate) fn share(
-    pages: impl ExactSizeIterator<Item = u32>,
-    is_there: impl Fn(u32) -> bool,
-) -> u32 {
-    let count = pages.len().max(1) as u32;
-    pages.filter(|page| is_there(*page)).count() as u32 * ALL / count
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::{HashSet, VecDeque};
@@ -96,7 +89,7 @@ mod tests {
             }
             faults += 1;
             let occupancy = there.len() as u32 * ALL / PAGES;
-            let beside = share(locality.buddy(page), |page| there.contains(&page));
+            let beside = locality.beside(page, |page| there.contains(&page));
             locality.miss(beside, occupancy, most);
             let length = locality.pages(most);
             let first = page / length * length;

@@ -9,7 +9,6 @@ use dwell_policy::{Kind as Asked, Ns, Route};
 use crate::ahead::Plan;
 use crate::fault::PATIENCE_NS;
 use crate::frames::{Kind, Run};
-use crate::granule::share;
 use crate::pages::{AHEAD, HINTED, SPILLED, State};
 use crate::shared::{Books, Shared};
 use crate::stages::Stages;
@@ -125,7 +124,7 @@ impl ThreadQueue {
         {
             let count = sh.pages.count();
             let is_there = |page| page < count && sh.pages.state(page) != State::Absent;
-            let beside = share(self.locality.buddy(page), is_there);
+            let beside = self.locality.beside(page, is_there);
             let occupancy = u64::from(books.frames.in_memory()) * 256 / u64::from(count);
             self.locality.miss(beside, occupancy as u32, sh.granule_most());
         }

@@ -119,12 +119,12 @@ impl Uffd {
         wanted |= offered & (MOVE | POISON);
         let descriptor = descriptor(kernel_too)?;
         handshake(&descriptor, wanted).map_err(|error| refused("handshake", error))?;
-        let pagemap = match written {
-            true => Some(pagemap().map_err(|error| refused("/proc/self/pagemap", error))?),
+        let needed = |name| proc_self(name).map(Some).map_err(|error| refused(name, error));
+        let (pagemap, memory) = match written {
+            true => (needed("/proc/self/pagemap")?, needed("/proc/self/mem")?),
             // Without it, what the program takes away itself is not noticed.
-            false => pagemap().ok(),
+            false => (proc_self("/proc/self/pagemap").ok(), None),
         };
-        let memory = written.then(|| of_self("mem").ok()).flatten();
         Ok(Uffd {
             descriptor,
             features: wanted,
@@ -299,12 +299,12 @@ impl Uffd {
         }
     }
 
-    /// Copies present pages; whether all were there, or `None` where it cannot. The program may
-    /// discard them at this moment, and an access of the thread that handles faults would wait for
+    /// Copies a present page of a region that is written to; whether it was there. The program may
+    /// discard it at this moment, and an access by the thread that handles faults would wait for
     /// itself.
-    pub fn snapshot(&self, start: usize, into: &mut [u8]) -> Option<bool> {
-        let memory = self.memory.as_ref()?;
-        Some(memory.read_exact_at(into, start as u64).is_ok())
+    pub fn snapshot(&self, address: usize, into: &mut [u8]) -> bool {
+        let memory = self.memory.as_ref();
+        memory.is_some_and(|memory| memory.read_exact_at(into, address as u64).is_ok())
     }
 
     /// Which pages of a run are there, in memory or in swap, a bit each. All, where that cannot be
@@ -416,12 +416,8 @@ fn refused(what: &str, error: io::Error) -> Missing {
     Missing(format!("userfaultfd: {what}: {error}"))
 }
 
-fn pagemap() -> io::Result<File> {
-    of_self("pagemap")
-}
-
-fn of_self(name: &str) -> io::Result<File> {
-    File::options().read(true).custom_flags(libc::O_CLOEXEC).open(format!("/proc/self/{name}"))
+fn proc_self(path: &str) -> io::Result<File> {
+    File::options().read(true).custom_flags(libc::O_CLOEXEC).open(path)
 }
 
 #[cfg(test)]
@@ -438,7 +434,7 @@ mod tests {
             let area = Area::new(4).unwrap();
             uffd.register(area.start(), 4 * PAGE_BYTES).unwrap();
             let mut page = vec![0; PAGE_BYTES];
-            assert_eq!(uffd.snapshot(area.at(1), &mut page), Some(false));
+            assert!(!uffd.snapshot(area.at(1), &mut page));
         }
     }
 }

@@ -41,6 +41,43 @@ fn pages_that_the_program_discards_itself_are_read_again() {
 }
 
 #[test]
+fn pages_that_are_discarded_while_they_are_written_back_hold_nobody_up() {
+    let name = "pages_that_are_discarded_while_they_are_written_back_hold_nobody_up";
+    if !is_child() {
+        return succeeds(name, "-");
+    }
+    for faults in BOTH {
+        let (_dir, path) = file(BYTES);
+        let options = shared(PAGES).faults(faults).ahead(Ahead::Nothing);
+        let Some(region) = region(open(&path, true), &options) else { return };
+        let over = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    for page in 0..PAGES {
+                        write(&region, page * PAGE_BYTES, 5);
+                    }
+                    // SAFETY: pages of the region; nobody holds a reference to them.
+                    let rc = unsafe {
+                        libc::madvise(region.as_ptr().cast(), BYTES, libc::MADV_DONTNEED)
+                    };
+                    assert_eq!(rc, 0);
+                }
+            });
+            for _ in 0..500 {
+                region.sync().unwrap();
+            }
+            over.store(true, Ordering::Relaxed);
+        });
+        for page in 0..PAGES {
+            let byte = read(&region, page * PAGE_BYTES);
+            assert!(byte == 5 || byte == byte_at(page * PAGE_BYTES), "{faults:?}: {byte}");
+            assert_eq!(read(&region, page * PAGE_BYTES + 1), byte_at(page * PAGE_BYTES + 1));
+        }
+    }
+}
+
+#[test]
 fn the_rest_of_a_region_goes_on_when_the_program_unmaps_or_remaps_a_part() {
     let name = "the_rest_of_a_region_goes_on_when_the_program_unmaps_or_remaps_a_part";
     if !is_child() {

@@ -12,10 +12,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use crate::raw::{bare, errno, set_errno};
 use crate::{futex, process};
 
-/// What is to be done before a thread ends.
+/// Each thread that was inside calls it before it ends.
 static AT_THREAD_END: OnceLock<fn()> = OnceLock::new();
 
-/// Has something done before a thread ends that was inside.
+/// Says what each thread that was inside calls before it ends.
 pub fn at_thread_end(act: fn()) {
     let _ = AT_THREAD_END.set(act);
 }

@@ -133,3 +133,9 @@ pub fn set_errno(errno: i32) {
     // SAFETY: every thread has one.
     unsafe { *libc::__errno_location() = errno };
 }
+
+/// Whether writes through a descriptor go to the end, also where that cannot be asked.
+pub fn appends(fd: i32) -> bool {
+    let flags: i32 = bare!(SYS_fcntl, fd, libc::F_GETFL);
+    flags < 0 || flags & libc::O_APPEND != 0
+}

@@ -249,7 +249,7 @@ impl Request {
             return Some((0, u64::MAX));
         }
         // Only the kernel knows where a write at the end of a file ended.
-        if kind == Kind::Write && self.at.is_none() && served::appends(self.fd) {
+        if kind == Kind::Write && self.at.is_none() && raw::appends(self.fd) {
             return None;
         }
         let length = match kind == Kind::Write || Seldom::CloseLook.is_due() {

@@ -8,7 +8,7 @@ use std::os::fd::{FromRawFd as _, IntoRawFd as _, OwnedFd};
 
 use dwell_channel::client::Guest;
 
-use crate::raw::bare;
+use crate::raw::{self, bare};
 use crate::{own, table};
 
 /// What channels have to know of the program around them.
@@ -39,7 +39,7 @@ pub fn is_on(fd: i32, number: u64) -> bool {
 /// Whether writes have to be the kernel's: those that go to the end, as whoever shares what is open
 /// may have said meanwhile, and those of a process whose files may only be so long.
 pub fn only_kernel_writes(fd: i32) -> bool {
-    appends(fd) || has_limit()
+    raw::appends(fd) || has_limit()
 }
 
 fn has_limit() -> bool {
@@ -47,11 +47,4 @@ fn has_limit() -> bool {
     // SAFETY: a live buffer.
     let done = unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &mut limit) };
     done != 0 || limit.rlim_cur != libc::RLIM_INFINITY
-}
-
-/// Whether writes through a descriptor go to the end, whatever its word says; also where that
-/// cannot be asked.
-pub fn appends(fd: i32) -> bool {
-    let flags: i32 = bare!(SYS_fcntl, fd, libc::F_GETFL);
-    flags < 0 || flags & libc::O_APPEND != 0
 }
