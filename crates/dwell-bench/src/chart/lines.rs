@@ -188,9 +188,17 @@ impl Lines {
 /// Title and subtitle, as on every chart.
 pub(super) fn head(canvas: &Canvas<'_>, title: &str, subtitle: &str) {
     // Rather small than cut off. Bold letters are a tenth wider.
-    let fitting = |text, size: f64| size * ((WIDTH - 32.0) / text_width(text, size)).min(1.0);
+    let fitting = |text: &str, size: f64| size * ((WIDTH - 32.0) / text_width(text, size)).min(1.0);
+    let title = beginning(title, |text| fitting(text, 15.0 * 1.1) >= 12.0 * 1.1);
     canvas.bold(title, (16.0, 20.0), fitting(title, 15.0 * 1.1) / 1.1, Anchor::Start);
     canvas.text(subtitle, (16.0, 40.0), fitting(subtitle, 11.5), MUTED, Anchor::Start);
+}
+
+/// As much of a title as fits, to the end of a clause; the label of the chart has it whole.
+fn beginning(title: &str, fits: impl Fn(&str) -> bool) -> &str {
+    let ends = [", ", "; ", ": "].into_iter().flat_map(|end| title.match_indices(end));
+    let ends = ends.map(|(at, _)| &title[..at]).chain([title]);
+    ends.filter(|text| fits(text)).max_by_key(|text| text.len()).unwrap_or(title)
 }
 
 /// Places of legend entries, each a key of the given width and its name, in as many lines as they
@@ -214,6 +222,14 @@ pub(super) fn flow(entries: &[(&str, f64)]) -> (Vec<(f64, f64)>, f64) {
 mod tests {
     use super::*;
     use crate::chart::Scale;
+
+    #[test]
+    fn a_title_that_is_too_long_ends_with_a_clause() {
+        let title = "R2: Time until right: from the first request, or from a change";
+        for (most, expected) in [(80, 62), (50, 44), (30, 20), (1, 62)] {
+            assert_eq!(beginning(title, |text| text.len() <= most), &title[..expected]);
+        }
+    }
 
     fn chart(points: Vec<Point>) -> Lines {
         Lines {

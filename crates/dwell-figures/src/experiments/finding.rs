@@ -35,7 +35,7 @@ enum Begins {
     Probed,
     /// Requests of another size.
     Size,
-    /// A state of the machine in which another arm is best, after these for as long together.
+    /// A state of the machine in which another arm is best, after these in turn.
     After(&'static [State]),
 }
 
@@ -124,9 +124,11 @@ pub fn measure(
             Ok(Ok(found))
         })?;
         let Some(found) = found else { continue };
-        let numbers = [|one: &Found| one.until_s, |one: &Found| 100.0 * one.trials];
-        for (case, number) in cases.iter().zip(numbers) {
-            if let Some(of_all) = Summary::of(found.iter().map(number)) {
+        let until_s: Vec<f64> = found.iter().filter_map(|one| one.until_s).collect();
+        let never = found.len() - until_s.len();
+        let trials = found.iter().map(|one| 100.0 * one.trials).collect();
+        for (case, numbers) in cases.iter().zip([until_s, trials]) {
+            if let Some(of_all) = Summary::of(numbers) {
                 let (value, low, high) = (of_all.median, of_all.min, of_all.max);
                 result.measured(case, Measured { value, low, high })?;
             }
@@ -140,6 +142,11 @@ pub fn measure(
             note += &format!("; {restless} not quiet");
         }
         result.note(&cases[0], &note)?;
+        if never > 0 {
+            // Watched for less than the target, it would meet it by never being right.
+            result.forget(|case| case == cases[0])?;
+            result.postpone(&cases[0], &format!("{never} times still wrong at the end; {note}"))?;
+        }
         lab.keep(result)?;
     }
     Ok(None)
@@ -164,8 +171,8 @@ fn subject(lab: &mut Lab, scene: Scene) -> Result<Result<Subject, String>> {
 
 /// What one run showed.
 struct Found {
-    /// Until it was right and stayed so, in seconds.
-    until_s: f64,
+    /// Until it was right and stayed so, in seconds; `None` where it was wrong at the end.
+    until_s: Option<f64>,
     /// Time that the trials cost ÷ all time.
     trials: f64,
     best: Arm,
@@ -229,16 +236,17 @@ fn once(lab: &Lab, subject: &Subject, scene: Scene) -> Result<Result<Found, Stri
         }
     }
     let (began, spent) = (clock::now(), reads.regret_ns(&file));
-    let mut wrong_until = began;
+    let (mut wrong_until, mut right) = (began, true);
     reads.during(lab.span(HORIZON_MS), &file, &mut |now| {
-        if !good.has(incumbent(&file, size_bytes)) {
+        right = good.has(incumbent(&file, size_bytes));
+        if !right {
             wrong_until = now;
         }
     })?;
     let took_ns = clock::now().saturating_sub(began).max(1) as f64;
     drop(made);
     Ok(Ok(Found {
-        until_s: wrong_until.saturating_sub(began) as f64 / 1e9,
+        until_s: right.then(|| wrong_until.saturating_sub(began) as f64 / 1e9),
         trials: (reads.regret_ns(&file) - spent) / took_ns,
         best,
         quiet: window.is_none_or(|window| window.noise().is_quiet()),
