@@ -40,6 +40,11 @@ fn parts(name: &str) -> (&str, impl Iterator<Item = &str>) {
     (base, parameters.split('+').filter(|text| !text.is_empty()))
 }
 
+/// Whether a policy compares arms while it serves.
+pub(crate) fn learns(name: &str) -> bool {
+    policies::by_name(parts(name).0).is_some_and(|policy| policy.goal().is_some())
+}
+
 /// Whether spin loops execute the processor's spin hint while a contender is measured: yes, unless
 /// its name says `pause=off`. All threads of the process spin alike; dropping it restores what was.
 pub(crate) struct PauseChoice(bool);

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use dwell::monitor::SystemMonitor;
 
-use crate::contender::PauseChoice;
+use crate::contender::{PauseChoice, learns};
 use crate::entrant::Entrant;
 use crate::fixture::State;
 use crate::keep::{Keep, Keeper};
@@ -63,8 +63,8 @@ pub struct Question<'a> {
     pub part: Duration,
     /// When to stop.
     pub until: Until,
-    /// So long each contender but the baseline works before anything is measured: a policy that
-    /// learns is compared as it is once it has learned.
+    /// So long each policy that learns works before anything is measured: it is compared as it is
+    /// once it has learned.
     pub learn: Duration,
 }
 
@@ -127,7 +127,7 @@ pub fn ask(
         let start = |entrant| Lane::start(scope, entrant, stop.clone(), counters);
         let lanes: Vec<Lane> = entrants.iter_mut().map(start).collect();
         lanes.iter().try_for_each(|lane| measure.ask(lane, Ask::WarmUp).map(drop))?;
-        for lane in &lanes[twice.len()..] {
+        for (lane, _) in lanes.iter().zip(&names).filter(|(_, name)| learns(name)) {
             let began = Instant::now();
             while began.elapsed() < question.learn {
                 measure.ask(lane, Ask::LeadIn)?;

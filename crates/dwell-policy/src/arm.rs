@@ -118,12 +118,6 @@ impl Arms {
     /// Fewest requests in flight of which waiting for half is an arm of its own.
     pub const SPLIT: u32 = 4;
 
-    /// This set less those that spin.
-    #[must_use]
-    pub fn blocking(self) -> Arms {
-        Arm::ALL.into_iter().filter(|arm| self.has(*arm) && !arm.spins()).collect()
-    }
-
     /// Whether `arm` is in it.
     pub const fn has(self, arm: Arm) -> bool {
         self.0 >> arm as u8 & 1 == 1
@@ -181,8 +175,6 @@ mod tests {
         assert_eq!(of(3), [Arm::Ring, Arm::Spin].into_iter().collect());
         let halves = [Arm::Ring, Arm::Spin, Arm::RingHalf, Arm::SpinHalf];
         assert_eq!(of(4), halves.into_iter().collect());
-        let blocking = of(4).blocking();
-        assert!(blocking.has(Arm::RingHalf) && !blocking.has(Arm::SpinHalf));
     }
 
     #[test]

@@ -9,6 +9,9 @@
 //!
 //! Trials are rationed by the time in which requests were made, the *active* time: a program that
 //! pauses would otherwise try with a larger share of its requests than one that does not.
+//!
+//! Where others want the CPUs, an arm that spins must also take no more CPU time than one that
+//! blocks: what it takes, they lose.
 
 mod rival;
 mod saved;
@@ -50,7 +53,12 @@ impl Seen {
     /// price.
     fn cost(&self, cpu_price: f64) -> f64 {
         let latency_ns = self.latency_ns.saturating_add(self.slow_ns);
-        mean(latency_ns, self.requests) + cpu_price * mean(self.cpu_ns, self.metered)
+        mean(latency_ns, self.requests) + cpu_price * self.cpu_time()
+    }
+
+    /// CPU time of one request, in nanoseconds.
+    fn cpu_time(&self) -> f64 {
+        mean(self.cpu_ns, self.metered)
     }
 }
 
@@ -83,6 +91,14 @@ const LEG_NS: Ns = 10 * MS;
 const LEAD_NS: Ns = LEG_NS / 2;
 /// Fewer requests tell nothing: what counts is prolonged until there are so many, for so long.
 const FEWEST: u64 = 32;
+/// So do fewer whose CPU time was measured, where that counts.
+const FEWEST_METERED: u64 = 4;
+/// Share by which an arm that spins may take more CPU time than one that blocks, where others want
+/// the CPUs: on trial, and as the incumbent. One that takes more costs so much more, for which no
+/// latency makes up.
+const AS_MUCH: f64 = 0.05;
+const AS_MUCH_OF_INCUMBENT: f64 = 0.15;
+const TAKES_FROM_OTHERS: f64 = 1_000.0;
 const PATIENCE_NS: Ns = 2_000 * MS;
 /// Of an arm that is so much dearer, this few say enough.
 const FAR_DEARER: f64 = 4.0;
@@ -147,6 +163,7 @@ enum Trial {
 #[derive(Clone, Copy, Debug)]
 pub struct Switchback {
     cpu_price: f64,
+    others_above: bool,
     incumbent: Arm,
     offered: Arms,
     phase: Phase,
@@ -182,9 +199,11 @@ pub struct Switchback {
 
 impl Switchback {
     /// A search that has not begun. It begins in place, because a copy would fill a signal stack.
-    pub const fn idle(goal: Goal) -> Self {
+    /// Its requests are made beside others who want the CPUs, or not.
+    pub const fn idle(goal: Goal, others_above: bool) -> Self {
         Switchback {
             cpu_price: goal.cpu_price(),
+            others_above,
             incumbent: Arm::Call,
             offered: Arms::NONE,
             phase: Phase::Tenure,
@@ -208,6 +227,11 @@ impl Switchback {
             recheck_at: 0,
             rivals: [Rival::new(0, Told::NOTHING, 0); ARMS],
         }
+    }
+
+    /// Whether the CPU time of requests counts.
+    pub const fn meters(&self) -> bool {
+        self.others_above || self.cpu_price > 0.0
     }
 
     /// Whether it has begun.
@@ -247,10 +271,14 @@ impl Switchback {
 
     /// The incumbent, where all others have been tried against it or against one before it.
     pub fn found(&self) -> Option<Arm> {
-        let tried = |arm: &Arm| self.rivals[*arm as usize].sequences > 0;
-        let others = Arm::ALL.into_iter().filter(|arm| *arm != self.incumbent);
-        let mut others = others.filter(|arm| self.offered.has(*arm));
-        (self.is_begun() && others.all(|arm| tried(&arm))).then_some(self.incumbent)
+        let is_tried = self.others().all(|(_, rival)| rival.sequences > 0);
+        (self.is_begun() && is_tried).then_some(self.incumbent)
+    }
+
+    /// The arms that are compared with the incumbent.
+    fn others(&self) -> impl Iterator<Item = (Arm, &Rival)> {
+        let arms = Arm::ALL.into_iter().zip(&self.rivals);
+        arms.filter(|(arm, _)| *arm != self.incumbent && self.offered.has(*arm))
     }
 
     /// The statistics of `arm`.
@@ -281,8 +309,11 @@ impl Switchback {
             self.step.until = now + LEG_NS;
             return self.step;
         }
-        let mean = self.seen.cost(self.cpu_price);
         let enough = !self.is_too_little();
+        if enough {
+            self.rivals[self.step.arm as usize].told.note_cpu_time(self.seen.cpu_time());
+        }
+        let mean = self.cost();
         match self.phase {
             Phase::Tenure => {
                 if enough {
@@ -297,7 +328,7 @@ impl Switchback {
                 self.recover(now, arm);
             }
             Phase::Trial { arm, before, kind } => {
-                self.note_trial(now, arm, mean, before);
+                self.note_trial(now, arm, before);
                 self.judge(now, arm, mean / before, kind);
             }
             Phase::Recovery { arm, began } => self.recovered(now, arm, began, mean, enough),
@@ -314,7 +345,28 @@ impl Switchback {
             }
             _ => false,
         };
-        self.seen.requests < FEWEST && !is_far_dearer
+        let is_unmetered = self.meters() && self.seen.metered < FEWEST_METERED;
+        (self.seen.requests < FEWEST || is_unmetered) && !is_far_dearer
+    }
+
+    /// What the arm in force costs, by what was seen of it.
+    fn cost(&self) -> f64 {
+        let cost = self.seen.cost(self.cpu_price);
+        match self.others_above && self.step.arm.spins() && self.takes_from_others() {
+            true => cost * TAKES_FROM_OTHERS,
+            false => cost,
+        }
+    }
+
+    /// Whether the arm in force takes more CPU time than the most sparing one that blocks. It does
+    /// as long as none of those has served.
+    fn takes_from_others(&self) -> bool {
+        let blocking = Arm::ALL.into_iter().filter(|arm| !arm.spins());
+        let known = blocking.map(|arm| self.rivals[arm as usize].told.cpu_ns);
+        let least = known.filter(|cpu_ns| *cpu_ns > 0.0).reduce(f64::min);
+        let as_much = if self.step.trial { AS_MUCH } else { AS_MUCH_OF_INCUMBENT };
+        let cpu_ns = self.rivals[self.step.arm as usize].told.cpu_ns;
+        least.is_none_or(|least| cpu_ns > least * (1.0 + as_much))
     }
 
     /// Starts a step that counts after `lead_ns`, for `length_ns`.
@@ -406,23 +458,18 @@ impl Switchback {
 
     /// Whether the last trials of all others found them dearer.
     fn is_settled(&self) -> bool {
-        let mut others = Arm::ALL.into_iter().filter(|arm| *arm != self.incumbent);
-        others.all(|arm| !self.offered.has(arm) || self.rivals[arm as usize].dearer)
+        self.others().all(|(_, rival)| rival.dearer)
     }
 
     /// Goes on with the incumbent, rechecks the arm that cost least, or tries the one that is due
     /// longest.
     fn go_on(&mut self, now: Ns, may_try: bool) {
-        let rivals = &self.rivals;
-        let others = || {
-            let arms = Arm::ALL.into_iter().filter(|arm| *arm != self.incumbent);
-            arms.filter(|arm| self.offered.has(*arm)).map(|arm| (arm, &rivals[arm as usize]))
-        };
         let is_due = |rival: &Rival| rival.due <= self.active && rival.promise == 0.0;
-        let due = others().filter(|(_, rival)| is_due(rival));
+        let due = self.others().filter(|(_, rival)| is_due(rival));
         let due = due.min_by_key(|(_, rival)| (rival.tried, rival.due));
         let may_recheck = self.recheck_at <= self.active;
-        let doubted = others().filter(|(_, rival)| rival.doubted && !is_due(rival) && may_recheck);
+        let doubted =
+            self.others().filter(|(_, rival)| rival.doubted && !is_due(rival) && may_recheck);
         let doubted = doubted.min_by(|a, b| a.1.told.cost_ns.total_cmp(&b.1.told.cost_ns));
         let is_long =
             |rival: &Rival| rival.is_long() && rival.told.cost_ns < self.level * TOO_DEAR_FOR_LONG;

@@ -134,7 +134,7 @@ fn of_lone(costs_ns: [f64; 3]) -> [f64; ARMS] {
 }
 
 fn begun(now: Ns, prior: Arm, offered: Arms, goal: Goal) -> Switchback {
-    let mut search = Switchback::idle(goal);
+    let mut search = Switchback::idle(goal, false);
     search.begin(now, prior, offered);
     search
 }

@@ -40,9 +40,13 @@ pub(crate) struct Course {
 }
 
 impl Course {
-    /// The first request goes in.
-    pub fn begin(&mut self, now: Ns) {
-        (self.since, self.cpu_ns, self.landed) = (now, None, 0);
+    /// The first request goes in, or a wait ended.
+    pub fn begin(&mut self, learner: Option<&Learner>, asked: Option<Asked>, now: Ns) {
+        (self.since, self.landed) = (now, 0);
+        let is_metered = learner
+            .zip(asked)
+            .is_some_and(|(learner, asked)| learner.meters(&mut self.hearing, asked, now));
+        self.cpu_ns = is_metered.then(clock::thread_cpu);
     }
 
     /// Requests came out.
@@ -60,8 +64,7 @@ impl Course {
         let (arm, requests) = (Some(Arm::of(decision)), self.landed);
         let taken = Taken { arm, requests, began, took_ns, cpu_ns };
         learner.hear(&mut self.hearing, asked, taken);
-        self.begin(now);
-        self.cpu_ns = learner.meters(&mut self.hearing, asked, now).then(clock::thread_cpu);
+        self.begin(Some(learner), Some(asked), now);
     }
 }
 

@@ -49,6 +49,8 @@ const QUICK_NS: Ns = 20_000;
 /// One direction, load state and size bucket.
 #[derive(Debug)]
 struct Cell {
+    /// Whether the CPU time of requests counts.
+    meters: bool,
     /// The step in force ([`Word`]); 0 before the first request.
     word: AtomicU64,
     /// Requests that begin from then on count, and somebody asks for the next step after this.
@@ -144,22 +146,20 @@ fn cell_of(wait: &Wait<'_>, depth: u32) -> Option<usize> {
         Kind::Write => 1,
         Kind::Sync => return None,
     };
-    let overloaded = usize::from(wait.load.others_above());
+    let others_above = usize::from(wait.load.others_above());
     let together_bytes = wait.size_bytes.saturating_mul(depth.into());
-    Some(((queued * 2 + direction) * 2 + overloaded) * BUCKETS + bucket(together_bytes))
+    Some(((queued * 2 + direction) * 2 + others_above) * BUCKETS + bucket(together_bytes))
 }
 
-/// The arms that a request can take, of which a pipeline takes `depth`.
-fn offered(wait: &Wait<'_>, depth: u32) -> Arms {
-    let all = Arms::of(wait, depth);
-    // Where others want the CPUs, a spinner takes them away from somebody.
-    if wait.load.others_above() { all.blocking() } else { all }
+/// Whether a cell's requests are those beside others who want the CPUs.
+const fn has_others_above(cell: usize) -> bool {
+    cell / BUCKETS % 2 == 1
 }
 
 impl Learner {
     fn new(goal: Goal, remembered: Option<Place>) -> Learner {
-        let cells = (0..CELLS).map(|_| Cell::new(goal)).collect();
-        Learner { goal, cells, remembered, turn: AtomicU64::new(0) }
+        let cells = (0..CELLS).map(|at| Cell::new(goal, has_others_above(at)));
+        Learner { goal, cells: cells.collect(), remembered, turn: AtomicU64::new(0) }
     }
 
     /// The learner of the device that files call by this name and use in this manner, for this
@@ -190,7 +190,7 @@ impl Learner {
     /// choose.
     #[inline]
     pub(crate) fn ask(&self, wait: &Wait<'_>, depth: u32) -> Option<Asked> {
-        let (cell, offered) = (cell_of(wait, depth)?, offered(wait, depth));
+        let (cell, offered) = (cell_of(wait, depth)?, Arms::of(wait, depth));
         let word = Word(self.cells[cell].word.load(Relaxed));
         offered.is_choice().then_some(Asked { cell, word, offered })
     }
@@ -204,7 +204,7 @@ impl Learner {
     /// Whether the CPU time of this thread's next request is to be measured.
     #[inline]
     pub(crate) fn meters(&self, hearing: &mut Hearing, asked: Asked, now: Ns) -> bool {
-        if self.goal.cpu_price() == 0.0 || !self.listens(asked, now) {
+        if !self.cells[asked.cell].meters || !self.listens(asked, now) {
             return false;
         }
         let is_due = now >= hearing.meter_at;
@@ -361,13 +361,15 @@ impl Learner {
         let at = cell_of(wait, depth)?;
         let cell = &self.cells[at];
         let mut search = *cell.search.try_lock().ok()?;
-        if !search.is_begun() && !self.restore(at, &mut search, offered(wait, depth), clock::now())
-        {
+        let offered = Arms::of(wait, depth);
+        if !search.is_begun() && !self.restore(at, &mut search, offered, clock::now()) {
             return None;
         }
         Some(LearnerSummary {
             incumbent: search.incumbent(),
             trial: search.now().trial.then_some(search.now().arm),
+            cpu_price: self.goal.cpu_price(),
+            others_above: has_others_above(at),
             switches: search.switches(),
             offered: search.offered(),
             arms: Arm::ALL.map(|arm| search.told(arm)),
@@ -393,15 +395,17 @@ impl Learner {
 }
 
 impl Cell {
-    fn new(goal: Goal) -> Cell {
+    fn new(goal: Goal, others_above: bool) -> Cell {
+        let search = Switchback::idle(goal, others_above);
         Cell {
+            meters: search.meters(),
             word: AtomicU64::new(0),
             from: AtomicU64::new(0),
             until: AtomicU64::new(0),
             slow: AtomicU64::new(Ns::MAX),
             quick: AtomicBool::new(false),
             seen: [const { AtomicU64::new(0) }; 5],
-            search: Mutex::new(Switchback::idle(goal)),
+            search: Mutex::new(search),
         }
     }
 
@@ -446,6 +450,11 @@ pub struct LearnerSummary {
     pub incumbent: Arm,
     /// The arm on trial now.
     pub trial: Option<Arm>,
+    /// What a nanosecond of CPU time counts for, in nanoseconds of latency.
+    pub cpu_price: f64,
+    /// Whether others want the CPUs: an arm that spins must then take no more CPU time than one
+    /// that blocks.
+    pub others_above: bool,
     /// How often another arm became the incumbent.
     pub switches: u32,
     /// The arms that such requests can take.

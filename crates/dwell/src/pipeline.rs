@@ -302,7 +302,7 @@ where
         self.sequence += 1;
         let submitted = clock::now();
         if self.in_flight() == 0 {
-            self.course.begin(submitted);
+            self.course.begin(file.learner(), asked, submitted);
         }
         let Some(queue) = &mut self.queue else {
             return Ok(self.serve(io, (buffer, filled), &decision, submitted));
@@ -407,9 +407,9 @@ where
         let Some(queue) = &mut self.queue else { return };
         // A thread spins for all its requests at once, so it needs one permit, at the wait.
         let admission = self.file.admission.as_ref();
-        let guard = match admission
-            .map_or(Ok(None), |admission| admission.admit(&mut decision, now, &mut self.standing))
-        {
+        let guard = match admission.map_or(Ok(None), |admission| {
+            admission.admit(&mut decision, now, &mut self.standing, asked.is_some())
+        }) {
             Ok(guard) => guard,
             Err(_) => {
                 decision.mode = Mode::Block;

@@ -374,8 +374,8 @@ fn arms(screen: &Screen, known: &LearnerSummary) -> String {
         0 => dash(),
         at => format!("{} ago", units::time_ns(now.saturating_sub(at) as f64)),
     };
-    let mut table =
-        screen.table(&["mode", "cost", "trials", "last tried", "due", "trials cost"], &[]);
+    let mut table = screen
+        .table(&["mode", "cost", "CPU time", "trials", "last tried", "due", "trials cost"], &[]);
     let arms = Arm::ALL.into_iter().zip(&known.arms);
     for (arm, told) in arms.filter(|(arm, _)| known.offered.has(*arm)) {
         let is_best = arm == known.incumbent;
@@ -385,10 +385,11 @@ fn arms(screen: &Screen, known: &LearnerSummary) -> String {
             ns => format!("in {} of use", units::time_ns(ns as f64)),
         };
         let tone = if is_best { Tone::Strong } else { Tone::Quiet };
-        let cost = if told.cost_ns > 0.0 { units::time_ns(told.cost_ns) } else { dash() };
+        let time = |ns: f64| if ns > 0.0 { units::time_ns(ns) } else { dash() };
         table.add_row([
             screen.cell(tone, arm.as_str()),
-            cost.into(),
+            time(told.cost_ns).into(),
+            time(told.cpu_ns).into(),
             told.trials.into(),
             ago(told.tried).into(),
             due.into(),
@@ -397,8 +398,15 @@ fn arms(screen: &Screen, known: &LearnerSummary) -> String {
     }
     let best = known.arms[known.incumbent as usize].cost_ns;
     let mut text = finished(&table);
-    text += &screen
-        .labelled("cost      ", "latency, and CPU time at the price of the goal, per request");
+    let cost = match known.cpu_price {
+        0.0 => "latency of a request".to_owned(),
+        price => format!("latency of a request + {price} × its CPU time"),
+    };
+    text += &screen.labelled("cost      ", &cost);
+    if known.others_above {
+        let rule = "a mode that spins must take no more CPU time than one that blocks";
+        text += &screen.labelled("others    ", rule);
+    }
     let changes = format!(
         "a mode that costs less than {} in two trials, or a lasting change of what {} costs; it \
          changed {} so far",

@@ -4,7 +4,7 @@
 use anyhow::Result;
 
 use super::lab::{both, put};
-use super::sampled::{EQUIVALENCE, enter, step};
+use super::sampled::{EQUIVALENCE, enter, once_learned, step};
 use super::sums::{Rate, spun};
 use super::{Lab, Progress};
 use crate::figure::FigureResult;
@@ -14,7 +14,8 @@ use dwell_bench::stand::Kind;
 use dwell_bench::trial::{Number, Question};
 
 const ONE: &str = "one bystander";
-const CONTENDERS: [(&str, &str); 2] = [("smartcon", "smartcon"), ("spin", "always spinning")];
+const CONTENDERS: [(&str, &str); 3] =
+    [("smartcon", "smartcon"), ("spin", "always spinning"), ("adaptive", "adaptive")];
 
 /// S16.
 pub fn measure(
@@ -38,12 +39,12 @@ pub fn measure(
         let contenders = CONTENDERS.map(|(policy, _)| policy);
         // What others notice of a reader is some percent: as narrow as for what costs nothing.
         let question = lab.question((Kind::Loop, &subject), &contenders, EQUIVALENCE);
-        let question = Question {
+        let question = once_learned(Question {
             load: Load::Bystander,
             numbers: &[Number::Metric(Metric::BystanderSpeed)],
             part: lab.part(Kind::Loop, Load::Bystander),
             ..question
-        };
+        });
         let means = Means { bystanders, ..lab.means() };
         let mut step = step(progress, name, i, crowds.len());
         let asked = lab.sample(result, &cases, || lab.ask(&question, &means, &mut step))?;
@@ -54,7 +55,7 @@ pub fn measure(
             enter(result, case, &asked.sampled, (2 + at, 0, 0), remark)?;
         }
         if name == ONE {
-            let [block, _, ours, spin] = &asked.rows[..] else {
+            let [block, _, ours, spin, _] = &asked.rows[..] else {
                 anyhow::bail!("a contender is missing")
             };
             let turns = |round: &RoundResult| round.bystander_iterations as f64;

@@ -2,18 +2,16 @@
 //! R1: what the default policy costs beyond the best fixed one, without a probe.
 
 use std::path::Path;
-use std::time::Duration;
 
 use anyhow::Result;
 use dwell::parameters::DeviceParameters;
 
 use super::lab::skip;
-use super::sampled::{CPU, THROUGHPUT, enter, step};
+use super::sampled::{CPU, THROUGHPUT, enter, once_learned, step};
 use super::{Lab, Progress};
 use crate::figure::{FigureResult, Measured};
 use dwell_bench::fixture::State;
 use dwell_bench::loads::Means;
-use dwell_bench::pairs::Until;
 use dwell_bench::result::{Direction, Load, Pattern, Requests, RoundResult, Row};
 use dwell_bench::stand::Kind;
 use dwell_bench::stats::Summary;
@@ -23,9 +21,6 @@ use dwell_bench::trial::{Asked, Question, part};
 /// The fixed policies that the default is held against.
 const FIXED: [&str; 2] = ["block", "spin"];
 const DEFAULT: &str = "adaptive";
-/// The default works for so long, at full effort, before it is measured: figure R2 shows how it
-/// gets there.
-const LEARN: Duration = Duration::from_secs(60);
 const MEAN: &str = "all cells: geometric mean of speed";
 const MEAN_CPU: &str = "all cells: geometric mean of CPU per request";
 /// A fixed policy is none to be held against where it takes a larger share of the CPU time that
@@ -184,15 +179,13 @@ pub fn measure(
             let best = FIXED[usize::from(is_faster && !takes)];
             let why = if is_faster && takes { ", as spinning takes CPU from others" } else { "" };
             let until = lab.after_scouting(question.until);
-            let learn = LEARN.min(until.limit / 5);
-            let question = Question {
+            let question = once_learned(Question {
                 baseline: best,
                 contenders: &[DEFAULT],
                 numbers: &[THROUGHPUT, CPU],
-                until: Until { limit: until.limit - learn, ..until },
-                learn,
+                until,
                 ..question
-            };
+            });
             Ok(lab.ask(&question, &means, &mut step)?.map(|asked| (asked, best, why)))
         })?;
         let Some((asked, best, why)) = asked else { continue };

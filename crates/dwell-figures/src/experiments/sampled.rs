@@ -40,6 +40,17 @@ pub fn width(result: &FigureResult, case: &str, load: Load) -> f64 {
     }
 }
 
+/// A policy that learns does so for so long, at full effort, before it is measured: figure R2 shows
+/// how it gets there.
+const LEARN: Duration = Duration::from_secs(60);
+
+/// A question about policies of which one learns, at most for a fifth of the time that it has.
+pub fn once_learned(question: Question<'_>) -> Question<'_> {
+    let learn = LEARN.min(question.until.limit / 5);
+    let until = Until { limit: question.until.limit - learn, ..question.until };
+    Question { until, learn, ..question }
+}
+
 impl Lab {
     /// When to stop sampling an interval of this half-width.
     pub fn until(&self, width: f64) -> Until {

@@ -10,7 +10,8 @@ use crate::{Decision, Goal, Kind, Mode, Profile, Reason, Wait};
 /// The caller compares the [`Arm`](crate::Arm)s by a [`Switchback`](crate::switchback::Switchback)
 /// for each device, direction and size. It puts the one in force into [`Wait::learned`]. Device
 /// class, size and backlog then count no more: what they stand for has been measured. A request
-/// whose server sleeps and one for which the host has no spinner left still block.
+/// whose server sleeps still blocks, and so does one for which the host has no spinner left, unless
+/// others want the CPUs: there an arm that spins has been measured to take no more of them.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Adaptive {
     /// Answers until something was measured.
@@ -31,7 +32,9 @@ impl WaitPolicy for Adaptive {
         match learned.arm {
             _ if wait.kind == Kind::Sync => block(wait, Reason::Sync),
             arm if arm.spins() && !wait.awake => wake(wait, Reason::Asleep),
-            arm if arm.spins() && !wait.load.may_spin => block(wait, Reason::SpinBudget),
+            arm if arm.spins() && !wait.load.may_spin && !wait.load.others_above() => {
+                block(wait, Reason::SpinBudget)
+            }
             arm => arm.decide(wait, why),
         }
     }

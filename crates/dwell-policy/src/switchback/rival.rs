@@ -22,6 +22,9 @@ const SPREAD_OF_MEAN: [f64; TRIALS + 1] = [1.5, 1.5, 1.06, 0.87, 0.75, 0.67, 0.6
 /// sequence of trials in so many lets it.
 const LONG_ONE_IN: u32 = 4;
 
+/// What one look or trial counts for in an arm's CPU time.
+const CPU_TIME_WEIGHT: f64 = 0.25;
+
 /// What trials showed of an arm.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rival {
@@ -54,6 +57,8 @@ pub struct Told {
     pub tried: Ns,
     /// Its cost when it was tried last or was the incumbent, in nanoseconds; 0 when unknown.
     pub cost_ns: f64,
+    /// The thread's CPU time for a request, in nanoseconds; 0 when unknown.
+    pub cpu_ns: f64,
     /// What its trials cost beyond what the incumbent would have, in nanoseconds.
     pub regret_ns: f64,
     /// After how much more time in which requests are made it is due again, in nanoseconds.
@@ -62,7 +67,12 @@ pub struct Told {
 
 impl Told {
     pub(crate) const NOTHING: Told =
-        Told { trials: 0, tried: 0, cost_ns: 0.0, regret_ns: 0.0, due_in_ns: 0 };
+        Told { trials: 0, tried: 0, cost_ns: 0.0, cpu_ns: 0.0, regret_ns: 0.0, due_in_ns: 0 };
+
+    pub(crate) fn note_cpu_time(&mut self, cpu_ns: f64) {
+        let known = self.cpu_ns > 0.0;
+        self.cpu_ns += (cpu_ns - self.cpu_ns) * if known { CPU_TIME_WEIGHT } else { 1.0 };
+    }
 }
 
 impl Rival {

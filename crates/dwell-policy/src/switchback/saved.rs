@@ -6,7 +6,7 @@ use super::{MEMORY, MS, Switchback, Told};
 use crate::Ns;
 use crate::arm::{ARMS, Arm, Arms};
 
-const SAVED_OF_ARM: usize = 6;
+const SAVED_OF_ARM: usize = 7;
 /// Nobody makes requests for longer: ten years.
 const MOST_ACTIVE_NS: Ns = 10 * 365 * 86_400 * 1_000 * MS;
 /// Words in which a search is saved.
@@ -23,7 +23,7 @@ impl Switchback {
             self.switches.into(),
         ]);
         for (rival, saved) in self.rivals.iter().zip(words[4..].chunks_exact_mut(SAVED_OF_ARM)) {
-            let Told { trials, tried, cost_ns, regret_ns, .. } = rival.told;
+            let Told { trials, tried, cost_ns, cpu_ns, regret_ns, .. } = rival.told;
             saved.copy_from_slice(&[
                 rival.due,
                 rival.patience_ns,
@@ -31,6 +31,7 @@ impl Switchback {
                 tried,
                 cost_ns.to_bits(),
                 regret_ns.to_bits(),
+                cpu_ns.to_bits(),
             ]);
         }
         words
@@ -61,6 +62,7 @@ impl Switchback {
                 tried: saved[3].min(now),
                 cost_ns: cost(saved[4]).unwrap_or(0.0),
                 regret_ns: cost(saved[5]).unwrap_or(0.0),
+                cpu_ns: cost(saved[6]).unwrap_or(0.0),
                 due_in_ns: 0,
             };
         }

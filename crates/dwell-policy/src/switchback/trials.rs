@@ -14,7 +14,8 @@ const PROBATION_NS: Ns = 500 * MS;
 const REMEMBERED_NS: Ns = 300_000 * MS;
 
 impl Switchback {
-    pub(super) fn note_trial(&mut self, now: Ns, arm: Arm, mean: f64, before: f64) {
+    pub(super) fn note_trial(&mut self, now: Ns, arm: Arm, before: f64) {
+        let mean = self.seen.cost(self.cpu_price);
         let rival = &mut self.rivals[arm as usize];
         let took_ns = self.active.saturating_sub(self.began);
         rival.took_ns = rival.took_ns.saturating_add(took_ns);
@@ -61,14 +62,10 @@ impl Switchback {
 
     /// The arm that promises most, once no other is about to be tried.
     fn best_promise(&self) -> Option<Arm> {
-        let rivals = || {
-            let arms = Arm::ALL.into_iter().filter(|arm| *arm != self.incumbent);
-            arms.filter(|arm| self.offered.has(*arm)).map(|arm| (arm, &self.rivals[arm as usize]))
-        };
-        if rivals().any(|(_, rival)| rival.promise == 0.0 && rival.due <= self.active) {
+        if self.others().any(|(_, rival)| rival.promise == 0.0 && rival.due <= self.active) {
             return None;
         }
-        let promising = rivals().filter(|(_, rival)| rival.promise > 0.0);
+        let promising = self.others().filter(|(_, rival)| rival.promise > 0.0);
         promising.min_by(|a, b| a.1.promise.total_cmp(&b.1.promise)).map(|(arm, _)| arm)
     }
 

@@ -20,14 +20,14 @@ pub(super) struct Learner {
 
 impl Learner {
     pub fn new(goal: Goal) -> Learner {
-        Learner { searches: [Switchback::idle(goal); 2], heard: [Seen::default(); 2] }
+        let idle = |crowded| Switchback::idle(goal, crowded);
+        Learner { searches: [idle(false), idle(true)], heard: [Seen::default(); 2] }
     }
 
     /// The search for a request and its step in force; `None` where there is nothing to choose.
     pub fn ask(&self, wait: &Wait<'_>) -> Option<Asked> {
         let crowded = wait.load.others_above();
-        let all = Arms::of(wait, 1);
-        let offered = if crowded { all.blocking() } else { all };
+        let offered = Arms::of(wait, 1);
         let search = &self.searches[usize::from(crowded)];
         let step = search.is_begun().then(|| search.now());
         offered.is_choice().then_some(Asked { search: crowded.into(), step, offered })

@@ -165,10 +165,13 @@ where
         }
     }
 
-    fn enter(&self, io: &Io, now: Ns) -> Entered {
+    fn begin(&self, asked: Option<Asked>, now: Ns) {
         if self.in_flight.get() == 0 {
-            self.course.borrow_mut().begin(now);
+            self.course.borrow_mut().begin(self.file.learner(), asked, now);
         }
+    }
+
+    fn enter(&self, io: &Io) -> Entered {
         self.in_flight.set(self.in_flight.get() + 1);
         self.file.in_flight.enter(io.bytes())
     }

@@ -220,7 +220,8 @@ impl Reactor {
                 (now, block, None, None)
             }
         };
-        let outcome = self.wait_as(shared, now, submitted, &mut decision, owner.as_ref());
+        let outcome =
+            self.wait_as(shared, now, submitted, (&mut decision, asked.is_some()), owner.as_ref());
         if let Some(owner) = owner {
             owner.waited(&decision, asked, &outcome);
             self.after.owners.push(owner);
@@ -232,14 +233,14 @@ impl Reactor {
         shared: &Shared,
         now: Ns,
         submitted: Ns,
-        decision: &mut Decision,
+        (decision, learned): (&mut Decision, bool),
         owner: Option<&Rc<dyn Owner>>,
     ) -> Outcome {
         // A thread spins for all its requests at once, so it needs one permit, at the wait.
         let admission = owner.and_then(|owner| owner.admission());
-        let guard = match admission
-            .map_or(Ok(None), |admission| admission.admit(decision, now, &mut self.standing))
-        {
+        let guard = match admission.map_or(Ok(None), |admission| {
+            admission.admit(decision, now, &mut self.standing, learned)
+        }) {
             Ok(guard) => guard,
             Err(_) => {
                 decision.mode = Mode::Block;

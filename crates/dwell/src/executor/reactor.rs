@@ -30,8 +30,10 @@ pub(super) trait Owner {
     fn switch_ns(&self) -> Ns;
     /// Accounts for a wait as was decided for one of its requests.
     fn waited(&self, decision: &Decision, asked: Option<Asked>, outcome: &Outcome);
-    /// Counts a request that goes in.
-    fn enter(&self, io: &Io, now: Ns) -> Entered;
+    /// A request is about to go in.
+    fn begin(&self, asked: Option<Asked>, now: Ns);
+    /// Counts a request that went in.
+    fn enter(&self, io: &Io) -> Entered;
     /// Counts out a request that is in flight and never completes.
     fn gave_up(&self, flight: &Flight);
     /// Accounts for a completion; the latency is given where it is known. The final result.
@@ -271,12 +273,12 @@ impl Reactor {
         let submitted = self.platform.now();
         let idle = self.in_flight() == 0;
         let line = &mut self.lines[line];
+        owner.begin(asked, submitted);
         match line.queue.submit(io, decision.route) {
             Ok(ticket) => {
                 let (state, waker) = (State::InFlight(ticket), Some(waker.clone()));
                 let request = self.requests.insert(Request { state, waker, orphan: None });
-                let (entered, owner, wanted) =
-                    (owner.enter(&again, submitted), owner.clone(), true);
+                let (entered, owner, wanted) = (owner.enter(&again), owner.clone(), true);
                 let io = again;
                 line.flights.insert(Flight {
                     ticket,
