@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Keys and values of the maps, as `bpf/waits.bpf.c` lays them out.
+//! Keys and values of the maps, as `bpf/maps.h` lays them out.
 
 use aya::Pod;
 

@@ -11,11 +11,12 @@ use dwell_bench::chart::{Bar, BarGroup, Bars};
 use dwell_bench::day::Day;
 use dwell_bench::result::{Metric, Row, Run, pair};
 use dwell_bench::stand::Kind;
+use dwell_bench::stats::Paired;
 use dwell_bench::units;
 
 /// Policies that do the same whatever happens, and the one that is held against them.
 const FIXED: [&str; 3] = ["block", "spin", "hybrid"];
-const OURS: &str = "smartcon";
+const OURS: &str = "adaptive";
 
 /// M2.
 pub fn measure(
@@ -43,14 +44,28 @@ pub fn measure(
         let speed = |row: &&&Row| row.median(|round| round.throughput());
         let best = fixed.iter().max_by(|a, b| speed(a).total_cmp(&speed(b)));
         let ours = of(OURS)?;
-        let case = format!("{}: smartcon ÷ best fixed policy", phase.name);
+        let case = format!("{}: {OURS} ÷ best fixed policy", phase.name);
         let ratio = best.and_then(|best| pair(ours, best, Metric::Throughput));
         let which = best.map(|best| format!("best: {}", best.policy));
         put(result, &case, ratio, both(odd.clone(), which))?;
         let bars = fixed.iter().copied().chain([ours]).map(bar).collect();
         groups.push(BarGroup { label: phase.name.clone(), bars });
     }
+    for fixed in FIXED {
+        let days = speeds_of_days(&run, OURS).zip(speeds_of_days(&run, fixed));
+        put(result, &format!("whole day: {OURS} ÷ {fixed}"), Paired::of(days), odd.clone())?;
+    }
     Ok(Some(chart(result, &run, groups)))
+}
+
+/// The speed of a policy on each day: the geometric mean of its phases.
+fn speeds_of_days<'a>(run: &'a Run, policy: &'a str) -> impl Iterator<Item = f64> + 'a {
+    let phases = move || run.rows.iter().filter(move |row| row.policy == policy);
+    let days = phases().map(|row| row.rounds.len()).min().unwrap_or(0);
+    (0..days).map(move |day| {
+        let logs = phases().map(|row| row.rounds[day].throughput().ln());
+        (logs.sum::<f64>() / phases().count() as f64).exp()
+    })
 }
 
 fn bar(row: &Row) -> Bar {

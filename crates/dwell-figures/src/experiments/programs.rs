@@ -16,7 +16,7 @@ use super::script::{Script, available};
 use super::wrapped::{POLICY, Wrapping, open_to_all};
 use super::{Lab, Progress, promise};
 use crate::figure::FigureResult;
-use dwell_bench::compare::{Measured, Runs, UNTOUCHED, Wrapper};
+use dwell_bench::compare::{Measured, Plan, Runs, UNTOUCHED, Wrapper};
 use dwell_bench::fixture::{Directory, half_noise};
 use dwell_bench::loads::Loads;
 use dwell_bench::pairs::{self, Parts};
@@ -34,6 +34,13 @@ const READS: [(&str, Quantity); 3] = [
     ("CPU time per read", |run| run.cpu_ns() as f64 / told(run)),
     ("context switches per read", |run| run.switches() as f64 / told(run)),
 ];
+
+/// The fixed policy that gains most for fio on a fast device, as the default is to.
+const FIXED: &str = "spin";
+/// The contenders of U1 by their place, and what their rows say of how `dwell run` knew the device.
+const WRAPPED: (usize, &str) = (2, "");
+const WITHOUT_PROBE: (usize, &str) = (3, " without a probe");
+const SPINNING: usize = 4;
 
 fn told(run: &Measured) -> f64 {
     run.told.unwrap_or(f64::NAN)
@@ -77,23 +84,36 @@ pub fn reads(
     let words = words.map(OsString::from).into();
     let wrapper = Wrapper::dwell_run(&wrapping.dwell());
     let mut plan = wrapping.plan(words, wrapper, 1);
+    plan.policies.push(FIXED.into());
     plan.told = Some(fio_iops);
     // fio tells times and host of each run.
     plan.check = Some(vec!["true".into()]);
+    let unprobed = Plan { environment: wrapping.without_profiles(), ..plan.clone() };
     let cases = READS.map(|(case, _)| format!("{case}: wrapped ÷ untouched"));
+    let beside_fixed = [WRAPPED, WITHOUT_PROBE]
+        .map(|of| (of, format!("IOPS: wrapped{} ÷ wrapped, always spinning", of.1)));
+    let all: Vec<&String> = cases.iter().chain(beside_fixed.iter().map(|(_, case)| case)).collect();
     let until = lab.until(width(result, &cases[0], Load::Idle));
     let mut step = step(progress, "fio, untouched and wrapped", 0, 1);
-    let sampled = lab.sample(result, &cases, || {
-        let mut runs = Runs::new(&plan)?;
-        let mut parts = Parts::new(1, until, |contender| {
-            let run = runs.one(if contender < 2 { UNTOUCHED } else { POLICY })?;
+    let sampled = lab.sample(result, &all, || {
+        let (mut runs, mut runs_unprobed) = (Runs::new(&plan)?, Runs::new(&unprobed)?);
+        let mut parts = Parts::new(3, until, |contender| {
+            let run = match contender {
+                0 | 1 => runs.one(UNTOUCHED)?,
+                SPINNING => runs.one(FIXED)?,
+                contender if contender == WITHOUT_PROBE.0 => runs_unprobed.one(POLICY)?,
+                _ => runs.one(POLICY)?,
+            };
             Ok((READS.map(|(_, of)| of(&run)).into(), ()))
         });
-        pairs::sample(1, until, &mut parts, &mut |share| step.show(share)).map(Ok)
+        pairs::sample(3, until, &mut parts, &mut |share| step.show(share)).map(Ok)
     })?;
     let Some(sampled) = sampled else { return Ok(None) };
     for (number, case) in cases.iter().enumerate() {
-        enter(result, case, &sampled, (2, 0, number), unless_fast(&place))?;
+        enter(result, case, &sampled, (WRAPPED.0, 0, number), unless_fast(&place))?;
+    }
+    for ((contender, _), case) in beside_fixed {
+        enter(result, &case, &sampled, (contender, SPINNING, 0), None)?;
     }
     lab.keep(result).map(|()| None)
 }

@@ -69,6 +69,11 @@ impl Wrapping {
         self.scratch.path().join("profiles")
     }
 
+    /// What makes `dwell run` know nothing of any place.
+    pub fn without_profiles(&self) -> Vec<(OsString, OsString)> {
+        vec![("DWELL_PROFILES".into(), self.scratch.path().join("no-profiles").into())]
+    }
+
     /// Lets `dwell run` know what the probe learned of a place.
     pub fn know(&self, place: &Place) -> Result<()> {
         let Some(profile) = &place.profile else { return Ok(()) };
