@@ -285,7 +285,7 @@ impl Switchback {
     pub fn told(&self, arm: Arm) -> Told {
         let rival = &self.rivals[arm as usize];
         match arm == self.incumbent {
-            true => Told { cost_ns: self.level, ..rival.told },
+            true => Told { cost_ns: self.level / self.factor_of_incumbent(), ..rival.told },
             false => Told { due_in_ns: rival.due.saturating_sub(self.active), ..rival.told },
         }
     }
@@ -310,7 +310,7 @@ impl Switchback {
             return self.step;
         }
         let enough = !self.is_too_little();
-        if enough {
+        if enough && self.seen.metered > 0 {
             self.rivals[self.step.arm as usize].told.note_cpu_time(self.seen.cpu_time());
         }
         let mean = self.cost();
@@ -351,22 +351,26 @@ impl Switchback {
 
     /// What the arm in force costs, by what was seen of it.
     fn cost(&self) -> f64 {
-        let cost = self.seen.cost(self.cpu_price);
-        match self.others_above && self.step.arm.spins() && self.takes_from_others() {
-            true => cost * TAKES_FROM_OTHERS,
-            false => cost,
-        }
+        let factor = match self.phase {
+            Phase::Trial { arm, .. } => self.factor(arm, self.seen.cpu_time(), AS_MUCH),
+            _ => self.factor_of_incumbent(),
+        };
+        self.seen.cost(self.cpu_price) * factor
     }
 
-    /// Whether the arm in force takes more CPU time than the most sparing one that blocks. It does
-    /// as long as none of those has served.
-    fn takes_from_others(&self) -> bool {
-        let blocking = Arm::ALL.into_iter().filter(|arm| !arm.spins());
+    fn factor_of_incumbent(&self) -> f64 {
+        let cpu_ns = self.rivals[self.incumbent as usize].told.cpu_ns;
+        self.factor(self.incumbent, cpu_ns, AS_MUCH_OF_INCUMBENT)
+    }
+
+    /// What an arm counts for that takes so much CPU time: more where it spins beside others and
+    /// takes more than the most sparing arm that blocks.
+    fn factor(&self, arm: Arm, cpu_ns: f64, as_much: f64) -> f64 {
+        let blocking = Arm::ALL.into_iter().filter(|arm| self.offered.has(*arm) && !arm.spins());
         let known = blocking.map(|arm| self.rivals[arm as usize].told.cpu_ns);
         let least = known.filter(|cpu_ns| *cpu_ns > 0.0).reduce(f64::min);
-        let as_much = if self.step.trial { AS_MUCH } else { AS_MUCH_OF_INCUMBENT };
-        let cpu_ns = self.rivals[self.step.arm as usize].told.cpu_ns;
-        least.is_none_or(|least| cpu_ns > least * (1.0 + as_much))
+        let takes_more = least.is_some_and(|least| cpu_ns > least * (1.0 + as_much));
+        if self.others_above && arm.spins() && takes_more { TAKES_FROM_OTHERS } else { 1.0 }
     }
 
     /// Starts a step that counts after `lead_ns`, for `length_ns`.
@@ -471,11 +475,14 @@ impl Switchback {
         let doubted =
             self.others().filter(|(_, rival)| rival.doubted && !is_due(rival) && may_recheck);
         let doubted = doubted.min_by(|a, b| a.1.told.cost_ns.total_cmp(&b.1.told.cost_ns));
-        let is_long =
-            |rival: &Rival| rival.is_long() && rival.told.cost_ns < self.level * TOO_DEAR_FOR_LONG;
+        let is_long = |arm: Arm, rival: &Rival| {
+            let is_dear = rival.told.cost_ns >= self.level * TOO_DEAR_FOR_LONG;
+            let takes_from_others = self.others_above && arm.spins();
+            rival.is_long() && !is_dear && !takes_from_others
+        };
         let next = match (doubted, due) {
             (Some((arm, _)), _) => Some((arm, Trial::Recheck)),
-            (None, Some((arm, rival))) if is_long(rival) => Some((arm, Trial::Long)),
+            (None, Some((arm, rival))) if is_long(arm, rival) => Some((arm, Trial::Long)),
             (None, due) => due.map(|(arm, _)| (arm, Trial::Short)),
         };
         match next.filter(|_| may_try) {

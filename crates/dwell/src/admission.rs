@@ -50,15 +50,15 @@ impl Admission {
 
     /// Takes one of the process's spinners for a wait that is to spin because that pays. `Err` when
     /// none is left. Waits that spin for other reasons (a fixed policy) need none. Nor do those
-    /// that were `learned` beside others who want the CPUs: spinning takes less of them there. No
-    /// wait spins beyond the cap on the CPU time of waiting.
+    /// that spare others: where those want the CPUs, spinning takes no more of them than blocking.
+    /// No wait spins beyond the cap on the CPU time of waiting.
     #[inline]
     pub fn admit(
         &self,
         decision: &mut Decision,
         now: Ns,
         standing: &mut Standing,
-        learned: bool,
+        spares_others: bool,
     ) -> Result<Option<SpinGuard<'_>>, Reason> {
         let seat = match (decision.mode, decision.why) {
             (Mode::Block, Reason::SpinBudget) => {
@@ -66,7 +66,7 @@ impl Admission {
                 None
             }
             (Mode::Block, _) => None,
-            _ if learned && self.reader.load().others_above() => None,
+            _ if spares_others => None,
             (_, Reason::Pays | Reason::Explored | Reason::Measured) => {
                 let guard = self.permit.try_spin_at(now, standing.lease);
                 let guard = guard.ok_or(Reason::SpinBudget)?;
@@ -132,7 +132,8 @@ pub(crate) fn admit<'g>(
     now: Ns,
     standing: &mut Standing,
 ) -> Option<SpinGuard<'g>> {
-    match admission?.admit(decision, now, standing, wait.learned.is_some()) {
+    let spares_others = wait.learned.is_some() && wait.load.others_above();
+    match admission?.admit(decision, now, standing, spares_others) {
         Ok(guard) => guard,
         Err(why) => {
             *decision = policy::block(wait, why);

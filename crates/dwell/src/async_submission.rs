@@ -43,10 +43,10 @@ impl Course {
     /// The first request goes in, or a wait ended.
     pub fn begin(&mut self, learner: Option<&Learner>, asked: Option<Asked>, now: Ns) {
         (self.since, self.landed) = (now, 0);
-        let is_metered = learner
-            .zip(asked)
-            .is_some_and(|(learner, asked)| learner.meters(&mut self.hearing, asked, now));
-        self.cpu_ns = is_metered.then(clock::thread_cpu);
+        // Where nothing came out since the last time, what was begun is begun anew.
+        let meters = self.cpu_ns.is_some()
+            || learner.zip(asked).is_some_and(|(learner, asked)| learner.meters(asked, now));
+        self.cpu_ns = meters.then(clock::thread_cpu);
     }
 
     /// Requests came out.
@@ -59,7 +59,7 @@ impl Course {
         if self.landed == 0 {
             return;
         }
-        let cpu_ns = self.cpu_ns.map(|before| clock::thread_cpu().saturating_sub(before));
+        let cpu_ns = self.cpu_ns.take().map(|before| clock::thread_cpu().saturating_sub(before));
         let (began, took_ns) = (self.since, now.saturating_sub(self.since));
         let (arm, requests) = (Some(Arm::of(decision)), self.landed);
         let taken = Taken { arm, requests, began, took_ns, cpu_ns };

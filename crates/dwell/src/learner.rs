@@ -49,8 +49,9 @@ const QUICK_NS: Ns = 20_000;
 /// One direction, load state and size bucket.
 #[derive(Debug)]
 struct Cell {
-    /// Whether the CPU time of requests counts.
+    /// Whether the CPU time of requests counts, and when one's is to be measured next.
     meters: bool,
+    meter_at: AtomicU64,
     /// The step in force ([`Word`]); 0 before the first request.
     word: AtomicU64,
     /// Requests that begin from then on count, and somebody asks for the next step after this.
@@ -99,6 +100,11 @@ impl Asked {
     pub fn learned(self) -> Option<Learned> {
         self.word.learned()
     }
+
+    /// Whether it was made beside others who want the CPUs, and decided by what was measured there.
+    pub fn spares_others(self) -> bool {
+        has_others_above(self.cell) && self.learned().is_some()
+    }
 }
 
 /// How a request was served, or several of a pipeline one after another.
@@ -117,8 +123,6 @@ pub(crate) struct Taken {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Hearing {
     tallies: [Tally; Hearing::TALLIES],
-    /// When a request's CPU time is to be measured next.
-    meter_at: Ns,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -133,10 +137,11 @@ impl Hearing {
     const TALLIES: usize = 8;
     /// A thread tells all others after so many requests.
     const TELL_AFTER: u64 = 16;
-    /// The CPU time of one request in so long is measured. Measuring takes two system calls, which
-    /// must not show in the 99th percentile of a device of 3 µs.
-    const METER_EVERY_NS: Ns = 500_000;
 }
+
+/// The CPU time of one request in so long is measured. Measuring takes two system calls, which must
+/// not show in the 99th percentile of a device of 3 µs.
+const METER_EVERY_NS: Ns = 500_000;
 
 /// The cell of a request, of which a pipeline takes `depth`.
 fn cell_of(wait: &Wait<'_>, depth: u32) -> Option<usize> {
@@ -201,15 +206,13 @@ impl Learner {
         now >= self.cells[asked.cell].from.load(Relaxed)
     }
 
-    /// Whether the CPU time of this thread's next request is to be measured.
+    /// Whether the thread's CPU time for a request that begins now is to be measured.
     #[inline]
-    pub(crate) fn meters(&self, hearing: &mut Hearing, asked: Asked, now: Ns) -> bool {
-        if !self.cells[asked.cell].meters || !self.listens(asked, now) {
-            return false;
-        }
-        let is_due = now >= hearing.meter_at;
+    pub(crate) fn meters(&self, asked: Asked, now: Ns) -> bool {
+        let cell = &self.cells[asked.cell];
+        let is_due = cell.meters && self.listens(asked, now) && now >= cell.meter_at.load(Relaxed);
         if is_due {
-            hearing.meter_at = now.saturating_add(Hearing::METER_EVERY_NS);
+            cell.meter_at.store(now.saturating_add(METER_EVERY_NS), Relaxed);
         }
         is_due
     }
@@ -399,6 +402,7 @@ impl Cell {
         let search = Switchback::idle(goal, others_above);
         Cell {
             meters: search.meters(),
+            meter_at: AtomicU64::new(0),
             word: AtomicU64::new(0),
             from: AtomicU64::new(0),
             until: AtomicU64::new(0),

@@ -408,7 +408,8 @@ where
         // A thread spins for all its requests at once, so it needs one permit, at the wait.
         let admission = self.file.admission.as_ref();
         let guard = match admission.map_or(Ok(None), |admission| {
-            admission.admit(&mut decision, now, &mut self.standing, asked.is_some())
+            let spares_others = asked.is_some_and(Asked::spares_others);
+            admission.admit(&mut decision, now, &mut self.standing, spares_others)
         }) {
             Ok(guard) => guard,
             Err(_) => {

@@ -377,8 +377,9 @@ where
         if self.admission.is_none() {
             off::look_at_times(started);
         }
-        let metered =
-            asked.is_some_and(|(asked, learner)| learner.meters(&mut turn.hearing, asked, started));
+        // A thread's first request on a ring also sets that up.
+        let metered = (decision.route == Route::Inline || turn.queue.is_some())
+            && asked.is_some_and(|(asked, learner)| learner.meters(asked, started));
         let cpu_before = metered.then(clock::thread_cpu);
         let admission = self.admission.as_ref().filter(|_| !self.shadow);
         let guard = admit(admission, &wait, &mut decision, started, &mut turn.standing);

@@ -88,6 +88,24 @@ fn a_pipeline_waits_as_its_requests_came_out_fastest() {
 }
 
 #[test]
+fn the_cpu_time_of_one_slow_request_in_flight_is_measured() {
+    let file = options(Goal::Balanced).open("emu:latency=1ms,size=64KiB").unwrap();
+    let mut pipeline = file.pipeline::<Vec<u8>>(1).unwrap();
+    let known = || {
+        let learner = file.learner().expect("adaptive learns");
+        learner.told(&file.wait_of(Kind::Read, 4096, Call::Queued), 1)
+    };
+    let until = dwell::clock::now() + AT_MOST_S * SECOND;
+    let is_tried = || known().is_some_and(|known| known.arms.iter().any(|told| told.trials > 0));
+    while !is_tried() && dwell::clock::now() < until {
+        pipeline.read_at(vec![0; 4096], 0).unwrap();
+        assert_eq!(pipeline.next().unwrap().result.unwrap(), 4096);
+    }
+    let [_, ring, ..] = known().unwrap().arms;
+    assert!(is_tried() && ring.cpu_ns > 0.0, "{:?}", known());
+}
+
+#[test]
 fn an_executor_waits_as_its_requests_came_out_fastest() {
     let file = options(Goal::Balanced).open("emu:latency=20us,size=64KiB").unwrap();
     let executor = Executor::new().unwrap();

@@ -88,7 +88,7 @@ pub fn reads(
     plan.told = Some(fio_iops);
     // fio tells times and host of each run.
     plan.check = Some(vec!["true".into()]);
-    let unprobed = Plan { environment: wrapping.without_profiles(), ..plan.clone() };
+    let unprobed = Plan { environment: wrapping.unprobed(), ..plan.clone() };
     let cases = READS.map(|(case, _)| format!("{case}: wrapped ÷ untouched"));
     let beside_fixed = [WRAPPED, WITHOUT_PROBE]
         .map(|of| (of, format!("IOPS: wrapped{} ÷ wrapped, always spinning", of.1)));

@@ -69,9 +69,13 @@ impl Wrapping {
         self.scratch.path().join("profiles")
     }
 
-    /// What makes `dwell run` know nothing of any place.
-    pub fn without_profiles(&self) -> Vec<(OsString, OsString)> {
-        vec![("DWELL_PROFILES".into(), self.scratch.path().join("no-profiles").into())]
+    /// What makes `dwell run` know nothing but what it learned so itself.
+    pub fn unprobed(&self) -> Vec<(OsString, OsString)> {
+        let of = |name: &str| self.scratch.path().join(name).into();
+        vec![
+            ("DWELL_PROFILES".into(), of("no-profiles")),
+            ("DWELL_HOST_PAGE".into(), of("host-page")),
+        ]
     }
 
     /// Lets `dwell run` know what the probe learned of a place.

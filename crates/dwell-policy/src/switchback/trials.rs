@@ -71,7 +71,7 @@ impl Switchback {
 
     fn take_over(&mut self, now: Ns, arm: Arm) {
         self.phase = Phase::Probation { from: self.incumbent, was: self.level };
-        self.rivals[self.incumbent as usize].told.cost_ns = self.level;
+        self.rivals[self.incumbent as usize].told.cost_ns = self.told(self.incumbent).cost_ns;
         self.incumbent = arm;
         self.switches = self.switches.saturating_add(1);
         (self.up, self.down, self.looks, self.level) = (0.0, 0.0, 0.0, 0.0);
@@ -88,7 +88,7 @@ impl Switchback {
         if enough && mean > was * (1.0 - MARGIN / 2.0) {
             let rival = &mut self.rivals[arm];
             (rival.kept, rival.kept_until) = (mean, self.active + REMEMBERED_NS);
-            rival.told.cost_ns = mean;
+            rival.told.cost_ns = self.seen.cost(self.cpu_price);
             rival.rest(self.active, 4);
             self.recheck_at = self.active + MISLED_NS;
             rival.dearer = true;

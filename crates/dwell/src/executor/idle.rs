@@ -8,6 +8,7 @@ use dwell_policy::{Decision, Driver, Mode, Ns, Outcome, Reason, Route, WaitMachi
 use super::reactor::{Flight, Owner, Reactor};
 use super::shared::Shared;
 use crate::in_flight::InFlight;
+use crate::learner::Asked;
 use crate::queue::{Queue, Wake, Watch};
 use crate::wait::{LOOKS_PER_STEP, Several};
 
@@ -220,8 +221,7 @@ impl Reactor {
                 (now, block, None, None)
             }
         };
-        let outcome =
-            self.wait_as(shared, now, submitted, (&mut decision, asked.is_some()), owner.as_ref());
+        let outcome = self.wait_as(shared, now, submitted, (&mut decision, asked), owner.as_ref());
         if let Some(owner) = owner {
             owner.waited(&decision, asked, &outcome);
             self.after.owners.push(owner);
@@ -233,13 +233,14 @@ impl Reactor {
         shared: &Shared,
         now: Ns,
         submitted: Ns,
-        (decision, learned): (&mut Decision, bool),
+        (decision, asked): (&mut Decision, Option<Asked>),
         owner: Option<&Rc<dyn Owner>>,
     ) -> Outcome {
         // A thread spins for all its requests at once, so it needs one permit, at the wait.
         let admission = owner.and_then(|owner| owner.admission());
         let guard = match admission.map_or(Ok(None), |admission| {
-            admission.admit(decision, now, &mut self.standing, learned)
+            let spares_others = asked.is_some_and(Asked::spares_others);
+            admission.admit(decision, now, &mut self.standing, spares_others)
         }) {
             Ok(guard) => guard,
             Err(_) => {

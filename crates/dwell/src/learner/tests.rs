@@ -160,8 +160,7 @@ fn of_quick_calls_one_in_eight_is_timed_and_of_others_all() {
 fn cpu_time_is_measured_every_half_millisecond() {
     let world = World { learner: Learner::new(Goal::Balanced, None), ..World::new(None, [0; 3]) };
     let asked = world.learner.ask(&world.wait(Kind::Read, 4096), 1).unwrap();
-    let mut hearing = Hearing::default();
-    let metered = |now: &Ns| world.learner.meters(&mut hearing, asked, *now);
+    let metered = |now: &Ns| world.learner.meters(asked, *now);
     let metered = (0..1000).map(|at| SECOND + at * 3_000).filter(metered).count();
     assert_eq!(metered, 6);
 }

@@ -105,8 +105,8 @@ pub fn natural_threshold(effective_cpus: f64) -> f64 {
 ///
 /// The larger of two fractions counts: the CPUs' utilisation by others, and, under a CPU quota,
 /// how much of the quota others in our control group use. A window in which no tick passed repeats
-/// the last load. Where nothing can be seen, the load says that the CPUs are full, so that nobody
-/// spins blindly.
+/// the last load. Where nothing can be seen, the load says that the CPUs are full, so that no spin
+/// takes them from anybody.
 pub fn assess(
     prev: &Sample,
     now: &Sample,
