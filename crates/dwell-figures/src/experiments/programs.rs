@@ -38,8 +38,8 @@ const READS: [(&str, Quantity); 3] = [
 /// The fixed policy that gains most for fio on a fast device, as the default is to.
 const FIXED: &str = "spin";
 /// The contenders of U1 by their place, and what their rows say of how `dwell run` knew the device.
-const WRAPPED: (usize, &str) = (2, "");
-const WITHOUT_PROBE: (usize, &str) = (3, " without a probe");
+const WRAPPED: (usize, &str) = (2, "wrapped");
+const WITHOUT_PROBE: (usize, &str) = (3, "without a probe");
 const SPINNING: usize = 4;
 
 fn told(run: &Measured) -> f64 {
@@ -90,8 +90,8 @@ pub fn reads(
     plan.check = Some(vec!["true".into()]);
     let unprobed = Plan { environment: wrapping.unprobed(), ..plan.clone() };
     let cases = READS.map(|(case, _)| format!("{case}: wrapped ÷ untouched"));
-    let beside_fixed = [WRAPPED, WITHOUT_PROBE]
-        .map(|of| (of, format!("IOPS: wrapped{} ÷ wrapped, always spinning", of.1)));
+    let beside_fixed =
+        [WRAPPED, WITHOUT_PROBE].map(|of| (of, format!("IOPS: {} ÷ always spinning", of.1)));
     let all: Vec<&String> = cases.iter().chain(beside_fixed.iter().map(|(_, case)| case)).collect();
     let until = lab.until(width(result, &cases[0], Load::Idle));
     let mut step = step(progress, "fio, untouched and wrapped", 0, 1);
