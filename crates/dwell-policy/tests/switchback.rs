@@ -331,6 +331,33 @@ fn a_change_that_follows_another_is_answered_within_seconds() {
 }
 
 #[test]
+fn processes_that_each_end_before_anything_is_found_find_it_together() {
+    // Spinning is found at once, or only by those that let it settle.
+    for (slow_at_first, lasts_ns, most) in
+        [(1.0, SECOND / 2, 8), (1.0, SECOND * 3 / 2, 3), (3.0, SECOND * 3 / 2, 30)]
+    {
+        for seed in 0..MACHINES / 10 {
+            let mut run = Run::new(seed, lone());
+            (run.world.noise, run.world.asks, run.world.fades_s) = (0.3, 1.0, 0.2);
+            run.world.cost_ns = of_lone([30_000.0, 25_000.0, 10_000.0]);
+            run.world.left_behind = [[1.0; ARMS]; ARMS];
+            for before in [Arm::Call, Arm::Ring] {
+                run.world.left_behind[before as usize][Arm::Spin as usize] = slow_at_first;
+            }
+            run.search = begun(run.now, Arm::Call, lone(), Goal::Latency);
+            for _ in 0..most {
+                run.go_on(lasts_ns);
+                let saved = run.search.save();
+                run.search = Switchback::idle(Goal::Latency, false);
+                assert!(run.search.restore(run.now, &saved, lone()));
+            }
+            run.go_on(lasts_ns);
+            assert_eq!(run.search.incumbent(), Arm::Spin, "{seed} {slow_at_first} {lasts_ns}");
+        }
+    }
+}
+
+#[test]
 fn arms_do_not_flap() {
     let mut switches = Vec::new();
     for seed in 0..MACHINES {

@@ -323,7 +323,7 @@ impl Learner {
             Some(turn) => self.give_back(turn),
             None => {}
         }
-        if let (false, Some(remembered)) = (search.is_trying(), &self.remembered) {
+        if let Some(remembered) = &self.remembered {
             remembered.remember(at, search.save());
         }
         cell.publish(step);

@@ -39,7 +39,7 @@ pub(crate) struct Place {
 impl Remembered {
     /// The version of the layout. It is in the file's name, so that what another version left
     /// behind is in nobody's way.
-    pub const VERSION: u8 = 5;
+    pub const VERSION: u8 = 6;
 
     /// Opens or makes the file.
     pub fn open(path: &Path, sharing: Sharing) -> Result<Remembered, String> {

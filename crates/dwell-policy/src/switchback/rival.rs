@@ -14,10 +14,11 @@ const RAREST: u32 = 7;
 /// Share by which another arm must be cheaper.
 pub(crate) const MARGIN: f64 = 0.02;
 /// Trials after which an arm that is neither cheaper nor dearer is left alone.
-pub(crate) const TRIALS: usize = 8;
+pub(crate) const TRIALS: u32 = 8;
 /// Of how many times the spread of single looks the mean of so many may be off: 1.5 over the root
 /// of their number.
-const SPREAD_OF_MEAN: [f64; TRIALS + 1] = [1.5, 1.5, 1.06, 0.87, 0.75, 0.67, 0.61, 0.57, 0.53];
+const SPREAD_OF_MEAN: [f64; TRIALS as usize + 1] =
+    [1.5, 1.5, 1.06, 0.87, 0.75, 0.67, 0.61, 0.57, 0.53];
 /// An arm that is slow to become fast shows that only after settling as long as an incumbent. One
 /// sequence of trials in so many lets it.
 const LONG_ONE_IN: u32 = 4;
@@ -31,9 +32,12 @@ pub(crate) struct Rival {
     /// When it is tried next, in active time, and how long after that again.
     pub due: Ns,
     pub patience_ns: Ns,
-    /// Its cost ÷ the incumbent's, in the trials of this sequence, and how long they took.
-    ratios: [f32; TRIALS],
-    pub tried: usize,
+    /// Its cost ÷ the incumbent's, in the trials of this sequence: their number, sum and range; and
+    /// how long they took.
+    pub tried: u32,
+    pub sum: f32,
+    pub low: f32,
+    pub high: f32,
     pub took_ns: Ns,
     /// What the last sequence promises of it; 0 where it is no cheaper.
     pub promise: f64,
@@ -80,8 +84,10 @@ impl Rival {
         Rival {
             due,
             patience_ns: FIRST_NS,
-            ratios: [0.0; TRIALS],
             tried: 0,
+            sum: 0.0,
+            low: 0.0,
+            high: 0.0,
             took_ns: 0,
             promise: 0.0,
             sequences,
@@ -96,14 +102,10 @@ impl Rival {
     /// Mean of the ratios, and how far chance may have moved it: their range over their number
     /// less one, which for two is all of it, or what the incumbent's own looks are off by.
     pub fn evidence(&self, spread: f64) -> (f64, f64) {
-        let ratios = &self.ratios[..self.tried];
-        let (mut low, mut high, mut sum) = (f64::MAX, 0.0f64, 0.0);
-        for ratio in ratios.iter().map(|ratio| f64::from(*ratio)) {
-            (low, high, sum) = (low.min(ratio), high.max(ratio), sum + ratio);
-        }
-        let count = ratios.len() as f64;
-        let of_looks = spread * SPREAD_OF_MEAN[ratios.len().min(TRIALS)];
-        (sum / count, ((high - low) / (count - 1.0).max(1.0)).max(of_looks))
+        let count = f64::from(self.tried);
+        let range = f64::from(self.high - self.low) / (count - 1.0).max(1.0);
+        let of_looks = spread * SPREAD_OF_MEAN[self.tried.min(TRIALS) as usize];
+        (f64::from(self.sum) / count, range.max(of_looks))
     }
 
     /// Its sequence of trials is over: it is left alone for a while, and for longer each time.
@@ -141,7 +143,11 @@ impl Rival {
 
     /// Notes how a trial turned out: its cost ÷ the incumbent's. None is free.
     pub fn note(&mut self, ratio: f64) {
-        self.ratios[self.tried] = ratio.max(f64::from(f32::MIN_POSITIVE)) as f32;
+        let ratio = ratio.max(f64::from(f32::MIN_POSITIVE)) as f32;
+        (self.sum, self.low, self.high) = match self.tried {
+            0 => (ratio, ratio, ratio),
+            _ => (self.sum + ratio, self.low.min(ratio), self.high.max(ratio)),
+        };
         self.tried += 1;
     }
 

@@ -1,25 +1,39 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A search as words, which the next process begins with.
 
-use super::rival::{FIRST_NS, LAST_NS};
-use super::{MEMORY, MS, Switchback, Told};
+use super::rival::{FIRST_NS, LAST_NS, TRIALS};
+use super::trials::PROBATION_FROM_START_NS;
+use super::{MEMORY, MS, Phase, Switchback, Told};
 use crate::Ns;
 use crate::arm::{ARMS, Arm, Arms};
 
-const SAVED_OF_ARM: usize = 7;
+const SAVED_OF_ARM: usize = 11;
 /// Nobody makes requests for longer: ten years.
 const MOST_ACTIVE_NS: Ns = 10 * 365 * 86_400 * 1_000 * MS;
 /// Words in which a search is saved.
 pub const SAVED_WORDS: usize = 4 + ARMS * SAVED_OF_ARM;
 
+fn two(low: u32, high: u32) -> u64 {
+    u64::from(low) | u64::from(high) << 32
+}
+
+fn halves(word: u64) -> (u32, u32) {
+    (word as u32, (word >> 32) as u32)
+}
+
 impl Switchback {
-    /// What the next process may begin with: everything but what is going on.
+    /// What the next process may begin with: all but the step in force. Many processes end before
+    /// one of them has found anything.
     pub fn save(&self) -> [u64; SAVED_WORDS] {
         let mut words = [0; SAVED_WORDS];
+        let (incumbent, level) = match self.phase {
+            Phase::Probation { from, was } => (from, was),
+            _ => (self.incumbent, self.level),
+        };
         words[..4].copy_from_slice(&[
-            self.incumbent as u64 + 1,
+            incumbent as u64 + 1,
             self.active,
-            self.level.to_bits(),
+            level.to_bits(),
             self.switches.into(),
         ]);
         for (rival, saved) in self.rivals.iter().zip(words[4..].chunks_exact_mut(SAVED_OF_ARM)) {
@@ -27,11 +41,15 @@ impl Switchback {
             saved.copy_from_slice(&[
                 rival.due,
                 rival.patience_ns,
-                u64::from(trials) | u64::from(rival.sequences) << 32,
+                two(trials, rival.sequences),
                 tried,
                 cost_ns.to_bits(),
                 regret_ns.to_bits(),
                 cpu_ns.to_bits(),
+                two(rival.sum.to_bits(), rival.tried),
+                two(rival.low.to_bits(), rival.high.to_bits()),
+                rival.took_ns,
+                rival.promise.to_bits(),
             ]);
         }
         words
@@ -56,15 +74,26 @@ impl Switchback {
         for (rival, saved) in self.rivals.iter_mut().zip(words[4..].chunks_exact(SAVED_OF_ARM)) {
             rival.due = saved[0].clamp(rival.due, active + LAST_NS);
             rival.patience_ns = saved[1].clamp(FIRST_NS, LAST_NS);
-            rival.sequences = (saved[2] >> 32) as u32;
+            let (trials, sequences) = halves(saved[2]);
+            let ((sum, tried), (low, high)) = (halves(saved[7]), halves(saved[8]));
+            let ratios = [sum, low, high].map(f32::from_bits);
+            if tried < TRIALS && ratios.iter().all(|ratio| ratio.is_finite()) {
+                (rival.tried, rival.took_ns) = (tried, saved[9]);
+                [rival.sum, rival.low, rival.high] = ratios;
+            }
+            rival.promise = cost(saved[10]).unwrap_or(0.0);
+            rival.sequences = sequences;
             rival.told = Told {
-                trials: saved[2] as u32,
+                trials,
                 tried: saved[3].min(now),
                 cost_ns: cost(saved[4]).unwrap_or(0.0),
                 regret_ns: cost(saved[5]).unwrap_or(0.0),
                 cpu_ns: cost(saved[6]).unwrap_or(0.0),
                 due_in_ns: 0,
             };
+        }
+        if let Some(best) = self.best_promise().filter(|_| level > 0.0) {
+            self.take_over(now, best, PROBATION_FROM_START_NS);
         }
         true
     }

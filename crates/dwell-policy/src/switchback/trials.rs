@@ -10,6 +10,8 @@ use crate::arm::Arm;
 const TWICE: f64 = 2.0;
 /// An arm that took over settles for so long, and then shows for as long what it costs.
 const PROBATION_NS: Ns = 500 * MS;
+/// In a process that begins with it, none has left anything behind.
+pub(super) const PROBATION_FROM_START_NS: Ns = 125 * MS;
 /// How long what an arm cost as incumbent counts for more than what its trials promise.
 const REMEMBERED_NS: Ns = 300_000 * MS;
 
@@ -55,13 +57,13 @@ impl Switchback {
             rival.dearer = cheaper || dearer;
         }
         match self.best_promise() {
-            Some(best) => self.take_over(now, best),
+            Some(best) => self.take_over(now, best, PROBATION_NS),
             None => self.recover(now, arm),
         }
     }
 
     /// The arm that promises most, once no other is about to be tried.
-    fn best_promise(&self) -> Option<Arm> {
+    pub(super) fn best_promise(&self) -> Option<Arm> {
         if self.others().any(|(_, rival)| rival.promise == 0.0 && rival.due <= self.active) {
             return None;
         }
@@ -69,17 +71,19 @@ impl Switchback {
         promising.min_by(|a, b| a.1.promise.total_cmp(&b.1.promise)).map(|(arm, _)| arm)
     }
 
-    fn take_over(&mut self, now: Ns, arm: Arm) {
+    pub(super) fn take_over(&mut self, now: Ns, arm: Arm, probation_ns: Ns) {
         self.phase = Phase::Probation { from: self.incumbent, was: self.level };
+        let promised = self.rivals[arm as usize].promise;
         self.rivals[self.incumbent as usize].told.cost_ns = self.told(self.incumbent).cost_ns;
         self.incumbent = arm;
         self.switches = self.switches.saturating_add(1);
         (self.up, self.down, self.looks, self.level) = (0.0, 0.0, 0.0, 0.0);
         for rival in &mut self.rivals {
-            (rival.tried, rival.took_ns, rival.promise) = (0, 0, 0.0);
-            rival.doubted = false;
+            (rival.tried, rival.took_ns, rival.promise, rival.doubted) = (0, 0, 0.0, false);
         }
-        self.start(now, PROBATION_NS, PROBATION_NS);
+        // The process may end before it is believed.
+        self.rivals[arm as usize].promise = promised;
+        self.start(now, probation_ns, probation_ns);
     }
 
     /// The arm that took over has settled and costs `mean`; the one before it cost `was`.
@@ -95,6 +99,7 @@ impl Switchback {
             (self.incumbent, self.level) = (from, was);
             self.switches = self.switches.saturating_add(1);
         } else {
+            self.rivals[arm].promise = 0.0;
             self.level = if enough { mean } else { 0.0 };
             let former = &mut self.rivals[from as usize];
             (former.kept, former.kept_until) = (was, self.active);
