@@ -6,12 +6,13 @@ use std::fs::File;
 use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::Instant;
 
 use anyhow::{Context, Result};
 use dwell::DeviceClass;
 
 use super::lab::{skip, skip_all};
-use super::sampled::{enter, step, width};
+use super::sampled::{enter, learning, step, width};
 use super::script::{Script, available};
 use super::wrapped::{POLICY, Wrapping, open_to_all};
 use super::{Lab, Progress, promise};
@@ -93,10 +94,15 @@ pub fn reads(
     let beside_fixed =
         [WRAPPED, WITHOUT_PROBE].map(|of| (of, format!("IOPS: {} ÷ always spinning", of.1)));
     let all: Vec<&String> = cases.iter().chain(beside_fixed.iter().map(|(_, case)| case)).collect();
-    let until = lab.until(width(result, &cases[0], Load::Idle));
+    let (learn, until) = learning(lab.until(width(result, &cases[0], Load::Idle)));
     let mut step = step(progress, "fio, untouched and wrapped", 0, 1);
     let sampled = lab.sample(result, &all, || {
         let (mut runs, mut runs_unprobed) = (Runs::new(&plan)?, Runs::new(&unprobed)?);
+        let began = Instant::now();
+        while began.elapsed() < learn {
+            runs.one(POLICY)?;
+            runs_unprobed.one(POLICY)?;
+        }
         let mut parts = Parts::new(3, until, |contender| {
             let run = match contender {
                 0 | 1 => runs.one(UNTOUCHED)?,

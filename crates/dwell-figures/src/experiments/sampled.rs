@@ -44,10 +44,15 @@ pub fn width(result: &FigureResult, case: &str, load: Load) -> f64 {
 /// how it gets there.
 const LEARN: Duration = Duration::from_secs(60);
 
-/// A question about policies of which one learns, at most for a fifth of the time that it has.
+/// How long a policy learns, at most a fifth of the time that there is, and what remains.
+pub fn learning(until: Until) -> (Duration, Until) {
+    let learn = LEARN.min(until.limit / 5);
+    (learn, Until { limit: until.limit - learn, ..until })
+}
+
+/// A question about policies of which one learns.
 pub fn once_learned(question: Question<'_>) -> Question<'_> {
-    let learn = LEARN.min(question.until.limit / 5);
-    let until = Until { limit: question.until.limit - learn, ..question.until };
+    let (learn, until) = learning(question.until);
     Question { until, learn, ..question }
 }
 
