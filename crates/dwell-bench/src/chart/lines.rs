@@ -198,7 +198,8 @@ pub(super) fn head(canvas: &Canvas<'_>, title: &str, subtitle: &str) {
 fn beginning(title: &str, fits: impl Fn(&str) -> bool) -> &str {
     let ends = [", ", "; ", ": "].into_iter().flat_map(|end| title.match_indices(end));
     let ends = ends.map(|(at, _)| &title[..at]).chain([title]);
-    ends.filter(|text| fits(text)).max_by_key(|text| text.len()).unwrap_or(title)
+    let is_whole = |text: &&str| text.matches('(').count() == text.matches(')').count();
+    ends.filter(is_whole).filter(|text| fits(text)).max_by_key(|text| text.len()).unwrap_or(title)
 }
 
 /// Places of legend entries, each a key of the given width and its name, in as many lines as they
@@ -229,6 +230,9 @@ mod tests {
         for (most, expected) in [(80, 62), (50, 44), (30, 20), (1, 62)] {
             assert_eq!(beginning(title, |text| text.len() <= most), &title[..expected]);
         }
+        // Not within a parenthesis.
+        let title = "U1: fio (psync, direct), wrapped";
+        assert_eq!(beginning(title, |text| text.len() <= 20), "U1");
     }
 
     fn chart(points: Vec<Point>) -> Lines {

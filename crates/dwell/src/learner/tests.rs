@@ -66,6 +66,19 @@ impl World {
         served
     }
 
+    /// Calls of which no CPU time is measured, whatever is asked for, and what is known then.
+    fn only_calls(&mut self) -> LearnerSummary {
+        let wait = self.wait(Kind::Read, 4096);
+        for _ in 0..100_000 {
+            let asked = self.learner.ask(&wait, 1).unwrap();
+            let (began, took_ns) = (self.now, self.takes_ns[0]);
+            self.now += took_ns;
+            let taken = Taken { arm: Some(Arm::Call), requests: 1, began, took_ns, cpu_ns: None };
+            self.learner.hear(&mut self.hearing, asked, taken);
+        }
+        self.learner.told(&wait, 1).unwrap()
+    }
+
     fn incumbent(&self, kind: Kind, size_bytes: u64) -> Option<Arm> {
         self.learner.told(&self.wait(kind, size_bytes), 1).map(|known| known.incumbent)
     }
@@ -198,14 +211,7 @@ fn beside_others_a_thread_spins_only_where_that_takes_no_more_of_the_cpus() {
 fn beside_others_nothing_is_tried_before_cpu_time_was_measured() {
     let mut world = World::new(None, [30_000, 20_000, 10_000]);
     world.load = Load::new(1.0, 1.0, 0.5);
-    for _ in 0..100_000 {
-        let asked = world.learner.ask(&world.wait(Kind::Read, 4096), 1).unwrap();
-        let (began, took_ns) = (world.now, 30_000);
-        world.now += took_ns;
-        let taken = Taken { arm: Some(Arm::Call), requests: 1, began, took_ns, cpu_ns: None };
-        world.learner.hear(&mut world.hearing, asked, taken);
-    }
-    let known = world.learner.told(&world.wait(Kind::Read, 4096), 1).unwrap();
+    let known = world.only_calls();
     assert_eq!((known.incumbent, known.arms.map(|told| told.trials)), (Arm::Call, [0; ARMS]));
 }
 
@@ -223,14 +229,7 @@ fn what_was_served_otherwise_is_not_heard_of() {
     let mut world = World::new(None, [30_000, 20_000, 10_000]);
     world.request(Kind::Read, 4096);
     // The policy is another: it calls whatever is asked for.
-    for _ in 0..100_000 {
-        let asked = world.learner.ask(&world.wait(Kind::Read, 4096), 1).unwrap();
-        let (began, took_ns) = (world.now, 30_000);
-        world.now += took_ns;
-        let taken = Taken { arm: Some(Arm::Call), requests: 1, began, took_ns, cpu_ns: None };
-        world.learner.hear(&mut world.hearing, asked, taken);
-    }
-    let known = world.learner.told(&world.wait(Kind::Read, 4096), 1).unwrap();
+    let known = world.only_calls();
     assert_eq!((known.incumbent, known.arms[Arm::Spin as usize].trials), (Arm::Call, 0));
 }
 
