@@ -17,6 +17,9 @@ pub struct Load {
     pub has_budget: bool,
     /// Whether somebody has switched Dwell off on this machine.
     pub off: bool,
+    /// Whether one more thread fits beside others or takes little from them, as long as no kernel
+    /// thread works for it.
+    pub fits_one: bool,
 }
 
 fn to_steps(fraction: f32) -> u16 {
@@ -40,6 +43,7 @@ impl Load {
             may_spin: true,
             has_budget: true,
             off: false,
+            fits_one: others <= threshold,
         }
     }
 
@@ -76,6 +80,21 @@ impl Load {
         self
     }
 
+    /// This load as it counts for requests of a device: for one that needs no kernel thread, others
+    /// are above the threshold only where not even one more thread fits.
+    #[inline]
+    #[must_use]
+    pub fn beside_worker(mut self, worker: bool) -> Self {
+        if self.others_above() {
+            if self.fits_one && !worker {
+                self.threshold = self.others;
+            } else {
+                (self.may_spin, self.has_budget) = (false, false);
+            }
+        }
+        self
+    }
+
     /// One word, for an atomic.
     pub const fn pack(self) -> u64 {
         self.others as u64
@@ -85,6 +104,7 @@ impl Load {
             | (self.may_spin as u64) << 56
             | (self.has_budget as u64) << 57
             | (self.off as u64) << 58
+            | (self.fits_one as u64) << 59
     }
 
     /// The inverse of [`Load::pack`].
@@ -97,6 +117,7 @@ impl Load {
             may_spin: (word >> 56) & 1 == 1,
             has_budget: (word >> 57) & 1 == 1,
             off: (word >> 58) & 1 == 1,
+            fits_one: (word >> 59) & 1 == 1,
         }
     }
 }
@@ -114,12 +135,26 @@ mod tests {
 
     #[test]
     fn a_packed_load_unpacks_to_itself() {
-        for bit in 0..3 {
-            let [may_spin, has_budget, off] = core::array::from_fn(|at| at == bit);
-            let load =
-                Load { competitors: 17, may_spin, has_budget, off, ..Load::new(0.25, 1.0, 0.75) };
+        for bit in 0..4 {
+            let [may_spin, has_budget, off, fits_one] = core::array::from_fn(|at| at == bit);
+            let load = Load::new(0.25, 1.0, 0.75);
+            let load = Load { competitors: 17, may_spin, has_budget, off, fits_one, ..load };
             assert_eq!(Load::unpack(load.pack()), load);
         }
+    }
+
+    #[test]
+    fn where_one_more_thread_fits_only_a_kernel_worker_would_take_from_others() {
+        let spins = |load: Load, worker| {
+            let load = load.beside_worker(worker);
+            !load.others_above() && load.may_spin && load.has_budget
+        };
+        let below = Load::new(0.4, 0.4, 0.5);
+        assert!(spins(below, false) && spins(below, true));
+        let above = Load { fits_one: true, ..Load::new(0.51, 0.51, 0.5) };
+        assert!(spins(above, false) && !spins(above, true));
+        let full = Load::new(0.9, 0.9, 0.5);
+        assert!(!spins(full, false) && !spins(full, true));
     }
 
     #[test]

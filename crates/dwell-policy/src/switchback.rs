@@ -91,7 +91,11 @@ const LEG_NS: Ns = 10 * MS;
 const LEAD_NS: Ns = LEG_NS / 2;
 /// Fewer requests tell nothing: what counts is prolonged until there are so many, for so long.
 const FEWEST: u64 = 32;
-/// So do fewer whose CPU time was measured, where that counts.
+const PATIENCE_NS: Ns = 2_000 * MS;
+/// Of an arm that is so much dearer, this few say enough.
+const FAR_DEARER: f64 = 4.0;
+const FEWEST_OF_FAR_DEARER: u64 = 4;
+/// Where CPU time counts, fewer requests of which it was measured tell nothing.
 const FEWEST_METERED: u64 = 4;
 /// Share by which an arm that spins may take more CPU time than one that blocks, where others want
 /// the CPUs: on trial, and as the incumbent. One that takes more costs so much more, for which no
@@ -99,10 +103,6 @@ const FEWEST_METERED: u64 = 4;
 const AS_MUCH: f64 = 0.05;
 const AS_MUCH_OF_INCUMBENT: f64 = 0.15;
 const TAKES_FROM_OTHERS: f64 = 1_000.0;
-const PATIENCE_NS: Ns = 2_000 * MS;
-/// Of an arm that is so much dearer, this few say enough.
-const FAR_DEARER: f64 = 4.0;
-const FEWEST_OF_FAR_DEARER: u64 = 4;
 /// How often the incumbent is looked at. The last quarter of that time counts.
 const LOOK_NS: Ns = 50 * MS;
 /// A new incumbent is not tried against before it has served for so long.

@@ -26,20 +26,23 @@ impl Standing {
 pub(crate) struct Admission {
     reader: LoadReader,
     permit: SpinPermit,
+    /// Whether a kernel thread may have to work for its requests.
+    worker: bool,
     /// The monitor's thread ends with its last user.
     _monitor: Arc<SystemMonitor>,
 }
 
 impl Admission {
-    pub fn new(monitor: Arc<SystemMonitor>) -> Self {
-        Admission { reader: monitor.reader(), permit: monitor.permit(), _monitor: monitor }
+    /// For a file of a device for which a kernel thread may have to work, or not.
+    pub fn new(monitor: Arc<SystemMonitor>, worker: bool) -> Self {
+        Admission { reader: monitor.reader(), permit: monitor.permit(), worker, _monitor: monitor }
     }
 
     /// The machine in the last window: one atomic read.
     #[inline]
     pub fn load(&self) -> Load {
         self.reader.note_request();
-        self.reader.load()
+        self.reader.load().beside_worker(self.worker)
     }
 
     /// Whether Dwell was off at the end of the last window: one atomic read.

@@ -86,7 +86,7 @@ impl Source for AnySource {
         each!(self, source => source.routes())
     }
 
-    #[inline]
+    #[inline(always)]
     fn call(&self, io: &Io) -> i32 {
         each!(self, source => source.call(io))
     }

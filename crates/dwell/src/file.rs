@@ -17,6 +17,7 @@ use crate::admission::{Admission, Standing};
 use crate::any::AnySource;
 use crate::buffer::Aligned;
 use crate::clock;
+use crate::device;
 use crate::error::{Error, ErrorKind, Result};
 use crate::learner::{Hearing, Learner};
 use crate::monitor::SystemMonitor;
@@ -183,17 +184,19 @@ where
             Learner::of(device, manner, goal, remembered)
         });
         let in_flight = InFlight::of(device);
+        let number = device.split_once('@').map_or(device, |(number, _)| number);
         if let Some(monitor) = monitor.as_ref().filter(|_| policy.looks_at_backlog()) {
-            let number = device.split_once('@').map_or(device, |(number, _)| number);
             in_flight.watch(number, monitor);
         }
+        let admission =
+            monitor.map(|monitor| Admission::new(monitor, device::may_need_worker(number)));
         File {
             source,
             path: path.into(),
             policy,
             known,
             in_flight,
-            admission: monitor.map(Admission::new),
+            admission,
             learner,
             device: device.into(),
             shadow: false,

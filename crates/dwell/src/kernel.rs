@@ -128,7 +128,7 @@ impl Source for Kernel {
         offered(self.polled.load(Ordering::Relaxed))
     }
 
-    #[inline]
+    #[inline(always)]
     fn call(&self, io: &Io) -> i32 {
         let result = call(io, 0);
         if result > 0 && self.grows(io) {
@@ -198,34 +198,18 @@ impl Source for Kernel {
 }
 
 /// The synchronous call for a request; EINTR before any byte moved is tried again.
-#[inline]
+#[inline(always)]
 fn call(io: &Io, flags: libc::c_int) -> i32 {
     let (fd, offset) = (io.target(), io.offset() as libc::off_t);
     let (memory, bytes) = (io.memory(), io.bytes() as usize);
     loop {
-        // SAFETY: whoever made the Io promised that its memory is valid until the completion,
-        // which here is the return of the call.
-        let done = unsafe {
-            match (io.action(), flags) {
-                (Action::Read, 0) => libc::pread(fd, memory.cast(), bytes, offset),
-                (Action::Write, 0) => libc::pwrite(fd, memory.cast(), bytes, offset),
-                (Action::Read, _) => {
-                    let piece = libc::iovec { iov_base: memory.cast(), iov_len: bytes };
-                    libc::preadv2(fd, &piece, 1, offset, flags)
-                }
-                (Action::Write, _) => {
-                    let piece = libc::iovec { iov_base: memory.cast(), iov_len: bytes };
-                    libc::pwritev2(fd, &piece, 1, offset, flags)
-                }
-                (Action::ReadVectored, _) => {
-                    libc::preadv2(fd, io.iovecs(), io.pieces() as libc::c_int, offset, flags)
-                }
-                (Action::WriteVectored, _) => {
-                    libc::pwritev2(fd, io.iovecs(), io.pieces() as libc::c_int, offset, flags)
-                }
-                (Action::Sync, _) => libc::fsync(fd) as isize,
-                (Action::DataSync, _) => libc::fdatasync(fd) as isize,
-            }
+        let done = match (io.action(), flags) {
+            // SAFETY: whoever made the Io promised that its memory is valid until the completion,
+            // which here is the return of the call.
+            (Action::Read, 0) => unsafe { libc::pread(fd, memory.cast(), bytes, offset) },
+            // SAFETY: as above.
+            (Action::Write, 0) => unsafe { libc::pwrite(fd, memory.cast(), bytes, offset) },
+            _ => less_usual_call(io, flags),
         };
         if done >= 0 {
             return done as i32;
@@ -233,6 +217,28 @@ fn call(io: &Io, flags: libc::c_int) -> i32 {
         let errno = io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO);
         if errno != libc::EINTR {
             return -errno;
+        }
+    }
+}
+
+#[inline(never)]
+fn less_usual_call(io: &Io, flags: libc::c_int) -> isize {
+    let (fd, offset) = (io.target(), io.offset() as libc::off_t);
+    let plain = libc::iovec { iov_base: io.memory().cast(), iov_len: io.bytes() as usize };
+    let (pieces, count): (*const _, _) = match io.action() {
+        Action::Read | Action::Write => (&plain, 1),
+        _ => (io.iovecs(), io.pieces() as libc::c_int),
+    };
+    // SAFETY: whoever made the Io promised that its memory is valid until the completion, which
+    // here is the return of the call.
+    unsafe {
+        match io.action() {
+            Action::Read | Action::ReadVectored => libc::preadv2(fd, pieces, count, offset, flags),
+            Action::Write | Action::WriteVectored => {
+                libc::pwritev2(fd, pieces, count, offset, flags)
+            }
+            Action::Sync => libc::fsync(fd) as isize,
+            Action::DataSync => libc::fdatasync(fd) as isize,
         }
     }
 }

@@ -76,9 +76,10 @@ where
         }
     }
 
+    #[inline]
     pub(crate) fn requested(&self, io: &Io) -> Result<usize> {
         self.reachable(io.offset())?;
-        self.outcome(io, self.request(io))
+        self.outcome(io, self.serve(io, None))
     }
 
     /// Serves a request as it stands: nothing is aligned or cut short. Bytes transferred, or a
@@ -93,27 +94,31 @@ where
         self.serve(io, Some(heat))
     }
 
-    #[inline]
+    /// After a system call many CPUs mispredict each return: the caller of a very fast device's
+    /// request is to be the first to return.
+    #[inline(always)]
     fn serve(&self, io: &Io, heat: Option<&Heat>) -> i32 {
         let Some(counters) = self.counters() else { return self.call_if_inline(io) };
         let result = match self.always {
             Some((mode, why)) => self.inline(counters, io, mode, why),
-            None => {
-                let caller = self.callers.get_or_default();
-                let heat = heat.unwrap_or(&caller.heat);
-                if self.is_trusted(io.action().kind(), heat) {
-                    self.trusted(counters, heat, || self.source.call(io))
-                } else {
-                    match caller.turn.try_borrow_mut() {
-                        Ok(mut turn) => self.decide(counters, &mut turn, heat, io),
-                        // A signal handler interrupted a request of its own thread.
-                        Err(_) => self.unqueued(counters, io),
-                    }
-                }
-            }
+            None => self.consider(counters, io, heat),
         };
         counters.moved(io.action().kind(), result);
         result
+    }
+
+    #[inline(never)]
+    fn consider(&self, counters: &Counters, io: &Io, heat: Option<&Heat>) -> i32 {
+        let caller = self.callers.get_or_default();
+        let heat = heat.unwrap_or(&caller.heat);
+        if self.is_trusted(io.action().kind(), heat) {
+            return self.trusted(counters, heat, || self.source.call(io));
+        }
+        match caller.turn.try_borrow_mut() {
+            Ok(mut turn) => self.decide(counters, &mut turn, heat, io),
+            // A signal handler interrupted a request of its own thread.
+            Err(_) => self.unqueued(counters, io),
+        }
     }
 
     /// Serves by `call` a request of so many bytes that its policy leaves to the synchronous call
@@ -219,13 +224,16 @@ where
         }
     }
 
+    #[inline]
     pub(crate) fn outcome(&self, io: &Io, result: i32) -> Result<usize> {
-        if result >= 0 {
-            return Ok(result as usize);
-        }
+        if result >= 0 { Ok(result as usize) } else { Err(self.failed(io, result)) }
+    }
+
+    #[cold]
+    fn failed(&self, io: &Io, result: i32) -> Error {
         let offset = (io.action().kind() != Kind::Sync).then_some(io.offset());
         let source = std::io::Error::from_raw_os_error(-result);
-        Err(Error::io(io.action().as_str(), self.path(), offset, source))
+        Error::io(io.action().as_str(), self.path(), offset, source)
     }
 
     /// Serves inline what a ring refused and a synchronous call can do: polling that the device
@@ -247,7 +255,7 @@ where
     }
 
     /// The inline route without a decision: sampled timing only.
-    #[inline]
+    #[inline(always)]
     fn inline(&self, counters: &Counters, io: &Io, mode: Mode, why: Reason) -> i32 {
         let before = counters.decided(Route::Inline, mode, why);
         if !before.is_multiple_of(SAMPLE_ONE_IN) {

@@ -86,14 +86,11 @@ pub fn run(args: &Args) -> Result<()> {
     let call = if args.depth > 1 { Call::Queued } else { Call::Blocking };
     // The monitor says nothing before a window is over.
     thread::sleep(Duration::from_millis(places::monitor().window_ms.into()));
-    let seen = monitor.sample_once();
+    monitor.sample_once();
     let size_bytes = if kind == Kind::Sync { 0 } else { args.size };
-    let mut wait = Wait {
-        backlog: backlog(args),
-        load: load(args, seen),
-        sequence: 1,
-        ..file.wait_of(kind, size_bytes, call)
-    };
+    let wait = file.wait_of(kind, size_bytes, call);
+    let load = load(args, wait.load);
+    let mut wait = Wait { backlog: backlog(args), load, sequence: 1, ..wait };
     let known = file.learner().and_then(|learner| learner.told(&wait, args.depth));
     wait.learned = known.map(|known| Learned { arm: known.incumbent, trial: false });
     let mut checks = Vec::new();

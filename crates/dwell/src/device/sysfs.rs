@@ -71,6 +71,18 @@ impl Sysfs {
         read(&self.root.join("module").join(module).join("parameters").join(parameter))
     }
 
+    /// [`Device::may_need_worker`], of the disk of this number (`major:minor`).
+    pub(super) fn may_need_worker(&self, number: &str) -> bool {
+        let Ok(mut dir) = fs::canonicalize(self.root.join("dev/block").join(number)) else {
+            return true;
+        };
+        if dir.join("partition").exists() {
+            dir.pop();
+        }
+        let kind = kind_of(&dir, &last_step(&dir));
+        kind.may_need_worker() || kernel_worker(&dir, kind)
+    }
+
     fn link(&self, dev_t: u64) -> PathBuf {
         let (major, minor) = (libc::major(dev_t), libc::minor(dev_t));
         self.root.join(format!("dev/block/{major}:{minor}"))

@@ -169,6 +169,21 @@ fn encryption_is_known_to_need_a_worker() {
 }
 
 #[test]
+fn only_of_hardware_is_it_certain_that_no_kernel_thread_works_for_it() {
+    let mut machine = Fixture::new();
+    machine.nvme(0);
+    let partition = "pci0000:00/0000:00:00.0/nvme/nvme0/nvme0n1/nvme0n1p2";
+    machine.block(partition, (259, 7), &[("partition", "2\n")]);
+    machine.virtio();
+    machine.block("virtual/block/loop0", (7, 0), &[]);
+    machine.block("virtual/block/dm-0", (253, 0), &[("dm/uuid", "LVM-abc\n")]);
+    let sysfs = Sysfs::at(machine.root.path());
+    let may = |number: &str| sysfs.may_need_worker(number);
+    assert_eq!(["259:0", "259:7", "254:0"].map(may), [false; 3]);
+    assert_eq!(["7:0", "253:0", "0:42", "emu"].map(may), [true; 4]);
+}
+
+#[test]
 fn an_array_without_uuid_is_named_by_its_members_in_any_order() {
     let mut machine = Fixture::new();
     let (one, two) = (machine.nvme(0), machine.nvme(1));

@@ -92,6 +92,7 @@ fn ran(prev: &Sample, now: &Sample) -> Option<u64> {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Hysteresis {
     above: bool,
+    fits_none: bool,
     last: Option<Load>,
 }
 
@@ -100,6 +101,10 @@ pub struct Hysteresis {
 pub fn natural_threshold(effective_cpus: f64) -> f64 {
     if effective_cpus > 1.0 { 1.0 - 1.0 / effective_cpus } else { 0.0 }
 }
+
+/// How much of a CPU one more spinner may take from others, who seldom use whole CPUs to the tick,
+/// where no kernel thread works for it. A threshold that was set knows no such tolerance.
+pub const TOLERANCE_CPUS: f64 = 0.25;
 
 /// The load of the window between two samples; `may_spin` is left `true`.
 ///
@@ -165,6 +170,10 @@ pub fn assess(
         state.above = !state.above;
         load = load.with_threshold(if state.above { lowered } else { natural } as f32);
     }
+    let tolerance = config.threshold.map_or(TOLERANCE_CPUS / effective, |_| 0.0);
+    let more = if state.fits_none { tolerance / 2.0 } else { tolerance };
+    state.fits_none = load.others_above() && others > natural + more;
+    load.fits_one = !state.fits_none;
     load.competitors = now.procs_running.saturating_sub(own.runnable).min(255) as u8;
     state.last = Some(load);
     load
@@ -172,7 +181,7 @@ pub fn assess(
 
 fn blind(threshold: f64) -> Load {
     let mut load = Load::new(1.0, 1.0, threshold.min(0.99) as f32);
-    load.may_spin = false;
+    (load.may_spin, load.fits_one) = (false, false);
     load
 }
 
@@ -310,6 +319,29 @@ mod tests {
         {
             assert!((natural_threshold(effective) - threshold).abs() < 1e-9);
         }
+    }
+
+    #[test]
+    fn one_whole_cpu_of_two_leaves_room_for_one_that_needs_no_worker() {
+        let seen = |threshold, percent, state: &mut Hysteresis| {
+            let (prev, now) =
+                (sample(0, &[(0, 0); 2]), sample(1000, &[(percent, 100 - percent); 2]));
+            let config = Config { threshold, ..Config::default() };
+            let load = assess(&prev, &now, &OwnUse::default(), &config, state);
+            (load.others_above(), load.fits_one)
+        };
+        let mut state = Hysteresis::default();
+        for (percent, above, fits_one) in [
+            (40, false, true),
+            (51, true, true),
+            (62, true, true),
+            (63, true, false),
+            (57, true, false),
+            (56, true, true),
+        ] {
+            assert_eq!(seen(None, percent, &mut state), (above, fits_one), "{percent} %");
+        }
+        assert_eq!(seen(Some(0.5), 51, &mut Hysteresis::default()), (true, false));
     }
 
     #[test]

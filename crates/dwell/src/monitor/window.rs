@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! One window of the monitor: sample, assess, share the budget, publish.
 
-use super::assess::{Hysteresis, OwnUse, Sample, assess};
+use super::assess::{Hysteresis, OwnUse, Sample, TOLERANCE_CPUS, assess};
 use super::host::HostPage;
 use super::lease::{Budget, Demand, HARDLY_ANYBODY, WindowUse, room};
 use super::member::{Ask, Report};
@@ -119,9 +119,10 @@ impl Core {
         }
         let others = f64::from(load.others());
         let room = room(now.effective_cpus(), others, self.worker_share);
-        let above = load.others_above() || !load.may_spin;
+        let above = !load.fits_one || !load.may_spin;
         let alone_below = self.config.threshold.map_or(HARDLY_ANYBODY, f64::from);
-        let least = u32::from(others < alone_below);
+        let works_alone = self.worker_share < TOLERANCE_CPUS;
+        let least = u32::from(others < alone_below || load.fits_one && works_alone);
         self.last_budget = self.budget.update(room, least, above);
         let window = WindowUse {
             starts,
