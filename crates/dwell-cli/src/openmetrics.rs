@@ -324,7 +324,11 @@ impl Collector for Processes {
         )?;
         self.each(
             to,
-            ("dwell_cpu_threshold", "Utilisation by others above which nobody spins", ratio()),
+            (
+                "dwell_cpu_threshold",
+                "Utilisation by others above which the CPUs count as busy",
+                ratio(),
+            ),
             Gauge,
             |told, sample| gauge(sample, told.load.map_or(0.0, |load| load.threshold.into())),
         )

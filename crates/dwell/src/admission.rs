@@ -41,7 +41,7 @@ impl Admission {
     /// The machine in the last window: one atomic read.
     #[inline]
     pub fn load(&self) -> Load {
-        self.reader.note_request();
+        self.reader.note_request_to(self.worker);
         self.reader.load().beside_worker(self.worker)
     }
 

@@ -108,10 +108,6 @@ pub enum DeviceKind {
 }
 
 impl DeviceKind {
-    fn may_need_worker(self) -> bool {
-        !matches!(self, DeviceKind::Nvme | DeviceKind::Virtio)
-    }
-
     /// The word used in tables and profiles.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -202,12 +198,6 @@ pub enum DeviceError {
 }
 
 impl Device {
-    /// Whether a kernel thread may have to carry its requests out. That none does is certain only
-    /// of a local NVMe or virtio disk.
-    pub fn may_need_worker(&self) -> bool {
-        self.kind.may_need_worker() || self.kernel_worker
-    }
-
     /// The device beneath a regular file or a block device.
     ///
     /// A file system that spreads over no single block device (btrfs, overlay, a network or FUSE
@@ -276,7 +266,8 @@ impl fmt::Display for Device {
     }
 }
 
-/// [`Device::may_need_worker`] of the disk of this number (`major:minor`); true of what has none.
+/// Whether a kernel thread may have to carry out the requests of the disk of this number
+/// (`major:minor`), or of what has none. That none does is certain only of local NVMe and virtio.
 pub(crate) fn may_need_worker(number: &str) -> bool {
     Sysfs::default().may_need_worker(number)
 }

@@ -68,6 +68,13 @@ pub struct Args {
     depth: u32,
 }
 
+impl Args {
+    /// Whether the load is not to be this machine's.
+    fn imagines_load(&self) -> bool {
+        self.load.is_some() || self.total.is_some() || self.threshold.is_some()
+    }
+}
+
 /// Asks the policy, and shows what it looked at.
 pub fn run(args: &Args) -> Result<()> {
     let beneath = places::profiles()?.beneath(&args.path)?;
@@ -86,10 +93,10 @@ pub fn run(args: &Args) -> Result<()> {
     let call = if args.depth > 1 { Call::Queued } else { Call::Blocking };
     // The monitor says nothing before a window is over.
     thread::sleep(Duration::from_millis(places::monitor().window_ms.into()));
-    monitor.sample_once();
+    let seen = monitor.sample_once();
     let size_bytes = if kind == Kind::Sync { 0 } else { args.size };
     let wait = file.wait_of(kind, size_bytes, call);
-    let load = load(args, wait.load);
+    let load = if args.imagines_load() { load(args, seen) } else { wait.load };
     let mut wait = Wait { backlog: backlog(args), load, sequence: 1, ..wait };
     let known = file.learner().and_then(|learner| learner.told(&wait, args.depth));
     wait.learned = known.map(|known| Learned { arm: known.incumbent, trial: false });
@@ -98,7 +105,7 @@ pub fn run(args: &Args) -> Result<()> {
     let decision = policy.choose(&wait);
 
     let screen = Screen::stdout();
-    let mut text = facts(&screen, args, &beneath, &wait);
+    let mut text = facts(&screen, args, &beneath, &wait, seen);
     let goal = policy.goal().map_or_else(String::new, |goal| format!(", goal {goal}"));
     text += &screen.labelled("policy    ", &format!("{}{goal}", policy.name()));
     if let (Some(_), Some(why)) = (policy.goal(), monitor.forgets_because()) {
@@ -199,7 +206,7 @@ fn load(args: &Args, seen: Load) -> Load {
     load
 }
 
-fn facts(screen: &Screen, args: &Args, beneath: &Beneath, wait: &Wait<'_>) -> String {
+fn facts(screen: &Screen, args: &Args, beneath: &Beneath, wait: &Wait<'_>, seen: Load) -> String {
     let name = show::one_line(&args.path.display().to_string());
     let device = beneath.device.as_ref().map_or_else(
         || "an address of a scheme".to_owned(),
@@ -242,12 +249,19 @@ fn facts(screen: &Screen, args: &Args, beneath: &Beneath, wait: &Wait<'_>) -> St
         }
     };
     text += &screen.labelled("request   ", &format!("{what}{manner}; {alone}; {ahead}"));
-    let source = if args.load.is_some() || args.total.is_some() { "as given" } else { "now" };
+    let load = wait.load;
+    let (threshold, source) = match args.imagines_load() {
+        true => (load.threshold(), "as given"),
+        false if seen.others_above() && !load.others_above() => {
+            (seen.threshold(), "now; one more thread fits beside them")
+        }
+        false => (seen.threshold(), "now"),
+    };
     let cpus = format!(
         "others {}, everybody {}, threshold {} ({source})",
-        units::percent(wait.load.others().into()),
-        units::percent(wait.load.total().into()),
-        units::percent(wait.load.threshold().into())
+        units::percent(load.others().into()),
+        units::percent(load.total().into()),
+        units::percent(threshold.into())
     );
     text + &screen.labelled("CPUs      ", &cpus)
 }

@@ -71,7 +71,7 @@ impl Sysfs {
         read(&self.root.join("module").join(module).join("parameters").join(parameter))
     }
 
-    /// [`Device::may_need_worker`], of the disk of this number (`major:minor`).
+    /// Whether a kernel thread may have to carry out the requests of the disk of this number.
     pub(super) fn may_need_worker(&self, number: &str) -> bool {
         let Ok(mut dir) = fs::canonicalize(self.root.join("dev/block").join(number)) else {
             return true;
@@ -79,8 +79,15 @@ impl Sysfs {
         if dir.join("partition").exists() {
             dir.pop();
         }
-        let kind = kind_of(&dir, &last_step(&dir));
-        kind.may_need_worker() || kernel_worker(&dir, kind)
+        match kind_of(&dir, &last_step(&dir)) {
+            DeviceKind::Virtio => false,
+            DeviceKind::Nvme => {
+                let transports: Vec<_> = controllers(&dir).iter().map(|at| transport(at)).collect();
+                let is_local = |transport: &Option<String>| transport.as_deref() == Some("pcie");
+                transports.is_empty() || !transports.iter().all(is_local)
+            }
+            _ => true,
+        }
     }
 
     fn link(&self, dev_t: u64) -> PathBuf {
@@ -246,7 +253,7 @@ fn kind_of(dir: &Path, name: &str) -> DeviceKind {
 fn kernel_worker(dir: &Path, kind: DeviceKind) -> bool {
     match kind {
         DeviceKind::Loop => true,
-        DeviceKind::Nvme => transport(dir).is_some_and(|transport| transport != "pcie"),
+        DeviceKind::Nvme => is_remote(dir),
         DeviceKind::Dm => read(&dir.join("dm/uuid")).is_some_and(|uuid| uuid.starts_with("CRYPT-")),
         DeviceKind::Md => read(&dir.join("md/level"))
             .is_some_and(|level| matches!(level.as_str(), "raid4" | "raid5" | "raid6")),
@@ -254,25 +261,35 @@ fn kernel_worker(dir: &Path, kind: DeviceKind) -> bool {
     }
 }
 
-fn transport(dir: &Path) -> Option<String> {
-    read(&dir.join("device/transport"))
+/// Whether a controller of an NVMe namespace is reached through a network.
+fn is_remote(dir: &Path) -> bool {
+    let transports = controllers(dir).into_iter().filter_map(|controller| transport(&controller));
+    transports.into_iter().any(|transport| transport != "pcie")
+}
+
+fn transport(controller: &Path) -> Option<String> {
+    read(&controller.join("transport"))
+}
+
+/// The controllers of an NVMe namespace. Where it has several, it hangs below a subsystem that
+/// lists them.
+fn controllers(dir: &Path) -> Vec<PathBuf> {
+    let Ok(above) = fs::canonicalize(dir.join("device")) else { return Vec::new() };
+    if numbered(&last_step(&above), "nvme") {
+        return vec![above];
+    }
+    let listed = entries(&above).into_iter().filter(|name| numbered(name, "nvme"));
+    listed.map(|name| above.join(name)).collect()
 }
 
 /// The names of the interrupts that complete a whole device's requests, where a driver's naming
 /// is known.
 fn irqs(dir: &Path, kind: DeviceKind) -> Vec<IrqName> {
     match kind {
-        DeviceKind::Nvme if transport(dir).is_none_or(|transport| transport == "pcie") => {
-            let Ok(above) = fs::canonicalize(dir.join("device")) else { return Vec::new() };
-            let controller = last_step(&above);
-            let controllers = if numbered(&controller, "nvme") {
-                vec![controller]
-            } else {
-                // Multipath: the namespace hangs below a subsystem that lists its controllers.
-                entries(&above).into_iter().filter(|name| numbered(name, "nvme")).collect()
-            };
+        DeviceKind::Nvme if !is_remote(dir) => {
+            let names = controllers(dir).into_iter().map(|controller| last_step(&controller));
             // Queue 0 carries admin commands.
-            controllers.iter().map(|name| IrqName::numbered(format!("{name}q"), 1)).collect()
+            names.map(|name| IrqName::numbered(format!("{name}q"), 1)).collect()
         }
         DeviceKind::Virtio | DeviceKind::Scsi => {
             let virtio = dir.iter().filter_map(|s| s.to_str()).find(|s| numbered(s, "virtio"));

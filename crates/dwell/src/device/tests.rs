@@ -175,12 +175,20 @@ fn only_of_hardware_is_it_certain_that_no_kernel_thread_works_for_it() {
     let partition = "pci0000:00/0000:00:00.0/nvme/nvme0/nvme0n1/nvme0n1p2";
     machine.block(partition, (259, 7), &[("partition", "2\n")]);
     machine.virtio();
+    for (transport, at) in [("pcie", 4), ("tcp", 5)] {
+        let path = format!("virtual/nvme-subsystem/nvme-subsys{at}/nvme{at}n1");
+        let dir = machine.block(&path, (259, 10 + at), &[]);
+        let subsystem = dir.parent().unwrap().to_owned();
+        machine.write(&subsystem.join(format!("nvme{at}/transport")), transport);
+        symlink(&subsystem, dir.join("device")).unwrap();
+    }
     machine.block("virtual/block/loop0", (7, 0), &[]);
     machine.block("virtual/block/dm-0", (253, 0), &[("dm/uuid", "LVM-abc\n")]);
     let sysfs = Sysfs::at(machine.root.path());
     let may = |number: &str| sysfs.may_need_worker(number);
-    assert_eq!(["259:0", "259:7", "254:0"].map(may), [false; 3]);
-    assert_eq!(["7:0", "253:0", "0:42", "emu"].map(may), [true; 4]);
+    assert_eq!(["259:0", "259:7", "259:14", "254:0"].map(may), [false; 4]);
+    assert_eq!(["259:15", "7:0", "253:0", "0:42", "emu"].map(may), [true; 5]);
+    assert!(machine.find("/dev/nvme5n1").unwrap().kernel_worker);
 }
 
 #[test]

@@ -93,6 +93,8 @@ fn ran(prev: &Sample, now: &Sample) -> Option<u64> {
 pub struct Hysteresis {
     above: bool,
     fits_none: bool,
+    /// Whether others' runnable threads could use all CPUs at the end of the window.
+    crowded: bool,
     last: Option<Load>,
 }
 
@@ -102,8 +104,9 @@ pub fn natural_threshold(effective_cpus: f64) -> f64 {
     if effective_cpus > 1.0 { 1.0 - 1.0 / effective_cpus } else { 0.0 }
 }
 
-/// How much of a CPU one more spinner may take from others, who seldom use whole CPUs to the tick,
-/// where no kernel thread works for it. A threshold that was set knows no such tolerance.
+/// By how much of a CPU others may exceed the threshold so that one more spinner still fits, where
+/// no kernel thread works for it: they seldom use whole CPUs to the tick. A threshold that was set
+/// knows no such tolerance.
 pub const TOLERANCE_CPUS: f64 = 0.25;
 
 /// The load of the window between two samples; `may_spin` is left `true`.
@@ -170,11 +173,16 @@ pub fn assess(
         state.above = !state.above;
         load = load.with_threshold(if state.above { lowered } else { natural } as f32);
     }
-    let tolerance = config.threshold.map_or(TOLERANCE_CPUS / effective, |_| 0.0);
-    let more = if state.fits_none { tolerance / 2.0 } else { tolerance };
-    state.fits_none = load.others_above() && others > natural + more;
-    load.fits_one = !state.fits_none;
     load.competitors = now.procs_running.saturating_sub(own.runnable).min(255) as u8;
+    let tolerance = (TOLERANCE_CPUS / effective).min(natural);
+    let more = if state.fits_none { tolerance / 2.0 } else { tolerance };
+    // Beside a spinner of another control group, several threads may have to share one CPU, and use
+    // no more than that.
+    let was_crowded = state.crowded;
+    state.crowded = f64::from(load.competitors) >= effective;
+    state.fits_none = load.others_above()
+        && (config.threshold.is_some() || others > natural + more || state.crowded && was_crowded);
+    load.fits_one = !state.fits_none;
     state.last = Some(load);
     load
 }
@@ -321,27 +329,60 @@ mod tests {
         }
     }
 
-    #[test]
-    fn one_whole_cpu_of_two_leaves_room_for_one_that_needs_no_worker() {
-        let seen = |threshold, percent, state: &mut Hysteresis| {
-            let (prev, now) =
-                (sample(0, &[(0, 0); 2]), sample(1000, &[(percent, 100 - percent); 2]));
-            let config = Config { threshold, ..Config::default() };
-            let load = assess(&prev, &now, &OwnUse::default(), &config, state);
+    /// Whether others are above, and whether one more fits, as the machine goes through `states`:
+    /// how busy each of its two CPUs is, in percent, and how many threads of others are runnable.
+    fn of_two_cpus(config: &Config, states: &[(u64, u32)]) -> Vec<(bool, bool)> {
+        let prev = sample(0, &[(0, 0); 2]);
+        let mut hysteresis = Hysteresis::default();
+        let seen = states.iter().map(|&(percent, procs_running)| {
+            let mut now = sample(1000, &[(percent, 100 - percent); 2]);
+            now.procs_running = procs_running;
+            let load = assess(&prev, &now, &OwnUse::default(), config, &mut hysteresis);
             (load.others_above(), load.fits_one)
-        };
-        let mut state = Hysteresis::default();
-        for (percent, above, fits_one) in [
-            (40, false, true),
-            (51, true, true),
-            (62, true, true),
-            (63, true, false),
-            (57, true, false),
-            (56, true, true),
-        ] {
-            assert_eq!(seen(None, percent, &mut state), (above, fits_one), "{percent} %");
-        }
-        assert_eq!(seen(Some(0.5), 51, &mut Hysteresis::default()), (true, false));
+        });
+        seen.collect()
+    }
+
+    #[test]
+    fn one_busy_cpu_of_two_leaves_room_for_a_spinner_that_needs_no_worker() {
+        let config = Config::default();
+        let states = [40, 51, 62, 63, 57, 56, 30].map(|percent| (percent, 1));
+        let (above, fits) = (true, true);
+        assert_eq!(
+            of_two_cpus(&config, &states),
+            [
+                (!above, fits),
+                (above, fits),
+                (above, fits),
+                (above, !fits),
+                (above, !fits),
+                (above, fits),
+                (!above, fits),
+            ]
+        );
+        // Two threads that share what a spinner leaves them; one look may be chance.
+        let states = [(51, 2), (51, 1), (51, 2), (51, 2), (51, 1)];
+        assert_eq!(
+            of_two_cpus(&config, &states).iter().map(|(_, fits)| *fits).collect::<Vec<_>>(),
+            [true, true, true, false, true]
+        );
+    }
+
+    #[test]
+    fn a_threshold_that_was_set_knows_no_tolerance_and_keeps_its_hysteresis() {
+        let config = Config { threshold: Some(0.5), ..Config::default() };
+        let states = [51, 45, 39].map(|percent| (percent, 1));
+        assert_eq!(of_two_cpus(&config, &states), [(true, false), (true, false), (false, true)]);
+    }
+
+    #[test]
+    fn a_small_quota_leaves_no_room_beside_others() {
+        let (mut prev, mut now) = (sample(0, &[(0, 0); 4]), sample(1000, &[(25, 75); 4]));
+        (prev.quota_cpus, prev.group_cpu_ns) = (Some(0.25), Some(0));
+        (now.quota_cpus, now.group_cpu_ns) = (Some(0.25), Some(200 * MS));
+        let (own, config) = (OwnUse::default(), Config::default());
+        let load = assess(&prev, &now, &own, &config, &mut Hysteresis::default());
+        assert!(load.others_above() && !load.fits_one);
     }
 
     #[test]

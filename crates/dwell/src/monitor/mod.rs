@@ -74,7 +74,8 @@ use window::Core;
 pub struct Config {
     /// Length of a window, 50–1000.
     pub window_ms: u32,
-    /// Utilisation, 0–1, above which nobody spins; `None` for what leaves one spinner's share.
+    /// Utilisation, 0–1, above which the CPUs count as busy; `None` for what leaves one
+    /// spinner's share.
     pub threshold: Option<f32>,
     /// How far the threshold drops, 0–1, once others are above it, until they are below.
     pub hysteresis: f32,

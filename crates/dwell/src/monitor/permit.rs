@@ -42,6 +42,8 @@ pub(super) const REQUESTED: u64 = 1;
 pub(super) const REFUSED: u64 = 2;
 /// The monitor sleeps for long: whoever sees this wakes it.
 pub(super) const DOZING: u64 = 4;
+/// A request was made to a device for which a kernel thread may work.
+pub(super) const WORKED: u64 = 8;
 
 /// Leases that this process holds, spins begun on them (wrapping), and threads spinning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -218,6 +220,12 @@ impl LoadReader {
     #[inline]
     pub fn note_request(&self) {
         self.0.signal(REQUESTED);
+    }
+
+    /// [`LoadReader::note_request`], of a device for which a kernel thread may work, or not.
+    #[inline]
+    pub(crate) fn note_request_to(&self, worker: bool) {
+        self.0.signal(if worker { REQUESTED | WORKED } else { REQUESTED });
     }
 
     /// Adds to the count of requests that peers see. For whoever counts in batches.

@@ -5,7 +5,7 @@ use super::assess::{Hysteresis, OwnUse, Sample, TOLERANCE_CPUS, assess};
 use super::host::HostPage;
 use super::lease::{Budget, Demand, HARDLY_ANYBODY, WindowUse, room};
 use super::member::{Ask, Report};
-use super::permit::{Permits, REFUSED, REQUESTED, Shared};
+use super::permit::{Permits, REFUSED, REQUESTED, Shared, WORKED};
 use super::sources::Sources;
 use super::{Config, Cost, DOZE_WINDOWS};
 use crate::clock;
@@ -121,7 +121,7 @@ impl Core {
         let room = room(now.effective_cpus(), others, self.worker_share);
         let above = !load.fits_one || !load.may_spin;
         let alone_below = self.config.threshold.map_or(HARDLY_ANYBODY, f64::from);
-        let works_alone = self.worker_share < TOLERANCE_CPUS;
+        let works_alone = signals & WORKED == 0 && self.worker_share < TOLERANCE_CPUS;
         let least = u32::from(others < alone_below || load.fits_one && works_alone);
         self.last_budget = self.budget.update(room, least, above);
         let window = WindowUse {
