@@ -149,6 +149,35 @@ enum Phase {
     Probation { from: Arm, was: f64 },
 }
 
+/// How far a quantity of the incumbent's lately was off its level, in sum, upwards and downwards,
+/// and how far it is off on average.
+#[derive(Clone, Copy, Debug)]
+struct Drift {
+    up: f64,
+    down: f64,
+    spread: f64,
+}
+
+impl Drift {
+    const NONE: Drift = Drift { up: 0.0, down: 0.0, spread: SLACK };
+
+    /// Hears of one more look, and says whether the level has changed.
+    fn hear(&mut self, level: f64, mean: f64) -> bool {
+        // Half as dear is as far off as twice as dear.
+        let off = if mean < level { 1.0 - level / mean } else { mean / level - 1.0 };
+        let slack = SLACK.max(self.spread * SLACK_OF_SPREAD);
+        self.up = (self.up + off - slack).max(0.0);
+        self.down = (self.down - off - slack).max(0.0);
+        // A change is not scatter.
+        self.spread += (off.abs().min(2.0 * slack) - self.spread) / MEMORY;
+        self.up.max(self.down) > CHANGED.max(self.spread * CHANGED_OF_SPREAD)
+    }
+
+    fn forget(&mut self) {
+        (self.up, self.down) = (0.0, 0.0);
+    }
+}
+
 /// What a trial is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Trial {
@@ -179,11 +208,12 @@ pub struct Switchback {
     patient_until: Ns,
     /// What the incumbent costs; 0 while that is unknown.
     level: f64,
+    /// The CPU time of its requests; 0 while that is unknown. What costs the same in two states of
+    /// the machine may still tell them apart by this: a spin that shares its CPU takes less of it.
+    cpu_level: f64,
     looks: f64,
-    up: f64,
-    down: f64,
-    /// How far looks are off on average.
-    spread: f64,
+    drift: Drift,
+    cpu_drift: Drift,
     /// What the incumbent's requests took on average when it was looked at; 0 before.
     usual_ns: f64,
     /// Changes begin nothing anew until then; for how long so after the next, and how often another
@@ -215,10 +245,10 @@ impl Switchback {
             seen: Seen { requests: 0, latency_ns: 0, slow_ns: 0, metered: 0, cpu_ns: 0 },
             patient_until: 0,
             level: 0.0,
+            cpu_level: 0.0,
             looks: 0.0,
-            up: 0.0,
-            down: 0.0,
-            spread: 0.0,
+            drift: Drift::NONE,
+            cpu_drift: Drift::NONE,
             usual_ns: 0.0,
             calm_until: 0,
             calm_ns: CALM_NS,
@@ -241,7 +271,8 @@ impl Switchback {
 
     /// Begins with the arm that a prior chose.
     pub fn begin(&mut self, now: Ns, prior: Arm, offered: Arms) {
-        (self.incumbent, self.offered, self.spread) = (prior, offered, SLACK);
+        (self.incumbent, self.offered) = (prior, offered);
+        (self.drift, self.cpu_drift) = (Drift::NONE, Drift::NONE);
         self.counted = now;
         for (at, rival) in self.rivals.iter_mut().enumerate() {
             rival.due = self.active + UNTRIED_NS + at as Ns;
@@ -404,7 +435,7 @@ impl Switchback {
     /// of the trial.
     fn recovered(&mut self, now: Ns, arm: Arm, began: Ns, mean: f64, enough: bool) {
         let took_ns = self.active.saturating_sub(began);
-        let slack = RECOVERED.max(self.spread * RECOVERED_OF_SPREAD);
+        let slack = RECOVERED.max(self.drift.spread * RECOVERED_OF_SPREAD);
         let as_before = (mean / self.level - 1.0).abs() <= slack;
         let rival = &mut self.rivals[arm as usize];
         if enough && self.level > 0.0 && !as_before {
@@ -422,28 +453,39 @@ impl Switchback {
         self.go_on(now, false);
     }
 
-    /// Notes what the incumbent costs, and whether that has changed.
+    /// Notes what the incumbent costs, and whether that or its CPU time has changed.
     fn look(&mut self, mean: f64) {
+        let cpu_time = self.seen.cpu_time();
         if self.level == 0.0 {
             self.level = mean;
         }
-        // Half as dear is as far off as twice as dear.
-        let off = if mean < self.level { 1.0 - self.level / mean } else { mean / self.level - 1.0 };
-        let slack = SLACK.max(self.spread * SLACK_OF_SPREAD);
-        self.up = (self.up + off - slack).max(0.0);
-        self.down = (self.down - off - slack).max(0.0);
-        // A change is not scatter.
-        self.spread += (off.abs().min(2.0 * slack) - self.spread) / MEMORY;
-        if self.up.max(self.down) > CHANGED.max(self.spread * CHANGED_OF_SPREAD) {
+        if self.cpu_level == 0.0 {
+            self.cpu_level = cpu_time;
+        }
+        let is_metered = self.cpu_level > 0.0 && cpu_time > 0.0;
+        let costs_otherwise = self.drift.hear(self.level, mean);
+        let works_otherwise = is_metered && self.cpu_drift.hear(self.cpu_level, cpu_time);
+        if costs_otherwise || works_otherwise {
             self.changed(mean);
+            self.cpu_level = cpu_time;
         }
         self.looks = (self.looks + 1.0).min(MEMORY);
         self.level += (mean - self.level) / self.looks;
+        if is_metered {
+            self.cpu_level += (cpu_time - self.cpu_level) / self.looks;
+        }
+    }
+
+    /// Forgets what the incumbent cost: it is another, or costs something else now.
+    fn forget_level(&mut self, level: f64) {
+        self.drift.forget();
+        self.cpu_drift.forget();
+        (self.looks, self.level, self.cpu_level) = (0.0, level, 0.0);
     }
 
     /// The incumbent costs something else now, and so may all others.
     fn changed(&mut self, mean: f64) {
-        (self.up, self.down, self.looks, self.level) = (0.0, 0.0, 0.0, mean);
+        self.forget_level(mean);
         if self.active >= self.calm_until {
             let same = self.switches == self.switches_then && self.is_settled();
             self.calm_ns = if same { (self.calm_ns * 2).min(LONGEST_CALM_NS) } else { CALM_NS };

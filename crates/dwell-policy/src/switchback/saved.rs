@@ -92,6 +92,7 @@ impl Switchback {
                 due_in_ns: 0,
             };
         }
+        self.cpu_level = self.rivals[incumbent as usize].told.cpu_ns;
         if let Some(best) = self.best_promise().filter(|_| level > 0.0) {
             self.take_over(now, best, PROBATION_FROM_START_NS);
         }

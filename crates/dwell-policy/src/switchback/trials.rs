@@ -32,7 +32,7 @@ impl Switchback {
 
     /// Hears how a trial ended.
     pub(super) fn judge(&mut self, now: Ns, arm: Arm, ratio: f64, kind: Trial) {
-        let (level, spread) = (self.level, self.spread);
+        let (level, spread) = (self.level, self.drift.spread);
         let rival = &mut self.rivals[arm as usize];
         rival.doubted = false;
         if kind == Trial::Recheck {
@@ -77,7 +77,7 @@ impl Switchback {
         self.rivals[self.incumbent as usize].told.cost_ns = self.told(self.incumbent).cost_ns;
         self.incumbent = arm;
         self.switches = self.switches.saturating_add(1);
-        (self.up, self.down, self.looks, self.level) = (0.0, 0.0, 0.0, 0.0);
+        self.forget_level(0.0);
         for rival in &mut self.rivals {
             (rival.tried, rival.took_ns, rival.promise, rival.doubted) = (0, 0, 0.0, false);
         }
