@@ -462,7 +462,8 @@ impl Switchback {
         if self.cpu_level == 0.0 {
             self.cpu_level = cpu_time;
         }
-        let is_metered = self.cpu_level > 0.0 && cpu_time > 0.0;
+        // One that blocks shows by its latency who shares its CPU.
+        let is_metered = self.incumbent.spins() && self.cpu_level > 0.0 && cpu_time > 0.0;
         let costs_otherwise = self.drift.hear(self.level, mean);
         let works_otherwise = is_metered && self.cpu_drift.hear(self.cpu_level, cpu_time);
         if costs_otherwise || works_otherwise {
