@@ -13,13 +13,16 @@
 //! Where others want the CPUs, an arm that spins must also take no more CPU time than one that
 //! blocks: what it takes, they lose.
 
+mod drift;
 mod rival;
 mod saved;
 mod trials;
 
 use crate::arm::{ARMS, Arm, Arms};
 use crate::{Goal, Ns};
+use drift::Drift;
 use rival::Rival;
+use trials::Trial;
 
 pub use rival::Told;
 pub use saved::SAVED_WORDS;
@@ -121,12 +124,6 @@ const TOO_DEAR_FOR_LONG: f64 = 2.0;
 const MEMORY: f64 = 16.0;
 /// Fewest looks of which a level is made that others are held against.
 const LEAST_LOOKS: f64 = 4.0;
-/// The level has changed when looks were off by so much in sum, beyond a slack each; by more where
-/// looks scatter more.
-const CHANGED: f64 = 0.6;
-const SLACK: f64 = 0.08;
-const CHANGED_OF_SPREAD: f64 = 8.0;
-const SLACK_OF_SPREAD: f64 = 1.5;
 /// Changes that follow a change this soon begin nothing anew: arms are rechecked. Where the same
 /// arm served between two that did and was cheaper than all others, it is twice as long from then
 /// on, up to the second of these, and trials stay as rare as they were.
@@ -147,45 +144,6 @@ enum Phase {
     Recovery { arm: Arm, began: Ns },
     /// A new incumbent settles, and then shows what it costs; the one before it cost `was`.
     Probation { from: Arm, was: f64 },
-}
-
-/// How far a quantity of the incumbent's lately was off its level, in sum, upwards and downwards,
-/// and how far it is off on average.
-#[derive(Clone, Copy, Debug)]
-struct Drift {
-    up: f64,
-    down: f64,
-    spread: f64,
-}
-
-impl Drift {
-    const NONE: Drift = Drift { up: 0.0, down: 0.0, spread: SLACK };
-
-    /// Hears of one more look, and says whether the level has changed.
-    fn hear(&mut self, level: f64, mean: f64) -> bool {
-        // Half as dear is as far off as twice as dear.
-        let off = if mean < level { 1.0 - level / mean } else { mean / level - 1.0 };
-        let slack = SLACK.max(self.spread * SLACK_OF_SPREAD);
-        self.up = (self.up + off - slack).max(0.0);
-        self.down = (self.down - off - slack).max(0.0);
-        // A change is not scatter.
-        self.spread += (off.abs().min(2.0 * slack) - self.spread) / MEMORY;
-        self.up.max(self.down) > CHANGED.max(self.spread * CHANGED_OF_SPREAD)
-    }
-
-    fn forget(&mut self) {
-        (self.up, self.down) = (0.0, 0.0);
-    }
-}
-
-/// What a trial is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Trial {
-    /// To see whether trials are worthwhile: the incumbent's cost has changed.
-    Recheck,
-    Short,
-    /// The arm settles first.
-    Long,
 }
 
 /// The search for the cheapest arm, for one kind and size of request on one device.
@@ -463,16 +421,15 @@ impl Switchback {
             self.cpu_level = cpu_time;
         }
         // One that blocks shows by its latency who shares its CPU.
-        let is_metered = self.incumbent.spins() && self.cpu_level > 0.0 && cpu_time > 0.0;
+        let tells = self.incumbent.spins() && self.cpu_level > 0.0 && cpu_time > 0.0;
         let costs_otherwise = self.drift.hear(self.level, mean);
-        let works_otherwise = is_metered && self.cpu_drift.hear(self.cpu_level, cpu_time);
-        if costs_otherwise || works_otherwise {
+        if tells && self.cpu_drift.hear(self.cpu_level, cpu_time) || costs_otherwise {
             self.changed(mean);
             self.cpu_level = cpu_time;
         }
         self.looks = (self.looks + 1.0).min(MEMORY);
         self.level += (mean - self.level) / self.looks;
-        if is_metered {
+        if tells {
             self.cpu_level += (cpu_time - self.cpu_level) / self.looks;
         }
     }

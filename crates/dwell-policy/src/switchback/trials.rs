@@ -2,9 +2,19 @@
 //! How a trial is judged, and whether an arm that took over keeps its place.
 
 use super::rival::{FIRST_NS, MARGIN, Rival, TRIALS};
-use super::{MEMORY, MISLED_NS, MS, Phase, RECHECKS, Switchback, Trial};
+use super::{MEMORY, MISLED_NS, MS, Phase, RECHECKS, Switchback};
 use crate::Ns;
 use crate::arm::Arm;
+
+/// What a trial is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Trial {
+    /// To see whether trials are worthwhile: the incumbent's cost has changed.
+    Recheck,
+    Short,
+    /// The arm settles first.
+    Long,
+}
 
 /// One trial that found an arm so much dearer is enough.
 const TWICE: f64 = 2.0;

@@ -82,9 +82,9 @@ impl Sysfs {
         match kind_of(&dir, &last_step(&dir)) {
             DeviceKind::Virtio => false,
             DeviceKind::Nvme => {
-                let transports: Vec<_> = controllers(&dir).iter().map(|at| transport(at)).collect();
-                let is_local = |transport: &Option<String>| transport.as_deref() == Some("pcie");
-                transports.is_empty() || !transports.iter().all(is_local)
+                let controllers = controllers(&dir);
+                let is_local = |at: &PathBuf| transport(at).is_some_and(|how| how == "pcie");
+                controllers.is_empty() || !controllers.iter().all(is_local)
             }
             _ => true,
         }
@@ -263,8 +263,8 @@ fn kernel_worker(dir: &Path, kind: DeviceKind) -> bool {
 
 /// Whether a controller of an NVMe namespace is reached through a network.
 fn is_remote(dir: &Path) -> bool {
-    let transports = controllers(dir).into_iter().filter_map(|controller| transport(&controller));
-    transports.into_iter().any(|transport| transport != "pcie")
+    let mut transports = controllers(dir).into_iter().filter_map(|at| transport(&at));
+    transports.any(|transport| transport != "pcie")
 }
 
 fn transport(controller: &Path) -> Option<String> {

@@ -83,6 +83,14 @@ impl Shared {
         }
     }
 
+    /// Ends a long sleep of the monitor. At other times it sees spins by how many began.
+    #[inline]
+    fn rouse(&self) {
+        if self.dozes() {
+            self.signal_slowly(REQUESTED);
+        }
+    }
+
     #[cold]
     fn signal_slowly(&self, bits: u64) {
         let before = self.word(SIGNALS).fetch_or(bits, Relaxed);
@@ -259,7 +267,7 @@ impl SpinPermit {
             return None;
         };
         bump(&self.0.lease(lease)[STARTS], 1);
-        self.0.signal(REQUESTED);
+        self.0.rouse();
         Some(SpinGuard { shared: &self.0, lease: Some(lease), since_ns: now_ns, reserved_ns: None })
     }
 
