@@ -18,13 +18,11 @@ use dwell_bench::stats::Summary;
 use dwell_bench::subject::Subject;
 use dwell_bench::trial::{Asked, Question, part};
 
-/// The fixed policies that the default is held against.
-const FIXED: [&str; 2] = ["block", "spin"];
 const DEFAULT: &str = "adaptive";
 const MEAN: &str = "all cells: geometric mean of speed";
 const MEAN_CPU: &str = "all cells: geometric mean of CPU per request";
-/// A fixed policy is none to be held against where it takes a larger share of the CPU time that
-/// others have while the thread blocks.
+/// Beside others, stressors and I/O programs alike, spinning is none to be held against where it
+/// takes a larger share of the CPU time that they have while the thread blocks.
 const MOST_TAKEN: f64 = 0.01;
 const BELOW: &str = "all cells: those wholly below 0.95 in speed";
 
@@ -175,9 +173,8 @@ pub fn measure(
                 Err(why) => return Ok(Err(why)),
             };
             let is_faster = scouted.sampled.ratios[0][0].median > 1.0;
-            let takes = cell.3.load() == Load::Cpu && taken_from_others(&scouted) > MOST_TAKEN;
-            let best = FIXED[usize::from(is_faster && !takes)];
-            let why = if is_faster && takes { ", as spinning takes CPU from others" } else { "" };
+            let taken = if cell.3 == Beside::Nothing { 0.0 } else { taken_from_others(&scouted) };
+            let (best, why) = held_against(is_faster, taken);
             let until = lab.after_scouting(question.until);
             let question = once_learned(Question {
                 baseline: best,
@@ -234,6 +231,18 @@ fn question<'a>(lab: &Lab, subject: &'a Subject, (on, kib, write, beside): Cell)
     }
 }
 
+/// The fixed policy that the default is held against, and why it is not the faster one.
+fn held_against(spin_is_faster: bool, taken: f64) -> (&'static str, String) {
+    match (spin_is_faster, taken > MOST_TAKEN) {
+        (false, _) => ("block", String::new()),
+        (true, false) => ("spin", String::new()),
+        (true, true) => {
+            let percent = 100.0 * taken;
+            ("block", format!(", as spinning takes {percent:.0} % of the CPU time of others"))
+        }
+    }
+}
+
 /// The share of the load's CPU time that spinning takes, of what it has beside a thread that
 /// blocks.
 fn taken_from_others(scouted: &Asked) -> f64 {
@@ -269,4 +278,19 @@ fn summary(result: &mut FigureResult) -> Result<()> {
     result.measured(MEAN, Measured::exact(speed))?;
     result.measured(MEAN_CPU, Measured::exact(cpu))?;
     result.measured(BELOW, Measured::exact(below as f64))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_faster_spin_that_takes_cpu_time_from_others_is_not_held_against_the_default() {
+        assert_eq!(held_against(true, 0.0).0, "spin");
+        assert_eq!(held_against(true, -0.2).0, "spin");
+        assert_eq!(held_against(false, 0.3), ("block", String::new()));
+        let (policy, why) = held_against(true, 0.137);
+        assert_eq!(policy, "block");
+        assert!(why.contains("14 % of the CPU time of others"), "{why}");
+    }
 }
