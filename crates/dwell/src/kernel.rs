@@ -12,6 +12,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use dwell_policy::{Backlog, Kind, Route, Routes};
+use syscalls::{Errno, Sysno, syscall};
 
 use crate::queue::{Action, Completion, Full, InHandler, Io, Queue, Ticket, Wake, Watch};
 use crate::ring::{self, Ring, SpinMethod};
@@ -198,18 +199,49 @@ impl Source for Kernel {
 }
 
 /// The synchronous call for a request; EINTR before any byte moved is tried again.
+///
+/// Plain ones go past libc: after a system call each return is mispredicted, and its `pread` is
+/// one more.
 #[inline(always)]
 fn call(io: &Io, flags: libc::c_int) -> i32 {
-    let (fd, offset) = (io.target(), io.offset() as libc::off_t);
-    let (memory, bytes) = (io.memory(), io.bytes() as usize);
+    let number = match (io.action(), flags) {
+        (Action::Read, 0) => Sysno::pread64,
+        (Action::Write, 0) => Sysno::pwrite64,
+        _ => return less_usual_call(io, flags),
+    };
     loop {
-        let done = match (io.action(), flags) {
-            // SAFETY: whoever made the Io promised that its memory is valid until the completion,
-            // which here is the return of the call.
-            (Action::Read, 0) => unsafe { libc::pread(fd, memory.cast(), bytes, offset) },
-            // SAFETY: as above.
-            (Action::Write, 0) => unsafe { libc::pwrite(fd, memory.cast(), bytes, offset) },
-            _ => less_usual_call(io, flags),
+        // SAFETY: whoever made the Io promised that its memory is valid until the completion, which
+        // here is the return of the call.
+        let done = unsafe { syscall!(number, io.target(), io.memory(), io.bytes(), io.offset()) };
+        match done {
+            Ok(done) => return done as i32,
+            Err(Errno::EINTR) => {}
+            Err(errno) => return -errno.into_raw(),
+        }
+    }
+}
+
+#[inline(never)]
+fn less_usual_call(io: &Io, flags: libc::c_int) -> i32 {
+    let (fd, offset) = (io.target(), io.offset() as libc::off_t);
+    let plain = libc::iovec { iov_base: io.memory().cast(), iov_len: io.bytes() as usize };
+    let (pieces, count): (*const _, _) = match io.action() {
+        Action::Read | Action::Write => (&plain, 1),
+        _ => (io.iovecs(), io.pieces() as libc::c_int),
+    };
+    loop {
+        // SAFETY: as of `call`.
+        let done = unsafe {
+            match io.action() {
+                Action::Read | Action::ReadVectored => {
+                    libc::preadv2(fd, pieces, count, offset, flags)
+                }
+                Action::Write | Action::WriteVectored => {
+                    libc::pwritev2(fd, pieces, count, offset, flags)
+                }
+                Action::Sync => libc::fsync(fd) as isize,
+                Action::DataSync => libc::fdatasync(fd) as isize,
+            }
         };
         if done >= 0 {
             return done as i32;
@@ -217,28 +249,6 @@ fn call(io: &Io, flags: libc::c_int) -> i32 {
         let errno = io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO);
         if errno != libc::EINTR {
             return -errno;
-        }
-    }
-}
-
-#[inline(never)]
-fn less_usual_call(io: &Io, flags: libc::c_int) -> isize {
-    let (fd, offset) = (io.target(), io.offset() as libc::off_t);
-    let plain = libc::iovec { iov_base: io.memory().cast(), iov_len: io.bytes() as usize };
-    let (pieces, count): (*const _, _) = match io.action() {
-        Action::Read | Action::Write => (&plain, 1),
-        _ => (io.iovecs(), io.pieces() as libc::c_int),
-    };
-    // SAFETY: whoever made the Io promised that its memory is valid until the completion, which
-    // here is the return of the call.
-    unsafe {
-        match io.action() {
-            Action::Read | Action::ReadVectored => libc::preadv2(fd, pieces, count, offset, flags),
-            Action::Write | Action::WriteVectored => {
-                libc::pwritev2(fd, pieces, count, offset, flags)
-            }
-            Action::Sync => libc::fsync(fd) as isize,
-            Action::DataSync => libc::fdatasync(fd) as isize,
         }
     }
 }
