@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-// A Valgrind tool that hands every block that runs, and every address it touches, to `dwell lab trace record` through shared memory.
+// A Valgrind tool that hands every block that runs, and every address it touches, to
+// `dwell lab trace record` through shared memory.
 //
 // A process has a ring of its own: a file in the recorder's directory, mapped over `ring`. Here
 // words are put in, there they are packed. ring.h tells what the words mean.
@@ -7,7 +8,6 @@
 #include "pub_tool_basics.h"
 #include "pub_tool_libcassert.h"
 #include "pub_tool_libcbase.h"
-#include "pub_tool_libcfile.h"
 #include "pub_tool_libcprint.h"
 #include "pub_tool_libcproc.h"
 #include "pub_tool_machine.h"
@@ -15,204 +15,24 @@
 #include "pub_tool_threadstate.h"
 #include "pub_tool_tooliface.h"
 #include "pub_tool_transtab.h"
-#include "pub_tool_vki.h"
 #include "pub_tool_vkiscnums.h"
 
-#include "ring.h"
+#include "tool.h"
 
 // In the core and its library, but in none of the packaged headers.
-extern Int VG_(safe_fd)(Int oldfd);
 extern void VG_(exit)(Int status) __attribute__((noreturn));
 extern void VG_(discard_translations)(Addr start, ULong range, const HChar* who);
 
-#define SLOT_BYTES (RING_SLOT_WORDS * 8)
 // Most words that one block writes: its head and its accesses.
 #define MAX_BLOCK_WORDS 1024
 
-// Aligned to a slot, so that the room left in one follows from the pointer alone.
-static struct {
-   ULong words[RING_SLOTS][RING_SLOT_WORDS];
-} slots __attribute__((aligned(SLOT_BYTES)));
-static union {
-   struct ring_header header;
-   UChar page[RING_HEADER_BYTES];
-} ring __attribute__((aligned(4096)));
-
-// Where the next word goes. Generated code reads and writes it.
-static ULong* next_word;
-// Instructions executed, where some are to be left out. Generated code counts them.
-static ULong executed;
 // Recording begins with the first block before which so many were.
 static ULong begins_at;
 
-static const HChar* ring_dir = NULL;
 static Long skip = 0;
-static Int recorder = 0;
 static Bool follow_forks = False;
-static Bool recording = False;
-static Bool connected = False;
-static Int ring_fd = -1;
 static UInt next_id = 1;
 static ThreadId running = 0;
-
-// ---------------------------------------------------------------- the system
-
-static Long syscall6(Long number, ULong a, ULong b, ULong c, ULong d, ULong e, ULong f)
-{
-   Long result;
-   register ULong r10 __asm__("r10") = d;
-   register ULong r8 __asm__("r8") = e;
-   register ULong r9 __asm__("r9") = f;
-   __asm__ volatile("syscall"
-                    : "=a"(result)
-                    : "a"(number), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8), "r"(r9)
-                    : "rcx", "r11", "memory");
-   return result;
-}
-
-#define FUTEX_WAIT 0
-#define FUTEX_WAKE 1
-
-static void __attribute__((noreturn)) give_up(const HChar* what, Long error)
-{
-   VG_(umsg)("dwelltrace: %s (error %lld)\n", what, -error);
-   VG_(exit)(1);
-}
-
-static void map_over(void* where, SizeT bytes, ULong offset)
-{
-   // The range is part of this tool's own image, so the core knows that it is taken.
-   ULong flags = ring_fd >= 0 ? VKI_MAP_SHARED : VKI_MAP_PRIVATE | VKI_MAP_ANONYMOUS;
-   Long got = syscall6(__NR_mmap, (Addr)where, bytes, VKI_PROT_READ | VKI_PROT_WRITE,
-                       flags | VKI_MAP_FIXED, ring_fd, offset);
-   if (got != (Long)(Addr)where) {
-      give_up("cannot map the ring", got);
-   }
-}
-
-// ---------------------------------------------------------------- the ring
-
-static void connect_to_recorder(void)
-{
-   HChar path[512], line[64];
-   SysRes opened;
-   Int sequence = 0, pid = VG_(getpid)();
-   // A process that executed another program has the same number as before.
-   do {
-      VG_(snprintf)(path, sizeof path, "%s/ring.%d.%d", ring_dir, pid, sequence);
-      opened = VG_(open)(path, VKI_O_RDWR | VKI_O_CREAT | VKI_O_EXCL, 0600);
-   } while (sr_isError(opened) && sr_Err(opened) == VKI_EEXIST && ++sequence < 1 << 20);
-   if (sr_isError(opened)) {
-      give_up("cannot make the ring", -(Long)sr_Err(opened));
-   }
-   ring_fd = VG_(safe_fd)(sr_Res(opened));
-   Long done = syscall6(__NR_ftruncate, ring_fd, RING_HEADER_BYTES + sizeof slots, 0, 0, 0, 0);
-   if (done < 0) {
-      give_up("cannot size the ring", done);
-   }
-   // Held until the process ends, however it does: so the recorder learns of it.
-   syscall6(__NR_flock, ring_fd, 2 /* LOCK_EX */, 0, 0, 0, 0);
-   map_over(&ring, RING_HEADER_BYTES, 0);
-   map_over(&slots, sizeof slots, RING_HEADER_BYTES);
-   ring.header.magic = RING_MAGIC;
-   ring.header.slots = RING_SLOTS;
-   ring.header.slot_words = RING_SLOT_WORDS;
-   ring.header.pid = pid;
-   ring.header.parent_pid = VG_(getppid)();
-   ring.header.skipped = recording ? 0 : executed;
-   ring.header.recording = recording;
-   next_word = slots.words[0];
-   connected = True;
-
-   VG_(snprintf)(path, sizeof path, "%s/announce", ring_dir);
-   opened = VG_(open)(path, VKI_O_WRONLY | VKI_O_NONBLOCK, 0);
-   if (sr_isError(opened)) {
-      give_up("nobody records", -(Long)sr_Err(opened));
-   }
-   Int length = VG_(snprintf)(line, sizeof line, "ring.%d.%d\n", pid, sequence);
-   VG_(write)(sr_Res(opened), line, length);
-   VG_(close)(sr_Res(opened));
-}
-
-static void wait_for_room(void)
-{
-   for (;;) {
-      UInt consumed = __atomic_load_n(&ring.header.consumed, __ATOMIC_ACQUIRE);
-      if (__atomic_load_n(&ring.header.stop, __ATOMIC_ACQUIRE)) {
-         VG_(exit)(0);
-      }
-      if (ring.header.produced - consumed < RING_SLOTS) {
-         return;
-      }
-      struct vki_timespec second = { 1, 0 };
-      Long got = syscall6(__NR_futex, (Addr)&ring.header.consumed, FUTEX_WAIT, consumed,
-                          (Addr)&second, 0, 0);
-      if (got == -110 /* ETIMEDOUT */ && recorder > 0
-          && syscall6(__NR_kill, recorder, 0, 0, 0, 0, 0) == -VKI_ESRCH) {
-         give_up("the recorder is gone", 0);
-      }
-   }
-}
-
-// Hands over the words of this slot and begins the next one.
-static void flush(void)
-{
-   UInt slot = ring.header.produced % RING_SLOTS;
-   if (!connected) {
-      next_word = slots.words[0];
-      return;
-   }
-   ring.header.used[slot] = next_word - slots.words[slot];
-   __atomic_fetch_add(&ring.header.produced, 1, __ATOMIC_RELEASE);
-   syscall6(__NR_futex, (Addr)&ring.header.produced, FUTEX_WAKE, 1, 0, 0, 0);
-   wait_for_room();
-   next_word = slots.words[ring.header.produced % RING_SLOTS];
-}
-
-// The first word of the slot that is being filled.
-static ULong* slot_start(void)
-{
-   return slots.words[ring.header.produced % RING_SLOTS];
-}
-
-static void flush_from_generated(void)
-{
-   if (recording) {
-      flush();
-   } else {
-      next_word = slot_start();
-   }
-}
-
-static void room_for(UInt words)
-{
-   tl_assert(words < RING_SLOT_WORDS / 2);
-   UInt used = next_word - slot_start();
-   if (used + words > RING_SLOT_WORDS) {
-      flush();
-   }
-}
-
-static void put(ULong word)
-{
-   *next_word++ = word;
-}
-
-static void close_ring(void)
-{
-   if (!connected) {
-      return;
-   }
-   if (recording) {
-      flush();
-   }
-   if (!recording) {
-      ring.header.skipped = executed;
-   }
-   __atomic_fetch_add(&ring.header.produced, 0x80000000u, __ATOMIC_RELEASE);
-   syscall6(__NR_futex, (Addr)&ring.header.produced, FUTEX_WAKE, 1, 0, 0, 0);
-   connected = False;
-}
 
 // ---------------------------------------------------------------- describing a block
 
@@ -304,6 +124,15 @@ static void call_if(IRSB* out, IRExpr* guard, const HChar* name, void (*function
    IRDirty* call = unsafeIRDirty_0_N(0, name, VG_(fnptr_to_fnentry)(function), mkIRExprVec_0());
    call->guard = guard;
    addStmtToIRSB(out, IRStmt_Dirty(call));
+}
+
+static void flush_from_generated(void)
+{
+   if (recording) {
+      flush();
+   } else {
+      next_word = slot_start();
+   }
 }
 
 static void begin_recording(void);
@@ -521,7 +350,6 @@ static void after_syscall(ThreadId thread, UInt number, UWord* args, UInt count,
 
 static void in_child(ThreadId thread)
 {
-   Int parents = ring_fd;
    if (!connected) {
       return;
    }
@@ -533,14 +361,8 @@ static void in_child(ThreadId thread)
       // The core does this too while a system call is carried out, as this one is.
       VG_(discard_translations)((Addr)0x1000, ~0xfffull, "dwelltrace");
    } else {
-      // What the child still writes must not reach its parent's ring.
-      ring_fd = -1;
-      connected = False;
-      map_over(&ring, RING_HEADER_BYTES, 0);
-      map_over(&slots, sizeof slots, 0);
-      next_word = slots.words[0];
+      leave_parents_ring();
    }
-   VG_(close)(parents);
 }
 
 static void finish(Int exit_code)

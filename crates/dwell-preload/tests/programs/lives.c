@@ -2,60 +2,24 @@
 // How programs begin, share their memory, give up rights and end. NAME FILE OTHER; each prints the same whether the library is there or
 // not. The file is 1 MiB of 4 KiB blocks that begin with their number.
 #define _GNU_SOURCE
-#include <errno.h>
-#include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
-enum { BLOCK = 4096, BLOCKS = 256, STACK = 256 << 10 };
+#include "blocks.h"
 
-static const char *path, *other, *self;
+enum { STACK = 256 << 10 };
 
-static void fail(const char *what) {
-    printf("%s: %s\n", what, strerror(errno));
-    fflush(stdout);
-    _exit(9);
-}
-
-static void *block(void) {
-    void *memory;
-    if (posix_memalign(&memory, BLOCK, BLOCK)) fail("memory");
-    return memory;
-}
-
-static int opened(int flags) {
-    int fd = open(path, flags);
-    if (fd < 0) fail("open");
-    return fd;
-}
-
-static int right(int fd, void *memory, uint64_t number) {
-    ssize_t done = pread(fd, memory, BLOCK, number * BLOCK);
-    return done == BLOCK && *(volatile uint64_t *)memory == number;
-}
-
-static void read_all(int fd, int times) {
-    void *memory = block();
-    for (int i = 0; i < times; i++) {
-        if (!right(fd, memory, i % BLOCKS)) fail("a wrong block");
-    }
-    free(memory);
-}
+static const char *other;
 
 static void waited(pid_t child) {
     int status = -1;

@@ -3,15 +3,9 @@
 // 4 KiB blocks that begin with their number.
 #define _GNU_SOURCE
 #include <dirent.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -19,59 +13,10 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
-#include <unistd.h>
 
-enum { BLOCK = 4096, BLOCKS = 256 };
+#include "blocks.h"
 
-static const char *path, *self;
 static char **rest;
-
-static void fail(const char *what) {
-    printf("%s: %s\n", what, strerror(errno));
-    fflush(stdout);
-    _exit(9);
-}
-
-static void *block(void) {
-    void *memory;
-    if (posix_memalign(&memory, BLOCK, BLOCK)) fail("memory");
-    return memory;
-}
-
-static int opened(int flags) {
-    int fd = open(path, flags);
-    if (fd < 0) fail("open");
-    return fd;
-}
-
-static void read_into(uint64_t *memory, int fd, int times) {
-    for (int i = 0; i < times; i++) {
-        ssize_t done = pread(fd, memory, BLOCK, (i % BLOCKS) * (off_t)BLOCK);
-        if (done != BLOCK || *memory != (uint64_t)(i % BLOCKS)) fail("a wrong block");
-    }
-}
-
-static void read_all(int fd, int times) {
-    uint64_t *memory = block();
-    read_into(memory, fd, times);
-    free(memory);
-}
-
-// System calls that no library sees.
-static long unseen(long number, long a, long b, long c) {
-#if defined(__x86_64__)
-    long result;
-    __asm__ volatile("syscall" : "=a"(result) : "a"(number), "D"(a), "S"(b), "d"(c) : "rcx", "r11", "memory");
-    return result;
-#else
-    register long x8 __asm__("x8") = number;
-    register long x0 __asm__("x0") = a;
-    register long x1 __asm__("x1") = b;
-    register long x2 __asm__("x2") = c;
-    __asm__ volatile("svc 0" : "+r"(x0) : "r"(x8), "r"(x1), "r"(x2) : "memory");
-    return x0;
-#endif
-}
 
 // --- A number that is used again while the close of its last use is still on its way to the file server. FIRST SECOND DONE HOW
 
@@ -80,7 +25,7 @@ static const char *how;
 
 static uint64_t inode(int fd) {
     struct stat status;
-    return unseen(SYS_fstat, fd, (long)&status, 0) ? 0 : status.st_ino;
+    return unseen(SYS_fstat, fd, (long)&status, 0, 0) ? 0 : status.st_ino;
 }
 
 static void *gives_up(void *nothing) {
@@ -301,7 +246,7 @@ static void unseen_forks(void) {
     for (int i = 0; i < 3; i++) pthread_create(&others[i], NULL, reads, block());
     for (int round = 0; round < 100; round++) {
         read_all(mine, 2);
-        pid_t pid = unseen(SYS_clone, SIGCHLD, 0, 0);
+        pid_t pid = unseen(SYS_clone, SIGCHLD, 0, 0, 0);
         if (pid == 0) {
             pid_t grandchild = fork();
             if (grandchild == 0) {
@@ -374,7 +319,7 @@ static void taken_unseen(void) {
     pthread_t thread;
     if (pthread_create(&thread, NULL, stays, &fd)) fail("thread");
     pthread_barrier_wait(&has_read);
-    for (int other = 890; other < 1024; other++) unseen(SYS_dup3, event, other, 0);
+    for (int other = 890; other < 1024; other++) unseen(SYS_dup3, event, other, 0, 0);
     pthread_barrier_wait(&may_end);
     pthread_join(thread, NULL);
     read_all(fd, 20);
@@ -386,8 +331,8 @@ static void taken_unseen(void) {
 static void appends_unseen(void) {
     int fd = opened(O_RDWR | O_DIRECT);
     read_all(fd, 20);
-    if (unseen(SYS_close, fd, 0, 0)) fail("close");
-    if (unseen(SYS_openat, AT_FDCWD, (long)path, O_RDWR | O_DIRECT | O_APPEND) != fd) fail("another number");
+    if (unseen(SYS_close, fd, 0, 0, 0)) fail("close");
+    if (unseen(SYS_openat, AT_FDCWD, (long)path, O_RDWR | O_DIRECT | O_APPEND, 0) != fd) fail("another number");
     void *memory = block();
     memset(memory, 'a', BLOCK);
     for (int at = 0; at < 3; at++) {
