@@ -34,12 +34,12 @@ pub enum Error {
         why: String,
     },
     /// A file of this machine could not be read.
-    #[error("{path}: {source}")]
+    #[error("{path}: {error}")]
     Io {
         /// The file.
         path: String,
         /// Why.
-        source: std::io::Error,
+        error: std::io::Error,
     },
 }
 

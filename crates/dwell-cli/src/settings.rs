@@ -30,8 +30,8 @@ pub fn layers(given: Option<&Path>) -> Vec<Layer> {
     if let Some(path) = given {
         let mut layer = layer("--config", path.to_owned());
         if let Ok(None) = layer.found {
-            let source = io::Error::other("no such file; --config names an existing one");
-            layer.found = Err(LayerError::Unreadable { path: path.to_owned(), source });
+            let error = io::Error::other("no such file; --config names an existing one");
+            layer.found = Err(LayerError::Unreadable { path: path.to_owned(), error });
         }
         layers.push(layer);
     }
@@ -59,10 +59,10 @@ pub fn read(given: Option<&Path>) -> Result<Settings> {
 /// Those of [`read`].
 pub fn read_with(given: Option<&Path>, passed_over: impl Fn(&LayerError)) -> Result<Settings> {
     usable(given, |layer| match &layer.found {
-        Err(error @ LayerError::Unreadable { source, .. })
-            if layer.whose == USER && source.raw_os_error().is_some() =>
+        Err(unreadable @ LayerError::Unreadable { error, .. })
+            if layer.whose == USER && error.raw_os_error().is_some() =>
         {
-            passed_over(error);
+            passed_over(unreadable);
             true
         }
         _ => false,

@@ -259,14 +259,14 @@ impl DeviceProfile {
 #[non_exhaustive]
 pub enum ProfileError {
     /// The file system refused.
-    #[error("{path}: cannot {action}: {source}; check the directory's owner and free space")]
+    #[error("{path}: cannot {action}: {error}; check the directory's owner and free space")]
     Io {
         /// File or directory.
         path: PathBuf,
         /// What was tried: read, write, list or remove.
         action: &'static str,
         /// What the kernel said.
-        source: std::io::Error,
+        error: std::io::Error,
     },
     /// It is no complete JSON text of this format.
     #[error(

@@ -129,8 +129,8 @@ pub(crate) fn system(action: &'static str, path: &Path) -> impl FnOnce(io::Error
 
 pub(crate) fn engine(action: &'static str, path: &Path, error: dwell::Error) -> Error {
     match error {
-        dwell::Error::Io { source, offset, .. } => {
-            let error = Error::new(action, path.display(), source);
+        dwell::Error::Io { error, offset, .. } => {
+            let error = Error::new(action, path.display(), error);
             match offset {
                 Some(offset) => error.at(offset),
                 None => error,

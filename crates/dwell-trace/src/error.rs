@@ -11,14 +11,14 @@ pub type Result<T> = std::result::Result<T, Error>;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The system refused.
-    #[error("{path}: {action}: {source}")]
+    #[error("{path}: {action}: {error}")]
     Io {
         /// What was being done, as in "read".
         action: &'static str,
         /// Of which file.
         path: PathBuf,
         /// What the system said.
-        source: io::Error,
+        error: io::Error,
     },
     /// The file is no trace, or one of a version that this program does not know.
     #[error("{path}: {what}")]
@@ -44,8 +44,8 @@ pub enum Error {
 }
 
 impl Error {
-    pub(crate) fn io(action: &'static str, path: &Path, source: io::Error) -> Self {
-        Error::Io { action, path: path.to_owned(), source }
+    pub(crate) fn io(action: &'static str, path: &Path, error: io::Error) -> Self {
+        Error::Io { action, path: path.to_owned(), error }
     }
 
     pub(crate) fn damaged(path: &Path, offset: u64, what: impl Into<String>) -> Self {

@@ -347,8 +347,8 @@ impl Reader {
         let offset = u64_at(&trailer, 0);
         let header = match self.header_at(offset, at) {
             Ok(Some(header)) if header.kind == ChunkKind::Index => header,
-            Err(Error::Io { action, path, source }) => {
-                return Err(Error::Io { action, path, source });
+            Err(Error::Io { action, path, error }) => {
+                return Err(Error::Io { action, path, error });
             }
             _ => {
                 let what = format!("the trailer names an index at byte {offset}: there is none");

@@ -146,12 +146,12 @@ pub enum DeviceError {
         path: PathBuf,
     },
     /// It cannot be looked at.
-    #[error("{path}: {source}; check that you may search the directories that lead to it")]
+    #[error("{path}: {error}; check that you may search the directories that lead to it")]
     Unreachable {
         /// The path asked for.
         path: PathBuf,
         /// What the kernel said.
-        source: io::Error,
+        error: io::Error,
     },
     /// It holds no data that could be read in requests.
     #[error("{path}: is a {what}; {remedy}")]

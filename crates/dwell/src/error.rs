@@ -22,7 +22,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 #[non_exhaustive]
 pub enum Error {
     /// The kernel, the device or the other side refused.
-    #[error("{path}: {action}{}: {source}", at(*.offset))]
+    #[error("{path}: {action}{}: {error}", at(*.offset))]
     Io {
         /// What was being done, as in "read".
         action: &'static str,
@@ -31,7 +31,7 @@ pub enum Error {
         /// Where in it, in bytes.
         offset: Option<u64>,
         /// What the system said.
-        source: io::Error,
+        error: io::Error,
     },
     /// The request itself cannot be served; the text says what to do.
     #[error("{path}: {what}")]
@@ -84,8 +84,8 @@ fn at(offset: Option<u64>) -> String {
 
 impl Error {
     /// An error of the system.
-    pub fn io(action: &'static str, path: &Path, offset: Option<u64>, source: io::Error) -> Self {
-        Error::Io { action, path: path.to_owned(), offset, source }
+    pub fn io(action: &'static str, path: &Path, offset: Option<u64>, error: io::Error) -> Self {
+        Error::Io { action, path: path.to_owned(), offset, error }
     }
 
     /// A request that cannot be served, of no kind that has a name.
@@ -116,7 +116,7 @@ impl Error {
     /// The system's error number, where there is one.
     pub fn errno(&self) -> Option<i32> {
         match self {
-            Error::Io { source, .. } => source.raw_os_error(),
+            Error::Io { error, .. } => error.raw_os_error(),
             Error::Invalid { .. } => None,
         }
     }
@@ -127,8 +127,8 @@ impl From<Error> for io::Error {
     /// offset. Any other keeps its text.
     fn from(error: Error) -> Self {
         match error {
-            Error::Io { source, .. } if source.raw_os_error().is_some() => source,
-            Error::Io { ref source, .. } => io::Error::new(source.kind(), error),
+            Error::Io { error, .. } if error.raw_os_error().is_some() => error,
+            Error::Io { error: ref cause, .. } => io::Error::new(cause.kind(), error),
             Error::Invalid { kind, .. } => io::Error::new(kind.of_io(), error),
         }
     }
@@ -137,6 +137,15 @@ impl From<Error> for io::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// What prints an error with its sources, as `{:#}` of anyhow does, would say them twice.
+    #[test]
+    fn an_error_that_says_its_cause_has_no_source() {
+        let system = io::Error::from_raw_os_error(libc::EPERM);
+        let error = Error::io("open", Path::new("data"), None, system);
+        assert!(error.to_string().contains("not permitted"), "{error}");
+        assert!(std::error::Error::source(&error).is_none());
+    }
 
     #[test]
     fn an_io_error_keeps_the_errno_or_else_the_text() {

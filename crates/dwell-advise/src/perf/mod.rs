@@ -41,7 +41,7 @@ impl Perf {
         let reader = std::thread::Builder::new()
             .name("dwell-advise".into())
             .spawn(move || read(rings, &points, &told, &stopped))
-            .map_err(|source| Error::Io { path: "a thread".to_owned(), source })?;
+            .map_err(|error| Error::Io { path: "a thread".to_owned(), error })?;
         Ok(Perf { story, stop, reader: Some(reader) })
     }
 

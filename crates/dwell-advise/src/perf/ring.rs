@@ -104,7 +104,7 @@ impl Rings {
     pub fn open(points: &Tracepoints) -> Result<Rings> {
         const ONLINE: &str = "/sys/devices/system/cpu/online";
         let online = fs::read_to_string(ONLINE)
-            .map_err(|source| Error::Io { path: ONLINE.to_owned(), source })?;
+            .map_err(|error| Error::Io { path: ONLINE.to_owned(), error })?;
         let rings = cpus(&online).into_iter().map(|cpu| Ring::open(points, cpu));
         rings.collect::<io::Result<_>>().map(Rings).map_err(|error| match error.raw_os_error() {
             Some(libc::EPERM | libc::EACCES) => {

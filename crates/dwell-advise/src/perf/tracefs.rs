@@ -92,7 +92,7 @@ impl Tracepoints {
             }
             _ => Err(first),
         });
-        let texts = texts.map_err(|source| Error::Io { path: EVENTS.to_owned(), source })?;
+        let texts = texts.map_err(|error| Error::Io { path: EVENTS.to_owned(), error })?;
         let points = texts.iter().map(|text| Tracepoint::parse(text));
         let missing = || Error::Refused {
             program: EVENTS.to_owned(),

@@ -79,8 +79,8 @@ impl ProfileStore {
             path = ProfileStore::new(machine).path(&name);
             found = match read(&path, &name) {
                 // What this user may not see is not there for him.
-                Err(ProfileError::Io { source, .. })
-                    if source.kind() == io::ErrorKind::PermissionDenied =>
+                Err(ProfileError::Io { error, .. })
+                    if error.kind() == io::ErrorKind::PermissionDenied =>
                 {
                     None
                 }
@@ -111,7 +111,7 @@ impl ProfileStore {
         if let Err((field, why)) = profile.check() {
             return Err(ProfileError::Range { path, name, field, why });
         }
-        let failed = |source| ProfileError::Io { path: path.clone(), action: "write", source };
+        let failed = |error| ProfileError::Io { path: path.clone(), action: "write", error };
         let mut text = serde_json::to_string_pretty(profile).map_err(|e| failed(e.into()))?;
         text.push('\n');
         fs::create_dir_all(&self.dir).map_err(failed)?;
@@ -128,7 +128,7 @@ impl ProfileStore {
 
     /// All profiles, by name. One that cannot be used is listed with the reason.
     pub fn list(&self) -> Result<Vec<Listed>, ProfileError> {
-        let failed = |source| ProfileError::Io { path: self.dir.clone(), action: "list", source };
+        let failed = |error| ProfileError::Io { path: self.dir.clone(), action: "list", error };
         let entries = match fs::read_dir(&self.dir) {
             Ok(entries) => entries,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -174,10 +174,10 @@ impl ProfileStore {
         let names: Vec<_> = self.find(name_or_id)?.into_iter().map(|listed| listed.name).collect();
         for name in &names {
             let path = self.path(name);
-            fs::remove_file(&path).map_err(|source| ProfileError::Io {
+            fs::remove_file(&path).map_err(|error| ProfileError::Io {
                 path,
                 action: "remove",
-                source,
+                error,
             })?;
         }
         Ok(names)
@@ -208,7 +208,7 @@ fn read(path: &Path, name: &str) -> Result<Option<DeviceProfile>, ProfileError> 
         field: field.to_owned(),
         why,
     };
-    let failed = |source| ProfileError::Io { path: path.to_owned(), action: "read", source };
+    let failed = |error| ProfileError::Io { path: path.to_owned(), action: "read", error };
     let facts = match fs::metadata(path) {
         Ok(facts) => facts,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),

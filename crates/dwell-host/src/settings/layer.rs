@@ -15,12 +15,12 @@ const LONGEST_BYTES: u64 = 1 << 20;
 #[non_exhaustive]
 pub enum LayerError {
     /// It cannot be read.
-    #[error("{path}: cannot be read as settings: {source}")]
+    #[error("{path}: cannot be read as settings: {error}")]
     Unreadable {
         /// The file.
         path: PathBuf,
         /// What the system said.
-        source: io::Error,
+        error: io::Error,
     },
     /// It is malformed.
     #[error(transparent)]
@@ -36,7 +36,7 @@ impl Settings {
         match text(path) {
             Ok(text) => Ok(Some(Settings::parse(&text, path)?)),
             Err(error) if is_absent(&error) => Ok(None),
-            Err(source) => Err(LayerError::Unreadable { path: path.to_owned(), source }),
+            Err(error) => Err(LayerError::Unreadable { path: path.to_owned(), error }),
         }
     }
 }

@@ -52,15 +52,15 @@ impl Locate for Machine {
             .read(true)
             .custom_flags(libc::O_PATH | libc::O_CLOEXEC)
             .open(path)
-            .map_err(|source| match source.kind() {
+            .map_err(|error| match error.kind() {
                 io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => {
                     DeviceError::Missing { path: path.to_owned() }
                 }
-                _ => DeviceError::Unreachable { path: path.to_owned(), source },
+                _ => DeviceError::Unreachable { path: path.to_owned(), error },
             })?;
         let facts = file
             .metadata()
-            .map_err(|source| DeviceError::Unreachable { path: path.to_owned(), source })?;
+            .map_err(|error| DeviceError::Unreachable { path: path.to_owned(), error })?;
         let kind = facts.file_type();
         if kind.is_block_device() {
             return Ok(Place::Block { dev_t: facts.rdev() });
@@ -89,7 +89,7 @@ pub(super) struct FilesIn;
 
 impl Locate for FilesIn {
     fn locate(&self, path: &Path) -> Result<Place, DeviceError> {
-        let unreachable = |source| DeviceError::Unreachable { path: path.to_owned(), source };
+        let unreachable = |error| DeviceError::Unreachable { path: path.to_owned(), error };
         let directory = OpenOptions::new()
             .read(true)
             .custom_flags(libc::O_PATH | libc::O_DIRECTORY | libc::O_CLOEXEC)

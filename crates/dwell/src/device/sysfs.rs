@@ -126,7 +126,7 @@ impl Sysfs {
     ) -> Result<Device, DeviceError> {
         let link = self.root.join("block").join(kernel_name.replace('/', "!"));
         let dir = fs::canonicalize(&link)
-            .map_err(|source| DeviceError::Unreachable { path: link.clone(), source })?;
+            .map_err(|error| DeviceError::Unreachable { path: link.clone(), error })?;
         self.describe(&dir, device_number(&dir), &link, places, depth)
     }
 
