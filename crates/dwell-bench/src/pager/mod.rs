@@ -10,6 +10,7 @@
 mod child;
 mod ground;
 mod memory;
+mod serve;
 mod swap;
 mod task;
 mod umap;
@@ -32,7 +33,8 @@ use crate::result::{Configured, Device, Load, RoundResult, Row, Run, Setting, Wo
 pub use swap::Swap;
 
 pub use ground::{Ask, Ground, Grounds, Setup, Terms};
-pub use task::{STAGES, Task, Told};
+pub use serve::STAGES;
+pub use task::{Task, Told};
 pub use way::{Advice, DEVICE, DEVICE_BLOCK, Handler, Kind, MMAP, REGION, SWAP, UMAP, Way};
 pub use work::{Done, Order, PAGE_BYTES, Pages, Program, Visits, Work};
 

@@ -6,6 +6,7 @@ mod buffer;
 mod copies;
 mod flight;
 mod grant;
+mod inner;
 mod link;
 mod queue;
 mod served;

@@ -23,8 +23,8 @@ use super::ask::Way;
 use super::buffer::{Arena, ChannelBuffer};
 use super::flight::Flight;
 use super::grant::{Grant, NO_GRANT};
+use super::inner::Inner;
 use super::link::{Guest, Link, Shape};
-use super::served::Inner;
 
 /// Empty looks after which the daemon is looked for.
 const LOOKS_PER_PULSE: u32 = 1 << 15;
@@ -71,7 +71,7 @@ pub struct ChannelQueue {
 }
 
 impl ChannelQueue {
-    pub(crate) fn new(shape: Shape, way: Way, file: Option<Arc<Inner>>) -> Self {
+    pub(super) fn new(shape: Shape, way: Way, file: Option<Arc<Inner>>) -> Self {
         let depth = shape.depth.clamp(1, Shape::MOST_DEPTH);
         ChannelQueue {
             shape: Shape { depth, ..shape },

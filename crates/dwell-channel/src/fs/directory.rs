@@ -9,13 +9,10 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use fuser::{FileHandle, INodeNo};
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, SeekFrom, Stat};
+use rustix::fs::{AtFlags, FileType, RawDir, SeekFrom};
 use rustix::io::Errno;
 
-use super::caller::Caller;
 use super::node::{Node, ROOT};
-use super::tree::{Entry, Tree, entry_of, kind};
 use crate::shares::Share;
 
 /// Bytes of entries asked for at a time.
@@ -24,7 +21,7 @@ const BATCH: usize = 32 << 10;
 /// A directory that somebody has open.
 pub(super) struct OpenDirectory {
     handle: OwnedFd,
-    node: Arc<Node>,
+    pub node: Arc<Node>,
     reading: Mutex<Reading>,
     _share: Share,
 }
@@ -37,12 +34,12 @@ struct Reading {
     ahead: VecDeque<Item>,
 }
 
-struct Item {
+pub(super) struct Item {
     number: u64,
     /// The place behind it.
-    next: u64,
+    pub next: u64,
     kind: FileType,
-    name: OsString,
+    pub name: OsString,
 }
 
 impl AsFd for OpenDirectory {
@@ -52,8 +49,12 @@ impl AsFd for OpenDirectory {
 }
 
 impl OpenDirectory {
+    pub fn new(handle: OwnedFd, node: Arc<Node>, share: Share) -> Self {
+        OpenDirectory { handle, node, reading: Mutex::default(), _share: share }
+    }
+
     /// Hands out entries from a place on, until `take` has no room for one.
-    fn entries(
+    pub fn entries(
         &self,
         place: u64,
         mut take: impl FnMut(&Item) -> Result<bool, Errno>,
@@ -99,7 +100,7 @@ impl OpenDirectory {
     }
 
     /// What it is, also where the file system does not say so in passing.
-    fn kind(&self, item: &Item) -> FileType {
+    pub fn kind(&self, item: &Item) -> FileType {
         if item.kind != FileType::Unknown {
             return item.kind;
         }
@@ -109,84 +110,12 @@ impl OpenDirectory {
 }
 
 impl Item {
-    fn is_dots(&self) -> bool {
+    pub fn is_dots(&self) -> bool {
         matches!(self.name.as_bytes(), b"." | b"..")
     }
 
     /// The kernel keeps 0 for names that are gone, and the root's own number for the root.
-    fn shown(&self) -> u64 {
+    pub fn shown(&self) -> u64 {
         if self.number <= ROOT { u64::MAX } else { self.number }
-    }
-}
-
-impl Tree {
-    pub fn opendir(&self, caller: Caller, id: u64) -> Result<u64, Errno> {
-        let node = self.nodes.get(id)?;
-        let _share =
-            self.open_files.take(self.grants.account(caller.uid), 1).ok_or(Errno::NFILE)?;
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let handle = rustix::fs::open(node.path(), flags, Mode::empty())?;
-        let reading = Mutex::default();
-        Ok(self.directories.insert(OpenDirectory { handle, node, reading, _share }))
-    }
-
-    /// `add` takes number, place behind it, kind and name, and says whether there was room.
-    pub fn readdir(
-        &self,
-        handle: FileHandle,
-        place: u64,
-        mut add: impl FnMut(u64, u64, fuser::FileType, &OsStr) -> bool,
-    ) -> Result<(), Errno> {
-        let directory = self.directories.get(handle)?;
-        directory.entries(place, |item| {
-            Ok(add(item.shown(), item.next, kind(directory.kind(item)), &item.name))
-        })
-    }
-
-    /// As [`Tree::readdir`], every entry with its attributes and looked up at once.
-    pub fn readdirplus(
-        &self,
-        handle: FileHandle,
-        place: u64,
-        mut add: impl FnMut(u64, &OsStr, &Entry) -> bool,
-    ) -> Result<(), Errno> {
-        let directory = self.directories.get(handle)?;
-        let own: Stat = rustix::fs::fstat(&directory.node)?;
-        directory.entries(place, |item| {
-            if item.is_dots() {
-                // Neither is looked up; only number and kind are read.
-                let mut entry = entry_of(&directory.node, &own, self.lifetime);
-                entry.attr.ino = INodeNo(item.shown());
-                return Ok(add(item.next, &item.name, &entry));
-            }
-            match self.entry(&directory.node, &item.name) {
-                Ok((node, entry)) => {
-                    let room = add(item.next, &item.name, &entry);
-                    if !room {
-                        self.nodes.forget(node.id, 1);
-                    }
-                    Ok(room)
-                }
-                // Gone since.
-                Err(Errno::NOENT) => Ok(true),
-                // The place of another mount, which is not served.
-                Err(Errno::XDEV) => Ok(true),
-                Err(error) => Err(error),
-            }
-        })
-    }
-
-    pub fn releasedir(&self, handle: FileHandle) {
-        self.directories.remove(handle);
-    }
-
-    /// # Errors
-    /// As of [`Tree::fsync`].
-    pub fn fsyncdir(&self, handle: FileHandle, data_only: bool) -> Result<(), Errno> {
-        if self.in_memory {
-            return Err(Errno::NOSYS);
-        }
-        let directory = self.directories.get(handle)?;
-        if data_only { rustix::fs::fdatasync(&*directory) } else { rustix::fs::fsync(&*directory) }
     }
 }

@@ -12,6 +12,7 @@ mod error;
 mod facts;
 mod filesystem;
 mod hidden;
+mod listing;
 mod lock;
 mod names;
 mod negotiation;

@@ -6,59 +6,12 @@ use std::future::poll_fn;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::rc::Rc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 
-use super::platform::Ready;
 use super::reactor::Reactor;
+use super::readiness::{Readiness, Way};
 use super::{Core, Handle};
 use crate::park;
-
-/// The state of one watched descriptor. The kernel tells of each change once, so a bit stays set
-/// until an attempt says that it would block.
-pub(super) struct Descriptor {
-    readable: bool,
-    writable: bool,
-    ended: bool,
-    /// Bytes that have to be there for it to count as readable; none where it counts no bytes.
-    low_water: Option<u32>,
-    readers: Vec<Waker>,
-    writers: Vec<Waker>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
-    Read,
-    Write,
-}
-
-impl Descriptor {
-    fn is_ready(&mut self, way: Way) -> &mut bool {
-        match way {
-            Way::Read => &mut self.readable,
-            Way::Write => &mut self.writable,
-        }
-    }
-
-    fn wakers(&mut self, way: Way) -> &mut Vec<Waker> {
-        match way {
-            Way::Read => &mut self.readers,
-            Way::Write => &mut self.writers,
-        }
-    }
-
-    /// Takes news in, and wakes whom they concern.
-    pub fn tell(&mut self, news: Ready, woken: &mut Vec<Waker>) {
-        self.ended |= news.ended;
-        if news.readable {
-            self.readable = true;
-            woken.append(&mut self.readers);
-        }
-        if news.writable {
-            self.writable = true;
-            woken.append(&mut self.writers);
-        }
-    }
-}
 
 impl Handle {
     /// Watches a socket, pipe or other descriptor that can be polled, which must be non-blocking.
@@ -71,14 +24,8 @@ impl Handle {
         let entry = descriptors.vacant_entry();
         let key = entry.key();
         platform.watch(inner.as_fd(), key)?;
-        entry.insert(Descriptor {
-            readable: false,
-            writable: false,
-            ended: false,
-            low_water: park::counts_bytes(inner.as_fd()).then_some(1),
-            readers: Vec::new(),
-            writers: Vec::new(),
-        });
+        let low_water = park::counts_bytes(inner.as_fd()).then_some(1);
+        entry.insert(Readiness::new(low_water));
         Ok(Watched { core: self.core.clone(), key, inner: Some(inner) })
     }
 }
@@ -212,7 +159,7 @@ impl<T: AsFd> Watched<T> {
         }
     }
 
-    fn with<R>(&self, what: impl FnOnce(&mut Descriptor) -> R) -> R {
+    fn with<R>(&self, what: impl FnOnce(&mut Readiness) -> R) -> R {
         what(&mut self.core.reactor.borrow_mut().descriptors[self.key])
     }
 

@@ -2,24 +2,19 @@
 //! Files whose requests are futures.
 
 use std::any::TypeId;
-use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use dwell_policy::{Decision, Estimator, Ns, Outcome, Route, Routes};
+use dwell_policy::{Route, Routes};
 
-use super::reactor::{Flight, Owner};
+use super::Handle;
+use super::inner::Inner;
 use super::request::{Memory, Request, Stage, whole};
-use super::{Core, Handle};
-use crate::admission::{Admission, Standing};
 use crate::any::AnySource;
-use crate::async_submission::Course;
 use crate::buffer::{Filled, IoBuf, IoBufMut};
 use crate::error::{Error, Result};
 use crate::file::File;
-use crate::learner::Asked;
-use crate::parameters::Entered;
-use crate::queue::{Action, Io};
+use crate::queue::Action;
 use crate::source::Source;
 
 impl Handle {
@@ -38,17 +33,7 @@ impl Handle {
             Routes::NONE => None,
             _ => Some(self.line(&file)?),
         };
-        let inner = Inner {
-            file,
-            core: self.core.clone(),
-            line,
-            estimator: RefCell::new(Estimator::new()),
-            course: RefCell::default(),
-            standing: RefCell::default(),
-            sequence: Cell::new(0),
-            in_flight: Cell::new(0),
-        };
-        Ok(AsyncFile { inner: Rc::new(inner) })
+        Ok(AsyncFile { inner: Rc::new(Inner::new(file, self.core.clone(), line)) })
     }
 
     fn line<S>(&self, file: &File<S>) -> Result<usize>
@@ -106,94 +91,6 @@ where
 {
     fn clone(&self) -> Self {
         AsyncFile { inner: self.inner.clone() }
-    }
-}
-
-pub(super) struct Inner<S: Source>
-where
-    S::Queue: Send,
-{
-    pub file: Arc<File<S>>,
-    pub core: Rc<Core>,
-    pub line: Option<usize>,
-    pub estimator: RefCell<Estimator>,
-    course: RefCell<Course>,
-    standing: RefCell<Standing>,
-    pub sequence: Cell<u64>,
-    pub in_flight: Cell<u32>,
-}
-
-impl<S: Source> Inner<S>
-where
-    S::Queue: Send,
-{
-    /// A request is out again, or never comes out.
-    fn left(&self) {
-        self.in_flight.set(self.in_flight.get() - 1);
-    }
-}
-
-impl<S: Source> Drop for Inner<S>
-where
-    S::Queue: Send,
-{
-    fn drop(&mut self) {
-        if let Some(line) = self.line {
-            self.core.reactor.borrow_mut().leave_line(line);
-        }
-    }
-}
-
-impl<S: Source> Owner for Inner<S>
-where
-    S::Queue: Send,
-{
-    fn admission(&self) -> Option<&Admission> {
-        self.file.admission()
-    }
-
-    fn switch_ns(&self) -> Ns {
-        self.file.switch_ns()
-    }
-
-    fn waited(&self, decision: &Decision, asked: Option<Asked>, outcome: &Outcome) {
-        if let Some(counters) = self.file.counters() {
-            counters.passed(outcome);
-        }
-        if let (Some(learner), Some(asked)) = (self.file.learner(), asked) {
-            self.course.borrow_mut().waited(learner, asked, decision, outcome.ended);
-        }
-    }
-
-    fn begin(&self, asked: Option<Asked>, now: Ns) {
-        if self.in_flight.get() == 0 {
-            self.course.borrow_mut().begin(self.file.learner(), asked, now);
-        }
-    }
-
-    fn enter(&self, io: &Io) -> Entered {
-        self.in_flight.set(self.in_flight.get() + 1);
-        self.file.in_flight.enter(io.bytes())
-    }
-
-    fn landed(&self, flight: &Flight, result: i32, latency_ns: Option<Ns>, expired: bool) -> i32 {
-        let mut estimator = self.estimator.borrow_mut();
-        let learned = latency_ns.map(|latency_ns| (&mut *estimator, latency_ns));
-        let Flight { io, decision, entered, wanted, .. } = flight;
-        let standing = &mut self.standing.borrow_mut();
-        let landed = self.file.landed(io, decision, *entered, result, learned, *wanted, standing);
-        self.course.borrow_mut().landed(1);
-        self.left();
-        match landed.called {
-            true => self.file.count_called(),
-            false => self.file.count_queued(decision, expired),
-        }
-        landed.result
-    }
-
-    fn gave_up(&self, flight: &Flight) {
-        self.file.in_flight.leave(flight.entered);
-        self.left();
     }
 }
 

@@ -12,8 +12,8 @@ use dwell_policy::{Backlog, Decision, Ns, Outcome, Pace};
 use slab::Slab;
 
 use super::Counts;
-use super::descriptor::Descriptor;
 use super::platform::Platform;
+use super::readiness::Readiness;
 use crate::admission::{Admission, Standing};
 use crate::in_flight::{InFlight, InFlightTable};
 use crate::learner::Asked;
@@ -164,7 +164,7 @@ pub(super) struct Reactor {
     pub timers: Timers<Waker>,
     pub lines: Slab<Line>,
     pub requests: Slab<Request>,
-    pub descriptors: Slab<Descriptor>,
+    pub descriptors: Slab<Readiness>,
     pub words: Slab<WordWait>,
     pub after: After,
     pub pace: Pace,

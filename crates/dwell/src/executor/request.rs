@@ -11,7 +11,7 @@ use std::task::{Context, Poll};
 
 use dwell_policy::{Backlog, Route};
 
-use super::file::Inner;
+use super::inner::Inner;
 use super::reactor::{Owner, State};
 use crate::buffer::Filled;
 use crate::error::{Error, ErrorKind, Result};
