@@ -48,35 +48,21 @@ impl FigureResult {
         .svg()
     }
 
-    /// The result as a Markdown table, without the rows that are still to be measured.
+    /// The result as a Markdown table, without the rows that are still to be measured and the
+    /// columns in which no row has anything.
     pub fn markdown(&self) -> String {
-        let cell = |text: &str| text.replace('|', "\\|");
-        let mut text = String::from(
-            "| case | paper | target | measured | interval | control | verdict | beside the paper |\n\
-             |---|---|---|---|---|---|---|---|\n",
-        );
-        for row in self.rows.iter().filter(|row| !row.is_blank()) {
-            let target = row
-                .target
-                .map_or("–".into(), |target| with_unit_text(&target.to_string(), &row.unit));
-            let interval = match (row.low, row.high) {
-                (Some(low), Some(high)) if low != high => {
-                    let (low, high) = (value(low, &row.unit), value(high, &row.unit));
-                    with_unit_text(&format!("{low}–{high}"), &row.unit)
-                }
-                _ => "–".into(),
-            };
-            let _ = writeln!(
-                text,
-                "| {} | {} | {target} | {} | {interval} | {} | {} | {} |",
-                cell(&row.case),
-                cell(&row.paper),
-                with_unit(row.measured, &row.unit),
-                control(row),
-                cell(&outcome(row)),
-                cell(&beside_the_paper(row)),
-            );
-        }
+        let rows = self.rows.iter().filter(|row| !row.is_blank()).map(cells).collect::<Vec<_>>();
+        let is_shown = |column: usize| column == 0 || rows.iter().any(|row| row[column] != NOTHING);
+        let line = |cells: &[String; COLUMNS.len()]| {
+            let shown = cells.iter().enumerate().filter(|(column, _)| is_shown(*column));
+            shown.fold(String::from("|"), |line, (_, cell)| {
+                format!("{line} {} |", cell.replace('|', "\\|"))
+            })
+        };
+        let head = line(&COLUMNS.map(String::from));
+        let rule = "|---".repeat((0..COLUMNS.len()).filter(|column| is_shown(*column)).count());
+        let mut text = format!("{head}\n{rule}|\n");
+        rows.iter().for_each(|row| text += &(line(row) + "\n"));
         let effort = match self.effort {
             1.0 => String::new(),
             effort => format!(", with `--max-time {:.0}s`", effort * FULL_ROW_S),
@@ -94,6 +80,34 @@ impl FigureResult {
     }
 }
 
+/// What stands in a cell for nothing.
+const NOTHING: &str = "–";
+const COLUMNS: [&str; 8] =
+    ["case", "paper", "target", "measured", "interval", "control", "verdict", "beside the paper"];
+
+/// A row of the table.
+fn cells(row: &FigureRow) -> [String; COLUMNS.len()] {
+    let target = row.target.map(|target| with_unit_text(&target.to_string(), &row.unit));
+    let interval = match (row.low, row.high) {
+        (Some(low), Some(high)) if low != high => {
+            let (low, high) = (value(low, &row.unit), value(high, &row.unit));
+            with_unit_text(&format!("{low}–{high}"), &row.unit)
+        }
+        _ => NOTHING.into(),
+    };
+    let or_nothing = |text: String| if text.is_empty() { NOTHING.into() } else { text };
+    [
+        row.case.clone(),
+        or_nothing(row.paper.clone()),
+        target.unwrap_or_else(|| NOTHING.into()),
+        with_unit(row.measured, &row.unit),
+        interval,
+        control(row),
+        or_nothing(outcome(row)),
+        beside_the_paper(row),
+    ]
+}
+
 fn outcome(row: &FigureRow) -> String {
     let verdict = row.verdict.map(|verdict| verdict.to_string());
     let parts = [verdict, row.note.clone()];
@@ -103,7 +117,7 @@ fn outcome(row: &FigureRow) -> String {
 /// What the baseline beside itself gave, and the blocks that were measured.
 fn control(row: &FigureRow) -> String {
     let Some(Sampling { control, blocks, noisy, left_state, .. }) = &row.sampling else {
-        return "–".into();
+        return NOTHING.into();
     };
     let Paired { median, low, high, .. } = control;
     let mut text = format!("{median:.3} [{low:.3}–{high:.3}], {blocks} blocks");
@@ -117,7 +131,7 @@ fn control(row: &FigureRow) -> String {
 
 fn beside_the_paper(row: &FigureRow) -> String {
     match (row.agreement, &row.differs) {
-        (None, _) => "–".into(),
+        (None, _) => NOTHING.into(),
         (Some(agreement @ (Agreement::Agrees | Agreement::Inconclusive)), _) => {
             agreement.to_string()
         }

@@ -68,6 +68,10 @@ fn a_sampled_row_has_its_control_and_one_at_its_limit_is_inconclusive_and_says_w
     let table = result.markdown();
     let control = "1.000 [0.990–1.010], 20 blocks, 2 more not quiet";
     assert!(table.contains(control), "{table}");
+    // No row has anything to do with a paper.
+    let head =
+        "| case | target | measured | interval | control | verdict |\n|---|---|---|---|---|---|\n";
+    assert!(table.starts_with(head), "{table}");
     assert!(serde_json::to_string(&result).unwrap().contains("\"control\""));
     result.sampled(case, ours, Sampling { narrow: false, ..sampling() }).unwrap();
     assert_eq!(row(&result).verdict, Some(Verdict::Inconclusive));
