@@ -62,6 +62,10 @@ fn explain_follows_settings_unless_an_option_says_otherwise() {
     for words in [["shadow", "recorded"], ["part", "5% of hosts"], ["cap", "20 %"]] {
         assert!(has_line(&part, &words), "{part}");
     }
+    // Nobody spins here. With this threshold, other tests' load does not matter.
+    let fast = "cpu_threshold = 1.0\n[[device]]\nmatch = \"*\"\nclass = \"fast\"\n";
+    let free = shown(fast, &["--policy", "smartcon"]);
+    assert!(has_line(&free, &["spinner limit", "has room"]), "{free}");
     let mut made = fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().path());
     let learned = made.find(|path| path.to_str().unwrap().contains("page-learned"));
     fs::write(learned.unwrap(), "something else").unwrap();

@@ -98,7 +98,8 @@ pub fn run(args: &Args) -> Result<()> {
     let seen = monitor.sample_once();
     let size_bytes = if kind == Kind::Sync { 0 } else { args.size };
     let wait = file.wait_of(kind, size_bytes, call);
-    let load = if args.imagines_load() { load(args, seen) } else { wait.load };
+    let mut load = if args.imagines_load() { load(args, seen) } else { wait.load };
+    load.may_spin |= has_room(&monitor);
     let mut wait = Wait { backlog: backlog(args), load, sequence: 1, ..wait };
     let known = file.learner().and_then(|learner| learner.told(&wait, args.depth));
     wait.learned = known.map(|known| Learned { arm: known.incumbent, trial: false });
@@ -194,6 +195,13 @@ fn settings(args: &Args) -> Result<Settings> {
 fn backlog(args: &Args) -> Backlog {
     let requests = args.requests.unwrap_or(u32::from(args.backlog > 0));
     Backlog { bytes: args.backlog, requests }
+}
+
+/// Whether a process that wants to spin would be let: this one spins for nothing, and so has no
+/// seat.
+fn has_room(monitor: &SystemMonitor) -> bool {
+    let leased: u32 = monitor.peers().iter().map(|peer| peer.spinners_leased).sum();
+    leased < monitor.budget()
 }
 
 /// The load that was given, else the one that was seen. On a machine that is only thought of, the
