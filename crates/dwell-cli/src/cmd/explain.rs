@@ -60,6 +60,9 @@ pub struct Args {
     /// Explain a sync
     #[arg(long)]
     sync: bool,
+    /// Explain a request through the page cache, as most programs make them
+    #[arg(long)]
+    buffered: bool,
     /// Explain one of a pipeline's requests, with so many in flight
     #[arg(
         long,
@@ -85,7 +88,8 @@ pub fn run(args: &Args) -> Result<()> {
     let settings = settings(args)?;
     let opening = settings.opening(&args.path, &beneath, None)?;
     let policy = &opening.policy;
-    let options = opening.applied_to(beneath.options()).monitor(monitor.clone());
+    let direct = beneath.direct() && !args.buffered;
+    let options = opening.applied_to(beneath.options().direct(direct)).monitor(monitor.clone());
     let file = options.open(&args.path)?;
     let kind = match (args.write, args.sync) {
         (true, _) => Kind::Write,

@@ -119,6 +119,8 @@ fn an_unprobed_file_passes_through_and_is_told_what_to_run() {
     {
         assert!(shown.contains(part), "{part}\n{shown}");
     }
+    let buffered = success(dir.path(), &["explain", &path, "--buffered"]);
+    assert!(buffered.contains("read of 4 KiB, buffered"), "{buffered}");
     let literal = success(dir.path(), &["explain", &path, "--policy", "smartcon"]);
     assert!(literal.contains("so its requests pass through"), "{literal}");
     assert!(shown.contains(&format!("dwell probe {path}")), "{shown}");

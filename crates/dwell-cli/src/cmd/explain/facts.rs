@@ -41,7 +41,7 @@ pub(super) fn facts(
         Kind::Write => format!("write of {}", units::bytes(wait.size_bytes)),
         Kind::Sync => "sync".to_owned(),
     };
-    let manner = match (&beneath.device, beneath.direct()) {
+    let manner = match (&beneath.device, beneath.direct() && !args.buffered) {
         (None, _) => "",
         (_, true) => ", direct",
         (_, false) => ", buffered",
