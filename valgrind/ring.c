@@ -181,6 +181,7 @@ void close_ring(void)
    syscall6(__NR_futex, (Addr)&ring.header.produced, FUTEX_WAKE, 1, 0, 0, 0);
    connected = False;
 }
+
 void leave_parents_ring(void)
 {
    Int parents = ring_fd;

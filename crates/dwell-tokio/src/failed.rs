@@ -42,11 +42,7 @@ impl<B> fmt::Display for Failed<B> {
     }
 }
 
-impl<B> error::Error for Failed<B> {
-    fn source(&self) -> Option<&(dyn error::Error + 'static)> {
-        self.error.source()
-    }
-}
+impl<B> error::Error for Failed<B> {}
 
 impl<B> From<Failed<B>> for Error {
     fn from(failed: Failed<B>) -> Self {

@@ -13,6 +13,7 @@ use dwell::policies;
 use dwell::policy::{Check, CpuSignal, Looked};
 use dwell::{Decision, Kind, Mode, Reason, Route};
 use dwell_bench::units;
+use dwell_host::profile::Beneath;
 use dwell_host::settings::{Set, Settings, Waiting};
 use dwell_host::stats_page::{self, Device, Snapshot};
 use dwell_policy::{Arm, Backlog, Call, Learned, Load, Wait};
@@ -74,6 +75,11 @@ pub struct Args {
 }
 
 impl Args {
+    /// Whether the request goes around the page cache.
+    fn is_direct(&self, beneath: &Beneath) -> bool {
+        beneath.direct() && !self.buffered
+    }
+
     /// Whether the load is not to be this machine's.
     fn imagines_load(&self) -> bool {
         self.load.is_some() || self.total.is_some() || self.threshold.is_some()
@@ -88,8 +94,8 @@ pub fn run(args: &Args) -> Result<()> {
     let settings = settings(args)?;
     let opening = settings.opening(&args.path, &beneath, None)?;
     let policy = &opening.policy;
-    let direct = beneath.direct() && !args.buffered;
-    let options = opening.applied_to(beneath.options().direct(direct)).monitor(monitor.clone());
+    let options = beneath.options().direct(args.is_direct(&beneath));
+    let options = opening.applied_to(options).monitor(monitor.clone());
     let file = options.open(&args.path)?;
     let kind = match (args.write, args.sync) {
         (true, _) => Kind::Write,

@@ -61,7 +61,10 @@ impl FigureResult {
         };
         let head = line(&COLUMNS.map(String::from));
         let rule = "|---".repeat((0..COLUMNS.len()).filter(|column| is_shown(*column)).count());
-        let mut text = format!("{head}\n{rule}|\n");
+        let mut text = match rows.is_empty() {
+            true => String::new(),
+            false => format!("{head}\n{rule}|\n"),
+        };
         rows.iter().for_each(|row| text += &(line(row) + "\n"));
         let effort = match self.effort {
             1.0 => String::new(),

@@ -41,7 +41,7 @@ pub(super) fn facts(
         Kind::Write => format!("write of {}", units::bytes(wait.size_bytes)),
         Kind::Sync => "sync".to_owned(),
     };
-    let manner = match (&beneath.device, beneath.direct() && !args.buffered) {
+    let manner = match (&beneath.device, args.is_direct(beneath)) {
         (None, _) => "",
         (_, true) => ", direct",
         (_, false) => ", buffered",
