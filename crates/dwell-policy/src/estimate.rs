@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Latency estimates per queue, kept up to date by whoever owns the queue.
 
-use crate::{Kind, MinComplete, Mode, Ns};
+use crate::{Decision, Kind, MinComplete, Mode, Ns};
 
 /// Number of size buckets: powers of two from 512 B to 16 MiB.
 pub const BUCKETS: usize = 16;
@@ -71,14 +71,16 @@ impl Pace {
     /// [`MinComplete::Few`] is as many as come in the time that blocking and coming back costs, for
     /// which a waiting thread may as well wait. It is never more than a quarter of them, so that
     /// the device keeps enough to do and a slow request holds up few; one as long as the pace is
-    /// unknown. [`MinComplete::Half`] is patient for twice as long as half of them usually take.
+    /// unknown. A spin saves no switch, so there it is the first. [`MinComplete::Half`] is patient
+    /// for twice as long as half of them usually take.
     pub fn worth_waiting_for(
         &self,
-        min_complete: MinComplete,
+        decision: &Decision,
         in_flight: u32,
         switch_ns: Ns,
     ) -> (u32, Ns) {
-        match min_complete {
+        match decision.min_complete {
+            MinComplete::Few if decision.mode == Mode::Spin => (1, 0),
             MinComplete::Few => {
                 let meanwhile = switch_ns.checked_div(self.interval.mean_ns).unwrap_or(1);
                 (meanwhile.min(Ns::from(in_flight / 4)).max(1) as u32, switch_ns)
@@ -149,6 +151,7 @@ impl Default for Estimator {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{Reason, Route};
 
     #[test]
     fn buckets_are_powers_of_two_and_round_up() {
@@ -161,19 +164,25 @@ mod tests {
         assert_eq!(bucket(u64::MAX), 15);
     }
 
+    fn waiting(mode: Mode, min_complete: MinComplete) -> Decision {
+        Decision { min_complete, ..Decision::new(Route::Interrupt, mode, 0, Reason::Fixed) }
+    }
+
     fn few(pace: &Pace, in_flight: u32, switch_ns: Ns) -> u32 {
-        pace.worth_waiting_for(MinComplete::Few, in_flight, switch_ns).0
+        let blocks = waiting(Mode::Block, MinComplete::Few);
+        pace.worth_waiting_for(&blocks, in_flight, switch_ns).0
     }
 
     #[test]
     fn a_wait_for_half_is_patient_for_twice_as_long_as_half_usually_take() {
         let mut pace = Pace::default();
-        assert_eq!(pace.worth_waiting_for(MinComplete::Half, 16, 5_000), (8, 5_000));
+        let half = waiting(Mode::Spin, MinComplete::Half);
+        assert_eq!(pace.worth_waiting_for(&half, 16, 5_000), (8, 5_000));
         for batch in 1..100 {
             pace.note(batch * 8_000, 4);
         }
-        assert_eq!(pace.worth_waiting_for(MinComplete::Half, 16, 5_000), (8, 32_000));
-        assert_eq!(pace.worth_waiting_for(MinComplete::Half, 1, 5_000), (1, 5_000));
+        assert_eq!(pace.worth_waiting_for(&half, 16, 5_000), (8, 32_000));
+        assert_eq!(pace.worth_waiting_for(&half, 1, 5_000), (1, 5_000));
     }
 
     #[test]
@@ -184,6 +193,8 @@ mod tests {
             pace.note(batch * 8_000, 4);
         }
         assert_eq!(few(&pace, 64, 20_000), 10);
+        let spins = waiting(Mode::Spin, MinComplete::Few);
+        assert_eq!(pace.worth_waiting_for(&spins, 64, 20_000), (1, 0), "it saves no switch");
         assert_eq!(few(&pace, 16, 20_000), 4);
         assert_eq!(few(&pace, 3, 20_000), 1);
         assert_eq!(few(&pace, 64, 1_000), 1);
@@ -199,6 +210,8 @@ mod tests {
             pace.note(now, 1);
         }
         assert_eq!(few(&pace, 64, 20_000), 10);
+        let spins = waiting(Mode::Spin, MinComplete::Few);
+        assert_eq!(pace.worth_waiting_for(&spins, 64, 20_000), (1, 0), "it saves no switch");
         for _ in 0..8 {
             now += 1_000_000;
             pace.note(now, 1);

@@ -68,6 +68,27 @@ fn a_random_sequence_on_a_fast_device_goes_as_without() {
 }
 
 #[test]
+fn without_a_probe_a_policy_decides_unless_it_leaves_all_to_the_kernel() {
+    let (fast, sequence) = match (Fast::new(), program("sequence.c")) {
+        (Ok(fast), Ok(sequence)) => (fast, sequence),
+        (Err(why), _) | (_, Err(why)) => return skip(why),
+    };
+    for (seed, policy) in (21..).zip(["spin", "hybrid", "predictive", "its", "adaptive"]) {
+        let under = Under::policy(policy).without_a_probe();
+        let ended = compare(&sequence, fast.path(), &under, seed, true);
+        assert!(ended.decided() > 500, "{policy}: {}", ended.stderr);
+        if policy == "spin" {
+            assert!(ended.on_rings() > 200, "{}", ended.stderr);
+        }
+    }
+    for (seed, policy) in (31..).zip(["smartcon", "block"]) {
+        let under = Under::policy(policy).without_a_probe();
+        let ended = compare(&sequence, fast.path(), &under, seed, true);
+        assert_eq!(ended.decided(), 0, "{policy}: {}", ended.stderr);
+    }
+}
+
+#[test]
 fn observed_it_goes_as_without_and_no_ring_is_used() {
     let (fast, sequence) = match (Fast::new(), program("sequence.c")) {
         (Ok(fast), Ok(sequence)) => (fast, sequence),
@@ -83,14 +104,14 @@ fn observed_it_goes_as_without_and_no_ring_is_used() {
 }
 
 #[test]
-fn a_random_sequence_on_a_device_that_was_never_probed_is_passed_on() {
+fn a_random_sequence_that_its_policy_leaves_to_the_kernel_is_passed_on() {
     let sequence = match program("sequence.c") {
         Ok(sequence) => sequence,
         Err(why) => return skip(why),
     };
     let place = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     for seed in 21..24 {
-        let ended = compare(&sequence, place.path(), &Under::policy("spin"), seed, seed == 21);
+        let ended = compare(&sequence, place.path(), &Under::policy("smartcon"), seed, seed == 21);
         assert_eq!(ended.decided(), 0);
         assert!(ended.run.unwrap().passed.calls > 1000);
     }

@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 /// Result of the engine's operations.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// A failed operation on a file, device or address. [`Error::kind`] says what to match.
+/// A failed operation on a file, device or address. [`Error::kind`] says what to match. The text
+/// holds the whole cause, so there is no [`source`](std::error::Error::source).
 ///
 /// ```
 /// use dwell::ErrorKind;

@@ -425,7 +425,7 @@ where
         let switch_ns = self.file.switch_ns();
         let in_flight = self.flights.len() as u32;
         let (min_complete, patience_ns) =
-            self.pace.worth_waiting_for(decision.min_complete, in_flight, switch_ns);
+            self.pace.worth_waiting_for(&decision, in_flight, switch_ns);
         let mut reaper = Reaper {
             file: self.file,
             flights: &mut self.flights,

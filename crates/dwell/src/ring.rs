@@ -287,25 +287,25 @@ impl Ring {
         if !self.unsent.is_empty() {
             self.forget_sent();
         }
+        let submission = self.uring.submission();
+        let (due, overflow) = (submission.taskrun(), submission.cq_overflow());
+        drop(submission);
         // A sleep that brought nothing may be one that the kernel refuses.
-        let look = std::mem::take(&mut self.slept)
+        let fetch = std::mem::take(&mut self.slept)
             | match self.completed {
                 Completed::ByPolling | Completed::ByInterrupt(SpinMethod::GetEvents) => {
                     self.backlog.requests > 0
                 }
-                Completed::ByInterrupt(SpinMethod::TaskrunFlag) => {
-                    let submission = self.uring.submission();
-                    submission.taskrun() || submission.cq_overflow() || !self.unsent.is_empty()
-                }
-                Completed::ByInterrupt(SpinMethod::CqPeek) => {
-                    !self.unsent.is_empty() || self.uring.submission().cq_overflow()
-                }
+                Completed::ByInterrupt(SpinMethod::TaskrunFlag) => due || overflow,
+                Completed::ByInterrupt(SpinMethod::CqPeek) => overflow,
             };
-        if look
-            && self.broken.is_none()
-            && (!self.unsent.is_empty() || self.uring.completion().is_empty())
-        {
-            self.enter(GETEVENTS);
+        if self.broken.is_none() {
+            if !self.unsent.is_empty() {
+                // A call that only sends leaves more completions to be fetched together.
+                self.enter(if fetch { GETEVENTS } else { 0 });
+            } else if fetch && self.uring.completion().is_empty() {
+                self.enter(GETEVENTS);
+            }
         }
         let handed = self.drain(out);
         match self.broken {

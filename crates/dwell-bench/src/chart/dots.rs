@@ -157,12 +157,13 @@ impl Panel {
         let (left, right) = (LEFT + 8.0, WIDTH - LEFT - 8.0);
         let place = |value: f64| left + axis.place(value) * (right - left);
         let bottom = top + self.rows.len() as f64 * ROW;
-        if let Some(mark) = self.mark {
-            let x = place(mark);
-            canvas.dashes(&[(x, top), (x, bottom)], (3.0, 3.0), MUTED, 1.2);
-        }
         for (i, row) in self.rows.iter().enumerate() {
-            row.draw(canvas, top + i as f64 * ROW, place);
+            let y = top + i as f64 * ROW;
+            if let Some(x) = self.mark.map(place) {
+                // Below the row's words.
+                canvas.dashes(&[(x, y + 19.0), (x, y + ROW)], (3.0, 3.0), MUTED, 1.2);
+            }
+            row.draw(canvas, y, place);
         }
         canvas.line(&[(LEFT, bottom), (WIDTH - LEFT, bottom)], MUTED, 1.0);
         let mut free_from = 0.0;

@@ -251,7 +251,10 @@ fn taken_from_others(scouted: &Asked) -> f64 {
         Summary::of(row.rounds.iter().map(of)).map_or(0.0, |share| share.median)
     };
     let [block, _, spin] = &scouted.rows[..] else { return 0.0 };
-    1.0 - share(spin) / share(block).max(f64::MIN_POSITIVE)
+    match share(block) {
+        0.0 => 0.0,
+        before => 1.0 - share(spin) / before,
+    }
 }
 
 /// The default's p99 over the baseline's, of their median rounds.

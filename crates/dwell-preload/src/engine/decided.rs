@@ -158,11 +158,10 @@ pub(super) fn decided_of(fd: i32, number: u64, services: &mut Option<Services>) 
     let fast = known.profile.is_some_and(|profile| {
         profile.class == DeviceClass::Fast || profile.ring_threshold_bytes > 0
     });
-    // Other devices only by a policy that finds out by itself, and nothing that is none, such as a
-    // mount that a process serves.
-    let very_fast = policy.always_inline(known.profile.as_ref()).is_some();
-    let learns = policy.goal().is_some() && device.is_block() && !very_fast;
-    if !fast && !learns {
+    // Another device only if its policy does not leave all to the kernel, and nothing that is none,
+    // such as a mount that a process serves.
+    let decides = device.is_block() && policy.always_inline(known.profile.as_ref()).is_none();
+    if !fast && !decides {
         return None;
     }
     let busy = Load::new(1.0, 1.0, 0.5);

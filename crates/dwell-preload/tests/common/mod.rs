@@ -119,6 +119,7 @@ impl Drop for Fast {
 pub struct Under {
     place: TempDir,
     policy: &'static str,
+    probed: bool,
     shadow: bool,
     verbose: bool,
     alone_ms: u32,
@@ -168,6 +169,7 @@ impl Under {
         Under {
             place,
             policy,
+            probed: true,
             shadow: false,
             verbose: true,
             alone_ms: 0,
@@ -176,6 +178,11 @@ impl Under {
             pager: None,
             settings,
         }
+    }
+
+    /// No probe has called a device fast.
+    pub fn without_a_probe(self) -> Under {
+        Under { probed: false, ..self }
     }
 
     /// Decisions are recorded only.
@@ -215,7 +222,7 @@ impl Under {
         Under { settings: settings.to_owned(), ..self }
     }
 
-    /// Runs a program under the library. All loop devices count as fast.
+    /// Runs a program under the library. All loop devices count as probed and fast.
     pub fn run(&self, command: &mut Command) -> Ended {
         self.ended(self.command(command).stdin(Stdio::null()).output().unwrap())
     }
@@ -239,8 +246,9 @@ impl Under {
     pub fn command(&self, command: &mut Command) -> Command {
         let stats = self.stats();
         let _ = fs::remove_file(&stats);
+        let class = if self.probed { "class = \"fast\"" } else { "" };
         let said = format!(
-            "policy = {:?}\nleave_alone_ms = {}\n[[device]]\nmatch = \"loop*\"\nclass = \"fast\"\n{}",
+            "policy = {:?}\nleave_alone_ms = {}\n[[device]]\nmatch = \"loop*\"\n{class}\n{}",
             self.policy, self.alone_ms, self.settings
         );
         let order = RunOrder {

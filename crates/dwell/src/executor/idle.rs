@@ -256,7 +256,7 @@ impl Reactor {
         let switch_ns = owner.map_or(0, |owner| owner.switch_ns());
         let in_flight = self.in_flight();
         let (min_complete, patience_ns) =
-            self.pace.worth_waiting_for(decision.min_complete, in_flight, switch_ns);
+            self.pace.worth_waiting_for(decision, in_flight, switch_ns);
         let usual_ns = self.pace.interval_ns().saturating_mul(Ns::from(min_complete));
         let together_ns =
             usual_ns.saturating_mul(TOGETHER).clamp(*TOGETHER_NS.start(), *TOGETHER_NS.end());
