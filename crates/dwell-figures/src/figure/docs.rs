@@ -116,8 +116,8 @@ fn fill_in(text: &str, load: impl Fn(&str) -> Result<Vec<FigureResult>>) -> Resu
             Some(latest) => match latest.stale() {
                 None => results.iter().map(|result| format!("\n{}", result.markdown())).collect(),
                 Some(why) => {
-                    let when = &latest.machine.date;
-                    format!("Measured last on {when}, and {why} since: `make figure ID={id}`.")
+                    let day = latest.machine.date.split('T').next().unwrap_or_default();
+                    format!("\nMeasured last on {day}, and {why} since: `make figure ID={id}`.\n")
                 }
             },
         };
