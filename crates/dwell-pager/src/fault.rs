@@ -187,7 +187,7 @@ impl ThreadQueue {
             }
         }
         let length = self.granule_pages(sh);
-        if length > 1 {
+        if length > 1 && !self.locality.is_sample(page) {
             let start = page / length * length;
             for along in start..(start + length).min(sh.pages.count()) {
                 take_in(sh, books, along, AHEAD, pages, &mut count);

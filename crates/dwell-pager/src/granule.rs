@@ -6,6 +6,12 @@
 //! the granule beside a missing one (its buddy) is in memory more often than pages are in general.
 //! Then larger granules save faults, requests and moves. If the buddy is there as often as any
 //! page, larger granules read what nobody wants.
+//!
+//! That is a guess: where some part of a file is hot, buddies in it are there too. So some granules
+//! are *samples*, whose pages come into the region one by one, when they are asked for. Granules
+//! shrink if less than half of what they read is.
+
+use std::ops::Range;
 
 /// Largest granule, in pages: 2 MiB.
 pub(crate) const MOST_PAGES: u32 = 512;
@@ -15,6 +21,37 @@ const JUDGED: u32 = 128;
 const ALL: u32 = 256;
 /// Pages of the buddy that are looked at. Some page of a long one is nearly always in memory.
 const LOOKED_AT: u32 = 8;
+/// Of the faults that are judged together, one in so many may read a sample.
+const SAMPLE_ONE_IN: u32 = 8;
+/// Samples between two judgements: so many, or those with so many pages.
+const SAMPLES: usize = (JUDGED / SAMPLE_ONE_IN) as usize;
+const SAMPLED_PAGES: u32 = 32;
+/// Judgements for which a granule that was too long stays as it is, at most.
+const MOST_PATIENCE: u32 = 64;
+
+/// Granules whose pages were not brought in together, and the pages whose faults they were read by.
+#[derive(Clone, Copy, Debug)]
+struct Samples {
+    granules: [(u32, u32, u32); SAMPLES],
+    count: usize,
+}
+
+impl Samples {
+    const NONE: Samples = Samples { granules: [(0, 0, 0); SAMPLES], count: 0 };
+
+    fn all(&self) -> impl Iterator<Item = (Range<u32>, u32)> {
+        self.granules[..self.count].iter().map(|(first, end, page)| (*first..*end, *page))
+    }
+
+    /// Pages that nobody had asked for when they were read.
+    fn others(&self) -> impl Iterator<Item = u32> {
+        self.all().flat_map(|(granule, page)| granule.filter(move |other| *other != page))
+    }
+
+    fn hold(&self, page: u32) -> bool {
+        self.all().any(|(granule, _)| granule.contains(&page))
+    }
+}
 
 /// What the faults of one thread show.
 #[derive(Clone, Copy, Debug)]
@@ -24,11 +61,43 @@ pub(crate) struct Locality {
     /// Faults since the granule was judged last, and their buddies' shares in memory, in all.
     faults: u32,
     beside: u32,
+    /// The samples since then, and those from the judgement before until then.
+    samples: Samples,
+    older: Samples,
+    /// Judgements until the granule may grow, and how many there are after the next one that was
+    /// too long.
+    hold: u32,
+    patience: u32,
 }
 
 impl Locality {
     pub const fn new() -> Locality {
-        Locality { shift: 0, faults: 0, beside: 0 }
+        Locality {
+            shift: 0,
+            faults: 0,
+            beside: 0,
+            samples: Samples::NONE,
+            older: Samples::NONE,
+            hold: 0,
+            patience: 1,
+        }
+    }
+
+    /// Takes a granule that is read for `page` as a sample, if it is time for one.
+    pub fn sample(&mut self, granule: Range<u32>, page: u32) {
+        let samples = &mut self.samples;
+        if self.faults.is_multiple_of(SAMPLE_ONE_IN)
+            && samples.count < SAMPLES
+            && samples.others().count() < SAMPLED_PAGES as usize
+        {
+            samples.granules[samples.count] = (granule.start, granule.end, page);
+            samples.count += 1;
+        }
+    }
+
+    /// Whether a page belongs to a sample: it comes in alone.
+    pub fn is_sample(&self, page: u32) -> bool {
+        self.samples.hold(page) || self.older.hold(page)
     }
 
     /// Pages of a granule, at most `most`.
@@ -46,8 +115,9 @@ impl Locality {
     }
 
     /// A fault that no reading ahead expected. `beside` says which share of the buddy was in
-    /// memory, `occupancy` which share of all pages is, both of 256.
-    pub fn miss(&mut self, beside: u32, occupancy: u32, most: u32) {
+    /// memory, `occupancy` which share of all pages is, both of 256, and `is_used` whether anybody
+    /// has asked for a page of a sample.
+    pub fn miss(&mut self, beside: u32, occupancy: u32, most: u32, is_used: impl Fn(u32) -> bool) {
         self.faults += 1;
         self.beside += beside;
         if self.faults < JUDGED {
@@ -55,13 +125,31 @@ impl Locality {
         }
         let beside = self.beside / self.faults;
         (self.faults, self.beside) = (0, 0);
+        self.hold = self.hold.saturating_sub(1);
+        // The older samples had time to be asked for.
+        let (count, used) = self
+            .older
+            .others()
+            .fold((0, 0), |(count, used), page| (count + 1, used + u32::from(is_used(page))));
+        self.older = std::mem::replace(&mut self.samples, Samples::NONE);
+        if count > 0 && used < count / 2 {
+            self.shift = self.shift.saturating_sub(1);
+            // Those were of longer granules.
+            self.older = Samples::NONE;
+            self.hold = self.patience;
+            self.patience = (self.patience * 2).min(MOST_PATIENCE);
+            return;
+        }
+        if count > 0 {
+            self.patience = (self.patience / 2).max(1);
+        }
         // Of two granules that are both wanted, the first misses its buddy and the second finds it.
         // Where half of all pages are in memory, nothing can be told from that.
         let Some(room) = (ALL / 2).checked_sub(occupancy).filter(|room| *room > ALL / 16) else {
             return;
         };
         let (grows, shrinks) = (occupancy + room * 5 / 8, occupancy + room / 4);
-        if beside > grows && 1 << self.shift < most {
+        if beside > grows && self.hold == 0 && 1 << self.shift < most {
             self.shift += 1;
         } else if beside < shrinks {
             self.shift = self.shift.saturating_sub(1);
@@ -82,25 +170,35 @@ mod tests {
     fn play(accesses: impl Iterator<Item = u32>, most: u32) -> (u32, u32, u32) {
         let mut locality = Locality::new();
         let (mut there, mut order) = (HashSet::new(), VecDeque::new());
+        // Pages of samples that nobody asked for yet.
+        let mut unused = HashSet::new();
         let (mut faults, mut read) = (0, 0);
         for page in accesses {
             if there.contains(&page) {
+                unused.remove(&page);
                 continue;
             }
             faults += 1;
             let occupancy = there.len() as u32 * ALL / PAGES;
             let beside = locality.beside(page, |page| there.contains(&page));
-            locality.miss(beside, occupancy, most);
+            let is_used = |page| there.contains(&page) && !unused.contains(&page);
+            locality.miss(beside, occupancy, most, is_used);
             let length = locality.pages(most);
             let first = page / length * length;
-            for page in first..first + length {
-                if there.insert(page) {
-                    order.push_back(page);
+            locality.sample(first..first + length, page);
+            for along in first..first + length {
+                if there.insert(along) {
+                    order.push_back(along);
                     read += 1;
+                    if along != page && locality.is_sample(along) {
+                        unused.insert(along);
+                    }
                 }
             }
             while there.len() as u32 > PAGES / 4 {
-                there.remove(&order.pop_front().unwrap());
+                let oldest = order.pop_front().unwrap();
+                there.remove(&oldest);
+                unused.remove(&oldest);
             }
         }
         (faults, read, locality.pages(most))
@@ -121,6 +219,19 @@ mod tests {
         let mut next = random(1);
         let (faults, read, pages) = play((0..40_000).map(|_| next()), MOST_PAGES);
         assert!(pages <= 2 && read < faults * 5 / 4, "{faults} faults read {read}, {pages} pages");
+    }
+
+    #[test]
+    fn a_hot_part_of_a_file_keeps_short_granules() {
+        for part in [10, 5, 3] {
+            let (mut next, mut which) = (random(6), random(7));
+            let accesses = (0..60_000).map(|_| match which() % 10 < 7 {
+                true => next() / part,
+                false => next(),
+            });
+            let (faults, read, _) = play(accesses, MOST_PAGES);
+            assert!(read < faults * 5 / 4, "a part of {part}: {faults} faults read {read}");
+        }
     }
 
     #[test]

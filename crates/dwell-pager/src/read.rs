@@ -126,7 +126,8 @@ impl ThreadQueue {
             let is_there = |page| page < count && sh.pages.state(page) != State::Absent;
             let beside = self.locality.beside(page, is_there);
             let occupancy = u64::from(books.frames.in_memory()) * 256 / u64::from(count);
-            self.locality.miss(beside, occupancy as u32, sh.granule_most());
+            let is_used = |page| is_there(page) && sh.pages.get(page) & AHEAD == 0;
+            self.locality.miss(beside, occupancy as u32, sh.granule_most(), is_used);
         }
         let length = self.granule_pages(sh);
         let alone = self.alone == Some(page) || sh.granule == 0 && books.said.is_random(page);
@@ -140,6 +141,9 @@ impl ThreadQueue {
             State::of(word) == State::Absent && word & SPILLED == 0
         };
         let start = (start..page).rev().take_while(is_absent).last().unwrap_or(page);
+        if sh.granule == 0 && plan.install == 0 && end - start > 1 {
+            self.locality.sample(start..end, page);
+        }
         start..end
     }
 
