@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The thread that clients connect to: it makes their channels and gives them to the serving
+//! The thread that clients connect to: it makes their channels and gives them to the first serving
 //! thread.
 
 use std::io;
@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 use crate::channel::Channel;
+use crate::channel::serving::Serving;
+use crate::counts::Commands;
 use crate::layout::Layout;
 use crate::shared::Shared;
 use crate::socket::{self, Came};
@@ -132,7 +134,7 @@ impl Acceptor {
         let channel = Arc::new(Channel {
             token,
             account,
-            commands: self.state.commands.of(account),
+            commands: Commands::default(),
             socket: socket.try_clone()?,
             shared: Arc::new(shared),
             table: Mutex::new(Table::new(options.table_capacity)),
@@ -151,9 +153,8 @@ impl Acceptor {
             self.state.channels().remove(&token);
             return Err(error);
         }
-        self.state.counters.made.fetch_add(1, Ordering::Relaxed);
-        self.state.fresh().push(channel);
-        self.state.tell_service();
+        let number = self.state.counters.made.fetch_add(1, Ordering::Relaxed) + 1;
+        self.state.posts[0].give(vec![Serving::new(number, channel)]);
         Ok(())
     }
 }

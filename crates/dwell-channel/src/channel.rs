@@ -21,8 +21,7 @@ pub(crate) struct Channel {
     pub token: Token,
     /// The user whose share it is part of.
     pub account: u32,
-    /// That user's commands.
-    pub commands: Arc<Commands>,
+    pub commands: Commands,
     pub socket: OwnedFd,
     pub shared: Arc<Shared>,
     /// Commands are looked up, and those on memory served, while this is locked: whoever has it has

@@ -1,29 +1,25 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Commands of channels, counted by user and kind.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::wire::Opcode;
 
 /// What commands are, in the order of [`Commands`]; the last is what is none.
 const KINDS: [&str; 5] = ["read", "write", "sync", "data-sync", "malformed"];
 
-/// The commands of one user's channels so far.
+/// The commands of one channel so far.
 #[derive(Debug, Default)]
 pub(crate) struct Commands([AtomicU64; KINDS.len()]);
 
-/// Adds to a counter that one thread alone changes.
-pub(crate) fn add(counter: &AtomicU64, more: u64) {
-    if more > 0 {
-        counter.store(counter.load(Ordering::Relaxed) + more, Ordering::Relaxed);
-    }
-}
+/// How many commands of each kind some channels had.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Counted([u64; KINDS.len()]);
 
 impl Commands {
-    /// One more of this kind was taken; `None` for what is no command. Only the serving thread
-    /// counts.
+    /// One more of this kind was taken; `None` for what is no command. Only the thread that serves
+    /// the channel counts.
     #[inline]
     pub fn one(&self, opcode: Option<Opcode>) {
         let kind = match opcode {
@@ -33,42 +29,26 @@ impl Commands {
             Some(Opcode::DataSync) => 3,
             None => 4,
         };
-        add(&self.0[kind], 1);
+        let count = &self.0[kind];
+        count.store(count.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    }
+}
+
+impl Counted {
+    pub fn add(&mut self, more: &Commands) {
+        for (count, more) in self.0.iter_mut().zip(&more.0) {
+            *count += more.load(Ordering::Relaxed);
+        }
     }
 
-    /// All of them.
+    /// Of all kinds.
     pub fn sum(&self) -> u64 {
-        self.0.iter().map(|count| count.load(Ordering::Relaxed)).sum()
+        self.0.iter().sum()
     }
 
     /// Those kinds of which there were any.
     pub fn by_kind(&self) -> BTreeMap<String, u64> {
-        let counts = self.0.iter().map(|count| count.load(Ordering::Relaxed));
-        let named = KINDS.map(str::to_owned).into_iter().zip(counts);
+        let named = KINDS.map(str::to_owned).into_iter().zip(self.0);
         named.filter(|(_, count)| *count > 0).collect()
-    }
-}
-
-/// The commands of all users who ever had a channel.
-#[derive(Debug, Default)]
-pub(crate) struct UserCommands(Mutex<HashMap<u32, Arc<Commands>>>);
-
-impl UserCommands {
-    /// Where a user's commands are counted.
-    pub fn of(&self, user: u32) -> Arc<Commands> {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        all.entry(user).or_default().clone()
-    }
-
-    /// All of them.
-    pub fn sum(&self) -> u64 {
-        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        all.values().map(|commands| commands.sum()).sum()
-    }
-
-    /// By user and kind.
-    pub fn by_user(&self) -> BTreeMap<u32, BTreeMap<String, u64>> {
-        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        all.iter().map(|(user, commands)| (*user, commands.by_kind())).collect()
     }
 }

@@ -1,26 +1,24 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The daemon: makes channels for clients that connect, grants and takes back, and keeps the thread
-//! that serves them.
+//! The daemon: makes channels for clients that connect, grants and takes back, and keeps the
+//! threads that serve them.
 
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
-
-use rustix::event::EventfdFlags;
+use std::time::{Duration, Instant};
 
 use crate::accept::Acceptor;
-use crate::counts::UserCommands;
+use crate::counts::Counted;
 use crate::credentials;
 use crate::grants::{DrainGuard, Errno, GrantReply, Grants, Inode, OpenFile, Reach, Token, Why};
+use crate::post::Post;
 use crate::service::Service;
-use crate::shares::Shares;
 use crate::socket;
 pub use crate::state::Options;
-use crate::state::{Counters, State, random};
+use crate::state::{State, random};
 use crate::way::Way;
 
 /// What the daemon's channels did.
@@ -28,6 +26,8 @@ use crate::way::Way;
 pub struct Tally {
     /// Channels that are open.
     pub channels: u64,
+    /// Threads that serve them.
+    pub threads: u64,
     /// Open files that they reach now.
     pub reachable: u64,
     /// Channels made so far.
@@ -40,7 +40,7 @@ pub struct Tally {
     pub missing: u64,
     /// Grants given.
     pub grants: u64,
-    /// Times that the serving thread slept.
+    /// Times that a serving thread slept.
     pub sleeps: u64,
 }
 
@@ -64,46 +64,32 @@ impl Daemon {
         random(&mut number)?;
         let place = format!("dwell-{:032x}", u128::from_le_bytes(number)).into_bytes();
         let listener = socket::listen(&place)?;
-        let event = || rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
-        let state = Arc::new(State {
-            mapped: Shares::new(options.most_mapped_bytes),
-            heard: Mutex::default(),
-            hears: Condvar::new(),
-            options,
-            place,
-            channels: Mutex::default(),
-            fresh: Mutex::default(),
-            news: AtomicBool::new(false),
-            stop: AtomicBool::new(false),
-            wake: event()?,
-            wake_acceptor: event()?,
-            counters: Counters::default(),
-            commands: UserCommands::default(),
-        });
+        let state = Arc::new(State::new(options, place)?);
         let acceptor = Acceptor::new(state.clone(), listener);
-        let service = Service::new(state.clone())?;
+        let services = (0..state.posts.len()).map(|own| Service::new(state.clone(), own));
+        let services = services.collect::<io::Result<Vec<_>>>()?;
         let mut daemon = Daemon { state, threads: Vec::new() };
         let thread = |name: &str| std::thread::Builder::new().name(name.to_owned());
         daemon.threads.push(thread("dwell-accept").spawn(move || acceptor.run())?);
-        daemon.threads.push(thread("dwell-channels").spawn(move || service.run())?);
+        for service in services {
+            daemon.threads.push(thread("dwell-channels").spawn(move || service.run())?);
+        }
         Ok(daemon)
     }
 
-    /// Whether the thread that serves channels takes notice within that time: a service manager may
-    /// ask.
+    /// Whether each thread that serves channels takes notice within that time: a service manager
+    /// may ask.
     pub fn answers(&self, within: Duration) -> bool {
-        let heard = self.state.heard.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = *heard;
-        self.state.tell_service();
-        let wait = self.state.hears.wait_timeout_while(heard, within, |heard| *heard == before);
-        let (heard, _) = wait.unwrap_or_else(PoisonError::into_inner);
-        *heard != before
+        let (posts, by) = (&self.state.posts, Instant::now() + within);
+        let before: Vec<u64> = posts.iter().map(Post::ask).collect();
+        posts.iter().zip(before).all(|(post, before)| post.has_answered(before, by))
     }
 
     /// The commands of its channels so far, by user and kind. Subordinate users count as their
     /// owner.
     pub fn commands(&self) -> BTreeMap<u32, BTreeMap<String, u64>> {
-        self.state.commands.by_user()
+        let by_kind = |(user, counted): (u32, Counted)| (user, counted.by_kind());
+        self.state.commands().into_iter().map(by_kind).collect()
     }
 
     /// What its channels did so far.
@@ -117,10 +103,11 @@ impl Daemon {
         });
         Tally {
             channels,
+            threads: self.state.posts.iter().filter(|post| post.channels() > 0).count() as u64,
             reachable,
             made: of(&counters.made),
             broken: of(&counters.broken),
-            commands: self.state.commands.sum(),
+            commands: self.state.commands().values().map(Counted::sum).sum(),
             missing: of(&counters.missing),
             grants: of(&counters.grants),
             sleeps: of(&counters.sleeps),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Commands on files that are not memory: many in flight, on one queue of the serving thread.
+//! Commands on files that are not memory: many in flight, on one queue of a serving thread.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;

@@ -3,17 +3,18 @@
 //! that let a channel reach them.
 
 pub mod ioctl;
+mod memory;
 
 use std::collections::HashMap;
-use std::fmt;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
+use self::memory::Memory;
 use crate::credentials::Opener;
 use crate::file_mapping::View;
 use crate::shares::Share;
@@ -143,21 +144,6 @@ pub struct Inode {
     memory: Memory,
 }
 
-/// What the kernel remembers of a file that channels may change: its times.
-#[derive(Default)]
-struct Memory {
-    /// Whether it may remember anything.
-    holds: AtomicBool,
-    /// Has it forget.
-    clear: OnceLock<Box<dyn Fn() + Send + Sync>>,
-}
-
-impl fmt::Debug for Memory {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Memory").field("holds", &self.holds).finish_non_exhaustive()
-    }
-}
-
 /// Whether channels may reach a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reach {
@@ -270,38 +256,25 @@ impl Inode {
 
     /// Says how the kernel is made to forget what it was told of the file.
     pub(crate) fn forgotten_by(&self, clear: impl Fn() + Send + Sync + 'static) {
-        let _ = self.memory.clear.set(Box::new(clear));
+        self.memory.cleared_by(clear);
     }
 
     /// The kernel is about to be told of its attributes, which are looked at after this; whether it
     /// may remember them: where it cannot be made to forget, it must not.
     pub(crate) fn remembers(&self) -> bool {
-        let Memory { holds, clear } = &self.memory;
-        if clear.get().is_none() {
-            return false;
-        }
-        holds.store(true, Ordering::SeqCst);
-        fence(Ordering::SeqCst);
-        true
+        self.memory.may_hold()
     }
 
     /// A channel changed it. When this returns, the kernel asks before it says anything of its
-    /// attributes: the command must not be over sooner. Only the thread that serves channels says
-    /// so.
+    /// attributes: the command must not be over sooner.
     pub(crate) fn changed(&self) {
-        fence(Ordering::SeqCst);
-        if self.memory.holds.load(Ordering::Relaxed)
-            && self.memory.holds.swap(false, Ordering::SeqCst)
-            && let Some(clear) = self.memory.clear.get()
-        {
-            clear();
-        }
+        self.memory.clear();
     }
 
     /// A channel wrote to it, past the file system.
     pub(crate) fn written(&self, at_ns: u64) {
-        if self.written_ns.load(Ordering::Relaxed) != at_ns {
-            self.written_ns.store(at_ns, Ordering::Relaxed);
+        if self.written_ns.load(Ordering::Relaxed) < at_ns {
+            self.written_ns.fetch_max(at_ns, Ordering::Relaxed);
         }
     }
 
@@ -309,8 +282,11 @@ impl Inode {
     /// this before it tells or sets the times of a file, and when it is released. The descriptor
     /// may be one that was opened with O_PATH.
     pub fn stamp(&self, file: impl AsFd) {
-        let at_ns = self.written_ns.load(Ordering::Relaxed);
-        if at_ns == 0 || self.written_ns.swap(0, Ordering::Relaxed) == 0 {
+        if self.written_ns.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        let at_ns = self.written_ns.swap(0, Ordering::Relaxed);
+        if at_ns == 0 {
             return;
         }
         let at = Duration::from_nanos(at_ns);

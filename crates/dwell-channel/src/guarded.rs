@@ -26,7 +26,7 @@ use std::cell::UnsafeCell;
 use std::io;
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering, fence};
 use std::sync::{Mutex, PoisonError};
 
 use dwell::mapping::Mapping;
@@ -87,6 +87,8 @@ impl Guarded {
     /// is nowhere.
     #[inline]
     pub fn is_lost(&self) -> bool {
+        // Another thread may have noted it, before it put zeroes where this one then read.
+        fence(Ordering::Acquire);
         self.slot.is_some_and(|slot| slot.lost.load(Ordering::Relaxed))
     }
 }
@@ -146,9 +148,9 @@ impl Slot {
     }
 }
 
-/// Pages that are kept ready, more than one copy touches between two looks at the note; 0 where one
-/// was used.
-static SPARES: [AtomicUsize; 64] = [const { AtomicUsize::new(0) }; 64];
+/// Pages that are kept ready, more than the copies of seven threads touch between two looks at the
+/// note; 0 where one was used.
+static SPARES: [AtomicUsize; 256] = [const { AtomicUsize::new(0) }; 256];
 /// Bytes that a copy may touch between two looks at the note, on either side.
 pub(crate) const LOOK_BYTES: usize = 64 << 10;
 
@@ -291,24 +293,24 @@ mod tests {
     fn memory_that_is_taken_away_reads_as_zeroes_and_is_lost() {
         survive_lost_memory().unwrap();
         let file = tempfile::tempfile_in("/dev/shm").unwrap();
-        file.set_len(1 << 20).unwrap();
-        let map = || Guarded::new(Mapping::of_file(&file, 1 << 20, true).unwrap());
+        file.set_len(2 << 20).unwrap();
+        let map = || Guarded::new(Mapping::of_file(&file, 2 << 20, true).unwrap());
         let (touched, other) = (map(), map());
         // SAFETY: within the mapping.
         unsafe { touched.start().write(7) };
         file.set_len(0).unwrap();
-        let mut seen = vec![1u8; 1 << 20];
+        let mut seen = vec![1u8; 2 << 20];
         // More pages than are kept ready.
         // SAFETY: the whole mapping, and as much room.
-        unsafe { mapping::copy(touched.start(), seen.as_mut_ptr(), 1 << 20) };
+        unsafe { mapping::copy(touched.start(), seen.as_mut_ptr(), 2 << 20) };
         assert!(seen.iter().all(|byte| *byte == 0));
         assert!(touched.is_lost() && !other.is_lost());
         // SAFETY: as above.
-        unsafe { mapping::copy(seen.as_ptr(), other.start(), 1 << 20) };
+        unsafe { mapping::copy(seen.as_ptr(), other.start(), 2 << 20) };
         assert!(other.is_lost());
         drop((touched, other));
         // What comes after is not taken for lost.
-        file.set_len(1 << 20).unwrap();
+        file.set_len(2 << 20).unwrap();
         assert!(!map().is_lost());
     }
 }

@@ -4,6 +4,7 @@
 #![deny(unsafe_code)]
 
 mod accept;
+mod balance;
 mod channel;
 pub mod client;
 mod counts;
@@ -16,6 +17,7 @@ pub mod grants;
 mod guarded;
 pub mod layout;
 pub mod owners;
+mod post;
 pub mod ring;
 mod service;
 pub mod shared;

@@ -63,12 +63,14 @@ impl User {
         came_of_it
     }
 
-    fn add(&mut self, channel: Serving) -> io::Result<()> {
+    fn add(&mut self, channel: Serving) -> Result<(), Box<Serving>> {
         // An edge each: what is awake is not heard again and again, however often it rings.
         let wanted = epoll::EventFlags::IN | epoll::EventFlags::RDHUP | epoll::EventFlags::ET;
         let data = epoll::EventData::new_u64(channel.number);
-        epoll::add(&self.doorbells, &channel.channel.socket, data, wanted)?;
-        self.awake.push(channel);
+        match epoll::add(&self.doorbells, &channel.channel.socket, data, wanted) {
+            Ok(()) => self.awake.push(channel),
+            Err(_) => return Err(Box::new(channel)),
+        }
         Ok(())
     }
 
@@ -106,6 +108,35 @@ impl User {
         }
     }
 
+    /// Takes out awake channels that another thread can serve, until there are `most` of them.
+    fn part_with(&mut self, most: usize, leaving: &mut Vec<Serving>) {
+        let before = leaving.len();
+        let mut left = most.saturating_sub(before);
+        leaving.extend(self.awake.extract_if(.., |channel| {
+            let leaves = left > 0 && channel.can_move();
+            left -= usize::from(leaves);
+            leaves
+        }));
+        self.unhear(&leaving[before..]);
+    }
+
+    /// Takes out all channels that another thread can serve, which are awake then.
+    fn part_with_all(&mut self, leaving: &mut Vec<Serving>) {
+        self.part_with(usize::MAX, leaving);
+        let before = leaving.len();
+        let resting = self.resting.extract_if(|_, channel| channel.can_move());
+        leaving.extend(resting.map(|(_, channel)| channel.awoken()));
+        self.unhear(&leaving[before..]);
+    }
+
+    /// Hears no more of channels that it has no more.
+    fn unhear(&mut self, gone: &[Serving]) {
+        for channel in gone {
+            let _ = epoll::delete(&self.doorbells, &channel.channel.socket);
+        }
+        self.first = 0;
+    }
+
     /// A piece of a command that was in flight is over.
     fn complete(&mut self, errand: &Errand, result: i32) {
         let Some(channel) = self.channel(errand.channel) else { return };
@@ -124,9 +155,7 @@ impl User {
         over.extend(
             self.resting.extract_if(|_, channel| channel.is_over()).map(|(_, channel)| channel),
         );
-        for channel in &over[before..] {
-            let _ = epoll::delete(&self.doorbells, &channel.channel.socket);
-        }
+        self.unhear(&over[before..]);
     }
 }
 
@@ -161,7 +190,8 @@ impl Users {
     pub fn new(wake: impl AsFd) -> io::Result<Users> {
         let doorbells = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let data = epoll::EventData::new_u64(OWN_WAKE);
-        epoll::add(&doorbells, wake, data, epoll::EventFlags::IN)?;
+        // An edge: the thread may hear the news before it is woken for them.
+        epoll::add(&doorbells, wake, data, epoll::EventFlags::IN | epoll::EventFlags::ET)?;
         Ok(Users { awake: Vec::new(), resting: HashMap::new(), first: 0, doorbells })
     }
 
@@ -173,12 +203,12 @@ impl Users {
     /// Gives a channel its place among its user's.
     ///
     /// # Errors
-    /// What the system says; the channel is not served then.
-    pub fn add(&mut self, channel: Serving) -> io::Result<()> {
+    /// The channel, where the system has no room for it.
+    pub fn add(&mut self, channel: Serving) -> Result<(), Box<Serving>> {
         let account = channel.channel.account;
-        let mut user = match self.take(account) {
-            Some(user) => user,
-            None => self.welcome(account)?,
+        let mut user = match self.take(account).map_or_else(|| self.welcome(account), Ok) {
+            Ok(user) => user,
+            Err(_) => return Err(Box::new(channel)),
         };
         let added = user.add(channel);
         self.put(user);
@@ -279,17 +309,46 @@ impl Users {
         }
     }
 
+    /// Channels that are awake.
+    pub fn awake(&self) -> usize {
+        self.awake.iter().map(|user| user.awake.len()).sum()
+    }
+
+    /// Takes out awake channels that another thread can serve, at most so many.
+    #[cold]
+    pub fn part_with(&mut self, most: usize) -> Vec<Serving> {
+        let mut leaving = Vec::new();
+        self.awake.iter_mut().for_each(|user| user.part_with(most, &mut leaving));
+        self.sort();
+        leaving
+    }
+
+    /// Takes out all channels that another thread can serve.
+    #[cold]
+    pub fn part_with_all(&mut self) -> Vec<Serving> {
+        let mut leaving = Vec::new();
+        self.awake.iter_mut().for_each(|user| user.part_with_all(&mut leaving));
+        self.resting.values_mut().for_each(|user| user.part_with_all(&mut leaving));
+        self.sort();
+        leaving
+    }
+
+    /// Gives each user the right place after channels were taken out.
+    fn sort(&mut self) {
+        for user in std::mem::take(&mut self.awake) {
+            self.put(user);
+        }
+        self.resting.retain(|_, user| !user.resting.is_empty());
+        self.first = 0;
+    }
+
     /// Takes out the channels that are over.
     #[cold]
     pub fn take_over(&mut self) -> Vec<Serving> {
         let mut over = Vec::new();
         self.awake.iter_mut().for_each(|user| user.take_over(&mut over));
         self.resting.values_mut().for_each(|user| user.take_over(&mut over));
-        for user in std::mem::take(&mut self.awake) {
-            self.put(user);
-        }
-        self.resting.retain(|_, user| !user.resting.is_empty());
-        self.first = 0;
+        self.sort();
         over
     }
 

@@ -8,7 +8,6 @@ use std::sync::atomic::{Ordering, compiler_fence};
 use super::Channel;
 use super::begin::{Task, begin};
 use super::turn::{Allowance, Part, Turn};
-use crate::counts;
 use crate::device::{Begun, Device};
 use crate::layout::{COMPLETION_WORDS, Mark};
 use crate::ring::{Broken, Consumer, Producer};
@@ -81,6 +80,12 @@ impl Serving {
     /// Whether it has commands that were taken up and of which a piece is still to be begun.
     pub fn is_busy(&self) -> bool {
         self.held_back.is_some() || !self.begun.is_empty()
+    }
+
+    /// Whether another thread can serve it: nothing of it is with this one's device.
+    pub fn can_move(&self) -> bool {
+        let here = self.begun.len() + usize::from(self.held_back.is_some());
+        self.in_flight as usize == here && !self.is_over()
     }
 
     /// Has the client ring when it submits; `false` where it has submitted something already.
@@ -241,7 +246,9 @@ impl Serving {
         }
         drop(table);
         if served > 0 {
-            counts::add(&counters.missing, missing);
+            if missing > 0 {
+                counters.missing.fetch_add(missing, Ordering::Relaxed);
+            }
             show(completions, channel, answer.filter(|_| alone));
         }
         Ok(served > 0)

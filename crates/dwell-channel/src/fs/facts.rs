@@ -13,6 +13,9 @@ use super::passthrough::DataPath;
 pub struct Channels {
     /// Clients that have one.
     pub channels: u64,
+    /// Threads that serve them.
+    #[serde(default)]
+    pub threads: u64,
     /// Grants of open files so far.
     pub grants: u64,
     /// Commands served so far.

@@ -55,7 +55,7 @@ struct Start {
     /// Let the daemon serve every read and write, even if the kernel could
     #[arg(long)]
     no_passthrough: bool,
-    /// Policy of the thread that serves channels [default: the settings']
+    /// Policy of the threads that serve channels [default: the settings']
     #[arg(long, value_name = "POLICY", value_parser = policy_name)]
     policy: Option<String>,
     /// Started by `serve start`, which waits for a word on standard output.
@@ -121,8 +121,9 @@ fn serve(args: &Start) -> Result<()> {
     let counting = daemon.clone();
     let count = move || {
         let tally = counting.tally();
-        let Tally { channels, grants, commands, .. } = tally;
-        Channels { channels, grants, commands, commands_by_user: counting.commands() }
+        let Tally { channels, threads, grants, commands, .. } = tally;
+        let commands_by_user = counting.commands();
+        Channels { channels, threads, grants, commands, commands_by_user }
     };
     let server = Server::start(&options, daemon.clone(), count)?;
     let stopper = server.stopper();
