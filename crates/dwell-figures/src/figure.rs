@@ -7,6 +7,7 @@
 
 mod docs;
 mod inputs;
+mod pages;
 mod shown;
 
 use std::{collections::BTreeMap, fs, path::Path, sync::LazyLock};

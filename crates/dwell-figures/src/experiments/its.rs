@@ -20,6 +20,8 @@ const OTHERS: [PolicyKind; 4] =
     [PolicyKind::Async, PolicyKind::Sync, PolicyKind::SyncRunahead, PolicyKind::SyncPrefetch];
 /// Seeds of every batch of the study.
 const SEEDS: u64 = 30;
+/// Fewer do not say how far a number scatters.
+const FEWEST_SEEDS: u64 = 3;
 
 impl From<Spread> for Measured {
     /// Mean over the seeds with its 95 % interval.
@@ -54,17 +56,26 @@ fn study(lab: &mut Lab, progress: &mut Progress<'_>) -> Result<Result<Rc<Study>,
     Ok(Ok(study))
 }
 
-/// The simulations of some batches beside `traces`: whole batches at full effort. Reports are kept
-/// there, so a study that was stopped goes on.
+/// How many seeds of at most `seeds`, and how many instructions of each program, at an effort. Seeds
+/// go first: a program that ends early does not do what it does later.
+fn extent(seeds: u64, effort: f64) -> (u64, u64) {
+    let affordable = seeds as f64 * effort;
+    let limit = match affordable / FEWEST_SEEDS as f64 {
+        share if share < 1.0 => (1e9 * share).round() as u64,
+        _ => u64::MAX,
+    };
+    ((affordable as u64).clamp(FEWEST_SEEDS, seeds), limit)
+}
+
+/// The simulations of some batches beside `traces`. Reports are kept there, so a study that was
+/// stopped goes on.
 pub(super) fn ask(lab: &Lab, batches: Vec<PathBuf>, traces: &Path, seeds: u64) -> Ask {
+    let (seeds, limit) = extent(seeds, lab.effort);
     Ask {
         batches,
         policies: vec![],
-        seeds: ((seeds as f64 * lab.effort).ceil() as u64).clamp(2, seeds),
-        limit: match lab.effort {
-            effort if effort < 1.0 => (1e9 * effort) as u64,
-            _ => u64::MAX,
-        },
+        seeds,
+        limit,
         partial: false,
         sets: vec![],
         keep: Some(traces.join("runs")),
@@ -261,4 +272,18 @@ fn growth(result: &mut FigureResult, study: &Study) -> Result<()> {
         result.measured("idle time of 5 processes ÷ of 2", Spread::of(&ratios))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn less_time_takes_seeds_first_and_then_instructions() {
+        assert_eq!(extent(30, 1.0), (30, u64::MAX));
+        assert_eq!(extent(30, 0.5), (15, u64::MAX));
+        assert_eq!(extent(30, 0.1), (3, u64::MAX));
+        assert_eq!(extent(30, 0.05), (3, 500_000_000));
+        assert_eq!(extent(5, 0.06), (3, 100_000_000));
+    }
 }

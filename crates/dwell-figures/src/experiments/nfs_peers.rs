@@ -2,7 +2,7 @@
 //! N2, N5: a file to and from an NFS server by Dwell and by other clients, in small and larger
 //! requests, by window.
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 
 use super::lab::{both, put, skip, skip_all, subtitle};
 use super::nfs::{SERVER, Scale, beside_server, best, cpu, depth, of, row};
@@ -43,6 +43,13 @@ fn cases(size: &str, client: &str) -> Vec<String> {
     cases
 }
 
+/// Lets a port be used again as soon as its connection ends, in this thread's network. A peer mounts
+/// anew for each run from ports below 1024, of which there are too few for a minute's wait each.
+fn free_ports_at_once() -> Result<()> {
+    let file = "/proc/sys/net/ipv4/tcp_max_tw_buckets";
+    std::fs::write(file, "0").with_context(|| format!("cannot write {file}"))
+}
+
 /// N2.
 pub fn writes(
     lab: &mut Lab,
@@ -73,6 +80,7 @@ fn measure(
     };
     let scale = Scale::of(lab, 9);
     let measured = beside_server(progress, |server, progress| {
+        free_ports_at_once()?;
         let missing: Vec<Option<String>> = CLIENTS
             .iter()
             .map(|(name, _)| {

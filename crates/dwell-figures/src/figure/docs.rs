@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
-use super::{FULL_ROW_S, FigureResult, catalogue};
+use super::{FULL_ROW_S, FigureResult, catalogue, pages};
 use dwell_bench::result::write;
 
-/// Keeps what was measured with the present code, a directory for each kind of machine, beneath
-/// `kept`; returns the files that changed.
+/// Keeps what was measured with the present code and its pictures, a directory for each kind of
+/// machine, beneath `kept`; returns the results that changed.
 ///
 /// # Errors
 /// A result that cannot be read, or not be written.
@@ -30,6 +30,10 @@ pub fn keep_results(results: &Path, kept: &Path) -> Result<Vec<PathBuf>> {
             let path = place.join(format!("{id}.json"));
             write(&path, &(serde_json::to_string_pretty(&result)? + "\n"))?;
             changed.push(path);
+            let picture = pages::picture(id);
+            if let Ok(drawn) = fs::read_to_string(results.join(&picture)) {
+                write(&place.join(picture), &drawn)?;
+            }
         }
     }
     Ok(changed)
@@ -83,6 +87,8 @@ pub fn regenerate_docs(docs: &Path, kept: &Path) -> Result<Vec<PathBuf>> {
         let load = |id: &str| kept_of(kept, id);
         let new = fill_in(&old, load)
             .and_then(|text| fill_in_list(&text, load))
+            .and_then(|text| pages::fill_in_pictures(&text, kept, load))
+            .and_then(|text| pages::fill_in_misses(&text, load))
             .with_context(|| name.to_string())?;
         if new != old {
             changed.push((path, new));

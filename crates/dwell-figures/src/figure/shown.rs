@@ -83,6 +83,14 @@ impl FigureResult {
     }
 }
 
+impl FigureRow {
+    /// Its case, what the paper and the target say, and what was measured, in words.
+    pub(super) fn expected_and_found(&self) -> [String; 4] {
+        let [case, paper, target, ..] = cells(self);
+        [case, paper, target, with_interval(self)]
+    }
+}
+
 /// What stands in a cell for nothing.
 const NOTHING: &str = "–";
 const COLUMNS: [&str; 8] =
