@@ -9,7 +9,7 @@
 //!
 //! That is a guess: where some part of a file is hot, buddies in it are there too. So some granules
 //! are *samples*, whose pages come into the region one by one, when they are asked for. Granules
-//! shrink if less than half of what they read is.
+//! shrink if less than two thirds of what they read beside the missing pages are.
 
 use std::ops::Range;
 
@@ -132,7 +132,7 @@ impl Locality {
             .others()
             .fold((0, 0), |(count, used), page| (count + 1, used + u32::from(is_used(page))));
         self.older = std::mem::replace(&mut self.samples, Samples::NONE);
-        if count > 0 && used < count / 2 {
+        if 3 * used < 2 * count {
             self.shift = self.shift.saturating_sub(1);
             // Those were of longer granules.
             self.older = Samples::NONE;
