@@ -52,3 +52,13 @@ impl Counted {
         named.filter(|(_, count)| *count > 0).collect()
     }
 }
+
+/// What the daemon did, beside commands.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    pub made: AtomicU64,
+    pub broken: AtomicU64,
+    pub missing: AtomicU64,
+    pub grants: AtomicU64,
+    pub sleeps: AtomicU64,
+}

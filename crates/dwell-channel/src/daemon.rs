@@ -14,10 +14,10 @@ use crate::accept::Acceptor;
 use crate::counts::Counted;
 use crate::credentials;
 use crate::grants::{DrainGuard, Errno, GrantReply, Grants, Inode, OpenFile, Reach, Token, Why};
+pub use crate::options::Options;
 use crate::post::Post;
 use crate::service::Service;
 use crate::socket;
-pub use crate::state::Options;
 use crate::state::{State, random};
 use crate::way::Way;
 

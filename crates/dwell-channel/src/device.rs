@@ -18,8 +18,8 @@ use dwell_policy::{Decision, Mode, Reason, Route, WaitMachine};
 use crate::channel::turn::Part;
 use crate::credentials::Opener;
 use crate::grants::OpenFile;
+use crate::options::Options;
 use crate::shared::Shared;
-use crate::state::Options;
 use crate::wire::Done;
 
 /// What became of a command when it was taken up.

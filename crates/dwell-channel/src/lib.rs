@@ -16,6 +16,7 @@ pub mod fs;
 pub mod grants;
 mod guarded;
 pub mod layout;
+mod options;
 pub mod owners;
 mod post;
 pub mod ring;

@@ -13,8 +13,8 @@ use rustix::event::{Timespec, epoll};
 
 use crate::channel::serving::Serving;
 use crate::channel::turn::{Allowance, Turn};
+use crate::counts::Counters;
 use crate::device::{Device, Errand};
-use crate::state::Counters;
 
 /// Channels of one user that are looked at in a turn.
 const LOOKS_PER_TURN: usize = 16;

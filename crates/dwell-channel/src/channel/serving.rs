@@ -8,11 +8,11 @@ use std::sync::atomic::{Ordering, compiler_fence};
 use super::Channel;
 use super::begin::{Task, begin};
 use super::turn::{Allowance, Part, Turn};
+use crate::counts::Counters;
 use crate::device::{Begun, Device};
 use crate::layout::{COMPLETION_WORDS, Mark};
 use crate::ring::{Broken, Consumer, Producer};
 use crate::socket;
-use crate::state::Counters;
 use crate::wire::{Command, Done};
 
 /// Bytes copied after which finished commands are shown to the client, who can use them meanwhile.

@@ -56,8 +56,8 @@ fn study(lab: &mut Lab, progress: &mut Progress<'_>) -> Result<Result<Rc<Study>,
     Ok(Ok(study))
 }
 
-/// How many seeds of at most `seeds`, and how many instructions of each program, at an effort. Seeds
-/// go first: a program that ends early does not do what it does later.
+/// How many seeds of at most `seeds`, and how many instructions of each program, at an effort.
+/// Seeds go first: a program that ends early does not do what it does later.
 fn extent(seeds: u64, effort: f64) -> (u64, u64) {
     let affordable = seeds as f64 * effort;
     let limit = match affordable / FEWEST_SEEDS as f64 {

@@ -43,8 +43,9 @@ fn cases(size: &str, client: &str) -> Vec<String> {
     cases
 }
 
-/// Lets a port be used again as soon as its connection ends, in this thread's network. A peer mounts
-/// anew for each run from ports below 1024, of which there are too few for a minute's wait each.
+/// Lets a port be used again as soon as its connection ends, in this thread's network. A peer
+/// mounts anew for each run from ports below 1024, of which there are too few for a minute's wait
+/// each.
 fn free_ports_at_once() -> Result<()> {
     let file = "/proc/sys/net/ipv4/tcp_max_tw_buckets";
     std::fs::write(file, "0").with_context(|| format!("cannot write {file}"))

@@ -30,10 +30,10 @@ pub fn keep_results(results: &Path, kept: &Path) -> Result<Vec<PathBuf>> {
             let path = place.join(format!("{id}.json"));
             write(&path, &(serde_json::to_string_pretty(&result)? + "\n"))?;
             changed.push(path);
-            let picture = pages::picture(id);
-            if let Ok(drawn) = fs::read_to_string(results.join(&picture)) {
-                write(&place.join(picture), &drawn)?;
-            }
+        }
+        let picture = pages::picture(id);
+        if let Ok(drawn) = fs::read_to_string(results.join(&picture)) {
+            write(&place.join(picture), &drawn)?;
         }
     }
     Ok(changed)
