@@ -72,7 +72,7 @@ pub fn table(run: &Run, width: u16) -> String {
 }
 
 /// In lines of so many columns.
-fn wrapped(text: &str, width: u16) -> String {
+pub fn wrapped(text: &str, width: u16) -> String {
     let (mut lines, mut column) = (String::new(), 0);
     for word in text.split(' ') {
         let length = word.chars().count();

@@ -21,7 +21,7 @@ const JUDGED: u32 = 128;
 const ALL: u32 = 256;
 /// Pages of the buddy that are looked at. Some page of a long one is nearly always in memory.
 const LOOKED_AT: u32 = 8;
-/// Of the faults that are judged together, one in so many may read a sample.
+/// One in so many of the faults that are judged together may read a sample.
 const SAMPLE_ONE_IN: u32 = 8;
 /// Samples between two judgements: so many, or those with so many pages.
 const SAMPLES: usize = (JUDGED / SAMPLE_ONE_IN) as usize;

@@ -133,15 +133,12 @@ fn fill_in(text: &str, load: impl Fn(&str) -> Result<Vec<FigureResult>>) -> Resu
     Ok(filled + rest)
 }
 
-const LIST_BEGIN: &str = "<!-- figures -->";
-const LIST_END: &str = "<!-- /figures -->";
-
 /// A document with its list of all figures brought up to date, where it has one.
 fn fill_in_list(text: &str, load: impl Fn(&str) -> Result<Vec<FigureResult>>) -> Result<String> {
-    let Some((before, rest)) = text.split_once(LIST_BEGIN) else { return Ok(text.into()) };
-    let (_, after) = rest
-        .split_once(LIST_END)
-        .with_context(|| format!("`{LIST_BEGIN}` without its `{LIST_END}`"))?;
+    pages::between(text, "figures", || list(load))
+}
+
+fn list(load: impl Fn(&str) -> Result<Vec<FigureResult>>) -> Result<String> {
     let mut list = String::from("| figure | what | time | needs |\n|---|---|---|---|\n");
     for (id, figure) in &catalogue().figures {
         let time = match load(id)?.first() {
@@ -158,7 +155,7 @@ fn fill_in_list(text: &str, load: impl Fn(&str) -> Result<Vec<FigureResult>>) ->
         };
         let _ = writeln!(list, "| {id} | {} | {time} | {} |", figure.what, figure.needs);
     }
-    Ok(format!("{before}{LIST_BEGIN}\n{list}{LIST_END}{after}"))
+    Ok(list)
 }
 
 #[cfg(test)]

@@ -1,15 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Two pages about all figures: a picture of each, and what did not come out.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::Path;
 
 use anyhow::{Context, Result};
 
 use super::{Agreement, FigureResult, FigureRow, Verdict, catalogue};
+use dwell_bench::table::wrapped;
 
 /// Where the page with pictures has them from: the results that are kept, beside its chapter.
 const KEPT: &str = "../results";
+
+/// Longest line of a page.
+const COLUMNS: u16 = 100;
 
 /// The file with the picture of a figure, in the directory of its result.
 pub(super) fn picture(id: &str) -> String {
@@ -17,12 +22,16 @@ pub(super) fn picture(id: &str) -> String {
 }
 
 /// A page with what `make` finds between `<!-- NAME -->` and `<!-- /NAME -->`, if it has the marks.
-fn between(text: &str, name: &str, make: impl FnOnce() -> Result<String>) -> Result<String> {
+pub(super) fn between(
+    text: &str,
+    name: &str,
+    make: impl FnOnce() -> Result<String>,
+) -> Result<String> {
     let (begin, end) = (format!("<!-- {name} -->"), format!("<!-- /{name} -->"));
     let Some((before, rest)) = text.split_once(&begin) else { return Ok(text.into()) };
     let without = || format!("`{begin}` without its `{end}`");
     let (_, after) = rest.split_once(&end).with_context(without)?;
-    Ok(format!("{before}{begin}\n\n{}{end}{after}", make()?))
+    Ok(format!("{before}{begin}\n{}{end}{after}", make()?))
 }
 
 /// The latest result of each figure that was measured with the present code.
@@ -41,38 +50,37 @@ pub(super) fn fill_in_pictures(
     load: impl Fn(&str) -> Result<Vec<FigureResult>>,
 ) -> Result<String> {
     between(text, "pictures", || {
-        let mut page = String::new();
+        let mut page = String::from("\n");
         for result in current(load)? {
             let (id, kind, file) = (&result.id, result.machine.kind(), picture(&result.id));
             if kept.join(&kind).join(&file).is_file() {
-                let (what, says) = (&result.what, in_a_sentence(&result));
-                let _ = writeln!(page, "### {id}\n\n{what}.\n{says}\n");
-                let _ = writeln!(page, "![{id}: {what}]({KEPT}/{kind}/{file})\n");
+                let what = wrapped(&format!("{}.", result.what), COLUMNS);
+                let _ = writeln!(page, "### {id}\n\n{what}\n{}\n", outcomes(&result));
+                let _ = writeln!(page, "![{id}]({KEPT}/{kind}/{file})\n");
             }
         }
         Ok(page)
     })
 }
 
-/// How many rows came out how.
-fn in_a_sentence(result: &FigureResult) -> String {
+/// How many rows came out how, a line for each kind of outcome.
+fn outcomes(result: &FigureResult) -> String {
     let measured = || result.rows.iter().filter(|row| row.measured.is_some());
-    let mut says = format!("{} of {} rows are measured", measured().count(), result.rows.len());
-    let mut add = |words: Vec<String>, of: &str| {
-        let counted = |word: &String| words.iter().filter(|other| *other == word).count();
-        let mut kinds = words.clone();
-        kinds.sort();
-        kinds.dedup();
-        let counts: Vec<_> = kinds.iter().map(|word| format!("{} {word}", counted(word))).collect();
+    let mut says = format!("{} of {} rows are measured.", measured().count(), result.rows.len());
+    let mut add = |of: &str, outcomes: Vec<String>| {
+        let mut counts = BTreeMap::new();
+        for outcome in outcomes {
+            *counts.entry(outcome).or_insert(0) += 1;
+        }
+        let counts: Vec<_> =
+            counts.iter().map(|(word, count)| format!("{word} ({count})")).collect();
         if !counts.is_empty() {
-            let _ = write!(says, "; {of}: {}", counts.join(", "));
+            let _ = write!(says, "\nBeside the {of}: {}.", counts.join(", "));
         }
     };
-    let verdicts = measured().filter_map(|row| row.verdict).map(|verdict| verdict.to_string());
-    add(verdicts.collect(), "beside the target");
-    let agreements = measured().filter_map(|row| row.agreement).map(|found| found.to_string());
-    add(agreements.collect(), "beside the paper");
-    says + "."
+    add("target", measured().filter_map(|row| Some(row.verdict?.to_string())).collect());
+    add("paper", measured().filter_map(|row| Some(row.agreement?.to_string())).collect());
+    says
 }
 
 /// A document with the rows that did not come out, where it has a place for them.
@@ -81,7 +89,7 @@ pub(super) fn fill_in_misses(
     load: impl Fn(&str) -> Result<Vec<FigureResult>>,
 ) -> Result<String> {
     between(text, "misses", || {
-        let mut page = String::new();
+        let mut page = String::from("\n");
         for result in current(load)? {
             let rows: Vec<_> = result.rows.iter().filter(|row| has_missed(row)).collect();
             if rows.is_empty() {
@@ -91,7 +99,7 @@ pub(super) fn fill_in_misses(
             page += "| case | paper | target | measured | why |\n|---|---|---|---|---|\n";
             for row in rows {
                 let [case, paper, target, measured] = row.expected_and_found();
-                let why = row.differs.as_deref().or(row.note.as_deref()).unwrap_or("not explained");
+                let why = row.differs.as_deref().unwrap_or("not explained");
                 let cells = [&case, &paper, &target, &measured, why];
                 let cells = cells.map(|cell| cell.replace('|', "\\|"));
                 let _ = writeln!(page, "| {} |", cells.join(" | "));
@@ -130,7 +138,10 @@ mod tests {
         let shown = fill_in_pictures(page, kept.path(), load).unwrap();
         assert!(shown.contains(&format!("](../results/{kind}/S4.svg)")), "{shown}");
         assert!(shown.contains("### S4\n\nSize threshold found by the probe.\n"), "{shown}");
-        assert!(shown.contains("rows are measured; beside the target: 1 inconclusive"), "{shown}");
+        assert!(
+            shown.contains("rows are measured.\nBeside the target: inconclusive (1)."),
+            "{shown}"
+        );
         assert_eq!(fill_in_pictures(&shown, kept.path(), load).unwrap(), shown);
         assert_eq!(fill_in_pictures("no marks", kept.path(), load).unwrap(), "no marks");
         assert!(fill_in_pictures("<!-- pictures -->", kept.path(), load).is_err());

@@ -87,7 +87,8 @@ impl FigureRow {
     /// Its case, what the paper and the target say, and what was measured, in words.
     pub(super) fn expected_and_found(&self) -> [String; 4] {
         let [case, paper, target, ..] = cells(self);
-        [case, paper, target, with_interval(self)]
+        let note = self.note.as_ref().map_or(String::new(), |note| format!("; {note}"));
+        [case, paper, target, with_interval(self) + &note]
     }
 }
 
