@@ -78,7 +78,7 @@ impl FigureResult {
         };
         text + &later
             + &format!(
-                "\n{machine}. `make figure ID={id}`{effort}. Code {inputs}, rules {rules}.\n"
+                "\n{machine}.\n`make figure ID={id}`{effort}. Code {inputs}, rules {rules}.\n"
             )
     }
 }
