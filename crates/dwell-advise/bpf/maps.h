@@ -35,7 +35,10 @@ struct task {
 	u8 woken;
 	u8 storage;
 	u8 hops;
+	// Of a wake-up that came while the task still ran.
+	u8 early;
 	struct what what;
+	struct what early_what;
 	u64 marks[MARKS];
 };
 

@@ -179,6 +179,11 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
 		if (t && t->slept) {
 			// The CPU was halted; or a kernel thread, or a program, had it.
 			mark(t, now, !prev->pid ? WAKE : prev->flags & PF_KTHREAD ? KERNEL : BUSY);
+			if (t->early && !t->woken) {
+				t->what = t->early_what;
+				t->storage = 1;
+			}
+			t->early = 0;
 			if (!is_helper(next))
 				account(t, next, now);
 			t->slept = 0;
@@ -263,7 +268,7 @@ SEC("tp_btf/sched_waking")
 int BPF_PROG(on_waking, struct task_struct *p)
 {
 	struct task *t = task_of(p->pid, 0);
-	if (!t || !t->slept || t->woken)
+	if (!t || (t->slept && t->woken))
 		return 0;
 	u64 now = bpf_ktime_get_ns();
 	struct task_struct *current = bpf_get_current_task_btf();
@@ -271,8 +276,16 @@ int BPF_PROG(on_waking, struct task_struct *p)
 	u32 zero = 0, part = OTHER;
 	struct completed *done = bpf_map_lookup_elem(&completions, &zero);
 
-	t->woken = 1;
-	if (done && done->at > t->slept && explains(done, now, helper)) {
+	if (done && (done->at <= t->slept || !explains(done, now, helper)))
+		done = 0;
+	// Its CPU still runs it: this ends the next sleep if nothing else does.
+	if (!t->slept && !is_helper(p)) {
+		t->early = !!done;
+		if (done)
+			t->early_what = done->what;
+		return 0;
+	}
+	if (done) {
 		if (done->inserted > t->slept)
 			mark(t, done->inserted, KERNEL);
 		mark(t, done->issued, QUEUE);
@@ -280,7 +293,11 @@ int BPF_PROG(on_waking, struct task_struct *p)
 		t->what = done->what;
 		t->storage = 1;
 		part = KERNEL;
-	} else if (helper) {
+	}
+	if (!t->slept)
+		return 0;
+	t->woken = 1;
+	if (!done && helper) {
 		struct task *waker = task_of(current->pid, 0);
 		if (waker && waker != t && waker->storage) {
 			struct copying copying = { .from = waker, .to = t };

@@ -47,6 +47,9 @@ struct Task {
     storage: bool,
     hops: u8,
     request: Request,
+    /// The request of a wake-up that came while its CPU still ran it: it ends the next sleep if
+    /// nothing else does.
+    early: Option<Request>,
     marks: Vec<(u64, Part)>,
 }
 
@@ -58,6 +61,16 @@ impl Task {
             self.marks[0].1 = Part::Other;
         }
         self.marks.push((at, part));
+    }
+
+    /// A request that it slept for completed.
+    fn complete(&mut self, done: Completed) {
+        if done.inserted > self.slept {
+            self.mark(done.inserted, Part::Kernel);
+        }
+        self.mark(done.issued, Part::Queue);
+        self.mark(done.at, Part::Device);
+        (self.request, self.storage) = (done.request, true);
     }
 }
 
@@ -99,6 +112,8 @@ pub struct Story {
     devices: BTreeMap<(u32, u8, u8), DeviceSum>,
     threads: BTreeMap<u32, ThreadSum>,
     lost: u64,
+    /// Switches to threads that were not told.
+    untold: u64,
     events: u64,
     took_ns: u64,
 }
@@ -166,6 +181,10 @@ impl Story {
         if let Some((left, _)) = self.leaving.take_if(|(_, when)| at > *when) {
             self.targets.remove(&left);
         }
+        // Linux 6.18 may tell of no switch from an idle CPU: what it ran next shows that it runs.
+        if thread != 0 && self.resume(thread, at, Part::Wake) {
+            self.untold += 1;
+        }
         match what {
             What::Switch { state, next } => self.switch(event, state, next),
             What::Waking(woken) => self.waking(event, woken),
@@ -214,32 +233,46 @@ impl Story {
             } else {
                 let iowait = state & UNINTERRUPTIBLE != 0;
                 let marks = Vec::with_capacity(8);
-                *task = Task { slept: at, call, iowait, marks, ..Task::default() };
+                let early = task.early;
+                *task = Task { slept: at, call, iowait, early, marks, ..Task::default() };
                 // Its process, until it is accounted.
                 self.threads.entry(thread).or_insert_with(|| none_of(thread, process, at));
             }
         }
-        if next != 0 && self.tasks.get(&next).is_some_and(|task| task.slept != 0) {
+        if next != 0 {
             let part = match (thread, helper) {
                 (0, _) => Part::Wake,
                 (_, true) => Part::Kernel,
                 _ => Part::Busy,
             };
-            let is_helper = self.is_helper(next);
-            let Some(task) = self.tasks.get_mut(&next) else { return };
-            task.mark(at, part);
-            let slept = std::mem::take(&mut task.slept);
-            if !is_helper {
-                self.account(next, slept, at);
-            }
+            self.resume(next, at, part);
         }
     }
 
+    /// A thread runs; whether it slept until now.
+    fn resume(&mut self, thread: u32, at: u64, part: Part) -> bool {
+        let is_helper = self.helpers.get(&thread) == Some(&true);
+        let Some(task) = self.tasks.get_mut(&thread).filter(|task| task.slept != 0) else {
+            return false;
+        };
+        task.mark(at, part);
+        let slept = std::mem::take(&mut task.slept);
+        if let Some(request) = task.early.take().filter(|_| !task.woken) {
+            (task.request, task.storage) = (request, true);
+        }
+        if !is_helper {
+            self.account(thread, slept, at);
+        }
+        true
+    }
+
     fn waking(&mut self, Event { at, cpu, within, thread, .. }: Event, woken: u32) {
-        if !self.tasks.get(&woken).is_some_and(|task| task.slept != 0 && !task.woken) {
+        let Some(known) = self.tasks.get(&woken) else { return };
+        let asleep = known.slept != 0;
+        if asleep && known.woken {
             return;
         }
-        let helper = self.is_helper(thread);
+        let (helper, wakes_helper) = (self.is_helper(thread), self.is_helper(woken));
         let limit = if helper { HELPER_NS } else { PROGRAM_NS };
         let explains = |done: &Completed| match done.within {
             Some(interrupt) => within == Some(interrupt),
@@ -252,15 +285,17 @@ impl Story {
             .filter(|waker| helper && woken != thread && waker.storage)
             .cloned();
         let Some(task) = self.tasks.get_mut(&woken) else { return };
+        if !asleep {
+            match done {
+                Some(done) if wakes_helper => task.complete(done),
+                done => task.early = done.map(|done| done.request),
+            }
+            return;
+        }
         task.woken = true;
         let mut part = Part::Other;
         if let Some(done) = done.filter(|done| done.at > task.slept) {
-            if done.inserted > task.slept {
-                task.mark(done.inserted, Part::Kernel);
-            }
-            task.mark(done.issued, Part::Queue);
-            task.mark(done.at, Part::Device);
-            (task.request, task.storage) = (done.request, true);
+            task.complete(done);
             part = Part::Kernel;
         } else if let Some(waker) = waker {
             let (request, hops) = (waker.request, waker.hops);
@@ -387,12 +422,19 @@ impl Story {
         });
         let lost = (self.lost > 0)
             .then(|| format!("{} events were lost, because they came too quickly", self.lost));
+        let untold = (self.untold > 0).then(|| {
+            format!(
+                "switches that perf did not tell of: {}; a wait before one ends with the next \
+                 event of its thread",
+                self.untold
+            )
+        });
         let sums = Sums {
             waits: waits.collect(),
             devices: devices.collect(),
             threads: self.threads.values().filter(|sum| sum.waits > 0).copied().collect(),
             cost: crate::Cost { nanos: self.took_ns, events: self.events },
-            notes: lost.into_iter().collect(),
+            notes: lost.into_iter().chain(untold).collect(),
         };
         if again {
             (self.waits, self.devices) = Default::default();

@@ -50,6 +50,68 @@ fn a_wait_is_split_at_its_completion_and_its_wake_up() {
     assert_eq!(sums.threads.len(), 1);
 }
 
+/// The waits of a thread that is woken after its request completed and, if `asleep` is not set,
+/// before its CPU has switched away from it.
+fn woken(asleep: bool, interrupt: bool) -> Sums {
+    let mut story = Story::new(false, 0, &[PROGRAM]);
+    let read = request(READ);
+    let on_another = |at, what| Event {
+        cpu: 1,
+        within: interrupt.then_some(Interrupt::Hard),
+        ..event(at, 0, what)
+    };
+    let switch = event(if asleep { 110 } else { 130 }, THREAD, What::Switch { state: 2, next: 0 });
+    let mut events = vec![
+        event(50, THREAD, What::Switch { state: 1, next: 0 }),
+        event(60, 0, What::Switch { state: 0, next: THREAD }),
+        event(100, THREAD, What::Issue(read)),
+        switch,
+        on_another(120, What::Complete(read)),
+        on_another(121, What::Waking(THREAD)),
+        event(140, 0, What::Switch { state: 0, next: THREAD }),
+        // It sleeps once more, for something else.
+        event(150, THREAD, What::Switch { state: 1, next: 0 }),
+        event(170, 4_000_030, What::Waking(THREAD)),
+        event(180, 0, What::Switch { state: 0, next: THREAD }),
+    ];
+    events.sort_by_key(|event| event.at);
+    events.into_iter().for_each(|event| story.tell(event));
+    story.sums(false)
+}
+
+#[test]
+fn a_wake_up_that_comes_before_the_switch_is_of_the_wait_that_it_ends() {
+    for interrupt in [false, true] {
+        for (asleep, nanos) in [(true, 30), (false, 10)] {
+            let sums = woken(asleep, interrupt);
+            let found = sums.waits.iter().map(|(key, sum)| (key.device, sum.count, sum.nanos));
+            assert_eq!(found.collect::<Vec<_>>(), [(0, 2, 40), (DEVICE, 1, nanos)], "{asleep}");
+        }
+    }
+}
+
+#[test]
+fn a_thread_whose_switch_was_not_told_runs_from_its_next_event() {
+    let mut story = Story::new(false, 0, &[PROGRAM]);
+    let read = request(READ);
+    for (at, thread, what) in [
+        (90, THREAD, What::Enter(libc::SYS_pread64 as i16)),
+        (100, THREAD, What::Issue(read)),
+        (110, THREAD, What::Switch { state: UNINTERRUPTIBLE, next: 0 }),
+        (200, 0, What::Complete(read)),
+        (201, 0, What::Waking(THREAD)),
+        (210, THREAD, What::Exit),
+        (220, THREAD, What::Enter(libc::SYS_pread64 as i16)),
+    ] {
+        story.tell(event(at, thread, what));
+    }
+    let sums = story.sums(false);
+    let [(key, sum)] = &sums.waits[..] else { panic!("one wait") };
+    assert_eq!((key.device, sum.count, sum.nanos), (DEVICE, 1, 100));
+    assert_eq!(sum.parts[Part::Wake as usize], 9);
+    assert!(sums.notes[0].contains("not tell of: 1;"), "{:?}", sums.notes);
+}
+
 #[test]
 fn a_sleep_in_no_call_is_a_fault_and_one_without_a_request_no_wait() {
     let sums = told(None, UNINTERRUPTIBLE);
