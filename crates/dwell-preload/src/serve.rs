@@ -96,9 +96,8 @@ fn serve_decided(
         _ => None,
     };
     let Some(server) = server else { return passed(straight) };
-    if let Server::Device(file) = server
-        && inside::is_ready()
-        && let Some(result) = untouched(file, fd, action.kind(), memory, straight)
+    if inside::is_ready()
+        && let Some(result) = untouched(server, fd, action.kind(), memory, straight)
     {
         return returned(result);
     }
@@ -128,7 +127,7 @@ fn serve_decided(
 /// kernel whatever came before: neither takes more than a look.
 #[inline]
 fn untouched(
-    file: &File<External>,
+    server: Server,
     fd: c_int,
     kind: Kind,
     memory: Memory,
@@ -139,6 +138,7 @@ fn untouched(
         done => done as i32,
     };
     if kind == Kind::Read
+        && let Server::Device(file) = server
         && let Some(result) = file.read_trusted(table::heat(fd), call)
     {
         return Some(result);
@@ -151,7 +151,12 @@ fn untouched(
         // Only a look at the program's array would tell.
         Memory::Pieces(..) | Memory::Nothing => 0,
     };
-    file.left(kind, bytes, call)
+    match server {
+        Server::Device(file) => file.left(kind, bytes, call),
+        // What is to be durable may be a message, or a call: the queue knows.
+        Server::Served(_) if kind == Kind::Sync => None,
+        Server::Served(file) => file.left(kind, bytes, call),
+    }
 }
 
 fn returned(result: i32) -> isize {
