@@ -4,7 +4,7 @@
 
 use std::ffi::c_void;
 
-use dwell::external::{self, External};
+use dwell::external;
 use dwell::file::MAX_TRANSFER_BYTES;
 use dwell::queue::{Action, Io};
 use dwell::source::Source;
