@@ -30,7 +30,7 @@ pub const EXTENT_BYTES: u64 = 64 << 20;
 /// Files here are read into chunks of so many bytes, each for several reads.
 const READ_BYTES: usize = 4 << 20;
 /// Files copied beside each other.
-const FILES_AT_ONCE: usize = 8;
+const FILES_AT_ONCE: usize = 16;
 
 /// How to copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

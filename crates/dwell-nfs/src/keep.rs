@@ -50,7 +50,10 @@ impl Node {
         } else if facts.kind == Kind::Directory {
             mode |= there.mode & SPECIAL;
         }
-        let mode = (facts.kind != Kind::Link).then_some(mode);
+        // What it has already is not set once more: on a server that is a call. A new owner may have
+        // changed it.
+        let has_mode = facts.kind == Kind::Link || !keep.rights && there.mode == mode;
+        let mode = (!has_mode).then_some(mode);
         let times = keep.times.then_some((facts.accessed, facts.modified));
         match self {
             Node::Local(path) => {

@@ -50,10 +50,11 @@ fn chunk_bytes(source: &Source, target: &Target) -> u64 {
     u64::from(bytes.into_iter().flatten().min().unwrap_or(LOCAL_BYTES))
 }
 
-fn at_once(source: &Source, target: Option<&Target>) -> u32 {
+/// How many of so many chunks are under way at once.
+fn at_once(source: &Source, target: Option<&Target>, chunks: u64) -> u64 {
     let clients = [source.client(), target.and_then(Target::client)];
     let most = clients.into_iter().flatten().map(|client| client.most_outstanding());
-    most.max().unwrap_or(4)
+    u64::from(most.max().unwrap_or(4)).min(chunks)
 }
 
 impl Copy<'_> {
@@ -178,7 +179,8 @@ impl Copy<'_> {
                 sums.borrow_mut()[(at / chunk) as usize] = sum.finalize();
             }
         };
-        all((0..at_once(source, None)).map(|_| worker()).collect()).await?;
+        let workers = at_once(source, None, bytes.div_ceil(chunk));
+        all((0..workers).map(|_| worker()).collect()).await?;
         Ok(sums.into_inner())
     }
 
@@ -299,7 +301,8 @@ impl Copy<'_> {
                     self.tell();
                 }
             };
-            all((0..at_once(source, Some(target))).map(|_| worker()).collect()).await?;
+            let workers = at_once(source, Some(target), (stop - extent).div_ceil(chunk));
+            all((0..workers).map(|_| worker()).collect()).await?;
             let again = target.commit().await?;
             self.progress.borrow_mut().bytes_again += again;
             let sums = sums.into_inner();
@@ -362,7 +365,8 @@ impl Copy<'_> {
                 }
             }
         };
-        let workers = at_once(source, None).max(at_once(&back, None));
+        let chunks = end.div_ceil(chunk);
+        let workers = at_once(source, None, chunks).max(at_once(&back, None, chunks));
         all((0..workers).map(|_| worker()).collect()).await
     }
 }

@@ -15,6 +15,7 @@ use std::sync::Arc;
 
 use dwell::executor::Handle as Tasks;
 
+use sides::LocalSource;
 pub use sides::{Source, Target};
 
 use crate::client::{Client, Found};
@@ -373,12 +374,7 @@ impl Node {
     /// What the system says.
     pub fn open(&self, tasks: &Tasks, memory: &Rc<RefCell<Memory>>) -> Result<Source> {
         match self {
-            Node::Local(path) => {
-                let open = || tasks.file(Arc::new(dwell::Options::new().open(path)?));
-                let file = open().map_err(|error| engine("opening", path, error))?;
-                let holes = fs::File::open(path).map_err(system("opening", path))?;
-                Ok(Source::Local(file, holes, memory.clone()))
-            }
+            Node::Local(path) => LocalSource::open(path, tasks, memory).map(Source::Local),
             Node::Remote { client, handle, url } => {
                 Ok(Source::Remote(RemoteFile::new(client, *handle, url)))
             }
