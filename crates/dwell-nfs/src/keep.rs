@@ -50,8 +50,8 @@ impl Node {
         } else if facts.kind == Kind::Directory {
             mode |= there.mode & SPECIAL;
         }
-        // What it has already is not set once more: on a server that is a call. A new owner may have
-        // changed it.
+        // What it has already is not set once more: on a server that is a call. A new owner may
+        // have changed it.
         let has_mode = facts.kind == Kind::Link || !keep.rights && there.mode == mode;
         let mode = (!has_mode).then_some(mode);
         let times = keep.times.then_some((facts.accessed, facts.modified));
