@@ -17,6 +17,7 @@ use dwell_nfs::nfs3::{
 use dwell_nfs::url::Url;
 
 use super::biod::Caller;
+use crate::loads::die_with_parent;
 use crate::usage::{Cost, Meter, Scope, children_cpu_ns, faults};
 
 /// The program of libnfs that copies one file.
@@ -127,7 +128,10 @@ pub fn by_libnfs(from: &str, to: &str) -> Result<Copied> {
     let cpu = children_cpu_ns();
     let meter = Meter::start(Scope::Thread);
     let mut command = Command::new(NFS_CP);
-    let ended = command.args([from, to]).stdin(Stdio::null()).stdout(Stdio::null()).output();
+    command.args([from, to]).stdin(Stdio::null()).stdout(Stdio::null());
+    // It would ask a server that is gone, without end.
+    die_with_parent(&mut command);
+    let ended = command.output();
     let ended = ended.with_context(|| format!("{NFS_CP} (package libnfs-utils)"))?;
     let wall_ns = meter.stop().wall_ns;
     let said = String::from_utf8_lossy(&ended.stderr);

@@ -123,7 +123,10 @@ pub fn files(
                 };
                 let clear = |number| {
                     let gone = if is_put { made(number) } else { back.clone() };
-                    std::fs::remove_file(gone).context("clearing away")
+                    // The server may keep it open, and with it its memory.
+                    let emptied = std::fs::File::create(&gone).map(drop);
+                    let removed = emptied.and_then(|()| std::fs::remove_file(gone));
+                    removed.context("clearing away")
                 };
                 let ours = |number| {
                     let name = |path: &Path| server.address(&path.display().to_string(), "");
