@@ -26,6 +26,9 @@ use crate::uffd::Uffd;
 /// Thread queues for threads that have none of their own.
 pub(crate) const GUESTS: usize = 8;
 
+/// Bytes that are in memory twice at most while pages are copied, beyond the budget.
+const MOST_TWICE_BYTES: usize = 16 * PAGE_BYTES;
+
 /// State that one thread at a time changes. The lock is held for bookkeeping alone, never across a
 /// system call or an access to the region; outside of handlers, with signals kept out.
 #[derive(Debug)]
@@ -298,12 +301,14 @@ impl Shared {
         let mut patience = 64;
         let mut result = Ok(());
         while at < end {
+            // A copied page is in memory twice until its frame gives its own up.
+            let bytes = (end - at).min(if copies { MOST_TWICE_BYTES } else { usize::MAX });
             let moved = match copies {
-                true => self.uffd.copy_pages(to + at, from + at, end - at, protected),
-                false => self.uffd.move_pages(to + at, from + at, end - at),
+                true => self.uffd.copy_pages(to + at, from + at, bytes, protected),
+                false => self.uffd.move_pages(to + at, from + at, bytes),
             };
             let (done, errno) = match moved {
-                Ok(()) => (end - at, 0),
+                Ok(()) => (bytes, 0),
                 Err(stopped) => stopped,
             };
             if let (true, Some(frame)) = (copies && done > 0, from_frame) {
