@@ -75,7 +75,7 @@ impl LocalSource {
             // Memory has nothing to wait for, and does not know the question.
             Err(Errno::OPNOTSUPP) => {
                 let there = rustix::fs::fstatfs(&self.descriptor);
-                there.is_ok_and(|there| there.f_type as i64 == libc::TMPFS_MAGIC as i64)
+                there.is_ok_and(|there| there.f_type == libc::TMPFS_MAGIC)
                     && rustix::io::pread(&self.descriptor, buffer, 0) == wanted
             }
             read => read == wanted,
