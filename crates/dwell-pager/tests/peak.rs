@@ -8,8 +8,10 @@ use dwell_pager::PAGE_BYTES;
 
 const BYTES: usize = 16_384 * PAGE_BYTES;
 const BUDGET: usize = 4096;
-/// What besides pages may come and go meanwhile, in KiB.
+/// What besides pages may come and go meanwhile, and what the kernel may not have counted yet on
+/// each CPU, in KiB.
 const SPARE_KIB: usize = 1024;
+const UNCOUNTED_KIB: usize = 128;
 
 /// Memory of this process in KiB, as the kernel names it.
 fn memory(name: &str) -> usize {
@@ -25,6 +27,8 @@ fn runs_that_come_in_together_take_no_more_than_the_budget() {
         println!("SKIP: /proc/self/clear_refs: {error}");
         return;
     }
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    let spare = SPARE_KIB + cpus * UNCOUNTED_KIB;
     let (_dir, path) = file(BYTES);
     for writes in [false, true] {
         for faults in BOTH {
@@ -35,7 +39,7 @@ fn runs_that_come_in_together_take_no_more_than_the_budget() {
             for page in 0..BYTES / PAGE_BYTES {
                 assert_eq!(read(&region, page * PAGE_BYTES), byte_at(page * PAGE_BYTES));
             }
-            let most = before + BUDGET * PAGE_BYTES / 1024 + SPARE_KIB;
+            let most = before + BUDGET * PAGE_BYTES / 1024 + spare;
             let peak = memory("VmHWM");
             assert!(peak <= most, "{faults:?}, writes {writes}: {peak} KiB of {most}");
         }
