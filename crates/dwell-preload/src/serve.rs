@@ -153,7 +153,7 @@ fn untouched(
     };
     match server {
         Server::Device(file) => file.left(kind, bytes, call),
-        // What is to be durable may be a message, or a call: the queue knows.
+        // The queue knows whether a sync is a message or a call.
         Server::Served(_) if kind == Kind::Sync => None,
         Server::Served(file) => file.left(kind, bytes, call),
     }
