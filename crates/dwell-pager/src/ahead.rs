@@ -19,6 +19,8 @@ const FIRST_DEPTH: u32 = 4;
 const USEFUL: u32 = 128;
 /// Where it is of no use it is tried again at one miss in this many.
 const TRY_ONE_IN: u32 = 64;
+/// Faults within which a stream that is still followed has one.
+const FOLLOWED_WITHIN: u64 = 64;
 /// Pages read ahead whose use is judged together, before the longest window changes.
 const JUDGED_PAGES: u64 = 64;
 
@@ -61,6 +63,8 @@ struct Stream {
     depth: u32,
     /// Made by address, not by what was seen.
     guessed: bool,
+    /// A fault has followed it.
+    followed: bool,
     used: u64,
 }
 
@@ -98,8 +102,15 @@ pub(crate) struct Prefetcher {
 impl Prefetcher {
     /// For a thread that may have so many requests in flight.
     pub const fn new(requests: u32) -> Self {
-        const NONE: Stream =
-            Stream { stride: 0, at: 0, next: 0, depth: 0, guessed: false, used: 0 };
+        const NONE: Stream = Stream {
+            stride: 0,
+            at: 0,
+            next: 0,
+            depth: 0,
+            guessed: false,
+            followed: false,
+            used: 0,
+        };
         Prefetcher {
             streams: [NONE; STREAMS],
             history: [i64::MIN / 2; HISTORY],
@@ -128,12 +139,14 @@ impl Prefetcher {
         };
     }
 
-    /// A fault on `page`: what to read ahead when the window may hold `limit` pages. `sequential`
-    /// says that the program announced to read in order.
-    pub fn fault(&mut self, page: u32, limit: u32, sequential: bool) -> Plan {
+    /// A fault on `page`, which is in the source alone if `absent`: what to read ahead when all
+    /// windows together may hold `limit` pages. `sequential` says that the program announced to
+    /// read in order.
+    pub fn fault(&mut self, page: u32, absent: bool, limit: u32, sequential: bool) -> Plan {
         let page = i64::from(page);
-        let limit = limit.min(self.longest);
         self.clock += 1;
+        // Where one took all, it would push out what others have read and need next.
+        let limit = limit.min(self.longest) / self.followed(page);
         if limit == 0 {
             return Plan::default();
         }
@@ -144,6 +157,10 @@ impl Prefetcher {
                 // A guess that was right about the direction only.
                 stream.stride = page - stream.at;
                 (stream.next, steps) = (page, 1);
+            }
+            if absent && !stream.guessed {
+                // Its window was not read, or has left memory.
+                (stream.next, stream.depth) = (page + stream.stride, stream.depth / 4);
             }
             return self.go_on(at, page, steps, limit);
         }
@@ -158,6 +175,16 @@ impl Prefetcher {
         };
         self.note(page);
         self.begin(page, stride, depth.min(limit), guessed)
+    }
+
+    /// Streams that are followed, one at least; that of this page is one.
+    fn followed(&self, page: i64) -> u32 {
+        let lives = |stream: &&Stream| {
+            stream.followed
+                && self.clock - stream.used < FOLLOWED_WITHIN
+                && stream.reaches(page).is_none()
+        };
+        1 + self.streams.iter().filter(lives).count() as u32
     }
 
     fn note(&mut self, page: i64) {
@@ -179,7 +206,7 @@ impl Prefetcher {
         let stride = stream.stride;
         let limit = if stride == 1 { limit } else { limit.min(self.requests) };
         stream.depth = stream.depth.saturating_mul(2).clamp(1, limit);
-        (stream.at, stream.used) = (page, self.clock);
+        (stream.at, stream.used, stream.followed) = (page, self.clock, true);
         let end = page + stride * (i64::from(stream.depth) + 1);
         let unread = (stream.next - page) * stride.signum() > 0;
         let begin = if unread { stream.next } else { page + stride };
@@ -201,7 +228,8 @@ impl Prefetcher {
             self.success -= self.success / 16;
         }
         let next = page + stride * (i64::from(depth) + 1);
-        *stream = Stream { stride, at: page, next, depth, guessed, used: self.clock };
+        let used = self.clock;
+        *stream = Stream { stride, at: page, next, depth, guessed, followed: false, used };
         Plan { stride, first: page + stride, count: depth, install: 0 }
     }
 
@@ -248,15 +276,16 @@ fn majority(page: i64, stretch: usize, back: &impl Fn(usize) -> i64) -> Option<i
 
 #[cfg(test)]
 mod tests {
-    use std::collections::HashSet;
+    use std::collections::{HashSet, VecDeque};
 
     use super::*;
 
-    /// Plays accesses against a memory that holds what was brought in: misses, faults, pages read
-    /// for nothing.
+    /// Plays accesses against a memory that holds what was brought in, and `limit` pages read ahead
+    /// beside it, of which the oldest make room: misses, faults, pages read for nothing.
     fn play(accesses: impl IntoIterator<Item = u32>, limit: u32) -> (u32, u32, u32) {
         let mut prefetcher = Prefetcher::new(64);
         let (mut present, mut beside, mut asked) = (HashSet::new(), HashSet::new(), HashSet::new());
+        let mut order = VecDeque::new();
         let (mut misses, mut faults, mut ahead) = (0, 0, 0u32);
         for page in accesses {
             asked.insert(page);
@@ -264,12 +293,19 @@ mod tests {
                 continue;
             }
             faults += 1;
-            misses += u32::from(!beside.remove(&page));
+            let absent = !beside.remove(&page);
+            misses += u32::from(absent);
             present.insert(page);
-            let mut plan = prefetcher.fault(page, limit, false);
+            let mut plan = prefetcher.fault(page, absent, limit, false);
             let (stride, install) = (plan.stride, plan.install);
             while let Some(next) = plan.next(u32::MAX) {
-                ahead += u32::from(!present.contains(&next) && beside.insert(next));
+                if !present.contains(&next) && beside.insert(next) {
+                    ahead += 1;
+                    order.push_back(next);
+                }
+            }
+            while beside.len() > limit as usize {
+                beside.remove(&order.pop_front().unwrap());
             }
             for step in 1..=i64::from(install) {
                 let next = (i64::from(page) + step * stride) as u32;
@@ -314,8 +350,33 @@ mod tests {
     #[test]
     fn several_arrays_read_in_turn_are_each_followed() {
         let arrays = [0u32, 100_000, 200_000, 300_000];
-        let (misses, faults, _) = play((0..2000).flat_map(|at| arrays.map(|a| a + at)), 64);
+        let (misses, faults, _) = play((0..2000).flat_map(|at| arrays.map(|a| a + at)), 256);
         assert!(misses < 40 && faults < 600, "{misses} {faults}");
+    }
+
+    #[test]
+    fn a_fast_stream_leaves_a_slow_one_its_window() {
+        // A page of one array for each 40 of the other, as a graph's offsets beside its edges.
+        let accesses = (0..8_000).flat_map(|at| {
+            let slow = (at % 40 == 0).then_some(at / 40);
+            slow.into_iter().chain([100_000 + at])
+        });
+        let (misses, faults, _) = play(accesses, 64);
+        assert!(misses < 20 && faults < 800, "{misses} {faults}");
+    }
+
+    #[test]
+    fn a_window_that_has_left_memory_is_read_again() {
+        let mut prefetcher = Prefetcher::new(64);
+        let planned = |plan: Plan| (plan.first, plan.count);
+        for page in [0, 1, 2, 4, 8] {
+            prefetcher.fault(page, page < 2, 64, false);
+        }
+        let window = planned(prefetcher.fault(16, false, 64, false));
+        assert!(window.0 > 17 && window.1 > 0, "{window:?}");
+        // The next page is not there, so those behind it were lost too.
+        let again = planned(prefetcher.fault(17, true, 64, false));
+        assert!(again.0 == 18 && (1..window.1).contains(&again.1), "{again:?} after {window:?}");
     }
 
     #[test]
@@ -339,7 +400,7 @@ mod tests {
                 prefetcher.heed(used, wasted, 64);
             }
             let start = prefetcher.clock as u32 * 100_000;
-            prefetcher.fault(start, 64, true).count
+            prefetcher.fault(start, true, 64, true).count
         };
         assert_eq!(window(None), 64);
         assert_eq!(window(Some((10, 20))), 64, "too few pages to judge by");

@@ -165,7 +165,8 @@ impl ThreadQueue {
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let used = count(&sh.counters.prefetched_used);
         self.prefetcher.heed(used, count(&sh.counters.prefetched_wasted), sh.ahead_limit());
-        self.prefetcher.fault(page, sh.ahead_limit(), books.said.is_sequential(page))
+        let absent = sh.pages.state(page) == State::Absent;
+        self.prefetcher.fault(page, absent, sh.ahead_limit(), books.said.is_sequential(page))
     }
 
     /// The pages to be brought in by this fault, taken out of their lists: its own, those that the
