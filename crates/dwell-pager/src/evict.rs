@@ -12,18 +12,19 @@ use dwell_policy::{
 };
 
 use crate::fault::account;
-use crate::frames::{Kind, Run};
+use crate::frames::Kind;
 use crate::memory::PAGE_BYTES;
 use crate::pages::{DIRTY, State};
 use crate::shared::Shared;
 use crate::stats::add;
-use crate::thread_queue::{BENCH_PAGES, ThreadQueue};
+use crate::thread_queue::{BENCH_PAGES, REQUEST_PAGES, ThreadQueue};
 use crate::uffd::Found;
 
 /// Most pages moved out in one go.
 const BATCH: usize = 32;
-/// Pages written back in one go.
+/// Requests and pages written back in one go, at most.
 const WRITES: usize = 16;
+const WRITTEN_PAGES: usize = 256;
 
 impl ThreadQueue {
     /// Moves up to `want` pages out of the region; how many became frames that can be used again at
@@ -80,7 +81,7 @@ impl ThreadQueue {
         // One that would not be moved stays for another round: a device has it, say.
         let lost = moved < count && sh.uffd.is_empty(sh.area.at((page + moved) as usize));
         if sh.writes {
-            written |= self.changed(sh, frame, moved);
+            written |= self.changed(sh, frame, moved, written);
         }
         let mut gained = 0;
         let mut books = sh.lock();
@@ -134,36 +135,30 @@ impl ThreadQueue {
         gained
     }
 
-    /// Which pages of a run were written to since they came in, a bit each. What they hold now is
-    /// remembered, because they may be written to until they are moved.
+    /// Which pages of a run were written to since they came in, a bit each. What the others hold
+    /// now is remembered, because they may be written to until they are moved.
     fn written(&mut self, sh: &Shared, page: u32, count: u32) -> u32 {
         let (start, end) = (sh.area.at(page as usize), sh.area.at((page + count) as usize));
+        let mut written = scan(sh, start, end);
+        if written.trailing_ones() >= count {
+            return written;
+        }
         // What the program itself has unmapped or given up cannot be looked at.
-        let there = sh.uffd.there(start, count as usize);
-        let mut written = 0;
+        let there = sh.uffd.there(start, count as usize) & !written;
         for step in (0..count as usize).filter(|step| there >> step & 1 != 0) {
             let place = &mut self.bench[step * PAGE_BYTES..][..PAGE_BYTES];
             let seen = sh.uffd.snapshot(start + step * PAGE_BYTES, place);
             written |= u32::from(!seen) << step;
         }
-        let mut found = [Found::default(); BENCH_PAGES];
-        let Ok((ranges, _)) = sh.uffd.written(start, end, false, &mut found) else {
-            // Not to know is to assume the worst.
-            return u32::MAX;
-        };
-        for range in &found[..ranges] {
-            let first = (range.start as usize - start) / PAGE_BYTES;
-            let last = (range.end as usize - start) / PAGE_BYTES;
-            for step in first..last {
-                written |= 1 << step;
-            }
-        }
-        written
+        // A page that is as it came in now was so when it was remembered.
+        written | scan(sh, start, end)
     }
 
-    /// Which pages of a run, in their frames by now, are not as they were when last looked at.
-    fn changed(&self, sh: &Shared, frame: u32, count: u32) -> u32 {
+    /// Which pages of a run, in their frames by now, are not as they were when last looked at,
+    /// besides those `written`.
+    fn changed(&self, sh: &Shared, frame: u32, count: u32, written: u32) -> u32 {
         (0..count)
+            .filter(|step| written >> step & 1 == 0)
             .filter(|step| self.differs(sh, frame + step, *step as usize))
             .fold(0, |bits, step| bits | 1 << step)
     }
@@ -247,29 +242,35 @@ impl ThreadQueue {
             return 0;
         }
         let before = sh.counters.written_back.load(std::sync::atomic::Ordering::Relaxed);
-        let mut sent = 0;
+        let (mut requests, mut sent) = (0, 0);
         // Several at once, the one that a fault may be waiting for left aside.
         let room = if self.has_queue() { (self.room() as usize).max(1) } else { WRITES };
-        while sent < WRITES.min(room) {
+        let most = if self.writes_alone { 1 } else { REQUEST_PAGES };
+        while requests < WRITES.min(room) && sent < WRITTEN_PAGES {
             let mut books = sh.lock();
             let Some(frame) = books.frames.oldest(Kind::DIRTY) else { break };
-            let page = books.frames.page(frame);
-            books.frames.unlink(frame);
-            sh.pages.set(page, State::Writing, DIRTY);
-            books.frames.assign(frame, page, self.number);
+            let run = books.frames.run_around(frame, most);
+            let first = books.frames.page(run.first);
+            for (frame, page) in run.frames().zip(first..) {
+                books.frames.unlink(frame);
+                sh.pages.set(page, State::Writing, DIRTY);
+                books.frames.assign(frame, page, self.number);
+            }
             drop(books);
-            let bytes = sh.bytes_of(page, 1);
-            let decision = self.decide(sh, Asked::Write, bytes);
-            let run = Run { first: frame, count: 1, hollow: false };
-            match self.send(sh, Action::Write, page, run, &decision) {
+            // They overlap; how to wait for them all is decided then.
+            let decision = Decision::new(Route::Interrupt, Mode::Spin, 0, Reason::Pays);
+            match self.send(sh, Action::Write, first, run, &decision) {
                 Some(flight) => {
                     self.flights[flight].timed = true;
-                    sent += 1;
+                    requests += 1;
+                    sent += run.count as usize;
                 }
                 None => {
                     let mut books = sh.lock();
-                    sh.pages.set(page, State::Standby, DIRTY);
-                    books.frames.hold(frame, page, Kind::DIRTY);
+                    for (frame, page) in run.frames().zip(first..) {
+                        sh.pages.set(page, State::Standby, DIRTY);
+                        books.frames.hold(frame, page, Kind::DIRTY);
+                    }
                     break;
                 }
             }
@@ -304,6 +305,18 @@ impl ThreadQueue {
         }
         self.in_flight == 0
     }
+}
+
+/// Which pages of a range were written to since they were protected, a bit each.
+fn scan(sh: &Shared, start: usize, end: usize) -> u32 {
+    let mut found = [Found::default(); BENCH_PAGES];
+    let Ok((ranges, _)) = sh.uffd.written(start, end, false, &mut found) else {
+        // Not to know is to assume the worst.
+        return u32::MAX;
+    };
+    let page_of = |address: u64| (address as usize - start) / PAGE_BYTES;
+    let pages = found[..ranges].iter().flat_map(|range| page_of(range.start)..page_of(range.end));
+    pages.fold(0, |bits, page| bits | 1 << page)
 }
 
 /// The wait for all writes of a thread queue, or for all that it has in flight.

@@ -6,6 +6,8 @@
 //! that place, or in the region when the page is present; there are as many as the budget has
 //! pages.
 
+use std::ops::Range;
+
 use crate::pages::{AHEAD, Pages, State};
 
 /// Where a frame stands. Each kind but the first and [`Kind::OUT`] is a list, oldest first.
@@ -66,6 +68,12 @@ pub(crate) struct Run {
     pub count: u32,
     /// Their places have no memory yet.
     pub hollow: bool,
+}
+
+impl Run {
+    pub fn frames(&self) -> Range<u32> {
+        self.first..self.first + self.count
+    }
 }
 
 /// What taking frames cost others.
@@ -245,6 +253,19 @@ impl Frames {
     /// The oldest frame of a kind.
     pub fn oldest(&self, kind: Kind) -> Option<u32> {
         Some(self.lists[kind.0 as usize].first).filter(|first| *first != NONE)
+    }
+
+    /// The frames around one that are of its kind and hold the pages around its own, at most
+    /// `most` together.
+    pub fn run_around(&self, given: u32, most: u32) -> Run {
+        let belongs = |frame: &u32| {
+            self.kind.get(*frame as usize) == Some(&self.kind[given as usize])
+                && self.page(*frame).wrapping_sub(self.page(given)) == frame.wrapping_sub(given)
+        };
+        let least = (given + 1).saturating_sub(most);
+        let first = (least..given).rev().take_while(belongs).last().unwrap_or(given);
+        let behind = (given + 1..first + most).take_while(belongs).count() as u32;
+        Run { first, count: given + 1 + behind - first, hollow: false }
     }
 
     /// Takes up to `want` frames next to each other out: free ones, unused ones while the budget

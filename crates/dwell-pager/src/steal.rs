@@ -44,6 +44,8 @@ impl ThreadQueue {
         while want > 0 {
             let sent = self.read_ahead(sh, page, want, 0);
             if sent == 0 {
+                // The rest has another turn.
+                (plan.first, plan.count) = (page.into(), plan.count + want);
                 return false;
             }
             (page, want) = (page + sent, want - sent);
@@ -74,6 +76,9 @@ impl ThreadQueue {
         if books.frames.ready() < want {
             drop(books);
             self.evict(sh, want.max(sh.ready_target() / 2) as usize);
+            if sh.lock().frames.ready() < want {
+                self.write_back(sh);
+            }
             books = sh.lock();
         }
         let want = absent_run(sh, page, want);

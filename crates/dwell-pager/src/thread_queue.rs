@@ -81,6 +81,8 @@ pub(crate) struct ThreadQueue {
     errors: Vec<(u32, i32)>,
     /// A page that is read by itself, because it could not be read together with others.
     pub alone: Option<u32>,
+    /// Whether pages are written back one by one, because some could not be written together.
+    pub writes_alone: bool,
     /// When the last fault passed its stages.
     pub stages: Stages,
 }
@@ -135,6 +137,7 @@ impl ThreadQueue {
             awaited: None,
             errors: Vec::with_capacity(if number == HANDLER { depth as usize } else { 0 }),
             alone: None,
+            writes_alone: false,
             stages: Stages::default(),
         }
     }

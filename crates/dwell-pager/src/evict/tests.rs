@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::options::{Access, Options};
+use crate::options::{Access, Ahead, Options};
 
 /// A region without a handler, and the directory of its file.
 fn shared(access: Access, pages: usize, budget: usize) -> Option<(tempfile::TempDir, Shared)> {
@@ -129,4 +129,69 @@ fn a_changed_private_page_whose_move_back_is_answered_eagain_keeps_its_data() {
     assert_eq!(unsafe { byte(&sh, 3).read_volatile() }, 77);
     // It still counts as written: nothing drops it afterwards either.
     assert_eq!(thread_queue.written(&sh, 3, 1), 1);
+}
+
+/// A region of which the first `pages` were written to and have left, and its file.
+fn written_out(source: &str, pages: u32) -> Option<(tempfile::TempDir, Shared)> {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("data");
+    std::fs::write(&path, vec![1; 64 * PAGE_BYTES]).unwrap();
+    let address = format!("{source}{}", path.display());
+    let file = Arc::new(dwell::Options::new().write(true).open(&address).unwrap());
+    let options = Options::new(64 * PAGE_BYTES).access(Access::Shared).ahead(Ahead::Nothing);
+    let sh = match crate::open::paged(&file, &options) {
+        Ok(shared) => shared,
+        Err(error) => {
+            println!("SKIP: {error}");
+            return None;
+        }
+    };
+    let mut thread_queue = sh.guests[0].lock().unwrap();
+    for page in 0..pages {
+        while thread_queue.fault(&sh, page, clock::now()).is_err() {}
+        // SAFETY: a present page of the region.
+        unsafe { byte(&sh, page).write_volatile(2) };
+    }
+    // These may be at work.
+    for page in pages..pages + 4 {
+        while thread_queue.fault(&sh, page, clock::now()).is_err() {}
+    }
+    while (0..pages).any(|page| sh.pages.state(page) == State::Present) {
+        thread_queue.evict(&sh, 1);
+    }
+    assert_eq!(sh.lock().frames.len(Kind::DIRTY), pages);
+    drop(thread_queue);
+    Some((dir, sh))
+}
+
+fn first_bytes(dir: &tempfile::TempDir) -> Vec<u8> {
+    let bytes = std::fs::read(dir.path().join("data")).unwrap();
+    bytes.iter().step_by(PAGE_BYTES).copied().collect()
+}
+
+#[test]
+fn written_pages_next_to_each_other_go_back_together() {
+    let Some((dir, sh)) = written_out("", 48) else { return };
+    let mut thread_queue = sh.guests[0].lock().unwrap();
+    // More than there are requests in one go.
+    assert_eq!(thread_queue.write_back(&sh), 48);
+    assert_eq!(first_bytes(&dir), [[2; 48].as_slice(), &[1; 16]].concat());
+    assert_eq!(sh.lock().frames.len(Kind::DIRTY), 0);
+}
+
+#[test]
+fn pages_that_are_refused_together_go_back_one_by_one() {
+    // Nearly every run is refused in the end, and no page for ever.
+    let Some((dir, sh)) = written_out("emu:latency=1us,error-every=2,file=", 48) else { return };
+    let mut thread_queue = sh.guests[0].lock().unwrap();
+    let (mut goes, mut alone) = (0, false);
+    while sh.lock().frames.len(Kind::DIRTY) > 0 {
+        thread_queue.write_back(&sh);
+        alone |= thread_queue.writes_alone;
+        goes += 1;
+        assert!(goes < 1_000);
+    }
+    assert_eq!(first_bytes(&dir), [[2; 48].as_slice(), &[1; 16]].concat());
+    // One refusal of all together, then one of each that was refused by itself.
+    assert!(alone && sh.counters.write_errors.load(std::sync::atomic::Ordering::Relaxed) > 0);
 }

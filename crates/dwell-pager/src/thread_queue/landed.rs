@@ -83,7 +83,7 @@ impl ThreadQueue {
         }
         match flight.action {
             Action::Read => self.landed_read(sh, &flight, outcome),
-            _ => landed_write(sh, &flight, outcome),
+            _ => self.landed_write(sh, &flight, outcome),
         }
         Some(outcome)
     }
@@ -128,24 +128,28 @@ impl ThreadQueue {
             }
         }
     }
-}
 
-/// Pages that were written back are as the source has them; those that were not stay as they are.
-fn landed_write(sh: &Shared, flight: &Flight, outcome: Result<(), i32>) {
-    let mut books = sh.lock();
-    for step in 0..flight.count {
-        let (page, frame) = (flight.page + step, flight.frame + step);
-        match outcome {
-            Ok(()) => {
-                add(&sh.counters.written_back, 1);
-                sh.pages.set(page, State::Standby, 0);
-                sh.pages.mark(page, if sh.spill.is_some() { SPILLED } else { 0 }, 0);
-                books.frames.hold(frame, page, Kind::STANDBY);
-            }
-            Err(errno) => {
-                sh.write_failed(page, errno);
-                sh.pages.set(page, State::Standby, DIRTY);
-                books.frames.hold(frame, page, Kind::DIRTY);
+    /// Pages that were written back are as the source has them; those that were not stay as they
+    /// are. Of pages that were refused together, each is tried again by itself.
+    fn landed_write(&mut self, sh: &Shared, flight: &Flight, outcome: Result<(), i32>) {
+        let mut books = sh.lock();
+        self.writes_alone |= outcome.is_err() && flight.count > 1;
+        for step in 0..flight.count {
+            let (page, frame) = (flight.page + step, flight.frame + step);
+            match outcome {
+                Ok(()) => {
+                    add(&sh.counters.written_back, 1);
+                    sh.pages.set(page, State::Standby, 0);
+                    sh.pages.mark(page, if sh.spill.is_some() { SPILLED } else { 0 }, 0);
+                    books.frames.hold(frame, page, Kind::STANDBY);
+                }
+                Err(errno) => {
+                    if flight.count == 1 {
+                        sh.write_failed(page, errno);
+                    }
+                    sh.pages.set(page, State::Standby, DIRTY);
+                    books.frames.hold(frame, page, Kind::DIRTY);
+                }
             }
         }
     }
