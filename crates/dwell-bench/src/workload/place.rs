@@ -15,6 +15,9 @@ use crate::subject::{Probing, Subject};
 
 /// Length of the file by which a place is probed, in bytes; less on a small device.
 const PROBED_BYTES: u64 = 64 << 20;
+/// What the kernel reads ahead on a device that nobody has set. A loop device keeps what its number
+/// had before.
+const READ_AHEAD_KB: &str = "128";
 /// The share of a made device that is free for files.
 const USABLE: f64 = 0.8;
 
@@ -77,7 +80,12 @@ impl Place {
             Err(why) => return Ok(Err(why)),
         };
         let path = match &ground {
-            Ground::Made(system) => system.path(),
+            Ground::Made(system) => {
+                let file = setting(system, "read_ahead_kb");
+                let write = || format!("cannot write {}", file.display());
+                std::fs::write(&file, READ_AHEAD_KB).with_context(write)?;
+                system.path()
+            }
             Ground::There(directory) => directory.path(),
         };
         let probed = match TempFile::new(path, PROBED_BYTES.min(bytes / 4)) {
@@ -130,10 +138,11 @@ impl Place {
         text.split_whitespace().map(|name| name.trim_matches(['[', ']']).into()).collect()
     }
 
-    fn scheduler_file(&self) -> Option<String> {
-        let Ground::Made(system) = &self.ground else { return None };
-        let device = system.device().file_name()?.to_string_lossy();
-        Some(format!("/sys/block/{device}/queue/scheduler"))
+    fn scheduler_file(&self) -> Option<PathBuf> {
+        match &self.ground {
+            Ground::Made(system) => Some(setting(system, "scheduler")),
+            Ground::There(_) => None,
+        }
     }
 
     /// Chooses the I/O scheduler of a device that was made.
@@ -141,9 +150,16 @@ impl Place {
         let Some(file) = self.scheduler_file() else {
             anyhow::bail!("{}: only a device made for the run is given a scheduler", self.name);
         };
-        std::fs::write(&file, scheduler)
-            .with_context(|| format!("cannot choose the scheduler {scheduler} in {file}"))
+        std::fs::write(&file, scheduler).with_context(|| {
+            format!("cannot choose the scheduler {scheduler} in {}", file.display())
+        })
     }
+}
+
+/// A setting of the queue of the device beneath a file system.
+fn setting(system: &FileSystem, name: &str) -> PathBuf {
+    let device = system.device().file_name().unwrap_or_default();
+    Path::new("/sys/block").join(device).join("queue").join(name)
 }
 
 fn ground(
