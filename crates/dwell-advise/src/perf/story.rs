@@ -279,11 +279,8 @@ impl Story {
             None => done.at + limit > at,
         };
         let done = self.completed.get(&cpu).copied().filter(explains);
-        let waker = self
-            .tasks
-            .get(&thread)
-            .filter(|waker| helper && woken != thread && waker.storage)
-            .cloned();
+        let explained = |waker: &&Task| asleep && helper && woken != thread && waker.storage;
+        let waker = self.tasks.get(&thread).filter(explained).cloned();
         let Some(task) = self.tasks.get_mut(&woken) else { return };
         if !asleep {
             match done {

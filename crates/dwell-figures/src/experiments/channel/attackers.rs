@@ -296,6 +296,8 @@ impl Drop for Stuck {
             held(&self.held).into_iter().for_each(|reply| reply.error(Errno::EIO));
             thread::sleep(Duration::from_millis(1));
         }
+        // The daemon may still have the file open, which keeps a mount that is not detached.
+        let _ = rustix::mount::unmount(self.mount.path(), rustix::mount::UnmountFlags::DETACH);
         drop(self.session.take());
     }
 }
