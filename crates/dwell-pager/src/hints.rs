@@ -12,6 +12,11 @@ const LINE_BITS: u32 = 6;
 /// Bits of a slot that say in which turn it was written.
 const TURN_BITS: u32 = 16;
 
+/// Fewest and most hints that are followed at once, powers of two. Few keep a slow device busy;
+/// many save system calls.
+const FEWEST: u64 = 8;
+const MOST: u64 = 32;
+
 /// The ring.
 #[derive(Debug)]
 pub(crate) struct Hints {
@@ -19,6 +24,8 @@ pub(crate) struct Hints {
     /// Hints published and taken so far.
     published: AtomicU64,
     taken: AtomicU64,
+    /// Hints followed at once.
+    batch: AtomicU64,
 }
 
 impl Hints {
@@ -29,7 +36,26 @@ impl Hints {
             slots: (0..slots).map(|_| AtomicU64::new(0)).collect(),
             published: AtomicU64::new(0),
             taken: AtomicU64::new(0),
+            batch: AtomicU64::new(MOST),
         }
+    }
+
+    /// Whether so many hints in the ring complete a batch.
+    #[inline]
+    pub fn is_batch(&self, waiting: u64) -> bool {
+        waiting & (self.batch.load(Ordering::Relaxed) - 1) == 0
+    }
+
+    /// Has batches become smaller where faults waited for an eighth of the time or more, and larger
+    /// where they waited for a thirty-second of it or less.
+    pub fn pace(&self, waited_ns: u64, span_ns: u64) {
+        let batch = self.batch.load(Ordering::Relaxed);
+        let batch = match () {
+            () if waited_ns >= span_ns / 8 => (batch / 2).max(FEWEST),
+            () if waited_ns <= span_ns / 32 => (batch * 2).min(MOST),
+            () => batch,
+        };
+        self.batch.store(batch, Ordering::Relaxed);
     }
 
     /// What a slot holds while the hint of this number is in it. A turn is never 0, as a new slot
@@ -91,6 +117,21 @@ impl Hints {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn batches_shrink_while_faults_wait_and_grow_while_none_does() {
+        let hints = Hints::new(64);
+        let batch = |hints: &Hints| (1..=64).find(|waiting| hints.is_batch(*waiting));
+        assert_eq!(batch(&hints), Some(32));
+        hints.pace(400, 1000);
+        assert_eq!(batch(&hints), Some(16));
+        (0..9).for_each(|_| hints.pace(400, 1000));
+        assert_eq!(batch(&hints), Some(8));
+        hints.pace(100, 1000);
+        assert_eq!(batch(&hints), Some(8));
+        (0..9).for_each(|_| hints.pace(10, 1000));
+        assert_eq!(batch(&hints), Some(32));
+    }
 
     #[test]
     fn hints_come_in_their_order_and_a_full_ring_refuses() {

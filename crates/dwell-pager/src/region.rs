@@ -21,9 +21,6 @@ use crate::signal;
 use crate::stats::{Statistics, add};
 use crate::thread::Handler;
 
-/// With so many hints in the ring it is time to follow them.
-const HINTS_WAITING: u64 = 32;
-
 /// An opened source as memory. Threads share it by reference.
 ///
 /// Dropping it ends the mapping, as `munmap` does: whoever touches the memory after that is lost.
@@ -282,7 +279,7 @@ impl Region {
     pub fn hint(&self, offset: usize) -> bool {
         let Way::Paged { shared, .. } = &self.way else { return false };
         let waiting = shared.hints.publish(offset as u64);
-        if waiting.is_some_and(|waiting| waiting.is_multiple_of(HINTS_WAITING)) {
+        if waiting.is_some_and(|waiting| shared.hints.is_batch(waiting)) {
             follow_hints(shared);
         }
         waiting.is_some()

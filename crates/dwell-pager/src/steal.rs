@@ -2,8 +2,9 @@
 //! What a thread does with the time of its own wait: reading ahead, following hints, moving pages
 //! out.
 
+use dwell::clock;
 use dwell::queue::Action;
-use dwell_policy::{Decision, Mode, Reason, Route};
+use dwell_policy::{Decision, Mode, Ns, Reason, Route};
 
 use crate::ahead::Plan;
 use crate::fault::INSTALLS;
@@ -20,6 +21,8 @@ const NONE: u32 = u32::MAX;
 const FILLED_A_TURN: u32 = 8;
 /// Hints followed in one turn.
 const HINTS_A_TURN: usize = 32;
+/// The length of batches of hints is judged this often, in nanoseconds.
+const PACED_NS: Ns = 1_000_000;
 
 impl ThreadQueue {
     /// Sends one request of a plan; whether it did.
@@ -143,6 +146,17 @@ impl ThreadQueue {
         self.install_hinted(sh);
         let ready = sh.lock().frames.ready();
         self.evict(sh, sh.ready_target().saturating_sub(ready) as usize);
+        self.pace_hints(sh);
+    }
+
+    fn pace_hints(&mut self, sh: &Shared) {
+        let (since, before) = self.paced;
+        let span = clock::now().saturating_sub(since);
+        if span >= PACED_NS {
+            let waited = sh.counters.waited_ns.load(std::sync::atomic::Ordering::Relaxed);
+            sh.hints.pace(waited.saturating_sub(before), span);
+            self.paced = (since + span, waited);
+        }
     }
 
     fn read_hinted(&mut self, sh: &Shared, mut page: u32, mut want: u32) {

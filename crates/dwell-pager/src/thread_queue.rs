@@ -74,6 +74,8 @@ pub(crate) struct ThreadQueue {
     pub bench: Vec<u8>,
     /// Pages that hints asked for and that are there.
     pub landed: Vec<u32>,
+    /// When batches of hints were judged last, and how long all faults had waited until then.
+    pub paced: (Ns, u64),
     /// The flight that a fault waits for, and what came of it.
     awaiting: Option<usize>,
     awaited: Option<Result<(), i32>>,
@@ -133,6 +135,7 @@ impl ThreadQueue {
             // Unlike an aligned buffer, it takes no memory before its first use.
             bench: vec![0; if writes { BENCH_PAGES * PAGE_BYTES } else { 0 }],
             landed: Vec::with_capacity(depth as usize * LANDED_PAGES),
+            paced: (0, 0),
             awaiting: None,
             awaited: None,
             errors: Vec::with_capacity(if number == HANDLER { depth as usize } else { 0 }),
