@@ -145,11 +145,11 @@ impl Prefetcher {
     pub fn fault(&mut self, page: u32, absent: bool, limit: u32, sequential: bool) -> Plan {
         let page = i64::from(page);
         self.clock += 1;
-        // Where one took all, it would push out what others have read and need next.
-        let limit = limit.min(self.longest) / self.followed(page);
         if limit == 0 {
             return Plan::default();
         }
+        // Where one took all, it would push out what others have read and need next.
+        let limit = (limit.min(self.longest) / self.followed(page)).max(1);
         for at in 0..STREAMS {
             let Some(mut steps) = self.streams[at].reaches(page) else { continue };
             let stream = &mut self.streams[at];
@@ -363,6 +363,17 @@ mod tests {
         });
         let (misses, faults, _) = play(accesses, 64);
         assert!(misses < 20 && faults < 800, "{misses} {faults}");
+    }
+
+    #[test]
+    fn more_streams_than_pages_for_windows_are_each_followed() {
+        let mut prefetcher = Prefetcher::new(64);
+        let mut planned = 0;
+        for (round, array) in (0..40).flat_map(|round| (0..6).map(move |array| (round, array))) {
+            let plan = prefetcher.fault(array * 100_000 + round, true, 4, false);
+            planned = if round == 0 { 0 } else { planned + u32::from(plan.count > 0) };
+        }
+        assert!(planned > 200, "{planned} of 234 faults");
     }
 
     #[test]

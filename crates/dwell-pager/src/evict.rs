@@ -238,6 +238,13 @@ impl ThreadQueue {
 
     /// Writes pages back that have left the region; how many became frames that can be used again.
     pub fn write_back(&mut self, sh: &Shared) -> usize {
+        let before = self.writes_alone;
+        let gained = self.write_some(sh);
+        // Of pages that were refused together, most may be taken one by one.
+        if gained == 0 && self.writes_alone > before { self.write_some(sh) } else { gained }
+    }
+
+    fn write_some(&mut self, sh: &Shared) -> usize {
         if sh.spill.is_none() && !sh.writes_back {
             return 0;
         }
@@ -245,10 +252,12 @@ impl ThreadQueue {
         let (mut requests, mut sent) = (0, 0);
         // Several at once, the one that a fault may be waiting for left aside.
         let room = if self.has_queue() { (self.room() as usize).max(1) } else { WRITES };
-        let most = if self.writes_alone { 1 } else { REQUEST_PAGES };
+        let mut decided = None;
         while requests < WRITES.min(room) && sent < WRITTEN_PAGES {
             let mut books = sh.lock();
             let Some(frame) = books.frames.oldest(Kind::DIRTY) else { break };
+            let most = if self.writes_alone > 0 { 1 } else { REQUEST_PAGES };
+            self.writes_alone = self.writes_alone.saturating_sub(1);
             let run = books.frames.run_around(frame, most);
             let first = books.frames.page(run.first);
             for (frame, page) in run.frames().zip(first..) {
@@ -257,8 +266,10 @@ impl ThreadQueue {
                 books.frames.assign(frame, page, self.number);
             }
             drop(books);
-            // They overlap; how to wait for them all is decided then.
-            let decision = Decision::new(Route::Interrupt, Mode::Spin, 0, Reason::Pays);
+            let mut decision = self.decide(sh, Asked::Write, sh.bytes_of(first, run.count));
+            // By calls they would not overlap.
+            decision.route = Route::Interrupt;
+            decided = Some(decision);
             match self.send(sh, Action::Write, first, run, &decision) {
                 Some(flight) => {
                     self.flights[flight].timed = true;
@@ -276,23 +287,21 @@ impl ThreadQueue {
             }
         }
         self.flush();
-        self.await_writes(sh);
+        if let Some(decision) = decided {
+            self.await_writes(sh, &decision);
+        }
         let after = sh.counters.written_back.load(std::sync::atomic::Ordering::Relaxed);
         ((after - before) as usize).min(sent)
     }
 
     /// Waits until no write of this thread queue is in flight: nobody else could see to it.
-    fn await_writes(&mut self, sh: &Shared) {
+    fn await_writes(&mut self, sh: &Shared, decision: &Decision) {
         self.land(sh);
         if !self.is_writing() {
             return;
         }
-        let mut decision = self.decide(sh, Asked::Write, PAGE_BYTES);
-        if decision.route == Route::Inline {
-            decision.route = Route::Interrupt;
-        }
         let now = clock::now();
-        let machine = WaitMachine::new(&decision, now, now);
+        let machine = WaitMachine::new(decision, now, now);
         account(sh, &drive(machine, &mut Landing { sh, thread_queue: self, all: false }));
     }
 

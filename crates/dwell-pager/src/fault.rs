@@ -235,6 +235,7 @@ impl ThreadQueue {
         let outcome = drive(machine, &mut waiting);
         let landed = waiting.outcome;
         account(sh, &outcome);
+        self.waited += outcome.spun_ns + outcome.slept_ns + outcome.parked_ns;
         if let (Some(seat), true) = (seat, outcome.parks > 0) {
             sh.board.wants_cpu(seat, nice, true);
         }

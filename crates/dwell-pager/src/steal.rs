@@ -31,14 +31,14 @@ impl ThreadQueue {
             return false;
         }
         let Some(first) = plan.next(sh.pages.count()) else { return false };
-        if sh.pages.state(first) != State::Absent {
+        if !is_absent(sh, first) {
             return true;
         }
         let mut want = 1;
         while plan.stride == 1 && want < REQUEST_PAGES {
             let mut rest = *plan;
             match rest.next(sh.pages.count()) {
-                Some(page) if sh.pages.state(page) == State::Absent => want += 1,
+                Some(page) if is_absent(sh, page) => want += 1,
                 _ => break,
             }
             *plan = rest;
@@ -62,6 +62,10 @@ impl ThreadQueue {
             return 0;
         }
         let mut books = sh.lock();
+        let under_way = books.frames.ahead() - books.frames.len(Kind::AHEAD);
+        if under_way + want > sh.ahead_most() {
+            return 0;
+        }
         // What was read ahead before and never asked for makes room for what is read ahead now.
         let mut wasted = 0;
         while books.frames.ahead() + want > sh.ahead_most()
@@ -73,15 +77,9 @@ impl ThreadQueue {
             wasted += 1;
         }
         add(&sh.counters.prefetched_wasted, wasted);
-        if books.frames.ahead() + want > sh.ahead_most() {
-            return 0;
-        }
         if books.frames.ready() < want {
             drop(books);
             self.evict(sh, want.max(sh.ready_target() / 2) as usize);
-            if sh.lock().frames.ready() < want {
-                self.write_back(sh);
-            }
             books = sh.lock();
         }
         let want = absent_run(sh, page, want);
@@ -150,12 +148,10 @@ impl ThreadQueue {
     }
 
     fn pace_hints(&mut self, sh: &Shared) {
-        let (since, before) = self.paced;
-        let span = clock::now().saturating_sub(since);
+        let span = clock::now().saturating_sub(self.paced);
         if span >= PACED_NS {
-            let waited = sh.counters.waited_ns.load(std::sync::atomic::Ordering::Relaxed);
-            sh.hints.pace(waited.saturating_sub(before), span);
-            self.paced = (since + span, waited);
+            sh.hints.pace(std::mem::take(&mut self.waited), span);
+            self.paced += span;
         }
     }
 
@@ -271,10 +267,11 @@ impl ThreadQueue {
 /// Pages from here on that are absent and whose data the source has, at most `most`.
 pub(crate) fn absent_run(sh: &Shared, page: u32, most: u32) -> u32 {
     let most = most.min(sh.pages.count().saturating_sub(page));
-    (0..most)
-        .find(|step| {
-            let word = sh.pages.get(page + step);
-            State::of(word) != State::Absent || word & SPILLED != 0
-        })
-        .unwrap_or(most)
+    (0..most).find(|step| !is_absent(sh, page + step)).unwrap_or(most)
+}
+
+/// Whether a page is absent and the source has its data.
+fn is_absent(sh: &Shared, page: u32) -> bool {
+    let word = sh.pages.get(page);
+    State::of(word) == State::Absent && word & SPILLED == 0
 }

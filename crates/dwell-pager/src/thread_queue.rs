@@ -74,8 +74,9 @@ pub(crate) struct ThreadQueue {
     pub bench: Vec<u8>,
     /// Pages that hints asked for and that are there.
     pub landed: Vec<u32>,
-    /// When batches of hints were judged last, and how long all faults had waited until then.
-    pub paced: (Ns, u64),
+    /// When batches of hints were judged last, and how long faults have waited since.
+    pub paced: Ns,
+    pub waited: Ns,
     /// The flight that a fault waits for, and what came of it.
     awaiting: Option<usize>,
     awaited: Option<Result<(), i32>>,
@@ -83,8 +84,8 @@ pub(crate) struct ThreadQueue {
     errors: Vec<(u32, i32)>,
     /// A page that is read by itself, because it could not be read together with others.
     pub alone: Option<u32>,
-    /// Whether pages are written back one by one, because some could not be written together.
-    pub writes_alone: bool,
+    /// Requests that write single pages back, because some pages could not be written together.
+    pub writes_alone: u32,
     /// When the last fault passed its stages.
     pub stages: Stages,
 }
@@ -135,12 +136,13 @@ impl ThreadQueue {
             // Unlike an aligned buffer, it takes no memory before its first use.
             bench: vec![0; if writes { BENCH_PAGES * PAGE_BYTES } else { 0 }],
             landed: Vec::with_capacity(depth as usize * LANDED_PAGES),
-            paced: (0, 0),
+            paced: 0,
+            waited: 0,
             awaiting: None,
             awaited: None,
             errors: Vec::with_capacity(if number == HANDLER { depth as usize } else { 0 }),
             alone: None,
-            writes_alone: false,
+            writes_alone: 0,
             stages: Stages::default(),
         }
     }

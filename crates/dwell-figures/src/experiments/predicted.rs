@@ -10,6 +10,7 @@ use super::lab::{ratio_text, skip};
 use super::sampled::{enter_as, step, width};
 use super::{Lab, Progress};
 use crate::figure::{FigureResult, Measured};
+use dwell_bench::fixture::State;
 use dwell_bench::loads::Means;
 use dwell_bench::result::Load;
 use dwell_bench::stand::Kind;
@@ -18,8 +19,14 @@ use dwell_bench::subject::Subject;
 use dwell_bench::trial::Question;
 use dwell_bench::waits::{self, mean};
 
-const DEVICES: [(Kind, &str); 3] =
-    [(Kind::Loop, "loop on tmpfs"), (Kind::Zram, "zram"), (Kind::Disk, "virtio disk")];
+/// What is probed and measured, and where the kernel's workers run meanwhile: a request costs
+/// different times by that, so a prediction is of one such state.
+const DEVICES: [(Kind, State, &str); 4] = [
+    (Kind::Loop, State::Apart, "loop on tmpfs, apart"),
+    (Kind::Loop, State::Together, "loop on tmpfs, together"),
+    (Kind::Zram, State::Free, "zram"),
+    (Kind::Disk, State::Free, "virtio disk"),
+];
 const LOADS: [(Load, &str); 2] = [(Load::Idle, "idle"), (Load::Cpu, "busy")];
 const SIZES_KIB: [u64; 4] = [4, 16, 64, 256];
 /// Number CPU stressors of the load.
@@ -45,10 +52,10 @@ pub(super) fn measure(
     progress: &mut Progress<'_>,
 ) -> Result<Option<String>> {
     let mut subjects = Vec::new();
-    for (at, (kind, device)) in DEVICES.into_iter().enumerate() {
-        progress("making and probing devices", 0.05 * at as f64);
-        match lab.subject(kind)? {
-            Ok(subject) => subjects.push((kind, device, subject)),
+    for (at, (kind, state, device)) in DEVICES.into_iter().enumerate() {
+        progress("making and probing devices", 0.15 * at as f64 / DEVICES.len() as f64);
+        match probed(lab, kind, state, device)? {
+            Ok(probed) => subjects.push(probed),
             Err(why) => {
                 let cases =
                     LOADS.iter().flat_map(|(_, load)| SIZES_KIB.map(|kib| case(device, load, kib)));
@@ -67,7 +74,7 @@ pub(super) fn measure(
     // What came before is a fifth of it.
     let before = questions.div_ceil(4);
     let mut at = before;
-    for (kind, device, subject) in &subjects {
+    for Probed { kind, state, device, subject } in &subjects {
         for (load, word) in LOADS {
             for kib in SIZES_KIB {
                 let case = case(device, word, kib);
@@ -76,7 +83,8 @@ pub(super) fn measure(
                 let width = width(result, &case, load);
                 let question = lab.question((*kind, subject), &["smartcon"], width);
                 let part = lab.part(*kind, load);
-                let question = Question { load, size_bytes: kib << 10, part, ..question };
+                let (state, size_bytes) = (*state, kib << 10);
+                let question = Question { load, state, size_bytes, part, ..question };
                 let means = Means { stressors: STRESSORS as usize, ..lab.means() };
                 let mut step = step(progress, &case, at, before + questions);
                 at += 1;
@@ -96,6 +104,38 @@ pub(super) fn measure(
     Ok(None)
 }
 
+/// A device as a probe saw it in one state.
+struct Probed {
+    kind: Kind,
+    state: State,
+    device: &'static str,
+    subject: Subject,
+}
+
+/// Makes a device and a state, and probes the one in the other; or says why that cannot be had.
+fn probed(
+    lab: &mut Lab,
+    kind: Kind,
+    state: State,
+    device: &'static str,
+) -> Result<Result<Probed, String>> {
+    let subject = match lab.subject(kind)? {
+        Ok(subject) => subject,
+        Err(why) => return Ok(Err(why)),
+    };
+    let _made = match state.make() {
+        Ok(made) => made,
+        Err(why) => return Ok(Err(why.to_string())),
+    };
+    let profile = lab
+        .probing()
+        .of(&subject.address)
+        .run(&mut |_, _| {})
+        .with_context(|| format!("probing {device}"))?;
+    let subject = Subject { known: profile.known(), profile: Some(profile), ..subject };
+    Ok(Ok(Probed { kind, state, device, subject }))
+}
+
 /// By how many percent a prediction is off, and how little and how much that could be.
 fn deviation(predicted: f64, measured: &Paired) -> Measured {
     let off = |measured: f64| 100.0 * (predicted / measured - 1.0).abs();
@@ -109,12 +149,12 @@ fn deviation(predicted: f64, measured: &Paired) -> Measured {
     }
 }
 
-fn predict(lab: &Lab, subjects: &[(Kind, &str, Subject)]) -> Result<Vec<Prediction>> {
+fn predict(lab: &Lab, subjects: &[Probed]) -> Result<Vec<Prediction>> {
     let policies = ["block", "smartcon"]
         .map(|name| dwell::policies::by_name(name).with_context(|| format!("{name} is no policy")));
     let policies = policies.into_iter().collect::<Result<Vec<_>>>()?;
     let mut predictions = Vec::new();
-    for (_, device, subject) in subjects {
+    for Probed { device, subject, .. } in subjects {
         let Some(profile) = &subject.profile else { continue };
         for (load, word) in LOADS {
             let base = Scenario {

@@ -187,7 +187,7 @@ fn pages_that_are_refused_together_go_back_one_by_one() {
     let (mut goes, mut alone) = (0, false);
     while sh.lock().frames.len(Kind::DIRTY) > 0 {
         thread_queue.write_back(&sh);
-        alone |= thread_queue.writes_alone;
+        alone |= thread_queue.writes_alone > 0;
         goes += 1;
         assert!(goes < 1_000);
     }

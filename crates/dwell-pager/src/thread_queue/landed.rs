@@ -7,7 +7,7 @@ use dwell::queue::Action;
 use dwell::source::Source;
 use dwell_policy::{Kind as Asked, Route};
 
-use super::{Flight, ThreadQueue};
+use super::{Flight, REQUEST_PAGES, ThreadQueue};
 use crate::frames::Kind;
 use crate::memory::PAGE_BYTES;
 use crate::pages::{AHEAD, DIRTY, HINTED, SPILLED, State};
@@ -133,7 +133,9 @@ impl ThreadQueue {
     /// are. Of pages that were refused together, each is tried again by itself.
     fn landed_write(&mut self, sh: &Shared, flight: &Flight, outcome: Result<(), i32>) {
         let mut books = sh.lock();
-        self.writes_alone |= outcome.is_err() && flight.count > 1;
+        if outcome.is_err() && flight.count > 1 {
+            self.writes_alone = 2 * REQUEST_PAGES;
+        }
         for step in 0..flight.count {
             let (page, frame) = (flight.page + step, flight.frame + step);
             match outcome {
