@@ -19,8 +19,8 @@ use dwell_bench::subject::Subject;
 use dwell_bench::trial::Question;
 use dwell_bench::waits::{self, mean};
 
-/// What is probed and measured, and where the kernel's workers run meanwhile: a request costs
-/// different times by that, so a prediction is of one such state.
+/// Devices, and where the kernel's workers run while one is probed and measured. The latency of a
+/// request depends on that state, so each prediction is of one.
 const DEVICES: [(Kind, State, &str); 4] = [
     (Kind::Loop, State::Apart, "loop on tmpfs, apart"),
     (Kind::Loop, State::Together, "loop on tmpfs, together"),
@@ -123,6 +123,10 @@ fn probed(
         Ok(subject) => subject,
         Err(why) => return Ok(Err(why)),
     };
+    if state == State::Free {
+        // It was probed so.
+        return Ok(Ok(Probed { kind, state, device, subject }));
+    }
     let _made = match state.make() {
         Ok(made) => made,
         Err(why) => return Ok(Err(why.to_string())),

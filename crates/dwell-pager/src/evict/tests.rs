@@ -9,13 +9,18 @@ use crate::options::{Access, Ahead, Options};
 
 /// A region without a handler, and the directory of its file.
 fn shared(access: Access, pages: usize, budget: usize) -> Option<(tempfile::TempDir, Shared)> {
+    opened("", pages, &Options::new(budget * PAGE_BYTES).access(access))
+}
+
+/// The same with all options, over a device that is named by `source` and the file.
+fn opened(source: &str, pages: usize, options: &Options) -> Option<(tempfile::TempDir, Shared)> {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("data");
     std::fs::write(&path, vec![1; pages * PAGE_BYTES]).unwrap();
-    let write = access == Access::Shared;
-    let file = Arc::new(dwell::Options::new().write(write).open(&path).unwrap());
-    let options = Options::new(budget * PAGE_BYTES).access(access.clone());
-    match crate::open::paged(&file, &options) {
+    let address = format!("{source}{}", path.display());
+    let write = options.access == Access::Shared;
+    let file = Arc::new(dwell::Options::new().write(write).open(&address).unwrap());
+    match crate::open::paged(&file, options) {
         Ok(shared) => Some((dir, shared)),
         Err(error) => {
             println!("SKIP: {error}");
@@ -133,19 +138,8 @@ fn a_changed_private_page_whose_move_back_is_answered_eagain_keeps_its_data() {
 
 /// A region of which the first `pages` were written to and have left, and its file.
 fn written_out(source: &str, pages: u32) -> Option<(tempfile::TempDir, Shared)> {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("data");
-    std::fs::write(&path, vec![1; 64 * PAGE_BYTES]).unwrap();
-    let address = format!("{source}{}", path.display());
-    let file = Arc::new(dwell::Options::new().write(true).open(&address).unwrap());
     let options = Options::new(64 * PAGE_BYTES).access(Access::Shared).ahead(Ahead::Nothing);
-    let sh = match crate::open::paged(&file, &options) {
-        Ok(shared) => shared,
-        Err(error) => {
-            println!("SKIP: {error}");
-            return None;
-        }
-    };
+    let (dir, sh) = opened(source, 64, &options)?;
     let mut thread_queue = sh.guests[0].lock().unwrap();
     for page in 0..pages {
         while thread_queue.fault(&sh, page, clock::now()).is_err() {}
