@@ -28,7 +28,7 @@ use crate::program::Answer;
 use crate::result::RoundResult;
 
 /// Lead-in of a contender that follows the load: so many windows of the system monitor, each so
-/// long. The first ends what others left behind, the second asks for a spinner's seat, the third
+/// long. The first ends what others left behind, the second asks for a spinner, the third
 /// has it. A window is no longer than so many batches: where they are hardly any, nothing is
 /// measured.
 const LEAD_IN: (usize, u64) = (5, 60_000_000);

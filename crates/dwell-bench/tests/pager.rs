@@ -79,30 +79,15 @@ fn file(bytes: usize) -> (tempfile::TempDir, PathBuf) {
 
 /// The same on a device in memory that is never busy, with this much read-ahead. The read-ahead of
 /// a disk may exceed the limit. The kernel kills a process that waits too long for all of that.
-fn quick_file(bytes: usize, ahead_bytes: u64) -> Result<(Quick, PathBuf), Unavailable> {
+fn quick_file(bytes: usize, ahead_bytes: u64) -> Result<(FileSystem, PathBuf), Unavailable> {
     let device = LoopOnTmpfs::blank(2 * bytes as u64 + (16 << 20))?;
     let name = device.path().file_name().unwrap().to_str().unwrap();
     let setting = format!("/sys/block/{name}/queue/read_ahead_kb");
-    let before = std::fs::read_to_string(&setting).unwrap();
     let build = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let system = FileSystem::new(Box::new(device), "ext4", build)?;
     std::fs::write(&setting, (ahead_bytes >> 10).to_string()).unwrap();
     let path = filled(system.path(), bytes);
-    Ok((Quick { _system: system, setting, before }, path))
-}
-
-/// A file system on a device whose read-ahead is put back: the kernel keeps it for the next file
-/// that the same loop device has.
-struct Quick {
-    _system: FileSystem,
-    setting: String,
-    before: String,
-}
-
-impl Drop for Quick {
-    fn drop(&mut self) {
-        let _ = std::fs::write(&self.setting, self.before.trim());
-    }
+    Ok((system, path))
 }
 
 fn filled(directory: &Path, bytes: usize) -> PathBuf {

@@ -70,7 +70,7 @@ fn adaptive_answers_with_its_prior_and_tries_nothing() {
 }
 
 #[test]
-fn smartcon_would_spin_where_there_is_a_budget_and_no_seat_is_taken_for_that() {
+fn smartcon_would_spin_where_there_is_a_budget_and_none_of_it_is_used_for_that() {
     let dir = tempfile::tempdir().unwrap();
     let page = dir.path().join("page");
     let (host_page, threshold) = (Some(page.clone()), Some(1.0));
@@ -89,11 +89,11 @@ fn smartcon_would_spin_where_there_is_a_budget_and_no_seat_is_taken_for_that() {
     while monitor.cost().samples < windows {
         read(&file, 10);
     }
-    let seats = |path: &Path| {
+    let spinners = |path: &Path| {
         let all = HostPage::open(path, Sharing::SameUser).survey();
         all.iter().map(|peer| peer.spinners_leased + peer.spinners_wanted).sum::<u32>()
     };
-    assert_eq!((monitor.permit().leased(), seats(&page)), (0, 0));
+    assert_eq!((monitor.permit().leased(), spinners(&page)), (0, 0));
 }
 
 #[test]

@@ -50,10 +50,12 @@ impl Hints {
     /// where they waited for a thirty-second of it or less.
     pub fn pace(&self, waited_ns: u64, span_ns: u64) {
         let batch = self.batch.load(Ordering::Relaxed);
-        let batch = match () {
-            () if waited_ns >= span_ns / 8 => (batch / 2).max(FEWEST),
-            () if waited_ns <= span_ns / 32 => (batch * 2).min(MOST),
-            () => batch,
+        let batch = if waited_ns >= span_ns / 8 {
+            (batch / 2).max(FEWEST)
+        } else if waited_ns <= span_ns / 32 {
+            (batch * 2).min(MOST)
+        } else {
+            batch
         };
         self.batch.store(batch, Ordering::Relaxed);
     }

@@ -210,8 +210,6 @@ mod tests {
             pace.note(now, 1);
         }
         assert_eq!(few(&pace, 64, 20_000), 10);
-        let spins = waiting(Mode::Spin, MinComplete::Few);
-        assert_eq!(pace.worth_waiting_for(&spins, 64, 20_000), (1, 0), "it saves no switch");
         for _ in 0..8 {
             now += 1_000_000;
             pace.note(now, 1);

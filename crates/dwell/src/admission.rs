@@ -63,7 +63,7 @@ impl Admission {
         standing: &mut Standing,
         spares_others: bool,
     ) -> Result<Option<SpinGuard<'_>>, Reason> {
-        let seat = match (decision.mode, decision.why) {
+        let guard = match (decision.mode, decision.why) {
             (Mode::Block, Reason::SpinBudget) => {
                 self.permit.want();
                 None
@@ -80,9 +80,9 @@ impl Admission {
         };
         // On the inline route the driver does the work: nothing is waited for.
         if decision.mode == Mode::Block || decision.route == Route::Inline {
-            return Ok(seat);
+            return Ok(guard);
         }
-        self.permit.within_cap(seat, decision, now).ok_or(Reason::SpinCap)
+        self.permit.within_cap(guard, decision, now).ok_or(Reason::SpinCap)
     }
 
     /// Whether the cap on the CPU time of waiting leaves nothing for a decision to spin. One of

@@ -208,7 +208,7 @@ where
     }
 
     /// The same file, whose decisions are only recorded: every request goes the kernel's own way.
-    /// Nothing is tried, and no spinner's seat is taken.
+    /// Nothing is tried, and none of the spinner limit is used.
     #[must_use]
     pub fn in_shadow(mut self, on: bool) -> Self {
         self.shadow = on;

@@ -52,7 +52,7 @@ where
         let routes = self.source.routes();
         let mut load = self.admission.as_ref().map_or_else(Load::default, Admission::load);
         if self.shadow {
-            // It takes no seat, and so would have none.
+            // It uses none of the spinner limit, and so would have no lease.
             load.may_spin = load.has_budget;
         }
         Wait {

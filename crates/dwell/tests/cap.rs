@@ -43,7 +43,7 @@ fn a_cap_of_nothing_lets_no_policy_spin_nor_adaptive_try_to() {
     for policy in policies {
         let file = open(&monitor, policy);
         let began = Instant::now();
-        // Until one has been held to it: some want a seat or a reason first.
+        // Until one has been held to it: some want a lease or a reason first.
         while file.stats().because(Reason::SpinCap) == 0 {
             if began.elapsed() > Duration::from_secs(30) && monitor.budget() == 0 {
                 println!("SKIP: what else runs here leaves {} no spinner", file.policy().name());

@@ -174,8 +174,16 @@ mod tests {
             pause_us: 3,
         };
         let bystander = Job::Bystand { counts: "/proc/1/fd/3".into(), slot: 2 };
-        let (page, counts) = (Some("/dev/shm/a b".into()), "/proc/1/fd/3".into());
-        let sharer = Job::Share(Box::new(Sharer { page, reads: None, counts, slot: 2 }));
+        let sharer = Job::Share(Box::new(Sharer {
+            page: "/dev/shm/a b".into(),
+            policy: "adaptive".into(),
+            path: "/dev/a b".into(),
+            bytes: 4096,
+            direct: true,
+            profile: None,
+            counts: "/proc/1/fd/3".into(),
+            slot: 2,
+        }));
         for job in [Job::Crunch, Job::Arithmetic, Job::Read(reader), bystander, sharer] {
             let word = job.word().unwrap();
             assert!(!word.starts_with('-'));

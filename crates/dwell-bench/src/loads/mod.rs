@@ -12,7 +12,7 @@ mod process;
 mod sharer;
 
 use std::ffi::OsStr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Result, bail, ensure};
 
@@ -22,7 +22,7 @@ use crate::subject::Subject;
 use counts::Counts;
 use job::{Job, Reader};
 use process::Processes;
-use sharer::{Reads, Sharer};
+use sharer::Sharer;
 
 pub use calls::{Calls, calls_per_second};
 pub(crate) use job::pager_word;
@@ -122,46 +122,30 @@ impl Loads {
         Ok(Loads { processes, counts: Some(counts), _file: None })
     }
 
-    /// Starts processes that read a subject under `smartcon` and share a host page, if there is
-    /// one. Their requests are counted as turns.
+    /// Starts processes that read at random under a policy of Dwell, each on its host page, and
+    /// count their requests.
     ///
     /// # Errors
-    /// A process or memory that was refused.
+    /// Processes or memory that were refused.
     pub fn sharers(
         count: usize,
         subject: &Subject,
-        page: Option<&Path>,
-        hidden: &[String],
-    ) -> Result<Self> {
-        let reads = Reads {
-            path: subject.address.clone(),
-            bytes: subject.bytes,
-            direct: subject.direct,
-            profile: subject.profile.clone(),
-        };
-        Self::on_page(count, page, Some(&reads), hidden)
-    }
-
-    /// Starts a process that takes a seat on a host page, keeps it until it is killed, and does
-    /// nothing. It counts one turn once it has the seat.
-    ///
-    /// # Errors
-    /// A process or memory that was refused.
-    pub fn holder(page: &Path, hidden: &[String]) -> Result<Self> {
-        Self::on_page(1, Some(page), None, hidden)
-    }
-
-    fn on_page(
-        count: usize,
-        page: Option<&Path>,
-        reads: Option<&Reads>,
+        policy: &str,
+        page: impl Fn(usize) -> PathBuf,
         hidden: &[String],
     ) -> Result<Self> {
         let counts = Counts::new(count)?;
-        let (path, page) = (counts.path(), page.map(Path::to_owned));
         let jobs = (0..count).map(|slot| {
-            let (page, reads, counts) = (page.clone(), reads.cloned(), path.clone());
-            Job::Share(Box::new(Sharer { page, reads, counts, slot }))
+            Job::Share(Box::new(Sharer {
+                page: page(slot),
+                policy: policy.to_owned(),
+                path: subject.address.clone(),
+                bytes: subject.bytes,
+                direct: subject.direct,
+                profile: subject.profile.clone(),
+                counts: counts.path(),
+                slot,
+            }))
         });
         let processes = Processes::start("processes on a host page", jobs, hidden)?;
         Ok(Loads { processes, counts: Some(counts), _file: None })
@@ -258,6 +242,7 @@ impl Seen {
 mod tests {
     use std::fs;
     use std::io::{BufRead, BufReader};
+    use std::path::Path;
     use std::time::Duration;
 
     use dwell::parameters::DeviceParameters;
@@ -373,20 +358,17 @@ mod tests {
     }
 
     #[test]
-    fn readers_share_a_page_with_a_process_that_keeps_its_seat() {
+    fn readers_share_a_page() {
         let place = tempfile::tempdir().unwrap();
         let (page, path) = (place.path().join("page"), place.path().join("file"));
         fs::write(&path, vec![7; 1 << 20]).unwrap();
-        let hidden = HIDDEN.map(String::from);
-        let mut holder = Loads::holder(&page, &hidden).unwrap();
-        eventually("it gets no seat", || holder.seen().iterations == 1);
+        let (subject, hidden) = (subject(&path, 1 << 20), HIDDEN.map(String::from));
         let mut readers =
-            Loads::sharers(2, &subject(&path, 1 << 20), Some(&page), &hidden).unwrap();
+            Loads::sharers(2, &subject, "adaptive", |_| page.clone(), &hidden).unwrap();
         eventually("they read nothing", || readers.seen().iterations > 100);
         let observer = dwell::monitor::HostPage::open(&page, Default::default());
-        eventually("they are not on the page", || observer.survey().len() == 3);
+        eventually("they are not on the page", || observer.survey().len() == 2);
         readers.check().unwrap();
-        holder.check().unwrap();
     }
 
     #[test]

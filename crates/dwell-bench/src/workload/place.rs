@@ -15,9 +15,6 @@ use crate::subject::{Probing, Subject};
 
 /// Length of the file by which a place is probed, in bytes; less on a small device.
 const PROBED_BYTES: u64 = 64 << 20;
-/// What the kernel reads ahead on a device that nobody has set. A loop device keeps what its number
-/// had before.
-const READ_AHEAD_KB: &str = "128";
 /// The share of a made device that is free for files.
 const USABLE: f64 = 0.8;
 
@@ -80,12 +77,7 @@ impl Place {
             Err(why) => return Ok(Err(why)),
         };
         let path = match &ground {
-            Ground::Made(system) => {
-                let file = setting(system, "read_ahead_kb");
-                let write = || format!("cannot write {}", file.display());
-                std::fs::write(&file, READ_AHEAD_KB).with_context(write)?;
-                system.path()
-            }
+            Ground::Made(system) => system.path(),
             Ground::There(directory) => directory.path(),
         };
         let probed = match TempFile::new(path, PROBED_BYTES.min(bytes / 4)) {
@@ -140,7 +132,7 @@ impl Place {
 
     fn scheduler_file(&self) -> Option<PathBuf> {
         match &self.ground {
-            Ground::Made(system) => Some(setting(system, "scheduler")),
+            Ground::Made(system) => Some(scheduler(system)),
             Ground::There(_) => None,
         }
     }
@@ -157,9 +149,9 @@ impl Place {
 }
 
 /// A setting of the queue of the device beneath a file system.
-fn setting(system: &FileSystem, name: &str) -> PathBuf {
+fn scheduler(system: &FileSystem) -> PathBuf {
     let device = system.device().file_name().unwrap_or_default();
-    Path::new("/sys/block").join(device).join("queue").join(name)
+    Path::new("/sys/block").join(device).join("queue/scheduler")
 }
 
 fn ground(

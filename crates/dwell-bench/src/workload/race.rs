@@ -51,7 +51,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// The usual lead-in: a contender that follows the load has its seat by then.
+    /// The usual lead-in: a contender that follows the load may spin by then.
     pub const LEAD_IN: Duration = Duration::from_millis(300);
 
     /// Steps that `progress` will hear of for so many workloads.

@@ -109,7 +109,7 @@ pub fn run(args: &Args) -> Result<()> {
     let size_bytes = if kind == Kind::Sync { 0 } else { args.size };
     let wait = file.wait_of(kind, size_bytes, call);
     let mut load = if args.imagines_load() { load(args, seen) } else { wait.load };
-    load.may_spin |= load.has_budget && has_room(&monitor);
+    load.may_spin |= load.has_budget && monitor.has_room();
     let mut wait = Wait { backlog: backlog(args), load, sequence: 1, ..wait };
     let known = file.learner().and_then(|learner| learner.told(&wait, args.depth));
     wait.learned = known.map(|known| Learned { arm: known.incumbent, trial: false });
@@ -205,13 +205,6 @@ fn settings(args: &Args) -> Result<Settings> {
 fn backlog(args: &Args) -> Backlog {
     let requests = args.requests.unwrap_or(u32::from(args.backlog > 0));
     Backlog { bytes: args.backlog, requests }
-}
-
-/// Whether the spinner limit leaves a seat for one process more: this one spins for nothing, and so
-/// has none. Seats on CPUs that it may not use count too.
-fn has_room(monitor: &SystemMonitor) -> bool {
-    let leased: u32 = monitor.peers().iter().map(|peer| peer.spinners_leased).sum();
-    leased < monitor.budget()
 }
 
 /// The load that was given, else the one that was seen. On a machine that is only thought of, the

@@ -14,6 +14,7 @@ mod classes;
 mod counted;
 mod decisions;
 mod finding;
+mod host_page;
 mod its;
 mod its_why;
 mod job;
@@ -46,7 +47,6 @@ mod regret;
 mod response;
 mod sampled;
 mod script;
-mod seats;
 mod sequential;
 mod settle;
 mod simulator;
@@ -120,7 +120,7 @@ const EXPERIMENTS: [(&str, Experiment); 76] = [
     ("I9", its_why::measure),
     ("M1", job::measure),
     ("M2", mixed::measure),
-    ("M3", seats::measure),
+    ("M3", host_page::measure),
     ("D1", channel::latency),
     ("D2", channel::throughput),
     ("D3", channel::asynchronous),

@@ -47,7 +47,7 @@ pub struct OwnUse {
     pub fellows_ns: Ns,
     /// The part of `fellows_ns` that was spun inside our own control group.
     pub fellows_in_group_ns: Ns,
-    /// Runnable threads of our own: the monitor, and those that spin.
+    /// Runnable threads of Dwell itself: the monitor, and those that spin.
     pub runnable: u32,
 }
 
@@ -95,6 +95,8 @@ pub struct Hysteresis {
     fits_none: bool,
     /// Whether others' runnable threads could use all CPUs at the end of the window.
     crowded: bool,
+    /// The same at the ends of the last two windows. A threshold that was set holds instead.
+    pub full: bool,
     last: Option<Load>,
 }
 
@@ -178,10 +180,11 @@ pub fn assess(
     let more = if state.fits_none { tolerance / 2.0 } else { tolerance };
     // Beside a spinner of another control group, several threads may have to share one CPU, and use
     // no more than that.
-    let was_crowded = state.crowded;
-    state.crowded = f64::from(load.competitors) >= effective;
+    let crowded = f64::from(load.competitors) >= effective;
+    let was_crowded = std::mem::replace(&mut state.crowded, crowded);
+    state.full = crowded && was_crowded && config.threshold.is_none();
     state.fits_none = load.others_above()
-        && (config.threshold.is_some() || others > natural + more || state.crowded && was_crowded);
+        && (config.threshold.is_some() || others > natural + more || state.full);
     load.fits_one = !state.fits_none;
     state.last = Some(load);
     load
@@ -366,6 +369,22 @@ mod tests {
             of_two_cpus(&config, &states).iter().map(|(_, fits)| *fits).collect::<Vec<_>>(),
             [true, true, true, false, true]
         );
+    }
+
+    #[test]
+    fn cpus_are_full_once_two_windows_ended_with_a_thread_for_each() {
+        let prev = sample(0, &[(0, 0); 2]);
+        for (threshold, seen) in [(None, [false, true, false]), (Some(1.0), [false; 3])] {
+            let config = Config { threshold, ..Config::default() };
+            let mut state = Hysteresis::default();
+            let full = [2, 3, 1].map(|running| {
+                let mut now = sample(1000, &[(30, 70); 2]);
+                now.procs_running = running;
+                assess(&prev, &now, &OwnUse::default(), &config, &mut state);
+                state.full
+            });
+            assert_eq!(full, seen);
+        }
     }
 
     #[test]

@@ -8,7 +8,7 @@
 use loom::sync::{Arc, Mutex};
 use loom::thread;
 
-use super::lease;
+use super::limit;
 use member::{Ask, Member, Report};
 use permit::{LoadReader, Shared, SpinPermit};
 use sync::{AtomicU64, WORDS};
@@ -20,11 +20,9 @@ mod sync {
     pub use loom::sync::atomic::AtomicU64;
     pub use loom::thread::Thread;
 
-    /// One CPU, for two processes.
-    pub const SEATS: usize = 1;
     pub const SLOTS: usize = 2;
     pub const LEASES: usize = 2;
-    pub const WORDS: usize = 16 + SEATS + SLOTS * 16;
+    pub const WORDS: usize = 16 + SLOTS * 16;
 
     #[derive(Debug)]
     pub struct SharedAtomics(Vec<AtomicU64>);
@@ -160,7 +158,7 @@ fn a_request_wakes_a_monitor_that_dozes() {
 }
 
 /// A thread wants to spin while the monitor sleeps through a window: it is woken, and the thread
-/// gets the seat.
+/// may spin.
 #[test]
 fn the_first_wish_to_spin_wakes_the_monitor() {
     explore(2, || {
@@ -168,7 +166,7 @@ fn the_first_wish_to_spin_wakes_the_monitor() {
         let monitor = {
             let shared = shared.clone();
             thread::spawn(move || {
-                while !shared.wants_first_seat() {
+                while !shared.wants_first() {
                     thread::park();
                 }
                 shared.set_leased(1);
@@ -195,7 +193,7 @@ fn process(pid: u32) -> Member {
     member
 }
 
-/// Its window at a time; the seats that it holds afterwards.
+/// Its window at a time; the spinners that it may have afterwards.
 fn window(
     member: &mut Member,
     page: &[AtomicU64],
@@ -208,64 +206,73 @@ fn window(
     if !member.report(table, now_ns, &report, gone) {
         return 0;
     }
-    let ask = Ask { budget: 1, wanted: 1, stuck: 0, window_ms: 100, max_hold_ms: 1000 };
-    member.settle(table, now_ns, &ask, gone)
+    member.share(table, now_ns, &Ask { budget: 1, wanted: 1, window_ms: 100, turn_ms: 1000 })
 }
 
 #[test]
-fn processes_that_join_at_once_have_slots_of_their_own_and_one_takes_the_seat() {
+fn processes_that_join_at_once_have_slots_of_their_own_and_soon_one_may_spin() {
     explore(1, || {
         let page = page();
         let theirs = page.clone();
         let other = thread::spawn(move || {
             let mut member = process(2);
-            let held = window(&mut member, &theirs, NOW_NS, &|_| false);
-            (member.slot(), held)
+            window(&mut member, &theirs, NOW_NS, &|_| false);
+            member
         });
         // Both look for a slot at the same place first.
         let mut member = process(4);
-        let held = window(&mut member, &page, NOW_NS, &|_| false);
-        let (slot, theirs) = other.join().unwrap();
-        assert!(slot.is_some() && member.slot().is_some() && slot != member.slot());
-        assert!(held + theirs <= 1, "one seat has two holders");
-        let owner = Table::new(&page).unwrap().seat(0).owner().map(|owner| Some(owner.slot));
-        assert_eq!(owner.is_some(), held + theirs == 1);
-        assert!(owner.is_none_or(|of| of == if held == 1 { member.slot() } else { slot }));
+        window(&mut member, &page, NOW_NS, &|_| false);
+        let mut other = other.join().unwrap();
+        assert!(member.slot().is_some() && other.slot().is_some() && member.slot() != other.slot());
+        // In the middle of a turn.
+        let later = NOW_NS + 500_000_000;
+        let next = |member: &mut Member| window(member, &page, later, &|_| false);
+        // Both show that they are still there.
+        next(&mut member);
+        next(&mut other);
+        assert_eq!(next(&mut member) + next(&mut other), 1);
     });
 }
 
-/// The holder leaves, or is dead and found so by the other two at once.
+/// One is dead, and found so by the other two at once.
 #[test]
-fn a_seat_of_the_dead_is_taken_by_one() {
+fn of_two_that_find_a_third_dead_one_may_spin_and_both_find_a_slot() {
     explore(1, || {
         let page = page();
         assert_eq!(window(&mut process(2), &page, NOW_NS, &|_| false), 1);
-        let later = NOW_NS + 2_000_000_000;
+        let later = NOW_NS + 2_500_000_000;
         let gone = |who: Identity| who.pid() == 2;
         let theirs = page.clone();
-        let other = thread::spawn(move || window(&mut process(6), &theirs, later, &gone));
+        let other = thread::spawn(move || {
+            let mut member = process(6);
+            window(&mut member, &theirs, later, &gone);
+            member
+        });
         // There is room for one more beside the dead one; the other takes its slot, now or with a
         // later window.
-        let held = window(&mut process(4), &page, later, &gone);
-        assert!(held + other.join().unwrap() <= 1, "one seat has two holders");
+        let mut member = process(4);
+        window(&mut member, &page, later, &gone);
+        let mut other = other.join().unwrap();
+        let next = |member: &mut Member| window(member, &page, later + 100_000_000, &gone);
+        next(&mut member);
+        next(&mut other);
+        assert_eq!(next(&mut member) + next(&mut other), 1);
+        assert!(member.slot().is_some() && other.slot().is_some());
     });
 }
 
 #[test]
-fn a_process_that_leaves_beside_one_that_wants_its_seat_leaves_nothing_behind() {
+fn a_process_that_leaves_beside_one_that_looks_leaves_nothing_behind() {
     explore(1, || {
         let page = page();
         let mut first = process(2);
         assert_eq!(window(&mut first, &page, NOW_NS, &|_| false), 1);
         let theirs = page.clone();
-        let leaving = thread::spawn(move || first.leave(Table::new(&theirs).unwrap(), NOW_NS));
+        let leaving = thread::spawn(move || first.leave(Table::new(&theirs).unwrap()));
         let later = NOW_NS + 200_000_000;
         let mut member = process(3);
-        let held = window(&mut member, &page, later, &|_| false);
+        window(&mut member, &page, later, &|_| false);
         leaving.join().unwrap();
-        let table = Table::new(&page).unwrap();
-        let owner = table.seat(0).owner().map(|owner| Some(owner.slot));
-        assert_eq!(owner, (held == 1).then(|| member.slot()));
         assert_eq!(window(&mut member, &page, later + 200_000_000, &|_| false), 1);
     });
 }

@@ -49,7 +49,7 @@ pub struct Peer {
     pub requests: u64,
     /// Spinners that it wants.
     pub spinners_wanted: u32,
-    /// Spinners that it holds leases for.
+    /// Spinners that it may have.
     pub spinners_leased: u32,
 }
 
@@ -107,8 +107,8 @@ impl HostPage {
             spin_ns: table.get(slot, Field::SpinNs),
             worker_ns: table.get(slot, Field::WorkerNs),
             requests: table.get(slot, Field::Requests),
-            spinners_wanted: table.get_halves(slot, Field::Wanted).0.min(256),
-            spinners_leased: table.get_halves(slot, Field::Leased).0.min(256),
+            spinners_wanted: table.get(slot, Field::Wanted).min(255) as u32,
+            spinners_leased: table.get(slot, Field::Allowed).min(255) as u32,
         })
         .collect()
     }
@@ -127,17 +127,25 @@ impl HostPage {
         member.peers(table, now_ns, own.group)
     }
 
-    /// Takes part in sharing the budget; answers with the leases held. A process alone has the
-    /// whole budget.
-    pub(super) fn settle(&mut self, now_ns: u64, ask: &Ask) -> u32 {
-        match &mut self.joined {
-            Ok(Joined { words, member, .. }) if !self.full => {
-                let Some(table) = Table::new(words) else { return 0 };
-                let gone = gone_from_here(member);
-                member.settle(table, now_ns, ask, &gone)
-            }
-            _ => ask.budget,
+    /// This process's share of its limit. A process alone has all of it.
+    pub(super) fn share(&self, now_ns: u64, ask: &Ask) -> u32 {
+        match self.member() {
+            Some((member, table)) => member.share(table, now_ns, ask),
+            None => ask.budget,
         }
+    }
+
+    /// Whether this process may have a first spinner in the middle of a window.
+    pub(super) fn take_first(&self, now_ns: u64, budget: u32) -> bool {
+        match self.member() {
+            Some((member, table)) => member.take_first(table, now_ns, budget),
+            None => budget > 0,
+        }
+    }
+
+    fn member(&self) -> Option<(&Member, Table<'_>)> {
+        let Joined { words, member, .. } = self.joined.as_ref().ok().filter(|_| !self.full)?;
+        Some((member, Table::new(words)?))
     }
 }
 
@@ -148,7 +156,7 @@ impl Drop for HostPage {
             && *pid == std::process::id()
             && let Some(table) = Table::new(words)
         {
-            member.leave(table, clock::now());
+            member.leave(table);
         }
     }
 }
@@ -302,8 +310,9 @@ mod tests {
                 let own = Report { elapsed_ns: 0, spin_ns: u64::MAX, ..Report::default() };
                 let peers = page.report(now_ns, 0..1024, &own);
                 assert!(peers.spin_cpus.is_finite() && peers.spin_cpus <= 65_536.0);
-                let ask = Ask { budget: 3, wanted: 2, stuck: 0, window_ms: 100, max_hold_ms: 1000 };
-                assert!(page.settle(now_ns, &ask) <= 3);
+                let ask = Ask { budget: 3, wanted: 2, window_ms: 100, turn_ms: 1000 };
+                assert!(page.share(now_ns, &ask) <= 3);
+                page.take_first(now_ns, 3);
             }
         }
     }
@@ -330,8 +339,7 @@ mod tests {
         assert!(table.change_identity(ghost, None, Some(before_us)));
         table.set(ghost, Field::HeartbeatNs, now_ns);
         assert_eq!(page.survey().len(), 2);
-        let ask = Ask { budget: 1, wanted: 1, stuck: 0, window_ms: 100, max_hold_ms: 1000 };
-        page.settle(now_ns + 60_000_000_000, &ask);
+        page.report(now_ns + 60_000_000_000, 0..2, &own);
         assert_eq!(page.survey().len(), 1);
 
         let observer = HostPage::open(&path, Sharing::SameUser);

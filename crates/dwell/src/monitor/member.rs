@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One process's part in the host page: signs of life, what peers use, seats taken and passed on.
+//! One process's part in the host page: signs of life, what peers use, its share of the limit.
 
-use super::lease::{self, Action, Holder, Seat, View, Waiter};
+use super::limit;
 use super::sync::SLOTS;
-use super::table::{Field, Identity, Owner, SeatWord, Table, halves, seats, slots};
+use super::table::{Field, Identity, Table, halves, slots};
 
-/// Silent periods after which a seat's holder, or a slot's process, is suspected to be dead.
+/// Silent periods after which a process counts no more, and is suspected to be dead.
 const SUSPECT_PERIODS: u64 = 3;
-/// Silent periods after which a seat is taken from its holder even if it lives.
-const SEAT_PERIODS: u64 = 10;
 /// Silent periods after which a slot is taken from its process even if it lives.
 const SLOT_PERIODS: u64 = 50;
 
@@ -48,16 +46,14 @@ pub struct Fellows {
 /// What a process asks of the page.
 #[derive(Clone, Copy, Debug)]
 pub struct Ask {
-    /// Its budget of spinners for the whole host.
+    /// Its limit of spinners for the whole host.
     pub budget: u32,
-    /// Seats that it wants.
+    /// Spinners that it wants.
     pub wanted: u32,
-    /// Its threads that never stopped spinning in the last window.
-    pub stuck: u32,
     /// Its window.
     pub window_ms: u32,
-    /// How long a seat is kept when others wait, before jitter.
-    pub max_hold_ms: u32,
+    /// Length of a turn, where not all can have what they want.
+    pub turn_ms: u32,
 }
 
 /// One process's part.
@@ -66,17 +62,8 @@ pub struct Member {
     identity: Identity,
     slot: Option<u8>,
     cpus: [u64; 4],
-    /// Seats of our CPUs, ascending.
-    seats: Vec<u8>,
-    /// Whether seats of CPUs that were lost may still be held.
-    moved: bool,
-    waits_since_ms: Option<u32>,
     totals: Report,
     sweep_at: u8,
-}
-
-fn ms(now_ns: u64) -> u32 {
-    (now_ns / 1_000_000) as u32
 }
 
 impl Member {
@@ -86,9 +73,6 @@ impl Member {
             identity,
             slot: None,
             cpus: [0; 4],
-            seats: Vec::new(),
-            moved: false,
-            waits_since_ms: None,
             totals: Report::default(),
             sweep_at: identity.pid() as u8,
         }
@@ -112,13 +96,7 @@ impl Member {
             let cpu = cpu as u8;
             mask[usize::from(cpu >> 6)] |= 1 << (cpu & 63);
         }
-        if mask == self.cpus {
-            return;
-        }
-        (self.cpus, self.moved) = (mask, true);
-        let cpus = self.cpus;
-        self.seats.clear();
-        self.seats.extend(seats().filter(|c| cpus[usize::from(c >> 6)] >> (c & 63) & 1 == 1));
+        self.cpus = mask;
     }
 
     /// Takes a slot if it has none (any more); `false` when all are taken by the living.
@@ -145,7 +123,7 @@ impl Member {
             table.set(slot, Field::PeriodMs, 1000);
             table.set(slot, Field::HeartbeatNs, now_ns);
             if table.change_identity(slot, seen, Some(self.identity)) {
-                for field in [Field::Rate, Field::Wanted, Field::Leased] {
+                for field in [Field::Rate, Field::Wanted, Field::Allowed] {
                     table.set(slot, field, 0);
                 }
                 self.slot = Some(slot);
@@ -191,6 +169,7 @@ impl Member {
         table.set(slot, Field::PeriodMs, u64::from(own.period_ms));
         table.set_cpus(slot, self.cpus);
         table.set(slot, Field::HeartbeatNs, now_ns);
+        self.sweep(table, now_ns, gone);
         true
     }
 
@@ -206,9 +185,8 @@ impl Member {
             }
             sum.count += 1;
             let theirs = table.cpus(slot);
-            let count = |mask: [u64; 4]| mask.iter().map(|w| w.count_ones()).sum::<u32>();
-            let (all, shared) =
-                (count(theirs), count(std::array::from_fn(|i| theirs[i] & self.cpus[i])));
+            let all: u32 = theirs.iter().map(|word| word.count_ones()).sum();
+            let shared = self.shared_cpus(theirs);
             if shared == 0 {
                 continue;
             }
@@ -225,102 +203,61 @@ impl Member {
         sum
     }
 
-    /// Takes, keeps, passes on and gives up seats; answers with the number held afterwards.
-    pub fn settle(&mut self, table: Table<'_>, now_ns: u64, ask: &Ask, gone: Gone<'_>) -> u32 {
-        let Some(me) = self.slot else { return 0 };
-        let (now_ms, my_owner) = (ms(now_ns), Owner::new(me, self.identity));
-        self.sweep(table, now_ns, gone);
-        if std::mem::take(&mut self.moved) {
-            let cpus = self.cpus;
-            let lost = |cpu: &u8| cpus[usize::from(cpu >> 6)] >> (cpu & 63) & 1 == 0;
-            Self::free_seats(table, my_owner, now_ms, seats().filter(lost));
-        }
-
-        let words: Vec<SeatWord> = self.seats.iter().map(|&cpu| table.seat(cpu)).collect();
-        let mut held_by = [0u32; SLOTS];
-        let mut seats = Vec::with_capacity(words.len());
-        for (&cpu, word) in self.seats.iter().zip(&words) {
-            let holder = match word.owner() {
-                Some(owner) if owner == my_owner => Holder::Mine,
-                Some(owner) if Self::holds(table, owner, now_ns, gone) => Holder::Peer,
-                _ => Holder::Free,
-            };
-            if let (Holder::Peer, Some(owner)) = (holder, word.owner()) {
-                held_by[usize::from(owner.slot)] += 1;
-            }
-            seats.push(Seat { cpu, holder, changed_ms: word.changed_ms() });
-        }
-        let held = seats.iter().filter(|s| s.holder == Holder::Mine).count() as u32;
-
-        // A process without a budget does not queue for seats that it may not use.
+    /// Shares the limit with the other processes of our CPUs; answers with the spinners that this
+    /// process may have. Each process looks once per window: for so long the sum can exceed the
+    /// limit after one began to want spinners.
+    pub fn share(&self, table: Table<'_>, now_ns: u64, ask: &Ask) -> u32 {
+        let Some(slot) = self.slot else { return 0 };
+        // A process without a limit asks for nothing that it may not use.
         let wanted = if ask.budget == 0 { 0 } else { ask.wanted };
-        self.waits_since_ms = (wanted > held).then(|| self.waits_since_ms.unwrap_or(now_ms));
-        let waits_since_ms = self.waits_since_ms.unwrap_or(now_ms);
-        table.set(me, Field::Wanted, halves(wanted, waits_since_ms));
-
-        let waiters = self.waiters(table, now_ns, &held_by);
-        let actions = lease::decide(&View {
-            now_ms,
-            window_ms: ask.window_ms,
-            budget: ask.budget,
-            wanted: ask.wanted,
-            stuck: ask.stuck,
-            waits_since_ms,
-            slot: me,
-            seats: &seats,
-            waiters: &waiters,
-            max_hold_ms: ask.max_hold_ms,
-            seed: self.identity.0,
-        });
-        let mut held = held;
-        for action in actions {
-            let (at, to) = match action {
-                Action::Claim(at) => (at, Some(my_owner)),
-                Action::Release(at) => (at, None),
-                Action::Pass(at, slot) => {
-                    (at, table.identity(slot).map(|identity| Owner::new(slot, identity)))
-                }
-            };
-            let done = table.change_seat(self.seats[at], words[at], SeatWord::new(to, now_ms));
-            match action {
-                Action::Claim(_) if done => {
-                    held += 1;
-                    self.waits_since_ms = None;
-                }
-                Action::Claim(_) => {}
-                // A seat that could not be given up was taken from us.
-                Action::Release(_) | Action::Pass(..) => held -= 1,
-            }
+        table.set(slot, Field::Wanted, wanted.into());
+        let (mut all, mut me) = (vec![wanted], 0);
+        for (of, theirs) in self.sharers(table, now_ns, Field::Wanted) {
+            let at = if of < slot { me } else { all.len() };
+            all.insert(at, theirs);
+            me += usize::from(of < slot);
         }
-        let since = seats.iter().filter(|s| s.holder == Holder::Mine).map(|s| s.changed_ms);
-        table.set(me, Field::Leased, halves(held, since.min().unwrap_or(now_ms)));
-        held
+        let turn_ns = u64::from(ask.turn_ms.max(4 * ask.window_ms)) * 1_000_000;
+        let at = |ns: u64| limit::share(ask.budget, &all, me, ns / turn_ns);
+        // Those whose turn it was may not have looked since.
+        let window_ns = u64::from(ask.window_ms) * 1_000_000;
+        let allowed = at(now_ns).min(at(now_ns.saturating_sub(window_ns)));
+        table.set(slot, Field::Allowed, allowed.into());
+        allowed
     }
 
-    fn waiters(&self, table: Table<'_>, now_ns: u64, held_by: &[u32; SLOTS]) -> Vec<Waiter> {
-        let mut waiters = Vec::new();
-        for slot in slots() {
-            if Some(slot) == self.slot || table.identity(slot).is_none() {
-                continue;
-            }
-            let (wanted, since_ms) = table.get_halves(slot, Field::Wanted);
-            let held = held_by[usize::from(slot)];
-            if wanted > held && table.silent_periods(slot, now_ns) < SUSPECT_PERIODS {
-                waiters.push(Waiter { slot, held, since_ms, cpus: table.cpus(slot) });
-            }
-        }
-        waiters
+    /// Takes a first spinner in the middle of a window if the others leave one of so many.
+    pub fn take_first(&self, table: Table<'_>, now_ns: u64, budget: u32) -> bool {
+        let Some(slot) = self.slot else { return false };
+        let taken: u64 =
+            self.sharers(table, now_ns, Field::Allowed).map(|(_, theirs)| u64::from(theirs)).sum();
+        let free = taken < budget.into();
+        table.set(slot, Field::Wanted, 1);
+        table.set(slot, Field::Allowed, free.into());
+        free
     }
 
-    /// Whether the owner of a seat is there and holds on to it.
-    fn holds(table: Table<'_>, owner: Owner, now_ns: u64, gone: Gone<'_>) -> bool {
-        let Some(identity) = table.identity(owner.slot) else { return false };
-        Owner::new(owner.slot, identity) == owner
-            && match table.silent_periods(owner.slot, now_ns) {
-                0..SUSPECT_PERIODS => true,
-                SEAT_PERIODS.. => false,
-                _ => !gone(identity),
-            }
+    /// The live processes that share CPUs with us, and a number of spinners of each if it is not 0.
+    fn sharers<'a>(
+        &'a self,
+        table: Table<'a>,
+        now_ns: u64,
+        field: Field,
+    ) -> impl Iterator<Item = (u8, u32)> {
+        slots().filter_map(move |slot| {
+            let spinners = table.get(slot, field).min(255) as u32;
+            let shares = Some(slot) != self.slot
+                && spinners > 0
+                && table.identity(slot).is_some()
+                && table.silent_periods(slot, now_ns) < SUSPECT_PERIODS
+                && self.shared_cpus(table.cpus(slot)) > 0;
+            shares.then_some((slot, spinners))
+        })
+    }
+
+    /// How many of these CPUs are also ours.
+    fn shared_cpus(&self, theirs: [u64; 4]) -> u32 {
+        theirs.iter().zip(self.cpus).map(|(theirs, ours)| (theirs & ours).count_ones()).sum()
     }
 
     /// Frees at most one slot of the dead, so that a window's cost stays small.
@@ -339,19 +276,10 @@ impl Member {
         }
     }
 
-    /// Gives up all seats and the slot.
-    pub fn leave(&mut self, table: Table<'_>, now_ns: u64) {
-        let Some(slot) = self.slot.take() else { return };
-        Self::free_seats(table, Owner::new(slot, self.identity), ms(now_ns), seats());
-        table.change_identity(slot, Some(self.identity), None);
-    }
-
-    fn free_seats(table: Table<'_>, owner: Owner, now_ms: u32, cpus: impl Iterator<Item = u8>) {
-        for cpu in cpus {
-            let seen = table.seat(cpu);
-            if seen.owner() == Some(owner) {
-                table.change_seat(cpu, seen, SeatWord::new(None, now_ms));
-            }
+    /// Gives up the slot.
+    pub fn leave(&mut self, table: Table<'_>) {
+        if let Some(slot) = self.slot.take() {
+            table.change_identity(slot, Some(self.identity), None);
         }
     }
 }

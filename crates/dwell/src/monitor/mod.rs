@@ -25,7 +25,7 @@
 
 mod assess;
 pub(crate) mod host;
-mod lease;
+mod limit;
 mod member;
 mod overload;
 mod permit;
@@ -50,7 +50,7 @@ mod table_tests;
 
 #[doc(hidden)]
 pub use host::{HostPage, Peer, Sharing};
-pub(crate) use lease::scatter;
+pub(crate) use limit::scatter;
 #[doc(hidden)]
 pub use overload::is_overloaded;
 #[doc(hidden)]
@@ -307,9 +307,10 @@ impl SystemMonitor {
         lock(&self.core).host.alone_because().map(str::to_owned)
     }
 
-    /// All processes on the host page, as they describe themselves.
-    pub fn peers(&self) -> Vec<Peer> {
-        lock(&self.core).host.survey()
+    /// Whether the spinner limit leaves one for a process that does not spin yet.
+    pub fn has_room(&self) -> bool {
+        let core = lock(&self.core);
+        core.host.survey().iter().map(|peer| peer.spinners_leased).sum::<u32>() < core.last_budget
     }
 
     /// Spinners that the whole host may have, as this process saw it in the last window.
@@ -378,7 +379,7 @@ impl Ticker {
         let mut seed = u64::from(std::process::id()) ^ clock::now();
         let mut wait = self.window / 2;
         loop {
-            seed = lease::scatter(seed);
+            seed = limit::scatter(seed);
             let jitter = 0.9 + 0.2 * (seed >> 40) as f64 / (1u64 << 24) as f64;
             let dozing = idle >= DOZE_AFTER && self.shared.doze();
             self.sleep(if dozing { wait * DOZE_WINDOWS } else { wait.mul_f64(jitter) }, dozing);
@@ -395,13 +396,13 @@ impl Ticker {
         }
     }
 
-    /// Sleeps for the whole span, or, dozing, until a request is made. A first seat is taken when
-    /// somebody wants it.
+    /// Sleeps for the whole span, or, dozing, until a request is made. A first spinner is
+    /// allowed when a thread wants to spin.
     fn sleep(&self, span: Duration, dozing: bool) {
         let until = Instant::now() + span;
         while !self.stop.load(Relaxed) && (!dozing || self.shared.dozes()) {
-            if self.shared.wants_first_seat() {
-                lock(&self.core).first_seat(&self.shared);
+            if self.shared.wants_first() {
+                lock(&self.core).allow_first(&self.shared);
             }
             match until.checked_duration_since(Instant::now()) {
                 Some(left) if !left.is_zero() => thread::park_timeout(left),
@@ -444,8 +445,8 @@ mod tests {
     }
 
     #[test]
-    fn a_first_seat_comes_within_the_window_in_which_it_is_wanted() {
-        let page = std::env::temp_dir().join(format!("dwell-first-seat-{}", std::process::id()));
+    fn a_first_spin_is_allowed_within_the_window_in_which_it_is_wanted() {
+        let page = std::env::temp_dir().join(format!("dwell-first-spin-{}", std::process::id()));
         let config = Config {
             window_ms: 1000,
             threshold: Some(1.0),

@@ -104,8 +104,8 @@ impl Shared {
         }
     }
 
-    /// Whether a thread wants to spin in a process that holds no seat.
-    pub(super) fn wants_first_seat(&self) -> bool {
+    /// Whether a thread wants to spin in a process that has no lease.
+    pub(super) fn wants_first(&self) -> bool {
         self.word(SIGNALS).load(Relaxed) & REFUSED != 0 && self.leased() == 0
     }
 
@@ -273,26 +273,26 @@ impl SpinPermit {
 
     /// Holds a wait that is to spin to what waiting may still use of the CPUs: its spin may last
     /// that long at most. `None` where less is left than the wait is predicted to take. Without a
-    /// cap this is one relaxed load, and `seat` comes back.
+    /// cap this is one relaxed load, and `guard` comes back.
     #[inline]
     pub fn within_cap<'a>(
         &'a self,
-        seat: Option<SpinGuard<'a>>,
+        guard: Option<SpinGuard<'a>>,
         decision: &mut Decision,
         now_ns: Ns,
     ) -> Option<Option<SpinGuard<'a>>> {
         match self.0.reserve(decision.due_in_ns, decision.spin_limit_ns) {
-            Some(None) => Some(seat),
+            Some(None) => Some(guard),
             Some(Some(reserved_ns)) => {
                 decision.spin_limit_ns = reserved_ns;
-                let lease = seat.as_ref().and_then(SpinGuard::lease);
-                std::mem::forget(seat);
+                let lease = guard.as_ref().and_then(SpinGuard::lease);
+                std::mem::forget(guard);
                 let (shared, reserved_ns) = (&*self.0, Some(reserved_ns));
                 Some(Some(SpinGuard { shared, lease, since_ns: now_ns, reserved_ns }))
             }
             None => {
-                if let Some(seat) = seat {
-                    seat.finish(0);
+                if let Some(guard) = guard {
+                    guard.finish(0);
                 }
                 None
             }

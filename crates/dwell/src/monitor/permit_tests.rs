@@ -96,9 +96,9 @@ fn nobody_spins_longer_than_what_is_left_under_the_cap() {
     let mut second = spinning(15_000);
     let other = permit.within_cap(None, &mut second, 0).unwrap().unwrap();
     assert_eq!(second.spin_limit_ns, 40_000);
-    let seat = permit.try_spin();
-    assert!(seat.is_some() && permit.within_cap(seat, &mut spinning(15_000), 0).is_none());
-    assert_eq!(permit.active(), 0, "the seat is given back");
+    let leased = permit.try_spin();
+    assert!(leased.is_some() && permit.within_cap(leased, &mut spinning(15_000), 0).is_none());
+    assert_eq!(permit.active(), 0, "the lease is given back");
     guard.finish(10_000);
     other.finish(40_000);
     let mut third = spinning(15_000);
@@ -135,13 +135,13 @@ fn threads_together_keep_to_the_cap() {
             let permit = permit.clone();
             scope.spawn(move || {
                 let mut decision = spinning(100);
-                let seat = permit.try_spin();
+                let guard = permit.try_spin();
                 while let Some(Some(guard)) = permit.within_cap(None, &mut decision, 0) {
                     guard.finish(decision.spin_limit_ns.min(spun_ns * 1_000));
                     decision = spinning(100);
                 }
-                if let Some(seat) = seat {
-                    seat.finish(0);
+                if let Some(guard) = guard {
+                    guard.finish(0);
                 }
             });
         }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sixty-four processes share a budget in virtual time: the real table, member and lease logic,
-//! without a clock, a file or a thread.
+//! Sixty-four processes share a limit in virtual time: the real table and member, without a clock,
+//! a file or a thread.
 
-use super::lease::{Demand, WindowUse, age_ms, scatter};
+use super::limit::{Demand, WindowUse, scatter};
 use super::member::{Ask, Member, Report};
 use super::sync::WORDS;
 use super::table::{Identity, Table};
@@ -10,7 +10,7 @@ use std::cell::Cell;
 use std::sync::atomic::AtomicU64;
 
 const WINDOW_MS: u64 = 100;
-const HOLD_MS: u64 = 1000;
+const TURN_MS: u64 = 1000;
 const CPUS: u32 = 16;
 
 struct Process {
@@ -31,8 +31,6 @@ struct Host {
     processes: Vec<Process>,
     now_ms: u64,
     budget: Cell<u32>,
-    /// (when, by whom, seats gained or lost)
-    changes: Vec<(u64, usize, i32)>,
 }
 
 impl Host {
@@ -57,18 +55,11 @@ impl Host {
             processes: (0..processes).map(process).collect(),
             now_ms: 0,
             budget: Cell::new(budget),
-            changes: Vec::new(),
         }
     }
 
     fn taken(&self) -> u32 {
         self.processes.iter().map(|p| p.held).sum()
-    }
-
-    /// Seats that somebody holds, as the page says.
-    fn seats_taken(&self) -> usize {
-        let table = Table::new(&self.page).unwrap();
-        (0..=255).filter(|&cpu| table.seat(cpu).owner().is_some()).count()
     }
 
     /// Runs until `until_ms`, calling `watch` after every process's window.
@@ -109,14 +100,10 @@ impl Host {
         let ask = Ask {
             budget,
             wanted: process.demand.update(&window, process.held),
-            stuck: 0,
             window_ms: WINDOW_MS as u32,
-            max_hold_ms: HOLD_MS as u32,
+            turn_ms: TURN_MS as u32,
         };
-        let held = process.member.settle(table, now_ns, &ask, &gone);
-        if held != process.held {
-            self.changes.push((now_ms, i, held as i32 - process.held as i32));
-        }
+        let held = process.member.share(table, now_ns, &ask);
         if held > 0 {
             process.first_lease_ms.get_or_insert(now_ms);
             process.longest_wait_ms = process.longest_wait_ms.max(now_ms - process.last_lease_ms);
@@ -126,97 +113,66 @@ impl Host {
         let jitter = scatter(now_ms << 8 | i as u64) % (WINDOW_MS / 5);
         process.next_ms = now_ms + WINDOW_MS * 9 / 10 + jitter;
     }
-
-    /// Seats gained and lost in the busiest stretch of one window, from `from_ms` on.
-    fn most_changes_per_window(&self, from_ms: u64) -> (i32, i32) {
-        let mut most = (0, 0);
-        for &(start, ..) in self.changes.iter().filter(|c| c.0 >= from_ms) {
-            let within = self.changes.iter().filter(|c| (start..start + WINDOW_MS).contains(&c.0));
-            let (mut gained, mut lost) = (0, 0);
-            for &(.., by) in within {
-                gained += by.max(0);
-                lost -= by.min(0);
-            }
-            most = (most.0.max(gained), most.1.max(lost));
-        }
-        most
-    }
 }
 
+/// Until all have seen each other.
+const JOINED_MS: u64 = 3 * WINDOW_MS;
+
 #[test]
-fn leases_never_exceed_the_budget_and_nobody_starves() {
+fn spinners_never_exceed_the_limit_and_nobody_starves() {
     for (processes, budget) in [(12, 1u32), (64, 3), (64, 6), (64, 12)] {
         let mut host = Host::new(processes, budget);
-        let rounds = processes.div_ceil(budget as usize) as u64;
-        // A seat changes hands after at most 1.25 holds, and its new holder finds it a window
-        // later.
-        let turn_ms = rounds * (HOLD_MS * 5 / 4 + 3 * WINDOW_MS);
-        host.run(2 * turn_ms, |host| {
+        host.run(JOINED_MS, |_| ());
+        let turns = 3 * processes.div_ceil(budget as usize) as u64 + 1;
+        host.run(JOINED_MS + 3 * turns * TURN_MS, |host| {
             assert!(host.taken() <= budget, "{} at {} ms", host.taken(), host.now_ms);
-            assert!(host.seats_taken() <= budget as usize);
         });
         for (i, process) in host.processes.iter().enumerate() {
             let first = process.first_lease_ms.unwrap_or(u64::MAX);
-            assert!(first <= turn_ms, "budget {budget}: {i} got its first lease at {first} ms");
+            assert!(first <= turns * TURN_MS, "{budget}: {i} first spun at {first} ms");
             let longest = process.longest_wait_ms;
-            assert!(longest <= turn_ms, "budget {budget}: {i} waited {longest} ms");
+            assert!(longest <= turns * TURN_MS, "{budget}: {i} waited {longest} ms");
         }
-        assert_eq!(host.seats_taken() as u32, budget);
     }
 }
 
 #[test]
-fn processes_neither_start_nor_stop_in_unison() {
-    let budget = 12;
-    let mut host = Host::new(64, budget);
-    host.run(20_000, |_| ());
-    let (gained, lost) = host.most_changes_per_window(0);
-    // A quarter of the budget is granted per window; a hand-over shows up to a window later.
-    assert!(gained <= 2 * 3 && lost <= 2 * 3, "{gained} gained, {lost} lost in one window");
-
-    // The budget shrinks: half of what is too much goes in each window, and all within ten.
-    host.budget.set(4);
-    host.run(20_000 + 10 * WINDOW_MS, |_| ());
-    let (_, lost) = host.most_changes_per_window(20_000);
-    assert!((4..=6).contains(&lost), "{lost} lost in one window");
-    assert!(host.seats_taken() <= 4);
-
-    // Others need all CPUs: every lease is given up, and not all at once.
-    host.budget.set(0);
-    host.run(23_000, |_| ());
-    assert_eq!((host.taken(), host.seats_taken()), (0, 0));
-    host.budget.set(budget);
-    host.run(26_000, |_| ());
-    let (gained, _) = host.most_changes_per_window(23_000);
-    assert!(gained <= 2 * 3, "{gained} gained in one window");
-    assert_eq!(host.seats_taken() as u32, budget);
+fn a_limit_that_changes_is_kept_two_windows_later_and_used_within_a_turn() {
+    let mut host = Host::new(64, 12);
+    host.run(5_000, |_| ());
+    for (budget, until_ms) in [(4, 10_000), (0, 15_000), (12, 20_000)] {
+        let changed_ms = host.now_ms;
+        host.budget.set(budget);
+        host.run(until_ms, |host| {
+            let since_ms = host.now_ms - changed_ms;
+            assert!(since_ms <= 2 * WINDOW_MS || host.taken() <= budget);
+            let in_turn = host.now_ms % TURN_MS > 5 * WINDOW_MS;
+            assert!(since_ms <= TURN_MS || !in_turn || host.taken() == budget);
+        });
+    }
 }
 
 #[test]
-fn the_leases_of_a_killed_process_are_reclaimed_and_so_is_its_slot() {
-    let mut host = Host::new(64, 4);
-    host.run(3_000, |_| ());
-    let killed: Vec<usize> = (0..64).filter(|&i| host.processes[i].held > 0).collect();
-    assert!(!killed.is_empty());
+fn a_killed_process_counts_no_more_and_its_slot_is_reclaimed() {
+    let mut host = Host::new(8, 4);
+    host.run(2_500, |_| ());
+    let killed: Vec<usize> = (0..8).filter(|&i| host.processes[i].held > 0).collect();
+    assert_eq!(killed.len(), 4);
     for &i in &killed {
         host.processes[i].alive = false;
         host.processes[i].held = 0;
     }
-    // Three silent windows raise the suspicion; turns and steps take a few more.
-    host.run(3_000 + 15 * WINDOW_MS, |_| ());
+    // Three silent windows, and one in which the others look.
+    host.run(2_500 + 6 * WINDOW_MS, |_| ());
+    assert_eq!(host.taken(), 4);
+    host.run(2_500 + 15 * WINDOW_MS, |_| ());
     let table = Table::new(&host.page).unwrap();
-    let holders: Vec<usize> = (0..=255)
-        .filter_map(|cpu| table.identity(table.seat(cpu).owner()?.slot))
-        .map(|who| who.pid() as usize - 1000)
-        .collect();
-    assert!(holders.len() == 4 && holders.iter().all(|i| !killed.contains(i)), "{holders:?}");
     let pids: Vec<u32> = (0..=255).filter_map(|s| table.identity(s)).map(Identity::pid).collect();
-    assert!(killed.iter().all(|&i| !pids.contains(&(1000 + i as u32))));
-    assert_eq!(pids.len(), 64 - killed.len());
+    assert!(pids.len() == 4 && killed.iter().all(|&i| !pids.contains(&(1000 + i as u32))));
 }
 
 #[test]
-fn a_process_that_stops_spinning_gives_its_lease_to_one_that_waits() {
+fn a_process_that_stops_spinning_leaves_the_limit_to_one_that_waits() {
     let mut host = Host::new(2, 1);
     host.processes[1].threads = 0;
     host.run(2_000, |_| ());
@@ -225,10 +181,9 @@ fn a_process_that_stops_spinning_gives_its_lease_to_one_that_waits() {
     host.processes[1].threads = 1;
     host.run(2_000 + 10 * WINDOW_MS, |_| ());
     assert_eq!((host.processes[0].held, host.processes[1].held), (0, 1));
-    // Nobody wants to spin: the seat lies free.
     host.processes[1].threads = 0;
     host.run(5_000, |_| ());
-    assert_eq!((host.taken(), host.seats_taken()), (0, 0));
+    assert_eq!(host.taken(), 0);
 }
 
 #[test]
@@ -243,39 +198,25 @@ fn a_process_with_many_threads_yields_to_one_that_has_nothing() {
     for i in [1, 2] {
         host.processes[i].threads = 3;
     }
-    host.run(15_000, |host| assert!(host.taken() <= 6));
-    let held: Vec<u32> = host.processes.iter().map(|p| p.held).collect();
-    assert!(held.iter().all(|&h| (1..=3).contains(&h)), "{held:?}");
+    host.run(10_000, |_| ());
+    host.run(15_000, |host| {
+        let held: Vec<u32> = host.processes.iter().map(|p| p.held).collect();
+        assert_eq!(held, [2, 2, 2]);
+    });
 }
 
 #[test]
-fn processes_on_other_cpus_have_a_budget_of_their_own() {
+fn processes_on_other_cpus_have_a_limit_of_their_own() {
     let mut host = Host::new(4, 1);
     for i in [2, 3] {
         host.processes[i].member.set_cpus(CPUS..2 * CPUS);
     }
-    host.run(3_000, |_| ());
-    assert_eq!((host.taken(), host.seats_taken()), (2, 2));
-    // One of them is moved: what it holds elsewhere is freed.
+    host.run(3_500, |_| ());
+    assert_eq!(host.taken(), 2);
+    // They are moved.
     for i in [2, 3] {
         host.processes[i].member.set_cpus(0..CPUS);
     }
-    host.run(5_000, |_| ());
-    assert_eq!(host.seats_taken(), 1);
-}
-
-#[test]
-fn clocks_that_wrap_and_fellows_ahead_of_us_have_no_age() {
-    assert_eq!(age_ms(5, u32::MAX - 4), 10);
-    assert_eq!(age_ms(100, 103), 0);
-    let mut host = Host::new(8, 2);
-    // The milliseconds wrap in the middle of the run.
-    host.now_ms = u64::from(u32::MAX) - 3_000;
-    for process in &mut host.processes {
-        process.next_ms += host.now_ms;
-        process.last_lease_ms = host.now_ms;
-    }
-    let until = host.now_ms + 20_000;
-    host.run(until, |host| assert!(host.taken() <= 2));
-    assert!(host.processes.iter().all(|p| p.longest_wait_ms < 8_000));
+    host.run(5_500, |_| ());
+    assert_eq!(host.taken(), 1);
 }

@@ -2,7 +2,7 @@
 //! Where samples come from: files that are opened once and read again every window.
 
 use super::assess::Sample;
-use super::lease::scatter;
+use super::limit::scatter;
 use super::procstat;
 use super::quota::{self, Group, Version};
 use super::sys;

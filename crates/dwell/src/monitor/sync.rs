@@ -6,10 +6,8 @@ pub(super) use crate::shared_atomics::SharedAtomics;
 pub(super) use std::sync::atomic::AtomicU64;
 pub(super) use std::thread::Thread;
 
-/// Seats, and the modulus of CPU numbers.
-pub(super) const SEATS: usize = 256;
 /// Most threads of a process that may spin at once.
-pub(super) const LEASES: usize = SEATS;
+pub(super) const LEASES: usize = 256;
 /// Slots: processes that can take part.
 pub(super) const SLOTS: usize = 256;
 /// Length of the page in words, and in bytes a multiple of 4096.

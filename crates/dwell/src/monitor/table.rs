@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The layout of the host page: a header, a seat per CPU, a slot per process; all atomic words.
+//! The layout of the host page: a header and a slot per process; all atomic words.
 //!
 //! A process that may open the page may write anything into it, at any time. Nothing read here is
-//! used as an index, a length or a divisor without a bound. Every state is a single word that
-//! changes by one compare-and-swap: a process that dies between two instructions leaves no
-//! half-done step.
+//! used as an index, a length or a divisor without a bound. A slot changes
+//! hands by one compare-and-swap, and only its process writes it: a process that dies between two
+//! instructions leaves no half-done step.
 
-use super::lease::scatter;
-use super::sync::{AtomicU64, SEATS, SLOTS, WORDS};
+use super::limit::scatter;
+use super::sync::{AtomicU64, SLOTS, WORDS};
 use std::sync::atomic::Ordering::*;
 
 /// "dwellpg" and the version of this layout.
-pub const MAGIC: u64 = u64::from_le_bytes(*b"dwellpg\x01");
+pub const MAGIC: u64 = u64::from_le_bytes(*b"dwellpg\x02");
 
 const HEADER_WORDS: usize = 16;
 const SLOT_WORDS: usize = 16;
-const _: () = assert!(HEADER_WORDS + SEATS + SLOTS * SLOT_WORDS <= WORDS);
+const _: () = assert!(HEADER_WORDS + SLOTS * SLOT_WORDS <= WORDS);
 
 /// Which process: its pid (22 bits, as the kernel bounds it), when it started (32 bits of clock
 /// ticks since boot) and in which pid namespace (10 bits of a hash). 0 is nobody.
@@ -38,49 +38,6 @@ impl Identity {
     pub fn namespace(self) -> u64 {
         self.0 & 0x3ff
     }
-
-    fn tag(self) -> u64 {
-        scatter(self.0) >> 40 | 1
-    }
-}
-
-/// The holder of a seat by its word: the slot, and a tag that changes with its process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Owner {
-    /// The slot.
-    pub slot: u8,
-    tag: u64,
-}
-
-impl Owner {
-    /// The process with this identity in this slot.
-    pub fn new(slot: u8, identity: Identity) -> Owner {
-        Owner { slot, tag: identity.tag() }
-    }
-}
-
-/// A seat word: owner's tag (24 bits; 0 for free), owner's slot (8), milliseconds of the last
-/// change (32).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SeatWord(u64);
-
-impl SeatWord {
-    /// Held by `owner`, or free, since `now_ms`.
-    pub fn new(owner: Option<Owner>, now_ms: u32) -> SeatWord {
-        let owner = owner.map_or(0, |o| o.tag << 8 | u64::from(o.slot));
-        SeatWord(owner << 32 | u64::from(now_ms))
-    }
-
-    /// The holder.
-    pub fn owner(self) -> Option<Owner> {
-        let (tag, slot) = (self.0 >> 40, (self.0 >> 32) as u8);
-        (tag != 0).then_some(Owner { slot, tag })
-    }
-
-    /// When it last changed.
-    pub fn changed_ms(self) -> u32 {
-        self.0 as u32
-    }
 }
 
 /// The words of a slot after the identity, which is word 0.
@@ -99,13 +56,13 @@ pub enum Field {
     /// Spinning (high half) and kernel workers (low half) in the last window, in millionths of
     /// one CPU.
     Rate = 6,
-    /// Seats wanted in all (high half), and since when, in milliseconds (low half).
+    /// Spinners wanted.
     Wanted = 7,
-    /// Seats held (high half), and since when, in milliseconds (low half).
-    Leased = 8,
+    /// Spinners that it may have.
+    Allowed = 8,
     /// Hash of the control group whose CPU quota binds; 0 for none.
     Group = 9,
-    /// The CPUs that it may run on, a bit per seat: four words.
+    /// The CPUs that it may run on, a bit for each, their numbers modulo 256: four words.
     Cpus = 12,
 }
 
@@ -117,11 +74,6 @@ pub fn halves(high: u32, low: u32) -> u64 {
 /// The slots of a page.
 pub fn slots() -> impl DoubleEndedIterator<Item = u8> + Clone {
     (0..SLOTS).map(|slot| slot as u8)
-}
-
-/// The CPUs that have seats.
-pub fn seats() -> impl DoubleEndedIterator<Item = u8> + Clone {
-    (0..SEATS).map(|cpu| cpu as u8)
 }
 
 /// The page.
@@ -142,22 +94,8 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// The seat of a CPU.
-    pub fn seat(self, cpu: u8) -> SeatWord {
-        SeatWord(self.seat_word(cpu).load(Acquire))
-    }
-
-    /// Changes a seat if it still is what was seen.
-    pub fn change_seat(self, cpu: u8, seen: SeatWord, to: SeatWord) -> bool {
-        self.seat_word(cpu).compare_exchange(seen.0, to.0, AcqRel, Relaxed).is_ok()
-    }
-
-    fn seat_word(self, cpu: u8) -> &'a AtomicU64 {
-        &self.0[HEADER_WORDS + usize::from(cpu)]
-    }
-
     fn slot_word(self, slot: u8, word: usize) -> &'a AtomicU64 {
-        &self.0[HEADER_WORDS + SEATS + usize::from(slot) * SLOT_WORDS + word]
+        &self.0[HEADER_WORDS + usize::from(slot) * SLOT_WORDS + word]
     }
 
     /// The process that has a slot; `None` where it is free.

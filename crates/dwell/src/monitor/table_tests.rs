@@ -15,15 +15,6 @@ fn identities_keep_their_parts() {
 }
 
 #[test]
-fn seat_words_keep_their_parts() {
-    let owner = Owner::new(255, Identity::new(7, 8, 9));
-    let word = SeatWord::new(Some(owner), u32::MAX);
-    assert_eq!((word.owner(), word.changed_ms()), (Some(owner), u32::MAX));
-    assert_eq!(SeatWord::new(None, 5).owner(), None);
-    assert_ne!(owner, Owner::new(255, Identity::new(7, 9, 9)));
-}
-
-#[test]
 fn only_a_page_of_this_version_is_admitted() {
     let page: Vec<AtomicU64> = (0..WORDS).map(|_| AtomicU64::new(0)).collect();
     assert!(Table::new(&page[1..]).is_none());
@@ -39,7 +30,6 @@ fn any_words_can_be_read() {
         let page: Vec<AtomicU64> = (0..WORDS).map(|_| AtomicU64::new(fill)).collect();
         let table = Table::new(&page).unwrap();
         for i in 0..=255 {
-            table.seat(i).owner();
             table.identity(i).map(Identity::pid);
             table.silent_periods(i, 12_345);
         }

@@ -3,7 +3,7 @@
 
 use super::assess::{Hysteresis, OwnUse, Sample, TOLERANCE_CPUS, assess};
 use super::host::HostPage;
-use super::lease::{Budget, Demand, HARDLY_ANYBODY, WindowUse, room};
+use super::limit::{Budget, Demand, HARDLY_ANYBODY, WindowUse, room};
 use super::member::{Ask, Report};
 use super::permit::{Permits, REFUSED, REQUESTED, Shared, WORKED};
 use super::sources::Sources;
@@ -109,6 +109,7 @@ impl Core {
         let in_window = |cpus: f64| (cpus * elapsed_ns as f64) as u64;
         own.fellows_ns = in_window(peers.spin_cpus + peers.worker_cpus);
         own.fellows_in_group_ns = in_window(peers.group_spin_cpus);
+        own.runnable += peers.spin_cpus.round() as u32;
 
         let mut load = assess(&self.prev, &now, &own, &self.config, &mut self.hysteresis);
 
@@ -119,7 +120,8 @@ impl Core {
         }
         let others = f64::from(load.others());
         let room = room(now.effective_cpus(), others, self.worker_share);
-        let above = !load.fits_one || !load.may_spin;
+        // Where threads wait for a CPU, a spinner makes one wait longer.
+        let above = !load.fits_one || !load.may_spin || self.hysteresis.full;
         let alone_below = self.config.threshold.map_or(HARDLY_ANYBODY, f64::from);
         let works_alone = signals & WORKED == 0 && self.worker_share < TOLERANCE_CPUS;
         let least = u32::from(others < alone_below || load.fits_one && works_alone);
@@ -132,7 +134,13 @@ impl Core {
             elapsed_ns,
         };
         let wanted = self.demand.update(&window, permits.leased);
-        let leased = self.host.settle(now.at_ns, &self.ask(wanted, stuck));
+        let ask = Ask {
+            budget: self.last_budget,
+            wanted,
+            window_ms: self.config.window_ms,
+            turn_ms: self.config.max_hold_ms,
+        };
+        let leased = self.host.share(now.at_ns, &ask);
         shared.set_allowance(self.allowance(elapsed_ns, now.effective_cpus()));
         shared.set_leased(leased);
         load.may_spin = leased > stuck;
@@ -157,25 +165,11 @@ impl Core {
         Some((share * elapsed_ns.min(window_ns) as f64) as u64)
     }
 
-    fn ask(&self, wanted: u32, stuck: u32) -> Ask {
-        Ask {
-            budget: self.last_budget,
-            wanted,
-            stuck,
-            window_ms: self.config.window_ms,
-            max_hold_ms: self.config.max_hold_ms,
-        }
-    }
-
-    /// Takes a first seat within a window, where the last one found room: a short burst of requests
-    /// would be over before the next.
-    pub(super) fn first_seat(&mut self, shared: &Shared) {
-        if self.last_budget == 0 {
-            return;
-        }
-        let leased = self.host.settle(clock::now(), &self.ask(1, 0));
-        if leased > 0 {
-            shared.set_leased(leased);
+    /// Allows a first spinner within a window, where the last one found room: a short burst of
+    /// requests would be over before the next.
+    pub(super) fn allow_first(&mut self, shared: &Shared) {
+        if self.last_budget > 0 && self.host.take_first(clock::now(), self.last_budget) {
+            shared.set_leased(1);
             shared.forget_refusals();
             self.last_load.may_spin = true;
             shared.publish(self.last_load);
