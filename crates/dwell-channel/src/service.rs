@@ -222,9 +222,9 @@ impl Service {
 
     /// Waits for something to do, as the policy and the machine say.
     fn wait(&mut self) {
-        // To a client that spins this thread is what a kernel's worker is to others. Where the limit
-        // is one and the client's, both would wait badly, one spinning for a thread that sleeps.
-        // The end of every spin bounds what it burns.
+        // To a client that spins this thread is what a kernel's worker is to others. If the client
+        // had the only spinner of the limit, it would spin for a thread that sleeps. The end of
+        // every spin bounds what it burns.
         let mut load = self.load.as_ref().map_or_else(Load::default, |(reader, _)| reader.load());
         load.may_spin = true;
         let wait = Wait {

@@ -3,8 +3,9 @@
 
 use std::sync::Arc;
 
-use dwell_policy::{Decision, Load, Mode, Ns, Reason, Route, Wait, policy};
+use dwell_policy::{Decision, Kind, Load, Mode, Ns, Reason, Route, Wait, policy};
 
+use crate::learner::Asked;
 use crate::monitor::{LoadReader, SpinGuard, SpinPermit, SystemMonitor};
 use crate::parameters::DeviceParameters;
 
@@ -20,6 +21,18 @@ pub(crate) struct Standing {
 
 impl Standing {
     const TELL_AFTER: u32 = 16;
+}
+
+/// What a thread's last request was, where it went by the call because that costs least. The next
+/// one goes the same way without being asked for, until one is to be timed.
+#[derive(Clone, Copy)]
+pub(crate) struct Again {
+    pub kind: Kind,
+    pub bytes: u64,
+    /// The load as the monitor published it.
+    pub load: u64,
+    pub asked: Asked,
+    pub mode: Mode,
 }
 
 /// One file's handles on the system monitor.
@@ -43,6 +56,12 @@ impl Admission {
     pub fn load(&self) -> Load {
         self.reader.note_request_to(self.worker);
         self.reader.load().beside_worker(self.worker)
+    }
+
+    /// The same as it was published. No request is noted.
+    #[inline]
+    pub fn load_word(&self) -> u64 {
+        self.reader.word()
     }
 
     /// Whether Dwell was off at the end of the last window: one atomic read.

@@ -4,7 +4,7 @@
 
 mod descriptor;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::io::{IoSlice, IoSliceMut};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use dwell_policy::{DeviceClass, Estimator, Mode, Reason, Route, WaitPolicy};
 use thread_local::ThreadLocal;
 
-use crate::admission::{Admission, Standing};
+use crate::admission::{Admission, Again, Standing};
 use crate::any::AnySource;
 use crate::buffer::Aligned;
 use crate::clock;
@@ -97,6 +97,7 @@ where
 /// What one thread keeps for its requests on one file.
 pub(crate) struct Caller<Q> {
     pub heat: Heat,
+    pub again: Cell<Option<Again>>,
     pub turn: RefCell<Turn<Q>>,
 }
 
@@ -118,7 +119,7 @@ impl<Q> Default for Caller<Q> {
             standing: Standing::default(),
             sequence: 0,
         };
-        Caller { heat: Heat::default(), turn: RefCell::new(turn) }
+        Caller { heat: Heat::default(), again: Cell::new(None), turn: RefCell::new(turn) }
     }
 }
 
@@ -482,8 +483,7 @@ where
         between
     }
 
-    /// No file reaches so far; to an io_uring the last offset of all would mean "where the
-    /// descriptor stands".
+    /// No file reaches so far; to io_uring the last offset means "where the descriptor stands".
     pub(crate) fn reachable(&self, offset: u64) -> Result<()> {
         if i64::try_from(offset).is_ok() {
             return Ok(());

@@ -200,6 +200,12 @@ impl Learner {
         offered.is_choice().then_some(Asked { cell, word, offered })
     }
 
+    /// Whether the step still lasts in which a request was asked for.
+    #[inline]
+    pub(crate) fn is_now(&self, asked: Asked) -> bool {
+        self.cells[asked.cell].word.load(Relaxed) == asked.word.0
+    }
+
     /// Whether a request that begins now is to be heard of.
     #[inline]
     pub(crate) fn listens(&self, asked: Asked, now: Ns) -> bool {
@@ -221,9 +227,9 @@ impl Learner {
     /// thread's.
     #[inline]
     pub(crate) fn times(&self, asked: Asked, calls: u64) -> bool {
-        // Even of requests that come in a pattern, each kind is timed one time in eight.
+        // Even of requests that come in a pattern, each kind is timed one time in sixteen.
         const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
-        !self.cells[asked.cell].quick.load(Relaxed) || calls.wrapping_mul(GOLDEN) >> 61 == 0
+        !self.cells[asked.cell].quick.load(Relaxed) || calls.wrapping_mul(GOLDEN) >> 60 == 0
     }
 
     /// Hears how a request was served.

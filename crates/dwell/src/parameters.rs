@@ -144,6 +144,11 @@ impl InFlight {
         words[OTHERS].store(word(under_way.less(own)), Ordering::Relaxed);
     }
 
+    /// Whether requests are counted: somebody looks at them.
+    pub fn counts(&self) -> bool {
+        self.words.is_some() && self.counts.load(Ordering::Relaxed)
+    }
+
     /// A request goes in.
     #[inline]
     pub fn enter(&self, bytes: u32) -> Entered {

@@ -2,6 +2,8 @@
 //! The walk of one request: page cache, decision, submission, wait, estimate.
 #![allow(unsafe_code)]
 
+mod again;
+mod apart;
 mod cached;
 
 use dwell_policy::{
@@ -9,13 +11,14 @@ use dwell_policy::{
     WaitMachine, policy,
 };
 
-use crate::admission::{Admission, Standing, admit};
+use crate::admission::{Admission, admit};
 use crate::clock;
 use crate::error::{Error, Result};
 use crate::file::{File, Heat, Turn};
 use crate::learner::{Asked, Taken};
 use crate::monitor::SpinGuard;
 use crate::off;
+use crate::parameters::Entered;
 use crate::queue::{Io, Queue, QueueHint};
 use crate::share::Steering;
 use crate::source::Source;
@@ -37,6 +40,14 @@ impl Served {
     fn by_call(result: i32, latency_ns: Ns) -> Self {
         Served { result, mode: Mode::Block, latency_ns, as_decided: false }
     }
+}
+
+/// What became of a request that was considered.
+enum Considered {
+    Served(i32),
+    /// Its call is all that is left to do: it is counted, and not timed. With what entered the
+    /// requests in flight.
+    Call(Option<Entered>),
 }
 
 /// One inline request in this many is timed.
@@ -95,81 +106,45 @@ where
     }
 
     /// After a system call many CPUs mispredict each return: the caller of a very fast device's
-    /// request is to be the first to return.
+    /// request is to be the first to return. So the usual call is made here, and not where it is
+    /// decided.
     #[inline(always)]
     fn serve(&self, io: &Io, heat: Option<&Heat>) -> i32 {
         let Some(counters) = self.counters() else { return self.call_if_inline(io) };
+        let (kind, bytes) = (io.action().kind(), u64::from(io.bytes()));
         let result = match self.always {
             Some((mode, why)) => self.inline(counters, io, mode, why),
-            None => self.consider(counters, io, heat),
+            None if self.goes_again(counters, kind, bytes) => self.source.call(io),
+            None => match self.consider(counters, io, heat) {
+                Considered::Served(result) => result,
+                Considered::Call(entered) => {
+                    let result = self.source.call(io);
+                    if let Some(entered) = entered {
+                        self.in_flight.leave(entered);
+                    }
+                    result
+                }
+            },
         };
-        counters.moved(io.action().kind(), result);
+        counters.moved(kind, result);
         result
     }
 
     #[inline(never)]
-    fn consider(&self, counters: &Counters, io: &Io, heat: Option<&Heat>) -> i32 {
+    fn consider(&self, counters: &Counters, io: &Io, heat: Option<&Heat>) -> Considered {
         let caller = self.callers.get_or_default();
         let heat = heat.unwrap_or(&caller.heat);
         if self.is_trusted(io.action().kind(), heat) {
-            return self.trusted(counters, heat, || self.source.call(io));
+            return match Self::times_hit(counters) {
+                true => Considered::Served(self.timed_hit(counters, heat, || self.source.call(io))),
+                false => Considered::Call(None),
+            };
         }
         match caller.turn.try_borrow_mut() {
             Ok(mut turn) => self.decide(counters, &mut turn, heat, io),
             // A signal handler interrupted a request of its own thread.
-            Err(_) => self.unqueued(counters, io),
+            Err(_) => Considered::Served(self.unqueued(counters, io)),
         }
-    }
-
-    /// Serves by `call` a request of so many bytes that its policy leaves to the synchronous call
-    /// whatever came before it; `None` where [`File::request_amid`] has to be asked, if only
-    /// because this thread has not done so yet. What this thread learns from its requests it does
-    /// not learn here: some have to go the long way.
-    ///
-    /// Allocates nothing and holds nothing while `call` runs, so that a signal handler may come
-    /// between and even leave for good.
-    #[inline]
-    pub fn left(&self, kind: Kind, bytes: usize, call: impl FnOnce() -> i32) -> Option<i32> {
-        if self.always.is_some() {
-            return None;
-        }
-        let mut wait = self.wait_of(kind, bytes as u64, Call::Blocking);
-        let withheld = self.withheld().filter(|_| wait.routes.has(Route::Inline));
-        let asked = withheld.is_none().then(|| self.ask(&mut wait, 1)).flatten();
-        let why = withheld.or_else(|| self.policy.leaves(&wait))?;
-        let mut decision = policy::block(&wait, why);
-        let counters = self.counters.get()?;
-        let learns = asked.zip(self.learner.as_deref());
-        let is_timed = learns.is_none_or(|(asked, learner)| {
-            let before = counters.before(decision.route, decision.mode, decision.why);
-            why != Reason::Measured || learner.times(asked, before)
-        });
-        if !is_timed && matches!(self.steering, Steering::All) {
-            let result = call();
-            counters.decided(decision.route, decision.mode, decision.why);
-            counters.moved(kind, result);
-            if let Some(admission) = &self.admission {
-                admission.worked(&self.known, u32::try_from(result).unwrap_or(0));
-            }
-            return Some(result);
-        }
-        let started = clock::now();
-        if learns.is_some_and(|(asked, learner)| learner.listens(asked, started)) {
-            return None;
-        }
-        admit(self.admission.as_ref(), &wait, &mut decision, started, &mut Standing::default());
-        let result = call();
-        counters.decided(decision.route, decision.mode, decision.why);
-        let latency_ns = clock::now() - started;
-        counters.took(Family::of(decision.route, decision.mode, decision.why), latency_ns);
-        counters.moved(kind, result);
-        if usize::try_from(result) == Ok(bytes) {
-            self.compare(kind, bytes as u64, started, latency_ns);
-        }
-        if let Some(admission) = &self.admission {
-            admission.worked(&self.known, u32::try_from(result).unwrap_or(0));
-        }
-        Some(result)
     }
 
     /// What would be decided for a request now.
@@ -184,19 +159,6 @@ where
                 self.choose(&wait, self.withheld())
             }
             Err(_) => Decision::new(Route::Inline, Mode::Block, 0, Reason::NoQueue),
-        }
-    }
-
-    /// Counts a request of which a decision was only recorded, and what came of it when it was
-    /// served otherwise.
-    pub fn observed(&self, would: &Decision, io: &Io, heat: &Heat, result: i32, latency_ns: Ns) {
-        let Some(counters) = self.counters() else { return };
-        let kind = io.action().kind();
-        self.recorded(counters, would, kind, heat, result, latency_ns);
-        counters.moved(kind, result);
-        if let Ok(mut turn) = self.callers.get_or_default().turn.try_borrow_mut() {
-            turn.sequence += 1;
-            turn.estimator.record(kind, u64::from(io.bytes()), Mode::Block, latency_ns);
         }
     }
 
@@ -353,7 +315,13 @@ where
     }
 
     /// The walk of one request: page cache, decision, submission, wait, estimate.
-    fn decide(&self, counters: &Counters, turn: &mut Turn<S::Queue>, heat: &Heat, io: &Io) -> i32 {
+    fn decide(
+        &self,
+        counters: &Counters,
+        turn: &mut Turn<S::Queue>,
+        heat: &Heat,
+        io: &Io,
+    ) -> Considered {
         let kind = io.action().kind();
         let withheld = self.withheld();
         if kind == Kind::Read
@@ -362,7 +330,7 @@ where
             && self.source.caches()
             && let Some(result) = self.ask_cache(counters, heat, io)
         {
-            return result;
+            return Considered::Served(result);
         }
         let mut wait = self.put(io, turn);
         turn.sequence += 1;
@@ -378,7 +346,13 @@ where
             && matches!(self.steering, Steering::All)
             && !learner.times(asked, counters.before(would.route, would.mode, would.why))
         {
-            return self.untimed(counters, turn, io, &would);
+            // It is known to cost least, and others like it are timed.
+            counters.decided(would.route, would.mode, would.why);
+            self.note_again(kind, u64::from(io.bytes()), asked, would.mode);
+            if let Some(admission) = &self.admission {
+                admission.worked_for(&mut turn.standing, &self.known, io.bytes());
+            }
+            return Considered::Call(Some(self.in_flight.enter(io.bytes())));
         }
         let mut decision = if self.shadow { policy::block(&wait, would.why) } else { would };
         let started = clock::now();
@@ -425,25 +399,7 @@ where
                 learner.hear(&mut turn.hearing, asked, taken);
             }
         }
-        result
-    }
-
-    /// A call that is known to cost least and of which others are timed.
-    fn untimed(
-        &self,
-        counters: &Counters,
-        turn: &mut Turn<S::Queue>,
-        io: &Io,
-        decision: &Decision,
-    ) -> i32 {
-        let entered = self.in_flight.enter(io.bytes());
-        let result = self.source.call(io);
-        self.in_flight.leave(entered);
-        counters.decided(Route::Inline, decision.mode, decision.why);
-        if let Some(admission) = &self.admission {
-            admission.worked_for(&mut turn.standing, &self.known, io.bytes());
-        }
-        result
+        Considered::Served(result)
     }
 
     /// A request on the thread's queue, waited for; by a call where the queue does not take it.

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The off switch: what running files and new ones do while it is off, counted by reason.
 
+mod common;
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -11,6 +13,8 @@ use dwell::parameters::DeviceParameters;
 use dwell::policy::{Adaptive, Spin};
 use dwell::{File, Mode, Reason, Route, WaitPolicy};
 use dwell_policy::Profile;
+
+use common::fake::Fake;
 
 /// A monitor that looks at a switch of this test's own.
 fn scene(dir: &std::path::Path) -> (OffSwitch, Arc<SystemMonitor>) {
@@ -95,4 +99,41 @@ fn a_process_that_begins_while_it_is_off_begins_off_and_tries_nothing() {
     let stats = file.stats();
     assert_eq!((stats.because(Reason::Off), stats.requests()), (2000, 2000), "{stats:?}");
     assert_eq!(file.learner().unwrap().state().kinds, 0, "nothing is compared");
+}
+
+#[test]
+fn quick_calls_that_go_as_the_last_one_did_are_all_counted_and_stop_when_it_is_off() {
+    let dir = tempfile::tempdir().unwrap();
+    let (switch, monitor) = scene(dir.path());
+    let fake = Fake::new(1 << 20, 1).with(|state| state.queue_takes = Duration::from_micros(20));
+    let (known, policy) = (DeviceParameters::default(), Arc::new(Adaptive::default()));
+    let file = File::over(fake.clone(), "fake", "fake:quick", known, policy, Some(monitor.clone()));
+    let mut block = [0; 4096];
+    let mut requests = 0;
+    let mut read = |times: u64| {
+        (0..times).for_each(|_| file.read_exact_at(&mut block, 0).unwrap());
+        requests += times;
+        (file.stats(), requests)
+    };
+    let began = Instant::now();
+    let (stats, requests) = loop {
+        let (stats, requests) = read(1000);
+        assert!(began.elapsed() < Duration::from_secs(60), "{stats:?}");
+        if stats.because(Reason::Measured) > 10_000 {
+            break (stats, requests);
+        }
+    };
+    assert_eq!((stats.requests(), stats.bytes_read), (requests, 4096 * requests));
+    assert_eq!(fake.log().calls as u64, stats.count(Route::Inline, "block"), "{stats:?}");
+
+    switch.turn_off("the test").unwrap();
+    until_off_is(&monitor, true);
+    assert_eq!(read(100).0.because(Reason::Off), 100);
+    switch.turn_on().unwrap();
+    until_off_is(&monitor, false);
+    assert_eq!(read(100).0.because(Reason::Off), 100);
+    let kinds = || file.learner().unwrap().state().kinds;
+    let before = kinds();
+    file.read_exact_at(&mut [0; 512], 0).unwrap();
+    assert!(kinds() > before, "another size is asked for");
 }

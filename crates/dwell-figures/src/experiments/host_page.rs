@@ -85,8 +85,7 @@ impl Pages<'_> {
 /// The numbers of one part, whose processes are new.
 fn part(lab: &Lab, subject: &Subject, pages: &Pages<'_>, bystanders: usize) -> Result<Vec<f64>> {
     let count = EACH * lab.cpus();
-    let mut readers =
-        Loads::sharers(count, subject, pages.policy, |at| pages.of(at), &lab.hidden)?;
+    let mut readers = Loads::sharers(count, subject, pages.policy, |at| pages.of(at), &lab.hidden)?;
     let began = Instant::now();
     while readers.seen().iterations < count as u64 {
         readers.check()?;

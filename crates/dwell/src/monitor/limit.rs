@@ -228,7 +228,8 @@ mod tests {
             let mut last = vec![0; count];
             let turns = 3 * count as u64;
             for turn in 1..=turns {
-                let shares: Vec<u32> = (0..count).map(|me| share(limit, &wanted, me, turn)).collect();
+                let shares: Vec<u32> =
+                    (0..count).map(|me| share(limit, &wanted, me, turn)).collect();
                 assert_eq!(shares.iter().sum::<u32>(), limit.min(count as u32));
                 for (last, _) in last.iter_mut().zip(shares).filter(|(_, share)| *share > 0) {
                     // Three times as long as if all came in a row.

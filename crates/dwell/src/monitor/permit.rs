@@ -220,7 +220,13 @@ impl LoadReader {
     /// The state of the machine in the last window: one relaxed atomic load.
     #[inline]
     pub fn load(&self) -> Load {
-        Load::unpack(self.0.word(LOAD).load(Relaxed))
+        Load::unpack(self.word())
+    }
+
+    /// The same, packed.
+    #[inline]
+    pub(crate) fn word(&self) -> u64 {
+        self.0.word(LOAD).load(Relaxed)
     }
 
     /// Tells the monitor that there are requests, so that it does not sleep for long. Called for

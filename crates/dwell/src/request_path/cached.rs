@@ -38,16 +38,26 @@ where
 
     /// A read that is expected to be a hit. One in a few is timed, and a slow one ends the trust.
     #[inline]
-    pub(super) fn trusted(
+    fn trusted(&self, counters: &Counters, heat: &Heat, call: impl FnOnce() -> i32) -> i32 {
+        match Self::times_hit(counters) {
+            true => self.timed_hit(counters, heat, call),
+            false => call(),
+        }
+    }
+
+    /// Counts a read that is expected to be a hit, and says whether to time it.
+    #[inline]
+    pub(super) fn times_hit(counters: &Counters) -> bool {
+        let before = counters.decided(Route::Inline, Mode::Block, Reason::Cached);
+        before.is_multiple_of(SAMPLE_ONE_IN / 8)
+    }
+
+    pub(super) fn timed_hit(
         &self,
         counters: &Counters,
         heat: &Heat,
         call: impl FnOnce() -> i32,
     ) -> i32 {
-        let before = counters.decided(Route::Inline, Mode::Block, Reason::Cached);
-        if !before.is_multiple_of(SAMPLE_ONE_IN / 8) {
-            return call();
-        }
         let started = clock::now();
         let result = call();
         let took_ns = clock::now() - started;

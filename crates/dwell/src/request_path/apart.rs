@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Requests that their caller serves by a call of its own.
+
+use dwell_policy::{Call, Decision, Kind, Mode, Ns, Reason, Route, policy};
+
+use crate::admission::{Standing, admit};
+use crate::clock;
+use crate::file::{File, Heat};
+use crate::queue::Io;
+use crate::share::Steering;
+use crate::source::Source;
+use crate::stats::Family;
+
+impl<S: Source> File<S>
+where
+    S::Queue: Send,
+{
+    /// Serves by `call` a request of so many bytes that its policy leaves to the synchronous call
+    /// whatever came before it; `None` where [`File::request_amid`] has to be asked, if only
+    /// because this thread has not done so yet. What this thread learns from its requests it does
+    /// not learn here: some have to go the long way.
+    ///
+    /// Allocates nothing and holds nothing while `call` runs, so that a signal handler may come
+    /// between and even leave for good.
+    #[inline]
+    pub fn left(&self, kind: Kind, bytes: usize, call: impl FnOnce() -> i32) -> Option<i32> {
+        if self.always.is_some() {
+            return None;
+        }
+        if let Some(counters) = self.counters.get()
+            && self.goes_again(counters, kind, bytes as u64)
+        {
+            let result = call();
+            counters.moved(kind, result);
+            return Some(result);
+        }
+        let mut wait = self.wait_of(kind, bytes as u64, Call::Blocking);
+        let withheld = self.withheld().filter(|_| wait.routes.has(Route::Inline));
+        let asked = withheld.is_none().then(|| self.ask(&mut wait, 1)).flatten();
+        let why = withheld.or_else(|| self.policy.leaves(&wait))?;
+        let mut decision = policy::block(&wait, why);
+        let counters = self.counters.get()?;
+        let learns = asked.zip(self.learner.as_deref());
+        let is_timed = learns.is_none_or(|(asked, learner)| {
+            let before = counters.before(decision.route, decision.mode, decision.why);
+            why != Reason::Measured || learner.times(asked, before)
+        });
+        if !is_timed && matches!(self.steering, Steering::All) {
+            let result = call();
+            counters.decided(decision.route, decision.mode, decision.why);
+            counters.moved(kind, result);
+            if let Some((asked, _)) = learns
+                && why == Reason::Measured
+            {
+                self.note_again(kind, bytes as u64, asked, decision.mode);
+            }
+            if let Some(admission) = &self.admission {
+                admission.worked(&self.known, u32::try_from(result).unwrap_or(0));
+            }
+            return Some(result);
+        }
+        let started = clock::now();
+        if learns.is_some_and(|(asked, learner)| learner.listens(asked, started)) {
+            return None;
+        }
+        admit(self.admission.as_ref(), &wait, &mut decision, started, &mut Standing::default());
+        let result = call();
+        counters.decided(decision.route, decision.mode, decision.why);
+        let latency_ns = clock::now() - started;
+        counters.took(Family::of(decision.route, decision.mode, decision.why), latency_ns);
+        counters.moved(kind, result);
+        if usize::try_from(result) == Ok(bytes) {
+            self.compare(kind, bytes as u64, started, latency_ns);
+        }
+        if let Some(admission) = &self.admission {
+            admission.worked(&self.known, u32::try_from(result).unwrap_or(0));
+        }
+        Some(result)
+    }
+
+    /// Counts a request of which a decision was only recorded, and what came of it when it was
+    /// served otherwise.
+    pub fn observed(&self, would: &Decision, io: &Io, heat: &Heat, result: i32, latency_ns: Ns) {
+        let Some(counters) = self.counters() else { return };
+        let kind = io.action().kind();
+        self.recorded(counters, would, kind, heat, result, latency_ns);
+        counters.moved(kind, result);
+        if let Ok(mut turn) = self.callers.get_or_default().turn.try_borrow_mut() {
+            turn.sequence += 1;
+            turn.estimator.record(kind, u64::from(io.bytes()), Mode::Block, latency_ns);
+        }
+    }
+}
