@@ -8,6 +8,7 @@ use dwell::external;
 use dwell::file::MAX_TRANSFER_BYTES;
 use dwell::queue::{Action, Io};
 use dwell::source::Source;
+use dwell::stats::Settled;
 use dwell::{File, Kind, clock};
 use libc::{c_int, iovec};
 
@@ -47,7 +48,62 @@ pub fn serve(
     if word.way() == Way::Pass {
         return passed(straight);
     }
-    serve_decided(fd, word, action, memory, at, &straight)
+    // The call is made here if it can be: after a system call many CPUs mispredict each return.
+    let long = match beforehand(fd, word, action.kind(), memory, at.is_none()) {
+        Beforehand::Settled(settled) => {
+            let result = straight();
+            settled.done(if result < 0 { -raw::errno() } else { result as i32 });
+            return result;
+        }
+        Beforehand::Open { long } => long,
+    };
+    serve_decided(fd, word, action, memory, at, long, &straight)
+}
+
+/// What is known of a request before anything is done for it.
+enum Beforehand {
+    /// Its call is to be made, and no more.
+    Settled(Settled<'static>),
+    /// It is to be decided, and whether that may end at the policy's leaving it to the kernel.
+    Open { long: bool },
+}
+
+#[inline(never)]
+fn beforehand(fd: c_int, word: Word, kind: Kind, memory: Memory, moves: bool) -> Beforehand {
+    const OPEN: Beforehand = Beforehand::Open { long: false };
+    let decides = word.way() == Way::Decide && !(kind == Kind::Write && word.copies());
+    if !decides || inside::is_inside() || !process::is_on() || !inside::is_ready() {
+        return OPEN;
+    }
+    let Some(server) = engine::server_of(word) else { return OPEN };
+    let trusted = match server {
+        Server::Device(file) => file.trusts(kind, table::heat(fd)),
+        Server::Served(_) => None,
+    };
+    let settled = trusted.or_else(|| {
+        if process::is_shadow() {
+            return None;
+        }
+        match server {
+            Server::Device(file) => file.repeats(kind, bytes_of(memory)),
+            Server::Served(file) => file.repeats(kind, bytes_of(memory)),
+        }
+    });
+    let Some(settled) = settled else {
+        return Beforehand::Open { long: Seldom::LongWay.is_due() };
+    };
+    if moves {
+        table::about_to_move(fd, word, inside::thread_number());
+    }
+    Beforehand::Settled(settled)
+}
+
+/// The bytes of a request; 0 where only a look at the program's array would tell.
+fn bytes_of(memory: Memory) -> usize {
+    match memory {
+        Memory::Plain(_, bytes) => bytes,
+        Memory::Pieces(..) | Memory::Nothing => 0,
+    }
 }
 
 /// Makes a call that is not decided, and counts it.
@@ -75,6 +131,7 @@ fn serve_decided(
     action: Action,
     memory: Memory,
     at: Option<u64>,
+    long: bool,
     straight: &dyn Fn() -> isize,
 ) -> isize {
     if inside::is_inside() || !process::is_on() {
@@ -97,7 +154,7 @@ fn serve_decided(
     };
     let Some(server) = server else { return passed(straight) };
     if inside::is_ready()
-        && let Some(result) = untouched(server, fd, action.kind(), memory, straight)
+        && let Some(result) = untouched(server, fd, action.kind(), memory, long, straight)
     {
         return returned(result);
     }
@@ -131,6 +188,7 @@ fn untouched(
     fd: c_int,
     kind: Kind,
     memory: Memory,
+    long: bool,
     straight: &dyn Fn() -> isize,
 ) -> Option<i32> {
     let call = || match straight() {
@@ -143,14 +201,10 @@ fn untouched(
     {
         return Some(result);
     }
-    if process::is_shadow() || Seldom::LongWay.is_due() {
+    if process::is_shadow() || long {
         return None;
     }
-    let bytes = match memory {
-        Memory::Plain(_, bytes) => bytes,
-        // Only a look at the program's array would tell.
-        Memory::Pieces(..) | Memory::Nothing => 0,
-    };
+    let bytes = bytes_of(memory);
     match server {
         Server::Device(file) => file.left(kind, bytes, call),
         // The queue knows whether a sync is a message or a call.

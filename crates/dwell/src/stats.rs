@@ -17,6 +17,25 @@ pub(crate) const CELLS: usize = REASONS * 9;
 pub(crate) const ROUTES: [Route; 3] = [Route::Inline, Route::Polled, Route::Interrupt];
 pub(crate) const MODES: [Mode; 3] = [Mode::Block, Mode::Spin, Mode::Hybrid { sleep_ns: 0 }];
 
+/// A request that goes by its caller's call, and is counted but for what comes of it.
+#[must_use = "what came of it is counted by `done`"]
+pub struct Settled<'a> {
+    counters: &'a Counters,
+    kind: Kind,
+}
+
+impl<'a> Settled<'a> {
+    pub(crate) fn new(counters: &'a Counters, kind: Kind) -> Self {
+        Settled { counters, kind }
+    }
+
+    /// It moved so many bytes, or ended with a negative error number.
+    #[inline]
+    pub fn done(self, result: i32) {
+        self.counters.moved(self.kind, result);
+    }
+}
+
 /// One thread's counters. Only that thread writes, so a load and a store suffice.
 #[derive(Debug)]
 pub(crate) struct Counters {

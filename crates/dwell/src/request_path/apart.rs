@@ -9,12 +9,20 @@ use crate::file::{File, Heat};
 use crate::queue::Io;
 use crate::share::Steering;
 use crate::source::Source;
-use crate::stats::Family;
+use crate::stats::{Family, Settled};
 
 impl<S: Source> File<S>
 where
     S::Queue: Send,
 {
+    /// Whether a request of so many bytes goes by the caller's call because the thread's last one
+    /// did. It is counted, and its caller says what came of it.
+    #[inline]
+    pub fn repeats(&self, kind: Kind, bytes: usize) -> Option<Settled<'_>> {
+        let counters = self.counters.get().filter(|_| self.always.is_none())?;
+        self.goes_again(counters, kind, bytes as u64).then(|| Settled::new(counters, kind))
+    }
+
     /// Serves by `call` a request of so many bytes that its policy leaves to the synchronous call
     /// whatever came before it; `None` where [`File::request_amid`] has to be asked, if only
     /// because this thread has not done so yet. What this thread learns from its requests it does
@@ -26,13 +34,6 @@ where
     pub fn left(&self, kind: Kind, bytes: usize, call: impl FnOnce() -> i32) -> Option<i32> {
         if self.always.is_some() {
             return None;
-        }
-        if let Some(counters) = self.counters.get()
-            && self.goes_again(counters, kind, bytes as u64)
-        {
-            let result = call();
-            counters.moved(kind, result);
-            return Some(result);
         }
         let mut wait = self.wait_of(kind, bytes as u64, Call::Blocking);
         let withheld = self.withheld().filter(|_| wait.routes.has(Route::Inline));
