@@ -49,53 +49,39 @@ pub fn serve(
         return passed(straight);
     }
     // The call is made here if it can be: after a system call many CPUs mispredict each return.
-    let long = match beforehand(fd, word, action.kind(), memory, at.is_none()) {
-        Beforehand::Settled(settled) => {
-            let result = straight();
-            settled.done(if result < 0 { -raw::errno() } else { result as i32 });
-            return result;
-        }
-        Beforehand::Open { long } => long,
-    };
-    serve_decided(fd, word, action, memory, at, long, &straight)
+    if let Some(settled) = settled(fd, word, action.kind(), memory, at.is_none()) {
+        let result = straight();
+        settled.done(if result < 0 { -raw::errno() } else { result as i32 });
+        return result;
+    }
+    serve_decided(fd, word, action, memory, at, &straight)
 }
 
-/// What is known of a request before anything is done for it.
-enum Beforehand {
-    /// Its call is to be made, and no more.
-    Settled(Settled<'static>),
-    /// It is to be decided, and whether that may end at the policy's leaving it to the kernel.
-    Open { long: bool },
-}
-
+/// What is known of a request before anything is done for it, if that is enough to make its call.
 #[inline(never)]
-fn beforehand(fd: c_int, word: Word, kind: Kind, memory: Memory, moves: bool) -> Beforehand {
-    const OPEN: Beforehand = Beforehand::Open { long: false };
+fn settled(
+    fd: c_int,
+    word: Word,
+    kind: Kind,
+    memory: Memory,
+    moves: bool,
+) -> Option<Settled<'static>> {
     let decides = word.way() == Way::Decide && !(kind == Kind::Write && word.copies());
     if !decides || inside::is_inside() || !process::is_on() || !inside::is_ready() {
-        return OPEN;
+        return None;
     }
-    let Some(server) = engine::server_of(word) else { return OPEN };
-    let trusted = match server {
-        Server::Device(file) => file.trusts(kind, table::heat(fd)),
-        Server::Served(_) => None,
-    };
-    let settled = trusted.or_else(|| {
-        if process::is_shadow() {
-            return None;
-        }
-        match server {
-            Server::Device(file) => file.repeats(kind, bytes_of(memory)),
-            Server::Served(file) => file.repeats(kind, bytes_of(memory)),
-        }
-    });
-    let Some(settled) = settled else {
-        return Beforehand::Open { long: Seldom::LongWay.is_due() };
-    };
+    let bytes = bytes_of(memory);
+    let settled = match engine::server_of(word)? {
+        Server::Device(file) => match file.trusts(kind, table::heat(fd)) {
+            None if !process::is_shadow() => file.repeats(kind, bytes),
+            trusted => trusted,
+        },
+        Server::Served(file) => file.repeats(kind, bytes),
+    }?;
     if moves {
         table::about_to_move(fd, word, inside::thread_number());
     }
-    Beforehand::Settled(settled)
+    Some(settled)
 }
 
 /// The bytes of a request; 0 where only a look at the program's array would tell.
@@ -131,7 +117,6 @@ fn serve_decided(
     action: Action,
     memory: Memory,
     at: Option<u64>,
-    long: bool,
     straight: &dyn Fn() -> isize,
 ) -> isize {
     if inside::is_inside() || !process::is_on() {
@@ -154,7 +139,7 @@ fn serve_decided(
     };
     let Some(server) = server else { return passed(straight) };
     if inside::is_ready()
-        && let Some(result) = untouched(server, fd, action.kind(), memory, long, straight)
+        && let Some(result) = untouched(server, fd, action.kind(), memory, straight)
     {
         return returned(result);
     }
@@ -188,7 +173,6 @@ fn untouched(
     fd: c_int,
     kind: Kind,
     memory: Memory,
-    long: bool,
     straight: &dyn Fn() -> isize,
 ) -> Option<i32> {
     let call = || match straight() {
@@ -201,7 +185,7 @@ fn untouched(
     {
         return Some(result);
     }
-    if process::is_shadow() || long {
+    if process::is_shadow() || Seldom::LongWay.is_due() {
         return None;
     }
     let bytes = bytes_of(memory);

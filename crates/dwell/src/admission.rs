@@ -23,8 +23,8 @@ impl Standing {
     const TELL_AFTER: u32 = 16;
 }
 
-/// What a thread's last request was, where it went by the call because that costs least. The next
-/// one goes the same way without being asked for, until one is to be timed.
+/// A request of a thread that went by the call because that costs least. Others like it go the same
+/// way without being asked for, until one is to be timed.
 #[derive(Clone, Copy)]
 pub(crate) struct Again {
     pub kind: Kind,
@@ -58,10 +58,17 @@ impl Admission {
         self.reader.load().beside_worker(self.worker)
     }
 
-    /// The same as it was published. No request is noted.
+    /// The load as it was published. No request is noted.
     #[inline]
     pub fn load_word(&self) -> u64 {
         self.reader.word()
+    }
+
+    /// Notes a request, and says whether the load still is what was published then.
+    #[inline]
+    pub fn note_under(&self, load: u64) -> bool {
+        self.reader.note_request_to(self.worker);
+        self.reader.word() == load
     }
 
     /// Whether Dwell was off at the end of the last window: one atomic read.

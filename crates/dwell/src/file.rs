@@ -2,24 +2,23 @@
 //! Files whose every request is decided.
 #![allow(unsafe_code)]
 
+mod caller;
 mod descriptor;
 
-use std::cell::{Cell, RefCell};
 use std::io::{IoSlice, IoSliceMut};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
 
-use dwell_policy::{DeviceClass, Estimator, Mode, Reason, Route, WaitPolicy};
+use dwell_policy::{DeviceClass, Mode, Reason, Route, WaitPolicy};
 use thread_local::ThreadLocal;
 
-use crate::admission::{Admission, Again, Standing};
+use crate::admission::Admission;
 use crate::any::AnySource;
 use crate::buffer::Aligned;
 use crate::clock;
 use crate::device;
 use crate::error::{Error, ErrorKind, Result};
-use crate::learner::{Hearing, Learner};
+use crate::learner::Learner;
 use crate::monitor::SystemMonitor;
 use crate::off;
 use crate::parameters::{DeviceParameters, InFlight};
@@ -27,6 +26,10 @@ use crate::queue::{Action, Io};
 use crate::share::{Share, Steering};
 use crate::source::Source;
 use crate::stats::{Counters, Stats};
+
+pub use caller::Heat;
+use caller::of_thread;
+pub(crate) use caller::{Caller, Turn};
 
 /// Largest single transfer, in bytes: the kernel's own limit, rounded to a page.
 pub const MAX_TRANSFER_BYTES: usize = 0x7fff_f000;
@@ -92,69 +95,6 @@ where
     pub(crate) always: Option<(Mode, Reason)>,
     pub(crate) callers: ThreadLocal<Caller<S::Queue>>,
     pub(crate) counters: ThreadLocal<Counters>,
-}
-
-/// What one thread keeps for its requests on one file.
-pub(crate) struct Caller<Q> {
-    pub heat: Heat,
-    pub again: Cell<Option<Again>>,
-    pub turn: RefCell<Turn<Q>>,
-}
-
-/// What a thread's request needs for itself while it is decided and waited for.
-pub(crate) struct Turn<Q> {
-    pub queue: Option<Q>,
-    pub estimator: Estimator,
-    pub hearing: Hearing,
-    pub standing: Standing,
-    pub sequence: u64,
-}
-
-impl<Q> Default for Caller<Q> {
-    fn default() -> Self {
-        let turn = Turn {
-            queue: None,
-            estimator: Estimator::new(),
-            hearing: Hearing::default(),
-            standing: Standing::default(),
-            sequence: 0,
-        };
-        Caller { heat: Heat::default(), again: Cell::new(None), turn: RefCell::new(turn) }
-    }
-}
-
-/// How lately reads missed the page cache: only then is it asked before a wait, because the
-/// question costs something too.
-#[derive(Debug, Default)]
-pub struct Heat(AtomicU8);
-
-impl Heat {
-    /// No miss in sight.
-    pub const fn new() -> Heat {
-        Heat(AtomicU8::new(0))
-    }
-
-    /// Forgets all misses.
-    pub fn cool(&self) {
-        self.0.store(0, Ordering::Relaxed);
-    }
-
-    /// Whether reads are likely to find their data in the page cache.
-    #[inline]
-    pub fn is_cold(&self) -> bool {
-        self.0.load(Ordering::Relaxed) == 0
-    }
-
-    /// After a miss, this many reads ask the page cache before they wait.
-    pub(crate) fn missed(&self) {
-        const READS: u8 = 32;
-        self.0.store(READS, Ordering::Relaxed);
-    }
-
-    pub(crate) fn hit(&self) {
-        let heat = self.0.load(Ordering::Relaxed);
-        self.0.store(heat.saturating_sub(1), Ordering::Relaxed);
-    }
 }
 
 impl<S: Source> File<S>
@@ -495,6 +435,12 @@ where
     /// The calling thread's counters; none while the thread ends and what it kept is gone already.
     #[inline]
     pub(crate) fn counters(&self) -> Option<&Counters> {
-        ALIVE.try_with(|_| ()).is_ok().then(|| self.counters.get_or_default())
+        ALIVE.try_with(|_| ()).is_ok().then(|| of_thread(&self.counters))
+    }
+
+    /// What the calling thread keeps for its requests.
+    #[inline]
+    pub(crate) fn caller(&self) -> &Caller<S::Queue> {
+        of_thread(&self.callers)
     }
 }

@@ -11,7 +11,7 @@ use dwell_policy::{
     WaitMachine, policy,
 };
 
-use crate::admission::{Admission, admit};
+use crate::admission::{Admission, Again, admit};
 use crate::clock;
 use crate::error::{Error, Result};
 use crate::file::{File, Heat, Turn};
@@ -132,7 +132,7 @@ where
 
     #[inline(never)]
     fn consider(&self, counters: &Counters, io: &Io, heat: Option<&Heat>) -> Considered {
-        let caller = self.callers.get_or_default();
+        let caller = self.caller();
         let heat = heat.unwrap_or(&caller.heat);
         if self.is_trusted(io.action().kind(), heat) {
             return match Self::times_hit(counters) {
@@ -152,7 +152,7 @@ where
         if let Some((mode, why)) = self.always {
             return Decision::new(Route::Inline, mode, 0, why);
         }
-        match self.callers.get_or_default().turn.try_borrow() {
+        match self.caller().turn.try_borrow() {
             Ok(turn) => {
                 let mut wait = self.put(io, &turn);
                 self.ask(&mut wait, 1);
@@ -332,6 +332,7 @@ where
         {
             return Considered::Served(result);
         }
+        let load = self.load_word();
         let mut wait = self.put(io, turn);
         turn.sequence += 1;
         let asked = match withheld {
@@ -348,7 +349,10 @@ where
         {
             // It is known to cost least, and others like it are timed.
             counters.decided(would.route, would.mode, would.why);
-            self.note_again(kind, u64::from(io.bytes()), asked, would.mode);
+            if let Some(load) = load {
+                let (bytes, mode) = (u64::from(io.bytes()), would.mode);
+                self.note_again(Again { kind, bytes, load, asked, mode });
+            }
             if let Some(admission) = &self.admission {
                 admission.worked_for(&mut turn.standing, &self.known, io.bytes());
             }

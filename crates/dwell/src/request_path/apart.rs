@@ -3,7 +3,7 @@
 
 use dwell_policy::{Call, Decision, Kind, Mode, Ns, Reason, Route, policy};
 
-use crate::admission::{Standing, admit};
+use crate::admission::{Again, Standing, admit};
 use crate::clock;
 use crate::file::{File, Heat};
 use crate::queue::Io;
@@ -15,8 +15,8 @@ impl<S: Source> File<S>
 where
     S::Queue: Send,
 {
-    /// Whether a request of so many bytes goes by the caller's call because the thread's last one
-    /// did. It is counted, and its caller says what came of it.
+    /// Whether a request of so many bytes goes by the caller's call because another like it
+    /// of this thread did. It is counted, and its caller says what came of it.
     #[inline]
     pub fn repeats(&self, kind: Kind, bytes: usize) -> Option<Settled<'_>> {
         let counters = self.counters.get().filter(|_| self.always.is_none())?;
@@ -35,6 +35,7 @@ where
         if self.always.is_some() {
             return None;
         }
+        let load = self.load_word();
         let mut wait = self.wait_of(kind, bytes as u64, Call::Blocking);
         let withheld = self.withheld().filter(|_| wait.routes.has(Route::Inline));
         let asked = withheld.is_none().then(|| self.ask(&mut wait, 1)).flatten();
@@ -50,10 +51,9 @@ where
             let result = call();
             counters.decided(decision.route, decision.mode, decision.why);
             counters.moved(kind, result);
-            if let Some((asked, _)) = learns
-                && why == Reason::Measured
-            {
-                self.note_again(kind, bytes as u64, asked, decision.mode);
+            if let (Some((asked, _)), Some(load), Reason::Measured) = (learns, load, why) {
+                let (bytes, mode) = (bytes as u64, decision.mode);
+                self.note_again(Again { kind, bytes, load, asked, mode });
             }
             if let Some(admission) = &self.admission {
                 admission.worked(&self.known, u32::try_from(result).unwrap_or(0));
