@@ -81,6 +81,9 @@ fn explain_follows_settings_unless_an_option_says_otherwise() {
     let learned = made.find(|path| path.to_str().unwrap().contains("page-learned"));
     fs::write(learned.unwrap(), "something else").unwrap();
     assert!(has_line(&shown("", &[]), &["forgets", "page-learned"]));
+    assert!(!has_line(&shown("", &[]), &["unshared"]));
+    fs::write(dir.path().join("page"), "something else").unwrap();
+    assert!(has_line(&shown("", &[]), &["unshared", "remove it"]));
     let wrong = explain("goal = \"speed\"\n", &[]);
     assert!(!wrong.status.success() && text(&wrong.stderr).contains("system.toml"));
 }

@@ -196,8 +196,8 @@ impl Family {
 }
 
 /// Latencies of the requests that were timed: all that were decided, but one in 64 of those that a
-/// device's class sends inline, and one in 8 of those that the page cache is expected to have or
-/// that a call serves quickly and, as was measured, best.
+/// device's class sends inline, one in 8 of those that the page cache is expected to have, and one
+/// in 16 of those that a call serves quickly and, as was measured, best.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(default))]

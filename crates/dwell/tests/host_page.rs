@@ -26,7 +26,7 @@ fn process_on_the_page() {
         // However busy the test machine is, the budget is at least one.
         threshold: Some(1.0),
         host_page: Some(page.into()),
-        max_hold_ms: 200,
+        turn_ms: 200,
         ..Config::default()
     })
     .unwrap();

@@ -124,6 +124,10 @@ pub fn run(args: &Args) -> Result<()> {
     if let (Some(_), Some(why)) = (policy.goal(), monitor.forgets_because()) {
         text += &screen.labelled_in(Tone::Warning, "! forgets ", why);
     }
+    if let Some(why) = monitor.alone_because() {
+        let what = format!("the spinner limit with no other process: {why}");
+        text += &screen.labelled_in(Tone::Warning, "! unshared", &what);
+    }
     if let Some(why) = &opening.left_alone {
         text += &screen.labelled_in(Tone::Warning, "! alone   ", why);
     }

@@ -12,6 +12,8 @@ pub struct Sample {
     pub at_ns: Ns,
     /// Times of the CPUs that this process may run on and that are online, in ascending order.
     pub cpus: Vec<CpuTimes>,
+    /// CPUs of the whole machine that are online.
+    pub online: u32,
     /// Runnable threads of the whole machine.
     pub procs_running: u32,
     /// CPU time of this process.
@@ -95,6 +97,8 @@ pub struct Hysteresis {
     fits_none: bool,
     /// Whether others' runnable threads could use all CPUs at the end of the window.
     crowded: bool,
+    /// Whether as many threads of others were runnable at the end of the window as CPUs are online.
+    outnumbered: bool,
     /// The same at the ends of the last two windows. A threshold that was set holds instead.
     pub full: bool,
     last: Option<Load>,
@@ -180,11 +184,13 @@ pub fn assess(
     let more = if state.fits_none { tolerance / 2.0 } else { tolerance };
     // Beside a spinner of another control group, several threads may have to share one CPU, and use
     // no more than that.
-    let crowded = f64::from(load.competitors) >= effective;
-    let was_crowded = std::mem::replace(&mut state.crowded, crowded);
-    state.full = crowded && was_crowded && config.threshold.is_none();
+    let was_crowded = state.crowded;
+    state.crowded = f64::from(load.competitors) >= effective;
     state.fits_none = load.others_above()
-        && (config.threshold.is_some() || others > natural + more || state.full);
+        && (config.threshold.is_some() || others > natural + more || state.crowded && was_crowded);
+    let was_outnumbered = state.outnumbered;
+    state.outnumbered = (1..=now.procs_running.saturating_sub(own.runnable)).contains(&now.online);
+    state.full = state.outnumbered && was_outnumbered && config.threshold.is_none();
     load.fits_one = !state.fits_none;
     state.last = Some(load);
     load
@@ -377,9 +383,10 @@ mod tests {
         for (threshold, seen) in [(None, [false, true, false]), (Some(1.0), [false; 3])] {
             let config = Config { threshold, ..Config::default() };
             let mut state = Hysteresis::default();
-            let full = [2, 3, 1].map(|running| {
+            let full = [4, 5, 3].map(|running| {
+                // Two of the machine's CPUs are not ours.
                 let mut now = sample(1000, &[(30, 70); 2]);
-                now.procs_running = running;
+                (now.online, now.procs_running) = (4, running);
                 assess(&prev, &now, &OwnUse::default(), &config, &mut state);
                 state.full
             });

@@ -206,7 +206,8 @@ fn window(
     if !member.report(table, now_ns, &report, gone) {
         return 0;
     }
-    member.share(table, now_ns, &Ask { budget: 1, wanted: 1, window_ms: 100, turn_ms: 1000 })
+    let ask = Ask { budget: 1, wanted: 1, window_ms: 100, turn_ms: 1000 };
+    member.share(table, now_ns, &ask, gone)
 }
 
 #[test]

@@ -45,8 +45,6 @@ pub struct Peer {
     pub spin_ns: u64,
     /// Nanoseconds of kernel workers that served it, in all.
     pub worker_ns: u64,
-    /// Requests, in all.
-    pub requests: u64,
     /// Spinners that it wants.
     pub spinners_wanted: u32,
     /// Spinners that it may have.
@@ -106,7 +104,6 @@ impl HostPage {
             silent_ns: now_ns.saturating_sub(table.get(slot, Field::HeartbeatNs)),
             spin_ns: table.get(slot, Field::SpinNs),
             worker_ns: table.get(slot, Field::WorkerNs),
-            requests: table.get(slot, Field::Requests),
             spinners_wanted: table.get(slot, Field::Wanted).min(255) as u32,
             spinners_leased: table.get(slot, Field::Allowed).min(255) as u32,
         })
@@ -130,17 +127,23 @@ impl HostPage {
     /// This process's share of its limit. A process alone has all of it.
     pub(super) fn share(&self, now_ns: u64, ask: &Ask) -> u32 {
         match self.member() {
-            Some((member, table)) => member.share(table, now_ns, ask),
+            Some((member, table)) => member.share(table, now_ns, ask, &gone_from_here(member)),
             None => ask.budget,
         }
     }
 
     /// Whether this process may have a first spinner in the middle of a window.
-    pub(super) fn take_first(&self, now_ns: u64, budget: u32) -> bool {
+    pub(super) fn take_first(&self, now_ns: u64, ask: &Ask) -> bool {
         match self.member() {
-            Some((member, table)) => member.take_first(table, now_ns, budget),
-            None => budget > 0,
+            Some((member, table)) => member.take_first(table, now_ns, ask, &gone_from_here(member)),
+            None => ask.budget > 0,
         }
+    }
+
+    /// Spinners that other processes of our CPUs may have.
+    pub(super) fn taken(&self, now_ns: u64) -> u32 {
+        self.member()
+            .map_or(0, |(member, table)| member.taken(table, now_ns, &gone_from_here(member)))
     }
 
     fn member(&self) -> Option<(&Member, Table<'_>)> {
@@ -312,7 +315,7 @@ mod tests {
                 assert!(peers.spin_cpus.is_finite() && peers.spin_cpus <= 65_536.0);
                 let ask = Ask { budget: 3, wanted: 2, window_ms: 100, turn_ms: 1000 };
                 assert!(page.share(now_ns, &ask) <= 3);
-                page.take_first(now_ns, 3);
+                page.take_first(now_ns, &ask);
             }
         }
     }

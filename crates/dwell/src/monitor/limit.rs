@@ -206,9 +206,13 @@ mod tests {
         assert_eq!(wanted, [1, 1, 1, 1, 0]);
     }
 
+    fn shares(limit: u32, wanted: &[u32], turn: u64) -> Vec<u32> {
+        (0..wanted.len()).map(|me| share(limit, wanted, me, turn)).collect()
+    }
+
     #[test]
     fn the_limit_is_handed_out_to_those_who_want_it() {
-        for (limit, wanted, shares) in [
+        for (limit, wanted, expected) in [
             (6, &[10][..], &[6][..]),
             (6, &[10, 1], &[5, 1]),
             (6, &[0, 3, 3], &[0, 3, 3]),
@@ -216,20 +220,16 @@ mod tests {
             (0, &[1, 1], &[0, 0]),
             (255, &[u32::MAX, 5], &[250, 5]),
         ] {
-            let of = |me| share(limit, wanted, me, 0);
-            assert_eq!((0..wanted.len()).map(of).collect::<Vec<_>>(), shares, "{limit} {wanted:?}");
+            assert_eq!(shares(limit, wanted, 0), expected, "{limit} {wanted:?}");
         }
     }
 
     #[test]
     fn in_every_turn_the_limit_is_kept_and_used_and_nobody_waits_long() {
         for (count, limit) in (1..=64).flat_map(|count| [1, 2, 3, 12].map(|limit| (count, limit))) {
-            let wanted = vec![1; count];
             let mut last = vec![0; count];
-            let turns = 3 * count as u64;
-            for turn in 1..=turns {
-                let shares: Vec<u32> =
-                    (0..count).map(|me| share(limit, &wanted, me, turn)).collect();
+            for turn in 1..=3 * count as u64 {
+                let shares = shares(limit, &vec![1; count], turn);
                 assert_eq!(shares.iter().sum::<u32>(), limit.min(count as u32));
                 for (last, _) in last.iter_mut().zip(shares).filter(|(_, share)| *share > 0) {
                     // Three times as long as if all came in a row.
@@ -244,11 +244,9 @@ mod tests {
 
     #[test]
     fn processes_that_see_limits_one_apart_exceed_the_lower_by_one() {
-        let wanted = [1; 7];
         for turn in 0..20 {
-            let sees = |me: usize| 2 + (me as u32 & 1);
-            let sum: u32 = (0..7).map(|me| share(sees(me), &wanted, me, turn)).sum();
-            assert!(sum <= 3, "turn {turn}: {sum}");
+            let of = |me: usize| share(2 + (me as u32 & 1), &[1; 7], me, turn);
+            assert!((0..7).map(of).sum::<u32>() <= 3, "turn {turn}");
         }
     }
 }

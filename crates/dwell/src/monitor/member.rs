@@ -5,8 +5,10 @@ use super::limit;
 use super::sync::SLOTS;
 use super::table::{Field, Identity, Table, halves, slots};
 
-/// Silent periods after which a process counts no more, and is suspected to be dead.
+/// Silent periods after which a process is suspected to be dead.
 const SUSPECT_PERIODS: u64 = 3;
+/// Silent periods after which a process has no share even if it lives.
+const LATE_PERIODS: u64 = 10;
 /// Silent periods after which a slot is taken from its process even if it lives.
 const SLOT_PERIODS: u64 = 50;
 
@@ -20,8 +22,6 @@ pub struct Report {
     pub spin_ns: u64,
     /// CPU time of the kernel workers that served it.
     pub worker_ns: u64,
-    /// Requests.
-    pub requests: u64,
     /// Length of the window.
     pub elapsed_ns: u64,
     /// Milliseconds until its next report.
@@ -39,8 +39,8 @@ pub struct Fellows {
     pub worker_cpus: f64,
     /// The part of `spin_cpus` in our own control group.
     pub group_spin_cpus: f64,
-    /// Live processes beside us.
-    pub count: u32,
+    /// Busy-waiting on whatever CPUs.
+    pub all_spin_cpus: f64,
 }
 
 /// What a process asks of the page.
@@ -157,13 +157,11 @@ impl Member {
         let totals = &mut self.totals;
         totals.spin_ns = totals.spin_ns.saturating_add(own.spin_ns);
         totals.worker_ns = totals.worker_ns.saturating_add(own.worker_ns);
-        totals.requests = totals.requests.saturating_add(own.requests);
         let rate = |ns: u64| {
             (u128::from(ns) * 1_000_000 / u128::from(own.elapsed_ns.max(1))).min(256_000_000) as u32
         };
         table.set(slot, Field::SpinNs, totals.spin_ns);
         table.set(slot, Field::WorkerNs, totals.worker_ns);
-        table.set(slot, Field::Requests, totals.requests);
         table.set(slot, Field::Rate, halves(rate(own.spin_ns), rate(own.worker_ns)));
         table.set(slot, Field::Group, own.group);
         table.set(slot, Field::PeriodMs, u64::from(own.period_ms));
@@ -183,75 +181,90 @@ impl Member {
             {
                 continue;
             }
-            sum.count += 1;
             let theirs = table.cpus(slot);
             let all: u32 = theirs.iter().map(|word| word.count_ones()).sum();
+            let (spin, worker) = table.get_halves(slot, Field::Rate);
+            let in_cpus = |rate: u32| (f64::from(rate) / 1e6).min(f64::from(all));
+            sum.all_spin_cpus += in_cpus(spin);
             let shared = self.shared_cpus(theirs);
             if shared == 0 {
                 continue;
             }
             // Where a peer runs is not known: it is taken to be spread over its CPUs.
             let overlap = f64::from(shared) / f64::from(all);
-            let (spin, worker) = table.get_halves(slot, Field::Rate);
-            let in_cpus = |rate: u32| (f64::from(rate) / 1e6).min(f64::from(all)) * overlap;
-            sum.spin_cpus += in_cpus(spin);
-            sum.worker_cpus += in_cpus(worker);
+            sum.spin_cpus += in_cpus(spin) * overlap;
+            sum.worker_cpus += in_cpus(worker) * overlap;
             if group != 0 && table.get(slot, Field::Group) == group {
-                sum.group_spin_cpus += in_cpus(spin);
+                sum.group_spin_cpus += in_cpus(spin) * overlap;
             }
         }
         sum
     }
 
     /// Shares the limit with the other processes of our CPUs; answers with the spinners that this
-    /// process may have. Each process looks once per window: for so long the sum can exceed the
-    /// limit after one began to want spinners.
-    pub fn share(&self, table: Table<'_>, now_ns: u64, ask: &Ask) -> u32 {
+    /// process may have. Each process looks once per window: for so long the sum can differ from
+    /// the limit after one began or ended to want spinners.
+    pub fn share(&self, table: Table<'_>, now_ns: u64, ask: &Ask, gone: Gone<'_>) -> u32 {
         let Some(slot) = self.slot else { return 0 };
         // A process without a limit asks for nothing that it may not use.
         let wanted = if ask.budget == 0 { 0 } else { ask.wanted };
         table.set(slot, Field::Wanted, wanted.into());
-        let (mut all, mut me) = (vec![wanted], 0);
-        for (of, theirs) in self.sharers(table, now_ns, Field::Wanted) {
-            let at = if of < slot { me } else { all.len() };
-            all.insert(at, theirs);
-            me += usize::from(of < slot);
-        }
-        let turn_ns = u64::from(ask.turn_ms.max(4 * ask.window_ms)) * 1_000_000;
-        let at = |ns: u64| limit::share(ask.budget, &all, me, ns / turn_ns);
-        // Those whose turn it was may not have looked since.
-        let window_ns = u64::from(ask.window_ms) * 1_000_000;
-        let allowed = at(now_ns).min(at(now_ns.saturating_sub(window_ns)));
+        let allowed = self.allowed(table, now_ns, &Ask { wanted, ..*ask }, gone);
         table.set(slot, Field::Allowed, allowed.into());
         allowed
     }
 
-    /// Takes a first spinner in the middle of a window if the others leave one of so many.
-    pub fn take_first(&self, table: Table<'_>, now_ns: u64, budget: u32) -> bool {
+    /// Takes a first spinner in the middle of a window, if the others leave one and it is our turn.
+    pub fn take_first(&self, table: Table<'_>, now_ns: u64, ask: &Ask, gone: Gone<'_>) -> bool {
         let Some(slot) = self.slot else { return false };
-        let taken: u64 =
-            self.sharers(table, now_ns, Field::Allowed).map(|(_, theirs)| u64::from(theirs)).sum();
-        let free = taken < budget.into();
+        let first = Ask { wanted: 1, ..*ask };
+        let free = self.taken(table, now_ns, gone) < ask.budget
+            && self.allowed(table, now_ns, &first, gone) > 0;
         table.set(slot, Field::Wanted, 1);
         table.set(slot, Field::Allowed, free.into());
         free
     }
 
-    /// The live processes that share CPUs with us, and a number of spinners of each if it is not 0.
+    /// Spinners that the other processes of our CPUs may have.
+    pub fn taken(&self, table: Table<'_>, now_ns: u64, gone: Gone<'_>) -> u32 {
+        self.sharers(table, now_ns, Field::Allowed, gone).map(|(_, theirs)| theirs).sum()
+    }
+
+    fn allowed(&self, table: Table<'_>, now_ns: u64, ask: &Ask, gone: Gone<'_>) -> u32 {
+        let mut wanted = vec![ask.wanted];
+        let mut me = 0;
+        for (slot, theirs) in self.sharers(table, now_ns, Field::Wanted, gone) {
+            let is_before = Some(slot) < self.slot;
+            wanted.insert(if is_before { me } else { wanted.len() }, theirs);
+            me += usize::from(is_before);
+        }
+        let turn_ns = u64::from(ask.turn_ms.max(4 * ask.window_ms)) * 1_000_000;
+        let at = |ns: u64| limit::share(ask.budget, &wanted, me, ns / turn_ns);
+        // Those whose turn it was may not have looked since.
+        let window_ns = u64::from(ask.window_ms) * 1_000_000;
+        at(now_ns).min(at(now_ns.saturating_sub(window_ns)))
+    }
+
+    /// The slots of live processes that share CPUs with us, ascending, each with the part of its
+    /// spinners that falls to those CPUs, if any does.
     fn sharers<'a>(
         &'a self,
         table: Table<'a>,
         now_ns: u64,
         field: Field,
+        gone: Gone<'a>,
     ) -> impl Iterator<Item = (u8, u32)> {
-        slots().filter_map(move |slot| {
+        slots().filter(|slot| Some(*slot) != self.slot).filter_map(move |slot| {
+            let (theirs, identity) = (table.cpus(slot), table.identity(slot)?);
+            let all = theirs.iter().map(|word| word.count_ones()).sum::<u32>();
             let spinners = table.get(slot, field).min(255) as u32;
-            let shares = Some(slot) != self.slot
-                && spinners > 0
-                && table.identity(slot).is_some()
-                && table.silent_periods(slot, now_ns) < SUSPECT_PERIODS
-                && self.shared_cpus(table.cpus(slot)) > 0;
-            shares.then_some((slot, spinners))
+            let spinners = (spinners * self.shared_cpus(theirs)).checked_div(all)?;
+            let lives = match table.silent_periods(slot, now_ns) {
+                0..SUSPECT_PERIODS => true,
+                LATE_PERIODS.. => false,
+                _ => !gone(identity),
+            };
+            (lives && spinners > 0).then_some((slot, spinners))
         })
     }
 

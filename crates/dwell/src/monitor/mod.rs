@@ -83,8 +83,9 @@ pub struct Config {
     pub host_page: Option<PathBuf>,
     /// Which processes share that page.
     pub sharing: Sharing,
-    /// How long a process keeps the right to spin when others wait for it, give or take a quarter.
-    pub max_hold_ms: u32,
+    /// Length of a turn, where the limit does not suffice for all processes: at least four windows.
+    /// The processes that share a host page must agree about it.
+    pub turn_ms: u32,
     /// CPU time that busy-waiting may use at most, as a share, 0–1, of the CPUs that the process
     /// may run on; `None` for no cap. It holds for each window, whatever the policy.
     pub spin_cap: Option<f32>,
@@ -100,7 +101,7 @@ impl Default for Config {
             hysteresis: 0.1,
             host_page: None,
             sharing: Sharing::SameUser,
-            max_hold_ms: 1000,
+            turn_ms: 1000,
             spin_cap: None,
             off_switch: OffSwitch::default(),
         }
@@ -125,8 +126,8 @@ impl Config {
                 return wrong(format!("{name} is {value}, must be 0 to 1"));
             }
         }
-        if !(1..=60_000).contains(&self.max_hold_ms) {
-            return wrong(format!("max_hold_ms is {}, must be 1 to 60000", self.max_hold_ms));
+        if !(1..=60_000).contains(&self.turn_ms) {
+            return wrong(format!("turn_ms is {}, must be 1 to 60000", self.turn_ms));
         }
         Ok(())
     }
@@ -310,7 +311,7 @@ impl SystemMonitor {
     /// Whether the spinner limit leaves one for a process that does not spin yet.
     pub fn has_room(&self) -> bool {
         let core = lock(&self.core);
-        core.host.survey().iter().map(|peer| peer.spinners_leased).sum::<u32>() < core.last_budget
+        core.host.taken(clock::now()) < core.last_budget
     }
 
     /// Spinners that the whole host may have, as this process saw it in the last window.
@@ -424,7 +425,7 @@ mod tests {
             (Config { threshold: Some(1.1), ..Config::default() }, "threshold"),
             (Config { hysteresis: f32::NAN, ..Config::default() }, "hysteresis"),
             (Config { spin_cap: Some(-0.1), ..Config::default() }, "spin_cap"),
-            (Config { max_hold_ms: 0, ..Config::default() }, "max_hold_ms"),
+            (Config { turn_ms: 0, ..Config::default() }, "turn_ms"),
         ] {
             let error = SystemMonitor::start(config).unwrap_err();
             assert!(error.to_string().starts_with(field), "{error}");

@@ -26,7 +26,6 @@ const LEASED: usize = LINE;
 const MOST_LEASED: usize = LINE + 1;
 const SPIN_NS: usize = 2 * LINE;
 const WORKER_NS: usize = 2 * LINE + 1;
-const REQUESTS: usize = 2 * LINE + 2;
 const CAP: usize = 3 * LINE;
 const FIRST_LEASE: usize = 4 * LINE;
 pub(super) const SHARED_WORDS: usize = FIRST_LEASE + LEASES * LINE;
@@ -205,10 +204,10 @@ impl Shared {
         });
     }
 
-    /// Spun, worked and requested, in all.
-    pub(super) fn totals(&self) -> (Ns, Ns, u64) {
+    /// Spun and worked, in all.
+    pub(super) fn totals(&self) -> (Ns, Ns) {
         let read = |at: usize| self.word(at).load(Relaxed);
-        (read(SPIN_NS).wrapping_add(self.sum(SPUN_NS)), read(WORKER_NS), read(REQUESTS))
+        (read(SPIN_NS).wrapping_add(self.sum(SPUN_NS)), read(WORKER_NS))
     }
 }
 
@@ -240,12 +239,6 @@ impl LoadReader {
     #[inline]
     pub(crate) fn note_request_to(&self, worker: bool) {
         self.0.signal(if worker { REQUESTED | WORKED } else { REQUESTED });
-    }
-
-    /// Adds to the count of requests that peers see. For whoever counts in batches.
-    pub fn add_requests(&self, requests: u64) {
-        self.0.signal(REQUESTED);
-        self.0.word(REQUESTS).fetch_add(requests, Relaxed);
     }
 }
 

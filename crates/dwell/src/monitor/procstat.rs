@@ -34,6 +34,8 @@ impl CpuTimes {
 pub struct ProcStat {
     /// The CPUs asked for that are online, in ascending order.
     pub cpus: Vec<CpuTimes>,
+    /// CPUs that are online.
+    pub online: u32,
     /// Runnable threads of the whole machine.
     pub procs_running: u32,
 }
@@ -45,9 +47,9 @@ pub fn parse(text: &str, allowed: &[u32]) -> ProcStat {
     for line in text.split_inclusive('\n') {
         let Some(line) = line.strip_suffix('\n') else { break };
         if let Some(rest) = line.strip_prefix("cpu") {
-            if let Some(times) = parse_cpu(rest)
-                && allowed.binary_search(&times.cpu).is_ok()
-            {
+            let Some(times) = parse_cpu(rest) else { continue };
+            stat.online += 1;
+            if allowed.binary_search(&times.cpu).is_ok() {
                 stat.cpus.push(times);
             }
         } else if let Some(count) = line.strip_prefix("procs_running ") {

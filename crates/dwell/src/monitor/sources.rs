@@ -99,7 +99,7 @@ impl Sources {
         if let Some(text) = self.stat.as_ref().and_then(|f| read_text(f, &mut self.buffer)) {
             let stat = procstat::parse(text, &self.allowed);
             sample.cpus = stat.cpus;
-            sample.procs_running = stat.procs_running;
+            (sample.online, sample.procs_running) = (stat.online, stat.procs_running);
         }
         sample.process_cpu_ns = clock::process_cpu();
         let own = self.own.as_ref().and_then(|f| read_text(f, &mut self.buffer));

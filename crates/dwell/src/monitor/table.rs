@@ -2,9 +2,9 @@
 //! The layout of the host page: a header and a slot per process; all atomic words.
 //!
 //! A process that may open the page may write anything into it, at any time. Nothing read here is
-//! used as an index, a length or a divisor without a bound. A slot changes
-//! hands by one compare-and-swap, and only its process writes it: a process that dies between two
-//! instructions leaves no half-done step.
+//! used as an index, a length or a divisor without a bound. A slot changes hands by one
+//! compare-and-swap, and its process alone writes the words in it, each for itself: a process that
+//! dies between two instructions leaves no half-done step.
 
 use super::limit::scatter;
 use super::sync::{AtomicU64, SLOTS, WORDS};
@@ -51,8 +51,6 @@ pub enum Field {
     SpinNs = 3,
     /// Nanoseconds of kernel workers that served this process, in all.
     WorkerNs = 4,
-    /// Requests, in all.
-    Requests = 5,
     /// Spinning (high half) and kernel workers (low half) in the last window, in millionths of
     /// one CPU.
     Rate = 6,
@@ -72,7 +70,7 @@ pub fn halves(high: u32, low: u32) -> u64 {
 }
 
 /// The slots of a page.
-pub fn slots() -> impl DoubleEndedIterator<Item = u8> + Clone {
+pub fn slots() -> impl Iterator<Item = u8> {
     (0..SLOTS).map(|slot| slot as u8)
 }
 

@@ -19,7 +19,7 @@ pub(super) struct Core {
     pub(super) host: HostPage,
     prev: Sample,
     prev_permits: Permits,
-    prev_totals: (u64, u64, u64),
+    prev_totals: (u64, u64),
     hysteresis: Hysteresis,
     budget: Budget,
     demand: Demand,
@@ -92,15 +92,12 @@ impl Core {
             ..OwnUse::default()
         };
         own.spin_ns = own.burnt_ns(&self.prev, &now);
-        let requests = totals.2.wrapping_sub(self.prev_totals.2);
-        self.requested =
-            signals & REQUESTED != 0 || requests > 0 || starts > 0 || permits.active > 0;
+        self.requested = signals & REQUESTED != 0 || starts > 0 || permits.active > 0;
 
         let windows = if self.dozes_next && !self.requested { DOZE_WINDOWS } else { 1 };
         let report = Report {
             spin_ns: own.spin_ns,
             worker_ns: own.worker_ns,
-            requests,
             elapsed_ns,
             period_ms: self.config.window_ms * windows,
             group: now.group,
@@ -109,7 +106,7 @@ impl Core {
         let in_window = |cpus: f64| (cpus * elapsed_ns as f64) as u64;
         own.fellows_ns = in_window(peers.spin_cpus + peers.worker_cpus);
         own.fellows_in_group_ns = in_window(peers.group_spin_cpus);
-        own.runnable += peers.spin_cpus.round() as u32;
+        own.runnable += peers.all_spin_cpus.round() as u32;
 
         let mut load = assess(&self.prev, &now, &own, &self.config, &mut self.hysteresis);
 
@@ -134,13 +131,7 @@ impl Core {
             elapsed_ns,
         };
         let wanted = self.demand.update(&window, permits.leased);
-        let ask = Ask {
-            budget: self.last_budget,
-            wanted,
-            window_ms: self.config.window_ms,
-            turn_ms: self.config.max_hold_ms,
-        };
-        let leased = self.host.share(now.at_ns, &ask);
+        let leased = self.host.share(now.at_ns, &self.ask(wanted));
         shared.set_allowance(self.allowance(elapsed_ns, now.effective_cpus()));
         shared.set_leased(leased);
         load.may_spin = leased > stuck;
@@ -165,10 +156,19 @@ impl Core {
         Some((share * elapsed_ns.min(window_ns) as f64) as u64)
     }
 
+    fn ask(&self, wanted: u32) -> Ask {
+        Ask {
+            budget: self.last_budget,
+            wanted,
+            window_ms: self.config.window_ms,
+            turn_ms: self.config.turn_ms,
+        }
+    }
+
     /// Allows a first spinner within a window, where the last one found room: a short burst of
     /// requests would be over before the next.
     pub(super) fn allow_first(&mut self, shared: &Shared) {
-        if self.last_budget > 0 && self.host.take_first(clock::now(), self.last_budget) {
+        if self.last_budget > 0 && self.host.take_first(clock::now(), &self.ask(1)) {
             shared.set_leased(1);
             shared.forget_refusals();
             self.last_load.may_spin = true;
