@@ -57,7 +57,8 @@ pub fn serve(
     serve_decided(fd, word, action, memory, at, &straight)
 }
 
-/// What is known of a request before anything is done for it, if that is enough to make its call.
+/// Settles a request of which only the call is left to make; `None` for one that has to be decided
+/// or timed.
 #[inline(never)]
 fn settled(
     fd: c_int,

@@ -73,7 +73,7 @@ pub struct Entered {
 
 impl Entered {
     /// No process has this number.
-    const UNCOUNTED: Entered = Entered { process: u64::MAX, bytes: 0 };
+    pub const UNCOUNTED: Entered = Entered { process: u64::MAX, bytes: 0 };
 
     /// What it adds to the word.
     fn ahead(self) -> u64 {

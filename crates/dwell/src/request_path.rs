@@ -45,9 +45,8 @@ impl Served {
 /// What became of a request that was considered.
 enum Considered {
     Served(i32),
-    /// Its call is all that is left to do: it is counted, and not timed. With what entered the
-    /// requests in flight.
-    Call(Option<Entered>),
+    /// Its call is all that is left to do: it is counted, not timed, and entered.
+    Call(Entered),
 }
 
 /// One inline request in this many is timed.
@@ -119,9 +118,7 @@ where
                 Considered::Served(result) => result,
                 Considered::Call(entered) => {
                     let result = self.source.call(io);
-                    if let Some(entered) = entered {
-                        self.in_flight.leave(entered);
-                    }
+                    self.in_flight.leave(entered);
                     result
                 }
             },
@@ -135,9 +132,11 @@ where
         let caller = self.caller();
         let heat = heat.unwrap_or(&caller.heat);
         if self.is_trusted(io.action().kind(), heat) {
-            return match Self::times_hit(counters) {
-                true => Considered::Served(self.timed_hit(counters, heat, || self.source.call(io))),
-                false => Considered::Call(None),
+            return match self.settle_hit(counters) {
+                true => Considered::Call(Entered::UNCOUNTED),
+                false => {
+                    Considered::Served(self.timed_hit(counters, heat, || self.source.call(io)))
+                }
             };
         }
         match caller.turn.try_borrow_mut() {
@@ -356,7 +355,7 @@ where
             if let Some(admission) = &self.admission {
                 admission.worked_for(&mut turn.standing, &self.known, io.bytes());
             }
-            return Considered::Call(Some(self.in_flight.enter(io.bytes())));
+            return Considered::Call(self.in_flight.enter(io.bytes()));
         }
         let mut decision = if self.shadow { policy::block(&wait, would.why) } else { would };
         let started = clock::now();

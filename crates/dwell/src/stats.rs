@@ -18,6 +18,7 @@ pub(crate) const ROUTES: [Route; 3] = [Route::Inline, Route::Polled, Route::Inte
 pub(crate) const MODES: [Mode; 3] = [Mode::Block, Mode::Spin, Mode::Hybrid { sleep_ns: 0 }];
 
 /// A request that goes by its caller's call, and is counted but for what comes of it.
+#[doc(hidden)]
 #[must_use = "what came of it is counted by `done`"]
 pub struct Settled<'a> {
     counters: &'a Counters,

@@ -54,13 +54,18 @@ pub(super) fn fill_in_pictures(
         for result in current(load)? {
             let (id, kind, file) = (&result.id, result.machine.kind(), picture(&result.id));
             if kept.join(&kind).join(&file).is_file() {
-                let what = wrapped(&format!("{}.", result.what), COLUMNS);
+                let what = what(&result);
                 let _ = writeln!(page, "### {id}\n\n{what}\n{}\n", outcomes(&result));
                 let _ = writeln!(page, "![{id}]({KEPT}/{kind}/{file})\n");
             }
         }
         Ok(page)
     })
+}
+
+/// What a figure shows, as a paragraph.
+fn what(result: &FigureResult) -> String {
+    wrapped(&format!("{}.", result.what), COLUMNS)
 }
 
 /// How many rows came out how, a line for each kind of outcome.
@@ -95,7 +100,7 @@ pub(super) fn fill_in_misses(
             if rows.is_empty() {
                 continue;
             }
-            let _ = writeln!(page, "### {}: {}\n", result.id, result.what);
+            let _ = writeln!(page, "### {}\n\n{}\n", result.id, what(&result));
             page += "| case | paper | target | measured | why |\n|---|---|---|---|---|\n";
             for row in rows {
                 let [case, paper, target, measured] = row.expected_and_found();
@@ -157,7 +162,7 @@ mod tests {
         let load = |id: &str| Ok(if id == "S4" { vec![result.clone()] } else { vec![] });
         let page = "<!-- misses --><!-- /misses -->";
         let listed = fill_in_misses(page, load).unwrap();
-        assert!(listed.contains("### S4: Size threshold"), "{listed}");
+        assert!(listed.contains("### S4\n\nSize threshold"), "{listed}");
         assert!(listed.contains(&format!("| {case} |")), "{listed}");
         assert!(listed.contains("| It \\| rains. |"), "{listed}");
         assert_eq!(listed.matches("\n| ").count(), 2, "its head and one row: {listed}");

@@ -179,7 +179,8 @@ pub fn assess(
         state.above = !state.above;
         load = load.with_threshold(if state.above { lowered } else { natural } as f32);
     }
-    load.competitors = now.procs_running.saturating_sub(own.runnable).min(255) as u8;
+    let runnable = now.procs_running.saturating_sub(own.runnable);
+    load.competitors = runnable.min(255) as u8;
     let tolerance = (TOLERANCE_CPUS / effective).min(natural);
     let more = if state.fits_none { tolerance / 2.0 } else { tolerance };
     // Beside a spinner of another control group, several threads may have to share one CPU, and use
@@ -189,7 +190,7 @@ pub fn assess(
     state.fits_none = load.others_above()
         && (config.threshold.is_some() || others > natural + more || state.crowded && was_crowded);
     let was_outnumbered = state.outnumbered;
-    state.outnumbered = (1..=now.procs_running.saturating_sub(own.runnable)).contains(&now.online);
+    state.outnumbered = now.online > 0 && runnable >= now.online;
     state.full = state.outnumbered && was_outnumbered && config.threshold.is_none();
     load.fits_one = !state.fits_none;
     state.last = Some(load);

@@ -6,7 +6,6 @@ use super::procstat::parse_start_ticks;
 use super::sync::WORDS;
 use super::sys;
 use super::table::{Field, Identity, Table};
-use crate::clock;
 use crate::shared_atomics::SharedAtomics;
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io;
@@ -39,12 +38,6 @@ impl Sharing {
 pub struct Peer {
     /// Its pid, in its own pid namespace.
     pub pid: u32,
-    /// Nanoseconds since its last sign of life.
-    pub silent_ns: u64,
-    /// Nanoseconds spun, in all.
-    pub spin_ns: u64,
-    /// Nanoseconds of kernel workers that served it, in all.
-    pub worker_ns: u64,
     /// Spinners that it wants.
     pub spinners_wanted: u32,
     /// Spinners that it may have.
@@ -97,13 +90,9 @@ impl HostPage {
     pub fn survey(&self) -> Vec<Peer> {
         let Ok(Joined { words, .. }) = &self.joined else { return Vec::new() };
         let Some(table) = Table::new(words) else { return Vec::new() };
-        let now_ns = clock::now();
         let seen = (0..=255).filter_map(|slot| table.identity(slot).map(|id| (slot, id)));
         seen.map(|(slot, identity)| Peer {
             pid: identity.pid(),
-            silent_ns: now_ns.saturating_sub(table.get(slot, Field::HeartbeatNs)),
-            spin_ns: table.get(slot, Field::SpinNs),
-            worker_ns: table.get(slot, Field::WorkerNs),
             spinners_wanted: table.get(slot, Field::Wanted).min(255) as u32,
             spinners_leased: table.get(slot, Field::Allowed).min(255) as u32,
         })
@@ -136,7 +125,7 @@ impl HostPage {
     pub(super) fn take_first(&self, now_ns: u64, ask: &Ask) -> bool {
         match self.member() {
             Some((member, table)) => member.take_first(table, now_ns, ask, &gone_from_here(member)),
-            None => ask.budget > 0,
+            None => true,
         }
     }
 
@@ -263,6 +252,7 @@ fn check(file: &File, sharing: Sharing, bytes: u64) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clock;
     use std::os::unix::fs::symlink;
 
     const BYTES: u64 = WORDS as u64 * 8;

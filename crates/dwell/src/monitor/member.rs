@@ -62,20 +62,13 @@ pub struct Member {
     identity: Identity,
     slot: Option<u8>,
     cpus: [u64; 4],
-    totals: Report,
     sweep_at: u8,
 }
 
 impl Member {
     /// A process that has no slot yet.
     pub fn new(identity: Identity) -> Member {
-        Member {
-            identity,
-            slot: None,
-            cpus: [0; 4],
-            totals: Report::default(),
-            sweep_at: identity.pid() as u8,
-        }
+        Member { identity, slot: None, cpus: [0; 4], sweep_at: identity.pid() as u8 }
     }
 
     /// The identity of the member's process.
@@ -154,14 +147,9 @@ impl Member {
             return false;
         }
         let Some(slot) = self.slot else { return false };
-        let totals = &mut self.totals;
-        totals.spin_ns = totals.spin_ns.saturating_add(own.spin_ns);
-        totals.worker_ns = totals.worker_ns.saturating_add(own.worker_ns);
         let rate = |ns: u64| {
             (u128::from(ns) * 1_000_000 / u128::from(own.elapsed_ns.max(1))).min(256_000_000) as u32
         };
-        table.set(slot, Field::SpinNs, totals.spin_ns);
-        table.set(slot, Field::WorkerNs, totals.worker_ns);
         table.set(slot, Field::Rate, halves(rate(own.spin_ns), rate(own.worker_ns)));
         table.set(slot, Field::Group, own.group);
         table.set(slot, Field::PeriodMs, u64::from(own.period_ms));

@@ -47,10 +47,6 @@ pub enum Field {
     HeartbeatNs = 1,
     /// Milliseconds until the next sign of life is due (low half) after that.
     PeriodMs = 2,
-    /// Nanoseconds spun, in all.
-    SpinNs = 3,
-    /// Nanoseconds of kernel workers that served this process, in all.
-    WorkerNs = 4,
     /// Spinning (high half) and kernel workers (low half) in the last window, in millionths of
     /// one CPU.
     Rate = 6,

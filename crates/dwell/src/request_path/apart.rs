@@ -15,8 +15,8 @@ impl<S: Source> File<S>
 where
     S::Queue: Send,
 {
-    /// Whether a request of so many bytes goes by the caller's call because another like it
-    /// of this thread did. It is counted, and its caller says what came of it.
+    /// Whether a request of so many bytes goes by the caller's call because another like it of this
+    /// thread did. It is counted, and its caller says what came of it.
     #[inline]
     pub fn repeats(&self, kind: Kind, bytes: usize) -> Option<Settled<'_>> {
         let counters = self.counters.get().filter(|_| self.always.is_none())?;
@@ -86,7 +86,7 @@ where
         let kind = io.action().kind();
         self.recorded(counters, would, kind, heat, result, latency_ns);
         counters.moved(kind, result);
-        if let Ok(mut turn) = self.callers.get_or_default().turn.try_borrow_mut() {
+        if let Ok(mut turn) = self.caller().turn.try_borrow_mut() {
             turn.sequence += 1;
             turn.estimator.record(kind, u64::from(io.bytes()), Mode::Block, latency_ns);
         }

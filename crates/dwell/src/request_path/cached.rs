@@ -24,15 +24,10 @@ where
             return None;
         }
         let counters = self.counters.get()?;
-        let before = counters.before(Route::Inline, Mode::Block, Reason::Cached);
-        if before.is_multiple_of(TIME_ONE_HIT_IN) {
-            return None;
-        }
-        counters.decided(Route::Inline, Mode::Block, Reason::Cached);
-        Some(Settled::new(counters, kind))
+        self.settle_hit(counters).then(|| Settled::new(counters, kind))
     }
 
-    /// Serves a read by `call` where its data is expected in the page cache; `None` where
+    /// Serves by `call` a read that is expected to be a hit, and times it; `None` where
     /// [`File::request_amid`] has to be asked, if only because this thread has not done so yet.
     ///
     /// Allocates nothing and holds nothing while `call` runs, so that a signal handler may come
@@ -43,7 +38,7 @@ where
             return None;
         }
         let counters = self.counters.get()?;
-        let result = self.trusted(counters, heat, call);
+        let result = self.timed_hit(counters, heat, call);
         counters.moved(Kind::Read, result);
         Some(result)
     }
@@ -54,28 +49,25 @@ where
         kind == Kind::Read && heat.is_cold() && self.source.caches()
     }
 
-    /// A read that is expected to be a hit. One in a few is timed, and a slow one ends the trust.
+    /// Counts a read that is expected to be a hit, unless it is one of the few to be timed.
     #[inline]
-    fn trusted(&self, counters: &Counters, heat: &Heat, call: impl FnOnce() -> i32) -> i32 {
-        match Self::times_hit(counters) {
-            true => self.timed_hit(counters, heat, call),
-            false => call(),
+    pub(super) fn settle_hit(&self, counters: &Counters) -> bool {
+        let before = counters.before(Route::Inline, Mode::Block, Reason::Cached);
+        let settles = !before.is_multiple_of(TIME_ONE_HIT_IN);
+        if settles {
+            counters.decided(Route::Inline, Mode::Block, Reason::Cached);
         }
+        settles
     }
 
-    /// Counts a read that is expected to be a hit, and says whether to time it.
-    #[inline]
-    pub(super) fn times_hit(counters: &Counters) -> bool {
-        let before = counters.decided(Route::Inline, Mode::Block, Reason::Cached);
-        before.is_multiple_of(TIME_ONE_HIT_IN)
-    }
-
+    /// A read that is expected to be a hit, timed: a slow one ends the trust.
     pub(super) fn timed_hit(
         &self,
         counters: &Counters,
         heat: &Heat,
         call: impl FnOnce() -> i32,
     ) -> i32 {
+        counters.decided(Route::Inline, Mode::Block, Reason::Cached);
         let started = clock::now();
         let result = call();
         let took_ns = clock::now() - started;
