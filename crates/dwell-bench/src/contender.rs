@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use dwell::buffer::Aligned;
+use dwell::buffer::{Aligned, Pool};
 use dwell::device::Device;
 use dwell::dwell_policy::Goal;
 use dwell::monitor::SystemMonitor;
@@ -26,6 +26,8 @@ pub const HAND_WRITTEN: [&str; 6] = raw::NAMES;
 pub enum Contender {
     /// Dwell under a policy.
     Dwell(Box<File>),
+    /// The same, with registered buffers in a pipeline.
+    Registered(Box<File>),
     /// `pread` and `pwrite`.
     Blocking(Blocking),
     /// A hand-written ring.
@@ -64,13 +66,17 @@ impl Drop for PauseChoice {
 }
 
 const NO_PAUSE: &str = "pause=off";
+const REGISTERED: &str = "registered=on";
+/// What is no parameter of a policy.
+const OF_ALL: [&str; 4] = [NO_PAUSE, "pause=on", REGISTERED, "registered=off"];
 
-/// A policy by name. All take `pause=off` ([`arch::set_pause`], set while it is measured);
-/// `smartcon` takes more parameters, as `smartcon:queue-limit=1+signal=total`, and so does
-/// `adaptive`, as `adaptive:goal=latency`.
+/// A policy by name. All take `pause=off` ([`arch::set_pause`], set while it is measured) and
+/// `registered=on` ([`Pipeline::register`](dwell::pipeline::Pipeline::register)). `smartcon` takes
+/// more parameters, as `smartcon:queue-limit=1+signal=total`, and so does `adaptive`, as
+/// `adaptive:goal=latency`.
 pub fn policy_of(name: &str) -> Result<Arc<dyn WaitPolicy>> {
     let (base, parameters) = parts(name);
-    let mut parameters = parameters.filter(|parameter| ![NO_PAUSE, "pause=on"].contains(parameter));
+    let mut parameters = parameters.filter(|parameter| !OF_ALL.contains(parameter));
     if base == "smartcon" {
         let mut smartcon = policy::SmartCon::default();
         for parameter in parameters {
@@ -91,7 +97,7 @@ pub fn policy_of(name: &str) -> Result<Arc<dyn WaitPolicy>> {
                 Some(("signal", "others")) => smartcon.signal = policy::CpuSignal::Others,
                 _ => bail!(
                     "smartcon:{parameter}: known parameters are cpu-threshold=0..1, \
-                     queue-limit=N, signal=others|total and pause=on|off"
+                     queue-limit=N, signal=others|total, pause=on|off and registered=on|off"
                 ),
             }
         }
@@ -103,8 +109,8 @@ pub fn policy_of(name: &str) -> Result<Arc<dyn WaitPolicy>> {
         let goal = parameter.strip_prefix("goal=").and_then(Goal::by_name);
         let Some(goal) = goal else {
             bail!(
-                "adaptive:{parameter}: known parameters are goal=latency|balanced|efficient and \
-                 pause=on|off"
+                "adaptive:{parameter}: known parameters are goal=latency|balanced|efficient, \
+                 pause=on|off and registered=on|off"
             )
         };
         return Ok(Arc::new(policy::Adaptive { goal, ..policy::Adaptive::default() }));
@@ -112,7 +118,10 @@ pub fn policy_of(name: &str) -> Result<Arc<dyn WaitPolicy>> {
     match policies::by_name(base) {
         Some(known) if parameters.next().is_none() => Ok(known),
         Some(_) => {
-            bail!("{name}: only adaptive and smartcon take parameters other than pause=on|off")
+            bail!(
+                "{name}: only adaptive and smartcon take parameters other than pause=on|off and \
+                 registered=on|off"
+            )
         }
         None => bail!("{name}: no such policy; there are {}", policies::names().join(", ")),
     }
@@ -177,7 +186,13 @@ impl Contender {
             let ring = RawRing::new(name, subject.open_plainly()?, subject.block_bytes)?;
             return Ok(Contender::Ring(Box::new(ring)));
         }
-        Self::under(policy_of(name)?, subject, subject.known, Some(monitor))
+        let contender = Self::under(policy_of(name)?, subject, subject.known, Some(monitor))?;
+        Ok(match contender {
+            Contender::Dwell(file) if parts(name).1.any(|parameter| parameter == REGISTERED) => {
+                Contender::Registered(file)
+            }
+            contender => contender,
+        })
     }
 
     /// A peer from this program.
@@ -188,7 +203,7 @@ impl Contender {
     /// How it is set up, where it is not Dwell's own; `None` before the first batch of a peer.
     pub fn configured(&self, name: &str) -> Option<Configured> {
         match self {
-            Contender::Dwell(_) => None,
+            Contender::Dwell(_) | Contender::Registered(_) => None,
             Contender::Blocking(_) | Contender::Ring(_) => Some(Configured {
                 name: name.into(),
                 version: env!("CARGO_PKG_VERSION").into(),
@@ -202,7 +217,9 @@ impl Contender {
     #[inline]
     pub fn request(&mut self, direction: Direction, buffer: &mut [u8], offset: u64) -> Result<()> {
         match self {
-            Contender::Dwell(file) => one(file, direction, buffer, offset)?,
+            Contender::Dwell(file) | Contender::Registered(file) => {
+                one(file, direction, buffer, offset)?
+            }
             Contender::Blocking(blocking) => blocking
                 .request(direction, buffer, offset)
                 .with_context(|| format!("{direction} at byte {offset}"))?,
@@ -224,6 +241,15 @@ impl Contender {
     ) -> Result<Answer> {
         let round = match self {
             Contender::Dwell(file) => serve(file, batch, buffers, span)?,
+            Contender::Registered(file) if batch.depth() == 1 => serve(file, batch, buffers, span)?,
+            Contender::Registered(file) => {
+                let pool = Pool::new(batch.depth(), batch.size_bytes());
+                let mut pooled: Vec<Aligned> = std::iter::from_fn(|| pool.take()).collect();
+                for (buffer, from) in pooled.iter_mut().zip(buffers) {
+                    buffer.copy_from_slice(from);
+                }
+                serve_all(file, batch, &mut pooled, Some(&pool), span)?
+            }
             Contender::Blocking(blocking) => blocking.serve(batch, buffers, span)?,
             Contender::Ring(ring) => ring.serve(batch, buffers, span)?,
             Contender::Program(program) => return program.serve(batch, span),
@@ -234,7 +260,7 @@ impl Contender {
     /// Whether its batches are served in the calling thread alone.
     pub fn serves_in_caller(&self, depth: usize) -> bool {
         match self {
-            Contender::Dwell(_) | Contender::Ring(_) => true,
+            Contender::Dwell(_) | Contender::Registered(_) | Contender::Ring(_) => true,
             Contender::Blocking(_) => depth == 1,
             Contender::Program(_) => false,
         }
@@ -243,7 +269,7 @@ impl Contender {
     /// What Dwell counted; empty for others.
     pub fn stats(&self) -> Stats {
         match self {
-            Contender::Dwell(file) => file.stats(),
+            Contender::Dwell(file) | Contender::Registered(file) => file.stats(),
             _ => Stats::default(),
         }
     }
@@ -273,7 +299,21 @@ fn serve(
         }
         return Ok(batch.round(meter.stop()));
     }
+    serve_all(file, batch, buffers, None, span)
+}
+
+fn serve_all(
+    file: &File,
+    batch: &mut Batch,
+    buffers: &mut Vec<Aligned>,
+    pool: Option<&Pool>,
+    span: Duration,
+) -> Result<RoundResult> {
+    let direction = batch.requests().direction;
     let mut pipeline = file.pipeline(buffers.len() as u32)?;
+    if let Some(pool) = pool {
+        pipeline.register(pool)?;
+    }
     let meter = batch.begin(span, Scope::Thread);
     loop {
         while !buffers.is_empty()

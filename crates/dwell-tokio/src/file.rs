@@ -9,7 +9,7 @@ use std::future::Future;
 use std::path::Path;
 use std::sync::Arc;
 
-use dwell::buffer::{IoBuf, IoBufMut};
+use dwell::buffer::{IoBuf, IoBufMut, Pool};
 use dwell::executor::AsyncFile;
 use dwell::{Error, ErrorKind, Options};
 use tokio::runtime::Handle;
@@ -118,6 +118,18 @@ impl File {
     /// The file, for blocking calls, statistics and names.
     pub fn file(&self) -> &Arc<dwell::File> {
         &self.inner.file
+    }
+
+    /// Has the kernel pin the memory of `pool` once, instead of for each request, as
+    /// [`AsyncFile::register`].
+    ///
+    /// # Errors
+    /// As [`AsyncFile::register`].
+    pub async fn register(&self, pool: &Pool) -> dwell::Result<()> {
+        let pool = pool.clone();
+        let register = move |file: AsyncFile| async move { file.register(&pool) };
+        let registered = self.inner.driver.run(self.inner.key, Dropped::GoesOn, register).await;
+        registered.unwrap_or_else(|| Err(self.inner.ended()))
     }
 
     /// Reads at `offset` to fill `buffer`. Gives the number of bytes read, fewer only at the end of

@@ -117,6 +117,28 @@ fn bytes_of_the_crate_bytes_are_buffers() {
 }
 
 #[test]
+fn registered_buffers_are_read_as_others() {
+    use dwell::buffer::Pool;
+
+    let _alone = ALONE.lock();
+    let dir = disk();
+    let path = dir.path().join("data");
+    std::fs::write(&path, [7; 8192]).unwrap();
+    runtime().block_on(async {
+        let file = dwell_tokio::open(&path).await.unwrap();
+        let pool = Pool::new(2, 4096);
+        file.register(&pool).await.unwrap();
+        let (first, second) = (pool.take().unwrap(), pool.take().unwrap());
+        let reads = tokio::join!(file.read_exact_at(first, 0), file.read_exact_at(second, 4096));
+        assert!(*reads.0.unwrap() == [7; 4096] && *reads.1.unwrap() == [7; 4096]);
+        // Pools that are dropped make room for others.
+        for _ in 0..40 {
+            file.register(&Pool::new(1, 4096)).await.unwrap();
+        }
+    });
+}
+
+#[test]
 fn files_streams_and_futures_can_go_to_other_threads() {
     fn send<T: Send + 'static>(_: impl Fn() -> T) {}
     fn sync<T: Send + Sync + 'static>() {}

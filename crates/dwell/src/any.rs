@@ -7,6 +7,7 @@ use std::os::fd::BorrowedFd;
 
 use dwell_policy::{Backlog, Route, Routes};
 
+use crate::buffer::Pool;
 use crate::kernel::{Kernel, KernelQueue};
 use crate::queue::{Completion, Full, InHandler, Io, Queue, QueueHint, Ticket, Wake, Watch};
 use crate::source::{Fills, Source};
@@ -167,6 +168,14 @@ unsafe impl Queue for AnyQueue {
 
     fn watch(&mut self, descriptor: BorrowedFd<'_>) -> Watch {
         each!(self, queue => queue.watch(descriptor))
+    }
+
+    fn register_pool(&mut self, pool: &Pool) -> io::Result<()> {
+        each!(self, queue => queue.register_pool(pool))
+    }
+
+    fn register_target(&mut self, target: i32) -> io::Result<()> {
+        each!(self, queue => queue.register_target(target))
     }
 
     fn cancel(&mut self, ticket: Ticket) {

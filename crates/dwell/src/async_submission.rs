@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What becomes of a request on a queue that has many in flight: checked, decided, accounted for.
 
-use dwell_policy::{
-    Arm, Backlog, Call, Decision, Estimator, Mode, Ns, Reason, Route, Wait, policy,
-};
+use dwell_policy::{Backlog, Call, Decision, Estimator, Mode, Ns, Reason, Route, Wait, policy};
 
 use crate::admission::{Admission, Standing};
 use crate::clock;
@@ -61,7 +59,7 @@ impl Course {
         }
         let cpu_ns = self.cpu_ns.take().map(|before| clock::thread_cpu().saturating_sub(before));
         let (began, took_ns) = (self.since, now.saturating_sub(self.since));
-        let (arm, requests) = (Some(Arm::of(decision)), self.landed);
+        let (arm, requests) = (Some(asked.arm(decision)), self.landed);
         let taken = Taken { arm, requests, began, took_ns, cpu_ns };
         learner.hear(&mut self.hearing, asked, taken);
         self.begin(Some(learner), Some(asked), now);

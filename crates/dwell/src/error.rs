@@ -99,6 +99,17 @@ impl Error {
         Error::Invalid { kind, path: path.into(), what: what.into() }
     }
 
+    /// A pool that a queue's ring could not register.
+    pub(crate) fn registering(path: &Path, error: io::Error) -> Self {
+        match error.kind() {
+            _ if error.raw_os_error().is_some() => Self::io("register", path, None, error),
+            io::ErrorKind::Unsupported => {
+                Self::refused(ErrorKind::Unsupported, path, error.to_string())
+            }
+            _ => Self::refused(ErrorKind::OutOfRange, path, error.to_string()),
+        }
+    }
+
     /// What sort of failure it is.
     pub fn kind(&self) -> ErrorKind {
         match self {

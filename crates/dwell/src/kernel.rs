@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use dwell_policy::{Backlog, Kind, Route, Routes};
 use syscalls::{Errno, Sysno, syscall};
 
+use crate::buffer::Pool;
 use crate::queue::{Action, Completion, Full, InHandler, Io, Queue, Ticket, Wake, Watch};
 use crate::ring::{self, Ring, SpinMethod};
 use crate::source::{Fills, Source};
@@ -387,6 +388,14 @@ unsafe impl Queue for KernelQueue {
             Some(ring) => ring.watch(descriptor),
             None => Watch::Cannot,
         })
+    }
+
+    fn register_pool(&mut self, pool: &Pool) -> io::Result<()> {
+        self.with(|rings| rings.register_pool(pool))
+    }
+
+    fn register_target(&mut self, target: i32) -> io::Result<()> {
+        self.with(|rings| rings.register_target(target))
     }
 
     fn cancel(&mut self, ticket: Ticket) {

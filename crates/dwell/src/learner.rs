@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use dwell_policy::switchback::{Seen, Step, Switchback, Told};
-use dwell_policy::{Arm, Arms, BUCKETS, Call, Goal, Kind, Learned, Ns, Wait, bucket};
+use dwell_policy::{
+    Arm, Arms, BUCKETS, Call, Decision, Goal, Kind, Learned, Ns, Reason, Wait, bucket,
+};
 
 use crate::clock;
 use crate::remembered::{CELLS, Place, Remembered};
@@ -99,6 +101,16 @@ impl Asked {
     /// What a policy may know of it.
     pub fn learned(self) -> Option<Learned> {
         self.word.learned()
+    }
+
+    /// The arm that a decision counts for. Before anything was learned, one that blocked only for
+    /// want of a spinner is the policy's word for spinning.
+    pub fn arm(self, decision: &Decision) -> Arm {
+        match (self.learned(), decision.why) {
+            (None, Reason::SpinBudget) if self.offered.has(Arm::Poll) => Arm::Poll,
+            (None, Reason::SpinBudget) => Arm::Spin,
+            _ => Arm::of(decision),
+        }
     }
 
     /// Whether it was made beside others who want the CPUs, and decided by what was measured there.

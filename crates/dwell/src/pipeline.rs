@@ -4,6 +4,7 @@
 
 mod finished;
 mod reaper;
+mod registering;
 
 use std::collections::VecDeque;
 use std::marker::PhantomData;
@@ -412,8 +413,8 @@ where
             admission.admit(&mut decision, now, &mut self.standing, spares_others)
         }) {
             Ok(guard) => guard,
-            Err(_) => {
-                decision.mode = Mode::Block;
+            Err(why) => {
+                (decision.mode, decision.why) = (Mode::Block, why);
                 None
             }
         };

@@ -4,10 +4,13 @@
 
 mod io;
 
+use std::io::Result as IoResult;
 use std::os::fd::{BorrowedFd, RawFd};
 use std::sync::atomic::AtomicU32;
 
 use dwell_policy::{Backlog, Ns, Route};
+
+use crate::buffer::Pool;
 
 pub use io::{Action, Io};
 
@@ -175,6 +178,26 @@ pub unsafe trait Queue {
         Watch::Cannot
     }
 
+    /// Has the system pin a pool's memory once, and not for each request. A queue that gains
+    /// nothing by it does nothing.
+    ///
+    /// # Errors
+    /// What the system refuses. Requests are served as before then.
+    fn register_pool(&mut self, pool: &Pool) -> IoResult<()> {
+        let _ = pool;
+        Ok(())
+    }
+
+    /// As [`Queue::register_pool`], of the target of requests, to be looked up once. It has to stay
+    /// open as long as the queue lives.
+    ///
+    /// # Errors
+    /// As [`Queue::register_pool`].
+    fn register_target(&mut self, target: i32) -> IoResult<()> {
+        let _ = target;
+        Ok(())
+    }
+
     /// Asks to end a request early. Its buffers are free only when its completion is out.
     fn cancel(&mut self, ticket: Ticket);
 
@@ -220,6 +243,12 @@ unsafe impl<Q: Queue + ?Sized> Queue for Box<Q> {
     }
     fn watch(&mut self, descriptor: BorrowedFd<'_>) -> Watch {
         (**self).watch(descriptor)
+    }
+    fn register_pool(&mut self, pool: &Pool) -> IoResult<()> {
+        (**self).register_pool(pool)
+    }
+    fn register_target(&mut self, target: i32) -> IoResult<()> {
+        (**self).register_target(target)
     }
     fn cancel(&mut self, ticket: Ticket) {
         (**self).cancel(ticket);

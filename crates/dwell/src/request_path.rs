@@ -7,7 +7,7 @@ mod apart;
 mod cached;
 
 use dwell_policy::{
-    Arm, Backlog, Call, Decision, Estimate, Kind, Load, Mode, Ns, Reason, Route, Routes, Wait,
+    Backlog, Call, Decision, Estimate, Kind, Load, Mode, Ns, Reason, Route, Routes, Wait,
     WaitMachine, policy,
 };
 
@@ -393,7 +393,7 @@ where
             self.compare(kind, u64::from(io.bytes()), started, latency_ns);
             if let Some((asked, learner)) = asked {
                 // A call in the queue's place says nothing of the queue.
-                let arm = as_decided.then(|| Arm::of(&decision));
+                let arm = as_decided.then(|| asked.arm(&decision));
                 let by_server = decision.route != Route::Inline && self.source.has_busy_server();
                 let server_ns = if by_server { latency_ns } else { 0 };
                 let own_ns = |before| clock::thread_cpu().saturating_sub(before);

@@ -4,6 +4,7 @@
 
 mod entry;
 mod lost;
+mod registered;
 mod wake;
 
 use std::collections::VecDeque;
@@ -18,7 +19,7 @@ use crate::eventfd::Event;
 use crate::fork::ForkMark;
 use crate::queue::{Action, Completion, Full, Io, Ticket};
 use crate::seccomp;
-use entry::entry;
+use registered::Registered;
 
 /// How a spinning thread looks for completions on an interrupt ring.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -128,6 +129,7 @@ pub struct Ring {
     /// Tells those who sleep elsewhere of completions that only a call brings out.
     news: Option<Event>,
     backlog: Backlog,
+    registered: Registered,
     mark: ForkMark,
 }
 
@@ -179,6 +181,7 @@ impl Ring {
             slept: false,
             news: None,
             backlog: Backlog::default(),
+            registered: Registered::default(),
             mark: ForkMark::new()?,
         })
     }
@@ -222,7 +225,7 @@ impl Ring {
         }
         let slot = self.free.pop().ok_or(Full)?;
         let ticket = u64::from(self.slots[slot as usize].generation) << 32 | u64::from(slot);
-        let mut entry = entry(io).user_data(ticket).personality(io.personality());
+        let mut entry = self.registered.entry(io).user_data(ticket).personality(io.personality());
         if io.may_block() {
             entry = entry.flags(squeue::Flags::ASYNC);
         }
@@ -415,6 +418,7 @@ impl Ring {
 impl Drop for Ring {
     fn drop(&mut self) {
         if self.mark.same_process() && !self.kept {
+            self.unregister();
             // SAFETY: dropped here and nowhere else.
             unsafe { ManuallyDrop::drop(&mut self.uring) };
         }

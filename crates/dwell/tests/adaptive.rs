@@ -5,9 +5,11 @@
 mod common;
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use dwell::executor::Executor;
 use dwell::learner;
+use dwell::monitor::{Config, SystemMonitor};
 use dwell::parameters::DeviceParameters;
 use dwell::policy::{Adaptive, WaitPolicy};
 use dwell::{Decision, File, Kind, Options, Reason};
@@ -161,12 +163,32 @@ fn a_core_is_not_spun_away_for_a_fifth_of_the_latency_where_cpu_time_has_its_pri
     // Fast, says the profile, so the first answer is to spin.
     let known =
         DeviceParameters { profile: Some(Profile::default()), ..DeviceParameters::default() };
-    let open = |goal| options(goal).known(known).open("emu:latency=100us,size=64KiB").unwrap();
+    let open = |goal| options(goal).known(known).open("emu:latency=1ms,size=64KiB").unwrap();
     let file = open(Goal::Efficient);
     assert!(read_until(&file, |known| known.incumbent == Arm::Spin || known.switches > 0));
     assert!(read_until(&file, |known| known.incumbent == Arm::Ring));
     let stats = file.stats();
     assert!(stats.because(Reason::Measured) > 0, "{stats:?}");
+}
+
+#[test]
+fn a_probe_that_says_spin_is_believed_though_the_first_request_finds_no_spinner() {
+    let known =
+        DeviceParameters { profile: Some(Profile::default()), ..DeviceParameters::default() };
+    let dir = tempfile::tempdir().unwrap();
+    let host_page = Some(dir.path().join("page"));
+    let config = Config { window_ms: 1000, threshold: Some(1.0), host_page, ..Config::default() };
+    let monitor = Arc::new(SystemMonitor::start(config).unwrap());
+    let options = options(Goal::Balanced).known(known).monitor(monitor.clone());
+    let file = options.open("emu:latency=20us,size=64KiB").unwrap();
+    let began = Instant::now();
+    while monitor.sample_once().others_above() {
+        assert!(began.elapsed() < Duration::from_secs(60), "{:?}", monitor.reader().load());
+        std::thread::sleep(Duration::from_millis(60));
+    }
+    file.read_exact_at(&mut [0; 4096], 0).unwrap();
+    assert_eq!(file.stats().because(Reason::SpinBudget), 1, "{:?}", file.stats());
+    assert_eq!(told(&file).unwrap().incumbent, Arm::Spin);
 }
 
 /// Blocks, until half of what is in flight has completed or as few as usual.

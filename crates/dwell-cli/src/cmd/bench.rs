@@ -56,8 +56,9 @@ pub struct Io {
     /// root) or a temporary file, and an emulated device
     paths: Vec<PathBuf>,
     /// Policies to compare; also smartcon:cpu-threshold=0.5+queue-limit=1+signal=total (all
-    /// policies take :pause=off), hand-written loops (pread, raw-wait, raw-cq-peek, raw-get-events,
-    /// raw-taskrun-flag, raw-iopoll) and other runtimes (peer:glommio, ...: dwell-peers --list)
+    /// policies take :pause=off and :registered=on), hand-written loops (pread, raw-wait,
+    /// raw-cq-peek, raw-get-events, raw-taskrun-flag, raw-iopoll) and other runtimes (peer:glommio,
+    /// ...: dwell-peers --list)
     #[arg(long, alias = "policy", value_delimiter = ',', default_value = "block,adaptive,smartcon,spin,hybrid", value_parser = contender_name)]
     policies: Vec<String>,
     /// The policy that the others are held against, block if not said

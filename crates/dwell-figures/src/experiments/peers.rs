@@ -14,6 +14,7 @@ use dwell_bench::program::{PREFIX, Peers};
 use dwell_bench::result::{Load, Requests, Row};
 use dwell_bench::stand::Kind;
 use dwell_bench::stats::{Paired, Summary};
+use dwell_bench::subject::Subject;
 use dwell_bench::trial::{Asked, Question};
 
 const DEPTHS: [u32; 5] = [1, 4, 16, 32, 64];
@@ -27,6 +28,11 @@ fn iops(depth: u32) -> String {
 fn cpu(depth: u32) -> String {
     format!("queue depth {depth}: CPU per request ÷ that peer's")
 }
+const REGISTERED_DEPTH: u32 = 32;
+const REGISTERED: [&str; 2] = [
+    "registered buffers and file: IOPS ÷ without",
+    "registered buffers and file: CPU per request ÷ without",
+];
 fn ahead(depth: u32) -> String {
     format!("queue depth {depth}: peers ahead in both")
 }
@@ -57,15 +63,38 @@ pub fn measure(
         let numbers = &[THROUGHPUT, CPU];
         let question = lab.question((Kind::Loop, &subject), &names, width);
         let question = Question { baseline: OURS, requests, numbers, ..question };
-        let mut step = step(progress, &format!("queue depth {depth}"), at, DEPTHS.len());
+        let mut step = step(progress, &format!("queue depth {depth}"), at, DEPTHS.len() + 1);
         let asked = lab.sample(result, &cases, || seen_and_asked(lab, &question, &mut step))?;
         let Some((all, best, asked)) = asked else { continue };
         judge(result, depth, (&all, &best, &asked), odd.clone())?;
         panels.push(panel(depth, &all.rows));
         lab.keep(result)?;
     }
+    registered(lab, result, &subject, progress)?;
     // A figure that goes on after a stop has its rows, but not what all peers did.
     Ok((panels.len() == DEPTHS.len()).then(|| chart(result, panels)))
+}
+
+/// What a pipeline gains by memory and a file that the kernel looks up once.
+fn registered(
+    lab: &mut Lab,
+    result: &mut FigureResult,
+    subject: &Subject,
+    progress: &mut Progress<'_>,
+) -> Result<()> {
+    let width = width(result, REGISTERED[0], Load::Idle);
+    let requests = Requests { depth: REGISTERED_DEPTH, ..Requests::random_reads() };
+    let numbers = &[THROUGHPUT, CPU];
+    let contenders = &["spin:registered=on"];
+    let question = lab.question((Kind::Loop, subject), contenders, width);
+    let question = Question { baseline: "spin", requests, numbers, ..question };
+    let mut step = step(progress, "registered buffers", DEPTHS.len(), DEPTHS.len() + 1);
+    let asked = lab.sample(result, &REGISTERED, || lab.ask(&question, &lab.means(), &mut step))?;
+    let Some(asked) = asked else { return Ok(()) };
+    for (number, case) in REGISTERED.into_iter().enumerate() {
+        enter(result, case, &asked.sampled, (0, 2, number), None)?;
+    }
+    lab.keep(result)
 }
 
 /// All contenders for a while; the best peer among them, and the default beside it to the end:

@@ -96,6 +96,7 @@ pub const NAMES: [&str; 7] =
     ["adaptive", "block", "spin", "hybrid", "smartcon", "predictive", "its"];
 
 /// A policy by its name, with its default parameters.
+#[doc(hidden)]
 pub fn by_name(name: &str) -> Option<&'static dyn WaitPolicy> {
     const SMARTCON: SmartCon =
         SmartCon { cpu_threshold: None, queue_limit: None, signal: CpuSignal::Others };

@@ -113,7 +113,7 @@ unsafe impl IoBuf for &'static [u8] {
     }
 }
 
-// SAFETY: an Aligned is a pointer to memory of its own.
+// SAFETY: an Aligned is a pointer to memory that it has alone, and that does not move with it.
 unsafe impl IoBuf for Aligned {
     fn data(&self) -> (*const u8, usize) {
         (self.as_ptr(), self.len())

@@ -11,8 +11,8 @@ use super::Handle;
 use super::inner::Inner;
 use super::request::{Memory, Request, Stage, whole};
 use crate::any::AnySource;
-use crate::buffer::{Filled, IoBuf, IoBufMut};
-use crate::error::{Error, Result};
+use crate::buffer::{Filled, IoBuf, IoBufMut, Pool};
+use crate::error::{Error, ErrorKind, Result};
 use crate::file::File;
 use crate::queue::Action;
 use crate::source::Source;
@@ -102,6 +102,22 @@ where
     /// The file.
     pub fn file(&self) -> &Arc<File<S>> {
         &self.inner.file
+    }
+
+    /// Has the kernel pin the memory of `pool` once, instead of for each request: io_uring's
+    /// registered buffers. Files of the executor share queues, so other files can gain by it too.
+    /// On a device or address that no ring serves, this changes nothing.
+    ///
+    /// # Errors
+    /// As [`Pipeline::register`](crate::pipeline::Pipeline::register); the executor has ended.
+    pub fn register(&self, pool: &Pool) -> Result<()> {
+        let path = self.file().path();
+        if self.inner.core.closed.get() {
+            return Err(Error::refused(ErrorKind::Ended, path, "the executor has ended"));
+        }
+        let Some(line) = self.inner.line else { return Ok(()) };
+        let queue = &mut self.inner.core.reactor.borrow_mut().lines[line].queue;
+        queue.register_pool(pool).map_err(|error| Error::registering(path, error))
     }
 
     /// Reads at `offset` to fill `buffer`: bytes read, fewer only at the end of the file, and the

@@ -243,8 +243,8 @@ impl Reactor {
             admission.admit(decision, now, &mut self.standing, spares_others)
         }) {
             Ok(guard) => guard,
-            Err(_) => {
-                decision.mode = Mode::Block;
+            Err(why) => {
+                (decision.mode, decision.why) = (Mode::Block, why);
                 None
             }
         };

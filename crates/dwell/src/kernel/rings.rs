@@ -9,6 +9,7 @@ use dwell_policy::{Backlog, Route};
 
 use super::call;
 use super::refusals::Refusals;
+use crate::buffer::{Pool, PoolRef};
 use crate::queue::{Completion, Full, Io, Ticket, Wake};
 use crate::ring::{Completed, Ring, SpinMethod};
 
@@ -19,6 +20,9 @@ pub(super) struct Rings {
     refusals: [Refusals; 4],
     /// Whether no ring is made any more.
     pub sealed: bool,
+    /// What rings that are made later register too.
+    pools: Vec<PoolRef>,
+    target: Option<i32>,
     /// Completions of requests that were served inline.
     inline: VecDeque<Completion>,
     inline_tickets: u64,
@@ -43,6 +47,8 @@ impl Rings {
             rings: [const { None }; 4],
             refusals: [Refusals::default(); 4],
             sealed: false,
+            pools: Vec::new(),
+            target: None,
             inline: VecDeque::with_capacity(depth as usize),
             inline_tickets: 0,
         }
@@ -63,9 +69,35 @@ impl Rings {
             };
             let made = Ring::new(self.depth, completed);
             self.refusals[at].note(made.is_ok());
-            self.rings[at] = Some(Box::new(made?));
+            let mut made = Box::new(made?);
+            // What cannot be registered with this one too is looked up for each request.
+            for pool in self.pools.iter().filter_map(PoolRef::pool) {
+                let _ = made.register_pool(&pool);
+            }
+            if let Some(target) = self.target {
+                let _ = made.register_file(target);
+            }
+            self.rings[at] = Some(made);
         }
         Ok(self.rings[at].as_mut().expect("made above"))
+    }
+
+    pub fn register_pool(&mut self, pool: &Pool) -> io::Result<()> {
+        self.usable().try_for_each(|ring| ring.register_pool(pool))?;
+        self.pools.retain(|other| other.is_used() && !other.is_of(pool));
+        self.pools.push(pool.by_ref());
+        Ok(())
+    }
+
+    pub fn register_target(&mut self, target: i32) -> io::Result<()> {
+        self.usable().try_for_each(|ring| ring.register_file(target))?;
+        self.target = Some(target);
+        Ok(())
+    }
+
+    /// A ring that is not is made anew for the next request.
+    fn usable(&mut self) -> impl Iterator<Item = &mut Ring> {
+        self.rings.iter_mut().flatten().map(Box::as_mut).filter(|ring| ring.usable())
     }
 
     pub fn submit(&mut self, io: &Io, route: Route, method: SpinMethod) -> Result<Ticket, Refused> {
