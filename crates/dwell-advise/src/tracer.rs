@@ -72,8 +72,8 @@ impl Tracer {
     ///
     /// Returns [`Error::NoProcess`] if there is no such process, [`Error::PidNamespace`] in such a
     /// namespace, [`Error::Forbidden`] without CAP_BPF and CAP_PERFMON, [`Error::NoTypes`] without
-    /// BTF, and [`Error::Refused`] if the kernel does not take a program: the last three only where
-    /// perf is not to be had either.
+    /// BTF, and [`Error::Refused`] if the kernel does not take a program. It returns the last three
+    /// only if perf is not available either.
     pub fn start(follow: Follow) -> Result<Tracer> {
         let followed = followed(follow)?;
         let refused = match Means::bpf(follow, &followed) {

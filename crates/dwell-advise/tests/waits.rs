@@ -51,8 +51,8 @@ impl Drop for Device {
 struct Watched {
     device: Device,
     seen: Seen,
-    /// How often its threads slept for what it was asked to do: a completion that comes before its
-    /// thread sleeps is no wait, and beside a crowd the device may be that quick.
+    /// How often its threads slept for what it was asked to do. A completion that comes before its
+    /// thread sleeps is no wait, and on an overloaded machine the device may be that quick.
     slept: u64,
 }
 

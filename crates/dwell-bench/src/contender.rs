@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is measured: Dwell's policies, and the hand-written loops they are held against.
+//! The contenders: Dwell's policies, and the hand-written loops they are held against.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -67,7 +67,7 @@ impl Drop for PauseChoice {
 
 const NO_PAUSE: &str = "pause=off";
 const REGISTERED: &str = "registered=on";
-/// What is no parameter of a policy.
+/// Parameters that are not a policy's own.
 const OF_ALL: [&str; 4] = [NO_PAUSE, "pause=on", REGISTERED, "registered=off"];
 
 /// A policy by name. All take `pause=off` ([`arch::set_pause`], set while it is measured) and

@@ -79,7 +79,7 @@ impl Day {
     /// A day from its text.
     ///
     /// # Errors
-    /// What is no day, with the file and the field.
+    /// The file or a field of it that makes no scenario.
     pub fn parse(origin: &str, text: &str) -> Result<Self> {
         let day: Day = toml::from_str(text).map_err(|error| {
             let at = error.span().map_or(0, |span| span.start);

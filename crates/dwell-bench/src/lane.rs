@@ -194,10 +194,10 @@ pub(crate) fn count(result: &mut RoundResult, before: &Stats, after: &Stats) {
         let earlier = before
             .rows
             .iter()
-            .find(|r| (r.route, r.mode, r.why) == (row.route, row.mode, row.why))
+            .find(|r| (r.route, r.mode, r.reason) == (row.route, row.mode, row.reason))
             .map_or(0, |r| r.requests);
         if row.requests > earlier {
-            let how = format!("{} {}: {}", row.route.as_str(), row.mode.as_str(), row.why);
+            let how = format!("{} {}: {}", row.route.as_str(), row.mode.as_str(), row.reason);
             *result.decisions.entry(how).or_default() += row.requests - earlier;
         }
     }

@@ -94,8 +94,8 @@ pub struct Middle {
 }
 
 impl Middle {
-    /// Of the finite ones among `samples`, by a percentile bootstrap with a fixed seed; `None` when
-    /// there is none.
+    /// The middle of the finite ones among `samples`, by a percentile bootstrap with a fixed seed;
+    /// `None` when there is none.
     pub fn of(samples: impl IntoIterator<Item = f64>) -> Option<Self> {
         Self::of_sorted(&mut samples.into_iter().filter(|s| s.is_finite()).collect::<Vec<_>>())
     }

@@ -280,8 +280,7 @@ fn regions_find_the_same_as_the_kernel_within_their_budgets() {
         .into_iter()
         .filter(|way| two || !["other", "spins"].iter().any(|w| way.ends_with(w)))
         .collect();
-    // Of the kernel's ways that which reads nothing ahead: of a disk that may be more than the
-    // limit.
+    // The kernel's mode that reads nothing ahead: on a disk, read-ahead may be more than the limit.
     ways.extend(["mmap-random", DEVICE]);
     let orders = [Order::Random, Order::Strided { pages: 7 }, Order::Window { pages: 40 }];
     for order in orders {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is known of an open file, and what its requests did.
+//! The parameters of an open file, and what its requests did.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, CString, c_char, c_int};
@@ -119,7 +119,7 @@ pub struct Stats {
     pub blocked: u64,
     /// Requests on a queue whose thread slept for a stated time and then busy-waited.
     pub hybrid: u64,
-    /// Requests of spun whose thread kept the CPU until the completion came: each saved what
+    /// Requests of spun whose thread spun until the completion came: each saved what
     /// blocking costs.
     pub switches_avoided: u64,
     /// Bytes read.
@@ -244,7 +244,7 @@ fn told(stats: &dwell::Stats) -> Stats {
             (_, Mode::Block) => &mut told.blocked,
             (_, Mode::Hybrid { .. }) => &mut told.hybrid,
         } += row.requests;
-        told.by_reason[row.why as usize] += row.requests;
+        told.by_reason[row.reason as usize] += row.requests;
     }
     told
 }

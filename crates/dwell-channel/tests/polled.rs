@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Served files on a real NVMe driver: what a channel reads past the page cache is polled where the
-//! device is, asserted as counts of interrupts in the VM that `vm/test` boots; anywhere else every
-//! test here skips.
+//! device is. Counts of interrupts show it in the VM that `vm/test` boots; anywhere else every test
+//! here skips.
 
 mod common;
 #[path = "../../dwell/tests/common/vm.rs"]

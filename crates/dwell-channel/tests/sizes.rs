@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Everybody who goes by the length of a file finds the right one, however the file was made
-//! longer: past the mount's own descriptors, by a client of a channel and by the kernel, passed
-//! through and by direct I/O.
+//! longer. It grows past the mount's own descriptors, by a client of a channel and by the kernel,
+//! passed through and by direct I/O.
 
 mod common;
 

@@ -159,7 +159,7 @@ fn requests(device: &Device) -> Vec<([(&'static str, &'static str); 3], Sample)>
         let labels = [
             ("route", row.route.as_str()),
             ("mode", row.mode.as_str()),
-            ("reason", row.why.as_str()),
+            ("reason", row.reason.as_str()),
         ];
         (labels, Sample::Count(row.requests))
     };
@@ -199,11 +199,7 @@ impl Collector for Processes {
         )?;
         self.each_device(
             to,
-            (
-                "dwell_switches_avoided",
-                "Requests whose thread kept the CPU until the completion",
-                None,
-            ),
+            ("dwell_switches_avoided", "Requests whose thread spun until the completion", None),
             Counter,
             |device| vec![([], Sample::Count(device.stats.switches_avoided()))],
         )?;

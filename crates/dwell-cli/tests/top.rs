@@ -51,7 +51,7 @@ fn stats_page(dir: &Path, run: u64) -> StatsPage {
 
 /// What a process could tell after so many requests.
 fn told(published_ns: u64, requests: u64) -> Snapshot {
-    let row = |route, mode, why, requests| Row { route, mode, why, requests };
+    let row = |route, mode, reason, requests| Row { route, mode, reason, requests };
     let mut stats = Stats {
         rows: vec![
             row(Route::Interrupt, Mode::Spin, Reason::Pays, requests),
@@ -94,7 +94,7 @@ fn a_process_is_seen_with_what_it_does() {
     assert_eq!(seen["passed"]["bytes"], 12_288);
     let device = &seen["devices"][0];
     assert_eq!((&device["name"], &device["policy"]), (&"loop0".into(), &"smartcon".into()));
-    assert_eq!(device["stats"]["rows"][1]["why"], "pays");
+    assert_eq!(device["stats"]["rows"][1]["reason"], "pays");
     assert_eq!(device["stats"]["latency"]["spun"]["count"], 300);
     // The first look may have come late, and found nothing new at the second.
     let rates = &seen["rates"][0];

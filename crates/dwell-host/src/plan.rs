@@ -53,7 +53,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         for plan in plan(&ProfileStore::new(dir.path())) {
             assert_eq!(plan.always(), None, "{}", plan.device);
-            assert_eq!(plan.small_read.why, Reason::Unprobed);
+            assert_eq!(plan.small_read.reason, Reason::Unprobed);
             assert!(plan.device.size_bytes > 0);
         }
     }

@@ -54,7 +54,7 @@ pub trait Procedure: Sized {
     /// Reads the results.
     ///
     /// # Errors
-    /// What is no result of this procedure.
+    /// Bytes that are no result of this procedure.
     fn read<'a>(&self, results: &mut Reader<'a>) -> Result<Self::Results<'a>>;
 
     /// A call whose results are read as those of this one, where that moves up to `bytes` bytes.

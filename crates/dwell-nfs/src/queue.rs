@@ -201,7 +201,7 @@ pub struct NfsQueue {
     /// Calls to be made again, and when.
     later: VecDeque<(Ns, Part)>,
     over: VecDeque<Completion>,
-    /// Of one look at the link; empty in between.
+    /// The answers of one look at the link; empty in between.
     answers: Vec<(u64, Result<Bytes, Failure>)>,
     depth: usize,
     next: u64,

@@ -15,7 +15,7 @@ use crate::nfs3::Kind;
 use crate::resume::{self, Extent, HEAD_BYTES, LINE_BYTES, Record};
 use crate::tree::{Facts, Node, Source, Target};
 
-/// Of one request between files here, in bytes.
+/// Length of one request between files here, in bytes.
 const LOCAL_BYTES: u32 = 256 << 10;
 /// Longest record that is read, in bytes: enough for a file of some TiB.
 const MOST_RECORD_BYTES: u64 = 64 << 20;

@@ -64,7 +64,7 @@ impl Url {
     /// A server alone, as in `nfs://server`; `None` where there is more to the address.
     ///
     /// # Errors
-    /// What is no address.
+    /// Text that is no address.
     pub fn of_server(text: &str) -> Result<Option<Url>, Error> {
         let (server, options) = text.split_once('?').unwrap_or((text, ""));
         let server = server.trim_end_matches('/');

@@ -168,7 +168,7 @@ fn a_copy_that_is_stopped_again_and_again_comes_to_its_end() {
 #[test]
 fn a_source_that_has_changed_is_copied_from_its_beginning() {
     let changes: [fn(&mut Vec<u8>); 3] = [
-        // Of the same length and, as it says, written at the same time.
+        // The same length and, as it says, written at the same time.
         |data| data[10] ^= 1,
         |data| data.truncate(8 * EXTENT),
         |data| data.extend_from_slice(b"more"),

@@ -270,7 +270,7 @@ impl ThreadQueue {
         self.look();
         self.land(sh);
         let mut decision = self.decide(sh, Asked::Read, PAGE_BYTES);
-        if decision.why != Reason::Sacrificed {
+        if decision.reason != Reason::Sacrificed {
             decision = Decision::new(Route::Interrupt, Mode::Spin, STEP_NS, Reason::Pays);
         } else {
             decision.route = Route::Interrupt;

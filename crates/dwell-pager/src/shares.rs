@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Who gets how much of memory that regions share, and how much there is under pressure: without a
+//! How much each gets of memory that regions share, and how much there is under pressure: without a
 //! clock or a file.
 
 /// Pages that a region gets in any case.

@@ -84,7 +84,7 @@ counters! {
     read_errors,
     /// Pages that went beyond the budget because nothing could leave memory.
     over_budget,
-    /// Waits that kept the CPU.
+    /// Waits that spun.
     waits_spun,
     /// Waits that blocked.
     waits_parked,
@@ -94,7 +94,7 @@ counters! {
     fault_ns,
     /// Time spent waiting: spun, slept and parked, in nanoseconds.
     waited_ns,
-    /// Of the waiting time, what was spent busy with nothing to do, in nanoseconds.
+    /// Waiting time that was spent busy with nothing to do, in nanoseconds.
     spun_ns,
     /// Time in which a wait was used for other work, in nanoseconds.
     stolen_ns,

@@ -85,18 +85,18 @@ impl Arm {
     }
 
     /// This arm as the decision for a request.
-    pub fn decide(self, wait: &Wait<'_>, why: Reason) -> Decision {
+    pub fn decide(self, wait: &Wait<'_>, reason: Reason) -> Decision {
         let routes = wait.routes;
-        let on = |route, mode| Decision::new(route, mode, wait.predicted_ns(), why);
+        let on = |route, mode| Decision::new(route, mode, wait.predicted_ns(), reason);
         match self {
             Arm::Spin if routes.has(Route::Interrupt) => on(Route::Interrupt, Mode::Spin),
-            Arm::Spin | Arm::Poll => spin(wait, why),
-            Arm::Hybrid => Hybrid::decide(wait, why),
-            Arm::SpinHalf => spin(wait, why).for_half(),
-            Arm::RingHalf => Arm::Ring.decide(wait, why).for_half(),
+            Arm::Spin | Arm::Poll => spin(wait, reason),
+            Arm::Hybrid => Hybrid::decide(wait, reason),
+            Arm::SpinHalf => spin(wait, reason).for_half(),
+            Arm::RingHalf => Arm::Ring.decide(wait, reason).for_half(),
             Arm::Ring if routes.has(Route::Interrupt) => on(Route::Interrupt, Mode::Block),
             Arm::Call if routes.has(Route::Inline) => on(Route::Inline, Mode::Block),
-            Arm::Call | Arm::Ring => block(wait, why),
+            Arm::Call | Arm::Ring => block(wait, reason),
         }
     }
 }

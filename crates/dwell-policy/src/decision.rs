@@ -3,7 +3,7 @@
 
 use crate::{Ns, Route};
 
-/// Whether the thread keeps the CPU while it waits.
+/// Whether the thread spins or blocks while it waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Mode {
     /// Block; a context switch brings the thread back.
@@ -52,7 +52,7 @@ pub enum Reason {
     QueueLength,
     /// Others use more of the CPUs than the CPU threshold.
     CpuBusy,
-    /// The host's budget of spinners is used up.
+    /// The host's spinner limit is reached.
     SpinBudget,
     /// Every check passed, or the prediction says so: spinning pays.
     Pays,
@@ -169,13 +169,13 @@ pub struct Decision {
     /// What the thread does meanwhile.
     pub mode: Mode,
     /// Predicted latency, in nanoseconds; 0 when unknown.
-    pub due_in_ns: Ns,
+    pub expected_ns: Ns,
     /// Longest spin, in nanoseconds; past it the wait parks.
     pub spin_limit_ns: Ns,
     /// How many completions the wait is for, where many requests are in flight.
     pub min_complete: MinComplete,
-    /// Why.
-    pub why: Reason,
+    /// The reason for it.
+    pub reason: Reason,
 }
 
 impl Decision {
@@ -187,14 +187,14 @@ impl Decision {
     pub const BLIND_SPIN_LIMIT_NS: Ns = 200_000;
 
     /// A decision whose spin may last four times the predicted latency, within the limits above.
-    pub fn new(route: Route, mode: Mode, due_in_ns: Ns, why: Reason) -> Self {
-        let spin_limit_ns = match due_in_ns {
+    pub fn new(route: Route, mode: Mode, expected_ns: Ns, reason: Reason) -> Self {
+        let spin_limit_ns = match expected_ns {
             0 => Self::BLIND_SPIN_LIMIT_NS,
-            due_in_ns => {
-                due_in_ns.saturating_mul(4).clamp(Self::MIN_SPIN_LIMIT_NS, Self::MAX_SPIN_LIMIT_NS)
-            }
+            expected_ns => expected_ns
+                .saturating_mul(4)
+                .clamp(Self::MIN_SPIN_LIMIT_NS, Self::MAX_SPIN_LIMIT_NS),
         };
-        Decision { route, mode, due_in_ns, spin_limit_ns, min_complete: MinComplete::Few, why }
+        Decision { route, mode, expected_ns, spin_limit_ns, min_complete: MinComplete::Few, reason }
     }
 
     /// The same, until half of what is in flight has completed.

@@ -17,10 +17,10 @@
 //! wait.routes = Routes::INLINE | Routes::INTERRUPT;
 //!
 //! let decision = SmartCon::default().choose(&wait);
-//! assert_eq!((decision.mode, decision.why), (Mode::Spin, Reason::Pays));
+//! assert_eq!((decision.mode, decision.reason), (Mode::Spin, Reason::Pays));
 //!
 //! wait.size_bytes = 128 << 10;
-//! assert_eq!(SmartCon::default().choose(&wait).why, Reason::Size);
+//! assert_eq!(SmartCon::default().choose(&wait).reason, Reason::Size);
 //! ```
 #![no_std]
 #![forbid(unsafe_code)]

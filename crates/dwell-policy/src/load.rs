@@ -11,9 +11,9 @@ pub struct Load {
     threshold: u16,
     /// Runnable threads of others, saturating at 255.
     pub competitors: u8,
-    /// Whether this host's budget of spinners has room for one more.
+    /// Whether this host's spinner limit has room for one more.
     pub may_spin: bool,
-    /// Whether this host has a budget of spinners at all, whoever holds it.
+    /// Whether this host's spinner limit is above 0, whoever spins.
     pub has_budget: bool,
     /// Whether somebody has switched Dwell off on this machine.
     pub off: bool,

@@ -109,7 +109,7 @@ impl WaitMachine {
         WaitMachine {
             phase,
             spin_limit_ns: decision.spin_limit_ns,
-            due: submitted.saturating_add(decision.due_in_ns),
+            due: submitted.saturating_add(decision.expected_ns),
             give_up_at: None,
             offering: true,
             last: None,

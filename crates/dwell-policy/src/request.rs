@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is asked of a device, and what is known at the moment of asking.
+//! A request as a policy sees it: what is asked of a device, and what is known at that moment.
 
 use crate::{Estimate, Learned, Load, Ns, Profile};
 

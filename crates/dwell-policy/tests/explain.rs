@@ -132,5 +132,5 @@ fn a_large_request_is_stopped_by_its_size_and_the_checks_behind_are_told_too() {
     assert_eq!(checks.len(), 10);
     let at = checks.iter().position(|check| check.decision.is_some()).unwrap();
     let size = Looked::Size { bytes: 1 << 20, threshold_bytes: Some(64 << 10) };
-    assert_eq!((checks[at].looked, checks[at].decision.unwrap().why), (size, Reason::Size));
+    assert_eq!((checks[at].looked, checks[at].decision.unwrap().reason), (size, Reason::Size));
 }

@@ -42,7 +42,7 @@ fn one_of_several_has_a_class_and_a_threshold_of_its_own() {
     let decide = |class, size_threshold_bytes, queued_threshold_bytes, call| {
         let profile = Profile { class, size_threshold_bytes, queued_threshold_bytes, ..FAST };
         let decision = SmartCon::default().choose(&Wait { call, ..small(&profile) });
-        (decision.mode, decision.why)
+        (decision.mode, decision.reason)
     };
     let (fast, mainstream) = (DeviceClass::Fast, DeviceClass::Mainstream);
     let spins = (Mode::Spin, Reason::Pays);
@@ -79,35 +79,35 @@ fn smartcon_checks_class_size_backlog_queue_cpu_and_budget_in_this_order() {
     let mut wait = Wait::new(Kind::Read, (64 << 10) + 1, Some(&mainstream));
     wait.backlog = Backlog { bytes: 1 << 20, requests: 3 };
     wait.load = load(0.9, 0.9, 0.5, false);
-    assert_eq!(policy.choose(&wait).why, Reason::Mainstream);
+    assert_eq!(policy.choose(&wait).reason, Reason::Mainstream);
     wait.profile = Some(&FAST);
-    assert_eq!(policy.choose(&wait).why, Reason::Size);
+    assert_eq!(policy.choose(&wait).reason, Reason::Size);
     wait.size_bytes = 64 << 10;
-    assert_eq!(policy.choose(&wait).why, Reason::Backlog);
+    assert_eq!(policy.choose(&wait).reason, Reason::Backlog);
     wait.backlog.bytes = 0;
-    assert_eq!(policy.choose(&wait).why, Reason::QueueLength);
+    assert_eq!(policy.choose(&wait).reason, Reason::QueueLength);
     wait.backlog.requests = 2;
     wait.awake = false;
-    assert_eq!(policy.choose(&wait).why, Reason::Asleep);
+    assert_eq!(policy.choose(&wait).reason, Reason::Asleep);
     wait.awake = true;
-    assert_eq!(policy.choose(&wait).why, Reason::CpuBusy);
+    assert_eq!(policy.choose(&wait).reason, Reason::CpuBusy);
     wait.load = load(0.5, 0.5, 0.5, false);
-    assert_eq!(policy.choose(&wait).why, Reason::SpinBudget);
+    assert_eq!(policy.choose(&wait).reason, Reason::SpinBudget);
     wait.load.may_spin = true;
     // Exactly the threshold, exactly the queue limit, exactly the CPU threshold: still spins.
     let decision = policy.choose(&wait);
-    assert_eq!((decision.mode, decision.why), (Mode::Spin, Reason::Pays));
+    assert_eq!((decision.mode, decision.reason), (Mode::Spin, Reason::Pays));
     wait.kind = Kind::Sync;
-    assert_eq!(policy.choose(&wait).why, Reason::Sync);
+    assert_eq!(policy.choose(&wait).reason, Reason::Sync);
 }
 
 #[test]
 fn size_and_backlog_together_may_reach_the_threshold_and_not_exceed_it() {
     let mut wait = small(&FAST);
     wait.backlog.bytes = (64 << 10) - 4096;
-    assert_eq!(SmartCon::default().choose(&wait).why, Reason::Pays);
+    assert_eq!(SmartCon::default().choose(&wait).reason, Reason::Pays);
     wait.backlog.bytes += 1;
-    assert_eq!(SmartCon::default().choose(&wait).why, Reason::Backlog);
+    assert_eq!(SmartCon::default().choose(&wait).reason, Reason::Backlog);
 }
 
 #[test]
@@ -115,10 +115,10 @@ fn each_signal_is_held_against_the_threshold() {
     let mut wait = small(&FAST);
     wait.load = Load::new(0.2, 0.9, 0.5);
     let with = |signal| SmartCon { signal, ..SmartCon::default() };
-    assert_eq!(with(CpuSignal::Others).choose(&wait).why, Reason::Pays);
-    assert_eq!(with(CpuSignal::Total).choose(&wait).why, Reason::CpuBusy);
+    assert_eq!(with(CpuSignal::Others).choose(&wait).reason, Reason::Pays);
+    assert_eq!(with(CpuSignal::Total).choose(&wait).reason, Reason::CpuBusy);
     let own = SmartCon { cpu_threshold: Some(0.1), ..SmartCon::default() };
-    assert_eq!(own.choose(&wait).why, Reason::CpuBusy);
+    assert_eq!(own.choose(&wait).reason, Reason::CpuBusy);
 }
 
 #[test]
@@ -262,7 +262,7 @@ fn any_smartcon() -> impl Strategy<Value = SmartCon> {
     )
 }
 
-/// Keeps the CPU while it waits.
+/// Spins while it waits.
 fn spins(decision: &Decision) -> bool {
     decision.mode == Mode::Spin
 }
@@ -280,7 +280,7 @@ proptest! {
             prop_assert!(limits.contains(&decision.spin_limit_ns));
             // Nobody can stay on the CPU for a call that the kernel may block.
             let inline = decision.route == Route::Inline && decision.mode != Mode::Block;
-            prop_assert!(!inline || decision.why == Reason::VeryFast, "{name}: {decision:?}");
+            prop_assert!(!inline || decision.reason == Reason::VeryFast, "{name}: {decision:?}");
         }
     }
 
@@ -288,7 +288,7 @@ proptest! {
     fn unprobed_devices_pass_through(wait in any_wait(), policy in any_smartcon()) {
         for decision in [policy.choose(&wait), Hybrid.choose(&wait)] {
             prop_assert_eq!(decision.mode, Mode::Block);
-            prop_assert!(matches!(decision.why, Reason::Unprobed | Reason::Sync));
+            prop_assert!(matches!(decision.reason, Reason::Unprobed | Reason::Sync));
             prop_assert_eq!(decision.route, wait.routes.to_block(wait.call));
         }
         prop_assert_eq!(policy.always_inline(None), Some((Mode::Block, Reason::Unprobed)));
@@ -299,7 +299,7 @@ proptest! {
         let profile = Profile { class: DeviceClass::Mainstream, ..profile };
         let wait = Wait { profile: Some(&profile), call: Call::Blocking, ..wait };
         let decision = policy.choose(&wait);
-        prop_assert_eq!((decision.mode, decision.why), (Mode::Block, Reason::Mainstream));
+        prop_assert_eq!((decision.mode, decision.reason), (Mode::Block, Reason::Mainstream));
     }
 
     #[test]
@@ -308,7 +308,7 @@ proptest! {
         let wait = Wait { profile: Some(&profile), ..wait };
         let decision = policy.choose(&wait);
         // Any set of routes is inline or has a queue.
-        prop_assert_eq!((decision.mode, decision.why), (Mode::Spin, Reason::VeryFast));
+        prop_assert_eq!((decision.mode, decision.reason), (Mode::Spin, Reason::VeryFast));
         prop_assert_eq!(decision.route == Route::Inline, wait.routes.has(Route::Inline));
     }
 
@@ -386,7 +386,7 @@ proptest! {
     fn spin_spins_wherever_there_is_a_queue(wait in any_wait()) {
         let decision = Spin.choose(&wait);
         prop_assert_eq!(spins(&decision), wait.routes.to_spin().is_some());
-        prop_assert_eq!(decision.why == Reason::NoQueue, wait.routes.to_spin().is_none());
+        prop_assert_eq!(decision.reason == Reason::NoQueue, wait.routes.to_spin().is_none());
     }
 
     #[test]
@@ -396,7 +396,7 @@ proptest! {
             let policy = by_name(name).unwrap();
             if let Some((mode, why)) = policy.always_inline(wait.profile) {
                 let decision = policy.choose(&wait);
-                prop_assert_eq!((decision.mode, decision.why, decision.route), (mode, why, Route::Inline), "{}", name);
+                prop_assert_eq!((decision.mode, decision.reason, decision.route), (mode, why, Route::Inline), "{}", name);
             }
         }
     }
@@ -409,7 +409,7 @@ proptest! {
             let policy = by_name(name).unwrap();
             if let Some(why) = policy.leaves(&wait) {
                 let decision = policy.choose(&later);
-                prop_assert_eq!((decision.mode, decision.why, decision.route), (Mode::Block, why, Route::Inline), "{}", name);
+                prop_assert_eq!((decision.mode, decision.reason, decision.route), (Mode::Block, why, Route::Inline), "{}", name);
             }
         }
     }
@@ -447,13 +447,16 @@ fn its_gives_way_to_a_higher_priority_and_to_nothing_else() {
         (19, Some(-20), Mode::Block, Reason::Sacrificed),
     ] {
         let decision = its.choose(&wait(nice, next));
-        assert_eq!((decision.mode, decision.why), (mode, why), "nice {nice}, next {next:?}");
+        assert_eq!((decision.mode, decision.reason), (mode, why), "nice {nice}, next {next:?}");
     }
     let sync = Wait { kind: Kind::Sync, ..wait(0, None) };
-    assert_eq!(its.choose(&sync).why, Reason::Sync);
+    assert_eq!(its.choose(&sync).reason, Reason::Sync);
     let slow = Profile { latency_ns: 2 * Its::LONGEST_SPIN_NS, ..Profile::default() };
     let slow = Wait { profile: Some(&slow), ..wait(0, None) };
-    assert_eq!((its.choose(&slow).mode, its.choose(&slow).why), (Mode::Block, Reason::Mainstream));
+    assert_eq!(
+        (its.choose(&slow).mode, its.choose(&slow).reason),
+        (Mode::Block, Reason::Mainstream)
+    );
 }
 
 #[test]
@@ -465,13 +468,13 @@ fn its_leaves_the_cpu_where_spinning_was_seen_to_be_slower_and_now_and_then_trie
     };
     assert_eq!(with(20_000, 30_000, 0).mode, Mode::Spin);
     assert_eq!(
-        (with(900_000, 40_000, 0).mode, with(900_000, 40_000, 0).why),
+        (with(900_000, 40_000, 0).mode, with(900_000, 40_000, 0).reason),
         (Mode::Block, Reason::SwitchCheaper)
     );
     // One slow spin alone is no reason for ever: the second run tries the other mode.
     assert_eq!(with(300_000, 0, 0).mode, Mode::Block);
     assert_eq!(
-        (with(300_000, 0, 40).mode, with(300_000, 0, 40).why),
+        (with(300_000, 0, 40).mode, with(300_000, 0, 40).reason),
         (Mode::Spin, Reason::Explored)
     );
     let spun = (0..100_000).filter(|at| with(900_000, 40_000, *at).mode == Mode::Spin).count();

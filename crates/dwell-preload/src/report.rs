@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is said at the end of a run.
+//! The lines at the end of a run.
 #![allow(unsafe_code)]
 
 use std::fs;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is known of each descriptor of this process: one atomic word, how lately its reads
-//! missed the page cache, and how often its number came to name something else.
+//! The descriptors of this process. Each has one atomic word with what is known of it, how lately
+//! its reads missed the page cache, and how often its number came to name something else.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 

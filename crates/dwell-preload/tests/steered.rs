@@ -81,7 +81,7 @@ fn orders_take_effect_at_once_in_a_program_that_runs() {
     let run = ended.run.as_ref().unwrap();
     let requests = |route, mode, why| {
         let rows = run.stats().rows;
-        let row = rows.iter().find(|row| (row.route, row.mode, row.why) == (route, mode, why));
+        let row = rows.iter().find(|row| (row.route, row.mode, row.reason) == (route, mode, why));
         row.map_or(0, |row| row.requests)
     };
     // Spun in the first phase and the last, blocked in the second and, when on again, the fourth.

@@ -3,8 +3,8 @@
 
 use std::path::{Path, PathBuf};
 
-use dwell_bench::its::sweep::{Point, Sweep};
-use dwell_bench::its::{Ask, Simulated, Study};
+use dwell_bench::simulator::sweep::{Point, Sweep};
+use dwell_bench::simulator::{Ask, Simulated, Study};
 use dwell_sim::columns::{self, Column, counts, texts};
 use dwell_sim::params::Said;
 use dwell_sim::{Params, PolicyKind};

@@ -168,9 +168,9 @@ impl PreExecution {
 /// How the waits for the device ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Waits {
-    /// Kept the CPU.
+    /// The process spun.
     pub spun: u64,
-    /// Left the CPU.
+    /// The process blocked.
     pub blocked: u64,
     /// Spun past the deadline and blocked then.
     pub expired: u64,

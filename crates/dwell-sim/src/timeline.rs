@@ -10,7 +10,7 @@ use dwell_policy::Ns;
 pub enum Event {
     /// It got the CPU.
     Runs,
-    /// It asked the device for a page and keeps the CPU.
+    /// It asked the device for a page and spins.
     Spins {
         /// The page.
         page: u64,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Who runs when, as text: hand-written programs, every nanosecond accounted for by hand.
+//! Schedules as text: hand-written programs, every nanosecond accounted for by hand.
 
 use dwell_sim::isa::reg::{RAX, RBX};
 use dwell_sim::synthetic::Script;

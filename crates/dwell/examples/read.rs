@@ -14,7 +14,7 @@ pub fn block(path: &Path, offset: u64) -> dwell::Result<(Vec<u8>, String)> {
 
     let rows = file.stats().rows;
     let decisions = rows.iter().map(|row| {
-        format!("route {}, mode {}, reason {}", row.route.as_str(), row.mode.as_str(), row.why)
+        format!("route {}, mode {}, reason {}", row.route.as_str(), row.mode.as_str(), row.reason)
     });
     Ok((buffer, decisions.collect::<Vec<_>>().join("; ")))
 }

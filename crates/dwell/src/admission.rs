@@ -89,7 +89,7 @@ impl Admission {
         standing: &mut Standing,
         spares_others: bool,
     ) -> Result<Option<SpinGuard<'_>>, Reason> {
-        let guard = match (decision.mode, decision.why) {
+        let guard = match (decision.mode, decision.reason) {
             (Mode::Block, Reason::SpinBudget) => {
                 self.permit.want();
                 None
@@ -116,7 +116,7 @@ impl Admission {
     #[inline]
     pub fn is_spent(&self, decision: &Decision) -> bool {
         let spins = decision.mode != Mode::Block && decision.route != Route::Inline;
-        spins && self.permit.is_spent(decision.due_in_ns)
+        spins && self.permit.is_spent(decision.expected_ns)
     }
 
     /// Publishes what a wait burnt.

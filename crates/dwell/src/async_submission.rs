@@ -122,9 +122,9 @@ where
             return (decision, asked);
         }
         if let Some(counters) = self.counters() {
-            counters.decided(would.route, would.mode, would.why);
+            counters.decided(would.route, would.mode, would.reason);
         }
-        (policy::block(&wait, would.why), None)
+        (policy::block(&wait, would.reason), None)
     }
 
     /// Serves a request where there is no queue.
@@ -132,7 +132,7 @@ where
         let result = self.source.call(io);
         if let Some(counters) = self.counters() {
             if !self.shadow {
-                counters.decided(Route::Inline, decision.mode, decision.why);
+                counters.decided(Route::Inline, decision.mode, decision.reason);
             }
             counters.took(Family::Inline, clock::now().saturating_sub(began));
             counters.moved(io.action().kind(), result);
@@ -161,7 +161,7 @@ where
                 learned.map(|(who, _)| (who, Mode::Block, Family::Inline, latency_ns))
             }
             None => learned.map(|(who, latency_ns)| {
-                let family = Family::of(decision.route, decision.mode, decision.why);
+                let family = Family::of(decision.route, decision.mode, decision.reason);
                 (who, decision.mode, family, latency_ns)
             }),
         };
@@ -200,7 +200,7 @@ where
         // A shadow has counted what it would have done.
         let Some(counters) = self.counters().filter(|_| !self.shadow) else { return };
         let expired = expired && decision.mode != Mode::Block;
-        let why = if expired { Reason::SpinExpired } else { decision.why };
+        let why = if expired { Reason::SpinExpired } else { decision.reason };
         counters.decided(decision.route, decision.mode, why);
     }
 

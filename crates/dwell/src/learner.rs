@@ -106,7 +106,7 @@ impl Asked {
     /// The arm that a decision counts for. Before anything was learned, one that blocked only for
     /// want of a spinner is the policy's word for spinning.
     pub fn arm(self, decision: &Decision) -> Arm {
-        match (self.learned(), decision.why) {
+        match (self.learned(), decision.reason) {
             (None, Reason::SpinBudget) if self.offered.has(Arm::Poll) => Arm::Poll,
             (None, Reason::SpinBudget) => Arm::Spin,
             _ => Arm::of(decision),

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The engine of Dwell: queues, the drivers that wait for them, files, and the monitors.
 //!
-//! A [`File`] decides for each of its requests whether the calling thread keeps the CPU or leaves
-//! it, by a [`WaitPolicy`], from what a probe learned of the device and
-//! what the system monitor sees of the machine. [`open()`] is the way in.
+//! A [`File`] decides for each of its requests whether the calling thread spins or blocks. Its
+//! [`WaitPolicy`] decides from what was learned of the device and what the system monitor sees of
+//! the machine. Begin with [`open()`].
 //!
 //! # Features
 //! - `bytes`: requests own `Bytes` and `BytesMut` of the crate bytes.

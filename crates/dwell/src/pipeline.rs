@@ -47,7 +47,7 @@ impl<B> InFlight for Flight<B> {
         self.ticket
     }
     fn due(&self) -> Ns {
-        self.submitted + self.decision.due_in_ns
+        self.submitted + self.decision.expected_ns
     }
 }
 
@@ -414,7 +414,7 @@ where
         }) {
             Ok(guard) => guard,
             Err(why) => {
-                (decision.mode, decision.why) = (Mode::Block, why);
+                (decision.mode, decision.reason) = (Mode::Block, why);
                 None
             }
         };

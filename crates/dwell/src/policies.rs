@@ -72,7 +72,7 @@ mod tests {
         register(Arc::new(Named("mine-1", Reason::Pays))).unwrap();
         assert_eq!(names().iter().filter(|name| *name == "mine-1").count(), 1);
         let wait = Wait::new(dwell_policy::Kind::Read, 4096, None);
-        assert_eq!(by_name("mine-1").unwrap().choose(&wait).why, Reason::Pays);
+        assert_eq!(by_name("mine-1").unwrap().choose(&wait).reason, Reason::Pays);
         assert_eq!(by_name("smartcon").unwrap().name(), "smartcon");
     }
 

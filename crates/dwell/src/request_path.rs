@@ -180,7 +180,7 @@ where
             if kind == Kind::Read {
                 heat.missed();
             }
-            counters.decided(would.route, would.mode, would.why);
+            counters.decided(would.route, would.mode, would.reason);
             counters.took(Family::Inline, latency_ns);
         }
     }
@@ -342,12 +342,12 @@ where
         let would = self.choose(&wait, withheld);
         if let Some((asked, learner)) = asked
             && would.route == Route::Inline
-            && would.why == Reason::Measured
+            && would.reason == Reason::Measured
             && matches!(self.steering, Steering::All)
-            && !learner.times(asked, counters.before(would.route, would.mode, would.why))
+            && !learner.times(asked, counters.before(would.route, would.mode, would.reason))
         {
             // It is known to cost least, and others like it are timed.
-            counters.decided(would.route, would.mode, would.why);
+            counters.decided(would.route, would.mode, would.reason);
             if let Some(load) = load {
                 let (bytes, mode) = (u64::from(io.bytes()), would.mode);
                 self.note_again(Again { kind, bytes, load, asked, mode });
@@ -357,7 +357,7 @@ where
             }
             return Considered::Call(self.in_flight.enter(io.bytes()));
         }
-        let mut decision = if self.shadow { policy::block(&wait, would.why) } else { would };
+        let mut decision = if self.shadow { policy::block(&wait, would.reason) } else { would };
         let started = clock::now();
         if self.admission.is_none() {
             off::look_at_times(started);
@@ -375,9 +375,9 @@ where
             if self.shadow {
                 self.recorded(counters, &would, kind, heat, result, latency_ns);
             } else {
-                counters.decided(Route::Inline, decision.mode, decision.why);
-                let Decision { route, mode, why, .. } = decision;
-                counters.took(Family::of(route, mode, why), latency_ns);
+                counters.decided(Route::Inline, decision.mode, decision.reason);
+                let Decision { route, mode, reason, .. } = decision;
+                counters.took(Family::of(route, mode, reason), latency_ns);
             }
             Served { result, mode: decision.mode, latency_ns, as_decided: true }
         } else {
@@ -451,7 +451,7 @@ where
         }
         counters.waited(counted, &outcome);
         let latency_ns = outcome.ended - submitted;
-        counters.took(Family::of(decision.route, decision.mode, decision.why), latency_ns);
+        counters.took(Family::of(decision.route, decision.mode, decision.reason), latency_ns);
         Served { result, mode: decision.mode, latency_ns, as_decided: true }
     }
 }

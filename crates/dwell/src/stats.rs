@@ -81,26 +81,26 @@ fn bump(counter: &AtomicU64, by: u64) -> u64 {
     before
 }
 
-pub(crate) const fn cell(route: Route, mode: Mode, why: Reason) -> usize {
+pub(crate) const fn cell(route: Route, mode: Mode, reason: Reason) -> usize {
     let mode = match mode {
         Mode::Block => 0,
         Mode::Spin => 1,
         Mode::Hybrid { .. } => 2,
     };
-    (route as usize * 3 + mode) * REASONS + why as usize
+    (route as usize * 3 + mode) * REASONS + reason as usize
 }
 
 impl Counters {
     /// Counts a request; returns how many went this way before it.
     #[inline]
-    pub fn decided(&self, route: Route, mode: Mode, why: Reason) -> u64 {
-        bump(&self.requests[cell(route, mode, why)], 1)
+    pub fn decided(&self, route: Route, mode: Mode, reason: Reason) -> u64 {
+        bump(&self.requests[cell(route, mode, reason)], 1)
     }
 
     /// How many requests went this way so far.
     #[inline]
-    pub fn before(&self, route: Route, mode: Mode, why: Reason) -> u64 {
-        self.requests[cell(route, mode, why)].load(Ordering::Relaxed)
+    pub fn before(&self, route: Route, mode: Mode, reason: Reason) -> u64 {
+        self.requests[cell(route, mode, reason)].load(Ordering::Relaxed)
     }
 
     #[inline]
@@ -130,8 +130,8 @@ impl Counters {
 
     /// Counts a wait on a queue. A spin that passed its deadline counts under its own reason.
     pub fn waited(&self, decision: &Decision, outcome: &Outcome) {
-        let why = if outcome.expired { Reason::SpinExpired } else { decision.why };
-        self.decided(decision.route, decision.mode, why);
+        let reason = if outcome.expired { Reason::SpinExpired } else { decision.reason };
+        self.decided(decision.route, decision.mode, reason);
         self.passed(outcome);
     }
 
@@ -186,8 +186,8 @@ impl Family {
     }
 
     /// The family of the requests that a row counts.
-    pub const fn of(route: Route, mode: Mode, why: Reason) -> Family {
-        match (route, why) {
+    pub const fn of(route: Route, mode: Mode, reason: Reason) -> Family {
+        match (route, reason) {
             (_, Reason::Off | Reason::HeldBack | Reason::Regressed) => Family::Withheld,
             (Route::Inline, Reason::Cached) => Family::Cached,
             (Route::Inline, _) => Family::Inline,
@@ -196,9 +196,9 @@ impl Family {
     }
 }
 
-/// Latencies of the requests that were timed: all that were decided, but one in 64 of those that a
-/// device's class sends inline, one in 8 of those that the page cache is expected to have, and one
-/// in 16 of those that a call serves quickly and, as was measured, best.
+/// Latencies of the requests that were timed. All that were decided are timed, with three
+/// exceptions. One in 64 is timed if the device's class sends all inline, one in 8 if the page
+/// cache is expected to have the data, and one in 16 if quick calls were measured to be best.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(default))]
@@ -247,15 +247,15 @@ pub struct Row {
     /// How they were waited for; the sleep of a hybrid is given as 0.
     #[cfg_attr(feature = "serde", serde(with = "mode_word"))]
     pub mode: Mode,
-    /// Why.
-    pub why: Reason,
+    /// The reason.
+    pub reason: Reason,
     /// How many.
     pub requests: u64,
 }
 
 impl Row {
     pub(crate) const fn cell(&self) -> usize {
-        cell(self.route, self.mode, self.why)
+        cell(self.route, self.mode, self.reason)
     }
 
     /// The rows of all cells that are not zero.
@@ -263,10 +263,10 @@ impl Row {
         let mut rows = Vec::new();
         for route in ROUTES {
             for mode in MODES {
-                for why in Reason::ALL {
-                    let requests = cells[cell(route, mode, why)];
+                for reason in Reason::ALL {
+                    let requests = cells[cell(route, mode, reason)];
                     if requests > 0 {
-                        rows.push(Row { route, mode, why, requests });
+                        rows.push(Row { route, mode, reason, requests });
                     }
                 }
             }
@@ -433,8 +433,8 @@ impl Stats {
     }
 
     /// Requests decided for one reason.
-    pub fn because(&self, why: Reason) -> u64 {
-        self.sum_of(|row| row.why == why)
+    pub fn because(&self, reason: Reason) -> u64 {
+        self.sum_of(|row| row.reason == reason)
     }
 
     /// Requests that were spun for, after a timed sleep or without.
@@ -448,18 +448,20 @@ impl Stats {
         let mut all = Histogram::default();
         for family in Family::ALL {
             let timed = self.latency.of(family);
-            let requests = self.sum_of(|row| Family::of(row.route, row.mode, row.why) == family);
+            let requests = self.sum_of(|row| Family::of(row.route, row.mode, row.reason) == family);
             let weight = requests as f64 / timed.count().max(1) as f64;
             all.merge_weighted(timed, weight.max(1.0));
         }
         all
     }
 
-    /// Requests on a queue whose thread kept the CPU until the completion came: each saved the
+    /// Requests on a queue whose thread spun until the completion came: each saved the
     /// switches that blocking would have cost.
     pub fn switches_avoided(&self) -> u64 {
         self.sum_of(|row| {
-            row.route != Route::Inline && row.mode == Mode::Spin && row.why != Reason::SpinExpired
+            row.route != Route::Inline
+                && row.mode == Mode::Spin
+                && row.reason != Reason::SpinExpired
         })
     }
 }

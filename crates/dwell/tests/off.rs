@@ -70,7 +70,7 @@ fn while_it_is_off_every_request_of_running_and_of_new_files_goes_the_kernels_wa
         drop(pipeline);
         let stats = file.stats();
         assert_eq!(stats.because(Reason::Off), 14, "{stats:?}");
-        let rows = stats.rows.iter().filter(|row| row.why == Reason::Off);
+        let rows = stats.rows.iter().filter(|row| row.reason == Reason::Off);
         assert!(rows.into_iter().all(|row| row.mode == Mode::Block), "{stats:?}");
     }
     assert_eq!(new.stats().switches_avoided(), 0);

@@ -138,7 +138,7 @@ fn a_pool_is_pinned_and_its_file_looked_up_as_long_as_the_pipeline_lives() {
     let mut pipeline = file.pipeline(1).unwrap();
     pipeline.register(&pool).unwrap();
     pipeline.register(&pool).unwrap();
-    // Of a huge page, all of it counts.
+    // A huge page counts as a whole.
     assert!(pinned_kib() >= before + 1024);
 
     // The number of the descriptor is another file's now, and the pipeline reads its own still.

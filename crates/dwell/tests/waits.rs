@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Whether threads keep the CPU or leave it as decided, and whether the statistics tell the truth.
+//! Whether threads spin or block as decided, and whether the statistics tell the truth.
 
 mod common;
 

@@ -11,7 +11,7 @@ fn decided(kind: Kind, size_bytes: u64) -> (Mode, Reason) {
     let mut wait = Wait::new(kind, size_bytes, Some(&profile));
     wait.routes = Routes::INLINE | Routes::INTERRUPT;
     let decision = Budget { spin_ns: 20_000 }.choose(&wait);
-    (decision.mode, decision.why)
+    (decision.mode, decision.reason)
 }
 
 #[test]

@@ -75,7 +75,7 @@ pub struct Place<'a> {
 pub struct Transfer {
     /// Which file.
     pub remote: Remote,
-    /// Of one request, in bytes.
+    /// Length of one request, in bytes.
     pub size_bytes: u32,
     /// Requests outstanding.
     pub window: u32,

@@ -40,9 +40,9 @@ pub const BARE: &str = "bare";
 pub struct Job {
     /// The file.
     pub url: Url,
-    /// Of one request, in bytes.
+    /// Length of one request, in bytes.
     pub size_bytes: u32,
-    /// Of the file.
+    /// Length of the file, in bytes.
     pub bytes: u64,
     /// Which way.
     pub direction: Direction,

@@ -203,7 +203,7 @@ impl Setup {
     /// Makes what is to be measured on, and probes it.
     ///
     /// # Errors
-    /// What is named and cannot be opened; what was made and cannot be probed.
+    /// A named device that cannot be opened; a made one that cannot be probed.
     pub fn make(&self, probing: &Probing) -> Result<Grounds> {
         let mut grounds = Grounds::default();
         for path in &self.paths {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is measured: requests or a workload, on a device, beside a load.
+//! The setting of a measurement: requests or a workload, on a device, beside a load.
 
 use serde::{Deserialize, Serialize};
 

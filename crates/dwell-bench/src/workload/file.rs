@@ -48,7 +48,7 @@ impl WorkloadFile {
     /// Takes a file's text.
     ///
     /// # Errors
-    /// What is not TOML, with the line.
+    /// A line that is not TOML.
     pub fn parse(origin: impl Into<String>, text: &str) -> Result<Self> {
         let origin = origin.into();
         let mut table: Table = match text.parse() {

@@ -74,7 +74,7 @@ pub struct Stream<'s> {
     loops: u64,
     open: Option<usize>,
     transfer: Option<Transfer>,
-    /// Of the open file: the next request in order, and the one before it.
+    /// On the open file: the next request in order, and the one before it.
     next: u64,
     last: u64,
 }

@@ -217,7 +217,7 @@ impl<'s> Worker<'s> {
         stats.spun_ns += counted.spun_ns;
         for row in counted.rows {
             let same = |known: &&mut dwell::stats::Row| {
-                (known.route, known.mode, known.why) == (row.route, row.mode, row.why)
+                (known.route, known.mode, known.reason) == (row.route, row.mode, row.reason)
             };
             match stats.rows.iter_mut().find(same) {
                 Some(known) => known.requests += row.requests,

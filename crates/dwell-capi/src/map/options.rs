@@ -53,7 +53,7 @@ pub struct MapOptions {
     /// Memory for pages, in bytes.
     pub budget_bytes: usize,
     /// What decides between busy-waiting and blocking while a page is read. NULL is "its", which
-    /// leaves the CPU to threads of higher priority. Not kept after the call.
+    /// blocks for threads of higher priority. Not kept after the call.
     pub policy: *const c_char,
     /// With DWELL_MAP_PRIVATE: a directory for an unnamed file that takes the written pages for
     /// which the budget has no room. NULL keeps them in memory. Not kept after the call.

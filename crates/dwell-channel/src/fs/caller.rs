@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Who asks: a thread of root's daemon makes files as the caller, so that owner, group and
+//! The caller: a thread of root's daemon makes files as the caller, so that owner, group and
 //! set-group-id come out as if the caller had made them itself.
 #![allow(unsafe_code)]
 

@@ -23,7 +23,7 @@ impl Hidden {
     /// Hides a directory from every process that shares this one's mounts.
     ///
     /// # Errors
-    /// Who may not mount there cannot hide it.
+    /// A process that may not mount there cannot hide it.
     pub fn hide(backing: &Path, everybody: bool) -> io::Result<Self> {
         let mut config = Config::default();
         config.mount_options = vec![

@@ -58,7 +58,7 @@ struct ToldDevice<'a> {
     size_threshold_bytes: Option<u64>,
     routes: Vec<&'a str>,
     small_read: String,
-    why: &'a str,
+    reason: &'a str,
     error: Option<String>,
 }
 
@@ -182,15 +182,15 @@ fn disks(screen: &Screen, devices: &[Plan]) -> String {
 
 /// How a device's requests go, in words.
 fn way(plan: &Plan) -> String {
-    let Decision { route, why, .. } = plan.small_read;
-    let begins = match (plan.always(), why) {
+    let Decision { route, reason, .. } = plan.small_read;
+    let begins = match (plan.always(), reason) {
         (Some(Reason::VeryFast), _) => return "inline, on this CPU".to_owned(),
-        (Some(why), _) => return format!("inline ({why})"),
+        (Some(reason), _) => return format!("inline ({reason})"),
         _ if plan.routes == Routes::INLINE => {
             return "inline, block: no ring to spin on".to_owned();
         }
         (None, Reason::Unprobed) => "inline, not probed".to_owned(),
-        (None, _) if route == Route::Inline => format!("inline, {why}"),
+        (None, _) if route == Route::Inline => format!("inline, {reason}"),
         (None, _) => format!("spin ({}) or block (inline)", route.as_str()),
     };
     format!("adaptive begins with: {begins}")
@@ -258,7 +258,7 @@ fn told(plan: &Plan) -> ToldDevice<'_> {
             .map(|r| r.as_str())
             .collect(),
         small_read: plan.small_read.to_string(),
-        why: plan.small_read.why.as_str(),
+        reason: plan.small_read.reason.as_str(),
         error: plan.profile.as_ref().err().map(ToString::to_string),
     }
 }

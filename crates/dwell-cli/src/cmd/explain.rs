@@ -212,7 +212,7 @@ fn backlog(args: &Args) -> Backlog {
 }
 
 /// The load that was given, else the one that was seen. On a machine that is only thought of, the
-/// budget of spinners has room.
+/// spinner limit has room.
 fn load(args: &Args, seen: Load) -> Load {
     let others = args.load.unwrap_or_else(|| seen.others());
     let total = args.total.unwrap_or_else(|| seen.total().max(others));
@@ -399,13 +399,13 @@ fn verdict(screen: &Screen, decision: &Decision, learns: bool) -> String {
         (route, mode) => format!("route {}, mode {}", route.as_str(), mode.as_str()),
     };
     let mut text = screen.labelled("decision  ", &screen.paint(Tone::Strong, &arm));
-    let sentence = match decision.why {
+    let sentence = match decision.reason {
         Reason::Unprobed if learns => UNTRIED,
         why => sentence(why),
     };
-    let because = format!("{}: {sentence}", decision.why);
+    let because = format!("{}: {sentence}", decision.reason);
     text += &screen.labelled("because   ", &because);
-    let predicted = match decision.due_in_ns {
+    let predicted = match decision.expected_ns {
         0 => "no latency can be predicted".to_owned(),
         ns => format!("predicted latency {}", units::time_ns(ns as f64)),
     };

@@ -142,7 +142,7 @@ fn doctor_speaks_of_everything_in_words_and_in_json() {
     let capabilities = told["capabilities"].as_array().unwrap();
     assert!(capabilities.iter().any(|capability| capability["name"] == "io-uring"));
     for device in told["devices"].as_array().unwrap() {
-        assert_eq!(device["why"], "unprobed", "{device}");
+        assert_eq!(device["reason"], "unprobed", "{device}");
     }
     assert!(!told["summary"].as_str().unwrap().contains('\n'));
 }

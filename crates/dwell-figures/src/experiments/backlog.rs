@@ -269,7 +269,7 @@ mod tests {
         wait.backlog = Backlog { bytes: 64 << 10, requests: 1 };
         let why = |sight, queue_limit| {
             let policy = Watched::new(SmartCon { queue_limit, ..SmartCon::default() }, sight);
-            let why = policy.choose(&wait).why;
+            let why = policy.choose(&wait).reason;
             assert_eq!((policy.mean_ahead(), policy.mean_ahead()), (1.0, 0.0));
             why
         };

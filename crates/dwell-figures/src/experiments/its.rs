@@ -14,7 +14,7 @@ use dwell_sim::{PolicyKind, Report};
 use super::lab::skip_all;
 use super::{Lab, Progress};
 use crate::figure::{FigureResult, Measured};
-use dwell_bench::its::{Ask, Simulated, Study, plots};
+use dwell_bench::simulator::{Ask, Simulated, Study, plots};
 
 const OTHERS: [PolicyKind; 4] =
     [PolicyKind::Async, PolicyKind::Sync, PolicyKind::SyncRunahead, PolicyKind::SyncPrefetch];

@@ -9,7 +9,7 @@ use dwell_sim::summary::{Measure, Spread};
 use super::lab::skip_all;
 use super::{Lab, Progress, its};
 use crate::figure::FigureResult;
-use dwell_bench::its::{Simulated, Study};
+use dwell_bench::simulator::{Simulated, Study};
 
 /// Seeds of every choice.
 const SEEDS: u64 = 5;

@@ -59,7 +59,7 @@ pub struct Lab {
     /// are sampled row by row.
     pub only: Option<String>,
     /// What was simulated for one figure and serves others.
-    pub(super) study: Option<std::rc::Rc<dwell_bench::its::Study>>,
+    pub(super) study: Option<std::rc::Rc<dwell_bench::simulator::Study>>,
     /// What was counted for one figure and serves another.
     pub(super) beside: Option<std::rc::Rc<super::counted::Beside>>,
     subjects: Vec<(Kind, Result<Subject, String>)>,

@@ -96,7 +96,7 @@ pub(super) const VISITING: [Member; 6] = [WRF, XZ, DEEPSJENG, BLENDER, CAFFE, WR
 pub(super) struct Taken {
     /// Mean time to the end of the three higher priorities.
     pub(super) high_ns: f64,
-    /// Of the three lower ones.
+    /// The same of the three lower ones.
     pub(super) low_ns: f64,
     /// In which the CPU did nothing, or nothing but wait for storage.
     pub(super) idle_ns: f64,

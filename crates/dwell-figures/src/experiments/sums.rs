@@ -18,12 +18,12 @@ pub struct Rate<Q, P> {
 }
 
 impl<Q: Fn(&RoundResult) -> f64, P: Fn(&RoundResult) -> f64> Rate<Q, P> {
-    /// Of one contender, with its interval over rounds.
+    /// The rate of one contender, with its interval over rounds.
     pub fn of(&self, row: &Row) -> Option<Measured> {
         interval(row.rounds.len(), |drawn| self.over(row, drawn))
     }
 
-    /// Of one ÷ of another, in the same rounds.
+    /// The rate of one ÷ that of another, in the same rounds.
     pub fn ratio(&self, ours: &Row, base: &Row) -> Option<Measured> {
         let rounds = ours.rounds.len().min(base.rounds.len());
         interval(rounds, |drawn| self.over(ours, drawn) / self.over(base, drawn))

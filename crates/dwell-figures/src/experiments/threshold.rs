@@ -104,7 +104,7 @@ fn under(
         .into_iter()
         .collect::<Result<Vec<_>>>()?;
     for threshold in THRESHOLDS {
-        // The threshold also bounds the budget of spinners, so it belongs to the monitor.
+        // The threshold also bounds the spinner limit, so it belongs to the monitor.
         let config = Config { threshold: Some(threshold), ..Config::default() };
         let monitor = Arc::new(SystemMonitor::start(config)?);
         let mut entrant = Entrant::open("smartcon", subject, &monitor)?;

@@ -103,7 +103,7 @@ pub(super) struct Pollable {
 }
 
 impl Pollable {
-    /// Of the disks that hardware, real or virtual, completes.
+    /// Polling on the disks that hardware, real or virtual, completes.
     pub fn of(sysfs: &Sysfs) -> Self {
         let in_software = ["loop", "zram", "ram", "dm-", "md"];
         let (polled, unpolled) = sysfs

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Who else used the CPUs while a probe ran: what it measured then is not the device alone.
+//! Other users of the CPUs while a probe ran: what it measured then is not the device alone.
 
 use std::time::Duration;
 

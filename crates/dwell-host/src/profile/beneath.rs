@@ -55,7 +55,7 @@ impl ProfileStore {
     /// Finds the device beneath a path, or the source of a scheme's address, and its profile.
     ///
     /// # Errors
-    /// What is no storage; a profile that is damaged.
+    /// A path that is no storage; a profile that is damaged.
     pub fn beneath(&self, address: &Path) -> Result<Beneath, BeneathError> {
         if open::is_scheme(address) {
             let id = address.display().to_string();

@@ -178,7 +178,7 @@ impl Settings {
     /// Takes the text of the file `origin`.
     ///
     /// # Errors
-    /// What is not TOML, an unknown key, a value of the wrong type or out of range, an unknown
+    /// Text that is not TOML, an unknown key, a value of the wrong type or out of range, an unknown
     /// policy or class: file, line, key, and what is allowed.
     pub fn parse(text: &str, origin: impl AsRef<Path>) -> Result<Self, SettingsError> {
         file::parse(text, origin.as_ref())

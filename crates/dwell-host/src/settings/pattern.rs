@@ -25,7 +25,7 @@ impl Pattern {
     /// A pattern from its text.
     ///
     /// # Errors
-    /// What is wrong with it, and where.
+    /// The fault of the pattern, and where it is.
     pub fn new(text: &str) -> Result<Self, String> {
         if text.is_empty() {
             return Err("an empty pattern matches nothing; \"*\" matches everything".to_owned());
@@ -39,7 +39,7 @@ impl Pattern {
     /// A pattern that a path may match at all: it begins with `/` or `**/`, or has no slash in it.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The fault of the pattern.
     pub fn of_path(text: &str) -> Result<Self, String> {
         of_path(text)
     }

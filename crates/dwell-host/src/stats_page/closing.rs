@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is said of a run when it is over.
+//! The summary of a run that is over.
 
 use std::fmt::Write as _;
 
@@ -61,7 +61,7 @@ pub fn closing(run: &Snapshot) -> String {
     rows.sort_by_key(|row| std::cmp::Reverse(row.requests));
     for row in &rows {
         let arm = format!("{} {}", row.route.as_str(), row.mode.as_str());
-        line("", format!("{arm:<16} {:<14} {:>12}", row.why.as_str(), row.requests));
+        line("", format!("{arm:<16} {:<14} {:>12}", row.reason.as_str(), row.requests));
     }
     if is_shadow {
         line("shadow", shadow(&stats));
@@ -155,7 +155,7 @@ mod tests {
     fn a_run_is_told_in_a_few_lines_and_what_was_not_seen_shows() {
         let (route, mode, why) = (Route::Interrupt, Mode::Spin, Reason::Pays);
         let stats = Stats {
-            rows: vec![Row { route, mode, why, requests: 3 }],
+            rows: vec![Row { route, mode, reason: why, requests: 3 }],
             bytes_read: 12_288,
             spun_ns: 45_000,
             ..Stats::default()

@@ -237,7 +237,8 @@ mod tests {
 
     fn snapshot(devices: usize) -> Snapshot {
         let mut stats = Stats { bytes_read: 8192, spun_ns: 77, ..Stats::default() };
-        let row = |why, requests| Row { route: Route::Interrupt, mode: Mode::Spin, why, requests };
+        let row =
+            |reason, requests| Row { route: Route::Interrupt, mode: Mode::Spin, reason, requests };
         stats.rows = vec![row(Reason::Pays, 2), row(Reason::Measured, 1)];
         stats.latency.spun.note(9_000);
         stats.latency.cached.note(u64::MAX);

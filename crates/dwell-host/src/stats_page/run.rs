@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is kept of a run's processes that have ended, until the run has.
+//! The counts of a run's processes that have ended, kept until the run has.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

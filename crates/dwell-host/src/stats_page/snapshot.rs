@@ -144,9 +144,9 @@ pub struct LoadNow {
     pub threshold: f32,
     /// Runnable threads of others.
     pub competitors: u8,
-    /// Whether the budget of spinners has room.
+    /// Whether the spinner limit has room.
     pub may_spin: bool,
-    /// Whether there is a budget of spinners at all.
+    /// Whether the spinner limit is above 0.
     pub has_budget: bool,
     /// Whether the process has seen that Dwell is switched off on this machine.
     pub off: bool,

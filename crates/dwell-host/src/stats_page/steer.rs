@@ -119,7 +119,7 @@ mod tests {
         assert_eq!(steered.choose(&wait).mode, Mode::Spin);
         order(&dir, pid, "off").unwrap();
         let off = steered.choose(&wait);
-        assert_eq!((off.mode, off.why), (Mode::Block, Reason::Off));
+        assert_eq!((off.mode, off.reason), (Mode::Block, Reason::Off));
         order(&dir, pid, "on").unwrap();
         assert_eq!((steered.name(), steered.choose(&wait).mode), ("spin", Mode::Spin));
         let late = Steered::new(Arc::new(policy::Block), stats_page.reader());

@@ -15,7 +15,7 @@ use dwell::error::{Error, Result};
 pub struct Rates {
     /// Requests per second.
     pub requests_per_second: f64,
-    /// Requests per second whose thread kept the CPU, so that no switch was needed.
+    /// Requests per second whose thread spun, so that no switch was needed.
     pub switches_avoided_per_second: f64,
     /// Time spent busy-waiting, in CPUs.
     pub spin_cpus: f64,
@@ -120,7 +120,7 @@ mod tests {
         let stats_page = StatsPage::create(&dir, &Header::default()).unwrap();
         let told = |published_ns, requests, spun_ns| {
             let (route, mode, why) = (Route::Interrupt, Mode::Spin, Reason::Pays);
-            let rows = vec![Row { route, mode, why, requests }];
+            let rows = vec![Row { route, mode, reason: why, requests }];
             let stats = Stats { rows, spun_ns, ..Stats::default() };
             let device = Device { name: "loop0".into(), stats, ..Device::default() };
             Snapshot { published_ns, devices: vec![device], ..Snapshot::default() }

@@ -148,7 +148,7 @@ pub fn xid(message: &[u8]) -> Option<u32> {
 /// Reads the head of a reply.
 ///
 /// # Errors
-/// What is no reply.
+/// A message that is no reply.
 pub fn read_reply(message: &[u8]) -> Result<Reply<'_>> {
     let mut reader = Reader::new(message);
     let xid = reader.u32("XID")?;

@@ -121,7 +121,7 @@ impl Url {
     /// Sets an option by its name.
     ///
     /// # Errors
-    /// What is wrong with the value, or that there is no such option.
+    /// The fault of the value, or that there is no such option.
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), String> {
         let seconds = || number::<u32>(value, 0, 86_400);
         let transfer = || number::<u32>(value, 512, 1 << 20).map(Some);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A server with a whole file system in memory: it forgets data that was not made durable when it
-//! is restarted, has no memory of requests, and fails at the call that it is told to fail at.
+//! A server with a whole file system in memory. When it is restarted, it forgets data that was not
+//! made durable. It has no memory of requests, and fails at the call that it is told to fail at.
 #![allow(dead_code)]
 
 use std::collections::{BTreeMap, HashMap};

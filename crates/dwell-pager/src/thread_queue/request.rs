@@ -37,7 +37,7 @@ impl ThreadQueue {
             Some(why) => policy::block(&wait, why),
             None => sh.policy.choose(&wait),
         };
-        if decision.why == Reason::Sacrificed {
+        if decision.reason == Reason::Sacrificed {
             add(&sh.counters.sacrificed, 1);
         }
         decision

@@ -28,14 +28,14 @@ impl WaitPolicy for Adaptive {
     #[inline]
     fn choose(&self, wait: &Wait<'_>) -> Decision {
         let Some(learned) = wait.learned else { return self.prior.choose(wait) };
-        let why = if learned.trial { Reason::Explored } else { Reason::Measured };
+        let reason = if learned.trial { Reason::Explored } else { Reason::Measured };
         match learned.arm {
             _ if wait.kind == Kind::Sync => block(wait, Reason::Sync),
             arm if arm.spins() && !wait.awake => wake(wait, Reason::Asleep),
             arm if arm.spins() && !wait.load.may_spin && !wait.load.others_above() => {
                 block(wait, Reason::SpinBudget)
             }
-            arm => arm.decide(wait, why),
+            arm => arm.decide(wait, reason),
         }
     }
 

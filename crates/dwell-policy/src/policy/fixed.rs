@@ -30,7 +30,7 @@ impl WaitPolicy for Block {
     }
 }
 
-/// Always keeps the CPU, whatever the device, the size or the load.
+/// Always spins, whatever the device, the size or the load.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Spin;
 

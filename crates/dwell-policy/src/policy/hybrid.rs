@@ -32,8 +32,8 @@ impl Hybrid {
     }
 
     /// Sleeps, then spins; spins alone where there is nothing to sleep away.
-    pub fn decide(wait: &Wait<'_>, why: Reason) -> Decision {
-        let (sleep_ns, mut decision) = (Self::sleep_ns(wait), spin(wait, why));
+    pub fn decide(wait: &Wait<'_>, reason: Reason) -> Decision {
+        let (sleep_ns, mut decision) = (Self::sleep_ns(wait), spin(wait, reason));
         if sleep_ns > 0 && decision.mode == Mode::Spin {
             decision.mode = Mode::Hybrid { sleep_ns };
         }

@@ -4,14 +4,14 @@
 use super::{Check, Looked, WaitPolicy, block, leave, spin};
 use crate::{Decision, Kind, Ns, Reason, Wait};
 
-/// Keeps the CPU during a wait, to use it, unless what could run next has a higher priority ("How
+/// Spins during a wait, to use the time, unless what could run next has a higher priority ("How
 /// to Steal CPU Idle Time When Synchronous I/O Mode Becomes Promising", §3.2: a self-improving
 /// thread, and a self-sacrificing one).
 ///
-/// A wait can be used only while it keeps the CPU, so a spin need not be cheaper than a switch, but
+/// A wait can be used only while it spins, so a spin need not be cheaper than a switch, but
 /// it must not be slower. On a busy machine the thread that serves the request may need the very
 /// CPU that is spun on. Where this queue's own estimates say so, or the device takes longer than
-/// [`Its::LONGEST_SPIN_NS`], the thread leaves. A few runs of requests try the other mode, so that
+/// [`Its::LONGEST_SPIN_NS`], the thread blocks. A few runs of requests try the other mode, so that
 /// both estimates stay true.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Its;
@@ -61,7 +61,7 @@ impl WaitPolicy for Its {
             return block(wait, Reason::Sacrificed);
         }
         match (Self::leaves(wait), Self::explores(wait)) {
-            (Some(why), false) => leave(wait, why),
+            (Some(reason), false) => leave(wait, reason),
             (None, false) => spin(wait, Reason::Pays),
             (Some(_), true) => spin(wait, Reason::Explored),
             (None, true) => leave(wait, Reason::Explored),
@@ -73,8 +73,8 @@ impl WaitPolicy for Its {
         let (nice, next) = (wait.nice, wait.next_nice);
         let explored = Self::explores(wait);
         let looks = [
-            (Looked::Kind(wait.kind), decision.why == Reason::Sync),
-            (Looked::Priority { nice, next }, decision.why == Reason::Sacrificed),
+            (Looked::Kind(wait.kind), decision.reason == Reason::Sync),
+            (Looked::Priority { nice, next }, decision.reason == Reason::Sacrificed),
             (Looked::Explore(explored), explored),
             (Looked::Latency(wait.predicted_ns()), true),
         ];

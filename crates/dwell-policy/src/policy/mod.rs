@@ -114,14 +114,14 @@ pub fn by_name(name: &str) -> Option<&'static dyn WaitPolicy> {
 }
 
 /// Blocks.
-pub fn block(wait: &Wait<'_>, why: Reason) -> Decision {
-    Decision::new(wait.routes.to_block(wait.call), Mode::Block, wait.predicted_ns(), why)
+pub fn block(wait: &Wait<'_>, reason: Reason) -> Decision {
+    Decision::new(wait.routes.to_block(wait.call), Mode::Block, wait.predicted_ns(), reason)
 }
 
 /// Blocks the way that a probe found best: as [`block`] does, or, for a lone request that is
 /// small enough and where nobody else wants the CPU, on a ring.
-pub fn leave(wait: &Wait<'_>, why: Reason) -> Decision {
-    let mut decision = block(wait, why);
+pub fn leave(wait: &Wait<'_>, reason: Reason) -> Decision {
+    let mut decision = block(wait, reason);
     if wait.blocks_on_ring() && wait.routes.has(Route::Interrupt) && !wait.load.others_above() {
         decision.route = Route::Interrupt;
     }
@@ -130,8 +130,8 @@ pub fn leave(wait: &Wait<'_>, why: Reason) -> Decision {
 
 /// Blocks on the queue, whose server sleeps and is woken by that: a synchronous call would leave it
 /// asleep, and every request after this one would find it so.
-fn wake(wait: &Wait<'_>, why: Reason) -> Decision {
-    let mut decision = block(wait, why);
+fn wake(wait: &Wait<'_>, reason: Reason) -> Decision {
+    let mut decision = block(wait, reason);
     if wait.routes.has(Route::Interrupt) {
         decision.route = Route::Interrupt;
     }
@@ -141,13 +141,13 @@ fn wake(wait: &Wait<'_>, why: Reason) -> Decision {
 /// Why a decision leaves its request to the synchronous call, if it does.
 fn left(decision: Decision) -> Option<Reason> {
     let is_left = (decision.route, decision.mode) == (Route::Inline, Mode::Block);
-    is_left.then_some(decision.why)
+    is_left.then_some(decision.reason)
 }
 
-/// Keeps the CPU, or blocks with [`Reason::NoQueue`] where only synchronous calls are possible.
-pub fn spin(wait: &Wait<'_>, why: Reason) -> Decision {
+/// Spins, or blocks with [`Reason::NoQueue`] where only synchronous calls are possible.
+pub fn spin(wait: &Wait<'_>, reason: Reason) -> Decision {
     match wait.routes.to_spin() {
-        Some(route) => Decision::new(route, Mode::Spin, wait.predicted_ns(), why),
+        Some(route) => Decision::new(route, Mode::Spin, wait.predicted_ns(), reason),
         None => block(wait, Reason::NoQueue),
     }
 }

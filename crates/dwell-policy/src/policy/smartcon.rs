@@ -115,14 +115,14 @@ impl SmartCon {
             return matches!(rule, Rule::Probed).then(|| block(wait, Reason::Unprobed));
         };
         let threshold_bytes = profile.threshold_of(wait.call);
-        let blocks = |when: bool, why| when.then(|| leave(wait, why));
+        let blocks = |when: bool, reason| when.then(|| leave(wait, reason));
         match rule {
             Rule::Probed => None,
             Rule::Class => match profile.class_of(wait.call) {
                 DeviceClass::Mainstream => Some(leave(wait, Reason::Mainstream)),
                 DeviceClass::VeryFast if wait.routes.has(Route::Inline) => {
-                    let due_in_ns = wait.predicted_ns();
-                    Some(Decision::new(Route::Inline, Mode::Spin, due_in_ns, Reason::VeryFast))
+                    let expected_ns = wait.predicted_ns();
+                    Some(Decision::new(Route::Inline, Mode::Spin, expected_ns, Reason::VeryFast))
                 }
                 DeviceClass::VeryFast => Some(spin(wait, Reason::VeryFast)),
                 DeviceClass::Fast => None,

@@ -143,7 +143,7 @@ impl Machine {
         let fault = Fault {
             nice: self.processes[at].nice,
             next_nice: next.map(|next| self.processes[next].nice),
-            due_in_ns: done.saturating_sub(self.now),
+            expected_ns: done.saturating_sub(self.now),
             backlog,
         };
         let plan = self.policy.plan(&fault);

@@ -26,7 +26,7 @@ pub struct Fault {
     /// Nice value of the process that would run next; `None` when nobody is ready.
     pub next_nice: Option<i8>,
     /// How long the page will take.
-    pub due_in_ns: Ns,
+    pub expected_ns: Ns,
     /// What the device was reading before.
     pub backlog: Backlog,
 }
@@ -38,7 +38,7 @@ impl Fault {
         wait.routes = Routes::POLLED | Routes::INTERRUPT;
         wait.backlog = self.backlog;
         wait.nice = self.nice;
-        wait.estimate.spun = Latency { mean_ns: self.due_in_ns, deviation_ns: 0 };
+        wait.estimate.spun = Latency { mean_ns: self.expected_ns, deviation_ns: 0 };
         policy.choose(&wait)
     }
 }
@@ -63,7 +63,7 @@ pub enum Prefetch {
 /// The handling of one fault.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Plan {
-    /// Whether the process keeps the CPU.
+    /// Whether the process spins.
     pub decision: Decision,
     /// CPU time to get from the fault handler to the thread that uses the idle time, or that lets
     /// the process block.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sync: a process that waits for a page keeps the CPU and does nothing.
+//! Sync: a process that waits for a page spins and does nothing.
 
 use super::{Fault, Plan, Policy};
 

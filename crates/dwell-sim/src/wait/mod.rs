@@ -252,7 +252,7 @@ impl<'a> Machine<'a> {
         let asked = self.learner.as_ref().and_then(|learner| learner.ask(&wait));
         wait.learned = asked.and_then(Asked::learned);
         let decision = self.policy.choose(&wait);
-        *self.report.reasons.entry(decision.why.as_str().into()).or_default() += 1;
+        *self.report.reasons.entry(decision.reason.as_str().into()).or_default() += 1;
         caller.sequence += 1;
         caller.submitted = self.now;
         caller.decision = Some(decision);

@@ -49,7 +49,7 @@ type Write = Request<Result<Vec<u8>, Failed<Vec<u8>>>>;
 /// ```
 pub struct Stream {
     file: File,
-    /// Of the next byte that is handed out or accepted.
+    /// Offset of the next byte that is handed out or accepted.
     position: u64,
     state: State,
     /// Bytes read ahead, and how many of them were handed out.

@@ -244,7 +244,7 @@ impl Reactor {
         }) {
             Ok(guard) => guard,
             Err(why) => {
-                (decision.mode, decision.why) = (Mode::Block, why);
+                (decision.mode, decision.reason) = (Mode::Block, why);
                 None
             }
         };

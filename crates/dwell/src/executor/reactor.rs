@@ -59,7 +59,7 @@ impl InFlight for Flight {
         self.ticket
     }
     fn due(&self) -> Ns {
-        self.submitted.saturating_add(self.decision.due_in_ns)
+        self.submitted.saturating_add(self.decision.expected_ns)
     }
 }
 

@@ -13,7 +13,7 @@ pub fn room(effective_cpus: f64, others: f64, worker_share: f64) -> f64 {
 /// set takes its place.
 pub const HARDLY_ANYBODY: f64 = 0.4;
 
-/// The budget of spinners, with hysteresis: it falls when there is no more room for all of them
+/// The spinner limit, with hysteresis: it falls when there is no more room for all of them
 /// and rises only when there is half a spinner of room to spare.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Budget {

@@ -5,7 +5,7 @@ use std::fs;
 
 use super::sys;
 
-/// So many threads that can run for each CPU are a crowd.
+/// So many threads that can run for each CPU are an overload.
 const PER_CPU: u32 = 2;
 
 /// Whether so many threads want the CPUs of this machine that nobody will spin for a while: then a

@@ -280,7 +280,7 @@ impl SpinPermit {
         decision: &mut Decision,
         now_ns: Ns,
     ) -> Option<Option<SpinGuard<'a>>> {
-        match self.0.reserve(decision.due_in_ns, decision.spin_limit_ns) {
+        match self.0.reserve(decision.expected_ns, decision.spin_limit_ns) {
             Some(None) => Some(guard),
             Some(Some(reserved_ns)) => {
                 decision.spin_limit_ns = reserved_ns;
@@ -300,9 +300,9 @@ impl SpinPermit {
 
     /// Whether a wait of so long could not be spun for under the cap now: one relaxed load.
     #[inline]
-    pub fn is_spent(&self, due_in_ns: Ns) -> bool {
+    pub fn is_spent(&self, expected_ns: Ns) -> bool {
         let left_ns = self.0.word(CAP).load(Relaxed).checked_sub(1);
-        left_ns.is_some_and(|left_ns| left_ns < due_in_ns.max(1))
+        left_ns.is_some_and(|left_ns| left_ns < expected_ns.max(1))
     }
 
     /// Records that a thread would have spun, had there been a lease. A caller whose load says

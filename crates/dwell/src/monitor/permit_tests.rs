@@ -81,8 +81,8 @@ fn a_thread_that_names_its_lease_gets_it_again_unless_somebody_spins_on_it() {
     assert!(permit.try_spin_at(0, 200).is_some());
 }
 
-fn spinning(due_in_ns: u64) -> Decision {
-    Decision::new(Route::Interrupt, Mode::Spin, due_in_ns, Reason::Fixed)
+fn spinning(expected_ns: u64) -> Decision {
+    Decision::new(Route::Interrupt, Mode::Spin, expected_ns, Reason::Fixed)
 }
 
 #[test]

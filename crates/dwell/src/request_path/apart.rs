@@ -44,12 +44,12 @@ where
         let counters = self.counters.get()?;
         let learns = asked.zip(self.learner.as_deref());
         let is_timed = learns.is_none_or(|(asked, learner)| {
-            let before = counters.before(decision.route, decision.mode, decision.why);
+            let before = counters.before(decision.route, decision.mode, decision.reason);
             why != Reason::Measured || learner.times(asked, before)
         });
         if !is_timed && matches!(self.steering, Steering::All) {
             let result = call();
-            counters.decided(decision.route, decision.mode, decision.why);
+            counters.decided(decision.route, decision.mode, decision.reason);
             counters.moved(kind, result);
             if let (Some((asked, _)), Some(load), Reason::Measured) = (learns, load, why) {
                 let (bytes, mode) = (bytes as u64, decision.mode);
@@ -66,9 +66,9 @@ where
         }
         admit(self.admission.as_ref(), &wait, &mut decision, started, &mut Standing::default());
         let result = call();
-        counters.decided(decision.route, decision.mode, decision.why);
+        counters.decided(decision.route, decision.mode, decision.reason);
         let latency_ns = clock::now() - started;
-        counters.took(Family::of(decision.route, decision.mode, decision.why), latency_ns);
+        counters.took(Family::of(decision.route, decision.mode, decision.reason), latency_ns);
         counters.moved(kind, result);
         if usize::try_from(result) == Ok(bytes) {
             self.compare(kind, bytes as u64, started, latency_ns);

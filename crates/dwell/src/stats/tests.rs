@@ -70,7 +70,8 @@ fn a_family_of_which_few_were_timed_weighs_as_much_as_its_requests() {
 
 #[test]
 fn figures_from_elsewhere_never_overflow() {
-    let row = Row { route: Route::Inline, mode: Mode::Spin, why: Reason::Pays, requests: u64::MAX };
+    let row =
+        Row { route: Route::Inline, mode: Mode::Spin, reason: Reason::Pays, requests: u64::MAX };
     let mut stats = Stats { rows: vec![row, row], spun_ns: u64::MAX, ..Stats::default() };
     stats.merge(&stats.clone());
     assert_eq!((stats.requests(), stats.spun_ns), (u64::MAX, u64::MAX));

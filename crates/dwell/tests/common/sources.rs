@@ -8,9 +8,9 @@ use dwell::source::Source;
 use dwell::wait::wait;
 use dwell_policy::{Decision, Mode, Outcome, Reason, Route, WaitMachine};
 
-/// A decision for the interrupt route that predicts `due_in_ns`.
-pub fn decision(mode: Mode, due_in_ns: u64) -> Decision {
-    Decision::new(Route::Interrupt, mode, due_in_ns, Reason::Fixed)
+/// A decision for the interrupt route that predicts `expected_ns`.
+pub fn decision(mode: Mode, expected_ns: u64) -> Decision {
+    Decision::new(Route::Interrupt, mode, expected_ns, Reason::Fixed)
 }
 
 /// A read into `buffer`.

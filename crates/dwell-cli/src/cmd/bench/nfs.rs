@@ -37,10 +37,10 @@ pub struct Nfs {
     /// Leave out the window that is found by itself
     #[arg(long)]
     no_auto: bool,
-    /// Of one request
+    /// Length of one request
     #[arg(long, default_value = "8k", value_parser = size::request_bytes)]
     size: u64,
-    /// Of the file
+    /// Length of the file
     #[arg(long, default_value = "32M", value_parser = size::bytes)]
     bytes: u64,
     /// Transport

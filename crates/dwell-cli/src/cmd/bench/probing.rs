@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is measured before a bench begins: what a switch costs, and devices of which nothing is
+//! Measurements before a bench begins: what a switch costs, and devices of which nothing is
 //! known.
 
 use anyhow::{Context, Result};

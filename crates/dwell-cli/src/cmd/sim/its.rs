@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, Result, bail};
-use dwell_bench::its::{Ask, Simulated, Study, report, sensitivity};
+use dwell_bench::simulator::{Ask, Simulated, Study, report, sensitivity};
 use dwell_sim::columns;
 use dwell_sim::params::Said;
 use dwell_sim::summary::{Measure, Spread};

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, Result, bail};
-use dwell_bench::its::sweep::{self, Shard};
+use dwell_bench::simulator::sweep::{self, Shard};
 
 use crate::given::as_text;
 use crate::progress::Progress;

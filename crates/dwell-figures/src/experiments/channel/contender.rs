@@ -59,9 +59,9 @@ pub enum Contender {
 pub struct Job {
     /// Read or write.
     pub action: Action,
-    /// Of each request.
+    /// Length of each request, in bytes.
     pub request_bytes: u32,
-    /// Of the file.
+    /// Length of the file, in bytes.
     pub file_bytes: u64,
 }
 
