@@ -326,7 +326,7 @@ typedef struct dwell_stats {
    */
   uint64_t hybrid;
   /**
-   * Requests of spun whose thread kept the CPU until the completion came: each saved what
+   * Requests of spun whose thread spun until the completion came: each saved what
    * blocking costs.
    */
   uint64_t switches_avoided;
@@ -404,7 +404,7 @@ typedef struct dwell_map_options {
   size_t budget_bytes;
   /**
    * What decides between busy-waiting and blocking while a page is read. NULL is "its", which
-   * leaves the CPU to threads of higher priority. Not kept after the call.
+   * blocks for threads of higher priority. Not kept after the call.
    */
   const char *policy;
   /**
