@@ -189,11 +189,11 @@ fn the_bench_counts_every_request_of_every_contender() {
     let report = tempfile::tempdir().unwrap();
     let words = ["bench", "nfs", "--rounds", "2", "--bytes", "1M", "--json"];
     let every =
-        ["--proto", "tcp", "--contenders", "biod,biod-shared,bare,single", "--windows", "4"];
+        ["--proto", "tcp", "--contenders", "threads,threads-shared,sync,async", "--windows", "4"];
     for extra in [
         &["--proto", "tcp", "--windows", "1,4"][..],
         &["--proto", "udp", "--windows", "1,4", "--read"],
-        &["--proto", "udp", "--contenders", "biod-shared,single", "--windows", "1,4"],
+        &["--proto", "udp", "--contenders", "threads-shared,async", "--windows", "1,4"],
         &every,
     ] {
         let place = ["--out", report.path().to_str().unwrap()];

@@ -159,6 +159,7 @@ where
     /// The same file, of whose requests only a part is steered; all of them without a share. Those
     /// of a device whose one decision holds for all requests are not divided.
     #[must_use]
+    #[doc(hidden)]
     pub fn in_part(mut self, share: Option<Share>) -> Self {
         self.steering = Steering::of(share);
         self
@@ -174,6 +175,7 @@ where
     }
 
     /// The learner of its device; `None` under a policy that does not want to know.
+    #[doc(hidden)]
     pub fn learner(&self) -> Option<&Learner> {
         self.learner.as_deref()
     }
@@ -194,6 +196,7 @@ where
     }
 
     /// The parameters of its device.
+    #[doc(hidden)]
     pub fn known(&self) -> &DeviceParameters {
         &self.known
     }

@@ -221,6 +221,7 @@ impl Options {
 
     /// Tells what a probe learned of the device.
     #[must_use]
+    #[doc(hidden)]
     pub fn known(mut self, known: DeviceParameters) -> Self {
         self.known = Some(known);
         self
@@ -242,6 +243,7 @@ impl Options {
 
     /// Steers only a part of the requests. The others go the kernel's own way, as `held-back`.
     #[must_use]
+    #[doc(hidden)]
     pub fn steer(mut self, share: Share) -> Self {
         self.steer = Some(share);
         self

@@ -100,6 +100,7 @@ where
 
     /// As [`File::request`], for a source that serves many files: `heat` tells of the one that this
     /// request reads.
+    #[doc(hidden)]
     pub fn request_amid(&self, io: &Io, heat: &Heat) -> i32 {
         self.serve(io, Some(heat))
     }

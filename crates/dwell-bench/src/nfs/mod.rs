@@ -2,10 +2,10 @@
 //! One file moved to or from an NFS server: by one thread with many requests outstanding, by
 //! threads with one each, by bare calls, and by other clients.
 
-mod bare;
-mod biod;
 pub mod files;
-mod single;
+mod one_thread;
+mod sync;
+mod threads;
 mod wire;
 
 use std::collections::BTreeMap;
@@ -22,18 +22,18 @@ use crate::result::{
 };
 
 /// Name of the baseline's rows: blocking threads, as many as the window, with a connection each.
-pub const BIOD: &str = "biod";
+pub const THREADS: &str = "threads";
 /// Name of the rows of as many blocking threads on one connection.
-pub const SHARED: &str = "biod-shared";
+pub const SHARED: &str = "threads-shared";
 /// Name of the rows of one thread with so many requests outstanding.
-pub const SINGLE: &str = "single";
+pub const ASYNC: &str = "async";
 /// Name of the rows of one thread with as many connections as requests outstanding.
-pub const SPREAD: &str = "single-spread";
+pub const SPREAD: &str = "async-spread";
 /// Name of the rows of one thread that finds its window and its connections.
-pub const DYNAMIC: &str = "single-auto";
+pub const DYNAMIC: &str = "async-auto";
 
 /// Name of the rows of one thread that does nothing but the calls of such a transfer, over TCP.
-pub const BARE: &str = "bare";
+pub const SYNC: &str = "sync";
 
 /// One transfer of a file.
 #[derive(Clone, Debug)]
@@ -60,25 +60,25 @@ impl Job {
     /// What the server or the system says; an unknown contender.
     pub fn run(&self, contender: &str, window: u32) -> Result<RoundResult> {
         let cost = match contender {
-            BIOD => biod::run(self, window, false),
-            SHARED => biod::run(self, window, true),
-            SINGLE => single::run(self, WindowKind::Fixed(window)),
+            THREADS => threads::run(self, window, false),
+            SHARED => threads::run(self, window, true),
+            ASYNC => one_thread::run(self, WindowKind::Fixed(window)),
             SPREAD => {
                 let connections = Connections::Fixed(window.min(64));
                 let url = Url { connections, ..self.url.clone() };
-                single::run(&Job { url, ..self.clone() }, WindowKind::Fixed(window))
+                one_thread::run(&Job { url, ..self.clone() }, WindowKind::Fixed(window))
             }
             DYNAMIC => {
                 let connections = Connections::Found { most: MOST_CONNECTIONS };
                 let url = Url { connections, ..self.url.clone() };
                 let found = WindowKind::Dynamic { most: window };
-                single::run(&Job { url, ..self.clone() }, found)
+                one_thread::run(&Job { url, ..self.clone() }, found)
             }
-            BARE => bare::run(self, window),
+            SYNC => sync::run(self, window),
             other => {
                 bail!(
-                    "there is no contender {other}: known are {BIOD}, {SHARED}, {SINGLE}, \
-                     {SPREAD}, {DYNAMIC}, {BARE}"
+                    "there is no contender {other}: known are {THREADS}, {SHARED}, {ASYNC}, \
+                     {SPREAD}, {DYNAMIC}, {SYNC}"
                 )
             }
         };
@@ -92,7 +92,7 @@ impl Job {
     /// What the server says.
     pub fn prepare(&self) -> Result<()> {
         let writing = Job { direction: Direction::Write, ..self.clone() };
-        single::run(&writing, WindowKind::Fixed(8)).map(|_| ())
+        one_thread::run(&writing, WindowKind::Fixed(8)).map(|_| ())
     }
 }
 
@@ -169,12 +169,12 @@ pub fn measure(
         run.rows.push(Row { setting, size_bytes, policy: policy.clone(), rounds, emulated: None });
     }
     for (name, settings) in [
-        (BIOD, "blocking threads, as many as the window, each with a connection of its own"),
+        (THREADS, "blocking threads, as many as the window, each with a connection of its own"),
         (SHARED, "blocking threads, as many as the window, on one connection"),
-        (SINGLE, "one thread and one connection; the window is fixed"),
+        (ASYNC, "one thread and one connection; the window is fixed"),
         (SPREAD, "one thread with as many connections as requests outstanding"),
         (DYNAMIC, "one thread; window (bounded by the depth) and connections are found"),
-        (BARE, "one thread, one connection, nothing but its calls: the least that a window costs"),
+        (SYNC, "one thread, one connection, nothing but its calls: the least that a window costs"),
     ] {
         if plan.entries.iter().any(|(known, _)| known == name) {
             let version = env!("CARGO_PKG_VERSION").to_owned();
@@ -199,7 +199,7 @@ pub fn measure(
                     return Err(crate::keep::Interrupted.into());
                 }
                 run.ended = Some("interrupted".into());
-                run.compare_with(BIOD);
+                run.compare_with(THREADS);
                 return Ok(run);
             }
             let (policy, window) = &plan.entries[at];
@@ -218,6 +218,6 @@ pub fn measure(
             run.rows[at].rounds.push(result);
         }
     }
-    run.compare_with(BIOD);
+    run.compare_with(THREADS);
     Ok(run)
 }

@@ -15,7 +15,7 @@ use dwell_bench::fixture::{
     Export, Ganesha, Unavailable, in_own_network, lose_datagrams, lose_nothing, shape,
     shape_nothing,
 };
-use dwell_bench::nfs::{BARE, BIOD, DYNAMIC, Job, Plan, SHARED, SINGLE, measure};
+use dwell_bench::nfs::{ASYNC, DYNAMIC, Job, Plan, SHARED, SYNC, THREADS, measure};
 use dwell_bench::pairs::{self, Parts, Sampled, Until};
 use dwell_bench::result::{Direction, Load, Metric, RoundResult, Row, Run, pair};
 use dwell_bench::stats::Summary;
@@ -185,19 +185,19 @@ fn fastest(
     server: &Ganesha,
     progress: &mut dyn FnMut(&str, f64),
 ) -> Result<(Sampled, [u32; 3], Run)> {
-    let entries = [SHARED, BIOD, SINGLE].iter().flat_map(|name| of(name, &WINDOWS)).collect();
+    let entries = [SHARED, THREADS, ASYNC].iter().flat_map(|name| of(name, &WINDOWS)).collect();
     let scout = plan(server, transfers.proto, entries, transfers.scale)?;
     let seen = measure(&scout, Vec::new(), &mut |what, done| progress(what, done / 4.0))?;
     let window = |name: &str, most: u32| -> Result<u32> {
         let rows = seen.rows.iter().filter(|row| row.policy == name && depth(row) <= most);
         Ok(depth(best(rows)?))
     };
-    let best = [window(SHARED, MOST)?, window(SINGLE, 8)?, window(BIOD, MOST)?];
+    let best = [window(SHARED, MOST)?, window(ASYNC, 8)?, window(THREADS, MOST)?];
     let [shared, ours, each] = best;
     let job = transfers.plan(server)?.job;
     let shown = &mut |done| progress("throughput", 0.25 + 0.75 * done);
     let (sampled, _) =
-        transfers.sample(&job, (SHARED, shared), &[(SINGLE, ours), (BIOD, each)], shown)?;
+        transfers.sample(&job, (SHARED, shared), &[(ASYNC, ours), (THREADS, each)], shown)?;
     Ok((sampled, best, seen))
 }
 
@@ -252,10 +252,10 @@ pub fn threads(
         let found = lab.sample(result, &names, || {
             let found = beside_server(progress, |server, progress| {
                 let job = transfers.plan(server)?.job;
-                let others = [(SINGLE, window), (SHARED, window), (BARE, window)];
+                let others = [(ASYNC, window), (SHARED, window), (SYNC, window)];
                 let others = if window == 8 { &others[..] } else { &others[..2] };
                 let shown = &mut |done| progress(&names[0], share(done));
-                transfers.sample(&job, (BIOD, window), others, shown)
+                transfers.sample(&job, (THREADS, window), others, shown)
             })?;
             Ok(found.map_err(|why| why.to_string()))
         })?;
@@ -281,7 +281,7 @@ pub fn threads(
             let job = transfers.plan(server)?.job;
             let mut behind = Vec::new();
             for (at, &window) in windows.iter().enumerate() {
-                let (base, ours) = ((BIOD, window), [(SINGLE, window)]);
+                let (base, ours) = ((THREADS, window), [(ASYNC, window)]);
                 let part = |done: f64| share((at as f64 + done) / windows.len() as f64);
                 let shown = &mut |done| progress(BEHIND, part(done));
                 let (sampled, _) = transfers.sample(&job, base, &ours, shown)?;
@@ -305,7 +305,7 @@ pub fn threads(
 fn chart(result: &FigureResult, run: &Run) -> String {
     let line = |(number, policy): (usize, &str)| Series {
         name: match policy {
-            BIOD => "biods, a connection each".into(),
+            THREADS => "biods, a connection each".into(),
             SHARED => "biods on one connection".into(),
             _ => "one thread (ours)".into(),
         },
@@ -326,7 +326,7 @@ fn chart(result: &FigureResult, run: &Run) -> String {
         subtitle: subtitle(result, "median; bar: quartiles"),
         x: Axis::covering("Window (requests), number of biods", chart::Scale::Log, windows),
         y: Axis::covering("Throughput (MB/s)", chart::Scale::Linear, speeds.chain([0.0])),
-        series: [BIOD, SHARED, SINGLE].into_iter().enumerate().map(line).collect(),
+        series: [THREADS, SHARED, ASYNC].into_iter().enumerate().map(line).collect(),
         marks: Vec::new(),
     }
     .svg()
@@ -371,7 +371,7 @@ pub fn datagrams(
 ) -> Result<Option<String>> {
     let scale = Scale::of(lab, 11);
     let runs = beside_server(progress, |server, progress| {
-        let plan = plan(server, "udp", of(SINGLE, &FIXED), scale)?;
+        let plan = plan(server, "udp", of(ASYNC, &FIXED), scale)?;
         let lose = || lose_datagrams(Ganesha::PORT, LOST_OF_100);
         with_and_without(&plan, lose, lose_nothing, progress)
     })?;
@@ -379,11 +379,11 @@ pub fn datagrams(
         Ok(runs) => runs,
         Err(why) => return skip_all(result, &why.to_string()).map(|()| None),
     };
-    let (widest, fastest) = (row(&calm, SINGLE, MOST)?, best(calm.rows.iter())?);
+    let (widest, fastest) = (row(&calm, ASYNC, MOST)?, best(calm.rows.iter())?);
     let remark = Some(format!("best: {}", depth(fastest)));
     let ratio = pair(widest, fastest, Metric::Throughput);
     put(result, "window 32 ÷ the best of 2–32", ratio, remark)?;
-    let ratio = pair(row(&lossy, SINGLE, MOST)?, widest, Metric::Throughput);
+    let ratio = pair(row(&lossy, ASYNC, MOST)?, widest, Metric::Throughput);
     let case = "window 32 with 2 % of datagrams lost ÷ without loss";
     put(result, case, ratio, None)?;
     Ok(None)
@@ -402,7 +402,7 @@ pub fn windows(
 ) -> Result<Option<String>> {
     let scale = Scale::of(lab, 9);
     let entries = || {
-        let mut entries = of(SINGLE, &FIXED);
+        let mut entries = of(ASYNC, &FIXED);
         entries.push((DYNAMIC.to_owned(), MOST));
         entries
     };
@@ -451,7 +451,7 @@ fn judge(result: &mut FigureResult, case: &str, run: Result<Run>) -> Result<()> 
         Ok(run) => run,
         Err(why) => return skip(result, &[case], &format!("{why:#}")),
     };
-    let fixed = best(run.rows.iter().filter(|row| row.policy == SINGLE))?;
+    let fixed = best(run.rows.iter().filter(|row| row.policy == ASYNC))?;
     let found = row(&run, DYNAMIC, MOST)?;
     let remark = Some(format!("best fixed: {}", depth(fixed)));
     put(result, case, pair(found, fixed, Metric::Throughput), remark)

@@ -10,7 +10,7 @@ use super::{Lab, Progress};
 use crate::figure::{FigureResult, Measured};
 use dwell_bench::chart::{DotRow, Dots, Panel};
 use dwell_bench::fixture::Ganesha;
-use dwell_bench::nfs::{DYNAMIC, Job, Plan, SINGLE, SPREAD, measure as measure_plan};
+use dwell_bench::nfs::{ASYNC, DYNAMIC, Job, Plan, SPREAD, measure as measure_plan};
 use dwell_bench::program::{PREFIX, Peers};
 use dwell_bench::result::{Direction, Metric, RoundResult, Row, Run, pair, pair_by};
 
@@ -90,7 +90,7 @@ fn measure(
             .collect();
         let mut runs = Vec::new();
         for (at, (size, _)) in SIZES.into_iter().enumerate() {
-            let mut entries = of(SINGLE, &WINDOWS);
+            let mut entries = of(ASYNC, &WINDOWS);
             entries.extend(of(DYNAMIC, &[MOST]));
             if missing.iter().zip(CLIENTS).any(|(why, client)| why.is_none() && client == CONNECTED)
             {
@@ -164,7 +164,7 @@ fn judge(result: &mut FigureResult, run: &Run, size: &str, client: &str, most: u
     }
     let (mut faster, mut ahead_in_both) = (Vec::new(), Vec::new());
     for window in WINDOWS {
-        let (ours, theirs) = (row(run, SINGLE, window)?, row(run, &policy, window.min(most))?);
+        let (ours, theirs) = (row(run, ASYNC, window)?, row(run, &policy, window.min(most))?);
         if pair(theirs, ours, Metric::Throughput).is_some_and(|ratio| ratio.low > 1.0) {
             let cheaper = pair_by(theirs, ours, cpu).is_some_and(|ratio| ratio.high < 1.0);
             if cheaper { &mut ahead_in_both } else { &mut faster }.push(window.to_string());
@@ -221,7 +221,7 @@ fn cpu_ms_per_mb(round: &RoundResult) -> f64 {
 
 fn name(row: &Row) -> String {
     match row.policy.as_str() {
-        SINGLE => format!("ours, window {}", depth(row)),
+        ASYNC => format!("ours, window {}", depth(row)),
         SPREAD => format!("ours, {} connections", depth(row)),
         DYNAMIC => "ours, window that is found".into(),
         other => format!("{}, window {}", other.trim_start_matches(PREFIX), depth(row)),

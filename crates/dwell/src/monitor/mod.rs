@@ -288,6 +288,7 @@ impl SystemMonitor {
     }
 
     /// A handle that admits spinning threads.
+    #[doc(hidden)]
     pub fn permit(&self) -> SpinPermit {
         SpinPermit(self.shared.clone())
     }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use dwell_bench::fixture::{Export, Ganesha, in_own_network};
-use dwell_bench::nfs::{self, BARE, BIOD, DYNAMIC, Job, Plan, SHARED, SINGLE, SPREAD};
+use dwell_bench::nfs::{self, ASYNC, DYNAMIC, Job, Plan, SHARED, SPREAD, SYNC, THREADS};
 use dwell_bench::program::{PREFIX, Peers};
 use dwell_bench::result::Direction;
 use dwell_nfs::url::{Connections, MOST_OUTSTANDING, Url};
@@ -26,10 +26,10 @@ pub struct Nfs {
     /// Requests outstanding; threads of the baseline
     #[arg(long, value_delimiter = ',', default_value = "2,3,4,5,6,7,8,16,32", value_parser = clap::value_parser!(u32).range(1..=1024))]
     windows: Vec<u32>,
-    /// Contenders: biod (blocking threads, a connection each), biod-shared (on one together),
-    /// single (one thread), single-spread (with as many connections), bare (its calls alone),
+    /// Contenders: threads (blocking ones, a connection each), threads-shared (on one together),
+    /// async (one thread), async-spread (with as many connections), sync (its calls alone),
     /// peer:NAME (another client)
-    #[arg(long, value_delimiter = ',', default_value = "biod,single", value_parser = contender)]
+    #[arg(long, value_delimiter = ',', default_value = "threads,async", value_parser = contender)]
     contenders: Vec<String>,
     /// The program that has other clients, as `make peers` builds it
     #[arg(long)]
@@ -74,11 +74,11 @@ fn address(text: &str) -> Result<String, String> {
 }
 
 fn contender(text: &str) -> Result<String, String> {
-    match [BIOD, SHARED, SINGLE, SPREAD, BARE].contains(&text) || text.starts_with(PREFIX) {
+    match [THREADS, SHARED, ASYNC, SPREAD, SYNC].contains(&text) || text.starts_with(PREFIX) {
         true => Ok(text.to_owned()),
-        false => {
-            Err(format!("known are {BIOD}, {SHARED}, {SINGLE}, {SPREAD}, {BARE} and {PREFIX}NAME"))
-        }
+        false => Err(format!(
+            "known are {THREADS}, {SHARED}, {ASYNC}, {SPREAD}, {SYNC} and {PREFIX}NAME"
+        )),
     }
 }
 

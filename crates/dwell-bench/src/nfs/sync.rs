@@ -16,7 +16,7 @@ use dwell_nfs::rpc::record::{MARK_BYTES, Records};
 use dwell_nfs::rpc::{self, Credential};
 
 use super::Job;
-use super::biod::{open, write_head};
+use super::threads::{open, write_head};
 use super::wire::send_all;
 use crate::result::Direction;
 use crate::usage::{Cost, Meter, Scope};
