@@ -85,9 +85,9 @@ fn registered(
     let width = width(result, REGISTERED[0], Load::Idle);
     let requests = Requests { depth: REGISTERED_DEPTH, ..Requests::random_reads() };
     let numbers = &[THROUGHPUT, CPU];
-    let contenders = &["spin:registered=on"];
+    let contenders = &["block:registered=on"];
     let question = lab.question((Kind::Loop, subject), contenders, width);
-    let question = Question { baseline: "spin", requests, numbers, ..question };
+    let question = Question { baseline: "block", requests, numbers, ..question };
     let mut step = step(progress, "registered buffers", DEPTHS.len(), DEPTHS.len() + 1);
     let asked = lab.sample(result, &REGISTERED, || lab.ask(&question, &lab.means(), &mut step))?;
     let Some(asked) = asked else { return Ok(()) };
