@@ -36,7 +36,7 @@ pub trait Surface {
     /// Runs one seed.
     ///
     /// # Errors
-    /// What is not the surface's fault.
+    /// A failure that is not the surface's fault.
     fn exercise(&mut self, seed: u64, lines: usize, counts: &mut Counts) -> Result<Outcome>;
     /// Makes the sequence of a seed as a person reads it.
     fn listed(&self, seed: u64, lines: usize) -> String;
@@ -70,7 +70,7 @@ impl Site {
     /// Runs a script without and with Dwell.
     ///
     /// # Errors
-    /// What is not the surface's fault.
+    /// A failure that is not the surface's fault.
     pub fn compared(&self, script: &Script) -> Result<(Option<Difference>, crate::run::Ran)> {
         let plain = run(self, script, false, None)?;
         let beneath = run(self, script, true, None)?;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! P1: Dwell against hand-written loops and other runtimes by queue depth.
 
+use std::time::Duration;
+
 use anyhow::{Context, Result};
 use dwell::DeviceClass;
 
@@ -29,6 +31,8 @@ fn cpu(depth: u32) -> String {
     format!("queue depth {depth}: CPU per request ÷ that peer's")
 }
 const REGISTERED_DEPTH: u32 = 32;
+/// Each part makes and registers its pipeline anew, which a program does once.
+const REGISTERED_PART: Duration = Duration::from_millis(400);
 const REGISTERED: [&str; 2] = [
     "registered buffers and file: IOPS ÷ without",
     "registered buffers and file: CPU per request ÷ without",
@@ -87,7 +91,8 @@ fn registered(
     let numbers = &[THROUGHPUT, CPU];
     let contenders = &["block:registered=on"];
     let question = lab.question((Kind::Loop, subject), contenders, width);
-    let question = Question { baseline: "block", requests, numbers, ..question };
+    let part = if lab.is_hasty() { question.part } else { REGISTERED_PART };
+    let question = Question { baseline: "block", requests, numbers, part, ..question };
     let mut step = step(progress, "registered buffers", DEPTHS.len(), DEPTHS.len() + 1);
     let asked = lab.sample(result, &REGISTERED, || lab.ask(&question, &lab.means(), &mut step))?;
     let Some(asked) = asked else { return Ok(()) };
