@@ -11,10 +11,9 @@ use std::sync::Arc;
 
 use common::byte_at;
 use common::disk::Disk;
-use common::scene::{Scene, scene_in};
+use common::scene::{Scene, scene_in, to_channels};
 use dwell::File;
 use dwell::buffer::Aligned;
-use dwell_channel::client;
 use dwell_channel::daemon::{Daemon, Options};
 
 fn stage(bytes: usize) -> Option<(Scene, Disk)> {
@@ -29,8 +28,7 @@ fn stage(bytes: usize) -> Option<(Scene, Disk)> {
 }
 
 fn direct(scene: &Scene) -> File {
-    client::register();
-    dwell::Options::new().write(true).direct(true).open(scene.path("data")).unwrap()
+    to_channels().write(true).direct(true).open(scene.path("data")).unwrap()
 }
 
 /// Bytes of the device beneath, read past its page cache.

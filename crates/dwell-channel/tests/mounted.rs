@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use common::mapped;
-use common::scene::{EVERY, scene, scene_by, serve};
+use common::scene::{EVERY, scene, scene_by, serve, to_channels};
 use dwell_channel::client;
 use dwell_channel::daemon::{Daemon, Options};
 use dwell_channel::fs::DataPath;
@@ -267,9 +267,8 @@ fn noticed_and_found_again(passthrough: bool, goes_on: bool) {
     let (backing, mount) = (at("dwell-backing-"), at("dwell-mount-"));
     std::fs::write(backing.path().join("probe"), "").unwrap();
     std::fs::write(backing.path().join("data"), vec![0; 1 << 20]).unwrap();
-    client::register();
     let mut daemon = served_elsewhere(backing.path(), mount.path(), passthrough);
-    let file = dwell::Options::new().write(true).open(mount.path().join("data")).unwrap();
+    let file = to_channels().write(true).open(mount.path().join("data")).unwrap();
     for round in 1..=2u8 {
         // Killed while requests are under way; what was acknowledged as durable before is there.
         let mut acknowledged = 0;

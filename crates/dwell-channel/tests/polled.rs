@@ -13,7 +13,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
-use common::scene::serve;
+use common::scene::{serve, to_channels};
 use common::{House, byte_at};
 use dwell::buffer::Aligned;
 use dwell::parameters::DeviceParameters;
@@ -132,14 +132,12 @@ fn what_is_read_through_a_mount_is_polled_too() {
         Ok(server) => server,
         Err(why) => return println!("SKIP: {why}"),
     };
-    dwell_channel::client::register();
-    let file = dwell::Options::new().direct(true).open(mount.path().join("data")).unwrap();
+    let file = to_channels().direct(true).open(mount.path().join("data")).unwrap();
     let raised = interrupts(|buffer, at| file.read_exact_at(buffer, at).unwrap());
     assert_eq!((raised, daemon.tally().commands), (0, READS));
     // Past the page cache, what makes it longer comes by interrupt and is there.
     drop(file);
-    let file =
-        dwell::Options::new().write(true).direct(true).open(mount.path().join("data")).unwrap();
+    let file = to_channels().write(true).direct(true).open(mount.path().join("data")).unwrap();
     let mut block = Aligned::new(4096);
     block.fill(9);
     file.read_exact_at(&mut block, 0).unwrap();

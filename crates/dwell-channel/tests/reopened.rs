@@ -12,7 +12,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use common::scene::{scene, serve};
+use common::scene::{scene, serve, to_channels};
 use dwell::File;
 use dwell::queue::{Action, Io};
 use dwell_channel::client::{self, Guest, Mount};
@@ -83,8 +83,7 @@ impl Drop for Elsewhere {
 }
 
 fn opened(path: impl AsRef<Path>) -> File {
-    client::register();
-    let file = dwell::Options::new().write(true).open(path.as_ref()).unwrap();
+    let file = to_channels().write(true).open(path.as_ref()).unwrap();
     file.write_all_at(&[1; 512], 0).unwrap();
     file
 }

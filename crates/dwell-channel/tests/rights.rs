@@ -13,10 +13,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use common::disk::Disk;
-use common::scene::{Scene, scene_in, serve};
+use common::scene::{Scene, scene_in, serve, to_channels};
 use common::{USER, as_user};
 use dwell::buffer::Aligned;
-use dwell_channel::client;
 use dwell_channel::daemon::{Daemon, Options};
 
 /// A directory of everybody's, served by root, passed through by the kernel or not.
@@ -115,9 +114,8 @@ fn fill_by_kernel(path: &Path) -> (u64, Option<i32>) {
 
 /// Fills a file that is one hole, by channel: past the page cache or not.
 fn fill_by_channel(path: &Path, direct: bool) -> (u64, Option<i32>) {
-    client::register();
     Plain::create(path).unwrap().set_len(DISK_BYTES).unwrap();
-    let file = dwell::Options::new().write(true).direct(direct).open(path).unwrap();
+    let file = to_channels().write(true).direct(direct).open(path).unwrap();
     fill(|piece, at| {
         let done = file.write_all_at(piece, at);
         done.map_err(|error| io::Error::from_raw_os_error(error.errno().unwrap_or(0)))

@@ -102,9 +102,15 @@ impl Scene {
     }
 
     pub fn open(&self, name: &str) -> File {
-        client::register();
-        dwell::Options::new().write(true).open(self.path(name)).unwrap()
+        to_channels().write(true).open(self.path(name)).unwrap()
     }
+}
+
+/// Options of files whose requests all take the channel. The default policy calls the kernel
+/// instead where other programs fill the CPUs.
+pub fn to_channels() -> dwell::Options {
+    client::register();
+    dwell::Options::new().policy(Arc::new(dwell::policy::Spin))
 }
 
 impl Drop for Scene {
