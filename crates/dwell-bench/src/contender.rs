@@ -25,9 +25,12 @@ pub const HAND_WRITTEN: [&str; 6] = raw::NAMES;
 /// One contender on one subject.
 pub enum Contender {
     /// Dwell under a policy.
-    Dwell(Box<File>),
-    /// The same, with registered buffers in a pipeline.
-    Registered(Box<File>),
+    Dwell {
+        /// The subject, open.
+        file: Box<File>,
+        /// Whether pipelines register their buffers and the file.
+        registered: bool,
+    },
     /// `pread` and `pwrite`.
     Blocking(Blocking),
     /// A hand-written ring.
@@ -154,16 +157,20 @@ impl Contender {
     pub fn under(
         policy: Arc<dyn WaitPolicy>,
         subject: &Subject,
-        known: DeviceParameters,
+        parameters: DeviceParameters,
         monitor: Option<&Arc<SystemMonitor>>,
     ) -> Result<Self> {
-        let options =
-            Options::new().direct(subject.direct).write(subject.write).known(known).policy(policy);
+        let options = Options::new()
+            .direct(subject.direct)
+            .write(subject.write)
+            .parameters(parameters)
+            .policy(policy);
         let options = match monitor {
             Some(monitor) => options.monitor(monitor.clone()),
             None => options,
         };
-        Ok(Contender::Dwell(Box::new(options.open(&subject.address)?)))
+        let file = Box::new(options.open(&subject.address)?);
+        Ok(Contender::Dwell { file, registered: false })
     }
 
     /// Opens a subject for a contender of this name; a peer is looked for near this program.
@@ -186,13 +193,12 @@ impl Contender {
             let ring = RawRing::new(name, subject.open_plainly()?, subject.block_bytes)?;
             return Ok(Contender::Ring(Box::new(ring)));
         }
-        let contender = Self::under(policy_of(name)?, subject, subject.known, Some(monitor))?;
-        Ok(match contender {
-            Contender::Dwell(file) if parts(name).1.any(|parameter| parameter == REGISTERED) => {
-                Contender::Registered(file)
-            }
-            contender => contender,
-        })
+        let mut contender =
+            Self::under(policy_of(name)?, subject, subject.parameters, Some(monitor))?;
+        if let Contender::Dwell { registered, .. } = &mut contender {
+            *registered = parts(name).1.any(|parameter| parameter == REGISTERED);
+        }
+        Ok(contender)
     }
 
     /// A peer from this program.
@@ -203,7 +209,7 @@ impl Contender {
     /// How it is set up, where it is not Dwell's own; `None` before the first batch of a peer.
     pub fn configured(&self, name: &str) -> Option<Configured> {
         match self {
-            Contender::Dwell(_) | Contender::Registered(_) => None,
+            Contender::Dwell { .. } => None,
             Contender::Blocking(_) | Contender::Ring(_) => Some(Configured {
                 name: name.into(),
                 version: env!("CARGO_PKG_VERSION").into(),
@@ -217,9 +223,7 @@ impl Contender {
     #[inline]
     pub fn request(&mut self, direction: Direction, buffer: &mut [u8], offset: u64) -> Result<()> {
         match self {
-            Contender::Dwell(file) | Contender::Registered(file) => {
-                one(file, direction, buffer, offset)?
-            }
+            Contender::Dwell { file, .. } => one(file, direction, buffer, offset)?,
             Contender::Blocking(blocking) => blocking
                 .request(direction, buffer, offset)
                 .with_context(|| format!("{direction} at byte {offset}"))?,
@@ -240,15 +244,19 @@ impl Contender {
         span: Duration,
     ) -> Result<Answer> {
         let round = match self {
-            Contender::Dwell(file) => serve(file, batch, buffers, span)?,
-            Contender::Registered(file) if batch.depth() == 1 => serve(file, batch, buffers, span)?,
-            Contender::Registered(file) => {
+            Contender::Dwell { file, .. } if batch.depth() == 1 => {
+                serve_one_by_one(file, batch, buffers, span)?
+            }
+            Contender::Dwell { file, registered: false } => {
+                serve_many(file, batch, buffers, None, span)?
+            }
+            Contender::Dwell { file, registered: true } => {
                 let pool = Pool::new(batch.depth(), batch.size_bytes());
                 let mut pooled: Vec<Aligned> = std::iter::from_fn(|| pool.take()).collect();
                 for (buffer, from) in pooled.iter_mut().zip(buffers) {
                     buffer.copy_from_slice(from);
                 }
-                serve_all(file, batch, &mut pooled, Some(&pool), span)?
+                serve_many(file, batch, &mut pooled, Some(&pool), span)?
             }
             Contender::Blocking(blocking) => blocking.serve(batch, buffers, span)?,
             Contender::Ring(ring) => ring.serve(batch, buffers, span)?,
@@ -260,7 +268,7 @@ impl Contender {
     /// Whether its batches are served in the calling thread alone.
     pub fn serves_in_caller(&self, depth: usize) -> bool {
         match self {
-            Contender::Dwell(_) | Contender::Registered(_) | Contender::Ring(_) => true,
+            Contender::Dwell { .. } | Contender::Ring(_) => true,
             Contender::Blocking(_) => depth == 1,
             Contender::Program(_) => false,
         }
@@ -269,7 +277,7 @@ impl Contender {
     /// What Dwell counted; empty for others.
     pub fn stats(&self) -> Stats {
         match self {
-            Contender::Dwell(file) | Contender::Registered(file) => file.stats(),
+            Contender::Dwell { file, .. } => file.stats(),
             _ => Stats::default(),
         }
     }
@@ -283,26 +291,24 @@ fn one(file: &File, direction: Direction, buffer: &mut [u8], offset: u64) -> dwe
     }
 }
 
-/// One request after the other by blocking calls, or many in a pipeline.
-fn serve(
+/// One request after the other by blocking calls.
+fn serve_one_by_one(
     file: &File,
     batch: &mut Batch,
-    buffers: &mut Vec<Aligned>,
+    buffers: &mut [Aligned],
     span: Duration,
 ) -> Result<RoundResult> {
-    let direction = batch.requests().direction;
-    if let [buffer] = &mut buffers[..] {
-        let meter = batch.begin(span, Scope::Thread);
-        while let Some(request) = batch.take() {
-            one(file, direction, buffer, request.offset)?;
-            batch.done(request, buffer.len())?;
-        }
-        return Ok(batch.round(meter.stop()));
+    let (direction, buffer) = (batch.requests().direction, &mut buffers[0]);
+    let meter = batch.begin(span, Scope::Thread);
+    while let Some(request) = batch.take() {
+        one(file, direction, buffer, request.offset)?;
+        batch.done(request, buffer.len())?;
     }
-    serve_all(file, batch, buffers, None, span)
+    Ok(batch.round(meter.stop()))
 }
 
-fn serve_all(
+/// As many requests in a pipeline as there are buffers.
+fn serve_many(
     file: &File,
     batch: &mut Batch,
     buffers: &mut Vec<Aligned>,

@@ -31,7 +31,7 @@ pub struct Subject {
     /// Whether writes are allowed.
     pub write: bool,
     /// What the probe learned, as far as requests need it.
-    pub known: DeviceParameters,
+    pub parameters: DeviceParameters,
     /// All that the probe learned.
     pub profile: Option<DeviceProfile>,
     /// What it is, in one line.
@@ -107,7 +107,7 @@ impl Subject {
             address: address.to_owned(),
             direct,
             write,
-            known: profile.known(),
+            parameters: profile.parameters(),
             profile: Some(profile),
             description,
             emulated: emulated(address)?,
@@ -121,8 +121,11 @@ impl Subject {
         result::Device {
             name: self.name.clone(),
             description: self.description.clone(),
-            class: self.known.profile.map(|profile| profile.class.to_string()),
-            size_threshold_bytes: self.known.profile.map(|profile| profile.size_threshold_bytes),
+            class: self.parameters.profile.map(|profile| profile.class.to_string()),
+            size_threshold_bytes: self
+                .parameters
+                .profile
+                .map(|profile| profile.size_threshold_bytes),
         }
     }
 

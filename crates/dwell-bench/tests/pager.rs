@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use dwell_bench::fixture::{FileSystem, Fixture as _, LoopOnTmpfs, Unavailable};
 use dwell_bench::loads::serve;
 use dwell_bench::pager::{
-    DEVICE, Entry, MMAP, Order, PAGE_BYTES, Plan, Program, REGION, STAGES, SWAP, UMAP, Visits, Way,
-    Work, has_umap, limit_bytes, limits, measure,
+    DEVICE, Entry, MMAP, Method, Order, PAGE_BYTES, Plan, Program, REGION, STAGES, SWAP, UMAP,
+    Visits, Work, has_umap, limit_bytes, limits, measure,
 };
 use dwell_bench::result::{Device, Run};
 use dwell_workloads::csr;
@@ -31,13 +31,13 @@ fn helper() {
     }
 }
 
-fn entry(address: &Path, work: Work, ways: &[&str]) -> Entry {
+fn entry(address: &Path, work: Work, methods: &[&str]) -> Entry {
     Entry {
         device: "file".into(),
         address: address.into(),
         profile: None,
         work,
-        ways: ways.iter().map(|name| Way::of(name).unwrap()).collect(),
+        methods: methods.iter().map(|name| Method::of(name).unwrap()).collect(),
         limit_bytes: LIMIT,
         most_ns: 20_000_000_000,
         emulated: None,
@@ -103,9 +103,9 @@ fn filled(directory: &Path, bytes: usize) -> PathBuf {
 }
 
 /// Counts of one contender, by name.
-fn counted(run: &Run, way: &str, name: &str) -> u64 {
-    let row = run.rows.iter().find(|row| row.policy == way).unwrap();
-    assert_eq!(row.rounds.len(), 2, "{way}");
+fn counted(run: &Run, method: &str, name: &str) -> u64 {
+    let row = run.rows.iter().find(|row| row.policy == method).unwrap();
+    assert_eq!(row.rounds.len(), 2, "{method}");
     row.rounds.iter().map(|round| round.paging[name]).max().unwrap()
 }
 
@@ -133,9 +133,9 @@ fn the_kernels_ways_are_held_to_the_limit_and_read_what_left_memory_again() {
         Err(why) => return println!("SKIP: {why}"),
     };
     let run = run(vec![entry(&path, visits(Order::Sequential, 2 * PAGES), &MMAP)]);
-    for way in MMAP {
-        let peak = counted(&run, way, "peak_bytes");
-        assert!((LIMIT / 2..=LIMIT).contains(&peak), "{way}: {peak}");
+    for method in MMAP {
+        let peak = counted(&run, method, "peak_bytes");
+        assert!((LIMIT / 2..=LIMIT).contains(&peak), "{method}: {peak}");
     }
     // Without reading ahead, every page is a fault, each time.
     let faults = counted(&run, "mmap-random", "major_faults");
@@ -176,19 +176,19 @@ fn umap_finds_the_same_within_the_limit_or_is_left_out_with_the_reason() {
     let _ = std::fs::copy(built, &beside);
     const PAGES: u64 = LIMIT / PAGE_BYTES as u64;
     let (_kept, path) = file(PAGES as usize * PAGE_BYTES);
-    let ways: Vec<&str> = [DEVICE].into_iter().chain(UMAP).collect();
+    let methods: Vec<&str> = [DEVICE].into_iter().chain(UMAP).collect();
     let over =
-        Entry { limit_bytes: LIMIT / 2, ..entry(&path, visits(Order::Random, PAGES), &ways) };
+        Entry { limit_bytes: LIMIT / 2, ..entry(&path, visits(Order::Random, PAGES), &methods) };
     let run = run(vec![over]);
     if let Err(why) = has_umap() {
         assert!(run.left_out.iter().any(|told| told.contains(&why)), "{:?}", run.left_out);
         return println!("SKIP: {why}");
     }
-    for way in UMAP {
-        let row = run.rows.iter().find(|row| row.policy == way).unwrap();
-        assert!(row.rounds.iter().all(|round| round.requests == PAGES), "{way}");
+    for method in UMAP {
+        let row = run.rows.iter().find(|row| row.policy == method).unwrap();
+        assert!(row.rounds.iter().all(|round| round.requests == PAGES), "{method}");
         if limits().is_ok() {
-            assert!(counted(&run, way, "peak_bytes") <= LIMIT / 2, "{way}");
+            assert!(counted(&run, method, "peak_bytes") <= LIMIT / 2, "{method}");
         }
     }
 }
@@ -218,13 +218,13 @@ fn walks_over_graphs_find_the_same_by_every_way() {
     let (_kept, directory) = file(8);
     let graph = directory.with_file_name("graph.csr");
     csr::generate(12, &graph).unwrap();
-    let ways: Vec<&str> = match regions() {
+    let methods: Vec<&str> = match regions() {
         true => vec!["mmap", "mmap-random-hints", "region", "region-hints"],
         false => vec!["mmap", "mmap-random-hints"],
     };
-    let entries = Program::ALL.map(|program| entry(&graph, Work::Graph(program), &ways)).into();
+    let entries = Program::ALL.map(|program| entry(&graph, Work::Graph(program), &methods)).into();
     let run = run(entries);
-    assert_eq!(run.rows.len(), 4 * ways.len());
+    assert_eq!(run.rows.len(), 4 * methods.len());
     for row in &run.rows {
         assert!(row.rounds.iter().all(|round| round.operations["done"] == 1 && round.wall_ns > 0));
     }
@@ -276,22 +276,22 @@ fn regions_find_the_same_as_the_kernel_within_their_budgets() {
     const PAGES: u64 = LIMIT / PAGE_BYTES as u64;
     let (_kept, path) = file(PAGES as usize * PAGE_BYTES);
     let two = std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() > 1);
-    let mut ways: Vec<&str> = REGION
+    let mut methods: Vec<&str> = REGION
         .into_iter()
-        .filter(|way| two || !["other", "spins"].iter().any(|w| way.ends_with(w)))
+        .filter(|method| two || !["other", "spins"].iter().any(|w| method.ends_with(w)))
         .collect();
     // The kernel's mode that reads nothing ahead: on a disk, read-ahead may be more than the limit.
-    ways.extend(["mmap-random", DEVICE]);
+    methods.extend(["mmap-random", DEVICE]);
     let orders = [Order::Random, Order::Strided { pages: 7 }, Order::Window { pages: 40 }];
     for order in orders {
-        let over = Entry { limit_bytes: LIMIT / 2, ..entry(&path, visits(order, PAGES), &ways) };
+        let over = Entry { limit_bytes: LIMIT / 2, ..entry(&path, visits(order, PAGES), &methods) };
         let run = run(vec![over]);
-        for way in REGION.into_iter().filter(|way| ways.contains(way)) {
-            assert!(counted(&run, way, "major_faults") > 0, "{way}");
-            assert!(counted(&run, way, "evicted") > 0, "{way}");
+        for method in REGION.into_iter().filter(|method| methods.contains(method)) {
+            assert!(counted(&run, method, "major_faults") > 0, "{method}");
+            assert!(counted(&run, method, "evicted") > 0, "{method}");
             if limits().is_ok() {
-                let peak = counted(&run, way, "peak_bytes");
-                assert!(peak <= LIMIT / 2, "{way}: {peak}");
+                let peak = counted(&run, method, "peak_bytes");
+                assert!(peak <= LIMIT / 2, "{method}: {peak}");
             }
         }
     }

@@ -36,7 +36,7 @@ fn the_hint_is_off_for_whom_it_is_off_and_on_again_after() {
         address: Path::new("emu:latency=2us,size=1MiB").into(),
         direct: false,
         write: false,
-        known: DeviceParameters {
+        parameters: DeviceParameters {
             profile: Some(Profile::default()),
             ..DeviceParameters::default()
         },
@@ -52,7 +52,7 @@ fn the_hint_is_off_for_whom_it_is_off_and_on_again_after() {
         .iter()
         .zip(&witnesses)
         .map(|(name, witness)| {
-            let under = Contender::under(witness.clone(), &subject, subject.known, None);
+            let under = Contender::under(witness.clone(), &subject, subject.parameters, None);
             Entrant { name: name.to_string(), contender: under.unwrap(), monitor: None }
         })
         .collect();

@@ -28,7 +28,7 @@ fn subject() -> Subject {
         address: "/nowhere/data".into(),
         direct: true,
         write: false,
-        known: DeviceParameters::default(),
+        parameters: DeviceParameters::default(),
         profile: None,
         description: "test".into(),
         emulated: None,

@@ -59,7 +59,7 @@ impl File {
                     options = options.monitor(monitor);
                 }
                 options = opening.applied_to(options);
-                let note = opening.left_alone.or_else(|| unprobed(address, &opening.known));
+                let note = opening.left_alone.or_else(|| unprobed(address, &opening.parameters));
                 (beneath.device.as_ref().map(ToString::to_string), note)
             }
             // An error there stops no program: requests pass through. Opening reports an error in
@@ -95,8 +95,8 @@ impl File {
     }
 }
 
-fn unprobed(address: &Path, known: &DeviceParameters) -> Option<String> {
-    known.profile.is_none().then(|| {
+fn unprobed(address: &Path, parameters: &DeviceParameters) -> Option<String> {
+    parameters.profile.is_none().then(|| {
         let path = address.display();
         format!("{path}: its device has no profile for this kernel; dwell probe {path} makes one")
     })

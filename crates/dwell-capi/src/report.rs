@@ -172,7 +172,7 @@ pub unsafe extern "C" fn dwell_file_info(file: *const File, info: *mut Info) -> 
         if info.is_null() {
             return Err(Failure::null("info"));
         }
-        let class = file.file.known().profile.map(|profile| profile.class);
+        let class = file.file.parameters().profile.map(|profile| profile.class);
         let told = Info {
             size: size_of::<Info>(),
             length_bytes: file.file.bytes()?,

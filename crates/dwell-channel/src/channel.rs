@@ -9,12 +9,12 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::access::Access;
 use crate::counts::Commands;
 use crate::grants::Token;
 use crate::shared::Shared;
 use crate::socket;
 use crate::table::Table;
-use crate::way::Way;
 
 /// One channel, as all threads of the daemon see it.
 pub(crate) struct Channel {
@@ -26,12 +26,12 @@ pub(crate) struct Channel {
     pub shared: Arc<Shared>,
     /// Commands are looked up, and those on memory served, while this is locked: whoever has it has
     /// the channel at rest.
-    pub table: Mutex<Table<Way>>,
+    pub table: Mutex<Table<Access>>,
     pub ended: AtomicBool,
 }
 
 impl Channel {
-    pub fn table(&self) -> MutexGuard<'_, Table<Way>> {
+    pub fn table(&self) -> MutexGuard<'_, Table<Access>> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -11,6 +11,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::accept::Acceptor;
+use crate::access::Access;
 use crate::counts::Counted;
 use crate::credentials;
 use crate::grants::{DrainGuard, Errno, GrantReply, Grants, Inode, OpenFile, Reach, Token, Why};
@@ -19,7 +20,6 @@ use crate::post::Post;
 use crate::service::Service;
 use crate::socket;
 use crate::state::{State, random};
-use crate::way::Way;
 
 /// What the daemon's channels did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -137,8 +137,9 @@ impl Grants for Daemon {
         loop {
             let epoch = open.inode.wait_until_free();
             // Made before the table is locked: the channel is not to wait for it.
-            let way = Way::to(open, epoch, self.account(open.opener.uid()), &self.state.mapped)
-                .ok_or(Errno(libc::EBUSY))?;
+            let access =
+                Access::to(open, epoch, self.account(open.opener.uid()), &self.state.mapped)
+                    .ok_or(Errno(libc::EBUSY))?;
             let bytes = open.file.metadata().map_err(|_| Errno(libc::EBADF))?.len();
             let mut table = channel.table();
             match open.inode.reach(epoch) {
@@ -150,8 +151,8 @@ impl Grants for Daemon {
                 return Err(Errno(libc::ENXIO));
             }
             open.granted.store(true, Ordering::Release);
-            let in_memory = matches!(way, Way::Memory { .. });
-            let (entry, generation) = table.insert(open.clone(), way);
+            let in_memory = matches!(access, Access::Memory { .. });
+            let (entry, generation) = table.insert(open.clone(), access);
             self.state.counters.grants.fetch_add(1, Ordering::Relaxed);
             return Ok(GrantReply { open: open.id(), entry, generation, bytes, in_memory });
         }

@@ -77,10 +77,10 @@ impl Device {
     pub fn new(options: &Options) -> Self {
         // The thread also sleeps outside the ring, on its clients' sockets. A ring that completes
         // only from within its own calls would not wake it there.
-        let known = DeviceParameters { method: SpinMethod::CqPeek, ..options.known };
+        let parameters = DeviceParameters { method: SpinMethod::CqPeek, ..options.parameters };
         Device {
-            source: External::new(&known, false),
-            polled: External::new(&options.known, true),
+            source: External::new(&parameters, false),
+            polled: External::new(&options.parameters, true),
             depth: options.device_depth.clamp(1, 4096),
             queue: None,
             none: false,

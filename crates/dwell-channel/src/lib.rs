@@ -4,6 +4,7 @@
 #![deny(unsafe_code)]
 
 mod accept;
+mod access;
 mod balance;
 mod channel;
 pub mod client;
@@ -27,7 +28,6 @@ pub mod socket;
 mod state;
 pub mod table;
 mod users;
-mod way;
 pub mod wire;
 
 pub use guarded::survive_lost_memory;

@@ -16,7 +16,7 @@ use crate::owners::Owners;
 #[derive(Clone)]
 pub struct Options {
     /// Parameters of the device beneath the backing directory.
-    pub known: DeviceParameters,
+    pub parameters: DeviceParameters,
     /// How a serving thread waits while no channel asks for anything.
     pub policy: Arc<dyn WaitPolicy>,
     /// The system monitor that says how busy the machine is. Without one, all CPUs are taken to be
@@ -46,7 +46,7 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Options {
-            known: DeviceParameters::default(),
+            parameters: DeviceParameters::default(),
             policy: Arc::new(SmartCon::default()),
             monitor: None,
             most_threads: cpus() / 2,

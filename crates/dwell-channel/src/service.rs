@@ -61,7 +61,7 @@ impl Service {
         let window = Window::new(now);
         let monitor = state.options.monitor.as_ref();
         let load = monitor.map(|monitor| (monitor.reader(), monitor.permit()));
-        let profile = state.options.known.profile.unwrap_or_default();
+        let profile = state.options.parameters.profile.unwrap_or_default();
         // It is worth spinning for the next command, unless others need the CPU more.
         let (class, size_threshold_bytes) = (DeviceClass::Fast, u64::MAX);
         let profile = Profile { class, size_threshold_bytes, latency_ns: 0, ..profile };
@@ -231,7 +231,7 @@ impl Service {
             kind: Kind::Read,
             size_bytes: 4096,
             backlog: Backlog::default(),
-            call: Call::Queued,
+            call: Call::Async,
             routes: Routes::INTERRUPT,
             profile: Some(&self.profile),
             estimate: Estimate::default(),

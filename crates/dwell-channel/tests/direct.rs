@@ -15,8 +15,8 @@ use dwell_channel::daemon::Options;
 use dwell_channel::grants::{Grants, Why};
 
 fn file(mount: Mount) -> File<Mount> {
-    let known = dwell::parameters::DeviceParameters::default();
-    File::over(mount, "test", "test", known, Arc::new(dwell::policy::Spin), None)
+    let parameters = dwell::parameters::DeviceParameters::default();
+    File::over(mount, "test", "test", parameters, Arc::new(dwell::policy::Spin), None)
 }
 
 fn read(file: &File<Mount>, fd: i32, buffer: &mut [u8], at: u64) -> i32 {
@@ -233,8 +233,8 @@ fn blocking_calls_are_woken_by_the_daemon() {
     let opened = house.open(backing.path(), libc::O_RDWR);
     // It blocks on the channel because the daemon sleeps, though the kernel could serve it too.
     let policy = Arc::new(dwell::policy::SmartCon::default());
-    let known = dwell_channel::client::known();
-    let file = File::over(house.mount(), "test", "test", known, policy, None);
+    let parameters = dwell_channel::client::parameters();
+    let file = File::over(house.mount(), "test", "test", parameters, policy, None);
     let mut buffer = [0u8; 4096];
     for n in 0..200usize {
         let at = n * 77 % 60000;

@@ -199,8 +199,8 @@ fn a_daemon_that_does_not_answer_is_not_asked_at_every_request() {
             Err(std::io::ErrorKind::NotFound.into())
         }),
     );
-    let known = dwell::parameters::DeviceParameters::default();
-    let file = File::over(mount, "silent", "silent", known, Arc::new(policy::Spin), None);
+    let parameters = dwell::parameters::DeviceParameters::default();
+    let file = File::over(mount, "silent", "silent", parameters, Arc::new(policy::Spin), None);
     for _ in 0..50 {
         let mut buffer = [0; 512];
         let (fd, memory) = (program.as_raw_fd(), buffer.as_mut_ptr());

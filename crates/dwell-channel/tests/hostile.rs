@@ -29,9 +29,9 @@ impl Scene {
         let house = House::new(options);
         let backing = filled(true, 1 << 16);
         let kept = house.open(backing.path(), libc::O_RDWR);
-        let known = dwell::parameters::DeviceParameters::default();
+        let parameters = dwell::parameters::DeviceParameters::default();
         let policy = Arc::new(policy::Spin);
-        let good = File::over(house.mount(), "good", "good", known, policy, None);
+        let good = File::over(house.mount(), "good", "good", parameters, policy, None);
         let scene = Scene { house, good, kept, _backing: backing };
         scene.good_client_lives();
         scene

@@ -14,8 +14,8 @@ use dwell_channel::client::Mount;
 use dwell_channel::daemon::Options;
 
 fn client(house: &House) -> File<Mount> {
-    let known = dwell::parameters::DeviceParameters::default();
-    File::over(house.mount(), "data", "data", known, Arc::new(policy::Spin), None)
+    let parameters = dwell::parameters::DeviceParameters::default();
+    File::over(house.mount(), "data", "data", parameters, Arc::new(policy::Spin), None)
 }
 
 fn ask(file: &File<Mount>, opened: &Opened, action: Action, buffer: &mut [u8], at: u64) -> i32 {

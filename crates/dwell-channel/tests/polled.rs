@@ -73,7 +73,7 @@ impl Drop for Disk {
 /// A daemon that was told that the device polls.
 fn told() -> Options {
     Options {
-        known: DeviceParameters { polled: true, ..DeviceParameters::default() },
+        parameters: DeviceParameters { polled: true, ..DeviceParameters::default() },
         ..Options::default()
     }
 }
@@ -94,8 +94,8 @@ fn interrupts(mut read: impl FnMut(&mut [u8], u64)) -> u64 {
 fn by_channel(house: &House) -> (u64, u64) {
     let opened = house.open(&Disk::file(), libc::O_RDWR | libc::O_DIRECT);
     let fd = std::os::fd::AsRawFd::as_raw_fd(&opened.program);
-    let (known, policy) = (DeviceParameters::default(), Arc::new(policy::Spin));
-    let file = File::over(house.mount(), "nvme", "nvme", known, policy, None);
+    let (parameters, policy) = (DeviceParameters::default(), Arc::new(policy::Spin));
+    let file = File::over(house.mount(), "nvme", "nvme", parameters, policy, None);
     let raised = interrupts(|buffer, at| {
         // SAFETY: the buffer is borrowed until the call returns.
         let io = unsafe { Io::plain(Action::Read, fd, buffer.as_mut_ptr(), 4096, at) };

@@ -176,7 +176,7 @@ fn a_request_that_a_killed_daemon_never_took_is_the_kernels() {
     let fd = program.as_raw_fd();
     let mount = Mount::of(fd).unwrap().for_guest(Guest { keep: Ok, epoch: |_| 0 });
     let policy = Arc::new(dwell::policy::Spin);
-    let file = File::over(mount, "test", "test", client::known(), policy, None);
+    let file = File::over(mount, "test", "test", client::parameters(), policy, None);
     let write = |byte: u8| {
         let bytes = [byte; 512];
         // SAFETY: the bytes are borrowed until the call returns, and a write changes nothing in

@@ -34,10 +34,11 @@ impl Plan {
 pub fn plan(store: &ProfileStore) -> Vec<Plan> {
     let of = |device: Device| {
         let profile = store.of(&device);
-        let known = profile.as_ref().ok().and_then(Option::as_ref).map(DeviceProfile::known);
-        let known = known.unwrap_or_default();
-        let routes = kernel::offered(known.polled);
-        let wait = Wait { routes, ..Wait::new(Kind::Read, 4096, known.profile.as_ref()) };
+        let parameters =
+            profile.as_ref().ok().and_then(Option::as_ref).map(DeviceProfile::parameters);
+        let parameters = parameters.unwrap_or_default();
+        let routes = kernel::offered(parameters.polled);
+        let wait = Wait { routes, ..Wait::new(Kind::Read, 4096, parameters.profile.as_ref()) };
         let small_read = Adaptive::default().choose(&wait);
         Plan { device, profile, routes, small_read }
     };

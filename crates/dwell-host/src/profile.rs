@@ -216,7 +216,7 @@ impl DeviceProfile {
     }
 
     /// What issuing requests needs of it.
-    pub fn known(&self) -> DeviceParameters {
+    pub fn parameters(&self) -> DeviceParameters {
         DeviceParameters {
             profile: Some(self.decision),
             method: self.spin_method,

@@ -16,9 +16,9 @@ use dwell_host::settings::Settings;
 use dwell_policy::Profile;
 
 fn options(policy: impl WaitPolicy + 'static) -> Options {
-    let known =
+    let parameters =
         DeviceParameters { profile: Some(Profile::default()), ..DeviceParameters::default() };
-    dwell::Options::new().policy(Arc::new(policy)).known(known).shadow(true)
+    dwell::Options::new().policy(Arc::new(policy)).parameters(parameters).shadow(true)
 }
 
 /// A device on which a request spins or blocks on a queue.
@@ -79,7 +79,7 @@ fn smartcon_would_spin_where_there_is_a_budget_and_none_of_it_is_used_for_that()
     let file = emulated(&options(SmartCon::default()).monitor(monitor.clone()));
     let began = Instant::now();
     while file.stats().because(Reason::Pays) == 0 {
-        if began.elapsed() > Duration::from_secs(30) && monitor.budget() == 0 {
+        if began.elapsed() > Duration::from_secs(30) && monitor.spinner_limit() == 0 {
             return println!("SKIP: what else runs here leaves no budget of spinners");
         }
         assert!(began.elapsed() < Duration::from_secs(60), "{:?}", file.stats());
@@ -103,8 +103,8 @@ fn a_read_that_the_page_cache_had_would_not_have_been_waited_for() {
     std::fs::write(&path, vec![7u8; 64 << 10]).unwrap();
     // So slow a device that whatever comes from memory is known by its time.
     let slow = Profile { latency_ns: 1_000_000_000, ..Profile::default() };
-    let known = DeviceParameters { profile: Some(slow), ..DeviceParameters::default() };
-    let file = options(Spin).known(known).open(&path).unwrap();
+    let parameters = DeviceParameters { profile: Some(slow), ..DeviceParameters::default() };
+    let file = options(Spin).parameters(parameters).open(&path).unwrap();
     read(&file, 100);
     let stats = file.stats();
     assert_eq!((stats.because(Reason::Cached), stats.requests()), (100, 100), "{stats:?}");

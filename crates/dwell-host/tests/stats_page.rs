@@ -8,7 +8,8 @@ use dwell::Stats;
 use dwell_host::stats_page::{Device, Header, Snapshot, StatsPage, gather, order};
 
 fn told(bytes_read: u64) -> Snapshot {
-    let stats = Stats { bytes_read, ..Stats::default() };
+    let mut stats = Stats::default();
+    stats.bytes_read = bytes_read;
     let device = Device { name: "loop0".into(), stats, ..Device::default() };
     Snapshot { processes: 1, devices: vec![device], ..Snapshot::default() }
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! An NFSv3 client in which one thread keeps many requests outstanding.
 //!
-//! From the ground up: [`xdr`] and [`rpc`] are the encoding, [`nfs3`] and [`mount`] the procedures,
-//! [`engine`] the state of outstanding requests without any I/O, [`link`] the engine over a socket,
-//! and above that files and trees.
+//! The lowest layer comes first: [`xdr`] and [`rpc`] are the encoding, [`nfs3`] and [`mount`] the
+//! procedures. [`engine`] is the state of outstanding requests without any I/O, [`link`] the engine
+//! over a socket. Files and trees are above that.
 #![deny(unsafe_code)]
 
 pub mod client;

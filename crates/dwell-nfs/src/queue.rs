@@ -52,7 +52,7 @@ fn opened(address: &str, options: &open::Options) -> crate::Result<Opened> {
         find(&client, &url, options).await
     })?;
     let device = format!("nfs://{}", url.host);
-    Ok(Opened { source: Box::new(Boxed(source)), device, known: DeviceParameters::default() })
+    Ok(Opened { source: Box::new(Boxed(source)), device, parameters: DeviceParameters::default() })
 }
 
 async fn find(client: &Rc<Client>, url: &Url, options: &open::Options) -> crate::Result<NfsFile> {
@@ -106,7 +106,7 @@ impl Source for NfsFile {
             file: self.handle,
             read_bytes: self.read_bytes,
             write_bytes: self.write_bytes,
-            flights: Slab::with_capacity(depth as usize),
+            in_flight: Slab::with_capacity(depth as usize),
             parts: Slab::with_capacity(depth as usize),
             later: VecDeque::new(),
             over: VecDeque::new(),
@@ -196,7 +196,7 @@ pub struct NfsQueue {
     file: Handle,
     read_bytes: u32,
     write_bytes: u32,
-    flights: Slab<Flight>,
+    in_flight: Slab<Flight>,
     parts: Slab<Part>,
     /// Calls to be made again, and when.
     later: VecDeque<(Ns, Part)>,
@@ -209,7 +209,7 @@ pub struct NfsQueue {
 
 impl NfsQueue {
     fn submit_part(&mut self, now: Ns, part: Part) {
-        let io = &self.flights[part.flight].io;
+        let io = &self.in_flight[part.flight].io;
         let offset = io.offset() + u64::from(part.at);
         let tag = self.parts.insert(part) as u64;
         let file = self.file;
@@ -229,7 +229,7 @@ impl NfsQueue {
 
     /// Ends a call: so many bytes of it were moved before the end or an error.
     fn end_part(&mut self, part: Part, moved: u32, error: Option<i32>) {
-        let flight = &mut self.flights[part.flight];
+        let flight = &mut self.in_flight[part.flight];
         flight.left -= 1;
         let stops_at = part.at + moved;
         if (moved < part.bytes || error.is_some()) && stops_at <= flight.good_bytes {
@@ -241,7 +241,7 @@ impl NfsQueue {
         if flight.left > 0 {
             return;
         }
-        let flight = self.flights.remove(part.flight);
+        let flight = self.in_flight.remove(part.flight);
         let result = match flight.error {
             Some(error) if flight.good_bytes == 0 => -error,
             _ => flight.good_bytes as i32,
@@ -264,7 +264,7 @@ impl NfsQueue {
             }
             Err(_) => return self.end_part(part, 0, Some(libc::EIO)),
         };
-        let flight = &self.flights[part.flight];
+        let flight = &self.in_flight[part.flight];
         let offset = flight.io.offset() + u64::from(part.at);
         let (file, wanted, stable) = (self.file, part.bytes, Stable::FileSync);
         let outcome = match flight.io.action() {
@@ -357,7 +357,7 @@ unsafe impl Queue for NfsQueue {
     type Op = Io;
 
     fn submit(&mut self, io: Io, _: Route) -> Result<Ticket, (Full, Io)> {
-        if self.flights.len() >= self.depth {
+        if self.in_flight.len() >= self.depth {
             return Err((Full, io));
         }
         let now = clock::now();
@@ -370,10 +370,10 @@ unsafe impl Queue for NfsQueue {
         let ticket = Ticket(self.next);
         self.next += 1;
         let flight = Flight { ticket, io, left, good_bytes: bytes, error: None };
-        let key = self.flights.insert(flight);
+        let key = self.in_flight.insert(flight);
         // Writes are durable already, and an empty request takes no call.
         if left == 0 || matches!(action, Action::Sync | Action::DataSync) {
-            self.flights.remove(key);
+            self.in_flight.remove(key);
             self.over.push_back(Completion { ticket, result: 0 });
             return Ok(ticket);
         }
@@ -398,7 +398,7 @@ unsafe impl Queue for NfsQueue {
         {
             self.submit_part(now, part);
         }
-        if !self.flights.is_empty() {
+        if !self.in_flight.is_empty() {
             let mut answers = std::mem::take(&mut self.answers);
             self.link.turn(now, &mut |done: Done<Sent>| {
                 drop(done.payload);
@@ -434,7 +434,10 @@ unsafe impl Queue for NfsQueue {
     fn cancel(&mut self, _: Ticket) {}
 
     fn backlog(&self) -> Backlog {
-        let requests = self.flights.len() as u32;
-        Backlog { bytes: self.flights.iter().map(|(_, f)| u64::from(f.io.bytes())).sum(), requests }
+        let requests = self.in_flight.len() as u32;
+        Backlog {
+            bytes: self.in_flight.iter().map(|(_, f)| u64::from(f.io.bytes())).sum(),
+            requests,
+        }
     }
 }

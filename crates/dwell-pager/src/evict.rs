@@ -272,7 +272,7 @@ impl ThreadQueue {
             decided = Some(decision);
             match self.send(sh, Action::Write, first, run, &decision) {
                 Some(flight) => {
-                    self.flights[flight].timed = true;
+                    self.requests[flight].timed = true;
                     requests += 1;
                     sent += run.count as usize;
                 }

@@ -134,7 +134,7 @@ impl ThreadQueue {
                     if let Some(flight) = self.flight_of(page, frame) {
                         drop(books);
                         read = true;
-                        let on_its_way = self.flights[flight];
+                        let on_its_way = self.requests[flight];
                         let bytes = sh.bytes_of(on_its_way.page, on_its_way.count);
                         let decision = self.decide(sh, Asked::Read, bytes);
                         match self.await_flight(sh, flight, &decision, plan) {

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use dwell::any::AnySource;
 use dwell::{Error, Result};
 
-use crate::region::{Region, Way};
+use crate::region::{Mode, Region};
 use crate::signal;
 
 impl Region {
@@ -19,7 +19,7 @@ impl Region {
     /// A region that is written to, or a source without a descriptor: such a region ends as if
     /// dropped.
     pub fn hand_back(mut self) -> Result<()> {
-        let Way::Paged { shared, known, handler, budget } = &mut self.way else {
+        let Mode::Paged { shared, known, handler, budget } = &mut self.mode else {
             self.area().forget();
             return Ok(());
         };

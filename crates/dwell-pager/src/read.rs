@@ -76,7 +76,7 @@ impl ThreadQueue {
             self.await_any_room(sh);
             return Ok(false);
         };
-        self.flights[flight].timed = true;
+        self.requests[flight].timed = true;
         self.flush();
         self.passed(sh, Stages::requested);
         let arrived = self.await_flight(sh, flight, &decision, plan);

@@ -27,10 +27,10 @@ use crate::thread::Handler;
 /// What was written and not synced is written back then, and an error of that told to nobody; see
 /// [`Region::close`].
 pub struct Region {
-    pub(crate) way: Way,
+    pub(crate) mode: Mode,
 }
 
-pub(crate) enum Way {
+pub(crate) enum Mode {
     Paged {
         shared: Arc<Shared>,
         /// Where the handler of SIGBUS knows it.
@@ -59,7 +59,7 @@ impl Region {
     pub fn open(file: impl Into<Arc<File>>, options: &Options) -> Result<Region> {
         let file = file.into();
         let mapped = |why: String, (area, writes_back)| Region {
-            way: Way::Mapped { file: file.clone(), area, writes_back, why },
+            mode: Mode::Mapped { file: file.clone(), area, writes_back, why },
         };
         if let Some(why) = open::why_mapped(&file, options)? {
             return Ok(mapped(why.to_owned(), open::mapped(&file, options)?));
@@ -77,7 +77,7 @@ impl Region {
                         (None, Some(Handler::start(&shared, options.handler_spins_ns)?))
                     }
                 };
-                Ok(Region { way: Way::Paged { shared, known, handler, budget } })
+                Ok(Region { mode: Mode::Paged { shared, known, handler, budget } })
             }
             Err(error) => {
                 let why = error.to_string();
@@ -87,16 +87,16 @@ impl Region {
     }
 
     fn paged(&self) -> Option<&Arc<Shared>> {
-        match &self.way {
-            Way::Paged { shared, .. } => Some(shared),
-            Way::Mapped { .. } => None,
+        match &self.mode {
+            Mode::Paged { shared, .. } => Some(shared),
+            Mode::Mapped { .. } => None,
         }
     }
 
     pub(crate) fn area(&self) -> &Area {
-        match &self.way {
-            Way::Paged { shared, .. } => &shared.area,
-            Way::Mapped { area, .. } => area,
+        match &self.mode {
+            Mode::Paged { shared, .. } => &shared.area,
+            Mode::Mapped { area, .. } => area,
         }
     }
 
@@ -108,9 +108,9 @@ impl Region {
 
     /// Length of the source in bytes; the memory goes on with zeros to the end of the page.
     pub fn len(&self) -> usize {
-        match &self.way {
-            Way::Paged { shared, .. } => shared.bytes as usize,
-            Way::Mapped { area, .. } => area.bytes_asked(),
+        match &self.mode {
+            Mode::Paged { shared, .. } => shared.bytes as usize,
+            Mode::Mapped { area, .. } => area.bytes_asked(),
         }
     }
 
@@ -121,26 +121,26 @@ impl Region {
 
     /// The file beneath.
     pub fn file(&self) -> &File {
-        match &self.way {
-            Way::Paged { shared, .. } => &shared.file,
-            Way::Mapped { file, .. } => file,
+        match &self.mode {
+            Mode::Paged { shared, .. } => &shared.file,
+            Mode::Mapped { file, .. } => file,
         }
     }
 
     /// How pages come in, for a table: `move`, `copy`, or `mmap` where the kernel maps the source.
     pub fn method(&self) -> &'static str {
-        match &self.way {
-            Way::Paged { shared, .. } if shared.copies || shared.writes => "copy",
-            Way::Paged { .. } => "move",
-            Way::Mapped { .. } => "mmap",
+        match &self.mode {
+            Mode::Paged { shared, .. } if shared.copies || shared.writes => "copy",
+            Mode::Paged { .. } => "move",
+            Mode::Mapped { .. } => "mmap",
         }
     }
 
     /// Why the kernel maps the source, in one line; `None` of a region with a budget.
     pub fn why_mapped(&self) -> Option<&str> {
-        match &self.way {
-            Way::Paged { .. } => None,
-            Way::Mapped { why, .. } => Some(why),
+        match &self.mode {
+            Mode::Paged { .. } => None,
+            Mode::Mapped { why, .. } => Some(why),
         }
     }
 
@@ -152,7 +152,7 @@ impl Region {
     pub fn register_thread(&self) -> Result<Registered> {
         let Some(shared) = self.paged() else { return Ok(Registered::of(None)) };
         shared.here()?;
-        if matches!(&self.way, Way::Paged { handler: Some(_), .. }) {
+        if matches!(&self.mode, Mode::Paged { handler: Some(_), .. }) {
             return Ok(Registered::of(None));
         }
         let number = open::register(shared)?;
@@ -277,7 +277,7 @@ impl Region {
     /// pages are on their way before the next fault.
     #[inline]
     pub fn hint(&self, offset: usize) -> bool {
-        let Way::Paged { shared, .. } = &self.way else { return false };
+        let Mode::Paged { shared, .. } = &self.mode else { return false };
         let waiting = shared.hints.publish(offset as u64);
         if waiting.is_some_and(|waiting| shared.hints.is_batch(waiting)) {
             follow_hints(shared);
@@ -300,12 +300,12 @@ impl Region {
     /// As [`Region::sync`]; a range past the end.
     pub fn sync_range(&self, range: Range<usize>) -> Result<()> {
         let pages = self.pages(&range)?;
-        match &self.way {
-            Way::Paged { shared, .. } if shared.writes_back => {
+        match &self.mode {
+            Mode::Paged { shared, .. } if shared.writes_back => {
                 shared.here()?;
                 crate::sync::make_durable(shared, pages)
             }
-            Way::Mapped { area, writes_back: true, .. } => {
+            Mode::Mapped { area, writes_back: true, .. } => {
                 let count = (pages.end - pages.start) as usize;
                 area.flush(pages.start as usize, count)
                     .map_err(|error| Error::io("msync", self.file().path(), None, error))
@@ -341,7 +341,7 @@ impl Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
-        let Way::Paged { shared, known, handler, budget } = &mut self.way else { return };
+        let Mode::Paged { shared, known, handler, budget } = &mut self.mode else { return };
         if !shared.is_here() {
             // In a forked child: the region is the parent's.
             shared.area.forget();

@@ -277,8 +277,8 @@ impl Serving {
                     self.thread_queue.abandon(&sh, first, run);
                     return Step::Elsewhere;
                 };
-                self.thread_queue.flights[flight].timed = true;
-                if self.thread_queue.flights[flight].done {
+                self.thread_queue.requests[flight].timed = true;
+                if self.thread_queue.requests[flight].done {
                     self.thread_queue.land(&sh);
                 }
                 Step::Further

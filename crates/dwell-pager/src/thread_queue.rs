@@ -59,7 +59,7 @@ pub(crate) struct Flight {
 pub(crate) struct ThreadQueue {
     pub number: u16,
     queue: Option<AnyQueue>,
-    pub flights: Vec<Flight>,
+    pub requests: Vec<Flight>,
     pub in_flight: u32,
     pub prefetcher: Prefetcher,
     pub locality: Locality,
@@ -123,7 +123,7 @@ impl ThreadQueue {
         ThreadQueue {
             number,
             queue,
-            flights: vec![none; depth as usize],
+            requests: vec![none; depth as usize],
             in_flight: 0,
             prefetcher: Prefetcher::new(depth - 1),
             locality: Locality::new(),
@@ -181,7 +181,7 @@ impl ThreadQueue {
         if self.in_flight == 0 {
             return None;
         }
-        self.flights.iter().position(|flight| {
+        self.requests.iter().position(|flight| {
             flight.busy
                 && flight.action == Action::Read
                 && (flight.page..flight.page + flight.count).contains(&page)
@@ -190,7 +190,7 @@ impl ThreadQueue {
     }
 
     fn free_flight(&self) -> Option<usize> {
-        self.flights.iter().position(|flight| !flight.busy)
+        self.requests.iter().position(|flight| !flight.busy)
     }
 
     /// The error of a page that could not be read.
@@ -203,7 +203,7 @@ impl ThreadQueue {
     /// borrows a thread queue leaves nothing behind on it.
     pub fn room(&self) -> u32 {
         match self.has_queue() && self.number != GUEST {
-            true => (self.flights.len() as u32 - 1).saturating_sub(self.in_flight),
+            true => (self.requests.len() as u32 - 1).saturating_sub(self.in_flight),
             false => 0,
         }
     }
@@ -217,12 +217,12 @@ impl ThreadQueue {
 
     /// Looks for completions.
     pub fn look(&mut self) {
-        let ThreadQueue { queue: Some(queue), flights, in_flight: 1.., .. } = self else { return };
+        let ThreadQueue { queue: Some(queue), requests, in_flight: 1.., .. } = self else { return };
         queue.poll(&mut |completion| {
             let ours = |flight: &&mut Flight| {
                 flight.busy && !flight.done && flight.ticket == completion.ticket
             };
-            if let Some(flight) = flights.iter_mut().find(ours) {
+            if let Some(flight) = requests.iter_mut().find(ours) {
                 flight.result = completion.result;
                 flight.done = true;
             }
@@ -231,7 +231,7 @@ impl ThreadQueue {
 
     /// Blocks until the queue has something.
     pub fn park(&mut self, until: Option<Ns>) -> dwell_policy::Woken {
-        let ThreadQueue { queue: Some(queue), flights, mask, .. } = self else {
+        let ThreadQueue { queue: Some(queue), requests, mask, .. } = self else {
             return dwell_policy::Woken::Look;
         };
         let let_in = mask.let_in();
@@ -239,7 +239,7 @@ impl ThreadQueue {
             let ours = |flight: &&mut Flight| {
                 flight.busy && !flight.done && flight.ticket == completion.ticket
             };
-            if let Some(flight) = flights.iter_mut().find(ours) {
+            if let Some(flight) = requests.iter_mut().find(ours) {
                 flight.result = completion.result;
                 flight.done = true;
             }
@@ -249,6 +249,6 @@ impl ThreadQueue {
     /// Whether a write is in flight.
     pub fn is_writing(&self) -> bool {
         self.in_flight > 0
-            && self.flights.iter().any(|flight| flight.busy && flight.action != Action::Read)
+            && self.requests.iter().any(|flight| flight.busy && flight.action != Action::Read)
     }
 }

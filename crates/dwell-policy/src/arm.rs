@@ -170,7 +170,7 @@ mod tests {
     #[test]
     fn half_is_a_way_of_its_own_from_four_in_flight_on() {
         let (routes, slow) = (Routes::INLINE | Routes::INTERRUPT, slow());
-        let queued = Wait { call: Call::Queued, ..wait(routes, Some(&slow)) };
+        let queued = Wait { call: Call::Async, ..wait(routes, Some(&slow)) };
         let of = |depth| Arms::of(&queued, depth);
         assert_eq!(of(3), [Arm::Ring, Arm::Spin].into_iter().collect());
         let halves = [Arm::Ring, Arm::Spin, Arm::RingHalf, Arm::SpinHalf];

@@ -53,7 +53,7 @@ pub enum Reason {
     /// Others use more of the CPUs than the CPU threshold.
     CpuBusy,
     /// The host's spinner limit is reached.
-    SpinBudget,
+    SpinnerLimit,
     /// Every check passed, or the prediction says so: spinning pays.
     Pays,
     /// The prediction says that a switch costs less than the wait.
@@ -98,7 +98,7 @@ impl Reason {
         Reason::Backlog,
         Reason::QueueLength,
         Reason::CpuBusy,
-        Reason::SpinBudget,
+        Reason::SpinnerLimit,
         Reason::Pays,
         Reason::SwitchCheaper,
         Reason::Explored,
@@ -126,7 +126,7 @@ impl Reason {
             Reason::Backlog => "backlog",
             Reason::QueueLength => "queue-length",
             Reason::CpuBusy => "cpu-busy",
-            Reason::SpinBudget => "spin-budget",
+            Reason::SpinnerLimit => "spinner-limit",
             Reason::Pays => "pays",
             Reason::SwitchCheaper => "switch-cheaper",
             Reason::Explored => "explored",

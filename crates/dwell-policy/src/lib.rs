@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The ground of Dwell: decisions, and the machine that carries them out.
+//! Decisions, and the machine that carries them out.
 //!
 //! A thread that has asked a storage device for something can stay on the CPU until the answer
 //! comes (*spin*), leave it (*block*), or sleep for most of the time and spin for the rest

@@ -14,7 +14,7 @@ pub struct Load {
     /// Whether this host's spinner limit has room for one more.
     pub may_spin: bool,
     /// Whether this host's spinner limit is above 0, whoever spins.
-    pub has_budget: bool,
+    pub limit_permits: bool,
     /// Whether somebody has switched Dwell off on this machine.
     pub off: bool,
     /// Whether one more thread fits beside others or takes little from them, as long as no kernel
@@ -41,7 +41,7 @@ impl Load {
             threshold: to_steps(threshold),
             competitors: 0,
             may_spin: true,
-            has_budget: true,
+            limit_permits: true,
             off: false,
             fits_one: others <= threshold,
         }
@@ -89,7 +89,7 @@ impl Load {
             if self.fits_one && !worker {
                 self.threshold = self.others;
             } else {
-                (self.may_spin, self.has_budget) = (false, false);
+                (self.may_spin, self.limit_permits) = (false, false);
             }
         }
         self
@@ -102,7 +102,7 @@ impl Load {
             | (self.threshold as u64) << 32
             | (self.competitors as u64) << 48
             | (self.may_spin as u64) << 56
-            | (self.has_budget as u64) << 57
+            | (self.limit_permits as u64) << 57
             | (self.off as u64) << 58
             | (self.fits_one as u64) << 59
     }
@@ -115,7 +115,7 @@ impl Load {
             threshold: (word >> 32) as u16,
             competitors: (word >> 48) as u8,
             may_spin: (word >> 56) & 1 == 1,
-            has_budget: (word >> 57) & 1 == 1,
+            limit_permits: (word >> 57) & 1 == 1,
             off: (word >> 58) & 1 == 1,
             fits_one: (word >> 59) & 1 == 1,
         }
@@ -136,9 +136,9 @@ mod tests {
     #[test]
     fn a_packed_load_unpacks_to_itself() {
         for bit in 0..4 {
-            let [may_spin, has_budget, off, fits_one] = core::array::from_fn(|at| at == bit);
+            let [may_spin, limit_permits, off, fits_one] = core::array::from_fn(|at| at == bit);
             let load = Load::new(0.25, 1.0, 0.75);
-            let load = Load { competitors: 17, may_spin, has_budget, off, fits_one, ..load };
+            let load = Load { competitors: 17, may_spin, limit_permits, off, fits_one, ..load };
             assert_eq!(Load::unpack(load.pack()), load);
         }
     }
@@ -147,7 +147,7 @@ mod tests {
     fn where_one_more_thread_fits_only_a_kernel_worker_would_take_from_others() {
         let spins = |load: Load, worker| {
             let load = load.beside_worker(worker);
-            !load.others_above() && load.may_spin && load.has_budget
+            !load.others_above() && load.may_spin && load.limit_permits
         };
         let below = Load::new(0.4, 0.4, 0.5);
         assert!(spins(below, false) && spins(below, true));

@@ -76,8 +76,8 @@ impl Profile {
         match (self.class, call) {
             (DeviceClass::VeryFast, _) => DeviceClass::VeryFast,
             (class, Call::Blocking) => class,
-            (_, Call::Queued) if self.queued_threshold_bytes > 0 => DeviceClass::Fast,
-            (_, Call::Queued) => DeviceClass::Mainstream,
+            (_, Call::Async) if self.queued_threshold_bytes > 0 => DeviceClass::Fast,
+            (_, Call::Async) => DeviceClass::Mainstream,
         }
     }
 
@@ -85,7 +85,7 @@ impl Profile {
     pub const fn threshold_of(&self, call: Call) -> u64 {
         match call {
             Call::Blocking => self.size_threshold_bytes,
-            Call::Queued => self.queued_threshold_bytes,
+            Call::Async => self.queued_threshold_bytes,
         }
     }
 }

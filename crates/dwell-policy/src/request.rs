@@ -20,7 +20,7 @@ pub enum Call {
     /// One request; the thread has nothing else to do until it completes.
     Blocking,
     /// One of several in flight from this thread.
-    Queued,
+    Async,
 }
 
 /// How a request is issued.

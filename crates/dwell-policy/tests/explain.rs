@@ -41,7 +41,7 @@ fn load() -> impl Strategy<Value = Load> {
 /// Everything about a request except its profile, which it borrows.
 fn wait() -> impl Strategy<Value = Wait<'static>> {
     let kind = prop_oneof![4 => Just(Kind::Read), 4 => Just(Kind::Write), 1 => Just(Kind::Sync)];
-    let call = prop_oneof![Just(Call::Blocking), Just(Call::Queued)];
+    let call = prop_oneof![Just(Call::Blocking), Just(Call::Async)];
     let routes = prop_oneof![
         Just(Routes::INLINE),
         Just(Routes::INTERRUPT),
@@ -115,7 +115,7 @@ proptest! {
                 Looked::QueueLength { requests, limit } => limit.is_some_and(|l| requests > l),
                 Looked::Cpu { used, threshold, .. } => used > threshold,
                 Looked::Awake(awake) => !awake,
-                Looked::SpinBudget(may_spin) => !may_spin,
+                Looked::SpinnerLimit(may_spin) => !may_spin,
                 Looked::Queue(_) => true,
                 other => panic!("not a check of smartcon: {other:?}"),
             };

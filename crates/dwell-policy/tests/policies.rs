@@ -47,11 +47,11 @@ fn one_of_several_has_a_class_and_a_threshold_of_its_own() {
     let (fast, mainstream) = (DeviceClass::Fast, DeviceClass::Mainstream);
     let spins = (Mode::Spin, Reason::Pays);
     let blocks = (Mode::Block, Reason::Mainstream);
-    assert_eq!(decide(mainstream, 0, 16 << 10, Call::Queued), spins);
+    assert_eq!(decide(mainstream, 0, 16 << 10, Call::Async), spins);
     assert_eq!(decide(mainstream, 0, 16 << 10, Call::Blocking), blocks);
-    assert_eq!(decide(fast, 64 << 10, 0, Call::Queued), blocks);
+    assert_eq!(decide(fast, 64 << 10, 0, Call::Async), blocks);
     assert_eq!(decide(fast, 64 << 10, 0, Call::Blocking), spins);
-    assert_eq!(decide(fast, 64 << 10, 2 << 10, Call::Queued), (Mode::Block, Reason::Size));
+    assert_eq!(decide(fast, 64 << 10, 2 << 10, Call::Async), (Mode::Block, Reason::Size));
 }
 
 #[test]
@@ -92,7 +92,7 @@ fn smartcon_checks_class_size_backlog_queue_cpu_and_budget_in_this_order() {
     wait.awake = true;
     assert_eq!(policy.choose(&wait).reason, Reason::CpuBusy);
     wait.load = load(0.5, 0.5, 0.5, false);
-    assert_eq!(policy.choose(&wait).reason, Reason::SpinBudget);
+    assert_eq!(policy.choose(&wait).reason, Reason::SpinnerLimit);
     wait.load.may_spin = true;
     // Exactly the threshold, exactly the queue limit, exactly the CPU threshold: still spins.
     let decision = policy.choose(&wait);
@@ -237,7 +237,7 @@ fn any_load() -> impl Strategy<Value = Load> {
 /// Everything about a wait but its profile.
 fn any_wait() -> impl Strategy<Value = Wait<'static>> {
     let kind = prop_oneof![3 => Just(Kind::Read), 3 => Just(Kind::Write), 1 => Just(Kind::Sync)];
-    let call = prop_oneof![Just(Call::Blocking), Just(Call::Queued)];
+    let call = prop_oneof![Just(Call::Blocking), Just(Call::Async)];
     let request = (kind, 0..1u64 << 22, call, any_routes(), any::<u64>());
     let backlog = (0..1u64 << 22, 0..64u32);
     (request, backlog, any_latency(), any_latency(), any_load()).prop_map(

@@ -16,7 +16,7 @@ use crate::engine::Server;
 use crate::inside::{self, Seldom};
 use crate::raw::set_errno;
 use crate::stack::{self, STACK_BYTES};
-use crate::table::{self, Moving, Way, Word};
+use crate::table::{self, Moving, Treatment, Word};
 use crate::{account, engine, process, raw, served};
 
 /// Memory of a request, as the program named it. Nobody but the kernel looks at it.
@@ -45,7 +45,7 @@ pub fn serve(
     straight: impl Fn() -> isize,
 ) -> isize {
     let word = table::word(fd);
-    if word.way() == Way::Pass {
+    if word.treatment() == Treatment::Pass {
         return passed(straight);
     }
     // The call is made here if it can be: after a system call many CPUs mispredict each return.
@@ -67,7 +67,7 @@ fn settled(
     memory: Memory,
     moves: bool,
 ) -> Option<Settled<'static>> {
-    let decides = word.way() == Way::Decide && !(kind == Kind::Write && word.copies());
+    let decides = word.treatment() == Treatment::Decide && !(kind == Kind::Write && word.copies());
     if !decides || inside::is_inside() || !process::is_on() || !inside::is_ready() {
         return None;
     }
@@ -123,15 +123,15 @@ fn serve_decided(
     if inside::is_inside() || !process::is_on() {
         return straight();
     }
-    if word.way() == Way::Unknown && !engine::leaves_alone() {
+    if word.treatment() == Treatment::Unknown && !engine::leaves_alone() {
         word = inside::uncancelled(|| engine::classify(fd, None));
     }
-    if at.is_none() && word.way() != Way::Pass {
+    if at.is_none() && word.treatment() != Treatment::Pass {
         table::about_to_move(fd, word, inside::thread_number());
     }
-    let server = match word.way() {
-        Way::Decide if action.kind() == Kind::Write && word.copies() => None,
-        Way::Decide => match engine::server_of(word) {
+    let server = match word.treatment() {
+        Treatment::Decide if action.kind() == Kind::Write && word.copies() => None,
+        Treatment::Decide => match engine::server_of(word) {
             None if engine::is_worth_opening(word) => inside::uncancelled(|| engine::open(word)),
             None if action.kind() != Kind::Sync => return passed(|| timed(word, straight)),
             open => open,

@@ -29,7 +29,7 @@ pub struct Word(u64);
 
 /// The treatment of a descriptor's requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum Treatment {
     /// It has to be looked at first.
     Unknown,
     /// They are the kernel's.
@@ -40,7 +40,7 @@ pub enum Way {
 
 const PASS: u64 = 1;
 const DECIDE: u64 = 2;
-const WAY: u64 = 3;
+const TREATMENT: u64 = 3;
 const DIRECT: u64 = 1 << 2;
 const APPEND: u64 = 1 << 3;
 /// Where it stands is moved by one thread of this process and by nobody else.
@@ -94,11 +94,11 @@ impl Word {
 
     /// The treatment of its requests.
     #[inline(always)]
-    pub fn way(self) -> Way {
-        match self.0 & WAY {
-            0 => Way::Unknown,
-            PASS => Way::Pass,
-            _ => Way::Decide,
+    pub fn treatment(self) -> Treatment {
+        match self.0 & TREATMENT {
+            0 => Treatment::Unknown,
+            PASS => Treatment::Pass,
+            _ => Treatment::Decide,
         }
     }
 

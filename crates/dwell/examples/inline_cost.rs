@@ -60,9 +60,9 @@ unsafe impl Queue for Never {
 fn main() {
     const BATCH: u64 = 10_000;
     let profile = Profile { class: DeviceClass::VeryFast, ..Profile::default() };
-    let known = DeviceParameters { profile: Some(profile), ..DeviceParameters::default() };
+    let parameters = DeviceParameters { profile: Some(profile), ..DeviceParameters::default() };
     let file =
-        File::over(Nothing, "nothing", "nothing", known, Arc::new(SmartCon::default()), None);
+        File::over(Nothing, "nothing", "nothing", parameters, Arc::new(SmartCon::default()), None);
     let mut buffer = [0u8; 4096];
     let mut batches: Vec<u64> = (0..201)
         .map(|_| {

@@ -34,8 +34,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         latency_ns: 10_000,
         latency_ps_per_byte: 100,
     };
-    let known = DeviceParameters { profile: Some(profile), ..DeviceParameters::default() };
-    let options = Options::new().direct(true).write(true).known(known).monitor(monitor);
+    let parameters = DeviceParameters { profile: Some(profile), ..DeviceParameters::default() };
+    let options = Options::new().direct(true).write(true).parameters(parameters).monitor(monitor);
     // What a thread keeps per file depends on how many threads there are.
     std::thread::scope(|scope| {
         for last in 1..=threads {

@@ -90,7 +90,7 @@ impl Admission {
         spares_others: bool,
     ) -> Result<Option<SpinGuard<'_>>, Reason> {
         let guard = match (decision.mode, decision.reason) {
-            (Mode::Block, Reason::SpinBudget) => {
+            (Mode::Block, Reason::SpinnerLimit) => {
                 self.permit.want();
                 None
             }
@@ -98,7 +98,7 @@ impl Admission {
             _ if spares_others => None,
             (_, Reason::Pays | Reason::Explored | Reason::Measured) => {
                 let guard = self.permit.try_spin_at(now, standing.lease);
-                let guard = guard.ok_or(Reason::SpinBudget)?;
+                let guard = guard.ok_or(Reason::SpinnerLimit)?;
                 standing.lease = guard.lease().unwrap_or_default();
                 Some(guard)
             }
@@ -131,18 +131,18 @@ impl Admission {
 
     /// Publishes what a kernel worker did for one request.
     #[inline]
-    pub fn worked(&self, known: &DeviceParameters, bytes: u32) {
-        if known.worker_ns > 0 {
-            self.permit.add_worker(known.worker_ns_of(u64::from(bytes)));
+    pub fn worked(&self, parameters: &DeviceParameters, bytes: u32) {
+        if parameters.worker_ns > 0 {
+            self.permit.add_worker(parameters.worker_ns_of(u64::from(bytes)));
         }
     }
 
     /// As [`Admission::worked`], for a thread that makes many requests: it tells of several at
     /// once.
     #[inline]
-    pub fn worked_for(&self, standing: &mut Standing, known: &DeviceParameters, bytes: u32) {
-        if known.worker_ns > 0 {
-            standing.worker_ns += known.worker_ns_of(u64::from(bytes));
+    pub fn worked_for(&self, standing: &mut Standing, parameters: &DeviceParameters, bytes: u32) {
+        if parameters.worker_ns > 0 {
+            standing.worker_ns += parameters.worker_ns_of(u64::from(bytes));
             standing.worked += 1;
             if standing.worked >= Standing::TELL_AFTER {
                 standing.worked = 0;

@@ -100,7 +100,7 @@ where
     ) -> (Decision, Option<Asked>) {
         let kind = io.action().kind();
         let size_bytes = u64::from(io.bytes());
-        let wait = self.wait_of(kind, size_bytes, Call::Queued);
+        let wait = self.wait_of(kind, size_bytes, Call::Async);
         // A wait ends with the first completion of any of this thread's requests, so none of them
         // is in the way of that.
         let mut wait = Wait {
@@ -182,7 +182,7 @@ where
         }
         self.in_flight.leave(entered);
         if let Some(admission) = &self.admission {
-            admission.worked_for(standing, &self.known, io.bytes());
+            admission.worked_for(standing, &self.parameters, io.bytes());
         }
         landed
     }
@@ -206,7 +206,7 @@ where
 
     /// What blocking and coming back costs here, in nanoseconds; 0 where nobody measured it.
     pub(crate) fn switch_ns(&self) -> Ns {
-        self.known.profile.map_or(0, |profile| profile.switch_ns)
+        self.parameters.profile.map_or(0, |profile| profile.switch_ns)
     }
 
     /// Its handles on the system monitor.

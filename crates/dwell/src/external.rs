@@ -29,10 +29,10 @@ pub struct External {
 
 impl External {
     /// The direct or the buffered descriptors of a device of which so much is known.
-    pub fn new(known: &DeviceParameters, direct: bool) -> Self {
+    pub fn new(parameters: &DeviceParameters, direct: bool) -> Self {
         External {
-            method: known.method,
-            polled: AtomicBool::new(direct && known.polled),
+            method: parameters.method,
+            polled: AtomicBool::new(direct && parameters.polled),
             no_cache_first: AtomicBool::new(direct),
         }
     }

@@ -83,7 +83,7 @@ where
     pub(crate) source: S,
     path: PathBuf,
     pub(crate) policy: Arc<dyn WaitPolicy>,
-    pub(crate) known: DeviceParameters,
+    pub(crate) parameters: DeviceParameters,
     pub(crate) in_flight: Arc<InFlight>,
     pub(crate) admission: Option<Admission>,
     pub(crate) learner: Option<Arc<Learner>>,
@@ -108,7 +108,7 @@ where
         source: S,
         path: impl Into<PathBuf>,
         device: &str,
-        known: DeviceParameters,
+        parameters: DeviceParameters,
         policy: Arc<dyn WaitPolicy>,
         monitor: Option<Arc<SystemMonitor>>,
     ) -> Self {
@@ -117,8 +117,8 @@ where
         }
         let inline = source.routes().has(Route::Inline);
         // Requests of a fast device count as backlog for others, whatever their own policy.
-        let fast = known.profile.is_some_and(|profile| profile.class == DeviceClass::Fast);
-        let always = policy.always_inline(known.profile.as_ref()).filter(|_| inline && !fast);
+        let fast = parameters.profile.is_some_and(|profile| profile.class == DeviceClass::Fast);
+        let always = policy.always_inline(parameters.profile.as_ref()).filter(|_| inline && !fast);
         let manner = if source.caches() { "cached" } else { "direct" };
         let learner = policy.goal().map(|goal| {
             let remembered = monitor.as_ref().and_then(|monitor| monitor.remembered());
@@ -135,7 +135,7 @@ where
             source,
             path: path.into(),
             policy,
-            known,
+            parameters,
             in_flight,
             admission,
             learner,
@@ -197,8 +197,8 @@ where
 
     /// The parameters of its device.
     #[doc(hidden)]
-    pub fn known(&self) -> &DeviceParameters {
-        &self.known
+    pub fn parameters(&self) -> &DeviceParameters {
+        &self.parameters
     }
 
     /// Its policy.

@@ -15,7 +15,7 @@ pub(crate) trait InFlight {
     fn due(&self) -> Ns;
 }
 
-/// A table of up to a fixed number of flights.
+/// A table of up to a fixed number of table.
 ///
 /// A flight lies where its ticket's low bits say, or in the next place that is free. The kernel
 /// queue's tickets number its places in their low bits, counted tickets run through all places, so
@@ -23,7 +23,7 @@ pub(crate) trait InFlight {
 pub(crate) struct InFlightTable<F> {
     places: Vec<Option<F>>,
     taken: usize,
-    /// Due times and tickets, the earliest first. Finished flights stay until they come to the
+    /// Due times and tickets, the earliest first. Finished requests stay until they come to the
     /// front.
     due: VecDeque<(Ns, Ticket)>,
 }
@@ -58,7 +58,7 @@ impl<F: InFlight> InFlightTable<F> {
         self.due.insert(self.due.len() - later, (due, ticket));
         let mut places = self.places_from(ticket);
         let free = places.find(|&at| self.places[at].is_none());
-        self.places[free.expect("no more flights than places")] = Some(flight);
+        self.places[free.expect("no more requests than places")] = Some(flight);
         self.taken += 1;
     }
 
@@ -124,28 +124,28 @@ mod tests {
 
     #[test]
     fn the_one_due_first_is_found_however_they_come_and_go() {
-        let mut flights = InFlightTable::new(4);
-        flights.insert(Flight(1, 90));
-        flights.insert(Flight(2, 15));
-        flights.insert(Flight(3, 16));
-        assert_eq!(flights.first_due().map(|flight| flight.0), Some(2));
-        flights.take(Ticket(2)).unwrap();
-        assert_eq!(flights.first_due().map(|flight| flight.0), Some(3));
-        flights.take(Ticket(3)).unwrap();
-        assert_eq!(flights.first_due().map(|flight| flight.0), Some(1));
-        flights.take(Ticket(1)).unwrap();
-        assert!(flights.first_due().is_none());
+        let mut table = InFlightTable::new(4);
+        table.insert(Flight(1, 90));
+        table.insert(Flight(2, 15));
+        table.insert(Flight(3, 16));
+        assert_eq!(table.first_due().map(|flight| flight.0), Some(2));
+        table.take(Ticket(2)).unwrap();
+        assert_eq!(table.first_due().map(|flight| flight.0), Some(3));
+        table.take(Ticket(3)).unwrap();
+        assert_eq!(table.first_due().map(|flight| flight.0), Some(1));
+        table.take(Ticket(1)).unwrap();
+        assert!(table.first_due().is_none());
     }
 
     #[test]
     fn one_that_never_ends_does_not_make_the_order_grow() {
-        let mut flights = InFlightTable::new(4);
-        flights.insert(Flight(0, 1));
+        let mut table = InFlightTable::new(4);
+        table.insert(Flight(0, 1));
         for ticket in 1..1000 {
-            flights.insert(Flight(ticket, ticket + 1));
-            flights.take(Ticket(ticket)).unwrap();
+            table.insert(Flight(ticket, ticket + 1));
+            table.take(Ticket(ticket)).unwrap();
         }
-        assert!(flights.due.len() <= 8 && flights.due.capacity() < 64);
-        assert_eq!(flights.first_due().map(|flight| flight.0), Some(0));
+        assert!(table.due.len() <= 8 && table.due.capacity() < 64);
+        assert_eq!(table.first_due().map(|flight| flight.0), Some(0));
     }
 }

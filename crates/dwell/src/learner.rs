@@ -107,8 +107,8 @@ impl Asked {
     /// want of a spinner is the policy's word for spinning.
     pub fn arm(self, decision: &Decision) -> Arm {
         match (self.learned(), decision.reason) {
-            (None, Reason::SpinBudget) if self.offered.has(Arm::Poll) => Arm::Poll,
-            (None, Reason::SpinBudget) => Arm::Spin,
+            (None, Reason::SpinnerLimit) if self.offered.has(Arm::Poll) => Arm::Poll,
+            (None, Reason::SpinnerLimit) => Arm::Spin,
             _ => Arm::of(decision),
         }
     }
@@ -157,7 +157,7 @@ const METER_EVERY_NS: Ns = 500_000;
 
 /// The cell of a request, of which a pipeline takes `depth`.
 fn cell_of(wait: &Wait<'_>, depth: u32) -> Option<usize> {
-    let queued = usize::from(wait.call == Call::Queued);
+    let queued = usize::from(wait.call == Call::Async);
     let direction = match wait.kind {
         Kind::Read => 0,
         Kind::Write => 1,

@@ -61,7 +61,7 @@ pub struct Options {
     /// The policy.
     pub policy: Arc<dyn WaitPolicy>,
     /// What a probe learned of the device.
-    pub known: Option<DeviceParameters>,
+    pub parameters: Option<DeviceParameters>,
     /// The system monitor to ask and to tell.
     pub monitor: Option<Arc<SystemMonitor>>,
     /// Whether decisions are only recorded.
@@ -161,7 +161,7 @@ impl Default for Options {
             direct: false,
             sync: false,
             policy: Arc::new(Adaptive::default()),
-            known: None,
+            parameters: None,
             monitor: None,
             shadow: false,
             steer: None,
@@ -222,8 +222,8 @@ impl Options {
     /// Tells what a probe learned of the device.
     #[must_use]
     #[doc(hidden)]
-    pub fn known(mut self, known: DeviceParameters) -> Self {
-        self.known = Some(known);
+    pub fn parameters(mut self, parameters: DeviceParameters) -> Self {
+        self.parameters = Some(parameters);
         self
     }
 
@@ -339,19 +339,20 @@ impl Options {
         direct: bool,
         path: &Path,
     ) -> Result<File> {
-        let known = self.known.unwrap_or_default();
+        let parameters = self.parameters.unwrap_or_default();
         let alignment = if direct { facts.direct_alignment(descriptor.as_fd()) } else { 1 };
-        let kernel = Kernel::over(descriptor, alignment, known.method, direct && known.polled);
+        let kernel =
+            Kernel::over(descriptor, alignment, parameters.method, direct && parameters.polled);
         let source = AnySource::Kernel(match facts.length() {
             Some(bytes) => kernel.of_length(bytes),
             None => kernel,
         });
-        self.over(source, path, &facts.device(), known)
+        self.over(source, path, &facts.device(), parameters)
     }
 
     fn other(&self, opened: Opened, path: &Path) -> Result<File> {
-        let Opened { source, device, known } = opened;
-        self.over(AnySource::Other(source), path, &device, self.known.unwrap_or(known))
+        let Opened { source, device, parameters } = opened;
+        self.over(AnySource::Other(source), path, &device, self.parameters.unwrap_or(parameters))
     }
 
     fn over(
@@ -359,10 +360,10 @@ impl Options {
         source: AnySource,
         path: &Path,
         device: &str,
-        known: DeviceParameters,
+        parameters: DeviceParameters,
     ) -> Result<File> {
-        let (policy, monitor) = (self.policy.clone(), self.monitor_for(path, &known)?);
-        let file = File::over(source, path, device, known, policy, monitor);
+        let (policy, monitor) = (self.policy.clone(), self.monitor_for(path, &parameters)?);
+        let file = File::over(source, path, device, parameters, policy, monitor);
         Ok(file.in_shadow(self.shadow).in_part(self.steer))
     }
 
@@ -370,9 +371,9 @@ impl Options {
     fn monitor_for(
         &self,
         path: &Path,
-        known: &DeviceParameters,
+        parameters: &DeviceParameters,
     ) -> Result<Option<Arc<SystemMonitor>>> {
-        let needed = || self.policy.always_inline(known.profile.as_ref()).is_none();
+        let needed = || self.policy.always_inline(parameters.profile.as_ref()).is_none();
         if self.monitor.is_some() || !self.shared_monitor || !needed() {
             return Ok(self.monitor.clone());
         }

@@ -78,7 +78,7 @@ where
     file: &'f File<S>,
     queue: Option<S::Queue>,
     depth: u32,
-    flights: InFlightTable<Flight<B>>,
+    in_flight: InFlightTable<Flight<B>>,
     finished: VecDeque<Finished<B>>,
     /// Decisions of the requests that the present look or wait has finished.
     decided: Vec<Decision>,
@@ -119,7 +119,7 @@ where
             file: self,
             queue,
             depth,
-            flights: InFlightTable::new(depth),
+            in_flight: InFlightTable::new(depth),
             finished: VecDeque::with_capacity(depth as usize),
             decided: Vec::with_capacity(depth as usize),
             estimator: Estimator::new(),
@@ -154,7 +154,7 @@ where
     }
 
     fn in_flight(&self) -> usize {
-        self.flights.len()
+        self.in_flight.len()
     }
 
     /// Submits a read that fills `buffer` from `offset`.
@@ -219,7 +219,7 @@ where
     /// Asks to end a request early; it still finishes, and gives its buffer back.
     pub fn cancel(&mut self, ticket: Ticket) {
         if let Some(queue) = &mut self.queue
-            && let Some(flight) = self.flights.get_mut(ticket)
+            && let Some(flight) = self.in_flight.get_mut(ticket)
         {
             flight.cancelled = true;
             queue.cancel(ticket);
@@ -319,7 +319,7 @@ where
                 return Err((Error::refused(ErrorKind::Full, self.file.path(), what), buffer));
             }
         };
-        self.flights.insert(Flight {
+        self.in_flight.insert(Flight {
             ticket,
             io,
             buffer,
@@ -358,7 +358,7 @@ where
         let Some(queue) = &mut self.queue else { return };
         let mut reaper = Reaper {
             file: self.file,
-            flights: &mut self.flights,
+            in_flight: &mut self.in_flight,
             finished: &mut self.finished,
             decided: &mut self.decided,
             standing: &mut self.standing,
@@ -377,7 +377,7 @@ where
     fn give_up_lost(&mut self) {
         let Some(queue) = self.queue.as_mut().filter(|queue| queue.is_lost()) else { return };
         queue.give_up();
-        for flight in self.flights.drain() {
+        for flight in self.in_flight.drain() {
             self.file.in_flight.leave(flight.entered);
             self.file.count_queued(&flight.decision, false);
             if let Some(counters) = self.file.counters() {
@@ -396,7 +396,7 @@ where
     /// one wait.
     fn wait_for_some(&mut self, until: Option<Ns>) {
         let now = clock::now();
-        let Some(first) = self.flights.first_due() else { return };
+        let Some(first) = self.in_flight.first_due() else { return };
         let (submitted, mut decision, asked) = (first.submitted, first.decision, first.asked);
         // A thread that will block sends its requests with the call that waits for them.
         if decision.mode != Mode::Block {
@@ -424,12 +424,12 @@ where
             None => machine,
         };
         let switch_ns = self.file.switch_ns();
-        let in_flight = self.flights.len() as u32;
+        let in_flight = self.in_flight.len() as u32;
         let (min_complete, patience_ns) =
             self.pace.worth_waiting_for(&decision, in_flight, switch_ns);
         let mut reaper = Reaper {
             file: self.file,
-            flights: &mut self.flights,
+            in_flight: &mut self.in_flight,
             finished: &mut self.finished,
             decided: &mut self.decided,
             standing: &mut self.standing,
@@ -471,7 +471,7 @@ where
     S::Queue: Send,
 {
     fn drop(&mut self) {
-        let tickets: Vec<Ticket> = self.flights.iter().map(|flight| flight.ticket).collect();
+        let tickets: Vec<Ticket> = self.in_flight.iter().map(|flight| flight.ticket).collect();
         for ticket in tickets {
             self.cancel(ticket);
         }
@@ -479,7 +479,7 @@ where
         while self.in_flight() > 0 && clock::now() < until {
             self.wait_for_some(Some(until));
         }
-        for flight in self.flights.drain() {
+        for flight in self.in_flight.drain() {
             // The device may still write there: the memory is given up, never reused.
             self.file.in_flight.leave(flight.entered);
             std::mem::forget(flight.buffer);

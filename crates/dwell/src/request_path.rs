@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The walk of one request: page cache, decision, submission, wait, estimate.
+//! The path of one request: page cache, decision, submission, wait, estimate.
 #![allow(unsafe_code)]
 
 mod again;
@@ -63,7 +63,7 @@ where
         let mut load = self.admission.as_ref().map_or_else(Load::default, Admission::load);
         if self.shadow {
             // It uses none of the spinner limit, and so would have no lease.
-            load.may_spin = load.has_budget;
+            load.may_spin = load.limit_permits;
         }
         Wait {
             kind,
@@ -75,7 +75,7 @@ where
             },
             call,
             routes: if kind == Kind::Sync { routes.without(Route::Polled) } else { routes },
-            profile: self.known.profile.as_ref(),
+            profile: self.parameters.profile.as_ref(),
             estimate: Estimate::default(),
             awake: true,
             load,
@@ -314,7 +314,7 @@ where
         Some(asked)
     }
 
-    /// The walk of one request: page cache, decision, submission, wait, estimate.
+    /// The path of one request: page cache, decision, submission, wait, estimate.
     fn decide(
         &self,
         counters: &Counters,
@@ -354,7 +354,7 @@ where
                 self.note_again(Again { kind, bytes, load, asked, mode });
             }
             if let Some(admission) = &self.admission {
-                admission.worked_for(&mut turn.standing, &self.known, io.bytes());
+                admission.worked_for(&mut turn.standing, &self.parameters, io.bytes());
             }
             return Considered::Call(self.in_flight.enter(io.bytes()));
         }
@@ -387,7 +387,7 @@ where
         };
         self.in_flight.leave(entered);
         if let Some(admission) = admission {
-            admission.worked_for(&mut turn.standing, &self.known, io.bytes());
+            admission.worked_for(&mut turn.standing, &self.parameters, io.bytes());
         }
         if result == io.bytes() as i32 {
             turn.estimator.record(kind, u64::from(io.bytes()), mode, latency_ns);

@@ -297,6 +297,7 @@ mod mode_word {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(default))]
+#[non_exhaustive]
 pub struct Stats {
     /// Requests by route, mode and reason; only ways that occurred.
     pub rows: Vec<Row>,

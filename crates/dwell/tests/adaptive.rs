@@ -68,7 +68,7 @@ fn a_pipeline_waits_as_its_requests_came_out_fastest() {
     let mut pipeline = file.pipeline::<Vec<u8>>(2).unwrap();
     let known = || {
         let learner = file.learner().expect("adaptive learns");
-        learner.told(&file.wait_of(Kind::Read, 4096, Call::Queued), 2)
+        learner.told(&file.wait_of(Kind::Read, 4096, Call::Async), 2)
     };
     let until = dwell::clock::now() + AT_MOST_S * SECOND;
     let is_found = || known().is_some_and(|known| known.incumbent == Arm::Spin);
@@ -95,7 +95,7 @@ fn the_cpu_time_of_one_slow_request_in_flight_is_measured() {
     let mut pipeline = file.pipeline::<Vec<u8>>(1).unwrap();
     let known = || {
         let learner = file.learner().expect("adaptive learns");
-        learner.told(&file.wait_of(Kind::Read, 4096, Call::Queued), 1)
+        learner.told(&file.wait_of(Kind::Read, 4096, Call::Async), 1)
     };
     let until = dwell::clock::now() + AT_MOST_S * SECOND;
     let is_tried = || known().is_some_and(|known| known.arms.iter().any(|told| told.trials > 0));
@@ -113,7 +113,7 @@ fn an_executor_waits_as_its_requests_came_out_fastest() {
     let executor = Executor::new().unwrap();
     let known = |file: &File| {
         let learner = file.learner().expect("adaptive learns");
-        learner.told(&file.wait_of(Kind::Read, 4096, Call::Queued), 1)
+        learner.told(&file.wait_of(Kind::Read, 4096, Call::Async), 1)
     };
     let until = dwell::clock::now() + AT_MOST_S * SECOND;
     let asynchronous = executor.file(Arc::new(file)).unwrap();
@@ -149,8 +149,9 @@ fn slow() -> DeviceParameters {
 
 #[test]
 fn a_timed_sleep_is_tried_where_a_probe_found_that_it_ends_in_time() {
-    let open =
-        |known| options(Goal::Balanced).known(known).open("emu:latency=400us,size=64KiB").unwrap();
+    let open = |parameters| {
+        options(Goal::Balanced).parameters(parameters).open("emu:latency=400us,size=64KiB").unwrap()
+    };
     let file = open(slow());
     assert!(read_until(&file, |known| known.arms[Arm::Hybrid as usize].trials >= 2));
     let unprobed = open(DeviceParameters::default());
@@ -161,9 +162,10 @@ fn a_timed_sleep_is_tried_where_a_probe_found_that_it_ends_in_time() {
 #[test]
 fn a_core_is_not_spun_away_for_a_fifth_of_the_latency_where_cpu_time_has_its_price() {
     // Fast, says the profile, so the first answer is to spin.
-    let known =
+    let parameters =
         DeviceParameters { profile: Some(Profile::default()), ..DeviceParameters::default() };
-    let open = |goal| options(goal).known(known).open("emu:latency=1ms,size=64KiB").unwrap();
+    let open =
+        |goal| options(goal).parameters(parameters).open("emu:latency=1ms,size=64KiB").unwrap();
     let file = open(Goal::Efficient);
     assert!(read_until(&file, |known| known.incumbent == Arm::Spin || known.switches > 0));
     assert!(read_until(&file, |known| known.incumbent == Arm::Ring));
@@ -173,13 +175,13 @@ fn a_core_is_not_spun_away_for_a_fifth_of_the_latency_where_cpu_time_has_its_pri
 
 #[test]
 fn a_probe_that_says_spin_is_believed_though_the_first_request_finds_no_spinner() {
-    let known =
+    let parameters =
         DeviceParameters { profile: Some(Profile::default()), ..DeviceParameters::default() };
     let dir = tempfile::tempdir().unwrap();
     let host_page = Some(dir.path().join("page"));
     let config = Config { window_ms: 1000, threshold: Some(1.0), host_page, ..Config::default() };
     let monitor = Arc::new(SystemMonitor::start(config).unwrap());
-    let options = options(Goal::Balanced).known(known).monitor(monitor.clone());
+    let options = options(Goal::Balanced).parameters(parameters).monitor(monitor.clone());
     let file = options.open("emu:latency=20us,size=64KiB").unwrap();
     let began = Instant::now();
     while monitor.sample_once().others_above() {
@@ -187,7 +189,7 @@ fn a_probe_that_says_spin_is_believed_though_the_first_request_finds_no_spinner(
         std::thread::sleep(Duration::from_millis(60));
     }
     file.read_exact_at(&mut [0; 4096], 0).unwrap();
-    assert_eq!(file.stats().because(Reason::SpinBudget), 1, "{:?}", file.stats());
+    assert_eq!(file.stats().because(Reason::SpinnerLimit), 1, "{:?}", file.stats());
     assert_eq!(told(&file).unwrap().incumbent, Arm::Spin);
 }
 

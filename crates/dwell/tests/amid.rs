@@ -11,7 +11,7 @@ use std::thread;
 
 use common::child::{child, forked, in_a_child_with_a_file};
 use common::machine::{disk, pattern_file};
-use common::{Uncached, Way, check, uncached};
+use common::{Fixed, Uncached, check, uncached};
 use dwell::File;
 use dwell::ring::SpinMethod;
 
@@ -25,8 +25,8 @@ fn alone() -> MutexGuard<'static, ()> {
 fn a_forked_child_makes_rings_of_its_own_and_harms_neither_side() {
     let name = "a_forked_child_makes_rings_of_its_own_and_harms_neither_side";
     let Some(path) = child() else { return in_a_child_with_a_file(name) };
-    for way in Way::all() {
-        let file = uncached(&path, way);
+    for fixed in Fixed::all() {
+        let file = uncached(&path, fixed);
         let read = |times: u64| {
             let mut buffer = vec![0; 1000];
             for at in 0..times {
@@ -49,7 +49,7 @@ fn a_forked_child_makes_rings_of_its_own_and_harms_neither_side() {
             assert!(forked(|| read(10)), "the child's child");
             thread::spawn(|| ()).join().unwrap();
         });
-        assert!(child, "{way:?}: the child died");
+        assert!(child, "{fixed:?}: the child died");
         read(100);
     }
 }
@@ -59,7 +59,7 @@ fn a_pipeline_in_a_forked_child_ends_its_requests_and_the_parent_keeps_them() {
     let name = "a_pipeline_in_a_forked_child_ends_its_requests_and_the_parent_keeps_them";
     let Some(path) = child() else { return in_a_child_with_a_file(name) };
     for method in SpinMethod::ALL {
-        let file = uncached(&path, Way { method, ..Way::spin() });
+        let file = uncached(&path, Fixed { method, ..Fixed::spin() });
         let mut pipeline = file.pipeline::<Vec<u8>>(4).unwrap();
         (0..4).for_each(|at| assert!(pipeline.read_at(vec![0; 10], at).is_ok()));
         pipeline.flush();
@@ -100,7 +100,7 @@ fn a_signal_handler_may_read_while_its_thread_waits() {
     let place = disk();
     let path = place.path().join("file");
     pattern_file(&path, 64 << 10, 5);
-    let files = [Way::spin(), Way::block()].map(|way| uncached(&path, way));
+    let files = [Fixed::spin(), Fixed::block()].map(|fixed| uncached(&path, fixed));
     assert!(HANDLED.set(files).is_ok());
     // SAFETY: a zeroed sigaction with a handler is valid; SIGUSR1 has no other use here.
     unsafe {
@@ -156,7 +156,7 @@ fn threads_take_their_rings_with_them() {
     let path = place.path().join("file");
     pattern_file(&path, 64 << 10, 5);
     let before = open_rings();
-    let files: Vec<_> = Way::all().into_iter().map(|way| uncached(&path, way)).collect();
+    let files: Vec<_> = Fixed::all().into_iter().map(|fixed| uncached(&path, fixed)).collect();
     for _ in 0..20 {
         thread::scope(|scope| {
             scope.spawn(|| {
@@ -199,7 +199,7 @@ fn a_read_in_a_threads_last_moments_is_served() {
     let place = disk();
     let path = place.path().join("file");
     pattern_file(&path, 64 << 10, 5);
-    let file = Arc::new(uncached(&path, Way::spin()));
+    let file = Arc::new(uncached(&path, Fixed::spin()));
     let (said, heard) = mpsc::channel();
     let thread = thread::spawn(move || {
         // One is registered before the thread's rings, the other after: one of both outlives them.

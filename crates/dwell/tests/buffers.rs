@@ -7,7 +7,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use common::fake::{Answer, Fake};
-use common::{Way, check, executor, fast, fill};
+use common::{Fixed, check, executor, fast, fill};
 use dwell::File;
 use dwell::buffer::{Aligned, Exclusive, IoBuf, IoBufMut, Spare};
 use dwell::source::Source;
@@ -139,7 +139,7 @@ fn a_failed_read_leaves_the_length_as_it_was() {
     let fake = Fake::new(BYTES, SEED).with(|state| {
         state.queued.push_back(Answer::Refused(libc::EIO));
     });
-    let file = fake.open(fast(), Way::spin());
+    let file = fake.open(fast(), Fixed::spin());
     let mut pipeline = file.pipeline(1).unwrap();
     let buffer = Spare::new(vec![1, 2, 3]);
     pipeline.read_at(buffer, 0).map_err(|(error, _)| error).unwrap();
@@ -153,7 +153,7 @@ fn short_reads_go_on_in_the_same_memory() {
     let fake = Fake::new(BYTES, SEED).with(|state| {
         state.queued.extend([Answer::Short(30), Answer::Short(1), Answer::Done]);
     });
-    let file = Arc::new(fake.open(fast(), Way::spin()));
+    let file = Arc::new(fake.open(fast(), Fixed::spin()));
     let executor = executor();
     let file = executor.file(file).unwrap();
     let buffer = Spare::new(Vec::with_capacity(100));

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::thread;
 
 use common::machine::{Ext4, Loop, MIB, Zram, disk, memory, pattern_file};
-use common::{BLOCK, Way, check, fill, skip};
+use common::{BLOCK, Fixed, check, fill, skip};
 use dwell::any::AnySource;
 use dwell::buffer::Aligned;
 use dwell::{File, Options};
@@ -20,21 +20,21 @@ const BLOCKS: u64 = SPAN / BLOCK as u64;
 /// More than the machine has processors, or the contention would not be there.
 const THREADS: u64 = 5;
 
-fn open(path: &Path, direct: bool, way: Way) -> File {
+fn open(path: &Path, direct: bool, fixed: Fixed) -> File {
     Options::new()
         .write(true)
         .create(true)
         .direct(direct)
-        .known(way.known())
-        .policy(Arc::new(way))
+        .parameters(fixed.parameters())
+        .policy(Arc::new(fixed))
         .open(path)
         .unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// Writes and reads by one way from several threads at once: each its own blocks, with a seed that
 /// changes at each round, so that a block of an earlier round or of another place is noticed.
-fn threads_keep_their_blocks(path: &Path, direct: bool, way: Way, seed: u64) {
-    let file = open(path, direct, way);
+fn threads_keep_their_blocks(path: &Path, direct: bool, fixed: Fixed, seed: u64) {
+    let file = open(path, direct, fixed);
     thread::scope(|scope| {
         for owner in 0..THREADS {
             let file = &file;
@@ -45,22 +45,22 @@ fn threads_keep_their_blocks(path: &Path, direct: bool, way: Way, seed: u64) {
                         ((round * 37 + seed) % (BLOCKS / THREADS) * THREADS + owner) * BLOCK as u64;
                     let seed = seed * 100 + round;
                     fill(&mut block, at, seed);
-                    file.write_all_at(&block, at).unwrap_or_else(|e| panic!("{way:?}: {e}"));
+                    file.write_all_at(&block, at).unwrap_or_else(|e| panic!("{fixed:?}: {e}"));
                     block.fill(0);
-                    file.read_exact_at(&mut block, at).unwrap_or_else(|e| panic!("{way:?}: {e}"));
+                    file.read_exact_at(&mut block, at).unwrap_or_else(|e| panic!("{fixed:?}: {e}"));
                     check(&block, at, seed);
                 }
             });
         }
     });
     let stats = file.stats();
-    assert_eq!(stats.requests(), THREADS * 24, "{way:?}: {stats:?}");
-    assert_eq!((stats.errors, stats.bytes_read), (0, stats.bytes_written), "{way:?}");
+    assert_eq!(stats.requests(), THREADS * 24, "{fixed:?}: {stats:?}");
+    assert_eq!((stats.errors, stats.bytes_read), (0, stats.bytes_written), "{fixed:?}");
 }
 
 /// Writes all blocks, then reads all of them, with `depth` in flight.
-fn pipeline_keeps_its_blocks(path: &Path, direct: bool, way: Way, depth: u32, seed: u64) {
-    let file = open(path, direct, way);
+fn pipeline_keeps_its_blocks(path: &Path, direct: bool, fixed: Fixed, depth: u32, seed: u64) {
+    let file = open(path, direct, fixed);
     let blocks = 150;
     let mut pipeline = file.pipeline::<Aligned>(depth).unwrap();
     for writing in [true, false] {
@@ -76,12 +76,12 @@ fn pipeline_keeps_its_blocks(path: &Path, direct: bool, way: Way, depth: u32, se
                 } else {
                     pipeline.read_at(buffer, at)
                 };
-                let ticket = ticket.unwrap_or_else(|(error, _)| panic!("{way:?}: {error}"));
+                let ticket = ticket.unwrap_or_else(|(error, _)| panic!("{fixed:?}: {error}"));
                 assert!(expected.insert(ticket.0, at).is_none(), "a ticket in use came again");
                 next += 1;
             }
             let done = pipeline.next().expect("requests are in flight");
-            assert_eq!(done.result.unwrap_or_else(|e| panic!("{way:?}: {e}")), BLOCK);
+            assert_eq!(done.result.unwrap_or_else(|e| panic!("{fixed:?}: {e}")), BLOCK);
             let at = expected.remove(&done.ticket.0).expect("a ticket that was given out");
             check(&done.buffer.expect("a transfer gives its buffer back"), at, seed);
             finished += 1;
@@ -92,14 +92,14 @@ fn pipeline_keeps_its_blocks(path: &Path, direct: bool, way: Way, depth: u32, se
     }
     drop(pipeline);
     let stats = file.stats();
-    assert_eq!(stats.requests(), 2 * blocks + 2, "{way:?}, depth {depth}: {stats:?}");
+    assert_eq!(stats.requests(), 2 * blocks + 2, "{fixed:?}, depth {depth}: {stats:?}");
 }
 
 fn every_route(path: &Path, direct: bool) {
-    for (seed, way) in (1..).zip(Way::all()) {
-        threads_keep_their_blocks(path, direct, way, seed);
+    for (seed, fixed) in (1..).zip(Fixed::all()) {
+        threads_keep_their_blocks(path, direct, fixed, seed);
         for depth in [1, 4, 32] {
-            pipeline_keeps_its_blocks(path, direct, way, depth, seed * 1000 + u64::from(depth));
+            pipeline_keeps_its_blocks(path, direct, fixed, depth, seed * 1000 + u64::from(depth));
         }
     }
 }
@@ -168,8 +168,8 @@ fn sixteen_threads_share_one_file_without_mixing_their_answers() {
     let place = disk();
     let path = place.path().join("file");
     pattern_file(&path, SPAN, 3);
-    for way in [Way::spin(), Way::block()] {
-        let file = open(&path, false, way);
+    for fixed in [Fixed::spin(), Fixed::block()] {
+        let file = open(&path, false, fixed);
         thread::scope(|scope| {
             for thread in 0..16u64 {
                 let file = &file;
@@ -196,8 +196,8 @@ fn vectored_transfers_keep_the_order_of_their_pieces() {
         if direct && Options::new().direct(true).open(&path).is_err() {
             return skip("no direct I/O here");
         }
-        for (seed, way) in (1..).zip(Way::all()) {
-            let file = open(&path, direct, way);
+        for (seed, fixed) in (1..).zip(Fixed::all()) {
+            let file = open(&path, direct, fixed);
             let mut pieces = [Aligned::new(BLOCK), Aligned::new(3 * BLOCK), Aligned::new(BLOCK)];
             let mut at = 2 * BLOCK as u64;
             for piece in &mut pieces {
@@ -212,7 +212,7 @@ fn vectored_transfers_keep_the_order_of_their_pieces() {
                 let mut pieces = cuts.map(Aligned::new);
                 let [a, b, c] = pieces.each_mut().map(|piece| IoSliceMut::new(piece));
                 let read = file.read_vectored_at(&mut [a, b, c], 2 * BLOCK as u64).unwrap();
-                assert_eq!(read, 5 * BLOCK, "{way:?}");
+                assert_eq!(read, 5 * BLOCK, "{fixed:?}");
                 check(&pieces.concat(), 2 * BLOCK as u64, seed);
             }
             assert_eq!(file.read_vectored_at(&mut [], 0).unwrap(), 0);
@@ -239,14 +239,14 @@ fn direct_io_takes_any_memory_and_any_range_to_read() {
     if Options::new().direct(true).open(&path).is_err() {
         return skip("no direct I/O here");
     }
-    for way in Way::all() {
-        let file = open(&path, true, way);
+    for fixed in Fixed::all() {
+        let file = open(&path, true, fixed);
         let mut memory = vec![0u8; 6 * BLOCK];
         for (skew, offset, bytes) in
             [(1, 0, BLOCK), (0, 1, BLOCK), (3, 4095, 2), (7, 4096, 9000), (0, 12_000, 1), (5, 9, 0)]
         {
             let buffer = &mut memory[skew..skew + bytes];
-            assert_eq!(file.read_at(buffer, offset).unwrap(), bytes, "{way:?} at {offset}");
+            assert_eq!(file.read_at(buffer, offset).unwrap(), bytes, "{fixed:?} at {offset}");
             check(buffer, offset, 9);
         }
         // Memory that is out of line goes by a bounce; a range that is cannot be written.
@@ -273,8 +273,8 @@ fn reads_around_the_end_of_a_file_stop_there() {
         if direct && Options::new().direct(true).open(&path).is_err() {
             return skip("no direct I/O here");
         }
-        for way in Way::all() {
-            let file = open(&path, direct, way);
+        for fixed in Fixed::all() {
+            let file = open(&path, direct, fixed);
             assert_eq!(file.bytes().unwrap(), length);
             let mut buffer = Aligned::new(2 * BLOCK);
             for (offset, expected) in [
@@ -286,7 +286,7 @@ fn reads_around_the_end_of_a_file_stop_there() {
                 (1 << 40, 0),
             ] {
                 let read = file.read_at(&mut buffer, offset).unwrap();
-                assert_eq!(read, expected, "{way:?}, direct {direct}, at {offset}");
+                assert_eq!(read, expected, "{fixed:?}, direct {direct}, at {offset}");
                 check(&buffer[..read], offset, 4);
             }
             let error = file.read_exact_at(&mut buffer, length - 50).unwrap_err();
@@ -301,12 +301,12 @@ fn the_last_offset_of_all_does_not_mean_where_the_descriptor_stands() {
     let place = disk();
     let path = place.path().join("file");
     pattern_file(&path, BLOCK as u64, 8);
-    for way in Way::all() {
-        let file = open(&path, false, way);
+    for fixed in Fixed::all() {
+        let file = open(&path, false, fixed);
         for offset in [u64::MAX, 1 << 63] {
             let mut buffer = [0u8; 16];
-            assert!(file.read_at(&mut buffer, offset).is_err(), "{way:?}");
-            assert!(file.write_at(&[0; 16], offset).is_err(), "{way:?}");
+            assert!(file.read_at(&mut buffer, offset).is_err(), "{fixed:?}");
+            assert!(file.write_at(&[0; 16], offset).is_err(), "{fixed:?}");
             let mut pipeline = file.pipeline::<Vec<u8>>(2).unwrap();
             let (error, buffer) = pipeline.write_at(vec![0; 16], offset).unwrap_err();
             assert_eq!(buffer.len(), 16);
@@ -321,14 +321,14 @@ fn empty_requests_end_at_once() {
     let place = disk();
     let path = place.path().join("file");
     sized(&path);
-    for way in Way::all() {
-        let file = open(&path, false, way);
+    for fixed in Fixed::all() {
+        let file = open(&path, false, fixed);
         assert_eq!(file.read_at(&mut [], 7).unwrap(), 0);
         assert_eq!(file.write_at(&[], 7).unwrap(), 0);
         assert_eq!(file.write_vectored_at(&[], 7).unwrap(), 0);
         let mut pipeline = file.pipeline::<Vec<u8>>(1).unwrap();
         pipeline.read_at(Vec::new(), 7).unwrap();
-        assert_eq!(pipeline.next().unwrap().result.unwrap(), 0, "{way:?}");
+        assert_eq!(pipeline.next().unwrap().result.unwrap(), 0, "{fixed:?}");
     }
 }
 
@@ -359,7 +359,7 @@ fn a_lent_descriptor_is_read_and_written_as_it_was_opened_and_stays_open() {
     let path = dir.path().join("lent");
     let mut block = Aligned::new(BLOCK);
     for direct in [false, true] {
-        for way in [Way::spin(), Way::block()] {
+        for fixed in [Fixed::spin(), Fixed::block()] {
             fs::write(&path, vec![0; 4 * BLOCK]).unwrap();
             let mut opening = fs::OpenOptions::new();
             opening.read(true).write(true);
@@ -373,7 +373,7 @@ fn a_lent_descriptor_is_read_and_written_as_it_was_opened_and_stays_open() {
                     continue;
                 }
             };
-            let options = Options::new().known(way.known()).policy(Arc::new(way));
+            let options = Options::new().parameters(fixed.parameters()).policy(Arc::new(fixed));
             let file = options.adopt(lent.as_fd(), &path).unwrap();
             assert_eq!((file.bytes().unwrap(), file.path()), (4 * BLOCK as u64, &*path));
             // An unaligned read is served where the descriptor is direct, so that is known of it.

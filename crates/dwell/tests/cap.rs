@@ -19,9 +19,10 @@ fn monitor(spin_cap: f32) -> Arc<SystemMonitor> {
 }
 
 fn open(monitor: &Arc<SystemMonitor>, policy: Arc<dyn WaitPolicy>) -> File {
-    let known =
+    let parameters =
         DeviceParameters { profile: Some(Profile::default()), ..DeviceParameters::default() };
-    let options = dwell::Options::new().policy(policy).known(known).monitor(monitor.clone());
+    let options =
+        dwell::Options::new().policy(policy).parameters(parameters).monitor(monitor.clone());
     options.open("emu:latency=20us,size=64KiB").unwrap()
 }
 
@@ -45,7 +46,7 @@ fn a_cap_of_nothing_lets_no_policy_spin_nor_adaptive_try_to() {
         let began = Instant::now();
         // Until one has been held to it: some want a lease or a reason first.
         while file.stats().because(Reason::SpinCap) == 0 {
-            if began.elapsed() > Duration::from_secs(30) && monitor.budget() == 0 {
+            if began.elapsed() > Duration::from_secs(30) && monitor.spinner_limit() == 0 {
                 println!("SKIP: what else runs here leaves {} no spinner", file.policy().name());
                 break;
             }

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use common::fake::{Answer, Fake, Waking};
 use common::machine::{Loop, MIB, Mount, disk, pattern_file, run};
-use common::{BLOCK, Way, check, fast, fill, skip};
+use common::{BLOCK, Fixed, check, fast, fill, skip};
 use dwell::buffer::Aligned;
 use dwell::buffer::{IoBuf, IoBufMut};
 use dwell::dwell_policy::Routes;
@@ -29,9 +29,9 @@ fn answering(answers: &[Answer]) -> Fake {
 #[test]
 fn an_interrupted_or_postponed_request_is_served_inline() {
     for errno in [libc::EINTR, libc::EAGAIN] {
-        for way in [Way::spin(), Way::block()] {
+        for fixed in [Fixed::spin(), Fixed::block()] {
             let fake = answering(&[Answer::Refused(errno)]);
-            let file = fake.open(fast(), way);
+            let file = fake.open(fast(), fixed);
             let mut buffer = vec![0; 100];
             assert_eq!(file.read_at(&mut buffer, 50).unwrap(), 100);
             check(&buffer, 50, 1);
@@ -52,7 +52,7 @@ fn where_nothing_else_can_serve_it_a_postponed_request_is_an_error() {
     let fake = answering(&[Answer::Refused(libc::EAGAIN)]).with(|state| {
         state.routes = Routes::INTERRUPT;
     });
-    let error = fake.open(fast(), Way::spin()).read_at(&mut [0; 10], 7).unwrap_err();
+    let error = fake.open(fast(), Fixed::spin()).read_at(&mut [0; 10], 7).unwrap_err();
     assert_eq!(error.errno(), Some(libc::EAGAIN));
     assert_eq!(fake.log().calls, 0);
 }
@@ -61,7 +61,7 @@ fn where_nothing_else_can_serve_it_a_postponed_request_is_an_error() {
 fn a_failure_names_action_path_and_offset_and_is_counted() {
     for errno in [libc::EIO, libc::ENOSPC, libc::ENODEV] {
         let fake = answering(&[Answer::Refused(errno), Answer::Refused(errno)]);
-        let file = fake.open(fast(), Way::spin());
+        let file = fake.open(fast(), Fixed::spin());
         let read = file.read_at(&mut [0; 10], 4711).unwrap_err();
         let write = file.write_all_at(&[0; 10], 815).unwrap_err();
         assert_eq!((read.errno(), write.errno()), (Some(errno), Some(errno)));
@@ -87,7 +87,7 @@ fn a_failure_names_action_path_and_offset_and_is_counted() {
 #[test]
 fn short_transfers_are_continued_where_they_stopped() {
     let fake = answering(&[Answer::Short(3), Answer::Short(1), Answer::Done]);
-    let file = fake.open(fast(), Way::spin());
+    let file = fake.open(fast(), Fixed::spin());
     let mut buffer = vec![0; 500];
     file.read_exact_at(&mut buffer, 1000).unwrap();
     check(&buffer, 1000, 1);
@@ -107,7 +107,7 @@ fn short_transfers_are_continued_where_they_stopped() {
 #[test]
 fn a_bounced_direct_read_that_comes_up_short_gives_what_it_got() {
     let fake = answering(&[Answer::Short(512)]).with(|state| state.alignment = 512);
-    let file = fake.open(fast(), Way::spin());
+    let file = fake.open(fast(), Fixed::spin());
     let mut buffer = vec![0; 1000];
     assert_eq!(file.read_at(&mut buffer, 100).unwrap(), 412);
     check(&buffer[..412], 100, 1);
@@ -119,7 +119,7 @@ fn a_bounced_direct_read_that_comes_up_short_gives_what_it_got() {
 fn blocks_larger_than_a_page_do_not_send_a_request_round_for_ever() {
     for alignment in [8192, 65536] {
         let fake = Fake::new(1 << 18, 1).with(|state| state.alignment = alignment);
-        let file = fake.open(fast(), Way::spin());
+        let file = fake.open(fast(), Fixed::spin());
         let mut buffer = vec![0; 100_000];
         assert_eq!(file.read_at(&mut buffer, 12_345).unwrap(), 100_000);
         check(&buffer, 12_345, 1);
@@ -144,7 +144,7 @@ fn completions_out_of_order_find_their_own_requests() {
     let fake = answering(&(0..64).map(late).collect::<Vec<_>>()).with(|state| {
         (state.reversed, state.strays) = (true, true);
     });
-    let file = fake.open(fast(), Way::spin());
+    let file = fake.open(fast(), Fixed::spin());
     let mut pipeline = file.pipeline::<Vec<u8>>(16).unwrap();
     let mut expected = std::collections::HashMap::new();
     let (mut sent, mut done) = (0, 0);
@@ -171,7 +171,7 @@ fn completions_of_nothing_are_not_taken_for_ones_own() {
             let fake = answering(&[Answer::Late(3)]).with(|state| {
                 (state.strays, state.waking) = (true, waking);
             });
-            let file = fake.open(fast(), Way { mode, ..Way::spin() });
+            let file = fake.open(fast(), Fixed { mode, ..Fixed::spin() });
             let mut buffer = vec![0; 300];
             assert_eq!(file.read_at(&mut buffer, 9).unwrap(), 300);
             check(&buffer, 9, 1);
@@ -182,7 +182,7 @@ fn completions_of_nothing_are_not_taken_for_ones_own() {
 #[test]
 fn a_full_queue_is_gone_round_or_gives_the_buffer_back() {
     let fake = Fake::new(BYTES, 1).with(|state| state.room = 0);
-    let file = fake.open(fast(), Way::spin());
+    let file = fake.open(fast(), Fixed::spin());
     let mut buffer = vec![0; 300];
     assert_eq!(file.read_at(&mut buffer, 9).unwrap(), 300);
     check(&buffer, 9, 1);
@@ -201,7 +201,7 @@ fn a_full_queue_is_gone_round_or_gives_the_buffer_back() {
 #[test]
 fn a_pipeline_takes_as_many_as_asked_for_and_no_more() {
     let fake = answering(&[Answer::Held; 3]);
-    let file = fake.open(fast(), Way::spin());
+    let file = fake.open(fast(), Fixed::spin());
     let mut pipeline = file.pipeline::<Vec<u8>>(3).unwrap();
     for at in 0..3 {
         pipeline.read_at(vec![0; 10], at).unwrap();
@@ -218,7 +218,7 @@ fn a_pipeline_takes_as_many_as_asked_for_and_no_more() {
 #[test]
 fn without_a_queue_requests_are_served_inline_and_pipelines_say_why_not() {
     let fake = Fake::new(BYTES, 1).with(|state| state.no_queue = true);
-    let file = fake.open(fast(), Way::spin());
+    let file = fake.open(fast(), Fixed::spin());
     assert_eq!(file.read_at(&mut [0; 10], 0).unwrap(), 10);
     assert_eq!(file.stats().because(Reason::NoQueue), 1);
     let error = file.pipeline::<Vec<u8>>(4).map(drop).unwrap_err();
@@ -280,7 +280,7 @@ unsafe impl IoBufMut for Counted {
 fn a_dropped_pipeline_never_frees_memory_that_the_device_may_still_write() {
     let dropped = Arc::new(AtomicUsize::new(0));
     let fake = answering(&[Answer::Never, Answer::Cancellable(libc::ECANCELED), Answer::Done]);
-    let file = fake.open(fast(), Way::spin());
+    let file = fake.open(fast(), Fixed::spin());
     let mut pipeline = file.pipeline::<Counted>(8).unwrap();
     for at in 0..3 {
         let buffer = Counted(vec![0; 10], dropped.clone());
@@ -300,7 +300,7 @@ fn a_dropped_pipeline_never_frees_memory_that_the_device_may_still_write() {
 #[test]
 fn a_cancelled_request_is_not_carried_out_after_all() {
     let fake = answering(&[Answer::Cancellable(libc::EINTR)]);
-    let file = fake.open(fast(), Way::spin());
+    let file = fake.open(fast(), Fixed::spin());
     let mut pipeline = file.pipeline::<Vec<u8>>(2).unwrap();
     let ticket = pipeline.write_at(vec![0; 10], 0).unwrap();
     pipeline.cancel(ticket);
@@ -312,9 +312,9 @@ fn a_cancelled_request_is_not_carried_out_after_all() {
     assert_eq!(fake.log().cancelled, 1, "what is finished is not cancelled");
 }
 
-fn writable(path: &Path, way: Way) -> File {
-    let options = Options::new().write(true).create(true).known(way.known());
-    options.policy(Arc::new(way)).open(path).unwrap_or_else(|error| panic!("{error}"))
+fn writable(path: &Path, fixed: Fixed) -> File {
+    let options = Options::new().write(true).create(true).parameters(fixed.parameters());
+    options.policy(Arc::new(fixed)).open(path).unwrap_or_else(|error| panic!("{error}"))
 }
 
 #[test]
@@ -324,10 +324,10 @@ fn a_full_file_system_is_an_error_with_path_and_offset() {
         Err(why) => return skip(why),
     };
     let path = mount.at.path().join("file");
-    for way in Way::all() {
-        let file = writable(&path, way);
+    for fixed in Fixed::all() {
+        let file = writable(&path, fixed);
         let error = file.write_all_at(&vec![1; 1 << 20], 0).unwrap_err();
-        assert_eq!(error.errno(), Some(libc::ENOSPC), "{way:?}: {error}");
+        assert_eq!(error.errno(), Some(libc::ENOSPC), "{fixed:?}: {error}");
         let told = error.to_string();
         assert!(told.contains(path.to_str().unwrap()) && told.contains("at byte "), "{told}");
         fs::remove_file(&path).unwrap();
@@ -337,10 +337,10 @@ fn a_full_file_system_is_an_error_with_path_and_offset() {
 #[test]
 fn a_file_larger_than_the_file_system_allows_is_an_error() {
     let place = disk();
-    for way in Way::all() {
-        let file = writable(&place.path().join("file"), way);
+    for fixed in Fixed::all() {
+        let file = writable(&place.path().join("file"), fixed);
         let error = file.write_at(&[0; 100], (i64::MAX - 200) as u64).unwrap_err();
-        assert_eq!(error.errno(), Some(libc::EFBIG), "{way:?}: {error}");
+        assert_eq!(error.errno(), Some(libc::EFBIG), "{fixed:?}: {error}");
         assert_eq!(file.bytes().unwrap(), 0);
     }
 }
@@ -378,11 +378,12 @@ fn a_read_only_file_refuses_writes() {
     let place = disk();
     let path = place.path().join("file");
     pattern_file(&path, BLOCK as u64, 6);
-    for way in Way::all() {
-        let policy = Arc::new(way);
-        let file = Options::new().known(way.known()).policy(policy).open(&path).unwrap();
+    for fixed in Fixed::all() {
+        let policy = Arc::new(fixed);
+        let file =
+            Options::new().parameters(fixed.parameters()).policy(policy).open(&path).unwrap();
         let error = file.write_at(&[0; 10], 0).unwrap_err();
-        assert_eq!(error.errno(), Some(libc::EBADF), "{way:?}: {error}");
+        assert_eq!(error.errno(), Some(libc::EBADF), "{fixed:?}: {error}");
     }
     check(&fs::read(&path).unwrap(), 0, 6);
 }
@@ -393,15 +394,15 @@ fn a_device_smaller_than_asked_ends_where_it_ends() {
         Ok(device) => device,
         Err(why) => return skip(why),
     };
-    for way in Way::all() {
-        let options = Options::new().write(true).direct(true).known(way.known());
-        let file = options.policy(Arc::new(way)).open(&device.device).unwrap();
+    for fixed in Fixed::all() {
+        let options = Options::new().write(true).direct(true).parameters(fixed.parameters());
+        let file = options.policy(Arc::new(fixed)).open(&device.device).unwrap();
         assert_eq!(file.bytes().unwrap(), MIB);
         let mut buffer = Aligned::new(2 * BLOCK);
-        assert_eq!(file.read_at(&mut buffer, MIB - BLOCK as u64).unwrap(), BLOCK, "{way:?}");
-        assert_eq!(file.read_at(&mut buffer, 2 * MIB).unwrap(), 0, "{way:?}");
+        assert_eq!(file.read_at(&mut buffer, MIB - BLOCK as u64).unwrap(), BLOCK, "{fixed:?}");
+        assert_eq!(file.read_at(&mut buffer, 2 * MIB).unwrap(), 0, "{fixed:?}");
         let error = file.write_at(&buffer, MIB).unwrap_err();
-        assert_eq!(error.errno(), Some(libc::ENOSPC), "{way:?}: {error}");
+        assert_eq!(error.errno(), Some(libc::ENOSPC), "{fixed:?}: {error}");
     }
 }
 
@@ -426,7 +427,7 @@ fn a_misaligned_direct_request_says_what_would_do() {
 #[test]
 fn too_many_pieces_are_refused_and_not_cut_off() {
     let fake = Fake::new(BYTES, 1);
-    let file = fake.open(fast(), Way::spin());
+    let file = fake.open(fast(), Fixed::spin());
     let byte = [0u8];
     let error = file.write_vectored_at(&vec![IoSlice::new(&byte); 1025], 0).unwrap_err();
     assert!(error.to_string().contains("at most 1024"), "{error}");

@@ -13,7 +13,7 @@ use std::thread;
 use std::time::Duration;
 
 use common::machine::{MIB, disk, pattern_file};
-use common::{Way, executor, read_all, turns, uncached};
+use common::{Fixed, executor, read_all, turns, uncached};
 use dwell::clock;
 use dwell::executor::{Elapsed, Executor};
 use dwell::ring::SpinMethod;
@@ -182,7 +182,7 @@ fn words_that_others_change_wake_beside_storage_and_sockets() {
     pattern_file(&path, MIB, 5);
     let executor = executor();
     let words: Vec<Arc<Word>> = (0..3).map(|_| Arc::default()).collect();
-    let file = executor.file(Arc::new(uncached(&path, Way::block()))).unwrap();
+    let file = executor.file(Arc::new(uncached(&path, Fixed::block()))).unwrap();
     let reads = executor.spawn(async move {
         for _ in 0..4 {
             read_all(file.clone(), MIB, 4, 5).await;
@@ -234,8 +234,8 @@ fn wake_ups_of_a_thread_that_sleeps_in_a_ring_are_never_lost() {
         let executor = executor();
         // A request that is never over.
         let (reader, _writer) = std::io::pipe().unwrap();
-        let way = Way { method, ..Way::block() };
-        let file = executor.file(Arc::new(common::uncached_over(reader.into(), way))).unwrap();
+        let fixed = Fixed { method, ..Fixed::block() };
+        let file = executor.file(Arc::new(common::uncached_over(reader.into(), fixed))).unwrap();
         let never = executor.spawn(async move { file.read_at(vec![0; 8], 0).await });
         wakes_by_others_arrive(&executor);
         assert!(!never.is_finished());

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use common::child::{child, forked, in_a_child_with_a_file};
 use common::forbid::forbid;
-use common::{RING_CALLS, Way, check, read_all, skip, uncached};
+use common::{Fixed, RING_CALLS, check, read_all, skip, uncached};
 use dwell::executor::Executor;
 use dwell::park::Parker;
 use dwell::{Reason, Route};
@@ -32,7 +32,7 @@ fn pair() -> (UnixStream, UnixStream) {
 }
 
 /// Has this executor wait for a file, a socket, a timer, a word and another thread.
-fn serves(executor: &Executor, path: &std::path::Path, ways: &[Way]) {
+fn serves(executor: &Executor, path: &std::path::Path, fixed: &[Fixed]) {
     let (near, mut far) = pair();
     let near = executor.watch(near).unwrap();
     let word = Arc::new(Word::default());
@@ -51,10 +51,10 @@ fn serves(executor: &Executor, path: &std::path::Path, ways: &[Way]) {
             }
         })
     };
-    let reads: Vec<_> = ways
+    let reads: Vec<_> = fixed
         .iter()
-        .map(|way| {
-            let file = executor.file(Arc::new(uncached(path, *way))).unwrap();
+        .map(|fixed| {
+            let file = executor.file(Arc::new(uncached(path, *fixed))).unwrap();
             executor.spawn(read_all(file, 64 << 10, 4, 5))
         })
         .collect();
@@ -86,8 +86,8 @@ fn without_rings_files_are_served_by_calls_and_the_rest_is_waited_for() {
         return skip("no seccomp filters here");
     }
     let executor = Executor::new().unwrap();
-    serves(&executor, &path, &Way::all());
-    let file = executor.file(Arc::new(uncached(&path, Way::spin()))).unwrap();
+    serves(&executor, &path, &Fixed::all());
+    let file = executor.file(Arc::new(uncached(&path, Fixed::spin()))).unwrap();
     let (result, buffer) = executor.block_on(file.read_at(vec![0; 100], 7));
     assert_eq!(result.unwrap(), 100);
     check(&buffer, 7, 5);
@@ -101,13 +101,13 @@ fn rings_that_are_forbidden_later_are_done_without() {
     let name = "rings_that_are_forbidden_later_are_done_without";
     let Some(path) = child() else { return in_a_child_with_a_file(name) };
     let executor = Executor::new().unwrap();
-    let mut ways = Way::all();
-    ways.retain(|way| way.route == Route::Interrupt);
-    serves(&executor, &path, &ways);
+    let mut fixed = Fixed::all();
+    fixed.retain(|fixed| fixed.route == Route::Interrupt);
+    serves(&executor, &path, &fixed);
     if !forbid(&RING_CALLS, libc::EPERM) {
         return skip("no seccomp filters here");
     }
-    serves(&executor, &path, &ways);
+    serves(&executor, &path, &fixed);
 }
 
 #[test]
@@ -117,7 +117,7 @@ fn a_kernel_without_precise_polling_of_an_epoll_is_served_too() {
     if !forbid(&[libc::SYS_epoll_pwait2], libc::ENOSYS) {
         return skip("no seccomp filters here");
     }
-    serves(&Executor::new().unwrap(), &path, &[Way::spin(), Way::block()]);
+    serves(&Executor::new().unwrap(), &path, &[Fixed::spin(), Fixed::block()]);
 }
 
 #[test]
@@ -125,10 +125,10 @@ fn a_forked_child_and_its_parent_go_on_with_what_each_has() {
     let name = "a_forked_child_and_its_parent_go_on_with_what_each_has";
     let Some(path) = child() else { return in_a_child_with_a_file(name) };
     let executor = Executor::new().unwrap();
-    serves(&executor, &path, &[Way::spin(), Way::block()]);
+    serves(&executor, &path, &[Fixed::spin(), Fixed::block()]);
     let (near, mut far) = pair();
     let near = executor.watch(near).unwrap();
-    let file = executor.file(Arc::new(uncached(&path, Way::block()))).unwrap();
+    let file = executor.file(Arc::new(uncached(&path, Fixed::block()))).unwrap();
     let pending = executor.spawn({
         let file = file.clone();
         async move { file.read_at(vec![0; 10], 3).await.0 }
@@ -138,15 +138,15 @@ fn a_forked_child_and_its_parent_go_on_with_what_each_has() {
     let child = forked(|| {
         let ended = executor.block_on(pending);
         assert!(ended.is_ok() || ended.unwrap_err().errno() == Some(libc::ECANCELED));
-        serves(&executor, &path, &[Way::spin(), Way::block()]);
-        assert!(forked(|| serves(&executor, &path, &[Way::block()])), "the child's child");
+        serves(&executor, &path, &[Fixed::spin(), Fixed::block()]);
+        assert!(forked(|| serves(&executor, &path, &[Fixed::block()])), "the child's child");
     });
     assert!(child, "the child died");
     far.write_all(b"x").unwrap();
     let mut got = [0];
     executor.block_on(near.read_with(|mut near| near.read(&mut got))).unwrap();
     assert_eq!(&got, b"x");
-    serves(&executor, &path, &[Way::spin(), Way::block()]);
+    serves(&executor, &path, &[Fixed::spin(), Fixed::block()]);
 }
 
 #[test]

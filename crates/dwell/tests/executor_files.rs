@@ -12,7 +12,7 @@ use std::time::Duration;
 use common::fake::{Answer, Fake, Waking};
 use common::machine::{Loop, MIB, disk, pattern_file};
 use common::{
-    BLOCK, Way, check, executor, fast, read_all, skip, tcp, turns, uncached, voluntary_switches,
+    BLOCK, Fixed, check, executor, fast, read_all, skip, tcp, turns, uncached, voluntary_switches,
 };
 use dwell::buffer::Aligned;
 use dwell::executor::Executor;
@@ -26,11 +26,11 @@ fn files_are_read_and_written_in_every_way() {
     let path = place.path().join("file");
     pattern_file(&path, MIB, 5);
     let executor = Executor::with_depth(8).unwrap();
-    for way in Way::all() {
-        let file = executor.file(Arc::new(uncached(&path, way))).unwrap();
+    for fixed in Fixed::all() {
+        let file = executor.file(Arc::new(uncached(&path, fixed))).unwrap();
         executor.block_on(read_all(file.clone(), MIB, 32, 5));
         let requests = file.file().stats().requests();
-        assert_eq!(requests, MIB / BLOCK as u64, "{way:?}");
+        assert_eq!(requests, MIB / BLOCK as u64, "{fixed:?}");
         executor.block_on(async {
             let mut data = vec![0; 5000];
             common::fill(&mut data, MIB, 5);
@@ -63,8 +63,8 @@ fn devices_of_every_kind_are_read_by_one_thread_at_once() {
         Arc::new(SmartCon::default()),
     ] {
         for method in SpinMethod::ALL {
-            let known = dwell::parameters::DeviceParameters { method, ..fast() };
-            let options = Options::new().direct(true).known(known).policy(policy.clone());
+            let parameters = dwell::parameters::DeviceParameters { method, ..fast() };
+            let options = Options::new().direct(true).parameters(parameters).policy(policy.clone());
             let file = executor.file(Arc::new(options.open(&device.device).unwrap())).unwrap();
             reads.push(executor.spawn(read_all(file, MIB, 8, 7)));
         }
@@ -306,8 +306,8 @@ fn statistics_say_how_requests_were_waited_for() {
 /// The end of a pipe as a file, read by a ring of this method; and the other end.
 fn pipe(method: SpinMethod) -> (File<common::Uncached>, std::io::PipeWriter) {
     let (reader, writer) = std::io::pipe().unwrap();
-    let way = Way { method, ..Way::block() };
-    (common::uncached_over(reader.into(), way), writer)
+    let fixed = Fixed { method, ..Fixed::block() };
+    (common::uncached_over(reader.into(), fixed), writer)
 }
 
 #[test]

@@ -11,7 +11,7 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use common::executor;
 use common::fake::{Answer, Fake};
-use common::{Way, check, fast};
+use common::{Fixed, check, fast};
 use dwell::buffer::{IoBuf, IoBufMut};
 use dwell::dwell_policy::{Backlog, Call, Kind};
 use dwell::executor::Executor;
@@ -86,7 +86,7 @@ fn a_future_that_outlives_its_executor_keeps_the_memory_that_a_device_may_write(
 #[test]
 fn what_a_dropped_executor_gave_up_is_backlog_for_nobody() {
     let fake = Fake::new(4096, 3).with(|state| state.queued.extend([Answer::Never; 2]));
-    let file = Arc::new(fake.open(fast(), Way::block()));
+    let file = Arc::new(fake.open(fast(), Fixed::block()));
     assert_eq!(backlog(&file), Backlog::default(), "from here on it is counted");
     let drops = Arc::new(AtomicUsize::new(0));
     let executor = executor();

@@ -9,7 +9,7 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use common::{Way, executor};
+use common::{Fixed, executor};
 use dwell::File;
 use dwell::executor::Executor;
 use dwell::ring::{self, SpinMethod};
@@ -30,7 +30,7 @@ fn ends(what: &str, work: impl FnOnce() + Send + 'static) {
 /// The end of a pipe as a file, read by a ring of this method; and the other end.
 fn pipe(method: SpinMethod) -> (File<common::Uncached>, PipeWriter) {
     let (reader, writer) = std::io::pipe().unwrap();
-    (common::uncached_over(reader.into(), Way { method, ..Way::block() }), writer)
+    (common::uncached_over(reader.into(), Fixed { method, ..Fixed::block() }), writer)
 }
 
 /// Has a request in flight that nothing will end.

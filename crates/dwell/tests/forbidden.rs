@@ -14,7 +14,7 @@ use common::child::{child, in_a_child_with_a_file};
 use common::forbid::forbid;
 use common::machine::{Loop, MIB, disk, pattern_file};
 use common::refused::{counted, forbid_and_count};
-use common::{BLOCK, RING_CALLS, Way, check, fast, skip, uncached};
+use common::{BLOCK, Fixed, RING_CALLS, check, fast, skip, uncached};
 use dwell::buffer::Aligned;
 use dwell::buffer::{IoBuf, IoBufMut};
 use dwell::dwell_policy::Routes;
@@ -24,19 +24,20 @@ use dwell::ring::{self, Completed, Ring, SpinMethod};
 use dwell::source::Source;
 use dwell::{File, Mode, Options, Reason, Route, WaitPolicy};
 
-fn open(path: &Path, way: Way) -> File {
-    open_by(path, way, way)
+fn open(path: &Path, fixed: Fixed) -> File {
+    open_by(path, fixed, fixed)
 }
 
-fn open_by(path: &Path, way: Way, policy: impl WaitPolicy + 'static) -> File {
-    let options = Options::new().write(true).known(way.known()).policy(Arc::new(policy));
+fn open_by(path: &Path, fixed: Fixed, policy: impl WaitPolicy + 'static) -> File {
+    let options =
+        Options::new().write(true).parameters(fixed.parameters()).policy(Arc::new(policy));
     options.open(path).unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// Reads and writes by several policies, all of which must do without a ring.
 fn is_served_without_rings(path: &Path) {
-    for way in Way::all() {
-        let file = uncached(path, way);
+    for fixed in Fixed::all() {
+        let file = uncached(path, fixed);
         assert_eq!(file.source().routes(), Routes::INLINE);
         let mut buffer = vec![0; 5000];
         for at in [0, 77, 9000] {
@@ -59,11 +60,11 @@ fn is_served_without_rings(path: &Path) {
         }
         let stats = file.stats();
         let inline = stats.count(Route::Inline, "block");
-        assert_eq!((stats.requests(), inline), (10, 10), "{way:?}: {stats:?}");
-        let why = if way.route == Route::Inline { Reason::Fixed } else { Reason::NoQueue };
-        assert_eq!(stats.because(why), 10, "{way:?}: {stats:?}");
+        assert_eq!((stats.requests(), inline), (10, 10), "{fixed:?}: {stats:?}");
+        let why = if fixed.route == Route::Inline { Reason::Fixed } else { Reason::NoQueue };
+        assert_eq!(stats.because(why), 10, "{fixed:?}: {stats:?}");
     }
-    let file = open_by(path, Way::spin(), SmartCon::default());
+    let file = open_by(path, Fixed::spin(), SmartCon::default());
     let mut buffer = vec![0; 5000];
     file.read_exact_at(&mut buffer, 3).unwrap();
     check(&buffer, 3, 5);
@@ -95,9 +96,9 @@ fn where_io_uring_is_missing_everything_is_served_inline() {
 fn a_ring_that_is_forbidden_after_it_was_made_loses_no_request() {
     let name = "a_ring_that_is_forbidden_after_it_was_made_loses_no_request";
     let Some(path) = child() else { return in_a_child_with_a_file(name) };
-    let mut ways = Way::all();
-    ways.retain(|way| way.route == Route::Interrupt);
-    let files: Vec<_> = ways.into_iter().map(|way| uncached(&path, way)).collect();
+    let mut fixed = Fixed::all();
+    fixed.retain(|fixed| fixed.route == Route::Interrupt);
+    let files: Vec<_> = fixed.into_iter().map(|fixed| uncached(&path, fixed)).collect();
     let mut pipelines: Vec<_> =
         files.iter().map(|file| file.pipeline::<Vec<u8>>(4).unwrap()).collect();
     let mut buffer = vec![0; 1000];
@@ -131,7 +132,7 @@ fn a_process_without_descriptors_does_not_try_for_a_ring_at_each_request() {
     if let Some(why) = ring::unavailable() {
         return skip(why);
     }
-    let file = uncached(&path, Way::spin());
+    let file = uncached(&path, Fixed::spin());
     let read = |times: u64| {
         for at in 0..times {
             let mut buffer = [0; 10];
@@ -155,7 +156,7 @@ fn a_ring_is_made_once_there_are_descriptors_again() {
     if let Some(why) = ring::unavailable() {
         return skip(why);
     }
-    let file = uncached(&path, Way::spin());
+    let file = uncached(&path, Fixed::spin());
     let read = |times: u64| {
         for at in 0..times {
             file.read_exact_at(&mut [0; 10], at).unwrap();
@@ -208,7 +209,7 @@ fn a_dropped_pipeline_gives_all_its_buffers_back() {
     let gave_back = |method: SpinMethod| {
         let options = Options::new()
             .direct(true)
-            .known(dwell::parameters::DeviceParameters { method, ..fast() });
+            .parameters(dwell::parameters::DeviceParameters { method, ..fast() });
         let file = options.policy(Arc::new(Spin)).open(&device.device).unwrap();
         let dropped = Arc::new(AtomicUsize::new(0));
         let mut pipeline = file.pipeline::<Counted>(64).unwrap();
@@ -236,7 +237,7 @@ fn thousands_of_requests_in_flight_lose_none() {
     pattern_file(&path, 4 * MIB, 5);
     for method in SpinMethod::ALL {
         for mode in [Mode::Spin, Mode::Block] {
-            let file = open(&path, Way { method, mode, ..Way::spin() });
+            let file = open(&path, Fixed { method, mode, ..Fixed::spin() });
             let mut pipeline = file.pipeline::<Vec<u8>>(4096).unwrap();
             let (mut sent, mut done) = (0u64, 0);
             let mut expected = std::collections::HashMap::new();

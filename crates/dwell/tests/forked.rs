@@ -7,23 +7,23 @@ use std::io::{PipeWriter, Write};
 use std::sync::Arc;
 
 use common::child::{child, forked, in_a_child_with_a_file};
-use common::{Uncached, Way, check, uncached};
+use common::{Fixed, Uncached, check, uncached};
 use dwell::dwell_policy::{Backlog, Call, Kind};
 use dwell::executor::Executor;
 use dwell::ring::{self, SpinMethod};
 use dwell::{File, Mode};
 
 /// Every way to wait for a ring of every kind.
-fn ways() -> impl Iterator<Item = Way> {
+fn fixed() -> impl Iterator<Item = Fixed> {
     let modes = [Mode::Block, Mode::Spin, Mode::Hybrid { sleep_ns: 20_000 }];
-    let of = move |method| modes.map(|mode| Way { method, mode, ..Way::block() });
+    let of = move |method| modes.map(|mode| Fixed { method, mode, ..Fixed::block() });
     SpinMethod::ALL.into_iter().flat_map(of)
 }
 
 /// The end of a pipe as a file, whose reads are in flight until something is written to the other.
-fn pipe(way: Way) -> (File<Uncached>, PipeWriter) {
+fn pipe(fixed: Fixed) -> (File<Uncached>, PipeWriter) {
     let (reader, writer) = std::io::pipe().unwrap();
-    (common::uncached_over(reader.into(), way), writer)
+    (common::uncached_over(reader.into(), fixed), writer)
 }
 
 /// Ends a child that hangs.
@@ -43,9 +43,9 @@ fn a_child_forked_with_a_pipelines_request_in_flight_ends_it_and_lives() {
     if let Some(why) = ring::unavailable() {
         return common::skip(why);
     }
-    for way in ways() {
-        let (file, mut writer) = pipe(way);
-        let other = uncached(&path, way);
+    for fixed in fixed() {
+        let (file, mut writer) = pipe(fixed);
+        let other = uncached(&path, fixed);
         let mut pipeline = file.pipeline::<Vec<u8>>(4).unwrap();
         pipeline.read_at(vec![0; 10], 0).unwrap();
         pipeline.flush();
@@ -57,13 +57,13 @@ fn a_child_forked_with_a_pipelines_request_in_flight_ends_it_and_lives() {
             own.read_at(vec![0; 10], 7).unwrap();
             check(&own.next().unwrap().buffer.unwrap(), 7, 5);
         });
-        assert!(ended, "{way:?}: the child died");
+        assert!(ended, "{fixed:?}: the child died");
         let mut pipeline = Some(pipeline);
         let dropped = forked(|| {
             watched();
             drop(pipeline.take());
         });
-        assert!(dropped, "{way:?}: the child died");
+        assert!(dropped, "{fixed:?}: the child died");
         writer.write_all(b"x").unwrap();
     }
 }
@@ -75,11 +75,11 @@ fn a_child_forked_with_an_executors_request_in_flight_ends_it_and_lives() {
     if let Some(why) = ring::unavailable() {
         return common::skip(why);
     }
-    for way in ways() {
-        let (file, mut writer) = pipe(way);
+    for fixed in fixed() {
+        let (file, mut writer) = pipe(fixed);
         let executor = Executor::new().unwrap();
         let file = executor.file(Arc::new(file)).unwrap();
-        let other = executor.file(Arc::new(uncached(&path, way))).unwrap();
+        let other = executor.file(Arc::new(uncached(&path, fixed))).unwrap();
         let begin = || {
             let file = file.clone();
             executor.spawn(async move { file.read_at(vec![0; 10], 0).await.0 })
@@ -94,13 +94,13 @@ fn a_child_forked_with_an_executors_request_in_flight_ends_it_and_lives() {
             assert_eq!(result.unwrap(), 10);
             check(&buffer, 7, 5);
         });
-        assert!(ended, "{way:?}: the child died");
+        assert!(ended, "{fixed:?}: the child died");
         let mut executor = Some(executor);
         let dropped = forked(|| {
             watched();
             drop(executor.take());
         });
-        assert!(dropped, "{way:?}: the child died");
+        assert!(dropped, "{fixed:?}: the child died");
         writer.write_all(b"xy").unwrap();
         drop(second);
     }
@@ -113,8 +113,8 @@ fn the_parents_requests_are_no_backlog_in_a_forked_child() {
     if let Some(why) = ring::unavailable() {
         return common::skip(why);
     }
-    let (file, _writer) = pipe(Way::block());
-    let other = uncached(&path, Way::block());
+    let (file, _writer) = pipe(Fixed::block());
+    let other = uncached(&path, Fixed::block());
     let mut pipeline = file.pipeline::<Vec<u8>>(4).unwrap();
     (0..2).for_each(|_| assert!(pipeline.read_at(vec![0; 32], 0).is_ok()));
     pipeline.flush();

@@ -7,13 +7,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use common::fake::{Answer, Fake, State};
-use common::{Way, check, executor, fast};
+use common::{Fixed, check, executor, fast};
 use dwell::dwell_policy::{Estimate, Wait};
 use dwell::stats::Family;
 use dwell::{Decision, File, Reason, Route, WaitPolicy};
 
-/// Decides as a [`Way`], and notes what was known each time.
-struct Noting(Way, Arc<Mutex<Vec<Estimate>>>);
+/// Decides as a [`Fixed`], and notes what was known each time.
+struct Noting(Fixed, Arc<Mutex<Vec<Estimate>>>);
 
 impl WaitPolicy for Noting {
     fn name(&self) -> &str {
@@ -30,10 +30,13 @@ const CALL: Duration = Duration::from_millis(1);
 const CALL_NS: u64 = CALL.as_nanos() as u64;
 
 /// A file whose calls take a millisecond, and what its policy was told.
-fn noting(way: Way, change: impl FnOnce(&mut State)) -> (File<Fake>, Arc<Mutex<Vec<Estimate>>>) {
+fn noting(
+    fixed: Fixed,
+    change: impl FnOnce(&mut State),
+) -> (File<Fake>, Arc<Mutex<Vec<Estimate>>>) {
     let told = Arc::new(Mutex::new(Vec::new()));
     let fake = Fake::new(4096, 1).with(change).with(|state| state.call_takes = CALL);
-    (fake.open(fast(), Noting(way, told.clone())), told)
+    (fake.open(fast(), Noting(fixed, told.clone())), told)
 }
 
 /// Two requests were served by calls that each took a millisecond, and the second was decided for
@@ -53,9 +56,9 @@ fn both_were_calls(file: &File<Fake>, told: &Mutex<Vec<Estimate>>, what: &str) {
 
 #[test]
 fn where_no_queue_is_to_be_had_no_latency_of_zero_is_learned() {
-    for way in [Way::spin(), Way::block()] {
+    for fixed in [Fixed::spin(), Fixed::block()] {
         for (what, room) in [("no queue", None), ("a full one", Some(0))] {
-            let (file, told) = noting(way, |state| {
+            let (file, told) = noting(fixed, |state| {
                 state.no_queue = room.is_none();
                 state.room = room.unwrap_or(u32::MAX);
             });
@@ -72,16 +75,16 @@ fn where_no_queue_is_to_be_had_no_latency_of_zero_is_learned() {
 #[test]
 fn a_request_that_a_ring_refused_is_learned_and_counted_as_the_call_that_served_it() {
     for errno in [libc::EAGAIN, libc::EINTR] {
-        for way in [Way::spin(), Way::block()] {
+        for fixed in [Fixed::spin(), Fixed::block()] {
             let refuse = |state: &mut State| state.queued.extend([Answer::Refused(errno); 2]);
-            let (file, told) = noting(way, refuse);
+            let (file, told) = noting(fixed, refuse);
             for at in [0, 100] {
                 file.read_exact_at(&mut [0; 100], at).unwrap();
             }
             both_were_calls(&file, &told, "a blocking call");
         }
         let refuse = |state: &mut State| state.queued.extend([Answer::Refused(errno); 2]);
-        let (file, told) = noting(Way::block(), refuse);
+        let (file, told) = noting(Fixed::block(), refuse);
         let mut pipeline = file.pipeline::<Vec<u8>>(1).unwrap();
         for at in [0, 100] {
             pipeline.read_at(vec![0; 100], at).unwrap();
@@ -89,7 +92,7 @@ fn a_request_that_a_ring_refused_is_learned_and_counted_as_the_call_that_served_
         }
         both_were_calls(&file, &told, "a pipeline");
 
-        let (file, told) = noting(Way::block(), refuse);
+        let (file, told) = noting(Fixed::block(), refuse);
         let (file, executor) = (Arc::new(file), executor());
         let reader = executor.file(file.clone()).unwrap();
         for at in [0, 100] {

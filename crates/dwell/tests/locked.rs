@@ -96,8 +96,8 @@ fn child(policy: Arc<dyn WaitPolicy>, by: By, why: Reason) -> i32 {
     }
     let monitor = Arc::new(monitor);
     let beside = Some(monitor.clone());
-    let known = DeviceParameters { worker_ns: 1000, ..common::fast() };
-    let file = File::over(Nothing, "nothing", "nothing", known, policy, beside);
+    let parameters = DeviceParameters { worker_ns: 1000, ..common::fast() };
+    let file = File::over(Nothing, "nothing", "nothing", parameters, policy, beside);
     let mut buffer = vec![0; 4096];
     let Ok(mut pipeline) = file.pipeline(1) else { return 4 };
     let mut read = |count: u64| {

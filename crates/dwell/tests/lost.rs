@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use common::child::{child, in_a_child_with_a_file};
 use common::forbid::forbid;
-use common::{Uncached, Way, check, uncached};
+use common::{Fixed, Uncached, check, uncached};
 use dwell::buffer::{IoBuf, IoBufMut};
 use dwell::dwell_policy::{Backlog, Call, Kind, Routes};
 use dwell::executor::Executor;
@@ -43,16 +43,16 @@ unsafe impl IoBufMut for Counted {
     }
 }
 
-fn ways() -> Vec<Way> {
+fn fixed() -> Vec<Fixed> {
     let modes = [Mode::Block, Mode::Spin];
-    let of = |method| modes.map(|mode| Way { method, mode, ..Way::block() });
+    let of = |method| modes.map(|mode| Fixed { method, mode, ..Fixed::block() });
     SpinMethod::ALL.into_iter().flat_map(of).collect()
 }
 
 /// The end of a pipe as a file, whose reads are in flight until something is written to the other.
-fn pipe(way: Way) -> (File<Uncached>, PipeWriter) {
+fn pipe(fixed: Fixed) -> (File<Uncached>, PipeWriter) {
     let (reader, writer) = std::io::pipe().unwrap();
-    (common::uncached_over(reader.into(), way), writer)
+    (common::uncached_over(reader.into(), fixed), writer)
 }
 
 extern "C" fn nothing(_: i32) {}
@@ -133,7 +133,7 @@ fn blocking_calls_that_are_cut_off(name: &str, of: impl Fn(SpinMethod)) {
 fn a_blocking_read_whose_ring_is_forbidden_is_carried_out_by_a_call() {
     let name = "a_blocking_read_whose_ring_is_forbidden_is_carried_out_by_a_call";
     blocking_calls_that_are_cut_off(name, |method| {
-        let (file, mut writer) = pipe(Way { method, ..Way::block() });
+        let (file, mut writer) = pipe(Fixed { method, ..Fixed::block() });
         let mut buffer = [0; 10];
         let read = || file.read_at(&mut buffer, 0);
         let Some(result) = cut_off(read, || writer.write_all(b"x").unwrap()) else {
@@ -153,7 +153,7 @@ fn a_blocking_write_whose_ring_is_forbidden_ends_with_an_error() {
     let name = "a_blocking_write_whose_ring_is_forbidden_ends_with_an_error";
     blocking_calls_that_are_cut_off(name, |method| {
         let (mut reader, writer) = full();
-        let file = common::uncached_over(writer.into(), Way { method, ..Way::block() });
+        let file = common::uncached_over(writer.into(), Fixed { method, ..Fixed::block() });
         let written = [2; 10];
         let write = || file.write_at(&written, 0);
         let room = || std::io::Read::read_exact(&mut reader, &mut [0; 8192]).unwrap();
@@ -187,14 +187,14 @@ fn a_pipelines_wait_ends_when_its_ring_is_forbidden_and_the_memory_is_given_up()
     }
     let drops = Arc::new(AtomicUsize::new(0));
     let buffer = || Counted(vec![0; 10], drops.clone());
-    let files: Vec<_> = ways().into_iter().map(|way| (way, pipe(way))).collect();
+    let files: Vec<_> = fixed().into_iter().map(|fixed| (fixed, pipe(fixed))).collect();
     let mut pipelines: Vec<_> = files
         .iter()
-        .map(|(way, (file, writer))| {
+        .map(|(fixed, (file, writer))| {
             let mut pipeline = file.pipeline::<Counted>(4).unwrap();
             (0..2).for_each(|_| assert!(pipeline.read_at(buffer(), 0).is_ok()));
             pipeline.flush();
-            (way.method, writer, pipeline)
+            (fixed.method, writer, pipeline)
         })
         .collect();
     if !without_enter() {
@@ -240,19 +240,19 @@ fn a_future_whose_ring_is_forbidden_ends_and_the_executor_goes_on() {
         return common::skip(why);
     }
     let drops = Arc::new(AtomicUsize::new(0));
-    let ways = ways();
-    let executors: Vec<_> = ways
+    let fixed = fixed();
+    let executors: Vec<_> = fixed
         .iter()
-        .filter(|way| way.method != SpinMethod::CqPeek)
-        .map(|way| {
+        .filter(|fixed| fixed.method != SpinMethod::CqPeek)
+        .map(|fixed| {
             let executor = Executor::new().unwrap();
-            let (file, writer) = pipe(*way);
+            let (file, writer) = pipe(*fixed);
             let file = executor.file(Arc::new(file)).unwrap();
             let buffer = || Counted(vec![0; 10], drops.clone());
             let (first, second, again) = (buffer(), buffer(), file.clone());
             let task = executor.spawn(async move { file.read_at(first, 0).await.0 });
             let told = executor.spawn(async move { again.try_read_at(second, 0).await });
-            let other = executor.file(Arc::new(uncached(&path, *way))).unwrap();
+            let other = executor.file(Arc::new(uncached(&path, *fixed))).unwrap();
             common::turns(&executor);
             (executor, task, told, other, writer)
         })

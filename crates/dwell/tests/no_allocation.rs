@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use common::sources::{decision, read, run, write};
-use common::{Way, fast};
+use common::{Fixed, fast};
 use counting::allocations;
 use dwell::File;
 use dwell::emulated::wakeup::WakeMethod;
@@ -98,7 +98,7 @@ fn tasks_that_wait_allocate_nothing() {
     let device = Emulated::open(&"emu:latency=20us,parallel=4,size=1MiB".parse().unwrap()).unwrap();
     let how = [Mode::Spin, Mode::Block, Mode::Hybrid { sleep_ns: 5_000 }];
     let files = how.map(|mode| {
-        let policy = Arc::new(Way { mode, ..Way::block() });
+        let policy = Arc::new(Fixed { mode, ..Fixed::block() });
         let file = File::over(device.clone(), "emu", "emu", fast(), policy, None);
         executor.file(Arc::new(file)).unwrap()
     });

@@ -10,7 +10,7 @@ use std::process::Command;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use common::vm::{Polling, settled_interrupts};
-use common::{BLOCK, Way, check, fill, skip};
+use common::{BLOCK, Fixed, check, fill, skip};
 use dwell::buffer::Aligned;
 use dwell::policy::SmartCon;
 use dwell::queue::{Action, Io, Queue};
@@ -26,7 +26,7 @@ fn polled_reads_raise_no_interrupt() {
     let Some(drive) = Drive::in_vm(&[Polling::Real]) else { return };
     assert_eq!(drive.queue_attribute("io_poll"), "1");
     for mode in [Mode::Spin, Mode::Block, Mode::Hybrid { sleep_ns: 30_000 }] {
-        let file = drive.open(Way { route: POLLED, mode, ..Way::spin() });
+        let file = drive.open(Fixed { route: POLLED, mode, ..Fixed::spin() });
         assert_eq!(drive.interrupts_during(|| drive.read_blocks(&file, READS)), 0, "{mode:?}");
         assert_eq!(file.stats().count(POLLED, mode.as_str()), READS);
     }
@@ -35,7 +35,7 @@ fn polled_reads_raise_no_interrupt() {
 #[test]
 fn a_polled_pipeline_raises_no_interrupt() {
     let Some(drive) = Drive::in_vm(&[Polling::Real]) else { return };
-    let file = drive.open(Way { route: POLLED, ..Way::spin() });
+    let file = drive.open(Fixed { route: POLLED, ..Fixed::spin() });
     let interrupts = drive.interrupts_during(|| {
         let mut pipeline = file.pipeline::<Aligned>(8).unwrap();
         let (mut sent, mut done) = (0, 0);
@@ -56,12 +56,12 @@ fn a_polled_pipeline_raises_no_interrupt() {
 #[test]
 fn interrupt_driven_reads_raise_one_interrupt_each() {
     let Some(drive) = Drive::in_vm(Polling::ANY) else { return };
-    let inline = Way { route: Route::Inline, ..Way::block() };
-    for way in [Way::spin(), Way::block(), inline] {
-        let file = drive.open(way);
+    let inline = Fixed { route: Route::Inline, ..Fixed::block() };
+    for fixed in [Fixed::spin(), Fixed::block(), inline] {
+        let file = drive.open(fixed);
         let raised = drive.interrupts_during(|| drive.read_blocks(&file, READS));
-        assert_eq!(raised, READS, "{way:?}");
-        assert_eq!(file.stats().count(way.route, way.mode.as_str()), READS);
+        assert_eq!(raised, READS, "{fixed:?}");
+        assert_eq!(file.stats().count(fixed.route, fixed.mode.as_str()), READS);
     }
 }
 
@@ -85,7 +85,7 @@ fn a_request_that_blocks_leaves_the_polled_ring() {
 fn without_poll_queues_an_older_kernel_fakes_polling_with_interrupts() {
     let Some(drive) = Drive::in_vm(&[Polling::Fake]) else { return };
     assert_eq!(drive.queue_attribute("io_poll"), "0");
-    let file = drive.open(Way { route: POLLED, ..Way::spin() });
+    let file = drive.open(Fixed { route: POLLED, ..Fixed::spin() });
     assert_eq!(drive.interrupts_during(|| drive.read_blocks(&file, READS)), READS);
     assert_eq!(file.stats().count(POLLED, "spin"), READS);
 }
@@ -94,7 +94,7 @@ fn without_poll_queues_an_older_kernel_fakes_polling_with_interrupts() {
 fn without_poll_queues_a_newer_kernel_refuses_polled_reads() {
     let Some(drive) = Drive::in_vm(&[Polling::Refused]) else { return };
     assert_eq!(drive.queue_attribute("io_poll"), "0");
-    let file = drive.open(Way { route: POLLED, ..Way::spin() });
+    let file = drive.open(Fixed { route: POLLED, ..Fixed::spin() });
     let mut block = Aligned::new(BLOCK);
     let interrupts = drive.interrupts_during(|| {
         let mut queue = file.source().queue(1).unwrap();
@@ -113,7 +113,7 @@ fn without_poll_queues_a_newer_kernel_refuses_polled_reads() {
 #[test]
 fn refused_polling_is_served_all_the_same_and_not_tried_again() {
     let Some(drive) = Drive::in_vm(&[Polling::Refused]) else { return };
-    let file = drive.open(Way { route: POLLED, ..Way::spin() });
+    let file = drive.open(Fixed { route: POLLED, ..Fixed::spin() });
     drive.read_blocks(&file, READS);
     assert!(!file.source().routes().has(POLLED));
     let stats = file.stats();
@@ -130,8 +130,8 @@ fn a_flakey_device_fails_while_down_and_keeps_its_data() {
     let flakey = Flakey::over(&drive, "dwell-flakey");
     let path = flakey.path();
     let mut block = Aligned::new(BLOCK);
-    for (seed, way) in (70..).zip(Way::all()) {
-        let file = open(&path, way);
+    for (seed, fixed) in (70..).zip(Fixed::all()) {
+        let file = open(&path, fixed);
         let at = 3 * BLOCK as u64;
         fill(&mut block, at, seed);
         file.write_all_at(&block, at).unwrap();
@@ -141,7 +141,7 @@ fn a_flakey_device_fails_while_down_and_keeps_its_data() {
         for error in
             [file.read_at(&mut other, at), file.write_at(&other, at)].map(Result::unwrap_err)
         {
-            assert_eq!(error.errno(), Some(libc::EIO), "{way:?}: {error}");
+            assert_eq!(error.errno(), Some(libc::EIO), "{fixed:?}: {error}");
             let told = error.to_string();
             assert!(
                 told.contains("/dev/mapper/dwell-flakey") && told.contains("byte 12288"),
@@ -151,7 +151,7 @@ fn a_flakey_device_fails_while_down_and_keeps_its_data() {
         let mut pipeline = file.pipeline::<Aligned>(2).unwrap();
         pipeline.read_at(Aligned::new(BLOCK), at).map_err(|(e, _)| e).unwrap();
         assert_eq!(pipeline.next().unwrap().result.unwrap_err().errno(), Some(libc::EIO));
-        assert_eq!(file.stats().errors, 3, "{way:?}");
+        assert_eq!(file.stats().errors, 3, "{fixed:?}");
 
         flakey.come_up();
         file.read_exact_at(&mut other, at).unwrap();
@@ -240,8 +240,9 @@ impl Drive {
 }
 
 fn open(path: &Path, policy: impl WaitPolicy + 'static) -> File {
-    let known = Way { route: POLLED, ..Way::spin() }.known();
-    let options = Options::new().write(true).direct(true).known(known).policy(Arc::new(policy));
+    let parameters = Fixed { route: POLLED, ..Fixed::spin() }.parameters();
+    let options =
+        Options::new().write(true).direct(true).parameters(parameters).policy(Arc::new(policy));
     options.open(path).unwrap_or_else(|error| panic!("{error}"))
 }
 

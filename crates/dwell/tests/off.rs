@@ -25,10 +25,12 @@ fn scene(dir: &std::path::Path) -> (OffSwitch, Arc<SystemMonitor>) {
 }
 
 fn open(monitor: &Arc<SystemMonitor>, policy: impl WaitPolicy + 'static) -> File {
-    let known =
+    let parameters =
         DeviceParameters { profile: Some(Profile::default()), ..DeviceParameters::default() };
-    let options =
-        dwell::Options::new().policy(Arc::new(policy)).known(known).monitor(monitor.clone());
+    let options = dwell::Options::new()
+        .policy(Arc::new(policy))
+        .parameters(parameters)
+        .monitor(monitor.clone());
     options.open("emu:latency=20us,size=64KiB").unwrap()
 }
 
@@ -106,8 +108,9 @@ fn quick_calls_that_go_as_the_last_one_did_are_all_counted_and_stop_when_it_is_o
     let dir = tempfile::tempdir().unwrap();
     let (switch, monitor) = scene(dir.path());
     let fake = Fake::new(1 << 20, 1).with(|state| state.queue_takes = Duration::from_micros(20));
-    let (known, policy) = (DeviceParameters::default(), Arc::new(Adaptive::default()));
-    let file = File::over(fake.clone(), "fake", "fake:quick", known, policy, Some(monitor.clone()));
+    let (parameters, policy) = (DeviceParameters::default(), Arc::new(Adaptive::default()));
+    let file =
+        File::over(fake.clone(), "fake", "fake:quick", parameters, policy, Some(monitor.clone()));
     let mut block = [0; 4096];
     let mut requests = 0;
     let mut read = |times: u64| {

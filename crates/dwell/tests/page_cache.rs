@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use common::fake::Fake;
 use common::machine::{MIB, disk, memory, pattern_file};
-use common::{BLOCK, Way, check, fast, skip};
+use common::{BLOCK, Fixed, check, fast, skip};
 use dwell::any::AnySource;
 use dwell::kernel::Kernel;
 use dwell::queue::{Action, Io};
@@ -21,7 +21,7 @@ use dwell::source::Source;
 use dwell::{File, Options, Reason, Route};
 
 fn buffered(path: &Path) -> File {
-    Options::new().known(fast()).policy(Arc::new(Way::spin())).open(path).unwrap()
+    Options::new().parameters(fast()).policy(Arc::new(Fixed::spin())).open(path).unwrap()
 }
 
 /// Takes the file out of the page cache, and keeps the kernel from reading ahead.
@@ -127,7 +127,7 @@ fn a_refusal_to_ask_the_cache_is_remembered() {
 #[test]
 fn direct_io_never_asks_the_cache() {
     let fake = Fake::new(MIB, 2);
-    let file = fake.open(fast(), Way::spin());
+    let file = fake.open(fast(), Fixed::spin());
     assert_eq!(file.read_at(&mut [0; 10], 0).unwrap(), 10);
     assert_eq!((fake.log().cached, fake.log().calls), (0, 0));
     let kernel =
@@ -141,7 +141,7 @@ fn missing(answers: impl IntoIterator<Item = Option<u32>>) -> (Fake, File<Fake>)
         state.cache = Some(answers.into_iter().collect());
         state.call_takes = Duration::from_millis(1);
     });
-    let file = fake.open(fast(), Way::spin());
+    let file = fake.open(fast(), Fixed::spin());
     assert_eq!(file.read_at(&mut [0; 10], 0).unwrap(), 10);
     assert_eq!((fake.log().calls, fake.log().cached), (1, 0));
     fake.lock().call_takes = Duration::ZERO;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use common::child::{child, in_a_child_with_a_file};
 use common::machine::{disk, pattern_file};
-use common::{BLOCK, Way, check, executor, fill, skip, uncached};
+use common::{BLOCK, Fixed, check, executor, fill, skip, uncached};
 use dwell::buffer::{Aligned, Pool};
 use dwell::ring;
 use dwell::source::Source;
@@ -73,10 +73,13 @@ fn the_buffers_of_a_pool_suit_devices_with_large_blocks() {
 fn registered_buffers_and_others_are_read_and_written_alike() {
     let place = disk();
     let path = place.path().join("data");
-    for way in Way::all() {
+    for fixed in Fixed::all() {
         pattern_file(&path, BYTES, SEED);
-        let options =
-            Options::new().write(true).direct(true).policy(Arc::new(way)).known(way.known());
+        let options = Options::new()
+            .write(true)
+            .direct(true)
+            .policy(Arc::new(fixed))
+            .parameters(fixed.parameters());
         let Ok(file) = options.open(&path) else { return skip("no direct I/O here") };
         let pools = [Pool::new(2, BLOCK), Pool::new(2, 2 * BLOCK)];
         let mut reads = file.pipeline(4).unwrap();
@@ -132,7 +135,7 @@ fn a_pool_is_pinned_and_its_file_looked_up_as_long_as_the_pipeline_lives() {
     if let Some(why) = ring::unavailable() {
         return skip(why);
     }
-    let file = uncached(&path, Way::block());
+    let file = uncached(&path, Fixed::block());
     let before = pinned_kib();
     let pool = Pool::new(16, 64 << 10);
     let mut pipeline = file.pipeline(1).unwrap();
@@ -177,7 +180,7 @@ fn what_cannot_be_registered_is_said_and_served_all_the_same() {
     if let Some(why) = ring::unavailable() {
         return skip(why);
     }
-    let file = uncached(&path, Way::block());
+    let file = uncached(&path, Fixed::block());
     let mut pipeline = file.pipeline(3).unwrap();
     let mut pools: Vec<Pool> = (0..17).map(|_| Pool::new(1, BLOCK)).collect();
     pools[..16].iter().for_each(|pool| pipeline.register(pool).unwrap());

@@ -11,9 +11,9 @@ use dwell::{File, Mode, Reason};
 use dwell_policy::Profile;
 
 fn open(share: &str) -> File {
-    let known =
+    let parameters =
         DeviceParameters { profile: Some(Profile::default()), ..DeviceParameters::default() };
-    let options = dwell::Options::new().policy(Arc::new(Spin)).known(known);
+    let options = dwell::Options::new().policy(Arc::new(Spin)).parameters(parameters);
     options.steer(share.parse().unwrap()).open("emu:latency=20us,size=64KiB").unwrap()
 }
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use common::fake::{Answer, Fake, Waking};
 use common::machine::{Loop, MIB};
-use common::{BLOCK, Under, Way, check, fast, skip, voluntary_switches};
+use common::{BLOCK, Fixed, Under, check, fast, skip, voluntary_switches};
 use dwell::buffer::Aligned;
 use dwell::dwell_policy::{Backlog, Load, Routes, WaitMachine, Woken};
 use dwell::parameters::DeviceParameters;
@@ -24,8 +24,8 @@ use dwell::{Decision, DeviceClass, File, Mode, Options, Reason, Route, WaitPolic
 
 const REQUESTS: u64 = 400;
 
-fn direct(path: &Path, known: DeviceParameters, policy: Arc<dyn WaitPolicy>) -> File {
-    let options = Options::new().write(true).direct(true).known(known).policy(policy);
+fn direct(path: &Path, parameters: DeviceParameters, policy: Arc<dyn WaitPolicy>) -> File {
+    let options = Options::new().write(true).direct(true).parameters(parameters).policy(policy);
     options.open(path).unwrap_or_else(|error| panic!("{error}"))
 }
 
@@ -61,8 +61,8 @@ fn spinning_never_leaves_the_cpu() {
         Err(why) => return skip(why),
     };
     for method in SpinMethod::ALL {
-        let known = DeviceParameters { method, ..fast() };
-        let file = direct(&device.device, known, Arc::new(Under::patient(Spin)));
+        let parameters = DeviceParameters { method, ..fast() };
+        let file = direct(&device.device, parameters, Arc::new(Under::patient(Spin)));
         let switches = switches_of(&file, REQUESTS);
         assert!(switches <= REQUESTS / 100, "{method}: {switches} for {REQUESTS} requests");
         let stats = file.stats();
@@ -81,12 +81,12 @@ fn blocking_leaves_the_cpu_for_each_request() {
     };
     let mut plain = std::fs::File::options();
     let plain = plain.read(true).custom_flags(libc::O_DIRECT).open(&device.device).unwrap();
-    let blocks = |known: DeviceParameters, policy: Arc<dyn WaitPolicy>| {
+    let blocks = |parameters: DeviceParameters, policy: Arc<dyn WaitPolicy>| {
         // On a busy machine the kernel's worker often finishes, on the other processor or by
         // preempting the thread, before that gets to sleep. It does so for plain reads as well.
         let mut seen = Vec::new();
         while seen.len() < 20 && seen.iter().all(|(own, _)| *own < REQUESTS / 2) {
-            let file = direct(&device.device, known, policy.clone());
+            let file = direct(&device.device, parameters, policy.clone());
             let own = switches_of(&file, REQUESTS);
             seen.push((own, switches(REQUESTS, |to, at| plain.read_exact_at(to, at).unwrap())));
             let stats = file.stats();
@@ -99,8 +99,8 @@ fn blocking_leaves_the_cpu_for_each_request() {
         let plain: u64 = seen.iter().map(|(_, plain)| plain).sum();
         assert!(own >= (plain / 4).min(REQUESTS / 10), "{}: {seen:?}", policy.name());
     };
-    for way in [Way { route: Route::Inline, ..Way::block() }, Way::block()] {
-        blocks(way.known(), Arc::new(way));
+    for fixed in [Fixed { route: Route::Inline, ..Fixed::block() }, Fixed::block()] {
+        blocks(fixed.parameters(), Arc::new(fixed));
     }
     blocks(fast(), Arc::new(Block));
 }
@@ -172,7 +172,7 @@ fn smartcon_blocks_on_a_busy_machine() {
     for (load, why) in [
         (Load::new(0.9, 1.0, 0.5), Reason::CpuBusy),
         (Load::new(0.1, 1.0, 0.5), Reason::Pays),
-        (no_spinner_left, Reason::SpinBudget),
+        (no_spinner_left, Reason::SpinnerLimit),
     ] {
         let policy = Under { policy: SmartCon::default(), load, spin_limit_ns: None };
         let file = Fake::new(MIB, 1).open(fast(), policy);
@@ -189,8 +189,8 @@ fn what_no_size_or_load_can_change_is_never_queued() {
     {
         profile.class = class;
         let fake = Fake::new(MIB, 1);
-        let known = DeviceParameters { profile: Some(profile), ..DeviceParameters::default() };
-        let file = fake.open(known, SmartCon::default());
+        let parameters = DeviceParameters { profile: Some(profile), ..DeviceParameters::default() };
+        let file = fake.open(parameters, SmartCon::default());
         (0..100).for_each(|_| file.read_exact_at(&mut [0; 100], 0).unwrap());
         let stats = file.stats();
         assert_eq!(
@@ -296,10 +296,10 @@ fn a_pipeline_that_is_looked_at_late_did_not_spin_in_vain() {
 fn hybrid_sleeps_first() {
     let mut profile = fast().profile.unwrap();
     (profile.latency_ns, profile.sleep_overshoot_ns) = (2_000_000, 50_000);
-    let known = DeviceParameters { profile: Some(profile), ..DeviceParameters::default() };
+    let parameters = DeviceParameters { profile: Some(profile), ..DeviceParameters::default() };
     let slept_ns = || {
         let fake = Fake::new(MIB, 1).with(|state| state.queued.push_back(Answer::Late(5)));
-        let file = fake.open(known, Hybrid);
+        let file = fake.open(parameters, Hybrid);
         assert_eq!(file.read_at(&mut [0; 100], 0).unwrap(), 100);
         let stats = file.stats();
         assert_eq!(stats.count(Route::Interrupt, "hybrid"), 1);
@@ -390,7 +390,7 @@ fn a_parked_thread_is_woken_by_the_other_side_however_it_waits() {
                 state.queued.extend([Answer::Held; 20]);
                 state.waking = waking;
             });
-            let file = fake.open(fast(), Way { mode, ..Way::spin() });
+            let file = fake.open(fast(), Fixed { mode, ..Fixed::spin() });
             thread::scope(|scope| {
                 scope.spawn(|| {
                     for round in 0..20 {

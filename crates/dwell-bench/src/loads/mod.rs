@@ -280,7 +280,7 @@ mod tests {
             address: path.into(),
             direct: false,
             write: false,
-            known: DeviceParameters::default(),
+            parameters: DeviceParameters::default(),
             profile: None,
             description: "test".into(),
             emulated: None,

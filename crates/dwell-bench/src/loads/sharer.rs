@@ -43,8 +43,8 @@ impl Sharer {
         let counts = Counts::open(&self.counts, self.slot + 1)?;
         let config = Config { host_page: Some(self.page.clone()), ..Config::default() };
         let monitor = Arc::new(SystemMonitor::start(config).context("starting a monitor")?);
-        let known = self.profile.as_ref().map(DeviceProfile::known).unwrap_or_default();
-        let options = Options::new().direct(self.direct).known(known).monitor(monitor);
+        let parameters = self.profile.as_ref().map(DeviceProfile::parameters).unwrap_or_default();
+        let options = Options::new().direct(self.direct).parameters(parameters).monitor(monitor);
         let file = options.policy(policy_of(&self.policy)?).open(&self.path)?;
         let mut buffer = Aligned::new(REQUEST_BYTES as usize);
         let places = (self.bytes / REQUEST_BYTES).max(1) as usize;

@@ -29,8 +29,12 @@ pub(super) fn perform(tasks: &[Task], hidden: &[String]) -> Result<Vec<Told>> {
     let start = |task: &Task| Worker::start(task, hidden);
     let mut workers = tasks.iter().map(start).collect::<Result<Vec<_>>>()?;
     for (worker, task) in workers.iter_mut().zip(tasks) {
-        let line = worker.line().with_context(|| task.way.name.clone())?;
-        ensure!(matches!(line, Line::Ready), "{}: done before it was told to begin", task.way.name);
+        let line = worker.line().with_context(|| task.method.name.clone())?;
+        ensure!(
+            matches!(line, Line::Ready),
+            "{}: done before it was told to begin",
+            task.method.name
+        );
     }
     for worker in &mut workers {
         // One that is gone is found out below, with what it said.
@@ -38,13 +42,13 @@ pub(super) fn perform(tasks: &[Task], hidden: &[String]) -> Result<Vec<Told>> {
     }
     let listen = |(worker, task): (&mut Worker, &Task)| match worker
         .line()
-        .with_context(|| task.way.name.clone())?
+        .with_context(|| task.method.name.clone())?
     {
         Line::Told(told) => {
-            worker.end().with_context(|| task.way.name.clone())?;
+            worker.end().with_context(|| task.method.name.clone())?;
             Ok(*told)
         }
-        Line::Ready => bail!("{}: ready twice", task.way.name),
+        Line::Ready => bail!("{}: ready twice", task.method.name),
     };
     workers.iter_mut().zip(tasks).map(listen).collect()
 }

@@ -15,9 +15,9 @@ use anyhow::{Context, Result, bail, ensure};
 use dwell::monitor::sys::online_cpus;
 use dwell_pager::{Access, Ahead, Board, Faults, Options, Region, Statistics};
 
+use super::method::{Advice, Handler, Kind};
 use super::task::Task;
 use super::umap::Umap;
-use super::way::{Advice, Handler, Kind};
 use super::work::PAGE_BYTES;
 use crate::contender::policy_of;
 use crate::fixture::{forget_pages, used_bytes};
@@ -142,7 +142,7 @@ impl Memory {
     /// # Errors
     /// What the system or the source refuses; a limit that leaves no room for pages.
     pub(super) fn of(task: &Task) -> Result<Self> {
-        let (handler, ahead, policy, stages) = match &task.way.kind {
+        let (handler, ahead, policy, stages) = match &task.method.kind {
             Kind::Region { handler, ahead, policy, stages } => (handler, ahead, policy, *stages),
             Kind::Swap => return Ok(Memory::Mapped(Mapping::copy_of(&task.address)?)),
             Kind::Umap { page_bytes } => {
@@ -158,7 +158,7 @@ impl Memory {
             Kind::Mmap | Kind::Device { .. } => {
                 return Ok(Memory::Mapped(Mapping::of(
                     &task.address,
-                    task.way.advice,
+                    task.method.advice,
                     task.work.writes(),
                 )?));
             }
@@ -189,7 +189,7 @@ impl Memory {
         }
         let region = Region::open(Arc::new(file), &options)
             .with_context(|| format!("a region of {}", task.address.display()))?;
-        let advice = match task.way.advice {
+        let advice = match task.method.advice {
             Advice::Normal => dwell_pager::Advice::Normal,
             Advice::Random => dwell_pager::Advice::Random,
             Advice::Sequential => dwell_pager::Advice::Sequential,

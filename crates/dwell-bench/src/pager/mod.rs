@@ -8,13 +8,13 @@
 //! read are not counted.
 
 mod child;
-mod ground;
 mod memory;
+mod method;
 mod serve;
 mod swap;
 mod task;
+mod test_file;
 mod umap;
-mod way;
 mod work;
 
 use std::collections::BTreeMap;
@@ -32,10 +32,10 @@ use crate::result::{Configured, Device, Load, RoundResult, Row, Run, Setting, Wo
 
 pub use swap::Swap;
 
-pub use ground::{Ask, Ground, Grounds, Setup, Terms};
+pub use method::{Advice, DEVICE, DEVICE_BLOCK, Handler, Kind, MMAP, Method, REGION, SWAP, UMAP};
 pub use serve::STAGES;
 pub use task::{Task, Told};
-pub use way::{Advice, DEVICE, DEVICE_BLOCK, Handler, Kind, MMAP, REGION, SWAP, UMAP, Way};
+pub use test_file::{Ask, Setup, Terms, TestFile, TestFiles};
 pub use work::{Done, Order, PAGE_BYTES, Pages, Program, Visits, Work};
 
 /// Work on one file, by several contenders.
@@ -50,7 +50,7 @@ pub struct Entry {
     /// The work done on the file.
     pub work: Work,
     /// Contenders.
-    pub ways: Vec<Way>,
+    pub methods: Vec<Method>,
     /// Memory for everything that a process has, in bytes.
     pub limit_bytes: u64,
     /// Longest time that visits take, in nanoseconds.
@@ -144,29 +144,29 @@ pub fn measure(
     if let Some((name, why)) = without_umap(&plan.entries) {
         run.left_out.push(format!("{name}: {why}"));
     }
-    let mut turns: Vec<(&Entry, Vec<(&Way, usize)>)> = Vec::new();
+    let mut turns: Vec<(&Entry, Vec<(&Method, usize)>)> = Vec::new();
     for entry in &plan.entries {
-        let mut ways = Vec::new();
-        for way in &entry.ways {
-            if !can(way, entry, limited.is_ok()) || (way.kind == Kind::Swap && !has_swap) {
+        let mut methods = Vec::new();
+        for method in &entry.methods {
+            if !can(method, entry, limited.is_ok()) || (method.kind == Kind::Swap && !has_swap) {
                 continue;
             }
-            ways.push((way, run.rows.len()));
-            run.rows.push(row(entry, way));
+            methods.push((method, run.rows.len()));
+            run.rows.push(row(entry, method));
             let version = env!("CARGO_PKG_VERSION").to_owned();
-            let name = way.name.clone();
-            run.tell(Some(Configured { name, version, settings: way.settings() }));
+            let name = method.name.clone();
+            run.tell(Some(Configured { name, version, settings: method.settings() }));
         }
-        turns.push((entry, ways));
+        turns.push((entry, methods));
     }
     ensure!(!run.rows.is_empty(), "nothing to measure");
     let total = plan.rounds * run.rows.len();
     let mut step = 0;
     for round in 0..plan.rounds {
         let mut results = Vec::new();
-        for (entry, ways) in &turns {
+        for (entry, methods) in &turns {
             let mut found: Option<(String, String)> = None;
-            for turn in 0..ways.len() {
+            for turn in 0..methods.len() {
                 if plan.stop.load(Ordering::Relaxed) {
                     if round == 0 {
                         return Err(Interrupted.into());
@@ -175,14 +175,14 @@ pub fn measure(
                     run.compare_with(&plan.baseline);
                     return Ok(run);
                 }
-                let (way, at) = ways[(turn + round) % ways.len()];
-                let what = format!("{}, {}, {}", entry.device, entry.work.as_str(), way.name);
+                let (method, at) = methods[(turn + round) % methods.len()];
+                let what = format!("{}, {}, {}", entry.device, entry.work.as_str(), method.name);
                 progress(&what, step as f64 / total as f64);
                 step += 1;
                 let seed = round as u64 + 1;
                 let (told, result) =
-                    once(entry, way, seed, limited.is_ok(), &plan.hidden).context(what)?;
-                check(&mut found, way, &told)?;
+                    once(entry, method, seed, limited.is_ok(), &plan.hidden).context(what)?;
+                check(&mut found, method, &told)?;
                 results.push((at, result));
             }
         }
@@ -190,8 +190,8 @@ pub fn measure(
             run.rows[at].rounds.push(result);
         }
         if round == 0 && plan.best_only {
-            for (entry, ways) in &mut turns {
-                let behind = take_behind(ways, &run.rows);
+            for (entry, methods) in &mut turns {
+                let behind = take_behind(methods, &run.rows);
                 if !behind.is_empty() {
                     let work = entry.work.as_str();
                     let names = behind.join(", ");
@@ -205,25 +205,25 @@ pub fn measure(
 }
 
 /// Whether a way can be measured here: without a limit the kernel's ways would have all memory.
-fn can(way: &Way, entry: &Entry, limited: bool) -> bool {
-    let has_library = || !matches!(way.kind, Kind::Umap { .. }) || umap::library().is_ok();
-    (limited || !way.is_kernels())
-        && (!way.needs_file() || !dwell::open::is_scheme(&entry.address))
+fn can(method: &Method, entry: &Entry, limited: bool) -> bool {
+    let has_library = || !matches!(method.kind, Kind::Umap { .. }) || umap::library().is_ok();
+    (limited || !method.is_kernels())
+        && (!method.needs_file() || !dwell::open::is_scheme(&entry.address))
         && has_library()
 }
 
 /// Length of the longest file that is to be swapped, if any is.
 fn swapped_bytes(entries: &[Entry]) -> Option<u64> {
-    let swaps = |entry: &&Entry| entry.ways.iter().any(|way| way.kind == Kind::Swap);
+    let swaps = |entry: &&Entry| entry.methods.iter().any(|method| method.kind == Kind::Swap);
     let bytes = |entry: &Entry| std::fs::metadata(&entry.address).map_or(0, |of| of.len());
     entries.iter().filter(swaps).map(bytes).max()
 }
 
 /// Whom UMap's lack leaves out, and why.
 fn without_umap(entries: &[Entry]) -> Option<(String, String)> {
-    let mut ways = entries.iter().flat_map(|entry| &entry.ways);
-    let way = ways.find(|way| matches!(way.kind, Kind::Umap { .. }))?;
-    Some((way.name.clone(), umap::library().err()?))
+    let mut methods = entries.iter().flat_map(|entry| &entry.methods);
+    let method = methods.find(|method| matches!(method.kind, Kind::Umap { .. }))?;
+    Some((method.name.clone(), umap::library().err()?))
 }
 
 /// Whether UMap is here, or why not.
@@ -236,22 +236,23 @@ pub fn has_umap() -> Result<(), String> {
 
 /// Takes the kernel's mappings out that are far behind the best one that is told as much; their
 /// names.
-fn take_behind(ways: &mut Vec<(&Way, usize)>, rows: &[Row]) -> Vec<String> {
+fn take_behind(methods: &mut Vec<(&Method, usize)>, rows: &[Row]) -> Vec<String> {
     let speed = |at: usize| rows[at].median(RoundResult::operations_per_second);
     let best = |hints: bool| {
-        let same = ways.iter().filter(|(way, _)| way.kind == Kind::Mmap && way.hints == hints);
+        let same =
+            methods.iter().filter(|(method, _)| method.kind == Kind::Mmap && method.hints == hints);
         same.map(|(_, at)| speed(*at)).fold(0.0, f64::max)
     };
     let best = [best(false), best(true)];
-    let (behind, kept) = ways.drain(..).partition(|(way, at)| {
-        way.kind == Kind::Mmap && speed(*at) < best[usize::from(way.hints)] / 2.0
+    let (behind, kept) = methods.drain(..).partition(|(method, at)| {
+        method.kind == Kind::Mmap && speed(*at) < best[usize::from(method.hints)] / 2.0
     });
-    *ways = kept;
-    let behind: Vec<(&Way, usize)> = behind;
-    behind.into_iter().map(|(way, _)| way.name.clone()).collect()
+    *methods = kept;
+    let behind: Vec<(&Method, usize)> = behind;
+    behind.into_iter().map(|(method, _)| method.name.clone()).collect()
 }
 
-fn row(entry: &Entry, way: &Way) -> Row {
+fn row(entry: &Entry, method: &Method) -> Row {
     Row {
         setting: Setting {
             device: entry.device.clone(),
@@ -260,22 +261,23 @@ fn row(entry: &Entry, way: &Way) -> Row {
             work: Named::Named { workload: entry.work.as_str().into() },
         },
         size_bytes: PAGE_BYTES as u64,
-        policy: way.name.clone(),
+        policy: method.name.clone(),
         rounds: Vec::new(),
         emulated: entry.emulated.clone(),
     }
 }
 
 /// Fails where two contenders did all of the same work and found different things.
-fn check(found: &mut Option<(String, String)>, way: &Way, told: &Told) -> Result<()> {
+fn check(found: &mut Option<(String, String)>, method: &Method, told: &Told) -> Result<()> {
     if !told.done.complete {
         return Ok(());
     }
-    let (first, before) = found.get_or_insert_with(|| (way.name.clone(), told.done.found.clone()));
+    let (first, before) =
+        found.get_or_insert_with(|| (method.name.clone(), told.done.found.clone()));
     ensure!(
         *before == told.done.found,
         "{first} found {before:?} in the same bytes in which {} found {:?}",
-        way.name,
+        method.name,
         told.done.found
     );
     Ok(())
@@ -305,31 +307,31 @@ impl<'a> Turns<'a> {
     }
 
     /// Whether a way can be measured here.
-    pub fn can(&self, way: &Way) -> bool {
-        way.kind != Kind::Swap && can(way, self.entry, self.limited)
+    pub fn can(&self, method: &Method) -> bool {
+        method.kind != Kind::Swap && can(method, self.entry, self.limited)
     }
 
     /// One turn, whose order `seed` decides.
     ///
     /// # Errors
     /// What the system refuses; a contender that found something else in the same bytes.
-    pub fn one(&mut self, way: &Way, seed: u64) -> Result<RoundResult> {
-        let (told, round) = once(self.entry, way, seed, self.limited, self.hidden)
-            .with_context(|| way.name.clone())?;
-        check(self.found.entry(seed).or_default(), way, &told)?;
+    pub fn one(&mut self, method: &Method, seed: u64) -> Result<RoundResult> {
+        let (told, round) = once(self.entry, method, seed, self.limited, self.hidden)
+            .with_context(|| method.name.clone())?;
+        check(self.found.entry(seed).or_default(), method, &told)?;
         Ok(round)
     }
 
     /// The row of a way that did these rounds.
-    pub fn row(&self, way: &Way, rounds: Vec<RoundResult>) -> Row {
-        Row { rounds, ..row(self.entry, way) }
+    pub fn row(&self, method: &Method, rounds: Vec<RoundResult>) -> Row {
+        Row { rounds, ..row(self.entry, method) }
     }
 }
 
 /// One turn of one contender.
 fn once(
     entry: &Entry,
-    way: &Way,
+    method: &Method,
     seed: u64,
     limited: bool,
     hidden: &[String],
@@ -346,13 +348,13 @@ fn once(
         forget_pages(&entry.address).with_context(|| format!("dropping the pages of {name}"))?;
     }
     let group = if limited { Some(MemoryGroup::new(entry.limit_bytes)?) } else { None };
-    if let Some(group) = group.as_ref().filter(|_| way.kind == Kind::Swap) {
+    if let Some(group) = group.as_ref().filter(|_| method.kind == Kind::Swap) {
         Swap::allow(group.path())?;
     }
     let task = Task {
         address: entry.address.clone(),
         profile: entry.profile.clone(),
-        way: way.clone(),
+        method: method.clone(),
         work: entry.work,
         seed,
         most_ns: entry.most_ns,
@@ -383,25 +385,25 @@ mod tests {
             address: "graph".into(),
             profile: None,
             work: Work::Graph(Program::ShortestPaths),
-            ways: ["region", "mmap", "mmap-random", "mmap-hints", "mmap-random-hints", "swap"]
-                .map(|way| Way::of(way).unwrap())
+            methods: ["region", "mmap", "mmap-random", "mmap-hints", "mmap-random-hints", "swap"]
+                .map(|method| Method::of(method).unwrap())
                 .into(),
             limit_bytes: 1 << 23,
             most_ns: 0,
             emulated: None,
         };
-        let rows: Vec<Row> = std::iter::zip(&entry.ways, [9, 9, 4, 2, 1, 99])
-            .map(|(way, seconds)| {
+        let rows: Vec<Row> = std::iter::zip(&entry.methods, [9, 9, 4, 2, 1, 99])
+            .map(|(method, seconds)| {
                 let operations = [("done".to_owned(), 1)].into();
                 let wall_ns = seconds * 1_000_000_000;
-                let mut row = row(&entry, way);
+                let mut row = row(&entry, method);
                 row.rounds.push(RoundResult { wall_ns, operations, ..RoundResult::default() });
                 row
             })
             .collect();
-        let mut ways: Vec<(&Way, usize)> = entry.ways.iter().zip(0..).collect();
-        assert_eq!(take_behind(&mut ways, &rows), ["mmap"]);
-        let left: Vec<&str> = ways.iter().map(|(way, _)| way.name.as_str()).collect();
+        let mut methods: Vec<(&Method, usize)> = entry.methods.iter().zip(0..).collect();
+        assert_eq!(take_behind(&mut methods, &rows), ["mmap"]);
+        let left: Vec<&str> = methods.iter().map(|(method, _)| method.name.as_str()).collect();
         assert_eq!(left, ["region", "mmap-random", "mmap-hints", "mmap-random-hints", "swap"]);
     }
 }

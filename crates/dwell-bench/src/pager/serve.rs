@@ -12,8 +12,8 @@ use rustix::process::setpriority_process;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use super::memory::Memory;
+use super::method::{Handler, Kind};
 use super::task::{LINE, READY, Task, Told};
-use super::way::{Handler, Kind};
 use super::work::{Done, PAGE_BYTES, Work, sort};
 use crate::contender::policy_of;
 use crate::fixture::enter;
@@ -40,10 +40,10 @@ impl Task {
         if let Some(cpu) = self.cpu {
             run_on(cpu)?;
         }
-        if let Kind::Device { policy } = &self.way.kind {
+        if let Kind::Device { policy } = &self.method.kind {
             return self.serve_reads(policy);
         }
-        let own = match &self.way.kind {
+        let own = match &self.method.kind {
             Kind::Region { handler: Handler::SameCpu, .. } => {
                 let [own, _] = two_cpus()?;
                 run_on(own)?;
@@ -62,7 +62,8 @@ impl Task {
             run_on(own)?;
         }
         let registered = memory.register()?;
-        if let (Kind::Region { stages: true, .. }, Some(registered)) = (&self.way.kind, &registered)
+        if let (Kind::Region { stages: true, .. }, Some(registered)) =
+            (&self.method.kind, &registered)
         {
             return self.serve_stages(&memory, registered);
         }
@@ -70,7 +71,7 @@ impl Task {
             let words = memory.words()?;
             return self.measured(|_| Ok(sort(words)), || None);
         }
-        let hint = self.way.hints.then_some(|bytes| memory.hint(bytes));
+        let hint = self.method.hints.then_some(|bytes| memory.hint(bytes));
         let bytes = memory.bytes();
         self.measured(
             |until_ns| self.work.perform(bytes, hint, self.seed, until_ns),

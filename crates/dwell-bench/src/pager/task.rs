@@ -9,7 +9,7 @@ use dwell::WaitPolicy;
 use dwell_host::profile::DeviceProfile;
 use serde::{Deserialize, Serialize};
 
-use super::way::Way;
+use super::method::Method;
 use super::work::{Done, Work};
 use crate::result::RoundResult;
 
@@ -26,7 +26,7 @@ pub struct Task {
     /// What a probe learned of its device.
     pub profile: Option<DeviceProfile>,
     /// How it becomes memory.
-    pub way: Way,
+    pub method: Method,
     /// The work done on the memory.
     pub work: Work,
     /// Decides which pages.
@@ -80,10 +80,10 @@ pub(super) fn read(line: &str) -> Result<Option<Line>> {
 impl Task {
     /// The source of a region, or what is read page by page.
     pub(super) fn open(&self, policy: &Arc<dyn WaitPolicy>) -> Result<dwell::File> {
-        let known = self.profile.as_ref().map(DeviceProfile::known).unwrap_or_default();
+        let parameters = self.profile.as_ref().map(DeviceProfile::parameters).unwrap_or_default();
         let direct = !dwell::open::is_scheme(&self.address);
         let options = dwell::Options::new().direct(direct).write(self.work.writes());
-        let options = options.known(known).policy(policy.clone());
+        let options = options.parameters(parameters).policy(policy.clone());
         Ok(options.open(&self.address)?)
     }
 }

@@ -38,7 +38,7 @@ impl PlaceKind {
 }
 
 #[derive(Debug)]
-enum Ground {
+enum Root {
     Made(FileSystem),
     There(Directory),
 }
@@ -49,12 +49,12 @@ pub struct Place {
     /// Short name in tables.
     pub name: String,
     /// What the probe learned of files on it.
-    pub known: DeviceParameters,
+    pub parameters: DeviceParameters,
     /// All that the probe learned.
     pub profile: Option<DeviceProfile>,
     /// Bytes that files may take.
     pub bytes: u64,
-    ground: Ground,
+    root: Root,
     direct: bool,
     description: result::Device,
 }
@@ -72,13 +72,13 @@ impl Place {
         directory: &Path,
         probing: &Probing,
     ) -> Result<Result<Self, Unavailable>> {
-        let ground = match ground(kind, file_system, bytes, directory) {
-            Ok(ground) => ground,
+        let root = match root(kind, file_system, bytes, directory) {
+            Ok(root) => root,
             Err(why) => return Ok(Err(why)),
         };
-        let path = match &ground {
-            Ground::Made(system) => system.path(),
-            Ground::There(directory) => directory.path(),
+        let path = match &root {
+            Root::Made(system) => system.path(),
+            Root::There(directory) => directory.path(),
         };
         let probed = match TempFile::new(path, PROBED_BYTES.min(bytes / 4)) {
             Ok(file) => file,
@@ -88,26 +88,26 @@ impl Place {
         let name = kind.name();
         let subject = Subject::new(&name, probed.path(), false, None, probing)
             .with_context(|| format!("probing {name}"))?;
-        let what = match &ground {
-            Ground::Made(system) => system.description(),
-            Ground::There(_) => format!("directory on {}", subject.description),
+        let what = match &root {
+            Root::Made(system) => system.description(),
+            Root::There(_) => format!("directory on {}", subject.description),
         };
         Ok(Ok(Place {
             bytes: (bytes as f64 * USABLE) as u64,
-            known: subject.known,
+            parameters: subject.parameters,
             direct,
             description: result::Device { description: what, ..subject.describe() },
             profile: subject.profile,
-            ground,
+            root,
             name,
         }))
     }
 
     /// Where files go.
     pub fn path(&self) -> &Path {
-        match &self.ground {
-            Ground::Made(system) => system.path(),
-            Ground::There(directory) => directory.path(),
+        match &self.root {
+            Root::Made(system) => system.path(),
+            Root::There(directory) => directory.path(),
         }
     }
 
@@ -131,9 +131,9 @@ impl Place {
     }
 
     fn scheduler_file(&self) -> Option<PathBuf> {
-        match &self.ground {
-            Ground::Made(system) => Some(scheduler(system)),
-            Ground::There(_) => None,
+        match &self.root {
+            Root::Made(system) => Some(scheduler(system)),
+            Root::There(_) => None,
         }
     }
 
@@ -154,20 +154,20 @@ fn scheduler(system: &FileSystem) -> PathBuf {
     Path::new("/sys/block").join(device).join("queue/scheduler")
 }
 
-fn ground(
+fn root(
     kind: &PlaceKind,
     file_system: FileSystemKind,
     bytes: u64,
     directory: &Path,
-) -> Result<Ground, Unavailable> {
+) -> Result<Root, Unavailable> {
     let device: Box<dyn Fixture> = match kind {
         PlaceKind::Made(Kind::Loop) => Box::new(LoopOnTmpfs::blank(bytes)?),
         PlaceKind::Made(Kind::Zram) => Box::new(Zram::blank(bytes)?),
         PlaceKind::Made(Kind::Emulated) => {
             return Err(Unavailable::new("an emulated device holds no files"));
         }
-        PlaceKind::Made(Kind::Disk) => return Directory::new(directory).map(Ground::There),
-        PlaceKind::In(chosen) => return Directory::new(chosen).map(Ground::There),
+        PlaceKind::Made(Kind::Disk) => return Directory::new(directory).map(Root::There),
+        PlaceKind::In(chosen) => return Directory::new(chosen).map(Root::There),
     };
-    FileSystem::new(device, file_system.as_str(), directory).map(Ground::Made)
+    FileSystem::new(device, file_system.as_str(), directory).map(Root::Made)
 }

@@ -52,7 +52,7 @@ impl Hand {
             .write(true)
             .direct(spec.direct)
             .sync(spec.sync)
-            .known(place.known)
+            .parameters(place.parameters)
             .policy(contender::policy_of(name)?)
             .monitor(monitor.clone());
         Ok(Hand::Dwell(Box::new(options)))

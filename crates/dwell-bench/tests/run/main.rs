@@ -46,15 +46,13 @@ fn probing() -> Probing {
 
 /// A subject that was never probed: nothing is measured to make it.
 fn subject(address: &Path, bytes: u64, write: bool) -> Subject {
+    let probed = Some(Profile::default());
     Subject {
         name: "test".into(),
         address: address.into(),
         direct: false,
         write,
-        known: DeviceParameters {
-            profile: Some(Profile::default()),
-            ..DeviceParameters::default()
-        },
+        parameters: DeviceParameters { profile: probed, ..DeviceParameters::default() },
         profile: None,
         description: "test".into(),
         emulated: None,
@@ -240,10 +238,11 @@ fn a_depth_is_reached_and_never_exceeded() {
     for depth in [1, 4] {
         let subject = Subject { direct: true, ..subject(&path, 1 << 20, false) };
         // A policy that looks at the backlog.
-        let beside = dwell::Options::new().policy(Arc::new(dwell::policy::SmartCon::default()));
-        let beside = beside.open(&path).unwrap();
+        let smartcon = Arc::new(dwell::policy::SmartCon::default());
+        let beside = dwell::Options::new().policy(smartcon).open(&path).unwrap();
         let witness = Arc::new(Witness { asked: Mutex::default(), beside });
-        let contender = Contender::under(witness.clone(), &subject, subject.known, None).unwrap();
+        let parameters = subject.parameters;
+        let contender = Contender::under(witness.clone(), &subject, parameters, None).unwrap();
         let mut entrants = [Entrant { name: "witness".into(), contender, monitor: None }];
         let setting = setting(depth);
         let rows = race(&mut entrants, &course_of(&subject, &setting), None, &mut |_| {}).unwrap();
@@ -251,9 +250,9 @@ fn a_depth_is_reached_and_never_exceeded() {
         assert!(asked.iter().all(|(size, _)| *size == 4096));
         // The requests ahead of a request are the others in flight.
         assert_eq!(asked.iter().map(|(_, ahead)| ahead + 1).max(), Some(depth));
-        let requests: u64 = rows[0].rounds.iter().map(|round| round.requests).sum();
         // Requests before a batch are not measured.
-        assert!(asked.len() as u64 > requests);
+        let measured: u64 = rows[0].rounds.iter().map(|round| round.requests).sum();
+        assert!(asked.len() as u64 > measured);
     }
 }
 
@@ -262,8 +261,8 @@ fn offsets_are_whole_requests_within_the_file() {
     // Five requests and a bit: reading beyond the fifth would end early and fail the run.
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("data");
-    std::fs::write(&path, vec![7u8; 5 * 4096 + 100]).unwrap();
     let bytes = 5 * 4096 + 100;
+    std::fs::write(&path, vec![7u8; bytes as usize]).unwrap();
     for pattern in [Pattern::Seq, Pattern::Rand] {
         let mut plan = plan(&["pread", "block", "raw-cq-peek"]);
         plan.patterns = vec![pattern];

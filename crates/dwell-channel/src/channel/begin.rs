@@ -10,9 +10,9 @@ use dwell::queue::{Action, Io};
 
 use super::Channel;
 use super::turn::Part;
+use crate::access::{self, Access};
 use crate::device::{Begun, Device, Errand};
 use crate::table::Table;
-use crate::way::{self, Way};
 use crate::wire::{Done, Opcode};
 
 /// Bytes of one command that are asked of a device at a time, past the page cache.
@@ -26,7 +26,7 @@ pub(super) struct Task<'a> {
     pub part: Part,
     /// That are copied at most.
     pub most_bytes: u32,
-    pub table: &'a mut Table<Way>,
+    pub table: &'a mut Table<Access>,
     pub device: &'a mut Device,
     /// 0 until somebody asked.
     pub now_ns: &'a mut u64,
@@ -38,13 +38,13 @@ pub(super) fn begin(task: Task<'_>) -> Begun {
     let Task { number, channel, part, most_bytes, table, device, now_ns } = task;
     let command = &part.command;
     let over = |result| Begun::Over(0, result);
-    let Some((open, way)) = table.get(command.entry, command.generation) else {
+    let Some((open, access)) = table.get(command.entry, command.generation) else {
         return over(Done::MISSING);
     };
     let rights = open.rights;
     let writes = command.opcode == Opcode::Write;
-    let may_write = match way {
-        Way::Memory { write, .. } | Way::Device { write, .. } => *write,
+    let may_write = match access {
+        Access::Memory { write, .. } | Access::Device { write, .. } => *write,
     };
     match command.opcode {
         Opcode::Read if !rights.read => return over(-libc::EBADF),
@@ -65,8 +65,8 @@ pub(super) fn begin(task: Task<'_>) -> Begun {
     // SAFETY: no more was moved than the command has bytes, which all lie in the data area.
     let there = unsafe { memory.add(part.moved as usize) };
     let offset = command.offset + u64::from(part.moved);
-    match way {
-        Way::Memory { view, .. } => {
+    match access {
+        Access::Memory { view, .. } => {
             let bytes = part.next_bytes(most_bytes);
             Begun::Over(
                 bytes,
@@ -91,7 +91,7 @@ pub(super) fn begin(task: Task<'_>) -> Begun {
                 },
             )
         }
-        Way::Device { direct, may_block, .. } => {
+        Access::Device { direct, may_block, .. } => {
             let past_the_cache = direct.as_ref().filter(|(_, alignment)| {
                 let all = command.offset | u64::from(command.bytes) | memory as u64;
                 all.is_multiple_of(u64::from(*alignment))
@@ -99,7 +99,7 @@ pub(super) fn begin(task: Task<'_>) -> Begun {
             // What lies in the page cache is copied by this thread.
             let most = if past_the_cache.is_some() { DIRECT_PIECE_BYTES } else { most_bytes };
             let bytes = part.next_bytes(most);
-            if writes && offset + u64::from(bytes) > way::length(&open.file) {
+            if writes && offset + u64::from(bytes) > access::length(&open.file) {
                 return over(Done::KERNEL);
             }
             let file = past_the_cache.map_or(&open.file, |(file, _)| &**file);

@@ -20,7 +20,7 @@ pub type Asker = Arc<dyn Fn(RawFd, &Token) -> io::Result<Granted> + Send + Sync>
 
 /// The route of a question to the daemon that serves the file.
 #[derive(Clone, Default)]
-pub(crate) enum Way {
+pub(crate) enum DaemonRoute {
     /// The kernel, through the descriptor.
     #[default]
     Kernel,
@@ -28,25 +28,25 @@ pub(crate) enum Way {
     Direct(Vec<u8>, Asker),
 }
 
-impl Way {
+impl DaemonRoute {
     pub fn place(&self, descriptor: RawFd) -> io::Result<Vec<u8>> {
         match self {
-            Way::Kernel => place(descriptor),
-            Way::Direct(place, _) => Ok(place.clone()),
+            DaemonRoute::Kernel => place(descriptor),
+            DaemonRoute::Direct(place, _) => Ok(place.clone()),
         }
     }
 
     pub fn grant(&self, descriptor: RawFd, token: &Token) -> io::Result<Granted> {
         match self {
-            Way::Kernel => grant(descriptor, token),
-            Way::Direct(_, ask) => ask(descriptor, token),
+            DaemonRoute::Kernel => grant(descriptor, token),
+            DaemonRoute::Direct(_, ask) => ask(descriptor, token),
         }
     }
 }
 
-impl std::fmt::Debug for Way {
+impl std::fmt::Debug for DaemonRoute {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(if matches!(self, Way::Kernel) { "Kernel" } else { "Direct" })
+        f.write_str(if matches!(self, DaemonRoute::Kernel) { "Kernel" } else { "Direct" })
     }
 }
 

@@ -15,4 +15,4 @@ pub use ask::{Asker, Granted, grant, place};
 pub use buffer::ChannelBuffer;
 pub use link::{Guest, Link, Shape};
 pub use queue::ChannelQueue;
-pub use served::{Mount, SCHEME, Served, known, register};
+pub use served::{Mount, SCHEME, Served, parameters, register};

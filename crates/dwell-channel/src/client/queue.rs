@@ -19,7 +19,7 @@ use dwell::queue::{Completion, Full, Io, Queue, QueueHint, SignalSafe, Ticket, W
 use dwell::source::Source;
 use dwell_policy::{Backlog, Ns, Route};
 
-use super::ask::Way;
+use super::ask::DaemonRoute;
 use super::buffer::{Arena, ChannelBuffer};
 use super::flight::Flight;
 use super::grant::{Grant, NO_GRANT};
@@ -51,7 +51,7 @@ pub(crate) fn by_kernel(io: &Io) -> i32 {
 /// One thread's queue to the files of a served mount.
 pub struct ChannelQueue {
     shape: Shape,
-    way: Way,
+    route: DaemonRoute,
     file: Option<Arc<Inner>>,
     guest: Option<Guest>,
     link: Option<Link>,
@@ -59,7 +59,7 @@ pub struct ChannelQueue {
     retry_at: Ns,
     /// Whether a channel that is lost is not looked for again: that allocates.
     sealed: bool,
-    flights: Box<[Option<Flight>]>,
+    in_flight: Box<[Option<Flight>]>,
     free: Vec<u32>,
     grants: [Grant; GRANTS],
     /// Commands that were put in the ring and not submitted.
@@ -71,18 +71,18 @@ pub struct ChannelQueue {
 }
 
 impl ChannelQueue {
-    pub(super) fn new(shape: Shape, way: Way, file: Option<Arc<Inner>>) -> Self {
+    pub(super) fn new(shape: Shape, route: DaemonRoute, file: Option<Arc<Inner>>) -> Self {
         let depth = shape.depth.clamp(1, Shape::MOST_DEPTH);
         ChannelQueue {
             shape: Shape { depth, ..shape },
-            way,
+            route,
             file,
             guest: None,
             link: None,
             arena: None,
             retry_at: 0,
             sealed: false,
-            flights: (0..depth).map(|_| None).collect(),
+            in_flight: (0..depth).map(|_| None).collect(),
             free: (0..depth).rev().collect(),
             grants: [NO_GRANT; GRANTS],
             unsent: 0,
@@ -100,10 +100,10 @@ impl ChannelQueue {
 
     /// Connects to the daemon that serves a descriptor's file.
     pub(crate) fn connect(&mut self, descriptor: RawFd) -> io::Result<()> {
-        let place = match (self.way.place(descriptor), &self.file) {
+        let place = match (self.route.place(descriptor), &self.file) {
             (Err(error), Some(file)) if error.raw_os_error() == Some(libc::ENOTCONN) => {
                 file.reopen()?;
-                self.way.place(descriptor)?
+                self.route.place(descriptor)?
             }
             (place, _) => place?,
         };
@@ -164,8 +164,8 @@ impl ChannelQueue {
     fn mourn(&mut self) {
         let Some(taken) = self.link.as_ref().map(Link::taken) else { return };
         let untouched = |flight: &Flight| flight.place.wrapping_sub(taken) as i32 > 0;
-        for at in 0..self.flights.len() {
-            if self.flights[at].as_ref().is_some_and(untouched)
+        for at in 0..self.in_flight.len() {
+            if self.in_flight[at].as_ref().is_some_and(untouched)
                 && let Some(completion) = self.by_kernel(at as u32)
             {
                 self.done.push_back(completion);
@@ -179,8 +179,8 @@ impl ChannelQueue {
     fn lose(&mut self) {
         self.link = None;
         self.unsent = 0;
-        for at in 0..self.flights.len() {
-            if let Some(flight) = self.flights[at].take() {
+        for at in 0..self.in_flight.len() {
+            if let Some(flight) = self.in_flight[at].take() {
                 self.free.push(at as u32);
                 self.bytes -= u64::from(flight.io.bytes());
                 self.done.push_back(Completion { ticket: flight.ticket, result: -libc::EIO });
@@ -215,7 +215,7 @@ impl ChannelQueue {
     /// less a file of it.
     #[cold]
     fn ask(&mut self, descriptor: RawFd, epoch: u32) -> Option<Grant> {
-        let asked = self.way.grant(descriptor, self.link.as_ref()?.token());
+        let asked = self.route.grant(descriptor, self.link.as_ref()?.token());
         let grant = match &asked {
             Ok(granted) => Grant::of(descriptor, epoch, granted),
             Err(_) => Grant { descriptor, epoch, refused: REFUSED_FOR, ..NO_GRANT },
@@ -225,7 +225,7 @@ impl ChannelQueue {
     }
 
     fn in_flight(&self) -> usize {
-        self.flights.len() - self.free.len()
+        self.in_flight.len() - self.free.len()
     }
 }
 
@@ -236,7 +236,7 @@ unsafe impl Queue for ChannelQueue {
     type Op = Io;
 
     fn submit(&mut self, io: Io, _: Route) -> Result<Ticket, (Full, Io)> {
-        if self.done.len() + self.in_flight() >= self.flights.len() {
+        if self.done.len() + self.in_flight() >= self.in_flight.len() {
             return Err((Full, io));
         }
         let linked = self.linked(io.target());
@@ -251,7 +251,7 @@ unsafe impl Queue for ChannelQueue {
         let (moved, piece, generation, place, tries) = (0, 0, 0, 0, 0);
         let flight =
             Flight { io, ticket, moved, piece, in_channel, generation, epoch, place, tries };
-        self.flights[at as usize] = Some(flight);
+        self.in_flight[at as usize] = Some(flight);
         let staged = if linked { self.stage(at) } else { Ok(false) };
         match staged {
             Ok(true) => {}

@@ -16,7 +16,7 @@ use dwell::source::Source;
 use dwell::{DeviceClass, Error, Options, Route};
 use dwell_policy::{Profile, Routes};
 
-use super::ask::{self, Asker, Way};
+use super::ask::{self, Asker, DaemonRoute};
 use super::inner::Inner;
 use super::link::{Guest, Shape};
 use super::queue::{ChannelQueue, by_kernel};
@@ -26,7 +26,7 @@ pub const SCHEME: &str = "chan";
 
 /// A channel is worth spinning for whatever the size, unless others need the CPU: then the daemon
 /// does too.
-pub fn known() -> DeviceParameters {
+pub fn parameters() -> DeviceParameters {
     let (class, size_threshold_bytes) = (DeviceClass::Fast, u64::MAX);
     let profile = Profile { class, size_threshold_bytes, ..Profile::default() };
     DeviceParameters { profile: Some(profile), ..DeviceParameters::default() }
@@ -101,7 +101,7 @@ impl Served {
 
     fn opened(self) -> Opened {
         let device = format!("{SCHEME}:{}", String::from_utf8_lossy(&self.inner.place));
-        Opened { source: Box::new(Boxed(self)), device, known: known() }
+        Opened { source: Box::new(Boxed(self)), device, parameters: parameters() }
     }
 
     /// A queue of a shape of one's own, with buffers that live in the channel: the asynchronous
@@ -111,7 +111,7 @@ impl Served {
     /// # Errors
     /// What the system or the daemon refuses.
     pub fn asynchronous(&self, shape: Shape) -> io::Result<ChannelQueue> {
-        let mut queue = ChannelQueue::new(shape, Way::Kernel, Some(self.inner.clone()));
+        let mut queue = ChannelQueue::new(shape, DaemonRoute::Kernel, Some(self.inner.clone()));
         queue.connect(self.target())?;
         Ok(queue)
     }
@@ -121,7 +121,7 @@ impl Source for Served {
     type Queue = ChannelQueue;
 
     fn queue(&self, depth: u32) -> io::Result<ChannelQueue> {
-        Ok(ChannelQueue::new(Shape::of_depth(depth), Way::Kernel, Some(self.inner.clone())))
+        Ok(ChannelQueue::new(Shape::of_depth(depth), DaemonRoute::Kernel, Some(self.inner.clone())))
     }
 
     fn handler_queue(&self, depth: u32) -> io::Result<Option<InHandler<ChannelQueue>>> {
@@ -165,7 +165,7 @@ impl Source for Served {
 #[derive(Clone, Debug)]
 pub struct Mount {
     place: Vec<u8>,
-    way: Way,
+    route: DaemonRoute,
     guest: Option<Guest>,
 }
 
@@ -175,14 +175,14 @@ impl Mount {
     /// # Errors
     /// ENOTTY where no daemon serves it; what else the system says.
     pub fn of(descriptor: RawFd) -> io::Result<Mount> {
-        Ok(Mount { place: ask::place(descriptor)?, way: Way::Kernel, guest: None })
+        Ok(Mount { place: ask::place(descriptor)?, route: DaemonRoute::Kernel, guest: None })
     }
 
     /// The files of a daemon in this process, which need not be mounted anywhere: `ask` grants
     /// them. What no channel can do is asked of the descriptors themselves.
     pub fn direct(place: &[u8], ask: Asker) -> Mount {
-        let way = Way::Direct(place.to_vec(), ask);
-        Mount { place: place.to_vec(), way, guest: None }
+        let route = DaemonRoute::Direct(place.to_vec(), ask);
+        Mount { place: place.to_vec(), route, guest: None }
     }
 
     /// For requests that a program makes which knows nothing of channels. If their memory is not
@@ -194,7 +194,7 @@ impl Mount {
     }
 
     fn channel(&self, shape: Shape) -> ChannelQueue {
-        ChannelQueue::new(shape, self.way.clone(), None).for_guest(self.guest)
+        ChannelQueue::new(shape, self.route.clone(), None).for_guest(self.guest)
     }
 
     /// As [`Served::asynchronous`], for any descriptor of the mount; `descriptor` is one.

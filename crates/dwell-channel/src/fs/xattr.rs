@@ -14,29 +14,29 @@ use super::tree::Tree;
 use crate::grants::Why;
 
 /// How the attributes of a file are reached.
-enum Way {
+enum Address {
     /// By its descriptor's path, which has to be followed to the file.
     Descriptor(String),
     /// A symbolic link by where it was seen last, because a followed path would lead on.
     Name(PathBuf),
 }
 
-impl Way {
+impl Address {
     fn get(&self, name: &OsStr, room: &mut [u8]) -> Result<usize, Errno> {
         match (self, room.len()) {
-            (Way::Descriptor(path), 0) => rustix::fs::getxattr_query(path, name),
-            (Way::Descriptor(path), _) => rustix::fs::getxattr(path, name, room),
-            (Way::Name(path), 0) => rustix::fs::lgetxattr_query(path, name),
-            (Way::Name(path), _) => rustix::fs::lgetxattr(path, name, room),
+            (Address::Descriptor(path), 0) => rustix::fs::getxattr_query(path, name),
+            (Address::Descriptor(path), _) => rustix::fs::getxattr(path, name, room),
+            (Address::Name(path), 0) => rustix::fs::lgetxattr_query(path, name),
+            (Address::Name(path), _) => rustix::fs::lgetxattr(path, name, room),
         }
     }
 
     fn list(&self, room: &mut [u8]) -> Result<usize, Errno> {
         match (self, room.len()) {
-            (Way::Descriptor(path), 0) => rustix::fs::listxattr_query(path),
-            (Way::Descriptor(path), _) => rustix::fs::listxattr(path, room),
-            (Way::Name(path), 0) => rustix::fs::llistxattr_query(path),
-            (Way::Name(path), _) => rustix::fs::llistxattr(path, room),
+            (Address::Descriptor(path), 0) => rustix::fs::listxattr_query(path),
+            (Address::Descriptor(path), _) => rustix::fs::listxattr(path, room),
+            (Address::Name(path), 0) => rustix::fs::llistxattr_query(path),
+            (Address::Name(path), _) => rustix::fs::llistxattr(path, room),
         }
     }
 }
@@ -57,9 +57,9 @@ impl Tree {
         let acl = name.as_bytes().starts_with(b"system.posix_acl_");
         let _acting = acl.then(|| self.callers.become_caller(caller)).transpose()?;
         let flags = XattrFlags::from_bits_retain(flags as u32);
-        match self.way(&node)? {
-            Way::Descriptor(path) => rustix::fs::setxattr(path, name, value, flags),
-            Way::Name(path) => rustix::fs::lsetxattr(path, name, value, flags),
+        match self.address(&node)? {
+            Address::Descriptor(path) => rustix::fs::setxattr(path, name, value, flags),
+            Address::Name(path) => rustix::fs::lsetxattr(path, name, value, flags),
         }
     }
 
@@ -67,7 +67,7 @@ impl Tree {
     pub fn getxattr(&self, id: u64, name: &OsStr, room: usize) -> Result<Vec<u8>, Errno> {
         let node = self.nodes.get(id)?;
         let mut value = vec![0; room];
-        match self.way(&node)?.get(name, &mut value) {
+        match self.address(&node)?.get(name, &mut value) {
             Ok(bytes) => {
                 value.resize(bytes, 0);
                 Ok(value)
@@ -84,13 +84,13 @@ impl Tree {
     /// All names, each ended by a zero byte.
     pub fn listxattr(&self, caller: Caller, id: u64) -> Result<Vec<u8>, Errno> {
         let node = self.nodes.get(id)?;
-        let way = self.way(&node)?;
+        let address = self.address(&node)?;
         let names = loop {
-            let mut names = vec![0; way.list(&mut [])?];
+            let mut names = vec![0; address.list(&mut [])?];
             if names.is_empty() {
                 return Ok(names);
             }
-            match way.list(&mut names) {
+            match address.list(&mut names) {
                 // It grew meanwhile.
                 Err(Errno::RANGE) => {}
                 Err(error) => return Err(error),
@@ -110,21 +110,21 @@ impl Tree {
 
     pub fn removexattr(&self, id: u64, name: &OsStr) -> Result<(), Errno> {
         let node = self.nodes.get(id)?;
-        match self.way(&node)? {
-            Way::Descriptor(path) => rustix::fs::removexattr(path, name),
-            Way::Name(path) => rustix::fs::lremovexattr(path, name),
+        match self.address(&node)? {
+            Address::Descriptor(path) => rustix::fs::removexattr(path, name),
+            Address::Name(path) => rustix::fs::lremovexattr(path, name),
         }
     }
 
-    fn way(&self, node: &Node) -> Result<Way, Errno> {
+    fn address(&self, node: &Node) -> Result<Address, Errno> {
         if !node.is_symlink() {
-            return Ok(Way::Descriptor(node.path()));
+            return Ok(Address::Descriptor(node.path()));
         }
         let (parent, name) = node.place();
         let parent = self.nodes.get(parent)?;
         let stat = rustix::fs::statat(&*parent, &*name, AtFlags::SYMLINK_NOFOLLOW)?;
         match key(&stat) == node.key {
-            true => Ok(Way::Name(Path::new(&parent.path()).join(name))),
+            true => Ok(Address::Name(Path::new(&parent.path()).join(name))),
             false => Err(Errno::STALE),
         }
     }

@@ -102,14 +102,14 @@ pub fn run(args: &Args) -> Result<()> {
         (_, true) => Kind::Sync,
         _ => Kind::Read,
     };
-    let call = if args.depth > 1 { Call::Queued } else { Call::Blocking };
+    let call = if args.depth > 1 { Call::Async } else { Call::Blocking };
     // The monitor says nothing before a window is over.
     thread::sleep(Duration::from_millis(places::monitor().window_ms.into()));
     let seen = monitor.sample_once();
     let size_bytes = if kind == Kind::Sync { 0 } else { args.size };
     let wait = file.wait_of(kind, size_bytes, call);
     let mut load = if args.imagines_load() { load(args, seen) } else { wait.load };
-    load.may_spin |= load.has_budget && monitor.has_room();
+    load.may_spin |= load.limit_permits && monitor.has_room();
     let mut wait = Wait { backlog: backlog(args), load, sequence: 1, ..wait };
     let known = file.learner().and_then(|learner| learner.told(&wait, args.depth));
     wait.learned = known.map(|known| Learned { arm: known.incumbent, trial: false });
@@ -307,7 +307,7 @@ fn words(looked: Looked) -> [String; 3] {
             let found = if awake { "awake" } else { "asleep" };
             ["serving thread", found, "awake"].map(str::to_owned)
         }
-        Looked::SpinBudget(room) => {
+        Looked::SpinnerLimit(room) => {
             let found = if room { "has room" } else { "used up" };
             ["spinner limit", found, "room"].map(str::to_owned)
         }
@@ -431,7 +431,7 @@ fn sentence(why: Reason) -> &'static str {
         Reason::Backlog => "with what is ahead of it, it is larger than the size threshold",
         Reason::QueueLength => "more requests are ahead of it than the queue limit allows",
         Reason::CpuBusy => "the CPUs are busier than the CPU threshold",
-        Reason::SpinBudget => "the host's spinner limit is reached",
+        Reason::SpinnerLimit => "the host's spinner limit is reached",
         Reason::Pays => "every check passed: spinning costs less than a switch",
         Reason::SwitchCheaper => "a switch costs less than the expected latency",
         Reason::Explored => "another mode is being tried",

@@ -178,8 +178,13 @@ fn daemon(args: &Start) -> Result<Daemon> {
     // Without one, nobody else is taken to be busy.
     let monitor = SystemMonitor::shared_with(places::monitor()).ok();
     let owners = Arc::new(Owners::of_this_machine());
-    let options =
-        DaemonOptions { known: opening.known, policy, monitor, owners, ..Default::default() };
+    let options = DaemonOptions {
+        parameters: opening.parameters,
+        policy,
+        monitor,
+        owners,
+        ..Default::default()
+    };
     Daemon::start(options).context("cannot start the daemon")
 }
 

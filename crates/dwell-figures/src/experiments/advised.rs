@@ -84,7 +84,7 @@ pub fn measure(
         let subject = match lab.subject(kind)? {
             Ok(subject) => Subject {
                 write: true,
-                known: DeviceParameters::default(),
+                parameters: DeviceParameters::default(),
                 profile: None,
                 ..subject
             },

@@ -92,7 +92,7 @@ impl Neighbour<'_> {
     fn run(&self) -> Result<()> {
         // Watched, because a file that always blocks is not asked, and then counts nothing.
         let policy = Watched::new(Block, Sight::All);
-        let mut contender = Contender::under(policy, self.subject, self.subject.known, None)?;
+        let mut contender = Contender::under(policy, self.subject, self.subject.parameters, None)?;
         let mut buffer = Aligned::new(self.size_bytes as usize);
         let places = (self.subject.bytes / self.size_bytes).max(1) as usize;
         let mut random = SplitMix(5);
@@ -120,7 +120,7 @@ pub fn measure(
         Err(why) => return skip_all(result, &why).map(|()| None),
     };
     let odd = unless_class(&subject, DeviceClass::Fast);
-    let threshold = subject.known.profile.map_or(0, |p| p.size_threshold_bytes).min(512 << 10);
+    let threshold = subject.parameters.profile.map_or(0, |p| p.size_threshold_bytes).min(512 << 10);
     let size_bytes = (threshold * 2).max(128 << 10);
     beside(&subject, size_bytes, |neighbour| {
         let pause_ns = calibrate(lab, neighbour)?;
@@ -182,7 +182,7 @@ fn cases(queue: &str) -> [String; 4] {
 fn calibrate(lab: &Lab, neighbour: &Neighbour<'_>) -> Result<u64> {
     let watched = Watched::new(SmartCon::default(), Sight::All);
     let subject = neighbour.subject;
-    let mut contender = Contender::under(watched.clone(), subject, subject.known, None)?;
+    let mut contender = Contender::under(watched.clone(), subject, subject.parameters, None)?;
     let mut buffer = Aligned::new(SIZE_BYTES as usize);
     let mut pause_ns = 1_000_000.0f64;
     for _ in 0..lab.times(16) {
@@ -219,7 +219,7 @@ fn compare(
     let subject = neighbour.subject;
     let mut entrants = Vec::new();
     for (name, policy) in &watched {
-        let contender = Contender::under(policy.clone(), subject, subject.known, None)?;
+        let contender = Contender::under(policy.clone(), subject, subject.parameters, None)?;
         entrants.push(Entrant { name: name.to_string(), contender, monitor: None });
     }
     let setting = Setting::new(subject, Load::Idle, Requests::random_reads());

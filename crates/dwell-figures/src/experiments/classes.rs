@@ -74,7 +74,7 @@ pub fn measure(
         Err(why) => skip(result, &FAST, &why)?,
         Ok(subject) => {
             let odd = unless_class(&subject, DeviceClass::Fast);
-            let threshold = subject.known.profile.map_or(0, |p| p.size_threshold_bytes);
+            let threshold = subject.parameters.profile.map_or(0, |p| p.size_threshold_bytes);
             let above = (threshold.min(1 << 20) * 2).max(128 << 10);
             let plan = lab.plan(&["smartcon"], &[4096, above], (15, 600));
             let run = lab.run(&plan, &[subject], (0.4, 0.8), progress)?;

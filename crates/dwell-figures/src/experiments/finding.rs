@@ -182,10 +182,13 @@ struct Found {
 fn once(lab: &Lab, subject: &Subject, scene: Scene) -> Result<Result<Found, String>> {
     // It shares no page with others, so that nothing is remembered.
     let monitor = Arc::new(SystemMonitor::start(Config::default())?);
-    let known =
-        if scene.begins == Begins::Probed { subject.known } else { DeviceParameters::default() };
+    let parameters = if scene.begins == Begins::Probed {
+        subject.parameters
+    } else {
+        DeviceParameters::default()
+    };
     let open = |policy: Arc<dyn WaitPolicy>| {
-        let options = Options::new().direct(subject.direct).known(known).policy(policy);
+        let options = Options::new().direct(subject.direct).parameters(parameters).policy(policy);
         options.monitor(monitor.clone()).open(&subject.address)
     };
     let make = |state: State| state.make().map_err(|why| why.to_string());

@@ -324,7 +324,7 @@ pub fn load_name(load: Load) -> &'static str {
 
 /// What to say where the probe found another class than the one that a case is about.
 pub fn unless_class(subject: &Subject, wanted: DeviceClass) -> Option<String> {
-    let class = subject.known.profile?.class;
+    let class = subject.parameters.profile?.class;
     (class != wanted).then(|| format!("the probe called it {class} in this run"))
 }
 

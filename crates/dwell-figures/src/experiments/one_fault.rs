@@ -4,13 +4,13 @@
 use anyhow::{Context, Result};
 
 use super::lab::{both, skip, skip_all, subtitle};
-use super::pager::{cases_of, entry, file_bytes, ground, missing};
+use super::pager::{cases_of, entry, file_bytes, missing, test_file};
 use super::sampled::{self, step, width};
 use super::{Lab, Progress};
 use crate::figure::FigureResult;
 use dwell_bench::chart::{DotRow, Dots, Panel};
 use dwell_bench::pager::{
-    DEVICE, DEVICE_BLOCK, Order, PAGE_BYTES, Turns, Visits, Way, Work, regions,
+    DEVICE, DEVICE_BLOCK, Method, Order, PAGE_BYTES, Turns, Visits, Work, regions,
 };
 use dwell_bench::pairs::{self, Parts, Sampled};
 use dwell_bench::result::{Load, RoundResult, Row};
@@ -41,35 +41,36 @@ pub fn measure(
             continue;
         }
         let bytes = file_bytes(lab);
-        let ground = match ground(lab, kind, bytes)? {
-            Ok(ground) => ground,
+        let test_file = match test_file(lab, kind, bytes)? {
+            Ok(test_file) => test_file,
             Err(why) => {
                 skip(result, &cases, &why)?;
                 continue;
             }
         };
         let visits =
-            if lab.is_hasty() { 200 } else { (ground.bytes / PAGE_BYTES as u64).min(8000) };
+            if lab.is_hasty() { 200 } else { (test_file.bytes / PAGE_BYTES as u64).min(8000) };
         let visits = Visits { order: Order::Shuffled, visits, whole: false, turns: 0, timed: true };
-        let mut ways = vec![INLINE, DEVICE, DEVICE_BLOCK];
-        ways.extend(THREADS.iter().take_while(|_| two).map(|(way, _)| *way));
-        ways.push("mmap-random");
-        let entry = entry(lab, &ground, Work::Visits(visits), &ways)?;
+        let mut methods = vec![INLINE, DEVICE, DEVICE_BLOCK];
+        methods.extend(THREADS.iter().take_while(|_| two).map(|(method, _)| *method));
+        methods.push("mmap-random");
+        let entry = entry(lab, &test_file, Work::Visits(visits), &methods)?;
         let until =
             lab.until(width(result, &format!("{name}: inline ÷ the best thread"), Load::Idle));
         let mut turns = Turns::new(&entry, &lab.hidden);
-        let ways: Vec<&Way> = entry.ways.iter().filter(|way| turns.can(way)).collect();
+        let methods: Vec<&Method> =
+            entry.methods.iter().filter(|method| turns.can(method)).collect();
         let mut step = step(progress, &format!("{name}: faults"), at, KINDS.len());
         let faults = lab.sample(result, &cases, || {
             // The baseline's second self is the second contender.
-            let way = |contender: usize| ways[contender.saturating_sub(1)];
-            let mut made = vec![0; ways.len() + 1];
-            let mut parts = Parts::new(ways.len() - 1, until, |contender| {
+            let method = |contender: usize| methods[contender.saturating_sub(1)];
+            let mut made = vec![0; methods.len() + 1];
+            let mut parts = Parts::new(methods.len() - 1, until, |contender| {
                 made[contender] += 1;
-                let round = turns.one(way(contender), made[contender])?;
+                let round = turns.one(method(contender), made[contender])?;
                 Ok((vec![round.p50_ns as f64], round))
             });
-            let others = ways.len() - 1;
+            let others = methods.len() - 1;
             let sampled = pairs::sample(others, until, &mut parts, &mut |share| step.show(share))?;
             let mut kept = std::mem::take(&mut parts.kept);
             // Its second self is the baseline once more.
@@ -77,7 +78,8 @@ pub fn measure(
             Ok(Ok((sampled, kept)))
         })?;
         let Some((sampled, kept)) = faults else { continue };
-        let rows = ways.iter().zip(kept).map(|(way, rounds)| turns.row(way, rounds)).collect();
+        let rows =
+            methods.iter().zip(kept).map(|(method, rounds)| turns.row(method, rounds)).collect();
         let faults = Faults { name, sampled, rows };
         faults.enter(result, &THREADS)?;
         devices.push((name, faults.rows));
@@ -99,8 +101,8 @@ struct Faults<'a> {
 
 impl Faults<'_> {
     /// As the sampling knows a way, and its row.
-    fn of(&self, way: &str) -> Option<(usize, &Row)> {
-        let at = self.rows.iter().position(|row| row.policy == way)?;
+    fn of(&self, method: &str) -> Option<(usize, &Row)> {
+        let at = self.rows.iter().position(|row| row.policy == method)?;
         Some((if at == 0 { 0 } else { at + 1 }, &self.rows[at]))
     }
 
@@ -109,9 +111,11 @@ impl Faults<'_> {
     }
 
     /// The fastest of some ways.
-    fn best<'w>(&self, ways: &[(&'w str, &'w str)]) -> Option<(&'w str, &'w str)> {
-        let known = ways.iter().filter_map(|way| Some((*way, self.of(way.0)?.1.median(Self::us))));
-        known.min_by(|(_, a), (_, b)| a.total_cmp(b)).map(|(way, _)| way)
+    fn best<'w>(&self, methods: &[(&'w str, &'w str)]) -> Option<(&'w str, &'w str)> {
+        let known = methods
+            .iter()
+            .filter_map(|method| Some((*method, self.of(method.0)?.1.median(Self::us))));
+        known.min_by(|(_, a), (_, b)| a.total_cmp(b)).map(|(method, _)| method)
     }
 
     fn case(&self, what: &str) -> String {
@@ -119,13 +123,13 @@ impl Faults<'_> {
     }
 
     /// The time of a fault by one way, with the control of all.
-    fn time(&self, result: &mut FigureResult, what: &str, way: &str) -> Result<()> {
+    fn time(&self, result: &mut FigureResult, what: &str, method: &str) -> Result<()> {
         let case = self.case(what);
         if !result.rows.iter().any(|row| row.case == case) {
             return Ok(());
         }
-        let Some((at, row)) = self.of(way) else {
-            let why = if way.starts_with("mmap") { &missing() } else { "two CPUs are needed" };
+        let Some((at, row)) = self.of(method) else {
+            let why = if method.starts_with("mmap") { &missing() } else { "two CPUs are needed" };
             return skip(result, &[case], why);
         };
         let middle = Middle::of(row.rounds.iter().map(Self::us));
@@ -141,8 +145,8 @@ impl Faults<'_> {
         let (device, waited) = self.best(&waits).context("the device was not measured")?;
         self.time(result, "the device alone", device)?;
         self.time(result, "inline", INLINE)?;
-        for (way, what) in threads {
-            self.time(result, what, way)?;
+        for (method, what) in threads {
+            self.time(result, what, method)?;
         }
         self.time(result, "mmap", "mmap-random")?;
         let case = self.case("inline − the device alone");
@@ -157,7 +161,7 @@ impl Faults<'_> {
             result.note(&case, &both(doubt, Some(waited.into())).unwrap_or_default())?;
         }
         let case = self.case("inline ÷ the best thread");
-        match self.best(threads).and_then(|(way, what)| Some((self.of(way)?, what))) {
+        match self.best(threads).and_then(|(method, what)| Some((self.of(method)?, what))) {
             Some(((at, _), what)) => {
                 sampled::enter(result, &case, &self.sampled, (0, at, 0), Some(what.into()))
             }

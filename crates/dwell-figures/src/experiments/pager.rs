@@ -9,7 +9,7 @@ use super::{Lab, Progress};
 use crate::figure::{FigureResult, Measured};
 use dwell_bench::chart::{DotRow, Dots, Panel};
 use dwell_bench::pager::{
-    Ask, Entry, Ground, Order, Plan, Program, SWAP, Terms, UMAP, Way, Work, has_umap, limits,
+    Ask, Entry, Method, Order, Plan, Program, SWAP, Terms, TestFile, UMAP, Work, has_umap, limits,
     measure, regions,
 };
 use dwell_bench::result::{RoundResult, Row, Run, pair_by};
@@ -31,28 +31,33 @@ impl From<Middle> for Measured {
 
 /// A file of random bytes on ext4 on a device made for it, or on the machine's own disk; an
 /// emulated device; or why there is none here.
-pub(super) fn ground(lab: &mut Lab, kind: Kind, bytes: u64) -> Result<Result<Ground, String>> {
+pub(super) fn test_file(lab: &mut Lab, kind: Kind, bytes: u64) -> Result<Result<TestFile, String>> {
     if kind == Kind::Emulated {
-        return Ok(lab.subject(kind)?.map(|subject| Ground::of(&subject)));
+        return Ok(lab.subject(kind)?.map(|subject| TestFile::of(&subject)));
     }
-    let place = lab.place_of(kind, FileSystemKind::Ext4, Ground::room_bytes(bytes))?;
-    Ok(place.and_then(|place| Ground::with_data(place, bytes)))
+    let place = lab.place_of(kind, FileSystemKind::Ext4, TestFile::room_bytes(bytes))?;
+    Ok(place.and_then(|place| TestFile::with_data(place, bytes)))
 }
 
 /// A graph on ext4 on a loop device, or why there is none here.
-pub(super) fn graph(lab: &Lab) -> Result<Result<Ground, String>> {
+pub(super) fn graph(lab: &Lab) -> Result<Result<TestFile, String>> {
     let scale = scale(lab);
-    let room = Ground::room_bytes(Ground::graph_bytes(scale));
+    let room = TestFile::room_bytes(TestFile::graph_bytes(scale));
     match lab.place_of(Kind::Loop, FileSystemKind::Ext4, room)? {
-        Ok(place) => Ground::with_graph(place, scale).map(Ok),
+        Ok(place) => TestFile::with_graph(place, scale).map(Ok),
         Err(why) => Ok(Err(why)),
     }
 }
 
-pub(super) fn entry(lab: &Lab, ground: &Ground, work: Work, ways: &[&str]) -> Result<Entry> {
-    let ways = ways.iter().map(|way| Way::of(way)).collect::<Result<_>>()?;
+pub(super) fn entry(
+    lab: &Lab,
+    test_file: &TestFile,
+    work: Work,
+    methods: &[&str],
+) -> Result<Entry> {
+    let methods = methods.iter().map(|method| Method::of(method)).collect::<Result<_>>()?;
     let most_ns = lab.span(3_000).as_nanos() as u64;
-    Ok(ground.entry(work, &Terms { ways, over: OVER, most_ns }))
+    Ok(test_file.entry(work, &Terms { methods, over: OVER, most_ns }))
 }
 
 /// Length of the file. Also where there is little time: with less memory than the kernel reads
@@ -73,14 +78,14 @@ pub(super) fn scale(lab: &Lab) -> u32 {
 /// Entries measured, as the part `from..to` of an experiment.
 pub(super) fn race(
     lab: &Lab,
-    ground: &Ground,
+    test_file: &TestFile,
     entries: Vec<Entry>,
     rounds: usize,
     (from, to): (f64, f64),
     progress: &mut Progress<'_>,
 ) -> Result<Run> {
     let plan = Plan {
-        devices: vec![ground.device.clone()],
+        devices: vec![test_file.device.clone()],
         entries,
         baseline: "mmap".into(),
         rounds: lab.times(rounds),
@@ -94,8 +99,8 @@ pub(super) fn race(
 }
 
 /// The row of one contender at some work.
-fn row<'r>(run: &'r Run, work: &str, way: &str) -> Option<&'r Row> {
-    run.rows.iter().find(|row| row.policy == way && row.setting.workload() == work)
+fn row<'r>(run: &'r Run, work: &str, method: &str) -> Option<&'r Row> {
+    run.rows.iter().find(|row| row.policy == method && row.setting.workload() == work)
 }
 
 /// The text in place of a case that needs a way that was not measured.
@@ -108,15 +113,15 @@ fn speed(round: &RoundResult) -> f64 {
 }
 
 /// How much faster one way was than another, round by round.
-fn faster(run: &Run, work: &str, way: &str, other: &str) -> Option<Paired> {
-    pair_by(row(run, work, way)?, row(run, work, other)?, speed)
+fn faster(run: &Run, work: &str, method: &str, other: &str) -> Option<Paired> {
+    pair_by(row(run, work, method)?, row(run, work, other)?, speed)
 }
 
 /// The fastest of some ways by the median.
-fn best<'w>(run: &Run, work: &str, ways: &[&'w str]) -> Option<&'w str> {
-    let median = |way: &&str| row(run, work, way).map(|row| row.median(speed));
-    let known = ways.iter().filter_map(|way| Some((*way, median(way)?)));
-    known.max_by(|(_, a), (_, b)| a.total_cmp(b)).map(|(way, _)| way)
+fn best<'w>(run: &Run, work: &str, methods: &[&'w str]) -> Option<&'w str> {
+    let median = |method: &&str| row(run, work, method).map(|row| row.median(speed));
+    let known = methods.iter().filter_map(|method| Some((*method, median(method)?)));
+    known.max_by(|(_, a), (_, b)| a.total_cmp(b)).map(|(method, _)| method)
 }
 
 /// Enters how much faster a way was than the best of others, and names that.
@@ -125,14 +130,14 @@ pub(super) fn against_best(
     case: &str,
     run: &Run,
     work: &str,
-    way: &str,
+    method: &str,
     others: &[&str],
 ) -> Result<()> {
     match best(run, work, others) {
         None => skip(result, &[case], &missing()),
         Some(other) => {
             let remark = (others.len() > 1).then(|| format!("best: {other}"));
-            put(result, case, faster(run, work, way, other), remark)
+            put(result, case, faster(run, work, method, other), remark)
         }
     }
 }
@@ -178,26 +183,26 @@ pub fn orders(
     for (at, kind) in [Kind::Loop, Kind::Zram, Kind::Disk].into_iter().enumerate() {
         let name = kind.as_str();
         let bytes = file_bytes(lab);
-        let ground = match ground(lab, kind, bytes)? {
-            Ok(ground) => ground,
+        let test_file = match test_file(lab, kind, bytes)? {
+            Ok(test_file) => test_file,
             Err(why) => {
                 skip(result, &cases_of(result, name), &why)?;
                 continue;
             }
         };
-        let visits = |order| Ask::Visits(order).work(ground.bytes);
+        let visits = |order| Ask::Visits(order).work(test_file.bytes);
         let strided = Order::Strided { pages: STRIDE_PAGES };
         let rivals = || PLAIN.into_iter().chain(UMAP).chain((kind == Kind::Zram).then_some(SWAP));
         let ours = ["region", "region-random", "region-random-hints"];
         let random: Vec<&str> = ours.into_iter().chain(rivals()).chain(HINTED).collect();
         let regular: Vec<&str> = ["region"].into_iter().chain(rivals()).collect();
         let entries = vec![
-            entry(lab, &ground, visits(Order::Random), &random)?,
-            entry(lab, &ground, visits(Order::Sequential), &regular)?,
-            entry(lab, &ground, visits(strided), &regular)?,
+            entry(lab, &test_file, visits(Order::Random), &random)?,
+            entry(lab, &test_file, visits(Order::Sequential), &regular)?,
+            entry(lab, &test_file, visits(strided), &regular)?,
         ];
         let part = (at as f64 / 3.0, (at + 1) as f64 / 3.0);
-        let run = race(lab, &ground, entries, 9, part, progress)?;
+        let run = race(lab, &test_file, entries, 9, part, progress)?;
         let case = |what: &str| format!("{name}, {what}");
         let hinted = case("random with hints ÷ mmap given the same hints");
         against_best(result, &hinted, &run, "random", "region-random-hints", &HINTED)?;
@@ -271,14 +276,14 @@ pub fn graphs(
     if let Err(why) = regions() {
         return skip_all(result, &why).map(|()| None);
     }
-    let ground = match graph(lab)? {
-        Ok(ground) => ground,
+    let test_file = match graph(lab)? {
+        Ok(test_file) => test_file,
         Err(why) => return skip_all(result, &why).map(|()| None),
     };
-    let ways: Vec<&str> = OURS.into_iter().chain(PLAIN).chain(HINTED).collect();
-    let entry = |program| entry(lab, &ground, Work::Graph(program), &ways);
+    let methods: Vec<&str> = OURS.into_iter().chain(PLAIN).chain(HINTED).collect();
+    let entry = |program| entry(lab, &test_file, Work::Graph(program), &methods);
     let entries = Program::ALL.map(entry).into_iter().collect::<Result<_>>()?;
-    let run = race(lab, &ground, entries, 7, (0.0, 1.0), progress)?;
+    let run = race(lab, &test_file, entries, 7, (0.0, 1.0), progress)?;
     let kernels: Vec<&str> = PLAIN.into_iter().chain(HINTED).collect();
     if limits().is_err() {
         return skip_all(result, &missing()).map(|()| None);
@@ -310,8 +315,8 @@ pub fn graphs(
 /// the best of others.
 fn geometric_mean(run: &Run, programs: &[&str], ours: &[&str], others: &[&str]) -> Option<Paired> {
     let rows = |program: &&str| {
-        let (way, other) = (best(run, program, ours)?, best(run, program, others)?);
-        Some((row(run, program, way)?, row(run, program, other)?))
+        let (method, other) = (best(run, program, ours)?, best(run, program, others)?);
+        Some((row(run, program, method)?, row(run, program, other)?))
     };
     let rows = programs.iter().map(rows).collect::<Option<Vec<_>>>()?;
     let rounds =
@@ -371,13 +376,13 @@ pub fn major_faults(
         return skip_all(result, &why).map(|()| None);
     }
     let bytes = file_bytes(lab);
-    let grounds = [ground(lab, Kind::Loop, bytes)?, graph(lab)?];
-    for (at, ground) in grounds.into_iter().enumerate() {
-        let ground = match ground {
-            Ok(ground) => ground,
+    let test_files = [test_file(lab, Kind::Loop, bytes)?, graph(lab)?];
+    for (at, test_file) in test_files.into_iter().enumerate() {
+        let test_file = match test_file {
+            Ok(test_file) => test_file,
             Err(why) => return skip_all(result, &why).map(|()| None),
         };
-        let visits = |order| Ask::Visits(order).work(ground.bytes);
+        let visits = |order| Ask::Visits(order).work(test_file.bytes);
         let works = match at {
             0 => vec![
                 visits(Order::Sequential),
@@ -386,10 +391,10 @@ pub fn major_faults(
             ],
             _ => vec![Work::Graph(Program::PageRank(2)), Work::Graph(Program::Communities(2))],
         };
-        let entries = works.iter().map(|work| entry(lab, &ground, *work, &WAYS));
+        let entries = works.iter().map(|work| entry(lab, &test_file, *work, &WAYS));
         let entries = entries.collect::<Result<Vec<_>>>()?;
         let part = (at as f64 / 2.0, (at + 1) as f64 / 2.0);
-        let run = race(lab, &ground, entries, 5, part, progress)?;
+        let run = race(lab, &test_file, entries, 5, part, progress)?;
         // A visit's part of them, because visits that take too long are not all made.
         let faults = |round: &RoundResult| {
             let done: u64 = round.operations.values().sum();

@@ -15,7 +15,7 @@ use crate::figure::FigureResult;
 use dwell_bench::chart::{DotRow, Dots, Panel};
 use dwell_bench::fixture::Directory;
 use dwell_bench::pager::{
-    Order, PAGE_BYTES, Program, Task, Told, Visits, Way, Work, limit_bytes, regions, together,
+    Method, Order, PAGE_BYTES, Program, Task, Told, Visits, Work, limit_bytes, regions, together,
 };
 use dwell_bench::stand::Kind;
 use dwell_bench::stats::{Paired, SplitMix, Summary};
@@ -141,7 +141,13 @@ impl Files<'_> {
         Ok([bytes, length])
     }
 
-    pub(super) fn task(&self, member: Member, way: &Way, nice: i32, seed: u64) -> Result<Task> {
+    pub(super) fn task(
+        &self,
+        member: Member,
+        method: &Method,
+        nice: i32,
+        seed: u64,
+    ) -> Result<Task> {
         let (name, bytes, work) = match member.work {
             Work::Graph(_) => ("graph.csr", self.bytes[0], member.work),
             Work::Visits(of) => {
@@ -158,7 +164,7 @@ impl Files<'_> {
         Ok(Task {
             address,
             profile: self.profile.clone(),
-            way: way.clone(),
+            method: method.clone(),
             work,
             seed,
             most_ns: u64::MAX,
@@ -202,9 +208,9 @@ pub fn measure(
                 let mode = (turn + round) % MODES.len();
                 progress(&format!("{batch}, {}", MODES[mode].0), step / total);
                 step += 1.0;
-                let way = Way::of(MODES[mode].1)?;
+                let method = Method::of(MODES[mode].1)?;
                 let tasks = members.iter().zip(NICE).enumerate().map(|(seed, (member, nice))| {
-                    files.task(*member, &way, nice, (round * 6 + seed) as u64)
+                    files.task(*member, &method, nice, (round * 6 + seed) as u64)
                 });
                 let tasks = tasks.collect::<Result<Vec<_>>>()?;
                 let told = together(&tasks, &lab.hidden)
@@ -215,8 +221,8 @@ pub fn measure(
     }
     for ((batch, _), modes) in BATCHES.iter().zip(&taken) {
         let [its, others @ .., its_with_hints] = modes;
-        for ((name, way), other) in MODES[1..].iter().zip(others) {
-            let ours = if way.ends_with("hints") { its_with_hints } else { its };
+        for ((name, method), other) in MODES[1..].iter().zip(others) {
+            let ours = if method.ends_with("hints") { its_with_hints } else { its };
             let ratio = |of: fn(&Taken) -> f64| {
                 Paired::of(ours.iter().zip(other).map(|(its, other)| (of(its), of(other))))
             };

@@ -16,7 +16,7 @@ use super::pager_batch::{Files, Member, NICE, Taken, VISITING};
 use super::{Lab, Progress};
 use crate::figure::FigureResult;
 use dwell_bench::fixture::Directory;
-use dwell_bench::pager::{PAGE_BYTES, Pages, Visits, Way, regions, together};
+use dwell_bench::pager::{Method, PAGE_BYTES, Pages, Visits, regions, together};
 use dwell_bench::stand::Kind;
 use dwell_bench::stats::Paired;
 
@@ -58,9 +58,9 @@ pub(super) fn measure(
             let mode = (turn + round) % MODES.len();
             let step = (round * MODES.len() + turn) as f64;
             progress(MODES[mode].1, 0.1 + 0.9 * step / (rounds * MODES.len()) as f64);
-            let way = Way::of(MODES[mode].2)?;
+            let method = Method::of(MODES[mode].2)?;
             let tasks = VISITING.iter().zip(NICE).enumerate().map(|(seed, (member, nice))| {
-                files.task(*member, &way, nice, (round * 6 + seed) as u64)
+                files.task(*member, &method, nice, (round * 6 + seed) as u64)
             });
             let tasks = tasks.collect::<Result<Vec<_>>>()?;
             let told = together(&tasks, &lab.hidden).with_context(|| MODES[mode].1.to_string())?;

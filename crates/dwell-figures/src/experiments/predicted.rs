@@ -136,7 +136,7 @@ fn probed(
         .of(&subject.address)
         .run(&mut |_, _| {})
         .with_context(|| format!("probing {device}"))?;
-    let subject = Subject { known: profile.known(), profile: Some(profile), ..subject };
+    let subject = Subject { parameters: profile.parameters(), profile: Some(profile), ..subject };
     Ok(Ok(Probed { kind, state, device, subject }))
 }
 

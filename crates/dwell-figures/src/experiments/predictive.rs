@@ -90,7 +90,7 @@ fn corrected(
         "latency claimed 100× too long: ÷ true profile",
         "latency claimed 100× too long: corrected after",
     ];
-    let Some(profile) = subject.known.profile else {
+    let Some(profile) = subject.parameters.profile else {
         return super::lab::skip(result, &cases, "the device was not probed");
     };
     let wrong = dwell_policy::Profile {
@@ -98,11 +98,12 @@ fn corrected(
         latency_ps_per_byte: profile.latency_ps_per_byte * OFF,
         ..profile
     };
-    let known = [subject.known, DeviceParameters { profile: Some(wrong), ..subject.known }];
+    let parameters =
+        [subject.parameters, DeviceParameters { profile: Some(wrong), ..subject.parameters }];
     let mut entrants = Vec::new();
-    for (name, known) in ["true", "100× too long"].into_iter().zip(known) {
+    for (name, parameters) in ["true", "100× too long"].into_iter().zip(parameters) {
         let policy = Arc::new(Predictive);
-        let contender = Contender::under(policy, subject, known, Some(&lab.monitor))?;
+        let contender = Contender::under(policy, subject, parameters, Some(&lab.monitor))?;
         entrants.push(Entrant { name: name.into(), contender, monitor: Some(lab.monitor.clone()) });
     }
     let setting = Setting::new(subject, Load::Idle, Requests::random_reads());
@@ -115,7 +116,7 @@ fn corrected(
     let times = lab.times(15);
     for time in 0..times {
         progress("a wrong profile corrects itself", 0.5 + 0.5 * time as f64 / times as f64);
-        requests.extend(until_corrected(subject, known[1])?);
+        requests.extend(until_corrected(subject, parameters[1])?);
     }
     let never = times - requests.len();
     let remark = (never > 0).then(|| format!("{never} of {times} never within {MOST} requests"));
@@ -124,9 +125,9 @@ fn corrected(
 
 /// Requests until a stretch of them was mostly spun for; `None` when that never happens. The
 /// machine is taken for idle: no monitor is asked.
-fn until_corrected(subject: &Subject, known: DeviceParameters) -> Result<Option<f64>> {
+fn until_corrected(subject: &Subject, parameters: DeviceParameters) -> Result<Option<f64>> {
     let policy = Arc::new(Predictive);
-    let mut contender = Contender::under(policy, subject, known, None)?;
+    let mut contender = Contender::under(policy, subject, parameters, None)?;
     let mut buffer = Aligned::new(SIZE_BYTES as usize);
     let (mut requests, mut spun_before) = (0, 0);
     while requests < MOST {

@@ -67,7 +67,7 @@ pub fn measure(
             let threshold = profile.decision.size_threshold_bytes;
             for (case, size) in cases.into_iter().zip([threshold, threshold + subject.block_bytes])
             {
-                let spun = spun_percent(&subject, &profile.known(), size)?;
+                let spun = spun_percent(&subject, &profile.parameters(), size)?;
                 put(result, case, Some(Measured::exact(spun)), Some(format!("{size} bytes")))?;
             }
         }
@@ -78,8 +78,9 @@ pub fn measure(
 
 /// Share of requests of one size that smartcon spins for on an idle machine, in percent. No
 /// monitor is asked: the size alone is to decide.
-fn spun_percent(subject: &Subject, known: &DeviceParameters, size_bytes: u64) -> Result<f64> {
-    let mut contender = Contender::under(Arc::new(SmartCon::default()), subject, *known, None)?;
+fn spun_percent(subject: &Subject, parameters: &DeviceParameters, size_bytes: u64) -> Result<f64> {
+    let mut contender =
+        Contender::under(Arc::new(SmartCon::default()), subject, *parameters, None)?;
     let mut buffer = Aligned::new(size_bytes as usize);
     for _ in 0..COUNTED {
         contender.request(Direction::Read, &mut buffer, 0)?;

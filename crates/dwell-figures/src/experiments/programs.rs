@@ -125,7 +125,7 @@ pub fn reads(
 }
 
 fn unless_fast(place: &Place) -> Option<String> {
-    let class = place.known.profile?.class;
+    let class = place.parameters.profile?.class;
     (class != DeviceClass::Fast).then(|| format!("the probe called it {class} in this run"))
 }
 
@@ -216,42 +216,42 @@ enum On {
 }
 
 /// A directory that is there as long as this.
-enum Ground {
+enum Root {
     Place(Box<Place>),
     Directory(Directory),
 }
 
-impl Ground {
+impl Root {
     fn make(lab: &Lab, on: On, wrapping: &Wrapping) -> Result<Result<Self, String>> {
-        let ground = match on {
+        let root = match on {
             On::Made(kind) => match lab.place(kind, FileSystemKind::Ext4)? {
                 Ok(place) => {
                     wrapping.know(&place)?;
-                    Ground::Place(Box::new(place))
+                    Root::Place(Box::new(place))
                 }
                 Err(why) => return Ok(Err(why)),
             },
             On::Tmpfs => match Directory::new(Path::new("/dev/shm")) {
-                Ok(directory) => Ground::Directory(directory),
+                Ok(directory) => Root::Directory(directory),
                 Err(why) => return Ok(Err(why.to_string())),
             },
         };
         // Servers that refuse root must be able to enter.
-        open_to_all(ground.path())?;
-        Ok(Ok(ground))
+        open_to_all(root.path())?;
+        Ok(Ok(root))
     }
 
     fn path(&self) -> &Path {
         match self {
-            Ground::Place(place) => place.path(),
-            Ground::Directory(directory) => directory.path(),
+            Root::Place(place) => place.path(),
+            Root::Directory(directory) => directory.path(),
         }
     }
 
     fn class(&self) -> Option<String> {
         match self {
-            Ground::Place(place) => Some(place.known.profile?.class.to_string()),
-            Ground::Directory(_) => None,
+            Root::Place(place) => Some(place.parameters.profile?.class.to_string()),
+            Root::Directory(_) => None,
         }
     }
 }
@@ -311,8 +311,8 @@ pub fn real(
             continue;
         }
         progress(&format!("making {}", scene.name), share(0.0));
-        let ground = match Ground::make(lab, scene.on, &wrapping)? {
-            Ok(ground) => ground,
+        let root = match Root::make(lab, scene.on, &wrapping)? {
+            Ok(root) => root,
             Err(why) => {
                 lack(result, &all, &why)?;
                 continue;
@@ -331,9 +331,9 @@ pub fn real(
                 // long anyway.
                 let long = !lab.is_hasty() && scene.stressors == 0;
                 let length = if long { "medium" } else { "short" };
-                let run = Script { script, directory: ground.path().join(program), length };
+                let run = Script { script, directory: root.path().join(program), length };
                 match measures {
-                    true => run.measure(lab, &wrapping, result, case, ground.class())?,
+                    true => run.measure(lab, &wrapping, result, case, root.class())?,
                     false => run.estimate(lab, result, case)?,
                 }
                 loads.check()?;

@@ -213,7 +213,7 @@ fn unprobed(lab: &mut Lab, on: On) -> Result<Result<Subject, String>> {
         _ => lab.subject(on.kind())?,
     };
     let none = DeviceParameters::default();
-    Ok(found.map(|subject| Subject { write: true, known: none, profile: None, ..subject }))
+    Ok(found.map(|subject| Subject { write: true, parameters: none, profile: None, ..subject }))
 }
 
 fn question<'a>(lab: &Lab, subject: &'a Subject, (on, kib, write, beside): Cell) -> Question<'a> {

@@ -5,7 +5,7 @@
 use anyhow::Result;
 
 use super::lab::{put, skip, skip_all};
-use super::pager::{cases_of, entry, file_bytes, ground, race};
+use super::pager::{cases_of, entry, file_bytes, race, test_file};
 use super::{Lab, Progress};
 use crate::figure::FigureResult;
 use dwell_bench::pager::{DEVICE, Order, PAGE_BYTES, STAGES, Visits, Work, regions};
@@ -29,19 +29,19 @@ pub fn measure(
     for (at, kind) in KINDS.into_iter().enumerate() {
         let name = kind.as_str();
         let bytes = file_bytes(lab);
-        let ground = match ground(lab, kind, bytes)? {
-            Ok(ground) => ground,
+        let test_file = match test_file(lab, kind, bytes)? {
+            Ok(test_file) => test_file,
             Err(why) => {
                 skip(result, &cases_of(result, name), &why)?;
                 continue;
             }
         };
-        let visits = if lab.is_hasty() { 200 } else { ground.bytes / PAGE_BYTES as u64 };
+        let visits = if lab.is_hasty() { 200 } else { test_file.bytes / PAGE_BYTES as u64 };
         let visits = Visits { order: Order::Shuffled, visits, whole: false, turns: 0, timed: true };
-        let entries = vec![entry(lab, &ground, Work::Visits(visits), &[STAGED, DEVICE])?];
+        let entries = vec![entry(lab, &test_file, Work::Visits(visits), &[STAGED, DEVICE])?];
         let part = (at as f64 / KINDS.len() as f64, (at + 1) as f64 / KINDS.len() as f64);
-        let run = race(lab, &ground, entries, 9, part, progress)?;
-        let rounds = |way: &str| run.rows.iter().find(|row| row.policy == way);
+        let run = race(lab, &test_file, entries, 9, part, progress)?;
+        let rounds = |method: &str| run.rows.iter().find(|row| row.policy == method);
         let middle = |row: Option<&Row>, ns: &dyn Fn(&RoundResult) -> Option<u64>| {
             Middle::of(row?.rounds.iter().filter_map(|round| Some(ns(round)? as f64 / 1e3)))
         };

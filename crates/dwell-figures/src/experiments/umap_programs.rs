@@ -5,7 +5,9 @@
 use anyhow::Result;
 
 use super::lab::{skip, skip_all};
-use super::pager::{HINTED, PLAIN, add_peak, against_best, entry, file_bytes, graph, ground, race};
+use super::pager::{
+    HINTED, PLAIN, add_peak, against_best, entry, file_bytes, graph, race, test_file,
+};
 use super::{Lab, Progress};
 use crate::figure::FigureResult;
 use dwell_bench::pager::{Program, UMAP, Work, has_umap, limits, regions};
@@ -25,7 +27,7 @@ pub fn measure(
         return skip_all(result, &why.to_string()).map(|()| None);
     }
     let bytes = file_bytes(lab);
-    let data = match ground(lab, Kind::Loop, bytes)? {
+    let data = match test_file(lab, Kind::Loop, bytes)? {
         Ok(data) => data,
         Err(why) => return skip_all(result, &why).map(|()| None),
     };
@@ -39,8 +41,8 @@ pub fn measure(
     let search = Work::Graph(Program::BreadthFirst);
     match graph(lab)? {
         Ok(graph) => {
-            let ways = rivals(&["region", "region-hints", HINTED[0], HINTED[1]]);
-            let entries = vec![entry(lab, &graph, search, &ways)?];
+            let methods = rivals(&["region", "region-hints", HINTED[0], HINTED[1]]);
+            let entries = vec![entry(lab, &graph, search, &methods)?];
             let run = race(lab, &graph, entries, 5, (0.5, 1.0), progress)?;
             let kernels: Vec<&str> = PLAIN.into_iter().chain(HINTED).collect();
             enter(result, &run, search, "region-hints", &kernels)?;

@@ -127,7 +127,7 @@ fn measure(
                 continue;
             }
         };
-        let class = place.known.profile.map(|profile| profile.class.to_string());
+        let class = place.parameters.profile.map(|profile| profile.class.to_string());
         for part in parts {
             let rows = race(&plan, &part.variant, &place, &lab.monitor, &mut step)?;
             let [base, ours] = &rows[..] else { anyhow::bail!("a contender is missing") };

@@ -27,7 +27,7 @@ pub(super) fn locked(facts: &Facts) -> Capability {
 
 /// How a userfaultfd was come by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum Origin {
     /// The system call.
     Call,
     /// `/dev/userfaultfd`.
@@ -37,29 +37,30 @@ enum Way {
 }
 
 pub(super) fn userfaultfd(facts: &Facts) -> Capability {
-    let opened = open(facts).and_then(|(uffd, way)| Ok((raw::userfaultfd_features(&uffd)?, way)));
+    let opened =
+        open(facts).and_then(|(uffd, origin)| Ok((raw::userfaultfd_features(&uffd)?, origin)));
     verdict(opened, facts)
 }
 
-fn open(facts: &Facts) -> Result<(OwnedFd, Way), Refused> {
+fn open(facts: &Facts) -> Result<(OwnedFd, Origin), Refused> {
     let call = |flags| attempt(facts, libc::SYS_userfaultfd, || raw::userfaultfd(flags));
     let refused = match call(0) {
-        Ok(uffd) => return Ok((uffd, Way::Call)),
+        Ok(uffd) => return Ok((uffd, Origin::Call)),
         Err(refused) => refused,
     };
     let node = OpenOptions::new().read(true).write(true).open("/dev/userfaultfd");
     if let Ok(uffd) = node.and_then(|node| raw::userfaultfd_from(&node)) {
-        return Ok((uffd, Way::Node));
+        return Ok((uffd, Origin::Node));
     }
     match call(raw::UFFD_USER_MODE_ONLY) {
-        Ok(uffd) => Ok((uffd, Way::UserMode)),
+        Ok(uffd) => Ok((uffd, Origin::UserMode)),
         Err(_) => Err(refused),
     }
 }
 
-fn verdict(opened: Result<(u64, Way), Refused>, facts: &Facts) -> Capability {
+fn verdict(opened: Result<(u64, Origin), Refused>, facts: &Facts) -> Capability {
     const NAME: &str = "userfaultfd";
-    let (features, way) = match opened {
+    let (features, origin) = match opened {
         Ok(opened) => opened,
         Err(Refused::Errno(libc::ENOSYS)) if !facts.filtered => {
             return Capability::new(NAME, State::Missing, "kernel built without userfaultfd");
@@ -86,10 +87,10 @@ fn verdict(opened: Result<(u64, Way), Refused>, facts: &Facts) -> Capability {
             lacks.push(format!("{feature} (Linux {since})"));
         }
     }
-    let through = match way {
-        Way::Call => "by system call",
-        Way::Node => "through /dev/userfaultfd",
-        Way::UserMode => "for faults from user mode only",
+    let through = match origin {
+        Origin::Call => "by system call",
+        Origin::Node => "through /dev/userfaultfd",
+        Origin::UserMode => "for faults from user mode only",
     };
     let mut detail =
         format!("{through}; has {}", if has.is_empty() { "none".into() } else { has.join(", ") });
@@ -97,7 +98,7 @@ fn verdict(opened: Result<(u64, Way), Refused>, facts: &Facts) -> Capability {
         detail.push_str(&format!("; lacks {}", lacks.join(", ")));
         return Capability::new(NAME, State::Limited, detail).remedy("run a later kernel");
     }
-    if way == Way::UserMode {
+    if origin == Origin::UserMode {
         return Capability::new(NAME, State::Limited, detail).remedy(
             "for system calls on absent pages give access to /dev/userfaultfd, or sysctl vm.unprivileged_userfaultfd=1",
         );
@@ -113,15 +114,15 @@ mod tests {
 
     #[test]
     fn a_feature_that_the_kernel_lacks_is_named_with_its_version() {
-        let told = verdict(Ok((raw::UFFD_SIGBUS, Way::Call)), &Facts::default());
+        let told = verdict(Ok((raw::UFFD_SIGBUS, Origin::Call)), &Facts::default());
         assert_eq!(told.state, State::Limited);
         assert!(told.detail.contains("lacks WP_ASYNC (Linux 6.7), MOVE (Linux 6.8)"));
-        assert_eq!(verdict(Ok((ALL, Way::Node)), &Facts::default()).state, State::Works);
+        assert_eq!(verdict(Ok((ALL, Origin::Node)), &Facts::default()).state, State::Works);
     }
 
     #[test]
     fn user_mode_faults_alone_are_a_limit() {
-        assert_eq!(verdict(Ok((ALL, Way::UserMode)), &Facts::default()).state, State::Limited);
+        assert_eq!(verdict(Ok((ALL, Origin::UserMode)), &Facts::default()).state, State::Limited);
     }
 
     #[test]

@@ -64,11 +64,11 @@ pub fn check(address: &Path, device: Option<&Device>, direct: bool) -> Polling {
 /// Reads, and returns how many requests there were.
 fn polled_reads(address: &Path, device: &Device) -> Result<u32, String> {
     let profile = Profile { class: DeviceClass::Fast, ..Profile::default() };
-    let known =
+    let parameters =
         DeviceParameters { profile: Some(profile), polled: true, ..DeviceParameters::default() };
     let file = Options::new()
         .direct(true)
-        .known(known)
+        .parameters(parameters)
         .open(address)
         .map_err(|error| error.to_string())?;
     let mut queue = file.source().queue(1).map_err(|error| error.to_string())?;

@@ -57,8 +57,12 @@ pub fn measure(target: Target<'_>, effort: Effort) -> Result<Vec<QueuedPoint>> {
     let until = clock::now() + effort.limit_ns;
     let block = Arm { route: Route::Interrupt, mode: Mode::Block, method: SpinMethod::default() };
     let open = |arm: Arm| {
-        let known = arm.known(target.profile);
-        Options::new().direct(target.direct).known(known).policy(arm.policy()).open(target.address)
+        let parameters = arm.parameters(target.profile);
+        Options::new()
+            .direct(target.direct)
+            .parameters(parameters)
+            .policy(arm.policy())
+            .open(target.address)
     };
     let files = [open(block)?, open(target.spin)?];
     let mut points = Vec::new();

@@ -58,7 +58,7 @@ impl Arm {
     }
 
     /// What a file needs to know to take it.
-    pub fn known(self, profile: Profile) -> DeviceParameters {
+    pub fn parameters(self, profile: Profile) -> DeviceParameters {
         DeviceParameters {
             profile: Some(profile),
             method: self.method,
@@ -166,8 +166,8 @@ impl Bench {
         direct: bool,
     ) -> Result<Bench> {
         let open = |arm: &Arm| {
-            let known = arm.known(profile);
-            let options = Options::new().direct(direct).known(known).policy(arm.policy());
+            let parameters = arm.parameters(profile);
+            let options = Options::new().direct(direct).parameters(parameters).policy(arm.policy());
             Ok((*arm, options.write(kind == Kind::Write).open(address)?))
         };
         let arms = arms.iter().map(open).collect::<Result<Vec<_>>>()?;

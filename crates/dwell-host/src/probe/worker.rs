@@ -32,8 +32,10 @@ const SIZES: [u64; 2] = [4 << 10, 64 << 10];
 /// and an idle machine did; each for `span_ns`, of which [`SPAN_NS`] is enough.
 pub fn cost(address: &Path, profile: Profile, method: SpinMethod, span_ns: Ns) -> Result<Cost> {
     let arm = Arm { route: Route::Interrupt, mode: Mode::Spin, method };
-    let known = DeviceParameters { profile: Some(profile), method, ..DeviceParameters::default() };
-    let file = Options::new().direct(true).known(known).policy(arm.policy()).open(address)?;
+    let parameters =
+        DeviceParameters { profile: Some(profile), method, ..DeviceParameters::default() };
+    let file =
+        Options::new().direct(true).parameters(parameters).policy(arm.policy()).open(address)?;
     let idle = {
         let (busy, started) = (monitor::busy_ns().unwrap_or(0), clock::now());
         clock::sleep_until(started + span_ns / 2);

@@ -27,12 +27,12 @@ impl Beneath {
 
     /// Choices for opening it as it was probed.
     pub fn options(&self) -> Options {
-        Options::new().direct(self.direct()).known(self.known())
+        Options::new().direct(self.direct()).parameters(self.parameters())
     }
 
     /// What issuing requests needs of it.
-    pub fn known(&self) -> DeviceParameters {
-        self.profile.as_ref().map(DeviceProfile::known).unwrap_or_default()
+    pub fn parameters(&self) -> DeviceParameters {
+        self.profile.as_ref().map(DeviceProfile::parameters).unwrap_or_default()
     }
 }
 

@@ -169,7 +169,7 @@ impl Effective {
     /// What a probe learned, with what was said in its place. A device that was never probed
     /// becomes known where its class is said.
     #[must_use]
-    pub fn known(&self, probed: DeviceParameters) -> DeviceParameters {
+    pub fn parameters(&self, probed: DeviceParameters) -> DeviceParameters {
         let mut profile = probed.profile;
         if let Some(class) = &self.class {
             let mut said = Profile { class: class.value, ..profile.unwrap_or_default() };

@@ -19,7 +19,7 @@ pub struct Opening {
     /// Its policy.
     pub policy: Arc<dyn WaitPolicy>,
     /// Parameters of its device; empty where it is left alone.
-    pub known: DeviceParameters,
+    pub parameters: DeviceParameters,
     /// Why it is left alone: every request is one synchronous call.
     pub left_alone: Option<String>,
     /// Whether decisions are only recorded.
@@ -34,8 +34,8 @@ impl Opening {
         let mut options = options.policy(self.policy.clone()).shadow(self.shadow);
         options.steer = self.steer;
         // A scheme's opener may know what no profile says.
-        match self.left_alone.is_some() || self.known.profile.is_some() {
-            true => options.known(self.known),
+        match self.left_alone.is_some() || self.parameters.profile.is_some() {
+            true => options.parameters(self.parameters),
             false => options,
         }
     }
@@ -43,7 +43,7 @@ impl Opening {
     /// Whether anything about a request (its size, the backlog, the load) can change what is
     /// decided: only then is there something for a system monitor to tell.
     pub fn leaves_open(&self) -> bool {
-        self.policy.always_inline(self.known.profile.as_ref()).is_none()
+        self.policy.always_inline(self.parameters.profile.as_ref()).is_none()
     }
 }
 
@@ -88,12 +88,12 @@ impl Settings {
         let steer = effective.steer.as_ref().map(|set| set.value);
         Ok(match left_alone {
             Some(_) => {
-                let (policy, known) = (Arc::new(Block), DeviceParameters::default());
-                Opening { policy, known, left_alone, shadow, steer }
+                let (policy, parameters) = (Arc::new(Block), DeviceParameters::default());
+                Opening { policy, parameters, left_alone, shadow, steer }
             }
             None => {
-                let known = effective.known(beneath.known());
-                Opening { policy, known, left_alone, shadow, steer }
+                let parameters = effective.parameters(beneath.parameters());
+                Opening { policy, parameters, left_alone, shadow, steer }
             }
         })
     }

@@ -79,8 +79,8 @@ fn what_nobody_said_is_the_default() {
             profile: Some(dwell_policy::Profile::default()),
             ..DeviceParameters::default()
         };
-        assert_eq!(device.known(probed), probed);
-        assert_eq!(device.known(DeviceParameters::default()), DeviceParameters::default());
+        assert_eq!(device.parameters(probed), probed);
+        assert_eq!(device.parameters(DeviceParameters::default()), DeviceParameters::default());
     }
 }
 
@@ -227,19 +227,19 @@ fn what_is_said_replaces_what_a_probe_found() {
         "a.toml",
     );
     let of = |name: &str| settings.for_device(&DeviceNames::new([name]));
-    let unprobed = of("a").known(DeviceParameters::default()).profile.unwrap();
+    let unprobed = of("a").parameters(DeviceParameters::default()).profile.unwrap();
     assert_eq!(unprobed.class, DeviceClass::Mainstream);
     let probed = DeviceParameters {
         profile: Some(dwell_policy::Profile::default()),
         ..DeviceParameters::default()
     };
-    assert_eq!(of("b").known(probed).profile.unwrap().size_threshold_bytes, 16 << 10);
-    assert_eq!(of("c").known(probed).profile.unwrap().size_threshold_bytes, 8 << 10);
+    assert_eq!(of("b").parameters(probed).profile.unwrap().size_threshold_bytes, 16 << 10);
+    assert_eq!(of("c").parameters(probed).profile.unwrap().size_threshold_bytes, 8 << 10);
     // Nor is a request that is one of several waited for as the probe would have it.
-    let several = |name: &str| of(name).known(probed).profile.unwrap().queued_threshold_bytes;
+    let several = |name: &str| of(name).parameters(probed).profile.unwrap().queued_threshold_bytes;
     assert_eq!((several("a"), several("b"), several("c")), (0, 16 << 10, 8 << 10));
     // A size alone does not say how fast a device is.
-    assert_eq!(of("c").known(DeviceParameters::default()).profile, None);
+    assert_eq!(of("c").parameters(DeviceParameters::default()).profile, None);
 }
 
 #[test]

@@ -154,12 +154,9 @@ mod tests {
     #[test]
     fn a_run_is_told_in_a_few_lines_and_what_was_not_seen_shows() {
         let (route, mode, why) = (Route::Interrupt, Mode::Spin, Reason::Pays);
-        let stats = Stats {
-            rows: vec![Row { route, mode, reason: why, requests: 3 }],
-            bytes_read: 12_288,
-            spun_ns: 45_000,
-            ..Stats::default()
-        };
+        let mut stats = Stats::default();
+        stats.rows = vec![Row { route, mode, reason: why, requests: 3 }];
+        (stats.bytes_read, stats.spun_ns) = (12_288, 45_000);
         let run = Snapshot {
             processes: 2,
             devices: vec![Device { stats, ..Device::default() }],

@@ -236,7 +236,8 @@ mod tests {
     }
 
     fn snapshot(devices: usize) -> Snapshot {
-        let mut stats = Stats { bytes_read: 8192, spun_ns: 77, ..Stats::default() };
+        let mut stats = Stats::default();
+        (stats.bytes_read, stats.spun_ns) = (8192, 77);
         let row =
             |reason, requests| Row { route: Route::Interrupt, mode: Mode::Spin, reason, requests };
         stats.rows = vec![row(Reason::Pays, 2), row(Reason::Measured, 1)];

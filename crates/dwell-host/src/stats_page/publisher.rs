@@ -25,7 +25,7 @@ where
     S::Queue: Send,
 {
     fn tell(&self) -> Device {
-        let class = self.known().profile.map(|profile| profile.class.as_str().to_owned());
+        let class = self.parameters().profile.map(|profile| profile.class.as_str().to_owned());
         Device {
             name: String::new(),
             class: class.unwrap_or_default(),

@@ -147,7 +147,7 @@ pub struct LoadNow {
     /// Whether the spinner limit has room.
     pub may_spin: bool,
     /// Whether the spinner limit is above 0.
-    pub has_budget: bool,
+    pub limit_permits: bool,
     /// Whether the process has seen that Dwell is switched off on this machine.
     pub off: bool,
 }
@@ -160,7 +160,7 @@ impl From<Load> for LoadNow {
             threshold: load.threshold(),
             competitors: load.competitors,
             may_spin: load.may_spin,
-            has_budget: load.has_budget,
+            limit_permits: load.limit_permits,
             off: load.off,
         }
     }
@@ -168,10 +168,10 @@ impl From<Load> for LoadNow {
 
 impl From<LoadNow> for Load {
     fn from(load: LoadNow) -> Load {
-        let LoadNow { others, total, threshold, competitors, may_spin, has_budget, off } = load;
+        let LoadNow { others, total, threshold, competitors, may_spin, limit_permits, off } = load;
         let mut packed = Load::new(others, total, threshold);
         (packed.competitors, packed.may_spin) = (competitors, may_spin);
-        (packed.has_budget, packed.off) = (has_budget, off);
+        (packed.limit_permits, packed.off) = (limit_permits, off);
         packed
     }
 }
@@ -285,11 +285,11 @@ mod tests {
 
     #[test]
     fn processes_add_up_by_device() {
-        let device = |name: &str, policy: &str| Device {
-            name: name.into(),
-            policy: policy.into(),
-            stats: Stats { bytes_read: 10, ..Stats::default() },
-            ..Device::default()
+        let device = |name: &str, policy: &str| {
+            let (name, policy) = (name.into(), policy.into());
+            let mut device = Device { name, policy, ..Device::default() };
+            device.stats.bytes_read = 10;
+            device
         };
         let mut one = Snapshot {
             processes: 1,

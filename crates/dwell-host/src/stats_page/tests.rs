@@ -18,7 +18,8 @@ fn place() -> (tempfile::TempDir, PathBuf) {
 }
 
 fn device(name: &str, bytes_read: u64) -> Device {
-    let stats = Stats { bytes_read, ..Stats::default() };
+    let mut stats = Stats::default();
+    stats.bytes_read = bytes_read;
     Device { name: name.into(), stats, ..Device::default() }
 }
 

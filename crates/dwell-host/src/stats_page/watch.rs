@@ -121,7 +121,8 @@ mod tests {
         let told = |published_ns, requests, spun_ns| {
             let (route, mode, why) = (Route::Interrupt, Mode::Spin, Reason::Pays);
             let rows = vec![Row { route, mode, reason: why, requests }];
-            let stats = Stats { rows, spun_ns, ..Stats::default() };
+            let mut stats = Stats::default();
+            (stats.rows, stats.spun_ns) = (rows, spun_ns);
             let device = Device { name: "loop0".into(), stats, ..Device::default() };
             Snapshot { published_ns, devices: vec![device], ..Snapshot::default() }
         };

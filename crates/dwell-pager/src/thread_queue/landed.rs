@@ -15,15 +15,15 @@ use crate::shared::Shared;
 use crate::stats::add;
 
 impl ThreadQueue {
-    /// Takes note of all flights that are done: their pages are beside the region then, or absent
+    /// Takes note of all requests that are done: their pages are beside the region then, or absent
     /// again where the source refused.
     pub fn land(&mut self, sh: &Shared) {
         if self.in_flight == 0 {
             return;
         }
-        for at in 0..self.flights.len() {
-            if self.flights[at].busy
-                && self.flights[at].done
+        for at in 0..self.requests.len() {
+            if self.requests[at].busy
+                && self.requests[at].done
                 && let Some(outcome) = self.settle(sh, at)
                 && self.awaiting == Some(at)
             {
@@ -39,7 +39,7 @@ impl ThreadQueue {
 
     /// What came of the flight that is waited for, once it is over.
     pub fn landed_awaited(&mut self, sh: &Shared) -> Option<Result<(), i32>> {
-        if self.awaiting.is_some_and(|at| self.flights[at].done) {
+        if self.awaiting.is_some_and(|at| self.requests[at].done) {
             self.land(sh);
         }
         self.awaited
@@ -47,26 +47,26 @@ impl ThreadQueue {
 
     /// Ends a flight that is done, or sends what is left of it.
     fn settle(&mut self, sh: &Shared, at: usize) -> Option<Result<(), i32>> {
-        let flight = self.flights[at];
+        let flight = self.requests[at];
         let mut result = flight.result;
         let whole = sh.bytes_of(flight.page, flight.count);
         let align = sh.file.source().alignment().max(1) as usize;
         let inline = sh.file.source().routes().has(Route::Inline);
         // A ring that could not take it now: a call does the same.
         if matches!(-result, libc::EAGAIN | libc::EINTR | libc::ECANCELED) && inline {
-            self.flights[at].done = false;
+            self.requests[at].done = false;
             self.submit(sh, at, Route::Inline);
-            result = self.flights[at].result;
+            result = self.requests[at].result;
         }
         let moved = flight.moved + usize::try_from(result).unwrap_or(0);
         if result > 0 && moved < whole {
             // Short of what there is. Direct I/O goes on at a block.
-            self.flights[at].moved = moved / align * align;
-            if self.flights[at].moved > flight.moved {
-                self.flights[at].done = false;
+            self.requests[at].moved = moved / align * align;
+            if self.requests[at].moved > flight.moved {
+                self.requests[at].done = false;
                 self.submit(sh, at, if inline { Route::Inline } else { Route::Interrupt });
                 self.flush();
-                return if self.flights[at].done { self.settle(sh, at) } else { None };
+                return if self.requests[at].done { self.settle(sh, at) } else { None };
             }
         }
         let outcome = match result {
@@ -74,7 +74,7 @@ impl ThreadQueue {
             _ if moved < whole => Err(libc::EIO),
             _ => Ok(()),
         };
-        self.flights[at].busy = false;
+        self.requests[at].busy = false;
         self.in_flight -= 1;
         if outcome.is_ok() && flight.timed {
             let kind = if flight.action == Action::Read { Asked::Read } else { Asked::Write };

@@ -54,7 +54,7 @@ impl ThreadQueue {
         decision: &Decision,
     ) -> Option<usize> {
         let at = self.free_flight()?;
-        self.flights[at] = Flight {
+        self.requests[at] = Flight {
             ticket: Ticket(u64::MAX),
             action,
             page,
@@ -78,7 +78,7 @@ impl ThreadQueue {
 
     /// Sends the rest of a flight.
     pub(super) fn submit(&mut self, sh: &Shared, at: usize, route: Route) {
-        let flight = self.flights[at];
+        let flight = self.requests[at];
         let bytes = sh.bytes_of(flight.page, flight.count) - flight.moved;
         let part = Part { skip: flight.moved, bytes };
         let spilled = match (&sh.spill, flight.action) {
@@ -106,7 +106,7 @@ impl ThreadQueue {
         let refused = match &mut self.queue {
             Some(queue) if route != Route::Inline => match queue.submit(io, route) {
                 Ok(ticket) => {
-                    self.flights[at].ticket = ticket;
+                    self.requests[at].ticket = ticket;
                     return;
                 }
                 Err((_, io)) => io,
@@ -128,7 +128,7 @@ impl ThreadQueue {
     }
 
     fn answer(&mut self, at: usize, result: i32) {
-        self.flights[at].result = result;
-        self.flights[at].done = true;
+        self.requests[at].result = result;
+        self.requests[at].done = true;
     }
 }

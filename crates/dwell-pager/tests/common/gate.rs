@@ -58,6 +58,6 @@ pub fn gated(
     let file = File::options().read(true).write(true).open(path).unwrap();
     let file = Kernel::new(file.into(), 1, dwell::ring::SpinMethod::default(), false);
     let gate = AnySource::Other(Box::new(Boxed(Gate { file, look: Box::new(look) })));
-    let known = dwell::parameters::DeviceParameters::default();
-    Arc::new(dwell::File::over(gate, path, "gate", known, Arc::new(Block), None))
+    let parameters = dwell::parameters::DeviceParameters::default();
+    Arc::new(dwell::File::over(gate, path, "gate", parameters, Arc::new(Block), None))
 }

@@ -33,7 +33,7 @@ impl WaitPolicy for Adaptive {
             _ if wait.kind == Kind::Sync => block(wait, Reason::Sync),
             arm if arm.spins() && !wait.awake => wake(wait, Reason::Asleep),
             arm if arm.spins() && !wait.load.may_spin && !wait.load.others_above() => {
-                block(wait, Reason::SpinBudget)
+                block(wait, Reason::SpinnerLimit)
             }
             arm => arm.decide(wait, reason),
         }

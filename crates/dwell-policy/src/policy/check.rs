@@ -61,7 +61,7 @@ pub enum Looked {
         threshold: f32,
     },
     /// Whether the host's budget has room for one more spinner.
-    SpinBudget(bool),
+    SpinnerLimit(bool),
     /// Where a request that is spun for would go; `None` where only synchronous calls are
     /// possible.
     Queue(Option<Route>),

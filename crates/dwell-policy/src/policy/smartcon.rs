@@ -79,7 +79,7 @@ enum Rule {
     QueueLength,
     Awake,
     Cpu,
-    SpinBudget,
+    SpinnerLimit,
 }
 
 impl Rule {
@@ -92,7 +92,7 @@ impl Rule {
         Rule::QueueLength,
         Rule::Awake,
         Rule::Cpu,
-        Rule::SpinBudget,
+        Rule::SpinnerLimit,
     ];
 }
 
@@ -143,7 +143,7 @@ impl SmartCon {
                 };
                 busy.then(|| block(wait, Reason::CpuBusy))
             }
-            Rule::SpinBudget => (!wait.load.may_spin).then(|| block(wait, Reason::SpinBudget)),
+            Rule::SpinnerLimit => (!wait.load.may_spin).then(|| block(wait, Reason::SpinnerLimit)),
         }
     }
 
@@ -168,7 +168,7 @@ impl SmartCon {
                 };
                 Looked::Cpu { signal: self.signal, used, threshold: load.threshold() }
             }
-            Rule::SpinBudget => Looked::SpinBudget(wait.load.may_spin),
+            Rule::SpinnerLimit => Looked::SpinnerLimit(wait.load.may_spin),
         }
     }
 

@@ -19,7 +19,7 @@ fn lone() -> Arms {
 }
 
 fn of_pipeline() -> Arms {
-    on(Routes::INLINE | Routes::INTERRUPT, Call::Queued, 16)
+    on(Routes::INLINE | Routes::INTERRUPT, Call::Async, 16)
 }
 
 /// What each arm of a lone request costs.

@@ -36,7 +36,7 @@ pub(super) struct Decided {
 
 /// How files are opened later.
 struct Later {
-    known: DeviceParameters,
+    parameters: DeviceParameters,
     /// Whether its policy leaves all to the kernel where others want the CPUs.
     gives_way: bool,
     open: Box<Open>,
@@ -90,7 +90,7 @@ impl Decided {
     /// Notes how long a request of so many bytes took before that. What threads note at once may be
     /// lost.
     pub(super) fn took(&self, direct: bool, bytes: u64, ns: u64) {
-        let hit_ns = self.later.as_ref().map_or(0, |later| later.known.hit_ns(bytes));
+        let hit_ns = self.later.as_ref().map_or(0, |later| later.parameters.hit_ns(bytes));
         let before = self.waits.load(Ordering::Relaxed);
         let after = match direct || ns > hit_ns {
             true => before.saturating_add(HITS_PER_WAIT),
@@ -150,22 +150,23 @@ pub(super) fn decided_of(fd: i32, number: u64, services: &mut Option<Services>) 
     let effective = order.settings.for_device(&DeviceNames::of(&device));
     // A profile that cannot be used, which `dwell run` has said, is as good as none.
     let profile = store.of(&device).ok().flatten();
-    let known = effective.known(profile.as_ref().map(DeviceProfile::known).unwrap_or_default());
+    let parameters =
+        effective.parameters(profile.as_ref().map(DeviceProfile::parameters).unwrap_or_default());
     if effective.exclude.value {
         return None;
     }
     let policy = effective.wait_policy().ok()?;
-    let fast = known.profile.is_some_and(|profile| {
+    let fast = parameters.profile.is_some_and(|profile| {
         profile.class == DeviceClass::Fast || profile.ring_threshold_bytes > 0
     });
     // Another device only if its policy does not leave all to the kernel, and nothing that is none,
     // such as a mount that a process serves.
-    let decides = device.is_block() && policy.always_inline(known.profile.as_ref()).is_none();
+    let decides = device.is_block() && policy.always_inline(parameters.profile.as_ref()).is_none();
     if !fast && !decides {
         return None;
     }
     let busy = Load::new(1.0, 1.0, 0.5);
-    let waits = Wait { load: busy, ..Wait::new(Kind::Read, 4096, known.profile.as_ref()) };
+    let waits = Wait { load: busy, ..Wait::new(Kind::Read, 4096, parameters.profile.as_ref()) };
     // A shadow is to tell that too.
     let gives_way = !order.shadow && policy.leaves(&waits).is_some();
     let share = effective.steer.map(|set| set.value);
@@ -174,9 +175,9 @@ pub(super) fn decided_of(fd: i32, number: u64, services: &mut Option<Services>) 
         let key = key_of_number(number);
         let services = services.get_or_insert_with(|| Services::begin(order));
         let file = |direct: bool| {
-            let source = External::new(&known, direct);
+            let source = External::new(&parameters, direct);
             let (policy, monitor) = (services.steered(policy.clone()), services.monitor.clone());
-            let file = File::over(source, &device.kernel_name, &key, known, policy, monitor)
+            let file = File::over(source, &device.kernel_name, &key, parameters, policy, monitor)
                 .in_shadow(order.shadow)
                 .in_part(share);
             let file = Arc::new(file);
@@ -187,7 +188,7 @@ pub(super) fn decided_of(fd: i32, number: u64, services: &mut Option<Services>) 
         };
         Files::Device { buffered: file(false), direct: file(true) }
     });
-    Some(Decided::later(Arc::new(Later { known, gives_way, open })))
+    Some(Decided::later(Arc::new(Later { parameters, gives_way, open })))
 }
 
 /// The file of a served mount. What its daemon takes back or cannot do is the kernel's.
@@ -199,15 +200,15 @@ fn files_of_mount(
 ) -> Option<Files> {
     let name = mount.name();
     let effective = order.settings.for_device(&DeviceNames::new([name.as_str(), SCHEME]));
-    let known = effective.known(client::known());
-    let decided = known.profile.is_some_and(|profile| profile.class == DeviceClass::Fast);
+    let parameters = effective.parameters(client::parameters());
+    let decided = parameters.profile.is_some_and(|profile| profile.class == DeviceClass::Fast);
     if effective.exclude.value || !decided {
         return None;
     }
     let policy = effective.wait_policy().ok()?;
     let services = services.get_or_insert_with(|| Services::begin(order));
     let (policy, monitor) = (services.steered(policy), services.monitor.clone());
-    let file = File::over(mount, &name, &key_of_number(number), known, policy, monitor);
+    let file = File::over(mount, &name, &key_of_number(number), parameters, policy, monitor);
     let share = effective.steer.map(|set| set.value);
     let file = Arc::new(file.in_shadow(order.shadow).in_part(share));
     if let Some(publisher) = &services.publisher {

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use super::reactor::Reactor;
-use super::readiness::{Readiness, Way};
+use super::readiness::{Direction, Readiness};
 use super::{Core, Handle};
 use crate::park;
 
@@ -76,12 +76,12 @@ impl<T: AsFd> Watched<T> {
     /// that ask for the same.
     pub async fn readable(&self, at_least: usize) {
         self.set_low_water(at_least);
-        self.ready(Way::Read).await;
+        self.ready(Direction::Read).await;
     }
 
     /// Waits until something can be written, or there is an error to be had by trying.
     pub async fn writable(&self) {
-        self.ready(Way::Write).await;
+        self.ready(Direction::Write).await;
     }
 
     /// Tries `read` until it does not say that it would block, and waits for something to read in
@@ -118,7 +118,7 @@ impl<T: AsFd> Watched<T> {
     /// # Errors
     /// What `read` fails with.
     pub fn try_read_with<R>(&self, read: impl FnOnce(&T) -> io::Result<R>) -> io::Result<R> {
-        self.attempt(Way::Read, read)
+        self.attempt(Direction::Read, read)
     }
 
     /// Tries `write` once. If it would block, the next [`Watched::writable`] waits.
@@ -126,7 +126,7 @@ impl<T: AsFd> Watched<T> {
     /// # Errors
     /// What `write` fails with.
     pub fn try_write_with<R>(&self, write: impl FnOnce(&T) -> io::Result<R>) -> io::Result<R> {
-        self.attempt(Way::Write, write)
+        self.attempt(Direction::Write, write)
     }
 
     /// Says that a stream was read dry, as a read tells that brought less than asked for: the next
@@ -135,10 +135,14 @@ impl<T: AsFd> Watched<T> {
         self.with(|descriptor| descriptor.readable &= descriptor.ended);
     }
 
-    fn attempt<R>(&self, way: Way, what: impl FnOnce(&T) -> io::Result<R>) -> io::Result<R> {
+    fn attempt<R>(
+        &self,
+        direction: Direction,
+        what: impl FnOnce(&T) -> io::Result<R>,
+    ) -> io::Result<R> {
         let done = what(self.get());
         if matches!(&done, Err(error) if error.kind() == io::ErrorKind::WouldBlock) {
-            self.with(|descriptor| *descriptor.is_ready(way) = false);
+            self.with(|descriptor| *descriptor.is_ready(direction) = false);
         }
         done
     }
@@ -163,12 +167,12 @@ impl<T: AsFd> Watched<T> {
         what(&mut self.core.reactor.borrow_mut().descriptors[self.key])
     }
 
-    fn poll_ready(&self, way: Way, context: &mut Context<'_>) -> Poll<()> {
+    fn poll_ready(&self, direction: Direction, context: &mut Context<'_>) -> Poll<()> {
         self.with(|descriptor| {
-            if *descriptor.is_ready(way) {
+            if *descriptor.is_ready(direction) {
                 return Poll::Ready(());
             }
-            let wakers = descriptor.wakers(way);
+            let wakers = descriptor.wakers(direction);
             if !wakers.iter().any(|waker| waker.will_wake(context.waker())) {
                 wakers.push(context.waker().clone());
             }
@@ -176,8 +180,8 @@ impl<T: AsFd> Watched<T> {
         })
     }
 
-    async fn ready(&self, way: Way) {
-        poll_fn(|context| self.poll_ready(way, context)).await;
+    async fn ready(&self, direction: Direction) {
+        poll_fn(|context| self.poll_ready(direction, context)).await;
     }
 
     fn unwatch(&mut self) {

@@ -200,7 +200,7 @@ impl Reactor {
     pub fn wait(&mut self, shared: &Shared) {
         let now = self.platform.now();
         let first = self.lines.iter_mut().filter_map(|(_, line)| {
-            let flight = line.flights.first_due()?;
+            let flight = line.in_flight.first_due()?;
             let Flight { submitted, decision, asked, owner, .. } = flight;
             Some((flight.due(), (*submitted, *decision, *asked, owner.clone())))
         });

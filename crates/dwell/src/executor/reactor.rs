@@ -69,7 +69,7 @@ pub(super) type Key = (TypeId, u64);
 /// One queue.
 pub(super) struct Line {
     pub queue: Box<dyn Queue<Op = Io>>,
-    pub flights: InFlightTable<Flight>,
+    pub in_flight: InFlightTable<Flight>,
     depth: u32,
     /// Requests for which there was no room, first come first served.
     waiting: VecDeque<usize>,
@@ -81,11 +81,11 @@ pub(super) struct Line {
 
 impl Line {
     pub fn is_busy(&self) -> bool {
-        self.flights.len() > 0
+        self.in_flight.len() > 0
     }
 
     fn has_room(&self) -> bool {
-        (self.flights.len() as u32).saturating_add(self.granted) < self.depth
+        (self.in_flight.len() as u32).saturating_add(self.granted) < self.depth
     }
 
     fn grant(&mut self, requests: &mut Slab<Request>, woken: &mut Vec<Waker>) {
@@ -208,8 +208,8 @@ impl Reactor {
         depth: u32,
         key: Option<Key>,
     ) -> usize {
-        let (flights, waiting) = (InFlightTable::new(depth), VecDeque::new());
-        self.lines.insert(Line { queue, flights, depth, waiting, granted: 0, users: 1, key })
+        let (in_flight, waiting) = (InFlightTable::new(depth), VecDeque::new());
+        self.lines.insert(Line { queue, in_flight, depth, waiting, granted: 0, users: 1, key })
     }
 
     /// A file lets go of its queue. One that several files can use stays for the next.
@@ -280,7 +280,7 @@ impl Reactor {
                 let request = self.requests.insert(Request { state, waker, orphan: None });
                 let (entered, owner, wanted) = (owner.enter(&again), owner.clone(), true);
                 let io = again;
-                line.flights.insert(Flight {
+                line.in_flight.insert(Flight {
                     ticket,
                     io,
                     submitted,
@@ -335,7 +335,7 @@ impl Reactor {
             State::InFlight(ticket) => {
                 self.requests[request].orphan = Some(memory());
                 self.after.wakers.extend(self.requests[request].waker.take());
-                if let Some(flight) = line.flights.get_mut(ticket) {
+                if let Some(flight) = line.in_flight.get_mut(ticket) {
                     flight.wanted = false;
                 }
                 line.queue.cancel(ticket);
@@ -353,7 +353,7 @@ impl Reactor {
     }
 
     pub fn in_flight(&self) -> u32 {
-        self.lines.iter().map(|(_, line)| line.flights.len() as u32).sum()
+        self.lines.iter().map(|(_, line)| line.in_flight.len() as u32).sum()
     }
 
     /// Takes what queues have, and sends what they hold back.
@@ -415,7 +415,7 @@ impl Reactor {
             // It is gone if a completion of nothing comes after the last of a file that was let go
             // of.
             let Some(line) = self.lines.get_mut(at) else { continue };
-            let Some(flight) = line.flights.take(completion.ticket) else { continue };
+            let Some(flight) = line.in_flight.take(completion.ticket) else { continue };
             let latency_ns = waited.then(|| seen.saturating_sub(flight.submitted));
             let result = flight.owner.landed(&flight, completion.result, latency_ns, expired);
             self.counts.completions += 1;
@@ -436,7 +436,7 @@ impl Reactor {
     /// Asks to end whatever is in flight.
     pub fn cancel_all(&mut self) {
         for (_, line) in &mut self.lines {
-            let tickets: Vec<Ticket> = line.flights.iter().map(|flight| flight.ticket).collect();
+            let tickets: Vec<Ticket> = line.in_flight.iter().map(|flight| flight.ticket).collect();
             tickets.into_iter().for_each(|ticket| line.queue.cancel(ticket));
         }
     }
@@ -453,7 +453,7 @@ impl Reactor {
         let lost = |line: &Line| line.is_busy() && (all || line.queue.is_lost());
         for (_, line) in lines.iter_mut().filter(|(_, line)| lost(line)) {
             line.queue.give_up();
-            for flight in line.flights.drain() {
+            for flight in line.in_flight.drain() {
                 flight.owner.gave_up(&flight);
                 if flight.wanted {
                     let request = &mut requests[flight.request];

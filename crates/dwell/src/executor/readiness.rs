@@ -19,7 +19,7 @@ pub(super) struct Readiness {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum Direction {
     Read,
     Write,
 }
@@ -29,17 +29,17 @@ impl Readiness {
         Readiness { low_water, ..Readiness::default() }
     }
 
-    pub fn is_ready(&mut self, way: Way) -> &mut bool {
-        match way {
-            Way::Read => &mut self.readable,
-            Way::Write => &mut self.writable,
+    pub fn is_ready(&mut self, direction: Direction) -> &mut bool {
+        match direction {
+            Direction::Read => &mut self.readable,
+            Direction::Write => &mut self.writable,
         }
     }
 
-    pub fn wakers(&mut self, way: Way) -> &mut Vec<Waker> {
-        match way {
-            Way::Read => &mut self.readers,
-            Way::Write => &mut self.writers,
+    pub fn wakers(&mut self, direction: Direction) -> &mut Vec<Waker> {
+        match direction {
+            Direction::Read => &mut self.readers,
+            Direction::Write => &mut self.writers,
         }
     }
 

@@ -126,7 +126,7 @@ fn a_pipelines_requests_are_compared_by_how_fast_they_come_out() {
     let until = world.now + 10 * SECOND;
     let mut arms = [0; ARMS];
     while world.now < until {
-        let queued = Wait { call: Call::Queued, ..world.wait(Kind::Read, 4096) };
+        let queued = Wait { call: Call::Async, ..world.wait(Kind::Read, 4096) };
         let asked = world.learner.ask(&queued, depth).unwrap();
         let arm = asked.learned().map_or(Arm::Ring, |learned| learned.arm);
         arms[arm as usize] += 1;
@@ -135,7 +135,7 @@ fn a_pipelines_requests_are_compared_by_how_fast_they_come_out() {
         let taken = Taken { arm: Some(arm), requests: 2, began, took_ns, cpu_ns: None };
         world.learner.hear(&mut world.hearing, asked, taken);
     }
-    let queued = Wait { call: Call::Queued, ..world.wait(Kind::Read, 4096) };
+    let queued = Wait { call: Call::Async, ..world.wait(Kind::Read, 4096) };
     let known = world.learner.told(&queued, depth).unwrap();
     assert_eq!((known.incumbent, arms[Arm::Call as usize]), (Arm::SpinHalf, 0));
     assert_eq!(known.arms[Arm::SpinHalf as usize].cost_ns.round(), 2_500.0);

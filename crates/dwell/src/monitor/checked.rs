@@ -206,7 +206,7 @@ fn window(
     if !member.report(table, now_ns, &report, gone) {
         return 0;
     }
-    let ask = Ask { budget: 1, wanted: 1, window_ms: 100, turn_ms: 1000 };
+    let ask = Ask { limit: 1, wanted: 1, window_ms: 100, turn_ms: 1000 };
     member.share(table, now_ns, &ask, gone)
 }
 

@@ -77,7 +77,7 @@ impl HostPage {
         HostPage { joined, full: false }
     }
 
-    /// Why this process shares no budget with others; `None` when it does.
+    /// Why this process shares no limit with others; `None` when it does.
     pub fn alone_because(&self) -> Option<&str> {
         match &self.joined {
             Err(why) => Some(why),
@@ -117,7 +117,7 @@ impl HostPage {
     pub(super) fn share(&self, now_ns: u64, ask: &Ask) -> u32 {
         match self.member() {
             Some((member, table)) => member.share(table, now_ns, ask, &gone_from_here(member)),
-            None => ask.budget,
+            None => ask.limit,
         }
     }
 
@@ -303,7 +303,7 @@ mod tests {
                 let own = Report { elapsed_ns: 0, spin_ns: u64::MAX, ..Report::default() };
                 let peers = page.report(now_ns, 0..1024, &own);
                 assert!(peers.spin_cpus.is_finite() && peers.spin_cpus <= 65_536.0);
-                let ask = Ask { budget: 3, wanted: 2, window_ms: 100, turn_ms: 1000 };
+                let ask = Ask { limit: 3, wanted: 2, window_ms: 100, turn_ms: 1000 };
                 assert!(page.share(now_ns, &ask) <= 3);
                 page.take_first(now_ns, &ask);
             }

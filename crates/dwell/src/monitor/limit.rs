@@ -16,12 +16,12 @@ pub const HARDLY_ANYBODY: f64 = 0.4;
 /// The spinner limit, with hysteresis: it falls when there is no more room for all of them
 /// and rises only when there is half a spinner of room to spare.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Budget {
+pub struct SpinnerLimit {
     current: u32,
 }
 
-impl Budget {
-    /// The budget for this window: none when others are above the threshold, else `least` or more.
+impl SpinnerLimit {
+    /// The limit for this window: none when others are above the threshold, else `least` or more.
     pub fn update(&mut self, room: f64, least: u32, above: bool) -> u32 {
         let (highest, lowest) = (room as u32, (room - 0.5).max(0.0) as u32);
         self.current = if above { 0 } else { self.current.clamp(lowest, highest).max(least) };
@@ -144,7 +144,7 @@ mod tests {
 
     #[test]
     fn the_budget_rises_late_and_falls_at_once() {
-        let mut budget = Budget::default();
+        let mut limit = SpinnerLimit::default();
         for (room, above, spinners) in [
             (4.4, false, 3),
             (4.6, false, 4),
@@ -154,7 +154,7 @@ mod tests {
             (9.0, true, 0),
             (9.0, false, 8),
         ] {
-            assert_eq!(budget.update(room, 0, above), spinners, "room {room}");
+            assert_eq!(limit.update(room, 0, above), spinners, "room {room}");
         }
     }
 
@@ -162,7 +162,7 @@ mod tests {
     fn a_lone_thread_may_spin_whatever_its_worker_uses_and_beside_others_needs_room_for_both() {
         let spinners = |cpus, others, worker_share| {
             let least = u32::from(others < HARDLY_ANYBODY);
-            Budget::default().update(room(cpus, others, worker_share), least, false)
+            SpinnerLimit::default().update(room(cpus, others, worker_share), least, false)
         };
         assert_eq!(spinners(2.0, 0.05, 2.0), 1);
         assert_eq!(spinners(2.0, 0.45, 0.3), 0);

@@ -47,7 +47,7 @@ pub struct Fellows {
 #[derive(Clone, Copy, Debug)]
 pub struct Ask {
     /// Its limit of spinners for the whole host.
-    pub budget: u32,
+    pub limit: u32,
     /// Spinners that it wants.
     pub wanted: u32,
     /// Its window.
@@ -195,7 +195,7 @@ impl Member {
     pub fn share(&self, table: Table<'_>, now_ns: u64, ask: &Ask, gone: Gone<'_>) -> u32 {
         let Some(slot) = self.slot else { return 0 };
         // A process without a limit asks for nothing that it may not use.
-        let wanted = if ask.budget == 0 { 0 } else { ask.wanted };
+        let wanted = if ask.limit == 0 { 0 } else { ask.wanted };
         table.set(slot, Field::Wanted, wanted.into());
         let allowed = self.allowed(table, now_ns, &Ask { wanted, ..*ask }, gone);
         table.set(slot, Field::Allowed, allowed.into());
@@ -206,7 +206,7 @@ impl Member {
     pub fn take_first(&self, table: Table<'_>, now_ns: u64, ask: &Ask, gone: Gone<'_>) -> bool {
         let Some(slot) = self.slot else { return false };
         let first = Ask { wanted: 1, ..*ask };
-        let free = self.taken(table, now_ns, gone) < ask.budget
+        let free = self.taken(table, now_ns, gone) < ask.limit
             && self.allowed(table, now_ns, &first, gone) > 0;
         table.set(slot, Field::Wanted, 1);
         table.set(slot, Field::Allowed, free.into());
@@ -227,7 +227,7 @@ impl Member {
             me += usize::from(is_before);
         }
         let turn_ns = u64::from(ask.turn_ms.max(4 * ask.window_ms)) * 1_000_000;
-        let at = |ns: u64| limit::share(ask.budget, &wanted, me, ns / turn_ns);
+        let at = |ns: u64| limit::share(ask.limit, &wanted, me, ns / turn_ns);
         // Those whose turn it was may not have looked since.
         let window_ns = u64::from(ask.window_ms) * 1_000_000;
         at(now_ns).min(at(now_ns.saturating_sub(window_ns)))

@@ -3,7 +3,7 @@
 //!
 //! One thread per process samples the machine once per window and publishes a [`Load`] in one
 //! word; the I/O path reads that word through a [`LoadReader`] and nothing else. How many threads
-//! of all Dwell processes of a host may spin at once is a budget that the processes share through
+//! of all Dwell processes of a host may spin at once is a limit that the processes share through
 //! a [`HostPage`]; within a process a [`SpinPermit`] bounds the spinning threads by its leases.
 //!
 //! ```no_run
@@ -304,7 +304,7 @@ impl SystemMonitor {
         lock(&self.watchers.0).push(watcher);
     }
 
-    /// Why this process shares no budget with others; `None` when it does.
+    /// Why this process shares no limit with others; `None` when it does.
     pub fn alone_because(&self) -> Option<String> {
         lock(&self.core).host.alone_because().map(str::to_owned)
     }
@@ -312,12 +312,12 @@ impl SystemMonitor {
     /// Whether the spinner limit leaves one for a process that does not spin yet.
     pub fn has_room(&self) -> bool {
         let core = lock(&self.core);
-        core.host.taken(clock::now()) < core.last_budget
+        core.host.taken(clock::now()) < core.last_limit
     }
 
     /// Spinners that the whole host may have, as this process saw it in the last window.
-    pub fn budget(&self) -> u32 {
-        lock(&self.core).last_budget
+    pub fn spinner_limit(&self) -> u32 {
+        lock(&self.core).last_limit
     }
 
     /// Ends the thread while others still hold the monitor, whose load then stays what it was.
@@ -461,7 +461,7 @@ mod tests {
         let load = monitor.sample_once();
         let _ = std::fs::remove_file(&page);
         assert_eq!(monitor.alone_because(), None);
-        assert!(!load.may_spin && monitor.permit().leased() == 0 && monitor.budget() >= 1);
+        assert!(!load.may_spin && monitor.permit().leased() == 0 && monitor.spinner_limit() >= 1);
 
         let samples = monitor.cost().samples;
         monitor.permit().want();
@@ -486,7 +486,7 @@ mod tests {
         thread::sleep(Duration::from_millis(60));
         let load = monitor.sample_once();
         assert!(load.may_spin && monitor.reader().load().may_spin);
-        assert!(monitor.budget() >= 1 && monitor.permit().leased() >= 1);
+        assert!(monitor.spinner_limit() >= 1 && monitor.permit().leased() >= 1);
         assert!(monitor.permit().try_spin().is_some());
     }
 }

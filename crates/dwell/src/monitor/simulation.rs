@@ -29,11 +29,11 @@ struct Host {
     page: Vec<AtomicU64>,
     processes: Vec<Process>,
     now_ms: u64,
-    budget: Cell<u32>,
+    limit: Cell<u32>,
 }
 
 impl Host {
-    fn new(processes: usize, budget: u32) -> Host {
+    fn new(processes: usize, limit: u32) -> Host {
         let process = |i: usize| {
             let mut member = Member::new(Identity::new(1000 + i as u32, 5, 1));
             member.set_cpus(0..CPUS);
@@ -51,7 +51,7 @@ impl Host {
             page: (0..WORDS).map(|_| AtomicU64::new(0)).collect(),
             processes: (0..processes).map(process).collect(),
             now_ms: 0,
-            budget: Cell::new(budget),
+            limit: Cell::new(limit),
         }
     }
 
@@ -87,7 +87,7 @@ impl Host {
     fn take_first(&mut self, i: usize) {
         let table = Table::new(&self.page).unwrap();
         let (window_ms, turn_ms) = (WINDOW_MS as u32, TURN_MS as u32);
-        let ask = Ask { budget: self.budget.get(), wanted: 1, window_ms, turn_ms };
+        let ask = Ask { limit: self.limit.get(), wanted: 1, window_ms, turn_ms };
         let process = &mut self.processes[i];
         let gone = |_| false;
         process.held =
@@ -98,7 +98,7 @@ impl Host {
         let alive: Vec<bool> = self.processes.iter().map(|p| p.alive).collect();
         let gone = |who: Identity| !alive[who.pid() as usize - 1000];
         let table = Table::new(&self.page).unwrap();
-        let (now_ms, budget) = (self.now_ms, self.budget.get());
+        let (now_ms, limit) = (self.now_ms, self.limit.get());
         let process = &mut self.processes[i];
         let spinning = process.held.min(process.threads);
         let window = WindowUse {
@@ -117,7 +117,7 @@ impl Host {
         let now_ns = now_ms * 1_000_000;
         assert!(process.member.report(table, now_ns, &own, &gone));
         let ask = Ask {
-            budget,
+            limit,
             wanted: process.demand.update(&window, process.held),
             window_ms: WINDOW_MS as u32,
             turn_ms: TURN_MS as u32,
@@ -135,15 +135,15 @@ const JOINED_MS: u64 = 3 * WINDOW_MS;
 
 #[test]
 fn spinners_never_exceed_the_limit_and_nobody_starves() {
-    for (processes, budget) in [(12, 1u32), (64, 3), (64, 6), (64, 12)] {
-        let mut host = Host::new(processes, budget);
+    for (processes, limit) in [(12, 1u32), (64, 3), (64, 6), (64, 12)] {
+        let mut host = Host::new(processes, limit);
         host.run(JOINED_MS, |_| ());
-        let turns = 3 * processes.div_ceil(budget as usize) as u64;
+        let turns = 3 * processes.div_ceil(limit as usize) as u64;
         host.run(JOINED_MS + turns * TURN_MS, |host| {
-            assert!(host.taken() <= budget, "{} at {} ms", host.taken(), host.now_ms);
+            assert!(host.taken() <= limit, "{} at {} ms", host.taken(), host.now_ms);
         });
         for (i, process) in host.processes.iter().enumerate() {
-            assert!(process.had_one, "{budget}: {i} had no turn");
+            assert!(process.had_one, "{limit}: {i} had no turn");
         }
     }
 }
@@ -152,14 +152,14 @@ fn spinners_never_exceed_the_limit_and_nobody_starves() {
 fn a_limit_that_changes_is_kept_two_windows_later_and_used_within_a_turn() {
     let mut host = Host::new(64, 12);
     host.run(5_000, |_| ());
-    for (budget, until_ms) in [(4, 10_000), (0, 15_000), (12, 20_000)] {
+    for (limit, until_ms) in [(4, 10_000), (0, 15_000), (12, 20_000)] {
         let changed_ms = host.now_ms;
-        host.budget.set(budget);
+        host.limit.set(limit);
         host.run(until_ms, |host| {
             let since_ms = host.now_ms - changed_ms;
-            assert!(since_ms <= 2 * WINDOW_MS || host.taken() <= budget);
+            assert!(since_ms <= 2 * WINDOW_MS || host.taken() <= limit);
             let in_turn = host.now_ms % TURN_MS > 5 * WINDOW_MS;
-            assert!(since_ms <= TURN_MS || !in_turn || host.taken() == budget);
+            assert!(since_ms <= TURN_MS || !in_turn || host.taken() == limit);
         });
     }
 }

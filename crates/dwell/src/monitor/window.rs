@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One window of the monitor: sample, assess, share the budget, publish.
+//! One window of the monitor: sample, assess, share the limit, publish.
 
 use super::assess::{Hysteresis, OwnUse, Sample, TOLERANCE_CPUS, assess};
 use super::host::HostPage;
-use super::limit::{Budget, Demand, HARDLY_ANYBODY, WindowUse, room};
+use super::limit::{Demand, HARDLY_ANYBODY, SpinnerLimit, WindowUse, room};
 use super::member::{Ask, Report};
 use super::permit::{Permits, REFUSED, REQUESTED, Shared, WORKED};
 use super::sources::Sources;
@@ -21,10 +21,10 @@ pub(super) struct Core {
     prev_permits: Permits,
     prev_totals: (u64, u64),
     hysteresis: Hysteresis,
-    budget: Budget,
+    limit: SpinnerLimit,
     demand: Demand,
     worker_share: f64,
-    pub(super) last_budget: u32,
+    pub(super) last_limit: u32,
     last_load: Load,
     /// Whether there was a request in the last window.
     pub(super) requested: bool,
@@ -46,7 +46,7 @@ impl Core {
         let nothing = Sample::default();
         let mut hysteresis = Hysteresis::default();
         let mut blind = assess(&nothing, &nothing, &OwnUse::default(), &config, &mut hysteresis);
-        (blind.has_budget, blind.off) = (false, config.off_switch.is_off());
+        (blind.limit_permits, blind.off) = (false, config.off_switch.is_off());
         shared.publish(blind);
         shared.set_allowance(config.spin_cap.map(|_| 0));
         Core {
@@ -57,10 +57,10 @@ impl Core {
             sources,
             host,
             hysteresis,
-            budget: Budget::default(),
+            limit: SpinnerLimit::default(),
             demand: Demand::default(),
             worker_share: 0.0,
-            last_budget: 0,
+            last_limit: 0,
             last_load: blind,
             requested: false,
             dozes_next: false,
@@ -122,7 +122,7 @@ impl Core {
         let alone_below = self.config.threshold.map_or(HARDLY_ANYBODY, f64::from);
         let works_alone = signals & WORKED == 0 && self.worker_share < TOLERANCE_CPUS;
         let least = u32::from(others < alone_below || load.fits_one && works_alone);
-        self.last_budget = self.budget.update(room, least, above);
+        self.last_limit = self.limit.update(room, least, above);
         let window = WindowUse {
             starts,
             active: permits.active,
@@ -135,7 +135,7 @@ impl Core {
         shared.set_allowance(self.allowance(elapsed_ns, now.effective_cpus()));
         shared.set_leased(leased);
         load.may_spin = leased > stuck;
-        load.has_budget = self.last_budget > 0;
+        load.limit_permits = self.last_limit > 0;
         load.off = self.config.off_switch.is_off();
         shared.publish(load);
         self.last_load = load;
@@ -158,7 +158,7 @@ impl Core {
 
     fn ask(&self, wanted: u32) -> Ask {
         Ask {
-            budget: self.last_budget,
+            limit: self.last_limit,
             wanted,
             window_ms: self.config.window_ms,
             turn_ms: self.config.turn_ms,
@@ -168,7 +168,7 @@ impl Core {
     /// Allows a first spinner within a window, where the last one found room: a short burst of
     /// requests would be over before the next.
     pub(super) fn allow_first(&mut self, shared: &Shared) {
-        if self.last_budget > 0 && self.host.take_first(clock::now(), &self.ask(1)) {
+        if self.last_limit > 0 && self.host.take_first(clock::now(), &self.ask(1)) {
             shared.set_leased(1);
             shared.forget_refusals();
             self.last_load.may_spin = true;

@@ -19,8 +19,8 @@ pub struct Opened {
     pub source: OtherSource,
     /// Tells its device apart from others.
     pub device: String,
-    /// Parameters of its device; a profile given to [`Options::known`] wins.
-    pub known: DeviceParameters,
+    /// Parameters of its device; a profile given to [`Options::parameters`] wins.
+    pub parameters: DeviceParameters,
 }
 
 /// Opens the addresses of one scheme.
@@ -69,7 +69,7 @@ fn built_in(scheme: &str, address: &str, options: &Options) -> Option<Result<Ope
     };
     // Each opening is a device of its own.
     let device = format!("{address}#{}", OPENED.fetch_add(1, Ordering::Relaxed));
-    Some(source.map(|source| Opened { source, device, known: DeviceParameters::default() }))
+    Some(source.map(|source| Opened { source, device, parameters: DeviceParameters::default() }))
 }
 
 /// Whether an address belongs to a registered scheme rather than to the file system.

@@ -28,7 +28,7 @@ where
     S::Queue: Send,
 {
     pub file: &'p File<S>,
-    pub flights: &'p mut InFlightTable<Flight<B>>,
+    pub in_flight: &'p mut InFlightTable<Flight<B>>,
     pub finished: &'p mut VecDeque<Finished<B>>,
     pub decided: &'p mut Vec<Decision>,
     pub standing: &'p mut Standing,
@@ -42,7 +42,7 @@ where
 {
     /// `false` for a completion of nothing that is in flight here.
     pub fn take(&mut self, completion: Completion, now: Ns) -> bool {
-        let Some(flight) = self.flights.take(completion.ticket) else { return false };
+        let Some(flight) = self.in_flight.take(completion.ticket) else { return false };
         let Flight { io, mut buffer, submitted, decision, entered, cancelled, filled, .. } = flight;
         let latency_ns = now.saturating_sub(submitted);
         let learned = self.estimator.as_deref_mut().map(|estimator| (estimator, latency_ns));

@@ -16,7 +16,7 @@ where
     /// Nothing is noted where the page cache is to be asked first, nor where each request is to be
     /// told of: to the backlog, or to the monitor for the kernel thread that works for it.
     pub(super) fn note_again(&self, again: Again) {
-        if self.source.caches() || self.known.worker_ns > 0 {
+        if self.source.caches() || self.parameters.worker_ns > 0 {
             return;
         }
         // A signal handler may come between and make requests of its own.

@@ -56,7 +56,7 @@ where
                 self.note_again(Again { kind, bytes, load, asked, mode });
             }
             if let Some(admission) = &self.admission {
-                admission.worked(&self.known, u32::try_from(result).unwrap_or(0));
+                admission.worked(&self.parameters, u32::try_from(result).unwrap_or(0));
             }
             return Some(result);
         }
@@ -74,7 +74,7 @@ where
             self.compare(kind, bytes as u64, started, latency_ns);
         }
         if let Some(admission) = &self.admission {
-            admission.worked(&self.known, u32::try_from(result).unwrap_or(0));
+            admission.worked(&self.parameters, u32::try_from(result).unwrap_or(0));
         }
         Some(result)
     }

@@ -79,7 +79,7 @@ where
     }
 
     pub(super) fn hit_ns(&self, result: i32) -> Ns {
-        self.known.hit_ns(u64::try_from(result).unwrap_or(0))
+        self.parameters.hit_ns(u64::try_from(result).unwrap_or(0))
     }
 
     /// Asks the page cache before waiting (SmartCon Fig. 6), but only for a file with recent

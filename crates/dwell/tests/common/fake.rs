@@ -138,10 +138,14 @@ impl Fake {
     }
 
     /// A file over it, on a device of its own.
-    pub fn open(&self, known: DeviceParameters, policy: impl WaitPolicy + 'static) -> File<Fake> {
+    pub fn open(
+        &self,
+        parameters: DeviceParameters,
+        policy: impl WaitPolicy + 'static,
+    ) -> File<Fake> {
         static DEVICES: AtomicU64 = AtomicU64::new(0);
         let device = format!("fake:{}", DEVICES.fetch_add(1, Ordering::Relaxed));
-        File::over(self.clone(), "fake", &device, known, Arc::new(policy), None)
+        File::over(self.clone(), "fake", &device, parameters, Arc::new(policy), None)
     }
 }
 

@@ -91,41 +91,41 @@ pub fn fast() -> DeviceParameters {
 
 /// Always this route and mode; blocks where the route is not offered.
 #[derive(Clone, Copy, Debug)]
-pub struct Way {
+pub struct Fixed {
     pub route: Route,
     pub mode: Mode,
     pub method: SpinMethod,
 }
 
-impl Way {
+impl Fixed {
     /// Inline, polled (real or not), and each spin method with each mode.
-    pub fn all() -> Vec<Way> {
+    pub fn all() -> Vec<Fixed> {
         let modes = [Mode::Block, Mode::Spin, Mode::Hybrid { sleep_ns: 20_000 }];
         let method = SpinMethod::default();
-        let mut ways = vec![
-            Way { route: Route::Inline, mode: Mode::Block, method },
-            Way { route: Route::Polled, mode: Mode::Spin, method },
+        let mut fixed = vec![
+            Fixed { route: Route::Inline, mode: Mode::Block, method },
+            Fixed { route: Route::Polled, mode: Mode::Spin, method },
         ];
         for method in SpinMethod::ALL {
-            ways.extend(modes.map(|mode| Way { route: Route::Interrupt, mode, method }));
+            fixed.extend(modes.map(|mode| Fixed { route: Route::Interrupt, mode, method }));
         }
-        ways
+        fixed
     }
 
-    pub fn spin() -> Way {
-        Way { route: Route::Interrupt, mode: Mode::Spin, method: SpinMethod::default() }
+    pub fn spin() -> Fixed {
+        Fixed { route: Route::Interrupt, mode: Mode::Spin, method: SpinMethod::default() }
     }
 
-    pub fn block() -> Way {
-        Way { mode: Mode::Block, ..Way::spin() }
+    pub fn block() -> Fixed {
+        Fixed { mode: Mode::Block, ..Fixed::spin() }
     }
 
-    pub fn known(&self) -> DeviceParameters {
+    pub fn parameters(&self) -> DeviceParameters {
         DeviceParameters { method: self.method, polled: self.route == Route::Polled, ..fast() }
     }
 }
 
-impl WaitPolicy for Way {
+impl WaitPolicy for Fixed {
     fn name(&self) -> &str {
         "way"
     }
@@ -175,15 +175,15 @@ pub fn voluntary_switches() -> u64 {
 }
 
 /// A buffered file would be served by the page cache: a source that says it has none.
-pub fn uncached(path: &std::path::Path, way: Way) -> File<Uncached> {
+pub fn uncached(path: &std::path::Path, fixed: Fixed) -> File<Uncached> {
     let file = std::fs::OpenOptions::new().read(true).write(true).open(path).unwrap();
-    uncached_over(file.into(), way)
+    uncached_over(file.into(), fixed)
 }
 
 /// As [`uncached`], over an open descriptor.
-pub fn uncached_over(descriptor: std::os::fd::OwnedFd, way: Way) -> File<Uncached> {
-    let source = Uncached(Kernel::new(descriptor, 1, way.method, false));
-    File::over(source, "uncached", "uncached", way.known(), std::sync::Arc::new(way), None)
+pub fn uncached_over(descriptor: std::os::fd::OwnedFd, fixed: Fixed) -> File<Uncached> {
+    let source = Uncached(Kernel::new(descriptor, 1, fixed.method, false));
+    File::over(source, "uncached", "uncached", fixed.parameters(), std::sync::Arc::new(fixed), None)
 }
 
 /// See [`uncached`].

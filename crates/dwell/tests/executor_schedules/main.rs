@@ -165,9 +165,9 @@ fn what_wakes_nobody_is_napped_for_ever_longer() {
 #[test]
 fn a_deep_queue_is_slept_for_until_enough_has_come() {
     let profile = Profile { switch_ns: 20_000, ..fast().profile.unwrap() };
-    let known = DeviceParameters { profile: Some(profile), ..fast() };
+    let parameters = DeviceParameters { profile: Some(profile), ..fast() };
     let stage = Stage::new(&[], true);
-    let file = stage.device_that(64_000, Mode::Block, true, known);
+    let file = stage.device_that(64_000, Mode::Block, true, parameters);
     let mut scenes = Vec::new();
     for task in 0..32 {
         let (file, tasks) = (file.clone(), stage.executor.handle());

@@ -254,9 +254,9 @@ impl Stage {
         latency_ns: Ns,
         mode: Mode,
         wakes: bool,
-        known: DeviceParameters,
+        parameters: DeviceParameters,
     ) -> AsyncFile<Device> {
-        self.open(latency_ns, mode, wakes, None, known)
+        self.open(latency_ns, mode, wakes, None, parameters)
     }
 
     fn open(
@@ -265,12 +265,12 @@ impl Stage {
         mode: Mode,
         wakes: bool,
         ring_due: Option<Arc<AtomicU64>>,
-        known: DeviceParameters,
+        parameters: DeviceParameters,
     ) -> AsyncFile<Device> {
         let (clock, asked) = (self.clock.clone(), self.asked.clone());
         let device = Device { clock, latency_ns, wakes, ring_due, asked };
         let policy = Arc::new(Always(mode, latency_ns));
-        let file = File::over(device, "device", "virtual", known, policy, None);
+        let file = File::over(device, "device", "virtual", parameters, policy, None);
         self.executor.file(Arc::new(file)).unwrap()
     }
 

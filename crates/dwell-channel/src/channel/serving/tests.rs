@@ -7,6 +7,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Mutex;
 
 use super::*;
+use crate::access::Access;
 use crate::counts::{Commands, Counted};
 use crate::daemon::Options;
 use crate::grants::{Inodes, OpenFile};
@@ -14,7 +15,6 @@ use crate::layout::Layout;
 use crate::shared::Shared;
 use crate::shares::Shares;
 use crate::table::Table;
-use crate::way::Way;
 use crate::wire::Opcode;
 
 pub const DATA_BYTES: u64 = 4 << 20;
@@ -42,9 +42,9 @@ impl Both {
         let file = File::options().read(true).write(true).open(backing.path()).unwrap();
         let inode = Inodes::default().of(&file).unwrap();
         let open = Arc::new(OpenFile::new(file, libc::O_RDWR, inode));
-        let way = Way::to(&open, 0, uid, &Shares::new(u64::MAX)).unwrap();
+        let access = Access::to(&open, 0, uid, &Shares::new(u64::MAX)).unwrap();
         let mut table = Table::new(8);
-        let granted = table.insert(open, way);
+        let granted = table.insert(open, access);
         let (flags, kind) = (rustix::net::SocketFlags::CLOEXEC, rustix::net::SocketType::SEQPACKET);
         let family = rustix::net::AddressFamily::UNIX;
         let (socket, client) = rustix::net::socketpair(family, kind, flags, None).unwrap();

@@ -15,12 +15,12 @@ impl ChannelQueue {
     /// kernel.
     #[inline]
     pub(super) fn stage(&mut self, at: u32) -> Result<bool, Broken> {
-        let Some(target) = self.flights[at as usize].as_ref().map(|flight| flight.io.target())
+        let Some(target) = self.in_flight[at as usize].as_ref().map(|flight| flight.io.target())
         else {
             return Ok(false);
         };
         let epoch = self.epoch(target);
-        if let Some(flight) = &mut self.flights[at as usize] {
+        if let Some(flight) = &mut self.in_flight[at as usize] {
             if flight.moved > 0 && flight.epoch != epoch {
                 return Ok(false);
             }
@@ -29,7 +29,7 @@ impl ChannelQueue {
         let Some(Grant { entry, generation, .. }) = self.grant(target, epoch) else {
             return Ok(false);
         };
-        let (Some(flight), Some(link)) = (&mut self.flights[at as usize], &mut self.link) else {
+        let (Some(flight), Some(link)) = (&mut self.in_flight[at as usize], &mut self.link) else {
             return Ok(false);
         };
         let io = &flight.io;
@@ -80,7 +80,7 @@ impl ChannelQueue {
     /// Ends a flight.
     #[inline]
     pub(super) fn finish(&mut self, at: u32, result: i32) -> Option<Completion> {
-        let flight = self.flights[at as usize].take()?;
+        let flight = self.in_flight[at as usize].take()?;
         self.free.push(at);
         self.bytes -= u64::from(flight.io.bytes());
         let result = match result {
@@ -96,7 +96,7 @@ impl ChannelQueue {
     #[cold]
     pub(super) fn by_kernel(&mut self, at: u32) -> Option<Completion> {
         let guest = self.guest;
-        let flight = self.flights[at as usize].as_mut()?;
+        let flight = self.in_flight[at as usize].as_mut()?;
         let renewed = guest.is_some_and(|guest| (guest.epoch)(flight.io.target()) != flight.epoch);
         if flight.moved > 0 && renewed {
             // The number may name another file now: what was moved was moved.
@@ -112,7 +112,7 @@ impl ChannelQueue {
     #[inline]
     fn heard(&mut self, done: Done) -> Result<Option<Completion>, Broken> {
         let out_of_place = Broken { cursor: done.tag, first: 0, last: self.shape.depth - 1 };
-        let flight = self.flights.get_mut(done.tag as usize).and_then(Option::as_mut);
+        let flight = self.in_flight.get_mut(done.tag as usize).and_then(Option::as_mut);
         let flight = flight.ok_or(out_of_place)?;
         match done.result {
             Done::MISSING if flight.tries < TRIES => {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
-use dwell_bench::pager::{self, Ask, Order, Program, Setup, Terms, Way};
+use dwell_bench::pager::{self, Ask, Method, Order, Program, Setup, Terms};
 use dwell_bench::stand::Kind;
 
 use super::probing::ProbeArgs;
@@ -41,8 +41,8 @@ pub struct Pager {
     /// region-block; with a thread that handles faults: region-thread. Others: swap (anonymous
     /// memory, swapped to zram), umap and umap-64k (UMap, built by `make peers`), device and
     /// device-block (reads one by one, spun and blocked for)
-    #[arg(long, value_delimiter = ',', default_value = "mmap,mmap-random,mmap-random-hints,region,region-random,region-hints", value_parser = known_way)]
-    ways: Vec<String>,
+    #[arg(long = "ways", value_name = "WAYS", value_delimiter = ',', default_value = "mmap,mmap-random,mmap-random-hints,region,region-random,region-hints", value_parser = known_way)]
+    methods: Vec<String>,
     /// The contender that the others are held against
     #[arg(long, default_value = "mmap", value_parser = known_way)]
     baseline: String,
@@ -95,13 +95,13 @@ enum WorkArg {
 }
 
 fn known_way(name: &str) -> Result<String, String> {
-    Way::of(name).map(|way| way.name).map_err(|why| why.to_string())
+    Method::of(name).map(|method| method.name).map_err(|why| why.to_string())
 }
 
 impl Pager {
     /// Does it.
     pub fn run(&self) -> Result<()> {
-        given::baseline(&self.baseline, &self.ways)?;
+        given::baseline(&self.baseline, &self.methods)?;
         given::subjects(&self.paths)?;
         std::fs::create_dir_all(&self.out).with_context(|| {
             format!("cannot make the report's directory {}", self.out.display())
@@ -117,16 +117,16 @@ impl Pager {
             directory: ".".into(),
             asks: self.work.iter().map(|work| work.of(self.stride)).collect(),
             terms: Terms {
-                ways: self.ways.iter().map(|name| Way::of(name)).collect::<Result<_>>()?,
+                methods: self.methods.iter().map(|name| Method::of(name)).collect::<Result<_>>()?,
                 over: self.memory_ratio,
                 most_ns: self.max_time * 1_000_000,
             },
         };
-        let grounds = setup.make(&probing)?;
+        let test_files = setup.make(&probing)?;
         let signals = Signals::watch().context("watching for Ctrl-C")?;
         let plan = pager::Plan {
-            devices: grounds.devices(),
-            entries: grounds.entries(&setup)?,
+            devices: test_files.devices(),
+            entries: test_files.entries(&setup)?,
             baseline: self.baseline.clone(),
             rounds: self.rounds.into(),
             best_only: false,
@@ -137,7 +137,7 @@ impl Pager {
         let outcome = pager::measure(&plan, command, &mut |what, share| progress.show(what, share));
         progress.finish();
         let outcome = outcome.map(|mut run| {
-            run.left_out.extend(grounds.left_out.iter().cloned());
+            run.left_out.extend(test_files.left_out.iter().cloned());
             run
         });
         conclude(outcome, &signals, &self.out, self.json)

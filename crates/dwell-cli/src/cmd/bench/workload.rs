@@ -124,7 +124,7 @@ impl Workload {
 
     fn measure(&self) -> Result<()> {
         let (mut plan, variants) = (self.plan(), self.variants()?);
-        for (kind, ..) in self.grounds(&variants) {
+        for (kind, ..) in self.roots(&variants) {
             if let PlaceKind::In(directory) = &kind
                 && !directory.is_dir()
             {
@@ -162,7 +162,7 @@ impl Workload {
         let total = plan.steps(variants.len() * self.on.len()).max(1) as f64;
         let (mut done, mut result) = (0.0, None::<Run>);
         // A device is made when it is its turn, so that they do not take memory all at once.
-        for (kind, file_system, here) in self.grounds(variants) {
+        for (kind, file_system, here) in self.roots(variants) {
             progress.show(&format!("making and probing {}", kind.name()), done / total);
             let Some(place) = self.place(&kind, file_system, probing)? else { continue };
             let run = workload::run(plan, &here, &[place], monitor, command.clone(), &mut |what| {
@@ -184,8 +184,8 @@ impl Workload {
     }
 
     /// Each place with a file system, and the workloads that want it.
-    fn grounds(&self, variants: &[Variant]) -> Vec<(PlaceKind, FileSystemKind, Vec<Variant>)> {
-        let mut grounds = Vec::new();
+    fn roots(&self, variants: &[Variant]) -> Vec<(PlaceKind, FileSystemKind, Vec<Variant>)> {
+        let mut roots = Vec::new();
         for name in &self.on {
             let kind = match name.as_str() {
                 "loop" => PlaceKind::Made(Kind::Loop),
@@ -202,11 +202,11 @@ impl Workload {
                 };
                 let here: Vec<Variant> = variants.iter().filter(wants).cloned().collect();
                 if !here.is_empty() {
-                    grounds.push((kind.clone(), file_system, here));
+                    roots.push((kind.clone(), file_system, here));
                 }
             }
         }
-        grounds
+        roots
     }
 
     /// A place, or for a device that cannot be made here the machine's own disk, which is said.

@@ -48,7 +48,7 @@ pub(super) fn facts(
     };
     let alone = match wait.call {
         Call::Blocking => "the thread waits for it alone",
-        Call::Queued => "one of several of its thread",
+        Call::Async => "one of several of its thread",
     };
     let ahead = match wait.backlog {
         Backlog { bytes: 0, requests: 0 } => "nothing ahead of it".to_owned(),

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, anyhow, ensure};
 use dwell_host::profile::DeviceProfile;
 use dwell_workloads::csr;
 
-use super::way::Way;
+use super::method::Method;
 use super::work::{Order, PAGE_BYTES, Program, Visits, Work};
 use super::{Entry, limit_bytes};
 use crate::fixture::{Fixture as _, TempFile};
@@ -31,7 +31,7 @@ enum Holds {
 
 /// A file or address, and what is known of its device. What was made for it is gone with it.
 #[derive(Debug)]
-pub struct Ground {
+pub struct TestFile {
     /// For the report.
     pub device: Device,
     /// The file, or an address that only regions reach.
@@ -47,7 +47,7 @@ pub struct Ground {
     _made: (Option<TempFile>, Option<Place>),
 }
 
-/// The work asked for on a ground, whatever its length.
+/// The work asked for on a test file, whatever its length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ask {
     /// Twice as many visits as it has pages: all of each page, or one word where the order is
@@ -60,7 +60,7 @@ pub enum Ask {
 }
 
 impl Ask {
-    /// The work on a ground of this length.
+    /// The work on a test file of this length.
     pub fn work(self, bytes: u64) -> Work {
         match self {
             Ask::Graph(program) => Work::Graph(program),
@@ -89,18 +89,18 @@ impl Ask {
 #[derive(Clone, Debug)]
 pub struct Terms {
     /// Contenders.
-    pub ways: Vec<Way>,
-    /// A ground is so many times as long as what may be in memory of it.
+    pub methods: Vec<Method>,
+    /// A test file is so many times as long as what may be in memory of it.
     pub over: u64,
     /// Longest time that visits take, in nanoseconds.
     pub most_ns: u64,
 }
 
-impl Ground {
+impl TestFile {
     /// A file of random bytes on a place.
     pub fn with_data(place: Place, bytes: u64) -> Result<Self, String> {
         let file = TempFile::new(place.path(), bytes).map_err(|why| why.to_string())?;
-        Ok(Ground {
+        Ok(TestFile {
             device: place.describe(),
             address: file.path().to_owned(),
             profile: place.profile.clone(),
@@ -119,7 +119,7 @@ impl Ground {
         let address = place.path().join("graph.csr");
         csr::generate(scale, &address).map_err(|why| anyhow!(why))?;
         let bytes = std::fs::metadata(&address).context("the graph's file")?.len();
-        Ok(Ground {
+        Ok(TestFile {
             device: place.describe(),
             address,
             profile: place.profile.clone(),
@@ -130,9 +130,9 @@ impl Ground {
         })
     }
 
-    /// The ground of a subject that is there already.
+    /// The test file of a subject that is there already.
     pub fn of(subject: &Subject) -> Self {
-        Ground {
+        TestFile {
             device: subject.describe(),
             address: subject.address.clone(),
             profile: subject.profile.clone(),
@@ -164,7 +164,7 @@ impl Ground {
             address: self.address.clone(),
             profile: self.profile.clone(),
             work,
-            ways: terms.ways.clone(),
+            methods: terms.methods.clone(),
             limit_bytes: self.limit_bytes(work, terms),
             most_ns: terms.most_ns,
             emulated: self.emulated.clone(),
@@ -185,16 +185,16 @@ pub struct Setup {
     pub scale: u32,
     /// A directory on the machine's own disk.
     pub directory: PathBuf,
-    /// The kinds of work to do on each ground.
+    /// The kinds of work to do on each test file.
     pub asks: Vec<Ask>,
     /// By whom, and within how much memory.
     pub terms: Terms,
 }
 
-/// All grounds of a run, and what could not be made.
+/// All test files of a run, and what could not be made.
 #[derive(Debug, Default)]
-pub struct Grounds {
-    all: Vec<Ground>,
+pub struct TestFiles {
+    all: Vec<TestFile>,
     /// What could not be made, and why.
     pub left_out: Vec<String>,
 }
@@ -204,46 +204,46 @@ impl Setup {
     ///
     /// # Errors
     /// A named device that cannot be opened; a made one that cannot be probed.
-    pub fn make(&self, probing: &Probing) -> Result<Grounds> {
-        let mut grounds = Grounds::default();
+    pub fn make(&self, probing: &Probing) -> Result<TestFiles> {
+        let mut test_files = TestFiles::default();
         for path in &self.paths {
             let name = path.display().to_string();
-            grounds.all.push(Ground::of(&Subject::new(name, path, false, None, probing)?));
+            test_files.all.push(TestFile::of(&Subject::new(name, path, false, None, probing)?));
         }
         if !self.paths.is_empty() {
-            return Ok(grounds);
+            return Ok(test_files);
         }
         let place = |kind: Kind, bytes: u64| {
-            let (made, room) = (PlaceKind::Made(kind), Ground::room_bytes(bytes));
+            let (made, room) = (PlaceKind::Made(kind), TestFile::room_bytes(bytes));
             Place::make(&made, FileSystemKind::Ext4, room, &self.directory, probing)
         };
         for &kind in &self.on {
-            let mut put = |made: Result<Ground, String>| match made {
-                Ok(ground) => grounds.all.push(ground),
-                Err(why) => grounds.left_out.push(format!("{}: {why}", kind.as_str())),
+            let mut put = |made: Result<TestFile, String>| match made {
+                Ok(test_file) => test_files.all.push(test_file),
+                Err(why) => test_files.left_out.push(format!("{}: {why}", kind.as_str())),
             };
             if self.asks.iter().any(|ask| ask.fits(Holds::Data)) {
                 let place = place(kind, self.bytes)?.map_err(|why| why.to_string());
-                put(place.and_then(|place| Ground::with_data(place, self.bytes)));
+                put(place.and_then(|place| TestFile::with_data(place, self.bytes)));
             }
             if self.asks.iter().any(|ask| ask.fits(Holds::Graph)) {
-                match place(kind, Ground::graph_bytes(self.scale))? {
-                    Ok(place) => put(Ok(Ground::with_graph(place, self.scale)?)),
+                match place(kind, TestFile::graph_bytes(self.scale))? {
+                    Ok(place) => put(Ok(TestFile::with_graph(place, self.scale)?)),
                     Err(why) => put(Err(why.to_string())),
                 }
             }
         }
-        Ok(grounds)
+        Ok(test_files)
     }
 }
 
-impl Grounds {
+impl TestFiles {
     /// Their devices, for the report.
     pub fn devices(&self) -> Vec<Device> {
         let mut devices: Vec<Device> = Vec::new();
-        for ground in &self.all {
-            if devices.iter().all(|known| known.name != ground.device.name) {
-                devices.push(ground.device.clone());
+        for test_file in &self.all {
+            if devices.iter().all(|known| known.name != test_file.device.name) {
+                devices.push(test_file.device.clone());
             }
         }
         devices
@@ -255,9 +255,10 @@ impl Grounds {
     /// Nothing to do it on.
     pub fn entries(&self, setup: &Setup) -> Result<Vec<Entry>> {
         let mut entries = Vec::new();
-        for ground in &self.all {
-            let asks = setup.asks.iter().filter(|ask| ask.fits(ground.holds));
-            entries.extend(asks.map(|ask| ground.entry(ask.work(ground.bytes), &setup.terms)));
+        for test_file in &self.all {
+            let asks = setup.asks.iter().filter(|ask| ask.fits(test_file.holds));
+            entries
+                .extend(asks.map(|ask| test_file.entry(ask.work(test_file.bytes), &setup.terms)));
         }
         ensure!(!entries.is_empty(), "nothing to measure on: {}", self.left_out.join("; "));
         Ok(entries)

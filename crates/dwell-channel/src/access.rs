@@ -16,7 +16,7 @@ use crate::shares::Shares;
 
 /// The way to a file.
 #[derive(Debug)]
-pub enum Way {
+pub enum Access {
     /// By copying, here and now.
     Memory {
         /// The file, mapped.
@@ -36,7 +36,7 @@ pub enum Way {
     },
 }
 
-impl Way {
+impl Access {
     /// The way to an open file, while its inode has been held `epoch` times; `None` where only the
     /// kernel may go: what is no regular file. `account` is the user whose share of `mapped` it
     /// takes.
@@ -45,7 +45,7 @@ impl Way {
         epoch: u64,
         account: u32,
         mapped: &Arc<Shares>,
-    ) -> Option<Way> {
+    ) -> Option<Access> {
         let facts = open.file.metadata().ok()?;
         if !facts.is_file() {
             return None;
@@ -56,14 +56,14 @@ impl Way {
         let write = open.rights.write && !open.rights.append && !special;
         if let Some(view) = open.inode.view(&open.file, epoch, |bytes| mapped.take(account, bytes))
         {
-            return Some(Way::Memory { view, write });
+            return Some(Access::Memory { view, write });
         }
         // A write that must be durable at once needs a file opened so, or is left to the kernel.
         let durable = open.flags & (libc::O_SYNC | libc::O_DSYNC);
         let own = rustix::fs::fcntl_getfl(&open.file).ok()?.bits() as i32;
         let write = write && durable & !own == 0;
         let direct = open.direct.get_or_init(|| direct(open)).clone();
-        Some(Way::Device { direct, write, may_block: may_block(&open.file) })
+        Some(Access::Device { direct, write, may_block: may_block(&open.file) })
     }
 }
 

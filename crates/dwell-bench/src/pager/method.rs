@@ -73,7 +73,7 @@ pub enum Kind {
 
 /// A contender.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Way {
+pub struct Method {
     /// Its name.
     pub name: String,
     /// How.
@@ -127,7 +127,7 @@ fn names() -> Vec<&'static str> {
     MMAP.into_iter().chain(REGION).chain([SWAP]).chain(UMAP).chain([DEVICE, DEVICE_BLOCK]).collect()
 }
 
-impl Way {
+impl Method {
     /// A way by its name.
     ///
     /// # Errors
@@ -178,7 +178,7 @@ impl Way {
                 bail!("{other}: no such way to memory; there are {}", names().join(", "))
             }
         };
-        Ok(Way { name: name.to_owned(), kind, advice, hints })
+        Ok(Method { name: name.to_owned(), kind, advice, hints })
     }
 
     /// What it does, for a report.
@@ -242,14 +242,15 @@ mod tests {
     #[test]
     fn every_name_is_a_way_of_its_own_and_others_are_refused() {
         let names = names();
-        let ways: Vec<Way> = names.iter().map(|name| Way::of(name).unwrap()).collect();
-        for (at, way) in ways.iter().enumerate() {
-            assert_eq!(way.name, names[at]);
-            let same = |other: &Way| Way { name: way.name.clone(), ..other.clone() } == *way;
-            assert_eq!(ways.iter().filter(|other| same(other)).count(), 1, "{}", way.name);
-            assert!(!way.settings().is_empty());
+        let methods: Vec<Method> = names.iter().map(|name| Method::of(name).unwrap()).collect();
+        for (at, method) in methods.iter().enumerate() {
+            assert_eq!(method.name, names[at]);
+            let same =
+                |other: &Method| Method { name: method.name.clone(), ..other.clone() } == *method;
+            assert_eq!(methods.iter().filter(|other| same(other)).count(), 1, "{}", method.name);
+            assert!(!method.settings().is_empty());
         }
-        let told = Way::of("mmap-often").unwrap_err().to_string();
+        let told = Method::of("mmap-often").unwrap_err().to_string();
         assert!(told.contains("mmap-often") && told.contains("region-hints"), "{told}");
     }
 }
