@@ -104,9 +104,13 @@ fn reads_of_a_file_are_traced_to_its_device() {
     }
     let json: Value =
         serde_json::from_str(&std::fs::read_to_string(out.join("result.json")).unwrap()).unwrap();
-    let read = |total: &&Value| total["operation"] == "read" && total["issued"] == "call";
-    let total = json["totals"].as_array().unwrap().iter().find(read);
-    assert!(total.is_some_and(|total| total["count"].as_u64() >= Some(32)), "{json:#}");
+    let devices = json["seen"]["devices"].as_array().unwrap().iter();
+    let reads = devices.filter(|request| request["operation"] == "read");
+    let bytes: u64 = reads.filter_map(|request| request["bytes"].as_u64()).sum();
+    assert!(bytes >= 4 << 20, "{json:#}");
+    // If the hypervisor takes the CPU at the submission, a read is over before its thread sleeps.
+    let slept = |total: &Value| total["operation"] == "read" && total["issued"] == "call";
+    assert!(json["totals"].as_array().unwrap().iter().any(slept), "{json:#}");
 }
 
 #[test]
