@@ -181,9 +181,9 @@ pub unsafe extern "C" fn dwell_adopt(
             return Err(Failure::invalid(what));
         }
         // SAFETY: as the caller promised.
-        let adopted = File::open(path, asked, Some(unsafe { lent(descriptor, path)? }))?;
+        let external = File::open(path, asked, Some(unsafe { lent(descriptor, path)? }))?;
         // SAFETY: not NULL, so valid.
-        unsafe { file.write(Arc::into_raw(Arc::new(adopted)).cast_mut()) };
+        unsafe { file.write(Arc::into_raw(Arc::new(external)).cast_mut()) };
         Ok(0)
     })
 }
@@ -218,9 +218,9 @@ pub unsafe extern "C" fn dwell_adopt_beside(
         // SAFETY: as the caller promised.
         let path = unsafe { self::path(path) };
         // SAFETY: as the caller promised.
-        let adopted = beside.beside(unsafe { lent(descriptor, path)? }, path)?;
+        let external = beside.beside(unsafe { lent(descriptor, path)? }, path)?;
         // SAFETY: not NULL, so valid.
-        unsafe { file.write(Arc::into_raw(Arc::new(adopted)).cast_mut()) };
+        unsafe { file.write(Arc::into_raw(Arc::new(external)).cast_mut()) };
         Ok(0)
     })
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use rustix::fs::{AtFlags, StatxFlags};
 use rustix::io::{Errno, ReadWriteFlags};
 
-use crate::file_mapping::View;
+use crate::file_mapping::FileMapping;
 use crate::grants::OpenFile;
 use crate::shares::Shares;
 
@@ -20,7 +20,7 @@ pub enum Access {
     /// By copying, here and now.
     Memory {
         /// The file, mapped.
-        view: Arc<View>,
+        view: Arc<FileMapping>,
         /// Whether channels may write.
         write: bool,
     },

@@ -6,7 +6,7 @@
 //! SIGBUS. So a page is only touched when it is known to have memory: a system call has just read
 //! or written it. It keeps that memory until the file is shortened or a hole is made, and before
 //! that channels are drained and their views are gone. If somebody shortens the file past the
-//! daemon, the view is [lost](View::is_lost), and the command is to be tried again with a fresh
+//! daemon, the view is [lost](FileMapping::is_lost), and the command is to be tried again with a fresh
 //! one.
 #![allow(unsafe_code)]
 
@@ -31,7 +31,7 @@ const MOST_BYTES: u64 = 128 << 30;
 
 /// A mapped file of a tmpfs.
 #[derive(Debug)]
-pub struct View {
+pub struct FileMapping {
     file: File,
     memory: Guarded,
     writable: bool,
@@ -42,10 +42,10 @@ pub struct View {
     _share: Share,
 }
 
-impl View {
+impl FileMapping {
     /// Maps an open file, if `share` finds that its opener may have so many bytes mapped; `None`
     /// where it is not memory, or cannot be mapped.
-    pub(crate) fn of(file: &File, share: impl FnOnce(u64) -> Option<Share>) -> Option<View> {
+    pub(crate) fn of(file: &File, share: impl FnOnce(u64) -> Option<Share>) -> Option<FileMapping> {
         const TMPFS: i64 = 0x0102_1994;
         if rustix::fs::fstatfs(file).ok()?.f_type as i64 != TMPFS {
             return None;
@@ -66,7 +66,14 @@ impl View {
         let memory = Guarded::new(Mapping::of_file(&file, reach, writable).ok()?);
         let words = reach.div_ceil(PAGE_BYTES * 64) as usize;
         let present = (0..words).map(|_| AtomicU64::new(0)).collect();
-        Some(View { file, memory, writable, bytes: AtomicU64::new(bytes), present, _share: share })
+        Some(FileMapping {
+            file,
+            memory,
+            writable,
+            bytes: AtomicU64::new(bytes),
+            present,
+            _share: share,
+        })
     }
 
     /// Whether pages of the file were taken away past the daemon: it is to be granted again.
@@ -168,7 +175,7 @@ impl View {
     }
 
     /// # Safety
-    /// As of [`View::write`].
+    /// As of [`FileMapping::write`].
     unsafe fn write_by_call(&self, from: *const u8, bytes: u32, offset: u64, by: &File) -> i32 {
         // SAFETY: an open descriptor and readable memory, by the caller's promise.
         let done =

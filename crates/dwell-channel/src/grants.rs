@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use self::memory::Memory;
 use crate::credentials::Opener;
-use crate::file_mapping::View;
+use crate::file_mapping::FileMapping;
 use crate::shares::Share;
 
 /// An error number, as the kernel passes it to a program.
@@ -137,7 +137,7 @@ pub struct Inode {
     state: Mutex<State>,
     quiet: Condvar,
     /// How channels see it, while any does.
-    view: Mutex<(u64, Weak<View>)>,
+    view: Mutex<(u64, Weak<FileMapping>)>,
     /// When a channel last wrote to it without the file system's knowledge, in nanoseconds since
     /// 1970; 0 for never since its times were set.
     written_ns: AtomicU64,
@@ -239,7 +239,7 @@ impl Inode {
         file: &File,
         epoch: u64,
         share: impl FnOnce(u64) -> Option<Share>,
-    ) -> Option<Arc<View>> {
+    ) -> Option<Arc<FileMapping>> {
         let mut view = self.view.lock().unwrap_or_else(PoisonError::into_inner);
         let bytes = file.metadata().ok()?.len();
         let known = view
@@ -249,7 +249,7 @@ impl Inode {
         if known.is_some() {
             return known;
         }
-        let fresh = Arc::new(View::of(file, share)?);
+        let fresh = Arc::new(FileMapping::of(file, share)?);
         *view = (epoch, Arc::downgrade(&fresh));
         Some(fresh)
     }

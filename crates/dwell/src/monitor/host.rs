@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The host page as a file: opened, checked and mapped; and what a doctor may read from it.
 
-use super::member::{Ask, Fellows, Member, Report};
+use super::member::{Ask, Member, PeerTotals, Report};
 use super::procstat::parse_start_ticks;
 use super::sync::WORDS;
 use super::sys;
@@ -105,9 +105,11 @@ impl HostPage {
         now_ns: u64,
         cpus: impl Iterator<Item = u32>,
         own: &Report,
-    ) -> Fellows {
-        let Ok(Joined { words, member, .. }) = &mut self.joined else { return Fellows::default() };
-        let Some(table) = Table::new(words) else { return Fellows::default() };
+    ) -> PeerTotals {
+        let Ok(Joined { words, member, .. }) = &mut self.joined else {
+            return PeerTotals::default();
+        };
+        let Some(table) = Table::new(words) else { return PeerTotals::default() };
         member.set_cpus(cpus);
         self.full = !member.report(table, now_ns, own, &gone_from_here(member));
         member.peers(table, now_ns, own.group)

@@ -32,7 +32,7 @@ pub struct Report {
 
 /// What peers use of our CPUs, in CPUs.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Fellows {
+pub struct PeerTotals {
     /// Busy-waiting.
     pub spin_cpus: f64,
     /// Kernel workers.
@@ -160,8 +160,8 @@ impl Member {
     }
 
     /// What peers use of our CPUs, by their last reports.
-    pub fn peers(&self, table: Table<'_>, now_ns: u64, group: u64) -> Fellows {
-        let mut sum = Fellows::default();
+    pub fn peers(&self, table: Table<'_>, now_ns: u64, group: u64) -> PeerTotals {
+        let mut sum = PeerTotals::default();
         for slot in slots() {
             if Some(slot) == self.slot
                 || table.identity(slot).is_none()
