@@ -5,9 +5,9 @@
 //! A load or store to a hole of a full tmpfs, or past the end of a file, is not an error but a
 //! SIGBUS. So a page is only touched when it is known to have memory: a system call has just read
 //! or written it. It keeps that memory until the file is shortened or a hole is made, and before
-//! that channels are drained and their views are gone. If somebody shortens the file past the
-//! daemon, the view is [lost](FileMapping::is_lost), and the command is to be tried again with a fresh
-//! one.
+//! that channels are drained and their mappings are gone. If somebody shortens the file past the
+//! daemon, the mapping is [lost](FileMapping::is_lost), and the command is to be tried again with a
+//! fresh one.
 #![allow(unsafe_code)]
 
 use std::fs::File;

@@ -4,10 +4,10 @@
 //! A load or store raises SIGBUS where a file under a mapping has become shorter, and where memory
 //! is broken. It also does where the page cannot be had any more: a hole was made, and the system
 //! is out of memory that it may promise or the tmpfs is full. Two kinds of memory that the daemon
-//! touches are like that. Files of a tmpfs ([`FileMapping`](crate::file_mapping::FileMapping)) are one: somebody
-//! may truncate them past the daemon. The memory of channels ([`Shared`](crate::shared::Shared)) is
-//! the other. It is sealed against becoming shorter, but not against holes: the client must be able
-//! to write it, and a process that may write may make holes.
+//! touches are like that. Files of a tmpfs ([`FileMapping`](crate::file_mapping::FileMapping)) are
+//! one: somebody may truncate them past the daemon. The memory of channels
+//! ([`Shared`](crate::shared::Shared)) is the other. It is sealed against becoming shorter, but not
+//! against holes: the client must be able to write it, and a process that may write may make holes.
 //!
 //! System calls that copy (`process_vm_readv`, `pread`) would answer EFAULT instead, and take
 //! longer than the copy. Jumping out of a handler would leave Rust's frames behind. So the handler
