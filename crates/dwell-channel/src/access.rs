@@ -20,7 +20,7 @@ pub enum Access {
     /// By copying, here and now.
     Memory {
         /// The file, mapped.
-        view: Arc<FileMapping>,
+        mapping: Arc<FileMapping>,
         /// Whether channels may write.
         write: bool,
     },
@@ -54,9 +54,10 @@ impl Access {
         let special = facts.mode() & (libc::S_ISUID | libc::S_ISGID) != 0
             || rustix::fs::fgetxattr(&open.file, "security.capability", &mut [0u8; 0][..]).is_ok();
         let write = open.rights.write && !open.rights.append && !special;
-        if let Some(view) = open.inode.view(&open.file, epoch, |bytes| mapped.take(account, bytes))
+        if let Some(mapping) =
+            open.inode.mapping(&open.file, epoch, |bytes| mapped.take(account, bytes))
         {
-            return Some(Access::Memory { view, write });
+            return Some(Access::Memory { mapping, write });
         }
         // A write that must be durable at once needs a file opened so, or is left to the kernel.
         let durable = open.flags & (libc::O_SYNC | libc::O_DSYNC);

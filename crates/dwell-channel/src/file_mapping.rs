@@ -35,7 +35,7 @@ pub struct FileMapping {
     file: File,
     memory: Guarded,
     writable: bool,
-    /// Length of the file at least: it becomes no shorter while a view of it exists.
+    /// Length of the file at least: it becomes no shorter while a mapping of it exists.
     bytes: AtomicU64,
     /// One bit a page: known to have memory.
     present: Box<[AtomicU64]>,
@@ -82,8 +82,8 @@ impl FileMapping {
         self.memory.is_lost()
     }
 
-    /// Copies between the view and memory of a channel's: how many bytes, or [`Done::MISSING`]
-    /// where the view is lost.
+    /// Copies between the mapping and memory of a channel's: how many bytes, or [`Done::MISSING`]
+    /// where the mapping is lost.
     ///
     /// # Safety
     /// Both ranges may be read and written respectively, and do not overlap.
@@ -116,7 +116,7 @@ impl FileMapping {
     }
 
     /// Reads at most `bytes` bytes at `offset` to `into`: how many, a negative error number, or
-    /// [`Done::MISSING`] where the file has outgrown this view, or the view is lost.
+    /// [`Done::MISSING`] where the file has outgrown this mapping, or the mapping is lost.
     ///
     /// # Safety
     /// `bytes` bytes at `into` may be written, and are no part of the file.
@@ -217,7 +217,7 @@ impl FileMapping {
     fn learn(&self, offset: u64, end: u64) {
         let mut at = offset - offset % PAGE_BYTES;
         while at < end {
-            // SAFETY: moves a descriptor of this view's own, which nobody reads by position.
+            // SAFETY: moves a descriptor of this mapping's own, which nobody reads by position.
             let data = unsafe { libc::lseek(self.file.as_raw_fd(), at as i64, libc::SEEK_DATA) };
             let Ok(data) = u64::try_from(data) else { return };
             if data == at {

@@ -137,7 +137,7 @@ pub struct Inode {
     state: Mutex<State>,
     quiet: Condvar,
     /// How channels see it, while any does.
-    view: Mutex<(u64, Weak<FileMapping>)>,
+    mapping: Mutex<(u64, Weak<FileMapping>)>,
     /// When a channel last wrote to it without the file system's knowledge, in nanoseconds since
     /// 1970; 0 for never since its times were set.
     written_ns: AtomicU64,
@@ -234,23 +234,23 @@ impl Inode {
 
     /// The mapping that all channels share while the inode has been held `epoch` times; `None`
     /// where the file is not memory.
-    pub(crate) fn view(
+    pub(crate) fn mapping(
         &self,
         file: &File,
         epoch: u64,
         share: impl FnOnce(u64) -> Option<Share>,
     ) -> Option<Arc<FileMapping>> {
-        let mut view = self.view.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut mapping = self.mapping.lock().unwrap_or_else(PoisonError::into_inner);
         let bytes = file.metadata().ok()?.len();
-        let known = view
+        let known = mapping
             .1
             .upgrade()
-            .filter(|known| view.0 == epoch && known.reaches(bytes) && !known.is_lost());
+            .filter(|known| mapping.0 == epoch && known.reaches(bytes) && !known.is_lost());
         if known.is_some() {
             return known;
         }
         let fresh = Arc::new(FileMapping::of(file, share)?);
-        *view = (epoch, Arc::downgrade(&fresh));
+        *mapping = (epoch, Arc::downgrade(&fresh));
         Some(fresh)
     }
 
@@ -339,7 +339,7 @@ impl Inodes {
             number: key.1,
             state: Mutex::default(),
             quiet: Condvar::new(),
-            view: Mutex::default(),
+            mapping: Mutex::default(),
             written_ns: AtomicU64::new(0),
             memory: Memory::default(),
         });

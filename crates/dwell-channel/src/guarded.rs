@@ -14,7 +14,7 @@
 //! of SIGBUS puts a page of zeroes in the place of the one that is gone, notes that the memory is
 //! lost, and returns: the load or store is done again and succeeds, whatever instruction it was.
 //! The thread that touched the memory looks at the note before it believes what it read: a lost
-//! channel ends, and a lost view is made anew.
+//! channel ends, and a lost mapping is made anew.
 //!
 //! The pages are kept ready, because a system that cannot give one for the file may not give any.
 //! The handler takes no lock, allocates nothing, and hands on what is none of its own. A library
@@ -205,9 +205,9 @@ unsafe impl Sync for Before {}
 static BEFORE: Before = Before(UnsafeCell::new(MaybeUninit::uninit()));
 static INSTALLED: AtomicBool = AtomicBool::new(false);
 
-/// Has this process survive that memory of channels and views is taken away. It installs a handler
-/// of SIGBUS, which hands what is none of its own to the handler that was there before. Call it
-/// before a daemon starts: what was mapped before is not covered.
+/// Has this process survive the loss of memory of channels and mappings. It installs a handler of
+/// SIGBUS, which hands what is none of its own to the handler that was there before. Call it before
+/// a daemon starts: what was mapped before is not covered.
 ///
 /// # Errors
 /// What the system says.

@@ -66,7 +66,7 @@ pub(super) fn begin(task: Task<'_>) -> Begun {
     let there = unsafe { memory.add(part.moved as usize) };
     let offset = command.offset + u64::from(part.moved);
     match access {
-        Access::Memory { view, .. } => {
+        Access::Memory { mapping, .. } => {
             let bytes = part.next_bytes(most_bytes);
             Begun::Over(
                 bytes,
@@ -75,10 +75,10 @@ pub(super) fn begin(task: Task<'_>) -> Begun {
                     Opcode::Sync | Opcode::DataSync => 0,
                     // SAFETY: the memory lies in the data area, which belongs to no file that is
                     // served.
-                    Opcode::Read => unsafe { view.read(there, bytes, offset) },
+                    Opcode::Read => unsafe { mapping.read(there, bytes, offset) },
                     Opcode::Write => {
                         // SAFETY: as above.
-                        let done = unsafe { view.write(there, bytes, offset, &open.file) };
+                        let done = unsafe { mapping.write(there, bytes, offset, &open.file) };
                         if done.is_some_and(|done| done > 0) {
                             if *now_ns == 0 {
                                 *now_ns = since_1970_ns();

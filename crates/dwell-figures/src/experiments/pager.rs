@@ -370,7 +370,7 @@ pub fn major_faults(
     result: &mut FigureResult,
     progress: &mut Progress<'_>,
 ) -> Result<Option<String>> {
-    const WAYS: [&str; 3] = ["region", "region-random", "mmap"];
+    const METHODS: [&str; 3] = ["region", "region-random", "mmap"];
     const KERNELS: &str = "the kernel counts no wait for a page on its way";
     if let Err(why) = regions() {
         return skip_all(result, &why).map(|()| None);
@@ -391,7 +391,7 @@ pub fn major_faults(
             ],
             _ => vec![Work::Graph(Program::PageRank(2)), Work::Graph(Program::Communities(2))],
         };
-        let entries = works.iter().map(|work| entry(lab, &test_file, *work, &WAYS));
+        let entries = works.iter().map(|work| entry(lab, &test_file, *work, &METHODS));
         let entries = entries.collect::<Result<Vec<_>>>()?;
         let part = (at as f64 / 2.0, (at + 1) as f64 / 2.0);
         let run = race(lab, &test_file, entries, 5, part, progress)?;

@@ -41,10 +41,10 @@ pub struct Pager {
     /// region-block; with a thread that handles faults: region-thread. Others: swap (anonymous
     /// memory, swapped to zram), umap and umap-64k (UMap, built by `make peers`), device and
     /// device-block (reads one by one, spun and blocked for)
-    #[arg(long = "ways", value_name = "WAYS", value_delimiter = ',', default_value = "mmap,mmap-random,mmap-random-hints,region,region-random,region-hints", value_parser = known_way)]
+    #[arg(long = "ways", value_name = "WAYS", value_delimiter = ',', default_value = "mmap,mmap-random,mmap-random-hints,region,region-random,region-hints", value_parser = known_method)]
     methods: Vec<String>,
     /// The contender that the others are held against
-    #[arg(long, default_value = "mmap", value_parser = known_way)]
+    #[arg(long, default_value = "mmap", value_parser = known_method)]
     baseline: String,
     /// Work to do: visits to pages in an order, or walks over a graph, which the files then are
     #[arg(long, value_enum, value_delimiter = ',', default_value = "random,sequential,strided")]
@@ -94,7 +94,7 @@ enum WorkArg {
     Sort,
 }
 
-fn known_way(name: &str) -> Result<String, String> {
+fn known_method(name: &str) -> Result<String, String> {
     Method::of(name).map(|method| method.name).map_err(|why| why.to_string())
 }
 
